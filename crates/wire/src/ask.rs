@@ -1,0 +1,202 @@
+//! What a server says to an agent.
+//!
+//! A connection begins with [`Ask::Hello`]. After that it serves one purpose at a time: the first
+//! message that opens something decides it.
+//! - `Attach`: the connection is a client of one shell. Output frames come back until it closes.
+//! - `Exec`: the connection belongs to one program without a shell; after its [`crate::tell::Tell::Exit`]
+//!   the connection may be used for the next one.
+//! - `File`: the connection is handed to a worker for one file call, and ends with it.
+//! - `Watch`, `Ping`: the connection of the server's driver.
+//!
+//! One connection per client is on purpose: a client that does not read fills its own socket and
+//! nobody else's, and what it has not read stays in the shell's log.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Every message that a server sends. New ones are added at the end: postcard counts them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ask {
+    /// First on every connection.
+    Hello {
+        /// [`crate::VERSION`] of the server.
+        version: u16,
+    },
+    /// Answered by `Pong` with the same number.
+    Ping(u64),
+    /// Answered by `Census`, then by one `Changed` whenever a shell opens, ends, begins or ends a command,
+    /// or an exec does.
+    Watch,
+    /// Become a client of a shell. Answered by `Attached` or `Refused`.
+    Attach(Attach),
+    /// Run a command in the attached shell.
+    Run(Run),
+    /// Bytes for the standard input of a command or program that asked for it.
+    Stdin {
+        /// Which command; empty on an exec connection.
+        id: String,
+        /// At most 64 KiB.
+        data: Vec<u8>,
+        /// No more will come.
+        eof: bool,
+    },
+    /// Send a signal to what the command runs in the foreground, or to the exec's process group.
+    Signal {
+        /// Which command; empty on an exec connection.
+        id: String,
+        /// 1 to 64.
+        signal: i32,
+    },
+    /// End a command: taken out of the queue, or interrupted by the ladder. For an exec: killed whole.
+    Cancel {
+        /// Which command; empty on an exec connection.
+        id: String,
+    },
+    /// End a shell and everything it started: hang up, then kill. Answered by `Done` once it is gone,
+    /// also when there was none.
+    Close {
+        /// The shell's name.
+        shell: String,
+    },
+    /// Start a program.
+    Exec(Exec),
+    /// Do one thing with a file, as the session's user.
+    File(File),
+}
+
+/// Who wants to be a client of which shell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attach {
+    /// The shell's name: `s/<session>` or `p/<private id>`.
+    pub shell: String,
+    /// How to open it where it is not there; `None` refuses with `NoShell` instead.
+    pub open: Option<Open>,
+    /// Whose commands these are: ids are per owner, and a client that comes back names the same owner.
+    pub owner: String,
+    /// Also see the output and exits of other owners' commands (their ids come as `owner/id`).
+    pub watch: bool,
+    /// Where to go on; `None` begins with what comes from now on.
+    pub since: Option<Since>,
+}
+
+/// How far a client has read: everything before these positions is not sent again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Since {
+    /// Bytes of standard output, counted from the shell's beginning.
+    pub out: u64,
+    /// Bytes of standard error, likewise.
+    pub err: u64,
+    /// Commands whose end was seen: the `seq` of the last exit.
+    pub seq: u64,
+}
+
+/// How a shell is opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Open {
+    /// Start directory. One that does not exist refuses with `BadCwd`.
+    pub cwd: String,
+    /// The whole environment; what the shell itself needs is put over it.
+    pub env: BTreeMap<String, String>,
+    /// How long it stays with no client attached, in ms; `None`: as long as the sandbox.
+    pub linger_ms: Option<u64>,
+}
+
+/// One command for a shell.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// The client's name for it; unique among this owner's queued and running commands.
+    pub id: String,
+    /// The text, as it would be typed. No NUL. At most 1 MiB.
+    pub text: String,
+    /// Interrupted by the ladder after this many ms of running; 0 never.
+    pub timeout_ms: u64,
+    /// Directory for this command only.
+    pub cwd: Option<String>,
+    /// Environment for this command only; `None` unsets.
+    pub env: BTreeMap<String, Option<String>>,
+    /// Whether `Stdin` will follow; otherwise the command reads end of file.
+    pub stdin: bool,
+    /// Standard error goes to standard output.
+    pub merge: bool,
+}
+
+/// One program without a shell behind it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exec {
+    /// What to run.
+    pub what: What,
+    /// Start directory.
+    pub cwd: String,
+    /// The whole environment.
+    pub env: BTreeMap<String, String>,
+    /// Whether `Stdin` will follow; otherwise it reads end of file.
+    pub stdin: bool,
+    /// Killed whole after this many ms; 0 never.
+    pub timeout_ms: u64,
+    /// User and group inside, 0 to 65533.
+    pub uid: u32,
+}
+
+/// A program by its words, or a text for `bash -c`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum What {
+    /// Program and arguments; the program is looked up in the environment's `PATH`.
+    Argv(Vec<String>),
+    /// A command line for `bash -c`.
+    Command(String),
+}
+
+impl Default for What {
+    fn default() -> Self {
+        Self::Argv(Vec::new())
+    }
+}
+
+/// One thing to do with a file. Paths are bytes, absolute or below `/workspace`, resolved inside
+/// the sandbox as its user.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum File {
+    /// Answered by `FileStat`, then data frames, then `Done`.
+    Read {
+        /// Which file.
+        path: Vec<u8>,
+        /// First byte.
+        offset: u64,
+        /// At most this many bytes; `None` to the end.
+        limit: Option<u64>,
+    },
+    /// Data frames follow, then `FileEnd`; answered by `Done` when the name stands (temporary
+    /// name, then rename; parents are created).
+    Write {
+        /// Which file.
+        path: Vec<u8>,
+        /// Permission bits of a new file; an old one keeps its own.
+        mode: u32,
+    },
+    /// All bytes of a `Write` were sent.
+    End,
+    /// Answered by `FileList` messages, then `Done`.
+    List {
+        /// Which directory.
+        path: Vec<u8>,
+        /// At most this many entries; more is refused with `TooLarge`.
+        max: u32,
+    },
+    /// Answered by `FileStat`, then `Done`.
+    Stat {
+        /// Which file; a symbolic link is not followed.
+        path: Vec<u8>,
+    },
+    /// With its parents; no error when it is there. Answered by `Done`.
+    MakeDir {
+        /// Which directory.
+        path: Vec<u8>,
+    },
+    /// Answered by `Done`.
+    Remove {
+        /// What to remove.
+        path: Vec<u8>,
+        /// A directory with all it holds.
+        recursive: bool,
+    },
+}

@@ -1,0 +1,148 @@
+//! Frames: `u32 length | u8 kind | body`, network order, the length counting kind and body.
+//!
+//! A *message* body is one postcard-encoded value. A *data* body is laid out exactly as the
+//! binary frame of the shell WebSocket, so that a server can hand it on without a copy:
+//! `u8 stream | u64 offset | u16 id length | id | bytes`.
+
+use bytes::{Buf, Bytes, BytesMut};
+use serde::{Serialize, de::DeserializeOwned};
+
+/// The longest frame an agent may send: 64 KiB of data, its header, and an id.
+/// Lists of files are sent in several messages that each stay below it.
+pub const AGENT_FRAME_BYTES_MAX: usize = 128 * 1024;
+/// The longest frame a server may send: a command text of 1 MiB, its environment, and its id.
+pub const SERVER_FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// The most bytes of output that one data frame carries.
+pub const DATA_BYTES_MAX: usize = 64 * 1024;
+/// The longest id of a command, in bytes.
+pub const ID_BYTES_MAX: usize = 256;
+
+const KIND_MESSAGE: u8 = 0;
+const KIND_DATA: u8 = 1;
+const HEAD: usize = 4;
+
+/// One frame, cut out of the stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// The encoded bytes of an `Ask` or a `Tell`; see [`decode`].
+    Message(Bytes),
+    /// A data body; see [`Data::parse`].
+    Data(Bytes),
+}
+
+/// Why a stream of frames cannot go on. The connection must be closed.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum FrameError {
+    /// The announced length is zero or above the limit.
+    #[error("frame of {length} bytes, at most {max} allowed")]
+    Length {
+        /// What the peer announced.
+        length: usize,
+        /// What this side takes.
+        max: usize,
+    },
+    /// A kind that this version does not know.
+    #[error("frame of unknown kind {0}")]
+    Kind(u8),
+    /// The body does not decode, or has bytes left over.
+    #[error("frame body is malformed")]
+    Body,
+}
+
+/// Cuts the next whole frame off `buf`; `None` until enough bytes are there.
+///
+/// # Errors
+/// [`FrameError::Length`] before anything is allocated, [`FrameError::Kind`] for an unknown kind.
+pub fn next(buf: &mut BytesMut, max: usize) -> Result<Option<Frame>, FrameError> {
+    if buf.len() < HEAD {
+        return Ok(None);
+    }
+    let length = u32::from_be_bytes([buf[0], buf[1], buf[2], buf[3]]) as usize;
+    if length == 0 || length > max {
+        return Err(FrameError::Length { length, max });
+    }
+    if buf.len() < HEAD + length {
+        buf.reserve(HEAD + length - buf.len());
+        return Ok(None);
+    }
+    buf.advance(HEAD);
+    let mut body = buf.split_to(length).freeze();
+    match body.get_u8() {
+        KIND_MESSAGE => Ok(Some(Frame::Message(body))),
+        KIND_DATA => Ok(Some(Frame::Data(body))),
+        kind => Err(FrameError::Kind(kind)),
+    }
+}
+
+/// Decodes a message body; bytes left over are an error.
+///
+/// # Errors
+/// [`FrameError::Body`] when it is not exactly one `T`.
+pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, FrameError> {
+    match postcard::take_from_bytes(body) {
+        Ok((value, [])) => Ok(value),
+        _ => Err(FrameError::Body),
+    }
+}
+
+/// Appends one message frame to `out`.
+///
+/// # Panics
+/// Never for the types of this crate: they hold nothing that postcard cannot encode.
+pub fn put<T: Serialize>(out: &mut Vec<u8>, message: &T) {
+    let start = out.len();
+    out.extend_from_slice(&[0, 0, 0, 0, KIND_MESSAGE]);
+    let taken = std::mem::take(out);
+    *out = postcard::to_extend(message, taken).expect("messages encode");
+    let length = u32::try_from(out.len() - start - HEAD).expect("messages are below 4 GiB");
+    out[start..start + HEAD].copy_from_slice(&length.to_be_bytes());
+}
+
+/// Appends the head of a data frame; the caller appends exactly `count` bytes after it.
+///
+/// # Panics
+/// When `id` is longer than [`ID_BYTES_MAX`] or `count` than [`DATA_BYTES_MAX`].
+pub fn put_data_head(out: &mut Vec<u8>, stream: u8, offset: u64, id: &str, count: usize) {
+    assert!(id.len() <= ID_BYTES_MAX && count <= DATA_BYTES_MAX, "data frame out of bounds");
+    let length = 1 + 1 + 8 + 2 + id.len() + count;
+    out.extend_from_slice(&(length as u32).to_be_bytes());
+    out.push(KIND_DATA);
+    out.push(stream);
+    out.extend_from_slice(&offset.to_be_bytes());
+    out.extend_from_slice(&(id.len() as u16).to_be_bytes());
+    out.extend_from_slice(id.as_bytes());
+}
+
+/// The parts of a data body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Data {
+    /// [`crate::tell::STDOUT`] or [`crate::tell::STDERR`]; 0 for file contents.
+    pub stream: u8,
+    /// Where in its stream the first byte stands, counted from the stream's beginning.
+    pub offset: u64,
+    /// The command it belongs to; empty for background jobs.
+    pub id: String,
+    /// The bytes.
+    pub bytes: Bytes,
+}
+
+impl Data {
+    /// Takes a data body apart.
+    ///
+    /// # Errors
+    /// [`FrameError::Body`] when it is cut short or the id is not UTF-8.
+    pub fn parse(mut body: Bytes) -> Result<Self, FrameError> {
+        if body.len() < 11 {
+            return Err(FrameError::Body);
+        }
+        let stream = body.get_u8();
+        let offset = body.get_u64();
+        let length = usize::from(body.get_u16());
+        if length > ID_BYTES_MAX || body.len() < length {
+            return Err(FrameError::Body);
+        }
+        let id = body.split_to(length);
+        let id = std::str::from_utf8(&id).map_err(|_| FrameError::Body)?.to_owned();
+        Ok(Self { stream, offset, id, bytes: body })
+    }
+}

@@ -1,0 +1,15 @@
+//! The words between server, launcher and agent.
+//!
+//! One connection carries frames: a length, a kind, a body. [`frame`] cuts them out of bytes and
+//! refuses what is too long before it allocates; [`ask`] is every message that a server sends to
+//! an agent, [`tell`] every answer, [`launch`] what server and launcher say to each other.
+//! No I/O here: whoever owns a socket feeds the bytes.
+#![forbid(unsafe_code)]
+
+pub mod ask;
+pub mod frame;
+pub mod launch;
+pub mod tell;
+
+/// What both sides must say first, equal or refused.
+pub const VERSION: u16 = 1;

@@ -1,0 +1,202 @@
+//! What an agent says to a server. Never trusted: a server parses it as it would a stranger's.
+
+use serde::{Deserialize, Serialize};
+
+/// Stream number of standard output.
+pub const STDOUT: u8 = 1;
+/// Stream number of standard error.
+pub const STDERR: u8 = 2;
+
+/// Every message that an agent sends. New ones are added at the end: postcard counts them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Tell {
+    /// Answer to `Ask::Hello`.
+    Hello {
+        /// [`crate::VERSION`] of the agent; it serves no other.
+        version: u16,
+    },
+    /// Answer to `Ping`.
+    Pong(u64),
+    /// Answer to `Watch`: all that runs now.
+    Census {
+        /// Shells by name.
+        shells: Vec<Shell>,
+        /// Programs without a shell.
+        execs: u32,
+    },
+    /// One shell as it is now, or as it ended; or the number of programs changed (`shell: None`).
+    Changed {
+        /// The shell, where it is about one.
+        shell: Option<Shell>,
+        /// Programs without a shell.
+        execs: u32,
+    },
+    /// Answer to `Attach`.
+    Attached {
+        /// Process id of its bash, as seen inside the sandbox.
+        pid: i32,
+        /// It was opened by this call.
+        fresh: bool,
+        /// End of each stream and the last exit's number, at this moment.
+        at: crate::ask::Since,
+    },
+    /// A command has begun to run (sent to its owner, and to watchers).
+    Started {
+        /// Its id.
+        id: String,
+    },
+    /// A command of the attached shell, or the program of an exec connection, has ended. All of
+    /// its foreground output was sent before.
+    Exit(Exit),
+    /// Bytes that this client has not read are no longer held.
+    Gap {
+        /// Which stream.
+        stream: u8,
+        /// First byte that is missing.
+        from: u64,
+        /// First byte that is there again.
+        to: u64,
+    },
+    /// The attached shell has ended. Said once to every client; the connection is then detached.
+    Closed(Closed),
+    /// What was asked cannot be done.
+    Refused {
+        /// The command it is about, where it is about one.
+        id: Option<String>,
+        /// Why, for programs.
+        why: Why,
+        /// Why, for people.
+        message: String,
+    },
+    /// What was asked is done.
+    Done,
+    /// What is known of a file.
+    FileStat(Stat),
+    /// Part of a directory's entries.
+    FileList(Vec<Entry>),
+}
+
+/// A shell, for the census.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shell {
+    /// Its name, as attached.
+    pub name: String,
+    /// Process id inside.
+    pub pid: i32,
+    /// A command is running.
+    pub busy: bool,
+    /// Commands waiting.
+    pub queued: u32,
+    /// Clients attached.
+    pub clients: u32,
+    /// Set when it has ended.
+    pub closed: Option<Closed>,
+}
+
+/// How a command or program ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// The command's id; empty for an exec.
+    pub id: String,
+    /// Exit code; 128 + signal where a signal ended it.
+    pub code: i32,
+    /// The signal that ended the program (exec), or the shell itself (shell).
+    pub signal: Option<i32>,
+    /// The timeout ended it.
+    pub timed_out: bool,
+    /// A cancel ended it, or took it out of the queue before it ran.
+    pub cancelled: bool,
+    /// The kernel killed something of the sandbox for memory while it ran.
+    pub oom: bool,
+    /// This command was the first of a shell opened to replace one that had ended.
+    pub fresh: bool,
+    /// Bytes of standard output it wrote.
+    pub out: u64,
+    /// Bytes of standard error it wrote.
+    pub err: u64,
+    /// Of these, bytes that were overwritten before this client had them.
+    pub lost: u64,
+    /// Time from its start to its end, in microseconds.
+    pub micros: u64,
+    /// Counts the ended commands of this shell, from 1; 0 for an exec.
+    pub seq: u64,
+}
+
+/// How a shell ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closed {
+    /// Its exit code, where it exited.
+    pub code: Option<i32>,
+    /// The signal, where one ended it.
+    pub signal: Option<i32>,
+    /// In words: `exit`, `killed`, `closed by client`, `nobody attached`, `status channel closed`, …
+    pub cause: String,
+}
+
+/// Why something was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Why {
+    /// The message makes no sense here (wrong order, unknown command id, bad number).
+    BadAsk,
+    /// No such shell, and none was to be opened.
+    NoShell,
+    /// The shell's queue of commands is full.
+    QueueFull,
+    /// A command of this owner with this id is queued or running.
+    IdInUse,
+    /// More shells, clients or programs than the agent takes.
+    TooMany,
+    /// The start directory does not exist or is none.
+    BadCwd,
+    /// The program was not found.
+    NotFound,
+    /// It is there, and the user may not.
+    Denied,
+    /// A process could not be started (limits).
+    NoProcess,
+    /// Not a regular file, or not a directory, as needed.
+    WrongKind,
+    /// More than was asked for or is allowed.
+    TooLarge,
+    /// The disk is full.
+    NoSpace,
+    /// Anything else; the message names it.
+    Failed,
+}
+
+/// What kind of file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// FIFO, socket or device.
+    Other,
+}
+
+/// What is known of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stat {
+    /// Its kind.
+    pub kind: Kind,
+    /// Bytes.
+    pub size: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// Last change, milliseconds since 1970.
+    pub modified_ms: i64,
+    /// Inode number, for entity tags.
+    pub inode: u64,
+}
+
+/// One entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its name, as bytes.
+    pub name: Vec<u8>,
+    /// What it is.
+    pub stat: Stat,
+}
