@@ -2,4 +2,6 @@
 //! cannot be done safely elsewhere. What rustix offers safely is used directly by the others.
 #![cfg(target_os = "linux")]
 
+mod confine;
+mod raw;
 pub mod spawn;

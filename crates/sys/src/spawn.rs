@@ -6,14 +6,21 @@
 //! child touches is kept alive by [`Child`] until it has executed or died; the child itself calls
 //! the kernel directly, allocates nothing, and touches no thread-local value (errno included).
 
+use crate::confine::{self, FDS_MAX, Order};
+use crate::raw::{self, CLONE_INTO_CGROUP, CloneArgs};
+use rustix::io::Errno;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// Stack of a child until it executes: a few small frames.
+const STACK_BYTES: usize = 32 * 1024;
 
 /// What to start, and as whom.
 #[derive(Debug, Default)]
 pub struct Plan<'a> {
-    /// The program: an absolute path, or one with a slash. Tried in order until one exists.
+    /// The program: paths with a slash, tried in order until one exists.
     pub programs: Vec<CString>,
     /// Its arguments, the first being its name.
     pub argv: Vec<CString>,
@@ -21,9 +28,10 @@ pub struct Plan<'a> {
     pub envp: Vec<CString>,
     /// Start directory; the child fails with the kernel's answer when it cannot be entered.
     pub cwd: Option<CString>,
-    /// Descriptors it gets: ours, and the number in the child. All others are closed.
+    /// Descriptors it gets: ours, and the number in the child (below 64, at most 16 of them).
+    /// All others are closed.
     pub fds: Vec<(RawFd, RawFd)>,
-    /// User namespace to join before the ids are set.
+    /// User namespace to join before the ids are set; without it ids and capabilities stay.
     pub userns: Option<BorrowedFd<'a>>,
     /// User and group id inside.
     pub uid: u32,
@@ -48,32 +56,186 @@ pub struct Child {
     pub pidfd: OwnedFd,
     /// Readable when it has executed (end of file) or failed to (see [`Child::verdict`]).
     pub started: OwnedFd,
-}
-
-/// Starts `plan`. Returns at once; the child may still fail, which [`Child::verdict`] tells.
-///
-/// # Errors
-/// `EAGAIN` when a limit on processes is reached, `ENOMEM`, `EMFILE`.
-pub fn spawn(_plan: Plan<'_>) -> io::Result<Child> {
-    todo!()
+    shared: Option<Box<Shared>>,
 }
 
 /// Where a start failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Joining the cgroups, the namespace, or setting ids and filter.
-    Confine,
+    Confine = 1,
     /// Entering the start directory.
-    Cwd,
+    Cwd = 2,
     /// Executing the program.
-    Exec,
+    Exec = 3,
+}
+
+/// What a child reads and writes while it shares our memory.
+#[derive(Debug)]
+struct Shared {
+    plan: Plan<'static>,
+    argv: Vec<*const libc::c_char>,
+    envp: Vec<*const libc::c_char>,
+    filter: Option<Vec<u64>>,
+    stack: Stack,
+    stage: AtomicI32,
+    errno: AtomicI32,
+}
+
+#[derive(Debug)]
+struct Stack(*mut libc::c_void);
+
+impl Stack {
+    fn new() -> io::Result<Self> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        let flags = MapFlags::PRIVATE | MapFlags::STACK;
+        // SAFETY: a new anonymous mapping aliases nothing.
+        let at = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                STACK_BYTES,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+            )?
+        };
+        Ok(Self(at))
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: ours, mapped with this length; a `Shared` is dropped only when no child runs on it.
+        let _ = unsafe { rustix::mm::munmap(self.0, STACK_BYTES) };
+    }
+}
+
+/// Starts `plan`. Returns at once; the child may still fail, which [`Child::verdict`] tells.
+///
+/// # Errors
+/// `EAGAIN` when a limit on processes is reached, `ENOMEM`, `EMFILE`; `EINVAL` for more
+/// descriptors than 16.
+pub fn spawn(plan: Plan<'_>) -> io::Result<Child> {
+    if plan.fds.len() > FDS_MAX || plan.programs.is_empty() {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let (started, hold) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let shared = share(plan)?;
+    let mut pidfd: RawFd = -1;
+    let mut args = arguments(&shared.plan, &mut pidfd);
+    args.flags |= libc::CLONE_VM as u64;
+    args.stack = shared.stack.0 as u64;
+    args.stack_size = STACK_BYTES as u64;
+    // SAFETY: the stack is mapped and unused, `shared` outlives the child's use of it (see `Child`),
+    // and `child` never returns.
+    let pid = unsafe { raw::clone_onto(&args, child, std::ptr::from_ref(&*shared) as usize) };
+    drop(hold);
+    born(pid, pidfd, started, Some(shared))
+}
+
+/// Owns what the plan borrows: descriptors are copied by the clone itself, so their numbers do.
+fn share(plan: Plan<'_>) -> io::Result<Box<Shared>> {
+    let filter = plan.filter.map(<[u64]>::to_vec);
+    // SAFETY: the numbers are read by the clone and by the child's copy of the table, which is made
+    // at the clone; the borrow in the caller outlives that moment.
+    let lend = |fd: BorrowedFd<'_>| unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) };
+    let pointers = |strings: &[CString]| {
+        strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
+    };
+    Ok(Box::new(Shared {
+        argv: pointers(&plan.argv),
+        envp: pointers(&plan.envp),
+        filter,
+        stack: Stack::new()?,
+        stage: AtomicI32::new(0),
+        errno: AtomicI32::new(0),
+        plan: Plan {
+            userns: plan.userns.map(lend),
+            cgroup: plan.cgroup.map(lend),
+            tasks: plan.tasks.into_iter().map(lend).collect(),
+            filter: None,
+            programs: plan.programs,
+            argv: plan.argv,
+            envp: plan.envp,
+            cwd: plan.cwd,
+            fds: plan.fds,
+            ..plan
+        },
+    }))
+}
+
+fn arguments(plan: &Plan<'_>, pidfd: &mut RawFd) -> CloneArgs {
+    let mut args = CloneArgs {
+        flags: libc::CLONE_PIDFD as u64,
+        pidfd: std::ptr::from_mut(pidfd) as u64,
+        exit_signal: libc::SIGCHLD as u64,
+        ..CloneArgs::default()
+    };
+    if let Some(cgroup) = plan.cgroup {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = cgroup.as_raw_fd() as u64;
+    }
+    args
+}
+
+fn born(
+    pid: isize,
+    pidfd: RawFd,
+    started: OwnedFd,
+    shared: Option<Box<Shared>>,
+) -> io::Result<Child> {
+    if pid < 0 {
+        return Err(io::Error::from_raw_os_error(-pid as i32));
+    }
+    // SAFETY: the kernel just made it and nobody else owns it.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok(Child { pid: pid as i32, pidfd, started, shared })
+}
+
+/// Where a child begins, on a stack of its own in shared memory.
+extern "C" fn child(arg: usize) -> ! {
+    // SAFETY: `spawn` passes a `Shared` that lives until this process has executed or ended.
+    let shared = unsafe { &*(arg as *const Shared) };
+    let plan = &shared.plan;
+    // SAFETY: a fresh child with one thread; see the modules' headers.
+    let (stage, errno) = unsafe {
+        match confine::confine(plan, shared.filter.as_deref()) {
+            Ok(()) => confine::execute(&Order { plan, argv: &shared.argv, envp: &shared.envp }),
+            Err(failed) => failed,
+        }
+    };
+    shared.errno.store(errno, Ordering::Relaxed);
+    shared.stage.store(stage as i32, Ordering::Release);
+    raw::exit(127)
 }
 
 impl Child {
-    /// What became of the start: `None` while undecided, then `Some(Ok)` once it has executed or
-    /// `Some(Err)` with the stage and the kernel's answer. Does not block.
-    pub fn verdict(&mut self) -> Option<Result<(), (Stage, rustix::io::Errno)>> {
-        todo!()
+    /// What became of the start: `None` while undecided, then `Some(Ok)` once it has executed (or was
+    /// killed before it could) or `Some(Err)` with the stage and the kernel's answer. Does not block.
+    pub fn verdict(&mut self) -> Option<Result<(), (Stage, Errno)>> {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut fds = [PollFd::new(&self.started, PollFlags::IN)];
+        if !matches!(poll(&mut fds, Some(&now)), Ok(1..)) {
+            return None;
+        }
+        // The write end closed: the child no longer uses our memory.
+        let shared = self.shared.take()?;
+        let stage = match shared.stage.load(Ordering::Acquire) {
+            0 => return Some(Ok(())),
+            1 => Stage::Confine,
+            2 => Stage::Cwd,
+            _ => Stage::Exec,
+        };
+        Some(Err((stage, Errno::from_raw_os_error(shared.errno.load(Ordering::Relaxed)))))
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.shared.is_some() && self.verdict().is_none() {
+            // The child may still run on this memory: better lost than freed under it.
+            std::mem::forget(self.shared.take());
+        }
     }
 }
 
@@ -84,6 +246,34 @@ impl Child {
 ///
 /// # Errors
 /// As [`spawn`]. A child that could not confine itself ends with exit code 125.
-pub fn fork(_plan: Plan<'_>, _work: impl FnOnce() -> i32) -> io::Result<Child> {
-    todo!()
+pub fn fork(plan: Plan<'_>, work: impl FnOnce() -> i32) -> io::Result<Child> {
+    if plan.fds.len() > FDS_MAX {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let (started, hold) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let mut pidfd: RawFd = -1;
+    let args = arguments(&plan, &mut pidfd);
+    // SAFETY: without CLONE_VM this is a fork; the single thread goes on in both.
+    let pid = unsafe {
+        raw::call(
+            libc::SYS_clone3,
+            [std::ptr::from_ref(&args) as usize, size_of::<CloneArgs>(), 0, 0, 0],
+        )
+    };
+    if pid == 0 {
+        copy(&plan, work);
+    }
+    drop(hold);
+    born(pid, pidfd, started, None)
+}
+
+/// The child's side of [`fork`].
+fn copy(plan: &Plan<'_>, work: impl FnOnce() -> i32) -> ! {
+    // SAFETY: a fresh child with one thread and memory of its own.
+    if unsafe { confine::confine(plan, plan.filter) }.is_err() {
+        raw::exit(125);
+    }
+    confine::close_rest(&plan.fds);
+    let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or(125);
+    raw::exit(code)
 }

@@ -1,0 +1,197 @@
+//! How a child of the agent becomes a tenant: the calls between `clone` and `exec`.
+//!
+//! UNSAFETY: runs in memory shared with the agent. Nothing here allocates, logs, reads the
+//! environment or sets `errno`; every call is in this file.
+
+use crate::raw::call;
+use crate::spawn::{Plan, Stage};
+use std::os::fd::{AsRawFd, RawFd};
+
+/// Targets of inherited descriptors lie below this; copies are made above it.
+const FD_FLOOR: usize = 64;
+/// The most descriptors that one child is given.
+pub(crate) const FDS_MAX: usize = 16;
+
+/// A plan, as the child reads it.
+pub(crate) struct Order<'a> {
+    pub(crate) plan: &'a Plan<'a>,
+    /// Pointers to `plan.argv`, ended by null.
+    pub(crate) argv: &'a [*const libc::c_char],
+    /// Pointers to `plan.envp`, ended by null.
+    pub(crate) envp: &'a [*const libc::c_char],
+}
+
+type Failed = (Stage, i32);
+
+fn check(result: isize) -> Result<usize, Failed> {
+    usize::try_from(result).map_err(|_| (Stage::Confine, -result as i32))
+}
+
+/// Everything up to, and not including, the execution.
+///
+/// # Safety
+/// Only in a fresh child that has one thread.
+pub(crate) unsafe fn confine(plan: &Plan<'_>, filter: Option<&[u64]>) -> Result<(), Failed> {
+    // SAFETY: every pointer handed to the kernel points into `plan` or this frame.
+    unsafe {
+        check(call(libc::SYS_setsid, [0; 5]))?;
+        for tasks in &plan.tasks {
+            check(call(
+                libc::SYS_write,
+                [tasks.as_raw_fd() as usize, b"0".as_ptr() as usize, 1, 0, 0],
+            ))?;
+        }
+        let copies = lift(plan)?;
+        identity(plan)?;
+        check(call(libc::SYS_umask, [plan.umask as usize, 0, 0, 0, 0]))?;
+        if let Some(cwd) = &plan.cwd {
+            check(call(libc::SYS_chdir, [cwd.as_ptr() as usize, 0, 0, 0, 0]))
+                .map_err(|(_, errno)| (Stage::Cwd, errno))?;
+        }
+        place(plan, &copies)?;
+        signals()?;
+        if let Some(filter) = filter {
+            filtered(filter)?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies every descriptor that is to stay above the floor, so that no target hits a source.
+unsafe fn lift(plan: &Plan<'_>) -> Result<[usize; FDS_MAX], Failed> {
+    let mut copies = [0; FDS_MAX];
+    // SAFETY: fcntl and dup3 take no pointers here.
+    unsafe {
+        for (copy, (source, _)) in copies.iter_mut().zip(&plan.fds) {
+            let args = [*source as usize, libc::F_DUPFD_CLOEXEC as usize, FD_FLOOR, 0, 0];
+            *copy = check(call(libc::SYS_fcntl, args))?;
+        }
+    }
+    Ok(copies)
+}
+
+/// User namespace, ids and capabilities.
+unsafe fn identity(plan: &Plan<'_>) -> Result<(), Failed> {
+    let Some(userns) = plan.userns else { return Ok(()) };
+    let id = plan.uid as usize;
+    // SAFETY: capset reads the two structures below; the others take no pointers.
+    unsafe {
+        let join = [userns.as_raw_fd() as usize, libc::CLONE_NEWUSER as usize, 0, 0, 0];
+        check(call(libc::SYS_setns, join))?;
+        for capability in 0..=40_usize {
+            if plan.capabilities & (1 << capability) == 0 {
+                let drop = [libc::PR_CAPBSET_DROP as usize, capability, 0, 0, 0];
+                // A kernel that does not know the capability says EINVAL: nothing to drop.
+                call(libc::SYS_prctl, drop);
+            }
+        }
+        check(call(libc::SYS_setgroups, [0, 0, 0, 0, 0]))?;
+        check(call(libc::SYS_setresgid, [id, id, id, 0, 0]))?;
+        check(call(libc::SYS_setresuid, [id, id, id, 0, 0]))?;
+        let kept = if plan.uid == 0 { plan.capabilities } else { 0 };
+        let (low, high) = (kept as u32, (kept >> 32) as u32);
+        let head: [u32; 2] = [0x2008_0522, 0];
+        let sets: [u32; 6] = [low, low, 0, high, high, 0];
+        check(call(libc::SYS_capset, [head.as_ptr() as usize, sets.as_ptr() as usize, 0, 0, 0]))?;
+        let privileges = [libc::PR_SET_NO_NEW_PRIVS as usize, 1, 0, 0, 0];
+        check(call(libc::SYS_prctl, privileges))?;
+    }
+    Ok(())
+}
+
+/// Puts the copies under their numbers; everything else closes at the execution.
+unsafe fn place(plan: &Plan<'_>, copies: &[usize; FDS_MAX]) -> Result<(), Failed> {
+    const CLOEXEC: usize = 4;
+    // SAFETY: no pointers.
+    unsafe {
+        check(call(libc::SYS_close_range, [0, u32::MAX as usize, CLOEXEC, 0, 0]))?;
+        for (copy, (_, target)) in copies.iter().zip(&plan.fds) {
+            check(call(libc::SYS_dup3, [*copy, *target as usize, 0, 0, 0]))?;
+        }
+    }
+    Ok(())
+}
+
+/// No signal blocked, none ignored.
+unsafe fn signals() -> Result<(), Failed> {
+    let none: u64 = 0;
+    // The kernel's sigaction: handler, flags, restorer, mask. All zero is the default action.
+    let default: [u64; 4] = [0; 4];
+    // SAFETY: both values live in this frame and have the kernel's sizes.
+    unsafe {
+        for signal in 1..=64_usize {
+            // KILL and STOP refuse; nothing to do about these.
+            call(libc::SYS_rt_sigaction, [signal, default.as_ptr() as usize, 0, 8, 0]);
+        }
+        let mask = [libc::SIG_SETMASK as usize, std::ptr::from_ref(&none) as usize, 0, 8, 0];
+        check(call(libc::SYS_rt_sigprocmask, mask))?;
+    }
+    Ok(())
+}
+
+/// Takes the seccomp program.
+unsafe fn filtered(filter: &[u64]) -> Result<(), Failed> {
+    #[repr(C)]
+    struct Program {
+        count: u16,
+        filters: *const u64,
+    }
+    const SET_MODE_FILTER: usize = 1;
+    let program = Program { count: filter.len() as u16, filters: filter.as_ptr() };
+    // SAFETY: the kernel copies the program; a sock_filter is 8 bytes.
+    unsafe {
+        let args = [SET_MODE_FILTER, 0, std::ptr::from_ref(&program) as usize, 0, 0];
+        check(call(libc::SYS_seccomp, args))?;
+    }
+    Ok(())
+}
+
+/// Closes every descriptor that `fds` did not place; for a copy that does not execute.
+pub(crate) fn close_rest(fds: &[(RawFd, RawFd)]) {
+    let mut from = 0;
+    let mut targets = [RawFd::MAX; FDS_MAX];
+    for (slot, (_, target)) in targets.iter_mut().zip(fds) {
+        *slot = *target;
+    }
+    targets.sort_unstable();
+    for target in targets.into_iter().take(fds.len()) {
+        close_between(from, target - 1);
+        from = target + 1;
+    }
+    close_between(from, RawFd::MAX);
+}
+
+fn close_between(first: RawFd, last: RawFd) {
+    if first <= last {
+        // SAFETY: no pointers; what is closed is this copy's alone.
+        unsafe { call(libc::SYS_close_range, [first as usize, last as usize, 0, 0, 0]) };
+    }
+}
+
+/// Executes the first program that exists. Comes back only with an error.
+///
+/// # Safety
+/// As [`confine`].
+pub(crate) unsafe fn execute(order: &Order<'_>) -> Failed {
+    let mut worst = libc::ENOENT;
+    for program in &order.plan.programs {
+        // SAFETY: all three are null-ended and outlive the call.
+        let result = unsafe {
+            let args = [
+                program.as_ptr() as usize,
+                order.argv.as_ptr() as usize,
+                order.envp.as_ptr() as usize,
+                0,
+                0,
+            ];
+            call(libc::SYS_execve, args)
+        };
+        match -result as i32 {
+            libc::ENOENT | libc::ENOTDIR => {}
+            // A later directory of PATH may hold one that may be executed.
+            libc::EACCES => worst = libc::EACCES,
+            errno => return (Stage::Exec, errno),
+        }
+    }
+    (Stage::Exec, worst)
+}

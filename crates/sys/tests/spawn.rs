@@ -1,0 +1,87 @@
+//! A started process gets what its plan says and nothing else.
+#![allow(missing_docs)]
+
+use isolet_sys::spawn::{Plan, Stage, fork, spawn};
+use rustix::io::Errno;
+use std::ffi::CString;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+fn text(value: &str) -> CString {
+    CString::new(value).expect("no NUL")
+}
+
+fn pipe() -> (OwnedFd, OwnedFd) {
+    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("pipe")
+}
+
+fn shell<'a>(script: &str, out: &OwnedFd) -> Plan<'a> {
+    Plan {
+        programs: vec![text("/no/such"), text("/bin/sh")],
+        argv: vec![text("sh"), text("-c"), text(script)],
+        envp: vec![text("A=b")],
+        fds: vec![(out.as_raw_fd(), 1)],
+        umask: 0o22,
+        ..Plan::default()
+    }
+}
+
+fn ended(child: &mut isolet_sys::spawn::Child) -> Result<(), (Stage, Errno)> {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let mut fds = [PollFd::new(&child.started, PollFlags::IN)];
+    poll(&mut fds, None).expect("poll");
+    child.verdict().expect("decided")
+}
+
+fn reap(child: &isolet_sys::spawn::Child) -> i32 {
+    let id = rustix::process::WaitId::PidFd(child.pidfd.as_fd());
+    let status = rustix::process::waitid(id, rustix::process::WaitIdOptions::EXITED);
+    status.expect("waitid").expect("ended").exit_status().unwrap_or(-1) as i32
+}
+
+#[test]
+fn a_child_gets_its_environment_its_descriptors_and_no_others() {
+    let (mut read, write) = pipe();
+    let _extra = std::fs::File::open("/dev/null").expect("null");
+    let mut child =
+        spawn(shell("echo $A; ls /proc/self/fd | tr '\\n' ' '", &write)).expect("spawn");
+    drop(write);
+    assert_eq!(ended(&mut child), Ok(()));
+    let mut said = String::new();
+    std::fs::File::from(std::mem::replace(&mut read, pipe().0))
+        .read_to_string(&mut said)
+        .expect("read");
+    // 0 is what `ls` opened for the directory itself: neither 0 nor 2 was given.
+    assert!(said.starts_with("b\n"), "{said:?}");
+    assert!(!said.contains('5') && !said.contains('6'), "{said:?}");
+    reap(&child);
+}
+
+#[test]
+fn a_missing_program_and_a_missing_directory_are_told_apart() {
+    let (_read, write) = pipe();
+    let mut plan = shell("true", &write);
+    plan.programs = vec![text("/no/such")];
+    let mut child = spawn(plan).expect("spawn");
+    assert_eq!(ended(&mut child), Err((Stage::Exec, Errno::NOENT)));
+    reap(&child);
+    let mut plan = shell("true", &write);
+    plan.cwd = Some(text("/no/such"));
+    let mut child = spawn(plan).expect("spawn");
+    assert_eq!(ended(&mut child), Err((Stage::Cwd, Errno::NOENT)));
+    assert_eq!(reap(&child), 127);
+}
+
+#[test]
+fn a_fork_keeps_only_what_it_was_given() {
+    let (_read, write) = pipe();
+    let plan = Plan { fds: vec![(write.as_raw_fd(), 5)], umask: 0o22, ..Plan::default() };
+    let child = fork(plan, || {
+        let open = |fd| {
+            rustix::io::fcntl_getfd(unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) }).is_ok()
+        };
+        i32::from(open(5)) * 10 + (0..64).filter(|fd| open(*fd)).count() as i32
+    })
+    .expect("fork");
+    assert_eq!(reap(&child), 11);
+}
