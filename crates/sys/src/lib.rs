@@ -2,6 +2,12 @@
 //! cannot be done safely elsewhere. What rustix offers safely is used directly by the others.
 #![cfg(target_os = "linux")]
 
+pub mod clone;
 mod confine;
+pub mod exec;
+pub mod link;
+pub mod mount;
+pub mod own;
 mod raw;
+pub mod seccomp;
 pub mod spawn;

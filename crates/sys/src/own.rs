@@ -1,0 +1,23 @@
+//! Descriptors that this process was started with.
+//!
+//! UNSAFETY: nothing but the caller's word says that a number is open and nobody else's.
+
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+/// Takes over an inherited descriptor, and marks it to close at an execution.
+///
+/// # Errors
+/// `EBADF` when it is not open.
+pub fn take(number: RawFd) -> Result<OwnedFd, rustix::io::Errno> {
+    // SAFETY: only used to ask the kernel whether the number is open.
+    let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC)?;
+    // SAFETY: open, named on our command line for us alone, and taken once.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Closes every descriptor from `first` on.
+pub fn close_from(first: RawFd) {
+    // SAFETY: callers do this before they open anything.
+    unsafe { libc::close_range(first as u32, u32::MAX, 0) };
+}
