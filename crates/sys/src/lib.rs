@@ -8,6 +8,8 @@ pub mod exec;
 pub mod link;
 pub mod mount;
 pub mod own;
+pub mod peer;
 mod raw;
 pub mod seccomp;
+pub mod signal;
 pub mod spawn;
