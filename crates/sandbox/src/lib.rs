@@ -1,1 +1,28 @@
-//! Not yet written.
+//! Sandboxes as their clients know them: made, found, changed, worked in, ended.
+//!
+//! [`Service`] is the way in. One driver task per sandbox owns its state ([`state`] has the
+//! picture); a [`Sandbox`] is a handle for work in it, and its links ([`link`]) go from the
+//! caller's task to the agent directly: no channel or task stands between.
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod error;
+pub mod files;
+pub mod ids;
+pub mod info;
+pub mod link;
+mod sandbox;
+mod service;
+pub mod state;
+
+pub use config::{Config, TenantLimits};
+pub use error::{Error, OpenError};
+pub use ids::{BadId, SandboxId, SessionId, TenantId};
+pub use info::{
+    Created, Ended, Info, Limits, Once, Page, Patch, SessionInfo, SessionWish, Usage, Wish,
+};
+pub use isolet_store::keys::{Grant, Key, Keys, NewKey};
+pub use link::{ExecLink, Heard, LinkError, ShellLink};
+pub use sandbox::{Attach, Sandbox, ShellName, Start};
+pub use service::{Reach, Service};
+pub use state::State;

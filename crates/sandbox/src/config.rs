@@ -1,0 +1,64 @@
+//! What the service is told at its start.
+
+use crate::{ids::TenantId, info::Limits};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+/// Everything that can be set.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The data directory.
+    pub data_dir: PathBuf,
+    /// The launcher's binary.
+    pub launcher: PathBuf,
+    /// The agent's binary.
+    pub agent: PathBuf,
+    /// First uid of slot 0; slot n begins `n * 65536` above it.
+    pub uid_base: u32,
+    /// Name of the cgroup below which sandboxes get theirs.
+    pub cgroup: String,
+    /// Image names that stand for another.
+    pub aliases: BTreeMap<String, String>,
+    /// Limits of a sandbox that names none.
+    pub limits: Limits,
+    /// The most that a sandbox may name.
+    pub limits_max: Limits,
+    /// Sandboxes at once of a tenant that has no entry in `tenants`.
+    pub sandboxes_max: u32,
+    /// Limits of single tenants.
+    pub tenants: BTreeMap<TenantId, TenantLimits>,
+    /// How long recovery waits for all agents together.
+    pub recover: Duration,
+}
+
+/// What one tenant may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TenantLimits {
+    /// Sandboxes at once.
+    pub sandboxes_max: u32,
+}
+
+impl Config {
+    /// The defaults on a data directory, with the two binaries in `programs`.
+    #[must_use]
+    pub fn new(data_dir: PathBuf, programs: &std::path::Path) -> Self {
+        Self {
+            data_dir,
+            launcher: programs.join("isolet-launcher"),
+            agent: programs.join("isolet-agent"),
+            uid_base: 1_000_000_000,
+            cgroup: "isolet".to_owned(),
+            aliases: BTreeMap::new(),
+            limits: Limits { memory_mib: 1024, cpu_millis: 1000, pids: 512 },
+            limits_max: Limits { memory_mib: 64 * 1024, cpu_millis: 64_000, pids: 16_384 },
+            sandboxes_max: 10_000,
+            tenants: BTreeMap::new(),
+            recover: Duration::from_secs(10),
+        }
+    }
+
+    /// How many sandboxes this tenant may have at once.
+    #[must_use]
+    pub fn sandboxes_max(&self, tenant: &TenantId) -> u32 {
+        self.tenants.get(tenant).map_or(self.sandboxes_max, |t| t.sandboxes_max)
+    }
+}

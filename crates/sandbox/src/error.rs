@@ -1,0 +1,143 @@
+//! Why something was not done: one variant a cause, each with what `http` needs to answer.
+
+use crate::{
+    ids::{SandboxId, SessionId},
+    link::LinkError,
+};
+use isolet_wire::tell::Why;
+
+/// Why a call on sandboxes failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// No sandbox of this tenant has this id (or it belongs to another: the same answer).
+    #[error("no sandbox {0}")]
+    NoSandbox(SandboxId),
+    /// A sandbox with this id exists.
+    #[error("sandbox {0} exists")]
+    SandboxExists(SandboxId),
+    /// The sandbox has failed; its disk is kept until it is deleted.
+    #[error("sandbox {id} has failed: {cause}")]
+    Failed {
+        /// Which.
+        id: SandboxId,
+        /// Why, in words: `agent killed`, `out of memory`, `agent does not answer`.
+        cause: String,
+    },
+    /// No such session in this sandbox.
+    #[error("no session {session} in sandbox {id}")]
+    NoSession {
+        /// Which sandbox.
+        id: SandboxId,
+        /// Which session.
+        session: SessionId,
+    },
+    /// A session with this id exists.
+    #[error("session {0} exists")]
+    SessionExists(SessionId),
+    /// `default` exists by itself and cannot be deleted; end the sandbox instead.
+    #[error("cannot delete default session")]
+    DefaultSession,
+    /// A field of the wish is out of its bounds.
+    #[error("{field}: {reason}")]
+    BadField {
+        /// Its name, as in the native API.
+        field: &'static str,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// The image is neither `host` nor an alias.
+    #[error("image {0} is not known here")]
+    NoImage(String),
+    /// The tenant has as many sandboxes as it may.
+    #[error("tenant has {max} sandboxes, the most it may have")]
+    TooManySandboxes {
+        /// The limit.
+        max: u32,
+    },
+    /// The sandbox has as many sessions as it may.
+    #[error("sandbox has {max} sessions, the most it may have")]
+    TooManySessions {
+        /// The limit.
+        max: usize,
+    },
+    /// More than this server can hold.
+    #[error("this server is full: {0}")]
+    ServerFull(&'static str),
+    /// The idempotency key was used with another body.
+    #[error("idempotency key was used with another body")]
+    OtherBody,
+    /// This machine lacks something that sandboxes need.
+    #[error("this machine cannot make sandboxes: {}", .0.join("; "))]
+    Missing(Vec<String>),
+    /// The sandbox could not be made; nothing of it is left.
+    #[error("cannot make the sandbox: step {step}: {reason}")]
+    Launch {
+        /// The step that failed.
+        step: String,
+        /// The kernel's answer in words.
+        reason: String,
+    },
+    /// The agent refused what was asked.
+    #[error("{message}")]
+    Refused {
+        /// Why, for programs.
+        why: Why,
+        /// Why, for people.
+        message: String,
+    },
+    /// The connection to the agent failed.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// It was not done in its time.
+    #[error("{0} took too long")]
+    TooLate(&'static str),
+    /// The disk of the records is full; nothing was changed.
+    #[error("no space left for records")]
+    StoreFull,
+    /// The records cannot be read or written; nothing was changed.
+    #[error("records: {0}")]
+    Store(String),
+    /// The server is stopping; sandboxes stay.
+    #[error("the server is stopping")]
+    Stopping,
+    /// A fault of this server. Only this call suffers.
+    #[error("internal fault: {0}")]
+    Fault(String),
+}
+
+impl From<isolet_store::Error> for Error {
+    fn from(error: isolet_store::Error) -> Self {
+        match error {
+            isolet_store::Error::Full => Self::StoreFull,
+            other => Self::Store(other.to_string()),
+        }
+    }
+}
+
+/// Why a server could not start on its data directory.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another server holds the data directory.
+    #[error("{path} is held by process {holder}")]
+    Held {
+        /// The lock file.
+        path: String,
+        /// What it names.
+        holder: String,
+    },
+    /// The records cannot be used.
+    #[error(transparent)]
+    Store(#[from] isolet_store::Error),
+    /// A file or directory of the server.
+    #[error("{path}")]
+    Io {
+        /// Which.
+        path: String,
+        /// The kernel's answer.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The launcher could not be started.
+    #[error("launcher: {0}")]
+    Launcher(String),
+}

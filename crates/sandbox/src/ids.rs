@@ -1,0 +1,172 @@
+//! Names that were checked: parsed once at the edge, trusted inside.
+
+use serde::{Deserialize, Serialize};
+use std::{borrow::Borrow, fmt, str::FromStr};
+
+/// The longest id, in bytes.
+pub const ID_BYTES_MAX: usize = 128;
+const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+/// Why a text is no id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} id must match [A-Za-z0-9][A-Za-z0-9._-]{{0,127}}")]
+pub struct BadId {
+    /// `sandbox`, `session` or `tenant`.
+    pub what: &'static str,
+}
+
+/// Whether a text may be an id of any kind.
+fn valid(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.len() <= ID_BYTES_MAX
+        && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+}
+
+/// 128 random bits as 26 letters and digits (`[a-z2-7]`).
+///
+/// # Panics
+/// When the kernel gives no random bytes, which Linux does not do after boot.
+#[must_use]
+pub fn random() -> String {
+    let mut bytes = [0u8; 16];
+    getrandom::fill(&mut bytes).expect("random bytes");
+    let mut left = u128::from_ne_bytes(bytes);
+    let mut text = String::with_capacity(26);
+    for _ in 0..26 {
+        text.push(char::from(LETTERS[(left & 31) as usize]));
+        left >>= 5;
+    }
+    text
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// Takes a client's text.
+            ///
+            /// # Errors
+            /// [`BadId`] unless it matches `[A-Za-z0-9][A-Za-z0-9._-]{0,127}`.
+            pub fn parse(text: &str) -> Result<Self, BadId> {
+                if valid(text) { Ok(Self(text.to_owned())) } else { Err(BadId { what: $what }) }
+            }
+
+            /// A new one: 128 random bits behind a prefix.
+            #[must_use]
+            pub fn random() -> Self {
+                Self(format!(concat!($prefix, "{}"), random()))
+            }
+
+            /// The text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = BadId;
+            fn from_str(text: &str) -> Result<Self, BadId> {
+                Self::parse(text)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = BadId;
+            fn try_from(text: String) -> Result<Self, BadId> {
+                if valid(&text) { Ok(Self(text)) } else { Err(BadId { what: $what }) }
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> Self {
+                id.0
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+id!(
+    /// A sandbox's id, unique within its tenant.
+    SandboxId, "sandbox", "sb_"
+);
+id!(
+    /// A session's id, unique within its sandbox.
+    SessionId, "session", "se_"
+);
+id!(
+    /// Who an API key belongs to.
+    TenantId, "tenant", "te_"
+);
+
+impl SessionId {
+    /// The session that exists by itself.
+    #[must_use]
+    pub fn default_session() -> Self {
+        Self("default".to_owned())
+    }
+
+    /// Whether this is the session that cannot be deleted.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        self.0 == "default"
+    }
+}
+
+impl TenantId {
+    /// The tenant of the key given by `ISOLET_API_KEY` and of the first key.
+    #[must_use]
+    pub fn default_tenant() -> Self {
+        Self("default".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_stated_shape_is_an_id() {
+        for good in ["a", "9", "A.b_c-d", &"x".repeat(128)] {
+            assert!(SandboxId::parse(good).is_ok(), "{good}");
+        }
+        for bad in ["", ".", "..", "-a", "_a", "a/b", "a b", "a\0", "ä", "a\n", &"x".repeat(129)] {
+            assert!(SandboxId::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn made_ids_are_ids_and_differ() {
+        let (a, b) = (SandboxId::random(), SandboxId::random());
+        assert_ne!(a, b);
+        assert_eq!(a.as_str().len(), 29);
+        assert!(SandboxId::parse(a.as_str()).is_ok());
+        let name = random();
+        assert!(
+            name.len() == 26 && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+        );
+    }
+
+    #[test]
+    fn json_cannot_smuggle_a_bad_id() {
+        assert!(serde_json::from_str::<SessionId>("\"../x\"").is_err());
+        assert_eq!(serde_json::from_str::<SessionId>("\"a\"").unwrap().as_str(), "a");
+    }
+}

@@ -1,0 +1,206 @@
+//! What is asked of a sandbox or session, and what is told of it.
+
+use crate::{
+    ids::{SandboxId, SessionId, TenantId},
+    state::State,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use isolet_wire::launch::Limits;
+
+/// The most bytes of metadata, as JSON.
+pub const METADATA_BYTES_MAX: usize = 16 * 1024;
+/// The most bytes of an environment, names and values.
+pub const ENV_BYTES_MAX: usize = 128 * 1024;
+/// The longest ttl, in seconds: a year.
+pub const TTL_S_MAX: u64 = 366 * 24 * 3600;
+/// The longest idempotency key, in bytes.
+pub const KEY_BYTES_MAX: usize = 255;
+/// The most sessions of one sandbox, `default` included.
+pub const SESSIONS_MAX: usize = 1024;
+
+/// What a client wants a sandbox to be. Every field may be left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Wish {
+    /// Its id; the server makes one otherwise.
+    pub id: Option<SandboxId>,
+    /// `host`, or a name of the alias table.
+    pub image: Option<String>,
+    /// Memory, in MiB.
+    pub memory_mib: Option<u64>,
+    /// Processor time, in thousandths of one core.
+    pub cpu_millis: Option<u64>,
+    /// Processes and threads.
+    pub pids: Option<u64>,
+    /// Ends by itself after this many seconds; `None` or 0 never.
+    pub ttl_s: Option<u64>,
+    /// The client's own words, an object.
+    pub metadata: serde_json::Map<String, serde_json::Value>,
+    /// Environment of every shell and program.
+    pub env: BTreeMap<String, String>,
+    /// Fields that a dialect must give back (`vcpus`, `mem_mib`, …), kept as they are.
+    pub dialect: serde_json::Map<String, serde_json::Value>,
+}
+
+/// A change to a sandbox; what is `None` stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Patch {
+    /// Counted from now; 0 never.
+    pub ttl_s: Option<u64>,
+    /// Replaces the metadata.
+    pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
+    /// For shells and programs started from now on: a value sets, `None` removes.
+    pub env: BTreeMap<String, Option<String>>,
+    /// Memory, in MiB.
+    pub memory_mib: Option<u64>,
+    /// Processor time, in thousandths of one core.
+    pub cpu_millis: Option<u64>,
+    /// Processes and threads.
+    pub pids: Option<u64>,
+}
+
+/// An idempotency key, bound to the body that it came with.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Once {
+    /// The client's key, at most [`KEY_BYTES_MAX`].
+    pub key: String,
+    /// SHA-256 over the route and the body.
+    pub body: [u8; 32],
+}
+
+impl Once {
+    /// Binds a key to a route and a body.
+    #[must_use]
+    pub fn new(key: &str, route: &str, body: &[u8]) -> Self {
+        use sha2::{Digest, Sha256};
+        let mut hash = Sha256::new();
+        hash.update((route.len() as u64).to_be_bytes());
+        hash.update(route);
+        hash.update(body);
+        Self { key: key.to_owned(), body: hash.finalize().into() }
+    }
+}
+
+/// What is known of a sandbox.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Info {
+    /// Its id.
+    pub id: SandboxId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Where it stands.
+    pub state: State,
+    /// Why it failed, where it has.
+    pub cause: Option<String>,
+    /// The image as it was asked for.
+    pub image: String,
+    /// What that name stood for.
+    pub image_resolved: String,
+    /// Milliseconds since 1970.
+    pub created_at_ms: i64,
+    /// How long its making took, in ms, with fractions.
+    pub create_ms: f64,
+    /// Seconds from its creation (or the last change of the ttl); `None` never.
+    pub ttl_s: Option<u64>,
+    /// When it ends by itself, milliseconds since 1970.
+    pub expires_at_ms: Option<i64>,
+    /// The client's own words.
+    pub metadata: serde_json::Map<String, serde_json::Value>,
+    /// Names of its environment; values are never told.
+    pub env_names: BTreeSet<String>,
+    /// What it may use.
+    pub limits: Limits,
+    /// Always `none`: loopback only.
+    pub network: String,
+    /// Files are kept while it exists.
+    pub persistent: bool,
+    /// Sleep is not built: `None`.
+    pub sleep_after_s: Option<u64>,
+    /// A dialect's own fields, as they were given.
+    pub dialect: serde_json::Map<String, serde_json::Value>,
+}
+
+/// What a create answers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Created {
+    /// The sandbox.
+    pub info: Info,
+    /// The same idempotency key had done it before: this is that answer.
+    pub replayed: bool,
+}
+
+/// What a list answers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page {
+    /// Sorted by id.
+    pub items: Vec<Info>,
+    /// Give this as `after` for the next page; `None`: this was the last.
+    pub next: Option<SandboxId>,
+}
+
+/// What a sandbox uses, from its cgroups.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    /// Memory now, in bytes.
+    pub memory_bytes: u64,
+    /// The most it ever was.
+    pub memory_peak_bytes: u64,
+    /// Processor time, in µs.
+    pub cpu_us: u64,
+    /// Processes and threads now.
+    pub pids: u64,
+    /// Processes killed for memory.
+    pub oom_kills: u64,
+    /// Since its creation.
+    pub uptime_ms: u64,
+}
+
+/// What a delete answers: the last words about a sandbox.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ended {
+    /// As it was, with state `destroyed`.
+    pub info: Info,
+    /// What it had used.
+    pub usage: Usage,
+}
+
+/// What a client wants a session to be.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct SessionWish {
+    /// Its id; the server makes one otherwise.
+    pub id: Option<SessionId>,
+    /// Start directory; `/workspace` unless told.
+    pub cwd: Option<String>,
+    /// Over the sandbox's environment.
+    pub env: BTreeMap<String, String>,
+    /// For commands that name none; 0 or `None` never.
+    pub command_timeout_ms: Option<u64>,
+    /// The client's own words, an object.
+    pub metadata: serde_json::Map<String, serde_json::Value>,
+}
+
+/// What is known of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionInfo {
+    /// Its id.
+    pub id: SessionId,
+    /// Its sandbox.
+    pub sandbox_id: SandboxId,
+    /// Start directory.
+    pub cwd: String,
+    /// Names of its own environment.
+    pub env_names: BTreeSet<String>,
+    /// For commands that name none; 0 never.
+    pub command_timeout_ms: u64,
+    /// The client's own words.
+    pub metadata: serde_json::Map<String, serde_json::Value>,
+    /// Milliseconds since 1970.
+    pub created_at_ms: i64,
+    /// Last begin or end of a command or a client's call, milliseconds since 1970.
+    pub last_activity_ms: i64,
+    /// A command is running in its shell.
+    pub busy: bool,
+    /// Its shell's process id inside, when it is open.
+    pub shell_pid: Option<i32>,
+}

@@ -1,0 +1,149 @@
+//! The states of a sandbox, and the only way from one to the next.
+//!
+//! ```text
+//!              Greeted                    Died
+//!  creating ───────────► running ───────────────────► failed
+//!     │ │                   │                            │
+//!     │ │ Died              │ Delete                     │ Delete
+//!     │ └────────────►┐     ▼                            │
+//!     │ Delete        └► destroying ◄────────────────────┘
+//!     └─────────────────►   │
+//!                           │ Removed
+//!                           ▼
+//!                       destroyed   (its record is gone, its id is free)
+//! ```
+//!
+//! A create that fails leaves nothing: `creating` goes to `destroying`, never to `failed`.
+//! `failed` keeps its disk until it is deleted.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Where a sandbox stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It is being made.
+    Creating,
+    /// Its agent answers.
+    Running,
+    /// Nothing of it runs; its disk is kept. The record names the cause.
+    Failed,
+    /// It is being ended and removed.
+    Destroying,
+    /// It is gone.
+    Destroyed,
+}
+
+/// What happens to a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// Its agent said hello.
+    Greeted,
+    /// Its agent ended, or does not answer, or could not be started.
+    Died,
+    /// A client, its ttl or recovery ends it.
+    Delete,
+    /// Nothing of it is left.
+    Removed,
+}
+
+/// A move that does not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{event:?} does not happen to a sandbox that is {state}")]
+pub struct Refused {
+    /// Where it stands.
+    pub state: State,
+    /// What was said to happen.
+    pub event: Event,
+}
+
+impl State {
+    /// The only way on.
+    ///
+    /// # Errors
+    /// [`Refused`] for a move that the picture does not have.
+    pub fn next(self, event: Event) -> Result<Self, Refused> {
+        use {Event as E, State as S};
+        match (self, event) {
+            (S::Creating, E::Greeted) => Ok(S::Running),
+            (S::Running, E::Died) => Ok(S::Failed),
+            (S::Creating, E::Died) | (S::Creating | S::Running | S::Failed, E::Delete) => {
+                Ok(S::Destroying)
+            }
+            (S::Destroying, E::Removed) => Ok(S::Destroyed),
+            (state, event) => Err(Refused { state, event }),
+        }
+    }
+
+    /// The word for clients and records.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Creating => "creating",
+            Self::Running => "running",
+            Self::Failed => "failed",
+            Self::Destroying => "destroying",
+            Self::Destroyed => "destroyed",
+        }
+    }
+
+    /// Whether a client still sees it: deleted is gone from the moment the delete begins.
+    #[must_use]
+    pub fn visible(self) -> bool {
+        matches!(self, Self::Creating | Self::Running | Self::Failed)
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn events() -> impl Strategy<Value = Vec<Event>> {
+        let one = prop_oneof![
+            Just(Event::Greeted),
+            Just(Event::Died),
+            Just(Event::Delete),
+            Just(Event::Removed)
+        ];
+        proptest::collection::vec(one, 0..12)
+    }
+
+    proptest! {
+        /// Whatever happens, in whatever order: a refused move changes nothing, running is reached
+        /// only by a greeting, and nothing comes back from being destroyed.
+        #[test]
+        fn every_move_is_drawn_or_refused(events in events()) {
+            let mut state = State::Creating;
+            for event in events {
+                match state.next(event) {
+                    Ok(next) => {
+                        prop_assert_ne!(next, state);
+                        prop_assert!(next != State::Running || event == Event::Greeted);
+                        prop_assert!(!matches!(state, State::Destroyed));
+                        prop_assert!(state != State::Destroying || next == State::Destroyed);
+                        prop_assert!(next != State::Failed || state == State::Running);
+                        state = next;
+                    }
+                    Err(refused) => prop_assert_eq!(refused, Refused { state, event }),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_state_that_is_seen_can_be_deleted() {
+        for state in [State::Creating, State::Running, State::Failed] {
+            assert!(state.visible());
+            assert_eq!(state.next(Event::Delete), Ok(State::Destroying));
+        }
+        assert!(!State::Destroying.visible() && !State::Destroyed.visible());
+    }
+}
