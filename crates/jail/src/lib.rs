@@ -1,1 +1,25 @@
-//! Not yet written.
+//! A [`Spec`](isolet_wire::launch::Spec) becomes a process that cannot get out.
+//!
+//! Two halves in one crate. The launcher (`main.rs`: one thread, small) prepares [`host::Host`]
+//! once and then turns orders into sandboxes: [`make`](make::make) outside, `inside` within.
+//! The server starts it with [`Launcher`] and looks after what it made with [`Cage`].
+#![forbid(unsafe_code)]
+
+mod cage;
+mod calls;
+mod cgroup;
+mod check;
+mod config;
+pub mod filter;
+mod host;
+mod image;
+mod inside;
+mod launcher;
+mod make;
+
+pub use cage::{Cage, Usage, empty_trash};
+pub use check::missing;
+pub use config::{AGENT_UID, Config, SLOTS, UID_BASE, UIDS, agent_socket};
+pub use host::Host;
+pub use launcher::{Error, Launcher};
+pub use make::make;

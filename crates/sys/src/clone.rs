@@ -111,3 +111,12 @@ impl Drop for Holder {
         }
     }
 }
+
+/// Leaves the namespaces in `flags` for new ones. Must be called while the process has one thread.
+///
+/// # Errors
+/// `EPERM` without the right, `ENOSPC` at a limit.
+pub fn leave(flags: rustix::thread::UnshareFlags) -> Result<(), rustix::io::Errno> {
+    // SAFETY: unsafe for what FILES and the like do to a program with threads; callers have one.
+    unsafe { rustix::thread::unshare_unsafe(flags) }
+}

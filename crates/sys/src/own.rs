@@ -21,3 +21,20 @@ pub fn close_from(first: RawFd) {
     // SAFETY: callers do this before they open anything.
     unsafe { libc::close_range(first as u32, u32::MAX, 0) };
 }
+
+/// Makes `target` a copy of `source` that survives an execution, whatever `target` was.
+///
+/// # Errors
+/// `EBADF` when `target` is out of range.
+pub fn place(source: std::os::fd::BorrowedFd<'_>, target: RawFd) -> Result<(), rustix::io::Errno> {
+    use std::os::fd::AsRawFd;
+    // SAFETY: no pointers. Callers are about to execute: whoever owned `target` will not run again.
+    let result = unsafe { libc::dup3(source.as_raw_fd(), target, 0) };
+    if result == target { Ok(()) } else { Err(rustix::io::Errno::BADF) }
+}
+
+/// Every descriptor from `first` on closes at an execution.
+pub fn close_on_exec_from(first: RawFd) {
+    // SAFETY: no pointers; changes no descriptor's meaning.
+    unsafe { libc::close_range(first as u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32) };
+}

@@ -1,0 +1,170 @@
+//! What the server may do to a sandbox from outside: kill it, measure it, limit it, remove it.
+
+use crate::cgroup::Groups;
+use crate::config::Config;
+use isolet_wire::launch::Limits;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How often an emptying group is looked at.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// One sandbox, from outside. Made from its name alone: works after a restart of the server.
+#[derive(Debug, Clone)]
+pub struct Cage {
+    directory: PathBuf,
+    trash: PathBuf,
+    groups: Option<Groups>,
+}
+
+/// What a sandbox uses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Memory of its processes and page cache, in bytes.
+    pub memory_bytes: u64,
+    /// The most it ever was.
+    pub memory_peak_bytes: u64,
+    /// Processor time, in microseconds.
+    pub cpu_us: u64,
+    /// Processes and threads.
+    pub pids: u64,
+    /// Processes killed for memory.
+    pub oom_kills: u64,
+}
+
+impl Cage {
+    /// The sandbox `name`, whether or not anything of it is left.
+    #[must_use]
+    pub fn open(config: &Config, name: &str) -> Self {
+        let directory = config.sandbox_dir(name);
+        let groups = fs::read_to_string(directory.join("cgroups"))
+            .ok()
+            .and_then(|text| Groups::from_text(&text));
+        Self { directory, trash: config.trash(), groups }
+    }
+
+    /// Kills everything in it, also what is frozen or multiplies. Nothing to kill is no error.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn kill(&self) -> io::Result<()> {
+        let Some(groups) = &self.groups else { return Ok(()) };
+        match fs::write(groups.unified.join("cgroup.kill"), "1") {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Stops or continues every process in it.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn freeze(&self, frozen: bool) -> io::Result<()> {
+        let Some(groups) = &self.groups else { return Ok(()) };
+        fs::write(groups.unified.join("cgroup.freeze"), if frozen { "1" } else { "0" })
+    }
+
+    /// Waits until no process is left; false when `limit` passed first. Blocks.
+    #[must_use]
+    pub fn wait_empty(&self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        while self.populated() {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+        true
+    }
+
+    /// Whether a process of it runs.
+    #[must_use]
+    pub fn populated(&self) -> bool {
+        let Some(groups) = &self.groups else { return false };
+        let events = fs::read_to_string(groups.unified.join("cgroup.events")).unwrap_or_default();
+        events.lines().any(|line| line == "populated 1")
+    }
+
+    /// What it uses now; zeroes for what cannot be read.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let Some(groups) = &self.groups else { return Usage::default() };
+        let tenant = groups.tenant();
+        let file = |controller: usize, legacy: &str, unified: &str| match &groups.legacy[controller]
+        {
+            Some(group) => group.join(legacy),
+            None => tenant.join(unified),
+        };
+        // Version 1 counts processor time in a hierarchy of its own; the version 2 tree has it always.
+        let cpu = line(&groups.unified.join("cpu.stat"), "usage_usec");
+        Usage {
+            memory_bytes: number(&file(0, "memory.usage_in_bytes", "memory.current")),
+            memory_peak_bytes: number(&file(0, "memory.max_usage_in_bytes", "memory.peak")),
+            cpu_us: cpu,
+            pids: number(&file(2, "pids.current", "pids.current")),
+            oom_kills: line(&groups.oom(), "oom_kill"),
+        }
+    }
+
+    /// Changes its limits while it runs.
+    ///
+    /// # Errors
+    /// `EBUSY` when more memory is in use and cannot be freed; `NotFound` when it is gone.
+    pub fn set_limits(&self, limits: &Limits) -> io::Result<()> {
+        self.groups.as_ref().ok_or(io::ErrorKind::NotFound)?.limit(limits)
+    }
+
+    /// Takes it apart once nothing runs in it: groups removed, files moved to the trash.
+    /// Half-made and half-removed ones are taken apart as far as they go.
+    ///
+    /// # Errors
+    /// When the groups do not become free within a second, or the directory cannot be moved.
+    pub fn remove(&self) -> io::Result<()> {
+        if let Some(groups) = &self.groups {
+            let until = Instant::now() + Duration::from_secs(1);
+            loop {
+                groups.remove_now();
+                if !groups.left() {
+                    break;
+                }
+                if Instant::now() >= until {
+                    return Err(io::ErrorKind::ResourceBusy.into());
+                }
+                std::thread::sleep(LOOK);
+            }
+        }
+        let Some(name) = self.directory.file_name() else { return Ok(()) };
+        match fs::rename(&self.directory, self.trash.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done,
+        }
+    }
+}
+
+/// Deletes what was moved to the trash. Slow: as long as its files are many.
+///
+/// # Errors
+/// The first failure, after everything was tried.
+pub fn empty_trash(config: &Config) -> io::Result<()> {
+    let mut result = Ok(());
+    for entry in fs::read_dir(config.trash())? {
+        let path = entry?.path();
+        match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => result = Err(error),
+            _ => {}
+        }
+    }
+    result
+}
+
+fn number(path: &Path) -> u64 {
+    fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+fn line(path: &Path, name: &str) -> u64 {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let found = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    found.unwrap_or(0)
+}

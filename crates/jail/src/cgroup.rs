@@ -1,0 +1,320 @@
+//! Control groups, in both of the kernel's versions.
+//!
+//! A host has version 2 alone, or version 1 for the limits beside a version 2 tree without
+//! controllers ("hybrid"). Either way the version 2 tree is what kills: one write ends everything.
+//!
+//! ```text
+//! v2      <own>/<instance>/<sandbox>/{agent,tenant}      kill, freeze; limits where it has controllers
+//! v1      <own>/<instance>/<sandbox>                      one each in memory, cpu and pids: the tenant
+//! ```
+
+use isolet_wire::launch::Limits;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Length of a period of processor time.
+const PERIOD_US: u64 = 100_000;
+
+/// The controllers that sandboxes are limited by.
+pub(crate) const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
+
+/// Where this process stands in each hierarchy.
+#[derive(Debug, Clone, Default)]
+pub struct Hierarchies {
+    /// Our place in the version 2 tree.
+    pub unified: Option<PathBuf>,
+    /// Our place in the version 1 hierarchy of each controller, in the order of [`CONTROLLERS`].
+    pub legacy: [Option<PathBuf>; 3],
+}
+
+impl Hierarchies {
+    /// Reads them from `/proc`.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn find() -> io::Result<Self> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        let own = fs::read_to_string("/proc/self/cgroup")?;
+        Ok(Self::parse(&mounts, &own))
+    }
+
+    fn parse(mounts: &str, own: &str) -> Self {
+        let mut found = Self::default();
+        for line in mounts.lines() {
+            let Some((left, right)) = line.split_once(" - ") else { continue };
+            let (left, right): (Vec<_>, Vec<_>) =
+                (left.split(' ').collect(), right.split(' ').collect());
+            let (Some(point), Some(kind), Some(options)) =
+                (left.get(4), right.first(), right.get(2))
+            else {
+                continue;
+            };
+            let point = Path::new(point);
+            match *kind {
+                "cgroup2" if found.unified.is_none() => {
+                    found.unified = place(own, "").map(|path| point.join(path));
+                }
+                "cgroup" => {
+                    for (at, controller) in CONTROLLERS.iter().enumerate() {
+                        if options.split(',').any(|option| option == *controller) {
+                            found.legacy[at] = place(own, controller).map(|path| point.join(path));
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// Whether the limits are set in the version 2 tree.
+    #[must_use]
+    pub fn pure(&self) -> bool {
+        self.legacy.iter().all(Option::is_none)
+    }
+}
+
+/// Our own path in the hierarchy of `controller` (empty: version 2), without its leading slash.
+fn place(own: &str, controller: &str) -> Option<String> {
+    own.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (names, path) = (parts.next()?, parts.next()?);
+        let ours = match controller {
+            "" => names.is_empty(),
+            _ => names.split(',').any(|name| name == controller),
+        };
+        ours.then(|| path.trim_start_matches('/').to_owned())
+    })
+}
+
+/// The groups under which one server's sandboxes stand.
+#[derive(Debug, Clone)]
+pub struct Base {
+    /// In the version 2 tree.
+    pub unified: PathBuf,
+    /// In version 1, in the order of [`CONTROLLERS`].
+    pub legacy: [Option<PathBuf>; 3],
+    pure: bool,
+}
+
+impl Base {
+    /// Makes them.
+    ///
+    /// # Errors
+    /// When a hierarchy is missing or cannot be written.
+    pub fn make(hierarchies: &Hierarchies, instance: &str) -> io::Result<Self> {
+        let pure = hierarchies.pure();
+        let own = hierarchies.unified.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        // With limits in the version 2 tree no process may stand beside groups that have them, and a
+        // service manager restarts us into our own group: the top of the tree is the one place that
+        // has neither problem.
+        let top = if pure { mount_point(own) } else { own.clone() };
+        let base = Self {
+            unified: top.join(instance),
+            legacy: hierarchies.legacy.clone().map(|own| own.map(|own| own.join(instance))),
+            pure,
+        };
+        if pure {
+            enable(&top)?;
+        }
+        for group in base.all() {
+            match fs::create_dir(group) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        if pure {
+            enable(&base.unified)?;
+        }
+        Ok(base)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &PathBuf> {
+        self.legacy.iter().flatten().chain([&self.unified])
+    }
+
+    /// Removes what is empty.
+    pub fn leave(&self) {
+        for group in self.all() {
+            let _ = fs::remove_dir(group);
+        }
+    }
+
+    /// Makes the groups of one sandbox and sets its limits.
+    ///
+    /// # Errors
+    /// As the kernel says; what was made is removed again.
+    pub fn sandbox(&self, name: &str, limits: &Limits) -> io::Result<Groups> {
+        let unified = self.unified.join(name);
+        let groups = Groups {
+            legacy: self.legacy.clone().map(|base| base.map(|base| base.join(name))),
+            pure: self.pure,
+            unified,
+        };
+        groups.fill(limits).inspect_err(|_| groups.remove_now())?;
+        Ok(groups)
+    }
+}
+
+/// The mount point of the version 2 tree, given a path in it.
+fn mount_point(own: &Path) -> PathBuf {
+    let mut top = own.to_owned();
+    while top.parent().is_some_and(|up| up.join("cgroup.controllers").try_exists().unwrap_or(false))
+    {
+        top.pop();
+    }
+    top
+}
+
+fn enable(group: &Path) -> io::Result<()> {
+    fs::write(group.join("cgroup.subtree_control"), "+memory +cpu +pids")
+}
+
+/// The groups of one sandbox.
+#[derive(Debug, Clone)]
+pub struct Groups {
+    /// In the version 2 tree: the parent of `agent` and `tenant`.
+    pub unified: PathBuf,
+    /// The tenant's in version 1, in the order of [`CONTROLLERS`].
+    pub legacy: [Option<PathBuf>; 3],
+    pure: bool,
+}
+
+impl Groups {
+    fn fill(&self, limits: &Limits) -> io::Result<()> {
+        for group in self.legacy.iter().flatten().chain([&self.unified]) {
+            fs::create_dir(group)?;
+        }
+        if self.pure {
+            enable(&self.unified)?;
+        }
+        fs::create_dir(self.agent())?;
+        fs::create_dir(self.tenant())?;
+        self.limit(limits)
+    }
+
+    /// The agent's group.
+    #[must_use]
+    pub fn agent(&self) -> PathBuf {
+        self.unified.join("agent")
+    }
+
+    /// The tenant's group in the version 2 tree.
+    #[must_use]
+    pub fn tenant(&self) -> PathBuf {
+        self.unified.join("tenant")
+    }
+
+    /// Sets the limits, also of a running sandbox.
+    ///
+    /// # Errors
+    /// As the kernel says: `EBUSY` when more memory is in use than the new limit and none can be freed.
+    pub fn limit(&self, limits: &Limits) -> io::Result<()> {
+        let memory = limits.memory_mib.saturating_mul(1 << 20).to_string();
+        let quota = limits.cpu_millis.saturating_mul(PERIOD_US) / 1000;
+        let pids = limits.pids.to_string();
+        if self.pure {
+            let tenant = self.tenant();
+            fs::write(tenant.join("memory.max"), memory)?;
+            fs::write(tenant.join("memory.oom.group"), "0")?;
+            // Without this a full memory limit would spill into swap.
+            let _ = fs::write(tenant.join("memory.swap.max"), "0");
+            fs::write(tenant.join("cpu.max"), format!("{quota} {PERIOD_US}"))?;
+            return fs::write(tenant.join("pids.max"), pids);
+        }
+        let [memory_at, cpu_at, pids_at] = &self.legacy;
+        if let Some(at) = memory_at {
+            fs::write(at.join("memory.limit_in_bytes"), memory)?;
+        }
+        if let Some(at) = cpu_at {
+            fs::write(at.join("cpu.cfs_quota_us"), quota.to_string())?;
+        }
+        if let Some(at) = pids_at {
+            fs::write(at.join("pids.max"), pids)?;
+        }
+        Ok(())
+    }
+
+    /// The file whose `oom_kill` line counts.
+    #[must_use]
+    pub fn oom(&self) -> PathBuf {
+        match &self.legacy[0] {
+            Some(memory) => memory.join("memory.oom_control"),
+            None => self.tenant().join("memory.events"),
+        }
+    }
+
+    /// As text, for the sandbox's directory: a later server may stand in another group.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut text = format!("unified {}\n", self.unified.display());
+        for (controller, group) in CONTROLLERS.iter().zip(&self.legacy) {
+            if let Some(group) = group {
+                text.push_str(&format!("{controller} {}\n", group.display()));
+            }
+        }
+        text
+    }
+
+    /// Back from text; `None` when it names no version 2 group.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
+        let find = |name: &str| {
+            text.lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(PathBuf::from))
+        };
+        let legacy = CONTROLLERS.map(find);
+        let pure = legacy.iter().all(Option::is_none);
+        Some(Self { unified: find("unified")?, legacy, pure })
+    }
+
+    /// Removes all of them once; those that still hold something stay.
+    pub fn remove_now(&self) {
+        let _ = fs::remove_dir(self.agent());
+        let _ = fs::remove_dir(self.tenant());
+        for group in self.legacy.iter().flatten().chain([&self.unified]) {
+            let _ = fs::remove_dir(group);
+        }
+    }
+
+    /// Whether any of them is still there.
+    #[must_use]
+    pub fn left(&self) -> bool {
+        self.legacy.iter().flatten().chain([&self.unified]).any(|group| group.is_dir())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hybrid_host_has_limits_in_version_1_and_kills_in_version_2() {
+        let mounts = "26 25 0:23 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+                      27 25 0:24 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\
+                      28 25 0:25 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n\
+                      29 25 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        let own = "8:pids:/\n4:memory:/a/b\n1:cpu,cpuacct:/\n0::/c\n";
+        let found = Hierarchies::parse(mounts, own);
+        assert_eq!(found.unified.as_deref(), Some(Path::new("/sys/fs/cgroup/unified/c")));
+        assert_eq!(found.legacy[0].as_deref(), Some(Path::new("/sys/fs/cgroup/memory/a/b")));
+        assert!(!found.pure());
+    }
+
+    #[test]
+    fn a_host_of_today_has_version_2_alone() {
+        let mounts = "30 25 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n";
+        let found = Hierarchies::parse(mounts, "0::/system.slice/isolet.service\n");
+        assert!(found.pure());
+        assert_eq!(found.unified, Some("/sys/fs/cgroup/system.slice/isolet.service".into()));
+    }
+
+    #[test]
+    fn groups_come_back_from_their_text() {
+        let text = "unified /u/x\nmemory /m/x\n";
+        let groups = Groups::from_text(text).expect("parses");
+        assert_eq!(groups.to_text(), text);
+        assert!(Groups::from_text("memory /m\n").is_none());
+    }
+}

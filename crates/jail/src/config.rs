@@ -1,0 +1,76 @@
+//! Where things lie, for the launcher and for the server that looks after what it made.
+
+use std::path::{Path, PathBuf};
+
+/// Ids of one sandbox: a range of this many.
+pub const UIDS: u32 = 65_536;
+/// The agent's own id within that range; the tenant's namespace does not hold it.
+pub const AGENT_UID: u32 = 65_535;
+/// First id of the first range: above what systemd hands out to containers.
+pub const UID_BASE: u32 = 0x7000_0000;
+/// How many ranges fit below 2^32.
+pub const SLOTS: u32 = 32_768;
+
+/// What launcher and server must agree on.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The data directory.
+    pub data_dir: PathBuf,
+    /// The launcher's binary.
+    pub launcher: PathBuf,
+    /// The agent's binary.
+    pub agent: PathBuf,
+    /// First id of slot 0.
+    pub uid_base: u32,
+    /// Name of the group of all its sandboxes below the server's own cgroup: `[a-z0-9-]{1,64}`.
+    pub cgroup: String,
+    /// Passed on to every agent: how long a stream waits for its reader, in ms.
+    pub stall_ms: u64,
+}
+
+impl Config {
+    /// A configuration whose binaries lie beside the running one.
+    ///
+    /// # Errors
+    /// When the running program's own path cannot be read.
+    pub fn beside(data_dir: &Path) -> std::io::Result<Self> {
+        let own = std::env::current_exe()?;
+        let folder = own.parent().unwrap_or(Path::new("/")).to_owned();
+        Ok(Self {
+            launcher: folder.join("isolet-launcher"),
+            agent: folder.join("isolet-agent"),
+            uid_base: UID_BASE,
+            cgroup: group(data_dir),
+            stall_ms: 60_000,
+            data_dir: data_dir.to_owned(),
+        })
+    }
+
+    /// The directory of one sandbox.
+    #[must_use]
+    pub fn sandbox_dir(&self, name: &str) -> PathBuf {
+        self.data_dir.join("sandboxes").join(name)
+    }
+
+    /// Where things are moved to be deleted.
+    #[must_use]
+    pub fn trash(&self) -> PathBuf {
+        self.data_dir.join("trash")
+    }
+}
+
+/// Two servers with two data directories must not share groups: FNV-1a of the directory's name.
+fn group(data_dir: &Path) -> String {
+    let bytes = data_dir.as_os_str().as_encoded_bytes();
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("isolet-{:08x}", hash >> 32)
+}
+
+/// Where the agent of `name` listens. May be too long for a socket address: connect through
+/// `/proc/self/fd/<directory>/agent.sock`.
+#[must_use]
+pub fn agent_socket(config: &Config, name: &str) -> PathBuf {
+    config.sandbox_dir(name).join("agent.sock")
+}

@@ -1,0 +1,123 @@
+//! The server's side of the launcher: start it, give it orders one at a time.
+
+use crate::config::Config;
+use isolet_wire::launch::{Order, PACKET_BYTES_MAX, Report, Spec, encode};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// How long one order may take: a sandbox is made in milliseconds, a host under load takes longer.
+const ORDER_S_MAX: u64 = 30;
+
+/// Why there is no sandbox.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The launcher has died, or never started. Start another; the half-made sandbox, if any, is
+    /// removed with [`crate::Cage::remove`].
+    #[error("the launcher is gone: {0}")]
+    Gone(String),
+    /// This machine cannot make sandboxes.
+    #[error("this machine lacks: {}", .0.join("; "))]
+    Missing(Vec<String>),
+    /// A step failed; nothing of the sandbox is left.
+    #[error("cannot make sandbox {name}: {step}: {}", std::io::Error::from_raw_os_error(*errno))]
+    Failed {
+        /// Which sandbox.
+        name: String,
+        /// Which step.
+        step: String,
+        /// The kernel's answer.
+        errno: i32,
+    },
+}
+
+/// A running launcher. Ends when it is dropped.
+#[derive(Debug)]
+pub struct Launcher {
+    orders: OwnedFd,
+    process: Child,
+}
+
+impl Launcher {
+    /// Starts it and waits until it has prepared everything.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] with one sentence a missing thing, [`Error::Gone`] when it cannot start.
+    pub fn start(config: &Config) -> Result<Self, Error> {
+        let gone = |error: &dyn std::fmt::Display| Error::Gone(error.to_string());
+        let (ours, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(|error| gone(&error))?;
+        let wait = Some(Duration::from_secs(ORDER_S_MAX));
+        rustix::net::sockopt::set_socket_timeout(&ours, rustix::net::sockopt::Timeout::Recv, wait)
+            .map_err(|error| gone(&error))?;
+        let process = Command::new(&config.launcher)
+            .arg("--data")
+            .arg(&config.data_dir)
+            .arg("--agent")
+            .arg(&config.agent)
+            .args(["--uid-base", &config.uid_base.to_string(), "--cgroup", &config.cgroup])
+            .args(["--stall-ms", &config.stall_ms.to_string()])
+            .env_clear()
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|error| gone(&format!("{}: {error}", config.launcher.display())))?;
+        let mut launcher = Self { orders: ours, process };
+        match launcher.hear()? {
+            Report::Ready { missing } if missing.is_empty() => Ok(launcher),
+            Report::Ready { missing } => Err(Error::Missing(missing)),
+            _ => Err(Error::Gone("it spoke out of turn".into())),
+        }
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Makes a sandbox; blocks for some milliseconds. Returns the agent's process id.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when a step failed, [`Error::Gone`] when the launcher died.
+    pub fn launch(&mut self, spec: &Spec) -> Result<i32, Error> {
+        let packet = encode(&Order::Launch(spec.clone()));
+        send(&self.orders, &packet, SendFlags::NOSIGNAL)
+            .map_err(|error| Error::Gone(error.to_string()))?;
+        match self.hear()? {
+            Report::Launched { name, pid } if name == spec.name => Ok(pid),
+            Report::Failed { name, step, errno } if name == spec.name => {
+                Err(Error::Failed { name, step, errno })
+            }
+            _ => Err(Error::Gone("it answered another order".into())),
+        }
+    }
+
+    fn hear(&mut self) -> Result<Report, Error> {
+        let mut packet = vec![0_u8; PACKET_BYTES_MAX];
+        loop {
+            match recv(&self.orders, packet.as_mut_slice(), RecvFlags::empty()) {
+                Err(rustix::io::Errno::INTR) => {}
+                Ok((_, length)) if length > 0 => {
+                    return isolet_wire::frame::decode(&packet[..length])
+                        .map_err(|error| Error::Gone(error.to_string()));
+                }
+                Ok(_) => return Err(Error::Gone("it ended".into())),
+                Err(error) => return Err(Error::Gone(error.to_string())),
+            }
+        }
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

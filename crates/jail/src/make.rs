@@ -1,0 +1,232 @@
+//! The launcher's side of making a sandbox: directories, socket, groups, trees, then a child in
+//! new namespaces that makes the rest (`inside.rs`). What was made is taken back when a step fails.
+
+use crate::cgroup::Groups;
+use crate::config::{AGENT_UID, UIDS};
+use crate::host::{Host, copy, enter};
+use crate::inside;
+use isolet_sys::clone::{NAMESPACES, isolate};
+use isolet_sys::mount as attributes;
+use isolet_wire::launch::Spec;
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, sendmsg, socket_with,
+};
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+/// Waiting connections of an agent that has not accepted yet.
+const BACKLOG: i32 = 128;
+
+/// Which step failed, and the kernel's answer.
+pub(crate) type Failure = (String, i32);
+
+/// Everything that a child needs, made before it is born.
+pub(crate) struct Parts {
+    pub(crate) own: OwnedFd,
+    pub(crate) dev: OwnedFd,
+    pub(crate) sys: OwnedFd,
+    pub(crate) listen: OwnedFd,
+    pub(crate) oom: Option<OwnedFd>,
+    pub(crate) tenant: OwnedFd,
+    pub(crate) tasks: Vec<OwnedFd>,
+    pub(crate) signal: OwnedFd,
+}
+
+/// Makes a sandbox and starts its agent; returns the agent's process id.
+///
+/// # Errors
+/// The failed step; nothing of the sandbox is left.
+pub fn make(host: &Host, spec: &Spec) -> Result<i32, Failure> {
+    let directory = Directory::make(host, spec).map_err(|errno| failed("directories", errno))?;
+    let groups = host
+        .groups
+        .sandbox(&spec.name, &spec.limits)
+        .map_err(|error| failed("groups", Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+    let grouped = Grouped(&groups);
+    let pid = start(host, spec, &groups, &directory)?;
+    grouped.keep();
+    directory.keep();
+    Ok(pid)
+}
+
+fn failed(step: &str, errno: Errno) -> Failure {
+    (step.to_owned(), errno.raw_os_error())
+}
+
+/// A sandbox's directory; removed when it is not kept.
+struct Directory<'a> {
+    host: &'a Host,
+    name: &'a str,
+    fd: OwnedFd,
+}
+
+impl<'a> Directory<'a> {
+    fn make(host: &'a Host, spec: &'a Spec) -> Result<Self, Errno> {
+        let path = host.config.sandbox_dir(&spec.name);
+        let open = Mode::from_raw_mode(0o711);
+        rustix::fs::mkdir(&path, open)?;
+        let fd = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let made = Self { host, name: &spec.name, fd };
+        let id = host.config.uid_base + spec.slot * UIDS;
+        let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
+        for name in ["root", "usr", "root/upper", "root/work", "usr/upper", "usr/work", "workspace"]
+        {
+            rustix::fs::mkdirat(&made.fd, name, Mode::from_raw_mode(0o755))?;
+            if name.contains('/') || name == "workspace" {
+                rustix::fs::chownat(&made.fd, name, Some(uid), Some(gid), AtFlags::empty())?;
+            }
+        }
+        Ok(made)
+    }
+
+    fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Directory<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(self.host.config.sandbox_dir(self.name));
+    }
+}
+
+/// A sandbox's groups; emptied and removed when they are not kept.
+struct Grouped<'a>(&'a Groups);
+
+impl Grouped<'_> {
+    fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Grouped<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::write(self.0.unified.join("cgroup.kill"), "1");
+        for _ in 0..200 {
+            self.0.remove_now();
+            if !self.0.left() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+}
+
+fn start(
+    host: &Host,
+    spec: &Spec,
+    groups: &Groups,
+    directory: &Directory<'_>,
+) -> Result<i32, Failure> {
+    let step = |name: &'static str| move |errno: Errno| failed(name, errno);
+    let text = groups.to_text();
+    put(directory.fd.as_fd(), "cgroups", text.as_bytes()).map_err(step("record of groups"))?;
+    let listen = listen(directory).map_err(step("socket"))?;
+    let agent_id = host.config.uid_base + spec.slot * UIDS + AGENT_UID;
+    let tenant = delegate(groups, agent_id).map_err(step("delegate groups"))?;
+    let tasks = tasks(groups).map_err(step("task files"))?;
+    let here = || -> Result<_, Errno> {
+        let none = Path::new("");
+        let own = copy(directory.fd.as_fd(), none, false)?;
+        Ok((own, copy(host.dev.as_fd(), none, true)?, copy(host.sys.as_fd(), none, true)?))
+    };
+    let (own, dev, sys) = here().map_err(step("trees"))?;
+    let oom = rustix::fs::open(groups.oom(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(step("socket pair"))?;
+    let born = rustix::fs::open(groups.agent(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(step("agent's group"))?;
+    let parts = Parts { own, dev, sys, listen, oom, tenant, tasks, signal: theirs };
+    enter(host.empty.as_fd()).map_err(step("enter emptiness"))?;
+    let child = isolate(NAMESPACES, Some(born.as_fd()), || inside::run(host, spec, &parts));
+    enter(host.own.as_fd()).map_err(step("leave emptiness"))?;
+    let child = child
+        .map_err(|error| failed("namespaces", Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+    drop(parts);
+    feed(host, spec, child.pid, &ours).map_err(step("map ids"))?;
+    outcome(ours)?;
+    Ok(child.pid)
+}
+
+fn put(directory: std::os::fd::BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<(), Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o600))?;
+    rustix::io::write(file, bytes).map(drop)
+}
+
+/// The agent's listening socket. Its name lies on the host; the tenant's root does not reach it.
+fn listen(directory: &Directory<'_>) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let path = format!("/proc/self/fd/{}/agent.sock", directory.fd.as_raw_fd());
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path.as_str())?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Lets the agent, and nobody else inside, put processes into the tenant's group.
+fn delegate(groups: &Groups, agent: u32) -> Result<OwnedFd, Errno> {
+    let (uid, gid) = (Uid::from_raw(agent), Gid::from_raw(agent));
+    let tenant = groups.tenant();
+    for path in [groups.unified.join("cgroup.procs"), tenant.join("cgroup.procs")] {
+        rustix::fs::chownat(CWD, &path, Some(uid), Some(gid), AtFlags::empty())?;
+    }
+    rustix::fs::open(tenant, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn tasks(groups: &Groups) -> Result<Vec<OwnedFd>, Errno> {
+    let open = |group: &std::path::PathBuf| {
+        rustix::fs::open(group.join("tasks"), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+    };
+    groups.legacy.iter().flatten().map(open).collect()
+}
+
+/// Writes the child's id maps, and hands it the trees that show the image under these ids.
+fn feed(host: &Host, spec: &Spec, pid: i32, to: &OwnedFd) -> Result<(), Errno> {
+    let map = format!("0 {} {UIDS}", host.config.uid_base + spec.slot * UIDS);
+    for file in ["uid_map", "gid_map"] {
+        let path = format!("/proc/{pid}/{file}");
+        let map_file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::io::write(map_file, map.as_bytes())?;
+    }
+    let path = format!("/proc/{pid}/ns/user");
+    let userns = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut trees = Vec::with_capacity(2);
+    for source in [host.skeleton.as_path(), Path::new("/usr")] {
+        let tree = copy(CWD, source, false)?;
+        let flags = attributes::RDONLY | attributes::NOSUID | attributes::NODEV;
+        attributes::map(tree.as_fd(), userns.as_fd(), flags)?;
+        trees.push(tree);
+    }
+    let fds = [trees[0].as_fd(), trees[1].as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    sendmsg(to, &[IoSlice::new(b"go")], &mut control, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// Waits until the child has become the agent (end of file) or says which step failed.
+fn outcome(from: OwnedFd) -> Result<(), Failure> {
+    let mut said = Vec::new();
+    let mut from = std::fs::File::from(from);
+    let read = from.read_to_end(&mut said);
+    if let Err(error) = read {
+        return Err(("child".to_owned(), error.raw_os_error().unwrap_or(libc::EIO)));
+    }
+    if said.is_empty() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&said);
+    let (errno, step) = text.split_once(' ').unwrap_or(("5", "child"));
+    Err((step.to_owned(), errno.parse().unwrap_or(libc::EIO)))
+}
