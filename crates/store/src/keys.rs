@@ -1,7 +1,17 @@
 //! API keys: only their SHA-256 is kept.
 
-use crate::Error;
-use std::path::Path;
+use crate::{Error, record::now_ms, schema};
+use rusqlite::{Connection, params};
+use sha2::{Digest, Sha256};
+use std::{
+    collections::HashMap,
+    fmt::Write as _,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// The longest label, in bytes.
+pub const LABEL_BYTES_MAX: usize = 200;
 
 /// What a key allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +59,19 @@ pub struct NewKey {
 /// The keys of a data directory. Works beside a running server, in another process too: a key
 /// that was added or revoked counts from the next call on. Clones share one.
 #[derive(Clone)]
-pub struct Keys {}
+pub struct Keys {
+    held: Arc<Mutex<Held>>,
+}
+
+/// A connection of its own, and what it last read.
+struct Held {
+    connection: Connection,
+    /// SQLite's counter of other connections' commits; another value: read again.
+    version: i64,
+    by_hash: HashMap<[u8; 32], Key>,
+}
+
+const COLUMNS: &str = "hash, id, tenant, label, read_only, created_ms, expires_ms, revoked_ms";
 
 impl Keys {
     /// Opens the records; makes them when they are not there. Blocks.
@@ -57,34 +79,70 @@ impl Keys {
     /// # Errors
     /// [`Error`].
     pub fn open(file: &Path) -> Result<Self, Error> {
-        let _ = file;
-        todo!()
+        let connection = schema::open(file)?;
+        let held = Held { connection, version: -1, by_hash: HashMap::new() };
+        Ok(Self { held: Arc::new(Mutex::new(held)) })
     }
 
     /// Makes a key; the secret is told here only. Blocks.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`]; [`Error::Bad`] for a label that is too long.
     pub fn add(&self, new: &NewKey) -> Result<(Key, String), Error> {
-        let _ = new;
-        todo!()
+        if new.label.len() > LABEL_BYTES_MAX || new.tenant.is_empty() {
+            return Err(Error::Bad("a key needs a tenant, and a label of at most 200 bytes"));
+        }
+        let (id, secret) = (format!("key_{}", hex::<8>()), format!("isolet_{}", hex::<32>()));
+        let key = Key {
+            id,
+            tenant: new.tenant.clone(),
+            label: new.label.clone(),
+            read_only: new.read_only,
+            created_at_ms: now_ms(),
+            expires_at_ms: new.expires_at_ms,
+            revoked_at_ms: None,
+        };
+        let mut held = self.lock();
+        held.connection.execute(
+            &format!("INSERT INTO keys ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL)"),
+            params![
+                hash(&secret),
+                key.id,
+                key.tenant,
+                key.label,
+                key.read_only,
+                key.created_at_ms,
+                key.expires_at_ms
+            ],
+        )?;
+        held.read()?;
+        Ok((key, secret))
     }
 
-    /// All keys, revoked ones too. Blocks.
+    /// All keys, revoked ones too, the oldest first. Blocks.
     ///
     /// # Errors
     /// [`Error`].
     pub fn list(&self) -> Result<Vec<Key>, Error> {
-        todo!()
+        let mut held = self.lock();
+        held.read()?;
+        let mut keys: Vec<Key> = held.by_hash.values().cloned().collect();
+        keys.sort_by(|a, b| (a.created_at_ms, &a.id).cmp(&(b.created_at_ms, &b.id)));
+        Ok(keys)
     }
 
-    /// Ends a key by its id; `false` when there is none. Blocks.
+    /// Ends a key by its id; `false` when there is none that could be ended. Blocks.
     ///
     /// # Errors
     /// [`Error`].
     pub fn revoke(&self, id: &str) -> Result<bool, Error> {
-        let _ = id;
-        todo!()
+        let mut held = self.lock();
+        let changed = held.connection.execute(
+            "UPDATE keys SET revoked_ms = ?2 WHERE id = ?1 AND revoked_ms IS NULL",
+            params![id, now_ms()],
+        )?;
+        held.read()?;
+        Ok(changed > 0)
     }
 
     /// What a secret opens; `None`: nothing (unknown, revoked, expired). A few microseconds.
@@ -92,7 +150,69 @@ impl Keys {
     /// # Errors
     /// [`Error`].
     pub fn check(&self, secret: &str) -> Result<Option<Grant>, Error> {
-        let _ = secret;
-        todo!()
+        let hash = hash(secret);
+        let mut held = self.lock();
+        if held.version()? != held.version {
+            held.read()?;
+        }
+        // Found by its hash: how long the search takes says nothing of a secret.
+        let Some(key) = held.by_hash.get(&hash) else { return Ok(None) };
+        let expired = key.expires_at_ms.is_some_and(|at| at <= now_ms());
+        if expired || key.revoked_at_ms.is_some() {
+            return Ok(None);
+        }
+        Ok(Some(Grant {
+            key: key.id.clone(),
+            tenant: key.tenant.clone(),
+            read_only: key.read_only,
+        }))
     }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        // What a panic left is read again from the file when it has changed.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held {
+    fn version(&self) -> Result<i64, Error> {
+        Ok(self
+            .connection
+            .prepare_cached("PRAGMA data_version")?
+            .query_row([], |row| row.get(0))?)
+    }
+
+    fn read(&mut self) -> Result<(), Error> {
+        // Before the rows: a commit between the two is then seen at the next look.
+        let version = self.version()?;
+        let mut query = self.connection.prepare_cached(&format!("SELECT {COLUMNS} FROM keys"))?;
+        let rows = query.query_map([], |row| {
+            let key = Key {
+                id: row.get(1)?,
+                tenant: row.get(2)?,
+                label: row.get(3)?,
+                read_only: row.get(4)?,
+                created_at_ms: row.get(5)?,
+                expires_at_ms: row.get(6)?,
+                revoked_at_ms: row.get(7)?,
+            };
+            Ok((row.get::<_, [u8; 32]>(0)?, key))
+        })?;
+        self.by_hash = rows.filter_map(Result::ok).collect();
+        self.version = version;
+        Ok(())
+    }
+}
+
+fn hash(secret: &str) -> [u8; 32] {
+    Sha256::digest(secret.as_bytes()).into()
+}
+
+fn hex<const N: usize>() -> String {
+    let mut bytes = [0u8; N];
+    getrandom::fill(&mut bytes).expect("random bytes");
+    bytes.iter().fold(String::with_capacity(2 * N), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }

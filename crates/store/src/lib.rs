@@ -1,41 +1,65 @@
 //! What must survive a server: records of sandboxes, sessions, keys and answers given.
+//!
+//! SQLite with a write-ahead log and `synchronous=NORMAL`: a commit is in the kernel's page cache
+//! before it is answered, so a killed server loses nothing. `FULL` adds an fsync to every commit
+//! (p50 261 µs against 19 µs, p99 1,123 against 85, on ext4; `--example commit` measures it) and
+//! guards against power loss only; with `NORMAL` that may take the last commits, never the file.
 #![forbid(unsafe_code)]
 
+mod error;
 pub mod keys;
+pub mod record;
+mod schema;
 
-use std::path::PathBuf;
+pub use error::Error;
+pub use record::{Answer, Sandbox, Session};
 
-/// Why records cannot be read or written. Nothing was changed.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The disk is full.
-    #[error("no space left on the disk of the records")]
-    Full,
-    /// Written by a later version.
-    #[error(
-        "{file} has schema {found}, this version knows up to {known}; start the version that wrote it"
-    )]
-    Newer {
-        /// Which file.
-        file: PathBuf,
-        /// What it has.
-        found: i64,
-        /// What is known here.
-        known: i64,
-    },
-    /// A name, slot or key is taken.
-    #[error("a record of that name exists")]
-    Exists,
-    /// The store has stopped.
-    #[error("the records are closed")]
-    Closed,
-    /// Anything else.
-    #[error("{0}")]
-    Sqlite(String),
-    /// A record does not read.
-    #[error("a record does not read: {0}")]
-    Json(String),
-    /// A field is out of its bounds.
-    #[error("{0}")]
-    Bad(&'static str),
+use rusqlite::Connection;
+use std::{panic::AssertUnwindSafe, path::Path};
+use tokio::sync::{mpsc, oneshot};
+
+/// Writes that may wait at once; the next caller waits before it is put in line.
+const QUEUE_MAX: usize = 1024;
+
+type Job = Box<dyn FnOnce(&mut Connection) + Send>;
+
+/// The records of a data directory; one thread writes. Clones share it.
+#[derive(Clone)]
+pub struct Store {
+    jobs: mpsc::Sender<Job>,
+}
+
+impl Store {
+    /// Opens the records, makes or migrates them. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Newer`] when a later version wrote them; whatever SQLite says otherwise.
+    pub fn open(file: &Path) -> Result<Self, Error> {
+        let mut connection = schema::open(file)?;
+        let (jobs, mut queue) = mpsc::channel::<Job>(QUEUE_MAX);
+        std::thread::Builder::new()
+            .name("store".into())
+            .spawn(move || {
+                while let Some(job) = queue.blocking_recv() {
+                    // A panic in one job rolls its transaction back and drops its answer.
+                    let _ = std::panic::catch_unwind(AssertUnwindSafe(|| job(&mut connection)));
+                }
+            })
+            .map_err(|error| Error::Sqlite(error.to_string()))?;
+        Ok(Self { jobs })
+    }
+
+    /// Runs `job` on the store's thread and waits for what it says. Once begun it is carried out,
+    /// also when the caller is dropped.
+    pub(crate) async fn call<R: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Connection) -> Result<R, Error> + Send + 'static,
+    ) -> Result<R, Error> {
+        let (answer, answered) = oneshot::channel();
+        let job: Job = Box::new(move |connection| {
+            let _ = answer.send(job(connection));
+        });
+        self.jobs.send(job).await.map_err(|_| Error::Closed)?;
+        answered.await.map_err(|_| Error::Closed)?
+    }
 }

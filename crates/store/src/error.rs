@@ -1,0 +1,51 @@
+//! Why records cannot be read or written.
+
+use rusqlite::ErrorCode;
+use std::path::PathBuf;
+
+/// Why records cannot be read or written. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The disk is full.
+    #[error("no space left on the disk of the records")]
+    Full,
+    /// Written by a later version.
+    #[error(
+        "{file} has schema {found}, this version knows up to {known}; start the version that wrote it"
+    )]
+    Newer {
+        /// Which file.
+        file: PathBuf,
+        /// What it has.
+        found: i64,
+        /// What is known here.
+        known: i64,
+    },
+    /// A name, slot or key is taken.
+    #[error("a record of that name exists")]
+    Exists,
+    /// The store has stopped, or a fault ended this call.
+    #[error("the records are closed")]
+    Closed,
+    /// Anything else.
+    #[error("{0}")]
+    Sqlite(String),
+    /// A record does not read.
+    #[error("a record does not read: {0}")]
+    Json(String),
+    /// A field is out of its bounds.
+    #[error("{0}")]
+    Bad(&'static str),
+}
+
+impl From<rusqlite::Error> for Error {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error() {
+            Some(e) if e.code == ErrorCode::DiskFull => Self::Full,
+            // The shared index of the log cannot grow: full disks show here first.
+            Some(e) if e.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE => Self::Full,
+            Some(e) if e.code == ErrorCode::ConstraintViolation => Self::Exists,
+            _ => Self::Sqlite(error.to_string()),
+        }
+    }
+}

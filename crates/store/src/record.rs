@@ -1,0 +1,243 @@
+//! Records of sandboxes, sessions, and answers given to idempotency keys.
+//!
+//! Columns hold what the store must keep unique; the rest is a versioned JSON text that belongs
+//! to the caller, so that one text that does not read hides no other record.
+
+use crate::{Error, Store};
+use rusqlite::{Connection, OptionalExtension, params};
+
+/// How long an answer is given again to the same idempotency key.
+pub const ANSWER_MS: i64 = 24 * 3600 * 1000;
+
+/// One sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sandbox {
+    /// The server's own name for it.
+    pub name: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// The client's name for it, unique within the tenant.
+    pub id: String,
+    /// Its uid range, unique.
+    pub slot: u32,
+    /// Where it stands.
+    pub state: String,
+    /// The rest, as JSON.
+    pub body: String,
+}
+
+/// One session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Session {
+    /// Name of its sandbox.
+    pub sandbox: String,
+    /// Its id.
+    pub id: String,
+    /// The rest, as JSON.
+    pub body: String,
+}
+
+/// What was answered to an idempotency key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// Whose key.
+    pub tenant: String,
+    /// The key.
+    pub key: String,
+    /// SHA-256 of the body that came with it.
+    pub body: [u8; 32],
+    /// The answer, as JSON.
+    pub answer: String,
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
+}
+
+fn keep(connection: &Connection, answer: &Answer) -> Result<(), Error> {
+    let now = now_ms();
+    connection.prepare_cached("DELETE FROM answers WHERE expires_ms < ?1")?.execute([now])?;
+    connection
+        .prepare_cached("INSERT OR REPLACE INTO answers VALUES (?1, ?2, ?3, ?4, ?5)")?
+        .execute(params![answer.tenant, answer.key, answer.body, answer.answer, now + ANSWER_MS])?;
+    Ok(())
+}
+
+impl Store {
+    /// All sandboxes; a row that does not read is left out and told in the second list.
+    ///
+    /// # Errors
+    /// [`Error`] when the table cannot be read.
+    pub async fn sandboxes(&self) -> Result<(Vec<Sandbox>, Vec<String>), Error> {
+        self.call(|connection| {
+            let mut query =
+                connection.prepare("SELECT name, tenant, id, slot, state, body FROM sandboxes")?;
+            let (mut good, mut bad) = (Vec::new(), Vec::new());
+            let rows = query.query_map([], |row| {
+                Ok(Sandbox {
+                    name: row.get(0)?,
+                    tenant: row.get(1)?,
+                    id: row.get(2)?,
+                    slot: row.get(3)?,
+                    state: row.get(4)?,
+                    body: row.get(5)?,
+                })
+            })?;
+            for row in rows {
+                row.map_or_else(|error| bad.push(error.to_string()), |row| good.push(row));
+            }
+            Ok((good, bad))
+        })
+        .await
+    }
+
+    /// All sessions, likewise.
+    ///
+    /// # Errors
+    /// [`Error`] when the table cannot be read.
+    pub async fn sessions(&self) -> Result<(Vec<Session>, Vec<String>), Error> {
+        self.call(|connection| {
+            let mut query = connection.prepare("SELECT sandbox, id, body FROM sessions")?;
+            let (mut good, mut bad) = (Vec::new(), Vec::new());
+            let rows = query.query_map([], |row| {
+                Ok(Session { sandbox: row.get(0)?, id: row.get(1)?, body: row.get(2)? })
+            })?;
+            for row in rows {
+                row.map_or_else(|error| bad.push(error.to_string()), |row| good.push(row));
+            }
+            Ok((good, bad))
+        })
+        .await
+    }
+
+    /// Records a new sandbox.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] when its name, slot or (tenant, id) is taken.
+    pub async fn insert(&self, sandbox: Sandbox) -> Result<(), Error> {
+        self.call(move |connection| {
+            let s = &sandbox;
+            connection
+                .prepare_cached("INSERT INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+                .execute(params![s.name, s.tenant, s.id, s.slot, s.state, s.body])?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Changes a sandbox's state and body, and keeps the answer to an idempotency key with it.
+    ///
+    /// # Errors
+    /// [`Error`]; neither is changed then.
+    pub async fn update(
+        &self,
+        name: &str,
+        state: &str,
+        body: String,
+        answer: Option<Answer>,
+    ) -> Result<(), Error> {
+        let (name, state) = (name.to_owned(), state.to_owned());
+        self.call(move |connection| {
+            let both = connection.transaction()?;
+            let changed = both
+                .prepare_cached("UPDATE sandboxes SET state = ?2, body = ?3 WHERE name = ?1")?
+                .execute(params![name, state, body])?;
+            if changed == 0 {
+                return Err(Error::Bad("no record of that name"));
+            }
+            if let Some(answer) = &answer {
+                keep(&both, answer)?;
+            }
+            Ok(both.commit()?)
+        })
+        .await
+    }
+
+    /// Forgets a sandbox and its sessions. One that is not there is no error.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn remove(&self, name: &str) -> Result<(), Error> {
+        let name = name.to_owned();
+        self.call(move |connection| {
+            connection.prepare_cached("DELETE FROM sandboxes WHERE name = ?1")?.execute([name])?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Records a new session, and the answer to an idempotency key with it.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] when the id is taken or the sandbox is gone; neither is changed then.
+    pub async fn insert_session(
+        &self,
+        session: Session,
+        answer: Option<Answer>,
+    ) -> Result<(), Error> {
+        self.call(move |connection| {
+            let both = connection.transaction()?;
+            both.prepare_cached("INSERT INTO sessions VALUES (?1, ?2, ?3)")?.execute(params![
+                session.sandbox,
+                session.id,
+                session.body
+            ])?;
+            if let Some(answer) = &answer {
+                keep(&both, answer)?;
+            }
+            Ok(both.commit()?)
+        })
+        .await
+    }
+
+    /// Writes the bodies of sessions that are there.
+    ///
+    /// # Errors
+    /// [`Error`]; none is changed then.
+    pub async fn update_sessions(&self, sessions: Vec<Session>) -> Result<(), Error> {
+        self.call(move |connection| {
+            let all = connection.transaction()?;
+            for s in &sessions {
+                all.prepare_cached("UPDATE sessions SET body = ?3 WHERE sandbox = ?1 AND id = ?2")?
+                    .execute(params![s.sandbox, s.id, s.body])?;
+            }
+            Ok(all.commit()?)
+        })
+        .await
+    }
+
+    /// Forgets a session.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn remove_session(&self, sandbox: &str, id: &str) -> Result<(), Error> {
+        let (sandbox, id) = (sandbox.to_owned(), id.to_owned());
+        self.call(move |connection| {
+            connection
+                .prepare_cached("DELETE FROM sessions WHERE sandbox = ?1 AND id = ?2")?
+                .execute(params![sandbox, id])?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// What was answered to this idempotency key, unless that was too long ago.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn answer(&self, tenant: &str, key: &str) -> Result<Option<Answer>, Error> {
+        let (tenant, key) = (tenant.to_owned(), key.to_owned());
+        self.call(move |connection| {
+            let found = connection
+                .prepare_cached(
+                    "SELECT body, answer FROM answers WHERE tenant = ?1 AND key = ?2 AND expires_ms >= ?3",
+                )?
+                .query_row(params![tenant, key, now_ms()], |row| Ok((row.get(0)?, row.get(1)?)))
+                .optional()?;
+            Ok(found.map(|(body, answer)| Answer { tenant, key, body, answer }))
+        })
+        .await
+    }
+}

@@ -1,0 +1,70 @@
+//! The tables, as a list of steps that only goes forward.
+
+use crate::Error;
+use rusqlite::Connection;
+use std::{fs::OpenOptions, os::unix::fs::OpenOptionsExt, path::Path, time::Duration};
+
+/// Each step takes the schema from its index to the next; a released step is never edited.
+const STEPS: &[&str] = &["
+    CREATE TABLE sandboxes (
+        name TEXT PRIMARY KEY, tenant TEXT NOT NULL, id TEXT NOT NULL, slot INTEGER NOT NULL UNIQUE,
+        state TEXT NOT NULL, body TEXT NOT NULL, UNIQUE (tenant, id)
+    ) STRICT;
+    CREATE TABLE sessions (
+        sandbox TEXT NOT NULL REFERENCES sandboxes (name) ON DELETE CASCADE,
+        id TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (sandbox, id)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE answers (
+        tenant TEXT NOT NULL, key TEXT NOT NULL, body BLOB NOT NULL, answer TEXT NOT NULL,
+        expires_ms INTEGER NOT NULL, PRIMARY KEY (tenant, key)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX answers_expire ON answers (expires_ms);
+    CREATE TABLE keys (
+        id TEXT PRIMARY KEY, hash BLOB NOT NULL UNIQUE, tenant TEXT NOT NULL, label TEXT NOT NULL,
+        read_only INTEGER NOT NULL, created_ms INTEGER NOT NULL, expires_ms INTEGER, revoked_ms INTEGER
+    ) STRICT;
+"];
+
+/// How long one process waits for another's write (the server's, or `isolet keys`).
+const BUSY: Duration = Duration::from_secs(5);
+
+/// Opens the file (0600 when it is made) with today's schema.
+pub(crate) fn open(file: &Path) -> Result<Connection, Error> {
+    // Made by us first: SQLite would make it readable to others; its log takes over the mode.
+    let made = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
+    made.map_err(|error| match error.kind() {
+        std::io::ErrorKind::StorageFull => Error::Full,
+        _ => Error::Sqlite(format!("{}: {error}", file.display())),
+    })?;
+    let mut connection = Connection::open(file)?;
+    connection.busy_timeout(BUSY)?;
+    refuse_newer(&connection, file)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    migrate(&mut connection, file)?;
+    Ok(connection)
+}
+
+/// Before anything is written: a file of a later version stays as it is.
+fn refuse_newer(connection: &Connection, file: &Path) -> Result<usize, Error> {
+    let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let known = STEPS.len() as i64;
+    match usize::try_from(found) {
+        Ok(version) if found <= known => Ok(version),
+        _ => Err(Error::Newer { file: file.to_owned(), found, known }),
+    }
+}
+
+fn migrate(connection: &mut Connection, file: &Path) -> Result<(), Error> {
+    // Immediate: two processes that open a new file migrate it one after the other.
+    let all = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    let version = refuse_newer(&all, file)?;
+    for step in &STEPS[version..] {
+        all.execute_batch(step)?;
+    }
+    if version < STEPS.len() {
+        all.pragma_update(None, "user_version", STEPS.len() as i64)?;
+    }
+    Ok(all.commit()?)
+}
