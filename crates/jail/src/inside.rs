@@ -15,24 +15,12 @@ use rustix::mount::{MountAttrFlags, UnmountFlags};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// Readable by everybody and of no use to a tenant, or worse: covered by an empty file.
-const MASKED_FILES: &[&str] = &[
-    "interrupts",
-    "kallsyms",
-    "kcore",
-    "keys",
-    "kmsg",
-    "sched_debug",
-    "sysrq-trigger",
-    "timer_list",
-];
-/// Covered by an empty directory.
-const MASKED_DIRECTORIES: &[&str] = &["acpi", "scsi"];
-/// Shown, but not to be written.
-const READ_ONLY: &[&str] = &["bus", "fs", "irq", "sys"];
+/// What any user may read there and a tenant has no use for. Everything else of the kind (`kcore`,
+/// `kmsg`, `sysrq-trigger`, `timer_list`, …) belongs to the host's root, which no id inside maps to.
+const MASKED: &[&str] = &["interrupts", "kallsyms", "keys"];
 
 /// What the steps hand on.
 struct Inside<'a> {
@@ -214,27 +202,20 @@ fn settings(_: &mut Inside<'_>) -> Result<(), Errno> {
 }
 
 fn mask(_: &mut Inside<'_>) -> Result<(), Errno> {
-    let proc = Path::new("/proc");
-    for name in READ_ONLY {
-        cover(&proc.join(name), &proc.join(name), attributes::RDONLY)?;
-    }
-    for name in MASKED_FILES {
-        cover(Path::new("/dev/null"), &proc.join(name), attributes::RDONLY)?;
-    }
-    for name in MASKED_DIRECTORIES {
-        cover(Path::new("/sys/fs/cgroup"), &proc.join(name), attributes::RDONLY)?;
+    // The settings of the sandbox's own network would be writable for root inside.
+    cover("/proc/sys", "/proc/sys")?;
+    for name in MASKED {
+        cover("/dev/null", &format!("/proc/{name}"))?;
     }
     Ok(())
 }
 
-/// Puts `source` over `target`, where the kernel has one.
-fn cover(source: &Path, target: &Path, flags: u64) -> Result<(), Errno> {
-    let tree = match copy(CWD, source, true) {
-        Err(Errno::NOENT) => return Ok(()),
-        tree => tree?,
-    };
-    attributes::set(tree.as_fd(), flags | attributes::NOSUID | attributes::NOEXEC, true)?;
-    match attach(tree.as_fd(), target) {
+/// Puts `source` over `target`, read-only, where the kernel has one.
+fn cover(source: &str, target: &str) -> Result<(), Errno> {
+    let tree = copy(CWD, Path::new(source), true)?;
+    let flags = attributes::RDONLY | attributes::NOSUID | attributes::NOEXEC;
+    attributes::set(tree.as_fd(), flags, true)?;
+    match attach(tree.as_fd(), Path::new(target)) {
         Err(Errno::NOENT) => Ok(()),
         done => done,
     }
@@ -324,7 +305,8 @@ fn hand_over(inside: &Inside<'_>) -> Result<Errno, Errno> {
     let lift = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 64);
     let lifted = given.iter().map(|(_, fd)| lift(fd)).collect::<Result<Vec<_>, _>>()?;
     let agent = lift(&inside.host.agent)?;
-    let signal = lift(&parts.signal)?;
+    // Closes at the execution, which is how the launcher learns of it.
+    let _signal = lift(&parts.signal)?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let null = lift(&null)?;
     let end = FIRST + i32::try_from(given.len()).map_err(|_| Errno::INVAL)?;
@@ -338,7 +320,6 @@ fn hand_over(inside: &Inside<'_>) -> Result<Errno, Errno> {
         }
     }
     isolet_sys::own::close_on_exec_from(end);
-    let _ = signal.as_raw_fd();
     let argv: Vec<&CStr> = argv.iter().map(CString::as_c_str).collect();
     let error = isolet_sys::exec::execute(agent.as_fd(), &argv, &[]);
     Ok(Errno::from_io_error(&error).unwrap_or(Errno::NOEXEC))

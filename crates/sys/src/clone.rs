@@ -63,12 +63,12 @@ pub fn isolate(
     Ok(Isolated { pid: pid as i32, pidfd })
 }
 
-/// A child that does nothing but hold a new user namespace open, until it is dropped.
+/// A child that does nothing but hold a new user namespace open, until this is dropped.
+/// It is then killed but not waited for: whoever reaps this process's children reaps it.
 #[derive(Debug)]
 pub struct Holder {
     /// Its process id, as the caller sees it.
     pub pid: i32,
-    _stack: Vec<u8>,
 }
 
 extern "C" fn hold(_: usize) -> ! {
@@ -84,9 +84,9 @@ extern "C" fn hold(_: usize) -> ! {
 /// # Errors
 /// `EPERM` where user namespaces are forbidden, `ENOSPC` at a limit.
 pub fn hold_userns() -> io::Result<Holder> {
-    let mut stack = vec![0_u8; 8192];
-    let base = stack.as_mut_ptr() as u64;
-    let aligned = base.next_multiple_of(16);
+    // Never freed: the child may outlive this call, and the caller is about to execute.
+    let stack: &'static mut [u8] = Box::leak(vec![0_u8; 8192].into_boxed_slice());
+    let aligned = (stack.as_mut_ptr() as u64).next_multiple_of(16);
     let args = CloneArgs {
         flags: (libc::CLONE_NEWUSER | libc::CLONE_VM) as u64,
         exit_signal: libc::SIGCHLD as u64,
@@ -94,20 +94,19 @@ pub fn hold_userns() -> io::Result<Holder> {
         stack_size: 4096,
         ..CloneArgs::default()
     };
-    // SAFETY: the stack lives as long as the holder, whose drop ends the child first.
+    // SAFETY: the stack is mapped as long as this memory, and `hold` never returns.
     let pid = unsafe { raw::clone_onto(&args, hold, 0) };
     if pid < 0 {
         return Err(io::Error::from_raw_os_error(-pid as i32));
     }
-    Ok(Holder { pid: pid as i32, _stack: stack })
+    Ok(Holder { pid: pid as i32 })
 }
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+        use rustix::process::{Pid, Signal, kill_process};
         if let Some(pid) = Pid::from_raw(self.pid) {
             let _ = kill_process(pid, Signal::KILL);
-            let _ = waitpid(Some(pid), WaitOptions::empty());
         }
     }
 }
