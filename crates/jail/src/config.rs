@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 /// Ids of one sandbox: a range of this many.
 pub const UIDS: u32 = 65_536;
-/// The agent's own id within that range; the tenant's namespace does not hold it.
+/// Ids that the tenant has, from the first of the range on.
+pub const TENANT_UIDS: u32 = 65_535;
+/// Where in the range the agent's own id lies: behind the tenant's.
 pub const AGENT_UID: u32 = 65_535;
 /// First id of the first range: above what systemd hands out to containers.
 pub const UID_BASE: u32 = 0x7000_0000;

@@ -3,7 +3,7 @@
 //! The list in [`STEPS`] is the order. None of them needs an undo: everything made here goes with
 //! the process's namespaces.
 
-use crate::config::AGENT_UID;
+use crate::config::TENANT_UIDS;
 use crate::host::{Host, attach, copy, filesystem};
 use crate::make::Parts;
 use isolet_sys::clone::hold_userns;
@@ -52,7 +52,6 @@ const STEPS: &[(&str, Step)] = &[
     ("mask proc", mask),
     ("process limits", limits),
     ("cgroup namespace", cgroup_namespace),
-    ("become the agent's user", become_agent),
     ("tenant's user namespace", tenant_namespace),
     ("drop capabilities", drop_capabilities),
     ("filter", filter),
@@ -156,12 +155,14 @@ fn proc(_: &mut Inside<'_>) -> Result<(), Errno> {
 fn devices(inside: &mut Inside<'_>) -> Result<(), Errno> {
     attach(inside.parts.dev.as_fd(), Path::new("/new/dev"))?;
     let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let options = [("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620"), ("gid", "5")];
+    // Ids here are the sandbox's: the tenant's group 5 (tty) is 6, its root is 1.
+    let options = [("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620"), ("gid", "6")];
     let terminals = filesystem("devpts", &options, flags)?;
     attach(terminals.as_fd(), Path::new("/new/dev/pts"))?;
     let size = format!("{}m", (inside.spec.limits.memory_mib / 2).max(1));
     let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    let shared = filesystem("tmpfs", &[("mode", "1777"), ("size", &size)], flags)?;
+    let options = [("mode", "1777"), ("size", &size), ("uid", "1"), ("gid", "1")];
+    let shared = filesystem("tmpfs", &options, flags)?;
     attach(shared.as_fd(), Path::new("/new/dev/shm"))
 }
 
@@ -196,8 +197,8 @@ fn write(path: &str, text: &str) -> Result<(), Errno> {
 
 fn settings(_: &mut Inside<'_>) -> Result<(), Errno> {
     write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")?;
-    write("/proc/sys/net/ipv4/ping_group_range", "0 65534")?;
-    // The tenant's own namespace is the one; root inside makes no further ones.
+    write("/proc/sys/net/ipv4/ping_group_range", "0 65535")?;
+    // The tenant's own namespace is the one; nobody inside makes another.
     write("/proc/sys/user/max_user_namespaces", "1")
 }
 
@@ -235,23 +236,14 @@ fn cgroup_namespace(_: &mut Inside<'_>) -> Result<(), Errno> {
     isolet_sys::clone::leave(UnshareFlags::NEWCGROUP)
 }
 
-/// Changes to the agent's user and keeps the capabilities, which the next step needs.
-fn become_agent(_: &mut Inside<'_>) -> Result<(), Errno> {
-    use rustix::thread::CapabilitiesSecureBits as Bits;
-    rustix::thread::set_capabilities_secure_bits(Bits::NO_SETUID_FIXUP)?;
-    let (uid, gid) = (Uid::from_raw(AGENT_UID), Gid::from_raw(AGENT_UID));
-    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
-    rustix::thread::set_thread_res_uid(uid, uid, uid)
-}
-
 /// A user namespace below ours that knows every id but the agent's.
 fn tenant_namespace(inside: &mut Inside<'_>) -> Result<(), Errno> {
     use rustix::process::DumpableBehavior;
-    // The change of user made our own /proc files root's.
+    // The change of user made the files in /proc of this memory the host root's.
     rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?;
     let holder =
         hold_userns().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))?;
-    let map = format!("0 0 {AGENT_UID}");
+    let map = format!("0 1 {TENANT_UIDS}");
     write(&format!("/proc/{}/uid_map", holder.pid), &map)?;
     write(&format!("/proc/{}/gid_map", holder.pid), &map)?;
     let path = format!("/proc/{}/ns/user", holder.pid);
@@ -267,6 +259,10 @@ fn drop_capabilities(_: &mut Inside<'_>) -> Result<(), Errno> {
             Err(errno) => return Err(errno),
         }
     }
+    // Root of its namespace by number, and by nothing else.
+    use rustix::thread::CapabilitiesSecureBits as Bits;
+    let bits = Bits::NO_ROOT | Bits::NO_ROOT_LOCKED | Bits::NO_SETUID_FIXUP;
+    rustix::thread::set_capabilities_secure_bits(bits | Bits::NO_SETUID_FIXUP_LOCKED)?;
     let none = CapabilitySet::empty();
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
     rustix::thread::set_capabilities(None, sets)?;

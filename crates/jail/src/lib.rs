@@ -19,7 +19,7 @@ mod make;
 
 pub use cage::{Cage, Usage, empty_trash};
 pub use check::missing;
-pub use config::{AGENT_UID, Config, SLOTS, UID_BASE, UIDS, agent_socket};
+pub use config::{AGENT_UID, Config, SLOTS, TENANT_UIDS, UID_BASE, UIDS, agent_socket};
 pub use host::Host;
 pub use launcher::{Error, Launcher};
 pub use make::make;

@@ -2,7 +2,7 @@
 //! new namespaces that makes the rest (`inside.rs`). What was made is taken back when a step fails.
 
 use crate::cgroup::Groups;
-use crate::config::{AGENT_UID, UIDS};
+use crate::config::{AGENT_UID, TENANT_UIDS, UIDS};
 use crate::host::{Host, copy, enter};
 use crate::inside;
 use isolet_sys::clone::{NAMESPACES, isolate};
@@ -191,21 +191,21 @@ fn tasks(groups: &Groups) -> Result<Vec<OwnedFd>, Errno> {
     groups.legacy.iter().flatten().map(open).collect()
 }
 
-/// Writes the child's id maps, and hands it the trees that show the image under these ids.
+/// Writes the child's id maps, and hands it the trees that show the image under the tenant's ids.
+///
+/// Root of the sandbox's namespace is the agent's id, not the tenant's root: what the kernel gives
+/// to "root of that namespace" (its settings, the files of a process that may not be looked at)
+/// is then out of the tenant's reach. The tenant's ids lie behind it, and the tenant's own
+/// namespace maps them to 0 and up again.
 fn feed(host: &Host, spec: &Spec, pid: i32, to: &OwnedFd) -> Result<(), Errno> {
-    let map = format!("0 {} {UIDS}", host.config.uid_base + spec.slot * UIDS);
-    for file in ["uid_map", "gid_map"] {
-        let path = format!("/proc/{pid}/{file}");
-        let map_file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-        rustix::io::write(map_file, map.as_bytes())?;
-    }
-    let path = format!("/proc/{pid}/ns/user");
-    let userns = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let base = host.config.uid_base + spec.slot * UIDS;
+    map_ids(pid, &format!("0 {} 1\n1 {base} {TENANT_UIDS}", base + AGENT_UID))?;
+    let shown = shown_as(&format!("0 {base} {TENANT_UIDS}"))?;
     let mut trees = Vec::with_capacity(2);
     for source in [host.skeleton.as_path(), Path::new("/usr")] {
         let tree = copy(CWD, source, false)?;
         let flags = attributes::RDONLY | attributes::NOSUID | attributes::NODEV;
-        attributes::map(tree.as_fd(), userns.as_fd(), flags)?;
+        attributes::map(tree.as_fd(), shown.as_fd(), flags)?;
         trees.push(tree);
     }
     let fds = [trees[0].as_fd(), trees[1].as_fd()];
@@ -213,6 +213,24 @@ fn feed(host: &Host, spec: &Spec, pid: i32, to: &OwnedFd) -> Result<(), Errno> {
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&fds));
     sendmsg(to, &[IoSlice::new(b"go")], &mut control, SendFlags::NOSIGNAL).map(drop)
+}
+
+fn map_ids(pid: i32, map: &str) -> Result<(), Errno> {
+    for file in ["uid_map", "gid_map"] {
+        let path = format!("/proc/{pid}/{file}");
+        let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::io::write(file, map.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// A user namespace that nothing runs in: it only says how a mount shows its ids.
+fn shown_as(map: &str) -> Result<OwnedFd, Errno> {
+    let holder = isolet_sys::clone::hold_userns()
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))?;
+    map_ids(holder.pid, map)?;
+    let path = format!("/proc/{}/ns/user", holder.pid);
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Waits until the child has become the agent (end of file) or says which step failed.
