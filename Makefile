@@ -1,0 +1,63 @@
+# The doors. CI calls the same ones.
+#
+#   make run     build what is missing, start the server on 127.0.0.1:7300
+#   make build   the three programs, side by side in dist/
+#   make test    install what the tests need, build, run all of them
+#   make lint    format, clippy, tidy
+#   make fmt     format
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+HOST := $(shell rustc -vV | sed -n 's/^host: //p')
+PROGRAMS := isolet isolet-launcher isolet-agent
+PROFILE := $(if $(CI),ci,default)
+
+# Launcher and agent run where no library of the host is to be found, and are to be small.
+# The flags hold for these builds alone, so the server's build is not touched by them.
+STATIC := --target $(HOST) --config 'target.$(HOST).rustflags=["-C","target-feature=+crt-static","-C","relocation-model=static"]'
+INSIDE := -p isolet-agent -p isolet-jail --bins
+
+# What the tests start inside sandboxes or beside them, by Debian package.
+PACKAGES := bash bubblewrap ca-certificates curl g++ git openssh-client procps python3 strace
+
+.PHONY: run build programs test lint fmt packages tools
+
+run: build
+	exec ./dist/isolet serve
+
+build:
+	cargo build --release $(INSIDE) $(STATIC)
+	cargo build --release -p isolet
+	mkdir -p dist
+	install target/release/isolet target/$(HOST)/release/isolet-launcher target/$(HOST)/release/isolet-agent dist/
+
+# The same three for tests: quick to build. The tests find them here, or in ISOLET_PROGRAMS.
+programs:
+	cargo build $(INSIDE) $(STATIC)
+	cargo build -p isolet
+	mkdir -p target/programs
+	install target/debug/isolet target/$(HOST)/debug/isolet-launcher target/$(HOST)/debug/isolet-agent target/programs/
+
+test: packages tools programs
+	cargo nextest run --workspace --profile $(PROFILE)
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	tests/tidy
+
+fmt:
+	cargo fmt --all
+
+# Installs only what is missing, so a machine that has it all needs no network here.
+packages:
+	@missing=; for p in $(PACKAGES); do \
+	  dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
+	if [ -n "$$missing" ]; then \
+	  [ "$$(id -u)" = 0 ] || { echo "make test needs root, to make sandboxes and to install:$$missing" >&2; exit 1; }; \
+	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$missing; fi
+
+tools:
+	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest

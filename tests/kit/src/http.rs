@@ -1,0 +1,336 @@
+//! A small blocking HTTP client: one connection a request, and nothing hidden.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// How long one read may wait: longer than any test's command.
+const READ: Duration = Duration::from_secs(60);
+
+/// Who speaks to which server.
+#[derive(Debug, Clone)]
+pub struct Http {
+    /// The port on 127.0.0.1.
+    pub port: u16,
+    /// The API key sent as Bearer; `None` sends none.
+    pub key: Option<String>,
+    /// Sent with every request.
+    pub headers: Vec<(String, String)>,
+}
+
+/// A whole answer.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// Status code.
+    pub status: u16,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// One server-sent event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Its name; `message` where it has none.
+    pub name: String,
+    /// Its data lines.
+    pub data: String,
+}
+
+impl Http {
+    /// A client of the server on `port`.
+    #[must_use]
+    pub fn new(port: u16, key: Option<&str>) -> Self {
+        Self { port, key: key.map(str::to_owned), headers: Vec::new() }
+    }
+
+    /// The same with another header on every request.
+    #[must_use]
+    pub fn with(&self, name: &str, value: &str) -> Self {
+        let mut other = self.clone();
+        other.headers.push((name.to_owned(), value.to_owned()));
+        other
+    }
+
+    /// Connects.
+    ///
+    /// # Panics
+    /// When nothing listens.
+    #[must_use]
+    pub fn connect(&self) -> TcpStream {
+        self.try_connect().expect("the server accepts")
+    }
+
+    fn try_connect(&self) -> std::io::Result<TcpStream> {
+        let stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(READ))?;
+        stream.set_write_timeout(Some(READ))?;
+        Ok(stream)
+    }
+
+    /// The answer to one request.
+    ///
+    /// # Errors
+    /// When there was no whole answer: refused, cut, or too late.
+    pub fn try_send(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&[u8]>,
+    ) -> std::io::Result<Reply> {
+        let mut stream = self.try_open(method, path, body)?;
+        let mut whole = Vec::new();
+        stream.body.read_to_end(&mut whole)?;
+        Ok(Reply { status: stream.status, headers: stream.headers, body: whole })
+    }
+
+    /// The same for a server that must answer.
+    ///
+    /// # Panics
+    /// When there was no whole answer.
+    #[track_caller]
+    #[must_use]
+    pub fn send(&self, method: &str, path: &str, body: Option<&[u8]>) -> Reply {
+        match self.try_send(method, path, body) {
+            Ok(reply) => reply,
+            Err(error) => panic!("{method} {path}: {error}"),
+        }
+    }
+
+    /// Sends a request and reads the head of the answer.
+    ///
+    /// # Errors
+    /// As `try_send`.
+    pub fn try_open(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&[u8]>,
+    ) -> std::io::Result<Stream> {
+        let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
+        let mut put = |name: &str, value: &str| head.push_str(&format!("{name}: {value}\r\n"));
+        let own = |name: &str| self.headers.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
+        if !own("host") {
+            put("host", &format!("127.0.0.1:{}", self.port));
+        }
+        if let Some(key) = &self.key {
+            put("authorization", &format!("Bearer {key}"));
+        }
+        self.headers.iter().for_each(|(name, value)| put(name, value));
+        if let Some(body) = body {
+            put("content-length", &body.len().to_string());
+            if !own("content-type") {
+                put("content-type", "application/json");
+            }
+        }
+        head.push_str("\r\n");
+        let mut stream = self.try_connect()?;
+        stream.write_all(head.as_bytes())?;
+        // A server may answer and close before it has read all of a body that it refuses.
+        let sent = stream.write_all(body.unwrap_or_default());
+        Stream::read(stream).or_else(|error| sent.and(Err(error)))
+    }
+
+    /// GET.
+    #[track_caller]
+    #[must_use]
+    pub fn get(&self, path: &str) -> Reply {
+        self.send("GET", path, None)
+    }
+
+    /// POST of a JSON value.
+    #[track_caller]
+    #[must_use]
+    pub fn post(&self, path: &str, body: &Value) -> Reply {
+        self.send("POST", path, Some(body.to_string().as_bytes()))
+    }
+
+    /// PATCH with a JSON value.
+    #[track_caller]
+    #[must_use]
+    pub fn patch(&self, path: &str, body: &Value) -> Reply {
+        self.send("PATCH", path, Some(body.to_string().as_bytes()))
+    }
+
+    /// DELETE.
+    #[track_caller]
+    #[must_use]
+    pub fn delete(&self, path: &str) -> Reply {
+        self.send("DELETE", path, None)
+    }
+
+    /// POST whose answer is a stream of events.
+    ///
+    /// # Panics
+    /// When there is no answer.
+    #[track_caller]
+    #[must_use]
+    pub fn events(&self, path: &str, body: &Value) -> Stream {
+        let asked = self.with("accept", "text/event-stream");
+        asked.try_open("POST", path, Some(body.to_string().as_bytes())).expect("an answer")
+    }
+
+    /// Sends bytes as they are and reads until the server closes or says nothing for `quiet`.
+    #[must_use]
+    pub fn raw(&self, bytes: &[u8], quiet: Duration) -> Vec<u8> {
+        let mut stream = self.connect();
+        let _ = stream.write_all(bytes);
+        let _ = stream.set_read_timeout(Some(quiet));
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        answer
+    }
+}
+
+impl Reply {
+    /// A header's value.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The body as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The body as JSON; null where it is none.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or(Value::Null)
+    }
+
+    /// The error's code word.
+    #[must_use]
+    pub fn error(&self) -> String {
+        self.json()["error"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Itself, when the status is as expected.
+    ///
+    /// # Panics
+    /// With status and body otherwise.
+    #[track_caller]
+    pub fn expect(self, status: u16) -> Self {
+        assert_eq!(self.status, status, "{}", self.text());
+        self
+    }
+}
+
+/// An answer whose body is still coming.
+#[derive(Debug)]
+pub struct Stream {
+    /// Status code.
+    pub status: u16,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The body, freed of its framing.
+    pub body: BufReader<Body>,
+}
+
+impl Stream {
+    fn read(stream: TcpStream) -> std::io::Result<Self> {
+        let bad = || std::io::Error::from(std::io::ErrorKind::InvalidData);
+        let mut from = BufReader::new(stream);
+        let first = line(&mut from)?;
+        let status = first.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or_else(bad)?;
+        let mut headers = Vec::new();
+        loop {
+            let line = line(&mut from)?;
+            if line.is_empty() {
+                break;
+            }
+            let (name, value) = line.split_once(':').ok_or_else(bad)?;
+            headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+        let find = |name: &str| headers.iter().find(|(own, _)| own == name).map(|(_, v)| v);
+        let chunked = find("transfer-encoding").is_some_and(|value| value == "chunked");
+        let left = match find("content-length").and_then(|value| value.parse().ok()) {
+            _ if chunked => 0,
+            _ if status == 204 || status == 304 => 0,
+            Some(length) => length,
+            None => u64::MAX,
+        };
+        let body = BufReader::new(Body { from, chunked, left, ended: false });
+        Ok(Self { status, headers, body })
+    }
+
+    /// The next event; `None` at the end.
+    ///
+    /// # Panics
+    /// When the stream breaks.
+    pub fn event(&mut self) -> Option<Event> {
+        let mut event = Event { name: "message".into(), data: String::new() };
+        let mut any = false;
+        loop {
+            let mut text = String::new();
+            if self.body.read_line(&mut text).expect("events go on") == 0 {
+                return None;
+            }
+            let text = text.trim_end_matches(['\n', '\r']);
+            match text.split_once(':') {
+                _ if text.is_empty() && any => return Some(event),
+                Some(("event", name)) => event.name = name.trim_start().to_owned(),
+                Some(("data", data)) => {
+                    if any && !event.data.is_empty() {
+                        event.data.push('\n');
+                    }
+                    event.data.push_str(data.strip_prefix(' ').unwrap_or(data));
+                    any = true;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn line(from: &mut impl BufRead) -> std::io::Result<String> {
+    let mut text = String::new();
+    if from.read_line(&mut text)? == 0 {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(text.trim_end_matches(['\n', '\r']).to_owned())
+}
+
+/// A body without its framing. A body that is cut is an error.
+#[derive(Debug)]
+pub struct Body {
+    from: BufReader<TcpStream>,
+    chunked: bool,
+    left: u64,
+    ended: bool,
+}
+
+impl Read for Body {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.chunked && self.left == 0 && !self.ended {
+            let size = line(&mut self.from)?;
+            let size = size.split(';').next().unwrap_or_default();
+            self.left = u64::from_str_radix(size, 16)
+                .map_err(|_| std::io::Error::from(std::io::ErrorKind::InvalidData))?;
+            if self.left == 0 {
+                while !line(&mut self.from)?.is_empty() {}
+                self.ended = true;
+            }
+        }
+        if self.left == 0 || self.ended {
+            return Ok(0);
+        }
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let count = self.from.read(&mut buffer[..most])?;
+        if count == 0 && self.left != u64::MAX {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        if self.left != u64::MAX {
+            self.left -= count as u64;
+        }
+        if self.chunked && self.left == 0 {
+            line(&mut self.from)?;
+        }
+        Ok(count)
+    }
+}

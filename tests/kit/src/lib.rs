@@ -1,0 +1,33 @@
+//! What end-to-end tests stand on: a server of their own, its clients, and a clean-up that looks
+//! for leaks.
+//!
+//! Everything blocks, and every wait has an end. A test starts a [`Server`], makes [`Sandbox`]es on
+//! it, and talks to them by [`Http`] and [`Shell`]. When the server is dropped its sandboxes are
+//! deleted and whatever is still there then fails the test.
+#![forbid(unsafe_code)]
+
+pub mod http;
+pub mod process;
+mod rows;
+mod sandbox;
+mod server;
+mod shell;
+mod traces;
+mod wait;
+
+pub use http::{Event, Http, Reply, Stream};
+pub use rows::Rows;
+pub use sandbox::Sandbox;
+pub use serde_json::{Value, json};
+pub use server::{Options, Server, programs};
+pub use shell::{Frame, Outcome, Shell, Start};
+pub use traces::Traces;
+pub use wait::{quickly, wait_until};
+
+use std::time::Duration;
+
+/// How long anything may take that should be done at once: a loaded machine with two cores needs
+/// far less, and a hang is found soon enough.
+pub const SOON: Duration = Duration::from_secs(20);
+/// How long work of some weight may take: 100 MB, a thousand commands.
+pub const LONG: Duration = Duration::from_secs(120);

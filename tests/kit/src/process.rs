@@ -1,0 +1,75 @@
+//! What `/proc` shows of processes.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+
+/// Sends a signal to one process; one that is gone is no error.
+pub fn signal(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Sends SIGKILL to one process.
+pub fn kill(pid: i32) {
+    signal(pid, Signal::KILL);
+}
+
+/// Whether it is there and no zombie.
+#[must_use]
+pub fn alive(pid: i32) -> bool {
+    !matches!(stat(pid, 0).as_deref(), None | Some("Z" | "X"))
+}
+
+/// When it was started, in ticks since boot: with the pid, a name that is never used twice.
+#[must_use]
+pub fn started(pid: i32) -> Option<u64> {
+    stat(pid, 19)?.parse().ok()
+}
+
+/// Its parent.
+#[must_use]
+pub fn parent(pid: i32) -> Option<i32> {
+    stat(pid, 1)?.parse().ok()
+}
+
+/// A field of `stat` after the name in parentheses; 0 is the state.
+fn stat(pid: i32, field: usize) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = text.rsplit_once(") ")?;
+    rest.split(' ').nth(field).map(str::to_owned)
+}
+
+/// Its short name.
+#[must_use]
+pub fn name(pid: i32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
+}
+
+/// Resident memory without what is shared with files, in KiB.
+#[must_use]
+pub fn memory_kib(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    field.and_then(|text| text.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+}
+
+/// How many descriptors it holds.
+#[must_use]
+pub fn descriptors(pid: i32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
+/// Its arguments, with spaces between.
+#[must_use]
+pub fn arguments(pid: i32) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).replace('\0', " ")
+}
+
+/// All processes.
+#[must_use]
+pub fn all() -> Vec<i32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}

@@ -1,0 +1,391 @@
+//! A server of one test: started, killed, started again, and cleaned away.
+
+use crate::{Http, SOON, Sandbox, Traces, Value, json, process, traces, wait_until};
+use rustix::process::Signal;
+use std::fs::{self, File, OpenOptions};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use tempfile::TempDir;
+
+/// Below the range from which the kernel takes ports for clients.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// The directory that holds the three programs.
+///
+/// # Panics
+/// When one is missing, saying what to do.
+#[must_use]
+pub fn programs() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/programs");
+    let at = std::env::var_os("ISOLET_PROGRAMS").map_or(own, PathBuf::from);
+    for name in ["isolet", "isolet-launcher", "isolet-agent"] {
+        let there = at.join(name).is_file();
+        assert!(there, "{name} is not in {}: run `make programs`", at.display());
+    }
+    at
+}
+
+/// How a server is started.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    env: Vec<(String, String)>,
+    config: String,
+}
+
+impl Options {
+    /// Nothing said.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With a variable.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// With a text in its TOML file.
+    #[must_use]
+    pub fn config(mut self, text: &str) -> Self {
+        text.clone_into(&mut self.config);
+        self
+    }
+
+    /// Starts it and waits until it answers.
+    #[must_use]
+    pub fn start(self) -> Server {
+        Server::with(self)
+    }
+}
+
+/// A running server, or one that was killed and can be started again.
+#[derive(Debug)]
+pub struct Server {
+    folder: TempDir,
+    child: Option<Child>,
+    options: Options,
+    port: u16,
+    key: String,
+    keys: Vec<String>,
+}
+
+impl Server {
+    /// Starts one as it is.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::with(Options::new())
+    }
+
+    fn with(options: Options) -> Self {
+        let folder = tempfile::Builder::new().prefix("isolet-test-").tempdir();
+        let folder = folder.expect("a directory in /tmp");
+        let key = format!("test-{}", folder.path().display().to_string().replace('/', "-"));
+        fs::write(folder.path().join("isolet.toml"), &options.config).expect("writes");
+        let port = free_port();
+        let mut server = Self { folder, child: None, options, port, key, keys: Vec::new() };
+        server.launch();
+        server
+    }
+
+    /// The data directory.
+    #[must_use]
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// The port it listens on; the same after a restart.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The key of the tenant `default`.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Its process id.
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.as_ref().expect("it runs").id()).expect("pids are small")
+    }
+
+    /// A client of the tenant `default`.
+    #[must_use]
+    pub fn http(&self) -> Http {
+        Http::new(self.port, Some(&self.key))
+    }
+
+    /// What it wrote to standard error so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Starts it again on the same data and port.
+    pub fn launch(&mut self) {
+        assert!(self.child.is_none(), "it runs");
+        self.spawn(&self.options.env.clone());
+        self.ready();
+    }
+
+    /// The same with one more variable, for this start only, and without waiting.
+    pub fn launch_with(&mut self, name: &str, value: &str) {
+        assert!(self.child.is_none(), "it runs");
+        let mut env = self.options.env.clone();
+        env.push((name.to_owned(), value.to_owned()));
+        self.spawn(&env);
+    }
+
+    fn spawn(&mut self, env: &[(String, String)]) {
+        let log = self.folder.path().join("log");
+        let open = || -> File {
+            OpenOptions::new().create(true).append(true).open(&log).expect("the log opens")
+        };
+        let mut command = self.program();
+        command.arg("serve").envs(env.iter().cloned());
+        command.stdin(Stdio::null()).stdout(open()).stderr(open());
+        self.child = Some(command.spawn().expect("isolet starts"));
+    }
+
+    /// The program with the environment of this server.
+    #[must_use]
+    pub fn program(&self) -> Command {
+        let mut command = Command::new(programs().join("isolet"));
+        command
+            .env_remove("RUST_LOG")
+            .env("ISOLET_DATA_DIR", self.data())
+            .env("ISOLET_CONFIG", self.folder.path().join("isolet.toml"))
+            .env("ISOLET_LISTEN", format!("127.0.0.1:{}", self.port))
+            .env("ISOLET_API_KEY", &self.key);
+        command
+    }
+
+    /// Runs a client command to its end.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn command(&self, args: &[&str]) -> Output {
+        self.program().args(args).stdin(Stdio::null()).output().expect("isolet starts")
+    }
+
+    /// Waits until it answers.
+    ///
+    /// # Panics
+    /// When it ends instead, with its log.
+    pub fn ready(&mut self) {
+        let http = Http::new(self.port, None);
+        wait_until("the server answers", SOON, || {
+            let child = self.child.as_mut().expect("it runs");
+            if let Some(status) = child.try_wait().expect("its child") {
+                panic!("the server ended with {status}: {}", self.log());
+            }
+            http.try_send("GET", "/health", None).is_ok_and(|r| r.status == 200).then_some(())
+        });
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Waits until it has ended by itself (a failpoint, a signal) and gives back its status.
+    ///
+    /// # Panics
+    /// When it does not end.
+    pub fn wait(&mut self) -> std::process::ExitStatus {
+        let mut child = self.child.take().expect("it runs");
+        wait_until("the server ends", SOON, || child.try_wait().expect("its child"))
+    }
+
+    /// SIGKILL, then starts it again.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.launch();
+    }
+
+    /// SIGTERM, and waits until it has ended.
+    pub fn stop(&mut self) -> std::process::ExitStatus {
+        process::signal(self.pid(), Signal::TERM);
+        self.wait()
+    }
+
+    /// A new sandbox.
+    #[track_caller]
+    #[must_use]
+    pub fn sandbox(&self) -> Sandbox {
+        self.sandbox_with(&json!({}))
+    }
+
+    /// A new sandbox with the fields of `wish`.
+    ///
+    /// # Panics
+    /// When it is refused.
+    #[track_caller]
+    #[must_use]
+    pub fn sandbox_with(&self, wish: &Value) -> Sandbox {
+        let info = self.http().post("/v1/sandboxes", wish).expect(201).json();
+        self.named(info["id"].as_str().expect("it has an id"))
+    }
+
+    /// A sandbox by its id, there or not.
+    #[must_use]
+    pub fn named(&self, id: &str) -> Sandbox {
+        Sandbox { id: id.to_owned(), http: self.http() }
+    }
+
+    /// A new key by `isolet keys add`.
+    ///
+    /// # Panics
+    /// When the command fails.
+    #[track_caller]
+    pub fn add_key(&mut self, args: &[&str]) -> String {
+        let mut all = vec!["keys", "add"];
+        all.extend_from_slice(args);
+        let output = self.command(&all);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "keys add {args:?}: {errors}");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let key = said.split_whitespace().find(|word| word.len() >= 24).expect("prints a key");
+        self.keys.push(key.to_owned());
+        key.to_owned()
+    }
+
+    /// What it leaves on the machine now.
+    #[must_use]
+    pub fn traces(&self) -> Traces {
+        Traces::of(&self.data())
+    }
+
+    /// Processes of its sandboxes with this short name, as this machine sees them.
+    #[must_use]
+    pub fn processes(&self, name: &str) -> Vec<i32> {
+        let members = traces::members(&self.data());
+        members.into_iter().filter(|pid| process::name(*pid) == name).collect()
+    }
+
+    /// The agent of its only sandbox.
+    #[must_use]
+    pub fn agent(&self) -> i32 {
+        self.processes("isolet-agent").first().copied().expect("an agent runs")
+    }
+
+    /// Ids of all sandboxes of one client's tenant.
+    #[must_use]
+    pub fn ids(&self, http: &Http) -> Vec<String> {
+        let list = http.get("/v1/sandboxes?limit=1000").json();
+        let ids = list.as_array().into_iter().flatten().filter_map(|one| one["id"].as_str());
+        ids.map(str::to_owned).collect()
+    }
+
+    fn clients(&self) -> impl Iterator<Item = Http> {
+        [&self.key].into_iter().chain(&self.keys).map(|key| Http::new(self.port, Some(key)))
+    }
+
+    /// The general invariant: a request is answered, a new sandbox can be made and works, and what
+    /// stands on the machine is what the lists say.
+    ///
+    /// # Panics
+    /// When one of these does not hold.
+    #[track_caller]
+    pub fn healthy(&self) {
+        let sandbox = self.sandbox();
+        sandbox.run("echo well").is("well\n", 0);
+        sandbox.delete();
+        self.tidy();
+    }
+
+    /// Waits until what stands on the machine is what the lists say.
+    ///
+    /// # Panics
+    /// With what is too much or too little.
+    #[track_caller]
+    pub fn tidy(&self) {
+        let mut ids: Vec<String> = Vec::new();
+        for http in self.clients() {
+            ids.extend(self.ids(&http));
+        }
+        ids.sort();
+        ids.dedup();
+        let count = ids.len();
+        let mut seen = Traces::default();
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            wait_until("nothing is left over", SOON, || {
+                seen = self.traces();
+                seen.holds(count).then_some(())
+            });
+        }));
+        assert!(found.is_ok(), "{count} sandboxes are listed, and there are {seen:?}");
+    }
+
+    /// Deletes every sandbox and looks for what is left.
+    fn leave(&mut self) {
+        for http in self.clients().collect::<Vec<_>>() {
+            for id in self.ids(&http) {
+                let _ = http.try_send("DELETE", &format!("/v1/sandboxes/{id}"), None);
+            }
+        }
+        self.tidy();
+        let data = self.data();
+        self.stop();
+        wait_until("the server's own processes end", SOON, || {
+            let left = helpers(&data);
+            left.is_empty().then_some(())
+        });
+        let bases = traces::bases(&data);
+        assert!(bases.is_empty(), "groups are left: {bases:?}");
+    }
+}
+
+/// Processes that were started with this data directory in their arguments.
+fn helpers(data: &Path) -> Vec<i32> {
+    let text = data.display().to_string();
+    process::all().into_iter().filter(|pid| process::arguments(*pid).contains(&text)).collect()
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.child.is_some() && !std::thread::panicking() {
+            let clean =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.leave())).is_ok();
+            self.erase();
+            assert!(clean, "the server left something behind: {}", self.log());
+            return;
+        }
+        if std::thread::panicking() {
+            eprintln!("--- the server's log ---\n{}", self.log());
+        }
+        self.erase();
+    }
+}
+
+impl Server {
+    fn erase(&mut self) {
+        self.kill();
+        let data = self.data();
+        helpers(&data).into_iter().for_each(process::kill);
+        traces::erase(&data);
+    }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let first =
+        PORTS.start + u16::try_from(std::process::id().wrapping_mul(131) % 12_000).unwrap_or(0);
+    let ports = (first..PORTS.end).chain(PORTS.start..first);
+    let mut ports = ports.step_by(7);
+    ports
+        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+        .expect("a free port below the kernel's range")
+}

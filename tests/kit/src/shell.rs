@@ -1,0 +1,376 @@
+//! A client of a shell: its frames over a WebSocket, in text or binary form.
+
+use crate::{Http, LONG, SOON};
+use serde_json::{Map, Value, json};
+use std::io::ErrorKind;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+use tungstenite::client::IntoClientRequest;
+use tungstenite::{Error, HandshakeError, Message, WebSocket};
+
+/// What came from the server.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Frame {
+    /// A text frame.
+    Text(Value),
+    /// A binary frame, taken apart.
+    Data {
+        /// 1 or 2.
+        stream: u8,
+        /// Where its first byte stands in its stream.
+        offset: u64,
+        /// Which command; empty for background jobs.
+        id: String,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// The server closed, with this code.
+    Close(u16),
+}
+
+/// One command and its fields.
+#[derive(Debug, Clone, Default)]
+pub struct Start(Map<String, Value>);
+
+impl Start {
+    /// A command's text.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self::default().with("command", text)
+    }
+
+    /// One more field.
+    #[must_use]
+    pub fn with(mut self, field: &str, value: impl Into<Value>) -> Self {
+        self.0.insert(field.to_owned(), value.into());
+        self
+    }
+}
+
+/// How a command ended, and everything that came meanwhile.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// Its standard output.
+    pub out: Vec<u8>,
+    /// Its standard error.
+    pub err: Vec<u8>,
+    /// Exit code; `None` when no `shell_exit` came.
+    pub code: Option<i64>,
+    /// The `shell_exit` frame.
+    pub exit: Value,
+    /// The refusal of this command, where there was one.
+    pub refused: Value,
+    /// How many frames of output there were.
+    pub frames: usize,
+    /// Bytes that a `shell_gap` told as missing.
+    pub gap: u64,
+}
+
+impl Outcome {
+    /// Its standard output as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.out).into_owned()
+    }
+
+    /// Its standard error as text.
+    #[must_use]
+    pub fn errors(&self) -> String {
+        String::from_utf8_lossy(&self.err).into_owned()
+    }
+
+    /// Fails unless it wrote exactly this and ended with `code`.
+    ///
+    /// # Panics
+    /// With everything that is known of it.
+    #[track_caller]
+    pub fn is(&self, out: &str, code: i64) {
+        let said = (self.text(), self.code);
+        assert!(said.0 == out && said.1 == Some(code), "wanted {out:?} {code}, got {self:?}");
+    }
+}
+
+/// One WebSocket.
+#[derive(Debug)]
+pub struct Shell {
+    socket: WebSocket<TcpStream>,
+    count: u64,
+    /// The `Isolet-Shell` header of the upgrade.
+    pub id: String,
+    /// Output that belongs to no command: stream and bytes.
+    pub background: Vec<(u8, Vec<u8>)>,
+    /// The `shell_closed` frame, once it came.
+    pub closed: Option<Value>,
+    /// Every other frame that was not about the command waited for.
+    pub others: Vec<Frame>,
+}
+
+impl Shell {
+    /// Upgrades.
+    ///
+    /// # Errors
+    /// The status of a refusal; 0 where there was no answer.
+    pub fn open(http: &Http, path: &str) -> Result<Self, u16> {
+        let request = format!("ws://127.0.0.1:{}{path}", http.port);
+        let mut request = request.into_client_request().map_err(|_| 0_u16)?;
+        let headers = request.headers_mut();
+        let bearer = http.key.iter().map(|key| ("authorization".into(), format!("Bearer {key}")));
+        for (name, value) in http.headers.iter().cloned().chain(bearer) {
+            let name: tungstenite::http::HeaderName = name.parse().map_err(|_| 0_u16)?;
+            headers.insert(name, value.parse().map_err(|_| 0_u16)?);
+        }
+        let (socket, answer) =
+            tungstenite::client::client(request, http.connect()).map_err(|error| match error {
+                HandshakeError::Failure(Error::Http(answer)) => answer.status().as_u16(),
+                _ => 0,
+            })?;
+        let id = answer.headers().get("isolet-shell").and_then(|value| value.to_str().ok());
+        let id = id.unwrap_or_default().to_owned();
+        let (background, others) = (Vec::new(), Vec::new());
+        Ok(Self { socket, count: 0, id, background, closed: None, others })
+    }
+
+    /// Sends a text frame.
+    ///
+    /// # Errors
+    /// When the socket is closed or takes nothing more.
+    pub fn try_send(&mut self, frame: &Value) -> Result<(), Error> {
+        self.socket.send(Message::text(frame.to_string()))
+    }
+
+    /// Sends a text frame to a server that must take it.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[track_caller]
+    pub fn send(&mut self, frame: &Value) {
+        self.try_send(frame).expect("the socket takes a frame");
+    }
+
+    /// Sends any message.
+    ///
+    /// # Errors
+    /// As `try_send`.
+    pub fn send_message(&mut self, message: Message) -> Result<(), Error> {
+        self.socket.send(message)
+    }
+
+    /// The socket below, to write what no client should.
+    pub fn stream(&mut self) -> &mut TcpStream {
+        self.socket.get_mut()
+    }
+
+    /// The next frame; `None` when none came within `within`.
+    pub fn next(&mut self, within: Duration) -> Option<Frame> {
+        let end = Instant::now() + within;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            let _ = self.socket.get_ref().set_read_timeout(Some(left));
+            match self.socket.read() {
+                Ok(Message::Text(text)) => {
+                    let value = serde_json::from_str(&text).expect("text frames are JSON");
+                    return Some(Frame::Text(value));
+                }
+                Ok(Message::Binary(bytes)) => return Some(data(&bytes)),
+                Ok(Message::Close(close)) => {
+                    return Some(Frame::Close(close.map_or(1005, |close| close.code.into())));
+                }
+                Ok(_) => {}
+                Err(Error::Io(error))
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(_) => return Some(Frame::Close(1006)),
+            }
+        }
+    }
+
+    /// Starts a command and gives back its id.
+    #[track_caller]
+    pub fn start(&mut self, start: Start) -> String {
+        self.count += 1;
+        let mut frame = start.0;
+        let id = format!("c{}", self.count);
+        frame.insert("type".into(), "shell_run".into());
+        let id = frame.entry("id").or_insert(id.into()).as_str().unwrap_or_default().to_owned();
+        self.send(&Value::Object(frame));
+        id
+    }
+
+    /// Runs a command to its end.
+    ///
+    /// # Panics
+    /// When nothing comes for [`SOON`], or it does not end within [`LONG`].
+    #[track_caller]
+    pub fn run(&mut self, text: &str) -> Outcome {
+        self.run_with(Start::new(text))
+    }
+
+    /// Runs a command with its fields to its end.
+    ///
+    /// # Panics
+    /// As `run`.
+    #[track_caller]
+    pub fn run_with(&mut self, start: Start) -> Outcome {
+        let id = self.start(start);
+        self.finish(&id)
+    }
+
+    /// Waits until a command has ended, or its socket has.
+    ///
+    /// # Panics
+    /// As `run`.
+    #[track_caller]
+    pub fn finish(&mut self, id: &str) -> Outcome {
+        let mut outcome = Outcome::default();
+        self.follow(id, &mut outcome, |_| false);
+        outcome
+    }
+
+    /// Takes frames of a command until `enough`, or its end.
+    ///
+    /// # Panics
+    /// As `run`.
+    #[track_caller]
+    pub fn follow(
+        &mut self,
+        id: &str,
+        outcome: &mut Outcome,
+        mut enough: impl FnMut(&Outcome) -> bool,
+    ) {
+        let end = Instant::now() + LONG;
+        while !enough(outcome) {
+            assert!(Instant::now() < end, "command {id} goes on after {LONG:?}");
+            let Some(frame) = self.next(SOON) else {
+                panic!("nothing of command {id} for {SOON:?}, so far {outcome:?}")
+            };
+            if matches!(frame, Frame::Close(_)) {
+                self.others.push(frame);
+                return;
+            }
+            if self.take(id, outcome, frame) {
+                return;
+            }
+        }
+    }
+
+    /// Sorts one frame; true when the command has ended.
+    fn take(&mut self, id: &str, outcome: &mut Outcome, frame: Frame) -> bool {
+        let (stream, of, bytes) = match &frame {
+            Frame::Data { stream, id, bytes, .. } => (*stream, id.clone(), bytes.clone()),
+            Frame::Text(value) => {
+                let of = value["id"].as_str().unwrap_or_default().to_owned();
+                let data = value["data"].as_str().unwrap_or_default().as_bytes().to_vec();
+                match value["type"].as_str() {
+                    Some("shell_out") => (1, of, data),
+                    Some("shell_err") => (2, of, data),
+                    Some("shell_exit") if of == id => {
+                        outcome.code = value["code"].as_i64();
+                        outcome.exit = value.clone();
+                        return true;
+                    }
+                    Some("shell_error") if of == id => {
+                        outcome.refused = value.clone();
+                        return true;
+                    }
+                    Some("shell_closed") => {
+                        self.closed = Some(value.clone());
+                        return false;
+                    }
+                    Some("shell_gap") => {
+                        let at = |field: &str| value[field].as_u64().unwrap_or_default();
+                        outcome.gap += at("to") - at("from");
+                        return false;
+                    }
+                    _ => {
+                        self.others.push(frame);
+                        return false;
+                    }
+                }
+            }
+            Frame::Close(_) => return true,
+        };
+        if of == id {
+            outcome.frames += 1;
+            let kept = if stream == 1 { &mut outcome.out } else { &mut outcome.err };
+            kept.extend(bytes);
+        } else if of.is_empty() {
+            self.background.push((stream, bytes));
+        } else {
+            self.others.push(frame);
+        }
+        false
+    }
+
+    /// Waits for `shell_closed`.
+    ///
+    /// # Panics
+    /// When it does not come.
+    #[track_caller]
+    pub fn ended(&mut self) -> Value {
+        let end = Instant::now() + SOON;
+        while self.closed.is_none() {
+            assert!(Instant::now() < end, "no shell_closed within {SOON:?}");
+            match self.next(SOON) {
+                Some(Frame::Close(code)) => panic!("closed with {code} before shell_closed"),
+                Some(frame) => {
+                    self.take("", &mut Outcome::default(), frame);
+                }
+                None => {}
+            }
+        }
+        self.closed.clone().unwrap_or_default()
+    }
+
+    /// Waits until background output holds `text`.
+    ///
+    /// # Panics
+    /// When it does not come.
+    #[track_caller]
+    pub fn hears(&mut self, text: &str) {
+        let end = Instant::now() + SOON;
+        loop {
+            let said: Vec<u8> =
+                self.background.iter().flat_map(|(_, bytes)| bytes).copied().collect();
+            if String::from_utf8_lossy(&said).contains(text) {
+                return;
+            }
+            assert!(Instant::now() < end, "no {text:?} in the background within {SOON:?}");
+            match self.next(SOON) {
+                Some(Frame::Close(code)) => panic!("closed with {code} before {text:?}"),
+                Some(frame) => {
+                    self.take("\0", &mut Outcome::default(), frame);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Ends a command.
+    pub fn cancel(&mut self, id: &str) {
+        self.send(&json!({ "type": "shell_cancel", "id": id }));
+    }
+
+    /// Drops the connection without a close frame, as a cable that is cut.
+    pub fn cut(self) {
+        let _ = self.socket.get_ref().shutdown(std::net::Shutdown::Both);
+    }
+
+    /// Says goodbye with a close frame, and waits for the answer.
+    pub fn close(mut self) {
+        let _ = self.socket.close(None);
+        while !matches!(self.next(SOON), None | Some(Frame::Close(_))) {}
+    }
+}
+
+/// Takes a binary frame apart.
+fn data(bytes: &[u8]) -> Frame {
+    let length = usize::from(u16::from_be_bytes([bytes[9], bytes[10]]));
+    Frame::Data {
+        stream: bytes[0],
+        offset: u64::from_be_bytes(bytes[1..9].try_into().expect("eight bytes")),
+        id: String::from_utf8(bytes[11..11 + length].to_vec()).expect("ids are UTF-8"),
+        bytes: bytes[11 + length..].to_vec(),
+    }
+}

@@ -1,0 +1,118 @@
+//! What a server leaves on its machine: groups, mounts, directories, processes.
+
+use crate::process;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Deeper than any group of ours stands.
+const DEPTH_MAX: usize = 8;
+
+/// Everything of one data directory that can be seen from outside.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Traces {
+    /// Names of sandboxes that have a group in some hierarchy.
+    pub groups: BTreeSet<String>,
+    /// Names of sandboxes that have a directory.
+    pub directories: BTreeSet<String>,
+    /// Entries waiting to be removed.
+    pub trash: usize,
+    /// Mount points of this mount namespace below the data directory.
+    pub mounts: BTreeSet<String>,
+}
+
+impl Traces {
+    /// Looks for what there is now.
+    #[must_use]
+    pub fn of(data: &Path) -> Self {
+        let groups = bases(data).iter().flat_map(|base| folders(base)).collect();
+        let directories = folders(&data.join("sandboxes")).into_iter().collect();
+        let trash = fs::read_dir(data.join("trash")).map_or(0, Iterator::count);
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+        let mounts =
+            points.filter(|point| Path::new(point).starts_with(data)).map(str::to_owned).collect();
+        Self { groups, directories, trash, mounts }
+    }
+
+    /// Whether exactly `count` sandboxes stand, and nothing is half removed.
+    #[must_use]
+    pub fn holds(&self, count: usize) -> bool {
+        self.groups.len() == count
+            && self.directories.len() == count
+            && self.trash == 0
+            && self.mounts.is_empty()
+    }
+}
+
+/// Name of the group below which the sandboxes of this data directory stand.
+pub(crate) fn instance(data: &Path) -> String {
+    isolet_jail::Config::beside(data).expect("own path is known").cgroup
+}
+
+/// That group in every hierarchy that has it.
+pub(crate) fn bases(data: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    find(Path::new("/sys/fs/cgroup"), &instance(data), 0, &mut found);
+    found
+}
+
+fn find(at: &Path, name: &str, depth: usize, found: &mut Vec<PathBuf>) {
+    for folder in folders(at) {
+        let path = at.join(&folder);
+        if folder == name {
+            found.push(path);
+        } else if depth < DEPTH_MAX {
+            find(&path, name, depth + 1, found);
+        }
+    }
+}
+
+fn folders(at: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(at) else { return Vec::new() };
+    let folders = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir()));
+    folders.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// Processes in the groups of this data directory, agents and tenants.
+pub(crate) fn members(data: &Path) -> Vec<i32> {
+    let mut pids = BTreeSet::new();
+    for base in bases(data) {
+        collect(&base, 0, &mut pids);
+    }
+    pids.into_iter().collect()
+}
+
+fn collect(group: &Path, depth: usize, pids: &mut BTreeSet<i32>) {
+    let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
+    if depth < DEPTH_MAX {
+        for folder in folders(group) {
+            collect(&group.join(folder), depth + 1, pids);
+        }
+    }
+}
+
+/// Ends every process of this data directory and removes its groups. For a server that is gone.
+pub(crate) fn erase(data: &Path) {
+    for base in bases(data) {
+        let _ = fs::write(base.join("cgroup.kill"), "1");
+    }
+    crate::wait_until("processes of a dead server end", crate::SOON, || {
+        let left = members(data);
+        left.iter().for_each(|pid| process::kill(*pid));
+        left.is_empty().then_some(())
+    });
+    for base in bases(data) {
+        remove(&base, 0);
+    }
+}
+
+fn remove(group: &Path, depth: usize) {
+    if depth < DEPTH_MAX {
+        for folder in folders(group) {
+            remove(&group.join(folder), depth + 1);
+        }
+    }
+    let _ = fs::remove_dir(group);
+}

@@ -1,0 +1,35 @@
+//! Waiting for a state, never for a time.
+
+use std::time::{Duration, Instant};
+
+/// Between two looks at a state.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Looks until `state` gives something.
+///
+/// # Panics
+/// After `within`, naming `what`.
+#[track_caller]
+pub fn wait_until<T>(what: &str, within: Duration, mut state: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + within;
+    loop {
+        if let Some(value) = state() {
+            return value;
+        }
+        assert!(Instant::now() < end, "waited {within:?} for: {what}");
+        std::thread::park_timeout(LOOK);
+    }
+}
+
+/// Does something that must not take longer than `within`.
+///
+/// # Panics
+/// When it did, naming `what`.
+#[track_caller]
+pub fn quickly<T>(what: &str, within: Duration, work: impl FnOnce() -> T) -> T {
+    let begin = Instant::now();
+    let value = work();
+    let took = begin.elapsed();
+    assert!(took <= within, "{what} took {took:?}, at most {within:?}");
+    value
+}
