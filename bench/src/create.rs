@@ -1,0 +1,122 @@
+//! Table (b): from a create to its first byte of output, and back to nothing.
+
+use crate::http::Client;
+use crate::server::Server;
+use crate::stats::{Times, rows};
+use anyhow::{Context, Result, ensure};
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Creates of one variant before the next has its turn.
+const BURST: usize = 6;
+/// How long the parallel part runs.
+const PARALLEL: Duration = Duration::from_secs(4);
+
+pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
+    let server = Server::start(bin)?;
+    let mut client = Client::connect(&server)?;
+    let names = ["bash, fork and exec", "bubblewrap", "isolet, shell", "isolet, exec"];
+    let mut first: Vec<_> = names.iter().map(|name| (*name, Times::default())).collect();
+    let mut ended = vec![("bubblewrap", Times::default()), ("isolet", Times::default())];
+    for round in 0..rounds {
+        for turn in 0..BURST {
+            let id = format!("c{round}-{turn}");
+            first[0].1.push(program(&mut bash())?.0);
+            let (begun, gone) = program(&mut bubblewrap())?;
+            first[1].1.push(begun);
+            ended[0].1.push(gone);
+            first[2].1.push(create(&mut client, &id, Client::session)?);
+            ended[1].1.push(destroy(&mut client, &id)?);
+            first[3].1.push(create(&mut client, &id, Client::exec)?);
+            ended[1].1.push(destroy(&mut client, &id)?);
+        }
+    }
+    rows("### create to first byte of output", &first);
+    rows("### from the end of its use to nothing left", &ended);
+    println!(
+        "\n### creates and deletes a second\n| clients | per second | p50 | p99 |\n|---|---|---|---|"
+    );
+    for clients in [1, 4, 8] {
+        parallel(&server, clients)?;
+    }
+    Ok(())
+}
+
+fn bash() -> Command {
+    let mut command = Command::new("bash");
+    command.args(["--norc", "--noprofile"]);
+    command
+}
+
+/// As much of a sandbox as its flags give, on the host's own root.
+fn bubblewrap() -> Command {
+    let mut command = Command::new("bwrap");
+    command.args(["--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]);
+    command.args(["bash", "--norc", "--noprofile"]);
+    command
+}
+
+/// Starts it, has it say something, and ends it: time to the first byte, and time to its end.
+fn program(command: &mut Command) -> Result<(Duration, Duration)> {
+    let begun = Instant::now();
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("spawn")?;
+    let mut stdin = child.stdin.take().context("piped")?;
+    std::io::Write::write_all(&mut stdin, b"echo ready\n")?;
+    let mut byte = [0];
+    child.stdout.take().context("piped")?.read_exact(&mut byte)?;
+    let first = begun.elapsed();
+    let begun = Instant::now();
+    drop(stdin);
+    child.wait()?;
+    Ok((first, begun.elapsed()))
+}
+
+/// The first call that works in a sandbox makes it: one request, one answer with its output.
+fn create(
+    client: &mut Client,
+    id: &str,
+    run: fn(&mut Client, &str, &str) -> Result<usize>,
+) -> Result<Duration> {
+    let begun = Instant::now();
+    let count = run(client, id, "echo ready")?;
+    let time = begun.elapsed();
+    ensure!(count == 6, "{count} bytes of output");
+    Ok(time)
+}
+
+fn destroy(client: &mut Client, id: &str) -> Result<Duration> {
+    let begun = Instant::now();
+    client.delete(id)?;
+    Ok(begun.elapsed())
+}
+
+fn parallel(server: &Server, clients: usize) -> Result<()> {
+    let until = Instant::now() + PARALLEL;
+    let results: Vec<Result<Vec<Duration>>> = std::thread::scope(|scope| {
+        let work = |at: usize| {
+            move || {
+                let mut client = Client::connect(server)?;
+                let mut times = Vec::new();
+                while Instant::now() < until {
+                    let id = format!("p{clients}-{at}-{}", times.len());
+                    times.push(create(&mut client, &id, Client::exec)?);
+                    client.delete(&id)?;
+                }
+                Ok(times)
+            }
+        };
+        let threads: Vec<_> = (0..clients).map(|at| scope.spawn(work(at))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let mut times = Times::default();
+    for result in results {
+        result?.into_iter().for_each(|time| times.push(time));
+    }
+    let rate = times.count() as f64 / PARALLEL.as_secs_f64();
+    let (median, tail) = (crate::stats::show(times.median()), crate::stats::show(times.at(0.99)));
+    println!("| {clients} | {rate:.0} | {median} | {tail} |");
+    Ok(())
+}

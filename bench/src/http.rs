@@ -1,0 +1,92 @@
+//! The HTTP way in, over one connection that stays.
+
+use crate::server::Server;
+use anyhow::{Context, Result, bail};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::{Method, Request};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+/// One kept connection; blocking, so that a timing is one call.
+pub(crate) struct Client {
+    runtime: Runtime,
+    sender: SendRequest<Full<Bytes>>,
+    key: String,
+    host: String,
+}
+
+impl Client {
+    pub(crate) fn connect(server: &Server) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let host = format!("127.0.0.1:{}", server.port);
+        let sender = runtime.block_on(async {
+            let stream = tokio::net::TcpStream::connect(&host).await?;
+            stream.set_nodelay(true)?;
+            let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+            tokio::spawn(connection);
+            anyhow::Ok(sender)
+        })?;
+        Ok(Self { runtime, sender, key: server.key.clone(), host })
+    }
+
+    pub(crate) fn call(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value> {
+        let bytes = body.map(|value| Bytes::from(value.to_string())).unwrap_or_default();
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", &self.host)
+            .header("authorization", format!("Bearer {}", self.key));
+        if body.is_some() {
+            request = request.header("content-type", "application/json");
+        }
+        let request = request.body(Full::new(bytes))?;
+        let (status, bytes) = self.runtime.block_on(async {
+            self.sender.ready().await?;
+            let response = self.sender.send_request(request).await?;
+            let status = response.status();
+            anyhow::Ok((status, response.into_body().collect().await?.to_bytes()))
+        })?;
+        if !status.is_success() {
+            bail!("{path}: {status} {}", String::from_utf8_lossy(&bytes));
+        }
+        if bytes.is_empty() { Ok(Value::Null) } else { Ok(serde_json::from_slice(&bytes)?) }
+    }
+
+    pub(crate) fn create(&mut self, id: &str) -> Result<()> {
+        self.call(Method::POST, "/v1/sandboxes", Some(&json!({ "id": id }))).map(drop)
+    }
+
+    pub(crate) fn delete(&mut self, id: &str) -> Result<()> {
+        self.call(Method::DELETE, &format!("/v1/sandboxes/{id}"), None).map(drop)
+    }
+
+    pub(crate) fn list(&mut self) -> Result<Vec<String>> {
+        let answer = self.call(Method::GET, "/v1/sandboxes", None)?;
+        let rows = answer.as_array().context("a list is an array")?;
+        Ok(rows.iter().filter_map(|row| row["id"].as_str().map(str::to_owned)).collect())
+    }
+
+    /// A command of the default session; returns how many bytes it wrote.
+    pub(crate) fn session(&mut self, id: &str, text: &str) -> Result<usize> {
+        let path = format!("/v1/sandboxes/{id}/sessions/default/exec");
+        let body = json!({ "command": text, "max_output_bytes": 64 << 20 });
+        let answer = self.call(Method::POST, &path, Some(&body))?;
+        Ok(answer["stdout"].as_str().context("stdout")?.len())
+    }
+
+    /// A command without a shell; returns how many bytes it wrote.
+    pub(crate) fn exec(&mut self, id: &str, text: &str) -> Result<usize> {
+        let path = format!("/v1/sandboxes/{id}/exec");
+        let body = json!({ "command": text, "max_output_bytes": 64 << 20 });
+        let answer = self.call(Method::POST, &path, Some(&body))?;
+        Ok(answer["stdout"].as_str().context("stdout")?.len())
+    }
+}

@@ -1,0 +1,54 @@
+//! What Isolet costs, beside what it is built from. Every table is one run in which the variants
+//! take turns, so that noise hits all of them; read ratios, not microseconds.
+#![forbid(unsafe_code)]
+
+mod create;
+mod http;
+mod memory;
+mod raw;
+mod server;
+mod shell;
+mod socket;
+mod stats;
+
+use clap::{Parser, ValueEnum};
+
+/// Measures and prints tables. Needs root, the three binaries in one directory, and bubblewrap.
+#[derive(Parser)]
+struct Args {
+    /// Which table; all of them unless told.
+    #[arg(value_enum)]
+    what: Vec<Table>,
+    /// Directory of isolet, isolet-launcher and isolet-agent.
+    #[arg(long, env = "ISOLET_BIN", default_value = "target/isolet")]
+    bin: std::path::PathBuf,
+    /// Rounds of each table; more for quieter numbers.
+    #[arg(long, default_value_t = 20)]
+    rounds: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Table {
+    /// Commands and output through every way in, against raw pipes and `sh -c`.
+    Shell,
+    /// Create to first output and destroy, against bubblewrap and bare bash.
+    Create,
+    /// Memory of an idle sandbox, and a create with many alive.
+    Memory,
+}
+
+fn main() -> anyhow::Result<()> {
+    let mut args = Args::parse();
+    if args.what.is_empty() {
+        args.what = vec![Table::Shell, Table::Create, Table::Memory];
+    }
+    for table in &args.what {
+        println!("\nload {}", stats::load());
+        match table {
+            Table::Shell => shell::table(&args.bin, args.rounds)?,
+            Table::Create => create::table(&args.bin, args.rounds)?,
+            Table::Memory => memory::table(&args.bin)?,
+        }
+    }
+    Ok(())
+}

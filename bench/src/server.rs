@@ -1,0 +1,66 @@
+//! A server of its own for a table.
+
+use anyhow::{Context, Result, bail};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running server on loopback; ended, with all its sandboxes, when dropped.
+pub(crate) struct Server {
+    process: Child,
+    data: PathBuf,
+    pub(crate) port: u16,
+    pub(crate) key: String,
+}
+
+impl Server {
+    pub(crate) fn start(bin: &Path) -> Result<Self> {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let data = std::env::temp_dir().join(format!("isolet-bench-{port}"));
+        std::fs::create_dir_all(&data)?;
+        let key = format!("bench-{port}-{}-key-of-this-run", std::process::id());
+        let process = Command::new(bin.join("isolet"))
+            .arg("serve")
+            .env("ISOLET_LISTEN", format!("127.0.0.1:{port}"))
+            .env("ISOLET_DATA_DIR", &data)
+            .env("ISOLET_API_KEY", &key)
+            .env("RUST_LOG", "error")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .with_context(|| format!("{}: run `make build` first", bin.join("isolet").display()))?;
+        let server = Self { process, data, port, key };
+        let until = Instant::now() + Duration::from_secs(60);
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if Instant::now() > until {
+                bail!("the server does not listen after 60 s");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(server)
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Sandboxes outlive a server: they are deleted before it is ended.
+        if let Ok(mut client) = crate::http::Client::connect(self) {
+            while let Ok(ids) = client.list() {
+                if ids.is_empty() || ids.iter().all(|id| client.delete(id).is_err()) {
+                    break;
+                }
+            }
+        }
+        if let Some(pid) = rustix::process::Pid::from_raw(self.process.id() as i32) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.data);
+    }
+}

@@ -1,0 +1,54 @@
+//! The WebSocket way in, in both kinds of frames.
+
+use crate::server::Server;
+use anyhow::{Result, bail};
+use serde_json::{Value, json};
+use std::net::TcpStream;
+use tungstenite::client::IntoClientRequest;
+use tungstenite::{Message, WebSocket};
+
+/// A shell of its own.
+pub(crate) struct Shell {
+    socket: WebSocket<TcpStream>,
+    count: u64,
+}
+
+impl Shell {
+    pub(crate) fn open(server: &Server, id: &str, binary: bool) -> Result<Self> {
+        let frames = if binary { "?frames=binary" } else { "" };
+        let url = format!("ws://127.0.0.1:{}/v1/sandboxes/{id}/shell{frames}", server.port);
+        let mut request = url.into_client_request()?;
+        request.headers_mut().insert("authorization", format!("Bearer {}", server.key).parse()?);
+        let stream = TcpStream::connect(("127.0.0.1", server.port))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(120)))?;
+        let (socket, _) = tungstenite::client(request, stream)?;
+        let mut shell = Self { socket, count: 0 };
+        shell.run(":")?;
+        Ok(shell)
+    }
+
+    /// Runs one command; returns how many bytes of output came.
+    pub(crate) fn run(&mut self, text: &str) -> Result<usize> {
+        self.count += 1;
+        let id = format!("r{}", self.count);
+        let frame = json!({ "type": "shell_run", "id": id, "command": text });
+        self.socket.send(Message::text(frame.to_string()))?;
+        let mut bytes = 0;
+        loop {
+            match self.socket.read()? {
+                Message::Binary(data) => bytes += data.len() - 11 - id.len(),
+                Message::Text(text) => {
+                    let frame: Value = serde_json::from_str(&text)?;
+                    match frame["type"].as_str() {
+                        Some("shell_out") => bytes += frame["data"].as_str().map_or(0, str::len),
+                        Some("shell_exit") => return Ok(bytes),
+                        Some("shell_err") => {}
+                        _ => bail!("unexpected frame {text}"),
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
