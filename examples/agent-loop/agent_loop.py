@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""What an agent's loop does all day, on real work, with each command's time.
+
+Copies a git repository and a Python package with its own test suite into a sandbox, and in one
+shell session reads, searches, edits, builds and tests. Only the standard library is used.
+
+    python3 examples/agent-loop/agent_loop.py --repo . --package path/to/package.tar.gz
+
+The server is found at ISOLET_URL (http://127.0.0.1:7300) with the key in ISOLET_API_KEY or in
+ISOLET_DATA_DIR/key. Ends with 1 when a command's exit code is not the expected one.
+"""
+
+import argparse
+import http.client
+import io
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tarfile
+import time
+import urllib.parse
+
+
+class Isolet:
+    """One kept connection to a server."""
+
+    def __init__(self, url, key):
+        parts = urllib.parse.urlsplit(url)
+        self.connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=300)
+        self.key = key
+
+    def call(self, method, path, body=None, raw=None):
+        headers = {"Authorization": "Bearer " + self.key}
+        data = raw
+        if body is not None:
+            data = json.dumps(body).encode()
+            headers["Content-Type"] = "application/json"
+        elif raw is not None:
+            headers["Content-Type"] = "application/octet-stream"
+        self.connection.request(method, path, body=data, headers=headers)
+        answer = self.connection.getresponse()
+        text = answer.read()
+        if answer.status >= 300:
+            raise SystemExit("%s %s: %d %s" % (method, path, answer.status, text.decode(errors="replace")))
+        return json.loads(text) if text else None
+
+
+class Loop:
+    """The commands of one session, and how long each took."""
+
+    def __init__(self, server, sandbox, quiet):
+        self.server, self.sandbox, self.quiet = server, sandbox, quiet
+        self.times = []
+        self.failed = 0
+
+    def run(self, command, expect=0, contains=None):
+        path = "/v1/sandboxes/%s/sessions/agent/exec" % self.sandbox
+        begun = time.perf_counter()
+        answer = self.server.call("POST", path, {"command": command, "timeout_ms": 240000})
+        took = (time.perf_counter() - begun) * 1000
+        code, said = answer["exit_code"], answer["stdout"] + answer["stderr"]
+        good = code == expect and (contains is None or contains in said)
+        self.times.append((took, command))
+        if not self.quiet or not good:
+            print("%4d  %9.2f ms  exit %-3d %s" % (len(self.times), took, code, command.splitlines()[0][:100]))
+        if not good:
+            self.failed += 1
+            print("      expected exit %d%s; it said:\n%s" % (expect, " and %r" % contains if contains else "", said[-2000:]))
+        return answer["stdout"]
+
+
+def packed_repository(path):
+    """The repository as git has it, history included, as tar bytes."""
+    bundle = subprocess.run(["git", "-C", path, "bundle", "create", "-", "HEAD"], check=True, capture_output=True).stdout
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        about = tarfile.TarInfo("repo.bundle")
+        about.size = len(bundle)
+        archive.addfile(about, io.BytesIO(bundle))
+    return packed.getvalue()
+
+
+def read_around(loop):
+    """An agent's first minute in a repository that it does not know."""
+    loop.run("cd /workspace/repo && pwd", contains="/workspace/repo")
+    loop.run("git log --oneline | head -5")
+    loop.run("git status --short")
+    files = loop.run("git ls-files | grep '\\.rs$' | sort").split()
+    loop.run("wc -l $(git ls-files | grep '\\.rs$') | sort -n | tail -5")
+    for file in files[:30]:
+        loop.run("head -3 '%s'" % file, contains="//!")
+    for word in ["unsafe", "fn main", "pub struct", "Invariant", "impl Drop", "const .*_MAX", "#\\[test\\]"]:
+        loop.run("grep -rn --include='*.rs' '%s' . | wc -l" % word)
+    loop.run("export REVIEW=/workspace/review.md; echo '# Review' > $REVIEW")
+    for file in files[:12]:
+        loop.run("printf '%%s %%s\\n' '%s' $(wc -l < '%s') >> $REVIEW" % (file, file))
+    loop.run("tail -n +2 $REVIEW | wc -l", contains="12")
+
+
+def edit(loop):
+    """Edits that depend on the shell's state, and their undoing."""
+    loop.run("git config user.email agent@localhost && git config user.name agent")
+    loop.run("git checkout -q -b agent/headers")
+    loop.run("first=$(git ls-files | grep '\\.rs$' | head -1); echo $first")
+    loop.run("sed -i '1s/$/ (read by an agent)/' \"$first\" && git diff --stat", contains="1 file changed")
+    loop.run("git commit -qam 'note' && git log -1 --format=%s", contains="note")
+    loop.run("git revert --no-edit HEAD >/dev/null && git diff HEAD~2 --stat", contains="")
+    loop.run("todo() { grep -c \"$1\" \"$2\" || true; }")
+    loop.run("todo nothing-like-this ARCHITECTURE.md", contains="0")
+
+
+def build_and_test(loop):
+    """A real package: its own test suite, a broken change that it catches, and the mend."""
+    loop.run("cd /workspace/package && ls")
+    loop.run("git init -q . && git add -A && git -c user.email=a@b -c user.name=a commit -qm import")
+    loop.run("python3 -m compileall -q idna", contains="")
+    loop.run("python3 -m unittest tests.test_idna_uts46 2>&1 | tail -1", contains="OK")
+    for name in ["test_idna", "test_idna_codec", "test_intranges"]:
+        loop.run("python3 -m unittest tests.%s 2>&1 | tail -1" % name, contains="OK")
+    loop.run("sed -i 's/def check_hyphen_ok(label: str) -> bool:/&\\n    return True/' idna/core.py && git diff --stat", contains="core.py")
+    loop.run("python3 -m unittest tests.test_idna 2>&1 | tail -1", contains="FAILED")
+    loop.run("git checkout -q idna/core.py && git status --short", contains="")
+    loop.run("python3 -m unittest tests.test_idna 2>&1 | tail -1", contains="OK")
+    loop.run("cat > /tmp/first.c <<'EOF'\n#include <stdio.h>\nint main(void) { puts(\"built\"); return 0; }\nEOF")
+    loop.run("if command -v cc >/dev/null; then cc -o /tmp/first /tmp/first.c && /tmp/first; else echo built; fi", contains="built")
+    for count in range(20):
+        loop.run("x=$((${x:-0} + 1)); echo $x", contains=str(count + 1))
+    loop.run("(sleep 0.2; echo late > /tmp/late) & echo started", contains="started")
+    loop.run("wait; cat /tmp/late", contains="late")
+    loop.run("false", expect=1)
+    loop.run("echo $?", contains="1")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repo", default=".", help="a git repository on disk")
+    parser.add_argument("--package", required=True, help="source archive of the Python package idna, with its tests")
+    parser.add_argument("--sandbox", default="agent-loop")
+    parser.add_argument("--quiet", action="store_true", help="only the summary and what went wrong")
+    parser.add_argument("--keep", action="store_true", help="leave the sandbox for a look")
+    args = parser.parse_args()
+    url = os.environ.get("ISOLET_URL", "http://127.0.0.1:7300")
+    key = os.environ.get("ISOLET_API_KEY")
+    if not key:
+        key = open(os.path.join(os.environ.get("ISOLET_DATA_DIR", "/var/lib/isolet"), "key")).read().strip()
+    server = Isolet(url, key)
+    upload = "/v1/runs/%s/files/upload?path=" % args.sandbox
+    server.call("POST", "/v1/sandboxes", {"id": args.sandbox})
+    loop = Loop(server, args.sandbox, args.quiet)
+    begun = time.perf_counter()
+    try:
+        server.call("POST", upload + "/workspace/repo.tar", raw=packed_repository(args.repo))
+        server.call("POST", upload + "/workspace/package.tgz", raw=open(args.package, "rb").read())
+        loop.run("cd /workspace && tar xf repo.tar && git clone -q repo.bundle repo && ls repo")
+        loop.run("mkdir package && tar xzf package.tgz -C package --strip-components=1")
+        read_around(loop)
+        edit(loop)
+        build_and_test(loop)
+    finally:
+        if not args.keep:
+            server.call("DELETE", "/v1/sandboxes/" + args.sandbox)
+    took = sorted(time for time, _ in loop.times)
+    print("%d commands in %.1f s: median %.2f ms, fastest %.2f ms, p99 %.2f ms; %d not as expected"
+          % (len(took), time.perf_counter() - begun, statistics.median(took), took[0], took[int(len(took) * 0.99) - 1], loop.failed))
+    return 1 if loop.failed or len(took) < 100 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
