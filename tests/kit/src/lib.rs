@@ -19,7 +19,7 @@ pub use http::{Event, Http, Reply, Stream};
 pub use rows::Rows;
 pub use sandbox::Sandbox;
 pub use serde_json::{Value, json};
-pub use server::{Options, Server, programs};
+pub use server::{Options, Server, one, programs};
 pub use shell::{Frame, Outcome, Shell, Start};
 pub use traces::Traces;
 pub use wait::{quickly, wait_until};

@@ -389,3 +389,11 @@ fn free_port() -> u16 {
         .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
         .expect("a free port below the kernel's range")
 }
+
+/// A server of its own with one sandbox.
+#[must_use]
+pub fn one() -> (Server, Sandbox) {
+    let server = Server::start();
+    let sandbox = server.sandbox();
+    (server, sandbox)
+}

@@ -1,0 +1,118 @@
+//! What ends a shell, what does not, and what a client is told.
+
+use isolet_kit::{Rows, SOON, Shell, one, quickly};
+
+fn lives(shell: &mut Shell) {
+    shell.run("echo lives").is("lives\n", 0);
+}
+
+#[test]
+fn what_ends_a_shell_is_told_once_with_its_reason() {
+    let (_server, sandbox) = one();
+    let mut rows = Rows::new();
+    let ends = [
+        ("exit 3", "exit 3", "", 3),
+        ("exit in a function", "f() { echo in; exit 9; }; f", "in\n", 9),
+        ("exit 3 with a background job", "sleep 1000 & exit 3", "", 3),
+        ("exec of a program", "exec echo last", "last\n", 0),
+        ("set -e, then false", "set -e; false", "", 1),
+        ("trap EXIT, then exit", "trap 'echo bye' EXIT; exit 4", "bye\n", 4),
+    ];
+    for (name, text, out, code) in ends {
+        rows.row(name, || {
+            let mut shell = sandbox.shell();
+            let outcome = shell.run("echo before; export A=1");
+            outcome.is("before\n", 0);
+            quickly(name, SOON, || shell.run(text).is(out, code));
+            let closed = shell.ended();
+            assert_eq!(closed["code"].as_i64(), Some(code), "{closed}");
+            assert!(closed["cause"].is_string(), "{closed}");
+        });
+    }
+    rows.row("kill -9 $$", || {
+        let mut shell = sandbox.shell();
+        shell.run("kill -9 $$").is("", 137);
+        assert_eq!(shell.ended()["signal"].as_i64(), Some(9));
+    });
+    rows.row("set -e in an earlier command", || {
+        let mut shell = sandbox.shell();
+        shell.run("set -e; true").is("", 0);
+        shell.run("echo on; false; echo off").is("on\n", 1);
+        assert_eq!(shell.ended()["code"].as_i64(), Some(1));
+    });
+    rows.row("the last byte comes before the end", || {
+        let mut shell = sandbox.shell();
+        let outcome = shell.run("seq 20000; exit 5");
+        assert_eq!((outcome.out.len(), outcome.code), (108_894, Some(5)));
+        assert_eq!(shell.ended()["code"].as_i64(), Some(5));
+    });
+}
+
+#[test]
+fn what_other_engines_die_of_leaves_the_shell() {
+    let (_server, sandbox) = one();
+    let mut rows = Rows::new();
+    let odd: [(&str, &str, &[i64]); 14] = [
+        ("exec of a missing program", "exec /no/such", &[126, 127]),
+        ("exec of a missing name", "exec no-such-program-here", &[126, 127]),
+        ("set -u and an unset variable", "set -u; echo $nope; echo rest", &[1, 127]),
+        ("${x:?message}", "echo ${x:?message}; echo rest", &[1, 127]),
+        ("division by zero", "echo $((1/0)); echo rest", &[1]),
+        ("return at the top", "return 5", &[1, 2]),
+        ("break at the top", "break", &[0, 1]),
+        ("continue at the top", "continue", &[0, 1]),
+        ("kill -TERM $$", "kill -TERM $$", &[0]),
+        ("kill -HUP to a child", "(kill -HUP $BASHPID)", &[129]),
+        ("a missing command", "no-such-command", &[127]),
+        ("a directory as a command", "/tmp", &[126]),
+        ("a child that crashes", "(kill -SEGV $BASHPID)", &[139]),
+        ("an assignment to a readonly", "readonly r=1; r=2", &[1]),
+    ];
+    for (name, text, codes) in odd {
+        rows.row(name, || {
+            let mut shell = sandbox.shell();
+            let outcome = shell.run(text);
+            let code = outcome.code.expect("it has ended");
+            assert!(codes.contains(&code), "{outcome:?}");
+            assert!(outcome.out.is_empty(), "the rest ran: {outcome:?}");
+            lives(&mut shell);
+        });
+    }
+}
+
+#[test]
+fn what_breaks_sentinels_leaves_the_shell() {
+    let (_server, sandbox) = one();
+    let mut rows = Rows::new();
+    let nasty = [
+        (
+            "functions named as the driver's words",
+            "echo() { :; }; read() { :; }; eval() { :; }; builtin() { :; }; mapfile() { :; }; printf() { :; }; exec() { :; }; trap() { :; }",
+        ),
+        ("aliases of the driver's words", "alias echo=false eval=false printf=false builtin=false"),
+        ("PATH=", "PATH="),
+        ("rm -rf /tmp/* /run/*", "rm -rf /tmp/* /tmp/.[!.]* /run/* 2>/dev/null; :"),
+        ("IFS of digits", "IFS=0123456789"),
+        ("set -f", "set -f"),
+        ("posix mode", "set -o posix"),
+        ("nullglob and failglob", "shopt -s nullglob failglob"),
+        ("PROMPT_COMMAND and PS1", "PROMPT_COMMAND='echo pc'; PS1='$ '; PS2='> '"),
+        ("PS4", "PS4='$(echo p4)'"),
+        ("traps", "trap 'echo debug >/dev/null' DEBUG; trap : ERR"),
+        ("unset of everything", "unset -v __ise __ist; unset -f __isr"),
+        ("set -k and set -t's like", "set -k"),
+        ("noglob, noclobber, allexport", "set -a -C -f"),
+        ("ulimit -n 40", "ulimit -n 40"),
+    ];
+    for (name, text) in nasty {
+        rows.row(name, || {
+            let mut shell = sandbox.shell();
+            let outcome = shell.run(text);
+            assert_eq!(outcome.code, Some(0), "{outcome:?}");
+            let next = shell.run("(exit 35)");
+            assert_eq!((next.code, next.out.len()), (Some(35), 0), "{next:?}");
+            let long = format!("\\command -p printf '%s' $?; : {}", "x".repeat(2000));
+            shell.run(&long).is("35", 0);
+        });
+    }
+}

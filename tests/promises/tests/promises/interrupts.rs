@@ -1,0 +1,192 @@
+//! A command is ended, by a cancel or its time, and the shell stays with all that it holds.
+
+use isolet_kit::{Outcome, Rows, SOON, Sandbox, Shell, Start, one, quickly, wait_until};
+use std::time::Duration;
+
+/// The ladder's last step comes after about 1.5 s; a loaded machine gets its time.
+const ENDED: Duration = Duration::from_secs(10);
+
+/// Starts a text that first says `up`, cancels it then, and gives back how it ended.
+fn cut(shell: &mut Shell, text: &str) -> Outcome {
+    let id = shell.start(Start::new(&format!("echo up; {text}")));
+    let mut outcome = Outcome::default();
+    shell.follow(&id, &mut outcome, |so_far| so_far.out.starts_with(b"up\n"));
+    shell.cancel(&id);
+    quickly("a cancelled command ends", ENDED, || shell.follow(&id, &mut outcome, |_| false));
+    outcome
+}
+
+fn lives(shell: &mut Shell, pid: &str) {
+    shell.run("echo $$ $kept").is(&format!("{pid} yes\n"), 0);
+}
+
+fn begin(sandbox: &Sandbox) -> (Shell, String) {
+    let mut shell = sandbox.shell();
+    let pid = shell.run("kept=yes; echo $$").text().trim().to_owned();
+    (shell, pid)
+}
+
+#[test]
+fn a_cancel_ends_whatever_runs_in_the_foreground() {
+    let (_server, sandbox) = one();
+    let mut rows = Rows::new();
+    let texts = [
+        ("sleep 100", "sleep 100"),
+        ("sleep 100, then more", "sleep 100; echo after"),
+        ("while :", "while :; do :; done"),
+        ("a function that loops", "f() { while :; do :; done; }; f; echo after"),
+        ("a loop of sleeps", "while :; do sleep 1; done"),
+        ("a pipeline", "sleep 100 | cat | cat"),
+        ("timeout(1) in a group of its own", "timeout 100 sleep 100"),
+        ("setsid in a session of its own", "setsid -w sleep 100"),
+        ("a subshell that loops", "(while :; do :; done)"),
+        ("a substitution that loops", "x=$(while :; do :; done)"),
+        ("wait for a job", "sleep 100 & wait"),
+        ("a read from a FIFO", "mkfifo /tmp/f$$; read x </tmp/f$$"),
+        ("bash -c of a sleep", "bash -c 'sleep 100; echo after'"),
+    ];
+    for (name, text) in texts {
+        rows.row(name, || {
+            let (mut shell, pid) = begin(&sandbox);
+            let outcome = cut(&mut shell, text);
+            assert_eq!(outcome.text(), "up\n");
+            assert!(matches!(outcome.code, Some(124 | 130 | 137 | 143)), "{outcome:?}");
+            assert_eq!(outcome.exit["cancelled"], true, "{outcome:?}");
+            assert!(outcome.err.is_empty(), "{outcome:?}");
+            lives(&mut shell, &pid);
+        });
+    }
+}
+
+#[test]
+fn a_cancel_ends_what_ignores_signals() {
+    let (_server, sandbox) = one();
+    let mut rows = Rows::new();
+    let python = "python3 -c 'import signal,time\nfor s in (2,15): signal.signal(s, signal.SIG_IGN)\n\
+                  print(\"deaf\", flush=True)\ntime.sleep(100)'";
+    rows.row("python ignoring SIGINT and SIGTERM", || {
+        let (mut shell, pid) = begin(&sandbox);
+        let id = shell.start(Start::new(python));
+        let mut outcome = Outcome::default();
+        shell.follow(&id, &mut outcome, |so_far| so_far.out == b"deaf\n");
+        shell.cancel(&id);
+        quickly("it ends", ENDED, || shell.follow(&id, &mut outcome, |_| false));
+        assert_eq!(outcome.code, Some(137), "{outcome:?}");
+        lives(&mut shell, &pid);
+    });
+    rows.row("trap '' INT in the shell", || {
+        let (mut shell, pid) = begin(&sandbox);
+        shell.run("trap '' INT").is("", 0);
+        let outcome = cut(&mut shell, "sleep 100");
+        assert!(matches!(outcome.code, Some(137 | 143)), "{outcome:?}");
+        lives(&mut shell, &pid);
+    });
+}
+
+#[test]
+fn a_cancel_leaves_background_jobs() {
+    let (_server, sandbox) = one();
+    let mut rows = Rows::new();
+    rows.row("an earlier job", || {
+        let (mut shell, pid) = begin(&sandbox);
+        shell.run("sleep 1000 & job=$!").is("", 0);
+        cut(&mut shell, "sleep 100");
+        shell.run("kill -0 $job && echo runs").is("runs\n", 0);
+        lives(&mut shell, &pid);
+    });
+    rows.row("a job of the same command", || {
+        let (mut shell, pid) = begin(&sandbox);
+        cut(&mut shell, "sleep 1000 & job=$!; sleep 100");
+        shell.run("kill -0 $job && echo runs").is("runs\n", 0);
+        lives(&mut shell, &pid);
+    });
+}
+
+#[test]
+fn a_timeout_ends_the_command_and_keeps_the_shell_and_its_jobs() {
+    let (_server, sandbox) = one();
+    let mut rows = Rows::new();
+    for (name, text) in
+        [("sleep", "sleep 100"), ("loop", "while :; do :; done"), ("pipeline", "yes | sleep 100")]
+    {
+        rows.row(name, || {
+            let (mut shell, pid) = begin(&sandbox);
+            shell.run("sleep 1000 & job=$!").is("", 0);
+            let start = Start::new(&format!("echo up; {text}; echo after")).with("timeout_ms", 200);
+            let outcome = quickly("a command with a timeout", ENDED, || shell.run_with(start));
+            assert_eq!(
+                (outcome.text().as_str(), &outcome.exit["timed_out"]),
+                ("up\n", &true.into()),
+                "{outcome:?}"
+            );
+            shell.run("kill -0 $job && echo runs").is("runs\n", 0);
+            lives(&mut shell, &pid);
+        });
+    }
+    rows.row("a quick command does not time out", || {
+        let outcome = sandbox.run_with(Start::new("echo quick").with("timeout_ms", 60_000));
+        outcome.is("quick\n", 0);
+        assert_ne!(outcome.exit["timed_out"], true);
+    });
+    rows.row("nothing that the command started stays", || {
+        let (mut shell, _) = begin(&sandbox);
+        let start = Start::new("bash -c 'sleep 4242 | sleep 4242'").with("timeout_ms", 100);
+        shell.run_with(start);
+        wait_until("the sleeps are gone", SOON, || {
+            (shell.run("pgrep -cf 'sleep 424[2]'").text() == "0\n").then_some(())
+        });
+    });
+}
+
+/// 24 of 1500 interrupts at random moments once lost the report of a command: the shell looked busy for ever.
+#[test]
+fn interrupts_at_any_moment_lose_no_report() {
+    let (_server, sandbox) = one();
+    let (mut shell, pid) = begin(&sandbox);
+    for round in 0..200 {
+        let id = shell.start(Start::new(if round % 3 == 0 {
+            ":"
+        } else {
+            "for i in {1..300}; do :; done"
+        }));
+        if round % 2 == 0 {
+            let begun = std::time::Instant::now();
+            while begun.elapsed() < Duration::from_micros(round * 7) {}
+        }
+        shell.cancel(&id);
+        let outcome = shell.finish(&id);
+        assert!(outcome.code.is_some(), "round {round}: {outcome:?}");
+        let said = shell.run(&format!("echo r{round}"));
+        said.is(&format!("r{round}\n"), 0);
+    }
+    lives(&mut shell, &pid);
+}
+
+#[test]
+fn a_queued_command_is_taken_out_by_its_cancel() {
+    let (_server, sandbox) = one();
+    let mut shell = sandbox.shell();
+    let first = shell.start(Start::new("sleep 100"));
+    let second = shell.start(Start::new("echo second"));
+    let third = shell.start(Start::new("echo third"));
+    shell.cancel(&second);
+    let outcome = shell.finish(&second);
+    assert!(outcome.out.is_empty() && outcome.exit["cancelled"] == true, "{outcome:?}");
+    shell.cancel(&first);
+    shell.finish(&first);
+    shell.finish(&third).is("third\n", 0);
+}
+
+#[test]
+fn a_signal_reaches_the_foreground() {
+    let (_server, sandbox) = one();
+    let mut shell = sandbox.shell();
+    let text = "bash -c 'trap \"echo got; exit 5\" USR1; echo up; while :; do sleep 0.05; done'";
+    let id = shell.start(Start::new(text));
+    let mut outcome = Outcome::default();
+    shell.follow(&id, &mut outcome, |so_far| so_far.out == b"up\n");
+    shell.send(&isolet_kit::json!({ "type": "shell_signal", "id": id, "signal": "USR1" }));
+    shell.follow(&id, &mut outcome, |_| false);
+    assert!(outcome.text().contains("got\n"), "{outcome:?}");
+    shell.run("echo lives").is("lives\n", 0);
+}

@@ -1,0 +1,12 @@
+//! What is promised to clients, through the public interface of a real server.
+//!
+//! The first modules are the correctness table of the shell, grouped by theme: a test runs all
+//! rows of its group, each in a shell of its own, and names those that failed.
+
+mod background;
+mod bytes;
+mod descriptors;
+mod endings;
+mod interrupts;
+mod state;
+mod texts;
