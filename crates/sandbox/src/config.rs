@@ -26,6 +26,8 @@ pub struct Config {
     pub sandboxes_max: u32,
     /// Limits of single tenants.
     pub tenants: BTreeMap<TenantId, TenantLimits>,
+    /// How long an agent keeps a stream waiting for a reader, in ms.
+    pub stall_ms: u64,
     /// How long recovery waits for all agents together.
     pub recover: Duration,
 }
@@ -41,12 +43,14 @@ impl Config {
     /// The defaults on a data directory, with the two binaries in `programs`.
     #[must_use]
     pub fn new(data_dir: PathBuf, programs: &std::path::Path) -> Self {
+        let jail = isolet_jail::Config::beside(&data_dir);
         Self {
             data_dir,
             launcher: programs.join("isolet-launcher"),
             agent: programs.join("isolet-agent"),
-            uid_base: 1_000_000_000,
-            cgroup: "isolet".to_owned(),
+            uid_base: isolet_jail::UID_BASE,
+            cgroup: jail.as_ref().map_or_else(|_| "isolet".to_owned(), |jail| jail.cgroup.clone()),
+            stall_ms: jail.map_or(60_000, |jail| jail.stall_ms),
             aliases: BTreeMap::new(),
             limits: Limits { memory_mib: 1024, cpu_millis: 1000, pids: 512 },
             limits_max: Limits { memory_mib: 64 * 1024, cpu_millis: 64_000, pids: 16_384 },
@@ -60,5 +64,16 @@ impl Config {
     #[must_use]
     pub fn sandboxes_max(&self, tenant: &TenantId) -> u32 {
         self.tenants.get(tenant).map_or(self.sandboxes_max, |t| t.sandboxes_max)
+    }
+
+    pub(crate) fn jail(&self) -> isolet_jail::Config {
+        isolet_jail::Config {
+            data_dir: self.data_dir.clone(),
+            launcher: self.launcher.clone(),
+            agent: self.agent.clone(),
+            uid_base: self.uid_base,
+            cgroup: self.cgroup.clone(),
+            stall_ms: self.stall_ms,
+        }
     }
 }

@@ -137,6 +137,9 @@ pub enum OpenError {
         #[source]
         source: std::io::Error,
     },
+    /// Another fault.
+    #[error("{0}")]
+    Fault(String),
     /// The launcher could not be started.
     #[error("launcher: {0}")]
     Launcher(String),

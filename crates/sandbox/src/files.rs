@@ -2,29 +2,77 @@
 //!
 //! Paths are bytes, absolute or below `/workspace`; they are resolved inside, never here.
 
-use crate::{Error, Sandbox};
+use crate::{Error, LinkError, Sandbox, link::Heard, wire::Wire};
 use bytes::Bytes;
-use isolet_wire::tell::{Entry, Stat};
+use isolet_wire::{
+    ask::{Ask, File},
+    frame::{DATA_BYTES_MAX, Data},
+    tell::{Entry, Stat, Tell},
+};
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// The most entries that one list may ask for.
 pub const ENTRIES_MAX: u32 = 100_000;
+/// The longest path, in bytes: the kernel's own bound.
+pub const PATH_BYTES_MAX: usize = 4095;
+/// How long a file call may stand still: a large directory takes time to remove, a FIFO is refused at once.
+const STILL: Duration = Duration::from_secs(60);
 
 /// A file being read.
+#[derive(Debug)]
 pub struct Reader {
     /// As it was when it was opened.
     pub stat: Stat,
+    wire: Wire,
+    done: bool,
 }
 
 /// A file being written under a temporary name. Dropped before [`Writer::finish`]: no change.
-pub struct Writer {}
+#[derive(Debug)]
+pub struct Writer {
+    wire: Wire,
+    offset: u64,
+}
+
+async fn hear(wire: &mut Wire) -> Result<Heard, Error> {
+    match timeout(STILL, wire.next()).await.map_err(|_| Error::TooLate("the file call"))?? {
+        Heard::Tell(Tell::Refused { why, message, .. }) => Err(Error::Refused { why, message }),
+        heard => Ok(heard),
+    }
+}
+
+async fn done(wire: &mut Wire) -> Result<(), Error> {
+    match hear(wire).await? {
+        Heard::Tell(Tell::Done) => Ok(()),
+        _ => Err(LinkError::Turn("another answer to a file call").into()),
+    }
+}
+
+async fn stat(wire: &mut Wire) -> Result<Stat, Error> {
+    match hear(wire).await? {
+        Heard::Tell(Tell::FileStat(stat)) => Ok(stat),
+        _ => Err(LinkError::Turn("another answer to a file call").into()),
+    }
+}
 
 impl Reader {
     /// The next bytes; `None` at the end. Cancel-safe.
     ///
     /// # Errors
-    /// [`Error::Link`], [`Error::Refused`].
+    /// [`Error::Link`], [`Error::Refused`], [`Error::TooLate`] when nothing comes for a minute.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        todo!()
+        if self.done {
+            return Ok(None);
+        }
+        match hear(&mut self.wire).await? {
+            Heard::Data(body) => Ok(Some(Data::parse(body).map_err(LinkError::from)?.bytes)),
+            Heard::Tell(Tell::Done) => {
+                self.done = true;
+                Ok(None)
+            }
+            Heard::Tell(_) => Err(LinkError::Turn("another answer to a file call").into()),
+        }
     }
 }
 
@@ -34,20 +82,55 @@ impl Writer {
     /// # Errors
     /// [`Error::Link`]; [`Error::Refused`] when the agent has given up (disk full).
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let _ = bytes;
-        todo!()
+        for part in bytes.chunks(DATA_BYTES_MAX) {
+            if let Err(error) = self.wire.send_data(self.offset, part).await {
+                return Err(self.reason(error).await);
+            }
+            self.offset += part.len() as u64;
+        }
+        match self.wire.try_next() {
+            Ok(None) => Ok(()),
+            Ok(Some(Heard::Tell(Tell::Refused { why, message, .. }))) => {
+                Err(Error::Refused { why, message })
+            }
+            Ok(Some(_)) => Err(LinkError::Turn("an answer before the end of a file").into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What the agent said before it closed the connection says more than that it did.
+    async fn reason(&mut self, error: LinkError) -> Error {
+        match hear(&mut self.wire).await {
+            Err(refused @ Error::Refused { .. }) => refused,
+            _ => error.into(),
+        }
     }
 
     /// Puts the file under its name.
     ///
     /// # Errors
     /// As `write`; nothing is changed then.
-    pub async fn finish(self) -> Result<(), Error> {
-        todo!()
+    pub async fn finish(mut self) -> Result<(), Error> {
+        if let Err(error) = self.wire.send(&Ask::File(File::End)).await {
+            return Err(self.reason(error).await);
+        }
+        done(&mut self.wire).await
     }
 }
 
 impl Sandbox {
+    async fn file(&self, path: &[u8], file: File) -> Result<Wire, Error> {
+        if path.is_empty() || path.len() > PATH_BYTES_MAX || path.contains(&0) {
+            return Err(Error::BadField {
+                field: "path",
+                reason: format!("1 to {PATH_BYTES_MAX} bytes without NUL"),
+            });
+        }
+        let mut wire = self.file_wire().await?;
+        wire.send(&Ask::File(file)).await?;
+        Ok(wire)
+    }
+
     /// Reads a regular file from `offset`, at most `limit` bytes.
     ///
     /// # Errors
@@ -58,8 +141,8 @@ impl Sandbox {
         offset: u64,
         limit: Option<u64>,
     ) -> Result<Reader, Error> {
-        let _ = (path, offset, limit);
-        todo!()
+        let mut wire = self.file(path, File::Read { path: path.to_vec(), offset, limit }).await?;
+        Ok(Reader { stat: stat(&mut wire).await?, wire, done: false })
     }
 
     /// Writes a whole file; parents are made, a new one gets `mode`.
@@ -67,8 +150,9 @@ impl Sandbox {
     /// # Errors
     /// As `file_read`, and `NoSpace`.
     pub async fn file_write(&self, path: &[u8], mode: u32) -> Result<Writer, Error> {
-        let _ = (path, mode);
-        todo!()
+        let wire =
+            self.file(path, File::Write { path: path.to_vec(), mode: mode & 0o7777 }).await?;
+        Ok(Writer { wire, offset: 0 })
     }
 
     /// Entries of a directory, at most `max` (refused with `TooLarge` when there are more).
@@ -76,8 +160,18 @@ impl Sandbox {
     /// # Errors
     /// As `file_read`.
     pub async fn file_list(&self, path: &[u8], max: u32) -> Result<Vec<Entry>, Error> {
-        let _ = (path, max);
-        todo!()
+        let max = max.min(ENTRIES_MAX);
+        let mut wire = self.file(path, File::List { path: path.to_vec(), max }).await?;
+        let mut all = Vec::new();
+        loop {
+            match hear(&mut wire).await? {
+                Heard::Tell(Tell::FileList(mut part)) if all.len() + part.len() <= max as usize => {
+                    all.append(&mut part)
+                }
+                Heard::Tell(Tell::Done) => return Ok(all),
+                _ => return Err(LinkError::Turn("another answer to a list").into()),
+            }
+        }
     }
 
     /// What is known of one name; a symbolic link is not followed.
@@ -85,8 +179,10 @@ impl Sandbox {
     /// # Errors
     /// As `file_read`.
     pub async fn file_stat(&self, path: &[u8]) -> Result<Stat, Error> {
-        let _ = path;
-        todo!()
+        let mut wire = self.file(path, File::Stat { path: path.to_vec() }).await?;
+        let stat = stat(&mut wire).await?;
+        done(&mut wire).await?;
+        Ok(stat)
     }
 
     /// Makes a directory and its parents.
@@ -94,8 +190,7 @@ impl Sandbox {
     /// # Errors
     /// As `file_read`.
     pub async fn file_mkdir(&self, path: &[u8]) -> Result<(), Error> {
-        let _ = path;
-        todo!()
+        done(&mut self.file(path, File::MakeDir { path: path.to_vec() }).await?).await
     }
 
     /// Removes a name; a directory with all it holds when `recursive`.
@@ -103,7 +198,6 @@ impl Sandbox {
     /// # Errors
     /// As `file_read`.
     pub async fn file_remove(&self, path: &[u8], recursive: bool) -> Result<(), Error> {
-        let _ = (path, recursive);
-        todo!()
+        done(&mut self.file(path, File::Remove { path: path.to_vec(), recursive }).await?).await
     }
 }

@@ -6,14 +6,24 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod driver;
 pub mod error;
+mod failpoint;
 pub mod files;
 pub mod ids;
 pub mod info;
+mod launch;
 pub mod link;
-mod sandbox;
-mod service;
+mod once;
+mod pool;
+mod record;
+mod recover;
+mod registry;
+pub mod sandbox;
+pub mod service;
+mod sessions;
 pub mod state;
+mod wire;
 
 pub use config::{Config, TenantLimits};
 pub use error::{Error, OpenError};

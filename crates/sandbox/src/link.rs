@@ -1,14 +1,20 @@
 //! Connections to agents: frames over a unix socket, straight from the caller's task.
 
+use crate::{
+    Error,
+    pool::Pool,
+    wire::{ANSWER_WAIT, Wire},
+};
 use bytes::Bytes;
 use isolet_wire::{
-    ask::{Ask, Since},
+    ask::{self, Ask, Since},
     frame::FrameError,
     tell::Tell,
 };
+use std::sync::Weak;
 
 /// Why a link cannot go on. It is to be dropped.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
     /// The agent cannot be reached, or the connection broke.
     #[error("agent: {0}")]
@@ -19,8 +25,8 @@ pub enum LinkError {
     /// The agent sent what is no frame or no message.
     #[error("agent sent a bad frame: {0}")]
     Frame(String),
-    /// The agent said something that does not belong here.
-    #[error("agent answered out of turn: {0}")]
+    /// The agent said something that does not belong here, or the caller did.
+    #[error("out of turn: {0}")]
     Turn(&'static str),
     /// The agent speaks another version.
     #[error("agent speaks version {theirs}, this server {ours}")]
@@ -57,37 +63,61 @@ pub enum Heard {
 }
 
 /// A client of one shell.
-pub struct ShellLink {}
+#[derive(Debug)]
+pub struct ShellLink {
+    wire: Wire,
+    attach: ask::Attach,
+    pid: i32,
+    fresh: bool,
+    at: Since,
+    pool: Weak<Pool>,
+    pooled: bool,
+}
 
 impl ShellLink {
+    pub(crate) async fn open(
+        mut wire: Wire,
+        attach: ask::Attach,
+        pool: Weak<Pool>,
+    ) -> Result<Self, Error> {
+        let (pid, fresh, at) = attach_to(&mut wire, &attach).await?;
+        Ok(Self { wire, attach, pid, fresh, at, pool, pooled: false })
+    }
+
+    /// Marks it as one that [`ShellLink::park`] keeps.
+    pub(crate) fn pooled(mut self) -> Self {
+        self.pooled = true;
+        self
+    }
+
     /// The agent's name of the shell: `s/<session>` or `p/<id>`.
     #[must_use]
     pub fn name(&self) -> &str {
-        todo!()
+        &self.attach.shell
     }
 
     /// The id by which a private shell is resumed; the session's id otherwise.
     #[must_use]
     pub fn shell_id(&self) -> &str {
-        todo!()
+        self.attach.shell.get(2..).unwrap_or_default()
     }
 
     /// Process id of its bash, inside.
     #[must_use]
     pub fn pid(&self) -> i32 {
-        todo!()
+        self.pid
     }
 
     /// The shell was opened by this attach.
     #[must_use]
     pub fn fresh(&self) -> bool {
-        todo!()
+        self.fresh
     }
 
     /// End of each stream and number of the last exit, when attached.
     #[must_use]
     pub fn at(&self) -> Since {
-        todo!()
+        self.at
     }
 
     /// Sends one message; one system call when the socket takes it. Not cancel-safe: a send that
@@ -96,8 +126,7 @@ impl ShellLink {
     /// # Errors
     /// [`LinkError`].
     pub async fn send(&mut self, ask: &Ask) -> Result<(), LinkError> {
-        let _ = ask;
-        todo!()
+        self.wire.send(ask).await
     }
 
     /// What comes next. Cancel-safe: may stand in a `select!`.
@@ -105,7 +134,7 @@ impl ShellLink {
     /// # Errors
     /// [`LinkError`].
     pub async fn next(&mut self) -> Result<Heard, LinkError> {
-        todo!()
+        self.wire.next().await
     }
 
     /// What has already arrived, without waiting; `None` when that is nothing.
@@ -113,35 +142,62 @@ impl ShellLink {
     /// # Errors
     /// [`LinkError`].
     pub fn try_next(&mut self) -> Result<Option<Heard>, LinkError> {
-        todo!()
+        self.wire.try_next()
     }
 
     /// After `Tell::Closed`: attaches again, to a fresh shell (a session's only).
     ///
     /// # Errors
-    /// [`crate::Error::Refused`], [`crate::Error::Link`].
-    pub async fn reattach(&mut self) -> Result<(), crate::Error> {
-        todo!()
+    /// [`Error::Refused`], [`Error::Link`].
+    pub async fn reattach(&mut self) -> Result<(), Error> {
+        // Positions of the shell that ended mean nothing in the next one.
+        self.attach.since = None;
+        (self.pid, self.fresh, self.at) = attach_to(&mut self.wire, &self.attach).await?;
+        Ok(())
     }
 
     /// Gives a link of [`crate::Sandbox::commands`] back for the next command, when no command of
     /// its own is queued or running. Dropping it instead is always allowed.
     pub fn park(self) {
-        todo!()
+        if let (true, Some(pool)) = (self.pooled, self.pool.upgrade()) {
+            pool.park_shell(self);
+        }
+    }
+}
+
+async fn attach_to(wire: &mut Wire, attach: &ask::Attach) -> Result<(i32, bool, Since), Error> {
+    wire.send(&Ask::Attach(attach.clone())).await?;
+    match wire.answer().await? {
+        Tell::Attached { pid, fresh, at } => Ok((pid, fresh, at)),
+        Tell::Refused { why, message, .. } => Err(Error::Refused { why, message }),
+        _ => Err(LinkError::Turn("another answer to attach").into()),
     }
 }
 
 /// One program without a shell.
-pub struct ExecLink {}
+#[derive(Debug)]
+pub struct ExecLink {
+    wire: Wire,
+    over: bool,
+    pool: Weak<Pool>,
+}
 
 impl ExecLink {
+    pub(crate) async fn open(
+        mut wire: Wire,
+        exec: ask::Exec,
+        pool: Weak<Pool>,
+    ) -> Result<Self, LinkError> {
+        wire.send(&Ask::Exec(exec)).await?;
+        Ok(Self { wire, over: false, pool })
+    }
+
     /// Sends `Stdin`, `Signal` or `Cancel` with an empty id. As [`ShellLink::send`].
     ///
     /// # Errors
     /// [`LinkError`].
     pub async fn send(&mut self, ask: &Ask) -> Result<(), LinkError> {
-        let _ = ask;
-        todo!()
+        self.wire.send(ask).await
     }
 
     /// What comes next; `Tell::Exit` is the last. Cancel-safe.
@@ -149,7 +205,9 @@ impl ExecLink {
     /// # Errors
     /// [`LinkError`].
     pub async fn next(&mut self) -> Result<Heard, LinkError> {
-        todo!()
+        let heard = self.wire.next().await?;
+        self.over |= matches!(heard, Heard::Tell(Tell::Exit(_)));
+        Ok(heard)
     }
 
     /// What has already arrived, without waiting; `None` when that is nothing.
@@ -157,11 +215,26 @@ impl ExecLink {
     /// # Errors
     /// [`LinkError`].
     pub fn try_next(&mut self) -> Result<Option<Heard>, LinkError> {
-        todo!()
+        let heard = self.wire.try_next()?;
+        self.over |= matches!(heard, Some(Heard::Tell(Tell::Exit(_))));
+        Ok(heard)
     }
 
     /// Gives the connection back after `Tell::Exit`. Dropping it before that kills the program.
     pub fn park(self) {
-        todo!()
+        if let (true, Some(pool)) = (self.over, self.pool.upgrade()) {
+            pool.park(self.wire);
+        }
+    }
+}
+
+/// Ends a shell, and everything it started, on a connection of its own.
+pub(crate) async fn close(mut wire: Wire, shell: String) -> Result<(), Error> {
+    wire.send(&Ask::Close { shell }).await?;
+    let answer = tokio::time::timeout(ANSWER_WAIT, wire.next()).await;
+    match answer.map_err(|_| Error::TooLate("closing the shell"))?? {
+        Heard::Tell(Tell::Done) => Ok(()),
+        Heard::Tell(Tell::Refused { why, message, .. }) => Err(Error::Refused { why, message }),
+        _ => Err(LinkError::Turn("another answer to close").into()),
     }
 }

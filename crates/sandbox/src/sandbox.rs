@@ -2,19 +2,41 @@
 
 use crate::{
     Error, ExecLink, Info, SandboxId, SessionId, SessionInfo, SessionWish, ShellLink, TenantId,
-    Usage, info::Once,
+    Usage,
+    driver::{Caged, blocking, told},
+    ids,
+    info::Once,
+    link,
+    once::row,
+    registry::Entry,
+    service::{Inner, failed},
+    sessions::{Session, Sessions},
+    state::State,
+    wire::Wire,
 };
-use isolet_wire::ask::{Since, What};
-use std::collections::BTreeMap;
+use isolet_wire::ask::{self, Open, Since, What};
+use std::{collections::BTreeMap, sync::Arc};
 
-/// The longest wait of a private shell for a client that dropped, in ms.
+/// How long a private shell waits for a client that dropped, in ms.
 pub const PRIVATE_LINGER_MS: u64 = 60_000;
 /// Where shells, programs and relative paths begin.
 pub const WORKSPACE: &str = "/workspace";
+/// What every shell and program finds, unless the sandbox or the session says otherwise.
+const BASE_ENV: [(&str, &str); 6] = [
+    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("HOME", "/root"),
+    ("USER", "root"),
+    ("LOGNAME", "root"),
+    ("SHELL", "/bin/bash"),
+    ("LANG", "C.UTF-8"),
+];
 
 /// A handle; cheap to clone. What it names may end at any time: calls then say so.
 #[derive(Clone)]
-pub struct Sandbox {}
+pub struct Sandbox {
+    inner: Arc<Inner>,
+    entry: Arc<Entry>,
+}
 
 /// Which shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,22 +80,26 @@ pub struct Start {
 }
 
 impl Sandbox {
+    pub(crate) fn new(inner: Arc<Inner>, entry: Arc<Entry>) -> Self {
+        Self { inner, entry }
+    }
+
     /// Its id.
     #[must_use]
     pub fn id(&self) -> &SandboxId {
-        todo!()
+        &self.entry.id
     }
 
     /// Whose it is.
     #[must_use]
     pub fn tenant(&self) -> &TenantId {
-        todo!()
+        &self.entry.tenant
     }
 
     /// What is known of it now.
     #[must_use]
     pub fn info(&self) -> Info {
-        todo!()
+        self.entry.view.borrow().record.info()
     }
 
     /// What it uses now.
@@ -81,12 +107,52 @@ impl Sandbox {
     /// # Errors
     /// [`Error::Fault`] when its cgroups cannot be read.
     pub async fn usage(&self) -> Result<Usage, Error> {
-        todo!()
+        let cage = Caged { config: self.inner.jail.clone(), name: self.entry.name.clone() };
+        let usage = blocking(move || cage.open().usage()).await?;
+        let created_at_ms = self.entry.view.borrow().record.body.created_at_ms;
+        Ok(told(usage, created_at_ms))
     }
 
     /// Ends when this sandbox is no longer running; says why, as a call on it would.
     pub async fn ended(&self) -> Error {
-        todo!()
+        let mut seen = self.entry.view.subscribe();
+        let _ = seen.wait_for(|view| view.record.state != State::Running).await;
+        self.check().err().unwrap_or(Error::Stopping)
+    }
+
+    /// Why no work is taken any more, if so.
+    fn check(&self) -> Result<(), Error> {
+        let view = self.entry.view.borrow();
+        match view.record.state {
+            State::Running => Ok(()),
+            State::Failed => Err(failed(&view.record)),
+            _ => Err(Error::NoSandbox(self.entry.id.clone())),
+        }
+    }
+
+    /// A connection to its agent, an idle one where there is one.
+    pub(crate) async fn wire(&self) -> Result<Wire, Error> {
+        self.check()?;
+        if let Some(wire) = self.entry.pool.take() {
+            return Ok(wire);
+        }
+        match Wire::connect(&self.entry.directory).await {
+            Ok(wire) => Ok(wire),
+            // Its end may be known by now, and says more than a connection that was refused.
+            Err(error) => Err(self.check().err().unwrap_or(error.into())),
+        }
+    }
+
+    /// The environment of what is started now.
+    fn env(&self, session: Option<&Session>) -> BTreeMap<String, String> {
+        let mut env: BTreeMap<String, String> =
+            BASE_ENV.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let record = Arc::clone(&self.entry.view.borrow().record);
+        let own = session.iter().flat_map(|session| &session.env);
+        env.extend(
+            record.body.env.iter().chain(own).map(|(name, value)| (name.clone(), value.clone())),
+        );
+        env
     }
 
     /// A client of a shell.
@@ -94,8 +160,30 @@ impl Sandbox {
     /// # Errors
     /// [`Error::Refused`] with the agent's reason, [`Error::Link`], [`Error::Failed`].
     pub async fn shell(&self, attach: Attach) -> Result<ShellLink, Error> {
-        let _ = attach;
-        todo!()
+        let (shell, open) = match attach.shell {
+            ShellName::Session(id) => {
+                let session = self.session_of(&id).await?;
+                let env = self.env(Some(&session));
+                (format!("s/{id}"), Some(Open { cwd: session.cwd, env, linger_ms: None }))
+            }
+            ShellName::Private => {
+                let open = Open {
+                    cwd: WORKSPACE.to_owned(),
+                    env: self.env(None),
+                    linger_ms: Some(PRIVATE_LINGER_MS),
+                };
+                (format!("p/sh_{}", ids::random()), Some(open))
+            }
+            ShellName::Resume(id) => (format!("p/{id}"), None),
+        };
+        let attach = ask::Attach {
+            shell,
+            open,
+            owner: attach.owner,
+            watch: attach.watch,
+            since: attach.since,
+        };
+        ShellLink::open(self.wire().await?, attach, Arc::downgrade(&self.entry.pool)).await
     }
 
     /// A client of a session's shell for one command after the other: from the pool when one
@@ -104,8 +192,15 @@ impl Sandbox {
     /// # Errors
     /// As [`Sandbox::shell`].
     pub async fn commands(&self, session: &SessionId) -> Result<ShellLink, Error> {
-        let _ = session;
-        todo!()
+        self.check()?;
+        if let Some(link) = self.entry.pool.take_shell(session) {
+            self.entry.sessions.touch(session);
+            return Ok(link);
+        }
+        let shell = ShellName::Session(session.clone());
+        let attach =
+            Attach { shell, owner: format!("h_{}", ids::random()), watch: false, since: None };
+        Ok(self.shell(attach).await?.pooled())
     }
 
     /// Starts a program. Its frames end with `Tell::Exit`, or `Tell::Refused` when it could not start.
@@ -113,8 +208,30 @@ impl Sandbox {
     /// # Errors
     /// [`Error::Link`], [`Error::Failed`].
     pub async fn exec(&self, start: Start) -> Result<ExecLink, Error> {
-        let _ = start;
-        todo!()
+        let session = match &start.session {
+            Some(id) => Some(self.session_of(id).await?),
+            None => None,
+        };
+        let mut env = self.env(session.as_ref());
+        for (name, value) in start.env {
+            match value {
+                Some(value) => env.insert(name, value),
+                None => env.remove(&name),
+            };
+        }
+        let cwd = start
+            .cwd
+            .or(session.map(|session| session.cwd))
+            .unwrap_or_else(|| WORKSPACE.to_owned());
+        let exec = ask::Exec {
+            what: start.what,
+            cwd,
+            env,
+            stdin: start.stdin,
+            timeout_ms: start.timeout_ms,
+            uid: 0,
+        };
+        Ok(ExecLink::open(self.wire().await?, exec, Arc::downgrade(&self.entry.pool)).await?)
     }
 
     /// Ends a shell and everything it started; its session stays.
@@ -122,14 +239,18 @@ impl Sandbox {
     /// # Errors
     /// [`Error::Link`], [`Error::TooLate`].
     pub async fn close(&self, shell: &ShellName) -> Result<(), Error> {
-        let _ = shell;
-        todo!()
+        let name = match shell {
+            ShellName::Session(id) => format!("s/{id}"),
+            ShellName::Resume(id) => format!("p/{id}"),
+            ShellName::Private => return Ok(()),
+        };
+        link::close(self.wire().await?, name).await
     }
 
     /// Its sessions, sorted by id, `default` among them.
     #[must_use]
     pub fn sessions(&self) -> Vec<SessionInfo> {
-        todo!()
+        self.entry.sessions.list()
     }
 
     /// One session.
@@ -137,8 +258,7 @@ impl Sandbox {
     /// # Errors
     /// [`Error::NoSession`].
     pub fn session(&self, id: &SessionId) -> Result<SessionInfo, Error> {
-        let _ = id;
-        todo!()
+        self.entry.sessions.info(id)
     }
 
     /// One session, made with defaults when it is not there.
@@ -146,8 +266,46 @@ impl Sandbox {
     /// # Errors
     /// [`Error::TooManySessions`], and what the records refuse.
     pub async fn session_reach(&self, id: &SessionId) -> Result<SessionInfo, Error> {
-        let _ = id;
-        todo!()
+        self.session_of(id).await?;
+        self.entry.sessions.info(id)
+    }
+
+    /// What a session's shell starts with; makes the session. One that is being deleted is waited for.
+    async fn session_of(&self, id: &SessionId) -> Result<Session, Error> {
+        if let Some(session) = self.entry.sessions.touch(id) {
+            return Ok(session);
+        }
+        let _turn = self.entry.sessions.turn.lock().await;
+        if let Some(session) = self.entry.sessions.touch(id) {
+            return Ok(session);
+        }
+        self.check()?;
+        self.insert(id, Sessions::plain(), None).await
+    }
+
+    /// Within a turn.
+    async fn insert(
+        &self,
+        id: &SessionId,
+        session: Session,
+        once: Option<&Once>,
+    ) -> Result<Session, Error> {
+        self.entry.sessions.free(id)?;
+        let body = session.json()?;
+        let answer = match once {
+            Some(once) => Some(row(&self.entry.tenant, once, self.text(id, &session)?)),
+            None => None,
+        };
+        let record =
+            isolet_store::Session { sandbox: self.entry.name.clone(), id: id.to_string(), body };
+        self.inner.store.insert_session(record, answer).await?;
+        self.entry.sessions.insert(id.clone(), session.clone());
+        Ok(session)
+    }
+
+    fn text(&self, id: &SessionId, session: &Session) -> Result<String, Error> {
+        let info = session.info(id, &self.entry.id);
+        serde_json::to_string(&info).map_err(|error| Error::Fault(error.to_string()))
     }
 
     /// Makes a session; `true` beside it: the same idempotency key had made it before.
@@ -159,8 +317,25 @@ impl Sandbox {
         wish: SessionWish,
         once: Option<Once>,
     ) -> Result<(SessionInfo, bool), Error> {
-        let _ = (wish, once);
-        todo!()
+        let id = wish.id.clone().unwrap_or_else(SessionId::random);
+        let session = Session::plan(wish)?;
+        let (own, key) = (self.clone(), once.clone());
+        let work = async move {
+            let _turn = own.entry.sessions.turn.lock().await;
+            own.check()?;
+            let session = own.insert(&id, session, key.as_ref()).await?;
+            own.text(&id, &session)
+        };
+        let (text, replayed) = match &once {
+            Some(once) => {
+                self.inner.onces.run(&self.inner.store, &self.entry.tenant, once, work).await?
+            }
+            // A task of its own: a caller that goes away leaves nothing half-done.
+            None => {
+                (tokio::spawn(work).await.map_err(|error| Error::Fault(error.to_string()))??, false)
+            }
+        };
+        Ok((serde_json::from_str(&text).map_err(|_| Error::OtherBody)?, replayed))
     }
 
     /// Ends a session and its shell.
@@ -168,7 +343,30 @@ impl Sandbox {
     /// # Errors
     /// [`Error::DefaultSession`], [`Error::NoSession`].
     pub async fn session_delete(&self, id: &SessionId) -> Result<(), Error> {
-        let _ = id;
-        todo!()
+        if id.is_default() {
+            return Err(Error::DefaultSession);
+        }
+        let (own, id) = (self.clone(), id.clone());
+        let work = async move {
+            let _turn = own.entry.sessions.turn.lock().await;
+            let known = own.entry.sessions.info(&id)?;
+            own.inner.store.remove_session(&own.entry.name, id.as_str()).await?;
+            // From here on it is unknown; who names it again waits for the turn, and so for the
+            // end of its shell.
+            own.entry.sessions.remove(&known.id);
+            own.entry.pool.drop_links(Some(&id));
+            own.close(&ShellName::Session(id)).await
+        };
+        tokio::spawn(work).await.map_err(|error| Error::Fault(error.to_string()))?
+    }
+}
+
+impl Sandbox {
+    /// A fresh connection for one file call: it ends with the call, so that none from the pool is spent.
+    pub(crate) async fn file_wire(&self) -> Result<Wire, Error> {
+        self.check()?;
+        Ok(Wire::connect(&self.entry.directory)
+            .await
+            .map_err(|error| self.check().err().unwrap_or(error.into()))?)
     }
 }

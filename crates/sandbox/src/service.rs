@@ -2,13 +2,42 @@
 
 use crate::{
     Config, Created, Ended, Error, Info, OpenError, Page, Patch, Sandbox, SandboxId, TenantId,
-    Wish, info::Once,
+    Wish,
+    driver::{Begin, Order, supervise},
+    info::Once,
+    launch::Launch,
+    once::Onces,
+    pool::Watched,
+    record::Body,
+    recover,
+    registry::{Entry, Registry, Reserved},
+    state::State,
 };
-use isolet_store::keys::Keys;
+use isolet_store::{Store, keys::Keys};
+use std::{
+    future::Future,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    sync::{Notify, oneshot},
+    task::JoinSet,
+    time::timeout,
+};
+
+/// The most that one page lists.
+pub const PAGE_MAX: usize = 1000;
+/// How long a stopping server waits for its drivers.
+const DETACH_WAIT: Duration = Duration::from_secs(5);
 
 /// All sandboxes of this server. Clones share one.
 #[derive(Clone)]
-pub struct Service {}
+pub struct Service {
+    pub(crate) inner: Arc<Inner>,
+}
 
 /// Whether a call may make the sandbox that it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +48,92 @@ pub enum Reach {
     MustExist,
 }
 
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    pub(crate) jail: isolet_jail::Config,
+    pub(crate) store: Store,
+    pub(crate) keys: Keys,
+    pub(crate) launch: Launch,
+    pub(crate) registry: Registry,
+    pub(crate) onces: Onces,
+    pub(crate) watched: Arc<Watched>,
+    /// Something was moved to the trash.
+    pub(crate) trash: Arc<Notify>,
+    pub(crate) stopping: AtomicBool,
+    /// Drivers, and the two that tidy up.
+    pub(crate) tasks: Mutex<JoinSet<()>>,
+    /// Held as long as this server lives: no second one takes the directory.
+    pub(crate) _lock: std::fs::File,
+}
+
+impl Inner {
+    pub(crate) fn drive(self: &Arc<Self>, entry: Arc<Entry>, begin: Begin) {
+        self.spawn(supervise(Arc::clone(self), entry, begin));
+    }
+
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+
+    fn running(&self) -> Result<(), Error> {
+        if self.stopping.load(Ordering::Relaxed) { Err(Error::Stopping) } else { Ok(()) }
+    }
+
+    /// Takes the id and starts the driver; waits behind one of the same id that is being removed.
+    async fn begin(
+        self: &Arc<Self>,
+        tenant: &TenantId,
+        id: &SandboxId,
+        body: &Body,
+        once: Option<Once>,
+    ) -> Result<Reserved, Error> {
+        loop {
+            self.running()?;
+            let max = self.config.sandboxes_max(tenant);
+            let sandboxes = self.jail.data_dir.join("sandboxes");
+            let make = |record| Entry::new(record, &sandboxes, Vec::new(), &self.watched);
+            match self.registry.reserve((tenant, id), max, body.clone(), make)? {
+                Reserved::New(entry) => {
+                    self.drive(Arc::clone(&entry), Begin::Make(once));
+                    return Ok(Reserved::New(entry));
+                }
+                Reserved::Existing(entry) if entry.state().visible() => {
+                    return Ok(Reserved::Existing(entry));
+                }
+                Reserved::Existing(entry) => {
+                    entry.settled().await;
+                }
+            }
+        }
+    }
+
+    async fn create(
+        self: Arc<Self>,
+        tenant: TenantId,
+        wish: Wish,
+        once: Option<Once>,
+    ) -> Result<Info, Error> {
+        let id = wish.id.clone().unwrap_or_else(SandboxId::random);
+        let body = Body::plan(&self.config, wish)?;
+        match self.begin(&tenant, &id, &body, once).await? {
+            Reserved::New(entry) => made(&entry).await,
+            Reserved::Existing(_) => Err(Error::SandboxExists(id)),
+        }
+    }
+}
+
+/// How the making of a sandbox went.
+async fn made(entry: &Entry) -> Result<Info, Error> {
+    let view = entry.settled().await;
+    match view.end {
+        Some(Err(error)) => Err(error),
+        // Deleted as soon as it was made: it was made.
+        _ => Ok(view.record.info()),
+    }
+}
+
 impl Service {
     /// Takes the data directory, starts the launcher and finds again what ran before.
     ///
@@ -26,20 +141,20 @@ impl Service {
     /// [`OpenError`] when another server holds the directory, or it cannot be used. A machine that
     /// cannot make sandboxes is no error here: see [`Service::missing`].
     pub async fn open(config: Config) -> Result<Self, OpenError> {
-        let _ = config;
-        todo!()
+        let inner = recover::open(config).await?;
+        Ok(Self { inner })
     }
 
     /// What this machine lacks for sandboxes, one sentence each; empty when all is there.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
-        todo!()
+        self.inner.launch.missing()
     }
 
     /// The API keys.
     #[must_use]
     pub fn keys(&self) -> &Keys {
-        todo!()
+        &self.inner.keys
     }
 
     /// Makes a sandbox; answers when its agent has answered. Goes on when the caller is dropped.
@@ -52,8 +167,23 @@ impl Service {
         wish: Wish,
         once: Option<Once>,
     ) -> Result<Created, Error> {
-        let _ = (tenant, wish, once);
-        todo!()
+        self.inner.running()?;
+        let inner = Arc::clone(&self.inner);
+        let Some(once) = once else {
+            return Ok(Created {
+                info: inner.create(tenant.clone(), wish, None).await?,
+                replayed: false,
+            });
+        };
+        let (owner, key) = (tenant.clone(), once.clone());
+        let work = async move {
+            let info = inner.create(owner, wish, Some(key)).await?;
+            serde_json::to_string(&info).map_err(|error| Error::Fault(error.to_string()))
+        };
+        let (text, replayed) = self.inner.onces.run(&self.inner.store, tenant, &once, work).await?;
+        // A key that made something else was used with another route, and so another body.
+        let info = serde_json::from_str(&text).map_err(|_| Error::OtherBody)?;
+        Ok(Created { info, replayed })
     }
 
     /// What is known of a sandbox.
@@ -61,22 +191,26 @@ impl Service {
     /// # Errors
     /// [`Error::NoSandbox`].
     pub async fn get(&self, tenant: &TenantId, id: &SandboxId) -> Result<Info, Error> {
-        let _ = (tenant, id);
-        todo!()
+        Ok(self.entry(tenant, id)?.view().record.info())
     }
 
-    /// The tenant's sandboxes after `after`, at most `limit` (1 to 1000).
+    /// The tenant's sandboxes after `after`, at most `limit` (1 to [`PAGE_MAX`]).
     ///
     /// # Errors
-    /// [`Error::Stopping`].
+    /// [`Error::BadField`] for another limit.
     pub async fn list(
         &self,
         tenant: &TenantId,
         after: Option<&SandboxId>,
         limit: usize,
     ) -> Result<Page, Error> {
-        let _ = (tenant, after, limit);
-        todo!()
+        if limit == 0 || limit > PAGE_MAX {
+            return Err(Error::BadField {
+                field: "limit",
+                reason: format!("{limit} is not within 1 and {PAGE_MAX}"),
+            });
+        }
+        Ok(self.inner.registry.list(tenant, after, limit))
     }
 
     /// Changes a sandbox; all of the patch or nothing.
@@ -89,8 +223,8 @@ impl Service {
         id: &SandboxId,
         patch: Patch,
     ) -> Result<Info, Error> {
-        let _ = (tenant, id, patch);
-        todo!()
+        let entry = self.entry(tenant, id)?;
+        order(&entry, |answer| Order::Patch(Box::new(patch), answer)).await
     }
 
     /// Ends a sandbox; answers when nothing of it runs any more. Never waits behind commands.
@@ -99,8 +233,8 @@ impl Service {
     /// [`Error::NoSandbox`]; [`Error::TooLate`] when something could not be ended in its time (it
     /// goes on being tried).
     pub async fn delete(&self, tenant: &TenantId, id: &SandboxId) -> Result<Ended, Error> {
-        let _ = (tenant, id);
-        todo!()
+        let entry = self.entry(tenant, id)?;
+        order(&entry, Order::Delete).await
     }
 
     /// A running sandbox to work in. Callers that arrive together while there is none make one.
@@ -113,12 +247,83 @@ impl Service {
         id: &SandboxId,
         reach: Reach,
     ) -> Result<Sandbox, Error> {
-        let _ = (tenant, id, reach);
-        todo!()
+        self.inner.running()?;
+        loop {
+            let entry = match (self.inner.registry.find(tenant, id), reach) {
+                (Some(entry), _) if entry.state().visible() => entry,
+                (_, Reach::MustExist) => return Err(Error::NoSandbox(id.clone())),
+                (_, Reach::CreateIfMissing) => {
+                    let body = Body::plan(&self.inner.config, Wish::default())?;
+                    match self.inner.begin(tenant, id, &body, None).await? {
+                        Reserved::New(entry) | Reserved::Existing(entry) => entry,
+                    }
+                }
+            };
+            let view = entry.settled().await;
+            match (view.record.state, view.end) {
+                (State::Running, _) => return Ok(Sandbox::new(Arc::clone(&self.inner), entry)),
+                (State::Failed, _) => return Err(failed(&view.record)),
+                (_, Some(Err(error))) => return Err(error),
+                // Deleted while this call waited: look again.
+                _ => {}
+            }
+        }
     }
 
     /// Takes no new work, lets go of the agents, writes what is not written. Sandboxes live on.
     pub async fn shutdown(&self) {
-        todo!()
+        self.inner.stopping.store(true, Ordering::Relaxed);
+        let detach = async {
+            for entry in self.inner.registry.all() {
+                entry.settled().await;
+                let _ = let_go(&entry).await;
+            }
+        };
+        if timeout(DETACH_WAIT, detach).await.is_err() {
+            tracing::warn!("some sandboxes were not let go in time");
+        }
+        self.inner.registry.clear();
+        let mut tasks =
+            std::mem::take(&mut *self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        tasks.shutdown().await;
     }
+
+    fn entry(&self, tenant: &TenantId, id: &SandboxId) -> Result<Arc<Entry>, Error> {
+        let found = self.inner.registry.find(tenant, id).filter(|entry| entry.state().visible());
+        found.ok_or_else(|| Error::NoSandbox(id.clone()))
+    }
+}
+
+/// Why a sandbox that has failed cannot be worked in.
+pub(crate) fn failed(record: &crate::record::Record) -> Error {
+    let cause = record.body.cause.clone().unwrap_or_else(|| "unknown".to_owned());
+    Error::Failed { id: record.id.clone(), cause }
+}
+
+/// Gives its driver an order. One that is being deleted meanwhile is gone for the caller.
+async fn order<R>(
+    entry: &Entry,
+    make: impl FnOnce(oneshot::Sender<Result<R, Error>>) -> Order,
+) -> Result<R, Error> {
+    let (answer, answered) = oneshot::channel();
+    let none = || Error::NoSandbox(entry.id.clone());
+    entry.orders.send(make(answer)).await.map_err(|_| none())?;
+    let mut seen = entry.view.subscribe();
+    tokio::select! {
+        biased;
+        answer = answered => answer.unwrap_or_else(|_| {
+            if entry.state().visible() { Err(Error::Fault("its driver ended by a fault".into())) } else { Err(none()) }
+        }),
+        // Its driver takes no more orders: another caller's delete came first.
+        _ = seen.wait_for(|view| view.record.state == State::Destroyed) => Err(none()),
+    }
+}
+
+async fn let_go(entry: &Entry) -> Result<(), Error> {
+    if !entry.state().visible() {
+        return Ok(());
+    }
+    let (answer, answered) = oneshot::channel();
+    entry.orders.send(Order::Detach(answer)).await.map_err(|_| Error::Stopping)?;
+    answered.await.map_err(|_| Error::Stopping)
 }

@@ -1,0 +1,450 @@
+//! The one task that owns a sandbox's state. Orders come by its queue, the agent's news by its
+//! connection, the end of its time by the clock; everybody else sees what it publishes.
+
+use crate::{
+    Ended, Error, Info, LinkError, Patch, Usage,
+    failpoint::pass,
+    info::Once,
+    link::Heard,
+    once,
+    record::{Record, now_ms},
+    registry::{Entry, View},
+    service::Inner,
+    state::{Event, State},
+    wire::Wire,
+};
+use isolet_jail::Cage;
+use isolet_wire::{ask::Ask, launch::Spec, tell::Tell};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{sync::oneshot, task::JoinSet, time::timeout};
+use tracing::{info, warn};
+
+/// How long everything of a sandbox may take to die. A fork bomb takes milliseconds.
+const KILL_WAIT: Duration = Duration::from_secs(4);
+/// How long after a removal or a driver failed it is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How long an agent that was just started may take to answer.
+const GREETING_WAIT: Duration = Duration::from_secs(10);
+/// How long one that has dropped its connection may take to take the next.
+const REATTACH_WAIT: Duration = Duration::from_secs(2);
+/// Further away than anybody waits.
+const NEVER: Duration = Duration::from_secs(400 * 24 * 3600);
+
+/// What a driver is told to do.
+pub(crate) enum Order {
+    Patch(Box<Patch>, oneshot::Sender<Result<Info, Error>>),
+    Delete(oneshot::Sender<Result<Ended, Error>>),
+    /// Let go of the agent and end; the sandbox lives on.
+    Detach(oneshot::Sender<()>),
+}
+
+/// How a driver begins.
+pub(crate) enum Begin {
+    /// It is to be made.
+    Make(Option<Once>),
+    /// Its agent answers on this connection.
+    Attached(Wire),
+    /// It has failed before.
+    Failed,
+    /// It has failed while no server ran (published as such): to be recorded, and killed unless it
+    /// only does not answer.
+    Lost { kill: bool },
+    /// An earlier driver of it ended by a fault.
+    Broken,
+}
+
+pub(crate) struct Driver {
+    inner: Arc<Inner>,
+    entry: Arc<Entry>,
+    record: Record,
+    watch: Option<Wire>,
+}
+
+/// Starts the driver, and another when it ends by a fault: only this sandbox suffers.
+pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<Entry>, mut begin: Begin) {
+    loop {
+        let record = (*entry.view().record).clone();
+        let driver =
+            Driver { inner: Arc::clone(&inner), entry: Arc::clone(&entry), record, watch: None };
+        // A set, so that a driver ends with its supervisor.
+        let mut task = JoinSet::new();
+        task.spawn(driver.run(begin));
+        match task.join_next().await {
+            Some(Err(error)) if error.is_panic() => {
+                warn!(sandbox = %entry.id, tenant = %entry.tenant, "driver ended by a fault; starting another");
+                begin = Begin::Broken;
+                if entry.state() == State::Destroying {
+                    tokio::time::sleep(AGAIN).await;
+                }
+            }
+            _ => return,
+        }
+    }
+}
+
+/// Connects for news of an agent's shells.
+pub(crate) async fn watch(entry: &Entry, wait: Duration) -> Result<Wire, LinkError> {
+    let open = async {
+        let mut wire = Wire::connect(&entry.directory).await?;
+        wire.send(&Ask::Watch).await?;
+        match wire.answer().await? {
+            Tell::Census { shells, .. } => entry.sessions.census(&shells),
+            _ => return Err(LinkError::Turn("another answer to watch")),
+        }
+        Ok(wire)
+    };
+    timeout(wait, open).await.map_err(|_| LinkError::Silent)?
+}
+
+impl Driver {
+    async fn run(mut self, begin: Begin) {
+        match begin {
+            Begin::Make(once) => {
+                if let Err(error) = self.make(once).await {
+                    return self.undo(error).await;
+                }
+            }
+            Begin::Attached(wire) => self.watch = Some(wire),
+            Begin::Failed => {}
+            Begin::Lost { kill } => self.settle(kill).await,
+            Begin::Broken => match self.record.state {
+                State::Creating => {
+                    return self.undo(Error::Fault("the making ended by a fault".into())).await;
+                }
+                State::Destroying => return self.end(None).await,
+                State::Running => self.fail("internal fault").await,
+                State::Failed => {}
+                State::Destroyed => return,
+            },
+        }
+        self.serve().await;
+    }
+
+    /// Everything after its making, until it is deleted or let go.
+    async fn serve(&mut self) {
+        let entry = Arc::clone(&self.entry);
+        let mut post = entry.post.lock().await;
+        loop {
+            let left = self.left();
+            let watching = self.watch.is_some();
+            tokio::select! {
+                order = post.recv() => match order {
+                    Some(Order::Patch(patch, answer)) => {
+                        let _ = answer.send(self.patch(*patch).await);
+                    }
+                    Some(Order::Delete(answer)) => return self.end(Some(answer)).await,
+                    Some(Order::Detach(answer)) => {
+                        self.detach().await;
+                        let _ = answer.send(());
+                        return;
+                    }
+                    None => return,
+                },
+                () = tokio::time::sleep(left) => {
+                    info!(sandbox = %entry.id, tenant = %entry.tenant, "its time is over");
+                    return self.end(None).await;
+                }
+                heard = next(&mut self.watch), if watching => self.hear(heard).await,
+            }
+        }
+    }
+
+    /// How long it still has.
+    fn left(&self) -> Duration {
+        let Some(at) = self.record.body.expires_at_ms else { return NEVER };
+        Duration::from_millis(u64::try_from(at - now_ms()).unwrap_or(0)).min(NEVER)
+    }
+
+    async fn hear(&mut self, heard: Result<Heard, LinkError>) {
+        let error = match heard {
+            Ok(Heard::Tell(Tell::Changed { shell, .. })) => {
+                if let Some(shell) = shell {
+                    self.entry.sessions.changed(&shell, true);
+                }
+                return;
+            }
+            Ok(_) => LinkError::Turn("unasked on the driver's connection"),
+            Err(error) => error,
+        };
+        self.watch = None;
+        self.entry.pool.drop_links(None);
+        match watch(&self.entry, REATTACH_WAIT).await {
+            Ok(wire) => {
+                warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "connection to the agent replaced");
+                self.watch = Some(wire);
+            }
+            Err(LinkError::Silent) => self.fail("agent does not answer").await,
+            Err(LinkError::Frame(_) | LinkError::Turn(_)) => {
+                self.fail("agent sent a bad frame").await
+            }
+            Err(_) => self.fail("agent killed").await,
+        }
+    }
+
+    /// Recorded and launched at the same time: a directory without a record, or a record that
+    /// still says `creating`, is removed by the next start of the server.
+    async fn make(&mut self, once: Option<Once>) -> Result<(), Error> {
+        let begun = Instant::now();
+        pass("create.before_record").await?;
+        let spec = Spec {
+            name: self.record.name.clone(),
+            slot: self.record.slot,
+            hostname: self.record.hostname(),
+            limits: self.record.body.limits,
+        };
+        let row = self.record.row()?;
+        let recorded = async {
+            self.inner.store.insert(row).await?;
+            pass("create.recorded").await
+        };
+        let launched = async {
+            self.inner.launch.launch(spec).await?;
+            pass("create.jailed").await
+        };
+        let (recorded, launched) = tokio::join!(recorded, launched);
+        recorded.and(launched)?;
+        self.watch = Some(watch(&self.entry, GREETING_WAIT).await?);
+        pass("create.greeted").await?;
+        self.record.body.create_ms = begun.elapsed().as_secs_f64() * 1000.0;
+        self.shift(Event::Greeted)?;
+        let answer = match once {
+            Some(once) => {
+                let text = serde_json::to_string(&self.record.info())
+                    .map_err(|e| Error::Fault(e.to_string()))?;
+                Some(once::row(&self.record.tenant, &once, text))
+            }
+            None => None,
+        };
+        let written = self.write(answer).await;
+        if let Err(error) = written {
+            // Not yet published: for everybody else it is still being made.
+            self.record.state = State::Creating;
+            return Err(error);
+        }
+        pass("create.answered").await?;
+        info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, ms = self.record.body.create_ms, "created");
+        self.publish(None);
+        Ok(())
+    }
+
+    /// A making that failed leaves nothing.
+    async fn undo(&mut self, error: Error) {
+        warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "not created");
+        self.record.state = State::Destroying;
+        self.publish(None);
+        self.watch = None;
+        while let Err(error) = self.clear().await {
+            warn!(sandbox = %self.entry.id, %error, "half-made sandbox is not removed yet");
+            tokio::time::sleep(AGAIN).await;
+        }
+        self.record.state = State::Destroyed;
+        self.inner.registry.remove(&self.entry);
+        self.publish(Some(Err(error)));
+    }
+
+    /// Ends it. The answer comes when nothing of it runs; what fails is tried again until it is done.
+    async fn end(&mut self, answer: Option<oneshot::Sender<Result<Ended, Error>>>) {
+        let mut answer = answer;
+        if self.record.state != State::Destroying && self.shift(Event::Delete).is_err() {
+            return;
+        }
+        self.watch = None;
+        self.entry.pool.drop_links(None);
+        self.publish(None);
+        if let Err(error) = self.write(None).await {
+            // A full disk must not keep what fills it.
+            warn!(sandbox = %self.entry.id, %error, "delete is not recorded; goes on");
+        }
+        let usage = loop {
+            let done = match pass("delete.recorded").await {
+                Ok(()) => self.clear().await,
+                Err(error) => Err(error),
+            };
+            match done {
+                Ok(usage) => break usage,
+                Err(error) => {
+                    warn!(sandbox = %self.entry.id, %error, "not removed yet");
+                    if let Some(answer) = answer.take() {
+                        let _ = answer.send(Err(error));
+                    }
+                    tokio::time::sleep(AGAIN).await;
+                }
+            }
+        };
+        self.record.state = State::Destroyed;
+        let ended =
+            Ended { info: self.record.info(), usage: told(usage, self.record.body.created_at_ms) };
+        info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "destroyed");
+        // In this order: the id is free before anybody hears that it is gone, and who asked for
+        // it hears the answer and not only that it is gone.
+        self.inner.registry.remove(&self.entry);
+        if let Some(answer) = answer {
+            let _ = answer.send(Ok(ended.clone()));
+        }
+        self.publish(Some(Ok(ended)));
+    }
+
+    /// Kills, takes apart and forgets; each step may have been done before.
+    async fn clear(&self) -> Result<isolet_jail::Usage, Error> {
+        let usage = self.kill().await?;
+        pass("delete.killed").await?;
+        let cage = self.cage();
+        let removed = blocking(move || cage.open().remove()).await?;
+        removed.map_err(|error| Error::Fault(format!("cannot remove the sandbox: {error}")))?;
+        self.inner.trash.notify_one();
+        pass("delete.removed").await?;
+        self.inner.store.remove(&self.record.name).await?;
+        Ok(usage)
+    }
+
+    /// Kills everything in it; what it had used.
+    async fn kill(&self) -> Result<isolet_jail::Usage, Error> {
+        let cage = self.cage();
+        let (killed, empty, usage) = blocking(move || {
+            let cage = cage.open();
+            let killed = cage.kill();
+            (killed, cage.wait_empty(KILL_WAIT), cage.usage())
+        })
+        .await?;
+        killed.map_err(|error| Error::Fault(format!("cannot kill the sandbox: {error}")))?;
+        if empty { Ok(usage) } else { Err(Error::TooLate("killing what runs in the sandbox")) }
+    }
+
+    /// What is left is killed, the disk kept.
+    async fn fail(&mut self, cause: &str) {
+        warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, cause, "failed");
+        self.watch = None;
+        self.entry.pool.drop_links(None);
+        if self.shift(Event::Died).is_err() {
+            return;
+        }
+        self.record.body.cause = Some(cause.to_owned());
+        self.entry.sessions.ended();
+        self.publish(None);
+        self.settle(true).await;
+    }
+
+    /// What follows a failure that is published: an end to what is left, and its record.
+    async fn settle(&mut self, kill: bool) {
+        if kill && let Err(error) = self.kill().await {
+            warn!(sandbox = %self.entry.id, %error, "something of it still runs");
+        }
+        if let Err(error) = self.write(None).await {
+            warn!(sandbox = %self.entry.id, %error, "its failure is not recorded");
+        }
+    }
+
+    async fn patch(&mut self, patch: Patch) -> Result<Info, Error> {
+        let body = self.record.body.patched(&self.inner.config, patch)?;
+        let old = std::mem::replace(&mut self.record.body, body);
+        let (was, is) = (old.limits, self.record.body.limits);
+        if was != is
+            && let Err(error) = self.limit(is).await
+        {
+            self.record.body = old;
+            return Err(error);
+        }
+        if let Err(error) = self.write(None).await {
+            self.record.body = old;
+            if was != is {
+                let _ = self.limit(was).await;
+            }
+            return Err(error);
+        }
+        self.publish(None);
+        Ok(self.record.info())
+    }
+
+    async fn limit(&self, limits: isolet_wire::launch::Limits) -> Result<(), Error> {
+        if self.record.state != State::Running {
+            return Ok(());
+        }
+        let cage = self.cage();
+        let done = blocking(move || cage.open().set_limits(&limits)).await?;
+        done.map_err(|error| Error::BadField {
+            field: "limits",
+            reason: format!("the kernel refuses them: {error}"),
+        })
+    }
+
+    /// The server stops: what is only in memory is written.
+    async fn detach(&mut self) {
+        self.watch = None;
+        self.entry.pool.drop_links(None);
+        let name = &self.entry.name;
+        let rows = self.entry.sessions.unwritten().into_iter();
+        let rows = rows.map(|(id, body)| isolet_store::Session {
+            sandbox: name.clone(),
+            id: id.to_string(),
+            body,
+        });
+        let rows: Vec<_> = rows.collect();
+        if !rows.is_empty()
+            && let Err(error) = self.inner.store.update_sessions(rows).await
+        {
+            warn!(sandbox = %self.entry.id, %error, "last activity of its sessions is not recorded");
+        }
+    }
+
+    fn cage(&self) -> Caged {
+        Caged { config: self.inner.jail.clone(), name: self.record.name.clone() }
+    }
+
+    fn shift(&mut self, event: Event) -> Result<(), Error> {
+        self.record.state = self.record.state.next(event).map_err(|refused| {
+            warn!(sandbox = %self.entry.id, %refused, "a move that does not exist");
+            Error::Fault(refused.to_string())
+        })?;
+        Ok(())
+    }
+
+    async fn write(&self, answer: Option<isolet_store::Answer>) -> Result<(), Error> {
+        let (record, body) = (&self.record, self.record.body.json()?);
+        Ok(self.inner.store.update(&record.name, record.state.word(), body, answer).await?)
+    }
+
+    fn publish(&self, end: Option<Result<Ended, Error>>) {
+        self.entry.view.send_replace(View { record: Arc::new(self.record.clone()), end });
+    }
+}
+
+/// Which cage; opened where it may block.
+pub(crate) struct Caged {
+    pub(crate) config: isolet_jail::Config,
+    pub(crate) name: String,
+}
+
+impl Caged {
+    pub(crate) fn open(&self) -> Cage {
+        Cage::open(&self.config, &self.name)
+    }
+}
+
+/// What the kernel counted, as clients are told.
+pub(crate) fn told(usage: isolet_jail::Usage, created_at_ms: i64) -> Usage {
+    Usage {
+        memory_bytes: usage.memory_bytes,
+        memory_peak_bytes: usage.memory_peak_bytes,
+        cpu_us: usage.cpu_us,
+        pids: usage.pids,
+        oom_kills: usage.oom_kills,
+        uptime_ms: u64::try_from(now_ms() - created_at_ms).unwrap_or(0),
+    }
+}
+
+/// File work, on the threads that may block.
+pub(crate) async fn blocking<R: Send + 'static>(
+    work: impl FnOnce() -> R + Send + 'static,
+) -> Result<R, Error> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Error::Fault(error.to_string()))
+}
+
+async fn next(watch: &mut Option<Wire>) -> Result<Heard, LinkError> {
+    match watch {
+        Some(wire) => wire.next().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,110 @@
+//! The launcher's keeper: one thread that gives it orders, and starts another when it has died.
+
+use crate::Error;
+use isolet_jail::{Cage, Config, Launcher};
+use isolet_wire::launch::Spec;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{mpsc, oneshot};
+
+/// Orders that may wait.
+const QUEUE_MAX: usize = 256;
+
+type Order = (Spec, oneshot::Sender<Result<i32, Error>>);
+
+/// Gives orders. Clones share one launcher.
+#[derive(Clone)]
+pub(crate) struct Launch {
+    orders: mpsc::Sender<Order>,
+    missing: Arc<Mutex<Vec<String>>>,
+}
+
+struct Keeper {
+    config: Config,
+    launcher: Option<Launcher>,
+    missing: Arc<Mutex<Vec<String>>>,
+}
+
+impl Launch {
+    /// Starts the thread and the launcher. Blocks. A machine that lacks something is no error.
+    pub(crate) fn start(config: Config) -> Result<Self, String> {
+        let missing = Arc::default();
+        let mut keeper = Keeper { config, launcher: None, missing: Arc::clone(&missing) };
+        match keeper.launcher() {
+            Ok(_) | Err(isolet_jail::Error::Missing(_)) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        let (orders, mut queue) = mpsc::channel::<Order>(QUEUE_MAX);
+        let run = move || {
+            while let Some((spec, answer)) = queue.blocking_recv() {
+                let _ = answer.send(keeper.launch(&spec));
+            }
+        };
+        std::thread::Builder::new()
+            .name("launch".into())
+            .spawn(run)
+            .map_err(|error| error.to_string())?;
+        Ok(Self { orders, missing })
+    }
+
+    pub(crate) fn missing(&self) -> Vec<String> {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Makes a sandbox; the agent's process id.
+    pub(crate) async fn launch(&self, spec: Spec) -> Result<i32, Error> {
+        let (answer, answered) = oneshot::channel();
+        // Full means that hundreds wait already: better told at once than in a minute.
+        self.orders
+            .try_send((spec, answer))
+            .map_err(|_| Error::ServerFull("too many sandboxes are being made"))?;
+        answered.await.map_err(|_| Error::Fault("the launcher's thread has ended".into()))?
+    }
+}
+
+impl Keeper {
+    fn launcher(&mut self) -> Result<&mut Launcher, isolet_jail::Error> {
+        if self.launcher.is_none() {
+            let started = Launcher::start(&self.config);
+            let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+            *missing = match &started {
+                Err(isolet_jail::Error::Missing(list)) => list.clone(),
+                _ => Vec::new(),
+            };
+            self.launcher = Some(started?);
+        }
+        self.launcher.as_mut().ok_or_else(|| isolet_jail::Error::Gone("not started".into()))
+    }
+
+    /// One order; a launcher that dies over it is replaced, and asked once more.
+    fn launch(&mut self, spec: &Spec) -> Result<i32, Error> {
+        for _ in 0..2 {
+            match self.launcher().and_then(|launcher| launcher.launch(spec)) {
+                Ok(pid) => return Ok(pid),
+                Err(isolet_jail::Error::Missing(list)) => return Err(Error::Missing(list)),
+                Err(isolet_jail::Error::Failed { step, errno, .. }) => {
+                    let reason = std::io::Error::from_raw_os_error(errno).to_string();
+                    return Err(Error::Launch { step, reason });
+                }
+                Err(isolet_jail::Error::Gone(why)) => {
+                    tracing::warn!(sandbox = %spec.name, why, "launcher ended; starting another");
+                    self.launcher = None;
+                    self.clear(&spec.name);
+                }
+            }
+        }
+        Err(Error::Launch {
+            step: "launcher".into(),
+            reason: "it ended twice over this order".into(),
+        })
+    }
+
+    /// What a dead launcher may have left of its last order.
+    fn clear(&self, name: &str) {
+        let cage = Cage::open(&self.config, name);
+        let _ = cage.kill();
+        let _ = cage.wait_empty(std::time::Duration::from_secs(2));
+        if let Err(error) = cage.remove() {
+            tracing::warn!(sandbox = %name, %error, "half-made sandbox is not removed yet");
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! A sandbox's record: what the store keeps and clients are told, and how a wish becomes one.
+
+use crate::{
+    Config, Error, Info, Limits, Patch, SandboxId, TenantId, Wish,
+    info::{ENV_BYTES_MAX, METADATA_BYTES_MAX, TTL_S_MAX},
+    state::State,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// The version of [`Body`]. A change that older servers cannot read raises it.
+const VERSION: u32 = 1;
+/// Less memory does not hold a shell.
+const MEMORY_MIB_MIN: u64 = 16;
+/// Less processor time than this is none.
+const CPU_MILLIS_MIN: u64 = 10;
+/// Fewer processes do not hold a shell and what it runs.
+const PIDS_MIN: u64 = 8;
+
+/// What is known of one sandbox.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Record {
+    pub(crate) name: String,
+    pub(crate) tenant: TenantId,
+    pub(crate) id: SandboxId,
+    pub(crate) slot: u32,
+    pub(crate) state: State,
+    pub(crate) body: Body,
+}
+
+/// The part that is JSON in the store.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Body {
+    pub(crate) v: u32,
+    pub(crate) image: String,
+    pub(crate) image_resolved: String,
+    pub(crate) created_at_ms: i64,
+    pub(crate) create_ms: f64,
+    pub(crate) ttl_s: Option<u64>,
+    pub(crate) expires_at_ms: Option<i64>,
+    pub(crate) metadata: Map<String, Value>,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) limits: Limits,
+    pub(crate) dialect: Map<String, Value>,
+    pub(crate) cause: Option<String>,
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
+}
+
+fn bad(field: &'static str, reason: impl Into<String>) -> Error {
+    Error::BadField { field, reason: reason.into() }
+}
+
+/// An environment that the kernel takes.
+pub(crate) fn check_env<'a>(env: impl Iterator<Item = (&'a String, &'a str)>) -> Result<(), Error> {
+    let mut bytes = 0;
+    for (name, value) in env {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return Err(bad(
+                "env",
+                format!("{name:?} cannot be a name: not empty, without = and NUL"),
+            ));
+        }
+        if value.contains('\0') {
+            return Err(bad("env", format!("the value of {name} holds a NUL")));
+        }
+        bytes += name.len() + value.len() + 2;
+    }
+    if bytes > ENV_BYTES_MAX {
+        return Err(bad("env", format!("{bytes} bytes, at most {ENV_BYTES_MAX}")));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_metadata(metadata: &Map<String, Value>) -> Result<(), Error> {
+    let bytes = serde_json::to_vec(metadata).map_or(usize::MAX, |json| json.len());
+    if bytes > METADATA_BYTES_MAX {
+        return Err(bad(
+            "metadata",
+            format!("{bytes} bytes as JSON, at most {METADATA_BYTES_MAX}"),
+        ));
+    }
+    Ok(())
+}
+
+/// Seconds as asked for; 0 is never.
+fn check_ttl(ttl_s: Option<u64>) -> Result<Option<u64>, Error> {
+    match ttl_s {
+        Some(ttl) if ttl > TTL_S_MAX => {
+            Err(bad("ttl_s", format!("{ttl} is more than {TTL_S_MAX} (a year)")))
+        }
+        other => Ok(other.filter(|ttl| *ttl > 0)),
+    }
+}
+
+fn expiry(ttl_s: Option<u64>) -> Option<i64> {
+    ttl_s.map(|s| now_ms().saturating_add(i64::try_from(s * 1000).unwrap_or(i64::MAX)))
+}
+
+fn within(field: &'static str, value: u64, min: u64, max: u64) -> Result<u64, Error> {
+    if (min..=max).contains(&value) {
+        Ok(value)
+    } else {
+        Err(bad(field, format!("{value} is not within {min} and {max}")))
+    }
+}
+
+fn check_limits(config: &Config, limits: Limits) -> Result<Limits, Error> {
+    let max = config.limits_max;
+    Ok(Limits {
+        memory_mib: within("memory_mib", limits.memory_mib, MEMORY_MIB_MIN, max.memory_mib)?,
+        cpu_millis: within("cpu_millis", limits.cpu_millis, CPU_MILLIS_MIN, max.cpu_millis)?,
+        pids: within("pids", limits.pids, PIDS_MIN, max.pids)?,
+    })
+}
+
+fn resolve(config: &Config, image: &str) -> Result<String, Error> {
+    match config.aliases.get(image).map_or(image, String::as_str) {
+        "host" => Ok("host".to_owned()),
+        _ => Err(Error::NoImage(image.to_owned())),
+    }
+}
+
+impl Body {
+    /// What a wish becomes, with the configuration's defaults.
+    pub(crate) fn plan(config: &Config, wish: Wish) -> Result<Self, Error> {
+        check_env(wish.env.iter().map(|(name, value)| (name, value.as_str())))?;
+        check_metadata(&wish.metadata)?;
+        check_metadata(&wish.dialect)?;
+        let limits = Limits {
+            memory_mib: wish.memory_mib.unwrap_or(config.limits.memory_mib),
+            cpu_millis: wish.cpu_millis.unwrap_or(config.limits.cpu_millis),
+            pids: wish.pids.unwrap_or(config.limits.pids),
+        };
+        let image = wish.image.unwrap_or_else(|| "host".to_owned());
+        let ttl_s = check_ttl(wish.ttl_s)?;
+        Ok(Self {
+            v: VERSION,
+            image_resolved: resolve(config, &image)?,
+            image,
+            created_at_ms: now_ms(),
+            create_ms: 0.0,
+            ttl_s,
+            expires_at_ms: expiry(ttl_s),
+            metadata: wish.metadata,
+            env: wish.env,
+            limits: check_limits(config, limits)?,
+            dialect: wish.dialect,
+            cause: None,
+        })
+    }
+
+    /// This body with a patch; nothing is changed when a part of it is refused.
+    pub(crate) fn patched(&self, config: &Config, patch: Patch) -> Result<Self, Error> {
+        let mut new = self.clone();
+        if let Some(ttl_s) = patch.ttl_s {
+            new.ttl_s = check_ttl(Some(ttl_s))?;
+            new.expires_at_ms = expiry(new.ttl_s);
+        }
+        if let Some(metadata) = patch.metadata {
+            check_metadata(&metadata)?;
+            new.metadata = metadata;
+        }
+        for (name, value) in patch.env {
+            match value {
+                Some(value) => new.env.insert(name, value),
+                None => new.env.remove(&name),
+            };
+        }
+        check_env(new.env.iter().map(|(name, value)| (name, value.as_str())))?;
+        let limits = Limits {
+            memory_mib: patch.memory_mib.unwrap_or(self.limits.memory_mib),
+            cpu_millis: patch.cpu_millis.unwrap_or(self.limits.cpu_millis),
+            pids: patch.pids.unwrap_or(self.limits.pids),
+        };
+        if limits != self.limits {
+            new.limits = check_limits(config, limits)?;
+        }
+        Ok(new)
+    }
+
+    pub(crate) fn json(&self) -> Result<String, Error> {
+        serde_json::to_string(self).map_err(|error| Error::Fault(error.to_string()))
+    }
+}
+
+impl Record {
+    /// What clients are told.
+    pub(crate) fn info(&self) -> Info {
+        let body = &self.body;
+        Info {
+            id: self.id.clone(),
+            tenant: self.tenant.clone(),
+            state: self.state,
+            cause: body.cause.clone(),
+            image: body.image.clone(),
+            image_resolved: body.image_resolved.clone(),
+            created_at_ms: body.created_at_ms,
+            create_ms: body.create_ms,
+            ttl_s: body.ttl_s,
+            expires_at_ms: body.expires_at_ms,
+            metadata: body.metadata.clone(),
+            env_names: body.env.keys().cloned().collect(),
+            limits: body.limits,
+            network: "none".to_owned(),
+            persistent: true,
+            sleep_after_s: None,
+            dialect: body.dialect.clone(),
+        }
+    }
+
+    pub(crate) fn row(&self) -> Result<isolet_store::Sandbox, Error> {
+        Ok(isolet_store::Sandbox {
+            name: self.name.clone(),
+            tenant: self.tenant.to_string(),
+            id: self.id.to_string(),
+            slot: self.slot,
+            state: self.state.word().to_owned(),
+            body: self.body.json()?,
+        })
+    }
+
+    /// Reads a row. One whose body does not read comes back as failed, so that it can be seen and
+    /// deleted; one whose ids do not read is no sandbox of anybody.
+    pub(crate) fn read(config: &Config, row: isolet_store::Sandbox) -> Result<Self, String> {
+        let tenant = TenantId::parse(&row.tenant).map_err(|error| error.to_string())?;
+        let id = SandboxId::parse(&row.id).map_err(|error| error.to_string())?;
+        let state = serde_json::from_value(Value::String(row.state));
+        let body = serde_json::from_str::<Body>(&row.body).ok().filter(|body| body.v == VERSION);
+        let (state, body) = match (state, body) {
+            (Ok(state), Some(body)) => (state, body),
+            (Ok(state @ (State::Creating | State::Destroying)), None) => {
+                (state, Self::unread(config))
+            }
+            _ => (State::Failed, Self::unread(config)),
+        };
+        Ok(Self { name: row.name, tenant, id, slot: row.slot, state, body })
+    }
+
+    fn unread(config: &Config) -> Body {
+        Body {
+            v: VERSION,
+            image: "host".to_owned(),
+            image_resolved: "host".to_owned(),
+            created_at_ms: now_ms(),
+            create_ms: 0.0,
+            ttl_s: None,
+            expires_at_ms: None,
+            metadata: Map::new(),
+            env: BTreeMap::new(),
+            limits: config.limits,
+            dialect: Map::new(),
+            cause: Some("its record does not read".to_owned()),
+        }
+    }
+
+    /// The name inside: its id, as far as a host name can be one.
+    pub(crate) fn hostname(&self) -> String {
+        let text: String = self
+            .id
+            .as_str()
+            .chars()
+            .take(63)
+            .map(|c| if matches!(c, '.' | '_') { '-' } else { c })
+            .collect();
+        text.trim_end_matches('-').to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> Config {
+        let mut config = Config::new("/nowhere".into(), std::path::Path::new("/nowhere"));
+        config.aliases.insert("node:22-slim".into(), "host".into());
+        config
+    }
+
+    #[test]
+    fn an_image_is_the_host_or_stands_for_it() {
+        let plan = |image: &str| {
+            Body::plan(&config(), Wish { image: Some(image.into()), ..Wish::default() })
+        };
+        assert_eq!(plan("node:22-slim").unwrap().image_resolved, "host");
+        assert_eq!(plan("host").unwrap().image, "host");
+        assert!(matches!(plan("ubuntu"), Err(Error::NoImage(name)) if name == "ubuntu"));
+    }
+
+    #[test]
+    fn what_is_out_of_bounds_is_refused_with_its_field() {
+        let field = |wish: Wish| match Body::plan(&config(), wish) {
+            Err(Error::BadField { field, .. }) => field,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(field(Wish { memory_mib: Some(1), ..Wish::default() }), "memory_mib");
+        assert_eq!(field(Wish { pids: Some(u64::MAX), ..Wish::default() }), "pids");
+        assert_eq!(field(Wish { ttl_s: Some(u64::MAX), ..Wish::default() }), "ttl_s");
+        assert_eq!(
+            field(Wish { env: [("A=B".into(), "x".into())].into(), ..Wish::default() }),
+            "env"
+        );
+        assert_eq!(
+            field(Wish { env: [("A".into(), "\0".into())].into(), ..Wish::default() }),
+            "env"
+        );
+        assert_eq!(
+            field(Wish { env: [("A".into(), "x".repeat(1 << 20))].into(), ..Wish::default() }),
+            "env"
+        );
+        let big = [("a".to_owned(), Value::String("x".repeat(1 << 15)))].into_iter().collect();
+        assert_eq!(field(Wish { metadata: big, ..Wish::default() }), "metadata");
+    }
+
+    #[test]
+    fn a_patch_is_all_or_nothing() {
+        let body = Body::plan(&config(), Wish { ttl_s: Some(5), ..Wish::default() }).unwrap();
+        let patch = Patch { ttl_s: Some(0), pids: Some(1), ..Patch::default() };
+        assert!(body.patched(&config(), patch).is_err());
+        let new = body.patched(&config(), Patch { ttl_s: Some(0), ..Patch::default() }).unwrap();
+        assert_eq!((new.ttl_s, new.expires_at_ms), (None, None));
+    }
+
+    #[test]
+    fn a_body_that_does_not_read_is_seen_as_failed() {
+        let row = |state: &str, body: &str| isolet_store::Sandbox {
+            name: "n".into(),
+            tenant: "t".into(),
+            id: "i".into(),
+            slot: 3,
+            state: state.into(),
+            body: body.into(),
+        };
+        let record = Record::read(&config(), row("running", "{")).unwrap();
+        assert_eq!((record.state, record.slot), (State::Failed, 3));
+        assert_eq!(
+            Record::read(&config(), row("destroying", "{\"v\":9}")).unwrap().state,
+            State::Destroying
+        );
+        let mut stranger = row("running", "{}");
+        stranger.tenant = "../x".into();
+        assert!(Record::read(&config(), stranger).is_err());
+    }
+
+    #[test]
+    fn a_record_reads_as_it_was_written() {
+        let body = Body::plan(&config(), Wish { ttl_s: Some(9), ..Wish::default() }).unwrap();
+        let record = Record {
+            name: "n".into(),
+            tenant: TenantId::parse("t").unwrap(),
+            id: SandboxId::parse("a_b.c-").unwrap(),
+            slot: 1,
+            state: State::Running,
+            body,
+        };
+        assert_eq!(record.hostname(), "a-b-c");
+        assert_eq!(Record::read(&config(), record.row().unwrap()).unwrap(), record);
+    }
+}

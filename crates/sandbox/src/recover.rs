@@ -1,0 +1,277 @@
+//! A server's start: what the records say against what is there.
+//!
+//! | record | there | what follows |
+//! |---|---|---|
+//! | running | agent answers | reattached |
+//! | running | agent silent | failed, not killed: it may only be slow; a delete works |
+//! | running | no agent | failed, killed, disk kept |
+//! | failed | anything | failed |
+//! | creating, destroying | anything | killed and removed |
+//! | none | directory | killed and removed |
+//!
+//! Every row may be cut off by a kill and done again: each step finds the one before done.
+
+use crate::{
+    Config, Error, LinkError, OpenError, SandboxId, SessionId,
+    driver::{Begin, watch},
+    failpoint::pass,
+    launch::Launch,
+    pool::Watched,
+    record::Record,
+    registry::{Entry, Registry, View},
+    service::Inner,
+    state::State,
+    wire::Wire,
+};
+use isolet_jail::Cage;
+use isolet_store::{Store, keys::Keys};
+use std::{
+    collections::{HashMap, HashSet},
+    fs,
+    io::{self, Read, Seek, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::Path,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::{sync::Notify, task::JoinSet};
+use tracing::{info, warn};
+
+/// How long what has no record may take to die.
+const KILL_WAIT: Duration = Duration::from_secs(4);
+
+impl From<Error> for OpenError {
+    fn from(error: Error) -> Self {
+        Self::Fault(error.to_string())
+    }
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+    let path = path.display().to_string();
+    |source| OpenError::Io { path, source }
+}
+
+/// The lock on a data directory; released by the kernel when this process ends, however it ends.
+fn lock(data: &Path) -> Result<fs::File, OpenError> {
+    let path = data.join("lock");
+    let open = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path);
+    let mut file = open.map_err(at(&path))?;
+    if rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+        let mut holder = String::new();
+        let _ = (&file).take(32).read_to_string(&mut holder);
+        return Err(OpenError::Held {
+            path: path.display().to_string(),
+            holder: holder.trim().to_owned(),
+        });
+    }
+    file.set_len(0).and_then(|()| file.rewind()).map_err(at(&path))?;
+    writeln!(file, "{}", std::process::id()).map_err(at(&path))?;
+    Ok(file)
+}
+
+/// Everything that blocks: directories, lock, records, launcher.
+fn prepare(config: &Config) -> Result<(fs::File, Store, Keys, Launch), OpenError> {
+    let data = &config.data_dir;
+    for path in [data.clone(), data.join("sandboxes"), data.join("trash")] {
+        fs::DirBuilder::new().recursive(true).mode(0o711).create(&path).map_err(at(&path))?;
+    }
+    let lock = lock(data)?;
+    let file = data.join("isolet.db");
+    let (store, keys) = (Store::open(&file)?, Keys::open(&file)?);
+    let launch = Launch::start(config.jail()).map_err(OpenError::Launcher)?;
+    Ok((lock, store, keys, launch))
+}
+
+/// What the records say.
+struct Found {
+    records: Vec<Record>,
+    sessions: HashMap<String, Vec<(SessionId, String)>>,
+    /// Names with a record, readable or not; `None` when not even all names could be read.
+    names: Option<HashSet<String>>,
+}
+
+async fn records(config: &Config, store: &Store) -> Result<Found, OpenError> {
+    let (rows, bad) = store.sandboxes().await?;
+    let mut names = Some(rows.iter().map(|row| row.name.clone()).collect::<HashSet<_>>());
+    for error in &bad {
+        warn!(
+            error,
+            "the record of a sandbox does not read; it and what has no record stay as they are"
+        );
+        names = None;
+    }
+    let mut records = Vec::with_capacity(rows.len());
+    for row in rows {
+        let name = row.name.clone();
+        match Record::read(config, row) {
+            Ok(record) => records.push(record),
+            Err(error) => {
+                warn!(sandbox = %name, error, "a record belongs to nobody; left as it is")
+            }
+        }
+    }
+    let mut sessions: HashMap<String, Vec<(SessionId, String)>> = HashMap::new();
+    for row in store.sessions().await?.0 {
+        if let Ok(id) = SessionId::parse(&row.id) {
+            sessions.entry(row.sandbox).or_default().push((id, row.body));
+        }
+    }
+    Ok(Found { records, sessions, names })
+}
+
+/// The start of a server, in one piece.
+pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
+    let told = config.clone();
+    let prepared = tokio::task::spawn_blocking(move || prepare(&told)).await;
+    let (lock, store, keys, launch) =
+        prepared.map_err(|error| OpenError::Fault(error.to_string()))??;
+    let mut found = records(&config, &store).await?;
+    pass("recover.listed").await?;
+    if let Some(names) = found.names.take() {
+        sweep(&config.jail(), names).await;
+    }
+    let slots: Vec<u32> = found.records.iter().map(|record| record.slot).collect();
+    let inner = Arc::new(Inner {
+        jail: config.jail(),
+        config,
+        store,
+        keys,
+        launch,
+        registry: Registry::new(&slots),
+        onces: crate::once::Onces::default(),
+        watched: Arc::new(Watched::default()),
+        trash: Arc::new(Notify::new()),
+        stopping: false.into(),
+        tasks: Mutex::default(),
+        _lock: lock,
+    });
+    attach(&inner, found).await;
+    pass("recover.attached").await?;
+    inner.spawn(empty(inner.jail.clone(), Arc::clone(&inner.trash)));
+    let watched = Arc::clone(&inner.watched);
+    inner.spawn(async move { watched.run().await });
+    Ok(inner)
+}
+
+/// Ends what runs without a record. Before anything new is made: it may sit on a free uid range.
+async fn sweep(jail: &isolet_jail::Config, names: HashSet<String>) {
+    let Ok(entries) = fs_names(jail).await else { return };
+    let mut work = JoinSet::new();
+    for name in entries.into_iter().filter(|name| !names.contains(name)) {
+        let jail = jail.clone();
+        work.spawn_blocking(move || {
+            let cage = Cage::open(&jail, &name);
+            let killed = cage.kill();
+            let empty = cage.wait_empty(KILL_WAIT);
+            match killed.and_then(|()| cage.remove()) {
+                Ok(()) if empty => info!(sandbox = %name, "removed: it had no record"),
+                done => {
+                    warn!(sandbox = %name, ?done, empty, "without a record, and not removed yet")
+                }
+            }
+        });
+    }
+    while work.join_next().await.is_some() {}
+}
+
+async fn fs_names(jail: &isolet_jail::Config) -> Result<Vec<String>, Error> {
+    let path = jail.data_dir.join("sandboxes");
+    let names = crate::driver::blocking(move || -> io::Result<Vec<String>> {
+        fs::read_dir(path)?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect()
+    });
+    names.await?.map_err(|error| Error::Fault(error.to_string()))
+}
+
+/// Finds every agent again, all at once, in the time that there is for all.
+async fn attach(inner: &Arc<Inner>, mut found: Found) {
+    let sandboxes = inner.jail.data_dir.join("sandboxes");
+    let mut tries: JoinSet<(Arc<Entry>, Result<Wire, LinkError>)> = JoinSet::new();
+    for mut record in found.records {
+        let (state, sessions) =
+            (record.state, found.sessions.remove(&record.name).unwrap_or_default());
+        if state == State::Creating {
+            record.state = State::Destroying;
+        }
+        let entry = Entry::new(record, &sandboxes, sessions, &inner.watched);
+        inner.registry.insert(&entry);
+        match state {
+            State::Running => {
+                let wait = inner.config.recover;
+                tries.spawn(async move {
+                    let wire = watch(&entry, wait).await;
+                    (entry, wire)
+                });
+            }
+            State::Failed => inner.drive(entry, Begin::Failed),
+            State::Creating | State::Destroying | State::Destroyed => {
+                inner.drive(entry, Begin::Broken)
+            }
+        }
+    }
+    while let Some(tried) = tries.join_next().await {
+        match tried {
+            Ok((entry, Ok(wire))) => inner.drive(entry, Begin::Attached(wire)),
+            Ok((entry, Err(LinkError::Silent))) => {
+                lost(inner, entry, "agent does not answer", false)
+            }
+            Ok((entry, Err(error))) => {
+                warn!(sandbox = %entry.id, tenant = %entry.tenant, %error, "its agent is gone");
+                lost(inner, entry, "agent is gone", true);
+            }
+            Err(error) => warn!(%error, "a sandbox was not found again"),
+        }
+    }
+}
+
+/// Published before anybody can ask; recorded by its driver.
+fn lost(inner: &Arc<Inner>, entry: Arc<Entry>, cause: &str, kill: bool) {
+    let mut record = (*entry.view().record).clone();
+    (record.state, record.body.cause) = (State::Failed, Some(cause.to_owned()));
+    let id: &SandboxId = &entry.id;
+    warn!(sandbox = %id, tenant = %entry.tenant, cause, "failed");
+    entry.view.send_replace(View { record: Arc::new(record), end: None });
+    inner.drive(entry, Begin::Lost { kill });
+}
+
+/// Deletes what lies in the trash, whenever something was put there.
+async fn empty(jail: isolet_jail::Config, more: Arc<Notify>) {
+    loop {
+        let config = jail.clone();
+        if let Ok(Err(error)) =
+            crate::driver::blocking(move || isolet_jail::empty_trash(&config)).await
+        {
+            warn!(%error, "trash is not empty yet");
+        }
+        more.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_lock_is_refused_and_names_the_holder() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = lock(dir.path()).unwrap();
+        let Err(OpenError::Held { path, holder }) = lock(dir.path()) else { panic!("taken twice") };
+        assert!(path.ends_with("lock"));
+        assert_eq!(holder, std::process::id().to_string());
+        drop(held);
+        // What a killed server left says nothing: the kernel let go of it.
+        fs::write(dir.path().join("lock"), "999999999\n").unwrap();
+        let _again = lock(dir.path()).unwrap();
+        assert_eq!(
+            fs::read_to_string(dir.path().join("lock")).unwrap(),
+            format!("{}\n", std::process::id())
+        );
+    }
+}

@@ -1,0 +1,208 @@
+//! Every sandbox of this server, by tenant and id; who is the first to name one makes it.
+
+use crate::{
+    Ended, Error, SandboxId, SessionId, TenantId,
+    driver::Order,
+    info::{Info, Page},
+    pool::{Pool, Watched},
+    record::{Body, Record},
+    sessions::Sessions,
+    state::State,
+};
+use std::{
+    collections::{BTreeMap, HashSet, VecDeque},
+    ops::Bound,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tokio::sync::{mpsc, watch};
+
+/// Orders that may wait for one driver.
+const ORDERS_MAX: usize = 64;
+
+/// What everybody may know of a sandbox; its driver alone changes it.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    pub(crate) record: Arc<Record>,
+    /// Set with `Destroyed`: the last words, or why it could not be made.
+    pub(crate) end: Option<Result<Ended, Error>>,
+}
+
+/// One sandbox, shared between its driver and its callers.
+pub(crate) struct Entry {
+    pub(crate) tenant: TenantId,
+    pub(crate) id: SandboxId,
+    pub(crate) name: String,
+    pub(crate) slot: u32,
+    pub(crate) directory: PathBuf,
+    pub(crate) view: watch::Sender<View>,
+    pub(crate) orders: mpsc::Sender<Order>,
+    /// The driver's end of `orders`. Here, so that a driver that panicked loses none.
+    pub(crate) post: tokio::sync::Mutex<mpsc::Receiver<Order>>,
+    pub(crate) sessions: Sessions,
+    pub(crate) pool: Arc<Pool>,
+}
+
+impl Entry {
+    pub(crate) fn new(
+        record: Record,
+        sandboxes: &std::path::Path,
+        sessions: Vec<(SessionId, String)>,
+        watch: &Arc<Watched>,
+    ) -> Arc<Self> {
+        let (orders, post) = mpsc::channel(ORDERS_MAX);
+        Arc::new(Self {
+            tenant: record.tenant.clone(),
+            id: record.id.clone(),
+            name: record.name.clone(),
+            slot: record.slot,
+            directory: sandboxes.join(&record.name),
+            orders,
+            post: tokio::sync::Mutex::new(post),
+            sessions: Sessions::new(&record.id, record.body.created_at_ms, sessions),
+            pool: Arc::new(Pool::new(Arc::clone(watch))),
+            view: watch::Sender::new(View { record: Arc::new(record), end: None }),
+        })
+    }
+
+    pub(crate) fn view(&self) -> View {
+        self.view.borrow().clone()
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.view.borrow().record.state
+    }
+
+    /// Waits while it is being made or removed.
+    pub(crate) async fn settled(&self) -> View {
+        let mut seen = self.view.subscribe();
+        let settled =
+            |view: &View| !matches!(view.record.state, State::Creating | State::Destroying);
+        // The sender lives in this entry: the wait cannot fail.
+        let view = seen.wait_for(settled).await.map(|view| view.clone());
+        view.unwrap_or_else(|_| self.view())
+    }
+}
+
+/// All entries and uid ranges.
+pub(crate) struct Registry {
+    map: Mutex<Map>,
+}
+
+struct Map {
+    tenants: BTreeMap<TenantId, BTreeMap<SandboxId, Arc<Entry>>>,
+    /// Ranges never used come first, then those given back longest ago.
+    next_slot: u32,
+    free_slots: VecDeque<u32>,
+}
+
+/// Who asked for a new sandbox got one, or the one that has its id.
+pub(crate) enum Reserved {
+    New(Arc<Entry>),
+    Existing(Arc<Entry>),
+}
+
+impl Registry {
+    /// `used`: ranges that records hold.
+    pub(crate) fn new(used: &[u32]) -> Self {
+        let next_slot =
+            used.iter().max().map_or(0, |slot| slot.saturating_add(1)).min(isolet_jail::SLOTS);
+        let free_slots = {
+            let used: HashSet<u32> = used.iter().copied().collect();
+            (0..next_slot).filter(|slot| !used.contains(slot)).collect()
+        };
+        Self { map: Mutex::new(Map { tenants: BTreeMap::new(), next_slot, free_slots }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Map> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn find(&self, tenant: &TenantId, id: &SandboxId) -> Option<Arc<Entry>> {
+        self.lock().tenants.get(tenant)?.get(id).cloned()
+    }
+
+    /// Takes the id, a place within the tenant's limit and a uid range in one step.
+    pub(crate) fn reserve(
+        &self,
+        (tenant, id): (&TenantId, &SandboxId),
+        max: u32,
+        body: Body,
+        make: impl FnOnce(Record) -> Arc<Entry>,
+    ) -> Result<Reserved, Error> {
+        let mut map = self.lock();
+        let count = match map.tenants.get(tenant) {
+            Some(own) => match own.get(id) {
+                Some(entry) => return Ok(Reserved::Existing(Arc::clone(entry))),
+                None => own.len(),
+            },
+            None => 0,
+        };
+        if count >= max as usize {
+            return Err(Error::TooManySandboxes { max });
+        }
+        let slot = map.slot().ok_or(Error::ServerFull("no uid range is free"))?;
+        let (name, state) = (crate::ids::random(), State::Creating);
+        let entry =
+            make(Record { name, tenant: tenant.clone(), id: id.clone(), slot, state, body });
+        map.tenants.entry(tenant.clone()).or_default().insert(id.clone(), Arc::clone(&entry));
+        Ok(Reserved::New(entry))
+    }
+
+    /// Puts back what recovery found.
+    pub(crate) fn insert(&self, entry: &Arc<Entry>) {
+        self.lock()
+            .tenants
+            .entry(entry.tenant.clone())
+            .or_default()
+            .insert(entry.id.clone(), Arc::clone(entry));
+    }
+
+    /// Frees the id, the place and the range of one that is gone.
+    pub(crate) fn remove(&self, entry: &Entry) {
+        let mut map = self.lock();
+        let Some(own) = map.tenants.get_mut(&entry.tenant) else { return };
+        if own.get(&entry.id).is_some_and(|found| found.name == entry.name) {
+            own.remove(&entry.id);
+            if own.is_empty() {
+                map.tenants.remove(&entry.tenant);
+            }
+            map.free_slots.push_back(entry.slot);
+        }
+    }
+
+    /// One page of a tenant's sandboxes.
+    pub(crate) fn list(&self, tenant: &TenantId, after: Option<&SandboxId>, limit: usize) -> Page {
+        let map = self.lock();
+        let Some(own) = map.tenants.get(tenant) else {
+            return Page { items: Vec::new(), next: None };
+        };
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let visible = own
+            .range::<SandboxId, _>((from, Bound::Unbounded))
+            .filter(|(_, entry)| entry.state().visible());
+        let mut items: Vec<Info> =
+            visible.take(limit + 1).map(|(_, entry)| entry.view.borrow().record.info()).collect();
+        let more = items.len() > limit;
+        items.truncate(limit);
+        Page { next: items.last().filter(|_| more).map(|info| info.id.clone()), items }
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Entry>> {
+        self.lock().tenants.values().flat_map(|own| own.values().cloned()).collect()
+    }
+
+    pub(crate) fn clear(&self) {
+        self.lock().tenants.clear();
+    }
+}
+
+impl Map {
+    fn slot(&mut self) -> Option<u32> {
+        if self.next_slot < isolet_jail::SLOTS {
+            self.next_slot += 1;
+            return Some(self.next_slot - 1);
+        }
+        self.free_slots.pop_front()
+    }
+}

@@ -1,0 +1,293 @@
+//! The sessions of one sandbox: what they were told, and what their shells are doing.
+//!
+//! `default` is there from the beginning and is recorded only once it has been made by a call.
+
+use crate::{
+    Error, SandboxId, SessionId, SessionInfo, SessionWish,
+    info::SESSIONS_MAX,
+    record::{check_env, check_metadata, now_ms},
+    sandbox::WORKSPACE,
+};
+use isolet_wire::tell;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// The longest start directory, in bytes: the kernel's own bound on a path.
+const CWD_BYTES_MAX: usize = 4095;
+
+/// What of a session is JSON in the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Session {
+    pub(crate) cwd: String,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) command_timeout_ms: u64,
+    pub(crate) metadata: Map<String, Value>,
+    pub(crate) created_at_ms: i64,
+    pub(crate) last_activity_ms: i64,
+}
+
+/// A session and its shell as the agent last told.
+#[derive(Debug, Clone)]
+struct Held {
+    session: Session,
+    busy: bool,
+    pid: Option<i32>,
+    /// `last_activity_ms` is newer than its record.
+    dirty: bool,
+}
+
+/// All of them. Changes of the set go one after the other (`turn`), so that two calls that name
+/// the same new session make one.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    sandbox: SandboxId,
+    held: Mutex<BTreeMap<SessionId, Held>>,
+    pub(crate) turn: tokio::sync::Mutex<()>,
+}
+
+impl Session {
+    /// One made by being named.
+    fn plain(created_at_ms: i64) -> Self {
+        Self {
+            cwd: WORKSPACE.to_owned(),
+            env: BTreeMap::new(),
+            command_timeout_ms: 0,
+            metadata: Map::new(),
+            created_at_ms,
+            last_activity_ms: created_at_ms,
+        }
+    }
+
+    /// One as it was wished.
+    pub(crate) fn plan(wish: SessionWish) -> Result<Self, Error> {
+        check_env(wish.env.iter().map(|(name, value)| (name, value.as_str())))?;
+        check_metadata(&wish.metadata)?;
+        let cwd = wish.cwd.unwrap_or_else(|| WORKSPACE.to_owned());
+        if cwd.is_empty() || cwd.len() > CWD_BYTES_MAX || cwd.contains('\0') {
+            let reason = format!("1 to {CWD_BYTES_MAX} bytes without NUL");
+            return Err(Error::BadField { field: "cwd", reason });
+        }
+        let now = now_ms();
+        Ok(Self {
+            cwd: if cwd.starts_with('/') { cwd } else { format!("{WORKSPACE}/{cwd}") },
+            env: wish.env,
+            command_timeout_ms: wish.command_timeout_ms.unwrap_or(0),
+            metadata: wish.metadata,
+            created_at_ms: now,
+            last_activity_ms: now,
+        })
+    }
+
+    pub(crate) fn json(&self) -> Result<String, Error> {
+        serde_json::to_string(self).map_err(|error| Error::Fault(error.to_string()))
+    }
+
+    pub(crate) fn info(&self, id: &SessionId, sandbox: &SandboxId) -> SessionInfo {
+        SessionInfo {
+            id: id.clone(),
+            sandbox_id: sandbox.clone(),
+            cwd: self.cwd.clone(),
+            env_names: self.env.keys().cloned().collect(),
+            command_timeout_ms: self.command_timeout_ms,
+            metadata: self.metadata.clone(),
+            created_at_ms: self.created_at_ms,
+            last_activity_ms: self.last_activity_ms,
+            busy: false,
+            shell_pid: None,
+        }
+    }
+}
+
+impl Held {
+    fn new(session: Session) -> Self {
+        Self { session, busy: false, pid: None, dirty: false }
+    }
+
+    fn info(&self, id: &SessionId, sandbox: &SandboxId) -> SessionInfo {
+        SessionInfo { busy: self.busy, shell_pid: self.pid, ..self.session.info(id, sandbox) }
+    }
+}
+
+impl Sessions {
+    /// `default`, and those that were recorded (as id and JSON); one that does not read comes back
+    /// with defaults, so that it can be seen and deleted.
+    pub(crate) fn new(
+        sandbox: &SandboxId,
+        created_at_ms: i64,
+        rows: Vec<(SessionId, String)>,
+    ) -> Self {
+        let plain = Held::new(Session::plain(created_at_ms));
+        let mut held = BTreeMap::from([(SessionId::default_session(), plain.clone())]);
+        for (id, body) in rows {
+            let session = serde_json::from_str(&body).map_or_else(|_| plain.clone(), Held::new);
+            held.insert(id, session);
+        }
+        Self {
+            sandbox: sandbox.clone(),
+            held: Mutex::new(held),
+            turn: tokio::sync::Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn list(&self) -> Vec<SessionInfo> {
+        self.lock().iter().map(|(id, held)| held.info(id, &self.sandbox)).collect()
+    }
+
+    pub(crate) fn info(&self, id: &SessionId) -> Result<SessionInfo, Error> {
+        let none = || Error::NoSession { id: self.sandbox.clone(), session: id.clone() };
+        self.lock().get(id).map(|held| held.info(id, &self.sandbox)).ok_or_else(none)
+    }
+
+    /// What its shell and programs start with; also marks it as used now.
+    pub(crate) fn touch(&self, id: &SessionId) -> Option<Session> {
+        let mut all = self.lock();
+        let held = all.get_mut(id)?;
+        held.session.last_activity_ms = now_ms();
+        held.dirty = true;
+        Some(held.session.clone())
+    }
+
+    /// Whether one more may be made under this id.
+    pub(crate) fn free(&self, id: &SessionId) -> Result<(), Error> {
+        let all = self.lock();
+        if all.contains_key(id) {
+            return Err(Error::SessionExists(id.clone()));
+        }
+        if all.len() >= SESSIONS_MAX {
+            Err(Error::TooManySessions { max: SESSIONS_MAX })
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(crate) fn insert(&self, id: SessionId, session: Session) {
+        self.lock().insert(id, Held::new(session));
+    }
+
+    pub(crate) fn remove(&self, id: &SessionId) {
+        self.lock().remove(id);
+    }
+
+    /// A plain one, as a call that names it makes it.
+    pub(crate) fn plain() -> Session {
+        Session::plain(now_ms())
+    }
+
+    /// All shells, as the agent counted them.
+    pub(crate) fn census(&self, shells: &[tell::Shell]) {
+        for held in self.lock().values_mut() {
+            (held.busy, held.pid) = (false, None);
+        }
+        for shell in shells {
+            self.changed(shell, false);
+        }
+    }
+
+    /// One shell has changed; `now`: at this moment, so that it counts as activity.
+    pub(crate) fn changed(&self, shell: &tell::Shell, now: bool) {
+        let Some(id) = shell.name.strip_prefix("s/") else { return };
+        let mut all = self.lock();
+        let Some(held) = all.get_mut(id) else { return };
+        let open = shell.closed.is_none();
+        held.busy = open && shell.busy;
+        held.pid = open.then_some(shell.pid);
+        if now {
+            held.session.last_activity_ms = now_ms();
+            held.dirty = true;
+        }
+    }
+
+    /// No shell is open any more.
+    pub(crate) fn ended(&self) {
+        self.census(&[]);
+    }
+
+    /// Records that are older than what is known, as id and JSON.
+    pub(crate) fn unwritten(&self) -> Vec<(SessionId, String)> {
+        let all = self.lock();
+        let dirty = all.iter().filter(|(_, held)| held.dirty);
+        dirty.filter_map(|(id, held)| Some((id.clone(), held.session.json().ok()?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sessions(rows: Vec<(SessionId, String)>) -> Sessions {
+        Sessions::new(&SandboxId::parse("box").unwrap(), 5, rows)
+    }
+
+    fn shell(name: &str, busy: bool, closed: bool) -> tell::Shell {
+        let closed = closed.then(tell::Closed::default);
+        tell::Shell { name: name.into(), pid: 7, busy, queued: 0, clients: 1, closed }
+    }
+
+    #[test]
+    fn default_exists_by_itself() {
+        let sessions = sessions(Vec::new());
+        assert_eq!(sessions.list().len(), 1);
+        let default = sessions.info(&SessionId::default_session()).unwrap();
+        assert_eq!((default.cwd.as_str(), default.created_at_ms), ("/workspace", 5));
+        assert!(matches!(
+            sessions.free(&SessionId::default_session()),
+            Err(Error::SessionExists(_))
+        ));
+    }
+
+    #[test]
+    fn a_record_that_does_not_read_hides_no_other() {
+        let good = Session { cwd: "/build".into(), ..Session::plain(1) };
+        let id = |text| SessionId::parse(text).unwrap();
+        let sessions = sessions(vec![(id("bad"), "{".into()), (id("good"), good.json().unwrap())]);
+        assert_eq!(sessions.info(&id("good")).unwrap().cwd, "/build");
+        assert_eq!(sessions.info(&id("bad")).unwrap().cwd, "/workspace");
+    }
+
+    #[test]
+    fn busy_is_what_the_agent_says() {
+        let sessions = sessions(Vec::new());
+        let default = SessionId::default_session();
+        let seen = || sessions.info(&default).map(|info| (info.busy, info.shell_pid)).unwrap();
+        sessions.changed(&shell("s/default", true, false), true);
+        assert_eq!(seen(), (true, Some(7)));
+        sessions.changed(&shell("s/default", true, true), true);
+        assert_eq!(seen(), (false, None));
+        sessions.changed(&shell("s/nobody", true, false), true);
+        sessions.changed(&shell("p/default", true, false), true);
+        assert_eq!(seen(), (false, None));
+        sessions.census(&[shell("s/default", true, false)]);
+        sessions.ended();
+        assert_eq!(seen(), (false, None));
+    }
+
+    #[test]
+    fn the_set_is_bounded() {
+        let sessions = sessions(Vec::new());
+        for n in 1..SESSIONS_MAX {
+            let id = SessionId::parse(&format!("s{n}")).unwrap();
+            sessions.free(&id).unwrap();
+            sessions.insert(id, Sessions::plain());
+        }
+        let one_more = SessionId::parse("one-more").unwrap();
+        assert!(matches!(sessions.free(&one_more), Err(Error::TooManySessions { .. })));
+    }
+
+    #[test]
+    fn a_start_directory_is_below_the_workspace_unless_absolute() {
+        let plan = |cwd: &str| {
+            Session::plan(SessionWish { cwd: Some(cwd.into()), ..SessionWish::default() })
+        };
+        assert_eq!(plan("app").unwrap().cwd, "/workspace/app");
+        assert_eq!(plan("/srv").unwrap().cwd, "/srv");
+        assert!(plan("").is_err() && plan("a\0b").is_err());
+    }
+}

@@ -1,0 +1,165 @@
+//! One connection to an agent: bytes in, frames out. What it is used for is [`crate::link`]'s.
+
+use crate::link::{Heard, LinkError};
+use bytes::BytesMut;
+use isolet_wire::{VERSION, ask::Ask, frame, frame::Frame, tell::Tell};
+use std::{os::fd::AsRawFd, path::Path, time::Duration};
+use tokio::{net::UnixStream, time::timeout};
+
+/// How long a send waits for an agent that does not read.
+const SEND_WAIT: Duration = Duration::from_secs(30);
+/// How long an agent may take over something that it answers at once.
+pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(10);
+/// How often a full queue of connections is tried again, and the pause between.
+const CONNECT_TRIES: u32 = 200;
+const CONNECT_PAUSE: Duration = Duration::from_millis(5);
+/// The longest path that fits a socket address.
+const PATH_BYTES_MAX: usize = 107;
+/// What one read takes: small while a link idles, large while output runs.
+const READ_SMALL: usize = 8 * 1024;
+const READ_LARGE: usize = 128 * 1024;
+
+/// A connection whose greeting is on its way.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    stream: UnixStream,
+    held: BytesMut,
+    out: Vec<u8>,
+    read_bytes: usize,
+    greeted: bool,
+    /// A send was dropped half-way: what follows would be no frame.
+    torn: bool,
+}
+
+impl Wire {
+    /// Connects. The greeting goes out with the first message, to spare a round trip; its answer
+    /// is checked before anything else is handed on.
+    pub(crate) async fn connect(directory: &Path) -> Result<Self, LinkError> {
+        let stream = dial(directory).await?;
+        let mut out = Vec::with_capacity(256);
+        frame::put(&mut out, &Ask::Hello { version: VERSION });
+        let held = BytesMut::new();
+        Ok(Self { stream, held, out, read_bytes: READ_SMALL, greeted: false, torn: false })
+    }
+
+    /// Sends one message; not cancel-safe.
+    pub(crate) async fn send(&mut self, ask: &Ask) -> Result<(), LinkError> {
+        frame::put(&mut self.out, ask);
+        self.flush().await
+    }
+
+    /// Sends bytes of a file.
+    pub(crate) async fn send_data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), LinkError> {
+        frame::put_data_head(&mut self.out, 0, offset, "", bytes.len());
+        self.out.extend_from_slice(bytes);
+        self.flush().await
+    }
+
+    async fn flush(&mut self) -> Result<(), LinkError> {
+        if std::mem::replace(&mut self.torn, true) {
+            return Err(LinkError::Turn("an earlier message was cut off"));
+        }
+        let mut sent = 0;
+        while sent < self.out.len() {
+            match self.stream.try_write(&self.out[sent..]) {
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    timeout(SEND_WAIT, self.stream.writable())
+                        .await
+                        .map_err(|_| LinkError::Silent)??;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.out.clear();
+        self.out.shrink_to(64 * 1024);
+        self.torn = false;
+        Ok(())
+    }
+
+    /// What comes next. Cancel-safe: half a frame stays held.
+    pub(crate) async fn next(&mut self) -> Result<Heard, LinkError> {
+        loop {
+            if let Some(heard) = self.try_next()? {
+                return Ok(heard);
+            }
+            self.stream.readable().await?;
+        }
+    }
+
+    /// What has arrived.
+    pub(crate) fn try_next(&mut self) -> Result<Option<Heard>, LinkError> {
+        loop {
+            if let Some(heard) = self.cut()? {
+                return Ok(Some(heard));
+            }
+            self.held.reserve(self.read_bytes);
+            match self.stream.try_read_buf(&mut self.held) {
+                Ok(0) => return Err(LinkError::Ended),
+                Ok(count) if count >= READ_SMALL => self.read_bytes = READ_LARGE,
+                Ok(_) => self.read_bytes = READ_SMALL,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    if self.held.is_empty() && self.read_bytes == READ_LARGE {
+                        // Nothing of a burst is kept while nothing comes.
+                        (self.held, self.read_bytes) = (BytesMut::new(), READ_SMALL);
+                    }
+                    return Ok(None);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn cut(&mut self) -> Result<Option<Heard>, LinkError> {
+        let Some(frame) = frame::next(&mut self.held, frame::AGENT_FRAME_BYTES_MAX)? else {
+            return Ok(None);
+        };
+        let heard = match frame {
+            Frame::Data(body) => Heard::Data(body),
+            Frame::Message(body) => Heard::Tell(frame::decode::<Tell>(&body)?),
+        };
+        if self.greeted {
+            return Ok(Some(heard));
+        }
+        match heard {
+            Heard::Tell(Tell::Hello { version }) if version == VERSION => self.greeted = true,
+            Heard::Tell(Tell::Hello { version }) => {
+                return Err(LinkError::Version { theirs: version, ours: VERSION });
+            }
+            _ => return Err(LinkError::Turn("no greeting")),
+        }
+        self.cut()
+    }
+
+    /// The answer to something that is answered at once.
+    pub(crate) async fn answer(&mut self) -> Result<Tell, LinkError> {
+        match timeout(ANSWER_WAIT, self.next()).await.map_err(|_| LinkError::Silent)?? {
+            Heard::Tell(tell) => Ok(tell),
+            Heard::Data(_) => Err(LinkError::Turn("data where an answer was due")),
+        }
+    }
+}
+
+async fn dial(directory: &Path) -> Result<UnixStream, LinkError> {
+    for _ in 0..CONNECT_TRIES {
+        match open(directory).await {
+            // The agent's queue of new connections is full.
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                tokio::time::sleep(CONNECT_PAUSE).await
+            }
+            done => return Ok(done?),
+        }
+    }
+    Err(LinkError::Silent)
+}
+
+async fn open(directory: &Path) -> std::io::Result<UnixStream> {
+    let plain = directory.join("agent.sock");
+    if plain.as_os_str().len() <= PATH_BYTES_MAX {
+        return UnixStream::connect(plain).await;
+    }
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let held = rustix::fs::open(directory, flags, Mode::empty())?;
+    UnixStream::connect(format!("/proc/self/fd/{}/agent.sock", held.as_raw_fd())).await
+}
