@@ -22,6 +22,7 @@ pub use serde_json::{Value, json};
 pub use server::{Options, Server, one, programs};
 pub use shell::{Frame, Outcome, Shell, Start};
 pub use traces::Traces;
+pub use tungstenite::Message;
 pub use wait::{quickly, wait_until};
 
 use std::time::Duration;

@@ -3,10 +3,12 @@
 //! The first modules are the correctness table of the shell, grouped by theme: a test runs all
 //! rows of its group, each in a shell of its own, and names those that failed.
 
+mod attach;
 mod background;
 mod bytes;
 mod descriptors;
 mod endings;
+mod heavy;
 mod interrupts;
 mod state;
 mod texts;
