@@ -19,11 +19,15 @@ mod pool;
 mod record;
 mod recover;
 mod registry;
+#[cfg(test)]
+mod registry_test;
 pub mod sandbox;
 pub mod service;
 mod sessions;
 pub mod state;
 mod wire;
+#[cfg(test)]
+mod wire_test;
 
 pub use config::{Config, TenantLimits};
 pub use error::{Error, OpenError};

@@ -90,6 +90,11 @@ impl ShellLink {
         self
     }
 
+    /// Whether nothing has arrived that was not read.
+    pub(crate) fn quiet(&self) -> bool {
+        self.wire.quiet()
+    }
+
     /// The agent's name of the shell: `s/<session>` or `p/<id>`.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -52,9 +52,9 @@ impl Pool {
     /// A connection that still stands, where one is idle.
     pub(crate) fn take(&self) -> Option<Wire> {
         loop {
-            let mut wire = self.lock().wires.pop()?;
+            let wire = self.lock().wires.pop()?;
             // Anything but silence (its end, words nobody asked for) makes it useless.
-            if matches!(wire.try_next(), Ok(None)) {
+            if wire.quiet() {
                 return Some(wire);
             }
         }
@@ -74,9 +74,9 @@ impl Pool {
             let mut idle = self.lock();
             let at =
                 idle.shells.iter().rposition(|(_, link)| link.shell_id() == session.as_str())?;
-            let (_, mut link) = idle.shells.swap_remove(at);
+            let (_, link) = idle.shells.swap_remove(at);
             drop(idle);
-            if matches!(link.try_next(), Ok(None)) {
+            if link.quiet() {
                 return Some(link);
             }
         }
@@ -107,9 +107,7 @@ impl Pool {
     /// Lets go of links that have heard something or waited long; false when none is left.
     fn look(&self) -> bool {
         let mut idle = self.lock();
-        idle.shells.retain_mut(|(since, link)| {
-            since.elapsed() < STAY && matches!(link.try_next(), Ok(None))
-        });
+        idle.shells.retain(|(since, link)| since.elapsed() < STAY && link.quiet());
         idle.watched = !idle.shells.is_empty();
         idle.watched
     }

@@ -110,6 +110,15 @@ impl Wire {
         }
     }
 
+    /// Whether nothing has arrived, its end neither. Asks the kernel: what the runtime knows of a
+    /// socket is as old as its last look.
+    pub(crate) fn quiet(&self) -> bool {
+        use rustix::net::{RecvFlags, recv};
+        let look = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        self.held.is_empty()
+            && recv(&self.stream, &mut [0u8][..], look) == Err(rustix::io::Errno::AGAIN)
+    }
+
     fn cut(&mut self) -> Result<Option<Heard>, LinkError> {
         let Some(frame) = frame::next(&mut self.held, frame::AGENT_FRAME_BYTES_MAX)? else {
             return Ok(None);
