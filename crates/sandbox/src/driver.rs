@@ -76,9 +76,8 @@ pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<Entry>, mut begin: B
             Some(Err(error)) if error.is_panic() => {
                 warn!(sandbox = %entry.id, tenant = %entry.tenant, "driver ended by a fault; starting another");
                 begin = Begin::Broken;
-                if entry.state() == State::Destroying {
-                    tokio::time::sleep(AGAIN).await;
-                }
+                // A fault that comes again at once must not take a processor.
+                tokio::time::sleep(AGAIN).await;
             }
             _ => return,
         }
@@ -115,7 +114,10 @@ impl Driver {
                     return self.undo(Error::Fault("the making ended by a fault".into())).await;
                 }
                 State::Destroying => return self.end(None).await,
-                State::Running => self.fail("internal fault").await,
+                State::Running => match watch(&self.entry, REATTACH_WAIT).await {
+                    Ok(wire) => self.watch = Some(wire),
+                    Err(_) => self.fail("internal fault").await,
+                },
                 State::Failed => {}
                 State::Destroyed => return,
             },
@@ -224,7 +226,6 @@ impl Driver {
             self.record.state = State::Creating;
             return Err(error);
         }
-        pass("create.answered").await?;
         info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, ms = self.record.body.create_ms, "created");
         self.publish(None);
         Ok(())

@@ -4,6 +4,7 @@ use crate::{
     Config, Created, Ended, Error, Info, OpenError, Page, Patch, Sandbox, SandboxId, TenantId,
     Wish,
     driver::{Begin, Order, supervise},
+    failpoint::pass,
     info::Once,
     launch::Launch,
     once::Onces,
@@ -118,7 +119,11 @@ impl Inner {
         let id = wish.id.clone().unwrap_or_else(SandboxId::random);
         let body = Body::plan(&self.config, wish)?;
         match self.begin(&tenant, &id, &body, once).await? {
-            Reserved::New(entry) => made(&entry).await,
+            Reserved::New(entry) => {
+                let info = made(&entry).await?;
+                pass("create.answered").await?;
+                Ok(info)
+            }
             Reserved::Existing(_) => Err(Error::SandboxExists(id)),
         }
     }
