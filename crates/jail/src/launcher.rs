@@ -10,6 +10,9 @@ use std::time::Duration;
 /// How long one order may take: a sandbox is made in milliseconds, a host under load takes longer.
 const ORDER_S_MAX: u64 = 30;
 
+/// How long an ending launcher may take, in ms; it only removes empty groups.
+const GOODBYE_MS_MAX: u32 = 500;
+
 /// Why there is no sandbox.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -117,6 +120,14 @@ impl Launcher {
 
 impl Drop for Launcher {
     fn drop(&mut self) {
+        // It ends by itself when nobody gives orders, and tidies up on its way.
+        let _ = rustix::net::shutdown(&self.orders, rustix::net::Shutdown::Both);
+        for _ in 0..GOODBYE_MS_MAX {
+            if !matches!(self.process.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,0 +1,256 @@
+//! Every way out of `probes.py`, as root inside, as a plain user, in a shell, and as the child of
+//! a child: what the kernel answers must be among what is safe.
+#![allow(missing_docs)]
+
+use isolet_kit::{Sandbox, Server};
+use serde_json::{Map, Value, json};
+
+const PROBES: &str = include_str!("../probes.py");
+const PYTHON: &str = "/usr/bin/python3 /tmp/probes.py";
+
+/// Outcomes that are safe for the probes whose names begin so; the first that fits decides.
+const SAFE: &[(&str, &[&str])] = &[
+    ("descriptors", &["0 1 2"]),
+    ("cwd", &["/workspace"]),
+    ("write a program of the image", &["ok", "EACCES"]),
+    ("write ", &["EACCES", "EROFS", "ENOENT"]),
+    ("cgroup files", &["0 files"]),
+    ("mount ", &["EPERM"]),
+    ("mount_setattr", &["EPERM"]),
+    ("mknod ", &["EPERM", "EACCES"]),
+    ("devices", &["fd full null ptmx pts random shm stderr stdin stdout tty urandom zero"]),
+    ("open /dev/", &["ENOENT"]),
+    ("chroot and walk up", &["same", "EPERM"]),
+    ("clone3", &["ENOSYS"]),
+    ("setns 1 ", &["EACCES", "EPERM"]),
+    ("/proc/1/", &["EACCES", "EPERM"]),
+    ("become the agent's user", &["EINVAL", "EPERM"]),
+    ("read /proc/", &["0 bytes", "EACCES", "ENOENT"]),
+    ("see /sys/", &["ENOENT"]),
+    ("x32 call", &["EPERM", "ENOSYS"]),
+    ("socket UNIX", &["ok"]),
+    ("socket INET", &["ok", "EPERM", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT"]),
+    ("socket NETLINK", &["ok", "ESOCKTNOSUPPORT"]),
+    ("socket ", &["EAFNOSUPPORT"]),
+    ("netlink ROUTE", &["ok"]),
+    ("netlink ", &["EAFNOSUPPORT"]),
+    ("modules loaded", &["0"]),
+    ("abstract sockets", &["0 seen"]),
+    ("host sockets", &["0 seen"]),
+    ("connect ", &["ENOENT", "ECONNREFUSED"]),
+    ("listening agent", &["EACCES"]),
+    ("interfaces", &["lo"]),
+    ("reach ", &["ENETUNREACH", "ECONNREFUSED"]),
+    ("set-user-id program", &["same"]),
+    ("uid_map", &["0 1 65535"]),
+    ("real time", &["EPERM"]),
+    ("nice -20", &["EACCES", "EPERM"]),
+    ("oom_score_adj", &["EACCES"]),
+    ("raise ", &["refused"]),
+    ("mlockall", &["ENOMEM", "EAGAIN", "EPERM"]),
+    ("huge pages", &["ENOMEM"]),
+    ("ioctl ", &["EPERM"]),
+    ("controlling terminal", &["ENXIO"]),
+    ("see /home", &["user"]),
+    ("see /etc/shadow", &["52 bytes", "EACCES"]),
+    ("see /", &["ENOENT", "EACCES"]),
+    ("kcmp", &["EPERM"]),
+    ("", &["EPERM"]),
+];
+
+fn load(sandbox: &Sandbox) {
+    let body = json!({ "argv": ["tee", "/tmp/probes.py"], "stdin": PROBES });
+    let answer = sandbox.post("/exec", &body).expect(200).json();
+    assert_eq!(answer["exit_code"], 0, "{answer}");
+}
+
+fn probe(said: &str) -> Map<String, Value> {
+    match serde_json::from_str(said) {
+        Ok(Value::Object(outcomes)) => outcomes,
+        _ => panic!("the probes said {said:?}"),
+    }
+}
+
+/// Every outcome that is not among the safe ones.
+fn unsafe_ones(outcomes: &Map<String, Value>) -> Vec<String> {
+    let safe = |name: &str, outcome: &str| {
+        let (_, safe) =
+            SAFE.iter().find(|(prefix, _)| name.starts_with(prefix)).expect("last fits all");
+        safe.contains(&outcome)
+    };
+    outcomes
+        .iter()
+        .filter(|(name, _)| *name != "posture")
+        .map(|(name, outcome)| (name, outcome.as_str().unwrap_or("?")))
+        .filter(|(name, outcome)| !safe(name, outcome))
+        .map(|(name, outcome)| format!("{name}: {outcome}"))
+        .collect()
+}
+
+fn check(who: &str, said: &str) -> Map<String, Value> {
+    let outcomes = probe(said);
+    assert!(outcomes.len() > 250, "{who}: only {} probes ran", outcomes.len());
+    let bad = unsafe_ones(&outcomes);
+    assert!(
+        bad.is_empty(),
+        "{who}: {} of {} got through:\n{}",
+        bad.len(),
+        outcomes.len(),
+        bad.join("\n")
+    );
+    outcomes
+}
+
+/// A table that finds everything safe would prove nothing: on this host, outside of a sandbox, the
+/// same probes get through by the dozen.
+#[test]
+fn the_probes_find_what_they_look_for() {
+    // The listing alone: a run of all of them outside would do what it tries.
+    let reads = "import json,os\nr={}\nfor n in ['environ','maps','exe','root','cwd']:\n try:\n  \
+                 os.readlink('/proc/1/'+n) if n in('exe','root','cwd') else open('/proc/1/'+n,'rb').read(1)\n  r['/proc/1/'+n]='ok'\n \
+                 except OSError as e: r['/proc/1/'+n]='EACCES'\n\
+                 r['descriptors']=' '.join(sorted(os.listdir('/dev')))\nprint(json.dumps(r))";
+    let output = std::process::Command::new("/usr/bin/python3")
+        .args(["-c", reads])
+        .output()
+        .expect("python3");
+    let bad = unsafe_ones(&probe(&String::from_utf8_lossy(&output.stdout)));
+    assert!(bad.len() >= 5, "{bad:?}");
+}
+
+#[test]
+fn e1_to_e52_root_inside_gets_nowhere() {
+    let server = Server::start();
+    let sandbox = server.sandbox();
+    load(&sandbox);
+    let outcomes = check("root", &sandbox.says(PYTHON));
+    // Inherited, permitted, effective, bounding, ambient, no_new_privs, seccomp, filters, user ids.
+    let posture = outcomes["posture"].as_str().unwrap_or_default();
+    let words: Vec<&str> = posture.split(' ').collect();
+    assert!(!posture.contains('|'), "threads differ: {posture}");
+    assert_eq!((words[0], words[4]), ("0000000000000000", "0000000000000000"), "{posture}");
+    assert_eq!((words[1], words[2]), (words[3], words[3]), "{posture}");
+    // CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID SETPCAP NET_BIND_SERVICE SYS_CHROOT SETFCAP
+    assert_eq!(words[3], "00000000800405fb", "{posture}");
+    assert_eq!(words[5..], ["1", "2", "2", "0,0,0,0"], "{posture}");
+    server.healthy();
+}
+
+#[test]
+fn e1_to_e52_a_plain_user_gets_nowhere() {
+    let server = Server::start();
+    let sandbox = server.sandbox();
+    load(&sandbox);
+    let text = format!("setpriv --reuid 1000 --regid 1000 --clear-groups {PYTHON}");
+    let outcomes = check("user 1000", &sandbox.says(&text));
+    let posture = outcomes["posture"].as_str().unwrap_or_default();
+    assert!(posture.ends_with("1 2 2 1000,1000,1000,1000"), "{posture}");
+    assert_eq!(posture.split(' ').nth(2), Some("0000000000000000"), "{posture}");
+}
+
+#[test]
+fn e1_to_e52_a_shell_and_its_grandchildren_get_nowhere() {
+    let server = Server::start();
+    let sandbox = server.sandbox();
+    load(&sandbox);
+    let mut shell = sandbox.shell();
+    // The shell's own descriptors stay with what it starts; they are pipes and a memory file.
+    let close = "exec 56>&- 57>&- 58>&- 59>&- 3>&- 4>&-;";
+    let outcome = shell.run(&format!("( ( {close} {PYTHON} ) )"));
+    check("grandchild of a shell", &String::from_utf8_lossy(&outcome.out));
+    let kinds =
+        shell.run("ls -l /proc/self/fd | awk '{print $NF}' | sed 's/:.*//' | sort -u").text();
+    for kind in kinds.split_whitespace() {
+        let known = ["pipe", "/dev/null", "/memfd", "(deleted)", "/proc"]
+            .iter()
+            .any(|ok| kind.starts_with(ok));
+        assert!(known, "a descriptor of a command is {kind}");
+    }
+    shell.close();
+}
+
+#[test]
+fn e16_the_agent_lives_after_every_signal() {
+    let server = Server::start();
+    let sandbox = server.sandbox();
+    let agent = server.agent();
+    let begun = isolet_kit::process::started(agent);
+    let said = sandbox.says(
+        "for s in $(seq 1 64); do kill -$s 1 2>/dev/null && echo $s; done; kill -STOP -1; echo end",
+    );
+    assert!(said.lines().all(|line| line == "end"), "{said}");
+    assert_eq!(sandbox.says("echo alive"), "alive\n");
+    assert_eq!(isolet_kit::process::started(agent), begun);
+}
+
+#[test]
+fn e17_e47_programs_of_the_image_stay_what_they_are() {
+    let server = Server::start();
+    let (one, other) = (server.sandbox(), server.sandbox());
+    let digest = || {
+        std::process::Command::new("sha256sum")
+            .arg("/usr/bin/id")
+            .output()
+            .expect("sha256sum")
+            .stdout
+    };
+    let before = digest();
+    assert_eq!(
+        one.says("echo changed > /usr/bin/id; cat /usr/bin/id; rm -rf /usr/share; echo $?"),
+        "changed\n0\n"
+    );
+    assert_eq!(digest(), before, "the host's own program");
+    assert!(std::path::Path::new("/usr/share").is_dir());
+    assert!(other.says("id").starts_with("uid=0(root)"), "the other sandbox's program");
+}
+
+#[test]
+fn root_inside_is_root_of_its_own_files() {
+    let server = Server::start();
+    let sandbox = server.sandbox();
+    let mut shell = sandbox.shell();
+    shell.run("touch /usr/x /etc/y && ls /usr/x").is("/usr/x\n", 0);
+    shell.run("useradd -m bob && id -un bob").is("bob\n", 0);
+    shell.run("chown bob:bob /usr/x && stat -c %U /usr/x").is("bob\n", 0);
+    shell.run("setpriv --reuid bob --regid bob --init-groups id -un").is("bob\n", 0);
+    shell
+        .run("python3 -c 'import socket; s=socket.socket(); s.bind((\"127.0.0.1\", 80)); print(1)'")
+        .is("1\n", 0);
+    assert!(!std::path::Path::new("/usr/x").exists());
+    shell.close();
+}
+
+#[test]
+fn e36_ids_outside_are_of_the_sandboxs_own_range() {
+    let server = Server::start();
+    let (one, other) = (server.sandbox(), server.sandbox());
+    let owner = |sandbox: &Sandbox| {
+        let _ = sandbox.says("touch /workspace/mine");
+        sandbox.says("cat /proc/self/uid_map")
+    };
+    assert_eq!(owner(&one).split_whitespace().collect::<Vec<_>>(), ["0", "1", "65535"]);
+    let _ = owner(&other);
+    use std::os::unix::fs::MetadataExt;
+    let mut owners = Vec::new();
+    for entry in std::fs::read_dir(server.data().join("sandboxes")).expect("sandboxes") {
+        let file = entry.expect("entry").path().join("workspace/mine");
+        owners.push(std::fs::metadata(file).expect("made").uid());
+    }
+    assert_eq!(owners.len(), 2);
+    assert_ne!(owners[0], owners[1]);
+    assert!(owners.iter().all(|uid| *uid >= 0x7000_0000 && uid % 65_536 == 0), "{owners:?}");
+}
+
+#[test]
+fn e38_e51_nothing_outlives_a_delete() {
+    let server = Server::start();
+    let sandbox = server.sandbox();
+    let mut shell = sandbox.shell();
+    shell.run("(setsid nohup sleep 1000 >/dev/null 2>&1 &); (sleep 1000 & ) ; sleep 1000 & kill -STOP $!; echo ok");
+    let _ = sandbox.says("python3 -c 'import os\nfor _ in range(50):\n  if os.fork()==0: os._exit(0)\nimport time; time.sleep(0.1)'");
+    let zombies = sandbox.says("ps -eo stat | grep -c Z || true");
+    assert_eq!(zombies.trim(), "0", "orphans that ended are reaped");
+    sandbox.delete();
+    server.healthy();
+    server.tidy();
+}
