@@ -1,2 +1,105 @@
-//! Not yet written.
-fn main() {}
+//! Process 1 of a sandbox: owns its shells and programs and what they have said, answers file
+//! calls, reaps, and outlives the server.
+#![forbid(unsafe_code)]
+#![cfg(target_os = "linux")]
+
+mod agent;
+mod bash;
+mod conn;
+mod disk;
+mod exec;
+mod file;
+mod hub;
+mod ladder;
+mod log;
+mod poll;
+mod shell;
+mod strip;
+mod text;
+mod tree;
+mod words;
+
+use hub::{Config, Hub};
+use isolet_sys::own;
+use std::os::fd::OwnedFd;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long a shell waits for clients that do not read, unless `--stall-ms` says otherwise.
+const STALL_MS: u64 = 60_000;
+
+/// Why the agent cannot begin.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error("unknown or incomplete argument {0:?}")]
+    Argument(String),
+    #[error("descriptor of {0}: {1}")]
+    Descriptor(String, rustix::io::Errno),
+    #[error("the filter's length is not a multiple of 8")]
+    Filter,
+    #[error(transparent)]
+    Kernel(#[from] std::io::Error),
+}
+
+impl From<rustix::io::Errno> for Failed {
+    fn from(errno: rustix::io::Errno) -> Self {
+        Self::Kernel(errno.into())
+    }
+}
+
+fn main() -> ExitCode {
+    match begin() {
+        Ok(mut agent) => agent.serve(),
+        Err(failed) => {
+            eprintln!("isolet-agent: {failed}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn begin() -> Result<agent::Agent, Failed> {
+    // First of all: nobody may look into this process.
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
+    // Orphans of a tenant come to us even where we are not process 1, so that they can be found.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    let (listen, config) = arguments(std::env::args().skip(1))?;
+    let hub = Hub::new(poll::Poll::new()?, config);
+    Ok(agent::Agent::new(hub, listen)?)
+}
+
+fn arguments(mut args: impl Iterator<Item = String>) -> Result<(OwnedFd, Config), Failed> {
+    let mut listen = None;
+    let mut config = Config { stall: Duration::from_millis(STALL_MS), ..Config::default() };
+    while let Some(name) = args.next() {
+        let bad = || Failed::Argument(name.clone());
+        let number: u64 = args.next().and_then(|n| n.parse().ok()).ok_or_else(bad)?;
+        if name == "--stall-ms" {
+            config.stall = Duration::from_millis(number);
+            continue;
+        }
+        let known = ["--listen", "--userns", "--cgroup", "--tasks", "--oom", "--filter"];
+        if !known.contains(&name.as_str()) {
+            return Err(bad());
+        }
+        let fd = own::take(i32::try_from(number).map_err(|_| bad())?)
+            .map_err(|errno| Failed::Descriptor(name.clone(), errno))?;
+        match name.as_str() {
+            "--listen" => listen = Some(fd),
+            "--userns" => config.userns = Some(fd),
+            "--cgroup" => config.cgroup = Some(fd),
+            "--tasks" => config.tasks.push(fd),
+            "--oom" => config.oom = Some(fd),
+            _ => config.filter = Some(filter(fd)?),
+        }
+    }
+    let listen = listen.ok_or_else(|| Failed::Argument("--listen".to_owned()))?;
+    Ok((listen, config))
+}
+
+/// Reads a seccomp program: 8 bytes an instruction.
+fn filter(fd: OwnedFd) -> Result<Vec<u64>, Failed> {
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut std::fs::File::from(fd), &mut bytes)?;
+    let (words, []) = bytes.as_chunks::<8>() else { return Err(Failed::Filter) };
+    Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
+}

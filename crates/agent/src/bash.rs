@@ -1,0 +1,318 @@
+//! One bash and its descriptors: how it is started, written to and read from.
+
+use crate::hub::{Hub, Order, Parent, environment};
+use crate::poll::What;
+use crate::text;
+use isolet_sys::spawn::{Child, Stage};
+use isolet_wire::ask::Open;
+use isolet_wire::tell::Why;
+use rustix::event::epoll::EventFlags;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Instant;
+
+/// Where a bash is looked for.
+pub(crate) const PROGRAMS: [&std::ffi::CStr; 3] =
+    [c"/bin/bash", c"/usr/bin/bash", c"/usr/local/bin/bash"];
+const ARGV: [&std::ffi::CStr; 5] = [c"bash", c"--norc", c"--noprofile", c"--noediting", c"-i"];
+/// A line on the status channel; the driver's are shorter.
+const LINE_BYTES_MAX: usize = 4096;
+/// What may be written to the status channel beside reports before the shell is ended.
+const GARBAGE_BYTES_MAX: usize = 64 * 1024;
+
+/// A bash that runs.
+#[derive(Debug)]
+pub(crate) struct Bash {
+    /// Its process id, and that of its group and session.
+    pub(crate) pid: i32,
+    /// Standard output; `None` once it has ended.
+    pub(crate) out: Option<OwnedFd>,
+    /// Standard error, likewise.
+    pub(crate) err: Option<OwnedFd>,
+    /// It has executed and reported.
+    pub(crate) ready: bool,
+    /// It replaces one that ended, and no command has run in it.
+    pub(crate) fresh: bool,
+    /// Exit code of the last command.
+    pub(crate) last: i32,
+    /// `set -x` is on.
+    pub(crate) traced: bool,
+    /// When it was started.
+    pub(crate) opened: Instant,
+    /// Whether its output is waited for.
+    pub(crate) listening: bool,
+    child: Option<Child>,
+    control: OwnedFd,
+    backlog: Vec<u8>,
+    crowded: bool,
+    status: Option<OwnedFd>,
+    feed: OwnedFd,
+    long: OwnedFd,
+    long_read: OwnedFd,
+    lines: Vec<u8>,
+    garbage: usize,
+}
+
+/// What came on the status channel.
+#[derive(Debug)]
+pub(crate) enum Status {
+    /// Nothing of interest yet.
+    Nothing,
+    /// A report of the step that was asked about.
+    Report(text::Report),
+    /// Nobody can write there any more.
+    Gone,
+    /// Somebody writes what is no report, and does not stop.
+    Flood,
+}
+
+struct Pipes {
+    control: (OwnedFd, OwnedFd),
+    out: (OwnedFd, OwnedFd),
+    err: (OwnedFd, OwnedFd),
+    status: (OwnedFd, OwnedFd),
+    feed: OwnedFd,
+    null: OwnedFd,
+    long: OwnedFd,
+    long_read: OwnedFd,
+}
+
+impl Pipes {
+    fn new() -> Result<Self, Errno> {
+        let pipe = || pipe_with(PipeFlags::CLOEXEC);
+        let long = rustix::fs::memfd_create(c"text", rustix::fs::MemfdFlags::CLOEXEC)?;
+        let read = OFlags::RDONLY | OFlags::CLOEXEC;
+        let pipes = Self {
+            control: pipe()?,
+            out: pipe()?,
+            err: pipe()?,
+            status: pipe()?,
+            // Its writers come and go with the commands that are fed.
+            feed: pipe()?.0,
+            null: rustix::fs::open(c"/dev/null", read, Mode::empty())?,
+            long_read: rustix::fs::open(own_path(&long), read, Mode::empty())?,
+            long,
+        };
+        for end in [&pipes.control.1, &pipes.out.0, &pipes.err.0, &pipes.status.0] {
+            rustix::io::ioctl_fionbio(end, true)?;
+        }
+        // `/dev/stdout` opens the pipe anew, by the rights of its inode, which is ours.
+        for end in [&pipes.out.1, &pipes.err.1, &pipes.feed] {
+            rustix::fs::fchmod(end, Mode::from_raw_mode(0o666))?;
+        }
+        Ok(pipes)
+    }
+
+    fn places(&self) -> Vec<(i32, i32)> {
+        let pairs = [
+            (&self.control.0, 0),
+            (&self.out.1, 1),
+            (&self.err.1, 2),
+            (&self.feed, text::FD_STDIN),
+            (&self.status.1, text::FD_STATUS),
+            (&self.null, text::FD_NULL),
+            (&self.long_read, text::FD_TEXT),
+        ];
+        pairs.map(|(fd, number)| (fd.as_raw_fd(), number)).to_vec()
+    }
+}
+
+fn own_path(fd: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
+}
+
+impl Bash {
+    /// Starts one for the shell `id`.
+    ///
+    /// # Errors
+    /// Why, and in words.
+    pub(crate) fn start(hub: &mut Hub, id: u64, open: &Open) -> Result<Self, (Why, String)> {
+        let bad = |what: &str| (Why::BadAsk, format!("{what} holds a byte that it cannot hold"));
+        let mut envp = environment(&open.env).ok_or_else(|| bad("the environment"))?;
+        // Else it would read and at its end rewrite the user's history.
+        envp.retain(|entry| !entry.as_bytes().starts_with(b"HISTFILE="));
+        envp.push(c"HISTFILE=".to_owned());
+        let cwd = CString::new(open.cwd.as_str()).map_err(|_| bad("the start directory"))?;
+        let failed = |error: std::io::Error| (Why::NoProcess, format!("no shell: {error}"));
+        let pipes = Pipes::new().map_err(|errno| failed(errno.into()))?;
+        let order = Order {
+            programs: PROGRAMS.map(ToOwned::to_owned).to_vec(),
+            argv: ARGV.map(ToOwned::to_owned).to_vec(),
+            envp,
+            cwd,
+            fds: pipes.places(),
+            uid: 0,
+        };
+        let child = hub.spawn(order, Parent::Shell(id)).map_err(failed)?;
+        let bash = Self {
+            pid: child.pid,
+            out: Some(pipes.out.0),
+            err: Some(pipes.err.0),
+            ready: false,
+            fresh: false,
+            last: 0,
+            traced: false,
+            opened: hub.now,
+            listening: false,
+            child: Some(child),
+            control: pipes.control.1,
+            backlog: Vec::new(),
+            crowded: false,
+            status: Some(pipes.status.0),
+            feed: pipes.feed,
+            long: pipes.long,
+            long_read: pipes.long_read,
+            lines: Vec::new(),
+            garbage: 0,
+        };
+        bash.register(hub, id).map_err(|errno| failed(errno.into()))?;
+        Ok(bash)
+    }
+
+    fn register(&self, hub: &Hub, id: u64) -> Result<(), Errno> {
+        let add = |fd: Option<&OwnedFd>, what, flags| match fd {
+            Some(fd) => hub.poll.add(fd, what, id, flags),
+            None => Ok(()),
+        };
+        add(self.child.as_ref().map(|child| &child.started), What::Born, EventFlags::IN)?;
+        add(self.status.as_ref(), What::Status, EventFlags::IN)
+    }
+
+    /// Whether it executed: `None` while that is open, and once it was told.
+    pub(crate) fn verdict(&mut self) -> Option<Result<(), (Why, String)>> {
+        let verdict = self.child.as_mut()?.verdict()?;
+        // Closing its descriptor takes it out of the poll set.
+        self.child = None;
+        Some(verdict.map_err(|(stage, errno)| match stage {
+            Stage::Cwd => (Why::BadCwd, format!("cannot enter the start directory: {errno}")),
+            Stage::Exec => (Why::NotFound, format!("cannot execute bash: {errno}")),
+            Stage::Confine => (Why::NoProcess, format!("cannot confine the shell: {errno}")),
+        }))
+    }
+
+    /// Begins or stops waiting for its output.
+    pub(crate) fn listen(&mut self, hub: &Hub, id: u64, on: bool) {
+        if self.listening == on {
+            return;
+        }
+        self.listening = on;
+        for (fd, what) in [(&self.out, What::Out), (&self.err, What::Err)] {
+            // Taken out and not only masked: the end of a pipe is told whatever the mask.
+            match fd {
+                Some(fd) if on => drop(hub.poll.add(fd, what, id, EventFlags::IN)),
+                Some(fd) => hub.poll.remove(fd),
+                None => {}
+            }
+        }
+    }
+
+    /// Writes lines to it; what does not fit waits for room.
+    pub(crate) fn write(&mut self, hub: &Hub, id: u64, lines: &[u8]) {
+        self.backlog.extend_from_slice(lines);
+        self.room(hub, id);
+    }
+
+    /// There may be room for lines that wait.
+    pub(crate) fn room(&mut self, hub: &Hub, id: u64) {
+        match rustix::io::write(&self.control, &self.backlog) {
+            Ok(count) => {
+                self.backlog.drain(..count);
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            // It closed its input: it is about to end, which is told elsewhere.
+            Err(_) => self.backlog.clear(),
+        }
+        let wait = !self.backlog.is_empty();
+        if wait != self.crowded {
+            self.crowded = wait;
+            if wait {
+                let _ = hub.poll.add(&self.control, What::Control, id, EventFlags::OUT);
+            } else {
+                hub.poll.remove(&self.control);
+            }
+        }
+    }
+
+    /// Whether it has read everything that was written to it.
+    #[must_use]
+    pub(crate) fn caught_up(&self) -> bool {
+        self.backlog.is_empty() && rustix::io::ioctl_fionread(&self.control) == Ok(0)
+    }
+
+    /// Puts a long text where its next step finds it.
+    ///
+    /// # Errors
+    /// `ENOMEM`, `ENOSPC`.
+    pub(crate) fn put_long(&self, text: &str) -> Result<(), Errno> {
+        rustix::fs::ftruncate(&self.long, 0)?;
+        let mut at = 0;
+        while at < text.len() {
+            at += rustix::io::pwrite(&self.long, &text.as_bytes()[at..], at as u64)?;
+        }
+        rustix::fs::seek(&self.long_read, rustix::fs::SeekFrom::Start(0)).map(|_| ())
+    }
+
+    /// Reads the status channel. `number` is the step whose report is awaited.
+    pub(crate) fn status(&mut self, hub: &mut Hub, number: Option<u64>) -> Status {
+        let Some(status) = &self.status else { return Status::Nothing };
+        match hub.read(status, LINE_BYTES_MAX) {
+            Ok(bytes) => self.lines.extend_from_slice(bytes),
+            Err(()) => {
+                self.status = None;
+                return Status::Gone;
+            }
+        }
+        let mut found = Status::Nothing;
+        while let Some(end) = self.lines.iter().position(|b| *b == b'\n') {
+            match text::report(&self.lines[..end]) {
+                Some(report) if Some(report.number) == number => found = Status::Report(report),
+                _ => self.garbage += end + 1,
+            }
+            self.lines.drain(..=end);
+        }
+        if self.lines.len() > LINE_BYTES_MAX {
+            self.garbage += self.lines.len();
+            self.lines.clear();
+        }
+        if self.garbage > GARBAGE_BYTES_MAX { Status::Flood } else { found }
+    }
+
+    /// A new command begins: what was written before it is forgotten.
+    pub(crate) fn forgive(&mut self) {
+        self.garbage = 0;
+    }
+
+    /// Bytes that lie in its output pipes now.
+    #[must_use]
+    pub(crate) fn left(&self) -> [usize; 2] {
+        [&self.out, &self.err].map(|fd| {
+            let count = fd.as_ref().and_then(|fd| rustix::io::ioctl_fionread(fd).ok());
+            count.map_or(0, |count| count as usize)
+        })
+    }
+
+    /// A new way in for a command's standard input.
+    ///
+    /// # Errors
+    /// `EMFILE`, or `/proc` is not there.
+    pub(crate) fn feeder(&self, hub: &Hub, id: u64) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(own_path(&self.feed), flags, Mode::empty())?;
+        hub.poll.add(&fd, What::Feed, id, EventFlags::empty())?;
+        Ok(fd)
+    }
+
+    /// Throws away what a command did not read, so that the next does not get it.
+    pub(crate) fn empty_feed(&self, hub: &mut Hub) {
+        if !matches!(rustix::io::ioctl_fionread(&self.feed), Ok(1..)) {
+            return;
+        }
+        // A description of its own: a flag set on the shared one would be seen by the command.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let Ok(fd) = rustix::fs::open(own_path(&self.feed), flags, Mode::empty()) else { return };
+        while matches!(hub.read(&fd, crate::hub::READ_BYTES), Ok(bytes) if !bytes.is_empty()) {}
+    }
+}

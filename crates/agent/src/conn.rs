@@ -1,0 +1,335 @@
+//! One connection of a server: bytes in, frames out, and what it is used for.
+
+use crate::log::{Item, Log, Place, View};
+use crate::poll::{Poll, What};
+use bytes::BytesMut;
+use isolet_wire::frame::{self, Frame, FrameError, SERVER_FRAME_BYTES_MAX};
+use isolet_wire::tell::Tell;
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+/// Above this many bytes waiting to be sent nothing more is read from the connection.
+const OUT_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of a log handed to the kernel at once.
+const SEND_BYTES: usize = 256 * 1024;
+/// Frames handed to the kernel at once: twice this many pieces, and the kernel takes 1,024.
+const SEND_FRAMES: usize = 128;
+/// A read buffer that grew beyond this is given back when it is empty.
+const IN_BYTES_KEPT: usize = 16 * 1024;
+
+/// What a connection is used for.
+#[derive(Debug)]
+pub(crate) enum Role {
+    /// Nothing said yet.
+    New,
+    /// Has said hello.
+    Ready,
+    /// A client of a shell.
+    Client(Client),
+    /// Belongs to a program.
+    Exec(u64),
+    /// Told of every change.
+    Watch,
+}
+
+/// A client of a shell.
+#[derive(Debug)]
+pub(crate) struct Client {
+    /// Which shell.
+    pub(crate) shell: u64,
+    /// What it is to see.
+    pub(crate) view: View,
+    /// How far it is.
+    pub(crate) place: Place,
+    /// `Attached` was said.
+    pub(crate) announced: bool,
+    /// The shell was opened for it.
+    pub(crate) fresh: bool,
+    /// When it last took bytes or needed none.
+    pub(crate) moved: Instant,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    /// The socket.
+    pub(crate) fd: OwnedFd,
+    /// What it is used for.
+    pub(crate) role: Role,
+    /// Its input is not read until its command took what it was sent.
+    pub(crate) held: bool,
+    id: u64,
+    input: BytesMut,
+    out: Vec<u8>,
+    sent: usize,
+    blocked: bool,
+    interest: EventFlags,
+}
+
+impl Conn {
+    /// A new connection, already in the poll set for reading.
+    #[must_use]
+    pub(crate) fn new(id: u64, fd: OwnedFd) -> Self {
+        Self {
+            fd,
+            role: Role::New,
+            held: false,
+            id,
+            input: BytesMut::new(),
+            out: Vec::new(),
+            sent: 0,
+            blocked: false,
+            interest: EventFlags::IN,
+        }
+    }
+
+    /// Reads once. `false` when the peer has gone.
+    pub(crate) fn receive(&mut self, scratch: &mut [u8]) -> bool {
+        match rustix::net::recv(&self.fd, &mut *scratch, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => false,
+            Ok((_, count)) => {
+                self.input.extend_from_slice(&scratch[..count]);
+                true
+            }
+            Err(Errno::AGAIN | Errno::INTR) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// The next frame; `None` when there is none yet, or none is to be taken now.
+    ///
+    /// # Errors
+    /// As [`frame::next`]; the connection is to be closed.
+    pub(crate) fn frame(&mut self) -> Result<Option<Frame>, FrameError> {
+        if self.held || self.waiting() > OUT_BYTES_MAX {
+            return Ok(None);
+        }
+        let frame = frame::next(&mut self.input, SERVER_FRAME_BYTES_MAX)?;
+        if self.input.is_empty() && self.input.capacity() > IN_BYTES_KEPT {
+            self.input = BytesMut::new();
+        }
+        Ok(frame)
+    }
+
+    /// What was read and not taken.
+    pub(crate) fn rest(&mut self) -> BytesMut {
+        std::mem::take(&mut self.input)
+    }
+
+    /// Bytes that wait to be sent.
+    #[must_use]
+    pub(crate) fn waiting(&self) -> usize {
+        self.out.len() - self.sent
+    }
+
+    /// Puts a message into the queue.
+    pub(crate) fn tell(&mut self, tell: &Tell) {
+        frame::put(&mut self.out, tell);
+    }
+
+    /// Sends a data frame now, as far as the socket takes it; the rest is queued. Only when
+    /// nothing is waiting, or the caller accounts for it.
+    ///
+    /// # Errors
+    /// The peer has gone.
+    pub(crate) fn data(&mut self, stream: u8, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+        frame::put_data_head(&mut self.out, stream, offset, "", bytes.len());
+        let queued = self.waiting();
+        let pieces = [IoSlice::new(&self.out[self.sent..]), IoSlice::new(bytes)];
+        let count = send(&self.fd, &pieces)?;
+        if count < queued {
+            self.sent += count;
+            self.out.extend_from_slice(bytes);
+        } else {
+            self.out.clear();
+            self.sent = 0;
+            self.out.extend_from_slice(&bytes[count - queued..]);
+        }
+        Ok(())
+    }
+
+    /// Sends what waits. `false` when the socket takes no more.
+    ///
+    /// # Errors
+    /// The peer has gone.
+    pub(crate) fn flush(&mut self) -> Result<bool, Errno> {
+        while self.waiting() > 0 {
+            let count = send(&self.fd, &[IoSlice::new(&self.out[self.sent..])])?;
+            self.sent += count;
+            if count == 0 {
+                self.blocked = true;
+                return Ok(false);
+            }
+        }
+        self.out.clear();
+        self.sent = 0;
+        if self.out.capacity() > OUT_BYTES_MAX {
+            self.out = Vec::new();
+        }
+        self.blocked = false;
+        Ok(true)
+    }
+
+    /// Sends what the log has for this client, straight from it.
+    ///
+    /// # Errors
+    /// The peer has gone.
+    pub(crate) fn pump(&mut self, log: &Log, now: Instant) -> Result<(), Errno> {
+        loop {
+            if !matches!(&self.role, Role::Client(client) if client.announced) {
+                return self.flush().map(|_| ());
+            }
+            if self.waiting() > SEND_BYTES && !self.flush()? {
+                return Ok(());
+            }
+            if !self.pump_once(log, now)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One round of [`Conn::pump`]; `false` at the end of the log or when the socket is full.
+    fn pump_once(&mut self, log: &Log, now: Instant) -> Result<bool, Errno> {
+        let Role::Client(client) = &mut self.role else { return Ok(false) };
+        let batch = Batch::take(log, client, &mut self.out);
+        if batch.frames.is_empty() && self.out.len() == self.sent {
+            client.place = batch.end;
+            client.moved = now;
+            self.blocked = false;
+            return Ok(false);
+        }
+        let pieces = batch.pieces(&self.out, self.sent);
+        let count = send(&self.fd, &pieces)?;
+        if count > 0 {
+            client.moved = now;
+        }
+        self.blocked = batch.settle(count, &mut self.out, &mut self.sent, &mut client.place);
+        Ok(!self.blocked)
+    }
+
+    /// Tells the poll set what this connection now waits for.
+    pub(crate) fn interest(&mut self, poll: &Poll) {
+        let mut want = EventFlags::empty();
+        want.set(EventFlags::IN, !self.held && self.waiting() <= OUT_BYTES_MAX);
+        want.set(EventFlags::OUT, self.blocked || self.waiting() > 0);
+        if want != self.interest {
+            self.interest = want;
+            poll.modify(&self.fd, What::Conn, self.id, want);
+        }
+    }
+}
+
+/// Frames on their way from a log to a socket. Heads and messages stand in the connection's
+/// queue; the bytes of output stay in the log.
+struct Batch<'a> {
+    queued: usize,
+    frames: Vec<Piece<'a>>,
+    /// The client's place after all of them, and after what it does not see.
+    end: Place,
+}
+
+struct Piece<'a> {
+    /// End of its head in the queue.
+    head: usize,
+    bytes: &'a [u8],
+    /// The client's place after it.
+    place: Place,
+}
+
+impl<'a> Batch<'a> {
+    fn take(log: &'a Log, client: &Client, out: &mut Vec<u8>) -> Self {
+        let mut batch = Self { queued: out.len(), frames: Vec::new(), end: client.place };
+        let (mut place, mut total) = (client.place, 0);
+        while total < SEND_BYTES && batch.frames.len() < SEND_FRAMES {
+            let bytes = match log.next(&mut place, &client.view) {
+                Some(Item::Data { stream, offset, id, bytes }) => {
+                    frame::put_data_head(out, stream, offset, &id, bytes.len());
+                    bytes
+                }
+                Some(Item::Tell(tell)) => {
+                    frame::put(out, &tell);
+                    &[]
+                }
+                None => break,
+            };
+            total += bytes.len();
+            batch.frames.push(Piece { head: out.len(), bytes, place });
+        }
+        batch.end = place;
+        batch
+    }
+
+    fn pieces<'b>(&self, out: &'b [u8], sent: usize) -> Vec<IoSlice<'b>>
+    where
+        'a: 'b,
+    {
+        let mut pieces = Vec::with_capacity(self.frames.len() * 2 + 1);
+        let mut from = sent;
+        for piece in &self.frames {
+            if !piece.bytes.is_empty() {
+                pieces.push(IoSlice::new(&out[from..piece.head]));
+                pieces.push(IoSlice::new(piece.bytes));
+                from = piece.head;
+            }
+        }
+        if from < out.len() {
+            pieces.push(IoSlice::new(&out[from..]));
+        }
+        pieces
+    }
+
+    /// `count` bytes went out: moves the client past every frame that began to, keeps the rest of
+    /// the one that was cut. True when something was left.
+    fn settle(&self, count: usize, out: &mut Vec<u8>, sent: &mut usize, place: &mut Place) -> bool {
+        let mut left = count;
+        let mut from = *sent;
+        let mut rest = Vec::new();
+        let old = self.queued - from;
+        if left < old {
+            rest.extend_from_slice(&out[from + left..self.queued]);
+            left = 0;
+        } else {
+            left -= old;
+        }
+        from = self.queued;
+        let mut whole = rest.is_empty();
+        for piece in &self.frames {
+            let head = &out[from..piece.head];
+            let length = head.len() + piece.bytes.len();
+            if !whole || left == 0 {
+                whole = false;
+                break;
+            }
+            *place = piece.place;
+            if left < length {
+                rest.extend_from_slice(&head[left.min(head.len())..]);
+                rest.extend_from_slice(&piece.bytes[left.saturating_sub(head.len())..]);
+                whole = false;
+                break;
+            }
+            left -= length;
+            from = piece.head;
+        }
+        if whole {
+            *place = self.end;
+        }
+        out.clear();
+        out.extend_from_slice(&rest);
+        *sent = 0;
+        !whole
+    }
+}
+
+/// How many bytes the socket took; 0 when it is full.
+fn send(fd: &OwnedFd, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    let mut none = SendAncillaryBuffer::default();
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    match rustix::net::sendmsg(fd, pieces, &mut none, flags) {
+        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+        result => result,
+    }
+}

@@ -1,0 +1,256 @@
+//! What file calls do to the file system. Paths are a tenant's: whoever calls this is confined.
+
+use isolet_wire::tell::{Kind, Stat, Why};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+/// Where paths that are not absolute begin.
+const HOME: &str = "/workspace";
+/// Tries for a name that is not taken.
+const NAMES_MAX: usize = 16;
+
+/// Why not, and in words.
+#[derive(Debug)]
+pub(crate) struct Failure(pub(crate) Why, pub(crate) String);
+
+impl Failure {
+    pub(crate) fn order(message: &str) -> Self {
+        Self(Why::BadAsk, message.to_owned())
+    }
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        let why = match errno {
+            Errno::NOENT => Why::NotFound,
+            Errno::ACCESS | Errno::PERM | Errno::ROFS => Why::Denied,
+            Errno::NOTDIR | Errno::ISDIR | Errno::NOTEMPTY | Errno::LOOP => Why::WrongKind,
+            Errno::NXIO => Why::WrongKind,
+            Errno::NOSPC | Errno::DQUOT => Why::NoSpace,
+            Errno::NAMETOOLONG | Errno::FBIG => Why::TooLarge,
+            _ => Why::Failed,
+        };
+        Self(why, errno.to_string())
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        match Errno::from_io_error(&error) {
+            Some(errno) => errno.into(),
+            None => Self(Why::Failed, error.to_string()),
+        }
+    }
+}
+
+/// A path as it came, made absolute.
+pub(crate) fn path(bytes: &[u8]) -> Result<PathBuf, Failure> {
+    if bytes.is_empty() || bytes.contains(&0) {
+        return Err(Failure::order("a path has at least one byte, and none that is NUL"));
+    }
+    Ok(Path::new(HOME).join(OsString::from_vec(bytes.to_vec())))
+}
+
+/// What is known of a file.
+pub(crate) fn stat(stat: &rustix::fs::Stat) -> Stat {
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Directory,
+        FileType::Symlink => Kind::Symlink,
+        _ => Kind::Other,
+    };
+    Stat {
+        kind,
+        size: stat.st_size as u64,
+        mode: stat.st_mode & 0o7777,
+        modified_ms: stat.st_mtime * 1000 + stat.st_mtime_nsec as i64 / 1_000_000,
+        inode: stat.st_ino,
+    }
+}
+
+/// Opens a regular file for reading; anything else could block for good.
+pub(crate) fn open(path: &Path) -> Result<(File, rustix::fs::Stat), Failure> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let fd = rustix::fs::open(path, flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&fd)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(Failure(Why::WrongKind, "not a regular file".to_owned()));
+    }
+    Ok((File::from(fd), stat))
+}
+
+/// Makes a directory with its parents.
+pub(crate) fn make_dirs(path: &Path) -> Result<(), Failure> {
+    Ok(std::fs::create_dir_all(path)?)
+}
+
+/// The names in a directory.
+pub(crate) fn names(path: &Path, max: usize) -> Result<Vec<Vec<u8>>, Failure> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(path, flags, Mode::empty())?;
+    let mut names = Vec::new();
+    each(&dir, |name, _| {
+        names.push(name.to_vec());
+        names.len() <= max
+    })?;
+    if names.len() > max {
+        return Err(Failure(Why::TooLarge, format!("the directory has more than {max} entries")));
+    }
+    Ok(names)
+}
+
+/// Hands out every entry but `.` and `..`, until `take` says no.
+fn each(dir: &OwnedFd, mut take: impl FnMut(&[u8], FileType) -> bool) -> Result<(), Errno> {
+    let mut buffer = Vec::with_capacity(32 * 1024);
+    let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." && !take(name, entry.file_type()) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Removes a file, a link, an empty directory, or with `recursive` a directory and all it holds.
+pub(crate) fn remove(path: &Path, recursive: bool) -> Result<(), Failure> {
+    match rustix::fs::unlinkat(CWD, path, AtFlags::empty()) {
+        Err(Errno::ISDIR | Errno::PERM) => {}
+        result => return Ok(result?),
+    }
+    if recursive {
+        clear(path)?;
+    }
+    Ok(rustix::fs::unlinkat(CWD, path, AtFlags::REMOVEDIR)?)
+}
+
+/// Empties a directory. Goes down and up with one descriptor and a list of names, so that depth
+/// costs neither stack nor descriptors; follows no link.
+fn clear(path: &Path) -> Result<(), Failure> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut dir = rustix::fs::open(path, flags, Mode::empty())?;
+    let mut above: Vec<(Vec<u8>, (u64, u64))> = Vec::new();
+    loop {
+        if let Some(below) = unlink_files(&dir)? {
+            let next = rustix::fs::openat(&dir, below.as_slice(), flags, Mode::empty())?;
+            let stat = rustix::fs::fstat(&dir)?;
+            above.push((below, (stat.st_dev, stat.st_ino)));
+            dir = next;
+            continue;
+        }
+        let Some((name, which)) = above.pop() else { return Ok(()) };
+        let parent = rustix::fs::openat(&dir, c"..", flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&parent)?;
+        // Somebody moved the directory while it was emptied: what is above is not ours to touch.
+        if (stat.st_dev, stat.st_ino) != which {
+            return Err(Failure(Why::Failed, "the directory was moved meanwhile".to_owned()));
+        }
+        rustix::fs::unlinkat(&parent, name.as_slice(), AtFlags::REMOVEDIR)?;
+        dir = parent;
+    }
+}
+
+/// Removes what is no directory; gives the first that is one.
+fn unlink_files(dir: &OwnedFd) -> Result<Option<Vec<u8>>, Failure> {
+    let mut below = None;
+    let mut failed = None;
+    rustix::fs::seek(dir, rustix::fs::SeekFrom::Start(0))?;
+    each(dir, |name, _| {
+        match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => return true,
+            Err(Errno::ISDIR) => below = Some(name.to_vec()),
+            Err(Errno::PERM) if is_dir(dir, name) => below = Some(name.to_vec()),
+            Err(errno) => failed = Some(errno),
+        }
+        false
+    })?;
+    failed.map_or(Ok(below), |errno| Err(errno.into()))
+}
+
+fn is_dir(dir: &OwnedFd, name: &[u8]) -> bool {
+    rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+}
+
+/// A file that is being written under a temporary name; gone unless it is kept.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    /// Where the bytes go.
+    pub(crate) file: File,
+    path: PathBuf,
+    draft: PathBuf,
+    kept: bool,
+}
+
+impl Draft {
+    /// Begins one beside `path`, or beside what `path` links to.
+    pub(crate) fn new(path: &Path, mode: u32) -> Result<Self, Failure> {
+        let wrong = |what: &str| Failure(Why::WrongKind, what.to_owned());
+        let mut path = path.to_owned();
+        let mut mode = mode & 0o7777;
+        // A link is written through, also one whose target is not there yet.
+        for _ in 0..40 {
+            match rustix::fs::readlinkat(CWD, &path, Vec::new()) {
+                Ok(target) => {
+                    let target = OsString::from_vec(target.into_bytes());
+                    path = path.parent().unwrap_or(Path::new("/")).join(target);
+                }
+                Err(_) => break,
+            }
+        }
+        let old = rustix::fs::statat(CWD, &path, AtFlags::empty());
+        if let Ok(old) = &old {
+            if FileType::from_raw_mode(old.st_mode) != FileType::RegularFile {
+                return Err(wrong("not a regular file"));
+            }
+            mode = old.st_mode & 0o7777;
+        }
+        let name = path.file_name().ok_or_else(|| wrong("a directory"))?.to_owned();
+        if path.as_os_str().as_bytes().ends_with(b"/") {
+            return Err(wrong("a directory"));
+        }
+        let dir = path.parent().unwrap_or(Path::new("/"));
+        std::fs::create_dir_all(dir)?;
+        let (file, draft) = fresh(dir)?;
+        let draft = Self { file, path: dir.join(name), draft, kept: false };
+        // Not by the open, whose mode the mask would cut.
+        rustix::fs::fchmod(&draft.file, Mode::from_raw_mode(mode))?;
+        Ok(draft)
+    }
+
+    /// Gives it its name.
+    pub(crate) fn keep(mut self) -> Result<(), Failure> {
+        rustix::fs::renameat(CWD, &self.draft, CWD, &self.path)?;
+        self.kept = true;
+        Ok(())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.kept {
+            let _ = rustix::fs::unlinkat(CWD, &self.draft, AtFlags::empty());
+        }
+    }
+}
+
+fn fresh(dir: &Path) -> Result<(File, PathBuf), Failure> {
+    for _ in 0..NAMES_MAX {
+        let mut random = [0; 8];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+        let draft = dir.join(format!(".isolet-{:016x}", u64::from_ne_bytes(random)));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        match rustix::fs::open(&draft, flags, Mode::from_raw_mode(0o600)) {
+            Ok(fd) => return Ok((File::from(fd), draft)),
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Err(Failure(Why::Failed, "no free name for a temporary file".to_owned()))
+}

@@ -1,0 +1,390 @@
+//! A program without a shell behind it. Belongs to one connection; when that closes it goes on
+//! to its end or its timeout, and what it says is thrown away.
+
+use crate::conn::Conn;
+use crate::hub::{Hub, Order, Parent, READ_BYTES, Timer, environment};
+use crate::poll::What as Fd;
+use crate::tree;
+use crate::words;
+use isolet_sys::signal;
+use isolet_sys::spawn::{Child, Stage};
+use isolet_wire::ask::{Exec as Ask, What};
+use isolet_wire::tell::{Exit, STDERR, STDOUT, Tell, Why};
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+const TERM_TO_KILL: Duration = Duration::from_millis(500);
+/// The highest id that a program may run as; the one above is nobody's.
+const UID_MAX: u32 = 65_533;
+/// Input that waits for a program before its sender is no longer read.
+pub(crate) const INPUT_BYTES_MAX: usize = 1024 * 1024;
+
+/// See the module's page.
+#[derive(Debug)]
+pub(crate) struct Exec {
+    /// Its connection, while that is there.
+    pub(crate) conn: Option<u64>,
+    id: u64,
+    ask: Ask,
+    pid: i32,
+    child: Option<Child>,
+    began: Instant,
+    pipes: [Option<OwnedFd>; 2],
+    stdin: Option<OwnedFd>,
+    input: Vec<u8>,
+    eof: bool,
+    count: [u64; 2],
+    oom: u64,
+    timed_out: bool,
+    cancelled: bool,
+    kill_at: Option<Instant>,
+    listening: bool,
+    /// Its end was told.
+    pub(crate) told: bool,
+    /// How it ended, once it did; its last bytes may still be read.
+    ended: Option<(i32, Option<i32>)>,
+    left: [usize; 2],
+    /// It runs without a shell to save its start; where that fails `bash -c` says what and why.
+    direct: bool,
+}
+
+/// Why a program was not started, and in words.
+pub(crate) type Refusal = (Why, String);
+
+impl Exec {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn start(hub: &mut Hub, id: u64, conn: u64, ask: Ask) -> Result<Self, Refusal> {
+        if ask.uid > UID_MAX {
+            return Err((Why::BadAsk, format!("user id {} is above {UID_MAX}", ask.uid)));
+        }
+        let words = match &ask.what {
+            What::Command(text) => words::plain(text, &ask.env),
+            What::Argv(_) => None,
+        };
+        let direct = words.is_some();
+        let mut exec = Self {
+            conn: Some(conn),
+            id,
+            ask,
+            pid: 0,
+            child: None,
+            began: hub.now,
+            pipes: [None, None],
+            stdin: None,
+            input: Vec::new(),
+            eof: false,
+            count: [0; 2],
+            oom: hub.oom(true),
+            timed_out: false,
+            cancelled: false,
+            kill_at: None,
+            listening: false,
+            told: false,
+            ended: None,
+            left: [0; 2],
+            direct,
+        };
+        exec.launch(hub, words)?;
+        if exec.ask.timeout_ms > 0 {
+            exec.arm(hub);
+        }
+        Ok(exec)
+    }
+
+    fn launch(&mut self, hub: &mut Hub, words: Option<Vec<String>>) -> Result<(), Refusal> {
+        let bad = || {
+            let text = "no program, a NUL byte, or a name of the environment with `=`";
+            (Why::BadAsk, text.to_owned())
+        };
+        let failed = |errno: std::io::Error| (Why::NoProcess, format!("no process: {errno}"));
+        let mut envp = environment(&self.ask.env).ok_or_else(bad)?;
+        let path = self.ask.env.get("PATH").map_or(words::PATH, String::as_str);
+        let (programs, argv) = match (&self.ask.what, words) {
+            (What::Command(text), None) => {
+                let programs = crate::bash::PROGRAMS.map(|p| p.to_string_lossy().into_owned());
+                (programs.to_vec(), vec!["bash".into(), "-c".into(), text.clone()])
+            }
+            (What::Command(_), Some(argv)) => {
+                words::as_bash_would(&self.ask, &mut envp);
+                (words::programs(&argv[0], path), argv)
+            }
+            (What::Argv(argv), _) => {
+                let name = argv.first().filter(|name| !name.is_empty()).ok_or_else(bad)?;
+                (words::programs(name, path), argv.clone())
+            }
+        };
+        let strings = |list: Vec<String>| {
+            list.into_iter().map(|text| CString::new(text).ok()).collect::<Option<Vec<_>>>()
+        };
+        let order = Order {
+            programs: strings(programs).ok_or_else(bad)?,
+            argv: strings(argv).ok_or_else(bad)?,
+            envp,
+            cwd: CString::new(self.ask.cwd.as_str()).map_err(|_| bad())?,
+            fds: Vec::new(),
+            uid: self.ask.uid,
+        };
+        self.spawn(hub, order).map_err(failed)
+    }
+
+    fn spawn(&mut self, hub: &mut Hub, mut order: Order) -> std::io::Result<()> {
+        let (out, err) = (pipe_with(PipeFlags::CLOEXEC)?, pipe_with(PipeFlags::CLOEXEC)?);
+        let (input, feeder) = if self.ask.stdin {
+            let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+            rustix::io::ioctl_fionbio(&write, true)?;
+            (read, Some(write))
+        } else {
+            let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+            (rustix::fs::open(c"/dev/null", flags, rustix::fs::Mode::empty())?, None)
+        };
+        for end in [&out.0, &err.0] {
+            rustix::io::ioctl_fionbio(end, true)?;
+        }
+        // `/dev/stdout` opens the pipe anew, by the rights of its inode, which is ours.
+        for end in [&out.1, &err.1].into_iter().chain(feeder.as_ref()) {
+            rustix::fs::fchmod(end, rustix::fs::Mode::from_raw_mode(0o666))?;
+        }
+        order.fds = vec![(input.as_raw_fd(), 0), (out.1.as_raw_fd(), 1), (err.1.as_raw_fd(), 2)];
+        let child = hub.spawn(order, Parent::Exec(self.id))?;
+        hub.poll.add(&child.started, Fd::ExecBorn, self.id, EventFlags::IN)?;
+        self.pid = child.pid;
+        self.child = Some(child);
+        self.pipes = [Some(out.0), Some(err.0)];
+        self.stdin = feeder;
+        self.listening = false;
+        self.listen(hub, true);
+        Ok(())
+    }
+
+    /// Whether it was executed. `Some(refusal)`: it was not, and its connection is to be told.
+    pub(crate) fn born(&mut self, hub: &mut Hub) -> Option<Refusal> {
+        let verdict = self.child.as_mut()?.verdict()?;
+        self.child = None;
+        let (stage, errno) = match verdict {
+            Ok(()) => {
+                self.feed(hub);
+                return None;
+            }
+            Err(failed) => failed,
+        };
+        if stage == Stage::Exec && self.direct {
+            self.direct = false;
+            return self.launch(hub, None).err();
+        }
+        Some(match (stage, errno) {
+            (Stage::Cwd, _) => (Why::BadCwd, format!("cannot enter the start directory: {errno}")),
+            (Stage::Exec, Errno::ACCESS) => (Why::Denied, "permission denied".to_owned()),
+            (Stage::Exec, Errno::TOOBIG) => (Why::TooLarge, "argument list too long".to_owned()),
+            (Stage::Exec, Errno::NOENT) => (Why::NotFound, "program not found".to_owned()),
+            (Stage::Exec, _) => (Why::Failed, format!("cannot execute: {errno}")),
+            (Stage::Confine, _) => (Why::NoProcess, format!("cannot confine: {errno}")),
+        })
+    }
+
+    /// Is this its process (and not one that it replaced)?
+    #[must_use]
+    pub(crate) fn is(&self, pid: i32) -> bool {
+        self.pid == pid
+    }
+
+    fn listen(&mut self, hub: &Hub, on: bool) {
+        if self.listening == on {
+            return;
+        }
+        self.listening = on;
+        for (fd, what) in self.pipes.iter().zip([Fd::ExecOut, Fd::ExecErr]) {
+            match fd {
+                Some(fd) if on => drop(hub.poll.add(fd, what, self.id, EventFlags::IN)),
+                Some(fd) => hub.poll.remove(fd),
+                None => {}
+            }
+        }
+    }
+
+    /// Reads one of its pipes once and hands the bytes to its connection.
+    pub(crate) fn readable(&mut self, hub: &mut Hub, conn: Option<&mut Conn>, stream: u8) {
+        if self.ended.is_none() {
+            self.pull(hub, conn, stream, READ_BYTES);
+        }
+    }
+
+    fn pull(&mut self, hub: &mut Hub, conn: Option<&mut Conn>, stream: u8, limit: usize) -> usize {
+        let slot = usize::from(stream == STDERR);
+        let Some(fd) = &self.pipes[slot] else { return 0 };
+        match hub.read(fd, limit) {
+            Ok(bytes) => {
+                let offset = self.count[slot];
+                self.count[slot] += bytes.len() as u64;
+                if let Some(conn) = conn.filter(|_| !bytes.is_empty()) {
+                    // A connection that has gone is found out by its own event.
+                    let _ = conn.data(stream, offset, bytes);
+                }
+                bytes.len()
+            }
+            Err(()) => {
+                self.pipes[slot] = None;
+                0
+            }
+        }
+    }
+
+    /// After every round: reads on what an ended program left, as its connection takes it, and
+    /// stops reading while it takes nothing. `Some`: it is over, and this is to be told.
+    pub(crate) fn flow(&mut self, hub: &mut Hub, mut conn: Option<&mut Conn>) -> Option<Tell> {
+        let room = |conn: &Option<&mut Conn>| conn.as_ref().is_none_or(|conn| conn.waiting() == 0);
+        if self.ended.is_none() {
+            self.listen(hub, room(&conn));
+            return None;
+        }
+        self.listen(hub, false);
+        for (slot, stream) in [(0, STDOUT), (1, STDERR)] {
+            while self.left[slot] > 0 && room(&conn) {
+                let limit = self.left[slot].min(READ_BYTES);
+                let count = self.pull(hub, conn.as_deref_mut(), stream, limit);
+                self.left[slot] = if count == 0 { 0 } else { self.left[slot] - count };
+            }
+        }
+        (self.left == [0, 0] && !self.told).then(|| self.exit(hub))
+    }
+
+    /// Its end was told and nothing of it is left to be killed.
+    #[must_use]
+    pub(crate) fn over(&self) -> bool {
+        self.told && self.kill_at.is_none()
+    }
+
+    fn exit(&mut self, hub: &mut Hub) -> Tell {
+        self.told = true;
+        for fd in self.pipes.iter_mut().filter_map(Option::take) {
+            hub.drain(fd);
+        }
+        let (code, signal) = self.ended.unwrap_or_default();
+        Tell::Exit(Exit {
+            code,
+            signal,
+            timed_out: self.timed_out,
+            cancelled: self.cancelled,
+            oom: hub.oom(false) > self.oom,
+            out: self.count[0],
+            err: self.count[1],
+            micros: Instant::now().duration_since(self.began).as_micros() as u64,
+            ..Exit::default()
+        })
+    }
+
+    /// Its process has ended.
+    pub(crate) fn died(&mut self, code: Option<i32>, signal: Option<i32>) {
+        let number = code.unwrap_or_else(|| 128 + signal.unwrap_or(0));
+        self.ended = Some((number, signal));
+        self.left = [&self.pipes[0], &self.pipes[1]].map(|fd| {
+            let count = fd.as_ref().and_then(|fd| rustix::io::ioctl_fionread(fd).ok());
+            count.map_or(0, |count| count as usize)
+        });
+    }
+
+    /// Takes input; gives how many bytes wait now, `None` when it asked for none.
+    pub(crate) fn input(&mut self, hub: &mut Hub, data: &[u8], eof: bool) -> Option<usize> {
+        if !self.ask.stdin {
+            return None;
+        }
+        self.input.extend_from_slice(data);
+        self.eof |= eof;
+        self.feed(hub);
+        Some(self.input.len())
+    }
+
+    /// Whether there is room for more input.
+    #[must_use]
+    pub(crate) fn hungry(&self) -> bool {
+        self.input.len() <= INPUT_BYTES_MAX
+    }
+
+    /// Writes what it takes of its input.
+    pub(crate) fn feed(&mut self, hub: &Hub) {
+        let Some(fd) = self.stdin.as_ref().filter(|_| self.child.is_none()) else {
+            return self.input_lost();
+        };
+        match rustix::io::write(fd, &self.input) {
+            Ok(count) => drop(self.input.drain(..count)),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => self.stdin = None,
+        }
+        let Some(fd) = &self.stdin else { return self.input_lost() };
+        if self.input.is_empty() && self.eof {
+            self.stdin = None;
+            return;
+        }
+        hub.poll.remove(fd);
+        if !self.input.is_empty() {
+            let _ = hub.poll.add(fd, Fd::ExecIn, self.id, EventFlags::OUT);
+        }
+    }
+
+    /// Nobody reads it any more.
+    fn input_lost(&mut self) {
+        if self.child.is_none() {
+            self.input.clear();
+        }
+    }
+
+    /// Sends a signal to its group.
+    pub(crate) fn signal(&self, number: i32) {
+        if self.ended.is_none() {
+            let _ = signal::send(-self.pid, number);
+        }
+    }
+
+    /// Kills it and everything it started.
+    pub(crate) fn cancel(&mut self, hub: &Hub) {
+        self.cancelled = true;
+        self.kill(hub);
+    }
+
+    fn kill(&self, hub: &Hub) {
+        let below = tree::below(self.pid, |pid| hub.parents.contains_key(&pid));
+        // Once it was reaped its number may be another's; its orphans are known by their session.
+        if self.ended.is_none() {
+            let _ = signal::send(-self.pid, 9);
+        }
+        below.iter().for_each(|process| process.send(9));
+    }
+
+    fn due(&self) -> Option<Instant> {
+        if self.timed_out {
+            return self.kill_at;
+        }
+        if self.ended.is_some() || self.ask.timeout_ms == 0 {
+            return None;
+        }
+        self.began.checked_add(Duration::from_millis(self.ask.timeout_ms))
+    }
+
+    fn arm(&self, hub: &mut Hub) {
+        if let Some(due) = self.due() {
+            hub.at(due, Timer::Exec(self.id));
+        }
+    }
+
+    /// Its timer went off.
+    pub(crate) fn tick(&mut self, hub: &mut Hub) {
+        if self.due().is_none_or(|due| hub.now < due) {
+            return;
+        }
+        if self.timed_out {
+            self.kill_at = None;
+            self.kill(hub);
+            return;
+        }
+        self.timed_out = true;
+        self.kill_at = Some(hub.now + TERM_TO_KILL);
+        let _ = signal::send(-self.pid, 15);
+        self.arm(hub);
+    }
+}

@@ -1,0 +1,279 @@
+//! What shells and programs share: the poll set, timers, ids, who is whose child, how a tenant's
+//! process is confined.
+
+use crate::poll::{Poll, What};
+use isolet_sys::spawn::{Child, Plan};
+use rustix::event::epoll::EventFlags;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+/// moby's default capabilities without `MKNOD`, `NET_RAW` and `AUDIT_WRITE`: devices, raw sockets
+/// and the host's audit log are nothing for a tenant.
+const CAPABILITIES: u64 = {
+    let chown_overrides = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4;
+    let kill_and_ids = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8;
+    let bind_chroot_setfcap = 1 << 10 | 1 << 18 | 1 << 31;
+    chown_overrides | kill_and_ids | bind_chroot_setfcap
+};
+
+/// Pipes of ended programs that others still hold; the oldest is closed for one more.
+const DRAINS_MAX: usize = 128;
+/// Bytes read at once from anything.
+pub(crate) const READ_BYTES: usize = 64 * 1024;
+/// How long an answer to "did the kernel kill for memory" stays good.
+const OOM_FRESH: Duration = Duration::from_millis(2);
+
+/// What the agent was started with.
+#[derive(Debug, Default)]
+pub(crate) struct Config {
+    /// The tenant's user namespace.
+    pub(crate) userns: Option<OwnedFd>,
+    /// The tenant's cgroup, version 2.
+    pub(crate) cgroup: Option<OwnedFd>,
+    /// `tasks` files of the tenant's cgroups, version 1.
+    pub(crate) tasks: Vec<OwnedFd>,
+    /// Where the kernel counts what it killed for memory.
+    pub(crate) oom: Option<OwnedFd>,
+    /// The tenant's seccomp program.
+    pub(crate) filter: Option<Vec<u64>>,
+    /// How long a shell waits for clients that do not read.
+    pub(crate) stall: Duration,
+}
+
+/// Whose child it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Parent {
+    /// A shell's bash.
+    Shell(u64),
+    /// A program without a shell.
+    Exec(u64),
+    /// A worker for a file call.
+    File,
+}
+
+/// What a timer is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// Something of a shell.
+    Shell(u64),
+    /// Something of a program.
+    Exec(u64),
+    /// Taking connections again after descriptors ran out.
+    Accept,
+    /// Telling watchers.
+    Watch,
+    /// Workers that take too long.
+    Files,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    /// The poll set.
+    pub(crate) poll: Poll,
+    /// What the agent was started with.
+    pub(crate) config: Config,
+    /// Own children by process id.
+    pub(crate) parents: HashMap<i32, Parent>,
+    /// The time of this round.
+    pub(crate) now: Instant,
+    /// Shells that something happened to in this round.
+    pub(crate) dirty: Vec<u64>,
+    /// Shells whose state watchers should hear of.
+    pub(crate) changed: Vec<u64>,
+    timers: BinaryHeap<Reverse<(Instant, Timer)>>,
+    drains: VecDeque<(u64, OwnedFd)>,
+    ids: u64,
+    oom: (Option<Instant>, u64),
+    scratch: Vec<u8>,
+}
+
+impl Hub {
+    /// With nothing in it.
+    #[must_use]
+    pub(crate) fn new(poll: Poll, config: Config) -> Self {
+        Self {
+            poll,
+            config,
+            parents: HashMap::new(),
+            now: Instant::now(),
+            dirty: Vec::new(),
+            changed: Vec::new(),
+            timers: BinaryHeap::new(),
+            drains: VecDeque::new(),
+            ids: 0,
+            oom: (None, 0),
+            scratch: Vec::with_capacity(READ_BYTES),
+        }
+    }
+
+    /// A number that was never used.
+    pub(crate) fn id(&mut self) -> u64 {
+        self.ids += 1;
+        self.ids
+    }
+
+    /// Something happened to this shell.
+    pub(crate) fn touch(&mut self, shell: u64) {
+        if !self.dirty.contains(&shell) {
+            self.dirty.push(shell);
+        }
+    }
+
+    /// Watchers should hear of this shell.
+    pub(crate) fn tell(&mut self, shell: u64) {
+        if !self.changed.contains(&shell) {
+            self.changed.push(shell);
+        }
+    }
+
+    /// Sets a timer.
+    pub(crate) fn at(&mut self, when: Instant, timer: Timer) {
+        self.timers.push(Reverse((when, timer)));
+    }
+
+    /// Time until the next timer.
+    #[must_use]
+    pub(crate) fn wait(&self) -> Option<Duration> {
+        self.timers.peek().map(|Reverse((when, _))| when.saturating_duration_since(self.now))
+    }
+
+    /// The next timer that is due.
+    pub(crate) fn due(&mut self) -> Option<(Instant, Timer)> {
+        let Reverse((when, _)) = self.timers.peek()?;
+        if *when > self.now {
+            return None;
+        }
+        self.timers.pop().map(|Reverse(timer)| timer)
+    }
+
+    /// Reads at most `limit` bytes (and at most 64 KiB) and hands them out; empty when there is
+    /// nothing now. `Err` at the end of file.
+    ///
+    /// # Errors
+    /// End of file, or any error but `EAGAIN`.
+    pub(crate) fn read(&mut self, fd: impl AsFd, limit: usize) -> Result<&[u8], ()> {
+        self.scratch.resize(READ_BYTES, 0);
+        loop {
+            match rustix::io::read(&fd, &mut self.scratch[..limit.min(READ_BYTES)]) {
+                Ok(0) if limit > 0 => return Err(()),
+                Ok(count) => return Ok(&self.scratch[..count]),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return Ok(&[]),
+                Err(_) => return Err(()),
+            }
+        }
+    }
+
+    /// Starts a tenant's process; the rest of the plan is filled in here.
+    ///
+    /// # Errors
+    /// As [`isolet_sys::spawn::spawn`].
+    pub(crate) fn spawn(&mut self, order: Order, parent: Parent) -> std::io::Result<Child> {
+        let plan = Plan {
+            programs: order.programs,
+            argv: order.argv,
+            envp: order.envp,
+            cwd: Some(order.cwd),
+            ..self.plan(order.fds, order.uid)
+        };
+        let child = isolet_sys::spawn::spawn(plan)?;
+        self.parents.insert(child.pid, parent);
+        Ok(child)
+    }
+
+    /// Starts a copy of the agent, confined as a tenant, for what may block.
+    ///
+    /// # Errors
+    /// As [`isolet_sys::spawn::fork`].
+    pub(crate) fn fork(&mut self, fd: RawFd, work: impl FnOnce() -> i32) -> std::io::Result<i32> {
+        let child = isolet_sys::spawn::fork(self.plan(vec![(fd, fd)], 0), work)?;
+        self.parents.insert(child.pid, Parent::File);
+        Ok(child.pid)
+    }
+
+    fn plan(&self, fds: Vec<(RawFd, RawFd)>, uid: u32) -> Plan<'_> {
+        Plan {
+            fds,
+            userns: self.config.userns.as_ref().map(AsFd::as_fd),
+            uid,
+            cgroup: self.config.cgroup.as_ref().map(AsFd::as_fd),
+            tasks: self.config.tasks.iter().map(AsFd::as_fd).collect(),
+            capabilities: CAPABILITIES,
+            filter: self.config.filter.as_deref(),
+            umask: 0o022,
+            ..Plan::default()
+        }
+    }
+
+    /// Goes on reading a pipe that nobody is interested in any more, so that its writers live.
+    pub(crate) fn drain(&mut self, fd: OwnedFd) {
+        self.poll.remove(&fd);
+        let id = self.id();
+        if self.poll.add(&fd, What::Drain, id, EventFlags::IN).is_ok() {
+            if self.drains.len() >= DRAINS_MAX {
+                self.drains.pop_front();
+            }
+            self.drains.push_back((id, fd));
+        }
+    }
+
+    /// One of these pipes is readable.
+    pub(crate) fn drained(&mut self, id: u64) {
+        let Some(at) = self.drains.iter().position(|(drain, _)| *drain == id) else { return };
+        let Some((_, fd)) = self.drains.remove(at) else { return };
+        if self.read(&fd, READ_BYTES).is_ok() {
+            self.drains.insert(at, (id, fd));
+        }
+    }
+
+    /// How many processes of the sandbox the kernel has killed for memory. With `cached` a value
+    /// of the last 2 ms will do.
+    pub(crate) fn oom(&mut self, cached: bool) -> u64 {
+        let Some(fd) = &self.config.oom else { return 0 };
+        let fresh = self.oom.0.is_some_and(|at| self.now.duration_since(at) < OOM_FRESH);
+        if !(cached && fresh) {
+            let mut text = [0; 1024];
+            let count = rustix::io::pread(fd, &mut text, 0).unwrap_or(0);
+            let text = String::from_utf8_lossy(&text[..count]);
+            let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+            self.oom = (Some(self.now), line.and_then(|n| n.trim().parse().ok()).unwrap_or(0));
+        }
+        self.oom.1
+    }
+}
+
+/// What to start, without how it is confined.
+#[derive(Debug)]
+pub(crate) struct Order {
+    /// Tried in order until one exists.
+    pub(crate) programs: Vec<CString>,
+    /// Arguments.
+    pub(crate) argv: Vec<CString>,
+    /// Environment.
+    pub(crate) envp: Vec<CString>,
+    /// Start directory.
+    pub(crate) cwd: CString,
+    /// Descriptors: ours, and the number in the child.
+    pub(crate) fds: Vec<(RawFd, RawFd)>,
+    /// User and group.
+    pub(crate) uid: u32,
+}
+
+/// An environment as the kernel takes it; `None` when a name or value cannot be in one.
+#[must_use]
+pub(crate) fn environment(
+    env: &std::collections::BTreeMap<String, String>,
+) -> Option<Vec<CString>> {
+    env.iter()
+        .map(|(name, value)| {
+            if name.is_empty() || name.contains('=') {
+                return None;
+            }
+            CString::new(format!("{name}={value}")).ok()
+        })
+        .collect()
+}

@@ -1,0 +1,127 @@
+//! A client that is cut off at any moment and comes back misses nothing and sees nothing twice.
+
+use super::*;
+use proptest::prelude::*;
+
+fn who(owner: &str, id: &str) -> Rc<Who> {
+    Rc::new(Who { owner: owner.into(), id: id.into() })
+}
+
+fn view(owner: &str, watch: bool) -> View {
+    View { owner: owner.into(), watch }
+}
+
+/// Everything that is there for a client, joined; exits by number.
+#[derive(Debug, Default, PartialEq, Eq, Clone)]
+struct Seen {
+    out: Vec<u8>,
+    err: Vec<u8>,
+    exits: Vec<u64>,
+    gaps: Vec<(u8, u64, u64)>,
+    at: Since,
+}
+
+impl Seen {
+    fn take(&mut self, item: Item<'_>) {
+        match item {
+            Item::Data { stream: STDOUT, offset, bytes, .. } => {
+                assert_eq!(offset, self.at.out);
+                self.at.out += bytes.len() as u64;
+                self.out.extend(bytes);
+            }
+            Item::Data { offset, bytes, .. } => {
+                assert_eq!(offset, self.at.err);
+                self.at.err += bytes.len() as u64;
+                self.err.extend(bytes);
+            }
+            Item::Tell(Tell::Exit(exit)) => {
+                self.at.seq = exit.seq;
+                self.exits.push(exit.seq);
+            }
+            Item::Tell(Tell::Gap { stream, from, to }) => {
+                self.gaps.push((stream, from, to));
+                if stream == STDOUT { self.at.out = to } else { self.at.err = to }
+            }
+            Item::Tell(_) => {}
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn coming_back_by_since_gives_every_byte_once(
+        acts in proptest::collection::vec((0..6_u8, 1..40_usize), 1..80),
+    ) {
+        let mut log = Log::default();
+        let whose = who("me", "a");
+        let (mut whole, mut cut) = (Seen::default(), Seen::default());
+        let (mut stay, mut come) = (log.now(), log.now());
+        let view = view("me", false);
+        for (act, count) in acts {
+            match act {
+                0 => log.data(STDOUT, Some(&whose), &vec![count as u8; count]),
+                1 => log.data(STDERR, None, &vec![count as u8; count]),
+                2 => log.note(Note::Exit(whose.clone(), Exit::default(), [0; 2])),
+                3 => while let Some(item) = log.next(&mut stay, &view) { whole.take(item) },
+                4 => for _ in 0..count % 3 {
+                    if let Some(item) = log.next(&mut come, &view) { cut.take(item) }
+                },
+                _ => come = log.since(cut.at),
+            }
+        }
+        while let Some(item) = log.next(&mut stay, &view) { whole.take(item) }
+        while let Some(item) = log.next(&mut come, &view) { cut.take(item) }
+        prop_assert_eq!(whole, cut);
+    }
+}
+
+#[test]
+fn who_falls_off_is_told_which_bytes_and_still_hears_of_the_exits() {
+    let mut log = Log::default();
+    let mut place = log.now();
+    let whose = who("me", "a");
+    let chunk = vec![7; 64 * 1024];
+    for _ in 0..40 {
+        log.chunk(STDOUT, Some(&whose), chunk.clone());
+        let exit = Exit { out: chunk.len() as u64, ..Exit::default() };
+        log.note(Note::Exit(whose.clone(), exit, [log.end()[0] - chunk.len() as u64, 0]));
+    }
+    let mut seen = Seen::default();
+    while let Some(item) = log.next(&mut place, &view("me", false)) {
+        seen.take(item);
+    }
+    assert_eq!(seen.gaps, [(STDOUT, 0, 24 * 65536)]);
+    assert_eq!(seen.out.len(), LOG_BYTES_MAX);
+    assert_eq!(seen.exits, (1..=40).collect::<Vec<_>>());
+}
+
+#[test]
+fn others_are_seen_only_by_a_watcher_and_under_their_owner() {
+    let mut log = Log::default();
+    let (mut plain, mut watcher) = (log.now(), log.now());
+    log.data(STDOUT, Some(&who("you", "b")), b"theirs");
+    log.data(STDOUT, None, b"background");
+    assert!(matches!(
+        log.next(&mut plain, &view("me", false)),
+        Some(Item::Data { offset: 6, bytes: b"background", .. })
+    ));
+    let Some(Item::Data { id, bytes, .. }) = log.next(&mut watcher, &view("me", true)) else {
+        panic!("nothing for the watcher");
+    };
+    assert_eq!((id.as_str(), bytes), ("you/b", b"theirs".as_slice()));
+}
+
+#[test]
+fn what_grows_after_it_was_read_is_read_on() {
+    let mut log = Log::default();
+    let mut place = log.now();
+    let view = view("me", false);
+    log.data(STDOUT, None, b"ab");
+    assert!(matches!(log.next(&mut place, &view), Some(Item::Data { bytes: b"ab", .. })));
+    assert!(log.next(&mut place, &view).is_none());
+    log.data(STDOUT, None, b"cd");
+    assert!(matches!(
+        log.next(&mut place, &view),
+        Some(Item::Data { bytes: b"cd", offset: 2, .. })
+    ));
+}

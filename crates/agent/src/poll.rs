@@ -1,0 +1,146 @@
+//! Which descriptor is ready: epoll, and the words for what was registered.
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+/// What a descriptor is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum What {
+    /// The listening socket.
+    Listen,
+    /// Ended children.
+    Children,
+    /// A connection of a server.
+    Conn,
+    /// A shell's status channel.
+    Status,
+    /// A shell's standard output.
+    Out,
+    /// A shell's standard error.
+    Err,
+    /// Where a shell's bash tells whether it was executed.
+    Born,
+    /// The way in for lines to bash.
+    Control,
+    /// The way in for bytes to a shell's command.
+    Feed,
+    /// A program's standard output.
+    ExecOut,
+    /// Its standard error.
+    ExecErr,
+    /// Its standard input.
+    ExecIn,
+    /// Whether it was executed.
+    ExecBorn,
+    /// A pipe that outlived its owner's interest; read and thrown away.
+    Drain,
+}
+
+const ALL: [What; 14] = [
+    What::Listen,
+    What::Children,
+    What::Conn,
+    What::Status,
+    What::Out,
+    What::Err,
+    What::Born,
+    What::Control,
+    What::Feed,
+    What::ExecOut,
+    What::ExecErr,
+    What::ExecIn,
+    What::ExecBorn,
+    What::Drain,
+];
+
+/// One thing that is ready. Ids are never used twice, so a late event finds nobody.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ready {
+    /// What it is.
+    pub(crate) what: What,
+    /// Whose.
+    pub(crate) id: u64,
+    /// The other end is closed.
+    pub(crate) gone: bool,
+}
+
+/// The set of descriptors.
+pub(crate) struct Poll {
+    epoll: OwnedFd,
+    events: Vec<Event>,
+}
+
+impl std::fmt::Debug for Poll {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.epoll.fmt(f)
+    }
+}
+
+/// Events taken at once; what is left over is told again.
+const EVENTS_MAX: usize = 64;
+
+impl Poll {
+    /// An empty set.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENOMEM`.
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        Ok(Self { epoll, events: Vec::with_capacity(EVENTS_MAX) })
+    }
+
+    /// Adds a descriptor. Closing it takes it out.
+    ///
+    /// # Errors
+    /// `ENOMEM`, `ENOSPC`.
+    pub(crate) fn add(
+        &self,
+        fd: impl AsFd,
+        what: What,
+        id: u64,
+        flags: EventFlags,
+    ) -> Result<(), Errno> {
+        epoll::add(&self.epoll, fd, data(what, id), flags)
+    }
+
+    /// Changes what is waited for.
+    pub(crate) fn modify(&self, fd: impl AsFd, what: What, id: u64, flags: EventFlags) {
+        let _ = epoll::modify(&self.epoll, fd, data(what, id), flags);
+    }
+
+    /// Takes a descriptor out whose copies elsewhere stay open.
+    pub(crate) fn remove(&self, fd: impl AsFd) {
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    /// Waits for at most `limit`, and puts what is ready into `into`.
+    pub(crate) fn wait(&mut self, limit: Option<Duration>, into: &mut Vec<Ready>) {
+        let limit = limit.map(|limit| {
+            // Rounded up: a timer that fires early would spin.
+            let ms = limit.as_millis().min(3_600_000) as i64 + i64::from(!limit.is_zero());
+            Timespec { tv_sec: ms / 1000, tv_nsec: (ms % 1000) * 1_000_000 }
+        });
+        self.events.clear();
+        let buffer = rustix::buffer::spare_capacity(&mut self.events);
+        if epoll::wait(&self.epoll, buffer, limit.as_ref()).is_err() {
+            self.events.clear();
+        }
+        into.extend(self.events.iter().map(|event| {
+            let (flags, data) = (event.flags, event.data);
+            let raw = data.u64();
+            Ready {
+                what: ALL[(raw >> 56) as usize % ALL.len()],
+                id: raw & (u64::MAX >> 8),
+                gone: flags.intersects(EventFlags::ERR | EventFlags::HUP),
+            }
+        }));
+    }
+}
+
+fn data(what: What, id: u64) -> EventData {
+    EventData::new_u64((what as u64) << 56 | id)
+}

@@ -1,0 +1,148 @@
+//! How a shell ends: by itself, or because it is told to.
+
+use super::{Shell, State};
+use crate::bash::Bash;
+use crate::hub::Hub;
+use crate::tree::{self, Process};
+use isolet_sys::signal;
+use isolet_wire::tell::{Closed, STDERR, STDOUT, Why};
+use std::time::{Duration, Instant};
+
+const HUP: i32 = 1;
+const KILL: i32 = 9;
+/// From the hang-up to the kill.
+const GRACE: Duration = Duration::from_millis(200);
+/// How often it is looked whether everything has ended before that.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A shell that is told to end.
+#[derive(Debug)]
+pub(super) struct Closing {
+    cause: &'static str,
+    kill_at: Instant,
+    look_at: Instant,
+    killed: bool,
+    /// What it had started when it was told.
+    started: Vec<Process>,
+    closed: Option<Closed>,
+}
+
+impl Closing {
+    pub(super) fn due(&self) -> Option<Instant> {
+        if self.killed && self.closed.is_none() {
+            // Only the end of bash itself is left, and that is told.
+            return None;
+        }
+        Some(if self.closed.is_some() { self.look_at.min(self.kill_at) } else { self.kill_at })
+    }
+}
+
+impl Shell {
+    /// Ends it and everything it started: hangs up, and kills what is left after 200 ms.
+    pub(crate) fn close(&mut self, hub: &mut Hub, cause: &'static str) {
+        hub.touch(self.id);
+        if self.closing.is_some() {
+            return;
+        }
+        self.refuse_queue(Why::NoShell, "the shell was closed");
+        let Some(bash) = &self.bash else {
+            self.over = true;
+            return;
+        };
+        let pid = bash.pid;
+        let started = tree::below(pid, |pid| hub.parents.contains_key(&pid));
+        for process in &started {
+            process.send(HUP);
+        }
+        let _ = signal::send(pid, HUP);
+        self.closing = Some(Closing {
+            cause,
+            kill_at: hub.now + GRACE,
+            look_at: hub.now + LOOK,
+            killed: false,
+            started,
+            closed: None,
+        });
+    }
+
+    pub(super) fn closing_elapsed(&mut self, hub: &mut Hub) {
+        let pid = self.pid();
+        let Some(closing) = self.closing.as_mut() else { return };
+        if closing.closed.is_some() && !closing.started.iter().any(Process::alive) {
+            self.closed_whole();
+            return;
+        }
+        closing.look_at = hub.now + LOOK;
+        if hub.now < closing.kill_at {
+            return;
+        }
+        if pid != 0 {
+            let more = tree::below(pid, |pid| hub.parents.contains_key(&pid));
+            closing.started.extend(more);
+            let _ = signal::send(pid, KILL);
+        }
+        for process in &closing.started {
+            process.send(KILL);
+        }
+        closing.killed = true;
+        if closing.closed.is_some() {
+            self.closed_whole();
+        }
+    }
+
+    /// Bash and all it started are gone.
+    fn closed_whole(&mut self) {
+        if let Some(closed) = self.closing.take().and_then(|closing| closing.closed) {
+            self.log.closed(closed);
+        }
+        self.over = true;
+    }
+
+    /// Its bash has ended with this code or signal.
+    pub(crate) fn died(&mut self, hub: &mut Hub, code: Option<i32>, signal: Option<i32>) {
+        hub.touch(self.id);
+        hub.tell(self.id);
+        // Whether it was executed at all is told by another descriptor, perhaps not yet read.
+        self.born(hub);
+        let Some(left) = self.bash.as_ref().map(Bash::left) else { return };
+        for (stream, mut left) in [(STDOUT, left[0]), (STDERR, left[1])] {
+            while left > 0 {
+                match self.pull(hub, stream, left) {
+                    0 => break,
+                    count => left -= count.min(left),
+                }
+            }
+        }
+        let number = code.unwrap_or_else(|| 128 + signal.unwrap_or(0));
+        self.finish(hub, Some((number, signal)));
+        let Some(bash) = self.bash.take() else { return };
+        let unused = !bash.ready;
+        // What it left running in the background may go on writing.
+        [bash.out, bash.err].into_iter().flatten().for_each(|fd| hub.drain(fd));
+        self.awaited = None;
+        self.settling = None;
+        self.history.clear();
+        self.history_bytes = 0;
+        self.state = State::Dead;
+        let by_itself = if code.is_some() { "exit" } else { "killed" };
+        let mut closed = Closed { code, signal, cause: by_itself.to_owned() };
+        if let Some(cause) = self.cause.take() {
+            closed.cause = cause.to_owned();
+        }
+        self.ended = Some((closed.clone(), hub.now));
+        if let Some(closing) = self.closing.as_mut() {
+            closed.cause = closing.cause.to_owned();
+            self.ended = Some((closed.clone(), hub.now));
+            closing.closed = Some(closed);
+            closing.look_at = hub.now;
+            self.closing_elapsed(hub);
+            return;
+        }
+        self.log.closed(closed);
+        if !self.lasting() || unused {
+            self.refuse_queue(Why::NoShell, "the shell has ended");
+        } else if !self.queue.is_empty() {
+            self.start(hub);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! How a running command is ended while its shell stays, and how it is noticed that bash can no
+//! longer tell.
+
+use super::{START_MAX, Shell, State};
+use crate::hub::Hub;
+use crate::ladder::{Act, Ladder};
+use crate::tree::{self, Process};
+use isolet_sys::signal;
+use isolet_wire::tell::Why;
+use std::time::{Duration, Instant};
+
+const INT: i32 = 2;
+const KILL: i32 = 9;
+const TERM: i32 = 15;
+/// The longest pause between two looks whether bash is back at its reader.
+const PROBE_MAX: Duration = Duration::from_secs(60);
+/// How long bash may take from its reader to its report.
+const REPORT_MAX: Duration = Duration::from_millis(250);
+/// Questions after an interrupt before the shell is given up.
+const SETTLE_MAX: u32 = 50;
+
+impl Shell {
+    /// Begins to interrupt the running command.
+    pub(super) fn interrupt(&mut self, hub: &mut Hub, timed_out: bool) {
+        let Some(running) = self.running.as_mut() else { return };
+        if timed_out {
+            running.timed_out = true;
+        } else {
+            running.cancelled = true;
+        }
+        // Its text has ended: what is left is the agent's own.
+        if running.stage == super::run::Stage::After || running.left.is_some() {
+            return;
+        }
+        if running.ladder.is_none() {
+            running.ladder = Some(Ladder::new(hub.now));
+            self.climb(hub);
+        }
+    }
+
+    fn climb(&mut self, hub: &mut Hub) {
+        while let Some(act) =
+            self.running.as_mut().and_then(|r| r.ladder.as_mut()).and_then(|l| l.climb(hub.now))
+        {
+            self.act(hub, act);
+        }
+    }
+
+    fn act(&mut self, hub: &mut Hub, act: Act) {
+        let pid = self.pid();
+        let Some(running) = self.running.as_mut() else { return };
+        running.note_interrupt();
+        let targets = self.targets(hub, act == Act::KillAll);
+        match act {
+            Act::Interrupt => {
+                for process in targets.iter().filter(|process| process.group != pid) {
+                    process.send(INT);
+                }
+            }
+            Act::Terminate => targets.iter().for_each(|process| process.send(TERM)),
+            Act::Kill | Act::KillAll => targets.iter().for_each(|process| process.send(KILL)),
+            Act::KillShell => {
+                let _ = signal::send(pid, KILL);
+                return;
+            }
+        }
+        // Every time: what stood after the one that was just ended has begun by now.
+        let _ = signal::send(-pid, INT);
+        self.ask_again(hub);
+    }
+
+    /// What the running command started: what does not ignore SIGINT, or `all`.
+    fn targets(&self, hub: &Hub, all: bool) -> Vec<Process> {
+        let Some(running) = &self.running else { return Vec::new() };
+        let mut found = tree::below(self.pid(), |pid| hub.parents.contains_key(&pid));
+        found.retain(|process| {
+            let ignores = process.ignores_interrupt();
+            // In the hundredth of a second of its start a background job of the command before
+            // looks as if it were this one's.
+            let earlier = process.start < running.ticks
+                || process.start == running.ticks && ignores && self.job_tick == running.ticks;
+            !earlier && (all || !ignores)
+        });
+        found
+    }
+
+    /// Sends a signal to what the command runs in the foreground. `false`: no such command.
+    pub(crate) fn signal(&mut self, hub: &mut Hub, owner: &str, id: &str, number: i32) -> bool {
+        let pid = self.pid();
+        let own = |r: &super::run::Running| r.who.owner == owner && r.who.id == id;
+        if !self.running.as_ref().is_some_and(|running| own(running)) {
+            return false;
+        }
+        let mut targets = self.targets(hub, false);
+        if targets.is_empty() {
+            targets = self.targets(hub, true);
+        }
+        if !targets.is_empty() {
+            targets.iter().for_each(|process| process.send(number));
+        } else if number == INT {
+            if let Some(running) = self.running.as_mut() {
+                running.note_interrupt();
+            }
+            let _ = signal::send(pid, INT);
+            self.ask_again(hub);
+        }
+        true
+    }
+
+    /// The status channel may be lost: look at `when`.
+    pub(super) fn doubt(&mut self, when: Instant) {
+        match self.running.as_mut() {
+            Some(running) => running.probe = (when, Duration::ZERO, 2),
+            None => self.settling = Some((when, SETTLE_MAX)),
+        }
+    }
+
+    /// The earliest moment at which [`Shell::elapsed`] has something to do.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let mut due: Option<Instant> = self.stalled;
+        let mut sooner = |when: Option<Instant>| {
+            due = match (due, when) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            }
+        };
+        if let Some(bash) = self.bash.as_ref().filter(|bash| !bash.ready) {
+            sooner(Some(bash.opened + START_MAX));
+        }
+        if let Some(running) = &self.running {
+            let timeout = running.run.timeout_ms;
+            if timeout > 0 && !running.timed_out {
+                sooner(running.began.checked_add(Duration::from_millis(timeout)));
+            }
+            sooner(running.ladder.as_ref().and_then(Ladder::due));
+            sooner(running.guard.filter(|_| running.ladder.is_none()));
+            sooner((running.left.is_none()).then_some(running.probe.0));
+        }
+        sooner(self.settling.map(|(when, _)| when));
+        sooner(self.closing.as_ref().and_then(super::close::Closing::due));
+        sooner(self.lingering());
+        sooner(
+            self.ended.as_ref().map(|(_, at)| *at + super::DEAD_KEPT).filter(|_| !self.lasting()),
+        );
+        due
+    }
+
+    /// When it is closed because nobody is attached.
+    fn lingering(&self) -> Option<Instant> {
+        let linger = Duration::from_millis(self.open.linger_ms?);
+        let alone = self.clients.is_empty() && self.bash.is_some() && self.closing.is_none();
+        alone.then(|| self.left.1.checked_add(linger)).flatten()
+    }
+
+    /// Does what is due.
+    pub(super) fn elapsed(&mut self, hub: &mut Hub) {
+        let now = hub.now;
+        if self.bash.as_ref().is_some_and(|bash| !bash.ready && now >= bash.opened + START_MAX) {
+            self.kill_for(hub, "did not start");
+        }
+        if self.lingering().is_some_and(|when| now >= when) {
+            self.close(hub, "nobody attached");
+        }
+        self.late(hub);
+        self.look(hub);
+        if let Some((when, tries)) = self.settling
+            && now >= when
+        {
+            if tries >= SETTLE_MAX {
+                self.kill_for(hub, "status channel closed");
+            } else {
+                self.settle(hub);
+            }
+        }
+        self.closing_elapsed(hub);
+    }
+
+    /// Timeouts of the running command.
+    fn late(&mut self, hub: &mut Hub) {
+        let Some(running) = self.running.as_mut() else { return };
+        let limit = Duration::from_millis(running.run.timeout_ms);
+        let took = hub.now.duration_since(running.began);
+        let guarded = running.guard.is_some_and(|guard| hub.now >= guard);
+        if guarded && running.ladder.is_none() {
+            running.guard = None;
+            running.ladder = Some(Ladder::new(hub.now));
+        }
+        if !limit.is_zero() && took >= limit && !running.timed_out {
+            self.interrupt(hub, true);
+        }
+        self.climb(hub);
+    }
+
+    /// Looks whether bash is back at its reader without having reported.
+    fn look(&mut self, hub: &mut Hub) {
+        let id = self.id;
+        let (Some(running), Some(bash)) = (self.running.as_mut(), self.bash.as_mut()) else {
+            return;
+        };
+        let (when, pause, step) = running.probe;
+        if hub.now < when || running.left.is_some() {
+            return;
+        }
+        match step {
+            0 => {
+                Self::probe(bash, hub, id);
+                running.probe = (hub.now + REPORT_MAX, pause, 1);
+            }
+            1 if !bash.caught_up() => {
+                let pause = (pause * 2).min(PROBE_MAX);
+                running.probe = (hub.now + pause, pause, 1);
+            }
+            // It has read everything. An interrupt from elsewhere can have cost the line that
+            // asks, so that is asked once more.
+            1 => {
+                running.probe = (hub.now + REPORT_MAX, pause, 2);
+                running.shaken = true;
+                self.ask_again(hub);
+            }
+            _ if pause > Duration::ZERO && !bash.caught_up() => {
+                running.probe = (hub.now + REPORT_MAX, pause, 1);
+            }
+            _ => self.lost(hub),
+        }
+    }
+
+    /// Nobody will ever report the end of the running command.
+    fn lost(&mut self, hub: &mut Hub) {
+        if let Some(running) = self.running.take() {
+            let message = "the shell's status channel was closed by the command".to_owned();
+            self.log.note(crate::log::Note::Refused(running.who.clone(), Why::NoShell, message));
+        }
+        self.kill_for(hub, "status channel closed");
+    }
+
+    /// Ends the shell at once, for a reason of the agent's.
+    pub(super) fn kill_for(&mut self, hub: &mut Hub, cause: &'static str) {
+        self.cause = Some(cause);
+        self.awaited = None;
+        self.settling = None;
+        hub.touch(self.id);
+        if self.state == State::Dead || self.closing.is_some() {
+            return;
+        }
+        for process in tree::below(self.pid(), |pid| hub.parents.contains_key(&pid)) {
+            process.send(KILL);
+        }
+        let _ = signal::send(self.pid(), KILL);
+    }
+}

@@ -1,0 +1,468 @@
+//! One shell: a name, the bash behind it, the commands that wait for it, and what it has said.
+//! Outlives its bash: a session's shell gets a new one, and its log goes on counting.
+//!
+//! ```text
+//!            start            verdict, first report
+//!  (nothing) ─────► Opening ────────────────────────► Open ──► Dead ──► (removed)
+//!                      │ cannot be executed            │ ▲      │ a command or a client comes,
+//!                      └────────► Failed               │ └──────┘ and it is a session's
+//!                                                      └─► closing: hang up, then kill
+//! ```
+//! While open, a command runs in up to three steps: the agent's own before it, its text, and the
+//! agent's own after it.
+
+mod close;
+mod end;
+mod run;
+
+use crate::bash::{Bash, Status};
+use crate::hub::{Hub, READ_BYTES, Timer};
+use crate::log::{Log, Note, Place, Who};
+use isolet_wire::ask::{Open, Run};
+use isolet_wire::frame::ID_BYTES_MAX;
+use isolet_wire::tell::{self, Closed, Exit, STDERR, STDOUT, Why};
+use rustix::event::epoll::EventFlags;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// Commands that wait.
+const QUEUE_MAX: usize = 64;
+/// Bytes of one command's text.
+const TEXT_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of text, environment and input that all waiting commands together may hold.
+const QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Bytes of standard input that wait for one command before its sender is no longer read.
+pub(crate) const INPUT_BYTES_MAX: usize = 1024 * 1024;
+/// Half of the log: pipes are read while the fastest client is less than this behind. The other
+/// half covers what a killed server took and had not yet handed on.
+const WINDOW_BYTES: u64 = 512 * 1024;
+/// Likewise, in entries.
+const WINDOW_ENTRIES: u64 = 2048;
+/// How long a bash may take to its first report.
+const START_MAX: Duration = Duration::from_secs(30);
+/// How long the log of a private shell stays after its end, for who comes back.
+const DEAD_KEPT: Duration = Duration::from_secs(60);
+/// Earlier texts kept for `history`, and their bytes.
+const HISTORY_MAX: (usize, usize) = (1000, 256 * 1024);
+
+/// Where a shell is in its life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Its bash was started.
+    Opening,
+    /// Its bash was executed.
+    Open,
+    /// Its bash could not be executed.
+    Failed(Why, String),
+    /// Its bash has ended.
+    Dead,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    who: Rc<Who>,
+    run: Run,
+    input: Vec<u8>,
+    eof: bool,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub(crate) struct Shell {
+    /// Its name, as attached.
+    pub(crate) name: String,
+    /// What it has said.
+    pub(crate) log: Log,
+    /// Connections of its clients.
+    pub(crate) clients: Vec<u64>,
+    /// How it is opened.
+    pub(crate) open: Open,
+    /// Where it is in its life.
+    pub(crate) state: State,
+    /// Connections that wait for its end.
+    pub(crate) closers: Vec<u64>,
+    /// Where the fastest client stood when the last one left, and when that was.
+    pub(crate) left: (Place, Instant),
+    /// It is over, and only told to the clients it still has.
+    pub(crate) over: bool,
+    id: u64,
+    bash: Option<Bash>,
+    running: Option<Box<run::Running>>,
+    queue: VecDeque<Waiting>,
+    number: u64,
+    awaited: Option<u64>,
+    settling: Option<(Instant, u32)>,
+    history: VecDeque<String>,
+    history_bytes: usize,
+    job_tick: u64,
+    flowing: bool,
+    stalled: Option<Instant>,
+    closing: Option<close::Closing>,
+    ended: Option<(Closed, Instant)>,
+    cause: Option<&'static str>,
+    armed: Option<Instant>,
+    pumped: u64,
+}
+
+impl Shell {
+    /// A shell without a bash; see [`Shell::start`].
+    #[must_use]
+    pub(crate) fn new(id: u64, name: String, open: Open, now: Instant) -> Self {
+        let log = Log::default();
+        Self {
+            left: (log.now(), now),
+            name,
+            log,
+            clients: Vec::new(),
+            open,
+            state: State::Dead,
+            closers: Vec::new(),
+            over: false,
+            id,
+            bash: None,
+            running: None,
+            queue: VecDeque::new(),
+            number: 0,
+            awaited: None,
+            settling: None,
+            history: VecDeque::new(),
+            history_bytes: 0,
+            job_tick: 0,
+            flowing: true,
+            stalled: None,
+            closing: None,
+            ended: None,
+            cause: None,
+            armed: None,
+            pumped: 0,
+        }
+    }
+
+    /// Belongs to a session: its bash is replaced when it ends.
+    #[must_use]
+    pub(crate) fn lasting(&self) -> bool {
+        self.name.starts_with("s/")
+    }
+
+    /// Gives it a bash.
+    pub(crate) fn start(&mut self, hub: &mut Hub) {
+        let again = self.ended.take().is_some();
+        hub.touch(self.id);
+        hub.tell(self.id);
+        match Bash::start(hub, self.id, &self.open) {
+            Ok(mut bash) => {
+                bash.fresh = again;
+                bash.write(hub, self.id, crate::text::INIT.as_bytes());
+                self.bash = Some(bash);
+                self.awaited = Some(0);
+                self.settling = None;
+                self.cause = None;
+                self.state = State::Opening;
+            }
+            Err((why, message)) => self.fail(why, &message),
+        }
+    }
+
+    /// Its bash told whether it was executed.
+    pub(crate) fn born(&mut self, hub: &mut Hub) {
+        let Some(verdict) = self.bash.as_mut().and_then(Bash::verdict) else { return };
+        hub.touch(self.id);
+        hub.tell(self.id);
+        match verdict {
+            Ok(()) => self.state = State::Open,
+            Err((why, message)) => {
+                self.bash = None;
+                self.fail(why, &message);
+            }
+        }
+    }
+
+    fn fail(&mut self, why: Why, message: &str) {
+        self.refuse_queue(why, message);
+        self.awaited = None;
+        self.state = State::Failed(why, message.to_owned());
+    }
+
+    /// For the census.
+    #[must_use]
+    pub(crate) fn told(&self) -> tell::Shell {
+        tell::Shell {
+            name: self.name.clone(),
+            pid: self.pid(),
+            busy: self.running.is_some(),
+            queued: self.queue.len() as u32,
+            clients: self.clients.len() as u32,
+            closed: self.ended.as_ref().map(|(closed, _)| closed.clone()),
+        }
+    }
+
+    /// Process id of its bash, 0 without.
+    #[must_use]
+    pub(crate) fn pid(&self) -> i32 {
+        self.bash.as_ref().map_or(0, |bash| bash.pid)
+    }
+
+    /// Takes a command.
+    ///
+    /// # Errors
+    /// Why not, and in words.
+    pub(crate) fn run(
+        &mut self,
+        hub: &mut Hub,
+        owner: &str,
+        run: Run,
+    ) -> Result<(), (Why, String)> {
+        self.check(owner, &run)?;
+        let who = Rc::new(Who { owner: owner.to_owned(), id: run.id.clone() });
+        self.queue.push_back(Waiting { who, run, input: Vec::new(), eof: false });
+        hub.touch(self.id);
+        if matches!(self.state, State::Dead | State::Failed(..)) {
+            self.start(hub);
+        }
+        self.next(hub);
+        Ok(())
+    }
+
+    fn check(&self, owner: &str, run: &Run) -> Result<(), (Why, String)> {
+        let refuse = |why, message: &str| Err((why, message.to_owned()));
+        if run.id.is_empty() || owner.len() + 1 + run.id.len() > ID_BYTES_MAX {
+            return refuse(Why::BadAsk, "a command needs an id, of at most 128 bytes");
+        }
+        let values = run.env.values().flatten().chain(&run.cwd);
+        if run.text.contains('\0') || values.into_iter().any(|value| value.contains('\0')) {
+            return refuse(Why::BadAsk, "a command cannot hold a NUL byte");
+        }
+        if let Some(name) = run.env.keys().find(|name| !crate::text::is_name(name)) {
+            return Err((Why::BadAsk, format!("{name:?} cannot be a variable's name")));
+        }
+        if run.text.len() > TEXT_BYTES_MAX {
+            return refuse(Why::TooLarge, "a command's text has at most 1 MiB");
+        }
+        if self.over || self.closing.is_some() || (!self.lasting() && self.ended.is_some()) {
+            return refuse(Why::NoShell, "the shell has ended");
+        }
+        let same = |who: &Who| who.owner == owner && who.id == run.id;
+        if self.running.as_ref().is_some_and(|r| same(&r.who))
+            || self.queue.iter().any(|waiting| same(&waiting.who))
+        {
+            return refuse(Why::IdInUse, "a command with this id is running or waiting");
+        }
+        let held: usize = self.queue.iter().map(weight).sum();
+        if self.queue.len() >= QUEUE_MAX || held + run.text.len() > QUEUE_BYTES_MAX {
+            return refuse(Why::QueueFull, "too many commands wait for this shell");
+        }
+        Ok(())
+    }
+
+    fn refuse_queue(&mut self, why: Why, message: &str) {
+        for waiting in self.queue.drain(..) {
+            self.log.note(Note::Refused(waiting.who, why, message.to_owned()));
+        }
+    }
+
+    /// Bytes for a command. `Some` tells how many wait now, `None` that there is no such command.
+    pub(crate) fn input(
+        &mut self,
+        hub: &mut Hub,
+        who: (&str, &str),
+        data: &[u8],
+        eof: bool,
+    ) -> Option<usize> {
+        let same = |w: &Who| (w.owner.as_str(), w.id.as_str()) == who;
+        if let Some(running) = self.running.as_mut().filter(|r| same(&r.who)) {
+            if !running.run.stdin {
+                return None;
+            }
+            running.input.extend_from_slice(data);
+            running.eof |= eof;
+            self.feed(hub);
+            return Some(self.running.as_ref().map_or(0, |r| r.input.len()));
+        }
+        let waiting = self.queue.iter_mut().find(|w| same(&w.who)).filter(|w| w.run.stdin)?;
+        waiting.input.extend_from_slice(data);
+        waiting.eof |= eof;
+        Some(waiting.input.len())
+    }
+
+    /// Whether input for this command has room again (also when there is no such command).
+    #[must_use]
+    pub(crate) fn hungry(&self, owner: &str) -> bool {
+        let running = self.running.iter().map(|r| (&r.who, r.input.len()));
+        let waiting = self.queue.iter().map(|w| (&w.who, w.input.len()));
+        !running.chain(waiting).any(|(who, held)| who.owner == owner && held > INPUT_BYTES_MAX)
+    }
+
+    /// Takes a command out of the queue, or begins to interrupt it. `false`: no such command.
+    pub(crate) fn cancel(&mut self, hub: &mut Hub, owner: &str, id: &str) -> bool {
+        let same = |who: &Who| who.owner == owner && who.id == id;
+        hub.touch(self.id);
+        if let Some(at) = self.queue.iter().position(|waiting| same(&waiting.who)) {
+            if let Some(waiting) = self.queue.remove(at) {
+                let id = waiting.who.id.clone();
+                let exit = Exit { id, code: 130, cancelled: true, ..Exit::default() };
+                self.log.note(Note::Exit(waiting.who, exit, self.log.end()));
+            }
+            return true;
+        }
+        if !self.running.as_ref().is_some_and(|running| same(&running.who)) {
+            return false;
+        }
+        self.interrupt(hub, false);
+        true
+    }
+
+    /// One of its output pipes is readable.
+    pub(crate) fn readable(&mut self, hub: &mut Hub, stream: u8) {
+        hub.touch(self.id);
+        if self.running.as_ref().is_some_and(|running| running.left.is_some()) {
+            return;
+        }
+        self.pull(hub, stream, READ_BYTES);
+    }
+
+    /// Reads once, at most `limit` bytes; gives how many.
+    fn pull(&mut self, hub: &mut Hub, stream: u8, limit: usize) -> usize {
+        let plain = self.plain(stream);
+        let Some(bash) = &mut self.bash else { return 0 };
+        let slot = if stream == STDOUT { &mut bash.out } else { &mut bash.err };
+        let Some(fd) = slot.as_ref() else { return 0 };
+        let ready = rustix::io::ioctl_fionread(fd).map_or(0, |count| count as usize);
+        // What is long goes into the log without being copied.
+        if ready.min(limit) >= READ_BYTES / 4 && plain {
+            let mut bytes = Vec::with_capacity(ready.min(limit).min(READ_BYTES));
+            let count = rustix::io::read(fd, rustix::buffer::spare_capacity(&mut bytes));
+            let who = self.running.as_mut().map(|running| {
+                running.count[usize::from(stream == STDERR)] += bytes.len() as u64;
+                running.who.clone()
+            });
+            if matches!(count, Ok(1..)) {
+                self.log.chunk(stream, who.as_ref(), bytes);
+            }
+            return count.unwrap_or(0);
+        }
+        match hub.read(fd, limit) {
+            Ok(bytes) => {
+                let count = bytes.len();
+                self.said(stream, bytes);
+                count
+            }
+            Err(()) => {
+                *slot = None;
+                0
+            }
+        }
+    }
+
+    /// The status channel is readable.
+    pub(crate) fn status(&mut self, hub: &mut Hub) {
+        hub.touch(self.id);
+        let Some(bash) = &mut self.bash else { return };
+        match bash.status(hub, self.awaited) {
+            Status::Nothing => {}
+            Status::Report(report) => self.report(hub, report),
+            // When bash is ending this comes a moment before its end.
+            Status::Gone => self.doubt(hub.now + Duration::from_millis(250)),
+            Status::Flood => self.kill_for(hub, "status channel flooded"),
+        }
+    }
+
+    /// There may be room for lines to bash.
+    pub(crate) fn room(&mut self, hub: &mut Hub) {
+        if let Some(bash) = &mut self.bash {
+            bash.room(hub, self.id);
+        }
+    }
+
+    /// Writes to the running command's standard input what it takes.
+    pub(crate) fn feed(&mut self, hub: &mut Hub) {
+        let Some(running) = &mut self.running else { return };
+        let Some(fd) = &running.feeder else { return };
+        hub.touch(self.id);
+        match rustix::io::write(fd, &running.input) {
+            Ok(count) => drop(running.input.drain(..count)),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            Err(_) => running.input.clear(),
+        }
+        if running.input.is_empty() && running.eof {
+            running.feeder = None;
+        } else {
+            let wait = !running.input.is_empty();
+            let flags = if wait { EventFlags::OUT } else { EventFlags::empty() };
+            hub.poll.modify(fd, crate::poll::What::Feed, self.id, flags);
+        }
+    }
+
+    /// Whether more may be read, given the place of the fastest client and when any last moved.
+    /// Called after every round; also arms the timer.
+    pub(crate) fn flow(&mut self, hub: &mut Hub, fastest: Place, moved: Instant) {
+        let (bytes, entries) = self.log.behind(&fastest);
+        let full = bytes >= WINDOW_BYTES || entries >= WINDOW_ENTRIES;
+        let patience = moved + hub.config.stall;
+        self.stalled = (full && patience > hub.now).then_some(patience);
+        self.flowing = self.stalled.is_none();
+        let listen =
+            self.flowing && self.running.as_ref().is_none_or(|running| running.left.is_none());
+        if let Some(bash) = &mut self.bash {
+            let ready = bash.ready;
+            bash.listen(hub, self.id, listen && ready);
+        }
+        self.arm(hub);
+    }
+
+    /// Output that belongs to an ended command waits for room in the log, and there is some.
+    pub(crate) fn more(&mut self, hub: &mut Hub) -> bool {
+        let more =
+            self.flowing && self.running.as_ref().is_some_and(|running| running.left.is_some());
+        if more {
+            self.advance(hub);
+        }
+        more
+    }
+
+    /// Nothing but the news that a command began, less than `pause` ago, is to be sent.
+    #[must_use]
+    pub(crate) fn quiet(&self, now: Instant, pause: Duration) -> bool {
+        let young = self.running.as_ref().is_some_and(|r| now.duration_since(r.began) < pause);
+        young && self.log.starts_after(self.pumped)
+    }
+
+    /// Everything said so far is being sent.
+    pub(crate) fn pumping(&mut self) {
+        self.pumped = self.log.index();
+    }
+
+    fn arm(&mut self, hub: &mut Hub) {
+        let Some(due) = self.due() else { return };
+        if self.armed.is_none_or(|armed| due < armed) {
+            self.armed = Some(due);
+            hub.at(due, Timer::Shell(self.id));
+        }
+    }
+
+    /// A timer of this shell went off.
+    pub(crate) fn tick(&mut self, hub: &mut Hub, when: Instant) {
+        if self.armed != Some(when) {
+            return;
+        }
+        self.armed = None;
+        hub.touch(self.id);
+        self.elapsed(hub);
+    }
+
+    /// Whether it can be forgotten.
+    #[must_use]
+    pub(crate) fn forgettable(&self, now: Instant) -> bool {
+        let dead = self.bash.is_none() && self.clients.is_empty() && self.closing.is_none();
+        let kept = self
+            .ended
+            .as_ref()
+            .is_some_and(|(_, at)| self.lasting() || now.duration_since(*at) < DEAD_KEPT);
+        dead && self.queue.is_empty() && (self.over || !kept)
+    }
+}
+
+fn weight(waiting: &Waiting) -> usize {
+    let env = waiting.run.env.iter().map(|(k, v)| k.len() + v.as_ref().map_or(0, String::len));
+    waiting.run.text.len() + env.sum::<usize>()
+}

@@ -1,0 +1,396 @@
+//! A command from its first step to its exit.
+
+use super::{HISTORY_MAX, Shell, Waiting};
+use crate::bash::Bash;
+use crate::hub::{Hub, READ_BYTES};
+use crate::ladder::Ladder;
+use crate::log::{Note, Who};
+use crate::strip::Strip;
+use crate::text::{self, Report, Step};
+use isolet_wire::ask::Run;
+use isolet_wire::tell::{Exit, STDERR, STDOUT};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// What the agent's own steps may say on standard error before it is taken for a tenant's.
+const NOISE_BYTES_MAX: usize = 64 * 1024;
+/// How long an own step may take; it does nothing that waits, unless a tenant made it so.
+const OWN_STEP_MAX: Duration = Duration::from_secs(5);
+/// A command shorter than this was not ended by the kernel for memory.
+const OOM_AFTER: Duration = Duration::from_millis(2);
+
+/// Which step of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Before,
+    Main,
+    After,
+}
+
+/// The command that runs.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) who: Rc<Who>,
+    pub(super) run: Run,
+    pub(super) stage: Stage,
+    pub(super) began: Instant,
+    /// Likewise, in the unit of process start times.
+    pub(super) ticks: u64,
+    pub(super) count: [u64; 2],
+    pub(super) input: Vec<u8>,
+    pub(super) eof: bool,
+    pub(super) feeder: Option<OwnedFd>,
+    /// Bytes in the pipes when its step ended; still to be read.
+    pub(super) left: Option<[usize; 2]>,
+    pub(super) ladder: Option<Ladder>,
+    pub(super) timed_out: bool,
+    pub(super) cancelled: bool,
+    /// A signal that may have made bash drop a line was sent.
+    pub(super) shaken: bool,
+    /// When to ask next whether bash is back at its reader, and how far that has come.
+    pub(super) probe: (Instant, Duration, u8),
+    /// When an own step has taken too long.
+    pub(super) guard: Option<Instant>,
+    report: Option<Report>,
+    code: i32,
+    from: [u64; 2],
+    oom: u64,
+    fresh: bool,
+    strip: Strip,
+    noise: Vec<u8>,
+}
+
+impl Running {
+    /// It changes directory or environment for its own time.
+    fn borrows(&self) -> bool {
+        self.run.cwd.as_ref().is_some_and(|cwd| !cwd.is_empty()) || !self.run.env.is_empty()
+    }
+
+    pub(super) fn note_interrupt(&mut self) {
+        self.shaken = true;
+        if self.stage == Stage::Main {
+            self.strip.interrupt();
+        }
+    }
+}
+
+impl Shell {
+    /// Begins the next command, when there is one and the shell is free.
+    pub(super) fn next(&mut self, hub: &mut Hub) {
+        let free = self.running.is_none() && self.awaited.is_none() && self.closing.is_none();
+        let Some(bash) = self.bash.as_mut().filter(|bash| free && bash.ready) else { return };
+        let Some(waiting) = self.queue.pop_front() else { return };
+        bash.forgive();
+        let fresh = std::mem::take(&mut bash.fresh);
+        self.running = Some(Box::new(self.begin(hub, waiting, fresh)));
+        hub.tell(self.id);
+        let wants = text::wants_history(&self.running_text());
+        if self.running.as_ref().is_some_and(|running| running.borrows()) || wants {
+            self.before(hub, wants);
+        } else {
+            self.main(hub);
+        }
+    }
+
+    fn running_text(&self) -> String {
+        self.running.as_ref().map(|running| running.run.text.clone()).unwrap_or_default()
+    }
+
+    fn begin(&mut self, hub: &mut Hub, waiting: Waiting, fresh: bool) -> Running {
+        let Waiting { who, run, input, eof } = waiting;
+        self.log.started(who.clone());
+        let first = Duration::from_secs(1);
+        Running {
+            who,
+            run,
+            stage: Stage::Main,
+            began: hub.now,
+            ticks: crate::tree::ticks(),
+            count: [0; 2],
+            input,
+            eof,
+            feeder: None,
+            left: None,
+            ladder: None,
+            timed_out: false,
+            cancelled: false,
+            shaken: false,
+            probe: (hub.now + first, first, 0),
+            guard: None,
+            report: None,
+            code: 0,
+            from: self.log.end(),
+            oom: hub.oom(true),
+            fresh,
+            strip: Strip::default(),
+            noise: Vec::new(),
+        }
+    }
+
+    fn before(&mut self, hub: &mut Hub, history: bool) {
+        let Some(running) = self.running.as_mut() else { return };
+        running.stage = Stage::Before;
+        running.guard = Some(hub.now + OWN_STEP_MAX);
+        let mut texts = Vec::new();
+        if history {
+            self.history_bytes = 0;
+            texts.extend(self.history.drain(..));
+            texts.push(running.run.text.clone());
+        }
+        let cwd = running.run.cwd.as_deref().filter(|cwd| !cwd.is_empty());
+        let text = text::before(texts.iter().map(String::as_str), cwd, &running.run.env);
+        self.step(hub, Step { own: true, ..Step::default() }, &text);
+    }
+
+    fn main(&mut self, hub: &mut Hub) {
+        let (Some(running), Some(bash)) = (self.running.as_mut(), self.bash.as_ref()) else {
+            return;
+        };
+        running.stage = Stage::Main;
+        running.guard = None;
+        let how = Step {
+            last: bash.last,
+            stdin: running.run.stdin,
+            merge: running.run.merge,
+            ..Step::default()
+        };
+        let text = std::mem::take(&mut running.run.text);
+        let long = text.len() >= text::INLINE_BYTES_MAX;
+        running.strip = Strip::new(self.number + 1, bash.last, &text, bash.traced, long);
+        if how.stdin {
+            running.feeder = bash.feeder(hub, self.id).ok();
+        }
+        self.step(hub, how, &text);
+        self.feed(hub);
+        if let Some(running) = self.running.as_mut() {
+            running.run.text = text;
+        }
+    }
+
+    fn after(&mut self, hub: &mut Hub) {
+        let Some(running) = self.running.as_mut() else { return };
+        running.stage = Stage::After;
+        running.ladder = None;
+        running.guard = Some(hub.now + OWN_STEP_MAX);
+        let cwd = running.run.cwd.as_ref().is_some_and(|cwd| !cwd.is_empty());
+        let text = text::after(cwd, &running.run.env);
+        self.step(hub, Step { own: true, ..Step::default() }, &text);
+    }
+
+    fn step(&mut self, hub: &mut Hub, how: Step, text: &str) {
+        let Some(bash) = self.bash.as_mut() else { return };
+        self.number += 1;
+        self.awaited = Some(self.number);
+        let long = text.len() >= text::INLINE_BYTES_MAX && bash.put_long(text).is_ok();
+        let mut lines = String::with_capacity(text.len().min(1024) + 160);
+        let how = Step { number: self.number, ..how };
+        text::step(&mut lines, how, (!long).then_some(text));
+        bash.write(hub, self.id, lines.as_bytes());
+    }
+
+    /// Output of the shell.
+    pub(super) fn said(&mut self, stream: u8, bytes: &[u8]) {
+        let Some(running) = self.running.as_deref_mut() else {
+            let ready = self.bash.as_ref().is_some_and(|bash| bash.ready);
+            // Before the first report it is bash saying that it has no terminal; after an
+            // interrupt a newline of its own.
+            let own = stream == STDERR
+                && (!ready && self.state != super::State::Dead
+                    || self.settling.is_some() && bytes == b"\n");
+            if !own {
+                self.log.data(stream, None, bytes);
+            }
+            return;
+        };
+        let slot = usize::from(stream == STDERR);
+        if stream == STDERR && running.stage != Stage::Main && running.noise.len() < NOISE_BYTES_MAX
+        {
+            running.noise.extend_from_slice(bytes);
+        } else if stream == STDERR && !running.strip.idle() {
+            let out = running.strip.push(bytes);
+            running.count[slot] += out.len() as u64;
+            self.log.data(stream, Some(&running.who), &out);
+        } else {
+            running.count[slot] += bytes.len() as u64;
+            self.log.data(stream, Some(&running.who), bytes);
+        }
+    }
+
+    /// Whether output on this stream goes into the log as it is.
+    pub(super) fn plain(&self, stream: u8) -> bool {
+        let ready = self.bash.as_ref().is_some_and(|bash| bash.ready);
+        let free = self.running.as_ref().is_none_or(|running| {
+            stream == STDOUT || running.stage == Stage::Main && running.strip.idle()
+        });
+        ready && self.settling.is_none() && free
+    }
+
+    /// Bash reported the end of the step that was awaited.
+    pub(super) fn report(&mut self, hub: &mut Hub, report: Report) {
+        let Some(bash) = self.bash.as_mut() else { return };
+        self.awaited = None;
+        bash.traced = report.flags.contains('x');
+        let left = bash.left();
+        let Some(running) = self.running.as_mut() else {
+            self.pull(hub, STDERR, left[1]);
+            if let Some(bash) = self.bash.as_mut() {
+                bash.ready = true;
+            }
+            self.settling = None;
+            self.next(hub);
+            return;
+        };
+        running.left = Some(left);
+        if running.stage == Stage::Main && bash.traced && running.strip.idle() {
+            // Found out only now that the driver's lines stand at the end.
+            running.strip = Strip::new(report.number, 0, "set -", false, false);
+        }
+        running.report = Some(report);
+        self.advance(hub);
+    }
+
+    /// Reads on what an ended step left in the pipes, 64 KiB a stream at once, and goes on to
+    /// the next step after the last byte.
+    pub(super) fn advance(&mut self, hub: &mut Hub) {
+        for (slot, stream) in [(0, STDOUT), (1, STDERR)] {
+            let Some(left) = self.running.as_ref().and_then(|running| running.left) else { return };
+            if left[slot] > 0 {
+                let count = self.pull(hub, stream, left[slot].min(READ_BYTES));
+                if let Some(left) = self.running.as_mut().and_then(|r| r.left.as_mut()) {
+                    left[slot] = if count == 0 { 0 } else { left[slot] - count.min(left[slot]) };
+                }
+            }
+        }
+        if let Some(running) = self.running.as_mut()
+            && running.left == Some([0, 0])
+        {
+            running.left = None;
+            if let Some(report) = running.report.take() {
+                self.stepped(hub, &report);
+            }
+        }
+    }
+
+    /// A step has ended and all it said is read.
+    fn stepped(&mut self, hub: &mut Hub, report: &Report) {
+        let (Some(running), Some(bash)) = (self.running.as_deref_mut(), self.bash.as_mut()) else {
+            return;
+        };
+        match running.stage {
+            Stage::Before => {
+                let failed = report.code != 0 || !report.whole || running.ladder.is_some();
+                running.code = if report.whole { 1 } else { report.code };
+                let noise = std::mem::take(&mut running.noise);
+                if failed || !bash.traced {
+                    running.count[1] += noise.len() as u64;
+                    self.log.data(STDERR, Some(&running.who), &noise);
+                }
+                if failed { self.restore(hub) } else { self.main(hub) }
+            }
+            Stage::Main => {
+                let rest = running.strip.end(report);
+                running.count[1] += rest.len() as u64;
+                self.log.data(STDERR, Some(&running.who), &rest);
+                running.code = report.code;
+                bash.last = report.code;
+                running.feeder = None;
+                if running.run.stdin {
+                    bash.empty_feed(hub);
+                }
+                self.remember();
+                self.restore(hub);
+            }
+            Stage::After => self.finish(hub, None),
+        }
+    }
+
+    fn restore(&mut self, hub: &mut Hub) {
+        if self.running.as_ref().is_some_and(|running| running.borrows()) {
+            self.after(hub);
+        } else {
+            self.finish(hub, None);
+        }
+    }
+
+    fn remember(&mut self) {
+        let Some(running) = self.running.as_mut() else { return };
+        let text = std::mem::take(&mut running.run.text);
+        if text::has_job(&text) {
+            self.job_tick = crate::tree::ticks();
+        }
+        if text::wants_history(&text) || text.len() > HISTORY_MAX.1 {
+            return;
+        }
+        self.history_bytes += text.len();
+        self.history.push_back(text);
+        while self.history.len() > HISTORY_MAX.0 || self.history_bytes > HISTORY_MAX.1 {
+            self.history_bytes -= self.history.pop_front().map_or(0, |text| text.len());
+        }
+    }
+
+    /// Tells the command's exit. `death`: bash ended with this code and signal.
+    pub(super) fn finish(&mut self, hub: &mut Hub, death: Option<(i32, Option<i32>)>) {
+        let Some(mut running) = self.running.take() else { return };
+        let rest = running.strip.rest();
+        let noise = std::mem::take(&mut running.noise);
+        let traced = self.bash.as_ref().is_some_and(|bash| bash.traced);
+        for bytes in [rest, if traced { Vec::new() } else { noise }] {
+            running.count[1] += bytes.len() as u64;
+            self.log.data(STDERR, Some(&running.who), &bytes);
+        }
+        let took = hub.now.duration_since(running.began);
+        let exit = Exit {
+            id: running.who.id.clone(),
+            code: death.map_or(running.code, |(code, _)| code),
+            signal: death.and_then(|(_, signal)| signal),
+            timed_out: running.timed_out,
+            cancelled: running.cancelled,
+            oom: took >= OOM_AFTER && hub.oom(false) > running.oom,
+            fresh: running.fresh,
+            out: running.count[0],
+            err: running.count[1],
+            lost: 0,
+            micros: took.as_micros() as u64,
+            seq: 0,
+        };
+        self.log.note(Note::Exit(running.who.clone(), exit, running.from));
+        hub.tell(self.id);
+        if death.is_none() {
+            if running.shaken {
+                self.settle(hub);
+            } else {
+                self.next(hub);
+            }
+        }
+    }
+
+    /// After an interrupt bash may still drop a line: it is asked until it answers, and only then
+    /// given the next command.
+    pub(super) fn settle(&mut self, hub: &mut Hub) {
+        let tries = self.settling.map_or(0, |(_, tries)| tries + 1);
+        self.settling = Some((hub.now + Duration::from_millis(100), tries));
+        self.number += 1;
+        self.awaited = Some(self.number);
+        let mut lines = String::new();
+        text::ask(&mut lines, self.number);
+        if let Some(bash) = self.bash.as_mut() {
+            bash.write(hub, self.id, lines.as_bytes());
+        }
+    }
+
+    /// Asks again for the report of the step that is awaited.
+    pub(super) fn ask_again(&mut self, hub: &Hub) {
+        let Some(number) = self.awaited else { return };
+        let mut lines = String::new();
+        text::ask(&mut lines, number);
+        if let Some(bash) = self.bash.as_mut() {
+            bash.write(hub, self.id, lines.as_bytes());
+        }
+    }
+
+    /// Writes a line that says nothing; when bash has read it, it is back at its reader.
+    pub(super) fn probe(bash: &mut Bash, hub: &Hub, id: u64) {
+        bash.write(hub, id, b"\n");
+    }
+}

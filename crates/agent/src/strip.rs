@@ -1,0 +1,264 @@
+//! Takes the driver's own words out of a command's standard error: what `set -x` shows of the
+//! driver's lines, the `[1] PID` of a background job, the newline that bash prints at an interrupt.
+//! Exact matches only; where it is uncertain the bytes stay. Holds back no more than could still
+//! become such a match, and nothing at all for commands that cannot have one.
+
+use crate::text::Report;
+
+/// What is held back at most; the driver's lines are shorter.
+const HELD_BYTES_MAX: usize = 16 * 1024;
+/// Texts longer than this keep their trace line.
+const HEAD_TEXT_MAX: usize = 4096;
+
+/// The filter of one command.
+#[derive(Debug, Default)]
+pub(crate) struct Strip {
+    heads: Vec<Vec<u8>>,
+    trace: Option<u64>,
+    jobs: bool,
+    interrupted: bool,
+    held: Vec<u8>,
+    inside_line: bool,
+}
+
+impl Strip {
+    /// `number` and `last` as in its step; `traced`: `set -x` is on; `long`: the text went through
+    /// memory.
+    #[must_use]
+    pub(crate) fn new(number: u64, last: i32, text: &str, traced: bool, long: bool) -> Self {
+        let mut strip = Self { jobs: crate::text::has_job(text), ..Self::default() };
+        if traced || text.contains("set -") || text.contains("xtrace") {
+            strip.trace = Some(number);
+        }
+        if traced && text.len() <= HEAD_TEXT_MAX {
+            strip.heads = heads(last, text, long);
+        }
+        strip
+    }
+
+    /// Nothing is to be taken out and nothing is held.
+    #[must_use]
+    pub(crate) fn idle(&self) -> bool {
+        self.trace.is_none() && !self.jobs && !self.interrupted && self.held.is_empty()
+    }
+
+    /// From now on a newline at the end may be bash's.
+    pub(crate) fn interrupt(&mut self) {
+        self.interrupted = true;
+    }
+
+    /// Takes bytes in and gives back those that are certainly the command's.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.held.extend_from_slice(bytes);
+        if !self.heads.is_empty() && !self.head() {
+            return Vec::new();
+        }
+        if self.jobs {
+            self.drop_jobs();
+        }
+        let keep = self.keep().min(HELD_BYTES_MAX);
+        let out: Vec<u8> = self.held.drain(..self.held.len() - keep).collect();
+        if let Some(last) = out.last() {
+            self.inside_line = *last != b'\n';
+        }
+        out
+    }
+
+    /// The command has ended with `report`: gives back the rest.
+    pub(crate) fn end(&mut self, report: &Report) -> Vec<u8> {
+        let mut rest = std::mem::take(&mut self.held);
+        if report.flags.contains('x') {
+            let Report { number, code, asked, mark, flags, .. } = report;
+            let mut tail = String::new();
+            if report.whole {
+                tail = format!("+ __ise={number}:{code}\n+ PS1=\n+ PROMPT_COMMAND=\n");
+            }
+            tail.push_str(&format!("+ builtin echo {number} {asked} {mark} {flags}\n"));
+            if rest.ends_with(tail.as_bytes()) {
+                rest.truncate(rest.len() - tail.len());
+            }
+        }
+        if self.interrupted && !report.whole && rest.last() == Some(&b'\n') {
+            rest.pop();
+        }
+        rest
+    }
+
+    /// The shell died: everything that is held.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.held)
+    }
+
+    /// True when the head is decided.
+    fn head(&mut self) -> bool {
+        if let Some(head) = self.heads.iter().find(|head| self.held.starts_with(head)) {
+            self.held.drain(..head.len());
+        } else if self.heads.iter().any(|head| head.starts_with(&self.held)) {
+            return false;
+        }
+        self.heads.clear();
+        true
+    }
+
+    fn drop_jobs(&mut self) {
+        let mut at = if self.inside_line { line_after(&self.held, 0) } else { Some(0) };
+        while let Some(start) = at {
+            match job_line(&self.held[start..]) {
+                Match::Whole(length) => {
+                    self.held.drain(start..start + length);
+                }
+                _ => at = line_after(&self.held, start),
+            }
+        }
+    }
+
+    /// How many bytes at the end may still turn out to be the driver's.
+    fn keep(&self) -> usize {
+        let line = match self.held.iter().rposition(|b| *b == b'\n') {
+            Some(at) => at + 1,
+            None if self.inside_line => self.held.len(),
+            None => 0,
+        };
+        let last = &self.held[line..];
+        let mut keep = 0;
+        if self.jobs && matches!(job_line(last), Match::Part) {
+            keep = last.len();
+        }
+        if let Some(number) = self.trace {
+            keep = keep.max(self.tail(number, line));
+        }
+        if self.interrupted && keep == 0 && self.held.last() == Some(&b'\n') {
+            keep = 1;
+        }
+        keep
+    }
+
+    fn tail(&self, number: u64, line: usize) -> usize {
+        for start in [format!("+ __ise={number}:"), format!("+ builtin echo {number} ")] {
+            let start = start.as_bytes();
+            let found = self.held.windows(start.len()).rposition(|part| part == start);
+            if let Some(at) = found.filter(|at| *at == 0 || self.held[at - 1] == b'\n') {
+                // The newline of an interrupt may stand before it.
+                return self.held.len() - at + usize::from(at > 0);
+            }
+            let last = &self.held[line..];
+            if !last.is_empty() && start.starts_with(last) {
+                return last.len() + usize::from(line > 0);
+            }
+        }
+        0
+    }
+}
+
+enum Match {
+    No,
+    Part,
+    Whole(usize),
+}
+
+/// `[1] 4711\n`.
+fn job_line(bytes: &[u8]) -> Match {
+    let mut at = 0;
+    for (open, least) in [(b"[".as_slice(), 0), (b"] ".as_slice(), 1), (b"\n".as_slice(), 1)] {
+        let digits = bytes[at..].iter().take_while(|b| b.is_ascii_digit()).count();
+        if at > 0 && digits > 10 || at == 0 && digits > 0 {
+            return Match::No;
+        }
+        at += digits;
+        let left = &bytes[at..];
+        if left.is_empty() {
+            return Match::Part;
+        }
+        if digits < least || !left.starts_with(&open[..open.len().min(left.len())]) {
+            return Match::No;
+        }
+        if left.len() < open.len() {
+            return Match::Part;
+        }
+        at += open.len();
+    }
+    Match::Whole(at)
+}
+
+fn line_after(bytes: &[u8], from: usize) -> Option<usize> {
+    let at = from + bytes[from..].iter().position(|b| *b == b'\n')? + 1;
+    (at < bytes.len()).then_some(at)
+}
+
+/// What `set -x` may print of the first line, in the ways in which bash may quote the text.
+fn heads(last: i32, text: &str, long: bool) -> Vec<Vec<u8>> {
+    let mut open = String::new();
+    if long {
+        open.push_str("+ builtin mapfile -n 1 -d '' __ist\n");
+    }
+    if last != 0 {
+        open.push_str(&format!("+ __isr {last}\n+ return {last}\n"));
+    }
+    let mut quoted = String::new();
+    crate::text::quote(&mut quoted, text);
+    [text, &quoted]
+        .into_iter()
+        .map(|text| format!("{open}+ builtin eval {text}\n").into_bytes())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn report(number: u64, flags: &str, whole: bool) -> Report {
+        let mark = if whole { format!("{number}:0") } else { "3:0".into() };
+        let asked = if whole { 0 } else { 130 };
+        Report { number, code: asked, asked, whole, mark, flags: flags.into() }
+    }
+
+    const TRACED: &str = "+ builtin eval 'echo ho'\n++ echo ho\n+ __ise=6:0\n+ PS1=\n\
+                          + PROMPT_COMMAND=\n+ builtin echo 6 0 6:0 hixBs\n";
+
+    proptest! {
+        #[test]
+        fn however_it_is_cut_only_the_driver_goes(cut in 0..TRACED.len(), again in 0..TRACED.len()) {
+            let (a, b) = (cut.min(again), cut.max(again));
+            let mut strip = Strip::new(6, 0, "echo ho", true, false);
+            let mut out = strip.push(&TRACED.as_bytes()[..a]);
+            out.extend(strip.push(&TRACED.as_bytes()[a..b]));
+            out.extend(strip.push(&TRACED.as_bytes()[b..]));
+            out.extend(strip.end(&report(6, "hixBs", true)));
+            prop_assert_eq!(out, b"++ echo ho\n".to_vec());
+        }
+
+        #[test]
+        fn bytes_of_a_command_stay(text in proptest::collection::vec(any::<u8>(), 0..200), at in 0..200_usize) {
+            let mut strip = Strip::new(6, 0, "set -x & x", false, false);
+            let at = at.min(text.len());
+            let mut out = strip.push(&text[..at]);
+            out.extend(strip.push(&text[at..]));
+            out.extend(strip.end(&report(6, "hiBs", true)));
+            prop_assert_eq!(out, text);
+        }
+
+        #[test]
+        fn a_job_line_goes_and_its_neighbours_stay(at in 0..20_usize) {
+            let said = b"err\n[1] 4711\n[2] x\n[1";
+            let at = at.min(said.len());
+            let mut strip = Strip::new(6, 0, "sleep 1 &", false, false);
+            let mut out = strip.push(&said[..at]);
+            out.extend(strip.push(&said[at..]));
+            out.extend(strip.end(&report(6, "hiBs", true)));
+            prop_assert_eq!(out, b"err\n[2] x\n[1".to_vec());
+        }
+    }
+
+    #[test]
+    fn the_newline_of_an_interrupt_goes_only_when_the_line_was_abandoned() {
+        for (whole, left) in [(true, "k\n\n"), (false, "k\n")] {
+            let mut strip = Strip::new(6, 0, "echo", false, false);
+            strip.interrupt();
+            let mut out = strip.push(b"k\n");
+            out.extend(strip.push(b"\n"));
+            out.extend(strip.end(&report(6, "hiBs", whole)));
+            assert_eq!(out, left.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! What is written to bash, and what bash reports back. Pure text; knows no descriptor but by number.
+//!
+//! A step is two lines. The first evaluates a quoted text; the second reports on descriptor 57.
+//! Two, because a line can be abandoned (an interrupt, `set -u`, `${x:?}`) and bash then goes back
+//! to its reader, where the second still waits. Nothing of a tenant stands unquoted in either.
+
+/// The read end of the pipe that feeds commands which asked for standard input.
+pub(crate) const FD_STDIN: i32 = 56;
+/// Where bash reports the end of a step.
+pub(crate) const FD_STATUS: i32 = 57;
+/// `/dev/null`, the standard input of all other commands.
+pub(crate) const FD_NULL: i32 = 58;
+/// Long texts, in memory.
+pub(crate) const FD_TEXT: i32 = 59;
+
+/// From this length on a text goes through [`FD_TEXT`]: bash reads its lines in chunks of 1 KiB,
+/// a file at once.
+pub(crate) const INLINE_BYTES_MAX: usize = 900;
+
+/// First line of a new bash, and its report, whose number is 0.
+pub(crate) const INIT: &str = "PS1= PS2= MAILCHECK=; unset HISTFILE PROMPT_COMMAND; set +o history; \
+set +H; shopt -u checkwinsize; shopt -s execfail; __isr() { return \"$1\"; }; __ise=; history -c; \
+shopt -s expand_aliases\n\\builtin echo 0 0 0:0 \"$-\" >&57\n";
+
+/// How one step is to be run.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Step {
+    /// Its number; reports with another are not its own.
+    pub(crate) number: u64,
+    /// What `$?` is when the text begins.
+    pub(crate) last: i32,
+    /// Standard input comes from [`FD_STDIN`].
+    pub(crate) stdin: bool,
+    /// Standard error goes where standard output goes.
+    pub(crate) merge: bool,
+    /// A step of the agent's own: its code is the variable `__isf`, never a failure of the line,
+    /// which under `set -e` would end the shell.
+    pub(crate) own: bool,
+}
+
+/// Appends `text` in single quotes.
+pub(crate) fn quote(out: &mut String, text: &str) {
+    out.push('\'');
+    for (at, part) in text.split('\'').enumerate() {
+        if at > 0 {
+            out.push_str("'\\''");
+        }
+        out.push_str(part);
+    }
+    out.push('\'');
+}
+
+/// Appends both lines of a step. With `None` the text is taken from [`FD_TEXT`].
+pub(crate) fn step(out: &mut String, step: Step, text: Option<&str>) {
+    use std::fmt::Write as _;
+    if text.is_none() {
+        let _ = writeln!(out, "\\builtin mapfile -n 1 -d '' __ist <&{FD_TEXT}");
+    }
+    if step.last != 0 {
+        let _ = write!(out, "__isr {}; ", step.last);
+    }
+    out.push_str("\\builtin eval ");
+    match text {
+        Some(text) => quote(out, text),
+        None => out.push_str("\"$__ist\""),
+    }
+    let from = if step.stdin { FD_STDIN } else { FD_NULL };
+    let merge = if step.merge { " 2>&1" } else { "" };
+    let code = if step.own { "$__isf" } else { "$?" };
+    let number = step.number;
+    let _ = writeln!(out, " <&{from}{merge}; __ise={number}:{code} PS1= PROMPT_COMMAND=");
+    ask(out, number);
+}
+
+/// Appends the second line alone.
+pub(crate) fn ask(out: &mut String, number: u64) {
+    use std::fmt::Write as _;
+    let _ = writeln!(out, "\\builtin echo {number} \"$?\" \"$__ise\" \"$-\" >&{FD_STATUS}");
+}
+
+/// Whether `name` can be a variable of the shell.
+#[must_use]
+pub(crate) fn is_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+        && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// The agent's step before a command: history that was not needed until now, the command's own
+/// directory and environment, and what stood there before.
+#[must_use]
+pub(crate) fn before<'a>(
+    history: impl Iterator<Item = &'a str>,
+    cwd: Option<&str>,
+    env: &std::collections::BTreeMap<String, Option<String>>,
+) -> String {
+    use std::fmt::Write as _;
+    let mut out = String::from("__isf=1; ");
+    for text in history {
+        out.push_str("\\builtin history -s -- ");
+        quote(&mut out, text);
+        out.push_str("; ");
+    }
+    out.push_str("\\builtin unset -v __isd");
+    for at in 0..env.len() {
+        let _ = write!(out, " __isn{at}");
+    }
+    // In a list that ends in `|| :` neither `set -e` nor an ERR trap looks at a failure.
+    out.push_str("; { ");
+    if let Some(cwd) = cwd {
+        out.push_str("__isw=$PWD __isq=${OLDPWD+x} __iso=${OLDPWD-} && CDPATH= \\builtin cd -- ");
+        quote(&mut out, if cwd == "-" { "./-" } else { cwd });
+        out.push_str(" && __isd=$PWD && ");
+    }
+    for (at, (name, value)) in env.iter().enumerate() {
+        let now = now(name);
+        let _ = write!(out, "__isv{at}={now} && \\builtin unset -v {name} && ");
+        if let Some(value) = value {
+            let _ = write!(out, "\\builtin export {name}=");
+            quote(&mut out, value);
+            out.push_str(" && ");
+        }
+        let _ = write!(out, "__isn{at}={now} && ");
+    }
+    out.push_str("__isf=0; } || :");
+    out
+}
+
+/// Expands to the assignment that would make the variable again, with its attributes.
+fn now(name: &str) -> String {
+    format!("${{{name}[@]+${{{name}[@]@A}}}}")
+}
+
+/// The agent's step after such a command: what the command did not itself change is put back.
+#[must_use]
+pub(crate) fn after(cwd: bool, env: &std::collections::BTreeMap<String, Option<String>>) -> String {
+    use std::fmt::Write as _;
+    let mut out = String::from("{ ");
+    for (at, name) in env.keys().enumerate() {
+        let now = now(name);
+        let _ = write!(
+            out,
+            "__isc={now}; \\builtin test \"${{__isn{at}+x}}\" && \
+             \\builtin test \"$__isc\" = \"$__isn{at}\" && \
+             \\builtin unset -v {name} && \\builtin eval \"$__isv{at}\"; "
+        );
+    }
+    if cwd {
+        out.push_str(
+            "\\builtin test \"${__isd+x}\" && \\builtin test \"$PWD\" = \"$__isd\" && \
+             __isp=${OLDPWD-} && CDPATH= \\builtin cd -- \"$__isw\" 2>/dev/null && \
+             if \\builtin test \"$__isp\" != \"$__isw\"; then OLDPWD=$__isp; \
+             elif \\builtin test \"$__isq\"; then OLDPWD=$__iso; \
+             else \\builtin unset -v OLDPWD; fi; ",
+        );
+    }
+    out.push_str("\\builtin unset -v __isw __iso __isq __isp __isd __isc");
+    for at in 0..env.len() {
+        let _ = write!(out, " __isv{at} __isn{at}");
+    }
+    out.push_str("; } || :; __isf=0");
+    out
+}
+
+/// What bash said at the end of a step.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Report {
+    /// Which step.
+    pub(crate) number: u64,
+    /// Its code.
+    pub(crate) code: i32,
+    /// `$?` as the second line saw it: 0 unless the first was abandoned.
+    pub(crate) asked: i32,
+    /// The first line ran to its end.
+    pub(crate) whole: bool,
+    /// What `__ise` held.
+    pub(crate) mark: String,
+    /// `$-`.
+    pub(crate) flags: String,
+}
+
+/// Reads one line (without its newline) from the status channel; a tenant can write there too, to
+/// its own harm.
+#[must_use]
+pub(crate) fn report(line: &[u8]) -> Option<Report> {
+    let line = std::str::from_utf8(line).ok()?;
+    let (number, rest) = line.split_once(' ')?;
+    let (asked, rest) = rest.split_once(' ')?;
+    let (mark, flags) = rest.rsplit_once(' ')?;
+    let number: u64 = number.parse().ok()?;
+    let asked: i32 = asked.parse().ok()?;
+    let own = mark
+        .split_once(':')
+        .filter(|(n, _)| n.parse() == Ok(number))
+        .and_then(|(_, code)| code.parse::<i32>().ok());
+    Some(Report {
+        number,
+        code: own.unwrap_or(asked),
+        asked,
+        whole: own.is_some(),
+        mark: mark.to_owned(),
+        flags: flags.to_owned(),
+    })
+}
+
+/// Whether the text may ask for the list of earlier commands.
+#[must_use]
+pub(crate) fn wants_history(text: &str) -> bool {
+    text.contains("history") || text.contains("fc")
+}
+
+/// Whether the text holds a `&` that may start a background job: one that is not part of `&&`,
+/// `>&`, `<&`, `&>` or `|&`.
+#[must_use]
+pub(crate) fn has_job(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    (0..bytes.len()).any(|at| {
+        bytes[at] == b'&'
+            && !matches!(at.checked_sub(1).map(|i| bytes[i]), Some(b'&' | b'>' | b'<' | b'|'))
+            && !matches!(bytes.get(at + 1), Some(b'&' | b'>'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_step_is_two_lines_of_quoted_text() {
+        let mut out = String::new();
+        let how = Step { number: 7, last: 3, ..Step::default() };
+        step(&mut out, how, Some("echo 'a'"));
+        assert_eq!(
+            out,
+            "__isr 3; \\builtin eval 'echo '\\''a'\\''' <&58; __ise=7:$? PS1= PROMPT_COMMAND=\n\
+             \\builtin echo 7 \"$?\" \"$__ise\" \"$-\" >&57\n"
+        );
+    }
+
+    #[test]
+    fn a_report_tells_an_abandoned_line_from_a_whole_one() {
+        let whole = report(b"7 0 7:3 hiBs").expect("a report");
+        assert_eq!((whole.number, whole.code, whole.whole), (7, 3, true));
+        let cut = report(b"7 130 6:0 hiBs").expect("a report");
+        assert_eq!((cut.code, cut.whole), (130, false));
+        assert_eq!(report(b"7 x 7:0 hiBs"), None);
+        assert_eq!(report(b"\xff"), None);
+    }
+
+    #[test]
+    fn only_a_lone_ampersand_starts_a_job() {
+        assert!(has_job("sleep 1 & echo"));
+        assert!(has_job("sleep 1&"));
+        for text in ["a && b", "a 2>&1", "a &>x", "a |& b", "a <&3"] {
+            assert!(!has_job(text), "{text}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn quoted_text_is_one_word_of_the_same_bytes(text in "[^\0]{0,60}") {
+            let mut out = String::from("printf %s ");
+            quote(&mut out, &text);
+            let told = Command::new("bash").args(["-c", &out]).output().expect("bash runs");
+            prop_assert_eq!(told.stdout, text.as_bytes());
+        }
+
+        #[test]
+        fn no_line_of_bytes_upsets_the_reader(line in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = report(&line);
+        }
+    }
+}

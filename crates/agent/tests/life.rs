@@ -1,0 +1,325 @@
+//! How commands and shells end, and who is told.
+
+mod kit;
+
+use isolet_wire::ask::{Ask, Attach, Open, Run, Since};
+use isolet_wire::tell::{Closed, Tell, Why};
+use kit::{Agent, Client, Event, open, run};
+
+fn timed(text: &str, timeout_ms: u64) -> Run {
+    Run { timeout_ms, ..run("t", text) }
+}
+
+#[test]
+fn a_timeout_ends_the_command_and_keeps_the_shell() {
+    let agent = Agent::start();
+    let mut shell = agent.shell();
+    let pid = shell.run("a=1; echo $$").out().to_owned();
+    for text in [
+        "sleep 100",
+        "sleep 100; echo after",
+        "while :; do :; done",
+        "f() { while :; do :; done; }; f; echo after",
+        "while :; do sleep 0.01; done",
+        "sleep 100 | sleep 100",
+        "timeout 100 sleep 100",
+        "(while :; do :; done)",
+        "x=$(sleep 100)",
+        "sleep 100 & wait",
+        "setsid -w sleep 100",
+    ] {
+        let outcome = shell.run_with(timed(text, 100));
+        assert!(outcome.exit.timed_out, "{text}: {outcome:?}");
+        assert!(outcome.exit.micros < 5_000_000, "{text}: {outcome:?}");
+        assert_eq!((outcome.exit.code, outcome.out(), outcome.err()), (130, "", ""), "{text}");
+        assert_eq!(shell.run("echo $a $$").out(), format!("1 {pid}"), "{text}");
+    }
+}
+
+#[test]
+fn what_ignores_an_interrupt_is_killed() {
+    let agent = Agent::start();
+    let mut shell = agent.shell();
+    for text in [
+        "(trap '' INT TERM; while :; do sleep 1; done); echo after",
+        "trap '' INT; sleep 100; trap - INT",
+    ] {
+        let outcome = shell.run_with(timed(text, 50));
+        assert!(outcome.exit.timed_out, "{text}: {outcome:?}");
+        assert_eq!(shell.run("trap - INT; echo on").out(), "on\n");
+    }
+    let outcome = {
+        shell.ask(&Ask::Run(timed("trap '' INT; while :; do :; done", 50)));
+        shell.skip_to(|tell| matches!(tell, Tell::Exit(_)))
+    };
+    assert!(matches!(&outcome, Tell::Exit(e) if e.signal == Some(9) && e.timed_out), "{outcome:?}");
+    let closed = shell.skip_to(|tell| matches!(tell, Tell::Closed(_)));
+    assert!(matches!(closed, Tell::Closed(Closed { signal: Some(9), .. })));
+}
+
+#[test]
+fn background_jobs_survive_an_interrupt() {
+    let agent = Agent::start();
+    let mut shell = agent.shell();
+    let early = shell.run("sleep 1000 & echo $!").out().trim().to_owned();
+    let outcome = shell.run_with(timed("sleep 1000 & echo $!; sleep 100", 100));
+    let late = outcome.out().trim().to_owned();
+    assert!(outcome.exit.timed_out);
+    assert_eq!(shell.run(&format!("kill -0 {early} {late} && echo both")).out(), "both\n");
+    shell.run_with(timed("(trap '' INT TERM; while :; do sleep 1; done)", 50));
+    assert_eq!(shell.run(&format!("kill -0 {early} && echo on")).out(), "on\n");
+    shell.run(&format!("kill -9 {early} {late}"));
+}
+
+#[test]
+fn interrupts_at_random_moments_leave_the_shell_in_step() {
+    let agent = Agent::start();
+    let mut shell = agent.shell();
+    for at in 0..300_u32 {
+        let id = format!("c{at}");
+        shell.ask(&Ask::Run(run(&id, if at % 2 == 0 { "sleep 5" } else { ":" })));
+        for _ in 0..(at * 37 % 997) {
+            std::hint::spin_loop();
+        }
+        shell.ask(&Ask::Cancel { id: id.clone() });
+        shell.skip_to(|tell| matches!(tell, Tell::Exit(exit) if exit.id == id));
+        let text = format!("echo {at}");
+        shell.ask(&Ask::Run(run("e", &text)));
+        let mut out = Vec::new();
+        loop {
+            match shell.event() {
+                Event::Data(data) if data.id == "e" => out.extend_from_slice(&data.bytes),
+                Event::Tell(Tell::Exit(exit)) if exit.id == "e" => {
+                    assert_eq!(exit.code, 0, "{at}");
+                    break;
+                }
+                Event::Tell(Tell::Closed(closed)) => panic!("{at}: {closed:?}"),
+                _ => {}
+            }
+        }
+        assert_eq!(out, format!("{at}\n").into_bytes());
+    }
+}
+
+#[test]
+fn a_signal_reaches_the_foreground_alone() {
+    let agent = Agent::start();
+    let mut shell = agent.shell();
+    let early = shell.run("sleep 1000 & echo $!").out().trim().to_owned();
+    shell.ask(&Ask::Run(run("s", "echo up; sleep 100")));
+    while !matches!(shell.event(), Event::Data(_)) {}
+    for signal in [0, 65] {
+        shell.ask(&Ask::Signal { id: "s".into(), signal });
+        let told = shell.skip_to(|tell| matches!(tell, Tell::Refused { .. }));
+        assert!(matches!(told, Tell::Refused { why: Why::BadAsk, .. }));
+    }
+    let sleeping = format!("/proc/{early}/stat");
+    kit::until("the second sleep runs", || {
+        let stat = std::fs::read_to_string(&sleeping).unwrap_or_default();
+        let bash = stat.split(' ').nth(3).unwrap_or_default().to_owned();
+        let list = std::fs::read_to_string(format!("/proc/{bash}/task/{bash}/children"));
+        list.unwrap_or_default().split_whitespace().count() == 2
+    });
+    shell.ask(&Ask::Signal { id: "s".into(), signal: 9 });
+    assert_eq!(shell.outcome("s").exit.code, 137);
+    assert_eq!(shell.run(&format!("kill {early} && echo was there")).out(), "was there\n");
+}
+
+fn ended(client: &mut Client, text: &str) -> (Vec<u8>, Option<Tell>, Closed) {
+    client.ask(&Ask::Run(run("end", text)));
+    let (mut out, mut exit) = (Vec::new(), None);
+    loop {
+        match client.event() {
+            Event::Data(data) => {
+                assert!(exit.is_none(), "output after the exit");
+                out.extend_from_slice(&data.bytes);
+            }
+            Event::Tell(Tell::Closed(closed)) => return (out, exit, closed),
+            Event::Tell(tell @ (Tell::Exit(_) | Tell::Refused { .. })) => exit = Some(tell),
+            Event::Tell(_) => {}
+        }
+    }
+}
+
+#[test]
+fn f9_a_shell_that_ends_says_how_once_after_its_last_byte() {
+    let agent = Agent::start();
+    for (at, (text, code, signal)) in [
+        ("echo bye; exit 7", 7, None),
+        ("echo bye; kill -9 $$", 137, Some(9)),
+        ("echo bye; exec sleep 0", 0, None),
+        ("echo bye; sleep 1000 & exit 3", 3, None),
+        ("set -e; echo bye; false", 1, None),
+        ("echo bye; exec 0<&- 1>&- 2>&-; exit 5", 5, None),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("p/{at}");
+        let mut shell = agent.attach(&name, "me", None);
+        let (out, exit, closed) = ended(&mut shell, text);
+        assert_eq!(out, b"bye\n", "{text}");
+        assert!(
+            matches!(&exit, Some(Tell::Exit(e)) if e.code == code && e.signal == signal),
+            "{exit:?}"
+        );
+        assert_eq!(
+            (closed.signal, closed.code),
+            (signal, signal.is_none().then_some(code)),
+            "{text}"
+        );
+        shell.ask(&Ask::Run(run("late", ":")));
+        assert!(matches!(shell.tell(), Tell::Refused { why: Why::NoShell, .. }));
+        let mut late = agent.attach(&name, "me", None);
+        assert_eq!(late.tell(), Tell::Closed(closed), "{text}");
+    }
+}
+
+#[test]
+fn a_closed_status_channel_is_noticed_and_told() {
+    let agent = Agent::start();
+    for (name, text) in [("p/a", "exec 57>&-"), ("p/b", "sleep 1000 57>&57 & exec 57>&-")] {
+        let mut shell = agent.attach(name, "me", None);
+        let (_, exit, closed) = ended(&mut shell, text);
+        assert!(matches!(exit, Some(Tell::Refused { why: Why::NoShell, .. })), "{exit:?}");
+        assert_eq!(closed.cause, "status channel closed");
+    }
+}
+
+#[test]
+fn a_command_that_is_merely_long_is_not_taken_for_lost() {
+    let agent = Agent::start();
+    let mut shell = agent.shell();
+    let text = format!("sleep 3; echo done # {}", "x".repeat(880));
+    assert_eq!(shell.run(&text).out(), "done\n");
+    assert_eq!(shell.run("read x; sleep 2; echo \"[$x]\"").out(), "[]\n");
+}
+
+#[test]
+fn a_flood_on_the_status_channel_ends_the_shell() {
+    let agent = Agent::start();
+    let mut shell = agent.shell();
+    assert_eq!(shell.run("echo 999 0 999:0 x >&57; echo on").out(), "on\n");
+    let (_, _, closed) = ended(&mut shell, "yes >&57");
+    assert_eq!(closed.cause, "status channel flooded");
+}
+
+#[test]
+fn a_sessions_next_command_gets_a_fresh_shell_and_is_told() {
+    let agent = Agent::start();
+    let mut shell = agent.attach("s/one", "me", None);
+    shell.run("a=1");
+    shell.ask(&Ask::Run(run("x", "exit 4")));
+    shell.ask(&Ask::Run(run("y", "echo [$a]")));
+    let Tell::Exit(exit) = shell.skip_to(|tell| matches!(tell, Tell::Exit(_))) else { return };
+    assert_eq!((exit.code, exit.seq), (4, 2));
+    let closed = shell.skip_to(|tell| matches!(tell, Tell::Closed(_)));
+    assert!(matches!(closed, Tell::Closed(Closed { code: Some(4), .. })));
+    let outcome = shell.outcome("y");
+    assert_eq!((outcome.out(), outcome.exit.fresh, outcome.exit.seq), ("[]\n", true, 3));
+    assert!(!shell.run(":").exit.fresh);
+    shell.ask(&Ask::Run(run("z", "exit 0")));
+    shell.skip_to(|tell| matches!(tell, Tell::Closed(_)));
+    assert!(shell.run("echo again").exit.fresh);
+    shell.ask(&Ask::Run(run("z", "exit 0")));
+    shell.skip_to(|tell| matches!(tell, Tell::Closed(_)));
+    let told = shell.attach("s/one", "me", None);
+    assert!(
+        matches!(told, Tell::Attached { fresh: true, at: Since { seq: 7, .. }, .. }),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn closing_ends_everything_the_shell_started() {
+    let agent = Agent::start();
+    let mut shell = agent.attach("s/one", "me", None);
+    let text = "trap '' HUP; (trap '' HUP; sleep 1000 & sleep 1000) & \
+                (sleep 1000 &); echo $! $$";
+    let pids = shell.run(text).out().to_owned();
+    let mut driver = agent.connect();
+    driver.ask(&Ask::Close { shell: "s/one".into() });
+    assert_eq!(driver.tell(), Tell::Done);
+    let closed = shell.skip_to(|tell| matches!(tell, Tell::Closed(_)));
+    assert!(matches!(closed, Tell::Closed(closed) if closed.cause == "closed by client"));
+    for pid in pids.split_whitespace() {
+        kit::until("it is gone", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+    let children = format!("/proc/{0}/task/{0}/children", agent.child.id());
+    kit::until("no orphan is left", || {
+        std::fs::read_to_string(&children).is_ok_and(|list| list.trim().is_empty())
+    });
+    driver.ask(&Ask::Close { shell: "s/none".into() });
+    assert_eq!(driver.tell(), Tell::Done);
+    let fresh = shell.attach("s/one", "me", None);
+    assert!(matches!(fresh, Tell::Attached { fresh: true, at: Since { seq: 0, .. }, .. }));
+}
+
+#[test]
+fn a_shell_that_nobody_wants_ends_after_its_time() {
+    let agent = Agent::start();
+    let mut driver = agent.connect();
+    driver.ask(&Ask::Watch);
+    assert_eq!(driver.tell(), Tell::Census { shells: Vec::new(), execs: 0 });
+    let mut client = agent.connect();
+    let open = Open { linger_ms: Some(50), ..open() };
+    let (shell, owner) = ("p/a".to_owned(), "me".to_owned());
+    client.ask(&Ask::Attach(Attach { shell, open: Some(open), owner, watch: false, since: None }));
+    client.tell();
+    assert_eq!(client.run(":").exit.code, 0);
+    drop(client);
+    let told = driver.skip_to(
+        |tell| matches!(tell, Tell::Changed { shell: Some(shell), .. } if shell.closed.is_some()),
+    );
+    let Tell::Changed { shell: Some(shell), .. } = told else { return };
+    assert_eq!(shell.closed.map(|closed| closed.cause), Some("nobody attached".to_owned()));
+}
+
+#[test]
+fn a_start_directory_that_is_not_there_is_refused() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    for (open, why) in [
+        (Some(Open { cwd: "/no/such".into(), ..open() }), Why::BadCwd),
+        (None, Why::NoShell),
+        (Some(Open { env: [("A=B".into(), "x".into())].into(), ..open() }), Why::BadAsk),
+    ] {
+        let (shell, owner) = ("s/a".to_owned(), "me".to_owned());
+        client.ask(&Ask::Attach(Attach { shell, open, owner, watch: false, since: None }));
+        let told = client.tell();
+        assert!(matches!(&told, Tell::Refused { why: w, .. } if *w == why), "{told:?}");
+    }
+    client.attach("s/a", "me", None);
+    assert_eq!(client.run("pwd").out(), "/tmp\n");
+}
+
+#[test]
+fn the_first_words_must_be_hello_with_our_version() {
+    let agent = Agent::start();
+    for ask in [Ask::Ping(1), Ask::Hello { version: 999 }] {
+        let mut client = agent.silent();
+        client.ask(&ask);
+        assert!(matches!(client.tell(), Tell::Refused { why: Why::BadAsk, .. }));
+        assert!(client.try_event().is_none());
+    }
+}
+
+#[test]
+fn i6_a_bad_frame_costs_its_own_connection_only() {
+    use std::io::Write as _;
+    let agent = Agent::start();
+    let mut good = agent.shell();
+    for bad in [
+        &[0, 0, 0, 0][..],
+        &[255, 255, 255, 255, 0],
+        &[0, 0, 0, 2, 9, 0],
+        &[0, 0, 0, 3, 0, 99, 0],
+        &[0, 0, 0, 4, 0, 1, 5, 5],
+        &[0, 0, 0, 2, 1, 1],
+    ] {
+        let mut client = agent.connect();
+        client.stream.write_all(bad).expect("written");
+        assert!(client.try_event().is_none(), "{bad:?}");
+    }
+    assert_eq!(good.run("echo on").out(), "on\n");
+}
