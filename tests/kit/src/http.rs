@@ -92,7 +92,6 @@ impl Http {
     /// # Panics
     /// When there was no whole answer.
     #[track_caller]
-    #[must_use]
     pub fn send(&self, method: &str, path: &str, body: Option<&[u8]>) -> Reply {
         match self.try_send(method, path, body) {
             Ok(reply) => reply,
@@ -136,28 +135,24 @@ impl Http {
 
     /// GET.
     #[track_caller]
-    #[must_use]
     pub fn get(&self, path: &str) -> Reply {
         self.send("GET", path, None)
     }
 
     /// POST of a JSON value.
     #[track_caller]
-    #[must_use]
     pub fn post(&self, path: &str, body: &Value) -> Reply {
         self.send("POST", path, Some(body.to_string().as_bytes()))
     }
 
     /// PATCH with a JSON value.
     #[track_caller]
-    #[must_use]
     pub fn patch(&self, path: &str, body: &Value) -> Reply {
         self.send("PATCH", path, Some(body.to_string().as_bytes()))
     }
 
     /// DELETE.
     #[track_caller]
-    #[must_use]
     pub fn delete(&self, path: &str) -> Reply {
         self.send("DELETE", path, None)
     }

@@ -20,28 +20,24 @@ impl Sandbox {
 
     /// POST below its path.
     #[track_caller]
-    #[must_use]
     pub fn post(&self, rest: &str, body: &Value) -> Reply {
         self.http.post(&self.path(rest), body)
     }
 
     /// A command line without a shell behind it; the answer's JSON.
     #[track_caller]
-    #[must_use]
     pub fn exec(&self, command: &str) -> Value {
         self.post("/exec", &json!({ "command": command })).expect(200).json()
     }
 
     /// What a command line wrote to standard output.
     #[track_caller]
-    #[must_use]
     pub fn says(&self, command: &str) -> String {
         self.exec(command)["stdout"].as_str().unwrap_or_default().to_owned()
     }
 
     /// One command in a session's shell by HTTP; the answer's JSON.
     #[track_caller]
-    #[must_use]
     pub fn command(&self, session: &str, command: &str) -> Value {
         self.post(&format!("/sessions/{session}/exec"), &json!({ "command": command }))
             .expect(200)
@@ -83,14 +79,12 @@ impl Sandbox {
 
     /// One command in a new private shell.
     #[track_caller]
-    #[must_use]
     pub fn run(&self, text: &str) -> Outcome {
         self.shell().run(text)
     }
 
     /// One command with its fields in a new private shell.
     #[track_caller]
-    #[must_use]
     pub fn run_with(&self, start: Start) -> Outcome {
         self.shell().run_with(start)
     }

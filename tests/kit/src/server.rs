@@ -275,10 +275,29 @@ impl Server {
         members.into_iter().filter(|pid| process::name(*pid) == name).collect()
     }
 
+    /// The agents of its sandboxes.
+    #[must_use]
+    pub fn agents(&self) -> Vec<i32> {
+        self.processes("isolet-agent")
+    }
+
     /// The agent of its only sandbox.
     #[must_use]
     pub fn agent(&self) -> i32 {
-        self.processes("isolet-agent").first().copied().expect("an agent runs")
+        self.agents().first().copied().expect("an agent runs")
+    }
+
+    /// Its launcher, once it has one.
+    #[must_use]
+    pub fn launcher(&self) -> i32 {
+        let own = self.pid();
+        wait_until("a launcher runs", SOON, || {
+            process::all().into_iter().find(|pid| {
+                process::parent(*pid) == Some(own)
+                    && process::name(*pid).starts_with("isolet-launcher")
+                    && process::alive(*pid)
+            })
+        })
     }
 
     /// Ids of all sandboxes of one client's tenant.

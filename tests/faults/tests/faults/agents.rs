@@ -1,0 +1,174 @@
+//! Agents that die, stall or lie: only their own sandbox suffers.
+
+use isolet_kit::{Rows, SOON, Start, json, one, process, quickly, wait_until};
+use rustix::process::Signal;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+
+#[test]
+fn f8_a_killed_agent_takes_its_sandbox_along_and_the_cause_is_told() {
+    let (server, sandbox) = one();
+    let mut shell = sandbox.shell();
+    shell.run("echo kept >/workspace/f; setsid sleep 1000 & :").is("", 0);
+    let other = server.sandbox();
+    let agents = server.agents();
+    process::kill(agents[0]);
+    let failed = wait_until("one has failed", SOON, || {
+        [&sandbox, &other].into_iter().find(|one| one.info()["state"] == "failed").cloned()
+    });
+    assert!(failed.info()["cause"].is_string(), "{}", failed.info());
+    let refused = failed.post("/exec", &json!({"command": ":"})).expect(409);
+    assert_eq!(refused.error(), "sandbox_failed");
+    let alive = if failed.id == sandbox.id { &other } else { &sandbox };
+    assert_eq!(alive.says("echo unhurt"), "unhurt\n");
+    wait_until("nothing of it runs", SOON, || (server.agents().len() == 1).then_some(()));
+    assert_eq!(server.traces().directories.len(), 2, "its disk is kept until it is deleted");
+    failed.delete();
+    server.healthy();
+}
+
+#[test]
+fn f9_a_shell_that_ends_says_how_once() {
+    let (server, sandbox) = one();
+    let mut rows = Rows::new();
+    rows.row("killed from outside", || {
+        let mut shell = sandbox.session("killed");
+        let pid = shell.run("echo $$").text().trim().to_owned();
+        let id = shell.start(Start::new("echo last; sleep 1000"));
+        let mut outcome = isolet_kit::Outcome::default();
+        shell.follow(&id, &mut outcome, |so_far| so_far.out == b"last\n");
+        sandbox.says(&format!("kill -9 {pid}"));
+        shell.follow(&id, &mut outcome, |_| false);
+        assert_eq!(outcome.code, Some(137), "{outcome:?}");
+        assert_eq!(shell.ended()["signal"].as_i64(), Some(9));
+        let next = shell.run("echo next");
+        next.is("next\n", 0);
+        assert_eq!(next.exit["fresh"], true);
+        assert!(
+            !shell.others.iter().any(|frame| format!("{frame:?}").contains("shell_closed")),
+            "told twice"
+        );
+    });
+    rows.row("exit 7", || {
+        let mut shell = sandbox.shell();
+        let outcome = shell.run("seq 5000; exit 7");
+        assert_eq!(
+            (outcome.out.len(), outcome.code),
+            (23_893, Some(7)),
+            "the exit comes after the last byte"
+        );
+        assert_eq!(shell.ended()["code"].as_i64(), Some(7));
+    });
+    rows.row("exec sleep", || {
+        let mut shell = sandbox.shell();
+        shell.run("exec sleep 0.2").is("", 0);
+        assert_eq!(shell.ended()["code"].as_i64(), Some(0));
+    });
+    rows.row("a stopped bash can be closed", || {
+        let mut shell = sandbox.session("stopped");
+        let pid = shell.run("echo $$").text().trim().to_owned();
+        sandbox.says(&format!("kill -STOP {pid}"));
+        quickly("a delete of its session", Duration::from_secs(10), || {
+            let reply = sandbox.http.delete(&sandbox.path("/sessions/stopped"));
+            assert!(matches!(reply.status, 200 | 204), "{}", reply.text());
+        });
+    });
+    drop(rows);
+    server.healthy();
+}
+
+#[test]
+fn f27_a_stalled_agent_holds_up_its_own_sandbox_alone() {
+    let (server, sandbox) = one();
+    let other = server.sandbox();
+    let mut shell = sandbox.shell();
+    shell.run("x=kept").is("", 0);
+    let stalled = server.agents().into_iter().find(|agent| {
+        // The one whose sandbox holds our shell is the older one.
+        server.agents().iter().all(|other| process::started(*agent) <= process::started(*other))
+    });
+    let stalled = stalled.expect("an agent");
+    process::signal(stalled, Signal::STOP);
+    for _ in 0..50 {
+        let _ = shell
+            .try_send(&json!({"type": "shell_run", "id": "x", "command": "y".repeat(100_000)}));
+        if shell.next(Duration::from_millis(1)).is_some() {
+            break;
+        }
+    }
+    let before = process::memory_kib(server.pid());
+    for _ in 0..10 {
+        quickly("the other sandbox", Duration::from_secs(2), || {
+            assert_eq!(other.says("echo on"), "on\n")
+        });
+    }
+    assert!(process::memory_kib(server.pid()) < before + 32 * 1024);
+    quickly("a delete of the stalled one", Duration::from_secs(10), || sandbox.delete());
+    server.healthy();
+}
+
+/// What a lying agent may say: each is a stranger's bytes to the server.
+fn lies() -> Vec<(&'static str, Vec<u8>)> {
+    let tiny: Vec<u8> = (0..1_000_000_u32).flat_map(|_| [0, 0, 0, 2, 0, 1]).collect();
+    let mut data = vec![0, 0, 0, 14, 1, 1];
+    data.extend([0; 8]);
+    data.extend([0, 1, b'z', b'!']);
+    vec![
+        ("garbage", b"HTTP/1.1 200 OK\r\n\r\nhello".repeat(1000)),
+        ("length 0", vec![0, 0, 0, 0, 0]),
+        ("length 2^32-1", vec![255; 64]),
+        ("length 2^31", vec![0x80, 0, 0, 0, 0]),
+        ("one above the most", vec![0, 2, 0, 1, 0]),
+        ("an unknown kind", vec![0, 0, 0, 1, 9]),
+        ("an unknown message", vec![0, 0, 0, 2, 0, 250]),
+        ("a million tiny frames", tiny),
+        ("data of an unknown id", data),
+        ("nothing, then the end", Vec::new()),
+    ]
+}
+
+#[test]
+fn f27_an_agent_that_lies_loses_its_own_sandbox_alone() {
+    let mut rows = Rows::new();
+    for (name, bytes) in lies() {
+        rows.row(name, || {
+            let (mut server, sandbox) = one();
+            let other = server.sandbox_with(&json!({"id": "other"}));
+            other.command("s", "x=kept");
+            server.kill();
+            // The liar takes the place of the agent of the first sandbox.
+            let mut folders: Vec<_> = std::fs::read_dir(server.data().join("sandboxes"))
+                .expect("it is there")
+                .flatten()
+                .map(|entry| (entry.metadata().and_then(|m| m.created()).ok(), entry.path()))
+                .collect();
+            folders.sort();
+            let socket = folders[0].1.join("agent.sock");
+            std::fs::remove_file(&socket).expect("the agent listened");
+            let listener = UnixListener::bind(&socket).expect("the liar listens");
+            let said = bytes.clone();
+            std::thread::spawn(move || {
+                for stream in listener.incoming() {
+                    let Ok(mut stream) = stream else { return };
+                    let said = said.clone();
+                    std::thread::spawn(move || {
+                        let _ = stream.read(&mut [0; 64]);
+                        let _ = stream.write_all(&said);
+                    });
+                }
+            });
+            quickly("recovery beside a liar", SOON, || server.launch());
+            let before = process::memory_kib(server.pid());
+            quickly("the other", SOON, || {
+                assert_eq!(other.command("s", "echo $x")["stdout"], "kept\n")
+            });
+            wait_until("the liar's sandbox is given up", SOON, || {
+                (sandbox.info()["state"] != "running").then_some(())
+            });
+            assert!(process::memory_kib(server.pid()) < before + 32 * 1024);
+            sandbox.delete();
+            server.healthy();
+        });
+    }
+}

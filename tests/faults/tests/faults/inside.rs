@@ -1,0 +1,143 @@
+//! What a tenant does to its own sandbox: limits hold, neighbours do not notice, delete works.
+
+use isolet_kit::{Rows, SOON, Sandbox, Server, json, one, quickly, wait_until};
+use std::time::{Duration, Instant};
+
+/// The slowest of some commands in another sandbox.
+fn slowest(sandbox: &Sandbox) -> Duration {
+    let mut shell = sandbox.shell();
+    let one = |_| {
+        let begin = Instant::now();
+        shell.run("echo on").is("on\n", 0);
+        begin.elapsed()
+    };
+    (0..50).map(one).max().unwrap_or_default()
+}
+
+#[test]
+fn f18_no_process_more_is_an_answer_and_not_the_end() {
+    let server = Server::start();
+    let sandbox = server.sandbox_with(&json!({"pids": 16}));
+    let mut shell = sandbox.shell();
+    shell.run("for i in {1..40}; do sleep 1000 & done 2>/dev/null; :").code.expect("it ends");
+    let refused = sandbox.post("/exec", &json!({"command": "echo a"}));
+    let clear = match refused.status {
+        200 => refused.json()["exit_code"] != 0,
+        status => status == 503 && refused.error() == "no_process",
+    };
+    assert!(clear, "{} {}", refused.status, refused.text());
+    shell.run("echo builtins go on").is("builtins go on\n", 0);
+    assert_ne!(shell.run("/bin/true").code, Some(0));
+    shell.run("kill -9 $(jobs -p) 2>/dev/null; wait 2>/dev/null; :").code.expect("it ends");
+    wait_until("processes can be started again", SOON, || {
+        (sandbox.post("/exec", &json!({"command": "echo a"})).json()["stdout"] == "a\n")
+            .then_some(())
+    });
+    server.healthy();
+}
+
+#[test]
+fn f19_memory_beyond_the_limit_ends_the_tenants_process_alone() {
+    let server = Server::start();
+    let sandbox = server.sandbox_with(&json!({"memory_mib": 96}));
+    let other = server.sandbox();
+    let agents = server.agents();
+    let mut rows = Rows::new();
+    let eaters = [
+        ("heap", "python3 -c 'x = [bytearray(1 << 20) for _ in range(500)]'"),
+        (
+            "tmpfs",
+            "head -c 500M /dev/zero >/dev/shm/f || rm -f /dev/shm/f; rm -f /dev/shm/f; kill -9 $BASHPID",
+        ),
+        (
+            "many at once",
+            "for i in 1 2 3 4 5 6; do python3 -c 'x = bytearray(60 << 20); import time; time.sleep(3)' & done; wait -n; wait",
+        ),
+    ];
+    for (name, text) in eaters {
+        rows.row(name, || {
+            let answer = std::thread::scope(|scope| {
+                let eats = scope.spawn(|| sandbox.exec(text));
+                let worst = slowest(&other);
+                assert!(
+                    worst < Duration::from_secs(1),
+                    "the other's slowest command took {worst:?}"
+                );
+                eats.join().expect("it is answered")
+            });
+            if name != "many at once" {
+                assert_ne!(answer["exit_code"], 0, "{answer}");
+            }
+            if name == "heap" {
+                assert_eq!(answer["oom"], true, "{answer}");
+            }
+            assert_eq!(server.agents(), agents, "an agent died");
+            assert_eq!(sandbox.says("echo lives"), "lives\n");
+        });
+    }
+    rows.row("in a shell the command ends and says so", || {
+        let mut shell = sandbox.shell();
+        let outcome = shell.run("python3 -c 'x = bytearray(500 << 20)'");
+        assert_eq!((outcome.code, &outcome.exit["oom"]), (Some(137), &json!(true)), "{outcome:?}");
+        shell.run("echo lives").is("lives\n", 0);
+    });
+    drop(rows);
+    server.healthy();
+}
+
+#[test]
+fn heavy_f21_a_fork_bomb_is_held_and_deleted() {
+    let server = Server::start();
+    let mut rows = Rows::new();
+    let bombs = [
+        ("the classic", ":(){ :|:& };:"),
+        (
+            "slow and always full",
+            "f() { while :; do sleep 0.05 & sleep 0.05; f & done; }; f & f & f &",
+        ),
+        (
+            "deaf and detached",
+            "g() { trap '' TERM INT HUP; while :; do setsid bash -c 'sleep 0.1' & done; }; g & g &",
+        ),
+    ];
+    for (name, text) in bombs {
+        rows.row(name, || {
+            let sandbox = server.sandbox_with(&json!({"pids": 200, "cpu_millis": 1000}));
+            let other = server.sandbox();
+            let mut shell = sandbox.shell();
+            shell.start(isolet_kit::Start::new(text));
+            wait_until("it has spread", SOON, || {
+                (sandbox.info()["usage"]["pids"].as_u64() > Some(100)).then_some(())
+            });
+            let worst = slowest(&other);
+            assert!(worst < Duration::from_secs(2), "the other's slowest command took {worst:?}");
+            quickly("its delete", Duration::from_secs(5), || sandbox.delete());
+            other.delete();
+            server.healthy();
+        });
+    }
+}
+
+#[test]
+fn what_hides_from_its_parent_ends_with_the_sandbox() {
+    let (server, sandbox) = one();
+    let hiders = "nohup sleep 1000 >/dev/null 2>&1 & setsid sleep 1000 & (setsid bash -c 'sleep 1000 & disown' &); \
+                  sleep 1000 & kill -STOP $!; (trap '' TERM HUP INT; exec sleep 1000) & :";
+    sandbox.command("s", hiders);
+    sandbox.exec("setsid sleep 1000 >/dev/null 2>&1 & echo up");
+    quickly("its delete", Duration::from_secs(5), || sandbox.delete());
+    server.tidy();
+    assert!(server.processes("sleep").is_empty());
+    server.healthy();
+}
+
+/// Hundreds of zombies with parent 1 once filled the process table of such sandboxes.
+#[test]
+fn orphans_are_reaped() {
+    let (_server, sandbox) = one();
+    sandbox.command("s", "for i in {1..200}; do (sleep 0.01 &) ; done");
+    wait_until("no zombie is left", SOON, || {
+        let said = sandbox.says("cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z '; :");
+        (said == "0\n").then_some(())
+    });
+}

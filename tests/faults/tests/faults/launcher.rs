@@ -1,0 +1,47 @@
+//! The launcher dies: what runs is unhurt, and the next create finds another one.
+
+use isolet_kit::{SOON, json, one, process, quickly, wait_until};
+use rustix::process::Signal;
+
+#[test]
+fn f43_a_killed_launcher_is_replaced_and_hurts_nobody() {
+    let (server, sandbox) = one();
+    sandbox.command("s", "x=kept");
+    for _ in 0..3 {
+        process::kill(server.launcher());
+        assert_eq!(sandbox.command("s", "echo $x")["stdout"], "kept\n");
+        let made = quickly("a create", SOON, || server.http().post("/v1/sandboxes", &json!({})));
+        let id = match made.status {
+            201 => made.json()["id"].as_str().expect("an id").to_owned(),
+            // The one create that found it dead may say so; the next must not.
+            _ => server.sandbox().id,
+        };
+        assert_eq!(server.named(&id).says("echo new"), "new\n");
+    }
+    server.healthy();
+}
+
+#[test]
+fn f43_a_launcher_killed_in_the_middle_of_a_create_leaves_nothing_half_made() {
+    let (server, sandbox) = one();
+    for _ in 0..5 {
+        let launcher = server.launcher();
+        process::signal(launcher, Signal::STOP);
+        std::thread::scope(|scope| {
+            let create =
+                scope.spawn(|| server.http().post("/v1/sandboxes", &json!({"id": "half"})));
+            let seen = wait_until("the create has begun, or waits", SOON, || {
+                Some(server.http().get("/v1/sandboxes/half").status)
+            });
+            assert!(matches!(seen, 200 | 404), "{seen}");
+            process::kill(launcher);
+            let reply = create.join().expect("it is answered");
+            assert!(reply.status == 201 || reply.status >= 500, "{}", reply.text());
+            if reply.status == 201 {
+                server.named("half").delete();
+            }
+        });
+        server.healthy();
+    }
+    assert_eq!(sandbox.says("echo unhurt"), "unhurt\n");
+}

@@ -1,0 +1,9 @@
+//! Things that break, and what must still hold afterwards. Rows of the catalogue of faults by
+//! their number; each ends with the general invariant: requests are answered, a new sandbox can
+//! be made, nothing is left over.
+
+mod agents;
+mod inside;
+mod kills;
+mod launcher;
+mod steps;

@@ -1,0 +1,286 @@
+//! Sandboxes and sessions over HTTP: made, found, listed, changed, ended; and what is refused.
+
+use isolet_kit::{Options, Rows, SOON, Server, Value, json, one, quickly, wait_until};
+
+#[test]
+fn a_sandbox_is_made_found_changed_and_ended() {
+    let server = Server::start();
+    let http = server.http();
+    let wish = json!({"id": "box-1", "ttl_s": 600, "metadata": {"a": [1, {"b": null}]}, "env": {"FOO": "bar"},
+        "memory_mib": 256, "cpu_millis": 500, "pids": 64});
+    let made = http.post("/v1/sandboxes", &wish).expect(201).json();
+    assert_eq!((&made["id"], &made["state"]), (&json!("box-1"), &json!("running")), "{made}");
+    assert_eq!((&made["metadata"], &made["ttl_s"]), (&wish["metadata"], &json!(600)));
+    assert_eq!(
+        (&made["memory_mib"], &made["cpu_millis"], &made["pids"]),
+        (&json!(256), &json!(500), &json!(64))
+    );
+    assert_eq!((&made["network"], &made["persistent"]), (&json!("none"), &json!(true)));
+    assert_eq!(made["env_names"], json!(["FOO"]), "values are never told");
+    let sandbox = server.named("box-1");
+    assert_eq!(sandbox.says("echo $FOO; hostname"), "bar\nbox-1\n");
+    let changed = http.patch(
+        &sandbox.path(""),
+        &json!({"metadata": {"c": 1}, "ttl_s": 0, "env": {"FOO": null, "N": "n"}, "pids": 65}),
+    );
+    let changed = changed.expect(200).json();
+    assert_eq!(
+        (&changed["metadata"], &changed["ttl_s"], &changed["pids"]),
+        (&json!({"c": 1}), &Value::Null, &json!(65)),
+        "{changed}"
+    );
+    assert_eq!(sandbox.says("echo ${FOO-unset} $N"), "unset n\n");
+    assert_eq!(sandbox.info()["metadata"], json!({"c": 1}));
+    assert_eq!(
+        http.post("/v1/sandboxes", &json!({"id": "box-1"})).expect(409).error(),
+        "sandbox_exists"
+    );
+    let ended = http.delete(&sandbox.path(""));
+    assert!(matches!(ended.status, 200 | 204), "{}", ended.text());
+    assert_eq!(http.get(&sandbox.path("")).status, 404);
+    assert_eq!(http.delete(&sandbox.path("")).status, 404);
+    http.post("/v1/sandboxes", &json!({"id": "box-1"})).expect(201);
+    server.healthy();
+}
+
+#[test]
+fn the_first_call_that_works_in_a_sandbox_makes_it() {
+    let server = Server::start();
+    for (at, rest) in ["", "/sessions", "/events", "/files?path=/"].iter().enumerate() {
+        let reply = server.http().get(&server.named(&format!("never{at}")).path(rest));
+        assert_eq!(reply.status, 404, "{rest}: {}", reply.text());
+    }
+    assert_eq!(server.http().patch("/v1/sandboxes/never", &json!({})).status, 404);
+    assert_eq!(server.http().delete("/v1/sandboxes/never").status, 404);
+    assert!(server.ids(&server.http()).is_empty(), "reading makes nothing");
+    assert_eq!(server.named("by-exec").says("echo a"), "a\n");
+    assert_eq!(server.named("by-session").command("s", "echo b")["stdout"], "b\n");
+    server.named("by-shell").run("echo c").is("c\n", 0);
+    assert_eq!(server.named("by-create").post("/sessions", &json!({"id": "x"})).status, 201);
+    assert_eq!(server.ids(&server.http()), ["by-create", "by-exec", "by-session", "by-shell"]);
+}
+
+#[test]
+fn callers_that_come_together_make_one_sandbox() {
+    let server = Server::start();
+    std::thread::scope(|scope| {
+        for n in 0..16 {
+            let one = server.named("together");
+            scope.spawn(move || assert_eq!(one.says(&format!("echo {n}")), format!("{n}\n")));
+        }
+    });
+    assert_eq!(server.ids(&server.http()), ["together"]);
+    server.tidy();
+}
+
+#[test]
+fn a_list_is_sorted_and_comes_in_pages() {
+    let server = Server::start();
+    for n in 0..5 {
+        server.http().post("/v1/sandboxes", &json!({"id": format!("s{n}")})).expect(201);
+    }
+    let (mut path, mut ids) = (Some("/v1/sandboxes?limit=2".to_owned()), Vec::new());
+    let mut pages = 0;
+    while let Some(next) = path {
+        let reply = server.http().get(&next).expect(200);
+        let list = reply.json();
+        let list = list.as_array().expect("a list is an array");
+        assert!(list.len() <= 2);
+        ids.extend(list.iter().map(|one| one["id"].as_str().unwrap_or_default().to_owned()));
+        path = reply.header("link").and_then(|link| {
+            let (target, rest) = link.split_once('>')?;
+            rest.contains("next").then(|| target.trim_start_matches('<').to_owned())
+        });
+        path = path
+            .map(|target| target.find("/v1/").map_or(target.clone(), |at| target[at..].to_owned()));
+        pages += 1;
+    }
+    assert_eq!((ids.join(" ").as_str(), pages), ("s0 s1 s2 s3 s4", 3));
+}
+
+#[test]
+fn a_sandbox_ends_with_its_time() {
+    let server = Server::start();
+    let sandbox = server.sandbox_with(&json!({"ttl_s": 1}));
+    wait_until("its time ends it", SOON, || {
+        (server.http().get(&sandbox.path("")).status == 404).then_some(())
+    });
+    server.tidy();
+}
+
+#[test]
+fn what_is_not_built_or_not_known_is_refused_by_name() {
+    let server = Server::start();
+    let mut rows = Rows::new();
+    let wishes = [
+        ("network", json!({"network": {"allow": ["*"]}})),
+        ("disk_mib", json!({"disk_mib": 100})),
+        ("image", json!({"image": "no-such-image:1"})),
+        ("nope", json!({"nope": 1})),
+        ("ttl_s", json!({"ttl_s": -1})),
+        ("ttl_s", json!({"ttl_s": "1"})),
+        ("ttl_s", json!({"ttl_s": 1e308})),
+        ("memory_mib", json!({"memory_mib": 0})),
+        ("memory_mib", json!({"memory_mib": u64::MAX})),
+        ("cpu_millis", json!({"cpu_millis": 0})),
+        ("pids", json!({"pids": 0})),
+        ("pids", json!({"pids": null})),
+        ("metadata", json!({"metadata": []})),
+        ("metadata", json!({"metadata": {"a": "x".repeat(20_000)}})),
+        ("env", json!({"env": {"A=B": "1"}})),
+        ("env", json!({"env": {"A": 1}})),
+        ("id", json!({"id": "../x"})),
+        ("id", json!({"id": ""})),
+        ("id", json!({"id": "-a"})),
+        ("id", json!({"id": "x".repeat(129)})),
+    ];
+    for (field, wish) in wishes {
+        rows.row(&wish.to_string()[..wish.to_string().len().min(60)], || {
+            let reply = server.http().post("/v1/sandboxes", &wish).expect(400);
+            let body = reply.json();
+            assert!(body["message"].as_str().is_some_and(|text| text.contains(field)), "{body}");
+            assert!(body["hint"].as_str().is_some_and(|text| !text.is_empty()), "{body}");
+        });
+    }
+    drop(rows);
+    assert!(server.ids(&server.http()).is_empty());
+    server.healthy();
+}
+
+#[test]
+fn an_idempotency_key_gives_one_sandbox() {
+    let server = Server::start();
+    let once = server.http().with("idempotency-key", "k1");
+    let first = once.post("/v1/sandboxes", &json!({"metadata": {"n": 1}})).expect(201).json();
+    let again = once.post("/v1/sandboxes", &json!({"metadata": {"n": 1}}));
+    assert!(matches!(again.status, 200 | 201));
+    assert_eq!(first["id"], again.json()["id"]);
+    once.post("/v1/sandboxes", &json!({"metadata": {"n": 2}})).expect(422);
+    let raced = server.http().with("idempotency-key", "k2");
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let reply = raced.post("/v1/sandboxes", &json!({}));
+                assert!(matches!(reply.status, 200 | 201 | 409), "{}", reply.text());
+            });
+        }
+    });
+    assert_eq!(server.ids(&server.http()).len(), 2);
+}
+
+#[test]
+fn limits_hold_inside() {
+    let server = Server::start();
+    let sandbox = server.sandbox_with(&json!({"memory_mib": 64, "pids": 32}));
+    let forks = sandbox
+        .exec("for i in $(seq 100); do sleep 5 & done 2>&1 | head -c 300; echo; pgrep -c sleep");
+    assert!(
+        forks["stdout"]
+            .as_str()
+            .is_some_and(|text| text.contains("Resource temporarily unavailable")),
+        "{forks}"
+    );
+    let hungry = sandbox.exec("python3 -c 'x = bytearray(200 << 20); print(len(x))'");
+    assert_eq!((&hungry["stdout"], &hungry["oom"]), (&json!(""), &json!(true)), "{hungry}");
+    assert_eq!(sandbox.says("echo lives"), "lives\n");
+}
+
+#[test]
+fn a_delete_waits_for_no_command() {
+    let (server, sandbox) = one();
+    let mut shell = sandbox.shell();
+    shell.start(isolet_kit::Start::new("trap '' TERM INT HUP; while :; do sleep 1; done"));
+    let mut session = sandbox.session("s");
+    session.start(isolet_kit::Start::new("sleep 1000"));
+    quickly("a delete", std::time::Duration::from_secs(5), || sandbox.delete());
+    assert!(shell.ended()["cause"].is_string());
+    server.tidy();
+}
+
+#[test]
+fn sessions_follow_their_rules() {
+    let (server, sandbox) = one();
+    let http = server.http();
+    let mut rows = Rows::new();
+    let list = || -> Vec<String> {
+        let all = http.get(&sandbox.path("/sessions")).expect(200).json();
+        let ids = all.as_array().into_iter().flatten().filter_map(|one| one["id"].as_str());
+        ids.map(str::to_owned).collect()
+    };
+    rows.row("default exists by itself and cannot be deleted", || {
+        assert_eq!(list(), ["default"]);
+        let refused = http.delete(&sandbox.path("/sessions/default")).expect(409);
+        assert_eq!(refused.error(), "default_session");
+        assert!(
+            refused.json()["hint"]
+                .as_str()
+                .is_some_and(|hint| hint.contains("DELETE /v1/sandboxes"))
+        );
+        assert_eq!(sandbox.command("default", "echo on")["stdout"], "on\n");
+        http.post(&sandbox.path("/sessions"), &json!({"id": "default"})).expect(409);
+    });
+    rows.row("env and cwd", || {
+        let wish = json!({"id": "build", "env": {"NODE_ENV": "production"}, "cwd": "/usr", "metadata": {"m": 1}});
+        let made = http.post(&sandbox.path("/sessions"), &wish).expect(201).json();
+        assert_eq!((&made["cwd"], &made["env_names"]), (&json!("/usr"), &json!(["NODE_ENV"])), "{made}");
+        assert_eq!((&made["sandbox_id"], &made["metadata"]), (&json!(sandbox.id), &json!({"m": 1})));
+        assert_eq!(sandbox.command("build", "echo $NODE_ENV; pwd")["stdout"], "production\n/usr\n");
+        let found = http.get(&sandbox.path("/sessions/build")).expect(200).json();
+        assert!(found["shell_pid"].is_i64() && found["busy"] == false, "{found}");
+        assert_eq!(http.post(&sandbox.path("/sessions"), &wish).expect(409).error(), "session_exists");
+    });
+    rows.row("deleted and used again it has defaults", || {
+        let wish = json!({"id": "temp", "env": {"MY_VAR": "value"}});
+        http.post(&sandbox.path("/sessions"), &wish).expect(201);
+        assert_eq!(sandbox.command("temp", "sleep 4245 & echo $MY_VAR")["stdout"], "value\n");
+        let deleted = http.delete(&sandbox.path("/sessions/temp"));
+        assert!(matches!(deleted.status, 200 | 204));
+        assert_eq!(http.get(&sandbox.path("/sessions/temp")).status, 404);
+        assert_eq!(http.delete(&sandbox.path("/sessions/temp")).status, 404);
+        assert_eq!(sandbox.command("temp", "echo [$MY_VAR]; pwd")["stdout"], "[]\n/workspace\n");
+    });
+    rows.row("made on first use", || {
+        assert_eq!(http.get(&sandbox.path("/sessions/new")).status, 404);
+        assert_eq!(sandbox.command("new", "echo hello")["stdout"], "hello\n");
+        assert!(list().contains(&"new".to_owned()));
+    });
+    rows.row("bad wishes", || {
+        for wish in [
+            json!({"id": "../x y"}),
+            json!({"cwd": ""}),
+            json!({"nope": 1}),
+            json!({"command_timeout_ms": -1}),
+        ] {
+            let refused = http.post(&sandbox.path("/sessions"), &wish);
+            assert_eq!(refused.status, 400, "{wish}: {}", refused.text());
+        }
+        assert_eq!(
+            sandbox.post("/sessions/..%2f..%2fx/exec", &json!({"command": ":"})).status,
+            400
+        );
+    });
+    rows.row("a session survives its directory", || {
+        sandbox.command("lost", "mkdir /tmp/d; cd /tmp/d; rmdir /tmp/d");
+        assert_eq!(sandbox.command("lost", "cd /; echo on")["stdout"], "on\n");
+    });
+}
+
+/// The key of the environment is in no log and no argument list.
+#[test]
+fn no_key_is_told_anywhere() {
+    let server = Options::new().env("RUST_LOG", "trace").start();
+    let sandbox = server.sandbox();
+    sandbox
+        .run("echo x; env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null; history")
+        .code
+        .expect("it ends");
+    let seen = sandbox.run("env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null");
+    assert!(!seen.text().contains(server.key()), "a sandbox sees the key");
+    assert!(!server.log().contains(server.key()), "the log holds the key");
+    for pid in isolet_kit::process::all() {
+        assert!(
+            !isolet_kit::process::arguments(pid).contains(server.key()),
+            "process {pid} shows the key"
+        );
+    }
+}
