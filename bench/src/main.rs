@@ -20,7 +20,7 @@ struct Args {
     #[arg(value_enum)]
     what: Vec<Table>,
     /// Directory of isolet, isolet-launcher and isolet-agent.
-    #[arg(long, env = "ISOLET_BIN", default_value = "target/isolet")]
+    #[arg(long, env = "ISOLET_BIN", default_value = "dist")]
     bin: std::path::PathBuf,
     /// Rounds of each table; more for quieter numbers.
     #[arg(long, default_value_t = 20)]
