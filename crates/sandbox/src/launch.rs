@@ -8,6 +8,8 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Orders that may wait.
 const QUEUE_MAX: usize = 256;
+/// Launchers that one order may see: one found dead, one that dies over it, one that does it.
+const TRIES: u32 = 3;
 
 type Order = (Spec, oneshot::Sender<Result<i32, Error>>);
 
@@ -75,9 +77,9 @@ impl Keeper {
         self.launcher.as_mut().ok_or_else(|| isolet_jail::Error::Gone("not started".into()))
     }
 
-    /// One order; a launcher that dies over it is replaced, and asked once more.
+    /// One order; a launcher that was found dead, or dies over it, is replaced and asked again.
     fn launch(&mut self, spec: &Spec) -> Result<i32, Error> {
-        for _ in 0..2 {
+        for _ in 0..TRIES {
             match self.launcher().and_then(|launcher| launcher.launch(spec)) {
                 Ok(pid) => return Ok(pid),
                 Err(isolet_jail::Error::Missing(list)) => return Err(Error::Missing(list)),
@@ -94,7 +96,7 @@ impl Keeper {
         }
         Err(Error::Launch {
             step: "launcher".into(),
-            reason: "it ended twice over this order".into(),
+            reason: "it ended whenever this order came".into(),
         })
     }
 

@@ -359,14 +359,12 @@ impl Sandbox {
         };
         tokio::spawn(work).await.map_err(|error| Error::Fault(error.to_string()))?
     }
-}
 
-impl Sandbox {
     /// A fresh connection for one file call: it ends with the call, so that none from the pool is spent.
     pub(crate) async fn file_wire(&self) -> Result<Wire, Error> {
         self.check()?;
-        Ok(Wire::connect(&self.entry.directory)
+        Wire::connect(&self.entry.directory)
             .await
-            .map_err(|error| self.check().err().unwrap_or(error.into()))?)
+            .map_err(|error| self.check().err().unwrap_or(error.into()))
     }
 }
