@@ -73,3 +73,6 @@ pub fn all() -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
+
+/// The signal that asks a program to end.
+pub const TERM: Signal = Signal::TERM;

@@ -1,0 +1,343 @@
+//! Keys, tenants, hosts and origins: who comes in, and how far.
+
+use isolet_kit::{Http, Options, Rows, SOON, Server, Shell, Value, json, wait_until};
+use std::os::unix::fs::PermissionsExt;
+
+/// A body that is right for each route that takes one. A new route needs a line here: the test
+/// of all routes fails until it has one.
+fn body(method: &str, path: &str) -> Option<Value> {
+    let native = match (method, path) {
+        ("get" | "delete", _) => Value::Null,
+        ("post", "/v1/sandboxes" | "/v1/sandboxes/{id}/sessions" | "/v1/runs") => json!({}),
+        ("patch", "/v1/sandboxes/{id}") => json!({"metadata": {}}),
+        ("post", "/v1/sandboxes/{id}/exec" | "/v1/sandboxes/{id}/sessions/{sid}/exec") => {
+            json!({"command": "cat /workspace/secret; :"})
+        }
+        ("post", "/v1/runs/{id}/exec") => json!({"command": "cat /workspace/secret; :"}),
+        ("patch", "/v1/runs/{id}") => json!({"timeout": 100}),
+        ("post", "/v1/runs/{id}/files/upload") => json!("x"),
+        _ => return None,
+    };
+    Some(native)
+}
+
+/// Reading calls that need more than their path.
+fn query(path: &str) -> &'static str {
+    match path {
+        "/v1/runs/{id}/files/download" => "?path=/workspace/secret",
+        "/v1/runs/{id}/files" => "?path=/workspace",
+        "/v1/runs/{id}/files/upload" => "?path=/workspace/up",
+        _ => "",
+    }
+}
+
+struct Route {
+    method: String,
+    path: String,
+    body: Value,
+    socket: bool,
+}
+
+/// Every route of the served document.
+fn routes(http: &Http) -> Vec<Route> {
+    let document = http.get("/v1/openapi.json").expect(200).json();
+    let mut all = Vec::new();
+    for (path, calls) in document["paths"].as_object().expect("paths") {
+        for (method, call) in calls.as_object().expect("calls") {
+            let known = body(method, path);
+            let body = known.unwrap_or_else(|| panic!("{method} {path} is new: add its body here"));
+            let socket = path.ends_with("/shell");
+            // What is known and not built answers everybody alike.
+            if call["responses"]["501"].is_null() {
+                all.push(Route { method: method.to_uppercase(), path: path.clone(), body, socket });
+            }
+        }
+    }
+    assert!(all.len() > 8, "{} routes", all.len());
+    all
+}
+
+impl Route {
+    fn at(&self, id: &str) -> String {
+        self.path.replace("{id}", id).replace("{sid}", "s") + query(&self.path)
+    }
+
+    fn ask(&self, http: &Http, id: &str) -> u16 {
+        if self.socket {
+            return match Shell::open(http, &self.at(id)) {
+                Ok(_) => 200,
+                Err(status) => status,
+            };
+        }
+        let text = self.body.to_string();
+        let body = (!self.body.is_null()).then_some(text.as_bytes());
+        http.send(&self.method, &self.at(id), body).status
+    }
+
+    fn reads(&self) -> bool {
+        self.method == "GET" && !self.socket
+    }
+
+    /// The first call that works in a sandbox makes it, so a stranger's id is simply free.
+    fn makes(&self) -> bool {
+        let works = ["/exec", "/sessions", "/shell"].iter().any(|end| self.path.ends_with(end));
+        !self.path.contains("{id}")
+            || (works && !self.reads() && !self.path.starts_with("/v1/runs"))
+    }
+}
+
+/// A sandbox with a session and a secret, for each question a new one.
+fn fresh(server: &Server, route: &Route) -> String {
+    let http = server.http();
+    let id = if route.path.starts_with("/v1/runs") {
+        http.post("/v1/runs", &json!({"timeout": 300})).json()["id"]
+            .as_str()
+            .expect("a run")
+            .to_owned()
+    } else {
+        server.sandbox().id
+    };
+    let sandbox = server.named(&id);
+    sandbox.command("s", "echo canary-of-default >/workspace/secret");
+    id
+}
+
+#[test]
+fn t1_every_route_answers_each_kind_of_key_as_it_must() {
+    let mut server =
+        Options::new().config("[images.aliases]\n\"node:22-slim\" = \"host\"\n").start();
+    let other = server.add_key(&["--tenant", "other"]);
+    let reader = server.add_key(&["--tenant", "default", "--read-only"]);
+    let expired = server.add_key(&["--tenant", "default", "--expires", "1s"]);
+    let revoked = server.add_key(&["--tenant", "default"]);
+    revoke(&server, &revoked);
+    let with = |key: Option<&str>| Http::new(server.port(), key);
+    wait_until("one key expires, one is revoked", SOON, || {
+        let gone = |key: &str| with(Some(key)).get("/v1/sandboxes").status == 401;
+        (gone(&expired) && gone(&revoked)).then_some(())
+    });
+    let mut rows = Rows::new();
+    for route in routes(&server.http()) {
+        if route.path == "/health" {
+            assert_eq!(route.ask(&with(None), ""), 200, "health needs no key");
+            continue;
+        }
+        rows.row(&format!("{} {}", route.method, route.path), || {
+            let id = fresh(&server, &route);
+            for (name, key) in [
+                ("none", None),
+                ("bad", Some("no-such-key")),
+                ("expired", Some(expired.as_str())),
+                ("revoked", Some(revoked.as_str())),
+            ] {
+                assert_eq!(route.ask(&with(key), &id), 401, "key {name}");
+            }
+            let status = route.ask(&with(Some(&other)), &id);
+            if route.makes() {
+                assert!(matches!(status, 200..=204), "its own new one: {status}");
+            } else {
+                assert_eq!(status, 404, "the other tenant's key");
+                assert_eq!(
+                    route.ask(&with(Some(&other)), "never-was"),
+                    404,
+                    "as an id that never was"
+                );
+            }
+            let read_only = route.ask(&with(Some(&reader)), &id);
+            if route.reads() {
+                assert_eq!(read_only, 200, "the read-only key reads");
+            } else {
+                assert_eq!(read_only, 403, "the read-only key changes nothing");
+            }
+            assert_eq!(
+                server.named(&id).says("cat /workspace/secret"),
+                "canary-of-default\n",
+                "it is unhurt"
+            );
+            let right = route.ask(&with(Some(server.key())), &id);
+            assert!(matches!(right, 200..=204), "the right key: {right}");
+            for key in [server.key(), &other] {
+                let http = with(Some(key));
+                server.ids(&http).iter().for_each(|id| {
+                    http.delete(&format!("/v1/sandboxes/{id}"));
+                });
+            }
+        });
+    }
+}
+
+/// By its name in `isolet keys ls`.
+fn revoke(server: &Server, key: &str) {
+    let list = server.command(&["keys", "ls"]);
+    let list = String::from_utf8_lossy(&list.stdout).into_owned();
+    assert!(!list.contains(key), "the list tells no keys: {list}");
+    let id = list
+        .lines()
+        .rev()
+        .find_map(|line| line.split_whitespace().next())
+        .expect("a key is listed");
+    let done = server.command(&["keys", "revoke", id]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+#[test]
+fn nothing_of_one_tenant_is_seen_by_another() {
+    let mut server = Server::start();
+    let other = server.add_key(&["--tenant", "other"]);
+    let other = Http::new(server.port(), Some(&other));
+    let mine = server.sandbox_with(&json!({"id": "same"}));
+    mine.command("s", "echo canary >/workspace/secret; echo canary >/tmp/secret");
+    let theirs = isolet_kit::Sandbox { id: "same".into(), http: other.clone() };
+    let said = theirs.exec("cat /workspace/* /tmp/*; ls /workspace /tmp; ps aux");
+    assert!(!said.to_string().contains("canary"), "{said}");
+    assert_eq!(server.ids(&other), ["same"]);
+    theirs.delete();
+    assert_eq!(mine.says("cat /workspace/secret"), "canary\n", "a delete ends one's own");
+    let shell = mine.shell();
+    let stolen = Shell::open(&other, &format!("/v1/sandboxes/same/shell?resume={}", shell.id));
+    assert!(matches!(stolen, Err(404)), "a private shell is resumed by its tenant alone");
+    assert!(server.ids(&other).is_empty() || server.ids(&other) == ["same"]);
+}
+
+#[test]
+fn t7_a_name_that_is_not_ours_is_not_answered() {
+    let server = Server::start();
+    let sandbox = server.sandbox();
+    let mut rows = Rows::new();
+    let port = server.port();
+    for host in [
+        "attacker.example".to_owned(),
+        format!("attacker.example:{port}"),
+        format!("localhost.attacker.example:{port}"),
+        format!("127.0.0.1.attacker.example:{port}"),
+        format!("169.254.169.254:{port}"),
+        format!("x@127.0.0.1:{port}"),
+    ] {
+        rows.row(&host.clone(), || {
+            let http = server.http().with("host", &host);
+            for path in ["/health", "/v1/sandboxes", "/", "/v1/openapi.json"] {
+                let status = http.get(path).status;
+                assert!(matches!(status, 403 | 421), "{path}: {status}");
+            }
+            let status =
+                raw_upgrade(&server, &sandbox.path("/shell"), &format!("host: {host}\r\n"));
+            assert!(
+                status.starts_with("HTTP/1.1 421") || status.starts_with("HTTP/1.1 403"),
+                "{status}"
+            );
+        });
+    }
+    for origin in
+        ["http://attacker.example", "null", "https://127.0.0.1.evil", "http://127.0.0.1:1"]
+    {
+        rows.row(&format!("origin {origin}"), || {
+            assert_eq!(server.http().with("origin", origin).get("/v1/sandboxes").status, 403);
+            let host = format!("host: 127.0.0.1:{port}\r\norigin: {origin}\r\n");
+            let status = raw_upgrade(&server, &sandbox.path("/shell"), &host);
+            assert!(status.starts_with("HTTP/1.1 403"), "{status}");
+        });
+    }
+    rows.row("our own names", || {
+        for host in [format!("localhost:{port}"), format!("127.0.0.1:{port}")] {
+            assert_eq!(server.http().with("host", &host).get("/v1/sandboxes").status, 200);
+            let own = server.http().with("host", &host).with("origin", &format!("http://{host}"));
+            assert_eq!(own.get("/v1/sandboxes").status, 200);
+        }
+    });
+}
+
+/// The status line of an upgrade with these headers.
+fn raw_upgrade(server: &Server, path: &str, headers: &str) -> String {
+    let request = format!(
+        "GET {path} HTTP/1.1\r\n{headers}authorization: Bearer {}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        server.key()
+    );
+    let answer = server.http().raw(request.as_bytes(), std::time::Duration::from_secs(1));
+    String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn heavy_t12_a_quota_is_not_outrun() {
+    let mut server = Options::new().config("[tenants.small]\nsandboxes_max = 10\n").start();
+    let key = server.add_key(&["--tenant", "small"]);
+    let http = Http::new(server.port(), Some(&key));
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..100)
+            .map(|n| {
+                let http = &http;
+                scope.spawn(move || match n % 2 {
+                    0 => http.post("/v1/sandboxes", &json!({})).status,
+                    _ => {
+                        http.post(&format!("/v1/sandboxes/n{n}/exec"), &json!({"command": ":"}))
+                            .status
+                    }
+                })
+            })
+            .collect();
+        all.into_iter().map(|one| one.join().expect("it is answered")).collect()
+    });
+    let made = statuses.iter().filter(|status| matches!(status, 200 | 201)).count();
+    assert_eq!((made, server.ids(&http).len()), (10, 10), "{statuses:?}");
+    assert!(statuses.iter().all(|status| matches!(status, 200 | 201 | 429)), "{statuses:?}");
+    let first = server.ids(&http)[0].clone();
+    http.delete(&format!("/v1/sandboxes/{first}"));
+    http.post("/v1/sandboxes", &json!({})).expect(201);
+    server.healthy();
+}
+
+#[test]
+fn t18_the_defaults_are_safe() {
+    let mut server = Server::start();
+    let (data, port) = (server.data(), server.port());
+    server.stop();
+    let bare = |listen: Option<String>, data: &std::path::Path| {
+        let mut program = server.program();
+        program
+            .env_remove("ISOLET_API_KEY")
+            .env_remove("ISOLET_LISTEN")
+            .env("ISOLET_DATA_DIR", data)
+            .arg("serve");
+        program.envs(listen.map(|listen| ("ISOLET_LISTEN".to_owned(), listen)));
+        program
+            .stdin(std::process::Stdio::null())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped());
+        program.spawn().expect("it starts")
+    };
+    let empty = data.join("../empty");
+    let refused =
+        bare(Some(format!("0.0.0.0:{port}")), &empty).wait_with_output().expect("it ends");
+    assert!(!refused.status.success(), "it listens to the world without a key");
+    assert!(!refused.stderr.is_empty(), "it says why");
+    // Without a key one is made: 0600, 401 without it, 200 with it, and told to no pipe.
+    let other = data.join("../other");
+    let mut child = bare(Some(format!("127.0.0.1:{port}")), &other);
+    let http = Http::new(port, None);
+    wait_until("it answers", SOON, || http.try_send("GET", "/health", None).is_ok().then_some(()));
+    assert_eq!(http.get("/v1/sandboxes").status, 401);
+    let file = other.join("key");
+    let key = std::fs::read_to_string(&file).expect("a key was made").trim().to_owned();
+    let mode = std::fs::metadata(&file).expect("it is there").permissions().mode();
+    assert_eq!((mode & 0o777, key.len() >= 24), (0o600, true));
+    assert_eq!(Http::new(port, Some(&key)).get("/v1/sandboxes").status, 200);
+    isolet_kit::process::signal(
+        i32::try_from(child.id()).expect("small"),
+        isolet_kit::process::TERM,
+    );
+    wait_until("it ends", SOON, || child.try_wait().expect("our child"));
+    let said = child.wait_with_output().expect("it has ended");
+    let said = [said.stdout, said.stderr].concat();
+    assert!(!String::from_utf8_lossy(&said).contains(&key), "the key was told to a pipe");
+}
+
+#[test]
+fn the_default_address_is_loopback() {
+    let server = Server::start();
+    let shown =
+        server.program().env_remove("ISOLET_LISTEN").args(["serve", "--print-config"]).output();
+    let shown = shown.expect("it starts");
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(text.contains("127.0.0.1:7300"), "{text}");
+    assert!(!text.contains(server.key()), "{text}");
+}

@@ -1,0 +1,7 @@
+//! Who may do what, and what hostile clients send. Rows of the catalogue by their number.
+
+mod bodies;
+mod doors;
+mod paths;
+mod raw_http;
+mod raw_socket;

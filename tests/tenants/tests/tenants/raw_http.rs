@@ -1,0 +1,151 @@
+//! Requests that two servers could read in two ways, or that never end: refused or closed.
+
+use isolet_kit::{Rows, Server, one};
+use std::time::Duration;
+
+const QUIET: Duration = Duration::from_millis(700);
+
+/// Status codes of all answers on one connection.
+fn statuses(server: &Server, request: &[u8]) -> Vec<String> {
+    let answer = server.http().raw(request, QUIET);
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    text.split("HTTP/1.1 ").skip(1).map(|rest| rest.chars().take(3).collect()).collect()
+}
+
+#[test]
+fn i10_requests_that_can_be_read_two_ways_are_refused() {
+    let (server, sandbox) = one();
+    let mut rows = Rows::new();
+    let auth = format!(
+        "host: 127.0.0.1:{}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n",
+        server.port(),
+        server.key()
+    );
+    let hidden = format!(
+        "POST {} HTTP/1.1\r\n{auth}content-length: 37\r\n\r\n{{\"command\":\"touch /workspace/smuggled\"}}",
+        sandbox.path("/exec")
+    );
+    let post = |headers: &str, body: &str| {
+        format!("POST /v1/sandboxes/{} HTTP/1.1\r\n{auth}{headers}\r\n{body}", sandbox.id)
+            .into_bytes()
+    };
+    let twice = [
+        ("Content-Length twice", post("content-length: 0\r\ncontent-length: 5\r\n", &hidden)),
+        ("Content-Length as a list", post("content-length: 0, 5\r\n", &hidden)),
+        (
+            "length and chunked",
+            post(
+                "content-length: 5\r\ntransfer-encoding: chunked\r\n",
+                &format!("0\r\n\r\n{hidden}"),
+            ),
+        ),
+        (
+            "chunked and length",
+            post(
+                "transfer-encoding: chunked\r\ncontent-length: 5\r\n",
+                &format!("0\r\n\r\n{hidden}"),
+            ),
+        ),
+        (
+            "chunked, identity",
+            post("transfer-encoding: chunked, identity\r\n", &format!("0\r\n\r\n{hidden}")),
+        ),
+        (
+            "identity, chunked twice",
+            post(
+                "transfer-encoding: chunked\r\ntransfer-encoding: identity\r\n",
+                &format!("0\r\n\r\n{hidden}"),
+            ),
+        ),
+        ("a space before the colon", post("content-length : 5\r\n", &hidden)),
+        ("a folded header", post("x-a: 1\r\n content-length: 5\r\n", &hidden)),
+        (
+            "a negative chunk",
+            post("transfer-encoding: chunked\r\n", &format!("-1\r\n\r\n{hidden}")),
+        ),
+        (
+            "a chunk of 2^64",
+            post("transfer-encoding: chunked\r\n", &format!("10000000000000000\r\n\r\n{hidden}")),
+        ),
+        ("a plus in the length", post("content-length: +5\r\n", &hidden)),
+        ("a method with a newline", format!("GET\r\nX / HTTP/1.1\r\n{auth}\r\n").into_bytes()),
+        (
+            "a control character",
+            format!("GET /v1/sandboxes\x01 HTTP/1.1\r\n{auth}\r\n").into_bytes(),
+        ),
+        ("no host", b"GET /health HTTP/1.1\r\n\r\n".to_vec()),
+        (
+            "two hosts",
+            format!("GET /v1/sandboxes HTTP/1.1\r\nhost: evil.example\r\n{auth}\r\n").into_bytes(),
+        ),
+        (
+            "an absolute target elsewhere",
+            format!("GET http://evil.example/v1/sandboxes HTTP/1.1\r\n{auth}\r\n").into_bytes(),
+        ),
+        ("CONNECT", format!("CONNECT evil.example:80 HTTP/1.1\r\n{auth}\r\n").into_bytes()),
+        ("not HTTP", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec()),
+    ];
+    for (name, request) in twice {
+        rows.row(name, || {
+            let all = statuses(&server, &request);
+            assert!(all.len() <= 1, "one request, {} answers: {all:?}", all.len());
+            assert!(all.iter().all(|status| status.starts_with('4')), "{all:?}");
+            assert_eq!(sandbox.says("ls /workspace"), "", "the hidden request ran");
+        });
+    }
+    rows.row("a doubled slash is another path", || {
+        let all = statuses(
+            &server,
+            format!("GET //v1/sandboxes HTTP/1.1\r\n{auth}connection: close\r\n\r\n").as_bytes(),
+        );
+        assert_eq!(all, ["404"]);
+    });
+    rows.row("requests in a row are answered in their order", || {
+        let one = |path: &str| format!("GET {path} HTTP/1.1\r\n{auth}\r\n");
+        let all = statuses(
+            &server,
+            format!("{}{}{}", one("/health"), one("/nope"), one("/health")).as_bytes(),
+        );
+        assert_eq!(all, ["200", "404", "200"]);
+    });
+    drop(rows);
+    server.healthy();
+}
+
+#[test]
+fn i10_what_is_too_much_is_refused() {
+    let (server, _sandbox) = one();
+    let mut rows = Rows::new();
+    let auth =
+        format!("host: 127.0.0.1:{}\r\nauthorization: Bearer {}\r\n", server.port(), server.key());
+    let much = [
+        (
+            "a header of 1 MiB",
+            format!("GET /v1/sandboxes HTTP/1.1\r\n{auth}x: {}\r\n\r\n", "y".repeat(1 << 20)),
+        ),
+        (
+            "10,000 headers",
+            format!("GET /v1/sandboxes HTTP/1.1\r\n{auth}{}\r\n", "x: y\r\n".repeat(10_000)),
+        ),
+        ("a target of 1 MiB", format!("GET /{} HTTP/1.1\r\n{auth}\r\n", "y".repeat(1 << 20))),
+    ];
+    for (name, request) in much {
+        rows.row(name, || {
+            let all = statuses(&server, request.as_bytes());
+            assert!(all.is_empty() || all[0].starts_with('4'), "{all:?}");
+        });
+    }
+    rows.row("a flood of chunk extensions", || {
+        let chunk = format!("1;{}\r\nx\r\n", "e".repeat(4000));
+        let request = format!("POST /v1/sandboxes HTTP/1.1\r\n{auth}content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n{}0\r\n\r\n", chunk.repeat(2000));
+        let all = statuses(&server, request.as_bytes());
+        assert!(all.is_empty() || all[0].starts_with('4'), "{all:?}");
+    });
+    rows.row("an upgrade on a POST with a body", || {
+        let request = format!("POST /v1/sandboxes HTTP/1.1\r\n{auth}content-type: application/json\r\nconnection: upgrade\r\nupgrade: websocket\r\ncontent-length: 2\r\n\r\n{{}}");
+        let all = statuses(&server, request.as_bytes());
+        assert!(all.iter().all(|status| status != "101"), "{all:?}");
+    });
+    drop(rows);
+    server.healthy();
+}
