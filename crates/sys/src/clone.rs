@@ -72,6 +72,10 @@ pub struct Holder {
 }
 
 extern "C" fn hold(_: usize) -> ! {
+    // It holds copies of its parent's descriptors: it must not outlive a parent that is killed.
+    let die = [libc::PR_SET_PDEATHSIG as usize, libc::SIGKILL as usize, 0, 0, 0];
+    // SAFETY: prctl takes no pointers here.
+    unsafe { raw::call(libc::SYS_prctl, die) };
     loop {
         // SAFETY: pause takes no pointers.
         unsafe { raw::call(libc::SYS_pause, [0; 5]) };
