@@ -96,10 +96,13 @@ fn arguments(mut args: impl Iterator<Item = String>) -> Result<(OwnedFd, Config)
     Ok((listen, config))
 }
 
-/// Reads a seccomp program: 8 bytes an instruction.
+/// Reads a seccomp program: 8 bytes an instruction. From its beginning: the descriptor is shared
+/// with every other agent, and so is its position.
 fn filter(fd: OwnedFd) -> Result<Vec<u64>, Failed> {
-    let mut bytes = Vec::new();
-    std::io::Read::read_to_end(&mut std::fs::File::from(fd), &mut bytes)?;
+    let file = std::fs::File::from(fd);
+    let length = usize::try_from(file.metadata()?.len()).map_err(|_| Failed::Filter)?;
+    let mut bytes = vec![0; length];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0)?;
     let (words, []) = bytes.as_chunks::<8>() else { return Err(Failed::Filter) };
     Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
 }
