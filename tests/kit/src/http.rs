@@ -254,16 +254,13 @@ impl Stream {
         Ok(Self { status, headers, body })
     }
 
-    /// The next event; `None` at the end.
-    ///
-    /// # Panics
-    /// When the stream breaks.
+    /// The next event; `None` at the end, or where the stream was cut.
     pub fn event(&mut self) -> Option<Event> {
         let mut event = Event { name: "message".into(), data: String::new() };
         let mut any = false;
         loop {
             let mut text = String::new();
-            if self.body.read_line(&mut text).expect("events go on") == 0 {
+            if !matches!(self.body.read_line(&mut text), Ok(1..)) {
                 return None;
             }
             let text = text.trim_end_matches(['\n', '\r']);

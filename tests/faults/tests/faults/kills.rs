@@ -63,8 +63,9 @@ fn heavy_f2_a_killed_server_loses_no_process_and_no_byte() {
         assert!(begin.elapsed() < Duration::from_secs(2), "reattached after {:?}", begin.elapsed());
         for (n, reader) in readers.iter_mut().enumerate().filter(|(_, reader)| !reader.ended) {
             let since = reader.kept.len();
-            reader.shell =
-                sandbox.open(&format!("session=s{n}&frames=binary&watch=1&since={since}"));
+            let id = reader.shell.id.clone();
+            let query = format!("session=s{n}&resume={id}&frames=binary&since={since}");
+            reader.shell = sandbox.open(&query);
             let more = since + if round == 1 { 1 } else { usize::MAX - since };
             reader.read(more);
         }
@@ -100,7 +101,8 @@ fn f2_a_command_that_ends_while_the_server_is_away_is_told() {
     drop(id);
     server.kill();
     server.launch();
-    let mut back = sandbox.open(&format!("session=s&watch=1&since={}", outcome.out.len()));
+    let mut back =
+        sandbox.open(&format!("session=s&resume={}&since={}", shell.id, outcome.out.len()));
     sandbox.says("echo >/tmp/go");
     let (mut text, mut code) = (String::new(), None);
     while code.is_none() {

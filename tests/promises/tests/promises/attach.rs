@@ -112,8 +112,9 @@ fn what_is_no_longer_held_is_told_as_a_gap() {
     let (_server, sandbox) = one();
     let mut shell = sandbox.session("long");
     shell.run("head -c 50000000 /dev/zero | tr '\\0' a").code.expect("it ends");
+    let back = format!("session=long&resume={}&since=0", shell.id);
     drop(shell);
-    let mut back = sandbox.open("session=long&since=0");
+    let mut back = sandbox.open(&back);
     let mut outcome = Outcome::default();
     back.follow("none", &mut outcome, |so_far| so_far.gap > 0);
     assert!(outcome.gap > 1_000_000 && outcome.gap < 50_000_000, "{}", outcome.gap);
