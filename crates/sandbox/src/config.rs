@@ -28,6 +28,8 @@ pub struct Config {
     pub tenants: BTreeMap<TenantId, TenantLimits>,
     /// How long an agent keeps a stream waiting for a reader, in ms.
     pub stall_ms: u64,
+    /// Sandboxes made before anybody asks, at most [`crate::READY_MAX`]; 0 for none.
+    pub ready: u32,
     /// How long recovery waits for all agents together.
     pub recover: Duration,
 }
@@ -56,6 +58,7 @@ impl Config {
             limits_max: Limits { memory_mib: 64 * 1024, cpu_millis: 64_000, pids: 16_384 },
             sandboxes_max: 10_000,
             tenants: BTreeMap::new(),
+            ready: 1,
             recover: Duration::from_secs(10),
         }
     }

@@ -43,8 +43,8 @@ pub(crate) enum Order {
 
 /// How a driver begins.
 pub(crate) enum Begin {
-    /// It is to be made.
-    Make(Option<Once>),
+    /// It is to be made, or was made ahead.
+    Make { once: Option<Once>, ready: bool },
     /// Its agent answers on this connection.
     Attached(Wire),
     /// It has failed before.
@@ -101,8 +101,8 @@ pub(crate) async fn watch(entry: &Entry, wait: Duration) -> Result<Wire, LinkErr
 impl Driver {
     async fn run(mut self, begin: Begin) {
         match begin {
-            Begin::Make(once) => {
-                if let Err(error) = self.make(once).await {
+            Begin::Make { once, ready } => {
+                if let Err(error) = self.make(once, ready).await {
                     return self.undo(error).await;
                 }
             }
@@ -188,13 +188,13 @@ impl Driver {
 
     /// Recorded and launched at the same time: a directory without a record, or a record that
     /// still says `creating`, is removed by the next start of the server.
-    async fn make(&mut self, once: Option<Once>) -> Result<(), Error> {
+    async fn make(&mut self, once: Option<Once>, ready: bool) -> Result<(), Error> {
         let begun = Instant::now();
         pass("create.before_record").await?;
         let spec = Spec {
             name: self.record.name.clone(),
             slot: self.record.slot,
-            hostname: self.record.hostname(),
+            hostname: crate::ready::HOSTNAME.to_owned(),
             limits: self.record.body.limits,
         };
         let row = self.record.row()?;
@@ -203,7 +203,11 @@ impl Driver {
             pass("create.recorded").await
         };
         let launched = async {
-            self.inner.launch.launch(spec).await?;
+            match ready {
+                true if spec.limits == self.inner.config.limits => {}
+                true => self.limit(spec.limits).await?,
+                false => drop(self.inner.launch.launch(spec).await?),
+            }
             pass("create.jailed").await
         };
         let (recorded, launched) = tokio::join!(recorded, launched);
@@ -360,7 +364,7 @@ impl Driver {
     }
 
     async fn limit(&self, limits: isolet_wire::launch::Limits) -> Result<(), Error> {
-        if self.record.state != State::Running {
+        if !matches!(self.record.state, State::Creating | State::Running) {
             return Ok(());
         }
         let cage = self.cage();

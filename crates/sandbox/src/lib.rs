@@ -16,6 +16,7 @@ mod launch;
 pub mod link;
 mod once;
 mod pool;
+mod ready;
 mod record;
 mod recover;
 mod registry;
@@ -37,6 +38,7 @@ pub use info::{
 };
 pub use isolet_store::keys::{Grant, Key, Keys, NewKey};
 pub use link::{ExecLink, Heard, LinkError, ShellLink};
+pub use ready::READY_MAX;
 pub use sandbox::{Attach, Sandbox, ShellName, Start};
 pub use service::{Reach, Service};
 pub use state::State;

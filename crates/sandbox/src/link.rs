@@ -134,6 +134,21 @@ impl ShellLink {
         self.wire.send(ask).await
     }
 
+    /// Sends one message without waiting: what the socket does not take now, [`Self::next`] sends.
+    /// The caller bounds [`Self::waiting`].
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn push(&mut self, ask: &Ask) -> Result<(), LinkError> {
+        self.wire.push(ask)
+    }
+
+    /// Bytes that were pushed and are not sent.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.wire.waiting()
+    }
+
     /// What comes next. Cancel-safe: may stand in a `select!`.
     ///
     /// # Errors
@@ -203,6 +218,21 @@ impl ExecLink {
     /// [`LinkError`].
     pub async fn send(&mut self, ask: &Ask) -> Result<(), LinkError> {
         self.wire.send(ask).await
+    }
+
+    /// Sends one message without waiting: what the socket does not take now, [`Self::next`] sends.
+    /// The caller bounds [`Self::waiting`].
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn push(&mut self, ask: &Ask) -> Result<(), LinkError> {
+        self.wire.push(ask)
+    }
+
+    /// Bytes that were pushed and are not sent.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.wire.waiting()
     }
 
     /// What comes next; `Tell::Exit` is the last. Cancel-safe.

@@ -258,18 +258,6 @@ impl Record {
             cause: Some("its record does not read".to_owned()),
         }
     }
-
-    /// The name inside: its id, as far as a host name can be one.
-    pub(crate) fn hostname(&self) -> String {
-        let text: String = self
-            .id
-            .as_str()
-            .chars()
-            .take(63)
-            .map(|c| if matches!(c, '.' | '_') { '-' } else { c })
-            .collect();
-        text.trim_end_matches('-').to_owned()
-    }
 }
 
 #[cfg(test)]
@@ -358,7 +346,6 @@ mod tests {
             state: State::Running,
             body,
         };
-        assert_eq!(record.hostname(), "a-b-c");
         assert_eq!(Record::read(&config(), record.row().unwrap()).unwrap(), record);
     }
 }

@@ -144,6 +144,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
         keys,
         launch,
         registry: Registry::new(&slots),
+        ready: crate::ready::Ready::default(),
         onces: crate::once::Onces::default(),
         watched: Arc::new(Watched::default()),
         trash: Arc::new(Notify::new()),
@@ -154,6 +155,9 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
     attach(&inner, found).await;
     pass("recover.attached").await?;
     inner.spawn(empty(inner.jail.clone(), Arc::clone(&inner.trash)));
+    if inner.launch.missing().is_empty() {
+        inner.spawn(crate::ready::keep(Arc::clone(&inner)));
+    }
     let watched = Arc::clone(&inner.watched);
     inner.spawn(async move { watched.run().await });
     Ok(inner)

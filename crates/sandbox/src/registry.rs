@@ -5,6 +5,7 @@ use crate::{
     driver::Order,
     info::{Info, Page},
     pool::{Pool, Watched},
+    ready::Made,
     record::{Body, Record},
     sessions::Sessions,
     state::State,
@@ -122,12 +123,24 @@ impl Registry {
         self.lock().tenants.get(tenant)?.get(id).cloned()
     }
 
-    /// Takes the id, a place within the tenant's limit and a uid range in one step.
+    /// A uid range for a sandbox that has no entry yet.
+    pub(crate) fn take_slot(&self) -> Option<u32> {
+        self.lock().slot()
+    }
+
+    /// Frees the range of one that never had an entry.
+    pub(crate) fn give_slot(&self, slot: u32) {
+        self.lock().free_slots.push_back(slot);
+    }
+
+    /// Takes the id, a place within the tenant's limit and a uid range in one step. Name and range
+    /// are those of `made` where there is one, which is then taken.
     pub(crate) fn reserve(
         &self,
         (tenant, id): (&TenantId, &SandboxId),
         max: u32,
         body: Body,
+        made: &mut Option<Made>,
         make: impl FnOnce(Record) -> Arc<Entry>,
     ) -> Result<Reserved, Error> {
         let mut map = self.lock();
@@ -141,8 +154,14 @@ impl Registry {
         if count >= max as usize {
             return Err(Error::TooManySandboxes { max });
         }
-        let slot = map.slot().ok_or(Error::ServerFull("no uid range is free"))?;
-        let (name, state) = (crate::ids::random(), State::Creating);
+        let (name, slot) = match made.take() {
+            Some(made) => (made.name, made.slot),
+            None => {
+                let slot = map.slot().ok_or(Error::ServerFull("no uid range is free"))?;
+                (crate::ids::random(), slot)
+            }
+        };
+        let state = State::Creating;
         let entry =
             make(Record { name, tenant: tenant.clone(), id: id.clone(), slot, state, body });
         map.tenants.entry(tenant.clone()).or_default().insert(id.clone(), Arc::clone(&entry));

@@ -21,7 +21,7 @@ fn entry(record: Record) -> Arc<Entry> {
 
 fn reserve(registry: &Registry, tenant: &str, id: &str, max: u32) -> Result<Reserved, Error> {
     let (tenant, id) = (TenantId::parse(tenant).unwrap(), SandboxId::parse(id).unwrap());
-    registry.reserve((&tenant, &id), max, body(), entry)
+    registry.reserve((&tenant, &id), max, body(), &mut None, entry)
 }
 
 /// What a hundred callers at once got.

@@ -9,6 +9,7 @@ use crate::{
     launch::Launch,
     once::Onces,
     pool::Watched,
+    ready::{self, Ready},
     record::Body,
     recover,
     registry::{Entry, Registry, Reserved},
@@ -56,6 +57,7 @@ pub(crate) struct Inner {
     pub(crate) keys: Keys,
     pub(crate) launch: Launch,
     pub(crate) registry: Registry,
+    pub(crate) ready: Ready,
     pub(crate) onces: Onces,
     pub(crate) watched: Arc<Watched>,
     /// Something was moved to the trash.
@@ -95,9 +97,15 @@ impl Inner {
             let max = self.config.sandboxes_max(tenant);
             let sandboxes = self.jail.data_dir.join("sandboxes");
             let make = |record| Entry::new(record, &sandboxes, Vec::new(), &self.watched);
-            match self.registry.reserve((tenant, id), max, body.clone(), make)? {
+            let mut made = self.ready.take().await;
+            let ready = made.is_some();
+            let reserved = self.registry.reserve((tenant, id), max, body.clone(), &mut made, make);
+            if let Some(unused) = made {
+                self.ready.put(unused);
+            }
+            match reserved? {
                 Reserved::New(entry) => {
-                    self.drive(Arc::clone(&entry), Begin::Make(once));
+                    self.drive(Arc::clone(&entry), Begin::Make { once, ready });
                     return Ok(Reserved::New(entry));
                 }
                 Reserved::Existing(entry) if entry.state().visible() => {
@@ -278,6 +286,7 @@ impl Service {
     /// Takes no new work, lets go of the agents, writes what is not written. Sandboxes live on.
     pub async fn shutdown(&self) {
         self.inner.stopping.store(true, Ordering::Relaxed);
+        ready::clear(&self.inner).await;
         let detach = async {
             for entry in self.inner.registry.all() {
                 entry.settled().await;

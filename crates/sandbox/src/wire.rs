@@ -1,10 +1,10 @@
 //! One connection to an agent: bytes in, frames out. What it is used for is [`crate::link`]'s.
 
 use crate::link::{Heard, LinkError};
-use bytes::BytesMut;
+use bytes::{Buf, BytesMut};
 use isolet_wire::{VERSION, ask::Ask, frame, frame::Frame, tell::Tell};
 use std::{os::fd::AsRawFd, path::Path, time::Duration};
-use tokio::{net::UnixStream, time::timeout};
+use tokio::{io::Interest, net::UnixStream, time::timeout};
 
 /// How long a send waits for an agent that does not read.
 const SEND_WAIT: Duration = Duration::from_secs(30);
@@ -19,12 +19,16 @@ const PATH_BYTES_MAX: usize = 107;
 const READ_SMALL: usize = 8 * 1024;
 const READ_LARGE: usize = 128 * 1024;
 
+const TORN: LinkError = LinkError::Turn("an earlier message was cut off");
+
 /// A connection whose greeting is on its way.
 #[derive(Debug)]
 pub(crate) struct Wire {
     stream: UnixStream,
     held: BytesMut,
     out: Vec<u8>,
+    /// Pushed, and not taken by the socket yet.
+    late: BytesMut,
     read_bytes: usize,
     greeted: bool,
     /// A send was dropped half-way: what follows would be no frame.
@@ -38,8 +42,8 @@ impl Wire {
         let stream = dial(directory).await?;
         let mut out = Vec::with_capacity(256);
         frame::put(&mut out, &Ask::Hello { version: VERSION });
-        let held = BytesMut::new();
-        Ok(Self { stream, held, out, read_bytes: READ_SMALL, greeted: false, torn: false })
+        let (held, late) = (BytesMut::new(), BytesMut::new());
+        Ok(Self { stream, held, out, late, read_bytes: READ_SMALL, greeted: false, torn: false })
     }
 
     /// Sends one message; not cancel-safe.
@@ -55,9 +59,43 @@ impl Wire {
         self.flush().await
     }
 
+    /// Puts one message in line and sends what the socket takes now; [`Wire::next`] sends the rest.
+    pub(crate) fn push(&mut self, ask: &Ask) -> Result<(), LinkError> {
+        if self.torn {
+            return Err(TORN);
+        }
+        frame::put(&mut self.out, ask);
+        self.late.extend_from_slice(&self.out);
+        self.out.clear();
+        self.out.shrink_to(64 * 1024);
+        self.drain()
+    }
+
+    /// Bytes in line.
+    pub(crate) fn waiting(&self) -> usize {
+        self.late.len()
+    }
+
+    fn drain(&mut self) -> Result<(), LinkError> {
+        while !self.late.is_empty() {
+            match self.stream.try_write(&self.late) {
+                Ok(count) => self.late.advance(count),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.late = BytesMut::new();
+        Ok(())
+    }
+
     async fn flush(&mut self) -> Result<(), LinkError> {
         if std::mem::replace(&mut self.torn, true) {
-            return Err(LinkError::Turn("an earlier message was cut off"));
+            return Err(TORN);
+        }
+        if !self.late.is_empty() {
+            let mut all = std::mem::take(&mut self.late).to_vec();
+            all.append(&mut self.out);
+            self.out = all;
         }
         let mut sent = 0;
         while sent < self.out.len() {
@@ -83,7 +121,12 @@ impl Wire {
             if let Some(heard) = self.try_next()? {
                 return Ok(heard);
             }
-            self.stream.readable().await?;
+            if self.late.is_empty() {
+                self.stream.readable().await?;
+            } else {
+                self.stream.ready(Interest::READABLE | Interest::WRITABLE).await?;
+                self.drain()?;
+            }
         }
     }
 
