@@ -242,6 +242,13 @@ impl Bash {
         self.backlog.is_empty() && rustix::io::ioctl_fionread(&self.control) == Ok(0)
     }
 
+    /// Whether it has not even begun to read the last `count` bytes that were written to it.
+    #[must_use]
+    pub(crate) fn unread(&self, count: usize) -> bool {
+        !self.backlog.is_empty()
+            || rustix::io::ioctl_fionread(&self.control).is_ok_and(|left| left as usize >= count)
+    }
+
     /// Puts a long text where its next step finds it.
     ///
     /// # Errors
@@ -268,7 +275,13 @@ impl Bash {
         let mut found = Status::Nothing;
         while let Some(end) = self.lines.iter().position(|b| *b == b'\n') {
             match text::report(&self.lines[..end]) {
-                Some(report) if Some(report.number) == number => found = Status::Report(report),
+                // The first: after an interrupt the question may stand there twice, and the second
+                // answer is about the first.
+                Some(report)
+                    if Some(report.number) == number && matches!(found, Status::Nothing) =>
+                {
+                    found = Status::Report(report);
+                }
                 _ => self.garbage += end + 1,
             }
             self.lines.drain(..=end);

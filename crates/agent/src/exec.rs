@@ -337,7 +337,14 @@ impl Exec {
     /// Sends a signal to its group.
     pub(crate) fn signal(&self, number: i32) {
         if self.ended.is_none() {
-            let _ = signal::send(-self.pid, number);
+            self.group(number);
+        }
+    }
+
+    /// A process that was only just started may not have its own group yet.
+    fn group(&self, number: i32) {
+        if signal::send(-self.pid, number).is_err() {
+            let _ = signal::send(self.pid, number);
         }
     }
 
@@ -351,7 +358,7 @@ impl Exec {
         let below = tree::below(self.pid, |pid| hub.parents.contains_key(&pid));
         // Once it was reaped its number may be another's; its orphans are known by their session.
         if self.ended.is_none() {
-            let _ = signal::send(-self.pid, 9);
+            self.group(9);
         }
         below.iter().for_each(|process| process.send(9));
     }
@@ -384,7 +391,7 @@ impl Exec {
         }
         self.timed_out = true;
         self.kill_at = Some(hub.now + TERM_TO_KILL);
-        let _ = signal::send(-self.pid, 15);
+        self.group(15);
         self.arm(hub);
     }
 }

@@ -10,6 +10,9 @@ const HELD_BYTES_MAX: usize = 16 * 1024;
 /// Texts longer than this keep their trace line.
 const HEAD_TEXT_MAX: usize = 4096;
 
+/// What an interactive bash says at its `exit`.
+const EXITS: [&[u8]; 2] = [b"exit\n", b"logout\n"];
+
 /// The filter of one command.
 #[derive(Debug, Default)]
 pub(crate) struct Strip {
@@ -17,6 +20,7 @@ pub(crate) struct Strip {
     trace: Option<u64>,
     jobs: bool,
     interrupted: bool,
+    exits: bool,
     held: Vec<u8>,
     inside_line: bool,
 }
@@ -26,7 +30,11 @@ impl Strip {
     /// memory.
     #[must_use]
     pub(crate) fn new(number: u64, last: i32, text: &str, traced: bool, long: bool) -> Self {
-        let mut strip = Self { jobs: crate::text::has_job(text), ..Self::default() };
+        let mut strip = Self {
+            jobs: crate::text::has_job(text),
+            exits: text.contains("exit") || text.contains("logout"),
+            ..Self::default()
+        };
         if traced || text.contains("set -") || text.contains("xtrace") {
             strip.trace = Some(number);
         }
@@ -39,7 +47,8 @@ impl Strip {
     /// Nothing is to be taken out and nothing is held.
     #[must_use]
     pub(crate) fn idle(&self) -> bool {
-        self.trace.is_none() && !self.jobs && !self.interrupted && self.held.is_empty()
+        let takes = self.trace.is_some() || self.jobs || self.interrupted || self.exits;
+        !takes && self.held.is_empty()
     }
 
     /// From now on a newline at the end may be bash's.
@@ -84,9 +93,13 @@ impl Strip {
         rest
     }
 
-    /// The shell died: everything that is held.
-    pub(crate) fn rest(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.held)
+    /// The shell ended, by itself or not: gives back the rest.
+    pub(crate) fn rest(&mut self, by_itself: bool) -> Vec<u8> {
+        let mut rest = std::mem::take(&mut self.held);
+        if by_itself && self.exits && EXITS.contains(&rest.as_slice()) {
+            rest.clear();
+        }
+        rest
     }
 
     /// True when the head is decided.
@@ -127,10 +140,25 @@ impl Strip {
         if let Some(number) = self.trace {
             keep = keep.max(self.tail(number, line));
         }
+        if self.exits {
+            keep = keep.max(self.farewell());
+        }
         if self.interrupted && keep == 0 && self.held.last() == Some(&b'\n') {
             keep = 1;
         }
         keep
+    }
+
+    /// Bytes of a last line that is, or begins as, the word with which an interactive shell exits.
+    fn farewell(&self) -> usize {
+        let whole = self.held.strip_suffix(b"\n").unwrap_or(&self.held);
+        let line = match whole.iter().rposition(|b| *b == b'\n') {
+            Some(at) => at + 1,
+            None if self.inside_line => return 0,
+            None => 0,
+        };
+        let last = &self.held[line..];
+        if EXITS.iter().any(|word| word.starts_with(last)) { last.len() } else { 0 }
     }
 
     fn tail(&self, number: u64, line: usize) -> usize {

@@ -16,8 +16,12 @@ const TERM: i32 = 15;
 const PROBE_MAX: Duration = Duration::from_secs(60);
 /// How long bash may take from its reader to its report.
 const REPORT_MAX: Duration = Duration::from_millis(250);
+/// How long an interrupt waits for a busy bash to read the line that it is to interrupt.
+const BEGIN_MAX: Duration = Duration::from_millis(400);
+/// A command younger than this may just be starting a program.
+const YOUNG: Duration = Duration::from_millis(20);
 /// Questions after an interrupt before the shell is given up.
-const SETTLE_MAX: u32 = 50;
+const SETTLE_MAX: u32 = 500;
 
 impl Shell {
     /// Begins to interrupt the running command.
@@ -39,6 +43,14 @@ impl Shell {
     }
 
     fn climb(&mut self, hub: &mut Hub) {
+        // An interrupt that comes before bash has read the line would be lost on it.
+        if let (Some(running), Some(bash)) = (self.running.as_mut(), self.bash.as_ref())
+            && let Some(ladder) = running.ladder.as_mut()
+            && hub.now.duration_since(running.stepped) < BEGIN_MAX
+            && bash.unread(running.lines)
+        {
+            ladder.wait(hub.now);
+        }
         while let Some(act) =
             self.running.as_mut().and_then(|r| r.ladder.as_mut()).and_then(|l| l.climb(hub.now))
         {
@@ -53,6 +65,12 @@ impl Shell {
         let targets = self.targets(hub, act == Act::KillAll);
         match act {
             Act::Interrupt => {
+                if let Some(running) = self.running.as_mut()
+                    && hub.now.duration_since(running.stepped) < YOUNG
+                    && let Some(ladder) = running.ladder.as_mut()
+                {
+                    ladder.insist();
+                }
                 for process in targets.iter().filter(|process| process.group != pid) {
                     process.send(INT);
                 }
@@ -78,7 +96,7 @@ impl Shell {
             // In the hundredth of a second of its start a background job of the command before
             // looks as if it were this one's.
             let earlier = process.start < running.ticks
-                || process.start == running.ticks && ignores && self.job_tick == running.ticks;
+                || process.start == running.ticks && self.jobs.contains(process);
             !earlier && (all || !ignores)
         });
         found

@@ -95,7 +95,8 @@ pub(crate) struct Shell {
     settling: Option<(Instant, u32)>,
     history: VecDeque<String>,
     history_bytes: usize,
-    job_tick: u64,
+    /// What was running in the background when the last command with `&` ended.
+    jobs: Vec<crate::tree::Process>,
     flowing: bool,
     stalled: Option<Instant>,
     closing: Option<close::Closing>,
@@ -128,7 +129,7 @@ impl Shell {
             settling: None,
             history: VecDeque::new(),
             history_bytes: 0,
-            job_tick: 0,
+            jobs: Vec::new(),
             flowing: true,
             stalled: None,
             closing: None,

@@ -52,6 +52,9 @@ pub(super) struct Running {
     pub(super) probe: (Instant, Duration, u8),
     /// When an own step has taken too long.
     pub(super) guard: Option<Instant>,
+    /// Bytes of the lines of its last step, and when they were written.
+    pub(super) lines: usize,
+    pub(super) stepped: Instant,
     report: Option<Report>,
     code: i32,
     from: [u64; 2],
@@ -118,6 +121,8 @@ impl Shell {
             shaken: false,
             probe: (hub.now + first, first, 0),
             guard: None,
+            lines: 0,
+            stepped: hub.now,
             report: None,
             code: 0,
             from: self.log.end(),
@@ -186,6 +191,9 @@ impl Shell {
         let mut lines = String::with_capacity(text.len().min(1024) + 160);
         let how = Step { number: self.number, ..how };
         text::step(&mut lines, how, (!long).then_some(text));
+        if let Some(running) = self.running.as_mut() {
+            (running.lines, running.stepped) = (lines.len(), hub.now);
+        }
         bash.write(hub, self.id, lines.as_bytes());
     }
 
@@ -298,7 +306,7 @@ impl Shell {
                 if running.run.stdin {
                     bash.empty_feed(hub);
                 }
-                self.remember();
+                self.remember(hub);
                 self.restore(hub);
             }
             Stage::After => self.finish(hub, None),
@@ -313,11 +321,12 @@ impl Shell {
         }
     }
 
-    fn remember(&mut self) {
+    fn remember(&mut self, hub: &Hub) {
         let Some(running) = self.running.as_mut() else { return };
         let text = std::mem::take(&mut running.run.text);
         if text::has_job(&text) {
-            self.job_tick = crate::tree::ticks();
+            let pid = self.pid();
+            self.jobs = crate::tree::below(pid, |pid| hub.parents.contains_key(&pid));
         }
         if text::wants_history(&text) || text.len() > HISTORY_MAX.1 {
             return;
@@ -332,7 +341,7 @@ impl Shell {
     /// Tells the command's exit. `death`: bash ended with this code and signal.
     pub(super) fn finish(&mut self, hub: &mut Hub, death: Option<(i32, Option<i32>)>) {
         let Some(mut running) = self.running.take() else { return };
-        let rest = running.strip.rest();
+        let rest = running.strip.rest(death.is_some_and(|(_, signal)| signal.is_none()));
         let noise = std::mem::take(&mut running.noise);
         let traced = self.bash.as_ref().is_some_and(|bash| bash.traced);
         for bytes in [rest, if traced { Vec::new() } else { noise }] {
@@ -369,7 +378,7 @@ impl Shell {
     /// given the next command.
     pub(super) fn settle(&mut self, hub: &mut Hub) {
         let tries = self.settling.map_or(0, |(_, tries)| tries + 1);
-        self.settling = Some((hub.now + Duration::from_millis(100), tries));
+        self.settling = Some((hub.now + Duration::from_millis(20), tries));
         self.number += 1;
         self.awaited = Some(self.number);
         let mut lines = String::new();

@@ -1,0 +1,210 @@
+//! Programs without a shell behind them.
+
+mod kit;
+
+use isolet_wire::ask::{Ask, Exec, What};
+use isolet_wire::tell::{Exit, STDOUT, Tell, Why};
+use kit::{Agent, Client, Event, Outcome, open};
+
+fn command(text: &str) -> Exec {
+    let what = What::Command(text.into());
+    Exec { what, cwd: "/tmp".into(), env: open().env, ..Exec::default() }
+}
+
+fn argv(words: &[&str]) -> Exec {
+    Exec { what: What::Argv(words.iter().map(|w| (*w).to_owned()).collect()), ..command("") }
+}
+
+fn finish(client: &mut Client) -> Result<Outcome, Why> {
+    let mut outcome = Outcome::default();
+    loop {
+        match client.event() {
+            Event::Data(data) => {
+                let to = if data.stream == STDOUT { &mut outcome.out } else { &mut outcome.err };
+                assert_eq!(data.offset, to.len() as u64);
+                to.extend_from_slice(&data.bytes);
+            }
+            Event::Tell(Tell::Exit(exit)) => {
+                assert_eq!(
+                    (exit.out, exit.err),
+                    (outcome.out.len() as u64, outcome.err.len() as u64)
+                );
+                outcome.exit = exit;
+                return Ok(outcome);
+            }
+            Event::Tell(Tell::Refused { why, .. }) => return Err(why),
+            Event::Tell(tell) => panic!("{tell:?}"),
+        }
+    }
+}
+
+fn exec(client: &mut Client, exec: Exec) -> Result<Outcome, Why> {
+    client.ask(&Ask::Exec(exec));
+    finish(client)
+}
+
+#[test]
+fn programs_say_what_they_say_and_end_as_they_end() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    for (what, code, out) in [
+        (command("echo a b"), 0, "a b\n"),
+        (command("printf %s x; exit 7"), 7, "x"),
+        (command("pwd"), 0, "/tmp\n"),
+        (command("printenv PWD"), 0, "/tmp\n"),
+        (command("basename /a/b"), 0, "b\n"),
+        (argv(&["printf", "%s", "a b"]), 0, "a b"),
+        (argv(&["/bin/sh", "-c", "kill -9 $$"]), 137, ""),
+    ] {
+        let outcome = exec(&mut client, what).expect("started");
+        assert_eq!((outcome.exit.code, outcome.out()), (code, out));
+        assert_eq!(outcome.exit.signal, (code == 137).then_some(9));
+    }
+}
+
+#[test]
+fn what_is_not_there_is_told_as_a_shell_would_or_refused() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    let outcome = exec(&mut client, command("no-such-thing x")).expect("bash says so");
+    assert_eq!(outcome.exit.code, 127);
+    assert_eq!(outcome.err(), "bash: line 1: no-such-thing: command not found\n");
+    assert_eq!(exec(&mut client, argv(&["no-such-thing"])).unwrap_err(), Why::NotFound);
+    assert_eq!(exec(&mut client, argv(&["/etc/passwd"])).unwrap_err(), Why::Denied);
+    assert_eq!(exec(&mut client, argv(&[])).unwrap_err(), Why::BadAsk);
+    assert_eq!(exec(&mut client, argv(&["a\0b"])).unwrap_err(), Why::BadAsk);
+    let nowhere = Exec { cwd: "/no/such".into(), ..command("true") };
+    assert_eq!(exec(&mut client, nowhere.clone()).unwrap_err(), Why::BadCwd);
+    let plain = Exec { what: What::Command("ls".into()), ..nowhere };
+    assert_eq!(exec(&mut client, plain).unwrap_err(), Why::BadCwd);
+    assert_eq!(exec(&mut client, command("echo on")).expect("started").out(), "on\n");
+}
+
+#[test]
+fn f10_the_end_is_told_though_a_grandchild_holds_the_pipes() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    let outcome = exec(&mut client, command("sleep 30 & echo out; echo err >&2")).expect("started");
+    assert_eq!((outcome.out(), outcome.err()), ("out\n", "err\n"));
+    assert!(outcome.exit.micros < 10_000_000);
+}
+
+#[test]
+fn a_timeout_kills_the_program_and_all_it_started() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    let text = "trap '' TERM; (setsid sleep 1000 & echo $!; sleep 1000 & echo $!; wait) & wait; \
+                sleep 1000";
+    let what = Exec { timeout_ms: 200, ..command(&format!("{text} & echo $!; sleep 1000")) };
+    let outcome = exec(&mut client, what).expect("started");
+    assert!(outcome.exit.timed_out);
+    assert_eq!((outcome.exit.code, outcome.exit.signal), (137, Some(9)));
+    for pid in outcome.out().split_whitespace() {
+        kit::until("it is gone", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+    let polite = Exec { timeout_ms: 50, ..command("(trap '' TERM; sleep 1000) & echo $!; wait") };
+    let outcome = exec(&mut client, polite).expect("started");
+    assert_eq!((outcome.exit.timed_out, outcome.exit.signal), (true, Some(15)));
+    let left = format!("/proc/{}", outcome.out().trim());
+    kit::until("what ignored it is killed", || !std::path::Path::new(&left).exists());
+}
+
+#[test]
+fn cancel_and_signals_reach_the_group() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    client.ask(&Ask::Exec(command("sleep 1000; echo after")));
+    client.ask(&Ask::Cancel { id: String::new() });
+    let outcome = finish(&mut client).expect("started");
+    assert_eq!((outcome.exit.cancelled, outcome.exit.signal), (true, Some(9)));
+    client.ask(&Ask::Exec(command(
+        "trap 'echo got; exit 3' USR1; echo up; while :; do sleep 0.01; done",
+    )));
+    let Event::Data(up) = client.event() else { panic!("no output") };
+    assert_eq!(&up.bytes[..], b"up\n");
+    client.ask(&Ask::Signal { id: String::new(), signal: 10 });
+    let got = loop {
+        if let Event::Tell(Tell::Exit(exit)) = client.event() {
+            break exit;
+        }
+    };
+    assert_ne!(got, Exit::default());
+    assert!(got.code == 3 || got.signal == Some(10), "{got:?}");
+}
+
+#[test]
+fn input_of_any_size_is_taken_and_ends() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    client.ask(&Ask::Exec(Exec { stdin: true, ..command("sleep 0.1; wc -c") }));
+    let part = vec![b'x'; 60_000];
+    for _ in 0..100 {
+        client.ask(&Ask::Stdin { id: String::new(), data: part.clone(), eof: false });
+    }
+    client.ask(&Ask::Stdin { id: String::new(), data: Vec::new(), eof: true });
+    assert_eq!(finish(&mut client).expect("started").out(), "6000000\n");
+    assert_eq!(exec(&mut client, command("wc -c")).expect("started").out(), "0\n");
+    client.ask(&Ask::Exec(Exec { stdin: true, ..command("exit 0") }));
+    assert_eq!(finish(&mut client).expect("started").exit.code, 0);
+}
+
+#[test]
+fn a_hundred_megabytes_wait_for_their_reader_in_little_memory() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    let before = agent.size().0;
+    client.ask(&Ask::Exec(command("head -c 100000000 /dev/zero")));
+    let mut count = 0_u64;
+    loop {
+        match client.event() {
+            Event::Data(data) => {
+                count += data.bytes.len() as u64;
+                if count % 640 == 0 {
+                    assert!(agent.size().0 < before + 2048);
+                }
+            }
+            Event::Tell(Tell::Exit(exit)) => {
+                assert_eq!((exit.out, exit.code), (count, 0));
+                break;
+            }
+            Event::Tell(tell) => panic!("{tell:?}"),
+        }
+    }
+    assert_eq!(count, 100_000_000);
+    assert!(agent.size().0 < before + 2048);
+}
+
+#[test]
+fn a_program_goes_on_when_its_connection_is_gone() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    let done = agent.dir.at("done");
+    client.ask(&Ask::Exec(command(&format!("echo up; head -c 1000000 /dev/zero; : >{done}"))));
+    let Event::Data(_) = client.event() else { panic!("no output") };
+    drop(client);
+    kit::until("it came to its end", || std::path::Path::new(&done).exists());
+}
+
+#[test]
+fn e38_orphans_are_reaped() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    let text = "for i in 1 2 3 4 5 6 7 8; do (sleep 0.0$i &); done";
+    assert_eq!(exec(&mut client, command(text)).expect("started").exit.code, 0);
+    let children = format!("/proc/{0}/task/{0}/children", agent.child.id());
+    kit::until("none is left", || {
+        std::fs::read_to_string(&children).is_ok_and(|list| list.trim().is_empty())
+    });
+}
+
+#[test]
+fn a_thousand_programs_leave_no_descriptor() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    exec(&mut client, command("true")).expect("started");
+    let before = agent.size().1;
+    for _ in 0..300 {
+        assert_eq!(exec(&mut client, argv(&["true"])).expect("started").exit.code, 0);
+    }
+    kit::until("the drained pipes are closed", || agent.size().1 <= before);
+}

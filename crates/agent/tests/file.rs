@@ -1,0 +1,157 @@
+//! File calls, each in a worker of its own.
+
+mod kit;
+
+use isolet_wire::ask::{Ask, File};
+use isolet_wire::frame;
+use isolet_wire::tell::{Entry, Kind, Stat, Tell, Why};
+use kit::{Agent, Event};
+use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+#[derive(Debug, Default)]
+struct Told {
+    stat: Option<Stat>,
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+fn call(agent: &Agent, ask: File) -> Result<Told, Why> {
+    let mut client = agent.connect();
+    client.ask(&Ask::File(ask));
+    let mut told = Told::default();
+    loop {
+        match client.event() {
+            Event::Data(data) => told.bytes.extend_from_slice(&data.bytes),
+            Event::Tell(Tell::FileStat(stat)) => told.stat = Some(stat),
+            Event::Tell(Tell::FileList(part)) => told.entries.extend(part),
+            Event::Tell(Tell::Done) => return Ok(told),
+            Event::Tell(Tell::Refused { why, .. }) => return Err(why),
+            Event::Tell(tell) => panic!("{tell:?}"),
+        }
+    }
+}
+
+fn read(path: &str) -> File {
+    File::Read { path: path.into(), offset: 0, limit: None }
+}
+
+fn write(agent: &Agent, path: &str, bytes: &[u8]) -> Result<(), Why> {
+    let mut client = agent.connect();
+    let mut out = Vec::new();
+    frame::put(&mut out, &Ask::File(File::Write { path: path.into(), mode: 0o640 }));
+    let mut at = 0;
+    for part in bytes.chunks(60_000) {
+        frame::put_data_head(&mut out, 0, at, "", part.len());
+        out.extend_from_slice(part);
+        at += part.len() as u64;
+    }
+    frame::put(&mut out, &Ask::File(File::End));
+    client.stream.write_all(&out).expect("written");
+    match client.tell() {
+        Tell::Done => Ok(()),
+        Tell::Refused { why, .. } => Err(why),
+        tell => panic!("{tell:?}"),
+    }
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let agent = Agent::start();
+    let path = agent.dir.at("new/dir/file");
+    let bytes: Vec<u8> = (0..1_000_000_u32).map(|i| (i * 7) as u8).collect();
+    write(&agent, &path, &bytes).expect("written");
+    let told = call(&agent, read(&path)).expect("read");
+    assert!(told.bytes == bytes);
+    let stat = told.stat.expect("a stat");
+    assert_eq!((stat.kind, stat.size, stat.mode), (Kind::File, 1_000_000, 0o640));
+    let part = File::Read { path: path.into(), offset: 999_990, limit: Some(5) };
+    assert_eq!(call(&agent, part).expect("read").bytes, bytes[999_990..999_995]);
+}
+
+#[test]
+fn an_old_file_keeps_its_mode_and_a_link_is_written_through() {
+    let agent = Agent::start();
+    let (path, link) = (agent.dir.at("file"), agent.dir.at("link"));
+    std::fs::write(&path, "old").expect("written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("mode");
+    symlink("file", &link).expect("a link");
+    write(&agent, &link, b"new").expect("written");
+    assert_eq!(std::fs::read(&path).expect("read"), b"new");
+    assert!(std::fs::symlink_metadata(&link).expect("a link").is_symlink());
+    let told = call(&agent, File::Stat { path: link.into() }).expect("stat");
+    assert_eq!(told.stat.expect("a stat").kind, Kind::Symlink);
+    assert_eq!(std::fs::metadata(&path).expect("stat").permissions().mode() & 0o7777, 0o755);
+}
+
+#[test]
+fn f25_an_upload_that_is_cut_leaves_nothing() {
+    let agent = Agent::start();
+    let path = agent.dir.at("cut/file");
+    let mut client = agent.connect();
+    let mut out = Vec::new();
+    frame::put(&mut out, &Ask::File(File::Write { path: path.clone().into(), mode: 0o644 }));
+    frame::put_data_head(&mut out, 0, 0, "", 1000);
+    out.extend_from_slice(&[1; 500]);
+    client.stream.write_all(&out).expect("written");
+    let dir = agent.dir.at("cut");
+    kit::until("the draft is there", || {
+        std::fs::read_dir(&dir).is_ok_and(|entries| entries.count() == 1)
+    });
+    drop(client);
+    kit::until("the draft is gone", || {
+        std::fs::read_dir(&dir).is_ok_and(|entries| entries.count() == 0)
+    });
+}
+
+#[test]
+fn i5_what_is_no_regular_file_is_refused_at_once() {
+    let agent = Agent::start();
+    let fifo = agent.dir.at("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+    for path in ["/dev/zero", "/tmp", fifo.as_str()] {
+        assert_eq!(call(&agent, read(path)).unwrap_err(), Why::WrongKind, "{path}");
+        assert_eq!(write(&agent, path, b"x").unwrap_err(), Why::WrongKind, "{path}");
+    }
+    for (path, why) in [("/no/such", Why::NotFound), ("", Why::BadAsk), ("a\0b", Why::BadAsk)] {
+        assert_eq!(call(&agent, read(path)).unwrap_err(), why, "{path:?}");
+    }
+}
+
+#[test]
+fn lists_are_whole_or_refused() {
+    let agent = Agent::start();
+    let dir = agent.dir.at("many");
+    assert!(call(&agent, File::MakeDir { path: dir.clone().into() }).is_ok());
+    assert!(call(&agent, File::MakeDir { path: dir.clone().into() }).is_ok());
+    (0..1000).for_each(|at| std::fs::write(format!("{dir}/f{at:04}"), "x").expect("written"));
+    let told = call(&agent, File::List { path: dir.clone().into(), max: 1000 }).expect("listed");
+    let names: Vec<_> = told.entries.iter().map(|entry| entry.name.clone()).collect();
+    assert_eq!(names.len(), 1000);
+    assert!(names.is_sorted());
+    let few = File::List { path: dir.into(), max: 999 };
+    assert_eq!(call(&agent, few).unwrap_err(), Why::TooLarge);
+}
+
+#[test]
+fn f22_a_deep_tree_is_removed_and_links_are_not_followed() {
+    let agent = Agent::start();
+    let root = agent.dir.at("tree");
+    let keep = agent.dir.at("keep");
+    std::fs::create_dir(&keep).expect("made");
+    std::fs::write(format!("{keep}/file"), "x").expect("written");
+    let script = format!(
+        "mkdir {root}; ln -s {keep} {root}/link; cd {root}; \
+         for ((i = 0; i < 2000; i++)); do mkdir d; : >f; cd d; done"
+    );
+    assert!(
+        std::process::Command::new("bash").args(["-c", &script]).status().expect("bash").success()
+    );
+    let flat = File::Remove { path: root.clone().into(), recursive: false };
+    assert_eq!(call(&agent, flat).unwrap_err(), Why::WrongKind);
+    call(&agent, File::Remove { path: root.clone().into(), recursive: true }).expect("removed");
+    assert!(!std::path::Path::new(&root).exists());
+    assert!(std::path::Path::new(&keep).join("file").exists());
+    let gone = File::Remove { path: root.into(), recursive: true };
+    assert_eq!(call(&agent, gone).unwrap_err(), Why::NotFound);
+}
