@@ -1,1 +1,26 @@
-//! Not yet written.
+//! What a client says, made into typed requests: HTTP/1.1 and WebSocket on one port.
+//!
+//! A request passes [`origin`] (is it meant for this server), [`auth`] (whose is it), then one
+//! file of [`routes`] a resource or a dialect. Neither a path nor a process id is touched here.
+#![forbid(unsafe_code)]
+
+mod auth;
+mod command;
+mod dialects;
+mod error;
+mod input;
+mod json;
+mod openapi;
+mod origin;
+mod output;
+mod query;
+mod routes;
+mod server;
+mod sse;
+mod text;
+mod view;
+mod ws;
+
+pub use openapi::document;
+pub use origin::Names;
+pub use server::{Options, serve};

@@ -1,2 +1,68 @@
-//! Not yet written.
-fn main() {}
+//! The program `isolet`: the server, and the commands that speak to one.
+#![forbid(unsafe_code)]
+
+mod client;
+mod config;
+mod keys;
+mod serve;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Sandboxes with shells that stay, for AI agents.
+#[derive(Parser)]
+#[command(
+    version,
+    after_help = "\
+A first session:
+  isolet serve                          start the server (as root, on Linux)
+  isolet shell demo                     open a shell in the sandbox `demo`; it is made by this
+  isolet exec demo -- 'echo $HOME; ls'  run a command line and end with its exit code
+  isolet ls                             what there is
+  isolet rm demo                        end it
+
+The commands find the server at ISOLET_URL (http://127.0.0.1:7300 unless set), and the key in
+ISOLET_API_KEY or in the file `key` of the data directory (ISOLET_DATA_DIR, /var/lib/isolet)."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start the server.
+    Serve(Box<serve::Args>),
+    /// Make, list and revoke API keys (on the server's machine).
+    Keys(keys::Args),
+    /// Run a command in a sandbox; ends with its exit code.
+    Exec(client::exec::Args),
+    /// Open a shell in a sandbox.
+    Shell(client::shell::Args),
+    /// List sandboxes.
+    Ls(client::list::ListArgs),
+    /// End sandboxes and everything in them.
+    Rm(client::list::RemoveArgs),
+    /// Show what a session's shell has said.
+    Logs(client::logs::Args),
+    /// Show one sandbox.
+    Info(client::list::InfoArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        Command::Serve(args) => serve::run(*args),
+        Command::Keys(args) => keys::run(args),
+        Command::Exec(args) => client::run(client::exec::run(args)),
+        Command::Shell(args) => client::run(client::shell::run(args)),
+        Command::Ls(args) => client::run(client::list::list(args)),
+        Command::Rm(args) => client::run(client::list::remove(args)),
+        Command::Logs(args) => client::run(client::logs::run(args)),
+        Command::Info(args) => client::run(client::list::info(args)),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("isolet: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,112 @@
+//! Whose request it is, by its key. Keys are never logged, echoed or taken from an address.
+
+use crate::error::Failure;
+use axum::{
+    extract::FromRequestParts,
+    http::{HeaderMap, Method, StatusCode, header, request::Parts},
+};
+use isolet_sandbox::{Keys, TenantId};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+/// Who calls.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    /// Whose sandboxes these are.
+    pub(crate) tenant: TenantId,
+    /// Only reading calls.
+    pub(crate) read_only: bool,
+}
+
+/// What opens this server.
+#[derive(Clone)]
+pub(crate) struct Doors {
+    keys: Keys,
+    /// SHA-256 of the key that the environment names, for the tenant `default`.
+    own: Option<[u8; 32]>,
+}
+
+impl Doors {
+    pub(crate) fn new(keys: Keys, own: Option<&str>) -> Self {
+        Self { keys, own: own.map(|key| Sha256::digest(key.as_bytes()).into()) }
+    }
+
+    /// Who calls; a call that changes something is refused to a key that may only read.
+    pub(crate) fn check(&self, method: &Method, headers: &HeaderMap) -> Result<Caller, Failure> {
+        let secret = bearer(headers).ok_or_else(unknown)?;
+        let caller = self.find(secret)?.ok_or_else(unknown)?;
+        // An upgrade is a GET, and what is said over it runs commands.
+        let reads =
+            matches!(*method, Method::GET | Method::HEAD) && !headers.contains_key(header::UPGRADE);
+        if caller.read_only && !reads {
+            return Err(Failure::new(
+                StatusCode::FORBIDDEN,
+                "read_only",
+                "this key may only read",
+                "use a key that was made without --read-only",
+            ));
+        }
+        Ok(caller)
+    }
+
+    fn find(&self, secret: &str) -> Result<Option<Caller>, Failure> {
+        let hash: [u8; 32] = Sha256::digest(secret.as_bytes()).into();
+        if self.own.is_some_and(|own| bool::from(own.ct_eq(&hash))) {
+            return Ok(Some(Caller { tenant: TenantId::default_tenant(), read_only: false }));
+        }
+        let grant = self.keys.check(secret).map_err(|error| {
+            tracing::error!(%error, "keys cannot be read");
+            let hint = "look at the server's log";
+            Failure::new(StatusCode::SERVICE_UNAVAILABLE, "store", "keys cannot be read", hint)
+        })?;
+        Ok(grant.and_then(|grant| {
+            let tenant = TenantId::parse(&grant.tenant).ok()?;
+            Some(Caller { tenant, read_only: grant.read_only })
+        }))
+    }
+}
+
+/// The key in `Authorization: Bearer KEY`, when there is exactly one such header.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let mut all = headers.get_all(header::AUTHORIZATION).iter();
+    let one = all.next().filter(|_| all.next().is_none())?;
+    let (scheme, secret) = one.to_str().ok()?.split_once(' ')?;
+    let secret = secret.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !secret.is_empty()).then_some(secret)
+}
+
+fn unknown() -> Failure {
+    Failure::new(
+        StatusCode::UNAUTHORIZED,
+        "unauthorized",
+        "the request carries no key that this server knows",
+        "send `Authorization: Bearer KEY`; `isolet keys add` makes one",
+    )
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        parts.extensions.get::<Self>().cloned().ok_or_else(unknown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_bearer_header_is_a_key() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(bearer(&headers), None);
+        for bad in ["Basic abc", "Bearer", "Bearer ", "abc"] {
+            headers.insert(header::AUTHORIZATION, bad.parse().unwrap());
+            assert_eq!(bearer(&headers), None, "{bad}");
+        }
+        headers.insert(header::AUTHORIZATION, "bearer  abc".parse().unwrap());
+        assert_eq!(bearer(&headers), Some("abc"));
+        headers.append(header::AUTHORIZATION, "Bearer def".parse().unwrap());
+        assert_eq!(bearer(&headers), None);
+    }
+}

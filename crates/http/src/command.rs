@@ -1,0 +1,211 @@
+//! One command by HTTP: sent, heard to its end, told as one JSON answer or as it happens.
+
+use crate::{error::Failure, output::Output};
+use bytes::Bytes;
+use isolet_sandbox::{ExecLink, Heard, LinkError, Sandbox, SessionId, ShellLink, Start};
+use isolet_wire::{
+    ask::{Ask, Run},
+    frame::{DATA_BYTES_MAX, Data},
+    tell::{Exit, Tell},
+};
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// What came of a command.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// It has begun.
+    Started,
+    /// Bytes that it wrote.
+    Output {
+        /// 1 or 2.
+        stream: u8,
+        /// Where they stand in the shell's or program's stream.
+        offset: u64,
+        /// At most 64 KiB.
+        bytes: Bytes,
+    },
+    /// Bytes that are no longer held.
+    Gap {
+        /// 1 or 2.
+        stream: u8,
+        /// First missing byte.
+        from: u64,
+        /// First byte that is there again.
+        to: u64,
+    },
+    /// It has ended; nothing follows.
+    Exit(Exit),
+}
+
+enum Link {
+    Shell { link: ShellLink, run: Box<Run>, again: bool },
+    Exec(ExecLink),
+}
+
+/// A command that was sent.
+pub(crate) struct Command {
+    link: Link,
+    /// Its id on the link; empty for a program.
+    id: String,
+    /// What waits to be its standard input.
+    stdin: VecDeque<Ask>,
+}
+
+/// Ids of commands by HTTP: several links share one owner, and an earlier server's commands may
+/// still run.
+fn fresh_id() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    static SERVER: std::sync::LazyLock<String> =
+        std::sync::LazyLock::new(isolet_sandbox::ids::random);
+    format!("{}-{}", *SERVER, NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+impl Command {
+    /// Runs in a session's shell. It goes on when this is dropped.
+    pub(crate) async fn in_session(
+        sandbox: &Sandbox,
+        session: &SessionId,
+        mut run: Run,
+        stdin: Option<Vec<u8>>,
+    ) -> Result<Self, Failure> {
+        let mut link = sandbox.commands(session).await?;
+        run.id = fresh_id();
+        run.stdin = stdin.is_some();
+        link.send(&Ask::Run(run.clone())).await?;
+        let id = run.id.clone();
+        let stdin = input(&id, stdin);
+        Ok(Self { link: Link::Shell { link, run: Box::new(run), again: true }, id, stdin })
+    }
+
+    /// Starts a program. It is killed when this is dropped.
+    pub(crate) async fn alone(
+        sandbox: &Sandbox,
+        mut start: Start,
+        stdin: Option<Vec<u8>>,
+    ) -> Result<Self, Failure> {
+        start.stdin = stdin.is_some();
+        let link = sandbox.exec(start).await?;
+        Ok(Self { link: Link::Exec(link), id: String::new(), stdin: input("", stdin) })
+    }
+
+    /// What comes next. Cancel-safe. After an `Exit` nothing may be asked.
+    pub(crate) async fn next(&mut self) -> Result<Event, Failure> {
+        loop {
+            let heard = self.hear().await?;
+            if let Some(event) = self.sort(heard).await? {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// What has already come.
+    pub(crate) async fn ready(&mut self) -> Result<Option<Event>, Failure> {
+        loop {
+            let heard = match &mut self.link {
+                Link::Shell { link, .. } => link.try_next()?,
+                Link::Exec(link) => link.try_next()?,
+            };
+            let Some(heard) = heard else { return Ok(None) };
+            if let Some(event) = self.sort(heard).await? {
+                return Ok(Some(event));
+            }
+        }
+    }
+
+    async fn hear(&mut self) -> Result<Heard, LinkError> {
+        // Pushed, not sent: a program that writes before it reads must be heard meanwhile. All of
+        // it is bounded by the body that it came in.
+        while let Some(ask) = self.stdin.pop_front() {
+            match &mut self.link {
+                Link::Shell { link, .. } => link.push(&ask)?,
+                Link::Exec(link) => link.push(&ask)?,
+            }
+        }
+        match &mut self.link {
+            Link::Shell { link, .. } => link.next().await,
+            Link::Exec(link) => link.next().await,
+        }
+    }
+
+    async fn sort(&mut self, heard: Heard) -> Result<Option<Event>, Failure> {
+        match heard {
+            Heard::Data(body) => {
+                let data = Data::parse(body).map_err(LinkError::from)?;
+                let ours = data.id == self.id;
+                let Data { stream, offset, bytes, .. } = data;
+                Ok(ours.then_some(Event::Output { stream, offset, bytes }))
+            }
+            Heard::Tell(Tell::Started { id }) if id == self.id => Ok(Some(Event::Started)),
+            Heard::Tell(Tell::Exit(exit)) if exit.id == self.id => Ok(Some(Event::Exit(exit))),
+            Heard::Tell(Tell::Gap { stream, from, to }) => {
+                Ok(Some(Event::Gap { stream, from, to }))
+            }
+            Heard::Tell(Tell::Refused { id, why, message })
+                if id.as_ref().is_none_or(|id| *id == self.id) =>
+            {
+                Err(Failure::refused(why, message))
+            }
+            Heard::Tell(Tell::Closed(closed)) => self.again(&closed.cause).await.map(|()| None),
+            Heard::Tell(_) => Ok(None),
+        }
+    }
+
+    /// The shell had ended before this command reached it: once more, in the next shell.
+    async fn again(&mut self, cause: &str) -> Result<(), Failure> {
+        let Link::Shell { link, run, again } = &mut self.link else { return Ok(()) };
+        if !std::mem::replace(again, false) {
+            return Err(Failure::refused(
+                isolet_wire::tell::Why::NoShell,
+                format!("the shell has ended ({cause})"),
+            ));
+        }
+        link.reattach().await?;
+        link.send(&Ask::Run((**run).clone())).await?;
+        Ok(())
+    }
+
+    /// Hears it to its end, and gives the link back.
+    pub(crate) async fn finish(mut self, max: usize) -> Result<(Exit, Output), Failure> {
+        let mut output = Output::new(max);
+        loop {
+            match self.next().await? {
+                Event::Started => {}
+                Event::Output { stream, bytes, .. } => output.take(stream, &bytes),
+                Event::Gap { stream, from, to } => output.miss(stream, to.saturating_sub(from)),
+                Event::Exit(exit) => {
+                    self.park();
+                    return Ok((exit, output));
+                }
+            }
+        }
+    }
+
+    /// After its exit: the link may serve the next command.
+    pub(crate) fn park(self) {
+        match self.link {
+            Link::Exec(link) => link.park(),
+            Link::Shell { mut link, .. } => {
+                // What has come since its exit is others' or says that the shell has ended.
+                while let Ok(heard) = link.try_next() {
+                    match heard {
+                        None => return link.park(),
+                        Some(Heard::Tell(Tell::Closed(_))) => return,
+                        Some(_) => {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn input(id: &str, stdin: Option<Vec<u8>>) -> VecDeque<Ask> {
+    let Some(bytes) = stdin else { return VecDeque::new() };
+    let part = |data: &[u8], eof| Ask::Stdin { id: id.to_owned(), data: data.to_vec(), eof };
+    let mut all: VecDeque<Ask> =
+        bytes.chunks(DATA_BYTES_MAX).map(|data| part(data, false)).collect();
+    all.push_back(part(&[], true));
+    all
+}

@@ -1,0 +1,21 @@
+//! Isorun's `/v1/runs`: a run is a sandbox that ends at its timeout. Nothing here creates but `create`.
+
+mod files;
+mod missing;
+mod runs;
+
+use crate::server::App;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+/// Every call that the public client makes.
+pub(crate) fn router() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(runs::create, runs::list))
+        .routes(routes!(runs::get, runs::patch, runs::delete))
+        .routes(routes!(runs::exec))
+        .routes(routes!(runs::shell))
+        .routes(routes!(files::upload))
+        .routes(routes!(files::download))
+        .routes(routes!(files::list))
+        .merge(missing::router())
+}

@@ -1,0 +1,115 @@
+//! Files of a run, by `?path=`: streamed, so that no size costs memory.
+
+use crate::{
+    auth::Caller,
+    error::Failure,
+    input::{self, Ids},
+    query::Query,
+    server::App,
+};
+use axum::{
+    Json,
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderValue, StatusCode, Uri, header},
+    response::{IntoResponse, Response},
+};
+use futures_util::stream;
+use http_body_util::BodyExt;
+use isolet_sandbox::{Sandbox, files::ENTRIES_MAX, service::Reach};
+use serde::Serialize;
+use std::time::Duration;
+use tokio::time::timeout;
+use utoipa::ToSchema;
+
+/// How long an upload may stand still.
+const STILL: Duration = Duration::from_secs(60);
+/// Permission bits of a new file.
+const MODE: u32 = 0o644;
+
+async fn reach(app: &App, caller: &Caller, ids: &Ids) -> Result<Sandbox, Failure> {
+    Ok(app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?)
+}
+
+fn path(uri: &Uri) -> Result<Vec<u8>, Failure> {
+    input::path(Query::of(uri, &["path"])?.bytes("path"))
+}
+
+/// Writes a whole file; its parents are made.
+#[utoipa::path(post, path = "/v1/runs/{id}/files/upload", tag = "isorun",
+    params(("id" = String, Path), ("path" = String, Query)),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 200), (status = "4XX", body = Failure)))]
+pub(crate) async fn upload(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    request: Request,
+) -> Result<StatusCode, Failure> {
+    let path = path(request.uri())?;
+    let sandbox = reach(&app, &caller, &ids).await?;
+    let mut writer = sandbox.file_write(&path, MODE).await?;
+    let mut body = request.into_body();
+    // Dropped half-way, the writer leaves what stood under the name before.
+    loop {
+        let frame = timeout(STILL, body.frame()).await.map_err(|_| {
+            let status = StatusCode::REQUEST_TIMEOUT;
+            Failure::new(status, "too_late", "the upload stood still for 60 s", "send it again")
+        })?;
+        match frame {
+            None => break,
+            Some(Err(_)) => return Err(Failure::bad("the upload ended early")),
+            Some(Ok(frame)) => {
+                if let Ok(bytes) = frame.into_data() {
+                    writer.write(&bytes).await?;
+                }
+            }
+        }
+    }
+    writer.finish().await?;
+    Ok(StatusCode::OK)
+}
+
+/// Reads a whole file.
+#[utoipa::path(get, path = "/v1/runs/{id}/files/download", tag = "isorun",
+    params(("id" = String, Path), ("path" = String, Query)),
+    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>), (status = "4XX", body = Failure)))]
+pub(crate) async fn download(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    uri: Uri,
+) -> Result<Response, Failure> {
+    let sandbox = reach(&app, &caller, &ids).await?;
+    let reader = sandbox.file_read(&path(&uri)?, 0, None).await?;
+    let bytes = stream::try_unfold(reader, |mut reader| async move {
+        // An error cuts the body, which the client sees: the status is long gone.
+        Ok::<_, isolet_sandbox::Error>(reader.next().await?.map(|bytes| (bytes, reader)))
+    });
+    let mut response = Body::from_stream(bytes).into_response();
+    let kind = HeaderValue::from_static("application/octet-stream");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+/// Names in a directory.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Names {
+    entries: Vec<String>,
+}
+
+/// Lists a directory.
+#[utoipa::path(get, path = "/v1/runs/{id}/files", tag = "isorun",
+    params(("id" = String, Path), ("path" = String, Query)),
+    responses((status = 200, body = Names), (status = "4XX", body = Failure)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    uri: Uri,
+) -> Result<Json<Names>, Failure> {
+    let sandbox = reach(&app, &caller, &ids).await?;
+    let entries = sandbox.file_list(&path(&uri)?, ENTRIES_MAX).await?;
+    let entries = entries.iter().map(|e| String::from_utf8_lossy(&e.name).into_owned());
+    Ok(Json(Names { entries: entries.collect() }))
+}

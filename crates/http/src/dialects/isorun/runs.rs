@@ -1,0 +1,337 @@
+//! Runs: created, listed, read, given another timeout, destroyed, worked in.
+
+use crate::{
+    auth::Caller,
+    command::Command,
+    error::Failure,
+    input::{self, Ids, Unbuilt},
+    json::{Strict, some},
+    output::{KEPT_BYTES, exit_fields},
+    query::Query,
+    routes::{
+        sandboxes::{NO_NETWORK, PAGE_MAX, created, limit, next_link, once, paged, uncursor},
+        shell,
+    },
+    server::App,
+    text::quote,
+};
+use axum::{
+    Json,
+    extract::{Request, State},
+    http::{HeaderMap, HeaderValue, Uri, header},
+    response::{IntoResponse, Response},
+};
+use isolet_sandbox::{Info, Patch, Start, Wish, info::TTL_S_MAX, service::Reach};
+use isolet_wire::ask::What;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Seconds that a run lives unless told.
+const TIMEOUT_S: f64 = 300.0;
+/// Seconds that a command may take unless told.
+const EXEC_TIMEOUT_S: f64 = 30.0;
+/// The image of a run that names none.
+const IMAGE: &str = "node:22-slim";
+
+/// What a run is to be.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CreateRun {
+    /// A name of the configuration's alias table.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    image: Option<String>,
+    /// Processors; fractions are allowed.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    vcpus: Option<f64>,
+    /// Memory, in MiB.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    mem_mib: Option<u64>,
+    /// Seconds to live, 300 unless told; 0 never ends by itself.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    timeout: Option<f64>,
+    #[schema(ignore)]
+    disk_mib: Unbuilt,
+    #[schema(ignore)]
+    network: Unbuilt,
+    #[schema(ignore)]
+    network_profile: Unbuilt,
+    #[schema(ignore)]
+    credentials: Unbuilt,
+}
+
+/// A run.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Run {
+    #[schema(value_type = String)]
+    id: String,
+    /// `running`, `creating`, `failed` or `destroyed`.
+    status: &'static str,
+    image: String,
+    vcpus: f64,
+    mem_mib: u64,
+    /// Disk quotas are not built: `null`.
+    disk_mib: Option<u64>,
+    create_ms: f64,
+    /// RFC 3339.
+    created_at: String,
+}
+
+impl From<Info> for Run {
+    fn from(info: Info) -> Self {
+        Self {
+            id: info.id.into(),
+            status: info.state.word(),
+            image: info.image,
+            vcpus: info.limits.cpu_millis as f64 / 1000.0,
+            mem_mib: info.limits.memory_mib,
+            disk_mib: None,
+            create_ms: info.create_ms,
+            created_at: rfc3339(info.created_at_ms),
+        }
+    }
+}
+
+/// Milliseconds since 1970 as a date.
+fn rfc3339(ms: i64) -> String {
+    let (days, rest) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
+    // Days of years that begin in March, so that leap days stand at their end.
+    let shifted = days + 719_468;
+    let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + i64::from(month <= 2);
+    let (hour, minute) = (rest / 3_600_000, rest / 60_000 % 60);
+    let (second, ms) = (rest / 1000 % 60, rest % 1000);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
+/// Seconds as a ttl: whole ones, so that nothing ends too early.
+fn ttl(seconds: f64) -> Result<u64, Failure> {
+    if !(0.0..=TTL_S_MAX as f64).contains(&seconds) {
+        return Err(Failure::field("timeout", "seconds from 0 (never) to 31622400 (a year)"));
+    }
+    Ok(seconds.ceil() as u64)
+}
+
+/// Makes a run.
+#[utoipa::path(post, path = "/v1/runs", tag = "isorun", request_body = CreateRun,
+    responses((status = 201, body = Run), (status = "4XX", body = Failure)))]
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Strict<CreateRun>,
+) -> Result<Response, Failure> {
+    let once = once(&headers, "POST /v1/runs", &body.raw)?;
+    let body = body.value;
+    body.disk_mib.refuse("disk_mib", "disk quotas are not built yet")?;
+    body.network.refuse("network", NO_NETWORK)?;
+    body.network_profile.refuse("network_profile", NO_NETWORK)?;
+    body.credentials.refuse("credentials", NO_NETWORK)?;
+    let cpu_millis = match body.vcpus {
+        None => None,
+        Some(vcpus) if (0.001..=1024.0).contains(&vcpus) => Some((vcpus * 1000.0) as u64),
+        Some(_) => return Err(Failure::field("vcpus", "0.001 to 1024")),
+    };
+    let wish = Wish {
+        image: Some(body.image.unwrap_or_else(|| IMAGE.to_owned())),
+        cpu_millis,
+        memory_mib: body.mem_mib,
+        ttl_s: Some(ttl(body.timeout.unwrap_or(TIMEOUT_S))?),
+        ..Wish::default()
+    };
+    let made = app.service.create(&caller.tenant, wish, once).await?;
+    let location = format!("/v1/runs/{}", made.info.id);
+    Ok(created(&location, made.replayed, Json(Run::from(made.info))))
+}
+
+/// The caller's runs: all sandboxes of its tenant.
+#[utoipa::path(get, path = "/v1/runs", tag = "isorun",
+    params(("limit" = Option<u64>, Query), ("cursor" = Option<String>, Query)),
+    responses((status = 200, body = Vec<Run>)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Response, Failure> {
+    let query = Query::of(&uri, &["limit", "cursor"])?;
+    // The client reads one page: it is as long as pages get.
+    let limit = limit(&query, PAGE_MAX)?;
+    let after = query.text("cursor")?.map(uncursor).transpose()?;
+    let page = app.service.list(&caller.tenant, after.as_ref(), limit).await?;
+    let next = page.next.map(|id| next_link("/v1/runs", limit, id.as_str()));
+    Ok(paged(next, Json(page.items.into_iter().map(Run::from).collect::<Vec<_>>())))
+}
+
+/// One run.
+#[utoipa::path(get, path = "/v1/runs/{id}", tag = "isorun", params(("id" = String, Path)),
+    responses((status = 200, body = Run), (status = 404, body = Failure)))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+) -> Result<Json<Run>, Failure> {
+    Ok(Json(Run::from(app.service.get(&caller.tenant, &ids.sandbox).await?)))
+}
+
+/// Another timeout, counted from now.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ChangeRun {
+    /// Seconds; 0 never ends by itself.
+    #[serde(deserialize_with = "some")]
+    #[schema(required = true, nullable = false)]
+    timeout: Option<f64>,
+}
+
+/// Gives a run another timeout.
+#[utoipa::path(patch, path = "/v1/runs/{id}", tag = "isorun", params(("id" = String, Path)),
+    request_body = ChangeRun,
+    responses((status = 200, body = Run), (status = "4XX", body = Failure)))]
+pub(crate) async fn patch(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    body: Strict<ChangeRun>,
+) -> Result<Json<Run>, Failure> {
+    let timeout = body.value.timeout.ok_or_else(|| Failure::field("timeout", "is needed"))?;
+    let patch = Patch { ttl_s: Some(ttl(timeout)?), ..Patch::default() };
+    Ok(Json(Run::from(app.service.patch(&caller.tenant, &ids.sandbox, patch).await?)))
+}
+
+/// What a run had used.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Destroyed {
+    status: &'static str,
+    cpu_ms: f64,
+    mem_peak_bytes: u64,
+    uptime_ms: u64,
+    /// Nothing costs anything here.
+    cost_cents: u64,
+}
+
+/// Ends a run.
+#[utoipa::path(delete, path = "/v1/runs/{id}", tag = "isorun", params(("id" = String, Path)),
+    responses((status = 200, body = Destroyed), (status = 404, body = Failure)))]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+) -> Result<Json<Destroyed>, Failure> {
+    let ended = app.service.delete(&caller.tenant, &ids.sandbox).await?;
+    Ok(Json(Destroyed {
+        status: ended.info.state.word(),
+        cpu_ms: ended.usage.cpu_us as f64 / 1000.0,
+        mem_peak_bytes: ended.usage.memory_peak_bytes,
+        uptime_ms: ended.usage.uptime_ms,
+        cost_cents: 0,
+    }))
+}
+
+/// A command line.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ExecRun {
+    /// For `bash -c`.
+    #[serde(deserialize_with = "some")]
+    #[schema(required = true, nullable = false)]
+    command: Option<String>,
+    /// Seconds, 30 unless told; 0 never ends it.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    timeout: Option<f64>,
+}
+
+/// How a command ended.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(dead_code)] // Written by hand: outputs are large.
+pub(crate) struct Executed {
+    exit_code: i32,
+    stdout: String,
+    stderr: String,
+    timed_out: bool,
+}
+
+/// Runs a command line to its end.
+#[utoipa::path(post, path = "/v1/runs/{id}/exec", tag = "isorun", params(("id" = String, Path)),
+    request_body = ExecRun,
+    responses((status = 200, body = Executed), (status = "4XX", body = Failure)))]
+pub(crate) async fn exec(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    body: Strict<ExecRun>,
+) -> Result<Response, Failure> {
+    let text = body.value.command.ok_or_else(|| Failure::field("command", "is needed"))?;
+    input::command(&text)?;
+    let seconds = body.value.timeout.unwrap_or(EXEC_TIMEOUT_S);
+    if !(0.0..=86_400.0).contains(&seconds) {
+        return Err(Failure::field("timeout", "seconds from 0 (never) to 86400 (a day)"));
+    }
+    let start = Start {
+        what: What::Command(text),
+        timeout_ms: (seconds * 1000.0).ceil() as u64,
+        ..Start::default()
+    };
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?;
+    let (exit, output) = Command::alone(&sandbox, start, None).await?.finish(KEPT_BYTES).await?;
+    let (stdout, stderr) = output.texts();
+    let mut out = format!("{{{}", exit_fields(&exit)).into_bytes();
+    out.extend_from_slice(br#","stdout":"#);
+    quote(&mut out, &stdout);
+    out.extend_from_slice(br#","stderr":"#);
+    quote(&mut out, &stderr);
+    out.push(b'}');
+    let mut response = out.into_response();
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    Ok(response)
+}
+
+/// The shell WebSocket, as of a sandbox; a run that is not there is 404.
+#[utoipa::path(get, path = "/v1/runs/{id}/shell", tag = "isorun", params(("id" = String, Path)),
+    responses((status = 101), (status = "4XX", body = Failure)))]
+pub(crate) async fn shell(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    request: Request,
+) -> Result<Response, Failure> {
+    shell::attach(app, caller, ids, Reach::MustExist, request).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (ms, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399_999, "2000-02-28T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (1_709_251_199_000, "2024-02-29T23:59:59.000Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+            (-1, "1969-12-31T23:59:59.999Z"),
+        ] {
+            assert_eq!(rfc3339(ms), text);
+        }
+    }
+
+    #[test]
+    fn timeouts_are_seconds_within_reason() {
+        assert_eq!(ttl(0.0).unwrap(), 0);
+        assert_eq!(ttl(0.2).unwrap(), 1);
+        assert_eq!(ttl(300.0).unwrap(), 300);
+        for bad in [-1.0, 1e308, f64::NAN, f64::INFINITY] {
+            assert!(ttl(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Other systems' words for the same things: translations without a logic of their own.
+
+pub(crate) mod isorun;

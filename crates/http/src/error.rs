@@ -1,0 +1,268 @@
+//! What a client reads when something was not done: one shape, a code, and what to do next.
+
+use axum::{
+    Json,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use isolet_sandbox::{Error, LinkError};
+use isolet_wire::tell::Why;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// The longest message, in bytes: what a client sent is never given back whole.
+const MESSAGE_BYTES_MAX: usize = 400;
+
+/// The body of every answer that is not 2xx.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct Failure {
+    #[serde(skip)]
+    status: u16,
+    /// For programs; stays the same between versions.
+    #[serde(rename = "error")]
+    pub(crate) code: &'static str,
+    /// For people: what is wrong.
+    pub(crate) message: String,
+    /// For people: what to do next.
+    pub(crate) hint: String,
+}
+
+impl Failure {
+    /// A failure with its status and its three texts.
+    pub(crate) fn new(
+        status: StatusCode,
+        code: &'static str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        let mut message = message.into();
+        if message.len() > MESSAGE_BYTES_MAX {
+            message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+            message.push('…');
+        }
+        Self { status: status.as_u16(), code, message, hint: hint.into() }
+    }
+
+    /// 400: the request itself is wrong.
+    pub(crate) fn bad(message: impl Into<String>) -> Self {
+        let hint = "see /v1/openapi.json for what this call takes";
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", message, hint)
+    }
+
+    /// 400: a field is out of its bounds.
+    pub(crate) fn field(name: &str, reason: &str) -> Self {
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "bad_field",
+            format!("{name}: {reason}"),
+            format!("change {name} and send the request again"),
+        )
+    }
+
+    /// 400: a field that this version does not carry out.
+    pub(crate) fn unbuilt(name: &str, reason: &str) -> Self {
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "not_built",
+            format!("{name}: {reason}"),
+            format!("leave {name} out"),
+        )
+    }
+
+    /// 501: a call that this version does not carry out.
+    pub(crate) fn unbuilt_call(reason: &str) -> Self {
+        let hint = "this call is known and not built yet";
+        Self::new(StatusCode::NOT_IMPLEMENTED, "not_built", reason, hint)
+    }
+
+    /// Its status.
+    pub(crate) fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let status = self.status();
+        let mut response = (status, Json(self)).into_response();
+        let headers = response.headers_mut();
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+/// Status, code and hint of a refusal by the agent.
+fn refusal(why: Why) -> (StatusCode, &'static str, &'static str) {
+    use StatusCode as S;
+    match why {
+        Why::BadAsk => (S::BAD_REQUEST, "bad_request", "check the fields and ids of this message"),
+        Why::NoShell => (S::NOT_FOUND, "no_shell", "the shell is gone; open a new one"),
+        Why::QueueFull => {
+            (S::TOO_MANY_REQUESTS, "queue_full", "wait for a command of this shell to end")
+        }
+        Why::IdInUse => (S::CONFLICT, "id_in_use", "give every command an id of its own"),
+        Why::TooMany => (S::TOO_MANY_REQUESTS, "too_many", "end a shell or a program first"),
+        Why::BadCwd => (S::BAD_REQUEST, "bad_cwd", "name a directory that exists in the sandbox"),
+        Why::NotFound => {
+            (S::NOT_FOUND, "not_found", "check the name; it is looked up inside the sandbox")
+        }
+        Why::Denied => (S::FORBIDDEN, "denied", "the sandbox's user may not do this"),
+        Why::NoProcess => (
+            S::SERVICE_UNAVAILABLE,
+            "no_process",
+            "end processes of the sandbox, or raise pids or memory_mib",
+        ),
+        Why::WrongKind => (
+            S::CONFLICT,
+            "wrong_kind",
+            "a file was named where a directory is needed, or the reverse",
+        ),
+        Why::TooLarge => (S::PAYLOAD_TOO_LARGE, "too_large", "ask for less at once"),
+        Why::NoSpace => (S::INSUFFICIENT_STORAGE, "no_space", "remove files; the disk is full"),
+        Why::Failed => {
+            (S::INTERNAL_SERVER_ERROR, "failed", "the message says what the kernel answered")
+        }
+    }
+}
+
+impl Failure {
+    /// A refusal by the agent.
+    pub(crate) fn refused(why: Why, message: impl Into<String>) -> Self {
+        let (status, code, hint) = refusal(why);
+        Self::new(status, code, message, hint)
+    }
+}
+
+impl From<LinkError> for Failure {
+    fn from(error: LinkError) -> Self {
+        let hint = "ask for the sandbox's state, then try again";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "agent_lost", error.to_string(), hint)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let message = error.to_string();
+        match error {
+            Error::Refused { why, .. } => Self::refused(why, message),
+            Error::Link(error) => error.into(),
+            Error::BadField { field, reason } => Self::field(field, &reason),
+            other => {
+                let (status, code, hint) = sort(&other);
+                if status.is_server_error() {
+                    tracing::warn!(code, error = %message, "call failed");
+                }
+                Self::new(status, code, message, hint)
+            }
+        }
+    }
+}
+
+/// Status, code and hint of everything else.
+fn sort(error: &Error) -> (StatusCode, &'static str, &'static str) {
+    use StatusCode as S;
+    match error {
+        Error::NoSandbox(_) => (S::NOT_FOUND, "no_sandbox", "create it with POST /v1/sandboxes"),
+        Error::SandboxExists(_) => {
+            (S::CONFLICT, "sandbox_exists", "use it, delete it, or choose another id")
+        }
+        Error::Failed { .. } => {
+            (S::CONFLICT, "sandbox_failed", "delete the sandbox and create it again")
+        }
+        Error::NoSession { .. } => {
+            (S::NOT_FOUND, "no_session", "create it with POST …/sessions, or run a command in it")
+        }
+        Error::SessionExists(_) => {
+            (S::CONFLICT, "session_exists", "use it, delete it, or choose another id")
+        }
+        Error::DefaultSession => (
+            S::CONFLICT,
+            "default_session",
+            "delete the sandbox instead: DELETE /v1/sandboxes/{id}",
+        ),
+        Error::NoImage(_) => (
+            S::BAD_REQUEST,
+            "no_image",
+            "use \"host\", or give the name to another in [images.aliases] of the configuration",
+        ),
+        Error::TooManySandboxes { .. } => {
+            (S::TOO_MANY_REQUESTS, "too_many_sandboxes", "delete a sandbox first")
+        }
+        Error::TooManySessions { .. } => {
+            (S::TOO_MANY_REQUESTS, "too_many_sessions", "delete a session first")
+        }
+        Error::ServerFull(_) => {
+            (S::SERVICE_UNAVAILABLE, "server_full", "delete a sandbox, or use another server")
+        }
+        Error::OtherBody => {
+            (S::UNPROCESSABLE_ENTITY, "other_body", "use a new Idempotency-Key for another request")
+        }
+        Error::Missing(_) => (
+            S::SERVICE_UNAVAILABLE,
+            "cannot_make_sandboxes",
+            "whoever runs this server must provide what is missing",
+        ),
+        Error::Launch { .. } => (
+            S::INTERNAL_SERVER_ERROR,
+            "launch_failed",
+            "nothing is left of it; try again, then look at the server's log",
+        ),
+        Error::TooLate(_) => {
+            (S::GATEWAY_TIMEOUT, "too_late", "it goes on being tried; ask again in a moment")
+        }
+        Error::StoreFull => (
+            S::INSUFFICIENT_STORAGE,
+            "store_full",
+            "free space on the disk of the data directory; nothing was changed",
+        ),
+        Error::Store(_) => {
+            (S::SERVICE_UNAVAILABLE, "store", "nothing was changed; look at the server's log")
+        }
+        Error::Stopping => {
+            (S::SERVICE_UNAVAILABLE, "stopping", "come back in a moment; sandboxes stay")
+        }
+        _ => {
+            (S::INTERNAL_SERVER_ERROR, "fault", "only this call suffers; look at the server's log")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isolet_sandbox::SandboxId;
+
+    #[test]
+    fn every_cause_has_its_status_and_code() {
+        let id = SandboxId::parse("a").unwrap();
+        let cases = [
+            (Error::NoSandbox(id.clone()), 404, "no_sandbox"),
+            (Error::SandboxExists(id.clone()), 409, "sandbox_exists"),
+            (Error::Failed { id, cause: "agent killed".into() }, 409, "sandbox_failed"),
+            (Error::DefaultSession, 409, "default_session"),
+            (Error::OtherBody, 422, "other_body"),
+            (Error::StoreFull, 507, "store_full"),
+            (Error::Stopping, 503, "stopping"),
+            (Error::TooLate("delete"), 504, "too_late"),
+            (Error::Refused { why: Why::QueueFull, message: "full".into() }, 429, "queue_full"),
+            (Error::BadField { field: "pids", reason: "at least 1".into() }, 400, "bad_field"),
+            (Error::Link(LinkError::Silent), 503, "agent_lost"),
+        ];
+        for (error, status, code) in cases {
+            let failure = Failure::from(error);
+            assert_eq!((failure.status().as_u16(), failure.code), (status, code));
+            assert!(!failure.message.is_empty() && !failure.hint.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_message_gives_nothing_long_back() {
+        let failure = Failure::bad("ü".repeat(100_000));
+        assert!(failure.message.len() <= MESSAGE_BYTES_MAX + 3);
+    }
+}

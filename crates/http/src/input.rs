@@ -1,0 +1,225 @@
+//! What a client may say of commands and their surroundings: limits, with their units.
+
+use crate::{error::Failure, json::Named};
+use axum::{
+    extract::{FromRequestParts, RawPathParams},
+    http::request::Parts,
+};
+use isolet_sandbox::{SandboxId, SessionId, info::ENV_BYTES_MAX};
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+
+/// The longest command text, in bytes.
+pub(crate) const COMMAND_BYTES_MAX: usize = 1024 * 1024;
+/// The longest timeout: a day, in ms.
+pub(crate) const TIMEOUT_MS_MAX: u64 = 86_400_000;
+/// The longest path, in bytes.
+pub(crate) const PATH_BYTES_MAX: usize = 4096;
+/// The longest id of a command, in bytes: others see it behind its owner's.
+pub(crate) const COMMAND_ID_BYTES_MAX: usize = 200;
+
+/// A command's text.
+pub(crate) fn command(text: &str) -> Result<(), Failure> {
+    if text.len() > COMMAND_BYTES_MAX {
+        return Err(Failure::field("command", "at most 1 MiB; write longer text to a file first"));
+    }
+    no_nul("command", text)
+}
+
+/// A timeout in ms; none is 0, which is never.
+pub(crate) fn timeout(ms: Option<u64>) -> Result<u64, Failure> {
+    match ms.unwrap_or(0) {
+        ms if ms <= TIMEOUT_MS_MAX => Ok(ms),
+        _ => Err(Failure::field("timeout_ms", "0 (never) to 86400000 (a day)")),
+    }
+}
+
+/// A start directory.
+pub(crate) fn cwd(path: Option<&str>) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    if path.is_empty() || path.len() > PATH_BYTES_MAX {
+        return Err(Failure::field("cwd", "1 to 4096 bytes"));
+    }
+    no_nul("cwd", path)
+}
+
+/// A path of the files API: bytes, resolved inside.
+pub(crate) fn path(path: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
+    let path = path.ok_or_else(|| Failure::bad("?path: is needed"))?;
+    if path.is_empty() || path.len() > PATH_BYTES_MAX || path.contains(&0) {
+        return Err(Failure::bad("?path: 1 to 4096 bytes without NUL"));
+    }
+    Ok(path.to_vec())
+}
+
+/// Names and values of an environment.
+pub(crate) fn env<'a>(
+    env: impl Iterator<Item = (&'a String, Option<&'a String>)>,
+) -> Result<(), Failure> {
+    let mut bytes = 0;
+    for (name, value) in env {
+        let value = value.map_or("", String::as_str);
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return Err(Failure::field("env", "a name is not empty and holds neither = nor NUL"));
+        }
+        no_nul("env", value)?;
+        bytes += name.len() + value.len() + 2;
+    }
+    if bytes > ENV_BYTES_MAX {
+        return Err(Failure::field("env", "at most 128 KiB of names and values"));
+    }
+    Ok(())
+}
+
+/// As [`env`], for maps in which `null` removes a name.
+pub(crate) fn env_change(
+    all: Named<Option<String>>,
+) -> Result<BTreeMap<String, Option<String>>, Failure> {
+    env(all.0.iter().map(|(name, value)| (name, value.as_ref())))?;
+    Ok(all.0)
+}
+
+fn no_nul(name: &str, text: &str) -> Result<(), Failure> {
+    if text.contains('\0') {
+        return Err(Failure::field(name, "must not hold a NUL character"));
+    }
+    Ok(())
+}
+
+/// A field that this version does not carry out: noted that it was there, whatever it holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Unbuilt(bool);
+
+impl Unbuilt {
+    /// Refuses the request when the field was there.
+    pub(crate) fn refuse(self, name: &str, reason: &str) -> Result<(), Failure> {
+        if self.0 { Err(Failure::unbuilt(name, reason)) } else { Ok(()) }
+    }
+}
+
+impl<'de> Deserialize<'de> for Unbuilt {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        serde::de::IgnoredAny::deserialize(reader).map(|_| Self(true))
+    }
+}
+
+/// The ids in a request's path.
+pub(crate) struct Ids {
+    /// Which sandbox.
+    pub(crate) sandbox: SandboxId,
+    /// Which session, where the path names one.
+    session: Option<SessionId>,
+}
+
+impl Ids {
+    /// The session of a path that names one.
+    pub(crate) fn session(&self) -> Result<&SessionId, Failure> {
+        self.session.as_ref().ok_or_else(|| Failure::bad("session: is needed"))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Ids {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let all = RawPathParams::from_request_parts(parts, state)
+            .await
+            .map_err(|_| Failure::bad("the path holds a malformed % escape"))?;
+        let find = |wanted| all.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value);
+        let sandbox = SandboxId::parse(find("id").unwrap_or("")).map_err(bad_id)?;
+        let session = find("sid").map(SessionId::parse).transpose().map_err(bad_id)?;
+        Ok(Self { sandbox, session })
+    }
+}
+
+/// 400: no id could look like this.
+pub(crate) fn bad_id(error: isolet_sandbox::BadId) -> Failure {
+    Failure::field("id", &error.to_string())
+}
+
+/// A signal by number or name (`15`, `"TERM"`, `"SIGTERM"`).
+pub(crate) fn signal(value: &serde_json::Value) -> Result<i32, Failure> {
+    let wrong = || Failure::field("signal", "a number from 1 to 64, or a name like \"INT\"");
+    if let Some(number) = value.as_i64() {
+        return i32::try_from(number).ok().filter(|n| (1..=64).contains(n)).ok_or_else(wrong);
+    }
+    let name = value.as_str().ok_or_else(wrong)?;
+    let name = name.strip_prefix("SIG").unwrap_or(name);
+    SIGNALS.iter().find(|(known, _)| *known == name).map(|(_, number)| *number).ok_or_else(wrong)
+}
+
+/// Linux's numbers, the same on every machine that this runs on.
+const SIGNALS: [(&str, i32); 31] = [
+    ("HUP", 1),
+    ("INT", 2),
+    ("QUIT", 3),
+    ("ILL", 4),
+    ("TRAP", 5),
+    ("ABRT", 6),
+    ("BUS", 7),
+    ("FPE", 8),
+    ("KILL", 9),
+    ("USR1", 10),
+    ("SEGV", 11),
+    ("USR2", 12),
+    ("PIPE", 13),
+    ("ALRM", 14),
+    ("TERM", 15),
+    ("STKFLT", 16),
+    ("CHLD", 17),
+    ("CONT", 18),
+    ("STOP", 19),
+    ("TSTP", 20),
+    ("TTIN", 21),
+    ("TTOU", 22),
+    ("URG", 23),
+    ("XCPU", 24),
+    ("XFSZ", 25),
+    ("VTALRM", 26),
+    ("PROF", 27),
+    ("WINCH", 28),
+    ("IO", 29),
+    ("PWR", 30),
+    ("SYS", 31),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn signals_have_numbers_and_names() {
+        for good in [json!(15), json!("TERM"), json!("SIGTERM")] {
+            assert_eq!(signal(&good).unwrap(), 15);
+        }
+        assert_eq!(signal(&json!(64)).unwrap(), 64);
+        for bad in [
+            json!(0),
+            json!(65),
+            json!(-1),
+            json!(1.5),
+            json!("KILL\0"),
+            json!("term"),
+            json!(null),
+        ] {
+            assert!(signal(&bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn bounds_hold() {
+        assert_eq!(timeout(None).unwrap(), 0);
+        assert_eq!(timeout(Some(TIMEOUT_MS_MAX)).unwrap(), TIMEOUT_MS_MAX);
+        assert!(timeout(Some(TIMEOUT_MS_MAX + 1)).is_err() && timeout(Some(u64::MAX)).is_err());
+        assert!(command("a\0b").is_err() && command(&"x".repeat(COMMAND_BYTES_MAX + 1)).is_err());
+        assert!(command("").is_ok() && command(&"x".repeat(COMMAND_BYTES_MAX)).is_ok());
+        assert!(cwd(Some("")).is_err() && cwd(Some("/a\0")).is_err() && cwd(Some("/a")).is_ok());
+        let one = |name: &str, value: &str| {
+            let (name, value) = (name.to_owned(), value.to_owned());
+            env([(&name, Some(&value))].into_iter()).is_ok()
+        };
+        assert!(one("A", "b=c\n") && !one("", "x") && !one("A=B", "x") && !one("A", "\0"));
+        assert!(!one("A", &"x".repeat(ENV_BYTES_MAX)));
+    }
+}

@@ -1,0 +1,164 @@
+//! What a command said, kept whole up to a limit, and how it is written as JSON.
+
+use crate::text::{open_end, quote};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use isolet_wire::tell::{Exit, STDERR, STDOUT};
+use std::borrow::Cow;
+
+/// What is kept of a stream unless told, in bytes.
+pub(crate) const KEPT_BYTES: usize = 8 * 1024 * 1024;
+/// The most that can be asked for, in bytes.
+pub(crate) const KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// One stream: its first bytes, and how many are not here.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    bytes: Vec<u8>,
+    cut: u64,
+}
+
+impl Kept {
+    fn take(&mut self, bytes: &[u8], max: usize) {
+        // Nothing is kept behind a hole.
+        let room = if self.cut > 0 { 0 } else { max.saturating_sub(self.bytes.len()) };
+        let (kept, cut) = bytes.split_at(room.min(bytes.len()));
+        self.bytes.extend_from_slice(kept);
+        self.cut += cut.len() as u64;
+        if self.cut > 0 {
+            self.close_end();
+        }
+    }
+
+    /// A character is kept whole or not at all.
+    fn close_end(&mut self) {
+        let open = open_end(&self.bytes);
+        self.bytes.truncate(self.bytes.len() - open);
+        self.cut += open as u64;
+    }
+
+    /// The text, and whether it stands for other bytes than those that came.
+    fn text(&self) -> (Cow<'_, str>, bool) {
+        let text = String::from_utf8_lossy(&self.bytes);
+        let lossy = matches!(text, Cow::Owned(_));
+        (text, lossy)
+    }
+}
+
+/// Both streams of a command.
+#[derive(Debug)]
+pub(crate) struct Output {
+    out: Kept,
+    err: Kept,
+    max: usize,
+}
+
+impl Output {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { out: Kept::default(), err: Kept::default(), max }
+    }
+
+    fn stream(&mut self, stream: u8) -> Option<&mut Kept> {
+        match stream {
+            STDOUT => Some(&mut self.out),
+            STDERR => Some(&mut self.err),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn take(&mut self, stream: u8, bytes: &Bytes) {
+        let max = self.max;
+        if let Some(kept) = self.stream(stream) {
+            kept.take(bytes, max);
+        }
+    }
+
+    /// Bytes that were not held any more.
+    pub(crate) fn miss(&mut self, stream: u8, count: u64) {
+        if let Some(kept) = self.stream(stream).filter(|_| count > 0) {
+            kept.cut += count;
+            kept.close_end();
+        }
+    }
+
+    /// The text of both streams, as far as it was kept.
+    pub(crate) fn texts(&self) -> (Cow<'_, str>, Cow<'_, str>) {
+        (self.out.text().0, self.err.text().0)
+    }
+
+    /// The answer's fields behind those of the exit: texts, exact bytes where they differ, what was cut.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        for (name, kept) in [("stdout", &self.out), ("stderr", &self.err)] {
+            let (text, lossy) = kept.text();
+            out.extend_from_slice(format!(",\"{name}\":").as_bytes());
+            quote(out, &text);
+            if lossy {
+                out.extend_from_slice(format!(",\"{name}_b64\":\"").as_bytes());
+                out.extend_from_slice(STANDARD.encode(&kept.bytes).as_bytes());
+                out.push(b'"');
+            }
+        }
+        let cut = if self.out.cut == 0 && self.err.cut == 0 {
+            ",\"truncated\":null".to_owned()
+        } else {
+            let (out, err) = (self.out.cut, self.err.cut);
+            format!(",\"truncated\":{{\"stdout_bytes\":{out},\"stderr_bytes\":{err}}}")
+        };
+        out.extend_from_slice(cut.as_bytes());
+    }
+}
+
+/// The fields that say how a command ended, without braces.
+pub(crate) fn exit_fields(exit: &Exit) -> String {
+    let signal = exit.signal.map_or("null".to_owned(), |signal| signal.to_string());
+    format!(
+        "\"exit_code\":{},\"signal\":{signal},\"timed_out\":{},\"oom\":{},\"cancelled\":{},\"duration_ms\":{}",
+        exit.code,
+        exit.timed_out,
+        exit.oom,
+        exit.cancelled,
+        ms(exit.micros)
+    )
+}
+
+/// Microseconds as milliseconds.
+pub(crate) fn ms(micros: u64) -> f64 {
+    micros as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn written(output: &Output) -> Value {
+        let mut text = b"{\"a\":0".to_vec();
+        output.write(&mut text);
+        text.push(b'}');
+        serde_json::from_slice(&text).unwrap()
+    }
+
+    #[test]
+    fn exact_bytes_stand_beside_a_text_that_is_not_them() {
+        let mut output = Output::new(100);
+        output.take(1, &Bytes::from_static(b"a\xffb\n"));
+        output.take(2, &Bytes::from_static("€".as_bytes()));
+        let json = written(&output);
+        assert_eq!(json["stdout"], "a\u{FFFD}b\n");
+        assert_eq!(json["stdout_b64"], "Yf9iCg==");
+        assert_eq!(json["stderr"], "€");
+        assert!(json.get("stderr_b64").is_none() && json["truncated"].is_null());
+    }
+
+    #[test]
+    fn what_is_cut_is_counted_and_splits_no_character() {
+        let mut output = Output::new(4);
+        output.take(1, &Bytes::from_static("aa€€".as_bytes()));
+        output.take(1, &Bytes::from_static(b"more"));
+        output.miss(2, 7);
+        let json = written(&output);
+        assert_eq!((json["stdout"].as_str(), json.get("stdout_b64")), (Some("aa"), None));
+        assert_eq!(json["truncated"]["stdout_bytes"], 10);
+        assert_eq!(json["truncated"]["stderr_bytes"], 7);
+    }
+}

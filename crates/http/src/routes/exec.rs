@@ -1,0 +1,270 @@
+//! Commands by HTTP: without a shell behind them, or in a session's shell.
+
+use crate::{
+    auth::Caller,
+    command::Command,
+    error::Failure,
+    input::{self, Ids},
+    json::{Named, Strict, some},
+    output::{KEPT_BYTES, KEPT_BYTES_MAX, Output, exit_fields},
+    server::App,
+    sse,
+};
+use axum::{
+    extract::State,
+    http::{HeaderMap, HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use isolet_sandbox::{Start, service::Reach};
+use isolet_wire::{
+    ask::{Run, What},
+    tell::Exit,
+};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A program to run: `command` or `argv`.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ExecBody {
+    /// A command line for `bash -c`, at most 1 MiB.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    command: Option<String>,
+    /// Program and arguments, without a shell.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    argv: Option<Vec<String>>,
+    /// Where it runs; `/workspace` unless told.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    cwd: Option<String>,
+    /// Over the sandbox's environment; `null` unsets.
+    #[schema(value_type = std::collections::BTreeMap<String, Option<String>>)]
+    env: Named<Option<String>>,
+    /// Its standard input; end of file at once otherwise.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    stdin: Option<String>,
+    /// The same for bytes that are no UTF-8, in base64.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    stdin_b64: Option<String>,
+    /// Killed whole after so many ms; 0 never.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    timeout_ms: Option<u64>,
+    /// Kept of each stream, in bytes: 8 MiB unless told, at most 64 MiB. Not for event streams.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    max_output_bytes: Option<u64>,
+}
+
+/// A command for a session's shell.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct SessionExecBody {
+    /// The text, as it would be typed, at most 1 MiB.
+    #[serde(deserialize_with = "some")]
+    #[schema(required = true, nullable = false)]
+    command: Option<String>,
+    /// For this command only.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    cwd: Option<String>,
+    /// For this command only; `null` unsets.
+    #[schema(value_type = std::collections::BTreeMap<String, Option<String>>)]
+    env: Named<Option<String>>,
+    /// Its standard input; end of file at once otherwise.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    stdin: Option<String>,
+    /// The same for bytes that are no UTF-8, in base64.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    stdin_b64: Option<String>,
+    /// Interrupted after so many ms of running, 0 never; the session's own unless told.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    timeout_ms: Option<u64>,
+    /// Kept of each stream, in bytes: 8 MiB unless told, at most 64 MiB. Not for event streams.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    max_output_bytes: Option<u64>,
+    /// Standard error goes to standard output.
+    merge: bool,
+}
+
+/// How a command ended and what it said.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(dead_code)] // Written by hand: outputs are large.
+pub(crate) struct ExecAnswer {
+    /// Exit code; 128 and the signal where one ended it.
+    exit_code: i32,
+    /// The signal that ended it.
+    signal: Option<i32>,
+    /// Its timeout ended it.
+    timed_out: bool,
+    /// The kernel killed something of the sandbox for memory meanwhile.
+    oom: bool,
+    /// Somebody cancelled it.
+    cancelled: bool,
+    /// From its start to its end, in ms.
+    duration_ms: f64,
+    /// Text; what is no UTF-8 is U+FFFD.
+    stdout: String,
+    /// Exact bytes, where the text is not them.
+    stdout_b64: Option<String>,
+    /// Text; what is no UTF-8 is U+FFFD.
+    stderr: String,
+    /// Exact bytes, where the text is not them.
+    stderr_b64: Option<String>,
+    /// What was written and is not here.
+    truncated: Option<Truncated>,
+    /// The session (session commands).
+    session: Option<String>,
+    /// Its shell was opened in place of one that had ended (session commands).
+    fresh: Option<bool>,
+}
+
+/// What was written and is not in an answer.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(dead_code)]
+pub(crate) struct Truncated {
+    /// Bytes of standard output.
+    stdout_bytes: u64,
+    /// Bytes of standard error.
+    stderr_bytes: u64,
+}
+
+fn stdin(text: Option<String>, b64: Option<String>) -> Result<Option<Vec<u8>>, Failure> {
+    match (text, b64) {
+        (Some(_), Some(_)) => Err(Failure::field("stdin", "give stdin or stdin_b64, not both")),
+        (None, Some(b64)) => STANDARD
+            .decode(b64)
+            .map(Some)
+            .map_err(|_| Failure::field("stdin_b64", "must be base64 with padding")),
+        (text, None) => Ok(text.map(String::into_bytes)),
+    }
+}
+
+fn kept(max: Option<u64>) -> Result<usize, Failure> {
+    let max = max.map_or(Some(KEPT_BYTES), |max| usize::try_from(max).ok());
+    max.filter(|max| *max <= KEPT_BYTES_MAX)
+        .ok_or_else(|| Failure::field("max_output_bytes", "at most 67108864 (64 MiB)"))
+}
+
+fn program(command: Option<String>, argv: Option<Vec<String>>) -> Result<What, Failure> {
+    match (command, argv) {
+        (Some(text), None) => {
+            input::command(&text)?;
+            Ok(What::Command(text))
+        }
+        (None, Some(argv)) => {
+            if argv.first().is_none_or(String::is_empty) {
+                return Err(Failure::field("argv", "the first word names the program"));
+            }
+            let bytes: usize = argv.iter().map(|word| word.len() + 1).sum();
+            if bytes > input::COMMAND_BYTES_MAX || argv.iter().any(|word| word.contains('\0')) {
+                return Err(Failure::field("argv", "at most 1 MiB of words without NUL"));
+            }
+            Ok(What::Argv(argv))
+        }
+        _ => Err(Failure::field("command", "give command or argv, one of them")),
+    }
+}
+
+fn answer(exit: &Exit, output: &Output, more: &str) -> Response {
+    let mut text = Vec::with_capacity(1024);
+    text.push(b'{');
+    text.extend_from_slice(exit_fields(exit).as_bytes());
+    output.write(&mut text);
+    text.extend_from_slice(more.as_bytes());
+    text.push(b'}');
+    let mut response = text.into_response();
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+/// Runs a program without a shell behind it.
+///
+/// It has a process group of its own and is killed whole at its timeout, or when the client goes.
+/// With `Accept: text/event-stream` the output comes as events `stdout` and `stderr`
+/// (`{data, offset}`), then `exit`; with `; encoding=base64` behind it, as exact bytes
+/// (`{data_b64, offset}`). Makes the sandbox where it is not there.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/exec", tag = "commands",
+    params(("id" = String, Path)), request_body = ExecBody,
+    responses((status = 200, body = ExecAnswer), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+pub(crate) async fn alone(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    headers: HeaderMap,
+    body: Strict<ExecBody>,
+) -> Result<Response, Failure> {
+    let body = body.value;
+    let stdin = stdin(body.stdin, body.stdin_b64)?;
+    let max = kept(body.max_output_bytes)?;
+    input::cwd(body.cwd.as_deref())?;
+    let start = Start {
+        what: program(body.command, body.argv)?,
+        cwd: body.cwd,
+        env: input::env_change(body.env)?,
+        session: None,
+        stdin: stdin.is_some(),
+        timeout_ms: input::timeout(body.timeout_ms)?,
+    };
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::CreateIfMissing).await?;
+    let command = Command::alone(&sandbox, start, stdin).await?;
+    if let Some(form) = sse::wanted(&headers) {
+        return sse::answer(command, form, String::new()).await;
+    }
+    let (exit, output) = command.finish(max).await?;
+    Ok(answer(&exit, &output, ""))
+}
+
+/// Runs a command in a session's shell.
+///
+/// Directory, environment, variables and jobs stay for the next. Commands of a session run one
+/// after the other; a full queue is 429. The command goes on when the client goes. With
+/// `Accept: text/event-stream` as for `exec`. Makes sandbox and session where they are not there.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/sessions/{sid}/exec", tag = "commands",
+    params(("id" = String, Path), ("sid" = String, Path)), request_body = SessionExecBody,
+    responses((status = 200, body = ExecAnswer), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+pub(crate) async fn in_session(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    headers: HeaderMap,
+    body: Strict<SessionExecBody>,
+) -> Result<Response, Failure> {
+    let body = body.value;
+    let session = ids.session()?;
+    let stdin = stdin(body.stdin, body.stdin_b64)?;
+    let max = kept(body.max_output_bytes)?;
+    input::cwd(body.cwd.as_deref())?;
+    let text = body.command.ok_or_else(|| Failure::field("command", "is needed"))?;
+    input::command(&text)?;
+    input::timeout(body.timeout_ms)?;
+    let mut run = Run {
+        text,
+        cwd: body.cwd,
+        env: input::env_change(body.env)?,
+        merge: body.merge,
+        ..Run::default()
+    };
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::CreateIfMissing).await?;
+    run.timeout_ms = match body.timeout_ms {
+        Some(ms) => ms,
+        None => sandbox.session_reach(session).await?.command_timeout_ms,
+    };
+    let command = Command::in_session(&sandbox, session, run, stdin).await?;
+    let named = format!(",\"session\":\"{session}\"");
+    if let Some(form) = sse::wanted(&headers) {
+        return sse::answer(command, form, named).await;
+    }
+    let (exit, output) = command.finish(max).await?;
+    Ok(answer(&exit, &output, &format!("{named},\"fresh\":{}", exit.fresh)))
+}

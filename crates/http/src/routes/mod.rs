@@ -1,0 +1,48 @@
+//! What can be asked: one file a resource.
+
+pub(crate) mod exec;
+mod health;
+pub(crate) mod sandboxes;
+mod sessions;
+pub(crate) mod shell;
+
+use crate::{dialects, error::Failure, openapi, server::App};
+use axum::{
+    Router,
+    http::{Method, StatusCode, Uri},
+};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+/// Every route of the native API, with its description.
+pub(crate) fn native() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(openapi::frame())
+        .routes(routes!(health::health))
+        .routes(routes!(sandboxes::create, sandboxes::list))
+        .routes(routes!(sandboxes::get, sandboxes::patch, sandboxes::delete))
+        .routes(routes!(exec::alone))
+        .routes(routes!(shell::shell))
+        .routes(routes!(sessions::create, sessions::list))
+        .routes(routes!(sessions::get, sessions::delete))
+        .routes(routes!(exec::in_session))
+        .merge(dialects::isorun::router())
+}
+
+/// Everything, with its answers to what is not there.
+pub(crate) fn router(app: App) -> Router {
+    let (router, _) = native().split_for_parts();
+    router
+        .route("/v1/openapi.json", axum::routing::get(openapi::serve))
+        .fallback(nothing)
+        .method_not_allowed_fallback(other_method)
+        .with_state(app)
+}
+
+async fn nothing(uri: Uri) -> Failure {
+    let message = format!("there is no {}", uri.path());
+    Failure::new(StatusCode::NOT_FOUND, "no_route", message, "see /v1/openapi.json")
+}
+
+async fn other_method(method: Method, uri: Uri) -> Failure {
+    let message = format!("{} is not for {method}", uri.path());
+    Failure::new(StatusCode::METHOD_NOT_ALLOWED, "bad_method", message, "see /v1/openapi.json")
+}

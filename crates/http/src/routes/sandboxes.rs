@@ -1,0 +1,305 @@
+//! Sandboxes: created, listed, read, changed, deleted.
+
+use crate::{
+    auth::Caller,
+    error::Failure,
+    input::{self, Ids, Unbuilt},
+    json::{Named, Object, Strict, some},
+    query::{self, Query},
+    server::App,
+    view::SandboxView,
+};
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header},
+    response::{IntoResponse, Response},
+};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use isolet_sandbox::{
+    Once, Patch, SandboxId, Wish,
+    info::{KEY_BYTES_MAX, METADATA_BYTES_MAX},
+    service::Reach,
+};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+/// Entries of a page unless told.
+const PAGE: usize = 100;
+/// The most entries of a page.
+pub(crate) const PAGE_MAX: usize = 1000;
+
+/// Why fields are refused that a later version will carry out.
+pub(crate) const NO_NETWORK: &str = "sandboxes have loopback only; egress is not built yet";
+const NO_DISK: &str = "disk quotas are not built yet";
+const NO_FILE_ACCESS: &str = "file scopes are not built yet";
+const NO_SLEEP: &str = "sleep is not built yet; sandboxes run until their ttl or their deletion";
+
+/// What a sandbox is to be. Every field may be left out.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CreateSandbox {
+    /// `[A-Za-z0-9][A-Za-z0-9._-]{0,127}`; the server makes one otherwise.
+    #[serde(deserialize_with = "some")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    id: Option<String>,
+    /// `host`, or a name of the configuration's alias table.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    image: Option<String>,
+    /// Memory of its processes and tmpfs, in MiB.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    memory_mib: Option<u64>,
+    /// Processor time, in thousandths of one core.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    cpu_millis: Option<u64>,
+    /// Processes and threads.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    pids: Option<u64>,
+    /// Ends by itself after so many seconds; 0 never.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    ttl_s: Option<u64>,
+    /// The client's own words, given back as they are.
+    #[schema(value_type = Object)]
+    metadata: Object,
+    /// Environment of every shell and program.
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
+    env: Named<String>,
+    #[schema(ignore)]
+    network: Unbuilt,
+    #[schema(ignore)]
+    disk_mib: Unbuilt,
+    #[schema(ignore)]
+    file_access: Unbuilt,
+    #[schema(ignore)]
+    sleep_after_s: Unbuilt,
+    /// Only `true`: files are kept while the sandbox exists.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    persistent: Option<bool>,
+}
+
+impl CreateSandbox {
+    fn wish(self) -> Result<Wish, Failure> {
+        self.network.refuse("network", NO_NETWORK)?;
+        self.disk_mib.refuse("disk_mib", NO_DISK)?;
+        self.file_access.refuse("file_access", NO_FILE_ACCESS)?;
+        self.sleep_after_s.refuse("sleep_after_s", NO_SLEEP)?;
+        if self.persistent == Some(false) {
+            return Err(Failure::unbuilt("persistent", NO_SLEEP));
+        }
+        input::env(self.env.0.iter().map(|(name, value)| (name, Some(value))))?;
+        Ok(Wish {
+            id: self.id.map(|id| SandboxId::parse(&id)).transpose().map_err(input::bad_id)?,
+            image: self.image,
+            memory_mib: self.memory_mib,
+            cpu_millis: self.cpu_millis,
+            pids: self.pids,
+            ttl_s: self.ttl_s,
+            metadata: metadata(self.metadata)?,
+            env: self.env.0,
+            dialect: serde_json::Map::new(),
+        })
+    }
+}
+
+/// The client's own words, within their limit.
+pub(crate) fn metadata(
+    metadata: Object,
+) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
+    let bytes = serde_json::to_vec(&metadata.0).map_or(usize::MAX, |text| text.len());
+    if bytes > METADATA_BYTES_MAX {
+        return Err(Failure::field("metadata", "at most 16 KiB as JSON"));
+    }
+    Ok(metadata.0)
+}
+
+/// What is to change; the rest stays.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ChangeSandbox {
+    /// Seconds to live, counted from now; 0 never ends by itself.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    ttl_s: Option<u64>,
+    /// In place of the old.
+    #[serde(deserialize_with = "some")]
+    #[schema(value_type = Option<Object>, nullable = false)]
+    metadata: Option<Object>,
+    /// For shells and programs started from now on: a value sets, `null` removes.
+    #[schema(value_type = std::collections::BTreeMap<String, Option<String>>)]
+    env: Named<Option<String>>,
+    /// Memory, in MiB.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    memory_mib: Option<u64>,
+    /// Processor time, in thousandths of one core.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    cpu_millis: Option<u64>,
+    /// Processes and threads.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    pids: Option<u64>,
+    #[schema(ignore)]
+    network: Unbuilt,
+    #[schema(ignore)]
+    disk_mib: Unbuilt,
+    #[schema(ignore)]
+    sleep_after_s: Unbuilt,
+}
+
+/// An `Idempotency-Key`, bound to its route and body.
+pub(crate) fn once(headers: &HeaderMap, route: &str, body: &[u8]) -> Result<Option<Once>, Failure> {
+    let mut all = headers.get_all("idempotency-key").iter();
+    let Some(key) = all.next() else { return Ok(None) };
+    let key = key.to_str().ok().filter(|key| !key.is_empty() && key.len() <= KEY_BYTES_MAX);
+    let key = key.filter(|_| all.next().is_none()).ok_or_else(|| {
+        Failure::field("Idempotency-Key", "one header of 1 to 255 visible ASCII characters")
+    })?;
+    Ok(Some(Once::new(key, route, body)))
+}
+
+/// 201 with where it is, and whether this was said before.
+pub(crate) fn created(location: &str, replayed: bool, body: impl IntoResponse) -> Response {
+    let mut response = (StatusCode::CREATED, body).into_response();
+    let headers = response.headers_mut();
+    if let Ok(location) = HeaderValue::from_str(location) {
+        headers.insert(header::LOCATION, location);
+    }
+    if replayed {
+        let name = HeaderName::from_static("idempotency-replayed");
+        headers.insert(name, HeaderValue::from_static("true"));
+    }
+    response
+}
+
+/// Makes a sandbox.
+///
+/// Answers when its agent has answered. Naming a sandbox in a call that works in it (`exec`,
+/// `shell`, `sessions`) makes it as well.
+#[utoipa::path(post, path = "/v1/sandboxes", tag = "sandboxes", request_body = CreateSandbox,
+    params(("Idempotency-Key" = Option<String>, Header, description = "The same key and body give the same sandbox; another body is refused with 422.")),
+    responses((status = 201, body = SandboxView), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Strict<CreateSandbox>,
+) -> Result<Response, Failure> {
+    let once = once(&headers, "POST /v1/sandboxes", &body.raw)?;
+    let created_now = app.service.create(&caller.tenant, body.value.wish()?, once).await?;
+    let location = format!("/v1/sandboxes/{}", created_now.info.id);
+    Ok(created(&location, created_now.replayed, Json(SandboxView::from(created_now.info))))
+}
+
+/// The caller's sandboxes, sorted by id.
+#[utoipa::path(get, path = "/v1/sandboxes", tag = "sandboxes",
+    params(("limit" = Option<u64>, Query, description = "1 to 1000; 100 unless told."),
+        ("cursor" = Option<String>, Query, description = "From the `Link` header of the page before.")),
+    responses((status = 200, body = Vec<SandboxView>, description = "A `Link` header with `rel=\"next\"` where there are more."),
+        (status = "4XX", body = Failure)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Response, Failure> {
+    let query = Query::of(&uri, &["limit", "cursor"])?;
+    let limit = limit(&query, PAGE)?;
+    let after = query.text("cursor")?.map(uncursor).transpose()?;
+    let page = app.service.list(&caller.tenant, after.as_ref(), limit).await?;
+    let next = page.next.map(|id| next_link("/v1/sandboxes", limit, id.as_str()));
+    let items: Vec<SandboxView> = page.items.into_iter().map(SandboxView::from).collect();
+    Ok(paged(next, Json(items)))
+}
+
+/// How many entries a page is to have.
+pub(crate) fn limit(query: &Query<'_>, default: usize) -> Result<usize, Failure> {
+    let Some(text) = query.text("limit")? else { return Ok(default) };
+    let limit = text.parse().ok().filter(|limit| (1..=PAGE_MAX).contains(limit));
+    limit.ok_or_else(|| query::bad("limit", "1 to 1000"))
+}
+
+/// Where a page begins, as it was given in a `Link`.
+pub(crate) fn uncursor(text: &str) -> Result<SandboxId, Failure> {
+    let id = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let id = id.and_then(|id| SandboxId::parse(&id).ok());
+    id.ok_or_else(|| query::bad("cursor", "give back what the Link header of a page said"))
+}
+
+/// The `Link` to the page after `id`.
+pub(crate) fn next_link(path: &str, limit: usize, id: &str) -> String {
+    let cursor = URL_SAFE_NO_PAD.encode(id);
+    format!("<{path}?limit={limit}&cursor={cursor}>; rel=\"next\"")
+}
+
+/// A page with its `Link`.
+pub(crate) fn paged(next: Option<String>, body: impl IntoResponse) -> Response {
+    let mut response = body.into_response();
+    if let Some(link) = next.and_then(|link| HeaderValue::try_from(link).ok()) {
+        response.headers_mut().insert(header::LINK, link);
+    }
+    response
+}
+
+/// One sandbox, and what it uses.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}", tag = "sandboxes",
+    params(("id" = String, Path)),
+    responses((status = 200, body = SandboxView), (status = 404, body = Failure)))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+) -> Result<Json<SandboxView>, Failure> {
+    let info = app.service.get(&caller.tenant, &ids.sandbox).await?;
+    let usage = match app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await {
+        Ok(sandbox) => sandbox.usage().await.ok(),
+        Err(_) => None,
+    };
+    Ok(Json(SandboxView::from(info).using(usage)))
+}
+
+/// Changes a sandbox: all of the fields, or nothing.
+#[utoipa::path(patch, path = "/v1/sandboxes/{id}", tag = "sandboxes",
+    params(("id" = String, Path)), request_body = ChangeSandbox,
+    responses((status = 200, body = SandboxView), (status = "4XX", body = Failure)))]
+pub(crate) async fn patch(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    body: Strict<ChangeSandbox>,
+) -> Result<Json<SandboxView>, Failure> {
+    let change = body.value;
+    change.network.refuse("network", NO_NETWORK)?;
+    change.disk_mib.refuse("disk_mib", NO_DISK)?;
+    change.sleep_after_s.refuse("sleep_after_s", NO_SLEEP)?;
+    let patch = Patch {
+        ttl_s: change.ttl_s,
+        metadata: change.metadata.map(metadata).transpose()?,
+        env: input::env_change(change.env)?,
+        memory_mib: change.memory_mib,
+        cpu_millis: change.cpu_millis,
+        pids: change.pids,
+    };
+    let info = app.service.patch(&caller.tenant, &ids.sandbox, patch).await?;
+    Ok(Json(SandboxView::from(info)))
+}
+
+/// Ends a sandbox and everything in it.
+///
+/// Never waits behind a running command. Answers with its last state and what it had used.
+#[utoipa::path(delete, path = "/v1/sandboxes/{id}", tag = "sandboxes",
+    params(("id" = String, Path)),
+    responses((status = 200, body = SandboxView), (status = 404, body = Failure)))]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+) -> Result<Json<SandboxView>, Failure> {
+    let ended = app.service.delete(&caller.tenant, &ids.sandbox).await?;
+    Ok(Json(SandboxView::from(ended)))
+}

@@ -1,0 +1,148 @@
+//! Sessions of a sandbox: each with a shell, a directory and an environment of its own.
+
+use crate::{
+    auth::Caller,
+    error::Failure,
+    input::{self, Ids, Unbuilt},
+    json::{Named, Object, Strict, some},
+    query::Query,
+    routes::sandboxes::{created, limit, metadata, next_link, once, paged, uncursor},
+    server::App,
+    view::SessionView,
+};
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderMap, StatusCode, Uri},
+    response::Response,
+};
+use isolet_sandbox::{SessionId, SessionWish, service::Reach};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+/// Entries of a page unless told.
+const PAGE: usize = 1000;
+
+/// What a session is to be. Every field may be left out.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CreateSession {
+    /// `[A-Za-z0-9][A-Za-z0-9._-]{0,127}`; the server makes one otherwise.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    id: Option<String>,
+    /// Where its shell begins; `/workspace` unless told.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    cwd: Option<String>,
+    /// Over the sandbox's environment.
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
+    env: Named<String>,
+    /// For commands that name none, in ms; 0 never.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    command_timeout_ms: Option<u64>,
+    /// The client's own words.
+    #[schema(value_type = Object)]
+    metadata: Object,
+    #[schema(ignore)]
+    file_access: Unbuilt,
+    #[schema(ignore)]
+    ttl_s: Unbuilt,
+    #[schema(ignore)]
+    network: Unbuilt,
+}
+
+impl CreateSession {
+    fn wish(self) -> Result<SessionWish, Failure> {
+        self.file_access.refuse("file_access", "file scopes are not built yet")?;
+        self.ttl_s.refuse(
+            "ttl_s",
+            "sessions end with their sandbox; a ttl of their own is not built yet",
+        )?;
+        self.network.refuse("network", super::sandboxes::NO_NETWORK)?;
+        input::cwd(self.cwd.as_deref())?;
+        input::env(self.env.0.iter().map(|(name, value)| (name, Some(value))))?;
+        input::timeout(self.command_timeout_ms)
+            .map_err(|_| Failure::field("command_timeout_ms", "0 (never) to 86400000 (a day)"))?;
+        Ok(SessionWish {
+            id: self.id.map(|id| SessionId::parse(&id)).transpose().map_err(input::bad_id)?,
+            cwd: self.cwd,
+            env: self.env.0,
+            command_timeout_ms: self.command_timeout_ms,
+            metadata: metadata(self.metadata)?,
+        })
+    }
+}
+
+/// Makes a session (and the sandbox, where it is not there). Its shell opens with the first command.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/sessions", tag = "sessions",
+    params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
+    request_body = CreateSession,
+    responses((status = 201, body = SessionView), (status = "4XX", body = Failure)))]
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    headers: HeaderMap,
+    body: Strict<CreateSession>,
+) -> Result<Response, Failure> {
+    let route = format!("POST /v1/sandboxes/{}/sessions", ids.sandbox);
+    let once = once(&headers, &route, &body.raw)?;
+    let wish = body.value.wish()?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::CreateIfMissing).await?;
+    let (info, replayed) = sandbox.session_create(wish, once).await?;
+    let location = format!("/v1/sandboxes/{}/sessions/{}", ids.sandbox, info.id);
+    Ok(created(&location, replayed, Json(SessionView::from(info))))
+}
+
+/// Sessions of a sandbox, sorted by id, `default` among them.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/sessions", tag = "sessions",
+    params(("id" = String, Path), ("limit" = Option<u64>, Query), ("cursor" = Option<String>, Query)),
+    responses((status = 200, body = Vec<SessionView>), (status = "4XX", body = Failure)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    uri: Uri,
+) -> Result<Response, Failure> {
+    let query = Query::of(&uri, &["limit", "cursor"])?;
+    let limit = limit(&query, PAGE)?;
+    let after = query.text("cursor")?.map(uncursor).transpose()?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?;
+    let all = sandbox.sessions();
+    let from =
+        after.map_or(0, |after| all.partition_point(|one| one.id.as_str() <= after.as_str()));
+    let more = all.len() > from + limit;
+    let page: Vec<_> = all.into_iter().skip(from).take(limit).collect();
+    let path = format!("/v1/sandboxes/{}/sessions", ids.sandbox);
+    let next = page.last().filter(|_| more).map(|last| next_link(&path, limit, last.id.as_str()));
+    Ok(paged(next, Json(page.into_iter().map(SessionView::from).collect::<Vec<_>>())))
+}
+
+/// One session.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/sessions/{sid}", tag = "sessions",
+    params(("id" = String, Path), ("sid" = String, Path)),
+    responses((status = 200, body = SessionView), (status = 404, body = Failure)))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+) -> Result<Json<SessionView>, Failure> {
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?;
+    Ok(Json(SessionView::from(sandbox.session(ids.session()?)?)))
+}
+
+/// Ends a session and its shell. `default` cannot be deleted.
+#[utoipa::path(delete, path = "/v1/sandboxes/{id}/sessions/{sid}", tag = "sessions",
+    params(("id" = String, Path), ("sid" = String, Path)),
+    responses((status = 204), (status = 404, body = Failure), (status = 409, body = Failure)))]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+) -> Result<StatusCode, Failure> {
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?;
+    sandbox.session_delete(ids.session()?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,217 @@
+//! The shell WebSocket: who attaches to which shell, and the upgrade.
+
+use crate::{
+    auth::Caller,
+    error::Failure,
+    input::{self, Ids},
+    query::{self, Query},
+    server::App,
+    ws,
+};
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderName, HeaderValue, StatusCode, Uri},
+    response::Response,
+};
+use isolet_sandbox::{
+    Sandbox, SessionId, ids,
+    sandbox::{Attach, ShellName},
+    service::Reach,
+};
+use isolet_wire::ask::Since;
+use std::sync::Arc;
+
+/// Names of the query, all optional.
+const KNOWN: [&str; 5] = ["session", "resume", "since", "watch", "frames"];
+/// Letters of an id that the server makes: of a private shell, and of an owner.
+const MADE_LETTERS: usize = 26;
+
+/// Which shell, and how.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    session: Option<SessionId>,
+    /// A shell's id and the owner of its commands, from an `Isolet-Shell` header.
+    resume: Option<(String, Option<String>)>,
+    since: Option<Since>,
+    watch: bool,
+    binary: bool,
+}
+
+impl Wanted {
+    fn of(uri: &Uri) -> Result<Self, Failure> {
+        let query = Query::of(uri, &KNOWN)?;
+        let session = query.text("session")?.map(SessionId::parse).transpose();
+        let binary = match query.text("frames")? {
+            None | Some("text" | "json") => false,
+            Some("binary") => true,
+            Some(_) => return Err(query::bad("frames", "must be text or binary")),
+        };
+        Ok(Self {
+            session: session.map_err(input::bad_id)?,
+            resume: query.text("resume")?.map(resume).transpose()?,
+            since: query.text("since")?.map(since).transpose()?,
+            watch: query.flag("watch")?,
+            binary,
+        })
+    }
+
+    /// The shell's name and the owner.
+    fn shell(&self, sandbox: &Sandbox) -> Result<(ShellName, String), Failure> {
+        let owner = |owner: &Option<String>| owner.clone().unwrap_or_else(ids::random);
+        match (&self.session, &self.resume) {
+            (Some(session), None) => Ok((ShellName::Session(session.clone()), ids::random())),
+            (None, None) => Ok((ShellName::Private, ids::random())),
+            (Some(session), Some((shell, of))) if session.as_str() == shell => {
+                Ok((ShellName::Session(session.clone()), owner(of)))
+            }
+            (Some(_), Some(_)) => Err(query::bad("resume", "names a shell of another session")),
+            (None, Some((shell, of))) => {
+                let session = SessionId::parse(shell).ok();
+                let session = session.filter(|id| sandbox.session(id).is_ok());
+                let name =
+                    session.map_or_else(|| ShellName::Resume(shell.clone()), ShellName::Session);
+                Ok((name, owner(of)))
+            }
+        }
+    }
+}
+
+/// `SHELL` or `SHELL.OWNER`, as the `Isolet-Shell` header said it.
+fn resume(text: &str) -> Result<(String, Option<String>), Failure> {
+    let made = |text: &str| {
+        text.len() == MADE_LETTERS
+            && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+    };
+    let (shell, owner) = match text.rsplit_once('.') {
+        Some((shell, owner)) if made(owner) => (shell, Some(owner.to_owned())),
+        _ => (text, None),
+    };
+    // Session ids have the wider alphabet of the two.
+    SessionId::parse(shell)
+        .map_err(|_| query::bad("resume", "give back what the Isolet-Shell header said"))?;
+    Ok((shell.to_owned(), owner))
+}
+
+/// `OUT[,ERR[,SEQ]]`: bytes of each stream and the last exit that were seen.
+fn since(text: &str) -> Result<Since, Failure> {
+    let wrong = || query::bad("since", "OUT,ERR or OUT,ERR,SEQ: bytes of each stream, last exit");
+    let mut numbers = text.split(',').map(str::parse::<u64>);
+    let mut next = || numbers.next().unwrap_or(Ok(0)).map_err(|_| wrong());
+    let since = Since { out: next()?, err: next()?, seq: next()? };
+    if numbers.next().is_some() { Err(wrong()) } else { Ok(since) }
+}
+
+/// Opens a shell, or attaches to one, and speaks WebSocket from then on.
+///
+/// Client frames: `shell_run {id, command, timeout_ms?, cwd?, env?, stdin?, merge?}`,
+/// `shell_stdin {id, data|data_b64|eof}`, `shell_signal {id, signal}`, `shell_cancel {id}`.
+/// Server frames: `shell_out` and `shell_err {id, data, offset}` (no id: a background job),
+/// `shell_exit {id, code, seq, duration_ms, …}`, `shell_gap {stream, from, to}`,
+/// `shell_error {id?, error, message, hint}`, `shell_closed {code|signal, cause}`.
+/// The answer's `Isolet-Shell` header names the shell and its client for `?resume=`; `Isolet-At`
+/// says `OUT,ERR,SEQ` of the shell at that moment.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/shell", tag = "commands",
+    params(("id" = String, Path),
+        ("session" = Option<String>, Query, description = "A session's shell, which outlives the socket; without it the shell is this client's own."),
+        ("resume" = Option<String>, Query, description = "A shell that was left, as its `Isolet-Shell` header named it."),
+        ("since" = Option<String>, Query, description = "`OUT,ERR[,SEQ]`: go on behind these bytes of each stream and this exit."),
+        ("watch" = Option<String>, Query, description = "`1`: see other clients' commands too, under `owner/id`."),
+        ("frames" = Option<String>, Query, description = "`binary`: output as u8 stream, u64 offset, u16 id length, id, bytes.")),
+    responses((status = 101, description = "The connection is a WebSocket."), (status = "4XX", body = Failure)))]
+pub(crate) async fn shell(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    request: Request,
+) -> Result<Response, Failure> {
+    attach(app, caller, ids, Reach::CreateIfMissing, request).await
+}
+
+/// The same for a dialect, which may not create.
+pub(crate) async fn attach(
+    app: App,
+    caller: Caller,
+    ids: Ids,
+    reach: Reach,
+    mut request: Request<Body>,
+) -> Result<Response, Failure> {
+    let accept = ws::handshake(request.method(), request.headers())?;
+    let wanted = Wanted::of(request.uri())?;
+    let permit = Arc::clone(&app.alive).try_acquire_owned().map_err(|_| {
+        let hint = "close a connection first";
+        Failure::new(StatusCode::SERVICE_UNAVAILABLE, "server_full", "too many connections", hint)
+    })?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, reach).await?;
+    let (shell, owner) = wanted.shell(&sandbox)?;
+    let session = match &shell {
+        ShellName::Session(session) => Some(session.clone()),
+        _ => None,
+    };
+    let attach = Attach { shell, owner: owner.clone(), watch: wanted.watch, since: wanted.since };
+    let link = sandbox.shell(attach).await?;
+    let timeout_ms = session
+        .as_ref()
+        .and_then(|session| sandbox.session(session).ok())
+        .map_or(0, |session| session.command_timeout_ms);
+    let mut response = ws::switch(accept);
+    let name = format!("{}.{owner}", link.shell_id());
+    if let Ok(name) = HeaderValue::try_from(name) {
+        response.headers_mut().insert(HeaderName::from_static("isolet-shell"), name);
+    }
+    let at = link.at();
+    if let Ok(at) = HeaderValue::try_from(format!("{},{},{}", at.out, at.err, at.seq)) {
+        response.headers_mut().insert(HeaderName::from_static("isolet-at"), at);
+    }
+    let private = session.is_none();
+    let client = ws::Client { sandbox, link, owner, private, binary: wanted.binary, timeout_ms };
+    let upgrade = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        if let Some(socket) = ws::upgraded(upgrade).await {
+            ws::run(socket, client, app.stop).await;
+        }
+        drop(permit);
+    });
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(query: &str) -> Result<Wanted, u16> {
+        let uri: Uri = format!("/shell?{query}").parse().unwrap();
+        Wanted::of(&uri).map_err(|failure| failure.status().as_u16())
+    }
+
+    #[test]
+    fn positions_have_one_to_three_numbers() {
+        let at = |out, err, seq| Some(Since { out, err, seq });
+        assert_eq!(of("since=5").unwrap().since, at(5, 0, 0));
+        assert_eq!(of("since=5,6").unwrap().since, at(5, 6, 0));
+        assert_eq!(of("since=5,6,7").unwrap().since, at(5, 6, 7));
+        for bad in [
+            "since=",
+            "since=-1",
+            "since=1,2,3,4",
+            "since=a",
+            "since=1,,2",
+            "since=99999999999999999999",
+        ] {
+            assert_eq!(of(bad), Err(400), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_shell_is_named_as_its_header_said() {
+        let owner = "abcdefghijklmnopqrstuvwxyz";
+        assert_eq!(
+            of(&format!("resume=v1.2.{owner}")).unwrap().resume,
+            Some(("v1.2".into(), Some(owner.into())))
+        );
+        assert_eq!(of("resume=v1.2").unwrap().resume, Some(("v1.2".into(), None)));
+        for bad in ["resume=", "resume=../x", "session=-", "frames=x", "watch=2", "nope=1"] {
+            assert_eq!(of(bad), Err(400), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Connections: taken, bounded in time and size, answered, and ended with grace.
+//!
+//! HTTP/1.1 only: one request after the other on a connection, WebSocket by upgrade.
+
+use crate::{
+    auth::{Caller, Doors},
+    error::Failure,
+    origin::{self, Names},
+    routes,
+};
+use axum::{
+    Router,
+    body::Body,
+    http::{HeaderMap, Method, Request, StatusCode, Uri, header},
+    response::{IntoResponse, Response},
+};
+use futures_util::FutureExt;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use isolet_sandbox::Service;
+use std::{
+    convert::Infallible,
+    future::Future,
+    net::SocketAddr,
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+};
+use tower::ServiceExt;
+use tracing::{debug, error, info, warn};
+
+/// How long a new connection may take over its first request's head.
+const HEAD_WAIT: Duration = Duration::from_secs(10);
+/// How long a kept connection may be silent: longer than clients keep theirs (60 s).
+const IDLE_WAIT: Duration = Duration::from_secs(75);
+/// The longest head of a request, in bytes.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// The most headers of a request.
+const HEADERS_MAX: usize = 100;
+/// Connections at once; more wait in the kernel's queue.
+const CONNECTIONS_MAX: usize = 20_000;
+/// The pause when no connection can be taken: descriptors are short, and come back.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long a stopping server waits for what it answers.
+const STOP_WAIT: Duration = Duration::from_secs(8);
+
+/// How the server is to answer.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Names and origins beside its own.
+    pub names: Names,
+    /// A key for the tenant `default`, beside the stored ones.
+    pub api_key: Option<String>,
+}
+
+/// What every route needs.
+#[derive(Clone)]
+pub(crate) struct App {
+    /// All sandboxes.
+    pub(crate) service: Service,
+    /// Becomes `true` when the server stops.
+    pub(crate) stop: watch::Receiver<bool>,
+    /// Held by everything that outlives its request.
+    pub(crate) alive: Arc<Semaphore>,
+}
+
+struct Shared {
+    doors: Doors,
+    names: Names,
+    router: Router,
+}
+
+/// Answers on `listener` until `stop` ends, then lets what runs come to an end (8 s at most).
+/// Sandboxes stay.
+pub async fn serve(
+    listener: TcpListener,
+    service: Service,
+    options: Options,
+    stop: impl Future<Output = ()>,
+) {
+    let (stopping, stopped) = watch::channel(false);
+    let alive = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let doors = Doors::new(service.keys().clone(), options.api_key.as_deref());
+    let app = App { service, stop: stopped.clone(), alive: Arc::clone(&alive) };
+    let router = routes::router(app);
+    let shared = Arc::new(Shared { doors, names: options.names, router });
+    tokio::pin!(stop);
+    loop {
+        tokio::select! {
+            taken = take(&listener, &alive) => {
+                if let Some((stream, permit)) = taken {
+                    tokio::spawn(connection(stream, Arc::clone(&shared), stopped.clone(), permit));
+                }
+            }
+            () = &mut stop => break,
+        }
+    }
+    drop(listener);
+    info!(connections = CONNECTIONS_MAX - alive.available_permits(), "stopping");
+    let _ = stopping.send(true);
+    let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
+    if tokio::time::timeout(STOP_WAIT, alive.acquire_many(all)).await.is_err() {
+        let left = CONNECTIONS_MAX - alive.available_permits();
+        warn!(left, "connections did not end in time");
+    }
+}
+
+async fn take(
+    listener: &TcpListener,
+    alive: &Arc<Semaphore>,
+) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+    let permit = Arc::clone(alive).acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, _)) => Some((stream, permit)),
+        Err(error) => {
+            warn!(%error, "no connection can be taken");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    shared: Arc<Shared>,
+    mut stop: watch::Receiver<bool>,
+    _permit: OwnedSemaphorePermit,
+) {
+    // An answer is one write: waiting for more of it would only cost time.
+    let _ = stream.set_nodelay(true);
+    let Ok(local) = stream.local_addr() else { return };
+    let spoke = Arc::new(AtomicBool::new(false));
+    let service = service_fn(|request: Request<Incoming>| {
+        spoke.store(true, Ordering::Relaxed);
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, Infallible>(answer(&shared, local, request).await) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE_WAIT)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
+    tokio::pin!(served);
+    let first = tokio::time::sleep(HEAD_WAIT);
+    tokio::pin!(first);
+    let mut waiting = true;
+    let stopping = async {
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    tokio::pin!(stopping);
+    let mut asked = false;
+    loop {
+        tokio::select! {
+            ended = served.as_mut() => {
+                if let Err(error) = ended {
+                    debug!(%error, "connection ended");
+                }
+                return;
+            }
+            () = &mut first, if waiting => {
+                if !spoke.load(Ordering::Relaxed) {
+                    return;
+                }
+                waiting = false;
+            }
+            () = &mut stopping, if !asked => {
+                asked = true;
+                served.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+async fn answer(shared: &Shared, local: SocketAddr, request: Request<Incoming>) -> Response {
+    let began = Instant::now();
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let mut response =
+        match checked(shared, local, request.method(), request.uri(), request.headers()) {
+            Err(failure) => failure.into_response(),
+            Ok(caller) => {
+                let mut request = request.map(Body::new);
+                if let Some(caller) = caller {
+                    request.extensions_mut().insert(caller);
+                }
+                let routed = shared.router.clone().oneshot(request);
+                match AssertUnwindSafe(routed).catch_unwind().await {
+                    Ok(Ok(response)) => response,
+                    Ok(Err(never)) => match never {},
+                    Err(_) => {
+                        error!(%method, path, "a handler panicked");
+                        let hint = "only this call suffers; look at the server's log";
+                        let status = StatusCode::INTERNAL_SERVER_ERROR;
+                        Failure::new(status, "fault", "internal fault", hint).into_response()
+                    }
+                }
+            }
+        };
+    let headers = response.headers_mut();
+    headers.insert("x-content-type-options", header::HeaderValue::from_static("nosniff"));
+    let ms = began.elapsed().as_secs_f64() * 1000.0;
+    debug!(%method, path, status = response.status().as_u16(), ms, "answered");
+    response
+}
+
+/// Who calls; `None` where no key is needed.
+fn checked(
+    shared: &Shared,
+    local: SocketAddr,
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<Option<Caller>, Failure> {
+    if headers.contains_key(header::TRANSFER_ENCODING)
+        && headers.contains_key(header::CONTENT_LENGTH)
+    {
+        return Err(Failure::bad("Content-Length and Transfer-Encoding exclude each other"));
+    }
+    origin::check(&shared.names, local, uri, headers)?;
+    if uri.path() == "/health" {
+        return Ok(None);
+    }
+    shared.doors.check(method, headers).map(Some)
+}

@@ -1,0 +1,166 @@
+//! What is told of sandboxes and sessions, as the native API writes it.
+
+use isolet_sandbox::{Ended, Info, SessionInfo, Usage};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use utoipa::ToSchema;
+
+/// A sandbox.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SandboxView {
+    /// Its id, unique among the caller's.
+    #[schema(value_type = String)]
+    id: String,
+    /// `creating`, `running`, `failed` or, in the answer to a delete, `destroyed`.
+    state: &'static str,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<String>,
+    /// As it was asked for.
+    image: String,
+    /// What that name stood for.
+    image_resolved: String,
+    /// Memory of its processes, in MiB.
+    memory_mib: u64,
+    /// Processor time, in thousandths of one core.
+    cpu_millis: u64,
+    /// Processes and threads.
+    pids: u64,
+    /// `none`: loopback only.
+    network: String,
+    /// Its files are kept while it exists.
+    persistent: bool,
+    /// Seconds to live, counted from its creation or the last change; `null` never ends by itself.
+    ttl_s: Option<u64>,
+    /// When it ends by itself, in ms since 1970.
+    expires_at_ms: Option<i64>,
+    /// Sleep is not built: `null`.
+    sleep_after_s: Option<u64>,
+    /// The client's own words.
+    #[schema(value_type = Object)]
+    metadata: Map<String, Value>,
+    /// Names of its environment; values are never told.
+    env_names: BTreeSet<String>,
+    /// In ms since 1970.
+    created_at_ms: i64,
+    /// How long its making took, in ms.
+    create_ms: f64,
+    /// What it uses: told of one running sandbox, not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<UsageView>,
+}
+
+/// What a sandbox uses.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct UsageView {
+    /// Memory now, in bytes.
+    memory_bytes: u64,
+    /// The most it ever was, in bytes.
+    memory_peak_bytes: u64,
+    /// Processor time, in ms.
+    cpu_ms: f64,
+    /// Processes and threads now.
+    pids: u64,
+    /// Processes that were killed for memory.
+    oom_kills: u64,
+    /// Since its creation, in ms.
+    uptime_ms: u64,
+}
+
+impl From<Usage> for UsageView {
+    fn from(usage: Usage) -> Self {
+        Self {
+            memory_bytes: usage.memory_bytes,
+            memory_peak_bytes: usage.memory_peak_bytes,
+            cpu_ms: usage.cpu_us as f64 / 1000.0,
+            pids: usage.pids,
+            oom_kills: usage.oom_kills,
+            uptime_ms: usage.uptime_ms,
+        }
+    }
+}
+
+impl From<Info> for SandboxView {
+    fn from(info: Info) -> Self {
+        Self {
+            id: info.id.into(),
+            state: info.state.word(),
+            cause: info.cause,
+            image: info.image,
+            image_resolved: info.image_resolved,
+            memory_mib: info.limits.memory_mib,
+            cpu_millis: info.limits.cpu_millis,
+            pids: info.limits.pids,
+            network: info.network,
+            persistent: info.persistent,
+            ttl_s: info.ttl_s,
+            expires_at_ms: info.expires_at_ms,
+            sleep_after_s: info.sleep_after_s,
+            metadata: info.metadata,
+            env_names: info.env_names,
+            created_at_ms: info.created_at_ms,
+            create_ms: info.create_ms,
+            usage: None,
+        }
+    }
+}
+
+impl SandboxView {
+    /// With what it uses.
+    pub(crate) fn using(mut self, usage: Option<Usage>) -> Self {
+        self.usage = usage.map(UsageView::from);
+        self
+    }
+}
+
+impl From<Ended> for SandboxView {
+    fn from(ended: Ended) -> Self {
+        Self::from(ended.info).using(Some(ended.usage))
+    }
+}
+
+/// A session.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SessionView {
+    /// Its id, unique within its sandbox.
+    #[schema(value_type = String)]
+    id: String,
+    /// Its sandbox.
+    #[schema(value_type = String)]
+    sandbox_id: String,
+    /// Where its shell begins.
+    cwd: String,
+    /// Names of its own environment; values are never told.
+    env_names: BTreeSet<String>,
+    /// For commands that name none, in ms; 0 never.
+    command_timeout_ms: u64,
+    /// The client's own words.
+    #[schema(value_type = Object)]
+    metadata: Map<String, Value>,
+    /// In ms since 1970.
+    created_at_ms: i64,
+    /// Last begin or end of a command, in ms since 1970.
+    last_activity_ms: i64,
+    /// A command is running.
+    busy: bool,
+    /// Its shell's process id inside, when it is open.
+    shell_pid: Option<i32>,
+}
+
+impl From<SessionInfo> for SessionView {
+    fn from(info: SessionInfo) -> Self {
+        Self {
+            id: info.id.into(),
+            sandbox_id: info.sandbox_id.into(),
+            cwd: info.cwd,
+            env_names: info.env_names,
+            command_timeout_ms: info.command_timeout_ms,
+            metadata: info.metadata,
+            created_at_ms: info.created_at_ms,
+            last_activity_ms: info.last_activity_ms,
+            busy: info.busy,
+            shell_pid: info.shell_pid,
+        }
+    }
+}

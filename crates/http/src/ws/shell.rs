@@ -1,0 +1,431 @@
+//! One client of a shell: a socket on one side, a link to the agent on the other, one task.
+//!
+//! No channel and no second task stands between the two: a command costs two wake-ups. While the
+//! client does not read, nothing is read from the link, and what it says is still taken.
+
+use super::{Socket, frames, said};
+use crate::{
+    error::Failure,
+    text::{Piece, Texts},
+};
+use futures_util::{Sink, Stream};
+use isolet_sandbox::{
+    Heard, LinkError, Sandbox, ShellLink,
+    sandbox::{Attach, ShellName},
+};
+use isolet_wire::{
+    ask::Ask,
+    frame::{DATA_BYTES_MAX, Data},
+    tell::{Closed, Tell, Why},
+};
+use std::{
+    future::poll_fn,
+    ops::ControlFlow,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::{
+    sync::watch,
+    time::{Interval, MissedTickBehavior, interval, timeout},
+};
+use tokio_tungstenite::tungstenite::{
+    Bytes, Error, Message,
+    error::{CapacityError, ProtocolError},
+    protocol::{CloseFrame, frame::coding::CloseCode},
+};
+use tracing::debug;
+
+/// Output taken from the link before it is sent on. One frame may stand above it.
+const BATCH_BYTES: usize = 128 * 1024;
+/// Standard input taken from the client before the agent took it.
+const INPUT_BYTES_MAX: usize = 256 * 1024;
+/// The clock of a socket: every second tick a ping.
+const TICK: Duration = Duration::from_secs(10);
+/// Ticks without a sign of life until the peer counts as gone.
+const SILENT_TICKS: u32 = 3;
+/// How long a goodbye may take.
+const CLOSE_WAIT: Duration = Duration::from_secs(2);
+
+/// Who is at the other end, and what was agreed.
+pub(crate) struct Client {
+    /// Where the shell is.
+    pub(crate) sandbox: Sandbox,
+    /// The connection to it.
+    pub(crate) link: ShellLink,
+    /// Whose the command ids are.
+    pub(crate) owner: String,
+    /// The shell ends with this client.
+    pub(crate) private: bool,
+    /// Output goes as binary frames.
+    pub(crate) binary: bool,
+    /// For commands that name none, in ms; 0 never.
+    pub(crate) timeout_ms: u64,
+}
+
+/// How a conversation ends.
+enum End {
+    /// The client said goodbye.
+    Goodbye,
+    /// Said by us, with a code and a word.
+    Close(CloseCode, &'static str),
+    /// The connection is gone.
+    Gone,
+}
+
+type Go = ControlFlow<End>;
+
+/// What the socket brought.
+enum Event {
+    Message(Option<Result<Message, Error>>),
+    Flushed(Result<(), Error>),
+}
+
+struct Talk {
+    socket: Socket,
+    client: Client,
+    texts: Texts,
+    /// Written into the socket and not flushed.
+    dirty: bool,
+    /// The shell is gone; the next command opens another.
+    detached: bool,
+    /// Commands that take standard input: their cancel must not stand behind it.
+    fed: Vec<String>,
+    silent: u32,
+    ticks: u32,
+}
+
+/// Serves a client until either side ends.
+pub(crate) async fn run(socket: Socket, client: Client, stop: watch::Receiver<bool>) {
+    let mut talk = Talk {
+        socket,
+        client,
+        texts: Texts::default(),
+        dirty: false,
+        detached: false,
+        fed: Vec::new(),
+        silent: 0,
+        ticks: 0,
+    };
+    let end = talk.talk(stop).await;
+    talk.leave(end).await;
+}
+
+impl Talk {
+    async fn talk(&mut self, mut stop: watch::Receiver<bool>) -> End {
+        let mut clock = clock();
+        // Lives as long as the loop: nothing is registered anew for each message.
+        let stopped = async move {
+            let _ = stop.wait_for(|stop| *stop).await;
+        };
+        tokio::pin!(stopped);
+        loop {
+            let (socket, link) = (&mut self.socket, &mut self.client.link);
+            let (dirty, full) = (self.dirty, link.waiting() > INPUT_BYTES_MAX);
+            let go = tokio::select! {
+                biased;
+                event = poll_fn(|cx| poll_socket(socket, cx, dirty, !full)) => self.event(event).await,
+                heard = link.next(), if !dirty => self.heard(heard).await,
+                _ = clock.tick() => self.tick(full),
+                () = &mut stopped => ControlFlow::Break(End::Close(CloseCode::Restart, "come back")),
+            };
+            if let ControlFlow::Break(end) = go {
+                return end;
+            }
+        }
+    }
+
+    async fn event(&mut self, event: Event) -> Go {
+        let message = match event {
+            Event::Flushed(Ok(())) => {
+                // What the peer's side of the connection takes is a sign of life.
+                (self.dirty, self.silent) = (false, 0);
+                return ControlFlow::Continue(());
+            }
+            Event::Flushed(Err(_)) | Event::Message(None) => return ControlFlow::Break(End::Gone),
+            Event::Message(Some(Err(error))) => return ControlFlow::Break(broken(&error)),
+            Event::Message(Some(Ok(message))) => message,
+        };
+        self.silent = 0;
+        match message {
+            Message::Text(text) => match said::parse(&text) {
+                Ok(said) => self.said(said).await,
+                Err((id, failure)) => self.refuse(id.as_deref(), &failure),
+            },
+            Message::Binary(_) => {
+                self.refuse(None, &Failure::bad("a client's frames are JSON text"))
+            }
+            Message::Close(_) => ControlFlow::Break(End::Goodbye),
+            // A ping is answered below us; its answer leaves with the next flush.
+            Message::Ping(_) => {
+                self.dirty = true;
+                ControlFlow::Continue(())
+            }
+            Message::Pong(_) | Message::Frame(_) => ControlFlow::Continue(()),
+        }
+    }
+
+    async fn said(&mut self, said: said::Said) -> Go {
+        match said {
+            said::Said::Run { mut run, timeout_ms, stdin } => {
+                run.timeout_ms = timeout_ms.unwrap_or(self.client.timeout_ms);
+                if self.detached
+                    && let Err(error) = self.client.link.reattach().await
+                {
+                    return self.refuse(Some(&run.id), &error.into());
+                }
+                self.detached = false;
+                let id = run.id.clone();
+                if run.stdin && !self.fed.contains(&id) {
+                    self.fed.push(id.clone());
+                }
+                self.push(&Ask::Run(*run))?;
+                match stdin {
+                    Some(data) => self.feed(&id, &data, true),
+                    None => ControlFlow::Continue(()),
+                }
+            }
+            said::Said::Stdin { id, .. }
+            | said::Said::Signal { id, .. }
+            | said::Said::Cancel { id }
+                if self.detached =>
+            {
+                self.refuse(Some(&id), &Failure::refused(Why::NoShell, "the shell has ended"))
+            }
+            said::Said::Stdin { id, data, eof } => self.feed(&id, &data, eof),
+            said::Said::Signal { id, signal } => {
+                let fed = self.fed.contains(&id);
+                self.urge(Ask::Signal { id, signal }, fed).await
+            }
+            said::Said::Cancel { id } => {
+                let fed = self.fed.contains(&id);
+                self.urge(Ask::Cancel { id }, fed).await
+            }
+        }
+    }
+
+    fn feed(&mut self, id: &str, data: &[u8], eof: bool) -> Go {
+        let part = |data: &[u8], eof| Ask::Stdin { id: id.to_owned(), data: data.to_vec(), eof };
+        let mut parts = data.chunks(DATA_BYTES_MAX).peekable();
+        if parts.peek().is_none() {
+            return self.push(&part(&[], eof));
+        }
+        while let Some(data) = parts.next() {
+            self.push(&part(data, eof && parts.peek().is_none()))?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The agent takes what a connection says in order, and stops at standard input that nobody
+    /// reads: what must not wait for that goes by a connection of its own.
+    async fn urge(&mut self, ask: Ask, aside: bool) -> Go {
+        if !aside {
+            return self.push(&ask);
+        }
+        let shell = self.name();
+        let owner = self.client.owner.clone();
+        let attach = Attach { shell, owner, watch: false, since: None };
+        if let Ok(mut link) = self.client.sandbox.shell(attach).await {
+            let _ = link.send(&ask).await;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn name(&self) -> ShellName {
+        let id = self.client.link.shell_id();
+        if !self.client.private
+            && let Ok(session) = isolet_sandbox::SessionId::parse(id)
+        {
+            return ShellName::Session(session);
+        }
+        ShellName::Resume(id.to_owned())
+    }
+
+    fn push(&mut self, ask: &Ask) -> Go {
+        match self.client.link.push(ask) {
+            Ok(()) => ControlFlow::Continue(()),
+            // The link's own end says why.
+            Err(error) => {
+                debug!(%error, "the agent does not take what a client said");
+                ControlFlow::Continue(())
+            }
+        }
+    }
+
+    async fn heard(&mut self, heard: Result<Heard, LinkError>) -> Go {
+        let (mut heard, mut bytes) = (heard.map(Some), 0);
+        loop {
+            match heard {
+                Ok(None) => return ControlFlow::Continue(()),
+                Ok(Some(heard)) => self.tell(heard, &mut bytes)?,
+                Err(error) => return self.lost(&error).await,
+            }
+            if bytes >= BATCH_BYTES {
+                return ControlFlow::Continue(());
+            }
+            heard = self.client.link.try_next();
+        }
+    }
+
+    /// Passes on what the agent said, and counts its bytes.
+    fn tell(&mut self, heard: Heard, bytes: &mut usize) -> Go {
+        let tell = match heard {
+            Heard::Tell(tell) => tell,
+            Heard::Data(body) => {
+                *bytes += body.len();
+                return self.data(body);
+            }
+        };
+        match tell {
+            Tell::Exit(exit) => {
+                self.fed.retain(|id| *id != exit.id);
+                let rest = self.texts.end(&exit.id);
+                self.pieces(&rest)?;
+                self.write(frames::exit(&exit))
+            }
+            Tell::Gap { stream, from, to } => {
+                let rest = self.texts.gap(stream);
+                self.pieces(&rest)?;
+                self.write(frames::gap(stream, from, to))
+            }
+            Tell::Refused { id, why, message } => {
+                if let Some(id) = id.as_ref().filter(|_| why != Why::IdInUse) {
+                    self.fed.retain(|fed| fed != id);
+                }
+                self.refuse(id.as_deref(), &Failure::refused(why, message))
+            }
+            Tell::Closed(closed) => self.closed(&closed),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn data(&mut self, body: Bytes) -> Go {
+        if self.client.binary {
+            // The body is laid out as the frame is.
+            return self.write(Message::Binary(body));
+        }
+        let Ok(Data { stream, offset, id, bytes }) = Data::parse(body) else {
+            return ControlFlow::Break(End::Close(CloseCode::Error, "the agent sent a bad frame"));
+        };
+        match self.texts.piece(stream, &id, offset, &bytes) {
+            Some(piece) => {
+                let message = frames::output(&piece);
+                self.write(message)
+            }
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    fn pieces(&mut self, pieces: &[Piece<'_>]) -> Go {
+        pieces.iter().try_for_each(|piece| self.write(frames::output(piece)))
+    }
+
+    fn closed(&mut self, closed: &Closed) -> Go {
+        let rest = self.texts.close();
+        self.pieces(&rest)?;
+        self.write(frames::closed(closed))?;
+        self.fed.clear();
+        self.detached = true;
+        if self.client.private {
+            return ControlFlow::Break(End::Close(CloseCode::Normal, "the shell has ended"));
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The link is gone: with its sandbox, or by itself.
+    async fn lost(&mut self, error: &LinkError) -> Go {
+        let Ok(why) = timeout(CLOSE_WAIT, self.client.sandbox.ended()).await else {
+            debug!(%error, "the link of a client broke");
+            return ControlFlow::Break(End::Close(CloseCode::Restart, "come back"));
+        };
+        if matches!(why, isolet_sandbox::Error::Stopping) {
+            return ControlFlow::Break(End::Close(CloseCode::Restart, "come back"));
+        }
+        let ended = Closed { code: None, signal: None, cause: why.to_string() };
+        if !self.detached {
+            self.closed(&ended)?;
+        }
+        ControlFlow::Break(End::Close(CloseCode::Away, "the sandbox has ended"))
+    }
+
+    fn refuse(&mut self, id: Option<&str>, failure: &Failure) -> Go {
+        self.write(frames::error(id, failure))
+    }
+
+    fn write(&mut self, message: Message) -> Go {
+        self.dirty = true;
+        // Without asking for room: what is taken from the link at once is bounded.
+        match Pin::new(&mut self.socket).start_send(message) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(End::Gone),
+        }
+    }
+
+    fn tick(&mut self, full: bool) -> Go {
+        self.ticks = self.ticks.wrapping_add(1);
+        // A client whose input waits for its command is not read: its silence is ours.
+        self.silent = if full { 0 } else { self.silent + 1 };
+        if self.silent > SILENT_TICKS {
+            return ControlFlow::Break(End::Gone);
+        }
+        if self.ticks.is_multiple_of(2) && !self.dirty {
+            return self.write(Message::Ping(Bytes::new()));
+        }
+        ControlFlow::Continue(())
+    }
+
+    async fn leave(mut self, end: End) {
+        let frame = match end {
+            // A private shell that its client dropped waits for it; see the agent's linger.
+            End::Gone => return,
+            End::Goodbye => {
+                if self.client.private {
+                    let shell = self.name();
+                    let _ = timeout(CLOSE_WAIT, self.client.sandbox.close(&shell)).await;
+                }
+                None
+            }
+            End::Close(code, reason) => Some(CloseFrame { code, reason: reason.into() }),
+        };
+        let goodbye = async {
+            self.socket.close(frame).await?;
+            // Until the client has said goodbye too, so that it reads ours.
+            while let Some(message) = futures_util::StreamExt::next(&mut self.socket).await {
+                message?;
+            }
+            Ok::<(), Error>(())
+        };
+        let _ = timeout(CLOSE_WAIT, goodbye).await;
+    }
+}
+
+fn clock() -> Interval {
+    let mut clock = interval(TICK);
+    clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    clock.reset();
+    clock
+}
+
+/// Sends what is written, then reads; both with one borrow, so that neither waits for the other.
+fn poll_socket(socket: &mut Socket, cx: &mut Context<'_>, dirty: bool, read: bool) -> Poll<Event> {
+    if dirty && let Poll::Ready(flushed) = Pin::new(&mut *socket).poll_flush(cx) {
+        return Poll::Ready(Event::Flushed(flushed));
+    }
+    if read && let Poll::Ready(message) = Pin::new(socket).poll_next(cx) {
+        return Poll::Ready(Event::Message(message));
+    }
+    Poll::Pending
+}
+
+/// What is said to a client that broke the protocol.
+fn broken(error: &Error) -> End {
+    match error {
+        Error::Capacity(CapacityError::MessageTooLong { .. } | CapacityError::TooManyHeaders) => {
+            End::Close(CloseCode::Size, "at most 2 MiB a message")
+        }
+        Error::Utf8(_) => End::Close(CloseCode::Invalid, "text frames are UTF-8"),
+        Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => End::Gone,
+        Error::Protocol(_) => End::Close(CloseCode::Protocol, "not a WebSocket frame"),
+        _ => End::Gone,
+    }
+}

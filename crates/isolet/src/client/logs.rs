@@ -1,0 +1,90 @@
+//! `isolet logs`: what a session's shell has said, as far as it is still held.
+
+use super::{
+    Server,
+    exec::write,
+    id,
+    socket::{Frame, Socket},
+};
+use anyhow::Result;
+use clap::Parser;
+use std::{process::ExitCode, time::Duration};
+use tokio::time::timeout;
+
+/// After the last byte that is known, nothing more is waited for than this.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// Flags of `isolet logs`.
+#[derive(Parser)]
+#[command(after_help = "\
+  isolet logs demo                      what the session `default` has said
+  isolet logs demo --session build -f   and what it says from now on")]
+pub(crate) struct Args {
+    /// Which sandbox
+    #[arg(value_parser = id)]
+    id: String,
+    /// Which session
+    #[arg(long, short, value_parser = id, default_value = "default")]
+    session: String,
+    /// Go on with what comes
+    #[arg(long, short)]
+    follow: bool,
+}
+
+/// Carries out `isolet logs`.
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let server = Server::find()?;
+    // Looking must not make anything.
+    let path = format!("/v1/sandboxes/{}/sessions/{}", args.id, args.session);
+    let (session, _) = server.json(hyper::Method::GET, &path).await?;
+    if session["shell_pid"].is_null() && !args.follow {
+        eprintln!("isolet: the session {} has no shell open", args.session);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let query = format!("&session={}&watch=1&since=0,0", args.session);
+    let mut socket = Socket::open(&server, &args.id, &query).await?;
+    let (mut out, mut err) = (0, 0);
+    while args.follow || out < socket.at.0 || err < socket.at.1 {
+        let frame = if args.follow {
+            socket.next().await
+        } else {
+            match timeout(QUIET, socket.next()).await {
+                Ok(frame) => frame,
+                Err(_) => break,
+            }
+        };
+        match frame {
+            Frame::Data { stream, offset, bytes } => {
+                let end = offset + bytes.len() as u64;
+                if stream == 1 {
+                    out = end
+                } else {
+                    err = end
+                }
+                write(stream == 1, &bytes)?;
+            }
+            Frame::Said(said) if said["type"] == "shell_gap" => {
+                let to = said["to"].as_u64().unwrap_or(0);
+                let from = said["from"].as_u64().unwrap_or(0);
+                if said["stream"] == "stdout" {
+                    out = to
+                } else {
+                    err = to
+                }
+                eprintln!("isolet: {} bytes are no longer held", to.saturating_sub(from));
+            }
+            Frame::Said(said) if said["type"] == "shell_closed" => {
+                eprintln!("isolet: the shell has ended");
+                break;
+            }
+            Frame::Said(_) => {}
+            Frame::Closed(reason) => {
+                if args.follow {
+                    eprintln!("isolet: {}", super::plain(&reason));
+                }
+                break;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,154 @@
+//! The commands that speak to a server: where it is, who asks, and how answers are read.
+
+pub(crate) mod exec;
+pub(crate) mod list;
+pub(crate) mod logs;
+pub(crate) mod shell;
+mod socket;
+
+use crate::config::{DATA_DIR, LISTEN};
+use anyhow::{Context, Result, anyhow, bail};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::{Method, Request, Response, body::Incoming};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use std::{future::Future, io::ErrorKind, path::PathBuf, process::ExitCode};
+use tokio::net::TcpStream;
+
+/// Runs a client command to its end.
+pub(crate) fn run(command: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let done = runtime.block_on(command);
+    // A thread may still wait for a line of standard input.
+    runtime.shutdown_background();
+    done
+}
+
+/// A server, and the key that opens it.
+pub(crate) struct Server {
+    host: String,
+    key: String,
+}
+
+impl Server {
+    /// Finds both in the environment or their usual places.
+    pub(crate) fn find() -> Result<Self> {
+        let url = std::env::var("ISOLET_URL").unwrap_or_else(|_| {
+            let listen = std::env::var("ISOLET_LISTEN").unwrap_or_else(|_| LISTEN.to_owned());
+            format!("http://{listen}")
+        });
+        let host = url.strip_prefix("http://").map(|host| host.trim_end_matches('/'));
+        let host = host.filter(|host| !host.is_empty() && !host.contains(['/', '@', '?', '#']));
+        let host =
+            host.ok_or_else(|| anyhow!("ISOLET_URL must be like http://{LISTEN}, not {url}"))?;
+        let host = if has_port(host) { host.to_owned() } else { format!("{host}:80") };
+        Ok(Self { host, key: key()? })
+    }
+
+    async fn connect(&self) -> Result<TcpStream> {
+        let stream = TcpStream::connect(&self.host).await.map_err(|error| {
+            anyhow!("no server at http://{} ({error}); start one with `isolet serve`, or set ISOLET_URL", self.host)
+        })?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    /// The answer to one request, whatever it is.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        accept: &str,
+        body: Option<&Value>,
+    ) -> Result<Response<Incoming>> {
+        let stream = self.connect().await?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", &self.host)
+            .header("accept", accept)
+            .header("authorization", format!("Bearer {}", self.key));
+        if body.is_some() {
+            request = request.header("content-type", "application/json");
+        }
+        let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
+        let response = sender.send_request(request.body(Full::new(body))?).await;
+        let response = response.context("the server closed the connection")?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await?.to_bytes();
+        Err(refused(status, &body))
+    }
+
+    /// The JSON answer to one request, and its `Link` to the next page.
+    pub(crate) async fn json(&self, method: Method, path: &str) -> Result<(Value, Option<String>)> {
+        let response = self.send(method, path, "application/json", None).await?;
+        let link = response.headers().get("link").and_then(|link| link.to_str().ok());
+        let next = link.and_then(|link| link.strip_prefix('<')?.split('>').next());
+        let next = next.map(str::to_owned);
+        let body = response.into_body().collect().await?.to_bytes();
+        let value = serde_json::from_slice(&body).context("the server's answer is no JSON")?;
+        Ok((value, next))
+    }
+}
+
+fn has_port(host: &str) -> bool {
+    host.rsplit_once(':')
+        .is_some_and(|(_, port)| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// What the server said was wrong, and what to do.
+pub(crate) fn refused(status: u16, body: &[u8]) -> anyhow::Error {
+    let said: Value = serde_json::from_slice(body).unwrap_or_default();
+    match (said["message"].as_str(), said["hint"].as_str()) {
+        (Some(message), Some(hint)) => anyhow!("{message} ({hint})"),
+        _ => anyhow!("the server answered with status {status}"),
+    }
+}
+
+fn key() -> Result<String> {
+    if let Ok(key) = std::env::var("ISOLET_API_KEY")
+        && !key.is_empty()
+    {
+        return Ok(key);
+    }
+    let data = std::env::var_os("ISOLET_DATA_DIR").map_or_else(|| DATA_DIR.into(), PathBuf::from);
+    let file = data.join("key");
+    match std::fs::read_to_string(&file) {
+        Ok(key) => Ok(key.trim().to_owned()),
+        Err(error) if error.kind() == ErrorKind::NotFound => bail!(
+            "no key: set ISOLET_API_KEY, or ISOLET_DATA_DIR to the server's data directory ({} is not there)",
+            file.display()
+        ),
+        Err(error) => bail!("cannot read {}: {error}; set ISOLET_API_KEY", file.display()),
+    }
+}
+
+/// An id as it may stand in a path.
+pub(crate) fn id(text: &str) -> Result<String, String> {
+    isolet_sandbox::SandboxId::parse(text).map(String::from).map_err(|error| error.to_string())
+}
+
+/// `NAME=VALUE`.
+pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("must be NAME=VALUE".to_owned()),
+    }
+}
+
+/// Text of a stranger, fit for a terminal.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
+}
+
+/// What a process may end with: the low byte of a code.
+pub(crate) fn exit(code: i64) -> ExitCode {
+    ExitCode::from(u8::try_from(code & 255).unwrap_or(1))
+}

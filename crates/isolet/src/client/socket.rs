@@ -1,0 +1,108 @@
+//! The shell WebSocket, seen from a client.
+
+use super::{Server, refused};
+use anyhow::{Context, Result};
+use futures_util::{SinkExt, StreamExt};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_tungstenite::{
+    WebSocketStream, client_async,
+    tungstenite::{Error, Message, client::IntoClientRequest},
+};
+
+/// What the server said.
+pub(crate) enum Frame {
+    /// A text frame.
+    Said(Value),
+    /// Output.
+    Data {
+        /// 1 or 2.
+        stream: u8,
+        /// Where its first byte stands.
+        offset: u64,
+        /// Exactly as they were written.
+        bytes: bytes::Bytes,
+    },
+    /// The socket is closed, with the reason where there was one.
+    Closed(String),
+}
+
+/// An open shell.
+pub(crate) struct Socket {
+    inner: WebSocketStream<TcpStream>,
+    /// For `?resume=`.
+    pub(crate) shell: String,
+    /// Bytes of each stream when it was attached.
+    pub(crate) at: (u64, u64),
+}
+
+impl Socket {
+    /// Attaches by its query, which asks for binary frames.
+    pub(crate) async fn open(server: &Server, id: &str, query: &str) -> Result<Self> {
+        let address = format!("ws://{}/v1/sandboxes/{id}/shell?frames=binary{query}", server.host);
+        let mut request = address.into_client_request()?;
+        let bearer = format!("Bearer {}", server.key).parse().context("the key is malformed")?;
+        request.headers_mut().insert("authorization", bearer);
+        let stream = server.connect().await?;
+        let (inner, answer) = client_async(request, stream).await.map_err(|error| match error {
+            Error::Http(answer) => {
+                refused(answer.status().as_u16(), answer.body().as_deref().unwrap_or_default())
+            }
+            other => other.into(),
+        })?;
+        let header = |name| {
+            answer.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+        };
+        let shell = header("isolet-shell").to_owned();
+        let mut at = header("isolet-at").split(',').map(|n| n.parse().unwrap_or(0));
+        let at = (at.next().unwrap_or(0), at.next().unwrap_or(0));
+        Ok(Self { inner, shell, at })
+    }
+
+    /// Sends one frame.
+    pub(crate) async fn send(&mut self, frame: &Value) -> Result<()> {
+        self.inner.send(Message::text(frame.to_string())).await.context("the connection is lost")
+    }
+
+    /// What comes next.
+    pub(crate) async fn next(&mut self) -> Frame {
+        loop {
+            match self.inner.next().await {
+                Some(Ok(Message::Text(text))) => {
+                    return Frame::Said(serde_json::from_str(&text).unwrap_or_default());
+                }
+                Some(Ok(Message::Binary(body))) => {
+                    if let Some(frame) = data(body) {
+                        return frame;
+                    }
+                }
+                Some(Ok(Message::Close(close))) => {
+                    let reason = close.map(|close| close.reason.to_string()).unwrap_or_default();
+                    return Frame::Closed(reason);
+                }
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return Frame::Closed("the connection is lost".to_owned()),
+            }
+        }
+    }
+
+    /// Says goodbye; a private shell ends with that.
+    pub(crate) async fn close(mut self) {
+        if self.inner.close(None).await.is_ok() {
+            while let Some(Ok(_)) = self.inner.next().await {}
+        }
+    }
+}
+
+/// `u8 stream, u64 offset, u16 id length, id, bytes`.
+fn data(mut body: bytes::Bytes) -> Option<Frame> {
+    use bytes::Buf;
+    if body.len() < 11 {
+        return None;
+    }
+    let (stream, offset, id) = (body.get_u8(), body.get_u64(), usize::from(body.get_u16()));
+    (body.len() >= id).then(|| {
+        body.advance(id);
+        Frame::Data { stream, offset, bytes: body }
+    })
+}

@@ -1,0 +1,250 @@
+//! What can be set: flags, then `ISOLET_*` variables, then one TOML file, then defaults.
+
+use anyhow::{Context, Result, bail};
+use isolet_sandbox::{Config, Limits, TenantId, TenantLimits};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    io::ErrorKind,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// Where the server listens unless told.
+pub(crate) const LISTEN: &str = "127.0.0.1:7300";
+/// Where its data lie unless told.
+pub(crate) const DATA_DIR: &str = "/var/lib/isolet";
+/// The file that is read when none is named, if it is there.
+const FILE: &str = "/etc/isolet/isolet.toml";
+/// The file as it is shipped: its tables are the defaults.
+const SHIPPED: &str = include_str!("../../../config/isolet.toml");
+
+/// Everything that the file may say.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    listen: Option<SocketAddr>,
+    data_dir: Option<PathBuf>,
+    hosts: Vec<String>,
+    origins: Vec<String>,
+    sandboxes_max: Option<u32>,
+    stall_ms: Option<u64>,
+    recover_s: Option<u64>,
+    limits: LimitsFile,
+    limits_max: LimitsFile,
+    tenants: BTreeMap<TenantId, TenantFile>,
+    images: Option<Images>,
+}
+
+#[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+struct LimitsFile {
+    memory_mib: Option<u64>,
+    cpu_millis: Option<u64>,
+    pids: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct TenantFile {
+    sandboxes_max: u32,
+}
+
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+struct Images {
+    aliases: BTreeMap<String, String>,
+}
+
+/// What was said by flags or variables.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    /// The TOML file.
+    pub(crate) file: Option<PathBuf>,
+    /// Address and port.
+    pub(crate) listen: Option<SocketAddr>,
+    /// Data directory.
+    pub(crate) data_dir: Option<PathBuf>,
+    /// More names.
+    pub(crate) hosts: Vec<String>,
+    /// More origins.
+    pub(crate) origins: Vec<String>,
+    /// How long a command waits for a client that does not read, in ms.
+    pub(crate) stall_ms: Option<u64>,
+}
+
+/// What is in force.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// Address and port.
+    pub(crate) listen: SocketAddr,
+    /// Names beside loopback.
+    pub(crate) hosts: Vec<String>,
+    /// Pages that may call.
+    pub(crate) origins: Vec<String>,
+    /// For the sandboxes.
+    pub(crate) sandboxes: Config,
+}
+
+/// The same as text.
+#[derive(Serialize)]
+struct Shown<'a> {
+    listen: SocketAddr,
+    data_dir: &'a Path,
+    hosts: &'a [String],
+    origins: &'a [String],
+    sandboxes_max: u32,
+    stall_ms: u64,
+    recover_s: u64,
+    limits: LimitsFile,
+    limits_max: LimitsFile,
+    tenants: BTreeMap<&'a str, TenantFile>,
+    images: Images,
+}
+
+impl Settings {
+    /// Reads the file and puts what was said over it.
+    pub(crate) fn read(said: Said) -> Result<Self> {
+        let file = match &said.file {
+            Some(path) => parse(&read(path)?, path)?,
+            None => match std::fs::read_to_string(FILE) {
+                Ok(text) => parse(&text, Path::new(FILE))?,
+                Err(error) if error.kind() == ErrorKind::NotFound => File::default(),
+                Err(error) => return Err(error).with_context(|| format!("cannot read {FILE}")),
+            },
+        };
+        let data_dir = said.data_dir.or(file.data_dir).unwrap_or_else(|| DATA_DIR.into());
+        if !data_dir.is_absolute() {
+            bail!("the data directory must be an absolute path, not {}", data_dir.display());
+        }
+        let programs = programs()?;
+        let mut sandboxes = Config::new(data_dir, &programs);
+        let shipped = || parse(SHIPPED, Path::new("the shipped configuration"));
+        let images = match file.images {
+            Some(images) => images,
+            None => shipped()?.images.unwrap_or_default(),
+        };
+        sandboxes.aliases = images.aliases;
+        sandboxes.limits = over(sandboxes.limits, file.limits);
+        sandboxes.limits_max = over(sandboxes.limits_max, file.limits_max);
+        sandboxes.sandboxes_max = file.sandboxes_max.unwrap_or(sandboxes.sandboxes_max);
+        sandboxes.stall_ms = said.stall_ms.or(file.stall_ms).unwrap_or(sandboxes.stall_ms);
+        if let Some(seconds) = file.recover_s {
+            sandboxes.recover = Duration::from_secs(seconds);
+        }
+        let tenants = file.tenants.into_iter();
+        sandboxes.tenants = tenants
+            .map(|(id, tenant)| (id, TenantLimits { sandboxes_max: tenant.sandboxes_max }))
+            .collect();
+        let listen = said.listen.or(file.listen);
+        Ok(Self {
+            listen: listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 7300))),
+            hosts: if said.hosts.is_empty() { file.hosts } else { said.hosts },
+            origins: if said.origins.is_empty() { file.origins } else { said.origins },
+            sandboxes,
+        })
+    }
+
+    /// As a file that says all of it.
+    pub(crate) fn shown(&self) -> Result<String> {
+        let of = |limits: Limits| LimitsFile {
+            memory_mib: Some(limits.memory_mib),
+            cpu_millis: Some(limits.cpu_millis),
+            pids: Some(limits.pids),
+        };
+        let all = &self.sandboxes;
+        let tenants = all.tenants.iter();
+        let shown = Shown {
+            listen: self.listen,
+            data_dir: &all.data_dir,
+            hosts: &self.hosts,
+            origins: &self.origins,
+            sandboxes_max: all.sandboxes_max,
+            stall_ms: all.stall_ms,
+            recover_s: all.recover.as_secs(),
+            limits: of(all.limits),
+            limits_max: of(all.limits_max),
+            tenants: tenants
+                .map(|(id, t)| (id.as_str(), TenantFile { sandboxes_max: t.sandboxes_max }))
+                .collect(),
+            images: Images { aliases: all.aliases.clone() },
+        };
+        Ok(toml::to_string_pretty(&shown)?)
+    }
+}
+
+/// The directory that holds this program; the other two lie beside it.
+fn programs() -> Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot find this program")?;
+    Ok(own.parent().map(Path::to_path_buf).unwrap_or_default())
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn parse(text: &str, path: &Path) -> Result<File> {
+    toml::from_str(text).with_context(|| format!("{} is not understood", path.display()))
+}
+
+fn over(limits: Limits, file: LimitsFile) -> Limits {
+    Limits {
+        memory_mib: file.memory_mib.unwrap_or(limits.memory_mib),
+        cpu_millis: file.cpu_millis.unwrap_or(limits.cpu_millis),
+        pids: file.pids.unwrap_or(limits.pids),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_file_is_understood_and_names_the_clients_images() {
+        let shipped = parse(SHIPPED, Path::new("shipped")).unwrap();
+        let aliases = shipped.images.unwrap().aliases;
+        for name in
+            ["node:22-slim", "node:24-slim", "python:3.12-slim", "ubuntu:24.04", "debian:12"]
+        {
+            assert_eq!(aliases.get(name).map(String::as_str), Some("host"), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_commented_default_is_what_is_in_force() {
+        let uncommented: String = SHIPPED
+            .lines()
+            .map(|line| {
+                line.strip_prefix("# ")
+                    .filter(|l| l.contains(" = ") || l.starts_with('['))
+                    .unwrap_or(line)
+            })
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let file = parse(&uncommented, Path::new("uncommented")).unwrap();
+        let plain = Settings::read(Said { data_dir: Some("/tmp/x".into()), ..Said::default() });
+        let plain = plain.unwrap();
+        assert_eq!(file.listen, Some(plain.listen));
+        assert_eq!(file.listen, Some(LISTEN.parse().unwrap()));
+        assert_eq!(file.data_dir.as_deref(), Some(Path::new(DATA_DIR)));
+        assert_eq!(file.sandboxes_max, Some(plain.sandboxes.sandboxes_max));
+        assert_eq!(file.stall_ms, Some(plain.sandboxes.stall_ms));
+        assert_eq!(file.recover_s, Some(plain.sandboxes.recover.as_secs()));
+        assert_eq!(over(plain.sandboxes.limits, file.limits), plain.sandboxes.limits);
+        assert_eq!(over(plain.sandboxes.limits_max, file.limits_max), plain.sandboxes.limits_max);
+    }
+
+    #[test]
+    fn unknown_names_are_an_error() {
+        for text in [
+            "nope = 1",
+            "[limits]\nnope = 1",
+            "[tenants.a]\nnope = 1",
+            "[images]\nnope = 1",
+            "listen = \"x\"",
+        ] {
+            assert!(parse(text, Path::new("f")).is_err(), "{text}");
+        }
+    }
+}

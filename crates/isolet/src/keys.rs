@@ -1,0 +1,157 @@
+//! `isolet keys`: makes, lists and revokes keys in a data directory; a running server knows at once.
+
+use crate::config::DATA_DIR;
+use anyhow::{Context, Result, bail};
+use clap::{Parser, Subcommand};
+use isolet_sandbox::{Keys, NewKey, TenantId};
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// Flags of `isolet keys`.
+#[derive(Parser)]
+#[command(after_help = "\
+  isolet keys add --tenant acme --label laptop
+  isolet keys add --read-only --expires 30d
+  isolet keys ls
+  isolet keys revoke key_0123456789abcdef")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+    /// The server's data directory
+    #[arg(long, env = "ISOLET_DATA_DIR", value_name = "DIR", default_value = DATA_DIR, global = true)]
+    data_dir: PathBuf,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Make a key; it is printed once and kept as a hash.
+    Add {
+        /// Whose it is
+        #[arg(long, default_value = "default")]
+        tenant: TenantId,
+        /// Your word for it
+        #[arg(long, default_value = "")]
+        label: String,
+        /// It may only read
+        #[arg(long)]
+        read_only: bool,
+        /// It opens nothing after this time: 90s, 15m, 12h, 30d
+        #[arg(long, value_name = "TIME", value_parser = span)]
+        expires: Option<i64>,
+    },
+    /// List keys, without their secrets.
+    Ls {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// End a key by its id.
+    Revoke {
+        /// As `isolet keys ls` shows it
+        id: String,
+    },
+}
+
+/// A time span in ms.
+fn span(text: &str) -> Result<i64, String> {
+    let wrong = || "a number and s, m, h or d, as in 30d".to_owned();
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        _ => return Err(wrong()),
+    };
+    let number: i64 = text[..text.len() - unit.len_utf8()].parse().map_err(|_| wrong())?;
+    let ms = number.checked_mul(seconds * 1000).filter(|ms| (0..=3_200_000_000_000).contains(ms));
+    ms.ok_or_else(wrong)
+}
+
+fn now_ms() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// Carries out `isolet keys`.
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    if let What::Add { .. } = args.what {
+        std::fs::create_dir_all(&args.data_dir)
+            .with_context(|| format!("cannot make {}", args.data_dir.display()))?;
+    }
+    let file = args.data_dir.join("isolet.db");
+    if !file.try_exists()? && !matches!(args.what, What::Add { .. }) {
+        bail!(
+            "no server has used {}; name its data directory with --data-dir",
+            args.data_dir.display()
+        );
+    }
+    let keys = Keys::open(&file).with_context(|| format!("cannot open {}", file.display()))?;
+    match args.what {
+        What::Add { tenant, label, read_only, expires } => {
+            let expires_at_ms = expires.map(|ms| now_ms() + ms);
+            let tenant = tenant.as_str().to_owned();
+            let (key, secret) = keys.add(&NewKey { tenant, label, read_only, expires_at_ms })?;
+            println!("{secret}");
+            eprintln!("this is {} of tenant {}; it is not shown again", key.id, key.tenant);
+        }
+        What::Ls { json } => list(&keys, json)?,
+        What::Revoke { id } => {
+            if !keys.revoke(&id)? {
+                bail!("no key {id} that could be revoked; see `isolet keys ls`");
+            }
+            eprintln!("{id} opens nothing any more");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(keys: &Keys, json: bool) -> Result<()> {
+    let all = keys.list()?;
+    if json {
+        let all: Vec<_> = all
+            .iter()
+            .map(|key| {
+                serde_json::json!({
+                    "id": key.id, "tenant": key.tenant, "label": key.label,
+                    "read_only": key.read_only, "created_at_ms": key.created_at_ms,
+                    "expires_at_ms": key.expires_at_ms, "revoked_at_ms": key.revoked_at_ms,
+                })
+            })
+            .collect();
+        println!("{}", serde_json::to_string_pretty(&all)?);
+        return Ok(());
+    }
+    let now = now_ms();
+    println!("{:<22} {:<16} {:<10} {:<9} LABEL", "ID", "TENANT", "MAY", "STATE");
+    for key in all {
+        let state = if key.revoked_at_ms.is_some() {
+            "revoked"
+        } else if key.expires_at_ms.is_some_and(|at| at <= now) {
+            "expired"
+        } else {
+            "open"
+        };
+        let may = if key.read_only { "read" } else { "all" };
+        let label = key.label.escape_debug();
+        println!("{:<22} {:<16} {may:<10} {state:<9} {label}", key.id, key.tenant);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::span;
+
+    #[test]
+    fn spans_have_units() {
+        assert_eq!(span("90s"), Ok(90_000));
+        assert_eq!(span("30d"), Ok(30 * 86_400_000));
+        for bad in ["", "30", "d", "-1s", "1w", "99999999999999999d", "1ä"] {
+            assert!(span(bad).is_err(), "{bad}");
+        }
+    }
+}

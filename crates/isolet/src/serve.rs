@@ -1,0 +1,215 @@
+//! `isolet serve`: wires the parts together, says where it is, and ends with grace.
+
+use crate::config::{DATA_DIR, LISTEN, Said, Settings};
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use isolet_http::{Names, Options};
+use isolet_sandbox::{Keys, NewKey, Service, TenantId};
+use std::{
+    fs::OpenOptions,
+    io::{IsTerminal, Write},
+    net::SocketAddr,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
+use tracing::{info, warn};
+use tracing_subscriber::EnvFilter;
+
+/// What is logged unless `RUST_LOG` says otherwise.
+const LOGGED: &str = "info,hyper=error";
+/// How long the sandboxes' side may take to let go.
+const STOP_WAIT: Duration = Duration::from_millis(1500);
+
+/// Flags of the server.
+#[derive(Parser)]
+#[command(after_help = "\
+Flags are stronger than ISOLET_* variables, variables than the file (config/isolet.toml shows all of it).
+Without any key the server makes one at its first start and keeps it in DATA/key (0600).
+ISOLET_API_KEY names one more, for the tenant `default`.
+
+  isolet serve --listen 127.0.0.1:7300 --data-dir /var/lib/isolet
+  isolet serve --print-config")]
+pub(crate) struct Args {
+    /// The TOML file [default: /etc/isolet/isolet.toml, if it is there]
+    #[arg(long, env = "ISOLET_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address and port [default: 127.0.0.1:7300]
+    #[arg(long, env = "ISOLET_LISTEN", value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// Where records, keys and the sandboxes' files lie [default: /var/lib/isolet]
+    #[arg(long, env = "ISOLET_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// A name under which clients reach it (name or name:port); may be given again
+    #[arg(long = "host", env = "ISOLET_HOSTS", value_name = "NAME", value_delimiter = ',')]
+    hosts: Vec<String>,
+    /// A page that may call it (https://name); may be given again
+    #[arg(long = "origin", env = "ISOLET_ORIGINS", value_name = "ORIGIN", value_delimiter = ',')]
+    origins: Vec<String>,
+    /// How long a command waits for a client that does not read, in ms
+    #[arg(long, env = "ISOLET_STALL_MS", value_name = "MS")]
+    stall_ms: Option<u64>,
+    /// Log as JSON
+    #[arg(long, env = "ISOLET_LOG_JSON")]
+    log_json: bool,
+    /// Show what is in force and end
+    #[arg(long)]
+    print_config: bool,
+}
+
+/// Runs the server until it is told to stop.
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    let (print, json) = (args.print_config, args.log_json);
+    let settings = Settings::read(Said {
+        file: args.config,
+        listen: args.listen,
+        data_dir: args.data_dir,
+        hosts: args.hosts,
+        origins: args.origins,
+        stall_ms: args.stall_ms,
+    })?;
+    if print {
+        print!("{}", settings.shown()?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    log(json);
+    more_files();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let done = runtime.block_on(serve(settings));
+    runtime.shutdown_background();
+    done
+}
+
+fn log(json: bool) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| LOGGED.into());
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false);
+    if json { lines.json().init() } else { lines.init() }
+}
+
+/// As many descriptors as this user may have: a sandbox costs a few, a client one or two.
+fn more_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
+}
+
+async fn serve(settings: Settings) -> Result<ExitCode> {
+    let listen = settings.listen;
+    let data_dir = settings.sandboxes.data_dir.clone();
+    let api_key = std::env::var("ISOLET_API_KEY").ok().filter(|key| !key.is_empty());
+    let listener = TcpListener::bind(listen).await.with_context(|| {
+        format!("cannot listen on {listen}; choose another address with --listen")
+    })?;
+    let service = Service::open(settings.sandboxes).await.context("cannot start")?;
+    let missing = service.missing();
+    if !missing.is_empty() {
+        eprintln!("This machine cannot make sandboxes yet:");
+        missing.iter().for_each(|one| eprintln!("  - {one}"));
+        return Ok(ExitCode::FAILURE);
+    }
+    let fresh = first_key(service.keys(), &data_dir, listen, api_key.is_some())?;
+    let at = listener.local_addr()?;
+    greet(at, &data_dir, fresh.as_deref(), api_key.is_some());
+    info!(listen = %at, data = %data_dir.display(), "serving");
+    let names = Names { hosts: settings.hosts, origins: settings.origins };
+    let stop = stopped()?;
+    isolet_http::serve(listener, service.clone(), Options { names, api_key }, stop).await;
+    if tokio::time::timeout(STOP_WAIT, service.shutdown()).await.is_err() {
+        warn!("not everything was let go in time");
+    }
+    info!("stopped; sandboxes stay");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Ends with the first SIGTERM or SIGINT; the second ends the program at once.
+fn stopped() -> Result<impl Future<Output = ()>> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = int.recv() => {}
+            }
+            std::process::exit(1);
+        });
+    })
+}
+
+/// Makes the first key where nothing else opens this server, and gives its secret.
+fn first_key(
+    keys: &Keys,
+    data_dir: &Path,
+    listen: SocketAddr,
+    own: bool,
+) -> Result<Option<String>> {
+    let open = keys.list()?.iter().any(|key| key.revoked_at_ms.is_none() && !expired(key));
+    if open || own {
+        return Ok(None);
+    }
+    if !listen.ip().is_loopback() {
+        bail!(
+            "no key opens this server, so it does not listen beyond loopback ({listen}); \
+             make one first: isolet keys add --label NAME"
+        );
+    }
+    let tenant = TenantId::default_tenant().as_str().to_owned();
+    let new = NewKey { tenant, label: "first key".into(), ..NewKey::default() };
+    let (_, secret) = keys.add(&new)?;
+    keep(&data_dir.join("key"), &secret).context("cannot write DATA/key")?;
+    Ok(Some(secret))
+}
+
+fn expired(key: &isolet_sandbox::Key) -> bool {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = now.map_or(0, |now| i64::try_from(now.as_millis()).unwrap_or(i64::MAX));
+    key.expires_at_ms.is_some_and(|at| at <= now)
+}
+
+/// Writes the key under a new name first: nobody reads half of it, nobody else reads it at all.
+fn keep(path: &Path, secret: &str) -> std::io::Result<()> {
+    let new = path.with_extension("new");
+    let _ = std::fs::remove_file(&new);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    writeln!(file, "{secret}")?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)
+}
+
+/// Says where the server is; the key once, and to a terminal only.
+fn greet(at: SocketAddr, data_dir: &Path, fresh: Option<&str>, own: bool) {
+    let url = format!("http://{at}");
+    println!("isolet {} on {url}", env!("CARGO_PKG_VERSION"));
+    match fresh {
+        Some(secret) if std::io::stdout().is_terminal() => {
+            println!("with its key, told this once: {url}/#key={secret}");
+        }
+        _ => {}
+    }
+    if !own {
+        println!("key: {}", data_dir.join("key").display());
+    }
+    let mut before = String::new();
+    if at.to_string() != LISTEN {
+        before.push_str(&format!("ISOLET_URL={url} "));
+    }
+    if !own && data_dir != Path::new(DATA_DIR) {
+        before.push_str(&format!("ISOLET_DATA_DIR={} ", data_dir.display()));
+    }
+    let program = std::env::args().next().unwrap_or_else(|| "isolet".into());
+    println!("open a shell: {before}{program} shell demo");
+    let _ = std::io::stdout().flush();
+}
