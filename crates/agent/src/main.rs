@@ -60,6 +60,8 @@ fn main() -> ExitCode {
 fn begin() -> Result<agent::Agent, Failed> {
     // First of all: nobody may look into this process.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
+    // Executed by descriptor, the kernel would call it by a number.
+    rustix::thread::set_name(c"isolet-agent")?;
     // Orphans of a tenant come to us even where we are not process 1, so that they can be found.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let (listen, config) = arguments(std::env::args().skip(1))?;

@@ -68,7 +68,7 @@ impl Agent {
     pub fn silent(&self) -> Client {
         let stream = UnixStream::connect(self.dir.0.join("agent.sock")).expect("connect");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        Client { stream, input: BytesMut::new() }
+        Client { stream, input: BytesMut::new(), buffer: vec![0; 256 * 1024] }
     }
 
     pub fn connect(&self) -> Client {
@@ -115,6 +115,7 @@ pub enum Event {
 pub struct Client {
     pub stream: UnixStream,
     input: BytesMut,
+    buffer: Vec<u8>,
 }
 
 /// What a command did.
@@ -163,10 +164,9 @@ impl Client {
                 }
                 None => {}
             }
-            let mut buffer = vec![0; 256 * 1024];
-            match self.stream.read(&mut buffer) {
+            match self.stream.read(&mut self.buffer) {
                 Ok(0) => return None,
-                Ok(count) => self.input.extend_from_slice(&buffer[..count]),
+                Ok(count) => self.input.extend_from_slice(&self.buffer[..count]),
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
                 Err(error) => panic!("no answer in time: {error}"),
             }
