@@ -30,6 +30,7 @@ struct File {
     origins: Vec<String>,
     sandboxes_max: Option<u32>,
     stall_ms: Option<u64>,
+    ready: Option<u32>,
     recover_s: Option<u64>,
     limits: LimitsFile,
     limits_max: LimitsFile,
@@ -72,6 +73,8 @@ pub(crate) struct Said {
     pub(crate) origins: Vec<String>,
     /// How long a command waits for a client that does not read, in ms.
     pub(crate) stall_ms: Option<u64>,
+    /// Sandboxes made before anybody asks.
+    pub(crate) ready: Option<u32>,
 }
 
 /// What is in force.
@@ -96,6 +99,7 @@ struct Shown<'a> {
     origins: &'a [String],
     sandboxes_max: u32,
     stall_ms: u64,
+    ready: u32,
     recover_s: u64,
     limits: LimitsFile,
     limits_max: LimitsFile,
@@ -130,6 +134,7 @@ impl Settings {
         sandboxes.limits_max = over(sandboxes.limits_max, file.limits_max);
         sandboxes.sandboxes_max = file.sandboxes_max.unwrap_or(sandboxes.sandboxes_max);
         sandboxes.stall_ms = said.stall_ms.or(file.stall_ms).unwrap_or(sandboxes.stall_ms);
+        sandboxes.ready = said.ready.or(file.ready).unwrap_or(sandboxes.ready);
         if let Some(seconds) = file.recover_s {
             sandboxes.recover = Duration::from_secs(seconds);
         }
@@ -162,6 +167,7 @@ impl Settings {
             origins: &self.origins,
             sandboxes_max: all.sandboxes_max,
             stall_ms: all.stall_ms,
+            ready: all.ready,
             recover_s: all.recover.as_secs(),
             limits: of(all.limits),
             limits_max: of(all.limits_max),
@@ -230,6 +236,7 @@ mod tests {
         assert_eq!(file.data_dir.as_deref(), Some(Path::new(DATA_DIR)));
         assert_eq!(file.sandboxes_max, Some(plain.sandboxes.sandboxes_max));
         assert_eq!(file.stall_ms, Some(plain.sandboxes.stall_ms));
+        assert_eq!(file.ready, Some(plain.sandboxes.ready));
         assert_eq!(file.recover_s, Some(plain.sandboxes.recover.as_secs()));
         assert_eq!(over(plain.sandboxes.limits, file.limits), plain.sandboxes.limits);
         assert_eq!(over(plain.sandboxes.limits_max, file.limits_max), plain.sandboxes.limits_max);

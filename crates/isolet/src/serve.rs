@@ -54,6 +54,9 @@ pub(crate) struct Args {
     /// How long a command waits for a client that does not read, in ms
     #[arg(long, env = "ISOLET_STALL_MS", value_name = "MS")]
     stall_ms: Option<u64>,
+    /// Sandboxes made before anybody asks, so that a create need not wait; 0 for none
+    #[arg(long, env = "ISOLET_READY", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(0..=64))]
+    ready: Option<u32>,
     /// Log as JSON
     #[arg(long, env = "ISOLET_LOG_JSON")]
     log_json: bool,
@@ -72,6 +75,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         hosts: args.hosts,
         origins: args.origins,
         stall_ms: args.stall_ms,
+        ready: args.ready,
     })?;
     if print {
         print!("{}", settings.shown()?);

@@ -31,6 +31,7 @@ pub fn programs() -> PathBuf {
 pub struct Options {
     env: Vec<(String, String)>,
     config: String,
+    ready: usize,
 }
 
 impl Options {
@@ -51,6 +52,14 @@ impl Options {
     #[must_use]
     pub fn config(mut self, text: &str) -> Self {
         text.clone_into(&mut self.config);
+        self
+    }
+
+    /// With so many sandboxes made before anybody asks; none unless told, so that what is left
+    /// over can be counted.
+    #[must_use]
+    pub fn ready(mut self, count: usize) -> Self {
+        self.ready = count;
         self
     }
 
@@ -164,7 +173,8 @@ impl Server {
             .env("ISOLET_DATA_DIR", self.data())
             .env("ISOLET_CONFIG", self.folder.path().join("isolet.toml"))
             .env("ISOLET_LISTEN", format!("127.0.0.1:{}", self.port))
-            .env("ISOLET_API_KEY", &self.key);
+            .env("ISOLET_API_KEY", &self.key)
+            .env("ISOLET_READY", self.options.ready.to_string());
         command
     }
 
@@ -342,7 +352,7 @@ impl Server {
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             wait_until("nothing is left over", SOON, || {
                 seen = self.traces();
-                seen.holds(count).then_some(())
+                seen.holds(count + self.options.ready).then_some(())
             });
         }));
         assert!(found.is_ok(), "{count} sandboxes are listed, and there are {seen:?}");

@@ -75,7 +75,9 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             }
             Frame::Said(said) if said["type"] == "shell_closed" => {
                 eprintln!("isolet: the shell has ended");
-                break;
+                if out >= socket.at.0 && err >= socket.at.1 {
+                    break;
+                }
             }
             Frame::Said(_) => {}
             Frame::Closed(reason) => {
