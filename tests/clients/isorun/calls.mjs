@@ -1,0 +1,72 @@
+// Every call of the client that a run without network answers.
+import assert from 'node:assert/strict'
+import { Isorun, IsorunError } from 'isorun'
+
+const isorun = new Isorun()
+const sandbox = await isorun.create({ image: 'node:22-slim', vcpus: 0.5, memMiB: 256, timeoutSec: 600 })
+
+// Created, found, listed.
+assert.match(sandbox.id, /^[A-Za-z0-9][A-Za-z0-9._-]*$/)
+assert.deepEqual([sandbox.image, sandbox.vcpus, sandbox.memMiB], ['node:22-slim', 0.5, 256])
+assert.ok(sandbox.createMs > 0)
+const info = await sandbox.info()
+assert.deepEqual([info.id, info.status, info.image], [sandbox.id, 'running', 'node:22-slim'])
+assert.ok(Math.abs(Date.parse(info.createdAt) - Date.now()) < 60_000, info.createdAt)
+const other = await isorun.create()
+const ids = (await isorun.list()).map((run) => run.id).sort()
+assert.deepEqual(ids, [sandbox.id, other.id].sort())
+await other.destroy()
+assert.equal((await isorun.get(sandbox.id)).id, sandbox.id)
+
+// Executed: both streams, the exit code, no shell between two calls, a failing command no error.
+const both = await sandbox.exec('echo out; echo err >&2; cd /; X=1; exit 3')
+assert.deepEqual(both, { exitCode: 3, stdout: 'out\n', stderr: 'err\n' })
+assert.equal((await sandbox.exec('echo "[$X]"; pwd')).stdout, '[]\n/workspace\n')
+assert.equal((await sandbox.exec('no-such-program')).exitCode, 127)
+assert.equal((await sandbox.exec('kill -9 $$')).exitCode, 137)
+const many = await Promise.all([...Array(16).keys()].map((n) => sandbox.exec(`echo ${n}`)))
+assert.deepEqual(many.map((one) => one.stdout), [...Array(16).keys()].map((n) => `${n}\n`))
+
+// A timeout ends the command with all it started, and the run goes on.
+const begun = performance.now()
+const late = await sandbox.exec('echo first; sleep 4246 & sleep 4246', 1)
+assert.ok(performance.now() - begun < 10_000)
+assert.deepEqual([late.exitCode !== 0, late.stdout], [true, 'first\n'])
+assert.equal((await sandbox.exec('pgrep -c sleep')).stdout, '0\n')
+
+// Files: parents are made, what stood there is replaced, bytes stay as they are.
+await sandbox.writeFile('/app/config.json', JSON.stringify({ env: 'prod' }))
+assert.equal(await sandbox.readFile('/app/config.json'), '{"env":"prod"}')
+await sandbox.writeFile('/app/config.json', 'short')
+assert.equal(await sandbox.readFile('/app/config.json'), 'short')
+await sandbox.writeFile('/app/a b+ü&c?.txt', '')
+assert.equal(await sandbox.readFile('/app/a b+ü&c?.txt'), '')
+const bytes = Uint8Array.from({ length: 3 << 20 }, (_, n) => (n * 31) & 255)
+await sandbox.writeFile('/app/bytes', bytes)
+const { createHash } = await import('node:crypto')
+const sum = createHash('sha256').update(bytes).digest('hex')
+assert.equal((await sandbox.exec('sha256sum < /app/bytes')).stdout, `${sum}  -\n`)
+await sandbox.writeFile('relative.txt', 'r')
+assert.equal((await sandbox.exec('cat /workspace/relative.txt')).stdout, 'r')
+const names = (await sandbox.readdir('/app')).map((entry) => entry.name).sort()
+assert.deepEqual(names, ['a b+ü&c?.txt', 'bytes', 'config.json'])
+
+// The timer: told in seconds from now, 0 for never.
+await sandbox.setTimeout(60)
+await sandbox.setTimeout(0)
+assert.equal((await sandbox.info()).status, 'running')
+
+// Destroyed: what it used, and then it is unknown.
+const ended = await sandbox.destroy()
+assert.equal(ended.status, 'destroyed')
+assert.ok(ended.uptimeMs > 0 && ended.cpuMs > 0 && ended.costCents === 0, JSON.stringify(ended))
+assert.ok(ended.memPeakBytes > 0, JSON.stringify(ended))
+assert.equal(await isorun.get(sandbox.id), null)
+await assert.rejects(sandbox.exec('true'), (e) => e instanceof IsorunError && e.status === 404)
+await assert.rejects(sandbox.destroy(), (e) => e.status === 404)
+assert.deepEqual(await isorun.list(), [])
+
+// A run ends by itself when its time is over.
+const brief = await isorun.create({ timeoutSec: 1 })
+while (await isorun.get(brief.id)) await new Promise((again) => setTimeout(again, 20))
+console.log('all answered')

@@ -1,0 +1,51 @@
+// What is refused: the client shows the first 200 characters of the body, so the reason is in them.
+import assert from 'node:assert/strict'
+import { Isorun, IsorunError } from 'isorun'
+
+const isorun = new Isorun()
+const sandbox = await isorun.create()
+
+/** The call fails with this status and a message in which a person reads why. */
+async function refused(status, why, call) {
+  await assert.rejects(call, (e) => {
+    assert.ok(e instanceof IsorunError, String(e))
+    assert.equal(e.status, status, e.message)
+    assert.match(e.message, why)
+    return true
+  })
+}
+
+// Not built yet, and said so.
+await refused(501, /snapshots.* not built/, () => sandbox.snapshot())
+await refused(501, /forks.* not built/, () => sandbox.fork(10))
+await refused(501, /restores.* not built/, () => isorun.restore('snap_1'))
+await refused(501, /not built/, () => isorun.listSnapshots())
+await refused(501, /not built/, () => isorun.deleteSnapshot('snap_1'))
+await refused(501, /hibernation is not built/, () => sandbox.hibernate())
+await refused(501, /not built/, () => sandbox.resume())
+await refused(501, /audit log is not built/, () => sandbox.auditLog())
+await refused(501, /network profiles are not built/, () => isorun.networkProfiles())
+await refused(501, /not kept/, () => isorun.usage())
+await refused(501, /not kept/, () => isorun.history())
+const port = await fetch(sandbox.url(3000), { headers: { Authorization: `Bearer ${isorun.apiKey}` } })
+assert.equal(port.status, 501)
+assert.match(await port.text(), /not built/)
+
+// Asked for and not to be had: never ignored.
+await refused(400, /network/, () => isorun.create({ network: { allow: ['example.com'] } }))
+await refused(400, /network/, () => isorun.create({ networkProfile: 'open' }))
+await refused(400, /disk_mib/, () => isorun.create({ diskMiB: 4096 }))
+await refused(400, /credentials/, () => isorun.create({ credentials: { A: 'b' } }))
+await refused(400, /no-such-image/, () => isorun.create({ image: 'no-such-image:1' }))
+await refused(400, /timeout/, () => isorun.create({ timeoutSec: -1 }))
+await refused(400, /vcpus/, () => isorun.create({ vcpus: 0 }))
+
+// Wrong calls.
+assert.equal(await isorun.get('never-was'), null)
+await refused(404, /no-such-file/, () => sandbox.readFile('/no-such-file'))
+await refused(404, /no-such-folder/, () => sandbox.readdir('/no-such-folder'))
+await refused(400, /./, () => sandbox.exec('echo \0'))
+await refused(400, /path/, () => sandbox.writeFile('', 'x'))
+await refused(401, /key/, () => new Isorun({ apiKey: 'wrong' }).list())
+await sandbox.destroy()
+console.log('all refused')

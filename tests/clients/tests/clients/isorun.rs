@@ -1,0 +1,59 @@
+//! The public Isorun client, unmodified: what its README and documents show, and all its calls.
+
+use crate::place::{Said, checkout, fetched, run};
+use isolet_kit::{Options, Server};
+use std::fs;
+use std::process::Command;
+
+/// Runs one of the programs in `tests/clients/isorun` beside the installed client.
+fn program(server: &Server, name: &str) -> Said {
+    let home = fetched("isorun");
+    let here = home.join(name);
+    let source = checkout().join("tests/clients/isorun").join(name);
+    fs::copy(source, &here).expect("copies");
+    let mut node = Command::new(home.join("node_modules/.bin/node"));
+    node.arg(&here)
+        .env("ISORUN_API_URL", format!("http://127.0.0.1:{}", server.port()))
+        .env("ISORUN_API_KEY", server.key());
+    run(&mut node).well()
+}
+
+/// A server with the configuration that is shipped: it holds the names of images.
+fn shipped() -> Server {
+    let config = fs::read_to_string(checkout().join("config/isolet.toml")).expect("is shipped");
+    Options::new().config(&config).start()
+}
+
+#[test]
+fn isorun_client_runs_its_quickstart() {
+    let server = shipped();
+    let said = program(&server, "quickstart.mjs").out;
+    assert!(said.starts_with('v') && said.ends_with("\n\n"), "a version and a line end: {said:?}");
+    assert!(server.ids(&server.http()).is_empty(), "it was destroyed");
+}
+
+#[test]
+fn isorun_client_runs_untrusted_code() {
+    let server = shipped();
+    assert_eq!(program(&server, "untrusted.mjs").out, "5050 True ü\n0\n");
+}
+
+#[test]
+fn isorun_client_keeps_a_shell() {
+    let server = shipped();
+    let said = program(&server, "shell.mjs").out;
+    let all = r#"{"exitCode":7,"stdout":"/tmp\n42\nhi you\ntwo\n1\n","stderr":"loud\n"}"#;
+    assert_eq!(said, format!("bar\n\n{all}\n3\n"));
+}
+
+#[test]
+fn isorun_client_makes_all_its_calls() {
+    let server = shipped();
+    assert_eq!(program(&server, "calls.mjs").out, "all answered\n");
+}
+
+#[test]
+fn isorun_client_reads_why_it_is_refused() {
+    let server = shipped();
+    assert_eq!(program(&server, "refused.mjs").out, "all refused\n");
+}

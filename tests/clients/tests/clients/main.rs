@@ -1,0 +1,5 @@
+//! Who comes to a server from outside, each as it is: the public client of another system, an
+//! agent's loop on real work, systemd, and a newcomer who follows the README.
+
+mod isorun;
+mod place;

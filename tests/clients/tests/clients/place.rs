@@ -1,0 +1,52 @@
+//! Where things stand: the checkout, and what `make clients` has fetched.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The root of the checkout.
+pub(crate) fn checkout() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.ancestors().nth(2).expect("it lies in tests/clients").to_owned()
+}
+
+/// Something that `make clients` has fetched, below `target/clients`.
+pub(crate) fn fetched(name: &str) -> PathBuf {
+    let at = checkout().join("target/clients").join(name);
+    let there = at.try_exists().expect("can be looked for");
+    assert!(there, "{} is not there: run `make clients`", at.display());
+    at
+}
+
+/// Runs a program to its end, with nothing to read.
+pub(crate) fn run(command: &mut Command) -> Said {
+    let output = command.stdin(Stdio::null()).output();
+    output.map_or_else(|error| panic!("{command:?}: {error}"), |output| Said::new(command, output))
+}
+
+/// What a program said and how it ended.
+#[derive(Debug)]
+pub(crate) struct Said {
+    /// The program and its arguments.
+    pub(crate) who: String,
+    /// Exit code; `None` where a signal ended it.
+    pub(crate) code: Option<i32>,
+    /// Standard output.
+    pub(crate) out: String,
+    /// Standard error.
+    pub(crate) err: String,
+}
+
+impl Said {
+    fn new(command: &Command, output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let who = format!("{:?} {:?}", command.get_program(), command.get_args());
+        Self { who, code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// Itself, when it ended with 0.
+    #[track_caller]
+    pub(crate) fn well(self) -> Self {
+        assert_eq!(self.code, Some(0), "{}: {}\n{}", self.who, self.out, self.err);
+        self
+    }
+}
