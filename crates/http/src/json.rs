@@ -219,7 +219,9 @@ mod tests {
     fn refused(text: impl AsRef<[u8]>) -> String {
         let began = Instant::now();
         let failure = parse::<Body>(text.as_ref()).expect_err("must be refused");
-        assert!(began.elapsed() < Duration::from_millis(10), "{:?}", began.elapsed());
+        // An unoptimised build has more time.
+        let limit = Duration::from_millis(if cfg!(debug_assertions) { 300 } else { 10 });
+        assert!(began.elapsed() < limit, "{:?}", began.elapsed());
         assert_eq!(failure.status(), StatusCode::BAD_REQUEST);
         failure.message
     }

@@ -290,7 +290,8 @@ mod tests {
         assert_eq!(texts.piece(2, "a", 0, b"x").unwrap().text, "x");
         assert_eq!(texts.piece(1, "", 0, b"y").unwrap().text, "y");
         assert_eq!(texts.piece(1, "a", 11, &euro[1..2]), None);
-        let piece = texts.piece(1, "a", 12, &[euro[2], b'z']).unwrap();
+        let rest = [euro[2], b'z'];
+        let piece = texts.piece(1, "a", 12, &rest).unwrap();
         assert_eq!((piece.offset, &*piece.text), (10, "€z"));
     }
 

@@ -106,7 +106,7 @@ fn since(text: &str) -> Result<Since, Failure> {
 ///
 /// Client frames: `shell_run {id, command, timeout_ms?, cwd?, env?, stdin?, merge?}`,
 /// `shell_stdin {id, data|data_b64|eof}`, `shell_signal {id, signal}`, `shell_cancel {id}`.
-/// Server frames: `shell_out` and `shell_err {id, data, offset}` (no id: a background job),
+/// Server frames: `shell_out` and `shell_err {id, data, offset}` (an empty id: a background job),
 /// `shell_exit {id, code, seq, duration_ms, …}`, `shell_gap {stream, from, to}`,
 /// `shell_error {id?, error, message, hint}`, `shell_closed {code|signal, cause}`.
 /// The answer's `Isolet-Shell` header names the shell and its client for `?resume=`; `Isolet-At`
@@ -164,7 +164,16 @@ pub(crate) async fn attach(
         response.headers_mut().insert(HeaderName::from_static("isolet-at"), at);
     }
     let private = session.is_none();
-    let client = ws::Client { sandbox, link, owner, private, binary: wanted.binary, timeout_ms };
+    let client = ws::Client {
+        sandbox,
+        link,
+        owner,
+        private,
+        watch: wanted.watch,
+        replay: wanted.since.is_some(),
+        binary: wanted.binary,
+        timeout_ms,
+    };
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
         if let Some(socket) = ws::upgraded(upgrade).await {

@@ -24,7 +24,7 @@ fn quoted(value: &str) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// `shell_out` or `shell_err`; without an id where it belongs to no command.
+/// `shell_out` or `shell_err`; the id is empty where it belongs to no command.
 pub(crate) fn output(piece: &Piece<'_>) -> Message {
     let mut out = Vec::with_capacity(piece.text.len() + piece.text.len() / 8 + ENVELOPE_BYTES);
     out.extend_from_slice(if piece.stream == STDOUT {
@@ -32,10 +32,8 @@ pub(crate) fn output(piece: &Piece<'_>) -> Message {
     } else {
         br#"{"type":"shell_err""#
     });
-    if !piece.id.is_empty() {
-        out.extend_from_slice(br#","id":"#);
-        quote(&mut out, &piece.id);
-    }
+    out.extend_from_slice(br#","id":"#);
+    quote(&mut out, &piece.id);
     out.extend_from_slice(br#","data":"#);
     quote(&mut out, &piece.text);
     out.extend_from_slice(br#","offset":"#);
@@ -133,7 +131,7 @@ mod tests {
         (piece.stream, piece.id) = (2, Cow::Borrowed(""));
         assert_eq!(
             read(&output(&piece)),
-            json!({"type":"shell_err","data":"a\n\u{1}€","offset":7})
+            json!({"type":"shell_err","id":"","data":"a\n\u{1}€","offset":7})
         );
         let plain = Exit { id: "r1".into(), seq: 3, micros: 1500, ..Exit::default() };
         assert_eq!(

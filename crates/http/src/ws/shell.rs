@@ -44,6 +44,8 @@ const INPUT_BYTES_MAX: usize = 256 * 1024;
 const TICK: Duration = Duration::from_secs(10);
 /// Ticks without a sign of life until the peer counts as gone.
 const SILENT_TICKS: u32 = 3;
+/// When nothing came for so long, everything that was has been heard.
+const REPLAY_WAIT: Duration = Duration::from_millis(50);
 /// How long a goodbye may take.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
@@ -57,6 +59,10 @@ pub(crate) struct Client {
     pub(crate) owner: String,
     /// The shell ends with this client.
     pub(crate) private: bool,
+    /// It sees other clients' commands.
+    pub(crate) watch: bool,
+    /// It asked for what came before, and may hear of shells of its session that ended long ago.
+    pub(crate) replay: bool,
     /// Output goes as binary frames.
     pub(crate) binary: bool,
     /// For commands that name none, in ms; 0 never.
@@ -169,12 +175,14 @@ impl Talk {
         match said {
             said::Said::Run { mut run, timeout_ms, stdin } => {
                 run.timeout_ms = timeout_ms.unwrap_or(self.client.timeout_ms);
+                if self.detached {
+                    self.replay().await?;
+                }
                 if self.detached
-                    && let Err(error) = self.client.link.reattach().await
+                    && let Err(error) = self.attach().await
                 {
                     return self.refuse(Some(&run.id), &error.into());
                 }
-                self.detached = false;
                 let id = run.id.clone();
                 if run.stdin && !self.fed.contains(&id) {
                     self.fed.push(id.clone());
@@ -202,6 +210,26 @@ impl Talk {
                 self.urge(Ask::Cancel { id }, fed).await
             }
         }
+    }
+
+    /// Hears what has been to its end: whether the shell that ended was the last.
+    async fn replay(&mut self) -> Go {
+        while self.detached && std::mem::take(&mut self.client.replay) {
+            if let Ok(heard) = timeout(REPLAY_WAIT, self.client.link.next()).await {
+                self.client.replay = true;
+                self.heard(heard).await?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Attaches to the shell that comes after the one that ended.
+    async fn attach(&mut self) -> Result<(), isolet_sandbox::Error> {
+        let (shell, owner) = (self.name(), self.client.owner.clone());
+        let attach = Attach { shell, owner, watch: self.client.watch, since: None };
+        self.client.link = self.client.sandbox.shell(attach).await?;
+        self.detached = false;
+        Ok(())
     }
 
     fn feed(&mut self, id: &str, data: &[u8], eof: bool) -> Go {
@@ -273,11 +301,13 @@ impl Talk {
             Heard::Tell(tell) => tell,
             Heard::Data(body) => {
                 *bytes += body.len();
+                self.detached = false;
                 return self.data(body);
             }
         };
         match tell {
             Tell::Exit(exit) => {
+                self.detached = false;
                 self.fed.retain(|id| *id != exit.id);
                 let rest = self.texts.end(&exit.id);
                 self.pieces(&rest)?;
