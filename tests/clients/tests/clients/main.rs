@@ -1,5 +1,6 @@
 //! Who comes to a server from outside, each as it is: the public client of another system, an
 //! agent's loop on real work, systemd, and a newcomer who follows the README.
 
+mod agent_loop;
 mod isorun;
 mod place;
