@@ -300,6 +300,13 @@ impl Exec {
         Some(self.input.len())
     }
 
+    /// Its connection has gone: no more input can come.
+    pub(crate) fn leave(&mut self, hub: &Hub) {
+        self.conn = None;
+        self.eof = true;
+        self.feed(hub);
+    }
+
     /// Whether there is room for more input.
     #[must_use]
     pub(crate) fn hungry(&self) -> bool {

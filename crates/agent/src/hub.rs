@@ -135,10 +135,10 @@ impl Hub {
         self.timers.push(Reverse((when, timer)));
     }
 
-    /// Time until the next timer.
+    /// When the next timer is due.
     #[must_use]
-    pub(crate) fn wait(&self) -> Option<Duration> {
-        self.timers.peek().map(|Reverse((when, _))| when.saturating_duration_since(self.now))
+    pub(crate) fn wait(&self) -> Option<Instant> {
+        self.timers.peek().map(|Reverse((when, _))| *when)
     }
 
     /// The next timer that is due.

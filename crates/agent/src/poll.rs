@@ -3,8 +3,9 @@
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::time::Instant;
 
 /// What a descriptor is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,9 +39,11 @@ pub(crate) enum What {
     ExecBorn,
     /// A pipe that outlived its owner's interest; read and thrown away.
     Drain,
+    /// The clock: only a reason to wake.
+    Clock,
 }
 
-const ALL: [What; 14] = [
+const ALL: [What; 15] = [
     What::Listen,
     What::Children,
     What::Conn,
@@ -55,6 +58,7 @@ const ALL: [What; 14] = [
     What::ExecIn,
     What::ExecBorn,
     What::Drain,
+    What::Clock,
 ];
 
 /// One thing that is ready. Ids are never used twice, so a late event finds nobody.
@@ -71,6 +75,10 @@ pub(crate) struct Ready {
 /// The set of descriptors.
 pub(crate) struct Poll {
     epoll: OwnedFd,
+    /// Set only when something is due earlier than what it is set to: a limit given to each wait
+    /// would set a timer of the machine for every command.
+    clock: OwnedFd,
+    set: Option<Instant>,
     events: Vec<Event>,
 }
 
@@ -90,7 +98,11 @@ impl Poll {
     /// `EMFILE`, `ENOMEM`.
     pub(crate) fn new() -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        Ok(Self { epoll, events: Vec::with_capacity(EVENTS_MAX) })
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let clock = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let poll = Self { epoll, clock, set: None, events: Vec::with_capacity(EVENTS_MAX) };
+        poll.add(&poll.clock, What::Clock, 0, EventFlags::IN | EventFlags::ET)?;
+        Ok(poll)
     }
 
     /// Adds a descriptor. Closing it takes it out.
@@ -117,13 +129,13 @@ impl Poll {
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    /// Waits for at most `limit`, and puts what is ready into `into`.
-    pub(crate) fn wait(&mut self, limit: Option<Duration>, into: &mut Vec<Ready>) {
-        let limit = limit.map(|limit| {
-            // Rounded up: a timer that fires early would spin.
-            let ms = limit.as_millis().min(3_600_000) as i64 + i64::from(!limit.is_zero());
-            Timespec { tv_sec: ms / 1000, tv_nsec: (ms % 1000) * 1_000_000 }
-        });
+    /// Waits, but not beyond `due`, and puts what is ready into `into`.
+    pub(crate) fn wait(&mut self, now: Instant, due: Option<Instant>, into: &mut Vec<Ready>) {
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let limit = due.filter(|due| *due <= now).map(|_| zero);
+        if let Some(due) = due.filter(|due| *due > now) {
+            self.wake_at(now, due);
+        }
         self.events.clear();
         let buffer = rustix::buffer::spare_capacity(&mut self.events);
         if epoll::wait(&self.epoll, buffer, limit.as_ref()).is_err() {
@@ -138,6 +150,21 @@ impl Poll {
                 gone: flags.intersects(EventFlags::ERR | EventFlags::HUP),
             }
         }));
+    }
+}
+
+impl Poll {
+    fn wake_at(&mut self, now: Instant, due: Instant) {
+        if self.set.is_some_and(|set| set > now && set <= due) {
+            return;
+        }
+        let left = due.duration_since(now);
+        let value =
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        if rustix::time::timerfd_settime(&self.clock, TimerfdTimerFlags::empty(), &once).is_ok() {
+            self.set = Some(due);
+        }
     }
 }
 

@@ -100,13 +100,13 @@ fn a_timeout_kills_the_program_and_all_it_started() {
     assert!(outcome.exit.timed_out);
     assert_eq!((outcome.exit.code, outcome.exit.signal), (137, Some(9)));
     for pid in outcome.out().split_whitespace() {
-        kit::until("it is gone", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
+        kit::until("it is gone", || !kit::there(format!("/proc/{pid}")));
     }
     let polite = Exec { timeout_ms: 50, ..command("(trap '' TERM; sleep 1000) & echo $!; wait") };
     let outcome = exec(&mut client, polite).expect("started");
     assert_eq!((outcome.exit.timed_out, outcome.exit.signal), (true, Some(15)));
     let left = format!("/proc/{}", outcome.out().trim());
-    kit::until("what ignored it is killed", || !std::path::Path::new(&left).exists());
+    kit::until("what ignored it is killed", || !kit::there(&left));
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_hundred_megabytes_wait_for_their_reader_in_little_memory() {
         match client.event() {
             Event::Data(data) => {
                 count += data.bytes.len() as u64;
-                if count % 640 == 0 {
+                if count.is_multiple_of(640) {
                     assert!(agent.size().0 < before + 2048);
                 }
             }
@@ -182,7 +182,7 @@ fn a_program_goes_on_when_its_connection_is_gone() {
     client.ask(&Ask::Exec(command(&format!("echo up; head -c 1000000 /dev/zero; : >{done}"))));
     let Event::Data(_) = client.event() else { panic!("no output") };
     drop(client);
-    kit::until("it came to its end", || std::path::Path::new(&done).exists());
+    kit::until("it came to its end", || kit::there(&done));
 }
 
 #[test]

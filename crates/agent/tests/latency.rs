@@ -61,9 +61,11 @@ impl Drop for Bare {
     }
 }
 
-fn median(mut all: Vec<Duration>) -> f64 {
+/// The tenth and the fiftieth percentile, in microseconds.
+fn low_and_middle(mut all: Vec<Duration>) -> (f64, f64) {
     all.sort_unstable();
-    all[all.len() / 2].as_secs_f64() * 1e6
+    let at = |share: usize| all[all.len() * share / 100].as_secs_f64() * 1e6;
+    (at(10), at(50))
 }
 
 #[test]
@@ -86,8 +88,9 @@ fn a_command_costs_little_more_than_bare_pipes() {
                 ours.extend((at >= COLD).then(|| start.elapsed()));
             }
         }
-        let (ours, theirs) = (median(ours), median(theirs));
+        let ((our_low, ours), (their_low, theirs)) = (low_and_middle(ours), low_and_middle(theirs));
         println!("{text:12} bare {theirs:7.1} µs   agent {ours:7.1} µs   x {:.2}", ours / theirs);
-        assert!(ours < theirs * 20.0, "{text}: {ours} µs");
+        // The tenth: a busy machine moves the median of three processes much more than of two.
+        assert!(our_low < their_low * 8.0, "{text}: {our_low} µs beside {their_low}");
     }
 }

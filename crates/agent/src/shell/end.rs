@@ -142,7 +142,8 @@ impl Shell {
                 (a, b) => a.or(b),
             }
         };
-        if let Some(bash) = self.bash.as_ref().filter(|bash| !bash.ready) {
+        let starting = self.bash.as_ref().filter(|bash| !bash.ready && self.cause.is_none());
+        if let Some(bash) = starting {
             sooner(Some(bash.opened + START_MAX));
         }
         if let Some(running) = &self.running {
@@ -157,10 +158,14 @@ impl Shell {
         sooner(self.settling.map(|(when, _)| when));
         sooner(self.closing.as_ref().and_then(super::close::Closing::due));
         sooner(self.lingering());
-        sooner(
-            self.ended.as_ref().map(|(_, at)| *at + super::DEAD_KEPT).filter(|_| !self.lasting()),
-        );
+        sooner(self.fading());
         due
+    }
+
+    /// When the log of an ended private shell is let go of.
+    fn fading(&self) -> Option<Instant> {
+        let unseen = !self.lasting() && self.clients.is_empty() && self.closing.is_none();
+        self.ended.as_ref().filter(|_| unseen).map(|(_, at)| *at + super::DEAD_KEPT)
     }
 
     /// When it is closed because nobody is attached.

@@ -251,3 +251,8 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
         std::thread::yield_now();
     }
 }
+
+/// Whether something has this name.
+pub fn there(path: impl AsRef<std::path::Path>) -> bool {
+    path.as_ref().try_exists().expect("the directory can be read")
+}

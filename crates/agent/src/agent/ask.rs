@@ -1,0 +1,244 @@
+//! What is done with what a server asks.
+
+use super::Agent;
+use crate::conn::{Conn, Role};
+use crate::exec::{self, Exec};
+use crate::hub::{Hub, Timer};
+use crate::shell::{self, Shell};
+use isolet_wire::VERSION;
+use isolet_wire::ask::Ask;
+use isolet_wire::tell::{Tell, Why};
+use std::os::fd::AsRawFd as _;
+use std::time::Duration;
+
+/// Programs at once.
+const EXECS_MAX: usize = 1024;
+/// File calls at once.
+const FILES_MAX: usize = 256;
+/// The longest a file call may take.
+const FILE_MAX: Duration = Duration::from_secs(15 * 60);
+
+impl Agent {
+    pub(super) fn ask(&mut self, id: u64, ask: Ask) {
+        let new = self.conns.get(&id).is_none_or(|conn| matches!(conn.role, Role::New));
+        match ask {
+            Ask::Hello { version } if new => self.hello(id, version),
+            _ if new => {
+                self.refuse(id, None, Why::BadAsk, "hello comes first");
+                self.hang_up(id);
+            }
+            Ask::Hello { .. } => self.refuse(id, None, Why::BadAsk, "hello comes once"),
+            Ask::Ping(number) => self.tell(id, &Tell::Pong(number)),
+            Ask::Watch => self.watch(id),
+            Ask::Attach(attach) => self.attach(id, attach),
+            Ask::Run(run) => {
+                let of = Some(run.id.clone());
+                let result = self.with_shell(id, |shell, hub, owner| shell.run(hub, owner, run));
+                if let Some(Err((why, message))) = result {
+                    self.refuse(id, of, why, message);
+                } else if result.is_none() {
+                    self.refuse(id, of, Why::NoShell, "no shell is attached here");
+                }
+            }
+            Ask::Stdin { id: of, data, eof } => self.stdin(id, of, &data, eof),
+            Ask::Signal { id: of, signal } => self.signal(id, of, signal),
+            Ask::Cancel { id: of } => self.cancel(id, of),
+            Ask::Close { shell } => self.close(id, &shell),
+            Ask::Exec(exec) => self.exec(id, exec),
+            Ask::File(file) => self.file(id, file),
+        }
+    }
+
+    pub(super) fn hello(&mut self, id: u64, version: u16) {
+        if version != VERSION {
+            let message = format!("this agent speaks version {VERSION}");
+            self.refuse(id, None, Why::BadAsk, message);
+            self.hang_up(id);
+            return;
+        }
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.role = Role::Ready;
+        }
+        self.tell(id, &Tell::Hello { version: VERSION });
+    }
+
+    /// Does something with the shell that this connection is a client of.
+    pub(super) fn with_shell<T>(
+        &mut self,
+        id: u64,
+        work: impl FnOnce(&mut Shell, &mut Hub, &str) -> T,
+    ) -> Option<T> {
+        let Role::Client(client) = &self.conns.get(&id)?.role else { return None };
+        let shell = self.shells.get_mut(&client.shell)?;
+        self.hub.touch(client.shell);
+        Some(work(shell, &mut self.hub, &client.view.owner))
+    }
+
+    pub(super) fn exec_of(&mut self, id: u64) -> Option<(&mut Exec, &mut Hub)> {
+        let Role::Exec(exec) = self.conns.get(&id)?.role else { return None };
+        self.touched.push(exec);
+        Some((self.execs.get_mut(&exec)?, &mut self.hub))
+    }
+
+    pub(super) fn stdin(&mut self, id: u64, of: String, data: &[u8], eof: bool) {
+        let (held, max) = match self.exec_of(id) {
+            Some((exec, hub)) => (exec.input(hub, data, eof), exec::INPUT_BYTES_MAX),
+            None => {
+                let held = self
+                    .with_shell(id, |shell, hub, owner| shell.input(hub, (owner, &of), data, eof));
+                (held.flatten(), shell::INPUT_BYTES_MAX)
+            }
+        };
+        match held {
+            Some(held) if held > max => {
+                if let Some(conn) = self.conns.get_mut(&id) {
+                    conn.held = true;
+                    conn.interest(&self.hub.poll);
+                }
+            }
+            // A command that has just ended is no error of its sender's.
+            _ => {}
+        }
+    }
+
+    pub(super) fn signal(&mut self, id: u64, of: String, signal: i32) {
+        if !(1..=64).contains(&signal) {
+            self.refuse(id, Some(of), Why::BadAsk, "signals are 1 to 64");
+            return;
+        }
+        if let Some((exec, _)) = self.exec_of(id) {
+            exec.signal(signal);
+            return;
+        }
+        let found = self.with_shell(id, |shell, hub, owner| shell.signal(hub, owner, &of, signal));
+        if found != Some(true) {
+            self.refuse(id, Some(of), Why::BadAsk, "no such command is running");
+        }
+    }
+
+    pub(super) fn cancel(&mut self, id: u64, of: String) {
+        if let Some((exec, hub)) = self.exec_of(id) {
+            exec.cancel(hub);
+            return;
+        }
+        let found = self.with_shell(id, |shell, hub, owner| shell.cancel(hub, owner, &of));
+        if found != Some(true) {
+            self.refuse(id, Some(of), Why::BadAsk, "no such command is running or waiting");
+        }
+    }
+
+    pub(super) fn close(&mut self, id: u64, name: &str) {
+        let shell = self.names.get(name).and_then(|shell| self.shells.get_mut(shell));
+        let Some(shell) = shell else { return self.tell(id, &Tell::Done) };
+        shell.closers.push(id);
+        shell.close(&mut self.hub, "closed by client");
+    }
+
+    pub(super) fn exec(&mut self, id: u64, ask: isolet_wire::ask::Exec) {
+        if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
+            return self.refuse(id, None, Why::BadAsk, "this connection has another use");
+        }
+        if self.execs.len() >= EXECS_MAX {
+            return self.refuse(id, None, Why::TooMany, format!("at most {EXECS_MAX} programs"));
+        }
+        let exec_id = self.hub.id();
+        match Exec::start(&mut self.hub, exec_id, id, ask) {
+            Ok(exec) => {
+                self.execs.insert(exec_id, exec);
+                if let Some(conn) = self.conns.get_mut(&id) {
+                    conn.role = Role::Exec(exec_id);
+                }
+                self.count_changed();
+            }
+            Err((why, message)) => self.refuse(id, None, why, message),
+        }
+    }
+
+    pub(super) fn exec_refused(&mut self, exec: u64, why: Why, message: String) {
+        let Some(exec) = self.execs.remove(&exec) else { return };
+        self.count_changed();
+        if let Some(id) = exec.conn {
+            if let Some(conn) = self.conns.get_mut(&id) {
+                conn.role = Role::Ready;
+            }
+            self.refuse(id, None, why, message);
+        }
+    }
+
+    pub(super) fn file(&mut self, id: u64, ask: isolet_wire::ask::File) {
+        if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
+            return self.refuse(id, None, Why::BadAsk, "this connection has another use");
+        }
+        if self.files.len() >= FILES_MAX {
+            return self.refuse(id, None, Why::TooMany, format!("at most {FILES_MAX} file calls"));
+        }
+        if !matches!(self.conns.get_mut(&id).map(Conn::flush), Some(Ok(true))) {
+            return self.hang_up(id);
+        }
+        let Some(mut conn) = self.conns.remove(&id) else { return };
+        self.hub.poll.remove(&conn.fd);
+        let (number, rest) = (conn.fd.as_raw_fd(), conn.rest());
+        let spare = conn.fd.try_clone();
+        // The worker answers from here on; our copy closes with the closure.
+        let work = move || crate::file::serve(conn.fd, rest, ask);
+        match (self.hub.fork(number, work), spare) {
+            (Ok(pid), _) => {
+                self.files.insert(pid, self.hub.now + FILE_MAX);
+                self.hub.at(self.hub.now + FILE_MAX, Timer::Files);
+            }
+            (Err(error), Ok(spare)) => {
+                let message = format!("no process: {error}");
+                let mut conn = Conn::new(id, spare);
+                conn.tell(&Tell::Refused { id: None, why: Why::NoProcess, message });
+                let _ = conn.flush();
+            }
+            (Err(_), Err(_)) => {}
+        }
+    }
+
+    pub(super) fn watch(&mut self, id: u64) {
+        if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
+            return self.refuse(id, None, Why::BadAsk, "this connection has another use");
+        }
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.role = Role::Watch;
+        }
+        self.watchers.push(id);
+        // A frame holds a few hundred shells: the rest is told as changes.
+        let mut all: Vec<_> = self.shells.values().map(Shell::told).collect();
+        let rest = all.split_off(all.len().min(256));
+        let execs = self.running();
+        self.tell(id, &Tell::Census { shells: all, execs });
+        for shell in rest {
+            self.tell(id, &Tell::Changed { shell: Some(shell), execs });
+        }
+    }
+
+    pub(super) fn running(&self) -> u32 {
+        self.execs.values().filter(|exec| !exec.told).count() as u32
+    }
+
+    pub(super) fn count_changed(&mut self) {
+        // No shell has number 0: only the count of programs is told.
+        self.hub.tell(0);
+    }
+
+    pub(super) fn tell_watchers(&mut self) {
+        let execs = self.running();
+        for id in std::mem::take(&mut self.hub.changed) {
+            let shell = self.shells.get(&id).map(Shell::told);
+            if shell.is_none() && id != 0 {
+                continue;
+            }
+            let tell = Tell::Changed { shell, execs };
+            for watcher in self.watchers.clone() {
+                // One that does not read is told no more; its driver asks anew.
+                if self.conns.get(&watcher).is_some_and(|conn| conn.waiting() > 1 << 20) {
+                    self.hang_up(watcher);
+                } else {
+                    self.tell(watcher, &tell);
+                }
+            }
+        }
+    }
+}

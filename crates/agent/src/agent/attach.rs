@@ -1,0 +1,115 @@
+//! Becoming and ceasing to be a client of a shell.
+
+use super::Agent;
+use crate::conn::{Client, Role};
+use crate::log::View;
+use crate::shell::{Shell, State};
+use isolet_wire::ask::Attach;
+use isolet_wire::tell::Why;
+
+/// Shells at once, with those whose log is kept after their end.
+const SHELLS_MAX: usize = 1024;
+
+impl Agent {
+    pub(super) fn attach(&mut self, id: u64, attach: Attach) {
+        match self.conns.get(&id).map(|conn| &conn.role) {
+            Some(Role::Ready) => {}
+            Some(Role::Client(client)) => {
+                let shell = client.shell;
+                if self.shells.get(&shell).is_some_and(|shell| shell.state != State::Dead) {
+                    let message = "this connection is a client of a shell already";
+                    return self.refuse(id, None, Why::BadAsk, message);
+                }
+                self.detach(id, shell);
+            }
+            _ => return self.refuse(id, None, Why::BadAsk, "this connection has another use"),
+        }
+        let Some((shell_id, fresh)) = self.shell_for(id, &attach) else { return };
+        let Some(shell) = self.shells.get_mut(&shell_id) else { return };
+        let place = match attach.since {
+            since if shell.state == State::Dead && !shell.lasting() => shell.log.last_words(since),
+            Some(since) => shell.log.since(since),
+            None => shell.log.now(),
+        };
+        shell.clients.push(id);
+        self.hub.tell(shell_id);
+        self.hub.touch(shell_id);
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.role = Role::Client(Client {
+                shell: shell_id,
+                view: View { owner: attach.owner, watch: attach.watch },
+                place,
+                announced: false,
+                fresh,
+                moved: self.hub.now,
+            });
+        }
+    }
+
+    /// The shell to attach to, opened where that is asked; and whether it was. `None`: refused.
+    pub(super) fn shell_for(&mut self, id: u64, attach: &Attach) -> Option<(u64, bool)> {
+        let named = attach.shell.strip_prefix("s/").or(attach.shell.strip_prefix("p/"));
+        if named.is_none_or(str::is_empty) || attach.shell.len() + attach.owner.len() > 256 {
+            self.refuse(id, None, Why::BadAsk, "a shell's name begins with s/ or p/");
+            return None;
+        }
+        if let Some(shell_id) = self.names.get(&attach.shell).copied() {
+            let shell = self.shells.get_mut(&shell_id)?;
+            let dead = matches!(shell.state, State::Dead | State::Failed(..));
+            let again = dead && shell.lasting();
+            if again {
+                if let Some(open) = &attach.open {
+                    shell.open = open.clone();
+                }
+                shell.start(&mut self.hub);
+            }
+            return Some((shell_id, again));
+        }
+        let Some(open) = attach.open.clone() else {
+            self.refuse(id, None, Why::NoShell, "there is no such shell");
+            return None;
+        };
+        if self.shells.len() >= SHELLS_MAX && !self.forget_one() {
+            self.refuse(id, None, Why::TooMany, format!("at most {SHELLS_MAX} shells"));
+            return None;
+        }
+        let shell_id = self.hub.id();
+        let mut shell = Shell::new(shell_id, attach.shell.clone(), open, self.hub.now);
+        shell.start(&mut self.hub);
+        self.names.insert(attach.shell.clone(), shell_id);
+        self.shells.insert(shell_id, shell);
+        Some((shell_id, true))
+    }
+
+    /// Lets go of a shell that has ended and has no client.
+    pub(super) fn forget_one(&mut self) -> bool {
+        let dead = self.shells.iter().find(|(_, shell)| {
+            shell.state == State::Dead && shell.clients.is_empty() && shell.pid() == 0
+        });
+        let Some(id) = dead.map(|(id, _)| *id) else { return false };
+        self.forget(id);
+        true
+    }
+
+    pub(super) fn forget(&mut self, id: u64) {
+        if let Some(shell) = self.shells.remove(&id)
+            && self.names.get(&shell.name) == Some(&id)
+        {
+            self.names.remove(&shell.name);
+        }
+    }
+
+    pub(super) fn detach(&mut self, id: u64, shell: u64) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if let Role::Client(client) = std::mem::replace(&mut conn.role, Role::Ready)
+            && let Some(shell) = self.shells.get_mut(&shell)
+        {
+            shell.clients.retain(|client| *client != id);
+            if shell.clients.is_empty() {
+                shell.left = (client.place, self.hub.now);
+            }
+        }
+        self.hub.touch(shell);
+        self.hub.tell(shell);
+    }
+}

@@ -1,0 +1,309 @@
+//! The agent: who is connected, which shells and programs there are, and what is ready next. One
+//! thread; nothing here blocks. A round takes what is ready, does what is due, and then settles:
+//! only there bytes go out, so that all that a round brought leaves in one piece.
+
+mod ask;
+mod attach;
+mod settle;
+
+use crate::conn::{Conn, Role};
+use crate::exec::Exec;
+use crate::hub::{Hub, Parent, READ_BYTES, Timer};
+use crate::poll::{Ready, What};
+use crate::shell::Shell;
+use isolet_wire::ask::Ask;
+use isolet_wire::frame::{self, Frame};
+use isolet_wire::tell::{STDERR, STDOUT, Tell, Why};
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// Connections at once.
+const CONNS_MAX: usize = 4096;
+/// How long connections wait when descriptors ran out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Frames of one connection that are done before others have their turn.
+const FRAMES_MAX: usize = 64;
+
+/// See the module's page.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    hub: Hub,
+    listen: OwnedFd,
+    children: OwnedFd,
+    conns: HashMap<u64, Conn>,
+    shells: HashMap<u64, Shell>,
+    names: HashMap<String, u64>,
+    execs: HashMap<u64, Exec>,
+    files: HashMap<i32, Instant>,
+    watchers: Vec<u64>,
+    watch_set: bool,
+    again: Vec<u64>,
+    lazy: Vec<u64>,
+    lazy_due: Option<Instant>,
+    touched: Vec<u64>,
+    scratch: Vec<u8>,
+}
+
+impl Agent {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENOMEM`.
+    pub(crate) fn new(hub: Hub, listen: OwnedFd) -> std::io::Result<Self> {
+        let children = isolet_sys::signal::children()?;
+        rustix::io::ioctl_fionbio(&listen, true)?;
+        hub.poll.add(&listen, What::Listen, 0, EventFlags::IN)?;
+        hub.poll.add(&children, What::Children, 0, EventFlags::IN)?;
+        Ok(Self {
+            hub,
+            listen,
+            children,
+            conns: HashMap::new(),
+            shells: HashMap::new(),
+            names: HashMap::new(),
+            execs: HashMap::new(),
+            files: HashMap::new(),
+            watchers: Vec::new(),
+            watch_set: false,
+            again: Vec::new(),
+            lazy: Vec::new(),
+            lazy_due: None,
+            touched: Vec::new(),
+            scratch: vec![0; READ_BYTES],
+        })
+    }
+
+    /// Serves for good.
+    pub(crate) fn serve(&mut self) -> ! {
+        let mut ready = Vec::new();
+        loop {
+            let mut limit = self.hub.wait();
+            if let Some(due) = self.lazy_due {
+                limit = Some(limit.map_or(due, |limit| limit.min(due)));
+            }
+            if !self.again.is_empty() {
+                limit = Some(self.hub.now);
+            }
+            self.hub.poll.wait(self.hub.now, limit, &mut ready);
+            self.hub.now = Instant::now();
+            for event in ready.drain(..) {
+                self.event(event);
+            }
+            while let Some((when, timer)) = self.hub.due() {
+                self.timer(when, timer);
+            }
+            for id in std::mem::take(&mut self.again) {
+                self.frames(id);
+            }
+            self.settle();
+        }
+    }
+
+    fn event(&mut self, ready: Ready) {
+        let id = ready.id;
+        match ready.what {
+            What::Listen => self.accept(),
+            What::Children => self.reap(),
+            What::Conn => self.conn(id, ready.gone),
+            What::Drain => self.hub.drained(id),
+            What::Clock => {}
+            What::ExecOut | What::ExecErr | What::ExecIn | What::ExecBorn => self.exec_event(ready),
+            what => {
+                let Some(shell) = self.shells.get_mut(&id) else { return };
+                match what {
+                    What::Status => shell.status(&mut self.hub),
+                    What::Out => shell.readable(&mut self.hub, STDOUT),
+                    What::Err => shell.readable(&mut self.hub, STDERR),
+                    What::Born => shell.born(&mut self.hub),
+                    What::Control => shell.room(&mut self.hub),
+                    _ => shell.feed(&mut self.hub),
+                }
+            }
+        }
+    }
+
+    fn exec_event(&mut self, ready: Ready) {
+        let Some(exec) = self.execs.get_mut(&ready.id) else { return };
+        self.touched.push(ready.id);
+        let conn = exec.conn.and_then(|conn| self.conns.get_mut(&conn));
+        match ready.what {
+            What::ExecOut => exec.readable(&mut self.hub, conn, STDOUT),
+            What::ExecErr => exec.readable(&mut self.hub, conn, STDERR),
+            What::ExecIn => exec.feed(&self.hub),
+            _ => {
+                if let Some((why, message)) = exec.born(&mut self.hub) {
+                    self.exec_refused(ready.id, why, message);
+                }
+            }
+        }
+    }
+
+    fn timer(&mut self, when: Instant, timer: Timer) {
+        match timer {
+            Timer::Shell(id) => {
+                if let Some(shell) = self.shells.get_mut(&id) {
+                    shell.tick(&mut self.hub, when);
+                }
+            }
+            Timer::Exec(id) => {
+                if let Some(exec) = self.execs.get_mut(&id) {
+                    exec.tick(&mut self.hub);
+                    self.touched.push(id);
+                }
+            }
+            Timer::Accept => {
+                self.hub.poll.modify(&self.listen, What::Listen, 0, EventFlags::IN);
+                self.accept();
+            }
+            Timer::Watch => {
+                self.watch_set = false;
+                self.tell_watchers();
+            }
+            Timer::Files => {
+                for (pid, _) in self.files.iter().filter(|(_, due)| **due <= self.hub.now) {
+                    let _ = isolet_sys::signal::send(*pid, 9);
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..FRAMES_MAX {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match rustix::net::accept_with(&self.listen, flags) {
+                Ok(fd) => self.welcome(fd),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::AGAIN) => return,
+                Err(_) => {
+                    // Out of descriptors or memory: the waiting connection keeps the socket
+                    // readable, so it is not looked at for a while.
+                    let none = EventFlags::empty();
+                    self.hub.poll.modify(&self.listen, What::Listen, 0, none);
+                    self.hub.at(self.hub.now + ACCEPT_PAUSE, Timer::Accept);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn welcome(&mut self, fd: OwnedFd) {
+        // A tenant is inside the process namespace, the server is not.
+        let inside =
+            self.hub.config.userns.is_some() && !matches!(isolet_sys::peer::pid(&fd), Ok(0));
+        if inside || self.conns.len() >= CONNS_MAX {
+            return;
+        }
+        let id = self.hub.id();
+        if self.hub.poll.add(&fd, What::Conn, id, EventFlags::IN).is_ok() {
+            self.conns.insert(id, Conn::new(id, fd));
+        }
+    }
+
+    fn conn(&mut self, id: u64, gone: bool) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if conn.held {
+            if gone {
+                self.hang_up(id);
+            } else {
+                self.pump(id);
+            }
+            return;
+        }
+        if !conn.receive(&mut self.scratch) {
+            self.hang_up(id);
+            return;
+        }
+        self.frames(id);
+        self.pump(id);
+    }
+
+    /// Takes the frames that have come.
+    fn frames(&mut self, id: u64) {
+        for _ in 0..FRAMES_MAX {
+            let Some(conn) = self.conns.get_mut(&id) else { return };
+            let ask = match conn.frame() {
+                Ok(None) => return,
+                Ok(Some(Frame::Message(body))) => frame::decode::<Ask>(&body),
+                Ok(Some(Frame::Data(_))) => Err(frame::FrameError::Body),
+                Err(error) => Err(error),
+            };
+            match ask {
+                Ok(ask) => self.ask(id, ask),
+                Err(_) => self.hang_up(id),
+            }
+        }
+        if self.conns.contains_key(&id) && !self.again.contains(&id) {
+            self.again.push(id);
+        }
+    }
+
+    fn tell(&mut self, id: u64, tell: &Tell) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.tell(tell);
+        }
+        self.pump(id);
+    }
+
+    fn refuse(&mut self, id: u64, of: Option<String>, why: Why, message: impl Into<String>) {
+        self.tell(id, &Tell::Refused { id: of, why, message: message.into() });
+    }
+
+    fn reap(&mut self) {
+        let mut told = [0; 512];
+        while matches!(rustix::io::read(&self.children, &mut told), Ok(1..)) {}
+        while let Ok(Some((pid, status))) =
+            rustix::process::wait(rustix::process::WaitOptions::NOHANG)
+        {
+            let pid = pid.as_raw_nonzero().get();
+            let (code, signal) = (status.exit_status(), status.terminating_signal());
+            match self.hub.parents.remove(&pid) {
+                Some(Parent::Shell(id)) => {
+                    if let Some(shell) = self.shells.get_mut(&id).filter(|s| s.pid() == pid) {
+                        shell.died(&mut self.hub, code, signal);
+                    }
+                }
+                Some(Parent::Exec(id)) => self.exec_died(id, pid, code, signal),
+                Some(Parent::File) => drop(self.files.remove(&pid)),
+                // An orphan that came to us as to process 1.
+                None => {}
+            }
+        }
+    }
+
+    fn exec_died(&mut self, id: u64, pid: i32, code: Option<i32>, signal: Option<i32>) {
+        let Some(exec) = self.execs.get_mut(&id).filter(|exec| exec.is(pid)) else { return };
+        // Whether it was executed at all is told by another descriptor, perhaps not yet read.
+        if let Some((why, message)) = exec.born(&mut self.hub) {
+            return self.exec_refused(id, why, message);
+        }
+        if exec.is(pid) {
+            exec.died(code, signal);
+            self.touched.push(id);
+        }
+    }
+
+    /// Closes a connection. What it had asked for goes on.
+    fn hang_up(&mut self, id: u64) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let _ = conn.flush();
+        if let Role::Client(client) = &conn.role {
+            let shell = client.shell;
+            self.detach(id, shell);
+        }
+        let Some(conn) = self.conns.remove(&id) else { return };
+        match conn.role {
+            Role::Exec(exec) => {
+                if let Some(exec) = self.execs.get_mut(&exec) {
+                    exec.leave(&self.hub);
+                }
+                self.touched.push(exec);
+            }
+            Role::Watch => self.watchers.retain(|watcher| *watcher != id),
+            _ => {}
+        }
+    }
+}

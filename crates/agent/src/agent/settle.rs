@@ -1,0 +1,214 @@
+//! The end of every round: sends, reads on where there is room again, forgets what is over.
+
+use super::Agent;
+use crate::conn::Role;
+use crate::exec::Exec;
+use crate::hub::Timer;
+use crate::shell::State;
+use isolet_wire::tell::Tell;
+use std::time::Duration;
+
+/// Changes of a shell within this time are told to watchers as one.
+const WATCH_PAUSE: Duration = Duration::from_millis(5);
+/// The news that a command began waits this long for its first output, to go out with it.
+const STARTED_PAUSE: Duration = Duration::from_millis(1);
+
+impl Agent {
+    /// Sends what a connection has waiting.
+    pub(super) fn pump(&mut self, id: u64) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let sent = match &conn.role {
+            Role::Client(client) => {
+                let shell = client.shell;
+                self.hub.touch(shell);
+                return;
+            }
+            Role::Exec(exec) => {
+                self.touched.push(*exec);
+                conn.flush()
+            }
+            _ => conn.flush(),
+        };
+        match sent {
+            Ok(_) => conn.interest(&self.hub.poll),
+            Err(_) => self.hang_up(id),
+        }
+    }
+
+    /// After every round: sends, reads on where there is room again, forgets what is over.
+    pub(super) fn settle(&mut self) {
+        if self.lazy_due.is_some_and(|due| due <= self.hub.now) {
+            self.lazy_due = None;
+            let lazy = std::mem::take(&mut self.lazy);
+            lazy.into_iter().for_each(|id| self.hub.touch(id));
+        }
+        while !self.hub.dirty.is_empty() || !self.touched.is_empty() {
+            for id in std::mem::take(&mut self.touched) {
+                self.settle_exec(id);
+            }
+            for id in std::mem::take(&mut self.hub.dirty) {
+                self.settle_shell(id);
+            }
+        }
+        if !self.hub.changed.is_empty() {
+            if self.watchers.is_empty() {
+                self.hub.changed.clear();
+            } else if !self.watch_set {
+                self.watch_set = true;
+                self.hub.at(self.hub.now + WATCH_PAUSE, Timer::Watch);
+            }
+        }
+    }
+
+    pub(super) fn settle_exec(&mut self, id: u64) {
+        let Some(exec) = self.execs.get_mut(&id) else { return };
+        let conn_id = exec.conn;
+        let told = {
+            let mut conn = conn_id.and_then(|conn| self.conns.get_mut(&conn));
+            let told = exec.flow(&mut self.hub, conn.as_deref_mut());
+            if let Some(conn) = conn {
+                conn.held &= !exec.hungry();
+                if let Some(told) = &told {
+                    conn.tell(told);
+                    conn.role = Role::Ready;
+                    conn.held = false;
+                }
+                let _ = conn.flush();
+                conn.interest(&self.hub.poll);
+            }
+            told
+        };
+        if told.is_some() {
+            exec.conn = None;
+            self.count_changed();
+            if let Some(conn) = conn_id {
+                self.again.push(conn);
+            }
+        }
+        if self.execs.get(&id).is_some_and(Exec::over) {
+            self.execs.remove(&id);
+        }
+    }
+
+    pub(super) fn settle_shell(&mut self, id: u64) {
+        loop {
+            self.announce(id);
+            let gone = self.pump_clients(id);
+            gone.into_iter().for_each(|conn| self.hang_up(conn));
+            let Some(shell) = self.shells.get_mut(&id) else { return };
+            let (mut fastest, mut moved) = shell.left;
+            let mut first = true;
+            for client in &shell.clients {
+                let Some(Role::Client(client)) = self.conns.get(client).map(|conn| &conn.role)
+                else {
+                    continue;
+                };
+                moved = if first { client.moved } else { moved.max(client.moved) };
+                if first || shell.log.behind(&client.place) < shell.log.behind(&fastest) {
+                    fastest = client.place;
+                }
+                first = false;
+            }
+            shell.flow(&mut self.hub, fastest, moved);
+            if !shell.more(&mut self.hub) {
+                break;
+            }
+        }
+        self.part(id);
+    }
+
+    /// Sends every client of a shell what it has not seen; gives those that have gone.
+    pub(super) fn pump_clients(&mut self, id: u64) -> Vec<u64> {
+        let mut gone = Vec::new();
+        let Some(shell) = self.shells.get_mut(&id) else { return gone };
+        let now = self.hub.now;
+        let lazy = shell.quiet(now, STARTED_PAUSE) && self.lazy_due.is_none_or(|due| due > now);
+        if lazy {
+            self.lazy_due.get_or_insert(now + STARTED_PAUSE);
+            self.lazy.push(id);
+            return gone;
+        }
+        shell.pumping();
+        for conn_id in &shell.clients {
+            let Some(conn) = self.conns.get_mut(conn_id) else { continue };
+            match conn.pump(&shell.log, now) {
+                Ok(()) => {
+                    if conn.held
+                        && let Role::Client(client) = &conn.role
+                    {
+                        conn.held = !shell.hungry(&client.view.owner);
+                        if !conn.held {
+                            self.again.push(*conn_id);
+                        }
+                    }
+                    conn.interest(&self.hub.poll);
+                }
+                Err(_) => gone.push(*conn_id),
+            }
+        }
+        gone
+    }
+
+    /// Tells clients that wait for it what became of their shell.
+    pub(super) fn announce(&mut self, id: u64) {
+        let Some(shell) = self.shells.get_mut(&id) else { return };
+        if shell.state == State::Opening {
+            return;
+        }
+        let mut refused = Vec::new();
+        for conn_id in &shell.clients {
+            let Some(conn) = self.conns.get_mut(conn_id) else { continue };
+            let Role::Client(client) = &mut conn.role else { continue };
+            if client.announced {
+                continue;
+            }
+            if let State::Failed(why, message) = &shell.state {
+                let message = message.clone();
+                conn.tell(&Tell::Refused { id: None, why: *why, message });
+                refused.push(*conn_id);
+                continue;
+            }
+            client.announced = true;
+            let (fresh, at) = (client.fresh, shell.log.at());
+            conn.tell(&Tell::Attached { pid: shell.pid(), fresh, at });
+        }
+        for conn in refused {
+            self.detach(conn, id);
+            self.pump(conn);
+        }
+    }
+
+    /// Answers who waited for a shell's end, and forgets it when nobody needs it.
+    pub(super) fn part(&mut self, id: u64) {
+        let Some(shell) = self.shells.get_mut(&id) else { return };
+        if shell.over {
+            if self.names.get(&shell.name) == Some(&id) {
+                self.names.remove(&shell.name);
+            }
+            for closer in std::mem::take(&mut shell.closers) {
+                self.tell(closer, &Tell::Done);
+            }
+        }
+        let Some(shell) = self.shells.get(&id) else { return };
+        if shell.over || (shell.state == State::Dead && !shell.lasting()) {
+            for client in shell.clients.clone() {
+                let told = self.conns.get(&client).is_none_or(|conn| match &conn.role {
+                    Role::Client(client) => {
+                        client.announced && self.shells[&id].log.behind(&client.place).1 == 0
+                    }
+                    _ => true,
+                });
+                if told {
+                    self.detach(client, id);
+                    self.pump(client);
+                }
+            }
+        }
+        if self.shells.get(&id).is_some_and(|shell| shell.forgettable(self.hub.now)) {
+            if !self.watchers.is_empty() && self.hub.changed.contains(&id) {
+                self.tell_watchers();
+            }
+            self.forget(id);
+        }
+    }
+}
