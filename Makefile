@@ -20,9 +20,11 @@ STATIC := --target $(HOST) --config 'target.$(HOST).rustflags=["-C","target-feat
 INSIDE := -p isolet-agent -p isolet-jail --bins
 
 # What the tests start inside sandboxes or beside them, by Debian package.
-PACKAGES := bash bubblewrap ca-certificates curl g++ git openssh-client procps python3 strace
+PACKAGES := bash bubblewrap ca-certificates curl g++ git openssh-client procps python3 python-is-python3 strace systemd
+# These two also come in other ways than by a Debian package.
+PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 
-.PHONY: run build programs test lint fmt packages tools
+.PHONY: run build programs test lint fmt packages tools clients
 
 run: build
 	exec ./dist/isolet serve
@@ -38,9 +40,10 @@ programs:
 	cargo build $(INSIDE) $(STATIC)
 	cargo build -p isolet
 	mkdir -p target/programs
+	rm -rf target/programs/image
 	install target/debug/isolet target/$(HOST)/debug/isolet-launcher target/$(HOST)/debug/isolet-agent target/programs/
 
-test: packages tools programs
+test: packages tools programs clients
 	cargo nextest run --workspace --profile $(PROFILE)
 
 lint:
@@ -61,3 +64,15 @@ packages:
 
 tools:
 	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
+
+# Public clients and packages that tests run against a server, fetched once.
+clients: target/clients/isorun/.fetched target/clients/idna-3.20.tar.gz
+
+target/clients/isorun/.fetched: tests/clients/isorun/package.json tests/clients/isorun/package-lock.json | packages
+	mkdir -p $(@D)
+	cp $^ tests/clients/isorun/.npmrc $(@D)/
+	cd $(@D) && npm ci --loglevel=error
+	touch $@
+
+target/clients/idna-3.20.tar.gz: | packages
+	python3 -m pip download -q --no-deps --no-binary :all: idna==3.20 -d $(@D)

@@ -4,3 +4,4 @@
 mod agent_loop;
 mod isorun;
 mod place;
+mod systemd;

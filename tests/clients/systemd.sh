@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# A systemd of its own with the shipped unit, in namespaces of its own and in control groups of its
+# own below ours. Nothing else of this machine's units is started. Becomes that systemd's parent:
+# when it dies, the systemd and all that it started die with it.
+#
+#     systemd.sh PROGRAMS STATE GROUP
+#
+# PROGRAMS holds the three programs, STATE becomes /var/lib, of which the unit makes its own part,
+# GROUP names the control groups (the caller removes them).
+set -euo pipefail
+programs=$(realpath "$1") state=$(realpath "$2") group=$3
+unit=$(realpath "$(dirname "$0")/../../packaging/isolet.service")
+[ -x /lib/systemd/systemd ] || { echo "systemd is not installed: make packages" >&2; exit 3; }
+
+# Into groups of our own, in each hierarchy that stands below /sys/fs/cgroup: the namespace below
+# begins there, so this systemd sees no other. One line each: what to mount, where it stands.
+hierarchies=
+join() {
+  mkdir "$2/$group"
+  echo 0 > "$2/$group/cgroup.procs"
+  hierarchies+="$1 $3"$'\n'
+}
+while IFS=: read -r _ names path; do
+  case $names in
+    '') root=/sys/fs/cgroup/unified; [ -d $root ] || root=/sys/fs/cgroup; join cgroup2 "$root$path" "$root" ;;
+    name=systemd) join none,name=systemd "/sys/fs/cgroup/systemd$path" /sys/fs/cgroup/systemd ;;
+    memory | cpu | pids) join "$names" "/sys/fs/cgroup/$names$path" "/sys/fs/cgroup/$names" ;;
+  esac
+done < <(cat /proc/self/cgroup)
+
+export programs state unit hierarchies
+exec unshare --fork --kill-child --pid --mount --cgroup --uts --ipc --net bash -euo pipefail -c '
+mount --make-rprivate /
+mount -t proc proc /proc
+umount -R /sys/fs/cgroup
+while read -r what where; do
+  case $what in
+    "") ;;
+    cgroup2) [ "$where" = /sys/fs/cgroup ] || mkdir -p "$where"; mount -t cgroup2 cgroup2 "$where" ;;
+    *) mountpoint -q /sys/fs/cgroup || mount -t tmpfs none /sys/fs/cgroup
+       mkdir -p "$where"; mount -t cgroup -o "$what" cgroup "$where" ;;
+  esac
+done <<< "$(sort -k2 <<< "$hierarchies")"
+mount -t tmpfs none /run
+# The state directory lies on a real disk, in a /var/lib that is else the one of this machine.
+mkdir /run/upper /run/work
+mount -t overlay -o lowerdir=/var/lib,upperdir=/run/upper,workdir=/run/work overlay /var/lib
+mkdir /var/lib/isolet
+mount --bind "$state" /var/lib/isolet
+
+# All units that there are: ours, and what every unit depends on.
+mkdir -p /run/units/isolet.service.d
+cp "$unit" /run/units/
+for target in sysinit basic shutdown multi-user; do
+  printf "[Unit]\nDescription=%s\nDefaultDependencies=no\n" $target > /run/units/$target.target
+done
+cat > /run/units/isolet.service.d/test.conf <<END
+[Service]
+ExecStart=
+ExecStart=$programs/isolet serve
+StandardOutput=append:/run/isolet.log
+StandardError=append:/run/isolet.log
+END
+export container=isolet SYSTEMD_UNIT_PATH=/run/units
+exec /lib/systemd/systemd --unit=basic.target --log-target=null --show-status=0
+'

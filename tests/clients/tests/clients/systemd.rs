@@ -1,0 +1,160 @@
+//! The shipped unit under a real systemd: what it promises over restarts.
+
+use crate::place::{Said, checkout, run};
+use isolet_kit::{SOON, process, programs, wait_until};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+/// A systemd in namespaces of its own, with the unit installed and not started.
+struct Systemd {
+    outer: Child,
+    init: i32,
+    group: String,
+    state: TempDir,
+}
+
+impl Systemd {
+    fn start() -> Self {
+        let group = format!("isolet-systemd-{}", std::process::id());
+        let state = tempfile::tempdir().expect("a directory in /tmp");
+        let outer = Command::new(checkout().join("tests/clients/systemd.sh"))
+            .args([&programs(), state.path()])
+            .arg(&group)
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("bash starts");
+        let mut own = Self { outer, init: 0, group, state };
+        wait_until("systemd is up", SOON, || {
+            if let Some(status) = own.outer.try_wait().expect("its child") {
+                panic!("systemd.sh ended with {status}");
+            }
+            own.init = own.find()?;
+            (own.run(&["systemctl", "is-system-running"]).out.trim() == "running").then_some(())
+        });
+        own
+    }
+
+    /// Its process 1, once it is no longer the script.
+    fn find(&self) -> Option<i32> {
+        let outer = i32::try_from(self.outer.id()).ok()?;
+        let mut all = process::all().into_iter();
+        all.find(|pid| process::parent(*pid) == Some(outer) && process::name(*pid) == "systemd")
+    }
+
+    /// Runs a program beside it.
+    fn run(&self, args: &[&str]) -> Said {
+        let init = self.init.to_string();
+        run(Command::new("nsenter").args(["--target", &init, "--all"]).args(args))
+    }
+
+    /// Runs a command of the command line there, with nothing told: the shipped places are found.
+    fn isolet(&self, args: &[&str]) -> Said {
+        let program = programs().join("isolet").display().to_string();
+        self.run(&[&["env", "-u", "ISOLET_API_KEY", &program], args].concat())
+    }
+
+    fn systemctl(&self, verb: &str) {
+        self.run(&["systemctl", verb, "isolet"]).well();
+    }
+
+    fn main_pid(&self) -> String {
+        let said = self.run(&["systemctl", "show", "--property=MainPID", "--value", "isolet"]);
+        said.well().out.trim().to_owned()
+    }
+
+    /// Waits until the unit is active and its server answers.
+    fn answers(&self) {
+        wait_until("the server answers", SOON, || {
+            let active = self.run(&["systemctl", "is-active", "isolet"]).code == Some(0);
+            (active && self.isolet(&["ls"]).code == Some(0)).then_some(())
+        });
+    }
+}
+
+impl Drop for Systemd {
+    /// Ends it with everything in its pid namespace, then removes its groups.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- the unit's log ---\n{}", self.run(&["cat", "/run/isolet.log"]).out);
+            eprintln!("{}", self.run(&["systemctl", "status", "--no-pager", "isolet"]).out);
+        }
+        let _ = self.outer.kill();
+        let _ = self.outer.wait();
+        let clean = std::panic::catch_unwind(|| {
+            wait_until("its groups can be removed", SOON, || {
+                let groups = groups(&self.group);
+                groups.iter().for_each(|group| remove(group));
+                groups.is_empty().then_some(())
+            });
+        });
+        assert!(clean.is_ok() || std::thread::panicking(), "groups of {} are left", self.group);
+        assert!(self.state.path().is_dir(), "its state lies outside of it");
+    }
+}
+
+/// The group of this name in each hierarchy; one lies at most two below its top.
+fn groups(name: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut level = vec![PathBuf::from("/sys/fs/cgroup")];
+    for _ in 0..5 {
+        level = level.iter().flat_map(|at| folders(at)).collect();
+        found.extend(level.iter().filter(|at| at.ends_with(name)).cloned());
+    }
+    found
+}
+
+fn folders(at: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(at) else { return Vec::new() };
+    let folders = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir()));
+    folders.map(|entry| entry.path()).collect()
+}
+
+/// Depth first: a group with groups below it stays.
+fn remove(group: &Path) {
+    folders(group).iter().for_each(|below| remove(below));
+    let _ = fs::remove_dir(group);
+}
+
+/// Says who the shell is: its process, when that was started, a variable, a directory, a job.
+const WHO: &str = "echo $$ $(cut -d' ' -f22 /proc/$$/stat) $X; pwd; jobs -r | grep -c sleep";
+
+#[test]
+fn the_systemd_unit_keeps_sandboxes_over_restarts() {
+    let systemd = Systemd::start();
+    systemd.systemctl("start");
+    systemd.answers();
+    let begin = format!("X=42; cd /tmp; sleep 1000 & {WHO}");
+    let in_dev = |text: &str| {
+        systemd.isolet(&["exec", "keep", "--session", "dev", "--", text]).well().out
+    };
+    let who = in_dev(&begin);
+    assert!(who.ends_with(" 42\n/tmp\n1\n"), "{who:?}");
+    let key = systemd.run(&["cat", "/var/lib/isolet/key"]).well().out;
+    let mode = systemd.run(&["stat", "-c", "%a", "/var/lib/isolet"]).well().out;
+    assert_eq!(mode, "700\n", "the state directory is nobody else's");
+
+    let first = systemd.main_pid();
+    systemd.systemctl("restart");
+    systemd.answers();
+    assert_ne!(systemd.main_pid(), first);
+    assert_eq!(in_dev(WHO), who, "after systemctl restart");
+
+    let second = systemd.main_pid();
+    systemd.run(&["kill", "-9", &second]).well();
+    wait_until("systemd starts it again", SOON, || {
+        let pid = systemd.main_pid();
+        (pid != second && pid != "0").then_some(())
+    });
+    systemd.answers();
+    assert_eq!(in_dev(WHO), who, "after kill -9 of the main process");
+
+    systemd.systemctl("stop");
+    assert_ne!(systemd.isolet(&["ls"]).code, Some(0), "it is stopped");
+    systemd.systemctl("start");
+    systemd.answers();
+    assert_eq!(in_dev(WHO), who, "after a stop and a start");
+    assert_eq!(systemd.run(&["cat", "/var/lib/isolet/key"]).well().out, key);
+    systemd.isolet(&["rm", "keep"]).well();
+}
