@@ -95,7 +95,9 @@ impl Server {
         fs::write(folder.path().join("isolet.toml"), &options.config).expect("writes");
         let port = free_port();
         let mut server = Self { folder, child: None, options, port, key, keys: Vec::new() };
+        let first = share_image(&server.data());
         server.launch();
+        drop(first);
         server
     }
 
@@ -406,6 +408,26 @@ impl Server {
         helpers(&data).into_iter().for_each(process::kill);
         traces::erase(&data);
     }
+}
+
+/// Lets a data directory use the one image beside the programs: making it takes seconds on a slow
+/// disk. Whoever is first makes it, and holds this until it is done.
+fn share_image(data: &Path) -> Option<File> {
+    let images = programs().join("image");
+    fs::create_dir_all(&images).expect("a directory beside the programs");
+    fs::create_dir(data).expect("the data directory is new");
+    std::os::unix::fs::symlink(&images, data.join("image")).expect("a link in it");
+    let made = || {
+        fs::read_dir(&images).is_ok_and(|all| {
+            all.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("host-"))
+        })
+    };
+    if made() {
+        return None;
+    }
+    let lock = File::create(programs().join("image.lock")).expect("a lock beside the programs");
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("its turn comes");
+    (!made()).then_some(lock)
 }
 
 /// A port that was free a moment ago.
