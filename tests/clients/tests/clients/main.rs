@@ -3,5 +3,6 @@
 
 mod agent_loop;
 mod isorun;
+mod newcomer;
 mod place;
 mod systemd;

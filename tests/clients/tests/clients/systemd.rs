@@ -126,9 +126,8 @@ fn the_systemd_unit_keeps_sandboxes_over_restarts() {
     systemd.systemctl("start");
     systemd.answers();
     let begin = format!("X=42; cd /tmp; sleep 1000 & {WHO}");
-    let in_dev = |text: &str| {
-        systemd.isolet(&["exec", "keep", "--session", "dev", "--", text]).well().out
-    };
+    let in_dev =
+        |text: &str| systemd.isolet(&["exec", "keep", "--session", "dev", "--", text]).well().out;
     let who = in_dev(&begin);
     assert!(who.ends_with(" 42\n/tmp\n1\n"), "{who:?}");
     let key = systemd.run(&["cat", "/var/lib/isolet/key"]).well().out;
