@@ -42,8 +42,8 @@ await refused(400, /vcpus/, () => isorun.create({ vcpus: 0 }))
 
 // Wrong calls.
 assert.equal(await isorun.get('never-was'), null)
-await refused(404, /no-such-file/, () => sandbox.readFile('/no-such-file'))
-await refused(404, /no-such-folder/, () => sandbox.readdir('/no-such-folder'))
+await refused(404, /[Nn]o such file/, () => sandbox.readFile('/no-such-file'))
+await refused(404, /[Nn]o such file/, () => sandbox.readdir('/no-such-folder'))
 await refused(400, /./, () => sandbox.exec('echo \0'))
 await refused(400, /path/, () => sandbox.writeFile('', 'x'))
 await refused(401, /key/, () => new Isorun({ apiKey: 'wrong' }).list())
