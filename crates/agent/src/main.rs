@@ -15,6 +15,7 @@ mod log;
 mod poll;
 mod shell;
 mod strip;
+mod terminal;
 mod text;
 mod tree;
 mod words;

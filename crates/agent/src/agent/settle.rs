@@ -63,21 +63,26 @@ impl Agent {
     pub(super) fn settle_exec(&mut self, id: u64) {
         let Some(exec) = self.execs.get_mut(&id) else { return };
         let conn_id = exec.conn;
-        let told = {
-            let mut conn = conn_id.and_then(|conn| self.conns.get_mut(&conn));
-            let told = exec.flow(&mut self.hub, conn.as_deref_mut());
-            if let Some(conn) = conn {
-                conn.held &= !exec.hungry();
-                if let Some(told) = &told {
-                    conn.tell(told);
-                    conn.role = Role::Ready;
-                    conn.held = false;
-                }
-                let _ = conn.flush();
-                conn.interest(&self.hub.poll);
+        let mut conn = conn_id.and_then(|conn| self.conns.get_mut(&conn));
+        if let Some(conn) = &mut conn {
+            let _ = conn.flush();
+        }
+        let told = exec.flow(&mut self.hub, conn.as_deref_mut());
+        if let Some(conn) = conn {
+            conn.held &= !exec.hungry();
+            if let Some(told) = &told {
+                conn.tell(told);
+                conn.role = Role::Ready;
+                conn.held = false;
             }
-            told
-        };
+            let waited = conn.waiting() > 0;
+            let _ = conn.flush();
+            if waited && conn.waiting() == 0 && told.is_none() {
+                // Nothing tells of room that was not missed for long: the program is looked at again.
+                self.touched.push(id);
+            }
+            conn.interest(&self.hub.poll);
+        }
         if told.is_some() {
             exec.conn = None;
             self.count_changed();

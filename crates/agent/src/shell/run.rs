@@ -6,6 +6,7 @@ use crate::hub::{Hub, READ_BYTES};
 use crate::ladder::Ladder;
 use crate::log::{Note, Who};
 use crate::strip::Strip;
+use crate::terminal::Terminal;
 use crate::text::{self, Report, Step};
 use isolet_wire::ask::Run;
 use isolet_wire::tell::{Exit, STDERR, STDOUT};
@@ -60,6 +61,7 @@ pub(super) struct Running {
     from: [u64; 2],
     oom: u64,
     fresh: bool,
+    terminal: Terminal,
     strip: Strip,
     noise: Vec<u8>,
 }
@@ -128,6 +130,7 @@ impl Shell {
             from: self.log.end(),
             oom: hub.oom(true),
             fresh,
+            terminal: Terminal::new(self.pid()),
             strip: Strip::default(),
             noise: Vec::new(),
         }
@@ -215,8 +218,11 @@ impl Shell {
         if stream == STDERR && running.stage != Stage::Main && running.noise.len() < NOISE_BYTES_MAX
         {
             running.noise.extend_from_slice(bytes);
-        } else if stream == STDERR && !running.strip.idle() {
-            let out = running.strip.push(bytes);
+        } else if stream == STDERR {
+            let mut out = running.terminal.push(bytes);
+            if !running.strip.idle() {
+                out = running.strip.push(&out);
+            }
             running.count[slot] += out.len() as u64;
             self.log.data(stream, Some(&running.who), &out);
         } else {
@@ -228,9 +234,7 @@ impl Shell {
     /// Whether output on this stream goes into the log as it is.
     pub(super) fn plain(&self, stream: u8) -> bool {
         let ready = self.bash.as_ref().is_some_and(|bash| bash.ready);
-        let free = self.running.as_ref().is_none_or(|running| {
-            stream == STDOUT || running.stage == Stage::Main && running.strip.idle()
-        });
+        let free = self.running.is_none() || stream == STDOUT;
         ready && self.settling.is_none() && free
     }
 
@@ -297,7 +301,9 @@ impl Shell {
                 if failed { self.restore(hub) } else { self.main(hub) }
             }
             Stage::Main => {
-                let rest = running.strip.end(report);
+                let held = running.terminal.rest();
+                let mut rest = running.strip.push(&held);
+                rest.extend(running.strip.end(report));
                 running.count[1] += rest.len() as u64;
                 self.log.data(STDERR, Some(&running.who), &rest);
                 running.code = report.code;
@@ -341,7 +347,9 @@ impl Shell {
     /// Tells the command's exit. `death`: bash ended with this code and signal.
     pub(super) fn finish(&mut self, hub: &mut Hub, death: Option<(i32, Option<i32>)>) {
         let Some(mut running) = self.running.take() else { return };
-        let rest = running.strip.rest(death.is_some_and(|(_, signal)| signal.is_none()));
+        let held = running.terminal.rest();
+        let mut rest = running.strip.push(&held);
+        rest.extend(running.strip.rest(death.is_some_and(|(_, signal)| signal.is_none())));
         let noise = std::mem::take(&mut running.noise);
         let traced = self.bash.as_ref().is_some_and(|bash| bash.traced);
         for bytes in [rest, if traced { Vec::new() } else { noise }] {
