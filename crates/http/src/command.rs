@@ -41,13 +41,23 @@ pub(crate) enum Event {
 }
 
 enum Link {
-    Shell { link: ShellLink, run: Box<Run>, again: bool },
+    Shell(ShellLink),
     Exec(ExecLink),
+}
+
+impl Link {
+    fn push(&mut self, ask: &Ask) -> Result<(), LinkError> {
+        match self {
+            Self::Shell(link) => link.push(ask),
+            Self::Exec(link) => link.push(ask),
+        }
+    }
 }
 
 /// A command that was sent.
 pub(crate) struct Command {
-    link: Link,
+    /// Until it is parked.
+    link: Option<Link>,
     /// Its id on the link; empty for a program.
     id: String,
     /// What waits to be its standard input.
@@ -74,10 +84,10 @@ impl Command {
         let mut link = sandbox.commands(session).await?;
         run.id = fresh_id();
         run.stdin = stdin.is_some();
-        link.send(&Ask::Run(run.clone())).await?;
         let id = run.id.clone();
+        link.send(&Ask::Run(run)).await?;
         let stdin = input(&id, stdin);
-        Ok(Self { link: Link::Shell { link, run: Box::new(run), again: true }, id, stdin })
+        Ok(Self { link: Some(Link::Shell(link)), id, stdin })
     }
 
     /// Starts a program. It is killed when this is dropped.
@@ -88,49 +98,48 @@ impl Command {
     ) -> Result<Self, Failure> {
         start.stdin = stdin.is_some();
         let link = sandbox.exec(start).await?;
-        Ok(Self { link: Link::Exec(link), id: String::new(), stdin: input("", stdin) })
+        Ok(Self { link: Some(Link::Exec(link)), id: String::new(), stdin: input("", stdin) })
     }
 
     /// What comes next. Cancel-safe. After an `Exit` nothing may be asked.
     pub(crate) async fn next(&mut self) -> Result<Event, Failure> {
         loop {
             let heard = self.hear().await?;
-            if let Some(event) = self.sort(heard).await? {
+            if let Some(event) = self.sort(heard)? {
                 return Ok(event);
             }
         }
     }
 
     /// What has already come.
-    pub(crate) async fn ready(&mut self) -> Result<Option<Event>, Failure> {
+    pub(crate) fn ready(&mut self) -> Result<Option<Event>, Failure> {
         loop {
             let heard = match &mut self.link {
-                Link::Shell { link, .. } => link.try_next()?,
-                Link::Exec(link) => link.try_next()?,
+                Some(Link::Shell(link)) => link.try_next()?,
+                Some(Link::Exec(link)) => link.try_next()?,
+                None => None,
             };
             let Some(heard) = heard else { return Ok(None) };
-            if let Some(event) = self.sort(heard).await? {
+            if let Some(event) = self.sort(heard)? {
                 return Ok(Some(event));
             }
         }
     }
 
     async fn hear(&mut self) -> Result<Heard, LinkError> {
+        let link = self.link.as_mut().ok_or(LinkError::Ended)?;
         // Pushed, not sent: a program that writes before it reads must be heard meanwhile. All of
         // it is bounded by the body that it came in.
         while let Some(ask) = self.stdin.pop_front() {
-            match &mut self.link {
-                Link::Shell { link, .. } => link.push(&ask)?,
-                Link::Exec(link) => link.push(&ask)?,
-            }
+            link.push(&ask)?;
         }
-        match &mut self.link {
-            Link::Shell { link, .. } => link.next().await,
+        match link {
+            Link::Shell(link) => link.next().await,
             Link::Exec(link) => link.next().await,
         }
     }
 
-    async fn sort(&mut self, heard: Heard) -> Result<Option<Event>, Failure> {
+    fn sort(&self, heard: Heard) -> Result<Option<Event>, Failure> {
         match heard {
             Heard::Data(body) => {
                 let data = Data::parse(body).map_err(LinkError::from)?;
@@ -148,23 +157,9 @@ impl Command {
             {
                 Err(Failure::refused(why, message))
             }
-            Heard::Tell(Tell::Closed(closed)) => self.again(&closed.cause).await.map(|()| None),
+            // Also that a session's shell has ended: what was sent opens the next, or is refused.
             Heard::Tell(_) => Ok(None),
         }
-    }
-
-    /// The shell had ended before this command reached it: once more, in the next shell.
-    async fn again(&mut self, cause: &str) -> Result<(), Failure> {
-        let Link::Shell { link, run, again } = &mut self.link else { return Ok(()) };
-        if !std::mem::replace(again, false) {
-            return Err(Failure::refused(
-                isolet_wire::tell::Why::NoShell,
-                format!("the shell has ended ({cause})"),
-            ));
-        }
-        link.reattach().await?;
-        link.send(&Ask::Run((**run).clone())).await?;
-        Ok(())
     }
 
     /// Hears it to its end, and gives the link back.
@@ -184,10 +179,11 @@ impl Command {
     }
 
     /// After its exit: the link may serve the next command.
-    pub(crate) fn park(self) {
-        match self.link {
-            Link::Exec(link) => link.park(),
-            Link::Shell { mut link, .. } => {
+    pub(crate) fn park(mut self) {
+        match self.link.take() {
+            None => {}
+            Some(Link::Exec(link)) => link.park(),
+            Some(Link::Shell(mut link)) => {
                 // What has come since its exit is others' or says that the shell has ended.
                 while let Ok(heard) = link.try_next() {
                     match heard {
@@ -197,6 +193,15 @@ impl Command {
                     }
                 }
             }
+        }
+    }
+}
+
+impl Drop for Command {
+    /// The client has gone: its program ends with it, and a session's command goes on.
+    fn drop(&mut self) {
+        if let Some(link @ Link::Exec(_)) = &mut self.link {
+            let _ = link.push(&Ask::Cancel { id: String::new() });
         }
     }
 }

@@ -116,7 +116,7 @@ impl Telling {
             if out.len() > PIECE_BYTES {
                 break;
             }
-            event = command.ready().await;
+            event = command.ready();
         }
         self.next = Instant::now() + KEEP_ALIVE;
         self.command = Some(command);

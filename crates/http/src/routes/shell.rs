@@ -169,8 +169,7 @@ pub(crate) async fn attach(
         link,
         owner,
         private,
-        watch: wanted.watch,
-        replay: wanted.since.is_some(),
+        resumed: wanted.resume.is_some(),
         binary: wanted.binary,
         timeout_ms,
     };

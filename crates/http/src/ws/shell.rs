@@ -44,8 +44,6 @@ const INPUT_BYTES_MAX: usize = 256 * 1024;
 const TICK: Duration = Duration::from_secs(10);
 /// Ticks without a sign of life until the peer counts as gone.
 const SILENT_TICKS: u32 = 3;
-/// When nothing came for so long, everything that was has been heard.
-const REPLAY_WAIT: Duration = Duration::from_millis(50);
 /// How long a goodbye may take.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
@@ -59,10 +57,8 @@ pub(crate) struct Client {
     pub(crate) owner: String,
     /// The shell ends with this client.
     pub(crate) private: bool,
-    /// It sees other clients' commands.
-    pub(crate) watch: bool,
-    /// It asked for what came before, and may hear of shells of its session that ended long ago.
-    pub(crate) replay: bool,
+    /// It came back: commands of its earlier connection may run.
+    pub(crate) resumed: bool,
     /// Output goes as binary frames.
     pub(crate) binary: bool,
     /// For commands that name none, in ms; 0 never.
@@ -93,8 +89,8 @@ struct Talk {
     texts: Texts,
     /// Written into the socket and not flushed.
     dirty: bool,
-    /// The shell is gone; the next command opens another.
-    detached: bool,
+    /// The shell has ended, and was told so; a session's next command opens another.
+    over: bool,
     /// Commands that take standard input: their cancel must not stand behind it.
     fed: Vec<String>,
     silent: u32,
@@ -108,7 +104,7 @@ pub(crate) async fn run(socket: Socket, client: Client, stop: watch::Receiver<bo
         client,
         texts: Texts::default(),
         dirty: false,
-        detached: false,
+        over: false,
         fed: Vec::new(),
         silent: 0,
         ticks: 0,
@@ -175,14 +171,6 @@ impl Talk {
         match said {
             said::Said::Run { mut run, timeout_ms, stdin } => {
                 run.timeout_ms = timeout_ms.unwrap_or(self.client.timeout_ms);
-                if self.detached {
-                    self.replay().await?;
-                }
-                if self.detached
-                    && let Err(error) = self.attach().await
-                {
-                    return self.refuse(Some(&run.id), &error.into());
-                }
                 let id = run.id.clone();
                 if run.stdin && !self.fed.contains(&id) {
                     self.fed.push(id.clone());
@@ -193,12 +181,9 @@ impl Talk {
                     None => ControlFlow::Continue(()),
                 }
             }
-            said::Said::Stdin { id, .. }
-            | said::Said::Signal { id, .. }
-            | said::Said::Cancel { id }
-                if self.detached =>
-            {
-                self.refuse(Some(&id), &Failure::refused(Why::NoShell, "the shell has ended"))
+            said::Said::Stdin { id, .. } if !self.client.resumed && !self.fed.contains(&id) => {
+                let message = format!("no command {id} of this client takes standard input");
+                self.refuse(Some(&id), &Failure::refused(Why::BadAsk, message))
             }
             said::Said::Stdin { id, data, eof } => self.feed(&id, &data, eof),
             said::Said::Signal { id, signal } => {
@@ -210,26 +195,6 @@ impl Talk {
                 self.urge(Ask::Cancel { id }, fed).await
             }
         }
-    }
-
-    /// Hears what has been to its end: whether the shell that ended was the last.
-    async fn replay(&mut self) -> Go {
-        while self.detached && std::mem::take(&mut self.client.replay) {
-            if let Ok(heard) = timeout(REPLAY_WAIT, self.client.link.next()).await {
-                self.client.replay = true;
-                self.heard(heard).await?;
-            }
-        }
-        ControlFlow::Continue(())
-    }
-
-    /// Attaches to the shell that comes after the one that ended.
-    async fn attach(&mut self) -> Result<(), isolet_sandbox::Error> {
-        let (shell, owner) = (self.name(), self.client.owner.clone());
-        let attach = Attach { shell, owner, watch: self.client.watch, since: None };
-        self.client.link = self.client.sandbox.shell(attach).await?;
-        self.detached = false;
-        Ok(())
     }
 
     fn feed(&mut self, id: &str, data: &[u8], eof: bool) -> Go {
@@ -301,13 +266,13 @@ impl Talk {
             Heard::Tell(tell) => tell,
             Heard::Data(body) => {
                 *bytes += body.len();
-                self.detached = false;
+                self.over = false;
                 return self.data(body);
             }
         };
         match tell {
             Tell::Exit(exit) => {
-                self.detached = false;
+                self.over = false;
                 self.fed.retain(|id| *id != exit.id);
                 let rest = self.texts.end(&exit.id);
                 self.pieces(&rest)?;
@@ -355,7 +320,7 @@ impl Talk {
         self.pieces(&rest)?;
         self.write(frames::closed(closed))?;
         self.fed.clear();
-        self.detached = true;
+        self.over = true;
         if self.client.private {
             return ControlFlow::Break(End::Close(CloseCode::Normal, "the shell has ended"));
         }
@@ -372,7 +337,7 @@ impl Talk {
             return ControlFlow::Break(End::Close(CloseCode::Restart, "come back"));
         }
         let ended = Closed { code: None, signal: None, cause: why.to_string() };
-        if !self.detached {
+        if !self.over {
             self.closed(&ended)?;
         }
         ControlFlow::Break(End::Close(CloseCode::Away, "the sandbox has ended"))
