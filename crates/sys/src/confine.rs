@@ -8,7 +8,7 @@ use crate::spawn::{Plan, Stage};
 use std::os::fd::{AsRawFd, RawFd};
 
 /// Targets of inherited descriptors lie below this; copies are made above it.
-const FD_FLOOR: usize = 64;
+pub(crate) const FD_FLOOR: usize = 64;
 /// The most descriptors that one child is given.
 pub(crate) const FDS_MAX: usize = 16;
 

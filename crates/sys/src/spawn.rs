@@ -118,7 +118,7 @@ pub fn spawn(plan: Plan<'_>) -> io::Result<Child> {
     if plan.fds.len() > FDS_MAX || plan.programs.is_empty() {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    let (started, hold) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let (started, hold) = alive()?;
     let shared = share(plan)?;
     let mut pidfd: RawFd = -1;
     let mut args = arguments(&shared.plan, &mut pidfd);
@@ -130,6 +130,15 @@ pub fn spawn(plan: Plan<'_>) -> io::Result<Child> {
     let pid = unsafe { raw::clone_onto(&args, child, std::ptr::from_ref(&*shared) as usize) };
     drop(hold);
     born(pid, pidfd, started, Some(shared))
+}
+
+/// A pipe whose write end the child holds until it has executed. It lies above every number that
+/// the child may place a descriptor on: closed by that, it would tell too early, and the child's
+/// stack would be freed under it.
+fn alive() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (started, hold) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let hold = rustix::io::fcntl_dupfd_cloexec(&hold, confine::FD_FLOOR as RawFd)?;
+    Ok((started, hold))
 }
 
 /// Owns what the plan borrows: descriptors are copied by the clone itself, so their numbers do.
@@ -250,7 +259,7 @@ pub fn fork(plan: Plan<'_>, work: impl FnOnce() -> i32) -> io::Result<Child> {
     if plan.fds.len() > FDS_MAX {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    let (started, hold) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let (started, hold) = alive()?;
     let mut pidfd: RawFd = -1;
     let args = arguments(&plan, &mut pidfd);
     // SAFETY: without CLONE_VM this is a fork; the single thread goes on in both.

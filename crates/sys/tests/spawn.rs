@@ -72,6 +72,26 @@ fn a_missing_program_and_a_missing_directory_are_told_apart() {
     assert_eq!(reap(&child), 127);
 }
 
+/// An agent with many shells has its pipes at the numbers that a child places descriptors on. The
+/// child once closed the very pipe that says it has executed: its stack was freed under it, and
+/// from the fifth shell on bash died of SIGSEGV.
+#[test]
+fn a_child_may_place_descriptors_on_any_number_of_ours() {
+    let (_read, write) = pipe();
+    for first in [3, 10, 30, 48] {
+        let _low: Vec<_> =
+            (0..first).map(|_| std::fs::File::open("/dev/null").expect("null")).collect();
+        for _ in 0..50 {
+            let mut plan = shell("true", &write);
+            plan.programs = vec![text("/no/such")];
+            plan.fds = (first..first + 16).map(|target| (write.as_raw_fd(), target)).collect();
+            let mut child = spawn(plan).expect("spawn");
+            assert_eq!(ended(&mut child), Err((Stage::Exec, Errno::NOENT)), "from {first}");
+            assert_eq!(reap(&child), 127);
+        }
+    }
+}
+
 #[test]
 fn a_fork_keeps_only_what_it_was_given() {
     let (_read, write) = pipe();

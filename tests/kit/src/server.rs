@@ -290,7 +290,7 @@ impl Server {
     /// The agents of its sandboxes.
     #[must_use]
     pub fn agents(&self) -> Vec<i32> {
-        self.processes("isolet-agent")
+        traces::agents(&self.data())
     }
 
     /// The agent of its only sandbox.

@@ -4,6 +4,7 @@ use crate::{Http, LONG, SOON};
 use serde_json::{Map, Value, json};
 use std::io::ErrorKind;
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tungstenite::client::IntoClientRequest;
 use tungstenite::{Error, HandshakeError, Message, WebSocket};
@@ -60,6 +61,8 @@ pub struct Outcome {
     pub exit: Value,
     /// The refusal of this command, where there was one.
     pub refused: Value,
+    /// How the shell ended, where that came first.
+    pub closed: Value,
     /// How many frames of output there were.
     pub frames: usize,
     /// Bytes that a `shell_gap` told as missing.
@@ -94,7 +97,6 @@ impl Outcome {
 #[derive(Debug)]
 pub struct Shell {
     socket: WebSocket<TcpStream>,
-    count: u64,
     /// The `Isolet-Shell` header of the upgrade.
     pub id: String,
     /// Output that belongs to no command: stream and bytes.
@@ -127,7 +129,7 @@ impl Shell {
         let id = answer.headers().get("isolet-shell").and_then(|value| value.to_str().ok());
         let id = id.unwrap_or_default().to_owned();
         let (background, others) = (Vec::new(), Vec::new());
-        Ok(Self { socket, count: 0, id, background, closed: None, others })
+        Ok(Self { socket, id, background, closed: None, others })
     }
 
     /// Sends a text frame.
@@ -189,9 +191,10 @@ impl Shell {
     /// Starts a command and gives back its id.
     #[track_caller]
     pub fn start(&mut self, start: Start) -> String {
-        self.count += 1;
+        // A client that comes back must not use an id again that it has used before.
+        static COUNT: AtomicU64 = AtomicU64::new(1);
         let mut frame = start.0;
-        let id = format!("c{}", self.count);
+        let id = format!("c{}", COUNT.fetch_add(1, Ordering::Relaxed));
         frame.insert("type".into(), "shell_run".into());
         let id = frame.entry("id").or_insert(id.into()).as_str().unwrap_or_default().to_owned();
         self.send(&Value::Object(frame));
@@ -276,6 +279,7 @@ impl Shell {
                     }
                     Some("shell_closed") => {
                         self.closed = Some(value.clone());
+                        outcome.closed = value.clone();
                         return false;
                     }
                     Some("shell_gap") => {

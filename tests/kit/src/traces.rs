@@ -93,6 +93,17 @@ fn collect(group: &Path, depth: usize, pids: &mut BTreeSet<i32>) {
     }
 }
 
+/// Process 1 of each sandbox.
+pub(crate) fn agents(data: &Path) -> Vec<i32> {
+    let mut pids = BTreeSet::new();
+    for base in bases(data) {
+        for folder in folders(&base) {
+            collect(&base.join(folder).join("agent"), 0, &mut pids);
+        }
+    }
+    pids.into_iter().collect()
+}
+
 /// Ends every process of this data directory and removes its groups. For a server that is gone.
 pub(crate) fn erase(data: &Path) {
     for base in bases(data) {

@@ -225,8 +225,10 @@ fn sessions_follow_their_rules() {
         assert_eq!((&made["cwd"], &made["env_names"]), (&json!("/usr"), &json!(["NODE_ENV"])), "{made}");
         assert_eq!((&made["sandbox_id"], &made["metadata"]), (&json!(sandbox.id), &json!({"m": 1})));
         assert_eq!(sandbox.command("build", "echo $NODE_ENV; pwd")["stdout"], "production\n/usr\n");
-        let found = http.get(&sandbox.path("/sessions/build")).expect(200).json();
-        assert!(found["shell_pid"].is_i64() && found["busy"] == false, "{found}");
+        wait_until("its shell is told of", SOON, || {
+            let found = http.get(&sandbox.path("/sessions/build")).expect(200).json();
+            (found["shell_pid"].is_i64() && found["busy"] == false).then_some(())
+        });
         assert_eq!(http.post(&sandbox.path("/sessions"), &wish).expect(409).error(), "session_exists");
     });
     rows.row("deleted and used again it has defaults", || {

@@ -29,7 +29,7 @@ fn a_shell_keeps_what_a_terminal_would() {
         ("$! and wait", "sleep 0.01 & p=$!", "wait $p; echo done $?", "done 0\n"),
         ("$_ within a command", ":", "echo a b >/dev/null; echo $_", "b\n"),
         ("$PPID is no secret, $$ stays", "a=$$", "[ $a = $$ ] && echo same", "same\n"),
-        ("history by hand", "history -s 'one two'", "history | grep -c 'one two'", "1\n"),
+        ("history by hand", "history -s 'one two'", "history | grep -c ' one two$'", "1\n"),
         (
             "huge environment",
             "export BIG=$(head -c 100000 /dev/zero | tr '\\0' x)",
