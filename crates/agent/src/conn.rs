@@ -63,6 +63,8 @@ pub(crate) struct Conn {
     /// Its input is not read until its command took what it was sent.
     pub(crate) held: bool,
     id: u64,
+    /// A frame may have been left in the input.
+    declined: bool,
     input: BytesMut,
     out: Vec<u8>,
     sent: usize,
@@ -79,6 +81,7 @@ impl Conn {
             role: Role::New,
             held: false,
             id,
+            declined: false,
             input: BytesMut::new(),
             out: Vec::new(),
             sent: 0,
@@ -106,6 +109,7 @@ impl Conn {
     /// As [`frame::next`]; the connection is to be closed.
     pub(crate) fn frame(&mut self) -> Result<Option<Frame>, FrameError> {
         if self.held || self.waiting() > OUT_BYTES_MAX {
+            self.declined = true;
             return Ok(None);
         }
         let frame = frame::next(&mut self.input, SERVER_FRAME_BYTES_MAX)?;
@@ -113,6 +117,13 @@ impl Conn {
             self.input = BytesMut::new();
         }
         Ok(frame)
+    }
+
+    /// Whether frames that were left in the input may be taken now; said once.
+    pub(crate) fn resumes(&mut self) -> bool {
+        let may = self.declined && !self.held && self.waiting() <= OUT_BYTES_MAX;
+        self.declined &= !may;
+        may
     }
 
     /// What was read and not taken.

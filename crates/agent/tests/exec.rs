@@ -149,6 +149,39 @@ fn input_of_any_size_is_taken_and_ends() {
 }
 
 #[test]
+fn frames_that_came_behind_held_input_are_taken_later() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    client.ask(&Ask::Exec(Exec { stdin: true, ..command("sleep 0.2; wc -c") }));
+    let mut out = Vec::new();
+    let mut stdin = |data: Vec<u8>, eof| {
+        isolet_wire::frame::put(&mut out, &Ask::Stdin { id: String::new(), data, eof });
+    };
+    (0..18).for_each(|_| stdin(vec![1; 60_000], false));
+    stdin(vec![2; 100_000], true);
+    std::io::Write::write_all(&mut client.stream, &out).expect("written");
+    client.ask(&Ask::Ping(7));
+    assert_eq!(client.skip_to(|tell| matches!(tell, Tell::Pong(_))), Tell::Pong(7));
+    assert_eq!(finish(&mut client).expect("started").out(), "1180000\n");
+}
+
+#[test]
+fn more_questions_than_answers_are_read_are_all_answered() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    let mut writer = client.stream.try_clone().expect("a copy");
+    let asking = std::thread::spawn(move || {
+        let mut out = Vec::new();
+        (0..200_000).for_each(|at| isolet_wire::frame::put(&mut out, &Ask::Ping(at)));
+        std::io::Write::write_all(&mut writer, &out).expect("written");
+    });
+    for at in 0..200_000 {
+        assert_eq!(client.tell(), Tell::Pong(at));
+    }
+    asking.join().expect("asked");
+}
+
+#[test]
 fn a_hundred_megabytes_wait_for_their_reader_in_little_memory() {
     let agent = Agent::start();
     let mut client = agent.connect();

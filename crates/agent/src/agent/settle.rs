@@ -30,7 +30,12 @@ impl Agent {
             _ => conn.flush(),
         };
         match sent {
-            Ok(_) => conn.interest(&self.hub.poll),
+            Ok(_) => {
+                conn.interest(&self.hub.poll);
+                if conn.resumes() {
+                    self.again.push(id);
+                }
+            }
             Err(_) => self.hang_up(id),
         }
     }
@@ -82,13 +87,13 @@ impl Agent {
                 self.touched.push(id);
             }
             conn.interest(&self.hub.poll);
+            if conn.resumes() {
+                self.again.extend(conn_id);
+            }
         }
         if told.is_some() {
             exec.conn = None;
             self.count_changed();
-            if let Some(conn) = conn_id {
-                self.again.push(conn);
-            }
         }
         if self.execs.get(&id).is_some_and(Exec::over) {
             self.execs.remove(&id);
@@ -142,9 +147,9 @@ impl Agent {
                         && let Role::Client(client) = &conn.role
                     {
                         conn.held = !shell.hungry(&client.view.owner);
-                        if !conn.held {
-                            self.again.push(*conn_id);
-                        }
+                    }
+                    if conn.resumes() {
+                        self.again.push(*conn_id);
                     }
                     conn.interest(&self.hub.poll);
                 }
