@@ -9,9 +9,9 @@ use isolet_wire::tell::Tell;
 use std::time::Duration;
 
 /// Changes of a shell within this time are told to watchers as one.
-const WATCH_PAUSE: Duration = Duration::from_millis(5);
+const WATCH_PAUSE: Duration = Duration::from_millis(20);
 /// The news that a command began waits this long for its first output, to go out with it.
-const STARTED_PAUSE: Duration = Duration::from_millis(1);
+const STARTED_PAUSE: Duration = Duration::from_millis(5);
 
 impl Agent {
     /// Sends what a connection has waiting.
