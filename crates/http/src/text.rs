@@ -162,28 +162,44 @@ const ESCAPES: [u8; 256] = {
     table[b'\\' as usize] = b'\\';
     table
 };
-/// Bytes looked at together: one vector register twice.
+/// Bytes looked at together while nothing was found: one vector register twice.
 const BLOCK: usize = 32;
+/// Bytes looked at together near what was found.
+const WORD: usize = 8;
 
 /// Appends `text` as a JSON string with its quotes, exactly as `serde_json` writes it.
 ///
-/// Output is mostly runs without anything to escape: those are found a block at a time and copied
-/// as they are.
+/// Output is mostly runs without anything to escape: those are found a block or a word at a time
+/// and copied as they are.
 pub(crate) fn quote(out: &mut Vec<u8>, text: &str) {
-    out.reserve(text.len() + text.len() / 8 + 2);
+    let bytes = text.as_bytes();
+    out.reserve(bytes.len() + bytes.len() / 8 + 2);
     out.push(b'"');
-    let blocks = text.as_bytes().chunks_exact(BLOCK);
-    let rest = blocks.remainder();
-    for block in blocks {
-        if plain(block) {
-            out.extend_from_slice(block);
-        } else {
-            for word in block.chunks_exact(8) {
-                if plain(word) { out.extend_from_slice(word) } else { escape(out, word) }
+    let (mut at, mut blocks_from) = (0, 0);
+    while let Some(word) = bytes.get(at..at + WORD) {
+        if at >= blocks_from
+            && let Some(block) = bytes.get(at..at + BLOCK)
+        {
+            if plain(block) {
+                out.extend_from_slice(block);
+                at += BLOCK;
+                continue;
             }
+            blocks_from = at + BLOCK;
+        }
+        // Copied before it is known how much of it is plain: cheaper than a copy of odd length.
+        out.extend_from_slice(word);
+        let run = word.first_chunk().map_or(0, |word| plain_run(u64::from_le_bytes(*word)));
+        at += run;
+        if run < WORD {
+            out.truncate(out.len() - (WORD - run));
+            escape(out, bytes[at]);
+            at += 1;
         }
     }
-    escape(out, rest);
+    for &byte in &bytes[at..] {
+        escape(out, byte);
+    }
     out.push(b'"');
 }
 
@@ -191,24 +207,27 @@ fn plain(bytes: &[u8]) -> bool {
     !bytes.iter().fold(false, |found, &b| found | (b < 0x20) | (b == b'"') | (b == b'\\'))
 }
 
-fn escape(out: &mut Vec<u8>, bytes: &[u8]) {
+/// How many bytes, from the lowest, need no escape. A borrow can only disturb bytes above the
+/// first that does.
+fn plain_run(word: u64) -> usize {
+    const ONES: u64 = u64::from_le_bytes([1; WORD]);
+    const HIGH: u64 = u64::from_le_bytes([0x80; WORD]);
+    let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word;
+    let (quotes, backs) = (word ^ (ONES * b'"' as u64), word ^ (ONES * b'\\' as u64));
+    let found = (below(word, 0x20) | below(quotes, 1) | below(backs, 1)) & HIGH;
+    (found.trailing_zeros() / 8) as usize
+}
+
+fn escape(out: &mut Vec<u8>, byte: u8) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
-    let mut done = 0;
-    for (at, &byte) in bytes.iter().enumerate() {
-        let letter = ESCAPES[usize::from(byte)];
-        if letter == 0 {
-            continue;
-        }
-        out.extend_from_slice(&bytes[done..at]);
-        done = at + 1;
-        if letter == b'u' {
+    match ESCAPES[usize::from(byte)] {
+        0 => out.push(byte),
+        b'u' => {
             let (high, low) = (HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]);
             out.extend_from_slice(&[b'\\', b'u', b'0', b'0', high, low]);
-        } else {
-            out.extend_from_slice(&[b'\\', letter]);
         }
+        letter => out.extend_from_slice(&[b'\\', letter]),
     }
-    out.extend_from_slice(&bytes[done..]);
 }
 
 #[cfg(test)]
