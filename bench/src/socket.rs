@@ -37,7 +37,7 @@ impl Shell {
         let mut bytes = 0;
         loop {
             match self.socket.read()? {
-                Message::Binary(data) => bytes += data.len() - 11 - id.len(),
+                Message::Binary(data) if data[0] == 1 => bytes += data.len() - 11 - id.len(),
                 Message::Text(text) => {
                     let frame: Value = serde_json::from_str(&text)?;
                     match frame["type"].as_str() {

@@ -159,8 +159,9 @@ fn e1_to_e52_a_shell_and_its_grandchildren_get_nowhere() {
     let close = "exec 56>&- 57>&- 58>&- 59>&- 3>&- 4>&-;";
     let outcome = shell.run(&format!("( ( {close} {PYTHON} ) )"));
     check("grandchild of a shell", &String::from_utf8_lossy(&outcome.out));
-    let kinds =
-        shell.run("ls -l /proc/self/fd | tail -n +2 | awk '{print $NF}' | sed 's/:.*//' | sort -u").text();
+    let kinds = shell
+        .run("ls -l /proc/self/fd | tail -n +2 | awk '{print $NF}' | sed 's/:.*//' | sort -u")
+        .text();
     for kind in kinds.split_whitespace() {
         let known = ["pipe", "/dev/null", "/memfd", "(deleted)", "/proc"]
             .iter()
