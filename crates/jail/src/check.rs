@@ -53,7 +53,7 @@ fn groups(found: &Hierarchies, need: &mut dyn FnMut(bool, &str)) {
         );
     };
     need(
-        unified.join("cgroup.procs").exists(),
+        unified.join("cgroup.procs").is_file(),
         "our own control group is not visible: run isolet outside of a container, or with its cgroup mounted",
     );
     if found.pure() {
