@@ -219,11 +219,6 @@ fn checked(
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<Option<Caller>, Failure> {
-    if headers.contains_key(header::TRANSFER_ENCODING)
-        && headers.contains_key(header::CONTENT_LENGTH)
-    {
-        return Err(Failure::bad("Content-Length and Transfer-Encoding exclude each other"));
-    }
     origin::check(&shared.names, local, uri, headers)?;
     if uri.path() == "/health" {
         return Ok(None);
