@@ -29,6 +29,7 @@ pub(super) fn router() -> OpenApiRouter<App> {
         .route("/v1/runs/{id}/resume", says!(post, HIBERNATE))
         .route("/v1/runs/{id}/audit", says!(get, AUDIT))
         .route("/v1/runs/{id}/proxy/{port}", says!(any, PORTS))
+        .route("/v1/runs/{id}/proxy/{port}/", says!(any, PORTS))
         .route("/v1/runs/{id}/proxy/{port}/{*path}", says!(any, PORTS))
         .route("/v1/network-profiles", says!(get, NETWORK))
         .route("/v1/usage", says!(get, USAGE))
