@@ -3,6 +3,7 @@
 #   make run     build what is missing, start the server on 127.0.0.1:7300
 #   make build   the three programs, side by side in dist/
 #   make test    install what the tests need, build, run all of them
+#   make bench   speed and memory, as ratios, side by side in one run
 #   make lint    format, clippy, tidy
 #   make fmt     format
 
@@ -24,7 +25,7 @@ PACKAGES := bash bubblewrap ca-certificates curl g++ git openssh-client procps p
 # These two also come in other ways than by a Debian package.
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 
-.PHONY: run build programs test lint fmt packages tools clients
+.PHONY: run build programs test bench lint fmt packages tools clients
 
 run: build
 	exec ./dist/isolet serve
@@ -45,6 +46,9 @@ programs:
 
 test: packages tools programs clients
 	cargo nextest run --workspace --profile $(PROFILE)
+
+bench: packages build
+	cargo run --release -p isolet-bench --
 
 lint:
 	cargo fmt --all --check

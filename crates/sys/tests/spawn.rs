@@ -98,6 +98,7 @@ fn a_fork_keeps_only_what_it_was_given() {
     let plan = Plan { fds: vec![(write.as_raw_fd(), 5)], umask: 0o22, ..Plan::default() };
     let child = fork(plan, || {
         let open = |fd| {
+            // SAFETY: only asked about; a number that is not open is an answer.
             rustix::io::fcntl_getfd(unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) }).is_ok()
         };
         i32::from(open(5)) * 10 + (0..64).filter(|fd| open(*fd)).count() as i32

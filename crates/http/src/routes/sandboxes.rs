@@ -256,6 +256,10 @@ pub(crate) async fn get(
     ids: Ids,
 ) -> Result<Json<SandboxView>, Failure> {
     let info = app.service.get(&caller.tenant, &ids.sandbox).await?;
+    // One that is being made is told of as such: to reach it would wait for its create.
+    if info.state != isolet_sandbox::State::Running {
+        return Ok(Json(SandboxView::from(info)));
+    }
     let usage = match app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await {
         Ok(sandbox) => sandbox.usage().await.ok(),
         Err(_) => None,

@@ -2,6 +2,7 @@
 
 use isolet_kit::{SOON, json, one, process, quickly, wait_until};
 use rustix::process::Signal;
+use std::time::Duration;
 
 #[test]
 fn f43_a_killed_launcher_is_replaced_and_hurts_nobody() {
@@ -30,10 +31,12 @@ fn f43_a_launcher_killed_in_the_middle_of_a_create_leaves_nothing_half_made() {
         std::thread::scope(|scope| {
             let create =
                 scope.spawn(|| server.http().post("/v1/sandboxes", &json!({"id": "half"})));
-            let seen = wait_until("the create has begun, or waits", SOON, || {
-                Some(server.http().get("/v1/sandboxes/half").status)
+            let seen = wait_until("the create has begun", SOON, || {
+                let get = || server.http().get("/v1/sandboxes/half");
+                let seen = quickly("a look at what is being made", Duration::from_secs(2), get);
+                (seen.status == 200).then(|| seen.json())
             });
-            assert!(matches!(seen, 200 | 404), "{seen}");
+            assert_eq!(seen["state"], "creating", "{seen}");
             process::kill(launcher);
             let reply = create.join().expect("it is answered");
             assert!(reply.status == 201 || reply.status >= 500, "{}", reply.text());

@@ -52,7 +52,8 @@ fn a_cancel_ends_whatever_runs_in_the_foreground() {
             assert_eq!(outcome.text(), "up\n");
             assert!(matches!(outcome.code, Some(124 | 130 | 137 | 143)), "{outcome:?}");
             assert_eq!(outcome.exit["cancelled"], true, "{outcome:?}");
-            assert!(outcome.err.is_empty(), "{outcome:?}");
+            // A child that was caught between its fork and its program says a newline of its own.
+            assert!(outcome.errors().trim().is_empty(), "{outcome:?}");
             lives(&mut shell, &pid);
         });
     }
@@ -96,7 +97,13 @@ fn a_cancel_leaves_background_jobs() {
     });
     rows.row("a job of the same command", || {
         let (mut shell, pid) = begin(&sandbox);
-        cut(&mut shell, "sleep 1000 & job=$!; sleep 100");
+        // The foreground says itself that it runs, so the job was started before.
+        let text = "sleep 1000 & job=$!; bash -c 'echo up; exec sleep 100'";
+        let id = shell.start(Start::new(text));
+        let mut outcome = Outcome::default();
+        shell.follow(&id, &mut outcome, |so_far| so_far.out == b"up\n");
+        shell.cancel(&id);
+        quickly("it ends", ENDED, || shell.follow(&id, &mut outcome, |_| false));
         shell.run("kill -0 $job && echo runs").is("runs\n", 0);
         lives(&mut shell, &pid);
     });
@@ -154,7 +161,11 @@ fn interrupts_at_any_moment_lose_no_report() {
             while begun.elapsed() < Duration::from_micros(round * 7) {}
         }
         shell.cancel(&id);
-        let outcome = shell.finish(&id);
+        let mut outcome = shell.finish(&id);
+        if outcome.code.is_none() && outcome.refused["error"] == "bad_request" {
+            // The cancel came too late and is told so; the command's own end is told as well.
+            outcome = shell.finish(&id);
+        }
         assert!(outcome.code.is_some(), "round {round}: {outcome:?}");
         let said = shell.run(&format!("echo r{round}"));
         said.is(&format!("r{round}\n"), 0);
