@@ -55,7 +55,10 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     ] {
         rows(&format!("### {title}"), &latency(&mut ways, text, rounds)?);
     }
-    rows("### 100 MB of output (`cat` of a file)", &volume(&mut ways, &format!("cat {file}"), rounds)?);
+    rows(
+        "### 100 MB of output (`cat` of a file)",
+        &volume(&mut ways, &format!("cat {file}"), rounds)?,
+    );
     std::fs::remove_file(&file)?;
     Ok(())
 }

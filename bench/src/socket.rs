@@ -2,10 +2,20 @@
 
 use crate::server::Server;
 use anyhow::{Result, bail};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::json;
+use std::borrow::Cow;
 use std::net::TcpStream;
 use tungstenite::client::IntoClientRequest;
 use tungstenite::{Message, WebSocket};
+
+#[derive(Deserialize)]
+struct Frame<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(borrow, default)]
+    data: Option<Cow<'a, str>>,
+}
 
 /// A shell of its own.
 pub(crate) struct Shell {
@@ -39,11 +49,11 @@ impl Shell {
             match self.socket.read()? {
                 Message::Binary(data) if data[0] == 1 => bytes += data.len() - 11 - id.len(),
                 Message::Text(text) => {
-                    let frame: Value = serde_json::from_str(&text)?;
-                    match frame["type"].as_str() {
-                        Some("shell_out") => bytes += frame["data"].as_str().map_or(0, str::len),
-                        Some("shell_exit") => return Ok(bytes),
-                        Some("shell_err") => {}
+                    let frame: Frame<'_> = serde_json::from_str(&text)?;
+                    match frame.kind {
+                        "shell_out" => bytes += frame.data.map_or(0, |data| data.len()),
+                        "shell_exit" => return Ok(bytes),
+                        "shell_err" => {}
                         _ => bail!("unexpected frame {text}"),
                     }
                 }

@@ -62,6 +62,8 @@ pub(crate) struct Command {
     id: String,
     /// What waits to be its standard input.
     stdin: VecDeque<Ask>,
+    /// Whether it ends with its client.
+    bound: bool,
 }
 
 /// Ids of commands by HTTP: several links share one owner, and an earlier server's commands may
@@ -74,12 +76,13 @@ fn fresh_id() -> String {
 }
 
 impl Command {
-    /// Runs in a session's shell. It goes on when this is dropped.
+    /// Runs in a session's shell. When this is dropped it is cancelled if `bound`, and else goes on.
     pub(crate) async fn in_session(
         sandbox: &Sandbox,
         session: &SessionId,
         mut run: Run,
         stdin: Option<Vec<u8>>,
+        bound: bool,
     ) -> Result<Self, Failure> {
         let mut link = sandbox.commands(session).await?;
         run.id = fresh_id();
@@ -87,7 +90,7 @@ impl Command {
         let id = run.id.clone();
         link.send(&Ask::Run(run)).await?;
         let stdin = input(&id, stdin);
-        Ok(Self { link: Some(Link::Shell(link)), id, stdin })
+        Ok(Self { link: Some(Link::Shell(link)), id, stdin, bound })
     }
 
     /// Starts a program. It is killed when this is dropped.
@@ -98,7 +101,8 @@ impl Command {
     ) -> Result<Self, Failure> {
         start.stdin = stdin.is_some();
         let link = sandbox.exec(start).await?;
-        Ok(Self { link: Some(Link::Exec(link)), id: String::new(), stdin: input("", stdin) })
+        let (id, stdin) = (String::new(), input("", stdin));
+        Ok(Self { link: Some(Link::Exec(link)), id, stdin, bound: true })
     }
 
     /// What comes next. Cancel-safe. After an `Exit` nothing may be asked.
@@ -198,10 +202,10 @@ impl Command {
 }
 
 impl Drop for Command {
-    /// The client has gone: its program ends with it, and a session's command goes on.
+    /// The client has gone before the end: what is bound to it ends with it.
     fn drop(&mut self) {
-        if let Some(link @ Link::Exec(_)) = &mut self.link {
-            let _ = link.push(&Ask::Cancel { id: String::new() });
+        if let Some(link) = self.link.as_mut().filter(|_| self.bound) {
+            let _ = link.push(&Ask::Cancel { id: std::mem::take(&mut self.id) });
         }
     }
 }

@@ -58,7 +58,7 @@ impl Config {
             limits_max: Limits { memory_mib: 64 * 1024, cpu_millis: 64_000, pids: 16_384 },
             sandboxes_max: 10_000,
             tenants: BTreeMap::new(),
-            ready: 1,
+            ready: 2,
             recover: Duration::from_secs(10),
         }
     }

@@ -21,6 +21,9 @@ pub const READY_MAX: u32 = 64;
 /// How long after a failed making the next is tried.
 const AGAIN: Duration = Duration::from_secs(5);
 
+/// How long after one was taken the next is begun.
+const PAUSE: Duration = Duration::from_millis(4);
+
 /// Host name inside every sandbox: it cannot be told by its id, which comes later than it is made.
 pub(crate) const HOSTNAME: &str = "sandbox";
 
@@ -113,6 +116,8 @@ pub(crate) async fn keep(inner: Arc<Inner>) {
         }
         inner.ready.give_up();
         inner.ready.more.notified().await;
+        // Who took one is about to start something in it: that comes first.
+        tokio::time::sleep(PAUSE).await;
     }
 }
 

@@ -94,6 +94,8 @@ pub(crate) struct SessionExecBody {
     max_output_bytes: Option<u64>,
     /// Standard error goes to standard output.
     merge: bool,
+    /// Cancelled when the client goes away before its end; otherwise it goes on.
+    cancel_on_close: bool,
 }
 
 /// How a command ended and what it said.
@@ -228,7 +230,8 @@ pub(crate) async fn alone(
 /// Runs a command in a session's shell.
 ///
 /// Directory, environment, variables and jobs stay for the next. Commands of a session run one
-/// after the other; a full queue is 429. The command goes on when the client goes. With
+/// after the other; a full queue is 429. The command goes on when the client goes, unless
+/// `cancel_on_close` says otherwise. With
 /// `Accept: text/event-stream` as for `exec`. Makes sandbox and session where they are not there.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/sessions/{sid}/exec", tag = "commands",
     params(("id" = String, Path), ("sid" = String, Path)), request_body = SessionExecBody,
@@ -260,7 +263,7 @@ pub(crate) async fn in_session(
         Some(ms) => ms,
         None => sandbox.session_reach(session).await?.command_timeout_ms,
     };
-    let command = Command::in_session(&sandbox, session, run, stdin).await?;
+    let command = Command::in_session(&sandbox, session, run, stdin, body.cancel_on_close).await?;
     let named = format!(",\"session\":\"{session}\"");
     if let Some(form) = sse::wanted(&headers) {
         return sse::answer(command, form, named).await;

@@ -2,6 +2,7 @@
 
 pub(crate) mod exec;
 mod health;
+pub(crate) mod missing;
 pub(crate) mod sandboxes;
 mod sessions;
 pub(crate) mod shell;
@@ -32,6 +33,7 @@ pub(crate) fn router(app: App) -> Router {
     let (router, _) = native().split_for_parts();
     router
         .route("/v1/openapi.json", axum::routing::get(openapi::serve))
+        .merge(missing::router())
         .fallback(nothing)
         .method_not_allowed_fallback(other_method)
         .with_state(app)

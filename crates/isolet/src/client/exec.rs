@@ -103,6 +103,10 @@ fn request(args: Args) -> Result<(String, Value)> {
         }
         body.insert("stdin_b64".into(), json!(STANDARD.encode(bytes)));
     }
+    if args.session.is_some() {
+        // Who presses Ctrl-C, or stops reading, means the command.
+        body.insert("cancel_on_close".into(), json!(true));
+    }
     let path = match args.session {
         None => format!("/v1/sandboxes/{}/exec", args.id),
         Some(session) => format!("/v1/sandboxes/{}/sessions/{session}/exec", args.id),

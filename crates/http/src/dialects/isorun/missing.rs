@@ -1,15 +1,8 @@
 //! Isorun's calls that are not built yet: each says so.
 
-use crate::{error::Failure, server::App};
+use crate::{error::Failure, routes::missing::says, server::App};
 use axum::routing::{any, delete, get, post};
 use utoipa_axum::router::OpenApiRouter;
-
-/// An answer that gives the reason.
-macro_rules! says {
-    ($on:ident, $reason:expr) => {
-        $on(|| async { Failure::unbuilt_call($reason) })
-    };
-}
 
 const SNAPSHOTS: &str = "snapshots, forks and restores are not built yet";
 const HIBERNATE: &str = "hibernation is not built yet; a run keeps its processes until it ends";

@@ -1,0 +1,48 @@
+//! Calls of the design that are not built yet: each says so, rather than not to exist.
+
+use crate::{error::Failure, server::App};
+use axum::{Router, routing::any};
+
+/// An answer that gives the reason.
+macro_rules! says {
+    ($on:ident, $reason:expr) => {
+        $on(|| async { Failure::unbuilt_call($reason) })
+    };
+}
+pub(crate) use says;
+
+const TERMINALS: &str = "terminals are not built yet; /shell runs commands";
+const FILES: &str =
+    "file calls are not built here yet; /v1/runs/{id}/files has upload, download and list";
+const LIFE: &str =
+    "sleep, snapshots and forks are not built yet; a sandbox runs until it is deleted";
+
+/// All of them, below a sandbox and beside.
+pub(super) fn router() -> Router<App> {
+    let below = [
+        ("terminal", TERMINALS),
+        ("files", FILES),
+        ("processes", "background processes with logs are not built yet; a shell's jobs stay"),
+        ("contexts", "code contexts are not built yet; a session can run an interpreter"),
+        ("ports", "the way to ports inside a sandbox is not built yet"),
+        ("network", "sandboxes have loopback only; rules for more are not built yet"),
+        ("snapshots", LIFE),
+        ("fork", LIFE),
+        ("hibernate", LIFE),
+        ("resume", LIFE),
+        ("events", "events are not built yet; GET the sandbox for its state"),
+    ];
+    let mut router = Router::new().route("/v1/tickets", says!(any, TERMINALS)).route(
+        "/v1/sessions",
+        says!(any, "sessions belong to a sandbox so far: /v1/sandboxes/{id}/sessions"),
+    );
+    for (name, reason) in below {
+        let at = format!("/v1/sandboxes/{{id}}/{name}");
+        router =
+            router.route(&at, any(move || async move { Failure::unbuilt_call(reason) })).route(
+                &format!("{at}/{{*rest}}"),
+                any(move || async move { Failure::unbuilt_call(reason) }),
+            );
+    }
+    router
+}
