@@ -217,8 +217,10 @@ impl Server {
     /// # Panics
     /// When it does not end.
     pub fn wait(&mut self) -> std::process::ExitStatus {
-        let mut child = self.child.take().expect("it runs");
-        wait_until("the server ends", SOON, || child.try_wait().expect("its child"))
+        let child = self.child.as_mut().expect("it runs");
+        let status = wait_until("the server ends", SOON, || child.try_wait().expect("its child"));
+        self.child = None;
+        status
     }
 
     /// SIGKILL, then starts it again.
