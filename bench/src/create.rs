@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 /// Creates of one variant before the next has its turn.
 const BURST: usize = 6;
+/// Rest before each, of every variant alike: a create on a server that is not busy with the last.
+/// The parallel part below is without any.
+const REST: Duration = Duration::from_millis(20);
 /// How long the parallel part runs.
 const PARALLEL: Duration = Duration::from_secs(4);
 
@@ -23,17 +26,21 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     for round in 0..rounds {
         for turn in 0..BURST {
             let id = format!("c{round}-{turn}");
+            std::thread::sleep(REST);
             first[0].1.push(program(&mut bash())?.0);
+            std::thread::sleep(REST);
             let (begun, gone) = program(&mut bubblewrap())?;
             first[1].1.push(begun);
             ended[0].1.push(gone);
+            std::thread::sleep(REST);
             first[2].1.push(create(&mut client, &id, Client::session)?);
             ended[1].1.push(destroy(&mut client, &id)?);
+            std::thread::sleep(REST);
             first[3].1.push(create(&mut client, &id, Client::exec)?);
             ended[1].1.push(destroy(&mut client, &id)?);
         }
     }
-    rows("### create to first byte of output", &first);
+    rows("### create to first byte of output, 20 ms of rest before each", &first);
     rows("### from the end of its use to nothing left", &ended);
     println!(
         "\n### creates and deletes a second\n| clients | per second | p50 | p99 |\n|---|---|---|---|"
