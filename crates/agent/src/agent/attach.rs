@@ -105,7 +105,9 @@ impl Agent {
             && let Some(shell) = self.shells.get_mut(&shell)
         {
             shell.clients.retain(|client| *client != id);
-            if shell.clients.is_empty() {
+            // Of several that leave together the last one's place is kept: the log's other half
+            // is there for what they differ by.
+            if shell.clients.is_empty() || shell.heeds(&client.view.owner) {
                 shell.left = (client.place, self.hub.now);
             }
         }

@@ -113,6 +113,9 @@ impl Agent {
                 else {
                     continue;
                 };
+                if !shell.heeds(&client.view.owner) {
+                    continue;
+                }
                 moved = if first { client.moved } else { moved.max(client.moved) };
                 if first || shell.log.behind(&client.place) < shell.log.behind(&fastest) {
                     fastest = client.place;

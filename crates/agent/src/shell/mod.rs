@@ -82,7 +82,7 @@ pub(crate) struct Shell {
     pub(crate) state: State,
     /// Connections that wait for its end.
     pub(crate) closers: Vec<u64>,
-    /// Where the fastest client stood when the last one left, and when that was.
+    /// Where the last client that the shell heeds stood when it left, and when that was.
     pub(crate) left: (Place, Instant),
     /// It is over, and only told to the clients it still has.
     pub(crate) over: bool,
@@ -392,6 +392,13 @@ impl Shell {
             let flags = if wait { EventFlags::OUT } else { EventFlags::empty() };
             hub.poll.modify(fd, crate::poll::What::Feed, self.id, flags);
         }
+    }
+
+    /// Whether output waits for clients of this owner: it is their command's, or nobody's. Who only
+    /// looks on, or sees nothing of it, neither holds a command nor lets it run ahead of its owner.
+    #[must_use]
+    pub(crate) fn heeds(&self, owner: &str) -> bool {
+        self.running.as_ref().is_none_or(|running| running.who.owner == owner)
     }
 
     /// Whether more may be read, given the place of the fastest client and when any last moved.
