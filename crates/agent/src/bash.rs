@@ -38,6 +38,8 @@ pub(crate) struct Bash {
     pub(crate) fresh: bool,
     /// Exit code of the last command.
     pub(crate) last: i32,
+    /// How its lines reach a builtin.
+    pub(crate) word: &'static str,
     /// `set -x` is on.
     pub(crate) traced: bool,
     /// When it was started.
@@ -154,6 +156,7 @@ impl Bash {
             ready: false,
             fresh: false,
             last: 0,
+            word: text::DIRECT,
             traced: false,
             opened: hub.now,
             listening: false,
@@ -291,6 +294,11 @@ impl Bash {
             self.lines.clear();
         }
         if self.garbage > GARBAGE_BYTES_MAX { Status::Flood } else { found }
+    }
+
+    /// A function may stand in the way of its lines: they go the other way from here on.
+    pub(crate) fn turn(&mut self) {
+        self.word = if self.word == text::DIRECT { text::AROUND } else { text::DIRECT };
     }
 
     /// A new command begins: what was written before it is forgotten.

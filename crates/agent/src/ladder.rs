@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 /// One rung.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// SIGINT to the shell's group, and to what runs in the foreground outside it.
+    /// SIGINT to the shell, and to what runs in the foreground.
     Interrupt,
+    /// The same, unless something that was interrupted is still at it.
+    InterruptAgain,
     /// SIGTERM to what does not ignore SIGINT.
     Terminate,
     /// SIGKILL to the same.
@@ -33,33 +35,28 @@ const RUNGS: [(u64, Act); 5] = [
 pub(crate) struct Ladder {
     began: Instant,
     next: usize,
-    again: u32,
+    again: Option<Instant>,
 }
-
-/// Between interrupts that may have been lost, and how many of them.
-const AGAIN: (Duration, u32) = (Duration::from_millis(30), 3);
 
 impl Ladder {
     /// Begins at the lowest rung.
     #[must_use]
     pub(crate) fn new(now: Instant) -> Self {
-        Self { began: now, next: 0, again: 0 }
+        Self { began: now, next: 0, again: None }
     }
 
     /// When the next rung is due; `None` after the last.
     #[must_use]
     pub(crate) fn due(&self) -> Option<Instant> {
-        let next = RUNGS.get(self.next).map(|(ms, _)| self.began + Duration::from_millis(*ms));
-        let again = self.began + AGAIN.0 * (AGAIN.1 + 1 - self.again);
-        if self.again > 0 { next.map(|next| next.min(again)) } else { next }
+        let (ms, _) = RUNGS.get(self.next)?;
+        let next = self.began + Duration::from_millis(*ms);
+        Some(self.again.map_or(next, |again| next.min(again)))
     }
 
-    /// What is interrupted has begun only now: a process that is between its fork and its
-    /// execution loses an interrupt, so a few more are sent.
-    pub(crate) fn insist(&mut self) {
-        if self.next == 1 && self.again == 0 {
-            self.again = AGAIN.1;
-        }
+    /// The last interrupt may have been lost: between this rung and the next there is to be
+    /// another one, at `when`.
+    pub(crate) fn again(&mut self, when: Instant) {
+        self.again = Some(when);
     }
 
     /// Nothing to interrupt has begun yet: the first rung waits a moment longer.
@@ -69,13 +66,12 @@ impl Ladder {
         }
     }
 
-    /// The rung that is due now; one a call.
+    /// What is due now; one a call.
     pub(crate) fn climb(&mut self, now: Instant) -> Option<Act> {
         let due = self.due()?;
         (now >= due).then(|| {
-            if self.again > 0 {
-                self.again -= 1;
-                return Act::Interrupt;
+            if self.again.take_if(|again| *again == due).is_some() {
+                return Act::InterruptAgain;
             }
             self.next += 1;
             RUNGS[self.next - 1].1
@@ -87,31 +83,31 @@ impl Ladder {
 mod tests {
     use super::*;
 
+    fn acts(ladder: &mut Ladder, start: Instant, ms: std::ops::Range<u64>) -> Vec<(u64, Act)> {
+        ms.flat_map(|ms| {
+            let now = start + Duration::from_millis(ms);
+            ladder.climb(now).map(|act| (ms, act))
+        })
+        .collect()
+    }
+
     #[test]
-    fn a_young_command_is_interrupted_four_times() {
+    fn a_lost_interrupt_is_sent_again_between_the_rungs() {
         let start = Instant::now();
         let mut ladder = Ladder::new(start);
         assert_eq!(ladder.climb(start), Some(Act::Interrupt));
-        ladder.insist();
-        let mut at = Vec::new();
-        for ms in 0..500 {
-            let now = start + Duration::from_millis(ms);
-            at.extend(ladder.climb(now).map(|act| (ms, act)));
-        }
-        let wanted = [30, 60, 90].map(|ms| (ms, Act::Interrupt));
-        assert_eq!(at[..3], wanted);
-        assert_eq!(at[3..], [(400, Act::Terminate)]);
+        ladder.again(start + Duration::from_millis(30));
+        assert_eq!(acts(&mut ladder, start, 0..200), [(30, Act::InterruptAgain)]);
+        ladder.again(start + Duration::from_millis(420));
+        let wanted = [(400, Act::Terminate), (420, Act::InterruptAgain), (700, Act::Kill)];
+        assert_eq!(acts(&mut ladder, start, 200..701), wanted);
     }
 
     #[test]
     fn rungs_come_in_order_each_once() {
         let start = Instant::now();
         let mut ladder = Ladder::new(start);
-        let mut acts = Vec::new();
-        for ms in 0..3000 {
-            acts.extend(ladder.climb(start + Duration::from_millis(ms)));
-        }
-        assert_eq!(acts, RUNGS.map(|(_, act)| act));
+        assert_eq!(acts(&mut ladder, start, 0..3000), RUNGS);
         assert_eq!(ladder.due(), None);
     }
 }

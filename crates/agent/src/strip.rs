@@ -3,7 +3,7 @@
 //! Exact matches only; where it is uncertain the bytes stay. Holds back no more than could still
 //! become such a match, and nothing at all for commands that cannot have one.
 
-use crate::text::Report;
+use crate::text::{Report, Step};
 
 /// What is held back at most; the driver's lines are shorter.
 const HELD_BYTES_MAX: usize = 16 * 1024;
@@ -16,6 +16,7 @@ const EXITS: [&[u8]; 2] = [b"exit\n", b"logout\n"];
 /// The filter of one command.
 #[derive(Debug, Default)]
 pub(crate) struct Strip {
+    word: &'static str,
     heads: Vec<Vec<u8>>,
     trace: Option<u64>,
     jobs: bool,
@@ -26,20 +27,20 @@ pub(crate) struct Strip {
 }
 
 impl Strip {
-    /// `number` and `last` as in its step; `traced`: `set -x` is on; `long`: the text went through
-    /// memory.
+    /// `traced`: `set -x` is on; `long`: the text went through memory.
     #[must_use]
-    pub(crate) fn new(number: u64, last: i32, text: &str, traced: bool, long: bool) -> Self {
+    pub(crate) fn new(step: Step, text: &str, traced: bool, long: bool) -> Self {
         let mut strip = Self {
+            word: step.word,
             jobs: crate::text::has_job(text),
             exits: text.contains("exit") || text.contains("logout"),
             ..Self::default()
         };
         if traced || text.contains("set -") || text.contains("xtrace") {
-            strip.trace = Some(number);
+            strip.trace = Some(step.number);
         }
         if traced && text.len() <= HEAD_TEXT_MAX {
-            strip.heads = heads(last, text, long);
+            strip.heads = heads(step, text, long);
         }
         strip
     }
@@ -82,7 +83,8 @@ impl Strip {
             if report.whole {
                 tail = format!("+ __ise={number}:{code}\n+ PS1=\n+ PROMPT_COMMAND=\n");
             }
-            tail.push_str(&format!("+ builtin echo {number} {asked} {mark} {flags}\n"));
+            let word = self.word;
+            tail.push_str(&format!("+ {word} echo {number} {asked} {mark} {flags}\n"));
             if rest.ends_with(tail.as_bytes()) {
                 rest.truncate(rest.len() - tail.len());
             }
@@ -162,7 +164,8 @@ impl Strip {
     }
 
     fn tail(&self, number: u64, line: usize) -> usize {
-        for start in [format!("+ __ise={number}:"), format!("+ builtin echo {number} ")] {
+        let word = self.word;
+        for start in [format!("+ __ise={number}:"), format!("+ {word} echo {number} ")] {
             let start = start.as_bytes();
             let found = self.held.windows(start.len()).rposition(|part| part == start);
             if let Some(at) = found.filter(|at| *at == 0 || self.held[at - 1] == b'\n') {
@@ -214,10 +217,11 @@ fn line_after(bytes: &[u8], from: usize) -> Option<usize> {
 }
 
 /// What `set -x` may print of the first line, in the ways in which bash may quote the text.
-fn heads(last: i32, text: &str, long: bool) -> Vec<Vec<u8>> {
+fn heads(step: Step, text: &str, long: bool) -> Vec<Vec<u8>> {
+    let Step { word, last, .. } = step;
     let mut open = String::new();
     if long {
-        open.push_str("+ builtin mapfile -n 1 -d '' __ist\n");
+        open.push_str(&format!("+ {word} mapfile -n 1 -d '' __ist\n"));
     }
     if last != 0 {
         open.push_str(&format!("+ __isr {last}\n+ return {last}\n"));
@@ -226,7 +230,7 @@ fn heads(last: i32, text: &str, long: bool) -> Vec<Vec<u8>> {
     crate::text::quote(&mut quoted, text);
     [text, &quoted]
         .into_iter()
-        .map(|text| format!("{open}+ builtin eval {text}\n").into_bytes())
+        .map(|text| format!("{open}+ {word} eval {text}\n").into_bytes())
         .collect()
 }
 
@@ -248,7 +252,7 @@ mod tests {
         #[test]
         fn however_it_is_cut_only_the_driver_goes(cut in 0..TRACED.len(), again in 0..TRACED.len()) {
             let (a, b) = (cut.min(again), cut.max(again));
-            let mut strip = Strip::new(6, 0, "echo ho", true, false);
+            let mut strip = Strip::new(Step { number: 6, ..Step::default() }, "echo ho", true, false);
             let mut out = strip.push(&TRACED.as_bytes()[..a]);
             out.extend(strip.push(&TRACED.as_bytes()[a..b]));
             out.extend(strip.push(&TRACED.as_bytes()[b..]));
@@ -258,7 +262,7 @@ mod tests {
 
         #[test]
         fn bytes_of_a_command_stay(text in proptest::collection::vec(any::<u8>(), 0..200), at in 0..200_usize) {
-            let mut strip = Strip::new(6, 0, "set -x & x", false, false);
+            let mut strip = Strip::new(Step { number: 6, ..Step::default() }, "set -x & x", false, false);
             let at = at.min(text.len());
             let mut out = strip.push(&text[..at]);
             out.extend(strip.push(&text[at..]));
@@ -270,7 +274,7 @@ mod tests {
         fn a_job_line_goes_and_its_neighbours_stay(at in 0..20_usize) {
             let said = b"err\n[1] 4711\n[2] x\n[1";
             let at = at.min(said.len());
-            let mut strip = Strip::new(6, 0, "sleep 1 &", false, false);
+            let mut strip = Strip::new(Step { number: 6, ..Step::default() }, "sleep 1 &", false, false);
             let mut out = strip.push(&said[..at]);
             out.extend(strip.push(&said[at..]));
             out.extend(strip.end(&report(6, "hiBs", true)));
@@ -281,7 +285,7 @@ mod tests {
     #[test]
     fn the_newline_of_an_interrupt_goes_only_when_the_line_was_abandoned() {
         for (whole, left) in [(true, "k\n\n"), (false, "k\n")] {
-            let mut strip = Strip::new(6, 0, "echo", false, false);
+            let mut strip = Strip::new(Step { number: 6, ..Step::default() }, "echo", false, false);
             strip.interrupt();
             let mut out = strip.push(b"k\n");
             out.extend(strip.push(b"\n"));

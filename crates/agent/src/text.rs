@@ -22,9 +22,16 @@ pub(crate) const INIT: &str = "PS1= PS2= MAILCHECK=; unset HISTFILE PROMPT_COMMA
 set +H; shopt -u checkwinsize; shopt -s execfail; __isr() { return \"$1\"; }; __ise=; history -c; \
 shopt -s expand_aliases\n\\builtin echo 0 0 0:0 \"$-\" >&57\n";
 
+/// How the agent's lines reach a builtin that a function may stand in front of.
+pub(crate) const DIRECT: &str = "builtin";
+/// Likewise in a shell that has a function named `builtin`.
+pub(crate) const AROUND: &str = "command builtin";
+
 /// How one step is to be run.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
+    /// [`DIRECT`] or [`AROUND`].
+    pub(crate) word: &'static str,
     /// Its number; reports with another are not its own.
     pub(crate) number: u64,
     /// What `$?` is when the text begins.
@@ -36,6 +43,12 @@ pub(crate) struct Step {
     /// A step of the agent's own: its code is the variable `__isf`, never a failure of the line,
     /// which under `set -e` would end the shell.
     pub(crate) own: bool,
+}
+
+impl Default for Step {
+    fn default() -> Self {
+        Self { word: DIRECT, number: 0, last: 0, stdin: false, merge: false, own: false }
+    }
 }
 
 /// Appends `text` in single quotes.
@@ -53,13 +66,14 @@ pub(crate) fn quote(out: &mut String, text: &str) {
 /// Appends both lines of a step. With `None` the text is taken from [`FD_TEXT`].
 pub(crate) fn step(out: &mut String, step: Step, text: Option<&str>) {
     use std::fmt::Write as _;
+    let word = step.word;
     if text.is_none() {
-        let _ = writeln!(out, "\\builtin mapfile -n 1 -d '' __ist <&{FD_TEXT}");
+        let _ = writeln!(out, "\\{word} mapfile -n 1 -d '' __ist <&{FD_TEXT}");
     }
     if step.last != 0 {
         let _ = write!(out, "__isr {}; ", step.last);
     }
-    out.push_str("\\builtin eval ");
+    let _ = write!(out, "\\{word} eval ");
     match text {
         Some(text) => quote(out, text),
         None => out.push_str("\"$__ist\""),
@@ -69,13 +83,13 @@ pub(crate) fn step(out: &mut String, step: Step, text: Option<&str>) {
     let code = if step.own { "$__isf" } else { "$?" };
     let number = step.number;
     let _ = writeln!(out, " <&{from}{merge}; __ise={number}:{code} PS1= PROMPT_COMMAND=");
-    ask(out, number);
+    ask(out, word, number);
 }
 
 /// Appends the second line alone.
-pub(crate) fn ask(out: &mut String, number: u64) {
+pub(crate) fn ask(out: &mut String, word: &str, number: u64) {
     use std::fmt::Write as _;
-    let _ = writeln!(out, "\\builtin echo {number} \"$?\" \"$__ise\" \"$-\" >&{FD_STATUS}");
+    let _ = writeln!(out, "\\{word} echo {number} \"$?\" \"$__ise\" \"$-\" >&{FD_STATUS}");
 }
 
 /// Whether `name` can be a variable of the shell.
@@ -90,6 +104,7 @@ pub(crate) fn is_name(name: &str) -> bool {
 /// directory and environment, and what stood there before.
 #[must_use]
 pub(crate) fn before<'a>(
+    word: &str,
     history: impl Iterator<Item = &'a str>,
     cwd: Option<&str>,
     env: &std::collections::BTreeMap<String, Option<String>>,
@@ -97,26 +112,27 @@ pub(crate) fn before<'a>(
     use std::fmt::Write as _;
     let mut out = String::from("__isf=1; ");
     for text in history {
-        out.push_str("\\builtin history -s -- ");
+        let _ = write!(out, "\\{word} history -s -- ");
         quote(&mut out, text);
         out.push_str("; ");
     }
-    out.push_str("\\builtin unset -v __isd");
+    let _ = write!(out, "\\{word} unset -v __isd");
     for at in 0..env.len() {
         let _ = write!(out, " __isn{at}");
     }
     // In a list that ends in `|| :` neither `set -e` nor an ERR trap looks at a failure.
     out.push_str("; { ");
     if let Some(cwd) = cwd {
-        out.push_str("__isw=$PWD __isq=${OLDPWD+x} __iso=${OLDPWD-} && CDPATH= \\builtin cd -- ");
+        out.push_str("__isw=$PWD __isq=${OLDPWD+x} __iso=${OLDPWD-} && CDPATH= ");
+        let _ = write!(out, "\\{word} cd -- ");
         quote(&mut out, if cwd == "-" { "./-" } else { cwd });
         out.push_str(" && __isd=$PWD && ");
     }
     for (at, (name, value)) in env.iter().enumerate() {
         let now = now(name);
-        let _ = write!(out, "__isv{at}={now} && \\builtin unset -v {name} && ");
+        let _ = write!(out, "__isv{at}={now} && \\{word} unset -v {name} && ");
         if let Some(value) = value {
-            let _ = write!(out, "\\builtin export {name}=");
+            let _ = write!(out, "\\{word} export {name}=");
             quote(&mut out, value);
             out.push_str(" && ");
         }
@@ -133,28 +149,33 @@ fn now(name: &str) -> String {
 
 /// The agent's step after such a command: what the command did not itself change is put back.
 #[must_use]
-pub(crate) fn after(cwd: bool, env: &std::collections::BTreeMap<String, Option<String>>) -> String {
+pub(crate) fn after(
+    word: &str,
+    cwd: bool,
+    env: &std::collections::BTreeMap<String, Option<String>>,
+) -> String {
     use std::fmt::Write as _;
     let mut out = String::from("{ ");
     for (at, name) in env.keys().enumerate() {
         let now = now(name);
         let _ = write!(
             out,
-            "__isc={now}; \\builtin test \"${{__isn{at}+x}}\" && \
-             \\builtin test \"$__isc\" = \"$__isn{at}\" && \
-             \\builtin unset -v {name} && \\builtin eval \"$__isv{at}\"; "
+            "__isc={now}; \\{word} test \"${{__isn{at}+x}}\" && \
+             \\{word} test \"$__isc\" = \"$__isn{at}\" && \
+             \\{word} unset -v {name} && \\{word} eval \"$__isv{at}\"; "
         );
     }
     if cwd {
-        out.push_str(
-            "\\builtin test \"${__isd+x}\" && \\builtin test \"$PWD\" = \"$__isd\" && \
-             __isp=${OLDPWD-} && CDPATH= \\builtin cd -- \"$__isw\" 2>/dev/null && \
-             if \\builtin test \"$__isp\" != \"$__isw\"; then OLDPWD=$__isp; \
-             elif \\builtin test \"$__isq\"; then OLDPWD=$__iso; \
-             else \\builtin unset -v OLDPWD; fi; ",
+        let _ = write!(
+            out,
+            "\\{word} test \"${{__isd+x}}\" && \\{word} test \"$PWD\" = \"$__isd\" && \
+             __isp=${{OLDPWD-}} && CDPATH= \\{word} cd -- \"$__isw\" 2>/dev/null && \
+             if \\{word} test \"$__isp\" != \"$__isw\"; then OLDPWD=$__isp; \
+             elif \\{word} test \"$__isq\"; then OLDPWD=$__iso; \
+             else \\{word} unset -v OLDPWD; fi; ",
         );
     }
-    out.push_str("\\builtin unset -v __isw __iso __isq __isp __isd __isc");
+    let _ = write!(out, "\\{word} unset -v __isw __iso __isq __isp __isd __isc");
     for at in 0..env.len() {
         let _ = write!(out, " __isv{at} __isn{at}");
     }

@@ -36,14 +36,28 @@ impl Process {
         Some(Self { pid, group, session, start, zombie })
     }
 
-    /// Whether SIGINT is ignored: a background job, or a program that will not be interrupted.
+    /// What SIGINT does to it.
     #[must_use]
-    pub(crate) fn ignores_interrupt(&self) -> bool {
+    pub(crate) fn on_interrupt(&self) -> OnInterrupt {
         let Ok(text) = std::fs::read_to_string(format!("/proc/{}/status", self.pid)) else {
-            return false;
+            return OnInterrupt::Ends;
         };
-        let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|m| m & 2 != 0)
+        let has = |name: &str| {
+            let mask = text.lines().find_map(|line| line.strip_prefix(name));
+            mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+                .is_some_and(|mask| mask & 2 != 0)
+        };
+        match (has("SigIgn:"), has("SigCgt:")) {
+            (true, _) => OnInterrupt::Ignored,
+            (_, true) => OnInterrupt::Caught,
+            _ => OnInterrupt::Ends,
+        }
+    }
+
+    /// Started within the last two hundredths of a second.
+    #[must_use]
+    pub(crate) fn young(&self) -> bool {
+        ticks().saturating_sub(self.start) <= 1
     }
 
     /// Still the same process, and not yet ended.
@@ -58,6 +72,17 @@ impl Process {
             let _ = signal::send(self.pid, number);
         }
     }
+}
+
+/// What a signal would do to a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnInterrupt {
+    /// Nothing: a background job, or a program that will not be interrupted.
+    Ignored,
+    /// It has a handler.
+    Caught,
+    /// It ends.
+    Ends,
 }
 
 fn children(pid: i32, into: &mut Vec<i32>) {
@@ -107,7 +132,7 @@ mod tests {
             .expect("bash runs");
         let found = loop {
             let found = below(child.id() as i32, |_| true);
-            if let Some(sleep) = found.first().filter(|p| p.ignores_interrupt()) {
+            if let Some(sleep) = found.first().filter(|p| p.on_interrupt() == OnInterrupt::Ignored) {
                 break *sleep;
             }
         };

@@ -18,8 +18,11 @@ const PROBE_MAX: Duration = Duration::from_secs(60);
 const REPORT_MAX: Duration = Duration::from_millis(250);
 /// How long an interrupt waits for a busy bash to read the line that it is to interrupt.
 const BEGIN_MAX: Duration = Duration::from_millis(400);
-/// A command younger than this may just be starting a program.
+/// A command younger than this may just be starting a program; and a program younger than this may
+/// still be a copy of bash.
 const YOUNG: Duration = Duration::from_millis(20);
+/// Between interrupts of which the first may have been lost.
+const AGAIN: Duration = Duration::from_millis(30);
 /// Questions after an interrupt before the shell is given up.
 const SETTLE_MAX: u32 = 500;
 
@@ -61,20 +64,17 @@ impl Shell {
     fn act(&mut self, hub: &mut Hub, act: Act) {
         let pid = self.pid();
         let Some(running) = self.running.as_mut() else { return };
+        if act == Act::InterruptAgain && running.interrupted.iter().any(Process::alive) {
+            // What was interrupted puts its things in order; that must not be disturbed.
+            if let Some(ladder) = running.ladder.as_mut() {
+                ladder.again(hub.now + AGAIN);
+            }
+            return;
+        }
         running.note_interrupt();
         let targets = self.targets(hub, act == Act::KillAll);
         match act {
-            Act::Interrupt => {
-                if let Some(running) = self.running.as_mut()
-                    && hub.now.duration_since(running.stepped) < YOUNG
-                    && let Some(ladder) = running.ladder.as_mut()
-                {
-                    ladder.insist();
-                }
-                for process in targets.iter().filter(|process| process.group != pid) {
-                    process.send(INT);
-                }
-            }
+            Act::Interrupt | Act::InterruptAgain => self.interrupt_each(hub, targets),
             Act::Terminate => targets.iter().for_each(|process| process.send(TERM)),
             Act::Kill | Act::KillAll => targets.iter().for_each(|process| process.send(KILL)),
             Act::KillShell => {
@@ -83,8 +83,27 @@ impl Shell {
             }
         }
         // Every time: what stood after the one that was just ended has begun by now.
-        let _ = signal::send(-pid, INT);
+        let _ = signal::send(pid, INT);
         self.ask_again(hub);
+    }
+
+    /// Interrupts one by one, and not the group: a copy of bash that has just been forked still
+    /// has its parent's handler, would run it, and take the rest of the shell's lines for its own.
+    fn interrupt_each(&mut self, hub: &Hub, targets: Vec<Process>) {
+        let (early, ripe): (Vec<_>, Vec<_>) = targets.into_iter().partition(|process| {
+            process.young() && process.on_interrupt() == tree::OnInterrupt::Caught
+        });
+        ripe.iter().for_each(|process| process.send(INT));
+        let Some(running) = self.running.as_mut() else { return };
+        // Bash forgets an interrupt when the program that it waits for ends in another way. A
+        // trap of its own it may be running by now, and the programs of that.
+        let fresh = hub.now.duration_since(running.stepped) < YOUNG;
+        if let Some(ladder) = running.ladder.as_mut()
+            && (!early.is_empty() || fresh || !self.traps)
+        {
+            ladder.again(hub.now + if early.is_empty() { AGAIN } else { YOUNG });
+        }
+        running.interrupted = ripe;
     }
 
     /// What the running command started: what does not ignore SIGINT, or `all`.
@@ -92,7 +111,7 @@ impl Shell {
         let Some(running) = &self.running else { return Vec::new() };
         let mut found = tree::below(self.pid(), |pid| hub.parents.contains_key(&pid));
         found.retain(|process| {
-            let ignores = process.ignores_interrupt();
+            let ignores = process.on_interrupt() == tree::OnInterrupt::Ignored;
             // In the hundredth of a second of its start a background job of the command before
             // looks as if it were this one's.
             let earlier = process.start < running.ticks
@@ -128,7 +147,7 @@ impl Shell {
     /// The status channel may be lost: look at `when`.
     pub(super) fn doubt(&mut self, when: Instant) {
         match self.running.as_mut() {
-            Some(running) => running.probe = (when, Duration::ZERO, 2),
+            Some(running) => running.probe = (when, Duration::ZERO, 3),
             None => self.settling = Some((when, SETTLE_MAX)),
         }
     }
@@ -234,10 +253,11 @@ impl Shell {
                 running.probe = (hub.now + pause, pause, 1);
             }
             // It has read everything. An interrupt from elsewhere can have cost the line that
-            // asks, so that is asked once more.
-            1 => {
-                running.probe = (hub.now + REPORT_MAX, pause, 2);
+            // asks, and a function of a tenant's can stand in its way: it is asked both ways.
+            1 | 2 => {
+                running.probe = (hub.now + REPORT_MAX, pause, step + 1);
                 running.shaken = true;
+                bash.turn();
                 self.ask_again(hub);
             }
             _ if pause > Duration::ZERO && !bash.caught_up() => {

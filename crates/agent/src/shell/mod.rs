@@ -97,6 +97,8 @@ pub(crate) struct Shell {
     history_bytes: usize,
     /// What was running in the background when the last command with `&` ended.
     jobs: Vec<crate::tree::Process>,
+    /// A command's text spoke of traps; this bash may have one for interrupts.
+    traps: bool,
     flowing: bool,
     stalled: Option<Instant>,
     closing: Option<close::Closing>,
@@ -130,6 +132,7 @@ impl Shell {
             history: VecDeque::new(),
             history_bytes: 0,
             jobs: Vec::new(),
+            traps: false,
             flowing: true,
             stalled: None,
             closing: None,
@@ -158,6 +161,7 @@ impl Shell {
                 self.bash = Some(bash);
                 self.awaited = Some(0);
                 self.settling = None;
+                self.traps = false;
                 self.cause = None;
                 self.state = State::Opening;
             }

@@ -45,6 +45,8 @@ pub(super) struct Running {
     /// Bytes in the pipes when its step ended; still to be read.
     pub(super) left: Option<[usize; 2]>,
     pub(super) ladder: Option<Ladder>,
+    /// What the last interrupt was sent to.
+    pub(super) interrupted: Vec<crate::tree::Process>,
     pub(super) timed_out: bool,
     pub(super) cancelled: bool,
     /// A signal that may have made bash drop a line was sent.
@@ -118,6 +120,7 @@ impl Shell {
             feeder: None,
             left: None,
             ladder: None,
+            interrupted: Vec::new(),
             timed_out: false,
             cancelled: false,
             shaken: false,
@@ -137,6 +140,7 @@ impl Shell {
     }
 
     fn before(&mut self, hub: &mut Hub, history: bool) {
+        let Some(word) = self.bash.as_ref().map(|bash| bash.word) else { return };
         let Some(running) = self.running.as_mut() else { return };
         running.stage = Stage::Before;
         running.guard = Some(hub.now + OWN_STEP_MAX);
@@ -147,25 +151,31 @@ impl Shell {
             texts.push(running.run.text.clone());
         }
         let cwd = running.run.cwd.as_deref().filter(|cwd| !cwd.is_empty());
-        let text = text::before(texts.iter().map(String::as_str), cwd, &running.run.env);
+        let text = text::before(word, texts.iter().map(String::as_str), cwd, &running.run.env);
         self.step(hub, Step { own: true, ..Step::default() }, &text);
     }
 
     fn main(&mut self, hub: &mut Hub) {
-        let (Some(running), Some(bash)) = (self.running.as_mut(), self.bash.as_ref()) else {
+        let (Some(running), Some(bash)) = (self.running.as_mut(), self.bash.as_mut()) else {
             return;
         };
+        if running.run.text.contains(text::DIRECT) {
+            bash.word = text::AROUND;
+        }
         running.stage = Stage::Main;
         running.guard = None;
         let how = Step {
+            word: bash.word,
+            number: self.number + 1,
             last: bash.last,
             stdin: running.run.stdin,
             merge: running.run.merge,
-            ..Step::default()
+            own: false,
         };
         let text = std::mem::take(&mut running.run.text);
+        self.traps |= text.contains("trap");
         let long = text.len() >= text::INLINE_BYTES_MAX;
-        running.strip = Strip::new(self.number + 1, bash.last, &text, bash.traced, long);
+        running.strip = Strip::new(how, &text, bash.traced, long);
         if how.stdin {
             running.feeder = bash.feeder(hub, self.id).ok();
         }
@@ -177,12 +187,13 @@ impl Shell {
     }
 
     fn after(&mut self, hub: &mut Hub) {
+        let Some(word) = self.bash.as_ref().map(|bash| bash.word) else { return };
         let Some(running) = self.running.as_mut() else { return };
         running.stage = Stage::After;
         running.ladder = None;
         running.guard = Some(hub.now + OWN_STEP_MAX);
         let cwd = running.run.cwd.as_ref().is_some_and(|cwd| !cwd.is_empty());
-        let text = text::after(cwd, &running.run.env);
+        let text = text::after(word, cwd, &running.run.env);
         self.step(hub, Step { own: true, ..Step::default() }, &text);
     }
 
@@ -192,7 +203,7 @@ impl Shell {
         self.awaited = Some(self.number);
         let long = text.len() >= text::INLINE_BYTES_MAX && bash.put_long(text).is_ok();
         let mut lines = String::with_capacity(text.len().min(1024) + 160);
-        let how = Step { number: self.number, ..how };
+        let how = Step { number: self.number, word: bash.word, ..how };
         text::step(&mut lines, how, (!long).then_some(text));
         if let Some(running) = self.running.as_mut() {
             (running.lines, running.stepped) = (lines.len(), hub.now);
@@ -256,7 +267,8 @@ impl Shell {
         running.left = Some(left);
         if running.stage == Stage::Main && bash.traced && running.strip.idle() {
             // Found out only now that the driver's lines stand at the end.
-            running.strip = Strip::new(report.number, 0, "set -", false, false);
+            let step = Step { word: bash.word, number: report.number, ..Step::default() };
+            running.strip = Strip::new(step, "set -", false, false);
         }
         running.report = Some(report);
         self.advance(hub);
@@ -389,9 +401,9 @@ impl Shell {
         self.settling = Some((hub.now + Duration::from_millis(20), tries));
         self.number += 1;
         self.awaited = Some(self.number);
-        let mut lines = String::new();
-        text::ask(&mut lines, self.number);
         if let Some(bash) = self.bash.as_mut() {
+            let mut lines = String::new();
+            text::ask(&mut lines, bash.word, self.number);
             bash.write(hub, self.id, lines.as_bytes());
         }
     }
@@ -399,9 +411,9 @@ impl Shell {
     /// Asks again for the report of the step that is awaited.
     pub(super) fn ask_again(&mut self, hub: &Hub) {
         let Some(number) = self.awaited else { return };
-        let mut lines = String::new();
-        text::ask(&mut lines, number);
         if let Some(bash) = self.bash.as_mut() {
+            let mut lines = String::new();
+            text::ask(&mut lines, bash.word, number);
             bash.write(hub, self.id, lines.as_bytes());
         }
     }

@@ -1,6 +1,6 @@
 //! What ends a shell, what does not, and what a client is told.
 
-use isolet_kit::{Rows, SOON, Shell, one, quickly};
+use isolet_kit::{Outcome, Rows, SOON, Shell, Start, json, one, quickly};
 
 fn lives(shell: &mut Shell) {
     shell.run("echo lives").is("lives\n", 0);
@@ -117,17 +117,35 @@ fn what_breaks_sentinels_leaves_the_shell() {
     }
 }
 
-/// `builtin` is the one word that the driver cannot do without. A function of that name may end
-/// the shell; it must not hang it, and the cause is told.
+/// The driver reaches bash's own words by `builtin`, and by `command` where that is taken.
 #[test]
-fn a_function_named_builtin_ends_the_shell_or_not_and_never_hangs_it() {
+fn functions_named_like_the_ways_to_a_builtin_leave_the_shell_alive() {
     let (server, sandbox) = one();
-    let mut shell = sandbox.shell();
-    shell.run("builtin() { :; }");
-    let next = quickly("the next command", SOON, || shell.run("(exit 3)"));
-    if next.code != Some(3) {
-        let closed = shell.ended();
-        assert!(closed["cause"].is_string(), "{closed}");
+    let mut rows = Rows::new();
+    sandbox.exec("echo 'builtin() { :; }' >/tmp/lib");
+    for (name, text) in [
+        ("builtin, silent", "builtin() { :; }"),
+        ("builtin, with function", "function builtin { echo mine; }"),
+        ("builtin, from a file", ". /tmp/lib"),
+        ("command", "command() { :; }"),
+        ("builtin, and then traced", "builtin() { :; }; set -x"),
+    ] {
+        rows.row(name, || {
+            let mut shell = sandbox.shell();
+            quickly("the definition", SOON, || shell.run(text)).is("", 0);
+            shell.run("(exit 3)").code.map_or((), |code| assert_eq!(code, 3));
+            let long = format!("echo $? here; : {}", "x".repeat(2000));
+            assert_eq!(shell.run(&long).text(), "3 here\n");
+            let start = Start::new("echo $A; pwd").with("env", json!({"A": "1"})).with("cwd", "/tmp");
+            assert_eq!(shell.run_with(start).text(), "1\n/tmp\n");
+            let id = shell.start(Start::new("echo up; sleep 100"));
+            let mut outcome = Outcome::default();
+            shell.follow(&id, &mut outcome, |so_far| so_far.out == b"up\n");
+            shell.cancel(&id);
+            quickly("its cancel", SOON, || shell.finish(&id));
+            assert_eq!(shell.run("echo $A; pwd").text(), "\n/workspace\n");
+        });
     }
+    drop(rows);
     server.healthy();
 }
