@@ -7,7 +7,7 @@ use std::collections::HashSet;
 const WALK_MAX: usize = 8192;
 
 /// A process as it was when seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Process {
     /// Its id.
     pub(crate) pid: i32,
@@ -17,7 +17,7 @@ pub(crate) struct Process {
     pub(crate) session: i32,
     /// Its start, in hundredths of a second since boot; with the id it names it for good.
     pub(crate) start: u64,
-    zombie: bool,
+    state: u8,
 }
 
 impl Process {
@@ -28,42 +28,53 @@ impl Process {
         // The name may hold anything, also parentheses; the fields follow the last one.
         let after = text.iter().rposition(|b| *b == b')')? + 1;
         let mut fields = std::str::from_utf8(&text[after..]).ok()?.split_ascii_whitespace();
-        let zombie = matches!(fields.next()?, "Z" | "X");
+        let state = *fields.next()?.as_bytes().first()?;
         let _parent = fields.next()?;
         let group = fields.next()?.parse().ok()?;
         let session = fields.next()?.parse().ok()?;
         let start = fields.nth(15)?.parse().ok()?;
-        Some(Self { pid, group, session, start, zombie })
+        Some(Self { pid, group, session, start, state })
     }
 
-    /// What SIGINT does to it.
+    /// What it does with signals.
     #[must_use]
-    pub(crate) fn on_interrupt(&self) -> OnInterrupt {
-        let Ok(text) = std::fs::read_to_string(format!("/proc/{}/status", self.pid)) else {
-            return OnInterrupt::Ends;
-        };
-        let has = |name: &str| {
+    pub(crate) fn signals(&self) -> Signals {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid));
+        let text = text.unwrap_or_default();
+        let mask = |name: &str| {
             let mask = text.lines().find_map(|line| line.strip_prefix(name));
-            mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-                .is_some_and(|mask| mask & 2 != 0)
+            mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
         };
-        match (has("SigIgn:"), has("SigCgt:")) {
-            (true, _) => OnInterrupt::Ignored,
-            (_, true) => OnInterrupt::Caught,
-            _ => OnInterrupt::Ends,
-        }
+        let pending = mask("SigPnd:") | mask("ShdPnd:");
+        Signals { ignored: mask("SigIgn:"), caught: mask("SigCgt:"), pending }
     }
 
-    /// Started within the last two hundredths of a second.
+    /// Started within the last three hundredths of a second.
     #[must_use]
     pub(crate) fn young(&self) -> bool {
-        ticks().saturating_sub(self.start) <= 1
+        ticks().saturating_sub(self.start) <= 2
+    }
+
+    /// It goes no further until SIGCONT.
+    #[must_use]
+    pub(crate) fn stopped(&self) -> bool {
+        self.state == b'T'
+    }
+
+    /// The same process, whatever it does now.
+    #[must_use]
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        (self.pid, self.start) == (other.pid, other.start)
+    }
+
+    fn ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X')
     }
 
     /// Still the same process, and not yet ended.
     #[must_use]
     pub(crate) fn alive(&self) -> bool {
-        Self::read(self.pid).is_some_and(|now| now.start == self.start && !now.zombie)
+        Self::read(self.pid).is_some_and(|now| now.start == self.start && !now.ended())
     }
 
     /// Sends a signal, unless another process has its id by now.
@@ -74,15 +85,35 @@ impl Process {
     }
 }
 
-/// What a signal would do to a process.
+/// What a process does with signals, a bit each, the lowest for signal 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OnInterrupt {
-    /// Nothing: a background job, or a program that will not be interrupted.
-    Ignored,
-    /// It has a handler.
-    Caught,
-    /// It ends.
-    Ends,
+pub(crate) struct Signals {
+    /// Those that do nothing.
+    pub(crate) ignored: u64,
+    /// Those that have a handler.
+    pub(crate) caught: u64,
+    /// Those that were sent and have not reached it.
+    pub(crate) pending: u64,
+}
+
+impl Signals {
+    /// SIGINT does nothing: a background job, or a program that will not be interrupted.
+    #[must_use]
+    pub(crate) fn ignore_interrupt(self) -> bool {
+        self.ignored & 2 != 0
+    }
+
+    /// SIGINT has a handler.
+    #[must_use]
+    pub(crate) fn catches_interrupt(self) -> bool {
+        self.caught & 2 != 0
+    }
+
+    /// A SIGINT is on its way.
+    #[must_use]
+    pub(crate) fn interrupt_pending(self) -> bool {
+        self.pending & 2 != 0
+    }
 }
 
 fn children(pid: i32, into: &mut Vec<i32>) {
@@ -91,6 +122,14 @@ fn children(pid: i32, into: &mut Vec<i32>) {
         let Ok(list) = std::fs::read_to_string(task.path().join("children")) else { continue };
         into.extend(list.split_ascii_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
     }
+}
+
+/// The children of a process.
+#[must_use]
+pub(crate) fn children_of(pid: i32) -> Vec<Process> {
+    let mut found = Vec::new();
+    children(pid, &mut found);
+    found.into_iter().filter_map(Process::read).collect()
 }
 
 /// Everything below `root`, without it, and what was orphaned from its session to this process.
@@ -108,7 +147,7 @@ pub(crate) fn below(root: i32, own: impl Fn(i32) -> bool) -> Vec<Process> {
             continue;
         }
         children(pid, &mut open);
-        found.extend(Process::read(pid).filter(|process| !process.zombie));
+        found.extend(Process::read(pid).filter(|process| !process.ended()));
     }
     found
 }
@@ -132,7 +171,7 @@ mod tests {
             .expect("bash runs");
         let found = loop {
             let found = below(child.id() as i32, |_| true);
-            if let Some(sleep) = found.first().filter(|p| p.on_interrupt() == OnInterrupt::Ignored) {
+            if let Some(sleep) = found.first().filter(|p| p.signals().ignore_interrupt()) {
                 break *sleep;
             }
         };

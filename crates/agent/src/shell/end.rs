@@ -1,6 +1,8 @@
 //! How a running command is ended while its shell stays, and how it is noticed that bash can no
 //! longer tell.
 
+use super::press::{AGAIN, Press};
+use super::run::CONT;
 use super::{START_MAX, Shell, State};
 use crate::hub::Hub;
 use crate::ladder::{Act, Ladder};
@@ -9,22 +11,17 @@ use isolet_sys::signal;
 use isolet_wire::tell::Why;
 use std::time::{Duration, Instant};
 
-const INT: i32 = 2;
-const KILL: i32 = 9;
-const TERM: i32 = 15;
+pub(super) const INT: i32 = 2;
+pub(super) const KILL: i32 = 9;
+pub(super) const TERM: i32 = 15;
 /// The longest pause between two looks whether bash is back at its reader.
 const PROBE_MAX: Duration = Duration::from_secs(60);
 /// How long bash may take from its reader to its report.
 const REPORT_MAX: Duration = Duration::from_millis(250);
 /// How long an interrupt waits for a busy bash to read the line that it is to interrupt.
 const BEGIN_MAX: Duration = Duration::from_millis(400);
-/// A command younger than this may just be starting a program; and a program younger than this may
-/// still be a copy of bash.
-const YOUNG: Duration = Duration::from_millis(20);
-/// Between interrupts of which the first may have been lost.
-const AGAIN: Duration = Duration::from_millis(30);
 /// Questions after an interrupt before the shell is given up.
-const SETTLE_MAX: u32 = 500;
+const SETTLE_MAX: u32 = 100;
 
 impl Shell {
     /// Begins to interrupt the running command.
@@ -64,60 +61,50 @@ impl Shell {
     fn act(&mut self, hub: &mut Hub, act: Act) {
         let pid = self.pid();
         let Some(running) = self.running.as_mut() else { return };
-        if act == Act::InterruptAgain && running.interrupted.iter().any(Process::alive) {
-            // What was interrupted puts its things in order; that must not be disturbed.
+        running.note_interrupt();
+        match act {
+            Act::Interrupt => self.press(hub),
+            Act::InterruptAgain => {
+                // What was interrupted may be putting its things in order; that is not disturbed.
+                let still = running.interrupted.iter().any(Process::alive);
+                if running.press != Press::Up || !still {
+                    self.press(hub);
+                } else if let Some(ladder) = running.ladder.as_mut() {
+                    ladder.again(hub.now + AGAIN);
+                }
+            }
+            Act::Terminate => self.send_each(hub, TERM, false),
+            Act::Kill => self.send_each(hub, KILL, false),
+            Act::KillAll => self.send_each(hub, KILL, true),
+            Act::KillShell => {
+                let _ = signal::send(pid, KILL);
+            }
+        }
+    }
+
+    fn send_each(&mut self, hub: &Hub, number: i32, all: bool) {
+        self.targets(hub, all).iter().for_each(|process| process.send(number));
+        // What stood after the one that was just ended has begun by now.
+        let pid = self.pid();
+        let _ = signal::send(pid, INT);
+        let _ = signal::send(pid, CONT);
+        if let Some(running) = self.running.as_mut() {
+            running.press = Press::Up;
             if let Some(ladder) = running.ladder.as_mut() {
                 ladder.again(hub.now + AGAIN);
             }
-            return;
         }
-        running.note_interrupt();
-        let targets = self.targets(hub, act == Act::KillAll);
-        match act {
-            Act::Interrupt | Act::InterruptAgain => self.interrupt_each(hub, targets),
-            Act::Terminate => targets.iter().for_each(|process| process.send(TERM)),
-            Act::Kill | Act::KillAll => targets.iter().for_each(|process| process.send(KILL)),
-            Act::KillShell => {
-                let _ = signal::send(pid, KILL);
-                return;
-            }
-        }
-        // Every time: what stood after the one that was just ended has begun by now.
-        let _ = signal::send(pid, INT);
         self.ask_again(hub);
-    }
-
-    /// Interrupts one by one, and not the group: a copy of bash that has just been forked still
-    /// has its parent's handler, would run it, and take the rest of the shell's lines for its own.
-    fn interrupt_each(&mut self, hub: &Hub, targets: Vec<Process>) {
-        let (early, ripe): (Vec<_>, Vec<_>) = targets.into_iter().partition(|process| {
-            process.young() && process.on_interrupt() == tree::OnInterrupt::Caught
-        });
-        ripe.iter().for_each(|process| process.send(INT));
-        let Some(running) = self.running.as_mut() else { return };
-        // Bash forgets an interrupt when the program that it waits for ends in another way. A
-        // trap of its own it may be running by now, and the programs of that.
-        let fresh = hub.now.duration_since(running.stepped) < YOUNG;
-        if let Some(ladder) = running.ladder.as_mut()
-            && (!early.is_empty() || fresh || !self.traps)
-        {
-            ladder.again(hub.now + if early.is_empty() { AGAIN } else { YOUNG });
-        }
-        running.interrupted = ripe;
     }
 
     /// What the running command started: what does not ignore SIGINT, or `all`.
     fn targets(&self, hub: &Hub, all: bool) -> Vec<Process> {
         let Some(running) = &self.running else { return Vec::new() };
+        if !all {
+            return self.sorted(hub, running.ticks).0;
+        }
         let mut found = tree::below(self.pid(), |pid| hub.parents.contains_key(&pid));
-        found.retain(|process| {
-            let ignores = process.on_interrupt() == tree::OnInterrupt::Ignored;
-            // In the hundredth of a second of its start a background job of the command before
-            // looks as if it were this one's.
-            let earlier = process.start < running.ticks
-                || process.start == running.ticks && self.jobs.contains(process);
-            !earlier && (all || !ignores)
-        });
+        found.retain(|process| self.is_since(process, running.ticks));
         found
     }
 

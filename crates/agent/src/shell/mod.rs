@@ -13,6 +13,7 @@
 
 mod close;
 mod end;
+mod press;
 mod run;
 
 use crate::bash::{Bash, Status};
@@ -93,6 +94,8 @@ pub(crate) struct Shell {
     number: u64,
     awaited: Option<u64>,
     settling: Option<(Instant, u32)>,
+    /// Start of the command that was interrupted last, until bash is back.
+    sweeping: Option<u64>,
     history: VecDeque<String>,
     history_bytes: usize,
     /// What was running in the background when the last command with `&` ended.
@@ -129,6 +132,7 @@ impl Shell {
             number: 0,
             awaited: None,
             settling: None,
+            sweeping: None,
             history: VecDeque::new(),
             history_bytes: 0,
             jobs: Vec::new(),
@@ -161,6 +165,7 @@ impl Shell {
                 self.bash = Some(bash);
                 self.awaited = Some(0);
                 self.settling = None;
+                self.sweeping = None;
                 self.traps = false;
                 self.cause = None;
                 self.state = State::Opening;

@@ -18,6 +18,10 @@ use std::time::{Duration, Instant};
 const NOISE_BYTES_MAX: usize = 64 * 1024;
 /// How long an own step may take; it does nothing that waits, unless a tenant made it so.
 const OWN_STEP_MAX: Duration = Duration::from_secs(5);
+/// Questions after an interrupt that follow each other soon.
+const SETTLE_SOON: u32 = 50;
+/// Lets a stopped bash go on.
+pub(super) const CONT: i32 = 18;
 /// A command shorter than this was not ended by the kernel for memory.
 const OOM_AFTER: Duration = Duration::from_millis(2);
 
@@ -45,6 +49,10 @@ pub(super) struct Running {
     /// Bytes in the pipes when its step ended; still to be read.
     pub(super) left: Option<[usize; 2]>,
     pub(super) ladder: Option<Ladder>,
+    /// How far an interrupt has come.
+    pub(super) press: super::press::Press,
+    /// Children that are copies of bash for good.
+    pub(super) copies: Vec<i32>,
     /// What the last interrupt was sent to.
     pub(super) interrupted: Vec<crate::tree::Process>,
     pub(super) timed_out: bool,
@@ -120,6 +128,8 @@ impl Shell {
             feeder: None,
             left: None,
             ladder: None,
+            press: super::press::Press::Up,
+            copies: Vec::new(),
             interrupted: Vec::new(),
             timed_out: false,
             cancelled: false,
@@ -261,10 +271,16 @@ impl Shell {
                 bash.ready = true;
             }
             self.settling = None;
+            self.sweeping = None;
             self.next(hub);
             return;
         };
         running.left = Some(left);
+        if running.press != super::press::Press::Up {
+            // It was to be interrupted, and has ended before it stopped.
+            running.press = super::press::Press::Up;
+            let _ = isolet_sys::signal::send(bash.pid, CONT);
+        }
         if running.stage == Stage::Main && bash.traced && running.strip.idle() {
             // Found out only now that the driver's lines stand at the end.
             let step = Step { word: bash.word, number: report.number, ..Step::default() };
@@ -387,6 +403,7 @@ impl Shell {
         hub.tell(self.id);
         if death.is_none() {
             if running.shaken {
+                self.sweeping = Some(running.ticks);
                 self.settle(hub);
             } else {
                 self.next(hub);
@@ -398,7 +415,15 @@ impl Shell {
     /// given the next command.
     pub(super) fn settle(&mut self, hub: &mut Hub) {
         let tries = self.settling.map_or(0, |(_, tries)| tries + 1);
-        self.settling = Some((hub.now + Duration::from_millis(20), tries));
+        if !self.sweep(hub, tries) {
+            self.settling = Some((hub.now + Duration::from_millis(2), tries));
+            // Nothing has asked under this number: the shell is just not free yet.
+            self.number += 1;
+            self.awaited = Some(self.number);
+            return;
+        }
+        let pause = Duration::from_millis(if tries < SETTLE_SOON { 20 } else { 200 });
+        self.settling = Some((hub.now + pause, tries));
         self.number += 1;
         self.awaited = Some(self.number);
         if let Some(bash) = self.bash.as_mut() {

@@ -133,10 +133,11 @@ fn functions_named_like_the_ways_to_a_builtin_leave_the_shell_alive() {
         rows.row(name, || {
             let mut shell = sandbox.shell();
             quickly("the definition", SOON, || shell.run(text)).is("", 0);
-            shell.run("(exit 3)").code.map_or((), |code| assert_eq!(code, 3));
+            assert_eq!(shell.run("(exit 3)").code, Some(3));
             let long = format!("echo $? here; : {}", "x".repeat(2000));
             assert_eq!(shell.run(&long).text(), "3 here\n");
-            let start = Start::new("echo $A; pwd").with("env", json!({"A": "1"})).with("cwd", "/tmp");
+            let start =
+                Start::new("echo $A; pwd").with("env", json!({"A": "1"})).with("cwd", "/tmp");
             assert_eq!(shell.run_with(start).text(), "1\n/tmp\n");
             let id = shell.start(Start::new("echo up; sleep 100"));
             let mut outcome = Outcome::default();
