@@ -3,6 +3,7 @@
 #   make run     build what is missing, start the server on 127.0.0.1:7300
 #   make build   the three programs, side by side in dist/
 #   make test    install what the tests need, build, run all of them
+#   make soak    what is rare, tried 100,000 times; half an hour
 #   make bench   speed and memory, as ratios, side by side in one run
 #   make lint    format, clippy, tidy
 #   make fmt     format
@@ -25,7 +26,7 @@ PACKAGES := bash bubblewrap ca-certificates curl g++ git openssh-client procps p
 # These two also come in other ways than by a Debian package.
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 
-.PHONY: run build programs test bench lint fmt packages tools clients
+.PHONY: run build programs test soak bench lint fmt packages tools clients
 
 run: build
 	exec ./dist/isolet serve
@@ -46,6 +47,10 @@ programs:
 
 test: packages tools programs clients
 	cargo nextest run --workspace --profile $(PROFILE)
+
+soak: packages tools programs
+	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-promises --profile soak \
+	  -E 'test(heavy_i4) | test(interrupts_at_any) | test(interrupts_among)'
 
 bench: packages build
 	cargo run --release -p isolet-bench --

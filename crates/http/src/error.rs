@@ -174,6 +174,11 @@ fn sort(error: &Error) -> (StatusCode, &'static str, &'static str) {
         Error::Failed { .. } => {
             (S::CONFLICT, "sandbox_failed", "delete the sandbox and create it again")
         }
+        Error::Unreachable(_) => (
+            S::SERVICE_UNAVAILABLE,
+            "sandbox_unreachable",
+            "it is asked again and again: wait, or delete it",
+        ),
         Error::NoSession { .. } => {
             (S::NOT_FOUND, "no_session", "create it with POST …/sessions, or run a command in it")
         }
@@ -243,6 +248,7 @@ mod tests {
         let cases = [
             (Error::NoSandbox(id.clone()), 404, "no_sandbox"),
             (Error::SandboxExists(id.clone()), 409, "sandbox_exists"),
+            (Error::Unreachable(id.clone()), 503, "sandbox_unreachable"),
             (Error::Failed { id, cause: "agent killed".into() }, 409, "sandbox_failed"),
             (Error::DefaultSession, 409, "default_session"),
             (Error::OtherBody, 422, "other_body"),

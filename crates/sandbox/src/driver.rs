@@ -49,9 +49,8 @@ pub(crate) enum Begin {
     Attached(Wire),
     /// It has failed before.
     Failed,
-    /// It has failed while no server ran (published as such): to be recorded, and killed unless it
-    /// only does not answer.
-    Lost { kill: bool },
+    /// It has failed or fallen silent while no server ran, and is published as such.
+    Lost,
     /// An earlier driver of it ended by a fault.
     Broken,
 }
@@ -108,7 +107,7 @@ impl Driver {
             }
             Begin::Attached(wire) => self.watch = Some(wire),
             Begin::Failed => {}
-            Begin::Lost { kill } => self.settle(kill).await,
+            Begin::Lost => self.settle().await,
             Begin::Broken => match self.record.state {
                 State::Creating => {
                     return self.undo(Error::Fault("the making ended by a fault".into())).await;
@@ -118,7 +117,7 @@ impl Driver {
                     Ok(wire) => self.watch = Some(wire),
                     Err(_) => self.fail("internal fault").await,
                 },
-                State::Failed => {}
+                State::Unreachable | State::Failed => {}
                 State::Destroyed => return,
             },
         }
@@ -132,6 +131,7 @@ impl Driver {
         loop {
             let left = self.left();
             let watching = self.watch.is_some();
+            let silent = self.record.state == State::Unreachable;
             tokio::select! {
                 order = post.recv() => match order {
                     Some(Order::Patch(patch, answer)) => {
@@ -150,6 +150,7 @@ impl Driver {
                     return self.end(None).await;
                 }
                 heard = next(&mut self.watch), if watching => self.hear(heard).await,
+                found = call(&entry), if silent => self.found(found).await,
             }
         }
     }
@@ -178,11 +179,39 @@ impl Driver {
                 warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "connection to the agent replaced");
                 self.watch = Some(wire);
             }
-            Err(LinkError::Silent) => self.fail("agent does not answer").await,
+            Err(LinkError::Silent) => self.fall_silent().await,
             Err(LinkError::Frame(_) | LinkError::Turn(_)) => {
                 self.fail("agent sent a bad frame").await
             }
             Err(_) => self.fail("agent killed").await,
+        }
+    }
+
+    /// Its agent may only be slow: nothing of it is killed.
+    async fn fall_silent(&mut self) {
+        if self.shift(Event::Silent).is_ok() {
+            let cause = "agent does not answer";
+            warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, cause, "unreachable");
+            self.record.body.cause = Some(cause.to_owned());
+            self.publish(None);
+            self.settle().await;
+        }
+    }
+
+    /// A silent agent was asked again.
+    async fn found(&mut self, found: Result<Wire, LinkError>) {
+        match found {
+            Ok(wire) => {
+                if self.shift(Event::Greeted).is_ok() {
+                    info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "it answers again");
+                    self.record.body.cause = None;
+                    self.watch = Some(wire);
+                    self.publish(None);
+                    self.settle().await;
+                }
+            }
+            Err(LinkError::Silent) => {}
+            Err(_) => self.fail("agent is gone").await,
         }
     }
 
@@ -329,16 +358,19 @@ impl Driver {
         self.record.body.cause = Some(cause.to_owned());
         self.entry.sessions.ended();
         self.publish(None);
-        self.settle(true).await;
+        self.settle().await;
     }
 
-    /// What follows a failure that is published: an end to what is left, and its record.
-    async fn settle(&mut self, kill: bool) {
-        if kill && let Err(error) = self.kill().await {
+    /// What follows a state that is published: after a failure an end to what is left, and the
+    /// record.
+    async fn settle(&mut self) {
+        if self.record.state == State::Failed
+            && let Err(error) = self.kill().await
+        {
             warn!(sandbox = %self.entry.id, %error, "something of it still runs");
         }
         if let Err(error) = self.write(None).await {
-            warn!(sandbox = %self.entry.id, %error, "its failure is not recorded");
+            warn!(sandbox = %self.entry.id, %error, state = self.record.state.word(), "its state is not recorded");
         }
     }
 
@@ -364,7 +396,7 @@ impl Driver {
     }
 
     async fn limit(&self, limits: isolet_wire::launch::Limits) -> Result<(), Error> {
-        if !matches!(self.record.state, State::Creating | State::Running) {
+        if !matches!(self.record.state, State::Creating | State::Running | State::Unreachable) {
             return Ok(());
         }
         let cage = self.cage();
@@ -445,6 +477,15 @@ pub(crate) async fn blocking<R: Send + 'static>(
     work: impl FnOnce() -> R + Send + 'static,
 ) -> Result<R, Error> {
     tokio::task::spawn_blocking(work).await.map_err(|error| Error::Fault(error.to_string()))
+}
+
+/// Asks a silent agent whether it answers by now.
+async fn call(entry: &Entry) -> Result<Wire, LinkError> {
+    let found = watch(entry, REATTACH_WAIT).await;
+    if matches!(found, Err(LinkError::Silent)) {
+        tokio::time::sleep(AGAIN).await;
+    }
+    found
 }
 
 async fn next(watch: &mut Option<Wire>) -> Result<Heard, LinkError> {

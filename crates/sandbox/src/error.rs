@@ -20,9 +20,12 @@ pub enum Error {
     Failed {
         /// Which.
         id: SandboxId,
-        /// Why, in words: `agent killed`, `out of memory`, `agent does not answer`.
+        /// Why, in words: `agent killed`, `out of memory`.
         cause: String,
     },
+    /// The sandbox's agent does not answer; nothing of it was killed.
+    #[error("sandbox {0} does not answer")]
+    Unreachable(SandboxId),
     /// No such session in this sandbox.
     #[error("no session {session} in sandbox {id}")]
     NoSession {

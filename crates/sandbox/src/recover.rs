@@ -2,9 +2,9 @@
 //!
 //! | record | there | what follows |
 //! |---|---|---|
-//! | running | agent answers | reattached |
-//! | running | agent silent | failed, not killed: it may only be slow; a delete works |
-//! | running | no agent | failed, killed, disk kept |
+//! | running, unreachable | agent answers | reattached |
+//! | running, unreachable | agent silent | unreachable, asked again and again |
+//! | running, unreachable | no agent | failed, killed, disk kept |
 //! | failed | anything | failed |
 //! | creating, destroying | anything | killed and removed |
 //! | none | directory | killed and removed |
@@ -201,13 +201,15 @@ async fn attach(inner: &Arc<Inner>, mut found: Found) {
     for mut record in found.records {
         let (state, sessions) =
             (record.state, found.sessions.remove(&record.name).unwrap_or_default());
-        if state == State::Creating {
-            record.state = State::Destroying;
+        match state {
+            State::Creating => record.state = State::Destroying,
+            State::Unreachable => (record.state, record.body.cause) = (State::Running, None),
+            _ => {}
         }
         let entry = Entry::new(record, &sandboxes, sessions, &inner.watched);
         inner.registry.insert(&entry);
         match state {
-            State::Running => {
+            State::Running | State::Unreachable => {
                 let wait = inner.config.recover;
                 tries.spawn(async move {
                     let wire = watch(&entry, wait).await;
@@ -224,11 +226,11 @@ async fn attach(inner: &Arc<Inner>, mut found: Found) {
         match tried {
             Ok((entry, Ok(wire))) => inner.drive(entry, Begin::Attached(wire)),
             Ok((entry, Err(LinkError::Silent))) => {
-                lost(inner, entry, "agent does not answer", false)
+                lost(inner, entry, State::Unreachable, "agent does not answer")
             }
             Ok((entry, Err(error))) => {
                 warn!(sandbox = %entry.id, tenant = %entry.tenant, %error, "its agent is gone");
-                lost(inner, entry, "agent is gone", true);
+                lost(inner, entry, State::Failed, "agent is gone");
             }
             Err(error) => warn!(%error, "a sandbox was not found again"),
         }
@@ -236,13 +238,13 @@ async fn attach(inner: &Arc<Inner>, mut found: Found) {
 }
 
 /// Published before anybody can ask; recorded by its driver.
-fn lost(inner: &Arc<Inner>, entry: Arc<Entry>, cause: &str, kill: bool) {
+fn lost(inner: &Arc<Inner>, entry: Arc<Entry>, state: State, cause: &str) {
     let mut record = (*entry.view().record).clone();
-    (record.state, record.body.cause) = (State::Failed, Some(cause.to_owned()));
+    (record.state, record.body.cause) = (state, Some(cause.to_owned()));
     let id: &SandboxId = &entry.id;
-    warn!(sandbox = %id, tenant = %entry.tenant, cause, "failed");
+    warn!(sandbox = %id, tenant = %entry.tenant, cause, state = state.word(), "not found again");
     entry.view.send_replace(View { record: Arc::new(record), end: None });
-    inner.drive(entry, Begin::Lost { kill });
+    inner.drive(entry, Begin::Lost);
 }
 
 /// Deletes what lies in the trash, whenever something was put there.

@@ -126,6 +126,7 @@ impl Sandbox {
         match view.record.state {
             State::Running => Ok(()),
             State::Failed => Err(failed(&view.record)),
+            State::Unreachable => Err(Error::Unreachable(self.entry.id.clone())),
             _ => Err(Error::NoSandbox(self.entry.id.clone())),
         }
     }

@@ -276,6 +276,7 @@ impl Service {
             match (view.record.state, view.end) {
                 (State::Running, _) => return Ok(Sandbox::new(Arc::clone(&self.inner), entry)),
                 (State::Failed, _) => return Err(failed(&view.record)),
+                (State::Unreachable, _) => return Err(Error::Unreachable(id.clone())),
                 (_, Some(Err(error))) => return Err(error),
                 // Deleted while this call waited: look again.
                 _ => {}

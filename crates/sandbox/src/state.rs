@@ -3,10 +3,13 @@
 //! ```text
 //!              Greeted                    Died
 //!  creating ───────────► running ───────────────────► failed
-//!     │ │                   │                            │
-//!     │ │ Died              │ Delete                     │ Delete
-//!     │ └────────────►┐     ▼                            │
-//!     │ Delete        └► destroying ◄────────────────────┘
+//!     │ │                │  ▲ │                          ▲ │
+//!     │ │          Silent▼  │ │Delete     Died           │ │
+//!     │ │       unreachable─┼─┼──────────────────────────┘ │
+//!     │ │                │Greeted                          │
+//!     │ │ Died     Delete│    ▼                            │ Delete
+//!     │ └────────────►┐  └►   │                            │
+//!     │ Delete        └► destroying ◄──────────────────────┘
 //!     └─────────────────►   │
 //!                           │ Removed
 //!                           ▼
@@ -14,6 +17,7 @@
 //! ```
 //!
 //! A create that fails leaves nothing: `creating` goes to `destroying`, never to `failed`.
+//! `unreachable` may only be slow: it is greeted again and again, and nothing of it is killed.
 //! `failed` keeps its disk until it is deleted.
 
 use serde::{Deserialize, Serialize};
@@ -27,6 +31,8 @@ pub enum State {
     Creating,
     /// Its agent answers.
     Running,
+    /// Its agent does not answer; it goes on running, and is asked again and again.
+    Unreachable,
     /// Nothing of it runs; its disk is kept. The record names the cause.
     Failed,
     /// It is being ended and removed.
@@ -40,7 +46,9 @@ pub enum State {
 pub enum Event {
     /// Its agent said hello.
     Greeted,
-    /// Its agent ended, or does not answer, or could not be started.
+    /// Its agent does not answer in time.
+    Silent,
+    /// Its agent ended or could not be started.
     Died,
     /// A client, its ttl or recovery ends it.
     Delete,
@@ -66,9 +74,11 @@ impl State {
     pub fn next(self, event: Event) -> Result<Self, Refused> {
         use {Event as E, State as S};
         match (self, event) {
-            (S::Creating, E::Greeted) => Ok(S::Running),
-            (S::Running, E::Died) => Ok(S::Failed),
-            (S::Creating, E::Died) | (S::Creating | S::Running | S::Failed, E::Delete) => {
+            (S::Creating | S::Unreachable, E::Greeted) => Ok(S::Running),
+            (S::Running, E::Silent) => Ok(S::Unreachable),
+            (S::Running | S::Unreachable, E::Died) => Ok(S::Failed),
+            (S::Creating, E::Died)
+            | (S::Creating | S::Running | S::Unreachable | S::Failed, E::Delete) => {
                 Ok(S::Destroying)
             }
             (S::Destroying, E::Removed) => Ok(S::Destroyed),
@@ -82,6 +92,7 @@ impl State {
         match self {
             Self::Creating => "creating",
             Self::Running => "running",
+            Self::Unreachable => "unreachable",
             Self::Failed => "failed",
             Self::Destroying => "destroying",
             Self::Destroyed => "destroyed",
@@ -91,7 +102,7 @@ impl State {
     /// Whether a client still sees it: deleted is gone from the moment the delete begins.
     #[must_use]
     pub fn visible(self) -> bool {
-        matches!(self, Self::Creating | Self::Running | Self::Failed)
+        matches!(self, Self::Creating | Self::Running | Self::Unreachable | Self::Failed)
     }
 }
 
@@ -109,6 +120,7 @@ mod tests {
     fn events() -> impl Strategy<Value = Vec<Event>> {
         let one = prop_oneof![
             Just(Event::Greeted),
+            Just(Event::Silent),
             Just(Event::Died),
             Just(Event::Delete),
             Just(Event::Removed)
@@ -129,7 +141,8 @@ mod tests {
                         prop_assert!(next != State::Running || event == Event::Greeted);
                         prop_assert!(!matches!(state, State::Destroyed));
                         prop_assert!(state != State::Destroying || next == State::Destroyed);
-                        prop_assert!(next != State::Failed || state == State::Running);
+                        prop_assert!(next != State::Failed
+                            || matches!(state, State::Running | State::Unreachable));
                         state = next;
                     }
                     Err(refused) => prop_assert_eq!(refused, Refused { state, event }),
@@ -140,7 +153,7 @@ mod tests {
 
     #[test]
     fn every_state_that_is_seen_can_be_deleted() {
-        for state in [State::Creating, State::Running, State::Failed] {
+        for state in [State::Creating, State::Running, State::Unreachable, State::Failed] {
             assert!(state.visible());
             assert_eq!(state.next(Event::Delete), Ok(State::Destroying));
         }

@@ -32,3 +32,9 @@ use std::time::Duration;
 pub const SOON: Duration = Duration::from_secs(20);
 /// How long work of some weight may take: 100 MB, a thousand commands.
 pub const LONG: Duration = Duration::from_secs(120);
+
+/// How often something rare is tried: `usual`, or `soak` under `make soak`.
+#[must_use]
+pub fn tries(usual: usize, soak: usize) -> usize {
+    if std::env::var_os("ISOLET_SOAK").is_some() { soak } else { usual }
+}

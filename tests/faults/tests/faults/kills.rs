@@ -1,6 +1,6 @@
 //! A server that is killed costs its clients a reconnect, nothing else.
 
-use isolet_kit::{Frame, Options, SOON, Server, Shell, Start, json, one, process, quickly};
+use isolet_kit::{Frame, Options, SOON, Server, Shell, Start, json, one, process, quickly, wait_until};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -147,9 +147,9 @@ fn f4_recovery_that_is_killed_again_and_again_ends_the_same() {
 }
 
 #[test]
-fn f4_agents_that_never_answer_hold_up_nobody() {
+fn heavy_f4_agents_that_never_answer_hold_up_nobody() {
     let mut server = Server::start();
-    let ids: Vec<String> = (0..8).map(|_| server.sandbox().id).collect();
+    let ids: Vec<String> = (0..100).map(|_| server.sandbox().id).collect();
     server.kill();
     let silent: Vec<i32> = server.agents().into_iter().take(3).collect();
     silent.iter().for_each(|pid| process::signal(*pid, rustix::process::Signal::STOP));
@@ -160,7 +160,8 @@ fn f4_agents_that_never_answer_hold_up_nobody() {
             .collect()
     });
     let running = states.iter().filter(|state| *state == "running").count();
-    assert_eq!(running, 5, "{states:?}");
+    let silent = states.iter().filter(|state| *state == "unreachable").count();
+    assert_eq!((running, silent), (97, 3), "{states:?}");
     for (id, state) in ids.iter().zip(&states) {
         if state == "running" {
             assert_eq!(server.named(id).says("echo serves"), "serves\n");
@@ -169,6 +170,31 @@ fn f4_agents_that_never_answer_hold_up_nobody() {
             quickly("a delete", Duration::from_secs(5), || server.named(id).delete());
         }
     }
+    server.healthy();
+}
+
+#[test]
+fn an_agent_that_was_only_slow_is_found_again() {
+    let mut server = Options::new().config("recover_s = 1\n").start();
+    let sandbox = server.sandbox();
+    let pid = sandbox.command("s", "x=kept; echo $$")["stdout"].clone();
+    server.kill();
+    let agent = server.agents()[0];
+    process::signal(agent, rustix::process::Signal::STOP);
+    server.launch();
+    let sandbox = server.named(&sandbox.id);
+    assert_eq!(sandbox.info()["state"], "unreachable");
+    let refused = sandbox.post("/exec", &json!({"command": "true"}));
+    assert_eq!((refused.status, &refused.json()["error"]), (503, &json!("sandbox_unreachable")));
+    // Also over another restart.
+    server.kill();
+    server.launch();
+    process::signal(agent, rustix::process::Signal::CONT);
+    wait_until("it runs again", SOON, || {
+        (server.named(&sandbox.id).info()["state"] == "running").then_some(())
+    });
+    let said = server.named(&sandbox.id).command("s", "echo $$; echo $x");
+    assert_eq!(said["stdout"], format!("{}kept\n", pid.as_str().unwrap_or_default()));
     server.healthy();
 }
 
