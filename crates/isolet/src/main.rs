@@ -17,7 +17,8 @@ use std::process::ExitCode;
 A first session:
   isolet serve                          start the server (as root, on Linux)
   isolet shell demo                     open a shell in the sandbox `demo`; it is made by this
-  isolet exec demo -- 'echo $HOME; ls'  run a command line and end with its exit code
+  isolet exec demo 'echo $HOME; ls'     run a command line and end with its exit code
+  isolet exec demo ls -la               or a program with its arguments
   isolet ls                             what there is
   isolet rm demo                        end it
 
@@ -49,20 +50,34 @@ enum Command {
     Info(client::list::InfoArgs),
 }
 
+/// What wrong usage ends with: the codes of `exec` and `shell` are the command's, but for this one.
+fn misused() -> u8 {
+    match std::env::args_os().nth(1) {
+        Some(word) if word == "exec" || word == "shell" => client::OWN,
+        _ => 2,
+    }
+}
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(told) => {
+            let _ = told.print();
+            return ExitCode::from(if told.exit_code() == 0 { 0 } else { misused() });
+        }
+    };
     let done = match cli.command {
         Command::Serve(args) => serve::run(*args),
         Command::Keys(args) => keys::run(args),
-        Command::Exec(args) => client::run(client::exec::run(args)),
-        Command::Shell(args) => client::run(client::shell::run(args)),
-        Command::Ls(args) => client::run(client::list::list(args)),
-        Command::Rm(args) => client::run(client::list::remove(args)),
-        Command::Logs(args) => client::run(client::logs::run(args)),
-        Command::Info(args) => client::run(client::list::info(args)),
+        Command::Exec(args) => client::run(client::OWN, client::exec::run(args)),
+        Command::Shell(args) => client::run(client::OWN, client::shell::run(args)),
+        Command::Ls(args) => client::run(1, client::list::list(args)),
+        Command::Rm(args) => client::run(1, client::list::remove(args)),
+        Command::Logs(args) => client::run(1, client::logs::run(args)),
+        Command::Info(args) => client::run(1, client::list::info(args)),
     };
     done.unwrap_or_else(|error| {
-        eprintln!("isolet: {error:#}");
+        client::speak::say(format_args!("{error:#}"));
         ExitCode::FAILURE
     })
 }

@@ -12,7 +12,7 @@ use std::{
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::{
     net::TcpListener,
@@ -113,7 +113,10 @@ async fn serve(settings: Settings) -> Result<ExitCode> {
     let listener = TcpListener::bind(listen).await.with_context(|| {
         format!("cannot listen on {listen}; choose another address with --listen")
     })?;
-    let service = Service::open(settings.sandboxes).await.context("cannot start")?;
+    let first = first_image(&data_dir);
+    let opened = Service::open(settings.sandboxes).await;
+    first.inspect(|first| first.ended(&data_dir));
+    let service = opened.context("cannot start")?;
     let missing = service.missing();
     if !missing.is_empty() {
         eprintln!("This machine cannot make sandboxes yet:");
@@ -132,6 +135,50 @@ async fn serve(settings: Settings) -> Result<ExitCode> {
     }
     info!("stopped; sandboxes stay");
     Ok(ExitCode::SUCCESS)
+}
+
+/// The host image is being made: that takes seconds, and somebody may wait in front of a terminal.
+struct Preparing {
+    since: Instant,
+    person: bool,
+}
+
+/// Says so where none was made in this data directory yet.
+fn first_image(data_dir: &Path) -> Option<Preparing> {
+    if image_made(data_dir) {
+        return None;
+    }
+    let person = std::io::stderr().is_terminal();
+    if person {
+        let mut stderr = std::io::stderr();
+        let _ = write!(stderr, "preparing the host image, once for this data directory … ");
+    } else {
+        info!("preparing the host image, once for this data directory");
+    }
+    Some(Preparing { since: Instant::now(), person })
+}
+
+fn image_made(data_dir: &Path) -> bool {
+    std::fs::read_dir(data_dir.join("image")).is_ok_and(|all| {
+        all.flatten().any(|one| one.file_name().to_string_lossy().starts_with("host-"))
+    })
+}
+
+impl Preparing {
+    fn ended(&self, data_dir: &Path) {
+        if !image_made(data_dir) {
+            if self.person {
+                let _ = writeln!(std::io::stderr(), "not done");
+            }
+            return;
+        }
+        let seconds = (self.since.elapsed().as_secs_f64() * 10.0).round() / 10.0;
+        if self.person {
+            let _ = writeln!(std::io::stderr(), "done in {seconds} s");
+        } else {
+            info!(seconds, "the host image is prepared");
+        }
+    }
 }
 
 /// Ends with the first SIGTERM or SIGINT; the second ends the program at once.

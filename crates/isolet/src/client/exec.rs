@@ -1,29 +1,44 @@
 //! `isolet exec`: a command, its output as it happens, its exit code.
+//!
+//! Exit codes as `docker exec` and `timeout` have them: 124 its time was over, 125 refused by this
+//! program or the server, 126 cannot be executed, 127 not found, 128 and the signal that ended it.
 
-use super::{Server, exit, id, variable};
-use anyhow::{Context, Result, bail};
+use super::{
+    Server, exit, id,
+    refused::Refused,
+    speak::{say, write},
+    variable,
+};
+use anyhow::{Context, Result, anyhow, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use clap::Parser;
 use http_body_util::BodyExt;
 use hyper::Method;
 use serde_json::{Map, Value, json};
-use std::{
-    io::{Read, Write},
-    process::ExitCode,
-};
+use std::{io::Read, process::ExitCode};
 
 /// The most standard input that a command can be given, in bytes.
 const STDIN_BYTES_MAX: u64 = 1024 * 1024;
 
+/// What it ends with when the command's time was over.
+const TIMED_OUT: i64 = 124;
+
 /// Flags of `isolet exec`.
 #[derive(Parser)]
-#[command(after_help = "\
-One word behind `--` is a command line for bash; several are a program and its arguments.
+#[command(
+    override_usage = "isolet exec [OPTIONS] <ID> [--] <COMMAND>...",
+    after_help = "\
+One word is a command line for bash; several are a program and its arguments. What follows the
+command's first word belongs to it, dashes and all.
 
-  isolet exec demo -- 'cd /tmp && ls | wc -l'
-  isolet exec demo -- python3 -c 'print(1)'
-  isolet exec demo --session build -- 'make -j2'    in a shell that stays
-  echo hello | isolet exec demo --stdin -- cat")]
+  isolet exec demo 'cd /tmp && ls | wc -l'
+  isolet exec demo ls -la /workspace
+  isolet exec demo --session build 'make -j2'      in a shell that stays
+  echo hello | isolet exec demo --stdin cat
+
+It ends with the command's exit code; 124: its time was over, 125: refused by the server or by this
+program, 126: cannot be executed, 127: not found, 128+N: ended by signal N."
+)]
 pub(crate) struct Args {
     /// Which sandbox; made where it is not there
     #[arg(value_parser = id)]
@@ -32,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long, short, value_parser = id)]
     session: Option<String>,
     /// Where it runs
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, short = 'w', visible_alias = "workdir", value_name = "DIR")]
     cwd: Option<String>,
     /// A variable for it; may be given again
     #[arg(long, short, value_name = "NAME=VALUE", value_parser = variable)]
@@ -41,35 +56,90 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<f64>,
     /// Give it this command's standard input (at most 1 MiB)
-    #[arg(long)]
+    #[arg(long, short = 'i')]
     stdin: bool,
+    /// A terminal, which is not to be had
+    #[arg(long, short, hide = true)]
+    tty: bool,
     /// What to run
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(
+        required = true,
+        value_name = "COMMAND",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     command: Vec<String>,
 }
 
 /// Carries out `isolet exec`.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let Some(word) = args.command.first().cloned() else { bail!("name a command") };
+    let id = args.id.clone();
+    if args.tty {
+        bail!("no program gets a terminal; without -t it runs, and `isolet shell {id}` is a shell");
+    }
+    if word.starts_with('-') && !escaped(&args.command) {
+        bail!(
+            "unknown option {word}; if it is the command, write: isolet exec {id} -- {word}; see `isolet exec --help`"
+        );
+    }
     let (path, body) = request(args)?;
+    match answered(&path, &body, &id).await {
+        Ok(code) => Ok(exit(code)),
+        Err(error) => match error.downcast_ref().and_then(unstarted) {
+            Some((code, hint)) => {
+                let said = error.downcast_ref::<Refused>().map_or("", |said| &said.message);
+                say(format_args!("sandbox {id}: {word:?}: {said} ({hint})"));
+                Ok(exit(code))
+            }
+            None => Err(error),
+        },
+    }
+}
+
+/// Whether a `--` stood before the command: then its first word is what it is.
+fn escaped(command: &[String]) -> bool {
+    let count = std::env::args_os().filter(|arg| arg == "--").count();
+    count > command.iter().filter(|word| *word == "--").count()
+}
+
+/// The exit code of a program that could not be started, as a shell would have it, and a hint.
+fn unstarted(refused: &Refused) -> Option<(i64, &'static str)> {
+    match refused.code.as_str() {
+        "not_found" => Some((127, "it is looked up in the sandbox, by its PATH")),
+        "denied" => Some((126, "is it a program, and is its x bit set? See ls -l in the sandbox")),
+        "failed" if refused.message.starts_with("cannot execute") => {
+            Some((126, "is it a program for this machine? A script begins with #!"))
+        }
+        _ => None,
+    }
+}
+
+/// Sends the request and writes what comes on, up to the exit code.
+async fn answered(path: &str, body: &Value, id: &str) -> Result<i64> {
     let server = Server::find()?;
     let accept = "text/event-stream; encoding=base64";
-    let mut answer = server.send(Method::POST, &path, accept, Some(&body)).await?.into_body();
+    let mut answer = server.send(Method::POST, path, accept, Some(body)).await?.into_body();
     let mut held = Vec::new();
     while let Some(frame) = answer.frame().await {
-        let frame = frame.context("the connection is lost; the exit code is not known")?;
+        let frame = frame.context(
+            "the connection is lost before the command ended; the exit code is not known",
+        )?;
         let Ok(bytes) = frame.into_data() else { continue };
         held.extend_from_slice(&bytes);
         let mut from = 0;
         while let Some(end) = held[from..].windows(2).position(|two| two == b"\n\n") {
             let event = String::from_utf8_lossy(&held[from..from + end]).into_owned();
             from += end + 2;
-            if let Some(code) = heard(&event)? {
-                return Ok(exit(code));
+            if let Some(code) = heard(&event, id)? {
+                return Ok(code);
             }
         }
         held.drain(..from);
     }
-    bail!("the server stopped before the command ended; the exit code is not known")
+    Err(anyhow!(
+        "sandbox {id}: the server stopped before the command ended; the exit code is not known"
+    ))
 }
 
 fn request(args: Args) -> Result<(String, Value)> {
@@ -122,7 +192,7 @@ fn quoted(words: &[String]) -> String {
 }
 
 /// Writes one event on; the exit code when it was the last.
-fn heard(event: &str) -> Result<Option<i64>> {
+fn heard(event: &str, id: &str) -> Result<Option<i64>> {
     let (mut name, mut data) = ("", "");
     for line in event.lines() {
         match line.split_once(": ") {
@@ -140,40 +210,27 @@ fn heard(event: &str) -> Result<Option<i64>> {
             let bytes = STANDARD.decode(data["data_b64"].as_str().unwrap_or_default())?;
             write(name == "stdout", &bytes)?;
         }
-        "gap" => eprintln!(
-            "isolet: {} bytes of {} were not read in time and are lost",
+        "gap" => say(format_args!(
+            "{} bytes of {} were not read in time and are lost",
             data["to"].as_u64().unwrap_or(0).saturating_sub(data["from"].as_u64().unwrap_or(0)),
             data["stream"].as_str().unwrap_or("output")
-        ),
-        "error" => bail!(
-            "{} ({})",
-            data["message"].as_str().unwrap_or("it failed"),
-            data["hint"].as_str().unwrap_or("try again")
-        ),
+        )),
+        "error" => return Err(Refused::read(&data, id).into()),
         "exit" => {
-            if data["timed_out"] == true {
-                eprintln!("isolet: its time was over");
-            }
             if data["oom"] == true {
-                eprintln!("isolet: the sandbox ran out of memory");
+                say(format_args!(
+                    "sandbox {id} ran out of memory (memory_mib sets its limit when it is made)"
+                ));
+            }
+            if data["timed_out"] == true {
+                say(format_args!("sandbox {id}: the command's time was over (see --timeout)"));
+                return Ok(Some(TIMED_OUT));
             }
             return Ok(Some(data["exit_code"].as_i64().unwrap_or(1)));
         }
         _ => {}
     }
     Ok(None)
-}
-
-/// To one of our own streams, at once.
-pub(super) fn write(out: bool, bytes: &[u8]) -> Result<()> {
-    if out {
-        let mut stdout = std::io::stdout().lock();
-        stdout.write_all(bytes)?;
-        stdout.flush()?;
-    } else {
-        std::io::stderr().lock().write_all(bytes)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

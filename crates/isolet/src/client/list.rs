@@ -1,17 +1,27 @@
 //! `isolet ls`, `rm` and `info`.
 
-use super::{Server, id, plain};
+use super::{
+    Server, id,
+    refused::Refused,
+    speak::{coloured, plain, say, write},
+};
 use anyhow::Result;
 use clap::Parser;
 use hyper::Method;
 use serde_json::Value;
 use std::{
+    fmt::Write,
     process::ExitCode,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 /// Flags of `isolet ls`.
 #[derive(Parser)]
+#[command(after_help = "\
+Colours go to a terminal only, and not with NO_COLOR.
+
+  isolet ls
+  isolet ls --json | jq -r '.[] | select(.state == \"running\").id'")]
 pub(crate) struct ListArgs {
     /// As JSON, for scripts
     #[arg(long)]
@@ -20,7 +30,10 @@ pub(crate) struct ListArgs {
 
 /// Flags of `isolet rm`.
 #[derive(Parser)]
-#[command(after_help = "  isolet rm demo build-7")]
+#[command(after_help = "\
+Goes on when one cannot be ended, and ends with 1 then.
+
+  isolet rm demo build-7")]
 pub(crate) struct RemoveArgs {
     /// Which sandboxes
     #[arg(required = true, value_parser = id)]
@@ -29,6 +42,11 @@ pub(crate) struct RemoveArgs {
 
 /// Flags of `isolet info`.
 #[derive(Parser)]
+#[command(after_help = "\
+Its limits, what it uses, and its sessions.
+
+  isolet info demo
+  isolet info demo --json | jq .usage.memory_bytes")]
 pub(crate) struct InfoArgs {
     /// Which sandbox
     #[arg(value_parser = id)]
@@ -48,27 +66,54 @@ pub(crate) async fn list(args: ListArgs) -> Result<ExitCode> {
         next = link;
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&all)?);
-        return Ok(ExitCode::SUCCESS);
+        return pretty(&all);
     }
     if all.is_empty() {
-        eprintln!("no sandboxes; `isolet shell demo` makes one");
+        say("no sandboxes; `isolet shell demo` makes one");
         return Ok(ExitCode::SUCCESS);
     }
-    let width = all.iter().filter_map(|one| one["id"].as_str()).map(str::len).max().unwrap_or(2);
-    println!("{:<width$}  {:<9} {:>6} {:>10} {:>6}  IMAGE", "ID", "STATE", "AGE", "MEMORY", "CPU");
-    for one in &all {
-        println!(
-            "{:<width$}  {:<9} {:>6} {:>6} MiB {:>6}  {}",
+    write(true, table(&all, coloured(&std::io::stdout())).as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// For scripts.
+fn pretty<T: serde::Serialize>(value: &T) -> Result<ExitCode> {
+    write(true, format!("{}\n", serde_json::to_string_pretty(value)?).as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// For people.
+fn table(all: &[Value], colours: bool) -> String {
+    let paint = |text: String, colour: &str| match colours {
+        true => format!("\x1b[{colour}m{text}\x1b[0m"),
+        false => text,
+    };
+    let width = all.iter().filter_map(|one| one["id"].as_str()).map(str::len).max();
+    let width = width.unwrap_or(0).max(2);
+    let head = format!(
+        "{:<width$}  {:<9} {:>6} {:>10} {:>6}  IMAGE",
+        "ID", "STATE", "AGE", "MEMORY", "CPU"
+    );
+    let mut table = paint(head, "1") + "\n";
+    for one in all {
+        let state = text(&one["state"]);
+        let colour = match state.as_str() {
+            "running" => "32",
+            "failed" => "31",
+            _ => "33",
+        };
+        let _ = writeln!(
+            table,
+            "{:<width$}  {} {:>6} {:>6} MiB {:>6}  {}",
             text(&one["id"]),
-            text(&one["state"]),
+            paint(format!("{state:<9}"), colour),
             age(one["created_at_ms"].as_i64()),
             one["memory_mib"],
             one["cpu_millis"].as_f64().unwrap_or_default() / 1000.0,
             text(&one["image"]),
         );
     }
-    Ok(ExitCode::SUCCESS)
+    table
 }
 
 fn text(value: &Value) -> String {
@@ -93,7 +138,10 @@ pub(crate) async fn remove(args: RemoveArgs) -> Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for id in args.ids {
         if let Err(error) = server.json(Method::DELETE, &format!("/v1/sandboxes/{id}")).await {
-            eprintln!("isolet: {id}: {error:#}");
+            if !error.is::<Refused>() {
+                return Err(error.context(format!("sandbox {id} is not ended")));
+            }
+            say(error);
             code = ExitCode::FAILURE;
         }
     }
@@ -105,25 +153,32 @@ pub(crate) async fn info(args: InfoArgs) -> Result<ExitCode> {
     let server = Server::find()?;
     let (info, _) = server.json(Method::GET, &format!("/v1/sandboxes/{}", args.id)).await?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&info)?);
-        return Ok(ExitCode::SUCCESS);
+        return pretty(&info);
     }
     let (sessions, _) =
         server.json(Method::GET, &format!("/v1/sandboxes/{}/sessions", args.id)).await?;
-    show("", &info);
+    let mut lines = String::new();
+    show(&mut lines, "", &info);
     for session in sessions.as_array().into_iter().flatten() {
         let state = if session["busy"] == true { "busy" } else { "idle" };
-        println!("{:<18} {} ({state}, {})", "session", text(&session["id"]), text(&session["cwd"]));
+        let (id, cwd) = (text(&session["id"]), text(&session["cwd"]));
+        let _ = writeln!(lines, "{:<18} {id} ({state}, {cwd})", "session");
     }
+    write(true, lines.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(before: &str, value: &Value) {
+fn show(lines: &mut String, before: &str, value: &Value) {
     for (name, value) in value.as_object().into_iter().flatten() {
         match value {
-            Value::Object(inner) if !inner.is_empty() => show(&format!("{before}{name}."), value),
+            Value::Object(inner) if !inner.is_empty() => {
+                show(lines, &format!("{before}{name}."), value);
+            }
             Value::Object(_) | Value::Null => {}
-            other => println!("{:<18} {}", format!("{before}{name}"), text(other)),
+            other => {
+                let name = format!("{before}{name}");
+                let _ = writeln!(lines, "{name:<18} {}", text(other));
+            }
         }
     }
 }

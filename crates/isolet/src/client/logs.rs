@@ -1,10 +1,9 @@
 //! `isolet logs`: what a session's shell has said, as far as it is still held.
 
 use super::{
-    Server,
-    exec::write,
-    id,
+    Server, id,
     socket::{Frame, Socket},
+    speak::{plain, say, write},
 };
 use anyhow::Result;
 use clap::Parser;
@@ -17,6 +16,8 @@ const QUIET: Duration = Duration::from_secs(2);
 /// Flags of `isolet logs`.
 #[derive(Parser)]
 #[command(after_help = "\
+What `exec --session` and `shell --session` have run says its output there; the last 1 MiB is held.
+
   isolet logs demo                      what the session `default` has said
   isolet logs demo --session build -f   and what it says from now on")]
 pub(crate) struct Args {
@@ -38,7 +39,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let path = format!("/v1/sandboxes/{}/sessions/{}", args.id, args.session);
     let (session, _) = server.json(hyper::Method::GET, &path).await?;
     if session["shell_pid"].is_null() && !args.follow {
-        eprintln!("isolet: the session {} has no shell open", args.session);
+        say(format_args!("session {} of sandbox {} has no shell open", args.session, args.id));
         return Ok(ExitCode::SUCCESS);
     }
     let query = format!("&session={}&watch=1&since=0,0", args.session);
@@ -71,10 +72,10 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
                 } else {
                     err = to
                 }
-                eprintln!("isolet: {} bytes are no longer held", to.saturating_sub(from));
+                say(format_args!("{} bytes are no longer held", to.saturating_sub(from)));
             }
             Frame::Said(said) if said["type"] == "shell_closed" => {
-                eprintln!("isolet: the shell has ended");
+                say("the shell has ended");
                 if out >= socket.at.0 && err >= socket.at.1 {
                     break;
                 }
@@ -82,7 +83,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             Frame::Said(_) => {}
             Frame::Closed(reason) => {
                 if args.follow {
-                    eprintln!("isolet: {}", super::plain(&reason));
+                    say(plain(&reason));
                 }
                 break;
             }

@@ -1,10 +1,14 @@
 //! The commands that speak to a server: where it is, who asks, and how answers are read.
 
 pub(crate) mod exec;
+mod grammar;
 pub(crate) mod list;
 pub(crate) mod logs;
+mod refused;
 pub(crate) mod shell;
 mod socket;
+pub(crate) mod speak;
+mod talk;
 
 use crate::config::{DATA_DIR, LISTEN};
 use anyhow::{Context, Result, anyhow, bail};
@@ -12,17 +16,29 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, Response, body::Incoming};
 use hyper_util::rt::TokioIo;
+use refused::Refused;
 use serde_json::Value;
+use speak::{UNREAD, Unread, say};
 use std::{future::Future, io::ErrorKind, path::PathBuf, process::ExitCode};
 use tokio::net::TcpStream;
 
-/// Runs a client command to its end.
-pub(crate) fn run(command: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
+/// What `exec` and `shell` end with when it is not the command's own code: whatever this program
+/// or the server refused.
+pub(crate) const OWN: u8 = 125;
+
+/// Runs a client command to its end, and says what was wrong; `own` is the exit code then.
+pub(crate) fn run(own: u8, command: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(command);
     // A thread may still wait for a line of standard input.
     runtime.shutdown_background();
-    done
+    Ok(done.unwrap_or_else(|error| {
+        if error.is::<Unread>() {
+            return ExitCode::from(UNREAD);
+        }
+        say(format_args!("{error:#}"));
+        ExitCode::from(own)
+    }))
 }
 
 /// A server, and the key that opens it.
@@ -83,7 +99,9 @@ impl Server {
         }
         let status = response.status().as_u16();
         let body = response.into_body().collect().await?.to_bytes();
-        Err(refused(status, &body))
+        let about = path.strip_prefix("/v1/sandboxes/").unwrap_or_default();
+        let id = about.split('/').next().unwrap_or_default();
+        Err(Refused::answer(status, &body, id).into())
     }
 
     /// The JSON answer to one request, and its `Link` to the next page.
@@ -101,15 +119,6 @@ impl Server {
 fn has_port(host: &str) -> bool {
     host.rsplit_once(':')
         .is_some_and(|(_, port)| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()))
-}
-
-/// What the server said was wrong, and what to do.
-pub(crate) fn refused(status: u16, body: &[u8]) -> anyhow::Error {
-    let said: Value = serde_json::from_slice(body).unwrap_or_default();
-    match (said["message"].as_str(), said["hint"].as_str()) {
-        (Some(message), Some(hint)) => anyhow!("{message} ({hint})"),
-        _ => anyhow!("the server answered with status {status}"),
-    }
 }
 
 fn key() -> Result<String> {
@@ -141,11 +150,6 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("must be NAME=VALUE".to_owned()),
     }
-}
-
-/// Text of a stranger, fit for a terminal.
-pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
 }
 
 /// What a process may end with: the low byte of a code.

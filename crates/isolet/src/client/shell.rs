@@ -1,16 +1,16 @@
-//! `isolet shell`: line by line, each a command of one shell that stays.
+//! `isolet shell`: at a terminal command by command, each of one shell that stays; from a pipe or a
+//! file a whole script at once, so that what spans lines works as in any shell.
 
 use super::{
-    Server,
-    exec::write,
-    exit, id,
-    socket::{Frame, Socket},
+    OWN, Server, exit, grammar, id,
+    socket::Socket,
+    speak::coloured,
+    talk::{Outcome, Talk},
 };
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use clap::Parser;
-use serde_json::{Value, json};
 use std::{
-    io::{BufRead, IsTerminal, Write},
+    io::{BufRead, IsTerminal, Read, Write},
     process::ExitCode,
 };
 use tokio::{
@@ -18,14 +18,18 @@ use tokio::{
     sync::mpsc,
 };
 
+/// The longest script, in bytes: what one command may have.
+const SCRIPT_BYTES_MAX: u64 = 1024 * 1024;
+
 /// Flags of `isolet shell`.
 #[derive(Parser)]
 #[command(after_help = "\
 Ctrl-C ends the running command, Ctrl-D leaves. Without --session the shell ends when you leave.
+It ends with the exit code of the last command; with 125 when the server or this program refused.
 
   isolet shell demo
   isolet shell demo --session work      its directory, variables and jobs stay
-  isolet shell demo <script.sh          line by line; ends with the last exit code")]
+  isolet shell demo <script.sh          the whole script (at most 1 MiB), and its exit code")]
 pub(crate) struct Args {
     /// Which sandbox; made where it is not there
     #[arg(value_parser = id)]
@@ -38,22 +42,6 @@ pub(crate) struct Args {
     resume: Option<String>,
 }
 
-/// What a wait for a command or a line brought.
-enum Outcome {
-    Code(i64),
-    Ended,
-    Lost,
-}
-
-struct Talk {
-    socket: Socket,
-    prompt: Option<String>,
-    commands: u64,
-    /// The shell is this client's own: when it ends, nothing is left to talk to.
-    private: bool,
-    id: String,
-}
-
 /// Carries out `isolet shell`.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let server = Server::find()?;
@@ -62,15 +50,80 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         (None, Some(resume)) => format!("&resume={resume}"),
         (None, None) => String::new(),
     };
+    let typed = std::io::stdin().is_terminal();
+    let script = if typed { String::new() } else { script(&args.id)? };
     let socket = Socket::open(&server, &args.id, &query).await?;
-    let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let place = args.session.as_ref().map_or(args.id.clone(), |s| format!("{}/{s}", args.id));
-    let prompt = terminal.then(|| format!("\x1b[1m{place}\x1b[0m$ "));
-    if terminal {
-        eprintln!("a shell in sandbox {}: Ctrl-C ends a command, Ctrl-D leaves", args.id);
+    let person = typed && std::io::stderr().is_terminal();
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut talk = Talk::new(socket, args.id.clone(), args.session.is_none(), person);
+    let done = if typed {
+        let place = args.session.as_ref().map_or(args.id.clone(), |s| format!("{}/{s}", args.id));
+        let prompts = person.then(|| Prompts::new(&args.id, &place));
+        typing(&mut talk, prompts, args.session.is_none(), &mut interrupt).await
+    } else {
+        at_once(&mut talk, &script, &mut interrupt).await
+    };
+    match done {
+        Ok(Some(code)) => {
+            talk.socket.close().await;
+            Ok(exit(code))
+        }
+        Ok(None) => Ok(talk.lost()),
+        Err(error) => {
+            talk.leave().await;
+            Err(error)
+        }
     }
-    let talk = Talk { socket, prompt, commands: 0, private: args.session.is_none(), id: args.id };
-    talk.run().await
+}
+
+/// All of standard input.
+fn script(id: &str) -> Result<String> {
+    let mut bytes = Vec::new();
+    let mut stdin = std::io::stdin().take(SCRIPT_BYTES_MAX + 1);
+    stdin.read_to_end(&mut bytes).context("cannot read the script from standard input")?;
+    if bytes.len() as u64 > SCRIPT_BYTES_MAX {
+        bail!(
+            "the script is larger than 1 MiB, the most that one command may have; write it into the \
+             sandbox in parts (isolet exec {id} --stdin 'cat >>script.sh' <part) and run it there \
+             (isolet exec {id} bash script.sh)"
+        );
+    }
+    String::from_utf8(bytes).ok().with_context(|| {
+        format!(
+            "the script is no UTF-8 text; give it as input instead: isolet exec {id} --stdin bash"
+        )
+    })
+}
+
+/// Runs a script; its exit code, or nothing when the connection is lost.
+async fn at_once(talk: &mut Talk, script: &str, interrupt: &mut Signal) -> Result<Option<i64>> {
+    if script.trim().is_empty() {
+        return Ok(Some(0));
+    }
+    Ok(match talk.command(script, interrupt).await? {
+        Outcome::Code(code) => Some(code),
+        Outcome::Ended => Some(OWN.into()),
+        Outcome::Lost => None,
+    })
+}
+
+/// What a person is asked with.
+struct Prompts {
+    first: String,
+}
+
+impl Prompts {
+    fn new(id: &str, place: &str) -> Self {
+        let mut stderr = std::io::stderr();
+        let _ = writeln!(stderr, "a shell in sandbox {id}: Ctrl-C ends a command, Ctrl-D leaves");
+        let bold = coloured(&stderr);
+        let first = if bold { format!("\x1b[1m{place}\x1b[0m$ ") } else { format!("{place}$ ") };
+        Self { first }
+    }
+
+    fn ask(&self, more: bool) {
+        let _ = write!(std::io::stderr(), "{}", if more { "> " } else { &self.first });
+    }
 }
 
 /// Lines of standard input, read by a thread of their own: a terminal cannot be waited for.
@@ -80,8 +133,7 @@ fn lines() -> mpsc::Receiver<String> {
         let mut stdin = std::io::stdin().lock();
         let mut line = Vec::new();
         while matches!(stdin.read_until(b'\n', &mut line), Ok(count) if count > 0) {
-            let text = String::from_utf8_lossy(&line);
-            let text = text.strip_suffix('\n').unwrap_or(&text).to_owned();
+            let text = String::from_utf8_lossy(&line).into_owned();
             if sender.blocking_send(text).is_err() {
                 return;
             }
@@ -91,138 +143,55 @@ fn lines() -> mpsc::Receiver<String> {
     receiver
 }
 
-impl Talk {
-    async fn run(mut self) -> Result<ExitCode> {
-        let mut lines = lines();
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut code = 0;
-        loop {
-            self.ask();
-            let line = tokio::select! {
-                line = lines.recv() => line,
-                _ = interrupt.recv(), if self.prompt.is_some() => {
-                    println!();
-                    continue;
-                }
-                frame = self.socket.next() => match self.heard(frame, None)? {
-                    None => continue,
-                    Some(Outcome::Lost) => return Ok(self.lost()),
-                    Some(_) if self.private => return Ok(exit(code)),
-                    Some(_) => continue,
-                },
-            };
-            let Some(line) = line else { break };
-            if line.trim().is_empty() {
+/// Runs what is typed, up to its end; the last exit code, or nothing when the connection is lost.
+async fn typing(
+    talk: &mut Talk,
+    prompts: Option<Prompts>,
+    private: bool,
+    interrupt: &mut Signal,
+) -> Result<Option<i64>> {
+    let mut lines = lines();
+    let (mut code, mut text, mut asked) = (0, String::new(), false);
+    loop {
+        if let Some(prompts) = prompts.as_ref().filter(|_| !asked) {
+            prompts.ask(!text.is_empty());
+        }
+        asked = false;
+        let line = tokio::select! {
+            line = lines.recv() => line,
+            _ = interrupt.recv() => {
+                let _ = writeln!(std::io::stderr());
+                text.clear();
                 continue;
             }
-            match self.command(&line, &mut interrupt).await? {
-                Outcome::Code(new) => code = new,
-                Outcome::Ended if self.private => return Ok(exit(code)),
-                Outcome::Ended => {}
-                Outcome::Lost => return Ok(self.lost()),
-            }
-        }
-        if self.prompt.is_some() {
-            println!();
-        }
-        self.socket.close().await;
-        Ok(exit(code))
-    }
-
-    fn ask(&self) {
-        if let Some(prompt) = &self.prompt {
-            print!("{prompt}");
-            let _ = std::io::stdout().flush();
-        }
-    }
-
-    fn lost(&self) -> ExitCode {
-        let (id, shell) = (&self.id, &self.socket.shell);
-        eprintln!("isolet: the connection is lost; go on with: isolet shell {id} --resume {shell}");
-        ExitCode::FAILURE
-    }
-
-    /// Runs one command to its end.
-    async fn command(&mut self, line: &str, interrupt: &mut Signal) -> Result<Outcome> {
-        self.commands += 1;
-        let id = format!("c{}", self.commands);
-        let sent = self.socket.send(&json!({"type": "shell_run", "id": id, "command": line})).await;
-        if sent.is_err() {
-            return Ok(Outcome::Lost);
-        }
-        loop {
-            tokio::select! {
-                frame = self.socket.next() => {
-                    if let Some(outcome) = self.heard(frame, Some(&id))? {
-                        return Ok(outcome);
-                    }
-                }
-                _ = interrupt.recv() => {
-                    self.socket.send(&json!({"type": "shell_cancel", "id": id})).await?;
-                }
-            }
-        }
-    }
-
-    /// Shows one frame; says when the wait is over.
-    fn heard(&self, frame: Frame, id: Option<&str>) -> Result<Option<Outcome>> {
-        let said = match frame {
-            Frame::Data { stream, bytes, .. } => {
-                write(stream == 1, &bytes)?;
-                return Ok(None);
-            }
-            Frame::Closed(reason) if reason == "the shell has ended" => {
-                return Ok(Some(Outcome::Ended));
-            }
-            Frame::Closed(reason) => {
-                if !reason.is_empty() {
-                    eprintln!("isolet: {}", super::plain(&reason));
-                }
-                return Ok(Some(Outcome::Lost));
-            }
-            Frame::Said(said) => said,
+            frame = talk.socket.next() => match talk.heard(frame, None)? {
+                None => { asked = true; continue }
+                Some(Outcome::Lost) => return Ok(None),
+                Some(_) if private => return Ok(Some(code)),
+                Some(_) => continue,
+            },
         };
-        match said["type"].as_str().unwrap_or_default() {
-            "shell_exit" if said["id"].as_str() == id => {
-                let code = said["code"].as_i64().unwrap_or(1);
-                self.note(&said, code);
-                return Ok(Some(Outcome::Code(code)));
+        let last = line.is_none();
+        text.push_str(&line.unwrap_or_default());
+        if text.trim().is_empty() {
+            text.clear();
+        } else if last
+            || text.len() as u64 > SCRIPT_BYTES_MAX
+            || grammar::whole(text.strip_suffix('\n').unwrap_or(&text))
+        {
+            match talk.command(text.trim_end_matches('\n'), interrupt).await? {
+                Outcome::Code(new) => code = new,
+                Outcome::Ended if private => return Ok(Some(code)),
+                Outcome::Ended => {}
+                Outcome::Lost => return Ok(None),
             }
-            "shell_error" => {
-                eprintln!("isolet: {} ({})", text(&said["message"]), text(&said["hint"]));
-                return Ok(id.map(|_| Outcome::Code(1)));
+            text.clear();
+        }
+        if last {
+            if prompts.is_some() {
+                let _ = writeln!(std::io::stderr());
             }
-            "shell_gap" => eprintln!("isolet: output was not read in time and is lost"),
-            "shell_closed" => {
-                let how = match (said["code"].as_i64(), said["signal"].as_i64()) {
-                    (Some(code), _) => format!("exit {code}"),
-                    (None, Some(signal)) => format!("signal {signal}"),
-                    (None, None) => text(&said["cause"]),
-                };
-                let next = if self.private { "" } else { "; the next command opens a fresh one" };
-                eprintln!("isolet: the shell has ended ({how}){next}");
-                if id.is_none() && self.private {
-                    return Ok(Some(Outcome::Ended));
-                }
-            }
-            _ => {}
-        }
-        Ok(None)
-    }
-
-    fn note(&self, said: &Value, code: i64) {
-        if self.prompt.is_none() {
-            return;
-        }
-        if said["fresh"] == true {
-            eprintln!("isolet: this was a fresh shell; the one before had ended");
-        }
-        if code != 0 {
-            eprintln!("[exit {code}]");
+            return Ok(Some(code));
         }
     }
-}
-
-fn text(value: &Value) -> String {
-    super::plain(value.as_str().unwrap_or_default())
 }

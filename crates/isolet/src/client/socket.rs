@@ -1,6 +1,6 @@
 //! The shell WebSocket, seen from a client.
 
-use super::{Server, refused};
+use super::{Server, refused::Refused};
 use anyhow::{Context, Result};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::Value;
@@ -45,9 +45,10 @@ impl Socket {
         request.headers_mut().insert("authorization", bearer);
         let stream = server.connect().await?;
         let (inner, answer) = client_async(request, stream).await.map_err(|error| match error {
-            Error::Http(answer) => {
-                refused(answer.status().as_u16(), answer.body().as_deref().unwrap_or_default())
-            }
+            Error::Http(answer) => anyhow::Error::new({
+                let body = answer.body().as_deref().unwrap_or_default();
+                Refused::answer(answer.status().as_u16(), body, id)
+            }),
             other => other.into(),
         })?;
         let header = |name| {

@@ -1,0 +1,424 @@
+//! Whether a text is a whole command, or bash would ask for one more line.
+//!
+//! A rough reading on purpose: what it takes for whole by mistake is answered by the shell's own
+//! syntax error, and who is asked for more by mistake leaves with Ctrl-C.
+
+/// Whether the shell can be given this text as it stands.
+pub(super) fn whole(text: &str) -> bool {
+    let mut reader = Reader { chars: text.chars().collect(), command: true, ..Reader::default() };
+    reader.read();
+    let rest = reader.cut || reader.more || !reader.heredocs.is_empty();
+    !rest && reader.open.is_empty()
+}
+
+/// What is open, innermost last.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Open {
+    /// `"`
+    Double,
+    /// A backquote.
+    Back,
+    /// `(`, also of `$(` and `<(`
+    Paren,
+    /// `name=(`
+    Array,
+    /// `${`
+    Parameter,
+    /// `((`, with so many parentheses open
+    Arithmetic(u32),
+    /// Up to this word, where a command may begin
+    Word(&'static str),
+}
+
+#[derive(Default)]
+struct Reader {
+    chars: Vec<char>,
+    at: usize,
+    open: Vec<Open>,
+    /// The word so far, and whether some of it is quoted or put in.
+    word: String,
+    quoted: bool,
+    /// A command may begin here, so reserved words are such.
+    command: bool,
+    /// The next word names a function; the next `in` belongs to a `case`.
+    naming: bool,
+    case: bool,
+    /// An operator wants its right side.
+    more: bool,
+    /// The text ends within something that only another line can end.
+    cut: bool,
+    /// Here-documents whose text begins with the next line: delimiter, and whether tabs go.
+    heredocs: Vec<(String, bool)>,
+}
+
+impl Reader {
+    fn read(&mut self) {
+        while let Some(c) = self.take() {
+            match self.open.last().copied() {
+                Some(Open::Double) => self.double(c),
+                Some(Open::Parameter) => self.parameter(c),
+                Some(Open::Arithmetic(depth)) => self.arithmetic(c, depth),
+                _ => self.code(c),
+            }
+        }
+        self.end();
+    }
+
+    fn take(&mut self) -> Option<char> {
+        let c = self.chars.get(self.at).copied();
+        self.at += usize::from(c.is_some());
+        c
+    }
+
+    /// Takes the next one if it is one of these.
+    fn took(&mut self, any: &[char]) -> bool {
+        let there = self.chars.get(self.at).is_some_and(|c| any.contains(c));
+        self.at += usize::from(there);
+        there
+    }
+
+    fn double(&mut self, c: char) {
+        match c {
+            '\\' => drop(self.take()),
+            '"' => drop(self.open.pop()),
+            '`' => self.back(),
+            '$' => self.dollar(),
+            _ => {}
+        }
+    }
+
+    fn parameter(&mut self, c: char) {
+        let within = self.open.contains(&Open::Double);
+        match c {
+            '\\' => drop(self.take()),
+            '}' => drop(self.open.pop()),
+            '\'' if !within => self.single(false),
+            '"' => self.open.push(Open::Double),
+            '`' => self.back(),
+            '$' => self.dollar(),
+            _ => {}
+        }
+    }
+
+    fn arithmetic(&mut self, c: char, depth: u32) {
+        let depth = match c {
+            '(' => depth + 1,
+            ')' => depth - 1,
+            '$' => return self.dollar(),
+            _ => return,
+        };
+        self.open.pop();
+        if depth > 0 {
+            self.open.push(Open::Arithmetic(depth));
+        } else {
+            (self.quoted, self.command) = (false, true);
+        }
+    }
+
+    fn code(&mut self, c: char) {
+        match c {
+            ' ' | '\t' => self.end(),
+            '\n' => self.line(),
+            '\\' => match self.take() {
+                None => self.cut = true,
+                Some('\n') => {}
+                Some(_) => self.quoted = true,
+            },
+            '\'' => self.single(self.word.ends_with('$')),
+            '"' => {
+                self.quoted = true;
+                self.open.push(Open::Double);
+            }
+            '`' => self.back(),
+            '$' => self.dollar(),
+            '#' if self.word.is_empty() && !self.quoted => {
+                while self.chars.get(self.at).is_some_and(|c| *c != '\n') {
+                    self.at += 1;
+                }
+            }
+            ';' | '&' | '|' => self.operator(c),
+            '<' | '>' => self.redirect(c),
+            '(' => self.paren(),
+            ')' => self.close(),
+            other => self.word.push(other),
+        }
+    }
+
+    /// `'`: nothing is special up to the next one, but a backslash in `$'`.
+    fn single(&mut self, escapes: bool) {
+        self.quoted = true;
+        loop {
+            match self.take() {
+                None => return self.cut = true,
+                Some('\'') => return,
+                Some('\\') if escapes => drop(self.take()),
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn back(&mut self) {
+        if self.open.last() == Some(&Open::Back) {
+            self.end();
+            self.open.pop();
+            (self.quoted, self.command) = (true, false);
+        } else if self.open.contains(&Open::Back) {
+            // It closes one further out: something within is not closed, and never will be.
+            self.open.pop();
+        } else {
+            self.open.push(Open::Back);
+            self.begin();
+        }
+    }
+
+    fn dollar(&mut self) {
+        if self.took(&['{']) {
+            self.quoted = true;
+            self.open.push(Open::Parameter);
+        } else if self.took(&['(']) {
+            if self.took(&['(']) {
+                self.open.push(Open::Arithmetic(2));
+            } else {
+                self.open.push(Open::Paren);
+                self.begin();
+            }
+        } else {
+            self.word.push('$');
+        }
+    }
+
+    /// A command may begin.
+    fn begin(&mut self) {
+        self.word.clear();
+        (self.quoted, self.command) = (false, true);
+    }
+
+    fn operator(&mut self, c: char) {
+        self.end();
+        let redirects = c == '&' && self.chars.get(self.at) == Some(&'>');
+        if redirects {
+            return;
+        }
+        let two = match c {
+            ';' => {
+                let ends = self.took(&[';', '&']);
+                ends && self.took(&['&'])
+            }
+            '&' => self.took(&['&']),
+            _ => {
+                self.took(&['|', '&']);
+                true
+            }
+        };
+        self.more = two && c != ';';
+        self.command = true;
+    }
+
+    fn redirect(&mut self, c: char) {
+        self.end();
+        if self.took(&['(']) {
+            self.open.push(Open::Paren);
+            return self.begin();
+        }
+        if c == '<' && self.took(&['<']) {
+            if !self.took(&['<']) {
+                self.heredoc();
+            }
+            return;
+        }
+        self.took(&['>', '&', '|']);
+    }
+
+    /// Behind `<<`: which line will end it.
+    fn heredoc(&mut self) {
+        let tabs = self.took(&['-']);
+        while self.took(&[' ', '\t']) {}
+        let (mut end, mut any, mut quote) = (String::new(), false, None);
+        while let Some(c) = self.chars.get(self.at).copied() {
+            match (quote, c) {
+                (None, c) if c.is_whitespace() || ";&|<>()".contains(c) => break,
+                (None, '\'' | '"') => quote = Some(c),
+                (Some(open), c) if open == c => quote = None,
+                (None, '\\') => {}
+                (_, c) => end.push(c),
+            }
+            any = true;
+            self.at += 1;
+        }
+        if any {
+            self.heredocs.push((end, tabs));
+        }
+    }
+
+    /// The end of a line, and the here-documents that begin behind it.
+    fn line(&mut self) {
+        self.end();
+        for (end, tabs) in std::mem::take(&mut self.heredocs) {
+            loop {
+                if self.at >= self.chars.len() {
+                    return self.cut = true;
+                }
+                let rest = &self.chars[self.at..];
+                let length = rest.iter().position(|c| *c == '\n').unwrap_or(rest.len());
+                let text: String = rest[..length].iter().collect();
+                self.at = (self.at + length + 1).min(self.chars.len());
+                if (if tabs { text.trim_start_matches('\t') } else { &text }) == end {
+                    break;
+                }
+            }
+        }
+        self.command = true;
+    }
+
+    fn paren(&mut self) {
+        if self.word.ends_with('=') {
+            self.open.push(Open::Array);
+            self.begin();
+        } else if self.word.is_empty() && !self.quoted && self.took(&['(']) {
+            self.open.push(Open::Arithmetic(2));
+        } else if !self.word.is_empty() && self.took(&[')']) {
+            self.begin();
+            self.more = true;
+        } else {
+            self.end();
+            self.open.push(Open::Paren);
+            self.begin();
+        }
+    }
+
+    fn close(&mut self) {
+        self.end();
+        match self.open.last() {
+            Some(Open::Paren | Open::Array) => {
+                self.open.pop();
+                (self.quoted, self.command, self.more) = (true, false, false);
+            }
+            // A pattern of `case` ends.
+            Some(Open::Word("esac")) => self.command = true,
+            _ => {}
+        }
+    }
+
+    /// The end of a word.
+    fn end(&mut self) {
+        let (word, quoted) = (std::mem::take(&mut self.word), std::mem::take(&mut self.quoted));
+        if word.is_empty() && !quoted {
+            return;
+        }
+        self.more = false;
+        if std::mem::take(&mut self.naming) {
+            self.command = true;
+            return;
+        }
+        if quoted || self.open.last() == Some(&Open::Array) {
+            self.command = false;
+        } else if !self.command {
+            self.command = word == "in" && std::mem::take(&mut self.case);
+        } else {
+            self.reserved(&word);
+        }
+    }
+
+    /// A word where a command may begin.
+    fn reserved(&mut self, word: &str) {
+        let until = match word {
+            "if" => "fi",
+            "while" | "until" | "for" | "select" => "done",
+            "case" => "esac",
+            "{" => "}",
+            _ => "",
+        };
+        if !until.is_empty() {
+            self.open.push(Open::Word(until));
+        }
+        match word {
+            "for" | "select" => self.command = false,
+            "case" => (self.command, self.case) = (false, true),
+            "function" => self.naming = true,
+            "fi" | "done" | "esac" | "}" => {
+                self.open.pop_if(|open| matches!(open, Open::Word(until) if *until == word));
+            }
+            "if" | "while" | "until" | "{" | "then" | "else" | "elif" | "do" | "!" | "time"
+            | "coproc" => {}
+            _ => self.command = false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::whole;
+
+    #[test]
+    fn whole_commands_are_not_held_back() {
+        for text in [
+            "",
+            "ls -la",
+            "echo 'a b' \"c $(d \"e\") ${f:-'}'}\" $'it\\'s'",
+            "for i in 1 2; do echo $i; done",
+            "for ((i = 0; i < 1 << 3; i++)); do if true; then break; fi; done",
+            "if a; then b; elif c; then d; else e; fi",
+            "case $x in a) echo in if;; (b|done) c;; *) if d; then e; fi;; esac",
+            "f() { echo x; }; function g { f; }; f",
+            "cat <<E | wc\na ' b\nE",
+            "cat <<-'E F' <<G\n\ta\n\tE F\nb\nG\necho \"done\"",
+            "echo if then { ( \\( '('",
+            "x=$((1 << 2)) y=(if 'a b' \n c)",
+            "cat <<<word; a 2>&1 >|b &>c; d &",
+            "echo it# is # a comment with 'one quote",
+            "echo a\\\nb",
+            "`echo \"$(if a; then b; fi)\"` && { a; } || ! b",
+            "[[ $a =~ ^(b|c)$ ]] && diff <(a) >(b)",
+            "echo }; echo fi; )",
+            "while read -r l; do echo \"${l#\\}}\"; done <<< 'a'",
+        ] {
+            assert!(whole(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn unfinished_commands_wait_for_more() {
+        for text in [
+            "echo 'a",
+            "echo \"a $(b)",
+            "echo \"a $(b \")\"",
+            "echo $'a\\'",
+            "echo a\\",
+            "(",
+            "a=(1 2",
+            "echo $(ls",
+            "echo ${a",
+            "echo `ls",
+            "echo $((1 + 2)",
+            "for i in 1 2; do",
+            "for i in 1 2\ndo\necho $i\n",
+            "while true; do if a; then b; fi",
+            "if a; then b; else",
+            "case x in\na) b;;",
+            "f() {",
+            "f()",
+            "function f\n{\necho x",
+            "{ a; }; { b;",
+            "cat <<E",
+            "cat <<E\na\n",
+            "cat <<-E\n\ta\n E",
+            "a &&",
+            "a ||\n",
+            "a | # why",
+            "$(cat <<E\na\nE\n",
+        ] {
+            assert!(!whole(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_beginning_of_a_script_can_be_read() {
+        let script =
+            "f() { case \"$1\" in a|b) cat <<-X `y` $'\\n';; esac; }\n\tX\n((1)) ${a:-$(b)} 'c' ü";
+        let ends = script.char_indices().map(|(at, _)| at).chain([script.len()]);
+        for end in ends {
+            whole(&script[..end]);
+            whole(&script[end..]);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What a server refuses, in the words of this command line: about which sandbox, and what to do next.
+
+use super::speak::plain;
+use serde_json::Value;
+use std::fmt;
+
+/// A refusal by the server.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// For programs, as in `error` of the answer.
+    pub(crate) code: String,
+    /// What is wrong, in the server's words.
+    pub(crate) message: String,
+    hint: String,
+    /// Which sandbox was meant; empty when none was.
+    id: String,
+}
+
+impl Refused {
+    /// What an answer or an event says.
+    pub(crate) fn read(said: &Value, id: &str) -> Self {
+        let text = |name: &str| plain(said[name].as_str().unwrap_or_default());
+        let (code, message, hint) = (text("error"), text("message"), text("hint"));
+        let message = if message.is_empty() { "it failed".to_owned() } else { message };
+        Self { code, message, hint, id: id.to_owned() }
+    }
+
+    /// What a status and a body say.
+    pub(crate) fn answer(status: u16, body: &[u8], id: &str) -> Self {
+        let said: Value = serde_json::from_slice(body).unwrap_or_default();
+        let mut refused = Self::read(&said, id);
+        if said["message"].is_null() {
+            refused.message = format!("the server answered with status {status}");
+            refused.hint = "is this an isolet server? See ISOLET_URL".to_owned();
+        }
+        refused
+    }
+
+    /// What to type next, where that is known better here than there.
+    fn next(&self) -> String {
+        let id = &self.id;
+        match self.code.as_str() {
+            "no_sandbox" => "`isolet ls` shows what there is".to_owned(),
+            "no_session" => format!("`isolet info {id}` shows its sessions"),
+            "no_shell" => format!("open a new one: isolet shell {id}"),
+            "sandbox_failed" => format!("`isolet rm {id}` ends it; the next call makes a new one"),
+            "too_many_sandboxes" | "server_full" => {
+                "`isolet ls` shows them, `isolet rm ID` ends one".to_owned()
+            }
+            "unauthorized" => "set ISOLET_API_KEY to a key of this server, or ISOLET_DATA_DIR to \
+                               its data directory; `isolet keys add` makes a key"
+                .to_owned(),
+            _ => self.hint.clone(),
+        }
+    }
+
+    /// Whether it is about one sandbox, and does not say about which.
+    fn nameless(&self) -> bool {
+        let general = ["unauthorized", "read_only", "too_many_sandboxes", "server_full"];
+        let named = self.message.contains(&format!("sandbox {}", self.id));
+        !self.id.is_empty() && !named && !general.contains(&self.code.as_str())
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.nameless() {
+            write!(f, "sandbox {}: ", self.id)?;
+        }
+        f.write_str(&self.message)?;
+        match self.next() {
+            next if next.is_empty() => Ok(()),
+            next => write!(f, " ({next})"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+#[cfg(test)]
+mod tests {
+    use super::Refused;
+    use serde_json::json;
+
+    fn shown(code: &str, message: &str) -> String {
+        let said = json!({"error": code, "message": message, "hint": "call somebody"});
+        Refused::read(&said, "demo").to_string()
+    }
+
+    #[test]
+    fn a_refusal_names_its_sandbox_once_and_what_to_type() {
+        let missing = shown("no_sandbox", "no sandbox demo");
+        assert_eq!(missing, "no sandbox demo (`isolet ls` shows what there is)");
+        let other = shown("bad_cwd", "cannot enter");
+        assert_eq!(other, "sandbox demo: cannot enter (call somebody)");
+        assert!(shown("unauthorized", "no key").starts_with("no key (set ISOLET_API_KEY"));
+    }
+
+    #[test]
+    fn an_answer_of_something_else_is_told_apart() {
+        let other = Refused::answer(502, b"<html>", "").to_string();
+        assert!(other.contains("502") && other.contains("ISOLET_URL"), "{other}");
+    }
+}
