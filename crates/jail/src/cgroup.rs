@@ -16,6 +16,9 @@ use std::path::{Path, PathBuf};
 /// Length of a period of processor time.
 const PERIOD_US: u64 = 100_000;
 
+/// Which part of a sandbox's memory limit its socket buffers may take beside it (version 1).
+const SOCKETS_PART: u64 = 4;
+
 /// The controllers that sandboxes are limited by.
 pub(crate) const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
@@ -226,6 +229,13 @@ impl Groups {
         let [memory_at, cpu_at, pids_at] = &self.legacy;
         if let Some(at) = memory_at {
             fs::write(at.join("memory.limit_in_bytes"), memory)?;
+            // Version 1 counts the buffers of TCP and UDP apart, and only where there is a limit:
+            // without one a sandbox could fill the whole machine's share of them.
+            let sockets = limits.memory_mib.saturating_mul(1 << 20) / SOCKETS_PART;
+            match fs::write(at.join("memory.kmem.tcp.limit_in_bytes"), sockets.to_string()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
         }
         if let Some(at) = cpu_at {
             fs::write(at.join("cpu.cfs_quota_us"), quota.to_string())?;

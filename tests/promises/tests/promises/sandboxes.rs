@@ -186,6 +186,30 @@ fn limits_hold_inside() {
     assert_eq!(sandbox.says("echo lives"), "lives\n");
 }
 
+/// 400 loopback connections once held 2 GiB of the machine's memory, and the share of TCP was full for
+/// everybody.
+#[test]
+fn bytes_that_nobody_reads_from_a_socket_count() {
+    let server = Server::start();
+    let sandbox = server.sandbox_with(&json!({"memory_mib": 64}));
+    let other = server.sandbox();
+    let text = "python3 - <<'END'\nimport socket\ns = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(500)\nkeep = []\n\
+        for i in range(150):\n  c = socket.socket(); c.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)\n  \
+        c.connect(s.getsockname()); a, _ = s.accept(); a.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)\n  \
+        c.setblocking(False); keep += [c, a]\n  try:\n    while True: c.send(b'x' * 65536)\n  except BlockingIOError: pass\n\
+        print([l.split()[-1] for l in open('/proc/net/sockstat') if l[:4] == 'TCP:'][0])\nEND";
+    let before: u64 = pages(&other.says("cat /proc/net/sockstat"));
+    let held: u64 = sandbox.says(text).trim().parse().expect("a number of pages");
+    let mib = held.saturating_sub(before) * 4 / 1024;
+    assert!(mib < 64, "{mib} MiB in socket buffers");
+}
+
+/// Pages that TCP holds on the whole machine.
+fn pages(text: &str) -> u64 {
+    let line = text.lines().find(|line| line.starts_with("TCP:")).expect("a line on TCP");
+    line.rsplit(' ').next().and_then(|count| count.parse().ok()).expect("a number")
+}
+
 #[test]
 fn a_delete_waits_for_no_command() {
     let (server, sandbox) = one();
