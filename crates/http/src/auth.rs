@@ -16,6 +16,8 @@ pub(crate) struct Caller {
     pub(crate) tenant: TenantId,
     /// Only reading calls.
     pub(crate) read_only: bool,
+    /// The id of the key; `None` for the environment's own.
+    pub(crate) key: Option<String>,
 }
 
 /// What opens this server.
@@ -52,7 +54,11 @@ impl Doors {
     fn find(&self, secret: &str) -> Result<Option<Caller>, Failure> {
         let hash: [u8; 32] = Sha256::digest(secret.as_bytes()).into();
         if self.own.is_some_and(|own| bool::from(own.ct_eq(&hash))) {
-            return Ok(Some(Caller { tenant: TenantId::default_tenant(), read_only: false }));
+            return Ok(Some(Caller {
+                tenant: TenantId::default_tenant(),
+                read_only: false,
+                key: None,
+            }));
         }
         let grant = self.keys.check(secret).map_err(|error| {
             tracing::error!(%error, "keys cannot be read");
@@ -61,7 +67,7 @@ impl Doors {
         })?;
         Ok(grant.and_then(|grant| {
             let tenant = TenantId::parse(&grant.tenant).ok()?;
-            Some(Caller { tenant, read_only: grant.read_only })
+            Some(Caller { tenant, read_only: grant.read_only, key: Some(grant.key) })
         }))
     }
 }

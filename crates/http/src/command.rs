@@ -1,6 +1,10 @@
 //! One command by HTTP: sent, heard to its end, told as one JSON answer or as it happens.
 
-use crate::{error::Failure, output::Output};
+use crate::{
+    error::Failure,
+    output::Output,
+    until::{Ending, Until},
+};
 use bytes::Bytes;
 use isolet_sandbox::{ExecLink, Heard, LinkError, Sandbox, SessionId, ShellLink, Start};
 use isolet_wire::{
@@ -11,7 +15,11 @@ use isolet_wire::{
 use std::{
     collections::VecDeque,
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
+
+/// What a stopping server leaves a command that is nearly done.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// What came of a command.
 #[derive(Debug)]
@@ -167,10 +175,28 @@ impl Command {
     }
 
     /// Hears it to its end, and gives the link back.
-    pub(crate) async fn finish(mut self, max: usize) -> Result<(Exit, Output), Failure> {
+    pub(crate) async fn finish(
+        mut self,
+        max: usize,
+        mut until: Until,
+    ) -> Result<(Exit, Output), Failure> {
         let mut output = Output::new(max);
+        let ended = async move {
+            let ending = until.ended().await;
+            if ending == Ending::Stopping {
+                tokio::time::sleep(GRACE).await;
+            }
+            ending
+        };
+        tokio::pin!(ended);
         loop {
-            match self.next().await? {
+            // The end first: a command that never stops writing must not put it off.
+            let event = tokio::select! {
+                biased;
+                ending = &mut ended => return Err(ending.into()),
+                event = self.next() => event?,
+            };
+            match event {
                 Event::Started => {}
                 Event::Output { stream, bytes, .. } => output.take(stream, &bytes),
                 Event::Gap { stream, from, to } => output.miss(stream, to.saturating_sub(from)),

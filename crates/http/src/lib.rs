@@ -8,6 +8,8 @@ mod auth;
 mod command;
 mod dialects;
 mod error;
+mod gate;
+mod heads;
 mod input;
 mod json;
 mod openapi;
@@ -18,6 +20,7 @@ mod routes;
 mod server;
 mod sse;
 mod text;
+mod until;
 mod view;
 mod ws;
 

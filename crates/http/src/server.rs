@@ -5,8 +5,11 @@
 use crate::{
     auth::{Caller, Doors},
     error::Failure,
+    gate::Gate,
+    heads::{self, HEAD_BYTES_MAX, HEADERS_MAX},
     origin::{self, Names},
     routes,
+    until::Leases,
 };
 use axum::{
     Router,
@@ -40,16 +43,14 @@ use tracing::{debug, error, info, warn};
 const HEAD_WAIT: Duration = Duration::from_secs(10);
 /// How long a kept connection may be silent: longer than clients keep theirs (60 s).
 const IDLE_WAIT: Duration = Duration::from_secs(75);
-/// The longest head of a request, in bytes.
-const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// The most headers of a request.
-const HEADERS_MAX: usize = 100;
+/// Read of one connection before it is taken: a head, and a body's first part.
+const READ_BYTES_MAX: usize = HEAD_BYTES_MAX;
 /// Connections at once; more wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 20_000;
 /// The pause when no connection can be taken: descriptors are short, and come back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a stopping server waits for what it answers.
-const STOP_WAIT: Duration = Duration::from_secs(8);
+const STOP_WAIT: Duration = Duration::from_secs(2);
 
 /// How the server is to answer.
 #[derive(Debug, Clone, Default)]
@@ -65,8 +66,8 @@ pub struct Options {
 pub(crate) struct App {
     /// All sandboxes.
     pub(crate) service: Service,
-    /// Becomes `true` when the server stops.
-    pub(crate) stop: watch::Receiver<bool>,
+    /// What ends a long answer.
+    pub(crate) leases: Leases,
     /// Held by everything that outlives its request.
     pub(crate) alive: Arc<Semaphore>,
 }
@@ -77,7 +78,7 @@ struct Shared {
     router: Router,
 }
 
-/// Answers on `listener` until `stop` ends, then lets what runs come to an end (8 s at most).
+/// Answers on `listener` until `stop` ends, then lets what runs come to an end (2 s at most).
 /// Sandboxes stay.
 pub async fn serve(
     listener: TcpListener,
@@ -88,7 +89,9 @@ pub async fn serve(
     let (stopping, stopped) = watch::channel(false);
     let alive = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let doors = Doors::new(service.keys().clone(), options.api_key.as_deref());
-    let app = App { service, stop: stopped.clone(), alive: Arc::clone(&alive) };
+    let leases = Leases::new(service.keys().clone(), stopped.clone());
+    let looking = tokio::spawn(leases.clone().watch());
+    let app = App { service, leases, alive: Arc::clone(&alive) };
     let router = routes::router(app);
     let shared = Arc::new(Shared { doors, names: options.names, router });
     tokio::pin!(stop);
@@ -110,6 +113,7 @@ pub async fn serve(
         let left = CONNECTIONS_MAX - alive.available_permits();
         warn!(left, "connections did not end in time");
     }
+    looking.abort();
 }
 
 async fn take(
@@ -146,8 +150,9 @@ async fn connection(
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE_WAIT)
         .max_headers(HEADERS_MAX)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), service)
+        .max_header_size(HEAD_BYTES_MAX)
+        .max_buf_size(READ_BYTES_MAX)
+        .serve_connection(TokioIo::new(Gate::new(stream)), service)
         .with_upgrades();
     tokio::pin!(served);
     let first = tokio::time::sleep(HEAD_WAIT);
@@ -183,6 +188,7 @@ async fn connection(
 async fn answer(shared: &Shared, local: SocketAddr, request: Request<Incoming>) -> Response {
     let began = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let last = heads::last(request.headers());
     let mut response =
         match checked(shared, local, request.method(), request.uri(), request.headers()) {
             Err(failure) => failure.into_response(),
@@ -204,7 +210,11 @@ async fn answer(shared: &Shared, local: SocketAddr, request: Request<Incoming>) 
                 }
             }
         };
+    let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
+    if last && !switched {
+        headers.insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+    }
     headers.insert("x-content-type-options", header::HeaderValue::from_static("nosniff"));
     let ms = began.elapsed().as_secs_f64() * 1000.0;
     debug!(%method, path, status = response.status().as_u16(), ms, "answered");

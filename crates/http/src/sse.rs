@@ -5,6 +5,7 @@ use crate::{
     error::Failure,
     output::exit_fields,
     text::{Piece, Texts, quote},
+    until::Until,
 };
 use axum::{
     body::{Body, Bytes},
@@ -52,6 +53,7 @@ struct Telling {
     /// More fields of the exit event, each with a comma before it.
     more: String,
     next: Instant,
+    until: Until,
 }
 
 /// The answer: events until the command's exit.
@@ -59,10 +61,11 @@ pub(crate) async fn answer(
     mut command: Command,
     form: Form,
     more: String,
+    until: Until,
 ) -> Result<Response, Failure> {
     let mut first = Vec::new();
     let (texts, next) = (Texts::default(), Instant::now() + KEEP_ALIVE);
-    let mut telling = Telling { command: None, texts, form, more, next };
+    let mut telling = Telling { command: None, texts, form, more, next, until };
     let ended = match timeout(FIRST, command.next()).await {
         Err(_) => false,
         Ok(event) => telling.write(event?, &mut first),
@@ -92,9 +95,15 @@ impl Telling {
     async fn piece(&mut self) -> Option<Vec<u8>> {
         let mut command = self.command.take()?;
         let mut out = Vec::new();
-        let Ok(mut event) =
-            timeout_at(self.next, command.next()).await.map(|event| event.map(Some))
-        else {
+        let next = tokio::select! {
+            biased;
+            ending = self.until.ended() => {
+                failed(&mut out, &ending.into());
+                return Some(out);
+            }
+            next = timeout_at(self.next, command.next()) => next,
+        };
+        let Ok(mut event) = next.map(|event| event.map(Some)) else {
             self.next = Instant::now() + KEEP_ALIVE;
             self.command = Some(command);
             return Some(b": alive\n\n".to_vec());

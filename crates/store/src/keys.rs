@@ -56,6 +56,13 @@ pub struct NewKey {
     pub expires_at_ms: Option<i64>,
 }
 
+impl Key {
+    /// Neither revoked nor expired.
+    fn opens(&self) -> bool {
+        self.revoked_at_ms.is_none() && self.expires_at_ms.is_none_or(|at| at > now_ms())
+    }
+}
+
 /// The keys of a data directory. Works beside a running server, in another process too: a key
 /// that was added or revoked counts from the next call on. Clones share one.
 #[derive(Clone)]
@@ -152,13 +159,10 @@ impl Keys {
     pub fn check(&self, secret: &str) -> Result<Option<Grant>, Error> {
         let hash = hash(secret);
         let mut held = self.lock();
-        if held.version()? != held.version {
-            held.read()?;
-        }
+        held.renew()?;
         // Found by its hash: how long the search takes says nothing of a secret.
         let Some(key) = held.by_hash.get(&hash) else { return Ok(None) };
-        let expired = key.expires_at_ms.is_some_and(|at| at <= now_ms());
-        if expired || key.revoked_at_ms.is_some() {
+        if !key.opens() {
             return Ok(None);
         }
         Ok(Some(Grant {
@@ -166,6 +170,16 @@ impl Keys {
             tenant: key.tenant.clone(),
             read_only: key.read_only,
         }))
+    }
+
+    /// Whether a key, by its id, opens anything. For what it opened earlier and is still open.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn holds(&self, id: &str) -> Result<bool, Error> {
+        let mut held = self.lock();
+        held.renew()?;
+        Ok(held.by_hash.values().any(|key| key.id == id && key.opens()))
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
@@ -180,6 +194,11 @@ impl Held {
             .connection
             .prepare_cached("PRAGMA data_version")?
             .query_row([], |row| row.get(0))?)
+    }
+
+    /// Reads again what another connection has changed.
+    fn renew(&mut self) -> Result<(), Error> {
+        if self.version()? == self.version { Ok(()) } else { self.read() }
     }
 
     fn read(&mut self) -> Result<(), Error> {

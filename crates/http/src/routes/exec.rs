@@ -220,10 +220,11 @@ pub(crate) async fn alone(
     };
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::CreateIfMissing).await?;
     let command = Command::alone(&sandbox, start, stdin).await?;
+    let until = app.leases.until(&caller);
     if let Some(form) = sse::wanted(&headers) {
-        return sse::answer(command, form, String::new()).await;
+        return sse::answer(command, form, String::new(), until).await;
     }
-    let (exit, output) = command.finish(max).await?;
+    let (exit, output) = command.finish(max, until).await?;
     Ok(answer(&exit, &output, ""))
 }
 
@@ -265,9 +266,10 @@ pub(crate) async fn in_session(
     };
     let command = Command::in_session(&sandbox, session, run, stdin, body.cancel_on_close).await?;
     let named = format!(",\"session\":\"{session}\"");
+    let until = app.leases.until(&caller);
     if let Some(form) = sse::wanted(&headers) {
-        return sse::answer(command, form, named).await;
+        return sse::answer(command, form, named, until).await;
     }
-    let (exit, output) = command.finish(max).await?;
+    let (exit, output) = command.finish(max, until).await?;
     Ok(answer(&exit, &output, &format!("{named},\"fresh\":{}", exit.fresh)))
 }

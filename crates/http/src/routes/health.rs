@@ -18,6 +18,6 @@ pub(crate) struct Health {
 #[utoipa::path(get, path = "/health", tag = "server", security(()),
     responses((status = 200, body = Health)))]
 pub(crate) async fn health(State(app): State<App>) -> Json<Health> {
-    let status = if *app.stop.borrow() { "stopping" } else { "ok" };
+    let status = if app.leases.stopping() { "stopping" } else { "ok" };
     Json(Health { status, version: env!("CARGO_PKG_VERSION") })
 }

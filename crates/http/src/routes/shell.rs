@@ -173,10 +173,11 @@ pub(crate) async fn attach(
         binary: wanted.binary,
         timeout_ms,
     };
+    let until = app.leases.until(&caller);
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
         if let Some(socket) = ws::upgraded(upgrade).await {
-            ws::run(socket, client, app.stop).await;
+            ws::run(socket, client, until).await;
         }
         drop(permit);
     });

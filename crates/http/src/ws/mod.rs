@@ -6,7 +6,7 @@ mod shell;
 
 pub(crate) use shell::{Client, run};
 
-use crate::error::Failure;
+use crate::{error::Failure, gate::Gate};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
@@ -78,13 +78,13 @@ pub(crate) fn switch(accept: HeaderValue) -> Response<axum::body::Body> {
 pub(crate) async fn upgraded(upgrade: hyper::upgrade::OnUpgrade) -> Option<Socket> {
     let upgraded: Upgraded = timeout(UPGRADE_WAIT, upgrade).await.ok()?.ok()?;
     // The bare connection: nothing is boxed on the way of a byte.
-    let parts = upgraded.downcast::<TokioIo<TcpStream>>().ok()?;
+    let parts = upgraded.downcast::<TokioIo<Gate>>().ok()?;
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BYTES)
         .write_buffer_size(WRITE_BYTES)
         .max_message_size(Some(MESSAGE_BYTES_MAX))
         .max_frame_size(Some(MESSAGE_BYTES_MAX));
-    let (stream, read) = (parts.io.into_inner(), parts.read_buf.to_vec());
+    let (stream, read) = (parts.io.into_inner().into_inner(), parts.read_buf.to_vec());
     Some(WebSocketStream::from_partially_read(stream, read, Role::Server, Some(config)).await)
 }
 

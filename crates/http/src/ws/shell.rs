@@ -6,7 +6,9 @@
 use super::{Socket, frames, said};
 use crate::{
     error::Failure,
+    gate,
     text::{Piece, Texts},
+    until::{Ending, Until},
 };
 use futures_util::{Sink, Stream};
 use isolet_sandbox::{
@@ -25,10 +27,7 @@ use std::{
     task::{Context, Poll},
     time::Duration,
 };
-use tokio::{
-    sync::watch,
-    time::{Interval, MissedTickBehavior, interval, timeout},
-};
+use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tokio_tungstenite::tungstenite::{
     Bytes, Error, Message,
     error::{CapacityError, ProtocolError},
@@ -44,8 +43,14 @@ const INPUT_BYTES_MAX: usize = 256 * 1024;
 const TICK: Duration = Duration::from_secs(10);
 /// Ticks without a sign of life until the peer counts as gone.
 const SILENT_TICKS: u32 = 3;
+/// What stands before an answer's payload, at most.
+const FRAME_HEAD_BYTES: usize = 4;
 /// How long a goodbye may take.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
+/// The same when the server stops.
+const STOP_WAIT: Duration = Duration::from_secs(1);
+/// Answers to a client that does not read them (pongs, refusals) until it is not read either.
+const OWED_BYTES_MAX: usize = 64 * 1024;
 
 /// Who is at the other end, and what was agreed.
 pub(crate) struct Client {
@@ -75,6 +80,17 @@ enum End {
     Gone,
 }
 
+impl From<Ending> for End {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Stopping => Self::Close(CloseCode::Restart, "come back"),
+            Ending::Revoked => {
+                Self::Close(CloseCode::Policy, "the key no longer opens this server")
+            }
+        }
+    }
+}
+
 type Go = ControlFlow<End>;
 
 /// What the socket brought.
@@ -89,6 +105,8 @@ struct Talk {
     texts: Texts,
     /// Written into the socket and not flushed.
     dirty: bool,
+    /// Bytes of answers to the client's own frames that are not flushed.
+    owed: usize,
     /// The shell has ended, and was told so; a session's next command opens another.
     over: bool,
     /// Commands that take standard input: their cancel must not stand behind it.
@@ -98,38 +116,39 @@ struct Talk {
 }
 
 /// Serves a client until either side ends.
-pub(crate) async fn run(socket: Socket, client: Client, stop: watch::Receiver<bool>) {
+pub(crate) async fn run(socket: Socket, client: Client, until: Until) {
     let mut talk = Talk {
         socket,
         client,
         texts: Texts::default(),
         dirty: false,
+        owed: 0,
         over: false,
         fed: Vec::new(),
         silent: 0,
         ticks: 0,
     };
-    let end = talk.talk(stop).await;
+    let end = talk.talk(until).await;
     talk.leave(end).await;
 }
 
 impl Talk {
-    async fn talk(&mut self, mut stop: watch::Receiver<bool>) -> End {
+    async fn talk(&mut self, mut until: Until) -> End {
         let mut clock = clock();
         // Lives as long as the loop: nothing is registered anew for each message.
-        let stopped = async move {
-            let _ = stop.wait_for(|stop| *stop).await;
-        };
-        tokio::pin!(stopped);
+        let ended = async move { until.ended().await };
+        tokio::pin!(ended);
         loop {
             let (socket, link) = (&mut self.socket, &mut self.client.link);
             let (dirty, full) = (self.dirty, link.waiting() > INPUT_BYTES_MAX);
+            let read = !full && self.owed <= OWED_BYTES_MAX;
             let go = tokio::select! {
                 biased;
-                event = poll_fn(|cx| poll_socket(socket, cx, dirty, !full)) => self.event(event).await,
+                // First: under a steady load the others are always ready.
+                ending = &mut ended => ControlFlow::Break(ending.into()),
+                event = poll_fn(|cx| poll_socket(socket, cx, dirty, read)) => self.event(event).await,
                 heard = link.next(), if !dirty => self.heard(heard).await,
                 _ = clock.tick() => self.tick(full),
-                () = &mut stopped => ControlFlow::Break(End::Close(CloseCode::Restart, "come back")),
             };
             if let ControlFlow::Break(end) = go {
                 return end;
@@ -141,7 +160,7 @@ impl Talk {
         let message = match event {
             Event::Flushed(Ok(())) => {
                 // What the peer's side of the connection takes is a sign of life.
-                (self.dirty, self.silent) = (false, 0);
+                (self.dirty, self.owed, self.silent) = (false, 0, 0);
                 return ControlFlow::Continue(());
             }
             Event::Flushed(Err(_)) | Event::Message(None) => return ControlFlow::Break(End::Gone),
@@ -159,8 +178,9 @@ impl Talk {
             }
             Message::Close(_) => ControlFlow::Break(End::Goodbye),
             // A ping is answered below us; its answer leaves with the next flush.
-            Message::Ping(_) => {
+            Message::Ping(payload) => {
                 self.dirty = true;
+                self.owed += payload.len() + FRAME_HEAD_BYTES;
                 ControlFlow::Continue(())
             }
             Message::Pong(_) | Message::Frame(_) => ControlFlow::Continue(()),
@@ -344,7 +364,9 @@ impl Talk {
     }
 
     fn refuse(&mut self, id: Option<&str>, failure: &Failure) -> Go {
-        self.write(frames::error(id, failure))
+        let message = frames::error(id, failure);
+        self.owed += message.len() + FRAME_HEAD_BYTES;
+        self.write(message)
     }
 
     fn write(&mut self, message: Message) -> Go {
@@ -370,6 +392,8 @@ impl Talk {
     }
 
     async fn leave(mut self, end: End) {
+        let stopping = matches!(end, End::Close(CloseCode::Restart, _));
+        let wait = if stopping { STOP_WAIT } else { CLOSE_WAIT };
         let frame = match end {
             // A private shell that its client dropped waits for it; see the agent's linger.
             End::Gone => return,
@@ -390,7 +414,9 @@ impl Talk {
             }
             Ok::<(), Error>(())
         };
-        let _ = timeout(CLOSE_WAIT, goodbye).await;
+        let _ = timeout(wait, goodbye).await;
+        // One that broke the protocol may be speaking still.
+        gate::leave(self.socket.get_mut()).await;
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod bodies;
 mod doors;
+mod ends;
 mod paths;
 mod raw_http;
 mod raw_socket;

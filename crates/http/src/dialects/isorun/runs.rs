@@ -281,7 +281,8 @@ pub(crate) async fn exec(
         ..Start::default()
     };
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?;
-    let (exit, output) = Command::alone(&sandbox, start, None).await?.finish(KEPT_BYTES).await?;
+    let command = Command::alone(&sandbox, start, None).await?;
+    let (exit, output) = command.finish(KEPT_BYTES, app.leases.until(&caller)).await?;
     let (stdout, stderr) = output.texts();
     let mut out = format!("{{{}", exit_fields(&exit)).into_bytes();
     out.extend_from_slice(br#","stdout":"#);

@@ -1,0 +1,124 @@
+//! What is open ends in time: when the server stops, and when a key is revoked.
+
+use isolet_kit::{
+    Frame, Http, Options, SOON, Sandbox, Server, Shell, Start, Value, json, quickly, wait_until,
+};
+use std::io::Read;
+use std::time::Duration;
+
+/// The close code that a socket hears, after whatever else it says.
+fn closes(shell: &mut Shell) -> u16 {
+    loop {
+        match shell.next(SOON) {
+            Some(Frame::Close(code)) => return code,
+            Some(_) => {}
+            None => panic!("it is not closed"),
+        }
+    }
+}
+
+/// The name of the last event and its error code.
+fn last(mut events: isolet_kit::Stream) -> (String, String) {
+    let mut last = None;
+    while let Some(event) = events.event() {
+        last = Some(event);
+    }
+    let last = last.expect("an event");
+    let value: Value = last.data.parse().expect("events are JSON");
+    (last.name, value["error"].as_str().unwrap_or_default().to_owned())
+}
+
+/// Sockets that say much, nothing, or are not read; a stream; a call that waits.
+struct Open {
+    talking: Shell,
+    idle: Shell,
+    deaf: Shell,
+    events: isolet_kit::Stream,
+}
+
+impl Open {
+    fn new(sandbox: &Sandbox) -> Self {
+        let (mut talking, idle, mut deaf) = (sandbox.shell(), sandbox.shell(), sandbox.shell());
+        talking.start(Start::new("while :; do echo line; done"));
+        deaf.start(Start::new("while :; do echo line; done"));
+        let body = json!({"command": "echo begun; sleep 600"});
+        let mut events = sandbox.http.events(&sandbox.path("/exec"), &body);
+        assert_eq!(events.event().expect("its output").name, "stdout");
+        let read = talking.next(SOON);
+        assert!(matches!(read, Some(Frame::Text(_))), "{read:?}");
+        Self { talking, idle, deaf, events }
+    }
+
+    /// Each ends with its word, and at once.
+    fn ends(mut self, code: u16, error: &str) {
+        assert_eq!(closes(&mut self.idle), code);
+        assert_eq!(closes(&mut self.talking), code);
+        assert_eq!(last(self.events), ("error".into(), error.into()));
+        drop(self.deaf);
+    }
+}
+
+#[test]
+fn a_server_under_load_stops_in_two_seconds() {
+    // Open streams once held a stopping server for as long as it would wait: 8 seconds.
+    let mut server = Server::start();
+    let sandbox = server.sandbox();
+    sandbox.command("s", "mark=kept");
+    let open = Open::new(&sandbox);
+    let http = server.http();
+    std::thread::scope(|scope| {
+        let calls: Vec<_> = (0..4)
+            .map(|n| {
+                let (sandbox, http) = (&sandbox, &http);
+                scope.spawn(move || {
+                    let path = sandbox.path(&format!("/sessions/s{n}/exec"));
+                    let body = json!({"command": "echo one"}).to_string();
+                    let ask = || http.try_send("POST", &path, Some(body.as_bytes()));
+                    while ask().is_ok_and(|reply| reply.status == 200) {}
+                })
+            })
+            .collect();
+        let waiting = scope.spawn(|| {
+            let body = json!({"command": "touch /workspace/waits; sleep 600"}).to_string();
+            let path = sandbox.path("/sessions/w/exec");
+            http.try_send("POST", &path, Some(body.as_bytes())).map(|reply| reply.status)
+        });
+        let silent = http.connect();
+        wait_until("the call waits", SOON, || {
+            sandbox.says("ls /workspace").contains("waits").then_some(())
+        });
+        let ended = scope.spawn(|| open.ends(1012, "stopping"));
+        let status = quickly("it stops", Duration::from_millis(3500), || server.stop());
+        assert!(status.success(), "{status}");
+        ended.join().expect("all that was open ended with its word");
+        assert_eq!(waiting.join().expect("it ends").expect("it is answered"), 503);
+        assert!(matches!((&silent).read(&mut [0; 1]), Ok(0) | Err(_)), "it is closed");
+        calls.into_iter().for_each(|call| call.join().expect("it ends"));
+    });
+    server.launch();
+    assert_eq!(sandbox.command("s", "echo $mark")["stdout"], "kept\n", "sandboxes stay");
+    server.healthy();
+}
+
+#[test]
+fn t13_what_a_revoked_key_has_opened_ends() {
+    let mut server = Options::new().start();
+    let (key, other) =
+        (server.add_key(&["--label", "ends"]), server.add_key(&["--label", "stays"]));
+    let with = |key: &str| Http::new(server.port(), Some(key));
+    let sandbox = Sandbox { http: with(&key), ..server.sandbox() };
+    let mut stays = Sandbox { http: with(&other), ..server.named(&sandbox.id) }.shell();
+    let mut own = server.named(&sandbox.id).shell();
+    let open = Open::new(&sandbox);
+    let list = server.command(&["keys", "ls"]);
+    let list = String::from_utf8_lossy(&list.stdout).into_owned();
+    let line = list.lines().find(|line| line.contains("ends")).expect("it is listed");
+    let id = line.split_whitespace().next().expect("its id");
+    let done = server.command(&["keys", "revoke", id]);
+    assert!(done.status.success(), "{done:?}");
+    quickly("they end", Duration::from_secs(5), || open.ends(1008, "unauthorized"));
+    assert_eq!(with(&key).get("/v1/sandboxes").status, 401);
+    stays.run("echo on").is("on\n", 0);
+    own.run("echo on").is("on\n", 0);
+    server.healthy();
+}
