@@ -362,7 +362,7 @@ mod tests {
             "f() { echo x; }; function g { f; }; f",
             "cat <<E | wc\na ' b\nE",
             "cat <<-'E F' <<G\n\ta\n\tE F\nb\nG\necho \"done\"",
-            "echo if then { ( \\( '('",
+            "echo if then { \\( '('",
             "x=$((1 << 2)) y=(if 'a b' \n c)",
             "cat <<<word; a 2>&1 >|b &>c; d &",
             "echo it# is # a comment with 'one quote",

@@ -20,6 +20,9 @@ use tokio::{
 
 /// The longest script, in bytes: what one command may have.
 const SCRIPT_BYTES_MAX: u64 = 1024 * 1024;
+/// The same as JSON, where quotes and line ends count twice: what one message may have, less what
+/// stands around the text.
+const JSON_BYTES_MAX: usize = 2 * 1024 * 1024 - 1024;
 
 /// Flags of `isolet shell`.
 #[derive(Parser)]
@@ -81,18 +84,21 @@ fn script(id: &str) -> Result<String> {
     let mut bytes = Vec::new();
     let mut stdin = std::io::stdin().take(SCRIPT_BYTES_MAX + 1);
     stdin.read_to_end(&mut bytes).context("cannot read the script from standard input")?;
-    if bytes.len() as u64 > SCRIPT_BYTES_MAX {
-        bail!(
-            "the script is larger than 1 MiB, the most that one command may have; write it into the \
-             sandbox in parts (isolet exec {id} --stdin 'cat >>script.sh' <part) and run it there \
-             (isolet exec {id} bash script.sh)"
-        );
-    }
-    String::from_utf8(bytes).ok().with_context(|| {
+    let long = bytes.len() as u64 > SCRIPT_BYTES_MAX;
+    let text = if long { Ok(String::new()) } else { String::from_utf8(bytes) };
+    let text = text.ok().with_context(|| {
         format!(
             "the script is no UTF-8 text; give it as input instead: isolet exec {id} --stdin bash"
         )
-    })
+    })?;
+    if long || serde_json::to_string(&text)?.len() > JSON_BYTES_MAX {
+        bail!(
+            "the script is larger than one command may be (1 MiB, or 2 MiB as JSON); write it into \
+             the sandbox in parts (isolet exec {id} --stdin 'cat >>script.sh' <part) and run it \
+             there (isolet exec {id} bash script.sh)"
+        );
+    }
+    Ok(text)
 }
 
 /// Runs a script; its exit code, or nothing when the connection is lost.

@@ -1,7 +1,8 @@
 //! Who comes to a server from outside, each as it is: the public client of another system, an
-//! agent's loop on real work, systemd, and a newcomer who follows the README.
+//! agent's loop on real work, systemd, the command line, and a newcomer who follows the README.
 
 mod agent_loop;
+mod cli;
 mod isorun;
 mod newcomer;
 mod place;

@@ -37,7 +37,8 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    fn new(command: &Command, output: Output) -> Self {
+    /// Of a program that has ended.
+    pub(crate) fn new(command: &Command, output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let who = format!("{:?} {:?}", command.get_program(), command.get_args());
         Self { who, code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
