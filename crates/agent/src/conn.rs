@@ -91,11 +91,13 @@ impl Conn {
     }
 
     /// Reads once. `false` when the peer has gone.
-    pub(crate) fn receive(&mut self, scratch: &mut [u8]) -> bool {
-        match rustix::net::recv(&self.fd, &mut *scratch, RecvFlags::DONTWAIT) {
-            Ok((_, 0)) => false,
-            Ok((_, count)) => {
-                self.input.extend_from_slice(&scratch[..count]);
+    pub(crate) fn receive(&mut self, scratch: &mut Vec<u8>) -> bool {
+        scratch.clear();
+        let into = rustix::buffer::spare_capacity(scratch);
+        match rustix::net::recv(&self.fd, into, RecvFlags::DONTWAIT) {
+            Ok(_) if scratch.is_empty() => false,
+            Ok(_) => {
+                self.input.extend_from_slice(scratch);
                 true
             }
             Err(Errno::AGAIN | Errno::INTR) => true,

@@ -156,11 +156,21 @@ impl Hub {
     /// # Errors
     /// End of file, or any error but `EAGAIN`.
     pub(crate) fn read(&mut self, fd: impl AsFd, limit: usize) -> Result<&[u8], ()> {
-        self.scratch.resize(READ_BYTES, 0);
         loop {
-            match rustix::io::read(&fd, &mut self.scratch[..limit.min(READ_BYTES)]) {
+            // Not filled with zeros where all of it is to be used: that alone would cost every
+            // agent 64 KiB for good.
+            self.scratch.clear();
+            let read = if limit < READ_BYTES {
+                self.scratch.resize(limit, 0);
+                let read = rustix::io::read(&fd, &mut self.scratch[..]);
+                self.scratch.truncate(read.unwrap_or(0));
+                read
+            } else {
+                rustix::io::read(&fd, rustix::buffer::spare_capacity(&mut self.scratch))
+            };
+            match read {
                 Ok(0) if limit > 0 => return Err(()),
-                Ok(count) => return Ok(&self.scratch[..count]),
+                Ok(_) => return Ok(&self.scratch),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => return Ok(&[]),
                 Err(_) => return Err(()),

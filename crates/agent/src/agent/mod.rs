@@ -73,7 +73,7 @@ impl Agent {
             lazy: Vec::new(),
             lazy_due: None,
             touched: Vec::new(),
-            scratch: vec![0; READ_BYTES],
+            scratch: Vec::with_capacity(READ_BYTES),
         })
     }
 
