@@ -1,6 +1,9 @@
 //! `isolet keys`: makes, lists and revokes keys in a data directory; a running server knows at once.
 
-use crate::config::DATA_DIR;
+use crate::{
+    client::speak::{say, write},
+    config::DATA_DIR,
+};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use isolet_sandbox::{Keys, NewKey, TenantId};
@@ -28,6 +31,9 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 enum What {
     /// Make a key; it is printed once and kept as a hash.
+    #[command(after_help = "\
+  isolet keys add --tenant acme --label laptop
+  isolet keys add --read-only --expires 30d")]
     Add {
         /// Whose it is
         #[arg(long, default_value = "default")]
@@ -43,12 +49,16 @@ enum What {
         expires: Option<i64>,
     },
     /// List keys, without their secrets.
+    #[command(after_help = "\
+  isolet keys ls
+  isolet keys ls --json | jq -r '.[].id'")]
     Ls {
         /// As JSON
         #[arg(long)]
         json: bool,
     },
     /// End a key by its id.
+    #[command(after_help = "  isolet keys revoke key_0123456789abcdef")]
     Revoke {
         /// As `isolet keys ls` shows it
         id: String,
@@ -95,15 +105,15 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             let expires_at_ms = expires.map(|ms| now_ms() + ms);
             let tenant = tenant.as_str().to_owned();
             let (key, secret) = keys.add(&NewKey { tenant, label, read_only, expires_at_ms })?;
-            println!("{secret}");
-            eprintln!("this is {} of tenant {}; it is not shown again", key.id, key.tenant);
+            write(true, format!("{secret}\n").as_bytes())?;
+            say(format_args!("this is {} of tenant {}; it is not shown again", key.id, key.tenant));
         }
         What::Ls { json } => list(&keys, json)?,
         What::Revoke { id } => {
             if !keys.revoke(&id)? {
                 bail!("no key {id} that could be revoked; see `isolet keys ls`");
             }
-            eprintln!("{id} opens nothing any more");
+            say(format_args!("{id} opens nothing any more"));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -122,11 +132,10 @@ fn list(keys: &Keys, json: bool) -> Result<()> {
                 })
             })
             .collect();
-        println!("{}", serde_json::to_string_pretty(&all)?);
-        return Ok(());
+        return write(true, format!("{}\n", serde_json::to_string_pretty(&all)?).as_bytes());
     }
     let now = now_ms();
-    println!("{:<22} {:<16} {:<10} {:<9} LABEL", "ID", "TENANT", "MAY", "STATE");
+    let mut lines = format!("{:<22} {:<16} {:<10} {:<9} LABEL\n", "ID", "TENANT", "MAY", "STATE");
     for key in all {
         let state = if key.revoked_at_ms.is_some() {
             "revoked"
@@ -137,9 +146,10 @@ fn list(keys: &Keys, json: bool) -> Result<()> {
         };
         let may = if key.read_only { "read" } else { "all" };
         let label = key.label.escape_debug();
-        println!("{:<22} {:<16} {may:<10} {state:<9} {label}", key.id, key.tenant);
+        let (id, tenant) = (&key.id, &key.tenant);
+        lines.push_str(&format!("{id:<22} {tenant:<16} {may:<10} {state:<9} {label}\n"));
     }
-    Ok(())
+    write(true, lines.as_bytes())
 }
 
 #[cfg(test)]

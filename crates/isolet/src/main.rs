@@ -77,6 +77,9 @@ fn main() -> ExitCode {
         Command::Info(args) => client::run(1, client::list::info(args)),
     };
     done.unwrap_or_else(|error| {
+        if error.is::<client::speak::Unread>() {
+            return ExitCode::from(client::speak::UNREAD);
+        }
         client::speak::say(format_args!("{error:#}"));
         ExitCode::FAILURE
     })

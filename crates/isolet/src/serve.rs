@@ -243,15 +243,15 @@ fn keep(path: &Path, secret: &str) -> std::io::Result<()> {
 /// Says where the server is; the key once, and to a terminal only.
 fn greet(at: SocketAddr, data_dir: &Path, fresh: Option<&str>, own: bool) {
     let url = format!("http://{at}");
-    println!("isolet {} on {url}", env!("CARGO_PKG_VERSION"));
+    let mut lines = format!("isolet {} on {url}\n", env!("CARGO_PKG_VERSION"));
     match fresh {
         Some(secret) if std::io::stdout().is_terminal() => {
-            println!("with its key, told this once: {url}/#key={secret}");
+            lines.push_str(&format!("with its key, told this once: {url}/#key={secret}\n"));
         }
         _ => {}
     }
     if !own {
-        println!("key: {}", data_dir.join("key").display());
+        lines.push_str(&format!("key: {}\n", data_dir.join("key").display()));
     }
     let mut before = String::new();
     if at.to_string() != LISTEN {
@@ -261,6 +261,8 @@ fn greet(at: SocketAddr, data_dir: &Path, fresh: Option<&str>, own: bool) {
         before.push_str(&format!("ISOLET_DATA_DIR={} ", data_dir.display()));
     }
     let program = std::env::args().next().unwrap_or_else(|| "isolet".into());
-    println!("open a shell: {before}{program} shell demo");
-    let _ = std::io::stdout().flush();
+    lines.push_str(&format!("open a shell: {before}{program} shell demo\n"));
+    // Who does not read this is served all the same.
+    let mut stdout = std::io::stdout();
+    let _ = stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush());
 }

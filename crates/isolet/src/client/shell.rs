@@ -59,12 +59,21 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let person = typed && std::io::stderr().is_terminal();
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut talk = Talk::new(socket, args.id.clone(), args.session.is_none(), person);
-    let done = if typed {
+    let ended = ended()?;
+    let work = async {
+        if !typed {
+            return at_once(&mut talk, &script, &mut interrupt).await;
+        }
         let place = args.session.as_ref().map_or(args.id.clone(), |s| format!("{}/{s}", args.id));
         let prompts = person.then(|| Prompts::new(&args.id, &place));
         typing(&mut talk, prompts, args.session.is_none(), &mut interrupt).await
-    } else {
-        at_once(&mut talk, &script, &mut interrupt).await
+    };
+    let done = tokio::select! {
+        done = work => done,
+        code = ended => {
+            talk.leave().await;
+            return Ok(exit(code));
+        }
     };
     match done {
         Ok(Some(code)) => {
@@ -77,6 +86,19 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             Err(error)
         }
     }
+}
+
+/// Ends when this program is told to end (`timeout`, a closed terminal): what runs is not left
+/// behind. Gives the exit code for that.
+fn ended() -> Result<impl Future<Output = i64>> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    Ok(async move {
+        tokio::select! {
+            _ = term.recv() => 128 + 15,
+            _ = hangup.recv() => 128 + 1,
+        }
+    })
 }
 
 /// All of standard input.

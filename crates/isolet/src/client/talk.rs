@@ -52,7 +52,7 @@ impl Talk {
         ExitCode::from(OWN)
     }
 
-    /// Leaves because nothing can be written any more: what runs is cancelled.
+    /// Leaves in the middle, because nobody reads or this program is to end: what runs is cancelled.
     pub(super) async fn leave(mut self) {
         let id = format!("c{}", self.commands);
         let gone = async {

@@ -145,6 +145,23 @@ fn a_reader_that_goes_away_ends_it_quietly() {
 }
 
 #[test]
+fn a_script_that_is_told_to_end_leaves_nothing_behind() {
+    let server = Server::start();
+    let mut command = server.program();
+    command.args(["shell", "a", "-s", "s"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("starts");
+    child.stdin.take().expect("asked for").write_all(b"echo began; sleep 1000").expect("writes");
+    let mut began = [0; 6];
+    child.stdout.as_mut().expect("asked for").read_exact(&mut began).expect("reads");
+    run(Command::new("kill").args(["-TERM", &child.id().to_string()])).well();
+    assert_eq!(child.wait().expect("ends").code(), Some(143));
+    wait_until("its command is cancelled", SOON, || {
+        let info = server.http().get("/v1/sandboxes/a/sessions/s").json();
+        (info["busy"] == false).then_some(())
+    });
+}
+
+#[test]
 fn a_script_runs_whole_and_ends_with_its_code() {
     let server = Server::start();
     let script = "\
@@ -294,6 +311,9 @@ fn lists_are_for_people_and_for_scripts() {
     let all: isolet_kit::Value =
         isolet(&server, &["ls", "--json"]).well().out.parse().expect("is JSON");
     assert_eq!(all[0]["id"], "a");
+    let decimals = all[0]["create_ms"].to_string();
+    let decimals = decimals.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    assert!(decimals <= 3, "{}", all[0]["create_ms"]);
     let (seen, _) = typed(terminal(&server, "ls"), &[]);
     assert!(seen.contains("\x1b[32mrunning"), "{seen:?}");
     let mut monochrome = terminal(&server, "ls");
@@ -304,8 +324,22 @@ fn lists_are_for_people_and_for_scripts() {
 #[test]
 fn every_command_teaches_by_an_example() {
     let server = Server::start();
-    for command in ["serve", "exec", "shell", "ls", "rm", "logs", "info", "keys"] {
-        let help = isolet(&server, &[command, "--help"]).well().out;
+    for command in [
+        "serve",
+        "exec",
+        "shell",
+        "ls",
+        "rm",
+        "logs",
+        "info",
+        "keys",
+        "keys add",
+        "keys ls",
+        "keys revoke",
+    ] {
+        let mut words: Vec<_> = command.split(' ').collect();
+        words.push("--help");
+        let help = isolet(&server, &words).well().out;
         let example = format!("\n  isolet {command}");
         assert!(help.contains(&example), "{command}: {help}");
     }
