@@ -243,7 +243,8 @@ impl Driver {
         recorded.and(launched)?;
         self.watch = Some(watch(&self.entry, GREETING_WAIT).await?);
         pass("create.greeted").await?;
-        self.record.body.create_ms = begun.elapsed().as_secs_f64() * 1000.0;
+        // Whole microseconds: they read as three decimals.
+        self.record.body.create_ms = begun.elapsed().as_micros() as f64 / 1000.0;
         self.shift(Event::Greeted)?;
         let answer = match once {
             Some(once) => {
