@@ -109,7 +109,11 @@ impl Exec {
         let (programs, argv) = match (&self.ask.what, words) {
             (What::Command(text), None) => {
                 let programs = crate::bash::PROGRAMS.map(|p| p.to_string_lossy().into_owned());
-                (programs.to_vec(), vec!["bash".into(), "-c".into(), text.clone()])
+                let mut argv = vec!["bash".to_owned(), "-c".to_owned()];
+                // Bash would take it for an option.
+                argv.extend(text.starts_with(['-', '+']).then(|| "--".to_owned()));
+                argv.push(text.clone());
+                (programs.to_vec(), argv)
             }
             (What::Command(_), Some(argv)) => {
                 words::as_bash_would(&self.ask, &mut envp);

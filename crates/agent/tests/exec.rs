@@ -69,6 +69,10 @@ fn what_is_not_there_is_told_as_a_shell_would_or_refused() {
     let outcome = exec(&mut client, command("no-such-thing x")).expect("bash says so");
     assert_eq!(outcome.exit.code, 127);
     assert_eq!(outcome.err(), "bash: line 1: no-such-thing: command not found\n");
+    for text in ["-x", "+x y", "-c; exit 3"] {
+        let outcome = exec(&mut client, command(text)).expect("bash says so");
+        assert!(outcome.err().contains("command not found"), "{text}: {}", outcome.err());
+    }
     assert_eq!(exec(&mut client, argv(&["no-such-thing"])).unwrap_err(), Why::NotFound);
     assert_eq!(exec(&mut client, argv(&["/etc/passwd"])).unwrap_err(), Why::Denied);
     assert_eq!(exec(&mut client, argv(&[])).unwrap_err(), Why::BadAsk);
