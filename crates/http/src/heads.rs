@@ -78,7 +78,7 @@ impl Heads {
 
     /// One line of a head, or the part of it that is there; gives its length.
     fn head(&mut self, rest: &[u8]) -> Result<usize, Refused> {
-        let end = rest.iter().position(|byte| *byte == b'\n');
+        let end = memchr::memchr(b'\n', rest);
         let count = end.map_or(rest.len(), |end| end + 1);
         self.head.bytes += count;
         if self.head.bytes > HEAD_BYTES_MAX {
@@ -101,7 +101,7 @@ impl Heads {
 
     fn judge(&mut self, line: &[u8]) -> Result<(), Refused> {
         let line = line.strip_suffix(b"\r\n").ok_or(Refused)?;
-        if line.contains(&b'\r') {
+        if memchr::memchr(b'\r', line).is_some() {
             return Err(Refused);
         }
         match (line.is_empty(), self.head.begun) {
@@ -126,7 +126,11 @@ impl Heads {
         if matches!(line[0], b' ' | b'\t') {
             return Err(Refused);
         }
-        let colon = line.iter().position(|byte| *byte == b':').ok_or(Refused)?;
+        // All others end no request; whether they are well made is the parser's to say.
+        if !matches!(line[0] | 0x20, b'c' | b't' | b'u') {
+            return Ok(());
+        }
+        let colon = memchr::memchr(b':', line).ok_or(Refused)?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"content-length") {
             let length = length(value).ok_or(Refused)?;

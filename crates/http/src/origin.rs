@@ -24,8 +24,11 @@ pub(crate) fn check(
     headers: &HeaderMap,
 ) -> Result<(), Failure> {
     let mut hosts = headers.get_all(header::HOST).iter();
-    let host = hosts.next().and_then(authority).filter(|_| hosts.next().is_none());
-    let host = host.filter(|host| is_ours(names, local, host)).ok_or_else(misdirected)?;
+    let (Some(host), None) = (hosts.next(), hosts.next()) else {
+        return Err(Failure::bad("a request carries one Host header"));
+    };
+    let host =
+        authority(host).filter(|host| is_ours(names, local, host)).ok_or_else(misdirected)?;
     if uri.authority().is_some_and(|target| !is_ours(names, local, target)) {
         return Err(misdirected());
     }

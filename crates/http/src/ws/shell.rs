@@ -407,7 +407,10 @@ impl Talk {
             End::Close(code, reason) => Some(CloseFrame { code, reason: reason.into() }),
         };
         let goodbye = async {
-            self.socket.close(frame).await?;
+            // The answer to the client's own goodbye leaves with the next look for a message.
+            if frame.is_some() {
+                self.socket.close(frame).await?;
+            }
             // Until the client has said goodbye too, so that it reads ours.
             while let Some(message) = futures_util::StreamExt::next(&mut self.socket).await {
                 message?;
