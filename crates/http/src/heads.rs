@@ -198,7 +198,6 @@ mod tests {
             "GET / HTTP/1.1\r\nhost: a\n\r\n",
             "GET / HTTP/1.1\r\nhost: a\r\n\n",
             "\nGET / HTTP/1.1\r\nhost: a\r\n\r\n",
-            "GET\r\nX / HTTP/1.1\r\n\r\n",
             "GET / HTTP/1.1\r\na: b\rc: d\r\n\r\n",
             "GET / HTTP/1.1\r\na: b\r\n c\r\n\r\n",
             "GET / HTTP/1.1\r\n\tc: d\r\n\r\n",
