@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// How long the server may neither send nor take a byte.
 const SILENCE: Duration = Duration::from_secs(60);
+/// Bytes of a path that an error repeats.
+const NAMED_BYTES_MAX: usize = 256;
 /// Bytes of names in one `FileList` message.
 const LIST_BYTES: usize = 32 * 1024;
 /// Entries of one `FileList` message.
@@ -51,14 +53,32 @@ pub(crate) fn serve(socket: OwnedFd, input: BytesMut, call: Call) -> i32 {
     if !ready {
         return 1;
     }
+    let named = named(&call);
     let told = match line.call(call) {
         Ok(()) => line.tell(&Tell::Done),
         Err(Ended::Failure(Failure(why, message))) => {
+            let message =
+                named.map_or_else(|| message.clone(), |path| format!("{path}: {message}"));
             line.tell(&Tell::Refused { id: None, why, message })
         }
         Err(Ended::Broken) => Err(Broken),
     };
     i32::from(told.is_err())
+}
+
+/// The path that a call is about, for people.
+fn named(call: &Call) -> Option<String> {
+    let (Call::Read { path, .. }
+    | Call::Write { path, .. }
+    | Call::List { path, .. }
+    | Call::Stat { path }
+    | Call::MakeDir { path }
+    | Call::Remove { path, .. }) = call
+    else {
+        return None;
+    };
+    let text = String::from_utf8_lossy(&path[..path.len().min(NAMED_BYTES_MAX)]);
+    Some(text.escape_debug().to_string())
 }
 
 struct Line {

@@ -71,6 +71,23 @@ fn is_json(headers: &HeaderMap) -> Result<(), Failure> {
     Err(Failure::field("Content-Type", "must be application/json"))
 }
 
+/// What the parser says of one field, in the words of who wrote it.
+fn plain(said: &str) -> String {
+    let said = said.split(" at line ").next().unwrap_or(said);
+    let wrong = said.strip_prefix("invalid type: ").or(said.strip_prefix("invalid value: "));
+    let Some((got, expected)) = wrong.and_then(|wrong| wrong.split_once(", expected ")) else {
+        return said.to_owned();
+    };
+    let expected = match expected {
+        "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more",
+        "i32" | "i64" => "a whole number",
+        "a map" => "an object",
+        "a sequence" => "an array",
+        other => other,
+    };
+    format!("must be {expected}, not {got}")
+}
+
 /// One JSON object of the shape `T`; the failure names the field.
 pub(crate) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Failure> {
     // A derived struct would also take an array of its fields.
@@ -82,7 +99,7 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Failure> {
         let path = error.path().to_string();
         match path.as_str() {
             "." | "?" => Failure::bad(error.inner().to_string()),
-            path => Failure::bad(format!("{path}: {}", error.inner())),
+            path => Failure::bad(format!("{path}: {}", plain(&error.inner().to_string()))),
         }
     })?;
     reader.end().map_err(|_| Failure::bad("body: there is more after the JSON object"))?;
@@ -248,6 +265,13 @@ mod tests {
             let message = refused(text);
             assert!(message.contains(name), "{text}: {message}");
         }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_without_the_parsers_words() {
+        let message = refused(r#"{"ttl_s":"9"}"#);
+        assert_eq!(message, "ttl_s: must be a whole number, 0 or more, not string \"9\"");
+        assert_eq!(refused(r#"{"metadata":[]}"#), "metadata: must be an object, not sequence");
     }
 
     #[test]

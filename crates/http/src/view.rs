@@ -12,7 +12,7 @@ pub(crate) struct SandboxView {
     /// Its id, unique among the caller's.
     #[schema(value_type = String)]
     id: String,
-    /// `creating`, `running`, `failed` or, in the answer to a delete, `destroyed`.
+    /// `creating`, `running`, `unreachable`, `failed` or, in the answer to a delete, `destroyed`.
     state: &'static str,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,8 @@
 //! A server that is killed costs its clients a reconnect, nothing else.
 
-use isolet_kit::{Frame, Options, SOON, Server, Shell, Start, json, one, process, quickly, wait_until};
+use isolet_kit::{
+    Frame, Options, SOON, Server, Shell, Start, json, one, process, quickly, wait_until,
+};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

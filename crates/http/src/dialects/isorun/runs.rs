@@ -68,7 +68,7 @@ pub(crate) struct CreateRun {
 pub(crate) struct Run {
     #[schema(value_type = String)]
     id: String,
-    /// `running`, `creating`, `failed` or `destroyed`.
+    /// `running`, `creating`, `unreachable`, `failed` or `destroyed`.
     status: &'static str,
     image: String,
     vcpus: f64,
