@@ -60,6 +60,8 @@ pub(crate) struct Conn {
     pub(crate) fd: OwnedFd,
     /// What it is used for.
     pub(crate) role: Role,
+    /// It is being closed.
+    pub(crate) leaving: bool,
     /// Its input is not read until its command took what it was sent.
     pub(crate) held: bool,
     id: u64,
@@ -79,6 +81,7 @@ impl Conn {
         Self {
             fd,
             role: Role::New,
+            leaving: false,
             held: false,
             id,
             declined: false,
@@ -110,7 +113,7 @@ impl Conn {
     /// # Errors
     /// As [`frame::next`]; the connection is to be closed.
     pub(crate) fn frame(&mut self) -> Result<Option<Frame>, FrameError> {
-        if self.held || self.waiting() > OUT_BYTES_MAX {
+        if self.held || self.waiting() > OUT_BYTES_MAX && !self.leaving {
             self.declined = true;
             return Ok(None);
         }

@@ -61,13 +61,21 @@ impl Process {
         self.state == b'T'
     }
 
+    /// It waits for something.
+    #[must_use]
+    pub(crate) fn rests(&self) -> bool {
+        self.state == b'S'
+    }
+
     /// The same process, whatever it does now.
     #[must_use]
     pub(crate) fn is(&self, other: &Self) -> bool {
         (self.pid, self.start) == (other.pid, other.start)
     }
 
-    fn ended(&self) -> bool {
+    /// It has ended, and its parent has not taken notice of that.
+    #[must_use]
+    pub(crate) fn ended(&self) -> bool {
         matches!(self.state, b'Z' | b'X')
     }
 
@@ -130,6 +138,12 @@ pub(crate) fn children_of(pid: i32) -> Vec<Process> {
     let mut found = Vec::new();
     children(pid, &mut found);
     found.into_iter().filter_map(Process::read).collect()
+}
+
+/// Whether a process waits for a child of its own to end; not, where the kernel does not say.
+#[must_use]
+pub(crate) fn waits(pid: i32) -> bool {
+    std::fs::read(format!("/proc/{pid}/wchan")).is_ok_and(|place| place == b"do_wait")
 }
 
 /// Everything below `root`, without it, and what was orphaned from its session to this process.

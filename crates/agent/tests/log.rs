@@ -156,6 +156,22 @@ fn after_a_stall_the_oldest_goes_and_the_client_is_told() {
 }
 
 #[test]
+fn a_cancel_counts_though_its_sender_is_gone_with_output_unread() {
+    let agent = Agent::start();
+    let mut driver = agent.connect();
+    driver.ask(&Ask::Watch);
+    for _ in 0..40 {
+        let mut shell = agent.shell();
+        shell.ask(&Ask::Run(run("big", "while echo words; do :; done")));
+        while !matches!(shell.event(), Event::Data(_)) {}
+        shell.ask(&Ask::Cancel { id: "big".to_owned() });
+        drop(shell);
+        let mut back = agent.attach("p/test", "me", None);
+        assert_eq!(back.run("echo on").out(), "on\n");
+    }
+}
+
+#[test]
 fn f24_a_slow_client_does_not_slow_a_fast_one() {
     let agent = Agent::start();
     let mut fast = agent.shell();

@@ -289,6 +289,16 @@ impl Agent {
     /// Closes a connection. What it had asked for goes on.
     fn hang_up(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
+        if std::mem::replace(&mut conn.leaving, true) {
+            return;
+        }
+        // A server that has gone may have said something first, a cancel above all; and that it
+        // has gone may have been noticed while something was sent to it.
+        conn.held = false;
+        if conn.receive(&mut self.scratch) {
+            self.frames(id);
+        }
+        let Some(conn) = self.conns.get_mut(&id) else { return };
         let _ = conn.flush();
         if let Role::Client(client) = &conn.role {
             let shell = client.shell;

@@ -4,6 +4,7 @@
 use super::press::{AGAIN, Press};
 use super::run::CONT;
 use super::{START_MAX, Shell, State};
+use crate::bash::Bash;
 use crate::hub::Hub;
 use crate::ladder::{Act, Ladder};
 use crate::tree::{self, Process};
@@ -67,10 +68,16 @@ impl Shell {
             Act::InterruptAgain => {
                 // What was interrupted may be putting its things in order; that is not disturbed.
                 let still = running.interrupted.iter().any(Process::alive);
-                if running.press != Press::Up || !still {
+                let back = self.bash.as_ref().is_some_and(Bash::caught_up);
+                if running.press != Press::Up || !still && !back {
                     self.press(hub);
-                } else if let Some(ladder) = running.ladder.as_mut() {
+                    return;
+                }
+                if let Some(ladder) = running.ladder.as_mut() {
                     ladder.again(hub.now + AGAIN);
+                }
+                if back {
+                    self.ask_again(hub);
                 }
             }
             Act::Terminate => self.send_each(hub, TERM, false),
@@ -86,7 +93,9 @@ impl Shell {
         self.targets(hub, all).iter().for_each(|process| process.send(number));
         // What stood after the one that was just ended has begun by now.
         let pid = self.pid();
-        let _ = signal::send(pid, INT);
+        if !self.bash.as_ref().is_some_and(Bash::caught_up) {
+            let _ = signal::send(pid, INT);
+        }
         let _ = signal::send(pid, CONT);
         if let Some(running) = self.running.as_mut() {
             running.press = Press::Up;

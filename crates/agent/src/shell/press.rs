@@ -4,6 +4,7 @@
 use super::Shell;
 use super::end::{INT, KILL, TERM};
 use super::run::CONT;
+use crate::bash::Bash;
 use crate::hub::Hub;
 use crate::tree::{self, Process};
 use isolet_sys::signal;
@@ -12,9 +13,18 @@ use std::time::{Duration, Instant};
 const STOP: i32 = 19;
 /// A command younger than this may just be starting a program.
 const YOUNG: Duration = Duration::from_millis(20);
-/// How long each step of an interrupt may take; and the time between two looks.
+/// How long bash may take to wait for something. While it sets up a wait there is a moment in which
+/// an interrupt makes it signal itself for ever (5.2: its handler is in place, and the one to go
+/// back to is not yet kept).
+const REST_MAX: Duration = Duration::from_millis(4);
+/// After this it may as well wait for something other than a program.
+const REST_LEAST: Duration = Duration::from_millis(1);
+/// How long each further step of an interrupt may take; and the time between two looks.
 const PRESS_MAX: Duration = Duration::from_millis(100);
 const PRESS_PAUSE: Duration = Duration::from_micros(200);
+/// How long bash may take from its reader to its answer. If it were interrupted there, it would say
+/// a newline that nobody could tell from the command's.
+const ANSWER_MAX: Duration = Duration::from_millis(2);
 /// Between interrupts of which the first may have been lost.
 pub(super) const AGAIN: Duration = Duration::from_millis(30);
 /// Questions after an interrupt, 20 ms apart, until what is left of the command is asked harder to
@@ -22,15 +32,21 @@ pub(super) const AGAIN: Duration = Duration::from_millis(30);
 const SWEEP_TERM: u32 = 20;
 const SWEEP_KILL: u32 = 35;
 const SWEEP_COPIES_MAX: u32 = 5;
+
 /// How far an interrupt has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Press {
     /// None is under way.
     Up,
-    /// Bash was told to stop, and has until then.
-    Stops(Instant),
+    /// Bash is to come to rest, and has until then.
+    Rests(Instant),
+    /// Bash, waiting for a program (`true`) or doing something else, was told to stop, and has until
+    /// then.
+    Stops(Instant, bool),
     /// Bash was interrupted, and has until then to notice.
     Notices(Instant),
+    /// Bash has noticed; if it is back at its reader, it says so until then.
+    Answers(Instant),
 }
 
 /// Children of bash since then that may still be mere copies of it: a copy has its parent's
@@ -48,47 +64,110 @@ fn copies(bash: &Process, since: u64) -> Vec<i32> {
     found.into_iter().map(|child| child.pid).collect()
 }
 
+/// Whether a child of bash has ended that it has not taken notice of.
+fn has_ended(bash: i32) -> bool {
+    tree::children_of(bash).iter().any(Process::ended)
+}
+
+/// Interrupts processes of which none is to see another one's end before its own. They stand
+/// parents first, so that none sees a child stopped either.
+fn at_once(processes: &[Process]) {
+    let several = processes.len() > 1;
+    if several {
+        processes.iter().for_each(|process| process.send(STOP));
+    }
+    processes.iter().for_each(|process| process.send(INT));
+    if several {
+        processes.iter().rev().for_each(|process| process.send(CONT));
+    }
+}
+
 impl Shell {
-    /// An interrupt, in steps: bash stops, so that nothing is forked beside it; bash is
-    /// interrupted; and when it has noticed, its programs are. In another order it would take a
-    /// program's end for an ordinary one and go on with what comes after.
+    /// An interrupt, in steps. Bash stops, so that nothing is forked beside it. If it waits for a
+    /// program, both are interrupted while it stands: in another order it would take the program's
+    /// end for an ordinary one, or forget its own interrupt at another end, and go on with what
+    /// comes after. Else, and when that did not do it, bash is interrupted alone, and when it has
+    /// noticed and is not back at its reader then, again with its programs: so one interrupt falls
+    /// between two programs that end by themselves.
     pub(super) fn press(&mut self, hub: &Hub) {
         let pid = self.pid();
         let Some(running) = self.running.as_mut() else { return };
-        if running.press == Press::Up {
-            running.press = Press::Stops(hub.now + PRESS_MAX);
-            let _ = signal::send(pid, STOP);
-        }
         let Some(bash) = Process::read(pid) else { return };
-        if let Press::Stops(until) = running.press
+        if running.press == Press::Up {
+            running.press = Press::Rests(hub.now + REST_MAX);
+        }
+        if let Press::Rests(until) = running.press {
+            let waits = !running.pressed && tree::waits(pid);
+            let rests = bash.rests() && hub.now + REST_MAX >= until + REST_LEAST;
+            if waits || rests || running.pressed || hub.now >= until {
+                running.pressed = true;
+                running.press = Press::Stops(hub.now + PRESS_MAX, waits);
+                let _ = signal::send(pid, STOP);
+            }
+        }
+        if let Press::Stops(until, waits) = running.press
             && (bash.stopped() && copies(&bash, running.ticks).is_empty() || hub.now >= until)
         {
-            running.copies = copies(&bash, running.ticks);
-            running.press = Press::Notices(hub.now + PRESS_MAX);
+            if self.bash.as_ref().is_some_and(Bash::caught_up) {
+                // It has read the line with which it reports: an interrupt would tear that.
+                let _ = signal::send(pid, CONT);
+                running.press = Press::Up;
+                if let Some(ladder) = running.ladder.as_mut() {
+                    ladder.again(hub.now + AGAIN);
+                }
+                return;
+            }
             let _ = signal::send(pid, INT);
+            let together = waits && !has_ended(pid);
+            if together {
+                self.interrupt_each(hub, together);
+            } else {
+                running.copies = copies(&bash, running.ticks);
+                running.press = Press::Notices(hub.now + PRESS_MAX);
+            }
             let _ = signal::send(pid, CONT);
+            if together {
+                self.ask_again(hub);
+                return;
+            }
         }
+        let Some(running) = self.running.as_mut() else { return };
         let known = &running.copies;
         let fresh = || copies(&bash, running.ticks).iter().any(|copy| !known.contains(copy));
         if let Press::Notices(until) = running.press
             && (!bash.signals().interrupt_pending() && !fresh() || hub.now >= until)
         {
-            running.press = Press::Up;
-            self.interrupt_each(hub);
+            running.press = Press::Answers(hub.now + ANSWER_MAX);
+            self.ask_again(hub);
+        }
+        let Some(running) = self.running.as_mut() else { return };
+        if let Press::Answers(until) = running.press
+            && (tree::waits(pid) || hub.now >= until)
+        {
+            if self.bash.as_ref().is_some_and(Bash::caught_up) {
+                running.press = Press::Up;
+                if let Some(ladder) = running.ladder.as_mut() {
+                    ladder.again(hub.now + AGAIN);
+                }
+                return;
+            }
+            self.interrupt_each(hub, false);
             self.ask_again(hub);
             return;
         }
-        if let Some(ladder) = running.ladder.as_mut() {
+        if let Some(ladder) = self.running.as_mut().and_then(|running| running.ladder.as_mut()) {
             ladder.again(hub.now + PRESS_PAUSE);
         }
     }
 
-    fn interrupt_each(&mut self, hub: &Hub) {
+    /// The last step. `stands`: bash has its interrupt and is stopped.
+    fn interrupt_each(&mut self, hub: &Hub, stands: bool) {
         let Some(since) = self.running.as_ref().map(|running| running.ticks) else { return };
-        let targets = self.strike(hub, since);
+        let targets = self.strike(hub, since, stands);
         // Bash forgets an interrupt when the program that it waits for ends in another way. But
         // with a trap of its own it may be running that by now, and the programs of that.
         if let Some(running) = self.running.as_mut() {
+            running.press = Press::Up;
             let fresh = hub.now.duration_since(running.stepped) < YOUNG;
             if let Some(ladder) = running.ladder.as_mut().filter(|_| fresh || !self.traps) {
                 ladder.again(hub.now + AGAIN);
@@ -97,20 +176,25 @@ impl Shell {
         }
     }
 
-    /// Sends SIGINT to what was started since then and does not ignore it; gives what that was. A whole group at once, where nothing else is in it: of a pipeline nobody is to see
-    /// another one's end before its own.
-    fn strike(&self, hub: &Hub, since: u64) -> Vec<Process> {
+    /// Sends SIGINT to what was started since then and does not ignore it; gives what that was. A
+    /// whole group at once, where nothing else is in it: of a pipeline nobody is to see another
+    /// one's end before its own. Bash is in its programs' group; it is interrupted with them,
+    /// unless it `stands` and was.
+    fn strike(&self, hub: &Hub, since: u64, stands: bool) -> Vec<Process> {
         let (targets, others) = self.sorted(hub, since);
-        let mut groups = Vec::new();
+        let spared = Process::read(self.pid()).filter(|_| stands).map(|bash| bash.group);
+        let (mut groups, mut beside) = (Vec::new(), Vec::new());
         for target in &targets {
             if others.iter().any(|other| other.group == target.group) {
                 target.send(INT);
+            } else if spared == Some(target.group) {
+                beside.push(*target);
             } else if !groups.contains(&target.group) {
                 groups.push(target.group);
-                // Bash is in its programs' group, and takes no harm from a second interrupt.
                 let _ = signal::send(-target.group, INT);
             }
         }
+        at_once(&beside);
         for target in targets.iter().filter(|target| groups.contains(&target.group)) {
             if Process::read(target.pid).is_some_and(|now| now.group != target.group) {
                 // It left its group meanwhile, as setsid(1) does.

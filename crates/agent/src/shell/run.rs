@@ -51,6 +51,8 @@ pub(super) struct Running {
     pub(super) ladder: Option<Ladder>,
     /// How far an interrupt has come.
     pub(super) press: super::press::Press,
+    /// It was interrupted before.
+    pub(super) pressed: bool,
     /// Children that are copies of bash for good.
     pub(super) copies: Vec<i32>,
     /// What the last interrupt was sent to.
@@ -129,6 +131,7 @@ impl Shell {
             left: None,
             ladder: None,
             press: super::press::Press::Up,
+            pressed: false,
             copies: Vec::new(),
             interrupted: Vec::new(),
             timed_out: false,

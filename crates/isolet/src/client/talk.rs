@@ -58,6 +58,17 @@ impl Talk {
         let gone = async {
             if self.running {
                 let _ = self.socket.send(&json!({"type": "shell_cancel", "id": id})).await;
+                // A socket that is closed with output unread is reset, and the server would not
+                // read the cancel.
+                loop {
+                    match self.socket.next().await {
+                        Frame::Said(said) if said["type"] == "shell_exit" && said["id"] == id => {
+                            break;
+                        }
+                        Frame::Closed(_) => break,
+                        _ => {}
+                    }
+                }
             }
             self.socket.close().await;
         };

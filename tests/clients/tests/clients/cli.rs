@@ -137,7 +137,7 @@ fn a_reader_that_goes_away_ends_it_quietly() {
         assert_eq!(heard, ("line".to_owned(), Some(141), String::new()), "{args:?}");
     }
     for session in ["s", "t"] {
-        wait_until("its command is cancelled", SOON, || {
+        wait_until(&format!("the command of {session} is cancelled"), SOON, || {
             let info = server.http().get(&format!("/v1/sandboxes/a/sessions/{session}")).json();
             (info["busy"] == false).then_some(())
         });
@@ -248,8 +248,12 @@ fn terminal(server: &Server, line: &str) -> Command {
             script.env(name, value);
         }
     }
-    let line = format!("'{}' {line}", program.get_program().to_string_lossy());
-    script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env_remove("NO_COLOR");
+    let line = format!("exec '{}' {line}", program.get_program().to_string_lossy());
+    script
+        .args(["-qec", &line, "/dev/null"])
+        .env("SHELL", "/bin/sh")
+        .env("TERM", "xterm")
+        .env_remove("NO_COLOR");
     script
 }
 

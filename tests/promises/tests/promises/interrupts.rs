@@ -42,7 +42,7 @@ fn a_cancel_ends_whatever_runs_in_the_foreground() {
         ("a subshell that loops", "(while :; do :; done)"),
         ("a substitution that loops", "x=$(while :; do :; done)"),
         ("wait for a job", "sleep 100 & wait"),
-        ("a read from a FIFO", "mkfifo /tmp/f$$; read x </tmp/f$$"),
+        ("a read from a FIFO", "f=$(mktemp -u); mkfifo $f; read x <$f"),
         ("bash -c of a sleep", "bash -c 'sleep 100; echo after'"),
         ("a loop of short programs", "while :; do /bin/true; done; echo after"),
         ("a loop of short subshells", "while :; do (sleep 0.005); done; echo after"),
@@ -50,12 +50,13 @@ fn a_cancel_ends_whatever_runs_in_the_foreground() {
     for (name, text) in texts {
         rows.row(name, || {
             let (mut shell, pid) = begin(&sandbox);
-            let outcome = cut(&mut shell, text);
-            assert_eq!(outcome.text(), "up\n");
-            assert!(matches!(outcome.code, Some(124 | 130 | 137 | 143)), "{outcome:?}");
-            assert_eq!(outcome.exit["cancelled"], true, "{outcome:?}");
-            assert_eq!(outcome.errors(), "");
-            lives(&mut shell, &pid);
+            for _ in 0..tries(2, 100) {
+                let outcome = cut(&mut shell, text);
+                assert_eq!((&*outcome.text(), &*outcome.errors()), ("up\n", ""));
+                assert!(matches!(outcome.code, Some(124 | 130 | 137 | 143)), "{outcome:?}");
+                assert_eq!(outcome.exit["cancelled"], true, "{outcome:?}");
+                lives(&mut shell, &pid);
+            }
         });
     }
 }
@@ -208,19 +209,26 @@ fn a_signal_reaches_the_foreground() {
 #[test]
 fn interrupts_among_forks_keep_the_shell_and_its_jobs() {
     let (_server, sandbox) = one();
-    let (mut shell, pid) = begin(&sandbox);
+    let (mut shell, mut pid) = begin(&sandbox);
+    let (rounds, mut ended) = (tries(80, 8000) as u64, 0);
     let texts = [
         "while :; do sleep 0.001 & done",
         "for i in {1..200}; do /bin/true; done; sleep 100",
         "while :; do (:); done",
         "x=$(while :; do echo $(:); done)",
     ];
-    for round in 0..tries(80, 8000) as u64 {
+    for round in 0..rounds {
         let id = shell.start(Start::new(texts[round as usize % texts.len()]));
         std::thread::sleep(Duration::from_micros(round * 313 % 9000));
         shell.cancel(&id);
         let outcome = quickly("a cancelled command ends", ENDED, || shell.finish(&id));
         assert!(matches!(outcome.code, Some(130 | 137 | 143)), "round {round}: {outcome:?}");
+        if outcome.code == Some(137) && outcome.exit["signal"] == 9 {
+            // Bash itself spun (ARCHITECTURE, known limits), and was told of as ended.
+            ended += 1;
+            (shell, pid) = begin(&sandbox);
+        }
         lives(&mut shell, &pid);
     }
+    assert!(ended <= 1 + rounds / 100, "{ended} of {rounds} shells had to be ended");
 }
