@@ -21,6 +21,7 @@ use utoipa::{
         (name = "sessions", description = "Shell contexts in a sandbox."),
         (name = "commands", description = "Commands by HTTP and over the shell WebSocket."),
         (name = "isorun", description = "The Isorun dialect."),
+        (name = "pokee", description = "The Pokee dialect: sessions that end by themselves."),
         (name = "server", description = "The server itself."),
     )
 )]

@@ -32,6 +32,7 @@ struct File {
     stall_ms: Option<u64>,
     ready: Option<u32>,
     recover_s: Option<u64>,
+    session_idle_s: Option<u64>,
     limits: LimitsFile,
     limits_max: LimitsFile,
     tenants: BTreeMap<TenantId, TenantFile>,
@@ -101,6 +102,7 @@ struct Shown<'a> {
     stall_ms: u64,
     ready: u32,
     recover_s: u64,
+    session_idle_s: u64,
     limits: LimitsFile,
     limits_max: LimitsFile,
     tenants: BTreeMap<&'a str, TenantFile>,
@@ -138,6 +140,9 @@ impl Settings {
         if let Some(seconds) = file.recover_s {
             sandboxes.recover = Duration::from_secs(seconds);
         }
+        if let Some(seconds) = file.session_idle_s {
+            sandboxes.session_idle = Duration::from_secs(seconds);
+        }
         let tenants = file.tenants.into_iter();
         sandboxes.tenants = tenants
             .map(|(id, tenant)| (id, TenantLimits { sandboxes_max: tenant.sandboxes_max }))
@@ -169,6 +174,7 @@ impl Settings {
             stall_ms: all.stall_ms,
             ready: all.ready,
             recover_s: all.recover.as_secs(),
+            session_idle_s: all.session_idle.as_secs(),
             limits: of(all.limits),
             limits_max: of(all.limits_max),
             tenants: tenants
@@ -238,6 +244,7 @@ mod tests {
         assert_eq!(file.stall_ms, Some(plain.sandboxes.stall_ms));
         assert_eq!(file.ready, Some(plain.sandboxes.ready));
         assert_eq!(file.recover_s, Some(plain.sandboxes.recover.as_secs()));
+        assert_eq!(file.session_idle_s, Some(plain.sandboxes.session_idle.as_secs()));
         assert_eq!(over(plain.sandboxes.limits, file.limits), plain.sandboxes.limits);
         assert_eq!(over(plain.sandboxes.limits_max, file.limits_max), plain.sandboxes.limits_max);
     }

@@ -30,6 +30,8 @@ pub struct Config {
     pub stall_ms: u64,
     /// Sandboxes made before anybody asks, at most [`crate::READY_MAX`]; 0 for none.
     pub ready: u32,
+    /// How long after its last command a session ends that is to end so.
+    pub session_idle: Duration,
     /// How long recovery waits for all agents together.
     pub recover: Duration,
 }
@@ -59,6 +61,7 @@ impl Config {
             sandboxes_max: 10_000,
             tenants: BTreeMap::new(),
             ready: 2,
+            session_idle: Duration::from_secs(300),
             recover: Duration::from_secs(10),
         }
     }

@@ -40,6 +40,20 @@ pub fn random() -> String {
     text
 }
 
+impl SessionId {
+    /// A new one as the Pokee dialect shapes them: `sess_` and 12 hexadecimal digits.
+    ///
+    /// # Panics
+    /// As [`random`].
+    #[must_use]
+    pub fn short() -> Self {
+        let mut bytes = [0u8; 6];
+        getrandom::fill(&mut bytes).expect("random bytes");
+        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self(format!("sess_{digits}"))
+    }
+}
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $what:literal, $prefix:literal) => {
         $(#[$doc])*

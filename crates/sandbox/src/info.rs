@@ -178,6 +178,17 @@ pub struct SessionWish {
     pub command_timeout_ms: Option<u64>,
     /// The client's own words, an object.
     pub metadata: serde_json::Map<String, serde_json::Value>,
+    /// When it ends by itself; `None` with its sandbox.
+    pub life: Option<Life>,
+}
+
+/// When a session ends by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Life {
+    /// Seconds from its creation, also in the middle of a command.
+    pub ttl_s: u64,
+    /// Also [`crate::Config::session_idle`] after its last command, unless a client is attached.
+    pub ends_idle: bool,
 }
 
 /// What is known of a session.
@@ -203,4 +214,7 @@ pub struct SessionInfo {
     pub busy: bool,
     /// Its shell's process id inside, when it is open.
     pub shell_pid: Option<i32>,
+    /// When it ends by itself; `None` with its sandbox.
+    #[serde(default)]
+    pub life: Option<Life>,
 }

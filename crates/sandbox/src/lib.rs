@@ -5,6 +5,7 @@
 //! caller's task to the agent directly: no channel or task stands between.
 #![forbid(unsafe_code)]
 
+mod across;
 pub mod config;
 mod driver;
 pub mod error;
@@ -30,15 +31,17 @@ mod wire;
 #[cfg(test)]
 mod wire_test;
 
+pub use across::HOME;
 pub use config::{Config, TenantLimits};
 pub use error::{Error, OpenError};
 pub use ids::{BadId, SandboxId, SessionId, TenantId};
 pub use info::{
-    Created, Ended, Info, Limits, Once, Page, Patch, SessionInfo, SessionWish, Usage, Wish,
+    Created, Ended, Info, Life, Limits, Once, Page, Patch, SessionInfo, SessionWish, Usage, Wish,
 };
 pub use isolet_store::keys::{Grant, Key, Keys, NewKey};
 pub use link::{ExecLink, Heard, LinkError, ShellLink};
 pub use ready::READY_MAX;
 pub use sandbox::{Attach, Sandbox, ShellName, Start};
 pub use service::{Reach, Service};
+pub use sessions::Only;
 pub use state::State;

@@ -3,6 +3,7 @@
 use crate::{
     Error,
     pool::Pool,
+    registry::Working,
     wire::{ANSWER_WAIT, Wire},
 };
 use bytes::Bytes;
@@ -200,6 +201,8 @@ pub struct ExecLink {
     wire: Wire,
     over: bool,
     pool: Weak<Pool>,
+    /// Its session is busy as long as this is held.
+    _working: Option<Working>,
 }
 
 impl ExecLink {
@@ -207,9 +210,10 @@ impl ExecLink {
         mut wire: Wire,
         exec: ask::Exec,
         pool: Weak<Pool>,
+        working: Option<Working>,
     ) -> Result<Self, LinkError> {
         wire.send(&Ask::Exec(exec)).await?;
-        Ok(Self { wire, over: false, pool })
+        Ok(Self { wire, over: false, pool, _working: working })
     }
 
     /// Sends `Stdin`, `Signal` or `Cancel` with an empty id. As [`ShellLink::send`].

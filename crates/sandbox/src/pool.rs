@@ -82,6 +82,12 @@ impl Pool {
         }
     }
 
+    /// How many links of this session's shell wait here.
+    pub(crate) fn parked(&self, session: &SessionId) -> usize {
+        let idle = self.lock();
+        idle.shells.iter().filter(|(_, link)| link.shell_id() == session.as_str()).count()
+    }
+
     pub(crate) fn park_shell(self: Arc<Self>, link: ShellLink) {
         let mut idle = self.lock();
         if idle.wires.len() + idle.shells.len() >= IDLE_MAX {

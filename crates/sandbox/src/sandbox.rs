@@ -8,7 +8,7 @@ use crate::{
     info::Once,
     link,
     once::row,
-    registry::Entry,
+    registry::{Entry, Working},
     service::{Inner, failed},
     sessions::{Session, Sessions},
     state::State,
@@ -232,7 +232,9 @@ impl Sandbox {
             timeout_ms: start.timeout_ms,
             uid: 0,
         };
-        Ok(ExecLink::open(self.wire().await?, exec, Arc::downgrade(&self.entry.pool)).await?)
+        let working = start.session.as_ref().map(|id| Working::new(&self.entry, id));
+        let pool = Arc::downgrade(&self.entry.pool);
+        Ok(ExecLink::open(self.wire().await?, exec, pool, working).await?)
     }
 
     /// Ends a shell and everything it started; its session stays.

@@ -2,7 +2,7 @@
 
 use crate::{
     Config, Created, Ended, Error, Info, OpenError, Page, Patch, Sandbox, SandboxId, TenantId,
-    Wish,
+    Wish, across,
     driver::{Begin, Order, supervise},
     failpoint::pass,
     info::Once,
@@ -155,6 +155,7 @@ impl Service {
     /// cannot make sandboxes is no error here: see [`Service::missing`].
     pub async fn open(config: Config) -> Result<Self, OpenError> {
         let inner = recover::open(config).await?;
+        inner.spawn(across::keep(Arc::clone(&inner)));
         Ok(Self { inner })
     }
 

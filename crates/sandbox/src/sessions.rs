@@ -4,7 +4,7 @@
 
 use crate::{
     Error, SandboxId, SessionId, SessionInfo, SessionWish,
-    info::SESSIONS_MAX,
+    info::{Life, SESSIONS_MAX, TTL_S_MAX},
     record::{check_env, check_metadata, now_ms},
     sandbox::WORKSPACE,
 };
@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 /// The longest start directory, in bytes: the kernel's own bound on a path.
@@ -28,14 +29,24 @@ pub(crate) struct Session {
     pub(crate) metadata: Map<String, Value>,
     pub(crate) created_at_ms: i64,
     pub(crate) last_activity_ms: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) life: Option<Life>,
 }
 
 /// A session and its shell as the agent last told.
 #[derive(Debug, Clone)]
 struct Held {
     session: Session,
+    /// Its shell runs a command.
     busy: bool,
+    queued: u32,
+    clients: u32,
+    /// Programs that run in it without a shell.
+    programs: u32,
     pid: Option<i32>,
+    /// Its creation and its last use by a clock that nobody sets.
+    made: Instant,
+    used: Instant,
     /// `last_activity_ms` is newer than its record.
     dirty: bool,
 }
@@ -49,6 +60,22 @@ pub(crate) struct Sessions {
     pub(crate) turn: tokio::sync::Mutex<()>,
 }
 
+/// Which of the sessions that are named by nothing else.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Only {
+    /// Without a running or waiting command.
+    pub idle: bool,
+    /// Not used for so long.
+    pub older_than: Option<Duration>,
+}
+
+impl Only {
+    fn fits(self, held: &Held) -> bool {
+        let young = |least| held.used.elapsed() < least;
+        !(self.idle && held.works() || self.older_than.is_some_and(young))
+    }
+}
+
 impl Session {
     /// One made by being named.
     fn plain(created_at_ms: i64) -> Self {
@@ -59,6 +86,7 @@ impl Session {
             metadata: Map::new(),
             created_at_ms,
             last_activity_ms: created_at_ms,
+            life: None,
         }
     }
 
@@ -66,6 +94,10 @@ impl Session {
     pub(crate) fn plan(wish: SessionWish) -> Result<Self, Error> {
         check_env(wish.env.iter().map(|(name, value)| (name, value.as_str())))?;
         check_metadata(&wish.metadata)?;
+        if wish.life.is_some_and(|life| life.ttl_s == 0 || life.ttl_s > TTL_S_MAX) {
+            let reason = format!("1 to {TTL_S_MAX} (a year)");
+            return Err(Error::BadField { field: "ttl", reason });
+        }
         let cwd = wish.cwd.unwrap_or_else(|| WORKSPACE.to_owned());
         if cwd.is_empty() || cwd.len() > CWD_BYTES_MAX || cwd.contains('\0') {
             let reason = format!("1 to {CWD_BYTES_MAX} bytes without NUL");
@@ -79,6 +111,7 @@ impl Session {
             metadata: wish.metadata,
             created_at_ms: now,
             last_activity_ms: now,
+            life: wish.life,
         })
     }
 
@@ -98,17 +131,36 @@ impl Session {
             last_activity_ms: self.last_activity_ms,
             busy: false,
             shell_pid: None,
+            life: self.life,
         }
     }
 }
 
 impl Held {
+    /// One that was recorded, or is new: its age is what the wall clock says at this moment.
     fn new(session: Session) -> Self {
-        Self { session, busy: false, pid: None, dirty: false }
+        let (now, wall) = (Instant::now(), now_ms());
+        let ago = |ms: i64| {
+            let past = Duration::from_millis(u64::try_from(wall - ms).unwrap_or(0));
+            now.checked_sub(past).unwrap_or(now)
+        };
+        let (made, used) = (ago(session.created_at_ms), ago(session.last_activity_ms));
+        let (busy, queued, clients, programs) = (false, 0, 0, 0);
+        Self { session, busy, queued, clients, programs, pid: None, made, used, dirty: false }
+    }
+
+    fn works(&self) -> bool {
+        self.busy || self.queued > 0 || self.programs > 0
+    }
+
+    fn use_now(&mut self) {
+        self.session.last_activity_ms = now_ms();
+        self.used = Instant::now();
+        self.dirty = true;
     }
 
     fn info(&self, id: &SessionId, sandbox: &SandboxId) -> SessionInfo {
-        SessionInfo { busy: self.busy, shell_pid: self.pid, ..self.session.info(id, sandbox) }
+        SessionInfo { busy: self.works(), shell_pid: self.pid, ..self.session.info(id, sandbox) }
     }
 }
 
@@ -150,8 +202,7 @@ impl Sessions {
     pub(crate) fn touch(&self, id: &SessionId) -> Option<Session> {
         let mut all = self.lock();
         let held = all.get_mut(id)?;
-        held.session.last_activity_ms = now_ms();
-        held.dirty = true;
+        held.use_now();
         Some(held.session.clone())
     }
 
@@ -184,7 +235,7 @@ impl Sessions {
     /// All shells, as the agent counted them.
     pub(crate) fn census(&self, shells: &[tell::Shell]) {
         for held in self.lock().values_mut() {
-            (held.busy, held.pid) = (false, None);
+            (held.busy, held.queued, held.clients, held.pid) = (false, 0, 0, None);
         }
         for shell in shells {
             self.changed(shell, false);
@@ -197,12 +248,53 @@ impl Sessions {
         let mut all = self.lock();
         let Some(held) = all.get_mut(id) else { return };
         let open = shell.closed.is_none();
+        let before = (held.busy, held.queued, held.pid);
         held.busy = open && shell.busy;
+        held.queued = if open { shell.queued } else { 0 };
+        held.clients = if open { shell.clients } else { 0 };
         held.pid = open.then_some(shell.pid);
-        if now {
-            held.session.last_activity_ms = now_ms();
-            held.dirty = true;
+        // That a client came or went is no use of it: the server's own come and go with calls.
+        if now && before != (held.busy, held.queued, held.pid) {
+            held.use_now();
         }
+    }
+
+    /// A program begins (`true`) or has ended in it.
+    pub(crate) fn program(&self, id: &SessionId, begins: bool) {
+        let mut all = self.lock();
+        let Some(held) = all.get_mut(id) else { return };
+        held.programs =
+            if begins { held.programs.saturating_add(1) } else { held.programs.saturating_sub(1) };
+        held.use_now();
+    }
+
+    /// Those whose time has come: past their ttl, or without work for `idle`. `parked` says how many
+    /// of a session's clients are only this server's own, kept for the next call; any other one is
+    /// somebody, and its being there counts as use.
+    pub(crate) fn over(
+        &self,
+        idle: Duration,
+        parked: impl Fn(&SessionId) -> usize,
+    ) -> Vec<SessionId> {
+        let mut over = Vec::new();
+        for (id, held) in self.lock().iter_mut() {
+            let Some(life) = held.session.life else { continue };
+            if held.works() || held.clients as usize > parked(id) {
+                held.used = Instant::now();
+            }
+            let old = held.made.elapsed() >= Duration::from_secs(life.ttl_s);
+            if old || life.ends_idle && held.used.elapsed() >= idle {
+                over.push(id.clone());
+            }
+        }
+        over
+    }
+
+    /// Takes a session out, when it still fits; what it was.
+    pub(crate) fn take(&self, id: &SessionId, only: Only) -> Option<Session> {
+        let mut all = self.lock();
+        all.get(id).filter(|held| only.fits(held))?;
+        all.remove(id).map(|held| held.session)
     }
 
     /// No shell is open any more.

@@ -1,3 +1,4 @@
 //! Other systems' words for the same things: translations without a logic of their own.
 
 pub(crate) mod isorun;
+pub(crate) mod pokee;

@@ -16,7 +16,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
-use isolet_sandbox::{Start, service::Reach};
+use isolet_sandbox::{SandboxId, SessionId, Start, service::Reach};
 use isolet_wire::{
     ask::{Run, What},
     tell::Exit,
@@ -244,8 +244,17 @@ pub(crate) async fn in_session(
     headers: HeaderMap,
     body: Strict<SessionExecBody>,
 ) -> Result<Response, Failure> {
-    let body = body.value;
-    let session = ids.session()?;
+    run_in(app, &caller, (&ids.sandbox, ids.session()?), &headers, body.value).await
+}
+
+/// The same for a session that was found.
+pub(crate) async fn run_in(
+    app: App,
+    caller: &Caller,
+    (sandbox, session): (&SandboxId, &SessionId),
+    headers: &HeaderMap,
+    body: SessionExecBody,
+) -> Result<Response, Failure> {
     let stdin = stdin(body.stdin, body.stdin_b64)?;
     let max = kept(body.max_output_bytes)?;
     input::cwd(body.cwd.as_deref())?;
@@ -259,15 +268,15 @@ pub(crate) async fn in_session(
         merge: body.merge,
         ..Run::default()
     };
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::CreateIfMissing).await?;
+    let sandbox = app.service.reach(&caller.tenant, sandbox, Reach::CreateIfMissing).await?;
     run.timeout_ms = match body.timeout_ms {
         Some(ms) => ms,
         None => sandbox.session_reach(session).await?.command_timeout_ms,
     };
     let command = Command::in_session(&sandbox, session, run, stdin, body.cancel_on_close).await?;
     let named = format!(",\"session\":\"{session}\"");
-    let until = app.leases.until(&caller);
-    if let Some(form) = sse::wanted(&headers) {
+    let until = app.leases.until(caller);
+    if let Some(form) = sse::wanted(headers) {
         return sse::answer(command, form, named, until).await;
     }
     let (exit, output) = command.finish(max, until).await?;

@@ -32,10 +32,7 @@ pub(super) fn router() -> Router<App> {
         ("resume", LIFE),
         ("events", "events are not built yet; GET the sandbox for its state"),
     ];
-    let mut router = Router::new().route("/v1/tickets", says!(any, TERMINALS)).route(
-        "/v1/sessions",
-        says!(any, "sessions belong to a sandbox so far: /v1/sandboxes/{id}/sessions"),
-    );
+    let mut router = Router::new().route("/v1/tickets", says!(any, TERMINALS));
     for (name, reason) in below {
         let at = format!("/v1/sandboxes/{{id}}/{name}");
         router =

@@ -26,6 +26,7 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .routes(routes!(sessions::get, sessions::delete))
         .routes(routes!(exec::in_session))
         .merge(dialects::isorun::router())
+        .merge(dialects::pokee::router())
 }
 
 /// Everything, with its answers to what is not there.

@@ -71,6 +71,7 @@ impl CreateSession {
             env: self.env.0,
             command_timeout_ms: self.command_timeout_ms,
             metadata: metadata(self.metadata)?,
+            life: None,
         })
     }
 }

@@ -12,5 +12,6 @@ mod exec;
 mod heavy;
 mod interrupts;
 mod sandboxes;
+mod sessions;
 mod state;
 mod texts;

@@ -8,12 +8,16 @@ use std::os::unix::fs::PermissionsExt;
 fn body(method: &str, path: &str) -> Option<Value> {
     let native = match (method, path) {
         ("get" | "delete", _) => Value::Null,
-        ("post", "/v1/sandboxes" | "/v1/sandboxes/{id}/sessions" | "/v1/runs") => json!({}),
+        ("post", "/v1/sandboxes" | "/v1/sandboxes/{id}/sessions" | "/v1/runs" | "/v1/sessions") => {
+            json!({})
+        }
         ("patch", "/v1/sandboxes/{id}") => json!({"metadata": {}}),
         ("post", "/v1/sandboxes/{id}/exec" | "/v1/sandboxes/{id}/sessions/{sid}/exec") => {
             json!({"command": "cat /workspace/secret; :"})
         }
-        ("post", "/v1/runs/{id}/exec") => json!({"command": "cat /workspace/secret; :"}),
+        ("post", "/v1/runs/{id}/exec" | "/v1/sessions/{sid}/exec") => {
+            json!({"command": "cat /workspace/secret; :"})
+        }
         ("patch", "/v1/runs/{id}") => json!({"timeout": 100}),
         ("post", "/v1/runs/{id}/files/upload") => json!("x"),
         _ => return None,
@@ -22,8 +26,9 @@ fn body(method: &str, path: &str) -> Option<Value> {
 }
 
 /// Reading calls that need more than their path.
-fn query(path: &str) -> &'static str {
+fn query(method: &str, path: &str) -> &'static str {
     match path {
+        "/v1/sessions" if method == "DELETE" => "?older_than=0s",
         "/v1/runs/{id}/files/download" => "?path=/workspace/secret",
         "/v1/runs/{id}/files" => "?path=/workspace",
         "/v1/runs/{id}/files/upload" => "?path=/workspace/up",
@@ -59,7 +64,8 @@ fn routes(http: &Http) -> Vec<Route> {
 
 impl Route {
     fn at(&self, id: &str) -> String {
-        self.path.replace("{id}", id).replace("{sid}", "s") + query(&self.path)
+        let session = if self.path.starts_with("/v1/sessions") { id } else { "s" };
+        self.path.replace("{id}", id).replace("{sid}", session) + query(&self.method, &self.path)
     }
 
     fn ask(&self, http: &Http, id: &str) -> u16 {
@@ -80,14 +86,15 @@ impl Route {
 
     /// The first call that works in a sandbox makes it, so a stranger's id is simply free.
     fn makes(&self) -> bool {
+        let within = ["/v1/runs", "/v1/sessions/"].iter().any(|at| self.path.starts_with(at));
         let works = ["/exec", "/sessions", "/shell"].iter().any(|end| self.path.ends_with(end));
-        !self.path.contains("{id}")
-            || (works && !self.reads() && !self.path.starts_with("/v1/runs"))
+        !self.path.contains('{') || (works && !self.reads() && !within)
     }
 }
 
-/// A sandbox with a session and a secret, for each question a new one.
-fn fresh(server: &Server, route: &Route) -> String {
+/// A sandbox with a session and a secret, for each question a new one; and by what the route names
+/// it or what is in it.
+fn fresh(server: &Server, route: &Route) -> (String, String) {
     let http = server.http();
     let id = if route.path.starts_with("/v1/runs") {
         http.post("/v1/runs", &json!({"timeout": 300})).json()["id"]
@@ -99,7 +106,11 @@ fn fresh(server: &Server, route: &Route) -> String {
     };
     let sandbox = server.named(&id);
     sandbox.command("s", "echo canary-of-default >/workspace/secret");
-    id
+    if !route.path.starts_with("/v1/sessions") {
+        return (id.clone(), id);
+    }
+    let session = http.post("/v1/sessions", &json!({"sandbox_id": id})).expect(201).json();
+    (id, session["id"].as_str().expect("a session").to_owned())
 }
 
 #[test]
@@ -123,7 +134,7 @@ fn t1_every_route_answers_each_kind_of_key_as_it_must() {
             continue;
         }
         rows.row(&format!("{} {}", route.method, route.path), || {
-            let id = fresh(&server, &route);
+            let (sandbox, id) = fresh(&server, &route);
             for (name, key) in [
                 ("none", None),
                 ("bad", Some("no-such-key")),
@@ -150,7 +161,7 @@ fn t1_every_route_answers_each_kind_of_key_as_it_must() {
                 assert_eq!(read_only, 403, "the read-only key changes nothing");
             }
             assert_eq!(
-                server.named(&id).says("cat /workspace/secret"),
+                server.named(&sandbox).says("cat /workspace/secret"),
                 "canary-of-default\n",
                 "it is unhurt"
             );

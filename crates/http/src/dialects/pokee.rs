@@ -1,0 +1,15 @@
+//! Pokee's `/v1/sessions`: sessions across a tenant's sandboxes, which end by themselves.
+
+mod duration;
+mod sessions;
+
+use crate::server::App;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+/// Every call that is carried out.
+pub(crate) fn router() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(sessions::create, sessions::list, sessions::clean))
+        .routes(routes!(sessions::get, sessions::delete))
+        .routes(routes!(sessions::exec))
+}

@@ -1,0 +1,271 @@
+//! Sessions: made, listed, read, ended one by one or in bulk, worked in.
+
+use super::duration;
+use crate::{
+    auth::Caller,
+    error::Failure,
+    input,
+    json::{Object, Strict, some},
+    query::{self, Query},
+    routes::{
+        exec::{ExecAnswer, SessionExecBody, run_in},
+        sandboxes::{created, limit, metadata, next_link, once, paged, uncursor},
+    },
+    server::App,
+};
+use axum::{
+    Json,
+    extract::{FromRequestParts, RawPathParams, State},
+    http::{HeaderMap, StatusCode, Uri, request::Parts},
+    response::Response,
+};
+use isolet_sandbox::{
+    HOME, Life, Only, SandboxId, SessionId, SessionInfo, SessionWish, info::TTL_S_MAX,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+/// Seconds that a session lives unless told.
+const TTL_S: u64 = 14_400;
+/// Entries of a page unless told.
+const PAGE: usize = 1000;
+
+/// What a session is to be.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CreateSession {
+    /// `false`: it also ends five minutes after its last command, unless a client is attached.
+    persistent: bool,
+    /// Seconds to live, 14400 unless told, at most a year.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    ttl: Option<u64>,
+    /// The client's own words.
+    #[schema(value_type = Object)]
+    metadata: Object,
+    /// What of the workspace it sees.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    file_access: Option<FileAccess>,
+    /// Which sandbox it is in; `default` unless told. Made where it is not there.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    sandbox_id: Option<String>,
+}
+
+/// Paths below the workspace; `""` is all of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FileAccess {
+    #[serde(default)]
+    read: Vec<String>,
+    #[serde(default)]
+    write: Vec<String>,
+}
+
+/// A session.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Record {
+    /// `sess_` and 12 hexadecimal digits.
+    #[schema(value_type = String)]
+    id: String,
+    /// In seconds since 1970.
+    created_at: f64,
+    /// Last begin or end of a command, in seconds since 1970.
+    last_activity: f64,
+    /// A command or program of it is running.
+    busy: bool,
+    /// It does not end for want of commands.
+    persistent: bool,
+    /// Seconds from its creation to its end.
+    ttl: u64,
+    /// Always `ready`.
+    status: &'static str,
+    /// The client's own words.
+    #[schema(value_type = Object)]
+    metadata: Map<String, Value>,
+    /// What of the workspace it sees.
+    file_access: FileAccess,
+    /// Its sandbox.
+    sandbox_id: String,
+}
+
+/// How many were ended.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Deleted {
+    deleted: usize,
+}
+
+/// The session in a request's path.
+pub(crate) struct Named(SessionId);
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let all = RawPathParams::from_request_parts(parts, state).await;
+        let all = all.map_err(|_| Failure::bad("the path holds a malformed % escape"))?;
+        let id = all.iter().find(|(name, _)| *name == "sid").map_or("", |(_, value)| value);
+        SessionId::parse(id).map(Self).map_err(input::bad_id)
+    }
+}
+
+impl Default for FileAccess {
+    fn default() -> Self {
+        Self { read: vec![String::new()], write: vec![String::new()] }
+    }
+}
+
+impl FileAccess {
+    /// Writing implies reading; `.sessions/ID` is within the whole.
+    fn check(&self) -> Result<(), Failure> {
+        if self.write.iter().any(String::is_empty) {
+            return Ok(());
+        }
+        let reason = "file scopes are not built yet; a session sees the whole workspace ({\"read\": \
+                      [\"\"], \"write\": [\"\"]})";
+        Err(Failure::unbuilt("file_access", reason))
+    }
+}
+
+impl From<SessionInfo> for Record {
+    fn from(info: SessionInfo) -> Self {
+        let life = info.life.unwrap_or(Life { ttl_s: TTL_S, ends_idle: false });
+        Self {
+            id: info.id.into(),
+            created_at: info.created_at_ms as f64 / 1000.0,
+            last_activity: info.last_activity_ms as f64 / 1000.0,
+            busy: info.busy,
+            persistent: !life.ends_idle,
+            ttl: life.ttl_s,
+            status: "ready",
+            metadata: info.metadata,
+            file_access: FileAccess::default(),
+            sandbox_id: info.sandbox_id.into(),
+        }
+    }
+}
+
+/// Makes a session, in the tenant's default sandbox unless another is named.
+///
+/// It ends when its `ttl` is over, also in the middle of a command, and unless it is `persistent`
+/// five minutes after its last command.
+#[utoipa::path(post, path = "/v1/sessions", tag = "pokee", request_body = CreateSession,
+    params(("Idempotency-Key" = Option<String>, Header)),
+    responses((status = 201, body = Record), (status = "4XX", body = Failure)))]
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Strict<CreateSession>,
+) -> Result<Response, Failure> {
+    let once = once(&headers, "POST /v1/sessions", &body.raw)?;
+    let body = body.value;
+    body.file_access.unwrap_or_default().check()?;
+    let ttl_s = body.ttl.unwrap_or(TTL_S);
+    if ttl_s == 0 || ttl_s > TTL_S_MAX {
+        return Err(Failure::field("ttl", "seconds from 1 to 31622400 (a year)"));
+    }
+    let wish = SessionWish {
+        metadata: metadata(body.metadata)?,
+        life: Some(Life { ttl_s, ends_idle: !body.persistent }),
+        ..SessionWish::default()
+    };
+    let sandbox = body.sandbox_id.as_deref().unwrap_or(HOME);
+    let sandbox = SandboxId::parse(sandbox).map_err(input::bad_id)?;
+    let made = app.service.session_create(&caller.tenant, &sandbox, wish, once).await?;
+    let record = Record::from(made.0);
+    Ok(created(&format!("/v1/sessions/{}", record.id), made.1, Json(record)))
+}
+
+/// The sessions that were made here, sorted by id.
+#[utoipa::path(get, path = "/v1/sessions", tag = "pokee",
+    params(("limit" = Option<u64>, Query), ("cursor" = Option<String>, Query)),
+    responses((status = 200, body = Vec<Record>), (status = "4XX", body = Failure)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Response, Failure> {
+    let query = Query::of(&uri, &["limit", "cursor"])?;
+    let limit = limit(&query, PAGE)?;
+    let after = query.text("cursor")?.map(uncursor).transpose()?;
+    let mut all = app.service.sessions(&caller.tenant);
+    let from =
+        after.map_or(0, |after| all.partition_point(|one| one.id.as_str() <= after.as_str()));
+    let mut page = all.split_off(from);
+    let more = page.len() > limit;
+    page.truncate(limit);
+    let last = page.last().filter(|_| more);
+    let next = last.map(|last| next_link("/v1/sessions", limit, last.id.as_str()));
+    Ok(paged(next, Json(page.into_iter().map(Record::from).collect::<Vec<_>>())))
+}
+
+/// One session.
+#[utoipa::path(get, path = "/v1/sessions/{sid}", tag = "pokee", params(("sid" = String, Path)),
+    responses((status = 200, body = Record), (status = 404, body = Failure)))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller,
+    Named(id): Named,
+) -> Result<Json<Record>, Failure> {
+    Ok(Json(Record::from(app.service.session(&caller.tenant, &id)?)))
+}
+
+/// Ends a session, its shell and what runs in that.
+#[utoipa::path(delete, path = "/v1/sessions/{sid}", tag = "pokee", params(("sid" = String, Path)),
+    responses((status = 204), (status = 404, body = Failure)))]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    caller: Caller,
+    Named(id): Named,
+) -> Result<StatusCode, Failure> {
+    app.service.session_end(&caller.tenant, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Ends sessions in bulk: those for which every filter holds. At least one is needed.
+#[utoipa::path(delete, path = "/v1/sessions", tag = "pokee",
+    params(("status" = Option<String>, Query, description = "`idle`: without a running command."),
+        ("older_than" = Option<String>, Query, description = "Not used for so long: `45s`, `2h`, `1h30m`.")),
+    responses((status = 200, body = Deleted), (status = "4XX", body = Failure)))]
+pub(crate) async fn clean(
+    State(app): State<App>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Json<Deleted>, Failure> {
+    let query = Query::of(&uri, &["status", "older_than"])?;
+    let idle = match query.text("status")? {
+        None => false,
+        Some("idle") => true,
+        Some(_) => return Err(query::bad("status", "only idle can be asked for")),
+    };
+    let older_than = match query.text("older_than")? {
+        None => None,
+        Some(text) => Some(duration::parse(text).ok_or_else(|| {
+            query::bad("older_than", "hours, minutes and seconds as in 45s, 2h or 1h30m")
+        })?),
+    };
+    if !idle && older_than.is_none() {
+        let message = "name status=idle, older_than=…, or both; older_than=0s is every session";
+        return Err(Failure::bad(message));
+    }
+    let deleted = app.service.sessions_end(&caller.tenant, Only { idle, older_than }).await?;
+    Ok(Json(Deleted { deleted }))
+}
+
+/// Runs a command in the session's shell, as below its sandbox.
+#[utoipa::path(post, path = "/v1/sessions/{sid}/exec", tag = "pokee",
+    params(("sid" = String, Path)), request_body = SessionExecBody,
+    responses((status = 200, body = ExecAnswer), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+pub(crate) async fn exec(
+    State(app): State<App>,
+    caller: Caller,
+    Named(id): Named,
+    headers: HeaderMap,
+    body: Strict<SessionExecBody>,
+) -> Result<Response, Failure> {
+    let session = app.service.session(&caller.tenant, &id)?;
+    run_in(app, &caller, (&session.sandbox_id, &id), &headers, body.value).await
+}

@@ -1,0 +1,283 @@
+//! Sessions across a tenant's sandboxes: made, told of, and ended when their time has come.
+
+use isolet_kit::{Http, Options, Outcome, Rows, SOON, Server, Start, Value, json, wait_until};
+use std::time::{Duration, Instant};
+
+fn make(http: &Http, wish: &Value) -> Value {
+    http.post("/v1/sessions", wish).expect(201).json()
+}
+
+fn at(session: &Value) -> String {
+    format!("/v1/sessions/{}", session["id"].as_str().expect("an id"))
+}
+
+fn run(http: &Http, session: &Value, command: &str) -> Value {
+    let path = format!("{}/exec", at(session));
+    http.post(&path, &json!({ "command": command })).expect(200).json()
+}
+
+fn is_there(http: &Http, session: &Value) -> bool {
+    http.get(&at(session)).status == 200
+}
+
+/// A server whose sessions end a second after their last command.
+fn hasty() -> Server {
+    Options::new().config("session_idle_s = 1").start()
+}
+
+#[test]
+fn a_session_has_the_record_and_the_defaults_of_its_dialect() {
+    let server = Server::start();
+    let http = server.http();
+    let reply = http.post("/v1/sessions", &json!({})).expect(201);
+    let made = reply.json();
+    assert_eq!(reply.header("location"), Some(&*at(&made)));
+    let id = made["id"].as_str().expect("an id");
+    let digits = id.strip_prefix("sess_").expect("its shape");
+    assert!(digits.len() == 12 && digits.bytes().all(|b| b"0123456789abcdef".contains(&b)), "{id}");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let created = made["created_at"].as_f64().expect("seconds");
+    assert!((now.as_secs_f64() - created).abs() < 60.0, "{made}");
+    let mut rest = made.clone();
+    let fields = rest.as_object_mut().expect("an object");
+    for name in ["id", "created_at", "last_activity"] {
+        fields.remove(name).expect(name);
+    }
+    let wanted = json!({
+        "busy": false, "persistent": false, "ttl": 14400, "status": "ready", "metadata": {},
+        "file_access": {"read": [""], "write": [""]}, "sandbox_id": "default",
+    });
+    assert_eq!(rest, wanted);
+    assert_eq!(http.get(&at(&made)).expect(200).json(), made);
+    assert_eq!(http.get("/v1/sessions").expect(200).json(), json!([made]));
+}
+
+#[test]
+fn a_session_keeps_what_it_was_told_and_lives_where_it_was_asked_for() {
+    let server = Server::start();
+    let http = server.http();
+    let wish = json!({
+        "persistent": true, "ttl": 60, "metadata": {"for": {"tool": 1}}, "sandbox_id": "other",
+        "file_access": {"write": [""]},
+    });
+    let made = make(&http, &wish);
+    assert_eq!(made["persistent"], true);
+    assert_eq!((&made["ttl"], &made["metadata"]), (&json!(60), &json!({"for": {"tool": 1}})));
+    assert_eq!(made["sandbox_id"], "other");
+    assert_eq!(run(&http, &made, "cd /tmp; x=5")["exit_code"], 0);
+    assert_eq!(run(&http, &made, "echo $PWD $x")["stdout"], "/tmp 5\n");
+    // The same session below its sandbox.
+    let path = format!("/v1/sandboxes/other{}/exec", at(&made).trim_start_matches("/v1"));
+    let below = http.post(&path, &json!({"command": "echo $x"})).expect(200).json();
+    assert_eq!(below["stdout"], "5\n");
+    let moved = http.get(&at(&made)).json();
+    assert!(moved["last_activity"].as_f64() > made["last_activity"].as_f64(), "{moved}");
+}
+
+#[test]
+fn a_deleted_session_is_not_there_and_its_shell_has_ended() {
+    let server = Server::start();
+    let http = server.http();
+    let made = make(&http, &json!({"persistent": true}));
+    run(&http, &made, "sleep 1000 & echo $!");
+    http.delete(&at(&made)).expect(204);
+    http.delete(&at(&made)).expect(404);
+    http.get(&at(&made)).expect(404);
+    http.post(&format!("{}/exec", at(&made)), &json!({"command": "true"})).expect(404);
+    assert_eq!(http.get("/v1/sessions").json(), json!([]));
+    assert_eq!(server.named("default").says("pgrep -x sleep || echo none"), "none\n");
+}
+
+#[test]
+fn what_was_made_below_a_sandbox_has_no_end_and_is_not_listed_across() {
+    let server = hasty();
+    let http = server.http();
+    http.post("/v1/sandboxes/default/sessions", &json!({"id": "own"})).expect(201);
+    assert_eq!(http.get("/v1/sessions").json(), json!([]));
+    http.get("/v1/sessions/own").expect(404);
+    let deleted = http.delete("/v1/sessions?older_than=0s").expect(200).json();
+    assert_eq!(deleted, json!({"deleted": 0}));
+    let made = make(&http, &json!({}));
+    wait_until("the one ends", SOON, || (!is_there(&http, &made)).then_some(()));
+    http.get("/v1/sandboxes/default/sessions/own").expect(200);
+}
+
+#[test]
+fn a_session_ends_after_its_last_command_and_not_during_one() {
+    let server = hasty();
+    let http = server.http();
+    let [unused, working, kept] =
+        [json!({}), json!({}), json!({"persistent": true})].map(|wish| make(&http, &wish));
+    let began = Instant::now();
+    let slow = std::thread::spawn({
+        let (http, working) = (server.http(), working.clone());
+        move || run(&http, &working, "sleep 3")
+    });
+    wait_until("the unused one ends", SOON, || (!is_there(&http, &unused)).then_some(()));
+    assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
+    wait_until("it is busy", SOON, || {
+        (http.get(&at(&working)).json()["busy"] == true).then_some(())
+    });
+    assert_eq!(slow.join().expect("runs")["exit_code"], 0);
+    assert!(is_there(&http, &working), "it ended with its command");
+    wait_until("it is told", Duration::from_millis(500), || {
+        (http.get(&at(&working)).json()["busy"] == false).then_some(())
+    });
+    wait_until("it ends after it", SOON, || (!is_there(&http, &working)).then_some(()));
+    assert!(is_there(&http, &kept), "a persistent one lives on");
+}
+
+#[test]
+fn a_client_that_is_attached_holds_the_end_off() {
+    let server = hasty();
+    let http = server.http();
+    let made = make(&http, &json!({}));
+    let id = made["id"].as_str().expect("an id");
+    let mut shell = server.named("default").session(id);
+    shell.run("echo here").is("here\n", 0);
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(is_there(&http, &made));
+    shell.run("echo still").is("still\n", 0);
+    drop(shell);
+    wait_until("it ends without it", SOON, || (!is_there(&http, &made)).then_some(()));
+}
+
+#[test]
+fn a_ttl_ends_a_session_also_in_the_middle_of_a_command() {
+    let server = Server::start();
+    let http = server.http();
+    let made = make(&http, &json!({"ttl": 1, "persistent": true}));
+    let id = made["id"].as_str().expect("an id");
+    let mut shell = server.named("default").session(id);
+    shell.start(Start::new("sleep 1000"));
+    wait_until("it ends", SOON, || (!is_there(&http, &made)).then_some(()));
+    wait_until("its command too", SOON, || {
+        let left = server.named("default").says("pgrep -x sleep || echo none");
+        (left == "none\n").then_some(())
+    });
+}
+
+#[test]
+fn a_ttl_counts_over_a_restart() {
+    let mut server = hasty();
+    let made = make(&server.http(), &json!({"ttl": 4, "persistent": true}));
+    let [idle, kept] = [json!({}), json!({"persistent": true})].map(|w| make(&server.http(), &w));
+    server.kill();
+    server.launch();
+    server.ready();
+    let http = server.http();
+    assert!(is_there(&http, &made) && is_there(&http, &kept));
+    wait_until("both end", SOON, || {
+        (!is_there(&http, &made) && !is_there(&http, &idle)).then_some(())
+    });
+    assert!(is_there(&http, &kept));
+}
+
+#[test]
+fn bulk_deletes_take_what_fits_every_filter() {
+    let server = Server::start();
+    let http = server.http();
+    let [busy, old, young] = [0, 1, 2].map(|_| make(&http, &json!({"persistent": true})));
+    let id = busy["id"].as_str().expect("an id");
+    let mut shell = server.named("default").session(id);
+    let command = shell.start(Start::new("sleep 1000"));
+    wait_until("it is busy", SOON, || (http.get(&at(&busy)).json()["busy"] == true).then_some(()));
+    std::thread::sleep(Duration::from_millis(2100));
+    run(&http, &young, "true");
+    let bulk = |query: &str| {
+        http.delete(&format!("/v1/sessions?{query}")).expect(200).json()["deleted"].clone()
+    };
+    assert_eq!(bulk("status=idle&older_than=1h30m"), 0);
+    assert_eq!(bulk("status=idle&older_than=2s"), 1);
+    assert!(!is_there(&http, &old) && is_there(&http, &young) && is_there(&http, &busy));
+    assert_eq!(bulk("status=idle"), 1);
+    assert!(!is_there(&http, &young) && is_there(&http, &busy));
+    shell.cancel(&command);
+    shell.finish(&command);
+    assert_eq!(bulk("older_than=0s"), 1);
+    assert_eq!(http.get("/v1/sessions").json(), json!([]));
+}
+
+#[test]
+fn an_idempotency_key_makes_one_session() {
+    let server = Server::start();
+    let http = server.http().with("Idempotency-Key", "k1");
+    let first = http.post("/v1/sessions", &json!({"ttl": 9})).expect(201);
+    let again = http.post("/v1/sessions", &json!({"ttl": 9})).expect(201);
+    assert_eq!((first.json(), again.header("idempotency-replayed")), (again.json(), Some("true")));
+    assert_eq!(http.post("/v1/sessions", &json!({"ttl": 8})).expect(422).error(), "other_body");
+    assert_eq!(server.http().get("/v1/sessions").json().as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn lists_are_paged_and_forged_cursors_refused() {
+    let server = Server::start();
+    let http = server.http();
+    let mut made: Vec<_> =
+        (0..5).map(|_| make(&http, &json!({}))["id"].as_str().unwrap().to_owned()).collect();
+    made.sort();
+    let (mut seen, mut next) = (Vec::new(), Some("/v1/sessions?limit=2".to_owned()));
+    while let Some(path) = next {
+        let reply = http.get(&path).expect(200);
+        let page = reply.json();
+        seen.extend(page.as_array().unwrap().iter().map(|s| s["id"].as_str().unwrap().to_owned()));
+        let link = reply.header("link").map(str::to_owned);
+        next = link.and_then(|link| Some(link.strip_prefix('<')?.split_once('>')?.0.to_owned()));
+    }
+    assert_eq!(seen, made);
+    for query in ["limit=0", "limit=1001", "limit=x", "cursor=%00", "cursor=Li4v", "nope=1"] {
+        assert_eq!(http.get(&format!("/v1/sessions?{query}")).expect(400).error(), "bad_request");
+    }
+}
+
+#[test]
+fn bad_wishes_are_refused_by_name_and_make_nothing() {
+    let server = Server::start();
+    let http = server.http();
+    let mut rows = Rows::new();
+    let big = "x".repeat(17 * 1024);
+    let bad = [
+        ("ttl", json!({"ttl": 0})),
+        ("ttl", json!({"ttl": -1})),
+        ("ttl", json!({"ttl": 1.5})),
+        ("ttl", json!({"ttl": 31_622_401})),
+        ("ttl", json!({"ttl": null})),
+        ("persistent", json!({"persistent": 1})),
+        ("metadata", json!({"metadata": []})),
+        ("metadata", json!({"metadata": {"label": big}})),
+        ("nope", json!({"nope": 1})),
+        ("id", json!({"id": "mine"})),
+        ("file_access", json!({"file_access": {"read": ["a"]}})),
+        ("file_access", json!({"file_access": {"read": [""], "write": []}})),
+        ("file_access", json!({"file_access": {"execute": [""]}})),
+        ("file_access", json!({"file_access": [""]})),
+        ("id", json!({"sandbox_id": "../x"})),
+    ];
+    for (name, wish) in bad {
+        rows.row(&wish.to_string()[..wish.to_string().len().min(60)], || {
+            let reply = http.post("/v1/sessions", &wish).expect(400).json();
+            assert!(reply["message"].as_str().unwrap().contains(name), "{reply}");
+        });
+    }
+    for query in ["", "?status=busy", "?older_than=1d", "?older_than=", "?older_than=30", "?x=1"] {
+        rows.row(query, || {
+            http.delete(&format!("/v1/sessions{query}")).expect(400);
+        });
+    }
+    drop(rows);
+    assert_eq!(http.get("/v1/sandboxes").json(), json!([]));
+}
+
+#[test]
+fn a_session_is_busy_while_a_program_of_it_runs() {
+    let server = hasty();
+    let http = server.http();
+    let made = make(&http, &json!({"persistent": true}));
+    assert_eq!(made["busy"], false);
+    let mut shell = server.named("default").session(made["id"].as_str().unwrap());
+    let id = shell.start(Start::new("echo up; read x"));
+    let mut outcome = Outcome::default();
+    shell.follow(&id, &mut outcome, |so_far| !so_far.out.is_empty() || so_far.code.is_some());
+    shell.finish(&id);
+    wait_until("it is idle", SOON, || (http.get(&at(&made)).json()["busy"] == false).then_some(()));
+}
