@@ -5,14 +5,15 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::File;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 /// Where paths that are not absolute begin.
 const HOME: &str = "/workspace";
-/// Tries for a name that is not taken.
-const NAMES_MAX: usize = 16;
+/// Types of the kernel's own file systems, as `statfs` gives them.
+const PROC: rustix::fs::FsWord = 0x9fa0;
+const SYS: rustix::fs::FsWord = 0x6265_6572;
 
 /// Why not, and in words.
 #[derive(Debug)]
@@ -29,10 +30,12 @@ impl From<Errno> for Failure {
         let why = match errno {
             Errno::NOENT => Why::NotFound,
             Errno::ACCESS | Errno::PERM | Errno::ROFS => Why::Denied,
-            Errno::NOTDIR | Errno::ISDIR | Errno::NOTEMPTY | Errno::LOOP => Why::WrongKind,
+            Errno::NOTEMPTY => Why::NotEmpty,
+            Errno::NOTDIR | Errno::ISDIR | Errno::LOOP => Why::WrongKind,
             Errno::NXIO => Why::WrongKind,
             Errno::NOSPC | Errno::DQUOT => Why::NoSpace,
             Errno::NAMETOOLONG | Errno::FBIG => Why::TooLarge,
+            Errno::EXIST => Why::Exists,
             _ => Why::Failed,
         };
         Self(why, errno.to_string())
@@ -73,13 +76,24 @@ pub(crate) fn stat(stat: &rustix::fs::Stat) -> Stat {
     }
 }
 
-/// Opens a regular file for reading; anything else could block for good.
-pub(crate) fn open(path: &Path) -> Result<(File, rustix::fs::Stat), Failure> {
+/// What a symbolic link says; nothing of what is none.
+pub(crate) fn target(dir: BorrowedFd<'_>, name: &[u8], stat: &Stat) -> Option<Vec<u8>> {
+    let link = stat.kind == Kind::Symlink;
+    let target = link.then(|| rustix::fs::readlinkat(dir, name, Vec::new()).ok())??;
+    Some(target.into_bytes())
+}
+
+/// Opens a regular file for reading, or a directory; anything else could block for good.
+pub(crate) fn open(path: &Path) -> Result<(File, Stat), Failure> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let fd = rustix::fs::open(path, flags, Mode::empty())?;
-    let stat = rustix::fs::fstat(&fd)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+    let mut stat = stat(&rustix::fs::fstat(&fd)?);
+    if !matches!(stat.kind, Kind::File | Kind::Directory) {
         return Err(Failure(Why::WrongKind, "not a regular file".to_owned()));
+    }
+    // The kernel makes these while they are read; the sizes that it tells are not theirs.
+    if matches!(rustix::fs::fstatfs(&fd)?.f_type, PROC | SYS) {
+        stat.size = 0;
     }
     Ok((File::from(fd), stat))
 }
@@ -105,7 +119,10 @@ pub(crate) fn names(path: &Path, max: usize) -> Result<Vec<Vec<u8>>, Failure> {
 }
 
 /// Hands out every entry but `.` and `..`, until `take` says no.
-fn each(dir: &OwnedFd, mut take: impl FnMut(&[u8], FileType) -> bool) -> Result<(), Errno> {
+pub(crate) fn each(
+    dir: &OwnedFd,
+    mut take: impl FnMut(&[u8], FileType) -> bool,
+) -> Result<(), Errno> {
     let mut buffer = Vec::with_capacity(32 * 1024);
     let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
     while let Some(entry) = entries.next() {
@@ -176,81 +193,4 @@ fn unlink_files(dir: &OwnedFd) -> Result<Option<Vec<u8>>, Failure> {
 fn is_dir(dir: &OwnedFd, name: &[u8]) -> bool {
     rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
-}
-
-/// A file that is being written under a temporary name; gone unless it is kept.
-#[derive(Debug)]
-pub(crate) struct Draft {
-    /// Where the bytes go.
-    pub(crate) file: File,
-    path: PathBuf,
-    draft: PathBuf,
-    kept: bool,
-}
-
-impl Draft {
-    /// Begins one beside `path`, or beside what `path` links to.
-    pub(crate) fn new(path: &Path, mode: u32) -> Result<Self, Failure> {
-        let wrong = |what: &str| Failure(Why::WrongKind, what.to_owned());
-        let mut path = path.to_owned();
-        let mut mode = mode & 0o7777;
-        // A link is written through, also one whose target is not there yet.
-        for _ in 0..40 {
-            match rustix::fs::readlinkat(CWD, &path, Vec::new()) {
-                Ok(target) => {
-                    let target = OsString::from_vec(target.into_bytes());
-                    path = path.parent().unwrap_or(Path::new("/")).join(target);
-                }
-                Err(_) => break,
-            }
-        }
-        let old = rustix::fs::statat(CWD, &path, AtFlags::empty());
-        if let Ok(old) = &old {
-            if FileType::from_raw_mode(old.st_mode) != FileType::RegularFile {
-                return Err(wrong("not a regular file"));
-            }
-            mode = old.st_mode & 0o7777;
-        }
-        let name = path.file_name().ok_or_else(|| wrong("a directory"))?.to_owned();
-        if path.as_os_str().as_bytes().ends_with(b"/") {
-            return Err(wrong("a directory"));
-        }
-        let dir = path.parent().unwrap_or(Path::new("/"));
-        std::fs::create_dir_all(dir)?;
-        let (file, draft) = fresh(dir)?;
-        let draft = Self { file, path: dir.join(name), draft, kept: false };
-        // Not by the open, whose mode the mask would cut.
-        rustix::fs::fchmod(&draft.file, Mode::from_raw_mode(mode))?;
-        Ok(draft)
-    }
-
-    /// Gives it its name.
-    pub(crate) fn keep(mut self) -> Result<(), Failure> {
-        rustix::fs::renameat(CWD, &self.draft, CWD, &self.path)?;
-        self.kept = true;
-        Ok(())
-    }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        if !self.kept {
-            let _ = rustix::fs::unlinkat(CWD, &self.draft, AtFlags::empty());
-        }
-    }
-}
-
-fn fresh(dir: &Path) -> Result<(File, PathBuf), Failure> {
-    for _ in 0..NAMES_MAX {
-        let mut random = [0; 8];
-        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-        let draft = dir.join(format!(".isolet-{:016x}", u64::from_ne_bytes(random)));
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        match rustix::fs::open(&draft, flags, Mode::from_raw_mode(0o600)) {
-            Ok(fd) => return Ok((File::from(fd), draft)),
-            Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    Err(Failure(Why::Failed, "no free name for a temporary file".to_owned()))
 }

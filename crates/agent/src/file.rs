@@ -1,16 +1,22 @@
 //! File calls, in a worker of their own: a copy of the agent, confined as a tenant, that owns
 //! the connection and may block. Constant memory: contents go by 64 KiB.
 
+mod copy;
+mod draft;
+mod walk;
+
 use crate::disk::{self, Failure};
-use bytes::BytesMut;
-use isolet_wire::ask::{Ask, File as Call};
+use bytes::{Bytes, BytesMut};
+use draft::Draft;
+use isolet_wire::ask::{Ask, File as Call, Pair, Save, Span, Walk};
 use isolet_wire::frame::{self, DATA_BYTES_MAX, Data, Frame, SERVER_FRAME_BYTES_MAX};
-use isolet_wire::tell::{Entry, Tell};
-use rustix::fs::{AtFlags, CWD};
+use isolet_wire::tell::{Entry, Found, Kind, Stat, Tell, Why};
+use rustix::fs::{AtFlags, CWD, Mode};
 use rustix::net::{SendFlags, sockopt};
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{Read, Seek as _, SeekFrom, Write as _};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 /// How long the server may neither send nor take a byte.
@@ -68,14 +74,20 @@ pub(crate) fn serve(socket: OwnedFd, input: BytesMut, call: Call) -> i32 {
 
 /// The path that a call is about, for people.
 fn named(call: &Call) -> Option<String> {
-    let (Call::Read { path, .. }
-    | Call::Write { path, .. }
-    | Call::List { path, .. }
-    | Call::Stat { path }
-    | Call::MakeDir { path }
-    | Call::Remove { path, .. }) = call
-    else {
-        return None;
+    let path = match call {
+        Call::End => return None,
+        Call::Read { path, .. }
+        | Call::Write { path, .. }
+        | Call::List { path, .. }
+        | Call::Stat { path }
+        | Call::MakeDir { path }
+        | Call::Remove { path, .. }
+        | Call::Fetch { path, .. }
+        | Call::Save { path, .. }
+        | Call::Walk { path, .. }
+        | Call::Look { path, .. }
+        | Call::Chmod { path, .. } => path,
+        Call::Move(pair) | Call::Copy(pair) => &pair.from,
     };
     let text = String::from_utf8_lossy(&path[..path.len().min(NAMED_BYTES_MAX)]);
     Some(text.escape_debug().to_string())
@@ -123,8 +135,10 @@ impl Line {
 
     fn call(&mut self, call: Call) -> Result<(), Ended> {
         match call {
-            Call::Read { path, offset, limit } => self.read(&path, offset, limit),
-            Call::Write { path, mode } => self.write(&path, mode),
+            Call::Read { path, offset, limit } => {
+                self.read(&path, Span::From { offset, limit }, false)
+            }
+            Call::Write { path, mode } => self.write(&path, Some(mode), Save::default()).map(drop),
             Call::End => Err(Failure::order("no write was begun").into()),
             Call::List { path, max } => self.list(&path, max),
             Call::Stat { path } => {
@@ -134,60 +148,112 @@ impl Line {
             }
             Call::MakeDir { path } => Ok(disk::make_dirs(&disk::path(&path)?)?),
             Call::Remove { path, recursive } => Ok(disk::remove(&disk::path(&path)?, recursive)?),
+            Call::Fetch { path, span } => self.read(&path, span, true),
+            Call::Save { path, how } => {
+                let (stat, created) = self.write(&path, None, how)?;
+                Ok(self.tell(&Tell::FileSaved { stat, created })?)
+            }
+            Call::Walk { path, wish } => self.walk(&path, &wish),
+            Call::Look { path, follow } => self.look(path, follow),
+            Call::Move(Pair { from, to, replace }) => {
+                Ok(copy::rename(&disk::path(&from)?, &disk::path(&to)?, replace)?)
+            }
+            Call::Copy(Pair { from, to, replace }) => {
+                Ok(copy::copy(&disk::path(&from)?, &disk::path(&to)?, replace)?)
+            }
+            Call::Chmod { path, mode } => {
+                let mode = Mode::from_raw_mode(mode & 0o7777);
+                Ok(rustix::fs::chmodat(CWD, &disk::path(&path)?, mode, AtFlags::empty())?)
+            }
         }
     }
 
-    fn read(&mut self, path: &[u8], offset: u64, limit: Option<u64>) -> Result<(), Ended> {
+    fn look(&mut self, path: Vec<u8>, follow: bool) -> Result<(), Ended> {
+        let at = disk::path(&path)?;
+        let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        let stat = disk::stat(&rustix::fs::statat(CWD, &at, flags)?);
+        let target = disk::target(CWD, at.as_os_str().as_bytes(), &stat);
+        Ok(self.tell(&Tell::FileFound(vec![Found { path, stat, target }]))?)
+    }
+
+    fn read(&mut self, path: &[u8], span: Span, folder: bool) -> Result<(), Ended> {
         let (mut file, stat) = disk::open(&disk::path(path)?)?;
-        self.tell(&Tell::FileStat(disk::stat(&stat)))?;
-        if i64::try_from(offset).is_err() {
+        if stat.kind == Kind::Directory && !folder {
+            return Err(Failure(Why::WrongKind, "not a regular file".to_owned()).into());
+        }
+        self.tell(&Tell::FileStat(stat.clone()))?;
+        let (offset, limit) = match span {
+            Span::From { offset, limit } => (offset, limit),
+            Span::Last(count) => (stat.size.saturating_sub(count), Some(count.min(stat.size))),
+        };
+        if stat.kind == Kind::Directory || i64::try_from(offset).is_err() {
             return Ok(());
         }
         file.seek(SeekFrom::Start(offset))?;
-        let mut left = limit.unwrap_or(u64::MAX);
-        let mut at = offset;
+        self.give(&mut file.take(limit.unwrap_or(u64::MAX)), offset)
+    }
+
+    /// Sends all that there is to read, as data from position `at` on.
+    fn give(&mut self, from: &mut impl Read, mut at: u64) -> Result<(), Ended> {
         let mut bytes = vec![0; DATA_BYTES_MAX];
         let mut head = Vec::new();
-        while left > 0 {
-            let count = file.read(&mut bytes[..left.min(DATA_BYTES_MAX as u64) as usize])?;
+        loop {
+            let count = from.read(&mut bytes)?;
             if count == 0 {
-                break;
+                return Ok(());
             }
             head.clear();
             frame::put_data_head(&mut head, 0, at, "", count);
             self.send(&head)?;
             self.send(&bytes[..count])?;
             at += count as u64;
-            left -= count as u64;
         }
-        Ok(())
     }
 
-    fn write(&mut self, path: &[u8], mode: u32) -> Result<(), Ended> {
+    fn write(&mut self, path: &[u8], fresh: Option<u32>, how: Save) -> Result<(Stat, bool), Ended> {
         let path = disk::path(path)?;
         let mut failed: Option<Failure> = None;
         let mut draft =
-            disk::Draft::new(&path, mode).map_err(|failure| failed = Some(failure)).ok();
+            Draft::new(&path, fresh, how).map_err(|failure| failed = Some(failure)).ok();
         // After a failure the rest is still taken, so that the answer finds a reader.
-        loop {
-            match self.frame()? {
-                Frame::Data(body) => {
-                    let bytes = Data::parse(body).map_err(|_| Broken)?.bytes;
-                    if let Some(Err(error)) = draft.as_mut().map(|d| d.file.write_all(&bytes)) {
-                        failed = Some(error.into());
-                        draft = None;
-                    }
-                }
-                Frame::Message(body) => match frame::decode(&body) {
-                    Ok(Ask::File(Call::End)) => break,
-                    _ => return Err(Failure::order("a write goes on with data or its end").into()),
-                },
+        while let Some(bytes) = self.more()? {
+            if let Some(Err(error)) = draft.as_mut().map(|d| d.file.write_all(&bytes)) {
+                failed = Some(error.into());
+                draft = None;
             }
         }
         match (draft, failed) {
             (Some(draft), None) => Ok(draft.keep()?),
             (_, failed) => Err(failed.unwrap_or_else(|| Failure::order("no write")).into()),
         }
+    }
+
+    /// The next bytes that the server sends; `None` at their end.
+    fn more(&mut self) -> Result<Option<Bytes>, Ended> {
+        match self.frame()? {
+            Frame::Data(body) => Ok(Some(Data::parse(body).map_err(|_| Broken)?.bytes)),
+            Frame::Message(body) => match frame::decode(&body) {
+                Ok(Ask::File(Call::End)) => Ok(None),
+                _ => Err(Failure::order("a write goes on with data or its end").into()),
+            },
+        }
+    }
+
+    fn walk(&mut self, path: &[u8], wish: &Walk) -> Result<(), Ended> {
+        let (mut part, mut bytes) = (Vec::new(), 0);
+        walk::walk(&disk::path(path)?, wish, |found| {
+            bytes += found.path.len() + found.target.as_ref().map_or(0, Vec::len);
+            part.push(found);
+            if bytes >= LIST_BYTES || part.len() >= LIST_ENTRIES {
+                bytes = 0;
+                self.tell(&Tell::FileFound(std::mem::take(&mut part)))?;
+            }
+            Ok::<_, Ended>(())
+        })?;
+        if !part.is_empty() {
+            self.tell(&Tell::FileFound(part))?;
+        }
+        Ok(())
     }
 
     fn list(&mut self, path: &[u8], max: u32) -> Result<(), Ended> {

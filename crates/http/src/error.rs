@@ -124,6 +124,8 @@ fn refusal(why: Why) -> (StatusCode, &'static str, &'static str) {
         ),
         Why::TooLarge => (S::PAYLOAD_TOO_LARGE, "too_large", "ask for less at once"),
         Why::NoSpace => (S::INSUFFICIENT_STORAGE, "no_space", "remove files; the disk is full"),
+        Why::Exists => (S::CONFLICT, "exists", "remove what is there, or choose another name"),
+        Why::NotEmpty => (S::CONFLICT, "not_empty", "add ?recursive=1 to remove all it holds"),
         Why::Failed => {
             (S::INTERNAL_SERVER_ERROR, "failed", "the message says what the kernel answered")
         }

@@ -20,6 +20,7 @@ use utoipa::{
         (name = "sandboxes", description = "Isolated files, processes and network."),
         (name = "sessions", description = "Shell contexts in a sandbox."),
         (name = "commands", description = "Commands by HTTP and over the shell WebSocket."),
+        (name = "files", description = "Files of a sandbox, and of its sessions."),
         (name = "isorun", description = "The Isorun dialect."),
         (name = "pokee", description = "The Pokee dialect: sessions that end by themselves."),
         (name = "server", description = "The server itself."),
@@ -47,6 +48,8 @@ pub(crate) fn frame() -> utoipa::openapi::OpenApi {
 pub fn document() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let mut text = routes::native().into_openapi().to_pretty_json().unwrap_or_default();
+        // The router's mark for a path of several parts is not the document's.
+        text = text.replace("{*path}", "{path}");
         text.push('\n');
         text
     });

@@ -56,11 +56,15 @@ pub(crate) fn bad(name: &str, reason: &str) -> Failure {
 }
 
 fn unescape(text: &str) -> Option<Vec<u8>> {
+    unescape_path(&text.replace('+', " "))
+}
+
+/// The bytes of a part of a path, in which a plus is a plus.
+pub(crate) fn unescape_path(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
         out.push(match byte {
-            b'+' => b' ',
             b'%' => {
                 let (high, low) = (bytes.next()?, bytes.next()?);
                 let digit = |b: u8| char::from(b).to_digit(16);

@@ -2,6 +2,10 @@
 //!
 //! Paths are bytes, absolute or below `/workspace`; they are resolved inside, never here.
 
+mod calls;
+
+pub use calls::{GLOB_BYTES_MAX, Opened, PAGE_MAX};
+
 use crate::{Error, LinkError, Sandbox, link::Heard, wire::Wire};
 use bytes::Bytes;
 use isolet_wire::{
@@ -18,6 +22,8 @@ pub const ENTRIES_MAX: u32 = 100_000;
 pub const PATH_BYTES_MAX: usize = 4095;
 /// How long a file call may stand still: a large directory takes time to remove, a FIFO is refused at once.
 const STILL: Duration = Duration::from_secs(60);
+/// How long one may take that moves many bytes and says nothing meanwhile: the agent's own bound.
+const LONG: Duration = Duration::from_secs(15 * 60);
 
 /// A file being read.
 #[derive(Debug)]
@@ -36,24 +42,48 @@ pub struct Writer {
 }
 
 async fn hear(wire: &mut Wire) -> Result<Heard, Error> {
-    match timeout(STILL, wire.next()).await.map_err(|_| Error::TooLate("the file call"))?? {
+    hear_in(wire, STILL).await
+}
+
+async fn hear_in(wire: &mut Wire, wait: Duration) -> Result<Heard, Error> {
+    match timeout(wait, wire.next()).await.map_err(|_| Error::TooLate("the file call"))?? {
         Heard::Tell(Tell::Refused { why, message, .. }) => Err(Error::Refused { why, message }),
         heard => Ok(heard),
     }
 }
 
 async fn done(wire: &mut Wire) -> Result<(), Error> {
-    match hear(wire).await? {
+    done_in(wire, STILL).await
+}
+
+async fn done_in(wire: &mut Wire, wait: Duration) -> Result<(), Error> {
+    match hear_in(wire, wait).await? {
         Heard::Tell(Tell::Done) => Ok(()),
-        _ => Err(LinkError::Turn("another answer to a file call").into()),
+        _ => Err(fault("a file call")),
     }
 }
 
 async fn stat(wire: &mut Wire) -> Result<Stat, Error> {
     match hear(wire).await? {
         Heard::Tell(Tell::FileStat(stat)) => Ok(stat),
-        _ => Err(LinkError::Turn("another answer to a file call").into()),
+        _ => Err(fault("a file call")),
     }
+}
+
+/// The agent said what it may not say here.
+fn fault(of: &'static str) -> Error {
+    tracing::warn!(of, "an agent gave another answer");
+    LinkError::Turn("another answer to a file call").into()
+}
+
+fn check(path: &[u8]) -> Result<(), Error> {
+    if path.is_empty() || path.len() > PATH_BYTES_MAX || path.contains(&0) {
+        return Err(Error::BadField {
+            field: "path",
+            reason: format!("1 to {PATH_BYTES_MAX} bytes without NUL"),
+        });
+    }
+    Ok(())
 }
 
 impl Reader {
@@ -111,21 +141,21 @@ impl Writer {
     /// # Errors
     /// As `write`; nothing is changed then.
     pub async fn finish(mut self) -> Result<(), Error> {
-        if let Err(error) = self.wire.send(&Ask::File(File::End)).await {
-            return Err(self.reason(error).await);
-        }
+        self.end().await?;
         done(&mut self.wire).await
+    }
+
+    async fn end(&mut self) -> Result<(), Error> {
+        match self.wire.send(&Ask::File(File::End)).await {
+            Err(error) => Err(self.reason(error).await),
+            Ok(()) => Ok(()),
+        }
     }
 }
 
 impl Sandbox {
     async fn file(&self, path: &[u8], file: File) -> Result<Wire, Error> {
-        if path.is_empty() || path.len() > PATH_BYTES_MAX || path.contains(&0) {
-            return Err(Error::BadField {
-                field: "path",
-                reason: format!("1 to {PATH_BYTES_MAX} bytes without NUL"),
-            });
-        }
+        check(path)?;
         let mut wire = self.file_wire().await?;
         wire.send(&Ask::File(file)).await?;
         Ok(wire)
@@ -169,7 +199,7 @@ impl Sandbox {
                     all.append(&mut part)
                 }
                 Heard::Tell(Tell::Done) => return Ok(all),
-                _ => return Err(LinkError::Turn("another answer to a list").into()),
+                _ => return Err(fault("a list")),
             }
         }
     }
@@ -198,6 +228,7 @@ impl Sandbox {
     /// # Errors
     /// As `file_read`.
     pub async fn file_remove(&self, path: &[u8], recursive: bool) -> Result<(), Error> {
-        done(&mut self.file(path, File::Remove { path: path.to_vec(), recursive }).await?).await
+        let mut wire = self.file(path, File::Remove { path: path.to_vec(), recursive }).await?;
+        done_in(&mut wire, LONG).await
     }
 }

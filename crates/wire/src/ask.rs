@@ -199,4 +199,97 @@ pub enum File {
         /// A directory with all it holds.
         recursive: bool,
     },
+    /// Answered by `FileStat` (links are followed), then the data frames of a regular file, then
+    /// `Done`. A directory has no data; anything else is refused with `WrongKind`.
+    Fetch {
+        /// Which file.
+        path: Vec<u8>,
+        /// Which part of it.
+        span: Span,
+    },
+    /// Data frames follow, then `End`; answered by `FileSaved`, then `Done`. Parents are created.
+    Save {
+        /// Which file.
+        path: Vec<u8>,
+        /// How.
+        how: Save,
+    },
+    /// Answered by `FileFound` messages, sorted by the parts of their paths, then `Done`.
+    Walk {
+        /// Which directory.
+        path: Vec<u8>,
+        /// What of it.
+        wish: Walk,
+    },
+    /// Answered by `FileFound` with one entry, then `Done`.
+    Look {
+        /// Which file.
+        path: Vec<u8>,
+        /// What a symbolic link leads to, rather than the link.
+        follow: bool,
+    },
+    /// Gives another name; parents of the new one are created. Answered by `Done`.
+    Move(Pair),
+    /// Copies a file or a link, or a directory with all it holds. Answered by `Done`.
+    Copy(Pair),
+    /// Sets the permission bits of what the name leads to. Answered by `Done`.
+    Chmod {
+        /// Which file.
+        path: Vec<u8>,
+        /// 0 to 0o7777.
+        mode: u32,
+    },
+}
+
+/// A part of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Span {
+    /// From a byte on.
+    From {
+        /// First byte.
+        offset: u64,
+        /// At most this many bytes; `None` to the end.
+        limit: Option<u64>,
+    },
+    /// The last bytes, at most this many.
+    Last(u64),
+}
+
+/// How a file is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Save {
+    /// Permission bits that it has afterwards. `None`: an old file keeps its own, a new one gets
+    /// 0o644.
+    pub mode: Option<u32>,
+    /// At the end of what is there, as the bytes come; otherwise the whole file under a temporary
+    /// name, then renamed.
+    pub append: bool,
+    /// On the disk, and not only in the kernel's memory, before it is answered.
+    pub sync: bool,
+}
+
+/// What to tell of a directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Walk {
+    /// Also what lies in its directories; symbolic links are not followed.
+    pub recursive: bool,
+    /// Also names that begin with a dot.
+    pub hidden: bool,
+    /// Only what matches: its name, or its whole path where the pattern holds a slash.
+    pub glob: Option<Vec<u8>>,
+    /// Only what comes after this path.
+    pub after: Option<Vec<u8>>,
+    /// At most this many entries.
+    pub max: u32,
+}
+
+/// From where to where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pair {
+    /// What is there; a symbolic link is not followed.
+    pub from: Vec<u8>,
+    /// What it is to be called.
+    pub to: Vec<u8>,
+    /// A file in the way is replaced; otherwise refused with `Exists`.
+    pub replace: bool,
 }

@@ -74,6 +74,15 @@ pub enum Tell {
     FileStat(Stat),
     /// Part of a directory's entries.
     FileList(Vec<Entry>),
+    /// Part of what a `Walk` found, or what a `Look` was about.
+    FileFound(Vec<Found>),
+    /// A file is written.
+    FileSaved {
+        /// As it is now.
+        stat: Stat,
+        /// There was none of this name.
+        created: bool,
+    },
 }
 
 /// A shell, for the census.
@@ -162,6 +171,10 @@ pub enum Why {
     NoSpace,
     /// Anything else; the message names it.
     Failed,
+    /// The name is taken.
+    Exists,
+    /// The directory holds something.
+    NotEmpty,
 }
 
 /// What kind of file.
@@ -199,4 +212,15 @@ pub struct Entry {
     pub name: Vec<u8>,
     /// What it is.
     pub stat: Stat,
+}
+
+/// A file, and where it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// Bytes; below the directory of a `Walk`, as asked of a `Look`.
+    pub path: Vec<u8>,
+    /// What it is.
+    pub stat: Stat,
+    /// What a symbolic link says.
+    pub target: Option<Vec<u8>>,
 }

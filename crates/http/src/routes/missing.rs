@@ -12,8 +12,6 @@ macro_rules! says {
 pub(crate) use says;
 
 const TERMINALS: &str = "terminals are not built yet; /shell runs commands";
-const FILES: &str =
-    "file calls are not built here yet; /v1/runs/{id}/files has upload, download and list";
 const LIFE: &str =
     "sleep, snapshots and forks are not built yet; a sandbox runs until it is deleted";
 
@@ -21,7 +19,6 @@ const LIFE: &str =
 pub(super) fn router() -> Router<App> {
     let below = [
         ("terminal", TERMINALS),
-        ("files", FILES),
         ("processes", "background processes with logs are not built yet; a shell's jobs stay"),
         ("contexts", "code contexts are not built yet; a session can run an interpreter"),
         ("ports", "the way to ports inside a sandbox is not built yet"),

@@ -1,6 +1,7 @@
 //! What can be asked: one file a resource.
 
 pub(crate) mod exec;
+pub(crate) mod files;
 mod health;
 pub(crate) mod missing;
 pub(crate) mod sandboxes;
@@ -25,6 +26,7 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .routes(routes!(sessions::create, sessions::list))
         .routes(routes!(sessions::get, sessions::delete))
         .routes(routes!(exec::in_session))
+        .merge(files::router())
         .merge(dialects::isorun::router())
         .merge(dialects::pokee::router())
 }

@@ -18,6 +18,10 @@ fn body(method: &str, path: &str) -> Option<Value> {
         ("post", "/v1/runs/{id}/exec" | "/v1/sessions/{sid}/exec") => {
             json!({"command": "cat /workspace/secret; :"})
         }
+        ("put", _) => json!("x"),
+        ("post", "/v1/sandboxes/{id}/files" | "/v1/sandboxes/{id}/sessions/{sid}/files") => {
+            json!({"op": "mkdir", "path": "made"})
+        }
         ("patch", "/v1/runs/{id}") => json!({"timeout": 100}),
         ("post", "/v1/runs/{id}/files/upload") => json!("x"),
         _ => return None,
@@ -65,7 +69,8 @@ fn routes(http: &Http) -> Vec<Route> {
 impl Route {
     fn at(&self, id: &str) -> String {
         let session = if self.path.starts_with("/v1/sessions") { id } else { "s" };
-        self.path.replace("{id}", id).replace("{sid}", session) + query(&self.method, &self.path)
+        let path = self.path.replace("{id}", id).replace("{sid}", session);
+        path.replace("{path}", "secret") + query(&self.method, &self.path)
     }
 
     fn ask(&self, http: &Http, id: &str) -> u16 {
@@ -87,7 +92,8 @@ impl Route {
     /// The first call that works in a sandbox makes it, so a stranger's id is simply free.
     fn makes(&self) -> bool {
         let within = ["/v1/runs", "/v1/sessions/"].iter().any(|at| self.path.starts_with(at));
-        let works = ["/exec", "/sessions", "/shell"].iter().any(|end| self.path.ends_with(end));
+        let ends = ["/exec", "/sessions", "/shell", "/files"];
+        let works = self.method == "PUT" || ends.iter().any(|end| self.path.ends_with(end));
         !self.path.contains('{') || (works && !self.reads() && !within)
     }
 }

@@ -5,6 +5,7 @@ use crate::{
     error::Failure,
     input::{self, Ids},
     query::Query,
+    routes::files::receive,
     server::App,
 };
 use axum::{
@@ -15,15 +16,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::stream;
-use http_body_util::BodyExt;
 use isolet_sandbox::{Sandbox, files::ENTRIES_MAX, service::Reach};
 use serde::Serialize;
-use std::time::Duration;
-use tokio::time::timeout;
 use utoipa::ToSchema;
 
-/// How long an upload may stand still.
-const STILL: Duration = Duration::from_secs(60);
 /// Permission bits of a new file.
 const MODE: u32 = 0o644;
 
@@ -49,23 +45,7 @@ pub(crate) async fn upload(
     let path = path(request.uri())?;
     let sandbox = reach(&app, &caller, &ids).await?;
     let mut writer = sandbox.file_write(&path, MODE).await?;
-    let mut body = request.into_body();
-    // Dropped half-way, the writer leaves what stood under the name before.
-    loop {
-        let frame = timeout(STILL, body.frame()).await.map_err(|_| {
-            let status = StatusCode::REQUEST_TIMEOUT;
-            Failure::new(status, "too_late", "the upload stood still for 60 s", "send it again")
-        })?;
-        match frame {
-            None => break,
-            Some(Err(_)) => return Err(Failure::bad("the upload ended early")),
-            Some(Ok(frame)) => {
-                if let Ok(bytes) = frame.into_data() {
-                    writer.write(&bytes).await?;
-                }
-            }
-        }
-    }
+    receive(request.into_body(), &mut writer).await?;
     writer.finish().await?;
     Ok(StatusCode::OK)
 }

@@ -1,0 +1,152 @@
+//! Copies and new names, of files and of whole directories.
+
+use super::draft::Draft;
+use crate::disk::{self, Failure};
+use isolet_wire::ask::Save;
+use isolet_wire::tell::{Kind, Why};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+/// Gives `from` the name `to`, also across file systems; the parents of `to` are made.
+pub(crate) fn rename(from: &Path, to: &Path, replace: bool) -> Result<(), Failure> {
+    rustix::fs::statat(CWD, from, AtFlags::SYMLINK_NOFOLLOW)?;
+    parents(to)?;
+    let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+    match rustix::fs::renameat_with(CWD, from, CWD, to, flags) {
+        Err(Errno::XDEV) => {
+            copy(from, to, replace)?;
+            disk::remove(from, true)
+        }
+        Err(Errno::INVAL) => Err(inside()),
+        result => Ok(result?),
+    }
+}
+
+/// Copies a file, a link, or a directory with all it holds; what is half-made goes again.
+pub(crate) fn copy(from: &Path, to: &Path, replace: bool) -> Result<(), Failure> {
+    let kind = kind(from)?;
+    parents(to)?;
+    let there = rustix::fs::statat(CWD, to, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+    if there && (!replace || kind == Kind::Directory) {
+        return Err(Errno::EXIST.into());
+    }
+    if kind != Kind::Directory {
+        return one(from, to, kind);
+    }
+    if contains(from, to)? {
+        return Err(inside());
+    }
+    tree(from, to).inspect_err(|_| {
+        let _ = disk::remove(to, true);
+    })
+}
+
+fn inside() -> Failure {
+    Failure(Why::WrongKind, "a directory cannot go into itself".to_owned())
+}
+
+fn kind(path: &Path) -> Result<Kind, Failure> {
+    let stat = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(disk::stat(&stat).kind)
+}
+
+fn parents(path: &Path) -> Result<(), Failure> {
+    path.parent().map_or(Ok(()), disk::make_dirs)
+}
+
+/// Whether `to` would lie in the directory `from`.
+fn contains(from: &Path, to: &Path) -> Result<bool, Failure> {
+    let which = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+    let own = which(rustix::fs::statat(CWD, from, AtFlags::empty())?);
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut above = rustix::fs::open(to.parent().unwrap_or(Path::new("/")), flags, Mode::empty())?;
+    loop {
+        let here = which(rustix::fs::fstat(&above)?);
+        if here == own {
+            return Ok(true);
+        }
+        above = rustix::fs::openat(&above, c"..", flags, Mode::empty())?;
+        if which(rustix::fs::fstat(&above)?) == here {
+            return Ok(false);
+        }
+    }
+}
+
+/// One that is no directory.
+fn one(from: &Path, to: &Path, kind: Kind) -> Result<(), Failure> {
+    match kind {
+        Kind::File => {
+            let (mut file, stat) = disk::open(from)?;
+            let how = Save { mode: Some(stat.mode), ..Save::default() };
+            let mut draft = Draft::new(to, None, how)?;
+            std::io::copy(&mut file, &mut draft.file)?;
+            draft.keep().map(drop)
+        }
+        Kind::Symlink => {
+            let target = rustix::fs::readlinkat(CWD, from, Vec::new())?;
+            match rustix::fs::symlinkat(&target, CWD, to) {
+                Err(Errno::EXIST) => {
+                    rustix::fs::unlinkat(CWD, to, AtFlags::empty())?;
+                    Ok(rustix::fs::symlinkat(&target, CWD, to)?)
+                }
+                result => Ok(result?),
+            }
+        }
+        _ if pipe(from) => {
+            let mode = Mode::from_raw_mode(0o644);
+            Ok(rustix::fs::mknodat(CWD, to, FileType::Fifo, mode, 0)?)
+        }
+        _ => {
+            let name = from.to_string_lossy();
+            Err(Failure(Why::WrongKind, format!("{name} is a socket or a device")))
+        }
+    }
+}
+
+fn pipe(path: &Path) -> bool {
+    rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
+}
+
+/// A directory with all it holds, level by level; modes are set at the end, so that a directory
+/// that may not be written in is filled first.
+fn tree(from: &Path, to: &Path) -> Result<(), Failure> {
+    let mut waiting = vec![PathBuf::new()];
+    let mut modes = Vec::new();
+    while let Some(below) = waiting.pop() {
+        let (source, target) = (join(from, &below), join(to, &below));
+        let stat = rustix::fs::statat(CWD, &source, AtFlags::SYMLINK_NOFOLLOW)?;
+        rustix::fs::mkdirat(CWD, &target, Mode::from_raw_mode(0o700))?;
+        modes.push((target.clone(), Mode::from_raw_mode(stat.st_mode & 0o7777)));
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(&source, flags, Mode::empty())?;
+        let mut failed = Ok(());
+        disk::each(&dir, |name, _| {
+            let name = OsStr::from_bytes(name);
+            failed = match kind(&source.join(name)) {
+                Ok(Kind::Directory) => {
+                    waiting.push(below.join(name));
+                    Ok(())
+                }
+                Ok(kind) => one(&source.join(name), &target.join(name), kind),
+                // What has gone meanwhile is no part of it.
+                Err(Failure(Why::NotFound, _)) => Ok(()),
+                Err(failure) => Err(failure),
+            };
+            failed.is_ok()
+        })?;
+        failed?;
+    }
+    for (path, mode) in modes.into_iter().rev() {
+        rustix::fs::chmodat(CWD, &path, mode, AtFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// Without the slash that an empty name would put behind.
+fn join(path: &Path, below: &Path) -> PathBuf {
+    if below.as_os_str().is_empty() { path.to_owned() } else { path.join(below) }
+}

@@ -1,0 +1,274 @@
+//! Files of a sandbox, and the same below each of its sessions.
+//!
+//! Contents are raw bytes, streamed both ways; what is said about files is JSON. Paths begin in
+//! `/workspace`, unless they begin with a slash, and are resolved inside the sandbox.
+
+mod content;
+mod orders;
+mod place;
+mod view;
+
+use crate::{
+    auth::Caller,
+    error::Failure,
+    query::{self, Query},
+    routes::sandboxes::paged,
+    server::App,
+};
+use axum::{
+    Json,
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
+    response::{IntoResponse, Response},
+};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use content::Asked;
+use http_body_util::BodyExt;
+use isolet_sandbox::files::{GLOB_BYTES_MAX, Opened, PAGE_MAX, Writer};
+use isolet_wire::ask::{Save, Walk};
+use place::{Making, Place, enter, mode, whole};
+use std::time::Duration;
+use tokio::time::timeout;
+use utoipa::openapi::{
+    Object, Required, Type,
+    path::{ParameterBuilder, ParameterIn},
+};
+use utoipa_axum::{router::OpenApiRouter, routes};
+use view::{FileView, SavedView};
+
+/// How long an upload may stand still.
+const STILL: Duration = Duration::from_secs(60);
+/// Entries of a page unless told.
+const PAGE: u32 = 1000;
+/// What can be said of a list, and of nothing else.
+const LIST: [&str; 5] = ["recursive", "hidden", "glob", "limit", "cursor"];
+
+/// All of them, as they stand below a sandbox and below a session.
+pub(crate) fn router() -> OpenApiRouter<App> {
+    let mut in_session = below();
+    let sid = ParameterBuilder::new()
+        .name("sid")
+        .parameter_in(ParameterIn::Path)
+        .required(Required::True)
+        .schema(Some(Object::with_type(Type::String)))
+        .build();
+    for item in in_session.get_openapi_mut().paths.paths.values_mut() {
+        let calls = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
+        for call in calls.into_iter().flatten() {
+            call.parameters.get_or_insert_default().push(sid.clone().into());
+        }
+    }
+    OpenApiRouter::new()
+        .nest("/v1/sandboxes/{id}", below())
+        .nest("/v1/sandboxes/{id}/sessions/{sid}", in_session)
+}
+
+fn below() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(top, orders::order))
+        .routes(routes!(read, write, remove))
+        .route("/files/", axum::routing::get(top))
+}
+
+/// Reads a file, or lists a directory.
+///
+/// A file comes as raw bytes, with `ETag`, and by `Range` in part; a directory as an array, sorted,
+/// with a `Link` to the next page. A path that begins with a slash (`files//etc/hosts`,
+/// `files/%2Fetc/hosts`) is one of the whole sandbox.
+#[utoipa::path(get, path = "/files/{*path}", tag = "files",
+    params(("id" = String, Path), ("path" = String, Path, description = "Bytes, percent-encoded."),
+        ("recursive" = Option<bool>, Query), ("hidden" = Option<bool>, Query, description = "Also names that begin with a dot."),
+        ("glob" = Option<String>, Query, description = "`*.rs` is for names, `src/**/*.rs` for paths."),
+        ("limit" = Option<u32>, Query, description = "1 to 10000; 1000 unless told."), ("cursor" = Option<String>, Query),
+        ("Range" = Option<String>, Header), ("If-None-Match" = Option<String>, Header)),
+    responses((status = 200, body = Vec<FileView>, description = "A directory's entries; of a file its bytes."),
+        (status = 206, content_type = "application/octet-stream", body = Vec<u8>), (status = 304),
+        (status = 416, body = Failure), (status = "4XX", body = Failure)))]
+async fn read(
+    State(app): State<App>,
+    caller: Caller,
+    place: Place,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let query = Query::of(&uri, &LIST)?;
+    let path = place.path()?.to_vec();
+    answer(&app, &caller, &place, (&method, &headers), path, &query).await
+}
+
+/// Lists `/workspace`, or reads what `?path=` names.
+#[utoipa::path(get, path = "/files", tag = "files",
+    params(("id" = String, Path), ("path" = Option<String>, Query, description = "`/workspace` unless told."),
+        ("recursive" = Option<bool>, Query), ("hidden" = Option<bool>, Query), ("glob" = Option<String>, Query),
+        ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
+    responses((status = 200, body = Vec<FileView>), (status = "4XX", body = Failure)))]
+async fn top(
+    State(app): State<App>,
+    caller: Caller,
+    place: Place,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let query = Query::of(&uri, &["path", "recursive", "hidden", "glob", "limit", "cursor"])?;
+    let path = match query.bytes("path") {
+        Some(path) => place::checked("?path", path)?,
+        None => place::HOME.to_vec(),
+    };
+    answer(&app, &caller, &place, (&method, &headers), path, &query).await
+}
+
+async fn answer(
+    app: &App,
+    caller: &Caller,
+    place: &Place,
+    (method, headers): (&Method, &HeaderMap),
+    path: Vec<u8>,
+    query: &Query<'_>,
+) -> Result<Response, Failure> {
+    let wish = wish(query)?;
+    let sandbox = enter(app, caller, place, Making::Never).await?;
+    let asked = Asked::of(headers);
+    match sandbox.file_fetch(&path, asked.span()).await? {
+        Opened::File(_) if LIST.iter().any(|name| query.bytes(name).is_some()) => {
+            let hint = "leave recursive, hidden, glob, limit and cursor out";
+            let message = "this is a file; the query is one for directories";
+            Err(Failure::new(StatusCode::BAD_REQUEST, "bad_request", message, hint))
+        }
+        Opened::File(reader) if asked.holds(&reader.stat) => {
+            Ok(content::response(reader, &asked, method))
+        }
+        // `If-Range` names what the file was: all of it is needed.
+        Opened::File(_) => match sandbox.file_fetch(&path, Asked::default().span()).await? {
+            Opened::File(reader) => Ok(content::response(reader, &Asked::default(), method)),
+            Opened::Directory(_) => Err(Failure::bad("the file became a directory; ask again")),
+        },
+        Opened::Directory(_) => {
+            let (found, more) = sandbox.file_walk(&path, wish).await?;
+            let last = found.last().filter(|_| more);
+            let next = last.map(|last| next_link(place, query, &last.path));
+            let base = whole(&path);
+            let views: Vec<_> = found.into_iter().map(|one| FileView::below(&base, one)).collect();
+            Ok(paged(next, Json(views)))
+        }
+    }
+}
+
+fn wish(query: &Query<'_>) -> Result<Walk, Failure> {
+    let limit = match query.text("limit")? {
+        None => PAGE,
+        Some(text) => text
+            .parse()
+            .ok()
+            .filter(|limit| (1..=PAGE_MAX).contains(limit))
+            .ok_or_else(|| query::bad("limit", "1 to 10000"))?,
+    };
+    let bad = || query::bad("cursor", "give back what the Link header of a page said");
+    let glob = query.bytes("glob").map(<[u8]>::to_vec);
+    if glob.as_ref().is_some_and(|glob| glob.is_empty() || glob.len() > GLOB_BYTES_MAX) {
+        return Err(query::bad("glob", "1 to 1024 bytes"));
+    }
+    Ok(Walk {
+        recursive: query.flag("recursive")?,
+        hidden: query.flag("hidden")?,
+        glob,
+        after: match query.bytes("cursor") {
+            None => None,
+            Some(cursor) => Some(URL_SAFE_NO_PAD.decode(cursor).map_err(|_| bad())?),
+        },
+        max: limit,
+    })
+}
+
+/// The same call with another cursor.
+fn next_link(place: &Place, query: &Query<'_>, last: &[u8]) -> String {
+    let mut link = format!("<{}?", place.uri.path());
+    let same = place.uri.query().unwrap_or("").split('&').filter(|pair| !pair.is_empty());
+    for pair in same.filter(|pair| pair.split('=').next() != Some("cursor")) {
+        link.push_str(pair);
+        link.push('&');
+    }
+    if query.bytes("limit").is_none() {
+        link.push_str(&format!("limit={PAGE}&"));
+    }
+    link.push_str(&format!("cursor={}>; rel=\"next\"", URL_SAFE_NO_PAD.encode(last)));
+    link
+}
+
+/// Writes a file: under a temporary name, then renamed, so that a reader sees the old or the new.
+///
+/// Parents are made. An append is written as it comes.
+#[utoipa::path(put, path = "/files/{*path}", tag = "files",
+    params(("id" = String, Path), ("path" = String, Path, description = "Bytes, percent-encoded."),
+        ("mode" = Option<String>, Query, description = "Permission bits, octal; a new file has 0644 unless told, an old one keeps its own."),
+        ("append" = Option<bool>, Query), ("fsync" = Option<bool>, Query, description = "On the disk before it is answered.")),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 200, body = SavedView, description = "There was one of this name."), (status = 201, body = SavedView), (status = "4XX", body = Failure), (status = 507, body = Failure)))]
+async fn write(
+    State(app): State<App>,
+    caller: Caller,
+    place: Place,
+    request: Request,
+) -> Result<Response, Failure> {
+    let uri = request.uri().clone();
+    let query = Query::of(&uri, &["mode", "append", "fsync"])?;
+    let how = Save {
+        mode: query.text("mode")?.map(|text| mode("?mode", text)).transpose()?,
+        append: query.flag("append")?,
+        sync: query.flag("fsync")?,
+    };
+    if request.headers().contains_key(header::CONTENT_RANGE) {
+        return Err(Failure::field("Content-Range", "a file is written whole, or with ?append=1"));
+    }
+    let path = place.path()?;
+    let sandbox = enter(&app, &caller, &place, Making::Reach).await?;
+    let mut writer = sandbox.file_save(path, how).await?;
+    receive(request.into_body(), &mut writer).await?;
+    let (stat, created) = writer.save().await?;
+    let status = if created { StatusCode::CREATED } else { StatusCode::OK };
+    let tag = content::tag(&stat);
+    let mut response = (status, Json(SavedView::of(path, &stat))).into_response();
+    if let Ok(tag) = HeaderValue::try_from(tag) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    Ok(response)
+}
+
+/// Hands an upload on as it comes. Where it breaks off, the writer is dropped and changes nothing.
+pub(crate) async fn receive(mut body: Body, writer: &mut Writer) -> Result<(), Failure> {
+    loop {
+        let frame = timeout(STILL, body.frame()).await.map_err(|_| {
+            let status = StatusCode::REQUEST_TIMEOUT;
+            Failure::new(status, "too_late", "the upload stood still for 60 s", "send it again")
+        })?;
+        match frame {
+            None => return Ok(()),
+            Some(Err(_)) => return Err(Failure::bad("the upload ended early")),
+            Some(Ok(frame)) => {
+                if let Ok(bytes) = frame.into_data() {
+                    writer.write(&bytes).await?;
+                }
+            }
+        }
+    }
+}
+
+/// Removes a file, a link or a directory.
+#[utoipa::path(delete, path = "/files/{*path}", tag = "files",
+    params(("id" = String, Path), ("path" = String, Path, description = "Bytes, percent-encoded."),
+        ("recursive" = Option<bool>, Query, description = "A directory with all it holds.")),
+    responses((status = 204), (status = 404, body = Failure), (status = 409, body = Failure)))]
+async fn remove(
+    State(app): State<App>,
+    caller: Caller,
+    place: Place,
+    uri: Uri,
+) -> Result<StatusCode, Failure> {
+    let recursive = Query::of(&uri, &["recursive"])?.flag("recursive")?;
+    let path = place.path()?;
+    let sandbox = enter(&app, &caller, &place, Making::Never).await?;
+    sandbox.file_remove(path, recursive).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

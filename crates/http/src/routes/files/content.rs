@@ -1,0 +1,179 @@
+//! The bytes of a file as an answer: whole or in part, and only where the client has them not.
+
+use crate::error::Failure;
+use axum::{
+    body::Body,
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use futures_util::stream;
+use isolet_sandbox::files::Reader;
+use isolet_wire::{ask::Span, tell::Stat};
+use std::io;
+
+/// The most that is read of a file that tells no size, as the kernel's own do.
+const UNSIZED_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// What a client wants of a file.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    part: Option<Span>,
+    /// The part is wanted only of this version.
+    only: Option<String>,
+    /// The versions that the client has.
+    has: Option<String>,
+}
+
+impl Asked {
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let text = |name: HeaderName| headers.get(name)?.to_str().ok().map(str::to_owned);
+        let part = text(header::RANGE).and_then(|range| part(&range));
+        Self { part, only: text(header::IF_RANGE), has: text(header::IF_NONE_MATCH) }
+    }
+
+    /// What to read.
+    pub(super) fn span(&self) -> Span {
+        self.part.unwrap_or(Span::From { offset: 0, limit: None })
+    }
+
+    /// Whether the part is one of the version that the client knows.
+    pub(super) fn holds(&self, stat: &Stat) -> bool {
+        self.part.is_none() || self.only.as_ref().is_none_or(|only| *only == tag(stat))
+    }
+
+    fn known(&self, stat: &Stat) -> bool {
+        let tag = tag(stat);
+        let same = |one: &str| one == "*" || one.strip_prefix("W/").unwrap_or(one) == tag;
+        self.has.as_ref().is_some_and(|all| all.split(',').any(|one| same(one.trim())))
+    }
+
+    /// First byte and count; `None` where there is no such part.
+    fn within(&self, size: u64) -> Option<(u64, u64)> {
+        let (first, count) = match self.span() {
+            Span::From { offset, limit } => (offset, limit.unwrap_or(u64::MAX)),
+            Span::Last(count) => (size.saturating_sub(count), count),
+        };
+        let count = count.min(size.saturating_sub(first));
+        (self.part.is_none() || count > 0).then_some((first, count))
+    }
+}
+
+/// One range of bytes. What is malformed, or more than one, is not followed: the whole file is
+/// an answer to that.
+fn part(text: &str) -> Option<Span> {
+    let (first, last) = text.trim().strip_prefix("bytes=")?.split_once('-')?;
+    let number = |text: &str| {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| text.parse().unwrap_or(u64::MAX))
+    };
+    let (first, last) = (first.trim(), last.trim());
+    if first.is_empty() {
+        return number(last).map(Span::Last);
+    }
+    let offset = number(first)?;
+    if last.is_empty() {
+        return Some(Span::From { offset, limit: None });
+    }
+    let last = number(last).filter(|last| *last >= offset)?;
+    Some(Span::From { offset, limit: Some((last - offset).saturating_add(1)) })
+}
+
+/// Changes whenever the file is written: another inode, size or time.
+pub(super) fn tag(stat: &Stat) -> String {
+    format!("\"{:x}-{:x}-{:x}\"", stat.inode, stat.size, stat.modified_ms)
+}
+
+/// The answer with a file's bytes, or why they need not be sent.
+pub(super) fn response(reader: Reader, asked: &Asked, method: &Method) -> Response {
+    let stat = reader.stat.clone();
+    if asked.known(&stat) {
+        return with_tag(StatusCode::NOT_MODIFIED.into_response(), &stat);
+    }
+    let Some((first, count)) = asked.within(stat.size) else {
+        let message = format!("the file has {} bytes", stat.size);
+        let hint = "ask for a part that it has";
+        let status = StatusCode::RANGE_NOT_SATISFIABLE;
+        let mut response = Failure::new(status, "bad_range", message, hint).into_response();
+        put(&mut response, header::CONTENT_RANGE, format!("bytes */{}", stat.size));
+        return response;
+    };
+    let sized = stat.size > 0;
+    let body = if *method == Method::HEAD { Body::empty() } else { body(reader, count, sized) };
+    let mut response = with_tag(Response::new(body), &stat);
+    put(&mut response, header::CONTENT_TYPE, "application/octet-stream".into());
+    put(&mut response, header::ACCEPT_RANGES, "bytes".into());
+    if sized {
+        put(&mut response, header::CONTENT_LENGTH, count.to_string());
+    }
+    if asked.part.is_some() {
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        let last = first + count - 1;
+        put(&mut response, header::CONTENT_RANGE, format!("bytes {first}-{last}/{}", stat.size));
+    }
+    response
+}
+
+fn with_tag(mut response: Response, stat: &Stat) -> Response {
+    put(&mut response, header::ETAG, tag(stat));
+    put(&mut response, header::CACHE_CONTROL, "private, no-cache".into());
+    response
+}
+
+fn put(response: &mut Response, name: HeaderName, value: String) {
+    if let Ok(value) = HeaderValue::try_from(value) {
+        response.headers_mut().insert(name, value);
+    }
+}
+
+/// Exactly `count` bytes of a file that tells its size, though it may grow meanwhile. Where it
+/// shrinks or fails the body is cut, which the client sees: the status is long gone.
+fn body(reader: Reader, count: u64, sized: bool) -> Body {
+    let left = if sized { count } else { UNSIZED_BYTES_MAX };
+    let bytes = stream::try_unfold((reader, left), move |(mut reader, left)| async move {
+        if left == 0 {
+            return Ok(None);
+        }
+        match reader.next().await.map_err(io::Error::other)? {
+            Some(mut bytes) => {
+                bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+                let left = left - bytes.len() as u64;
+                Ok::<Option<(Bytes, _)>, io::Error>(Some((bytes, (reader, left))))
+            }
+            None if sized => Err(io::Error::other("the file has shrunk")),
+            None => Ok(None),
+        }
+    });
+    Body::from_stream(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_taken_as_the_standard_says() {
+        let within = |text: &str, size| {
+            Asked { part: part(text), ..Asked::default() }.within(size).map(|(a, b)| (a, a + b))
+        };
+        let cases = [
+            ("bytes=0-0", Some((0, 1))),
+            ("bytes=2-", Some((2, 10))),
+            ("bytes=2-100", Some((2, 10))),
+            ("bytes=-3", Some((7, 10))),
+            ("bytes=-100", Some((0, 10))),
+            ("bytes=0-18446744073709551615", Some((0, 10))),
+            ("bytes=99999999999999999999999-", None),
+            ("bytes=10-", None),
+            ("bytes=-0", None),
+            ("bytes=5-4", Some((0, 10))),
+            ("bytes=0-1,3-4", Some((0, 10))),
+            ("lines=0-1", Some((0, 10))),
+            ("bytes=a-b", Some((0, 10))),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(within(text, 10), expected, "{text}");
+        }
+        assert_eq!(within("bytes=0-", 0), None);
+    }
+}

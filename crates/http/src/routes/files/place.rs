@@ -1,0 +1,159 @@
+//! Which files: the ids and the path of a request, taken from its address as bytes.
+
+use crate::{
+    auth::Caller,
+    error::Failure,
+    input::{PATH_BYTES_MAX, bad_id},
+    query::unescape_path,
+    server::App,
+};
+use axum::{
+    extract::{FromRequestParts, OriginalUri},
+    http::{Uri, request::Parts},
+};
+use isolet_sandbox::{Sandbox, SandboxId, SessionId, service::Reach};
+
+/// Where paths begin that begin with no slash.
+pub(super) const HOME: &[u8] = b"/workspace";
+
+/// What a request is about.
+pub(super) struct Place {
+    sandbox: SandboxId,
+    session: Option<SessionId>,
+    path: Option<Vec<u8>>,
+    /// The whole address.
+    pub(super) uri: Uri,
+}
+
+impl Place {
+    /// The path that stands in the address.
+    pub(super) fn path(&self) -> Result<&[u8], Failure> {
+        self.path.as_deref().ok_or_else(|| Failure::bad("path: is needed"))
+    }
+
+    fn of(uri: Uri) -> Result<Self, Failure> {
+        let none = || Failure::bad("the path holds a malformed % escape");
+        let (ids, path) = uri.path().split_once("/files").ok_or_else(none)?;
+        let path = path.strip_prefix('/').filter(|path| !path.is_empty());
+        let path = path.map(|path| unescape_path(path).ok_or_else(none)).transpose()?;
+        let path = path.map(|path| checked("path", &path)).transpose()?;
+        let mut ids = ids.split('/').skip(3).step_by(2);
+        let mut id = || {
+            let bytes = unescape_path(ids.next()?)?;
+            String::from_utf8(bytes).ok()
+        };
+        let sandbox = SandboxId::parse(&id().unwrap_or_default()).map_err(bad_id)?;
+        let named = uri.path().split('/').nth(4) == Some("sessions");
+        let session = named.then(|| SessionId::parse(&id().unwrap_or_default()).map_err(bad_id));
+        Ok(Self { sandbox, session: session.transpose()?, path, uri })
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Place {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let Ok(OriginalUri(uri)) = OriginalUri::from_request_parts(parts, state).await;
+        Self::of(uri)
+    }
+}
+
+/// Whether a call makes the sandbox and the session that it names.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Making {
+    /// 404 where they are not there.
+    Never,
+    /// They are made.
+    Reach,
+}
+
+/// The sandbox of a request, and that its session is there.
+pub(super) async fn enter(
+    app: &App,
+    caller: &Caller,
+    place: &Place,
+    making: Making,
+) -> Result<Sandbox, Failure> {
+    let reach = match making {
+        Making::Never => Reach::MustExist,
+        Making::Reach => Reach::CreateIfMissing,
+    };
+    let sandbox = app.service.reach(&caller.tenant, &place.sandbox, reach).await?;
+    match (&place.session, making) {
+        (None, _) => {}
+        (Some(id), Making::Never) => drop(sandbox.session(id)?),
+        (Some(id), Making::Reach) => drop(sandbox.session_reach(id).await?),
+    }
+    Ok(sandbox)
+}
+
+/// A path within its bounds.
+pub(super) fn checked(name: &str, path: &[u8]) -> Result<Vec<u8>, Failure> {
+    if path.is_empty() || path.len() >= PATH_BYTES_MAX || path.contains(&0) {
+        return Err(Failure::field(name, "1 to 4095 bytes without NUL"));
+    }
+    Ok(path.to_vec())
+}
+
+/// Permission bits, as `chmod` takes them.
+pub(super) fn mode(name: &str, text: &str) -> Result<u32, Failure> {
+    let octal = (1..=5).contains(&text.len()) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
+    let mode = octal.then(|| u32::from_str_radix(text, 8).ok()).flatten();
+    mode.filter(|mode| *mode <= 0o7777)
+        .ok_or_else(|| Failure::field(name, "octal digits, \"0\" to \"7777\", such as \"0644\""))
+}
+
+/// A path from the root of the sandbox on, without a slash at its end.
+pub(super) fn whole(path: &[u8]) -> Vec<u8> {
+    let mut all = HOME.to_vec();
+    if path.starts_with(b"/") {
+        all.clear();
+    }
+    for part in path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")) {
+        all.push(b'/');
+        all.extend_from_slice(part);
+    }
+    if all.is_empty() { b"/".to_vec() } else { all }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_bytes_from_the_root_on() {
+        let cases = [
+            ("files/a/b", "/workspace/a/b"),
+            ("files//etc/hosts", "/etc/hosts"),
+            ("files/%2Fetc/hosts", "/etc/hosts"),
+            ("files/files/files", "/workspace/files/files"),
+            ("files/.", "/workspace"),
+            ("files/a+b%20c/", "/workspace/a+b c"),
+            ("files/%2F", "/"),
+        ];
+        for (rest, expected) in cases {
+            for at in ["/v1/sandboxes/s", "/v1/sandboxes/s/sessions/t"] {
+                let place = Place::of(format!("{at}/{rest}").parse().unwrap());
+                let Ok(place) = place else { panic!("{rest} is refused") };
+                assert_eq!(whole(place.path().unwrap()), expected.as_bytes(), "{rest}");
+                assert_eq!(place.session.is_some(), at.ends_with("/t"));
+            }
+        }
+        let bytes = Place::of(Uri::from_static("/v1/sandboxes/s/files/%ff%fe")).ok().unwrap();
+        assert_eq!(bytes.path().unwrap(), b"\xff\xfe");
+        for bad in
+            ["s/files/%00", "s/files/%4", "s/files/%zz", "-s/files/a", "s/sessions/-/files/a"]
+        {
+            assert!(Place::of(format!("/v1/sandboxes/{bad}").parse().unwrap()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_mode_is_octal() {
+        assert_eq!(mode("mode", "0644").unwrap(), 0o644);
+        assert_eq!(mode("mode", "7").unwrap(), 7);
+        for bad in ["", "8", "-1", "+644", "0o644", "10000", "000000644", " 644"] {
+            assert!(mode("mode", bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What is told of files. Names that are not UTF-8 come twice: readable, and exact in base64.
+
+use super::place::whole;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use isolet_wire::tell::{Found, Kind, Stat};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// A file, a directory or a link.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FileView {
+    /// The last part of its path.
+    name: String,
+    /// The same in base64, where it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_b64: Option<String>,
+    /// From the root of the sandbox on.
+    path: String,
+    /// The same in base64, where it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_b64: Option<String>,
+    /// `file`, `directory`, `symlink` or `other`.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// In bytes.
+    size: u64,
+    /// In ms since 1970.
+    modified_ms: i64,
+    /// Permission bits, octal.
+    mode: String,
+    /// What a symbolic link says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+    /// The same in base64, where it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target_b64: Option<String>,
+}
+
+/// A file that was written.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SavedView {
+    /// From the root of the sandbox on.
+    path: String,
+    /// The same in base64, where it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_b64: Option<String>,
+    /// In bytes.
+    size: u64,
+    /// In ms since 1970.
+    modified_ms: i64,
+}
+
+impl SavedView {
+    pub(super) fn of(path: &[u8], stat: &Stat) -> Self {
+        let (path, path_b64) = text(&whole(path));
+        Self { path, path_b64, size: stat.size, modified_ms: stat.modified_ms }
+    }
+}
+
+impl FileView {
+    /// One that was asked for by its path.
+    pub(super) fn of(path: &[u8], found: Found) -> Self {
+        Self::at(&whole(path), found)
+    }
+
+    /// One that was found below a directory.
+    pub(super) fn below(base: &[u8], found: Found) -> Self {
+        let path = [base, b"/", &found.path].concat();
+        // The root ends in a slash of its own.
+        Self::at(path.strip_prefix(b"/").filter(|p| p.starts_with(b"/")).unwrap_or(&path), found)
+    }
+
+    fn at(path: &[u8], found: Found) -> Self {
+        let (name, name_b64) = text(path.rsplit(|byte| *byte == b'/').next().unwrap_or_default());
+        let (path, path_b64) = text(path);
+        let target = found.target.as_deref().map(text);
+        let (target, target_b64) = target.map_or((None, None), |(a, b)| (Some(a), b));
+        let kind = match found.stat.kind {
+            Kind::File => "file",
+            Kind::Directory => "directory",
+            Kind::Symlink => "symlink",
+            Kind::Other => "other",
+        };
+        let Stat { size, modified_ms, mode, .. } = found.stat;
+        let mode = format!("{mode:04o}");
+        Self { name, name_b64, path, path_b64, kind, size, modified_ms, mode, target, target_b64 }
+    }
+}
+
+fn text(bytes: &[u8]) -> (String, Option<String>) {
+    let exact = std::str::from_utf8(bytes).is_err().then(|| STANDARD.encode(bytes));
+    (String::from_utf8_lossy(bytes).into_owned(), exact)
+}

@@ -1,0 +1,139 @@
+//! File calls with all that can be said of them: parts, pages, modes, copies.
+
+use super::{LONG, Reader, STILL, Writer, done, done_in, fault, hear, stat};
+use crate::{Error, Sandbox, link::Heard};
+use isolet_wire::{
+    ask::{File, Pair, Save, Span, Walk},
+    tell::{Found, Kind, Stat, Tell},
+};
+
+/// The most entries that one page of a walk may have.
+pub const PAGE_MAX: u32 = 10_000;
+/// The longest pattern, in bytes.
+pub const GLOB_BYTES_MAX: usize = 1024;
+
+/// What stands behind a name.
+#[derive(Debug)]
+pub enum Opened {
+    /// A regular file.
+    File(Reader),
+    /// A directory.
+    Directory(Stat),
+}
+
+impl Writer {
+    /// Puts the file under its name; `true` beside what it is now: there was none of this name.
+    /// Only for what [`Sandbox::file_save`] began.
+    ///
+    /// # Errors
+    /// As `write`; nothing is changed then, unless it was an append.
+    pub async fn save(mut self) -> Result<(Stat, bool), Error> {
+        self.end().await?;
+        // Bytes that are to be on the disk may take their time.
+        let saved = match super::hear_in(&mut self.wire, LONG).await? {
+            Heard::Tell(Tell::FileSaved { stat, created }) => (stat, created),
+            _ => return Err(fault("a write")),
+        };
+        done(&mut self.wire).await?;
+        Ok(saved)
+    }
+}
+
+impl Sandbox {
+    /// Opens a regular file and reads a part of it, or finds a directory.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] (`NotFound`, `Denied`, `WrongKind`), [`Error::Link`].
+    pub async fn file_fetch(&self, path: &[u8], span: Span) -> Result<Opened, Error> {
+        let mut wire = self.file(path, File::Fetch { path: path.to_vec(), span }).await?;
+        let stat = stat(&mut wire).await?;
+        if stat.kind == Kind::Directory {
+            done(&mut wire).await?;
+            return Ok(Opened::Directory(stat));
+        }
+        Ok(Opened::File(Reader { stat, wire, done: false }))
+    }
+
+    /// Writes a file, whole or at its end; parents are made.
+    ///
+    /// # Errors
+    /// As `file_fetch`, and `NoSpace`.
+    pub async fn file_save(&self, path: &[u8], how: Save) -> Result<Writer, Error> {
+        let wire = self.file(path, File::Save { path: path.to_vec(), how }).await?;
+        Ok(Writer { wire, offset: 0 })
+    }
+
+    /// What lies in a directory, at most `wish.max` entries ([`PAGE_MAX`]), sorted by the parts
+    /// of their paths; `true` beside them: there are more.
+    ///
+    /// # Errors
+    /// As `file_fetch`.
+    pub async fn file_walk(
+        &self,
+        path: &[u8],
+        mut wish: Walk,
+    ) -> Result<(Vec<Found>, bool), Error> {
+        let max = wish.max.min(PAGE_MAX) as usize;
+        wish.max = max as u32 + 1;
+        let mut wire = self.file(path, File::Walk { path: path.to_vec(), wish }).await?;
+        let mut all = Vec::new();
+        loop {
+            match hear(&mut wire).await? {
+                Heard::Tell(Tell::FileFound(mut part)) if all.len() + part.len() <= max + 1 => {
+                    all.append(&mut part);
+                }
+                Heard::Tell(Tell::Done) => break,
+                _ => return Err(fault("a walk")),
+            }
+        }
+        let more = all.len() > max;
+        all.truncate(max);
+        Ok((all, more))
+    }
+
+    /// What is known of one name; with `follow` of what a symbolic link leads to.
+    ///
+    /// # Errors
+    /// As `file_fetch`.
+    pub async fn file_look(&self, path: &[u8], follow: bool) -> Result<Found, Error> {
+        let mut wire = self.file(path, File::Look { path: path.to_vec(), follow }).await?;
+        let found = match hear(&mut wire).await? {
+            Heard::Tell(Tell::FileFound(mut one)) if one.len() == 1 => one.pop(),
+            _ => None,
+        };
+        let found = found.ok_or_else(|| fault("a look"))?;
+        done(&mut wire).await?;
+        Ok(found)
+    }
+
+    /// Gives another name; parents of the new one are made.
+    ///
+    /// # Errors
+    /// As `file_fetch`, and `Exists`.
+    pub async fn file_move(&self, pair: Pair) -> Result<(), Error> {
+        self.pair(pair, File::Move).await
+    }
+
+    /// Copies a file, a link, or a directory with all it holds.
+    ///
+    /// # Errors
+    /// As `file_move`.
+    pub async fn file_copy(&self, pair: Pair) -> Result<(), Error> {
+        self.pair(pair, File::Copy).await
+    }
+
+    async fn pair(&self, pair: Pair, call: fn(Pair) -> File) -> Result<(), Error> {
+        super::check(&pair.to)?;
+        let mut wire = self.file(&pair.from.clone(), call(pair)).await?;
+        done_in(&mut wire, LONG).await
+    }
+
+    /// Sets permission bits, 0 to 0o7777.
+    ///
+    /// # Errors
+    /// As `file_fetch`.
+    pub async fn file_chmod(&self, path: &[u8], mode: u32) -> Result<(), Error> {
+        let mut wire = self.file(path, File::Chmod { path: path.to_vec(), mode }).await?;
+        done_in(&mut wire, STILL).await
+    }
+}

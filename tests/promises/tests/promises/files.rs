@@ -1,0 +1,519 @@
+//! Files below sandboxes and sessions: raw bytes both ways, and what is said about them.
+
+use isolet_kit::{
+    Http, LONG, Reply, Rows, SOON, Sandbox, Server, Value, json, one, process, quickly, wait_until,
+};
+use std::io::{Read as _, Write as _};
+use std::time::Duration;
+
+/// More than a copy of anything may add to server or agent, in KiB.
+const GROWTH_KIB: u64 = 24 * 1024;
+
+fn at(sandbox: &Sandbox, path: &str) -> String {
+    sandbox.path(&format!("/files/{path}"))
+}
+
+fn get(sandbox: &Sandbox, path: &str) -> Reply {
+    sandbox.http.get(&at(sandbox, path))
+}
+
+fn put(sandbox: &Sandbox, path: &str, body: &[u8]) -> Reply {
+    sandbox.http.send("PUT", &at(sandbox, path), Some(body))
+}
+
+fn order(sandbox: &Sandbox, body: &Value) -> Reply {
+    sandbox.post("/files", body)
+}
+
+fn paths(list: &Value) -> Vec<String> {
+    let all = list.as_array().expect("an array").iter();
+    all.map(|one| one["path"].as_str().expect("a path").to_owned()).collect()
+}
+
+#[test]
+fn what_is_put_is_got_byte_by_byte_and_belongs_to_root() {
+    let (server, sandbox) = one();
+    let mut rows = Rows::new();
+    let all: Vec<u8> = (0..=255).cycle().take(300_000).collect();
+    for path in
+        ["a", "deep/er/b", "sp%20ace+plus", "%f0%9f%a6%80", "-rf", "%2Ftmp/abs", "/tmp/abs2"]
+    {
+        rows.row(path, || {
+            let saved = put(&sandbox, path, &all).expect(201);
+            assert_eq!(saved.json()["size"], 300_000);
+            assert!(saved.json()["modified_ms"].as_i64().is_some_and(|ms| ms > 1_600_000_000_000));
+            let got = get(&sandbox, path).expect(200);
+            assert!(got.body == all);
+            assert_eq!(got.header("content-type"), Some("application/octet-stream"));
+            assert_eq!(got.header("etag"), saved.header("etag"));
+            put(&sandbox, path, b"").expect(200);
+            assert!(get(&sandbox, path).expect(200).body.is_empty());
+        });
+    }
+    rows.row("the shell sees root's files and directories, by the mask", || {
+        let seen = sandbox.says("stat -c '%n %u %g %a' deep deep/er deep/er/b /tmp/abs");
+        assert_eq!(seen, "deep 0 0 755\ndeep/er 0 0 755\ndeep/er/b 0 0 644\n/tmp/abs 0 0 644\n");
+    });
+    rows.row("a mode is kept, and given where it is said", || {
+        assert_eq!(put(&sandbox, "run.sh?mode=0755", b"echo ran\n").status, 201);
+        assert_eq!(put(&sandbox, "run.sh?fsync=1", b"echo again\n").status, 200);
+        assert_eq!(sandbox.says("./run.sh; stat -c %a run.sh"), "again\n755\n");
+        put(&sandbox, "run.sh?mode=600", b"").expect(200);
+        assert_eq!(sandbox.says("stat -c %a run.sh"), "600\n");
+    });
+    rows.row("an append goes to the end", || {
+        put(&sandbox, "log?append=1", b"one\n").expect(201);
+        put(&sandbox, "log?append=1", b"two\n").expect(200);
+        assert_eq!(sandbox.says("cat log; stat -c %a log"), "one\ntwo\n644\n");
+    });
+    rows.row("a link is written through", || {
+        sandbox.says("mkdir t; ln -s t/new link");
+        put(&sandbox, "link", b"through").expect(201);
+        assert_eq!(sandbox.says("cat t/new; readlink link"), "throught/new\n");
+    });
+    rows.row("nothing temporary is left", || {
+        assert_eq!(sandbox.says("find / -xdev -name '.isolet-*' 2>/dev/null"), "");
+    });
+    drop(rows);
+    server.healthy();
+}
+
+#[test]
+fn a_file_is_served_in_part_and_only_when_it_has_changed() {
+    let (_server, sandbox) = one();
+    let mut rows = Rows::new();
+    put(&sandbox, "f", b"0123456789").expect(201);
+    let ask = |name: &str, value: &str| sandbox.http.with(name, value).get(&at(&sandbox, "f"));
+    for (range, expected, of) in [
+        ("bytes=0-0", "0", "bytes 0-0/10"),
+        ("bytes=2-4", "234", "bytes 2-4/10"),
+        ("bytes=7-", "789", "bytes 7-9/10"),
+        ("bytes=-2", "89", "bytes 8-9/10"),
+        ("bytes=-20", "0123456789", "bytes 0-9/10"),
+        ("bytes=5-500", "56789", "bytes 5-9/10"),
+    ] {
+        rows.row(range, || {
+            let reply = ask("range", range).expect(206);
+            assert_eq!(reply.text(), expected);
+            assert_eq!(reply.header("content-range"), Some(of));
+        });
+    }
+    for range in ["bytes=10-", "bytes=-0", "bytes=18446744073709551615-"] {
+        rows.row(range, || {
+            let reply = ask("range", range).expect(416);
+            assert_eq!(reply.error(), "bad_range");
+            assert_eq!(reply.header("content-range"), Some("bytes */10"));
+        });
+    }
+    rows.row("ranges that are malformed or many are not followed", || {
+        for range in ["bytes=4-2", "bytes=0-1,3-4", "bytes=x", "lines=1-2"] {
+            assert_eq!(ask("range", range).expect(200).text(), "0123456789");
+        }
+    });
+    rows.row("a head says what a get would, without the bytes", || {
+        let head = sandbox.http.try_open("HEAD", &at(&sandbox, "f"), None).expect("an answer");
+        let says = |name: &str, value: &str| head.headers.contains(&(name.into(), value.into()));
+        assert!(head.status == 200 && says("content-length", "10"), "{head:?}");
+        assert!(says("accept-ranges", "bytes"), "{head:?}");
+    });
+    rows.row("a version that the client has is not sent again", || {
+        let tag = get(&sandbox, "f").header("etag").expect("a tag").to_owned();
+        let same = ask("if-none-match", &tag).expect(304);
+        assert!(same.body.is_empty());
+        assert_eq!(same.header("etag"), Some(tag.as_str()));
+        ask("if-none-match", &format!("\"x\", W/{tag}")).expect(304);
+        let part = |tag: &str| {
+            let http = sandbox.http.with("range", "bytes=0-1").with("if-range", tag);
+            http.get(&at(&sandbox, "f"))
+        };
+        assert_eq!(part(&tag).expect(206).text(), "01");
+        put(&sandbox, "f", b"abcdefghij").expect(200);
+        assert_eq!(ask("if-none-match", &tag).expect(200).text(), "abcdefghij");
+        assert_eq!(part(&tag).expect(200).text(), "abcdefghij");
+    });
+}
+
+#[test]
+fn a_list_is_sorted_told_apart_and_paged() {
+    let (_server, sandbox) = one();
+    let mut rows = Rows::new();
+    sandbox.says(
+        "mkdir -p src/a/b src/.git; cd src; echo 123 >a/x.rs; echo 1 >a/b/y.rs; echo >a.txt; echo >.hid; \
+         echo >.git/HEAD; ln -s a.txt link; ln -s / out; mkfifo pipe; chmod 600 a.txt",
+    );
+    let list = |query: &str| get(&sandbox, &format!("src?{query}")).expect(200).json();
+    let below = |names: &[&str]| -> Vec<String> {
+        names.iter().map(|name| format!("/workspace/src/{name}")).collect()
+    };
+    rows.row("one level, without hidden names", || {
+        let all = list("");
+        assert_eq!(paths(&all), below(&["a", "a.txt", "link", "out", "pipe"]));
+        let types: Vec<_> = all.as_array().expect("array").iter().map(|one| &one["type"]).collect();
+        assert_eq!(types, ["directory", "file", "symlink", "symlink", "other"]);
+        assert_eq!((&all[1]["mode"], &all[1]["size"]), (&json!("0600"), &json!(1)));
+        assert_eq!((&all[2]["target"], &all[2]["name"]), (&json!("a.txt"), &json!("link")));
+        assert!(all[1]["target"].is_null());
+    });
+    rows.row("hidden", || assert_eq!(paths(&list("hidden=1"))[..2], below(&[".git", ".hid"])));
+    rows.row("recursive, by parts, through no link", || {
+        let names = ["a", "a/b", "a/b/y.rs", "a/x.rs", "a.txt", "link", "out", "pipe"];
+        assert_eq!(paths(&list("recursive=1")), below(&names));
+    });
+    rows.row("patterns for names and for paths", || {
+        assert_eq!(paths(&list("recursive=1&glob=*.rs")), below(&["a/b/y.rs", "a/x.rs"]));
+        assert_eq!(paths(&list("recursive=1&glob=a/*.rs")), below(&["a/x.rs"]));
+        let deep = list("recursive=1&hidden=1&glob=**/%7Bx.rs,HEAD%7D");
+        assert_eq!(paths(&deep), below(&[".git/HEAD", "a/x.rs"]));
+        assert_eq!(list("glob=nothing*"), json!([]));
+    });
+    rows.row("pages of every size give the same as one", || {
+        let whole = paths(&list("recursive=1&hidden=1"));
+        for limit in 1..=whole.len() {
+            let mut pages = Vec::new();
+            let mut next = Some(at(&sandbox, &format!("src?recursive=1&hidden=1&limit={limit}")));
+            while let Some(path) = next {
+                let page = sandbox.http.get(&path).expect(200);
+                assert!(page.json().as_array().is_some_and(|page| page.len() <= limit));
+                pages.extend(paths(&page.json()));
+                let link = page
+                    .header("link")
+                    .map(|link| link[1..].split('>').next().expect("an address"));
+                next = link.map(str::to_owned);
+            }
+            assert_eq!(pages, whole, "limit {limit}");
+        }
+    });
+    rows.row("the top", || {
+        for path in ["/files", "/files/", "/files?path=/workspace", "/files/.", "/files?path=."] {
+            let all = sandbox.http.get(&sandbox.path(path)).expect(200).json();
+            assert_eq!(paths(&all), ["/workspace/src"], "{path}");
+        }
+        let root = paths(&sandbox.http.get(&sandbox.path("/files?path=/")).expect(200).json());
+        assert!(root.contains(&"/etc".to_owned()) && root.contains(&"/usr".to_owned()), "{root:?}");
+    });
+    rows.row("names that are no UTF-8 come twice", || {
+        put(&sandbox, "odd/%ff%fe", b"odd").expect(201);
+        let all = get(&sandbox, "odd").expect(200).json();
+        assert_eq!(
+            (&all[0]["name"], &all[0]["name_b64"]),
+            (&json!("\u{fffd}\u{fffd}"), &json!("//4="))
+        );
+        assert_eq!(get(&sandbox, "odd/%ff%fe").expect(200).text(), "odd");
+        let exact = &all[0]["path_b64"];
+        let moved = order(&sandbox, &json!({"op": "move", "path_b64": exact, "to": "odd/even"}));
+        assert_eq!(moved.expect(200).json()["path"], "/workspace/odd/even");
+    });
+    rows.row("wishes that make no sense", || {
+        for query in
+            ["limit=0", "limit=10001", "limit=x", "cursor=%21", "recursive=2", "glob=", "nope=1"]
+        {
+            assert_eq!(get(&sandbox, &format!("src?{query}")).status, 400, "{query}");
+        }
+        assert_eq!(get(&sandbox, "src/a.txt?recursive=1").status, 400);
+    });
+}
+
+#[test]
+fn a_large_directory_comes_in_pages_and_leaves_memory_alone() {
+    let (server, sandbox) = one();
+    sandbox.says("mkdir many; cd many; seq -f 'f%06g' 1 30000 | xargs touch");
+    let mut count = 0;
+    let mut next = Some(at(&sandbox, "many?limit=10000"));
+    let before = process::memory_kib(server.agent());
+    while let Some(path) = next {
+        let page = sandbox.http.get(&path).expect(200);
+        count += page.json().as_array().map_or(0, Vec::len);
+        next = page.header("link").and_then(|link| Some(link[1..].split('>').next()?.to_owned()));
+    }
+    assert_eq!(count, 30_000);
+    assert!(process::memory_kib(server.agent()) < before + GROWTH_KIB);
+    quickly("a removal", LONG, || {
+        assert_eq!(sandbox.http.delete(&at(&sandbox, "many?recursive=1")).status, 204);
+    });
+    assert_eq!(get(&sandbox, "many").status, 404);
+}
+
+#[test]
+fn orders_do_what_they_say_and_tell_what_is_there() {
+    let (_server, sandbox) = one();
+    let mut rows = Rows::new();
+    let ok = |body: Value| order(&sandbox, &body).expect(200).json();
+    let no = |body: Value| {
+        let reply = order(&sandbox, &body);
+        (reply.status, reply.error())
+    };
+    put(&sandbox, "d/f", b"one").expect(201);
+    rows.row("stat and exists", || {
+        sandbox.says("ln -s d/f good; ln -s d/none bad");
+        let stat = ok(json!({"op": "stat", "path": "d/f"}));
+        assert_eq!((&stat["path"], &stat["name"]), (&json!("/workspace/d/f"), &json!("f")));
+        assert_eq!(
+            (&stat["type"], &stat["size"], &stat["mode"]),
+            (&json!("file"), &json!(3), &json!("0644"))
+        );
+        assert_eq!(ok(json!({"op": "stat", "path": "good"}))["target"], "d/f");
+        assert_eq!(ok(json!({"op": "stat", "path": "good", "follow": true}))["type"], "file");
+        for (path, there) in
+            [("d/f", true), ("good", true), ("bad", false), ("d/f/g", false), ("/etc", true)]
+        {
+            assert_eq!(
+                ok(json!({"op": "exists", "path": path})),
+                json!({"exists": there}),
+                "{path}"
+            );
+        }
+    });
+    rows.row("mkdir", || {
+        assert_eq!(ok(json!({"op": "mkdir", "path": "m/n/o"}))["type"], "directory");
+        ok(json!({"op": "mkdir", "path": "m/n/o"}));
+        assert_eq!(no(json!({"op": "mkdir", "path": "d/f"})), (409, "exists".into()));
+    });
+    rows.row("chmod", || {
+        assert_eq!(ok(json!({"op": "chmod", "path": "d/f", "mode": "0750"}))["mode"], "0750");
+        for mode in [json!("rwx"), json!(""), json!("99"), json!(755), json!("10000")] {
+            assert_eq!(no(json!({"op": "chmod", "path": "d/f", "mode": mode})).0, 400);
+        }
+    });
+    rows.row("copy", || {
+        ok(json!({"op": "copy", "path": "d/f", "to": "c/f"}));
+        assert_eq!(sandbox.says("cat c/f; stat -c %a c/f"), "one750\n");
+        sandbox.says("mkdir -p tree/ro tree/e; echo x >tree/ro/x; ln -s ro tree/l; mkfifo tree/p; chmod 555 tree/ro");
+        ok(json!({"op": "copy", "path": "tree", "to": "/tmp/tree"}));
+        assert_eq!(sandbox.says("diff -r --exclude=p tree /tmp/tree; ls -F /tmp/tree; stat -c %a /tmp/tree/ro"), "e/\nl@\np|\nro/\n555\n");
+        assert_eq!(no(json!({"op": "copy", "path": "tree", "to": "tree/e/in"})), (409, "wrong_kind".into()));
+        assert_eq!(no(json!({"op": "copy", "path": "tree", "to": "c"})), (409, "exists".into()));
+        assert_eq!(sandbox.says("ls tree/e"), "");
+    });
+    rows.row("move", || {
+        assert_eq!(
+            ok(json!({"op": "move", "path": "c/f", "to": "p/q/f"}))["path"],
+            "/workspace/p/q/f"
+        );
+        ok(json!({"op": "move", "path": "tree", "to": "/dev/shm/tree"}));
+        assert_eq!(sandbox.says("ls tree 2>&1 | wc -l; cat /dev/shm/tree/ro/x"), "1\nx\n");
+        put(&sandbox, "way", b"in the way").expect(201);
+        let keep = json!({"op": "move", "path": "p/q/f", "to": "way", "replace": false});
+        assert_eq!(no(keep), (409, "exists".into()));
+        ok(json!({"op": "move", "path": "p/q/f", "to": "way"}));
+        assert_eq!(get(&sandbox, "way").text(), "one");
+        assert_eq!(no(json!({"op": "move", "path": "d", "to": "d/e/f"})).0, 409);
+        assert_eq!(no(json!({"op": "move", "path": "none", "to": "x"})), (404, "not_found".into()));
+    });
+    rows.row("delete", || {
+        assert_eq!(sandbox.http.delete(&at(&sandbox, "way")).status, 204);
+        let again = sandbox.http.delete(&at(&sandbox, "way"));
+        assert_eq!((again.status, again.error()), (404, "not_found".into()));
+        let full = sandbox.http.delete(&at(&sandbox, "m"));
+        assert_eq!((full.status, full.error()), (409, "not_empty".into()));
+        assert_eq!(sandbox.http.delete(&at(&sandbox, "m?recursive=1")).status, 204);
+        sandbox.says("mkdir keep; touch keep/me; ln -s keep gone");
+        assert_eq!(sandbox.http.delete(&at(&sandbox, "gone?recursive=1")).status, 204);
+        assert_eq!(sandbox.says("ls keep"), "me\n");
+    });
+    rows.row("what is not known is refused by name", || {
+        for (body, name) in [
+            (json!({"op": "stat", "path": "d", "nope": 1}), "nope"),
+            (json!({"op": "stat"}), "path"),
+            (json!({"op": "stat", "path": ""}), "path"),
+            (json!({"op": "stat", "path": "a\u{0}b"}), "path"),
+            (json!({"op": "stat", "path": "x".repeat(5000)}), "path"),
+            (json!({"op": "stat", "path": "d", "path_b64": "ZA=="}), "path"),
+            (json!({"op": "stat", "path_b64": "?"}), "path_b64"),
+            (json!({"op": "stat", "path": "d", "to": "e"}), "to"),
+            (json!({"op": "move", "path": "d"}), "to"),
+            (json!({"op": "copy", "path": "d", "to": "e", "mode": "0644"}), "mode"),
+            (json!({"op": "burn", "path": "d"}), "op"),
+            (json!({"path": "d"}), "op"),
+        ] {
+            let reply = order(&sandbox, &body).expect(400);
+            let message = reply.json()["message"].as_str().unwrap_or_default().to_owned();
+            assert!(message.contains(name), "{body}: {message}");
+        }
+    });
+}
+
+#[test]
+fn a_session_has_the_files_of_its_sandbox() {
+    let server = Server::start();
+    let sandbox = server.named("by-file");
+    let inside = |rest: &str| sandbox.path(&format!("/sessions/dev/files{rest}"));
+    assert_eq!(sandbox.http.get(&inside("/f")).status, 404);
+    assert_eq!(sandbox.http.delete(&inside("/f")).status, 404);
+    assert!(server.ids(&server.http()).is_empty(), "reading makes nothing");
+    sandbox.http.send("PUT", &inside("/f"), Some(b"by a session")).expect(201);
+    assert_eq!(server.ids(&server.http()), ["by-file"], "a write makes what it names");
+    assert_eq!(sandbox.command("dev", "cat f")["stdout"], "by a session");
+    assert_eq!(get(&sandbox, "f").text(), "by a session");
+    let stat = sandbox.http.post(&inside(""), &json!({"op": "stat", "path": "f"})).expect(200);
+    assert_eq!(stat.json()["size"], 12);
+    let other = sandbox.http.get(&sandbox.path("/sessions/none/files/f"));
+    assert_eq!((other.status, other.error()), (404, "no_session".into()));
+    assert_eq!(paths(&sandbox.http.get(&inside("")).expect(200).json()), ["/workspace/f"]);
+    assert_eq!(sandbox.http.delete(&inside("/f")).status, 204);
+}
+
+/// A reader that opens the name at any time sees the old bytes or the new, never a part.
+#[test]
+fn a_write_that_breaks_off_changes_nothing() {
+    let (server, sandbox) = one();
+    put(&sandbox, "whole", b"the old bytes").expect(201);
+    let mut stream = sandbox.http.connect();
+    let head = format!(
+        "PUT {} HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nauthorization: Bearer {}\r\ncontent-length: 1000000\r\n\r\n",
+        at(&sandbox, "whole"),
+        sandbox.http.port,
+        sandbox.http.key.as_deref().expect("a key"),
+    );
+    stream.write_all(head.as_bytes()).expect("written");
+    stream.write_all(&[b'x'; 500_000]).expect("written");
+    wait_until("the write is under way", SOON, || {
+        (sandbox.says("ls -A | grep -c '^.isolet-'") == "1\n").then_some(())
+    });
+    assert_eq!(get(&sandbox, "whole").text(), "the old bytes");
+    drop(stream);
+    wait_until("nothing temporary is left", SOON, || {
+        (sandbox.says("ls -A") == "whole\n").then_some(())
+    });
+    assert_eq!(get(&sandbox, "whole").text(), "the old bytes");
+    server.healthy();
+}
+
+#[test]
+fn heavy_256_mb_go_up_and_down_in_constant_memory() {
+    const SIZE: u64 = 256 * 1024 * 1024;
+    let (server, sandbox) = one();
+    put(&sandbox, "warm", &vec![7; 1 << 20]).expect(201);
+    get(&sandbox, "warm").expect(200);
+    let look = || (process::memory_kib(server.pid()), process::memory_kib(server.agent()));
+    let before = look();
+    let mut stream = sandbox.http.connect();
+    let head = format!(
+        "PUT {} HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nauthorization: Bearer {}\r\ncontent-length: {SIZE}\r\nconnection: close\r\n\r\n",
+        at(&sandbox, "big"),
+        sandbox.http.port,
+        sandbox.http.key.as_deref().expect("a key"),
+    );
+    stream.write_all(head.as_bytes()).expect("written");
+    let block: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
+    for _ in 0..SIZE >> 20 {
+        stream.write_all(&block).expect("written");
+    }
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    let middle = look();
+    let mut down = sandbox.http.try_open("GET", &at(&sandbox, "big"), None).expect("an answer");
+    let (mut total, mut part) = (0_u64, vec![0; 1 << 20]);
+    loop {
+        let count = down.body.read(&mut part).expect("bytes");
+        if count == 0 {
+            break;
+        }
+        let first = (total % 256) as u8;
+        assert!(
+            part[..count]
+                .iter()
+                .zip(0_usize..)
+                .all(|(byte, n)| *byte == first.wrapping_add(n as u8))
+        );
+        total += count as u64;
+    }
+    assert_eq!(total, SIZE);
+    let after = look();
+    for (now, then) in [(middle, before), (after, before)] {
+        assert!(now.0 < then.0 + GROWTH_KIB, "server: {} to {} KiB", then.0, now.0);
+        assert!(now.1 < then.1 + GROWTH_KIB, "agent: {} to {} KiB", then.1, now.1);
+    }
+}
+
+#[test]
+fn i5_what_never_ends_is_refused_or_bounded_and_nobody_waits() {
+    let (server, sandbox) = one();
+    let mut rows = Rows::new();
+    sandbox.says(
+        "mkfifo fifo; truncate -s 1T sparse; mkdir loop; ln -s . loop/self; ln -s turn turn; \
+         python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"sock\")'",
+    );
+    let mut shell = sandbox.shell();
+    shell.run("(while :; do echo more; done) >growing & echo").is("\n", 0);
+    let soon = Duration::from_secs(5);
+    for path in [
+        "/dev/zero",
+        "/dev/urandom",
+        "/dev/tty",
+        "fifo",
+        "sock",
+        "turn",
+        "/proc/kmsg",
+        "/proc/kcore",
+    ] {
+        rows.row(&format!("read {path}"), || {
+            let path = path.replacen('/', "%2F", 1);
+            let reply = quickly("an answer", soon, || {
+                sandbox.http.try_send("GET", &at(&sandbox, &path), None)
+            });
+            let bounded = reply.map(|reply| reply.status >= 400 || reply.body.len() < 1 << 20);
+            assert!(bounded.unwrap_or(true));
+        });
+        rows.row(&format!("write {path}"), || {
+            let path = path.replacen('/', "%2F", 1);
+            for query in ["", "?append=1"] {
+                let reply =
+                    quickly("an answer", soon, || put(&sandbox, &format!("{path}{query}"), b"x"));
+                assert!((400..500).contains(&reply.status), "{} {}", reply.status, reply.text());
+            }
+        });
+    }
+    rows.row("the kernel's own files come to their end", || {
+        assert!(get(&sandbox, "%2Fproc/self/status").expect(200).text().contains("Name:"));
+        let page = get(&sandbox, "%2Fsys/kernel/mm/transparent_hugepage/enabled");
+        assert!(page.status == 404 || !page.text().is_empty(), "{}", page.status);
+    });
+    rows.row("1 TiB of nothing, and a file that grows", || {
+        let tail = sandbox.http.with("range", "bytes=-3").get(&at(&sandbox, "sparse")).expect(206);
+        assert_eq!(
+            (tail.body.as_slice(), tail.header("content-range")),
+            (&[0; 3][..], Some("bytes 1099511627773-1099511627775/1099511627776"))
+        );
+        let begun: Vec<_> = (0..4)
+            .map(|_| {
+                sandbox.http.try_open("GET", &at(&sandbox, "sparse"), None).expect("it begins")
+            })
+            .collect();
+        quickly("a call beside", soon, || assert_eq!(sandbox.says("echo on"), "on\n"));
+        drop(begun);
+        let whole =
+            sandbox.http.try_open("GET", &at(&sandbox, "growing"), None).expect("it begins");
+        let said: u64 = whole
+            .headers
+            .iter()
+            .find(|(name, _)| name == "content-length")
+            .and_then(|(_, n)| n.parse().ok())
+            .expect("a length");
+        let mut body = whole.body;
+        assert_eq!(std::io::copy(&mut body, &mut std::io::sink()).expect("it ends"), said);
+    });
+    rows.row("a walk goes round no loop", || {
+        let all = get(&sandbox, "loop?recursive=1").expect(200).json();
+        assert_eq!(paths(&all), ["/workspace/loop/self"]);
+    });
+    shell.run("kill %1; rm -f growing").is("", 0);
+    wait_until("no worker is left", SOON, || {
+        let tree = sandbox.says("ls /proc | grep -c '^[0-9]'");
+        tree.trim().parse::<u32>().is_ok_and(|count| count < 12).then_some(())
+    });
+    drop(rows);
+    server.healthy();
+}
+
+/// A key that may only read is used as such; another tenant's sandbox is none.
+#[test]
+fn files_are_the_tenants_own() {
+    let (server, sandbox) = one();
+    put(&sandbox, "secret", b"mine").expect(201);
+    let other = server.named(&sandbox.id);
+    let stranger = Sandbox { http: Http::new(sandbox.http.port, None), ..other };
+    assert_eq!(get(&stranger, "secret").status, 401);
+    assert_eq!(put(&stranger, "secret", b"yours").status, 401);
+    assert_eq!(get(&sandbox, "secret").text(), "mine");
+}
