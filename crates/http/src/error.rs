@@ -181,6 +181,14 @@ fn sort(error: &Error) -> (StatusCode, &'static str, &'static str) {
             "sandbox_unreachable",
             "it is asked again and again: wait, or delete it",
         ),
+        Error::Sleeping(_) => {
+            (S::CONFLICT, "sandbox_sleeping", "run a command in it: that wakes it")
+        }
+        Error::InUse(_) => (
+            S::CONFLICT,
+            "sandbox_in_use",
+            "let its commands end and its clients go, then try again",
+        ),
         Error::NoSession { .. } => {
             (S::NOT_FOUND, "no_session", "create it with POST …/sessions, or run a command in it")
         }

@@ -113,6 +113,11 @@ pub(crate) fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     T::deserialize(reader).map(Some)
 }
 
+/// For optional numbers of which `null` says the same as 0: never.
+pub(crate) fn never<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<u64>, D::Error> {
+    Option::deserialize(reader).map(|number: Option<u64>| Some(number.unwrap_or(0)))
+}
+
 /// A map from names to values in which no name stands twice.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Named<T>(pub(crate) BTreeMap<String, T>);

@@ -3,6 +3,7 @@
 use crate::text::{open_end, quote};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
+use isolet_sandbox::Sandbox;
 use isolet_wire::tell::{Exit, STDERR, STDOUT};
 use std::borrow::Cow;
 
@@ -119,6 +120,15 @@ pub(crate) fn exit_fields(exit: &Exit) -> String {
         exit.cancelled,
         ms(exit.micros)
     )
+}
+
+/// What the sandbox's last sleep has lost, as a field with a comma before it; empty for everybody
+/// but the first who asks.
+pub(crate) fn lost_field(sandbox: &Sandbox) -> String {
+    sandbox.lost().map_or_else(String::new, |lost| {
+        let words: Vec<String> = lost.iter().map(|lost| format!("\"{}\"", lost.word())).collect();
+        format!(",\"lost\":[{}]", words.join(","))
+    })
 }
 
 /// Microseconds as milliseconds.

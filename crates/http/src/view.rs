@@ -12,7 +12,7 @@ pub(crate) struct SandboxView {
     /// Its id, unique among the caller's.
     #[schema(value_type = String)]
     id: String,
-    /// `creating`, `running`, `unreachable`, `failed` or, in the answer to a delete, `destroyed`.
+    /// `creating`, `running`, `sleeping`, `unreachable`, `failed` or, in the answer to a delete, `destroyed`.
     state: &'static str,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,13 +29,13 @@ pub(crate) struct SandboxView {
     pids: u64,
     /// `none`: loopback only.
     network: String,
-    /// Its files are kept while it exists.
+    /// Its files outlive a sleep.
     persistent: bool,
     /// Seconds to live, counted from its creation or the last change; `null` never ends by itself.
     ttl_s: Option<u64>,
     /// When it ends by itself, in ms since 1970.
     expires_at_ms: Option<i64>,
-    /// Sleep is not built: `null`.
+    /// Seconds without use after which it falls asleep; `null` never.
     sleep_after_s: Option<u64>,
     /// The client's own words.
     #[schema(value_type = Object)]

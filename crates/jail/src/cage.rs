@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// How often an emptying group is looked at.
 const LOOK: Duration = Duration::from_millis(2);
+/// The most directories of one sandbox that may wait in the trash.
+const TRASH_TURNS: u32 = 100;
 
 /// One sandbox, from outside. Made from its name alone: works after a restart of the server.
 #[derive(Debug, Clone)]
@@ -116,30 +118,50 @@ impl Cage {
         self.groups.as_ref().ok_or(io::ErrorKind::NotFound)?.limit(limits)
     }
 
+    /// Whether its groups stand: they do not after the host was started anew.
+    #[must_use]
+    pub fn stands(&self) -> bool {
+        self.groups.as_ref().is_some_and(Groups::left)
+    }
+
+    /// Removes its groups once nothing runs in it; its files stay.
+    ///
+    /// # Errors
+    /// When the groups do not become free within a second.
+    pub fn dismantle(&self) -> io::Result<()> {
+        let Some(groups) = &self.groups else { return Ok(()) };
+        let until = Instant::now() + Duration::from_secs(1);
+        loop {
+            groups.remove_now();
+            if !groups.left() {
+                return Ok(());
+            }
+            if Instant::now() >= until {
+                return Err(io::ErrorKind::ResourceBusy.into());
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
     /// Takes it apart once nothing runs in it: groups removed, files moved to the trash.
     /// Half-made and half-removed ones are taken apart as far as they go.
     ///
     /// # Errors
     /// When the groups do not become free within a second, or the directory cannot be moved.
     pub fn remove(&self) -> io::Result<()> {
-        if let Some(groups) = &self.groups {
-            let until = Instant::now() + Duration::from_secs(1);
-            loop {
-                groups.remove_now();
-                if !groups.left() {
-                    break;
-                }
-                if Instant::now() >= until {
-                    return Err(io::ErrorKind::ResourceBusy.into());
-                }
-                std::thread::sleep(LOOK);
+        self.dismantle()?;
+        let Some(name) = self.directory.file_name().and_then(|name| name.to_str()) else {
+            return Ok(());
+        };
+        // One that is emptied at every sleep may find its last files still there.
+        for turn in 0..TRASH_TURNS {
+            match fs::rename(&self.directory, self.trash.join(format!("{name}.{turn}"))) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                done => return done,
             }
         }
-        let Some(name) = self.directory.file_name() else { return Ok(()) };
-        match fs::rename(&self.directory, self.trash.join(name)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            done => done,
-        }
+        Err(io::ErrorKind::DirectoryNotEmpty.into())
     }
 }
 

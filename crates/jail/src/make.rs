@@ -58,20 +58,24 @@ fn failed(step: &str, errno: Errno) -> Failure {
     (step.to_owned(), errno.raw_os_error())
 }
 
-/// A sandbox's directory; removed when it is not kept.
+/// A sandbox's directory; removed when it is not kept, unless it stood before.
 struct Directory<'a> {
     host: &'a Host,
-    name: &'a str,
+    spec: &'a Spec,
     fd: OwnedFd,
 }
 
 impl<'a> Directory<'a> {
     fn make(host: &'a Host, spec: &'a Spec) -> Result<Self, Errno> {
         let path = host.config.sandbox_dir(&spec.name);
-        let open = Mode::from_raw_mode(0o711);
-        rustix::fs::mkdir(&path, open)?;
-        let fd = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let made = Self { host, name: &spec.name, fd };
+        let open = || rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        if spec.kept {
+            let made = Self { host, spec, fd: open()? };
+            made.clear()?;
+            return Ok(made);
+        }
+        rustix::fs::mkdir(&path, Mode::from_raw_mode(0o711))?;
+        let made = Self { host, spec, fd: open()? };
         let id = host.config.uid_base + spec.slot * UIDS;
         let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
         for name in ["root", "usr", "root/upper", "root/work", "usr/upper", "usr/work", "workspace"]
@@ -84,6 +88,17 @@ impl<'a> Directory<'a> {
         Ok(made)
     }
 
+    /// Takes away what its earlier life has left of itself, beside its files.
+    fn clear(&self) -> Result<(), Errno> {
+        for name in ["agent.sock", "cgroups"] {
+            match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
     fn keep(self) {
         std::mem::forget(self);
     }
@@ -91,7 +106,9 @@ impl<'a> Directory<'a> {
 
 impl Drop for Directory<'_> {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(self.host.config.sandbox_dir(self.name));
+        if !self.spec.kept {
+            let _ = std::fs::remove_dir_all(self.host.config.sandbox_dir(&self.spec.name));
+        }
     }
 }
 

@@ -32,6 +32,8 @@ pub struct Config {
     pub ready: u32,
     /// How long after its last command a session ends that is to end so.
     pub session_idle: Duration,
+    /// Seconds without use after which a sandbox falls asleep that names no other; 0 never.
+    pub sleep_after_s: u64,
     /// How long recovery waits for all agents together.
     pub recover: Duration,
 }
@@ -62,6 +64,7 @@ impl Config {
             tenants: BTreeMap::new(),
             ready: 2,
             session_idle: Duration::from_secs(300),
+            sleep_after_s: 600,
             recover: Duration::from_secs(10),
         }
     }

@@ -1,14 +1,18 @@
 //! The one task that owns a sandbox's state. Orders come by its queue, the agent's news by its
 //! connection, the end of its time by the clock; everybody else sees what it publishes.
 
+mod sleep;
+
 use crate::{
     Ended, Error, Info, LinkError, Patch, Usage,
+    awake::Awake,
     failpoint::pass,
     info::Once,
     link::Heard,
     once,
     record::{Record, now_ms},
     registry::{Entry, View},
+    seen::Seen,
     service::Inner,
     state::{Event, State},
     wire::Wire,
@@ -37,6 +41,11 @@ const NEVER: Duration = Duration::from_secs(400 * 24 * 3600);
 pub(crate) enum Order {
     Patch(Box<Patch>, oneshot::Sender<Result<Info, Error>>),
     Delete(oneshot::Sender<Result<Ended, Error>>),
+    Sleep(oneshot::Sender<Result<Info, Error>>),
+    /// Answered with a hold on it: no sleep comes between the waking and the work.
+    Wake(oneshot::Sender<Result<Awake, Error>>),
+    /// Somebody was told what a sleep has lost.
+    Told,
     /// Let go of the agent and end; the sandbox lives on.
     Detach(oneshot::Sender<()>),
 }
@@ -46,10 +55,13 @@ pub(crate) enum Begin {
     /// It is to be made, or was made ahead.
     Make { once: Option<Once>, ready: bool },
     /// Its agent answers on this connection.
-    Attached(Wire),
+    Attached(Watch),
     /// It has failed before.
     Failed,
-    /// It has failed or fallen silent while no server ran, and is published as such.
+    /// It was asleep, or falling asleep or waking up when the server was killed.
+    Asleep,
+    /// It has failed, fallen silent or ended with its host while no server ran, and is published
+    /// as such.
     Lost,
     /// An earlier driver of it ended by a fault.
     Broken,
@@ -60,14 +72,29 @@ pub(crate) struct Driver {
     entry: Arc<Entry>,
     record: Record,
     watch: Option<Wire>,
+    seen: Seen,
+    /// It sleeps, and something of it may still run.
+    restless: bool,
+}
+
+/// A connection for news of an agent's shells, and what it has said so far.
+pub(crate) struct Watch {
+    wire: Wire,
+    seen: Seen,
 }
 
 /// Starts the driver, and another when it ends by a fault: only this sandbox suffers.
 pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<Entry>, mut begin: Begin) {
     loop {
         let record = (*entry.view().record).clone();
-        let driver =
-            Driver { inner: Arc::clone(&inner), entry: Arc::clone(&entry), record, watch: None };
+        let driver = Driver {
+            inner: Arc::clone(&inner),
+            entry: Arc::clone(&entry),
+            record,
+            watch: None,
+            seen: Seen::default(),
+            restless: false,
+        };
         // A set, so that a driver ends with its supervisor.
         let mut task = JoinSet::new();
         task.spawn(driver.run(begin));
@@ -84,15 +111,17 @@ pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<Entry>, mut begin: B
 }
 
 /// Connects for news of an agent's shells.
-pub(crate) async fn watch(entry: &Entry, wait: Duration) -> Result<Wire, LinkError> {
+pub(crate) async fn watch(entry: &Entry, wait: Duration) -> Result<Watch, LinkError> {
     let open = async {
         let mut wire = Wire::connect(&entry.directory).await?;
         wire.send(&Ask::Watch).await?;
         match wire.answer().await? {
-            Tell::Census { shells, .. } => entry.sessions.census(&shells),
-            _ => return Err(LinkError::Turn("another answer to watch")),
+            Tell::Census { shells, execs } => {
+                entry.sessions.census(&shells);
+                Ok(Watch { wire, seen: Seen::census(&shells, execs) })
+            }
+            _ => Err(LinkError::Turn("another answer to watch")),
         }
-        Ok(wire)
     };
     timeout(wait, open).await.map_err(|_| LinkError::Silent)?
 }
@@ -105,18 +134,28 @@ impl Driver {
                     return self.undo(error).await;
                 }
             }
-            Begin::Attached(wire) => self.watch = Some(wire),
+            Begin::Attached(watch) => self.follow(watch),
             Begin::Failed => {}
-            Begin::Lost => self.settle().await,
+            Begin::Asleep => self.rest_on().await,
+            Begin::Lost => {
+                self.settle().await;
+                self.restless = self.record.state == State::Sleeping;
+            }
             Begin::Broken => match self.record.state {
                 State::Creating => {
                     return self.undo(Error::Fault("the making ended by a fault".into())).await;
                 }
                 State::Destroying => return self.end(None).await,
                 State::Running => match watch(&self.entry, REATTACH_WAIT).await {
-                    Ok(wire) => self.watch = Some(wire),
+                    Ok(watch) => {
+                        self.follow(watch);
+                        // It may have been on its way to sleep.
+                        self.entry.uses.open();
+                        self.settle().await;
+                    }
                     Err(_) => self.fail("internal fault").await,
                 },
+                State::Sleeping => self.rest_on().await,
                 State::Unreachable | State::Failed => {}
                 State::Destroyed => return,
             },
@@ -132,11 +171,20 @@ impl Driver {
             let left = self.left();
             let watching = self.watch.is_some();
             let silent = self.record.state == State::Unreachable;
+            let drowsy = self.drowsy();
+            let restless = self.restless;
             tokio::select! {
                 order = post.recv() => match order {
                     Some(Order::Patch(patch, answer)) => {
                         let _ = answer.send(self.patch(*patch).await);
                     }
+                    Some(Order::Sleep(answer)) => {
+                        let _ = answer.send(self.sleep().await);
+                    }
+                    Some(Order::Wake(answer)) => {
+                        let _ = answer.send(self.wake().await);
+                    }
+                    Some(Order::Told) => self.told_lost().await,
                     Some(Order::Delete(answer)) => return self.end(Some(answer)).await,
                     Some(Order::Detach(answer)) => {
                         self.detach().await;
@@ -149,6 +197,8 @@ impl Driver {
                     info!(sandbox = %entry.id, tenant = %entry.tenant, "its time is over");
                     return self.end(None).await;
                 }
+                () = entry.uses.idle(drowsy.unwrap_or(NEVER)), if drowsy.is_some() => self.drowse().await,
+                () = tokio::time::sleep(AGAIN), if restless => self.rest_on().await,
                 heard = next(&mut self.watch), if watching => self.hear(heard).await,
                 found = call(&entry), if silent => self.found(found).await,
             }
@@ -161,9 +211,17 @@ impl Driver {
         Duration::from_millis(u64::try_from(at - now_ms()).unwrap_or(0)).min(NEVER)
     }
 
+    fn follow(&mut self, watch: Watch) {
+        (self.watch, self.seen) = (Some(watch.wire), watch.seen);
+    }
+
     async fn hear(&mut self, heard: Result<Heard, LinkError>) {
         let error = match heard {
-            Ok(Heard::Tell(Tell::Changed { shell, .. })) => {
+            Ok(Heard::Tell(Tell::Changed { shell, execs })) => {
+                if self.seen.busy() {
+                    self.entry.uses.touch();
+                }
+                self.seen.changed(shell.as_ref(), execs);
                 if let Some(shell) = shell {
                     self.entry.sessions.changed(&shell, true);
                 }
@@ -175,9 +233,9 @@ impl Driver {
         self.watch = None;
         self.entry.pool.drop_links(None);
         match watch(&self.entry, REATTACH_WAIT).await {
-            Ok(wire) => {
+            Ok(watch) => {
                 warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "connection to the agent replaced");
-                self.watch = Some(wire);
+                self.follow(watch);
             }
             Err(LinkError::Silent) => self.fall_silent().await,
             Err(LinkError::Frame(_) | LinkError::Turn(_)) => {
@@ -199,13 +257,13 @@ impl Driver {
     }
 
     /// A silent agent was asked again.
-    async fn found(&mut self, found: Result<Wire, LinkError>) {
+    async fn found(&mut self, found: Result<Watch, LinkError>) {
         match found {
-            Ok(wire) => {
+            Ok(watch) => {
                 if self.shift(Event::Greeted).is_ok() {
                     info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "it answers again");
                     self.record.body.cause = None;
-                    self.watch = Some(wire);
+                    self.follow(watch);
                     self.publish(None);
                     self.settle().await;
                 }
@@ -215,17 +273,22 @@ impl Driver {
         }
     }
 
+    fn spec(&self, kept: bool) -> Spec {
+        Spec {
+            name: self.record.name.clone(),
+            slot: self.record.slot,
+            hostname: crate::ready::HOSTNAME.to_owned(),
+            limits: self.record.body.limits,
+            kept,
+        }
+    }
+
     /// Recorded and launched at the same time: a directory without a record, or a record that
     /// still says `creating`, is removed by the next start of the server.
     async fn make(&mut self, once: Option<Once>, ready: bool) -> Result<(), Error> {
         let begun = Instant::now();
         pass("create.before_record").await?;
-        let spec = Spec {
-            name: self.record.name.clone(),
-            slot: self.record.slot,
-            hostname: crate::ready::HOSTNAME.to_owned(),
-            limits: self.record.body.limits,
-        };
+        let spec = self.spec(false);
         let row = self.record.row()?;
         let recorded = async {
             self.inner.store.insert(row).await?;
@@ -241,7 +304,7 @@ impl Driver {
         };
         let (recorded, launched) = tokio::join!(recorded, launched);
         recorded.and(launched)?;
-        self.watch = Some(watch(&self.entry, GREETING_WAIT).await?);
+        self.follow(watch(&self.entry, GREETING_WAIT).await?);
         pass("create.greeted").await?;
         // Whole microseconds: they read as three decimals.
         self.record.body.create_ms = begun.elapsed().as_micros() as f64 / 1000.0;
@@ -412,6 +475,10 @@ impl Driver {
     async fn detach(&mut self) {
         self.watch = None;
         self.entry.pool.drop_links(None);
+        self.keep_activity().await;
+    }
+
+    async fn keep_activity(&self) {
         let name = &self.entry.name;
         let rows = self.entry.sessions.unwritten().into_iter();
         let rows = rows.map(|(id, body)| isolet_store::Session {
@@ -481,7 +548,7 @@ pub(crate) async fn blocking<R: Send + 'static>(
 }
 
 /// Asks a silent agent whether it answers by now.
-async fn call(entry: &Entry) -> Result<Wire, LinkError> {
+async fn call(entry: &Entry) -> Result<Watch, LinkError> {
     let found = watch(entry, REATTACH_WAIT).await;
     if matches!(found, Err(LinkError::Silent)) {
         tokio::time::sleep(AGAIN).await;

@@ -26,6 +26,12 @@ pub enum Error {
     /// The sandbox's agent does not answer; nothing of it was killed.
     #[error("sandbox {0} does not answer")]
     Unreachable(SandboxId),
+    /// The sandbox sleeps, and this call does not wake it.
+    #[error("sandbox {0} is asleep")]
+    Sleeping(SandboxId),
+    /// Somebody works in the sandbox: it cannot be put to sleep.
+    #[error("sandbox {0} is in use")]
+    InUse(SandboxId),
     /// No such session in this sandbox.
     #[error("no session {session} in sandbox {id}")]
     NoSession {

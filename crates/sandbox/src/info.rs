@@ -35,6 +35,10 @@ pub struct Wish {
     pub pids: Option<u64>,
     /// Ends by itself after this many seconds; `None` or 0 never.
     pub ttl_s: Option<u64>,
+    /// Falls asleep when nobody used it for this many seconds; 0 never, `None` as configured.
+    pub sleep_after_s: Option<u64>,
+    /// Whether files outlive a sleep; `None`: they do.
+    pub persistent: Option<bool>,
     /// The client's own words, an object.
     pub metadata: serde_json::Map<String, serde_json::Value>,
     /// Environment of every shell and program.
@@ -48,6 +52,8 @@ pub struct Wish {
 pub struct Patch {
     /// Counted from now; 0 never.
     pub ttl_s: Option<u64>,
+    /// As in a wish.
+    pub sleep_after_s: Option<u64>,
     /// Replaces the metadata.
     pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
     /// For shells and programs started from now on: a value sets, `None` removes.
@@ -113,12 +119,36 @@ pub struct Info {
     pub limits: Limits,
     /// Always `none`: loopback only.
     pub network: String,
-    /// Files are kept while it exists.
+    /// Its files outlive a sleep.
     pub persistent: bool,
-    /// Sleep is not built: `None`.
+    /// Seconds without use after which it falls asleep; `None` never.
     pub sleep_after_s: Option<u64>,
     /// A dialect's own fields, as they were given.
     pub dialect: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Something that a sleep does not keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lost {
+    /// Shells that were open, with their directories and variables.
+    Shells,
+    /// Processes that ran in the background.
+    Processes,
+    /// All files of an ephemeral sandbox.
+    Files,
+}
+
+impl Lost {
+    /// The word for clients and records.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Shells => "shells",
+            Self::Processes => "processes",
+            Self::Files => "files",
+        }
+    }
 }
 
 /// What a create answers.

@@ -90,7 +90,7 @@ impl Keeper {
                 Err(isolet_jail::Error::Gone(why)) => {
                     tracing::warn!(sandbox = %spec.name, why, "launcher ended; starting another");
                     self.launcher = None;
-                    self.clear(&spec.name);
+                    self.clear(spec);
                 }
             }
         }
@@ -101,12 +101,14 @@ impl Keeper {
     }
 
     /// What a dead launcher may have left of its last order.
-    fn clear(&self, name: &str) {
-        let cage = Cage::open(&self.config, name);
+    fn clear(&self, spec: &Spec) {
+        let cage = Cage::open(&self.config, &spec.name);
         let _ = cage.kill();
         let _ = cage.wait_empty(std::time::Duration::from_secs(2));
-        if let Err(error) = cage.remove() {
-            tracing::warn!(sandbox = %name, %error, "half-made sandbox is not removed yet");
+        // Files of an earlier life stay.
+        let removed = if spec.kept { cage.dismantle() } else { cage.remove() };
+        if let Err(error) = removed {
+            tracing::warn!(sandbox = %spec.name, %error, "half-made sandbox is not removed yet");
         }
     }
 }

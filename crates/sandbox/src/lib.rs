@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod across;
+mod awake;
 pub mod config;
 mod driver;
 pub mod error;
@@ -24,6 +25,7 @@ mod registry;
 #[cfg(test)]
 mod registry_test;
 pub mod sandbox;
+mod seen;
 pub mod service;
 mod sessions;
 pub mod state;
@@ -36,7 +38,8 @@ pub use config::{Config, TenantLimits};
 pub use error::{Error, OpenError};
 pub use ids::{BadId, SandboxId, SessionId, TenantId};
 pub use info::{
-    Created, Ended, Info, Life, Limits, Once, Page, Patch, SessionInfo, SessionWish, Usage, Wish,
+    Created, Ended, Info, Life, Limits, Lost, Once, Page, Patch, SessionInfo, SessionWish, Usage,
+    Wish,
 };
 pub use isolet_store::keys::{Grant, Key, Keys, NewKey};
 pub use link::{ExecLink, Heard, LinkError, ShellLink};

@@ -2,6 +2,7 @@
 
 use crate::{
     Error,
+    awake::Awake,
     pool::Pool,
     registry::Working,
     wire::{ANSWER_WAIT, Wire},
@@ -89,6 +90,11 @@ impl ShellLink {
     pub(crate) fn pooled(mut self) -> Self {
         self.pooled = true;
         self
+    }
+
+    /// Whom it keeps its sandbox awake for.
+    pub(crate) fn awake(&mut self, awake: Option<Awake>) {
+        self.wire.awake = awake;
     }
 
     /// Whether nothing has arrived that was not read.

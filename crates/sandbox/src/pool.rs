@@ -61,7 +61,8 @@ impl Pool {
     }
 
     /// Keeps a connection on which nothing is open.
-    pub(crate) fn park(&self, wire: Wire) {
+    pub(crate) fn park(&self, mut wire: Wire) {
+        wire.awake = None;
         let mut idle = self.lock();
         if idle.wires.len() + idle.shells.len() < IDLE_MAX {
             idle.wires.push(wire);
@@ -88,7 +89,8 @@ impl Pool {
         idle.shells.iter().filter(|(_, link)| link.shell_id() == session.as_str()).count()
     }
 
-    pub(crate) fn park_shell(self: Arc<Self>, link: ShellLink) {
+    pub(crate) fn park_shell(self: Arc<Self>, mut link: ShellLink) {
+        link.awake(None);
         let mut idle = self.lock();
         if idle.wires.len() + idle.shells.len() >= IDLE_MAX {
             return;

@@ -136,7 +136,7 @@ async fn make(inner: &Arc<Inner>) -> Result<Made, Error> {
 async fn start(inner: &Arc<Inner>, made: &Made) -> Result<(), Error> {
     let limits = inner.config.limits;
     let (name, hostname) = (made.name.clone(), HOSTNAME.to_owned());
-    inner.launch.launch(Spec { name, slot: made.slot, hostname, limits }).await?;
+    inner.launch.launch(Spec { name, slot: made.slot, hostname, limits, kept: false }).await?;
     let directory = inner.jail.data_dir.join("sandboxes").join(&made.name);
     let greet = async {
         let mut wire = Wire::connect(&directory).await?;

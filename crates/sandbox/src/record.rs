@@ -1,7 +1,7 @@
 //! A sandbox's record: what the store keeps and clients are told, and how a wish becomes one.
 
 use crate::{
-    Config, Error, Info, Limits, Patch, SandboxId, TenantId, Wish,
+    Config, Error, Info, Limits, Lost, Patch, SandboxId, TenantId, Wish,
     info::{ENV_BYTES_MAX, METADATA_BYTES_MAX, TTL_S_MAX},
     state::State,
 };
@@ -44,6 +44,18 @@ pub(crate) struct Body {
     pub(crate) limits: Limits,
     pub(crate) dialect: Map<String, Value>,
     pub(crate) cause: Option<String>,
+    /// Seconds; `None` never, as sandboxes of versions that had no sleep.
+    #[serde(default)]
+    pub(crate) sleep_after_s: Option<u64>,
+    #[serde(default = "yes")]
+    pub(crate) persistent: bool,
+    /// What was lost by a sleep, until it has been told.
+    #[serde(default)]
+    pub(crate) lost: Option<Vec<Lost>>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Milliseconds since 1970.
@@ -89,12 +101,12 @@ pub(crate) fn check_metadata(metadata: &Map<String, Value>) -> Result<(), Error>
 }
 
 /// Seconds as asked for; 0 is never.
-fn check_ttl(ttl_s: Option<u64>) -> Result<Option<u64>, Error> {
-    match ttl_s {
-        Some(ttl) if ttl > TTL_S_MAX => {
-            Err(bad("ttl_s", format!("{ttl} is more than {TTL_S_MAX} (a year)")))
+fn check_time(field: &'static str, seconds: Option<u64>) -> Result<Option<u64>, Error> {
+    match seconds {
+        Some(seconds) if seconds > TTL_S_MAX => {
+            Err(bad(field, format!("{seconds} is more than {TTL_S_MAX} (a year)")))
         }
-        other => Ok(other.filter(|ttl| *ttl > 0)),
+        other => Ok(other.filter(|seconds| *seconds > 0)),
     }
 }
 
@@ -138,7 +150,8 @@ impl Body {
             pids: wish.pids.unwrap_or(config.limits.pids),
         };
         let image = wish.image.unwrap_or_else(|| "host".to_owned());
-        let ttl_s = check_ttl(wish.ttl_s)?;
+        let ttl_s = check_time("ttl_s", wish.ttl_s)?;
+        let sleep_after_s = Some(wish.sleep_after_s.unwrap_or(config.sleep_after_s));
         Ok(Self {
             v: VERSION,
             image_resolved: resolve(config, &image)?,
@@ -152,6 +165,9 @@ impl Body {
             limits: check_limits(config, limits)?,
             dialect: wish.dialect,
             cause: None,
+            sleep_after_s: check_time("sleep_after_s", sleep_after_s)?,
+            persistent: wish.persistent.unwrap_or(true),
+            lost: None,
         })
     }
 
@@ -159,8 +175,11 @@ impl Body {
     pub(crate) fn patched(&self, config: &Config, patch: Patch) -> Result<Self, Error> {
         let mut new = self.clone();
         if let Some(ttl_s) = patch.ttl_s {
-            new.ttl_s = check_ttl(Some(ttl_s))?;
+            new.ttl_s = check_time("ttl_s", Some(ttl_s))?;
             new.expires_at_ms = expiry(new.ttl_s);
+        }
+        if let Some(sleep_after_s) = patch.sleep_after_s {
+            new.sleep_after_s = check_time("sleep_after_s", Some(sleep_after_s))?;
         }
         if let Some(metadata) = patch.metadata {
             check_metadata(&metadata)?;
@@ -208,8 +227,8 @@ impl Record {
             env_names: body.env.keys().cloned().collect(),
             limits: body.limits,
             network: "none".to_owned(),
-            persistent: true,
-            sleep_after_s: None,
+            persistent: body.persistent,
+            sleep_after_s: body.sleep_after_s,
             dialect: body.dialect.clone(),
         }
     }
@@ -256,6 +275,9 @@ impl Record {
             limits: config.limits,
             dialect: Map::new(),
             cause: Some("its record does not read".to_owned()),
+            sleep_after_s: None,
+            persistent: true,
+            lost: None,
         }
     }
 }
@@ -289,6 +311,8 @@ mod tests {
         assert_eq!(field(Wish { memory_mib: Some(1), ..Wish::default() }), "memory_mib");
         assert_eq!(field(Wish { pids: Some(u64::MAX), ..Wish::default() }), "pids");
         assert_eq!(field(Wish { ttl_s: Some(u64::MAX), ..Wish::default() }), "ttl_s");
+        let never = Wish { sleep_after_s: Some(u64::MAX), ..Wish::default() };
+        assert_eq!(field(never), "sleep_after_s");
         assert_eq!(
             field(Wish { env: [("A=B".into(), "x".into())].into(), ..Wish::default() }),
             "env"
@@ -333,6 +357,19 @@ mod tests {
         let mut stranger = row("running", "{}");
         stranger.tenant = "../x".into();
         assert!(Record::read(&config(), stranger).is_err());
+    }
+
+    /// Clients of a version without sleep were told that their sandboxes run until deleted.
+    #[test]
+    fn a_record_of_a_version_without_sleep_never_sleeps() {
+        let body = Body::plan(&config(), Wish::default()).unwrap();
+        assert_eq!((body.sleep_after_s, body.persistent), (Some(600), true));
+        let mut json = serde_json::to_value(&body).unwrap();
+        for field in ["sleep_after_s", "persistent", "lost"] {
+            json.as_object_mut().unwrap().remove(field);
+        }
+        let old: Body = serde_json::from_value(json).unwrap();
+        assert_eq!((old.sleep_after_s, old.persistent, old.lost), (None, true, None));
     }
 
     #[test]

@@ -4,7 +4,9 @@
 //! |---|---|---|
 //! | running, unreachable | agent answers | reattached |
 //! | running, unreachable | agent silent | unreachable, asked again and again |
-//! | running, unreachable | no agent | failed, killed, disk kept |
+//! | running, unreachable | no agent, groups | failed, killed, disk kept |
+//! | running, unreachable | no groups: the host was started anew | sleeping |
+//! | sleeping | anything | sleeping, killed, disk kept of a persistent one |
 //! | failed | anything | failed |
 //! | creating, destroying | anything | killed and removed |
 //! | none | directory | killed and removed |
@@ -13,15 +15,15 @@
 
 use crate::{
     Config, Error, LinkError, OpenError, SandboxId, SessionId,
-    driver::{Begin, watch},
+    driver::{Begin, Watch, watch},
     failpoint::pass,
+    info::Lost,
     launch::Launch,
     pool::Watched,
     record::Record,
     registry::{Entry, Registry, View},
     service::Inner,
-    state::State,
-    wire::Wire,
+    state::{Event, State},
 };
 use isolet_jail::Cage;
 use isolet_store::{Store, keys::Keys};
@@ -197,7 +199,7 @@ async fn fs_names(jail: &isolet_jail::Config) -> Result<Vec<String>, Error> {
 /// Finds every agent again, all at once, in the time that there is for all.
 async fn attach(inner: &Arc<Inner>, mut found: Found) {
     let sandboxes = inner.jail.data_dir.join("sandboxes");
-    let mut tries: JoinSet<(Arc<Entry>, Result<Wire, LinkError>)> = JoinSet::new();
+    let mut tries: JoinSet<(Arc<Entry>, Result<Watch, LinkError>)> = JoinSet::new();
     for mut record in found.records {
         let (state, sessions) =
             (record.state, found.sessions.remove(&record.name).unwrap_or_default());
@@ -212,11 +214,15 @@ async fn attach(inner: &Arc<Inner>, mut found: Found) {
             State::Running | State::Unreachable => {
                 let wait = inner.config.recover;
                 tries.spawn(async move {
-                    let wire = watch(&entry, wait).await;
-                    (entry, wire)
+                    let found = watch(&entry, wait).await;
+                    (entry, found)
                 });
             }
             State::Failed => inner.drive(entry, Begin::Failed),
+            State::Sleeping => {
+                entry.uses.close();
+                inner.drive(entry, Begin::Asleep);
+            }
             State::Creating | State::Destroying | State::Destroyed => {
                 inner.drive(entry, Begin::Broken)
             }
@@ -224,23 +230,41 @@ async fn attach(inner: &Arc<Inner>, mut found: Found) {
     }
     while let Some(tried) = tries.join_next().await {
         match tried {
-            Ok((entry, Ok(wire))) => inner.drive(entry, Begin::Attached(wire)),
+            Ok((entry, Ok(found))) => inner.drive(entry, Begin::Attached(found)),
             Ok((entry, Err(LinkError::Silent))) => {
-                lost(inner, entry, State::Unreachable, "agent does not answer")
+                lost(inner, entry, Event::Silent, "agent does not answer")
+            }
+            Ok((entry, Err(_))) if rebooted(inner, &entry) => {
+                lost(inner, entry, Event::Rebooted, "the host was started anew");
             }
             Ok((entry, Err(error))) => {
                 warn!(sandbox = %entry.id, tenant = %entry.tenant, %error, "its agent is gone");
-                lost(inner, entry, State::Failed, "agent is gone");
+                lost(inner, entry, Event::Died, "agent is gone");
             }
             Err(error) => warn!(%error, "a sandbox was not found again"),
         }
     }
 }
 
+/// Whether it ended with its host, and can be made anew: not even its groups are there.
+fn rebooted(inner: &Inner, entry: &Entry) -> bool {
+    let there = fs::symlink_metadata(&entry.directory).is_ok_and(|found| found.is_dir());
+    let persistent = entry.view().record.body.persistent;
+    (there || !persistent) && !Cage::open(&inner.jail, &entry.name).stands()
+}
+
 /// Published before anybody can ask; recorded by its driver.
-fn lost(inner: &Arc<Inner>, entry: Arc<Entry>, state: State, cause: &str) {
+fn lost(inner: &Arc<Inner>, entry: Arc<Entry>, event: Event, cause: &str) {
     let mut record = (*entry.view().record).clone();
-    (record.state, record.body.cause) = (state, Some(cause.to_owned()));
+    record.state = record.state.next(event).unwrap_or(State::Failed);
+    let state = record.state;
+    if state == State::Sleeping {
+        let files = (!record.body.persistent).then_some(Lost::Files);
+        record.body.lost = Some([Lost::Shells, Lost::Processes].into_iter().chain(files).collect());
+        entry.uses.close();
+    } else {
+        record.body.cause = Some(cause.to_owned());
+    }
     let id: &SandboxId = &entry.id;
     warn!(sandbox = %id, tenant = %entry.tenant, cause, state = state.word(), "not found again");
     entry.view.send_replace(View { record: Arc::new(record), end: None });

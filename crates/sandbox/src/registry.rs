@@ -1,7 +1,8 @@
 //! Every sandbox of this server, by tenant and id; who is the first to name one makes it.
 
 use crate::{
-    Ended, Error, SandboxId, SessionId, TenantId,
+    Ended, Error, Lost, SandboxId, SessionId, TenantId,
+    awake::Uses,
     driver::Order,
     info::{Info, Page},
     pool::{Pool, Watched},
@@ -42,6 +43,9 @@ pub(crate) struct Entry {
     pub(crate) post: tokio::sync::Mutex<mpsc::Receiver<Order>>,
     pub(crate) sessions: Sessions,
     pub(crate) pool: Arc<Pool>,
+    pub(crate) uses: Arc<Uses>,
+    /// What a sleep has lost and nobody was told yet.
+    pub(crate) lost: Mutex<Option<Vec<Lost>>>,
 }
 
 impl Entry {
@@ -62,6 +66,8 @@ impl Entry {
             post: tokio::sync::Mutex::new(post),
             sessions: Sessions::new(&record.id, record.body.created_at_ms, sessions),
             pool: Arc::new(Pool::new(Arc::clone(watch))),
+            uses: Uses::new(),
+            lost: Mutex::new(record.body.lost.clone()),
             view: watch::Sender::new(View { record: Arc::new(record), end: None }),
         })
     }
@@ -72,6 +78,10 @@ impl Entry {
 
     pub(crate) fn state(&self) -> State {
         self.view.borrow().record.state
+    }
+
+    pub(crate) fn lost(&self) -> MutexGuard<'_, Option<Vec<Lost>>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits while it is being made or removed.

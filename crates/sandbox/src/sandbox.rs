@@ -1,9 +1,10 @@
 //! A running sandbox, to work in.
 
 use crate::{
-    Error, ExecLink, Info, SandboxId, SessionId, SessionInfo, SessionWish, ShellLink, TenantId,
-    Usage,
-    driver::{Caged, blocking, told},
+    Error, ExecLink, Info, Lost, SandboxId, SessionId, SessionInfo, SessionWish, ShellLink,
+    TenantId, Usage,
+    awake::Awake,
+    driver::{Caged, Order, blocking, told},
     ids,
     info::Once,
     link,
@@ -36,6 +37,8 @@ const BASE_ENV: [(&str, &str); 6] = [
 pub struct Sandbox {
     inner: Arc<Inner>,
     entry: Arc<Entry>,
+    /// It does not fall asleep while this is held; `None` for who only looks.
+    awake: Option<Awake>,
 }
 
 /// Which shell.
@@ -81,7 +84,21 @@ pub struct Start {
 
 impl Sandbox {
     pub(crate) fn new(inner: Arc<Inner>, entry: Arc<Entry>) -> Self {
-        Self { inner, entry }
+        Self { inner, entry, awake: None }
+    }
+
+    /// One that stays awake as long as this or a link of it is held.
+    pub(crate) fn held(inner: Arc<Inner>, entry: Arc<Entry>, awake: Awake) -> Self {
+        Self { inner, entry, awake: Some(awake) }
+    }
+
+    /// What its last sleep has lost, for the first who asks; `None` for everybody else.
+    #[must_use]
+    pub fn lost(&self) -> Option<Vec<Lost>> {
+        let lost = self.entry.lost().take()?;
+        // A full queue: it is written with the next change.
+        let _ = self.entry.orders.try_send(Order::Told);
+        Some(lost)
     }
 
     /// Its id.
@@ -127,6 +144,7 @@ impl Sandbox {
             State::Running => Ok(()),
             State::Failed => Err(failed(&view.record)),
             State::Unreachable => Err(Error::Unreachable(self.entry.id.clone())),
+            State::Sleeping => Err(Error::Sleeping(self.entry.id.clone())),
             _ => Err(Error::NoSandbox(self.entry.id.clone())),
         }
     }
@@ -134,9 +152,15 @@ impl Sandbox {
     /// A connection to its agent, an idle one where there is one.
     pub(crate) async fn wire(&self) -> Result<Wire, Error> {
         self.check()?;
-        if let Some(wire) = self.entry.pool.take() {
-            return Ok(wire);
-        }
+        let mut wire = match self.entry.pool.take() {
+            Some(wire) => wire,
+            None => self.connect().await?,
+        };
+        wire.awake.clone_from(&self.awake);
+        Ok(wire)
+    }
+
+    async fn connect(&self) -> Result<Wire, Error> {
         match Wire::connect(&self.entry.directory).await {
             Ok(wire) => Ok(wire),
             // Its end may be known by now, and says more than a connection that was refused.
@@ -194,7 +218,8 @@ impl Sandbox {
     /// As [`Sandbox::shell`].
     pub async fn commands(&self, session: &SessionId) -> Result<ShellLink, Error> {
         self.check()?;
-        if let Some(link) = self.entry.pool.take_shell(session) {
+        if let Some(mut link) = self.entry.pool.take_shell(session) {
+            link.awake(self.awake.clone());
             self.entry.sessions.touch(session);
             return Ok(link);
         }
@@ -358,7 +383,11 @@ impl Sandbox {
             // end of its shell.
             own.entry.sessions.remove(&known.id);
             own.entry.pool.drop_links(Some(&id));
-            own.close(&ShellName::Session(id)).await
+            match own.close(&ShellName::Session(id)).await {
+                // Its shell has gone to sleep with the sandbox, and does not come back.
+                Err(_) if own.entry.state() == State::Sleeping => Ok(()),
+                closed => closed,
+            }
         };
         tokio::spawn(work).await.map_err(|error| Error::Fault(error.to_string()))?
     }
@@ -366,8 +395,8 @@ impl Sandbox {
     /// A fresh connection for one file call: it ends with the call, so that none from the pool is spent.
     pub(crate) async fn file_wire(&self) -> Result<Wire, Error> {
         self.check()?;
-        Wire::connect(&self.entry.directory)
-            .await
-            .map_err(|error| self.check().err().unwrap_or(error.into()))
+        let mut wire = self.connect().await?;
+        wire.awake.clone_from(&self.awake);
+        Ok(wire)
     }
 }

@@ -46,8 +46,10 @@ pub struct Service {
 pub enum Reach {
     /// The first call that works in a sandbox creates it.
     CreateIfMissing,
-    /// Reading calls and dialects that say so: 404 instead.
+    /// Dialects that say so: 404 instead.
     MustExist,
+    /// Reading calls: 404 likewise, and one that sleeps is left asleep.
+    Look,
 }
 
 pub(crate) struct Inner {
@@ -251,7 +253,19 @@ impl Service {
         order(&entry, Order::Delete).await
     }
 
-    /// A running sandbox to work in. Callers that arrive together while there is none make one.
+    /// Puts a sandbox to sleep; answers when nothing of it runs. One that sleeps stays so.
+    ///
+    /// # Errors
+    /// [`Error::NoSandbox`], [`Error::InUse`] while somebody works in it, [`Error::Failed`],
+    /// [`Error::Unreachable`], and what the records refuse.
+    pub async fn sleep(&self, tenant: &TenantId, id: &SandboxId) -> Result<Info, Error> {
+        let entry = self.entry(tenant, id)?;
+        order(&entry, Order::Sleep).await
+    }
+
+    /// A running sandbox to work in: made, or woken, by the first of those who arrive together
+    /// while it is not there or asleep. It stays awake as long as this handle, or a link of it, is
+    /// held.
     ///
     /// # Errors
     /// [`Error::NoSandbox`] with [`Reach::MustExist`], [`Error::Failed`], and those of `create`.
@@ -265,7 +279,7 @@ impl Service {
         loop {
             let entry = match (self.inner.registry.find(tenant, id), reach) {
                 (Some(entry), _) if entry.state().visible() => entry,
-                (_, Reach::MustExist) => return Err(Error::NoSandbox(id.clone())),
+                (_, Reach::MustExist | Reach::Look) => return Err(Error::NoSandbox(id.clone())),
                 (_, Reach::CreateIfMissing) => {
                     let body = Body::plan(&self.inner.config, Wish::default())?;
                     match self.inner.begin(tenant, id, &body, None).await? {
@@ -275,7 +289,23 @@ impl Service {
             };
             let view = entry.settled().await;
             match (view.record.state, view.end) {
-                (State::Running, _) => return Ok(Sandbox::new(Arc::clone(&self.inner), entry)),
+                (State::Running | State::Sleeping, _) => {
+                    let inner = Arc::clone(&self.inner);
+                    if reach == Reach::Look {
+                        return Ok(Sandbox::new(inner, entry));
+                    }
+                    let entered = match entry.uses.enter() {
+                        Some(awake) => Ok(awake),
+                        // Asleep, or about to be: its driver does one after the other.
+                        None => order(&entry, Order::Wake).await,
+                    };
+                    match entered {
+                        Ok(awake) => return Ok(Sandbox::held(inner, entry, awake)),
+                        // Deleted meanwhile: look again.
+                        Err(Error::NoSandbox(_)) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
                 (State::Failed, _) => return Err(failed(&view.record)),
                 (State::Unreachable, _) => return Err(Error::Unreachable(id.clone())),
                 (_, Some(Err(error))) => return Err(error),

@@ -3,12 +3,17 @@
 //! ```text
 //!              Greeted                    Died
 //!  creating ───────────► running ───────────────────► failed
-//!     │ │                │  ▲ │                          ▲ │
-//!     │ │          Silent▼  │ │Delete     Died           │ │
-//!     │ │       unreachable─┼─┼──────────────────────────┘ │
-//!     │ │                │Greeted                          │
-//!     │ │ Died     Delete│    ▼                            │ Delete
-//!     │ └────────────►┐  └►   │                            │
+//!     │ │                │  ▲ │ ▲ │                      ▲ │
+//!     │ │                │  │ │ │ │Sleep, Rebooted       │ │
+//!     │ │                │  │ │ │ ▼                      │ │
+//!     │ │                │  │ │ └─────── sleeping        │ │
+//!     │ │                │  │ │  Greeted  │  ▲           │ │
+//!     │ │                │  │ │           │  │Rebooted   │ │
+//!     │ │          Silent▼  │ │Delete     │  │           │ │
+//!     │ │       unreachable─┼─┼───────────┼──┴───────────┘ │
+//!     │ │                │Greeted         │       Died     │
+//!     │ │ Died     Delete│    ▼           │Delete          │ Delete
+//!     │ └────────────►┐  └►   │           ▼                │
 //!     │ Delete        └► destroying ◄──────────────────────┘
 //!     └─────────────────►   │
 //!                           │ Removed
@@ -19,6 +24,8 @@
 //! A create that fails leaves nothing: `creating` goes to `destroying`, never to `failed`.
 //! `unreachable` may only be slow: it is greeted again and again, and nothing of it is killed.
 //! `failed` keeps its disk until it is deleted.
+//! `sleeping` has no process and no namespace; a persistent one has its files. The way to it and
+//! back is in `driver/sleep.rs`.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -33,6 +40,8 @@ pub enum State {
     Running,
     /// Its agent does not answer; it goes on running, and is asked again and again.
     Unreachable,
+    /// Nothing of it runs; the next call that works in it wakes it.
+    Sleeping,
     /// Nothing of it runs; its disk is kept. The record names the cause.
     Failed,
     /// It is being ended and removed.
@@ -50,6 +59,10 @@ pub enum Event {
     Silent,
     /// Its agent ended or could not be started.
     Died,
+    /// Nobody uses it, or somebody puts it to sleep.
+    Sleep,
+    /// The host was started anew: nothing of it runs, and nothing is wrong with it.
+    Rebooted,
     /// A client, its ttl or recovery ends it.
     Delete,
     /// Nothing of it is left.
@@ -74,11 +87,12 @@ impl State {
     pub fn next(self, event: Event) -> Result<Self, Refused> {
         use {Event as E, State as S};
         match (self, event) {
-            (S::Creating | S::Unreachable, E::Greeted) => Ok(S::Running),
+            (S::Creating | S::Unreachable | S::Sleeping, E::Greeted) => Ok(S::Running),
+            (S::Running, E::Sleep) | (S::Running | S::Unreachable, E::Rebooted) => Ok(S::Sleeping),
             (S::Running, E::Silent) => Ok(S::Unreachable),
             (S::Running | S::Unreachable, E::Died) => Ok(S::Failed),
             (S::Creating, E::Died)
-            | (S::Creating | S::Running | S::Unreachable | S::Failed, E::Delete) => {
+            | (S::Creating | S::Running | S::Unreachable | S::Sleeping | S::Failed, E::Delete) => {
                 Ok(S::Destroying)
             }
             (S::Destroying, E::Removed) => Ok(S::Destroyed),
@@ -93,6 +107,7 @@ impl State {
             Self::Creating => "creating",
             Self::Running => "running",
             Self::Unreachable => "unreachable",
+            Self::Sleeping => "sleeping",
             Self::Failed => "failed",
             Self::Destroying => "destroying",
             Self::Destroyed => "destroyed",
@@ -102,7 +117,7 @@ impl State {
     /// Whether a client still sees it: deleted is gone from the moment the delete begins.
     #[must_use]
     pub fn visible(self) -> bool {
-        matches!(self, Self::Creating | Self::Running | Self::Unreachable | Self::Failed)
+        !matches!(self, Self::Destroying | Self::Destroyed)
     }
 }
 
@@ -122,10 +137,12 @@ mod tests {
             Just(Event::Greeted),
             Just(Event::Silent),
             Just(Event::Died),
+            Just(Event::Sleep),
+            Just(Event::Rebooted),
             Just(Event::Delete),
             Just(Event::Removed)
         ];
-        proptest::collection::vec(one, 0..12)
+        proptest::collection::vec(one, 0..16)
     }
 
     proptest! {
@@ -143,6 +160,8 @@ mod tests {
                         prop_assert!(state != State::Destroying || next == State::Destroyed);
                         prop_assert!(next != State::Failed
                             || matches!(state, State::Running | State::Unreachable));
+                        prop_assert!(next != State::Sleeping
+                            || matches!(event, Event::Sleep | Event::Rebooted));
                         state = next;
                     }
                     Err(refused) => prop_assert_eq!(refused, Refused { state, event }),
@@ -153,7 +172,8 @@ mod tests {
 
     #[test]
     fn every_state_that_is_seen_can_be_deleted() {
-        for state in [State::Creating, State::Running, State::Unreachable, State::Failed] {
+        use State as S;
+        for state in [S::Creating, S::Running, S::Unreachable, S::Sleeping, S::Failed] {
             assert!(state.visible());
             assert_eq!(state.next(Event::Delete), Ok(State::Destroying));
         }

@@ -1,6 +1,9 @@
 //! One connection to an agent: bytes in, frames out. What it is used for is [`crate::link`]'s.
 
-use crate::link::{Heard, LinkError};
+use crate::{
+    awake::Awake,
+    link::{Heard, LinkError},
+};
 use bytes::{Buf, BytesMut};
 use isolet_wire::{VERSION, ask::Ask, frame, frame::Frame, tell::Tell};
 use std::{os::fd::AsRawFd, path::Path, time::Duration};
@@ -33,6 +36,8 @@ pub(crate) struct Wire {
     greeted: bool,
     /// A send was dropped half-way: what follows would be no frame.
     torn: bool,
+    /// Set while it serves somebody: the sandbox then stays awake.
+    pub(crate) awake: Option<Awake>,
 }
 
 impl Wire {
@@ -43,7 +48,16 @@ impl Wire {
         let mut out = Vec::with_capacity(256);
         frame::put(&mut out, &Ask::Hello { version: VERSION });
         let (held, late) = (BytesMut::new(), BytesMut::new());
-        Ok(Self { stream, held, out, late, read_bytes: READ_SMALL, greeted: false, torn: false })
+        Ok(Self {
+            stream,
+            held,
+            out,
+            late,
+            read_bytes: READ_SMALL,
+            greeted: false,
+            torn: false,
+            awake: None,
+        })
     }
 
     /// Sends one message; not cancel-safe.

@@ -33,6 +33,9 @@ pub struct Spec {
     pub hostname: String,
     /// What it may use.
     pub limits: Limits,
+    /// Its directory stands, with the files of an earlier life: they are used, and stay when a
+    /// step fails.
+    pub kept: bool,
 }
 
 /// What a sandbox may use.

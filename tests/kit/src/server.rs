@@ -229,6 +229,13 @@ impl Server {
         self.launch();
     }
 
+    /// As after a start of the whole machine: it and all that it ran are gone, the disk is there.
+    pub fn reboot(&mut self) {
+        self.kill();
+        traces::erase(&self.data());
+        self.launch();
+    }
+
     /// SIGTERM, and waits until it has ended.
     pub fn stop(&mut self) -> std::process::ExitStatus {
         process::signal(self.pid(), Signal::TERM);

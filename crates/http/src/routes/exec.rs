@@ -6,7 +6,7 @@ use crate::{
     error::Failure,
     input::{self, Ids},
     json::{Named, Strict, some},
-    output::{KEPT_BYTES, KEPT_BYTES_MAX, Output, exit_fields},
+    output::{KEPT_BYTES, KEPT_BYTES_MAX, Output, exit_fields, lost_field},
     server::App,
     sse,
 };
@@ -128,6 +128,9 @@ pub(crate) struct ExecAnswer {
     session: Option<String>,
     /// Its shell was opened in place of one that had ended (session commands).
     fresh: Option<bool>,
+    /// In the first answer after the sandbox woke: what the sleep has ended, of `shells`,
+    /// `processes` and `files`.
+    lost: Option<Vec<String>>,
 }
 
 /// What was written and is not in an answer.
@@ -222,10 +225,10 @@ pub(crate) async fn alone(
     let command = Command::alone(&sandbox, start, stdin).await?;
     let until = app.leases.until(&caller);
     if let Some(form) = sse::wanted(&headers) {
-        return sse::answer(command, form, String::new(), until).await;
+        return sse::answer(command, form, lost_field(&sandbox), until).await;
     }
     let (exit, output) = command.finish(max, until).await?;
-    Ok(answer(&exit, &output, ""))
+    Ok(answer(&exit, &output, &lost_field(&sandbox)))
 }
 
 /// Runs a command in a session's shell.
@@ -277,8 +280,9 @@ pub(crate) async fn run_in(
     let named = format!(",\"session\":\"{session}\"");
     let until = app.leases.until(caller);
     if let Some(form) = sse::wanted(headers) {
-        return sse::answer(command, form, named, until).await;
+        return sse::answer(command, form, named + &lost_field(&sandbox), until).await;
     }
     let (exit, output) = command.finish(max, until).await?;
-    Ok(answer(&exit, &output, &format!("{named},\"fresh\":{}", exit.fresh)))
+    let lost = lost_field(&sandbox);
+    Ok(answer(&exit, &output, &format!("{named},\"fresh\":{}{lost}", exit.fresh)))
 }

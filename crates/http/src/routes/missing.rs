@@ -13,7 +13,7 @@ pub(crate) use says;
 
 const TERMINALS: &str = "terminals are not built yet; /shell runs commands";
 const LIFE: &str =
-    "sleep, snapshots and forks are not built yet; a sandbox runs until it is deleted";
+    "snapshots and forks are not built yet; files of a persistent sandbox outlive its sleep";
 
 /// All of them, below a sandbox and beside.
 pub(super) fn router() -> Router<App> {

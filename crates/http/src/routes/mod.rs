@@ -21,6 +21,7 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .routes(routes!(health::health))
         .routes(routes!(sandboxes::create, sandboxes::list))
         .routes(routes!(sandboxes::get, sandboxes::patch, sandboxes::delete))
+        .routes(routes!(sandboxes::sleep))
         .routes(routes!(exec::alone))
         .routes(routes!(shell::shell))
         .routes(routes!(sessions::create, sessions::list))

@@ -4,7 +4,7 @@ use crate::{
     auth::Caller,
     error::Failure,
     input::{self, Ids, Unbuilt},
-    json::{Named, Object, Strict, some},
+    json::{Named, Object, Strict, never, some},
     query::{self, Query},
     server::App,
     view::SandboxView,
@@ -33,7 +33,6 @@ pub(crate) const PAGE_MAX: usize = 1000;
 pub(crate) const NO_NETWORK: &str = "sandboxes have loopback only; egress is not built yet";
 const NO_DISK: &str = "disk quotas are not built yet";
 const NO_FILE_ACCESS: &str = "file scopes are not built yet";
-const NO_SLEEP: &str = "sleep is not built yet; sandboxes run until their ttl or their deletion";
 
 /// What a sandbox is to be. Every field may be left out.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -75,9 +74,11 @@ pub(crate) struct CreateSandbox {
     disk_mib: Unbuilt,
     #[schema(ignore)]
     file_access: Unbuilt,
-    #[schema(ignore)]
-    sleep_after_s: Unbuilt,
-    /// Only `true`: files are kept while the sandbox exists.
+    /// Falls asleep when nobody used it for so many seconds (600 unless configured); 0 or `null`
+    /// never. Commands, programs and attached clients keep it awake; background jobs do not.
+    #[serde(deserialize_with = "never")]
+    sleep_after_s: Option<u64>,
+    /// Whether files outlive a sleep; `true` unless told.
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     persistent: Option<bool>,
@@ -88,10 +89,6 @@ impl CreateSandbox {
         self.network.refuse("network", NO_NETWORK)?;
         self.disk_mib.refuse("disk_mib", NO_DISK)?;
         self.file_access.refuse("file_access", NO_FILE_ACCESS)?;
-        self.sleep_after_s.refuse("sleep_after_s", NO_SLEEP)?;
-        if self.persistent == Some(false) {
-            return Err(Failure::unbuilt("persistent", NO_SLEEP));
-        }
         input::env(self.env.0.iter().map(|(name, value)| (name, Some(value))))?;
         Ok(Wish {
             id: self.id.map(|id| SandboxId::parse(&id)).transpose().map_err(input::bad_id)?,
@@ -100,6 +97,8 @@ impl CreateSandbox {
             cpu_millis: self.cpu_millis,
             pids: self.pids,
             ttl_s: self.ttl_s,
+            sleep_after_s: self.sleep_after_s,
+            persistent: self.persistent,
             metadata: metadata(self.metadata)?,
             env: self.env.0,
             dialect: serde_json::Map::new(),
@@ -149,8 +148,9 @@ pub(crate) struct ChangeSandbox {
     network: Unbuilt,
     #[schema(ignore)]
     disk_mib: Unbuilt,
-    #[schema(ignore)]
-    sleep_after_s: Unbuilt,
+    /// Seconds without use after which it falls asleep, counted from now; 0 or `null` never.
+    #[serde(deserialize_with = "never")]
+    sleep_after_s: Option<u64>,
 }
 
 /// An `Idempotency-Key`, bound to its route and body.
@@ -260,7 +260,7 @@ pub(crate) async fn get(
     if info.state != isolet_sandbox::State::Running {
         return Ok(Json(SandboxView::from(info)));
     }
-    let usage = match app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await {
+    let usage = match app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await {
         Ok(sandbox) => sandbox.usage().await.ok(),
         Err(_) => None,
     };
@@ -280,9 +280,9 @@ pub(crate) async fn patch(
     let change = body.value;
     change.network.refuse("network", NO_NETWORK)?;
     change.disk_mib.refuse("disk_mib", NO_DISK)?;
-    change.sleep_after_s.refuse("sleep_after_s", NO_SLEEP)?;
     let patch = Patch {
         ttl_s: change.ttl_s,
+        sleep_after_s: change.sleep_after_s,
         metadata: change.metadata.map(metadata).transpose()?,
         env: input::env_change(change.env)?,
         memory_mib: change.memory_mib,
@@ -306,4 +306,21 @@ pub(crate) async fn delete(
 ) -> Result<Json<SandboxView>, Failure> {
     let ended = app.service.delete(&caller.tenant, &ids.sandbox).await?;
     Ok(Json(SandboxView::from(ended)))
+}
+
+/// Puts a sandbox to sleep now.
+///
+/// Answers when nothing of it runs: shells and background jobs end, files of a persistent one
+/// stay. The next call that works in it wakes it, and its answer says in `lost` what is gone.
+/// Refused with 409 while a command runs or a client is attached.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/sleep", tag = "sandboxes",
+    params(("id" = String, Path)),
+    responses((status = 200, body = SandboxView), (status = 404, body = Failure), (status = 409, body = Failure)))]
+pub(crate) async fn sleep(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+) -> Result<Json<SandboxView>, Failure> {
+    let info = app.service.sleep(&caller.tenant, &ids.sandbox).await?;
+    Ok(Json(SandboxView::from(info)))
 }

@@ -110,7 +110,7 @@ pub(crate) async fn list(
     let query = Query::of(&uri, &["limit", "cursor"])?;
     let limit = limit(&query, PAGE)?;
     let after = query.text("cursor")?.map(uncursor).transpose()?;
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
     let all = sandbox.sessions();
     let from =
         after.map_or(0, |after| all.partition_point(|one| one.id.as_str() <= after.as_str()));
@@ -130,7 +130,7 @@ pub(crate) async fn get(
     caller: Caller,
     ids: Ids,
 ) -> Result<Json<SessionView>, Failure> {
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
     Ok(Json(SessionView::from(sandbox.session(ids.session()?)?)))
 }
 
@@ -143,7 +143,7 @@ pub(crate) async fn delete(
     caller: Caller,
     ids: Ids,
 ) -> Result<StatusCode, Failure> {
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
     sandbox.session_delete(ids.session()?).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -42,8 +42,8 @@ pub(crate) fn output(piece: &Piece<'_>) -> Message {
     text(out)
 }
 
-/// `shell_exit`: what is not so is not said.
-pub(crate) fn exit(exit: &Exit) -> Message {
+/// `shell_exit`: what is not so is not said. `more`: fields with a comma before each.
+pub(crate) fn exit(exit: &Exit, more: &str) -> Message {
     let mut out = format!(
         r#"{{"type":"shell_exit","id":{},"code":{},"seq":{},"duration_ms":{}"#,
         quoted(&exit.id),
@@ -70,6 +70,7 @@ pub(crate) fn exit(exit: &Exit) -> Message {
             let _ = write!(out, r#","{name}":{count}"#);
         }
     }
+    out.push_str(more);
     out.push('}');
     Message::Text(out.into())
 }
@@ -135,13 +136,13 @@ mod tests {
         );
         let plain = Exit { id: "r1".into(), seq: 3, micros: 1500, ..Exit::default() };
         assert_eq!(
-            read(&exit(&plain)),
+            read(&exit(&plain, "")),
             json!({"type":"shell_exit","id":"r1","code":0,"seq":3,"duration_ms":1.5})
         );
         let full =
             Exit { code: 137, signal: Some(9), timed_out: true, fresh: true, out: 5, ..plain };
         assert_eq!(
-            read(&exit(&full)),
+            read(&exit(&full, "")),
             json!({"type":"shell_exit","id":"r1","code":137,"seq":3,"duration_ms":1.5,
                 "timed_out":true,"fresh":true,"signal":9,"out_bytes":5})
         );

@@ -7,6 +7,7 @@ use super::{Socket, frames, said};
 use crate::{
     error::Failure,
     gate,
+    output::lost_field,
     text::{Piece, Texts},
     until::{Ending, Until},
 };
@@ -296,7 +297,7 @@ impl Talk {
                 self.fed.retain(|id| *id != exit.id);
                 let rest = self.texts.end(&exit.id);
                 self.pieces(&rest)?;
-                self.write(frames::exit(&exit))
+                self.write(frames::exit(&exit, &lost_field(&self.client.sandbox)))
             }
             Tell::Gap { stream, from, to } => {
                 let rest = self.texts.gap(stream);

@@ -6,4 +6,5 @@ mod agents;
 mod inside;
 mod kills;
 mod launcher;
+mod sleep;
 mod steps;

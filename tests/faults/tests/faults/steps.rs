@@ -12,7 +12,7 @@ const CREATE: [&str; 5] = [
 const DELETE: [&str; 3] = ["delete.recorded", "delete.killed", "delete.removed"];
 
 /// A server whose next start has these failpoints.
-fn failing(points: &str) -> Server {
+pub(crate) fn failing(points: &str) -> Server {
     let mut server = Server::start();
     server.stop();
     server.launch_with("ISOLET_FAILPOINTS", points);

@@ -13,5 +13,6 @@ mod heavy;
 mod interrupts;
 mod sandboxes;
 mod sessions;
+mod sleep;
 mod state;
 mod texts;

@@ -68,7 +68,8 @@ pub(crate) struct CreateRun {
 pub(crate) struct Run {
     #[schema(value_type = String)]
     id: String,
-    /// `running`, `creating`, `unreachable`, `failed` or `destroyed`.
+    /// `running`, `creating`, `unreachable`, `sleeping` (after the host was started anew), `failed`
+    /// or `destroyed`.
     status: &'static str,
     image: String,
     vcpus: f64,
@@ -145,6 +146,8 @@ pub(crate) async fn create(
         cpu_millis,
         memory_mib: body.mem_mib,
         ttl_s: Some(ttl(body.timeout.unwrap_or(TIMEOUT_S))?),
+        // Runs end; they do not sleep.
+        sleep_after_s: Some(0),
         ..Wish::default()
     };
     let made = app.service.create(&caller.tenant, wish, once).await?;

@@ -1,0 +1,205 @@
+//! Falling asleep and waking up: one driver's, in order, with nobody between.
+//!
+//! To sleep: the door is closed ([`crate::awake`]), the agent is asked once more, `sleeping` is
+//! recorded, and only then anything is killed. To wake: it is made anew on its directories, and
+//! `running` is recorded before anybody is let in. A server that is killed at any of these steps
+//! finds a record that says `sleeping` beside what may still run (killed then: nobody was let
+//! in), or one that says `running` beside an agent that answers.
+
+use super::{Driver, GREETING_WAIT, KILL_WAIT, REATTACH_WAIT, blocking, watch};
+use crate::{
+    Error, Info,
+    awake::Awake,
+    failpoint::pass,
+    info::Lost,
+    service::failed,
+    state::{Event, State},
+};
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// Shells of one census; beyond, what the agent has said before counts too.
+const CENSUS_MAX: usize = 256;
+
+impl Driver {
+    /// How long nobody may work in it until it falls asleep; `None`: it does not now.
+    pub(super) fn drowsy(&self) -> Option<Duration> {
+        let awake = self.record.state != State::Running || self.seen.busy();
+        let after = self.record.body.sleep_after_s.filter(|_| !awake)?;
+        Some(Duration::from_secs(after))
+    }
+
+    /// Nobody has worked in it for long enough.
+    pub(super) async fn drowse(&mut self) {
+        if let Err(error) = self.sleep().await {
+            // In use after all, or not recorded: its time begins anew.
+            self.entry.uses.touch();
+            if !matches!(error, Error::InUse(_)) {
+                warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "does not sleep");
+            }
+        }
+    }
+
+    /// Puts it to sleep, unless somebody works in it.
+    pub(super) async fn sleep(&mut self) -> Result<Info, Error> {
+        match self.record.state {
+            State::Running => {}
+            State::Sleeping => return Ok(self.record.info()),
+            _ => return Err(self.no_work()),
+        }
+        if !self.entry.uses.close() {
+            return Err(Error::InUse(self.entry.id.clone()));
+        }
+        if let Err(error) = self.fall_asleep().await {
+            self.entry.uses.open();
+            return Err(error);
+        }
+        self.rest_on().await;
+        Ok(self.record.info())
+    }
+
+    async fn fall_asleep(&mut self) -> Result<(), Error> {
+        pass("sleep.closed").await?;
+        let lost = self.at_stake().await?;
+        let old = self.record.clone();
+        self.shift(Event::Sleep)?;
+        self.record.body.lost = Some(lost);
+        self.keep_activity().await;
+        if let Err(error) = self.write(None).await {
+            self.record = old;
+            return Err(error);
+        }
+        // From here on it is asleep, whatever happens.
+        let _ = pass("sleep.recorded").await;
+        info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "sleeping");
+        self.watch = None;
+        self.seen = crate::seen::Seen::default();
+        self.entry.pool.drop_links(None);
+        self.entry.sessions.ended();
+        self.publish(None);
+        Ok(())
+    }
+
+    /// What is lost when it ends now; refused while a command runs that no client waits for.
+    async fn at_stake(&mut self) -> Result<Vec<Lost>, Error> {
+        let now = watch(&self.entry, REATTACH_WAIT).await?.seen;
+        if now.busy() || (now.shells() >= CENSUS_MAX && self.seen.busy()) {
+            return Err(Error::InUse(self.entry.id.clone()));
+        }
+        let cage = self.cage();
+        let usage = blocking(move || cage.open().usage()).await?;
+        let mut lost = self.entry.lost().clone().unwrap_or_default();
+        if now.shells() > 0 {
+            lost.push(Lost::Shells);
+        }
+        if usage.pids > now.shells() as u64 {
+            lost.push(Lost::Processes);
+        }
+        if !self.record.body.persistent {
+            lost.push(Lost::Files);
+        }
+        lost.sort_unstable();
+        lost.dedup();
+        Ok(lost)
+    }
+
+    /// Ends what runs of a sleeping one; tried again until nothing does.
+    pub(super) async fn rest_on(&mut self) {
+        self.restless = false;
+        if let Err(error) = self.rest().await {
+            warn!(sandbox = %self.entry.id, %error, "asleep, and something of it is left");
+            self.restless = true;
+        }
+    }
+
+    /// Nothing of it runs after this; an ephemeral one has no files either. May have been done.
+    async fn rest(&self) -> Result<(), Error> {
+        let (cage, persistent) = (self.cage(), self.record.body.persistent);
+        let rested = blocking(move || {
+            let cage = cage.open();
+            cage.kill()?;
+            if !cage.wait_empty(KILL_WAIT) {
+                return Ok(false);
+            }
+            if persistent {
+                cage.dismantle()?
+            } else {
+                cage.remove()?
+            }
+            Ok::<_, std::io::Error>(true)
+        });
+        let rested = rested.await?.map_err(|error| {
+            Error::Fault(format!("cannot end what runs in the sandbox: {error}"))
+        })?;
+        if !self.record.body.persistent {
+            self.inner.trash.notify_one();
+        }
+        let _ = pass("sleep.rested").await;
+        if rested { Ok(()) } else { Err(Error::TooLate("killing what runs in the sandbox")) }
+    }
+
+    /// Makes it anew on its directories. Who comes second finds it awake.
+    pub(super) async fn wake(&mut self) -> Result<Awake, Error> {
+        match self.record.state {
+            State::Running => return self.hold(),
+            State::Sleeping => {}
+            _ => return Err(self.no_work()),
+        }
+        let begun = Instant::now();
+        self.rest().await?;
+        self.restless = false;
+        if let Err(error) = self.make_anew().await {
+            warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "does not wake");
+            self.watch = None;
+            self.record.state = State::Sleeping;
+            self.rest_on().await;
+            return Err(error);
+        }
+        let ms = begun.elapsed().as_micros() as f64 / 1000.0;
+        info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, ms, "woke");
+        self.hold()
+    }
+
+    /// Only this driver closes the door, and it is here.
+    fn hold(&self) -> Result<Awake, Error> {
+        self.entry
+            .uses
+            .enter()
+            .ok_or_else(|| Error::Fault("running, and its door is closed".into()))
+    }
+
+    async fn make_anew(&mut self) -> Result<(), Error> {
+        pass("wake.begun").await?;
+        self.inner.launch.launch(self.spec(self.record.body.persistent)).await?;
+        pass("wake.launched").await?;
+        self.follow(watch(&self.entry, GREETING_WAIT).await?);
+        self.shift(Event::Greeted)?;
+        self.write(None).await?;
+        let _ = pass("wake.recorded").await;
+        self.entry.lost().clone_from(&self.record.body.lost);
+        self.entry.uses.open();
+        self.publish(None);
+        Ok(())
+    }
+
+    /// Somebody has been told what was lost: nobody else is.
+    pub(super) async fn told_lost(&mut self) {
+        if self.record.state != State::Running {
+            return;
+        }
+        self.record.body.lost = self.entry.lost().clone();
+        if let Err(error) = self.write(None).await {
+            warn!(sandbox = %self.entry.id, %error, "what a sleep has lost may be told again");
+        }
+        self.publish(None);
+    }
+
+    /// Why it can neither sleep nor wake.
+    fn no_work(&self) -> Error {
+        match self.record.state {
+            State::Failed => failed(&self.record),
+            State::Unreachable => Error::Unreachable(self.entry.id.clone()),
+            _ => Error::NoSandbox(self.entry.id.clone()),
+        }
+    }
+}

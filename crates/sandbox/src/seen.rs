@@ -1,0 +1,69 @@
+//! What a sandbox's agent has said of its shells and programs, for the driver: whether anything
+//! runs that holds sleep off, and what an end would lose.
+
+use isolet_wire::tell;
+use std::collections::BTreeMap;
+
+/// More shells than any agent opens: what a lying one says beyond is not kept.
+const SHELLS_MAX: usize = 8192;
+
+/// Shells that are open, and how many programs run without one.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// Whether each is busy.
+    shells: BTreeMap<String, bool>,
+    execs: u32,
+}
+
+impl Seen {
+    /// As the agent counted.
+    pub(crate) fn census(shells: &[tell::Shell], execs: u32) -> Self {
+        let mut seen = Self::default();
+        seen.changed(None, execs);
+        shells.iter().for_each(|shell| seen.changed(Some(shell), execs));
+        seen
+    }
+
+    /// One has changed, or the number of programs.
+    pub(crate) fn changed(&mut self, shell: Option<&tell::Shell>, execs: u32) {
+        self.execs = execs;
+        let Some(shell) = shell else { return };
+        if shell.closed.is_some() {
+            self.shells.remove(&shell.name);
+        } else if self.shells.len() < SHELLS_MAX || self.shells.contains_key(&shell.name) {
+            self.shells.insert(shell.name.clone(), shell.busy || shell.queued > 0);
+        }
+    }
+
+    /// A command or a program runs.
+    pub(crate) fn busy(&self) -> bool {
+        self.execs > 0 || self.shells.values().any(|busy| *busy)
+    }
+
+    /// Open shells.
+    pub(crate) fn shells(&self) -> usize {
+        self.shells.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(name: &str, busy: bool, queued: u32, closed: bool) -> tell::Shell {
+        let closed = closed.then(tell::Closed::default);
+        tell::Shell { name: name.into(), pid: 7, busy, queued, clients: 0, closed }
+    }
+
+    #[test]
+    fn it_is_busy_while_any_command_or_program_runs() {
+        let mut seen = Seen::census(&[shell("s/a", false, 0, false)], 1);
+        assert!(seen.busy(), "a program runs");
+        seen.changed(None, 0);
+        assert!(!seen.busy());
+        seen.changed(Some(&shell("p/b", false, 1, false)), 0);
+        assert!(seen.busy() && seen.shells() == 2, "a command waits for its turn");
+        seen.changed(Some(&shell("p/b", true, 0, true)), 0);
+        assert!(!seen.busy() && seen.shells() == 1, "a shell that ended runs nothing");
+    }
+}

@@ -1,0 +1,154 @@
+//! A failure at every step of falling asleep and waking up, and the end of the host: files stay,
+//! and the next call works.
+
+use crate::steps::failing;
+use isolet_kit::{Rows, SOON, Sandbox, Server, json, quickly, wait_until};
+
+const SLEEP: [&str; 3] = ["sleep.closed", "sleep.recorded", "sleep.rested"];
+const WAKE: [&str; 3] = ["wake.begun", "wake.launched", "wake.recorded"];
+
+fn marked(server: &Server, persistent: bool) -> Sandbox {
+    let sandbox = server.sandbox_with(&json!({"id": "one", "persistent": persistent}));
+    sandbox.command("s", "echo kept >/workspace/a; echo too >/usr/local/b; sleep 1000 & disown");
+    sandbox
+}
+
+fn try_post(sandbox: &Sandbox, rest: &str, body: &str) -> std::io::Result<u16> {
+    let reply = sandbox.http.try_send("POST", &sandbox.path(rest), Some(body.as_bytes()))?;
+    Ok(reply.status)
+}
+
+/// Told to, as soon as who was there has gone.
+fn put_to_sleep(sandbox: &Sandbox) {
+    wait_until("it sleeps", SOON, || {
+        (try_post(sandbox, "/sleep", "{}").ok()? == 200).then_some(())
+    });
+}
+
+fn works(sandbox: &Sandbox, persistent: bool) {
+    let seen = sandbox.exec("cat /workspace/a /usr/local/b 2>&1");
+    if persistent {
+        assert_eq!(seen["stdout"], "kept\ntoo\n", "{seen}");
+    }
+    sandbox.exec("echo kept >/workspace/a; echo too >/usr/local/b");
+    put_to_sleep(sandbox);
+    assert_eq!(sandbox.says("echo again"), "again\n");
+}
+
+#[test]
+fn a_server_killed_at_any_step_of_a_sleep_keeps_files_and_wakes() {
+    let mut rows = Rows::new();
+    for (point, persistent) in SLEEP.iter().flat_map(|point| [(point, true), (point, false)]) {
+        rows.row(&format!("{point} persistent={persistent}"), || {
+            let mut server = failing(&format!("{point}=abort"));
+            let sandbox = marked(&server, persistent);
+            assert!(try_post(&sandbox, "/sleep", "{}").is_err());
+            assert!(!server.wait().success());
+            server.launch();
+            let state = sandbox.info()["state"].clone();
+            assert!(state == "running" || state == "sleeping", "{state}");
+            if state == "sleeping" {
+                wait_until("nothing of it runs", SOON, || server.agents().is_empty().then_some(()));
+            }
+            works(&sandbox, persistent);
+            server.healthy();
+        });
+    }
+}
+
+#[test]
+fn a_server_killed_at_any_step_of_a_waking_keeps_files_and_wakes() {
+    let mut rows = Rows::new();
+    for (point, persistent) in WAKE.iter().flat_map(|point| [(point, true), (point, false)]) {
+        rows.row(&format!("{point} persistent={persistent}"), || {
+            let mut server = failing(&format!("{point}=abort"));
+            let sandbox = marked(&server, persistent);
+            put_to_sleep(&sandbox);
+            assert!(try_post(&sandbox, "/exec", "{\"command\":\"true\"}").is_err());
+            assert!(!server.wait().success());
+            server.launch();
+            let first = sandbox.exec("true");
+            assert!(first["lost"].is_array(), "told although the server was killed: {first}");
+            works(&sandbox, persistent);
+            server.healthy();
+        });
+    }
+}
+
+#[test]
+fn an_error_or_a_panic_at_any_step_of_sleep_or_waking_is_one_requests_affair() {
+    let mut rows = Rows::new();
+    let errors = SLEEP.iter().chain(&WAKE).map(|point| (*point, "error"));
+    let panics = ["sleep.closed", "sleep.recorded", "wake.launched"].map(|point| (point, "panic"));
+    for (point, action) in errors.chain(panics) {
+        rows.row(&format!("{point}={action}"), || {
+            let mut server = failing(&format!("{point}={action}"));
+            let sandbox = marked(&server, true);
+            let exec = "{\"command\":\"true\"}";
+            for rest in ["/sleep", "/exec"] {
+                let body = if rest == "/sleep" { "{}" } else { exec };
+                let status = quickly("an answer", SOON, || try_post(&sandbox, rest, body));
+                let status = status.expect("it is answered");
+                assert!(matches!(status, 200 | 409) || status >= 500, "{rest}: {status}");
+            }
+            // The point acts at every passing of this server.
+            server.restart();
+            assert_eq!(sandbox.says("cat /workspace/a"), "kept\n");
+            server.tidy();
+        });
+    }
+}
+
+#[test]
+fn a_sandbox_is_deleted_while_it_falls_asleep_or_wakes() {
+    let mut rows = Rows::new();
+    for point in ["sleep.closed", "sleep.recorded", "sleep.rested", "wake.launched"] {
+        rows.row(point, || {
+            let server = failing(&format!("{point}=delay(300)"));
+            let sandbox = marked(&server, true);
+            if point.starts_with("wake") {
+                put_to_sleep(&sandbox);
+            }
+            std::thread::scope(|scope| {
+                let other = sandbox.clone();
+                let call = scope.spawn(move || {
+                    if point.starts_with("wake") {
+                        return try_post(&other, "/exec", "{\"command\":\"sleep 100\"}");
+                    }
+                    try_post(&other, "/sleep", "{}")
+                });
+                std::thread::park_timeout(std::time::Duration::from_millis(100));
+                quickly("a delete", SOON, || sandbox.delete());
+                let status = call.join().expect("no panic").expect("an answer");
+                assert!(matches!(status, 200 | 404 | 503), "{status}");
+            });
+            server.tidy();
+            server.http().post("/v1/sandboxes", &json!({"id": "one"})).expect(201);
+            server.healthy();
+        });
+    }
+}
+
+#[test]
+fn f29_after_a_start_of_the_host_persistent_files_are_there() {
+    let mut server = Server::start();
+    let kept = marked(&server, true);
+    let gone = server.sandbox_with(&json!({"persistent": false}));
+    gone.exec("echo x >/workspace/x");
+    let asleep = server.sandbox();
+    asleep.exec("echo y >/workspace/y");
+    put_to_sleep(&asleep);
+    server.reboot();
+    for sandbox in [&kept, &gone, &asleep] {
+        assert_eq!(sandbox.info()["state"], "sleeping", "{}", sandbox.info());
+        assert!(sandbox.info().get("cause").is_none());
+    }
+    let first = kept.command("s", "cat /workspace/a /usr/local/b; pgrep -c sleep");
+    assert_eq!(first["stdout"], "kept\ntoo\n0\n", "{first}");
+    assert_eq!(first["lost"], json!(["shells", "processes"]), "{first}");
+    let first = gone.exec("ls -A /workspace");
+    assert_eq!(first["stdout"], "", "{first}");
+    assert_eq!(first["lost"], json!(["shells", "processes", "files"]), "{first}");
+    assert_eq!(asleep.says("cat /workspace/y"), "y\n");
+    server.healthy();
+}

@@ -1,0 +1,214 @@
+//! A sandbox that nobody uses falls asleep, and wakes for the next call with what it promised to keep.
+
+use isolet_kit::{Rows, SOON, Sandbox, Server, Start, Value, json, one, wait_until};
+
+fn state(sandbox: &Sandbox) -> Value {
+    sandbox.info()["state"].clone()
+}
+
+fn asleep(sandbox: &Sandbox) {
+    wait_until("it sleeps", SOON, || (state(sandbox) == "sleeping").then_some(()));
+}
+
+/// Told to, as soon as who was there has gone.
+fn put_to_sleep(sandbox: &Sandbox) {
+    wait_until("it can be put to sleep", SOON, || {
+        let reply = sandbox.post("/sleep", &json!({}));
+        assert!(matches!(reply.status, 200 | 409), "{}", reply.text());
+        (reply.status == 200).then_some(())
+    });
+    assert_eq!(state(sandbox), "sleeping");
+}
+
+#[test]
+fn a_sandbox_that_nobody_uses_falls_asleep_and_frees_what_it_used() {
+    let server = Server::start();
+    let sandbox = server.sandbox_with(&json!({"sleep_after_s": 1}));
+    assert_eq!(sandbox.info()["sleep_after_s"], 1);
+    sandbox.command(
+        "s",
+        "sleep 4711 & disown; echo kept >/workspace/a; echo b >/usr/local/b; cd /tmp",
+    );
+    asleep(&sandbox);
+    wait_until("nothing of it runs", SOON, || {
+        let traces = server.traces();
+        assert_eq!(traces.directories.len(), 1, "its files stay");
+        (traces.groups.is_empty() && traces.mounts.is_empty()).then_some(())
+    });
+    let first = sandbox.command("s", "cat /workspace/a /usr/local/b; pwd; pgrep -c sleep");
+    assert_eq!(first["stdout"], "kept\nb\n/workspace\n0\n", "{first}");
+    assert_eq!(first["lost"], json!(["shells", "processes"]), "{first}");
+    assert_eq!(state(&sandbox), "running");
+    assert!(sandbox.command("s", "true").get("lost").is_none(), "told once");
+    asleep(&sandbox);
+    sandbox.delete();
+    server.healthy();
+}
+
+#[test]
+fn what_is_used_does_not_sleep() {
+    let server = Server::start();
+    let sandbox = server.sandbox_with(&json!({"sleep_after_s": 1}));
+    let mut rows = Rows::new();
+    let refused = || {
+        let reply = sandbox.post("/sleep", &json!({})).expect(409);
+        assert_eq!(reply.error(), "sandbox_in_use");
+    };
+    rows.row("a program", || {
+        assert_eq!(sandbox.says("sleep 2.5; echo on"), "on\n");
+        assert!(sandbox.exec("true").get("lost").is_none());
+    });
+    rows.row("a command whose client has gone", || {
+        let mut shell = sandbox.session("s");
+        shell.start(Start::new("echo begun; sleep 2.5; echo done >/workspace/done; sleep 1000"));
+        shell.next(SOON).expect("it begins");
+        drop(shell);
+        wait_until("it goes on", SOON, || (server.processes("sleep").len() == 1).then_some(()));
+        refused();
+        wait_until("it was not put to sleep", SOON, || {
+            assert_eq!(state(&sandbox), "running");
+            let told = server.processes("sleep");
+            (told.len() == 1 && isolet_kit::process::arguments(told[0]).contains("1000"))
+                .then_some(())
+        });
+        sandbox.http.delete(&sandbox.path("/sessions/s")).expect(204);
+    });
+    rows.row("a client that is attached", || {
+        let mut shell = sandbox.shell();
+        shell.run("X=1").is("", 0);
+        refused();
+        assert_eq!(sandbox.says("sleep 2; echo other"), "other\n");
+        shell.run("echo $X").is("1\n", 0);
+    });
+    drop(rows);
+    asleep(&sandbox);
+}
+
+#[test]
+fn looking_at_a_sandbox_does_not_wake_it() {
+    let server = Server::start();
+    let sandbox = server.sandbox();
+    sandbox.command("dev", "true");
+    put_to_sleep(&sandbox);
+    assert!(sandbox.info().get("usage").is_none());
+    let http = server.http();
+    http.get("/v1/sandboxes").expect(200);
+    http.get(&sandbox.path("/sessions")).expect(200);
+    let dev = http.get(&sandbox.path("/sessions/dev")).expect(200).json();
+    assert_eq!((&dev["shell_pid"], &dev["busy"]), (&Value::Null, &json!(false)));
+    let change = json!({"metadata": {"a": 1}, "memory_mib": 128, "sleep_after_s": null});
+    let changed = http.patch(&sandbox.path(""), &change).expect(200).json();
+    assert_eq!((&changed["state"], &changed["sleep_after_s"]), (&json!("sleeping"), &Value::Null));
+    http.delete(&sandbox.path("/sessions/dev")).expect(204);
+    sandbox.post("/sleep", &json!({})).expect(200);
+    assert_eq!(state(&sandbox), "sleeping");
+    wait_until("nothing of it runs", SOON, || server.agents().is_empty().then_some(()));
+    // What was changed holds from the next waking.
+    let hungry = sandbox.exec("python3 -c 'x = bytearray(200 << 20); print(len(x))'");
+    assert_eq!((&hungry["stdout"], &hungry["oom"]), (&json!(""), &json!(true)), "{hungry}");
+    put_to_sleep(&sandbox);
+    sandbox.delete();
+    assert_eq!(http.get(&sandbox.path("")).status, 404);
+    server.healthy();
+}
+
+#[test]
+fn an_ephemeral_sandbox_loses_everything_when_it_sleeps() {
+    let server = Server::start();
+    let sandbox = server.sandbox_with(&json!({"persistent": false, "env": {"A": "a"}}));
+    assert_eq!(sandbox.info()["persistent"], false);
+    for turn in 0..3 {
+        sandbox.exec("mkdir -p /workspace/d; echo x >/workspace/d/x; echo y >/root/y");
+        put_to_sleep(&sandbox);
+        wait_until("its files are gone", SOON, || {
+            let traces = server.traces();
+            (traces.directories.is_empty() && traces.trash == 0).then_some(())
+        });
+        let first = sandbox.exec("ls -A /workspace /root/y; echo $A");
+        assert_eq!(first["stdout"], "/workspace:\na\n", "{turn}: {first}");
+        assert_eq!(first["lost"], json!(["files"]), "{first}");
+    }
+    sandbox.delete();
+    server.healthy();
+}
+
+#[test]
+fn callers_that_come_together_wake_it_once() {
+    let (server, sandbox) = one();
+    sandbox.exec("echo 0 >/workspace/count");
+    for _ in 0..5 {
+        put_to_sleep(&sandbox);
+        let told = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for n in 0..12 {
+                let (one, told) = (sandbox.clone(), &told);
+                scope.spawn(move || {
+                    let answer = one.command(&format!("s{n}"), "cat /workspace/count");
+                    assert_eq!(answer["stdout"], "0\n", "{answer}");
+                    let lost = answer.get("lost").is_some();
+                    told.fetch_add(usize::from(lost), std::sync::atomic::Ordering::Relaxed);
+                });
+            }
+        });
+        assert_eq!(told.into_inner(), 1, "one of them is told what was lost");
+        assert_eq!(server.agents().len(), 1);
+    }
+    server.tidy();
+}
+
+/// Every call either comes before the sleep or wakes it: none is refused, none is lost.
+#[test]
+fn a_call_that_races_the_sleep_is_carried_out() {
+    let (server, sandbox) = one();
+    let slept = std::thread::scope(|scope| {
+        let calls = scope.spawn(|| {
+            for n in 0..60 {
+                assert_eq!(sandbox.says(&format!("echo {n}")), format!("{n}\n"));
+                let text = format!("echo {n} >>/workspace/all; wc -l </workspace/all");
+                assert_eq!(sandbox.command("s", &text)["stdout"], format!("{}\n", n + 1));
+            }
+        });
+        let mut slept = 0;
+        while !calls.is_finished() {
+            let reply = sandbox.post("/sleep", &json!({}));
+            assert!(matches!(reply.status, 200 | 409), "{}", reply.text());
+            slept += usize::from(reply.status == 200);
+        }
+        slept
+    });
+    assert!(slept > 5, "it slept {slept} times");
+    sandbox.exec("true");
+    server.tidy();
+}
+
+#[test]
+fn a_shell_over_websocket_wakes_it_and_is_told() {
+    let (_server, sandbox) = one();
+    sandbox.command("s", "X=1; echo y >/workspace/y");
+    put_to_sleep(&sandbox);
+    let mut shell = sandbox.session("s");
+    shell.start(Start::new("cat /workspace/y; echo [$X]").with("id", "c"));
+    let mut outcome = isolet_kit::Outcome::default();
+    shell.follow("c", &mut outcome, |_| false);
+    assert_eq!(outcome.out, b"y\n[]\n");
+    assert_eq!(outcome.exit["lost"], json!(["shells"]), "{:?}", outcome.exit);
+}
+
+#[test]
+fn a_sleeping_sandbox_outlives_its_server_and_ends_with_its_time() {
+    let (mut server, sandbox) = one();
+    sandbox.exec("echo x >/workspace/x");
+    put_to_sleep(&sandbox);
+    server.restart();
+    assert_eq!(state(&sandbox), "sleeping");
+    server.stop();
+    server.launch();
+    assert_eq!(state(&sandbox), "sleeping");
+    assert_eq!(sandbox.exec("cat /workspace/x")["lost"], json!([]), "nothing ran");
+    put_to_sleep(&sandbox);
+    server.http().patch(&sandbox.path(""), &json!({"ttl_s": 1})).expect(200);
+    wait_until("its time ends it", SOON, || {
+        (server.http().get(&sandbox.path("")).status == 404).then_some(())
+    });
+    server.healthy();
+}
