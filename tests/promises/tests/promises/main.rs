@@ -9,6 +9,7 @@ mod bytes;
 mod descriptors;
 mod endings;
 mod exec;
+mod files;
 mod heavy;
 mod interrupts;
 mod sandboxes;
