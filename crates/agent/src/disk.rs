@@ -29,10 +29,11 @@ impl From<Errno> for Failure {
     fn from(errno: Errno) -> Self {
         let why = match errno {
             Errno::NOENT => Why::NotFound,
-            Errno::ACCESS | Errno::PERM | Errno::ROFS => Why::Denied,
+            Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::BUSY | Errno::TXTBSY => Why::Denied,
             Errno::NOTEMPTY => Why::NotEmpty,
             Errno::NOTDIR | Errno::ISDIR | Errno::LOOP => Why::WrongKind,
-            Errno::NXIO => Why::WrongKind,
+            // Another kind than it was a moment ago, or a name such as `.` that cannot be removed.
+            Errno::NXIO | Errno::INVAL => Why::WrongKind,
             Errno::NOSPC | Errno::DQUOT => Why::NoSpace,
             Errno::NAMETOOLONG | Errno::FBIG => Why::TooLarge,
             Errno::EXIST => Why::Exists,

@@ -306,6 +306,10 @@ fn orders_do_what_they_say_and_tell_what_is_there() {
         let full = sandbox.http.delete(&at(&sandbox, "m"));
         assert_eq!((full.status, full.error()), (409, "not_empty".into()));
         assert_eq!(sandbox.http.delete(&at(&sandbox, "m?recursive=1")).status, 204);
+        for path in [".", "%2Fworkspace", "%2Fproc"] {
+            let status = sandbox.http.delete(&at(&sandbox, path)).status;
+            assert!(matches!(status, 403 | 409), "{path}: {status}");
+        }
         sandbox.says("mkdir keep; touch keep/me; ln -s keep gone");
         assert_eq!(sandbox.http.delete(&at(&sandbox, "gone?recursive=1")).status, 204);
         assert_eq!(sandbox.says("ls keep"), "me\n");

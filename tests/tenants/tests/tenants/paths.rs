@@ -1,6 +1,6 @@
 //! Paths of the files API: whatever is asked, only the sandbox's own files are touched.
 
-use isolet_kit::{Options, Reply, Rows, SOON, Sandbox, Server, json, quickly};
+use isolet_kit::{Options, Reply, Rows, SOON, Sandbox, Server, Value, json, quickly};
 use std::time::Duration;
 
 /// A server whose runs need no image of elsewhere, one run, and a file of the host beside its data.
@@ -139,6 +139,50 @@ fn heavy_i4_a_link_that_is_exchanged_all_the_time_never_leads_out() {
     assert_eq!(std::fs::read_to_string(&canary).expect("it is there"), "host-canary");
     let beside = std::path::Path::new(&canary).with_file_name("canary2");
     assert!(!beside.try_exists().expect("it can be looked for"), "a write led out");
+    server.healthy();
+}
+
+/// The same race for every other call, each of which looks first and acts then.
+#[test]
+fn heavy_i4_no_call_acts_outside_through_a_link_that_is_exchanged() {
+    let (server, sandbox, canary) = run();
+    let folder = canary.trim_end_matches("/canary").to_owned();
+    let before = std::fs::read_dir(&folder).expect("it is there").count();
+    let racer = format!(
+        "mkdir -p d; echo inside >d/canary; ln -sfn {folder} link\n\
+         python3 - <<'END' &\nimport ctypes\nc = ctypes.CDLL(None)\nwhile True: c.syscall(316, -100, b'd', -100, b'link', 2)\nEND\necho racing"
+    );
+    assert_eq!(sandbox.command("race", &racer)["stdout"], "racing\n");
+    let files = sandbox.path("/files");
+    let order = |body: Value| sandbox.http.post(&files, &body);
+    let mut worked = 0;
+    for n in 0..isolet_kit::tries(150, 10_000) {
+        let inside = sandbox.http.send("PUT", &format!("{files}/d/canary?append=1"), Some(b"more"));
+        let made = sandbox.http.send("PUT", &format!("{files}/d/new{n}"), Some(b"new"));
+        let replies = [
+            sandbox.http.get(&format!("{files}/d/canary")),
+            sandbox.http.get(&format!("{files}?path=d&recursive=1&hidden=1")),
+            order(json!({"op": "copy", "path": "d/canary", "to": "copy"})),
+            order(json!({"op": "copy", "path": "copy", "to": "d/back"})),
+            order(json!({"op": "copy", "path": "d", "to": "tree"})),
+            order(json!({"op": "chmod", "path": "d/canary", "mode": "0777"})),
+            order(json!({"op": "move", "path": "d/back", "to": "d/moved"})),
+            order(json!({"op": "mkdir", "path": "d/folder"})),
+            sandbox.http.delete(&format!("{files}/d/moved")),
+            sandbox.http.delete(&format!("{files}/d/folder?recursive=1")),
+            sandbox.http.delete(&format!("{files}/tree?recursive=1")),
+        ];
+        for reply in replies.iter().chain([&inside, &made]) {
+            assert!(!reply.text().contains("host-canary"), "it led out");
+            assert!(reply.status < 500, "{} {}", reply.status, reply.text());
+            worked += usize::from(reply.status < 300);
+        }
+    }
+    assert!(worked > 100, "the race did not run: {worked}");
+    assert_eq!(std::fs::read_to_string(&canary).expect("it is there"), "host-canary");
+    let mode = std::fs::metadata(&canary).expect("it is there").permissions();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o644);
+    assert_eq!(std::fs::read_dir(&folder).expect("it is there").count(), before);
     server.healthy();
 }
 
