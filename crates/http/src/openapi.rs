@@ -21,6 +21,7 @@ use utoipa::{
         (name = "sessions", description = "Shell contexts in a sandbox."),
         (name = "commands", description = "Commands by HTTP and over the shell WebSocket."),
         (name = "files", description = "Files of a sandbox, and of its sessions."),
+        (name = "events", description = "What happens to sandboxes, as it happens."),
         (name = "isorun", description = "The Isorun dialect."),
         (name = "pokee", description = "The Pokee dialect: sessions that end by themselves."),
         (name = "server", description = "The server itself."),

@@ -4,6 +4,7 @@
 use crate::{
     Error, Once, Only, Sandbox, SandboxId, Service, SessionId, SessionInfo, SessionWish, ShellName,
     State, TenantId,
+    events::Happened,
     registry::Entry,
     service::{Inner, Reach},
 };
@@ -107,6 +108,7 @@ async fn end(
             return Err(error.into());
         }
         entry.pool.drop_links(Some(&id));
+        inner.events.say(&entry.tenant, &entry.id, Happened::SessionDeleted(id.clone()));
         if entry.state() == State::Running {
             Sandbox::new(inner, Arc::clone(&entry)).close(&ShellName::Session(id)).await?;
         }

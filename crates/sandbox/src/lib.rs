@@ -10,6 +10,7 @@ mod awake;
 pub mod config;
 mod driver;
 pub mod error;
+pub mod events;
 mod failpoint;
 pub mod files;
 pub mod ids;

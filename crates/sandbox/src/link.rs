@@ -3,6 +3,7 @@
 use crate::{
     Error,
     awake::Awake,
+    events::{Teller, Told},
     pool::Pool,
     registry::Working,
     wire::{ANSWER_WAIT, Wire},
@@ -74,6 +75,7 @@ pub struct ShellLink {
     at: Since,
     pool: Weak<Pool>,
     pooled: bool,
+    teller: Option<Teller>,
 }
 
 impl ShellLink {
@@ -83,13 +85,32 @@ impl ShellLink {
         pool: Weak<Pool>,
     ) -> Result<Self, Error> {
         let (pid, fresh, at) = attach_to(&mut wire, &attach).await?;
-        Ok(Self { wire, attach, pid, fresh, at, pool, pooled: false })
+        Ok(Self { wire, attach, pid, fresh, at, pool, pooled: false, teller: None })
     }
 
     /// Marks it as one that [`ShellLink::park`] keeps.
     pub(crate) fn pooled(mut self) -> Self {
         self.pooled = true;
         self
+    }
+
+    /// Its commands are told of as events.
+    pub(crate) fn telling(mut self, teller: Teller) -> Self {
+        self.teller = Some(teller);
+        self
+    }
+
+    fn tell(&self, heard: &Heard) {
+        let Some(teller) = &self.teller else { return };
+        // Those of other owners have a client of their own.
+        let own = |id: &str| !self.attach.watch || !id.contains('/');
+        match heard {
+            Heard::Tell(Tell::Started { id }) if own(id) => teller.started(id),
+            Heard::Tell(Tell::Exit(exit)) if own(&exit.id) => {
+                teller.exited(&exit.id, Some(exit.code));
+            }
+            _ => {}
+        }
     }
 
     /// Whom it keeps its sandbox awake for.
@@ -161,7 +182,9 @@ impl ShellLink {
     /// # Errors
     /// [`LinkError`].
     pub async fn next(&mut self) -> Result<Heard, LinkError> {
-        self.wire.next().await
+        let heard = self.wire.next().await?;
+        self.tell(&heard);
+        Ok(heard)
     }
 
     /// What has already arrived, without waiting; `None` when that is nothing.
@@ -169,7 +192,9 @@ impl ShellLink {
     /// # Errors
     /// [`LinkError`].
     pub fn try_next(&mut self) -> Result<Option<Heard>, LinkError> {
-        self.wire.try_next()
+        let heard = self.wire.try_next()?;
+        heard.iter().for_each(|heard| self.tell(heard));
+        Ok(heard)
     }
 
     /// After `Tell::Closed`: attaches again, to a fresh shell (a session's only).
@@ -209,6 +234,7 @@ pub struct ExecLink {
     pool: Weak<Pool>,
     /// Its session is busy as long as this is held.
     _working: Option<Working>,
+    told: Option<Told>,
 }
 
 impl ExecLink {
@@ -219,7 +245,22 @@ impl ExecLink {
         working: Option<Working>,
     ) -> Result<Self, LinkError> {
         wire.send(&Ask::Exec(exec)).await?;
-        Ok(Self { wire, over: false, pool, _working: working })
+        Ok(Self { wire, over: false, pool, _working: working, told: None })
+    }
+
+    /// It is told of as events.
+    pub(crate) fn telling(mut self, teller: Teller) -> Self {
+        self.told = Some(Told::new(teller));
+        self
+    }
+
+    fn look(&mut self, heard: &Heard) {
+        if let Heard::Tell(Tell::Exit(exit)) = heard {
+            self.over = true;
+            if let Some(told) = self.told.take() {
+                told.exited(exit.code);
+            }
+        }
     }
 
     /// Sends `Stdin`, `Signal` or `Cancel` with an empty id. As [`ShellLink::send`].
@@ -251,7 +292,7 @@ impl ExecLink {
     /// [`LinkError`].
     pub async fn next(&mut self) -> Result<Heard, LinkError> {
         let heard = self.wire.next().await?;
-        self.over |= matches!(heard, Heard::Tell(Tell::Exit(_)));
+        self.look(&heard);
         Ok(heard)
     }
 
@@ -261,7 +302,7 @@ impl ExecLink {
     /// [`LinkError`].
     pub fn try_next(&mut self) -> Result<Option<Heard>, LinkError> {
         let heard = self.wire.try_next()?;
-        self.over |= matches!(heard, Some(Heard::Tell(Tell::Exit(_))));
+        heard.iter().for_each(|heard| self.look(heard));
         Ok(heard)
     }
 

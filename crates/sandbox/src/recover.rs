@@ -149,6 +149,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
         ready: crate::ready::Ready::default(),
         onces: crate::once::Onces::default(),
         watched: Arc::new(Watched::default()),
+        events: crate::events::Events::default(),
         trash: Arc::new(Notify::new()),
         stopping: false.into(),
         tasks: Mutex::default(),
@@ -256,7 +257,8 @@ fn rebooted(inner: &Inner, entry: &Entry) -> bool {
 /// Published before anybody can ask; recorded by its driver.
 fn lost(inner: &Arc<Inner>, entry: Arc<Entry>, event: Event, cause: &str) {
     let mut record = (*entry.view().record).clone();
-    record.state = record.state.next(event).unwrap_or(State::Failed);
+    let was = record.state;
+    record.state = was.next(event).unwrap_or(State::Failed);
     let state = record.state;
     if state == State::Sleeping {
         let files = (!record.body.persistent).then_some(Lost::Files);
@@ -267,6 +269,7 @@ fn lost(inner: &Arc<Inner>, entry: Arc<Entry>, event: Event, cause: &str) {
     }
     let id: &SandboxId = &entry.id;
     warn!(sandbox = %id, tenant = %entry.tenant, cause, state = state.word(), "not found again");
+    inner.events.moved((&entry.tenant, id), (was, state), record.body.cause.as_ref());
     entry.view.send_replace(View { record: Arc::new(record), end: None });
     inner.drive(entry, Begin::Lost);
 }

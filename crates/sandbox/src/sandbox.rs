@@ -5,6 +5,7 @@ use crate::{
     TenantId, Usage,
     awake::Awake,
     driver::{Caged, Order, blocking, told},
+    events::{Happened, Teller},
     ids,
     info::Once,
     link,
@@ -168,6 +169,11 @@ impl Sandbox {
         }
     }
 
+    fn teller(&self, session: Option<Arc<str>>) -> Teller {
+        let log = self.inner.events.of(&self.entry.tenant);
+        Teller { log, sandbox: self.entry.id.clone(), session }
+    }
+
     /// The environment of what is started now.
     fn env(&self, session: Option<&Session>) -> BTreeMap<String, String> {
         let mut env: BTreeMap<String, String> =
@@ -208,7 +214,10 @@ impl Sandbox {
             watch: attach.watch,
             since: attach.since,
         };
-        ShellLink::open(self.wire().await?, attach, Arc::downgrade(&self.entry.pool)).await
+        let session = attach.shell.strip_prefix("s/").map(Arc::from);
+        let pool = Arc::downgrade(&self.entry.pool);
+        let link = ShellLink::open(self.wire().await?, attach, pool).await?;
+        Ok(link.telling(self.teller(session)))
     }
 
     /// A client of a session's shell for one command after the other: from the pool when one
@@ -259,7 +268,8 @@ impl Sandbox {
         };
         let working = start.session.as_ref().map(|id| Working::new(&self.entry, id));
         let pool = Arc::downgrade(&self.entry.pool);
-        Ok(ExecLink::open(self.wire().await?, exec, pool, working).await?)
+        let link = ExecLink::open(self.wire().await?, exec, pool, working).await?;
+        Ok(link.telling(self.teller(start.session.map(|id| Arc::from(id.as_str())))))
     }
 
     /// Ends a shell and everything it started; its session stays.
@@ -328,7 +338,13 @@ impl Sandbox {
             isolet_store::Session { sandbox: self.entry.name.clone(), id: id.to_string(), body };
         self.inner.store.insert_session(record, answer).await?;
         self.entry.sessions.insert(id.clone(), session.clone());
+        self.say(Happened::SessionCreated(id.clone()));
         Ok(session)
+    }
+
+    /// An event of this sandbox.
+    pub(crate) fn say(&self, what: Happened) {
+        self.inner.events.say(&self.entry.tenant, &self.entry.id, what);
     }
 
     fn text(&self, id: &SessionId, session: &Session) -> Result<String, Error> {
@@ -382,6 +398,7 @@ impl Sandbox {
             // From here on it is unknown; who names it again waits for the turn, and so for the
             // end of its shell.
             own.entry.sessions.remove(&known.id);
+            own.say(Happened::SessionDeleted(id.clone()));
             own.entry.pool.drop_links(Some(&id));
             match own.close(&ShellName::Session(id)).await {
                 // Its shell has gone to sleep with the sandbox, and does not come back.

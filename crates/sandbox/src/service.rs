@@ -4,6 +4,7 @@ use crate::{
     Config, Created, Ended, Error, Info, OpenError, Page, Patch, Sandbox, SandboxId, TenantId,
     Wish, across,
     driver::{Begin, Order, supervise},
+    events::Events,
     failpoint::pass,
     info::Once,
     launch::Launch,
@@ -62,6 +63,7 @@ pub(crate) struct Inner {
     pub(crate) ready: Ready,
     pub(crate) onces: Onces,
     pub(crate) watched: Arc<Watched>,
+    pub(crate) events: Events,
     /// Something was moved to the trash.
     pub(crate) trash: Arc<Notify>,
     pub(crate) stopping: AtomicBool,

@@ -27,7 +27,6 @@ pub(super) fn router() -> Router<App> {
         ("fork", LIFE),
         ("hibernate", LIFE),
         ("resume", LIFE),
-        ("events", "events are not built yet; GET the sandbox for its state"),
     ];
     let mut router = Router::new().route("/v1/tickets", says!(any, TERMINALS));
     for (name, reason) in below {

@@ -1,5 +1,6 @@
 //! What can be asked: one file a resource.
 
+mod events;
 pub(crate) mod exec;
 pub(crate) mod files;
 mod health;
@@ -22,6 +23,8 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .routes(routes!(sandboxes::create, sandboxes::list))
         .routes(routes!(sandboxes::get, sandboxes::patch, sandboxes::delete))
         .routes(routes!(sandboxes::sleep))
+        .routes(routes!(events::of_one))
+        .routes(routes!(events::of_all))
         .routes(routes!(exec::alone))
         .routes(routes!(shell::shell))
         .routes(routes!(sessions::create, sessions::list))

@@ -8,6 +8,7 @@ mod background;
 mod bytes;
 mod descriptors;
 mod endings;
+mod events;
 mod exec;
 mod files;
 mod heavy;

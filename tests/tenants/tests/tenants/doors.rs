@@ -22,6 +22,7 @@ fn body(method: &str, path: &str) -> Option<Value> {
         ("post", "/v1/sandboxes/{id}/files" | "/v1/sandboxes/{id}/sessions/{sid}/files") => {
             json!({"op": "mkdir", "path": "made"})
         }
+        ("post", "/v1/sandboxes/{id}/sleep") => Value::Null,
         ("patch", "/v1/runs/{id}") => json!({"timeout": 100}),
         ("post", "/v1/runs/{id}/files/upload") => json!("x"),
         _ => return None,
@@ -79,6 +80,10 @@ impl Route {
                 Ok(_) => 200,
                 Err(status) => status,
             };
+        }
+        if self.path.ends_with("/events") {
+            // It has no end.
+            return http.try_open(&self.method, &self.at(id), None).map_or(0, |open| open.status);
         }
         let text = self.body.to_string();
         let body = (!self.body.is_null()).then_some(text.as_bytes());

@@ -1,0 +1,211 @@
+//! What happens to sandboxes, as server-sent events: of one, or of all that the caller has.
+
+use crate::{auth::Caller, error::Failure, input::Ids, server::App, text::quote, until::Until};
+use axum::{
+    body::{Body, Bytes},
+    extract::State,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use futures_util::stream;
+use isolet_sandbox::{
+    SandboxId,
+    events::{Event, Follow, Gap, Happened, TooSlow},
+};
+use std::{convert::Infallible, fmt::Write as _, time::Duration};
+use tokio::time::timeout;
+
+/// How often a silent stream is known to be alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// A reader, and what it waits for.
+struct Reader {
+    follow: Follow,
+    until: Until,
+    /// Of one sandbox: its last event ends the stream.
+    one: bool,
+    over: bool,
+}
+
+/// Follows one sandbox.
+///
+/// Events: `created`, `running`, `unreachable`, `sleeping`, `woke`, `failed`, `destroyed` (the
+/// stream ends), `session_created`, `session_deleted`, `command_started`, `command_exited`; each
+/// with `{id, at_ms, sandbox}` and its `session`, `command`, `code` or `cause`. Ids increase.
+/// `Last-Event-ID` goes on behind that event; `gap {from, to}` says what is no longer held. A
+/// reader that falls behind what is held is cut with `error`. Wakes nothing.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/events", tag = "events",
+    params(("id" = String, Path), ("Last-Event-ID" = Option<u64>, Header, description = "Go on behind this event; without it, from now on. 0: with all that is held.")),
+    responses((status = 200, content_type = "text/event-stream", body = String), (status = "4XX", body = Failure)))]
+pub(crate) async fn of_one(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    answer(&app, &caller, Some(&ids.sandbox), &headers).await
+}
+
+/// Follows all of the caller's sandboxes.
+///
+/// As the events of one; `destroyed` does not end it.
+#[utoipa::path(get, path = "/v1/events", tag = "events",
+    params(("Last-Event-ID" = Option<u64>, Header, description = "Go on behind this event; without it, from now on. 0: with all that is held.")),
+    responses((status = 200, content_type = "text/event-stream", body = String), (status = "4XX", body = Failure)))]
+pub(crate) async fn of_all(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    answer(&app, &caller, None, &headers).await
+}
+
+fn last(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
+    let Some(text) = headers.get("last-event-id") else { return Ok(None) };
+    let id = text.to_str().ok().and_then(|text| text.parse::<u64>().ok());
+    let id = id.filter(|id| *id < u64::MAX);
+    id.map(Some).ok_or_else(|| Failure::field("Last-Event-ID", "the id of an event, a number"))
+}
+
+async fn answer(
+    app: &App,
+    caller: &Caller,
+    sandbox: Option<&SandboxId>,
+    headers: &HeaderMap,
+) -> Result<Response, Failure> {
+    let last = last(headers)?;
+    let (follow, gap) = app.service.follow(&caller.tenant, sandbox, last).await?;
+    let mut first = ": following\n\n".to_owned();
+    if let Some(Gap { from, to }) = gap {
+        let _ = write!(first, "event: gap\ndata: {{\"from\":{from},\"to\":{to}}}\n\n");
+    }
+    let until = app.leases.until(caller);
+    let one = sandbox.is_some();
+    let reader = Reader { follow, until, one, over: false };
+    let events = stream::unfold((reader, first), |(mut reader, first)| async move {
+        let piece = if first.is_empty() { reader.piece().await? } else { first };
+        Some((Ok::<_, Infallible>(Bytes::from(piece)), (reader, String::new())))
+    });
+    let mut response = Body::from_stream(events).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+impl Reader {
+    /// The next events; `None` after the last. Asked only when the client has taken those before.
+    async fn piece(&mut self) -> Option<String> {
+        if self.over {
+            return None;
+        }
+        let found = tokio::select! {
+            biased;
+            ending = self.until.ended() => Err(ending.into()),
+            found = timeout(KEEP_ALIVE, self.follow.next()) => match found {
+                Err(_) => return Some(": alive\n\n".to_owned()),
+                Ok(found) => found.map_err(slow),
+            },
+        };
+        let mut out = String::new();
+        match found {
+            Ok(events) => {
+                for event in events {
+                    tell(&mut out, &event);
+                    if self.one && event.what == Happened::Destroyed {
+                        self.over = true;
+                        break;
+                    }
+                }
+            }
+            Err(failure) => {
+                self.over = true;
+                let text = serde_json::to_string(&failure).unwrap_or_default();
+                let _ = write!(out, "event: error\ndata: {text}\n\n");
+            }
+        }
+        Some(out)
+    }
+}
+
+fn slow(slow: TooSlow) -> Failure {
+    let hint = "read faster; come back with Last-Event-ID to go on with what is held";
+    Failure::new(StatusCode::GONE, "too_slow", slow.to_string(), hint)
+}
+
+/// Its name and its own fields, as names with JSON values.
+fn parts(what: &Happened) -> (&'static str, Vec<(&'static str, String)>) {
+    let text = |text: &str| {
+        let mut out = Vec::new();
+        quote(&mut out, text);
+        String::from_utf8(out).unwrap_or_default()
+    };
+    let null = || "null".to_owned();
+    match what {
+        Happened::Created => ("created", vec![]),
+        Happened::Running => ("running", vec![]),
+        Happened::Unreachable { cause } => ("unreachable", vec![("cause", text(cause))]),
+        Happened::Sleeping => ("sleeping", vec![]),
+        Happened::Woke => ("woke", vec![]),
+        Happened::Failed { cause } => ("failed", vec![("cause", text(cause))]),
+        Happened::Destroyed => ("destroyed", vec![]),
+        Happened::SessionCreated(id) => ("session_created", vec![("session", text(id.as_str()))]),
+        Happened::SessionDeleted(id) => ("session_deleted", vec![("session", text(id.as_str()))]),
+        Happened::CommandStarted(command) => {
+            let session = command.session.as_ref().map_or_else(null, |id| text(id));
+            ("command_started", vec![("session", session), ("command", text(&command.id))])
+        }
+        Happened::CommandExited { command, code } => {
+            let session = command.session.as_ref().map_or_else(null, |id| text(id));
+            let code = code.map_or_else(null, |code| code.to_string());
+            let fields = vec![("session", session), ("command", text(&command.id)), ("code", code)];
+            ("command_exited", fields)
+        }
+    }
+}
+
+fn tell(out: &mut String, event: &Event) {
+    let (name, fields) = parts(&event.what);
+    let (id, at_ms, sandbox) = (event.id, event.at_ms, &event.sandbox);
+    let _ = write!(
+        out,
+        "id: {id}\nevent: {name}\ndata: {{\"id\":{id},\"at_ms\":{at_ms},\"sandbox\":\"{sandbox}\""
+    );
+    for (name, value) in fields {
+        let _ = write!(out, ",\"{name}\":{value}");
+    }
+    out.push_str("}\n\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isolet_sandbox::events::Command;
+
+    #[test]
+    fn an_event_is_one_line_of_json_under_its_name() {
+        let command = Command { session: Some("s".into()), id: "a\"\nb".into() };
+        let what = Happened::CommandExited { command, code: Some(3) };
+        let sandbox = SandboxId::parse("box").unwrap();
+        let mut out = String::new();
+        tell(&mut out, &Event { id: 7, at_ms: 5, sandbox, what });
+        let data = out.strip_prefix("id: 7\nevent: command_exited\ndata: ").unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(data.strip_suffix("\n\n").unwrap()).unwrap();
+        assert_eq!(data.matches('\n').count(), 2);
+        assert_eq!((&json["command"], &json["code"]), (&"a\"\nb".into(), &3.into()), "{json}");
+    }
+
+    #[test]
+    fn a_last_event_is_a_number() {
+        let of = |text: &'static str| {
+            let value = HeaderValue::from_static(text);
+            last(&HeaderMap::from_iter([(header::HeaderName::from_static("last-event-id"), value)]))
+        };
+        assert_eq!(of("12").ok(), Some(Some(12)));
+        assert!(last(&HeaderMap::new()).unwrap().is_none());
+        for bad in ["", "x", "-1", "18446744073709551615", "99999999999999999999"] {
+            assert!(of(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! What happens to a tenant's sandboxes, in order, for who follows it.
+//!
+//! One ring a tenant, and a reader has nothing but its position in it: one that falls behind what
+//! is held is cut and told so, and never costs memory. Ids grow by one within a tenant; a server
+//! begins at the microseconds of its start, so that ids of an earlier one lie below.
+
+use crate::{Error, SandboxId, Service, SessionId, TenantId, record::now_ms, state::State};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tokio::sync::watch;
+
+/// Events that are held for one tenant.
+pub const EVENTS_MAX: usize = 4096;
+/// The most that a reader takes at once.
+const BATCH: usize = 256;
+
+/// What has happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Happened {
+    /// It was made.
+    Created,
+    /// It takes work, for the first time or again.
+    Running,
+    /// Its agent does not answer; nothing of it was killed.
+    Unreachable {
+        /// In words.
+        cause: String,
+    },
+    /// It fell asleep.
+    Sleeping,
+    /// It woke up.
+    Woke,
+    /// It ended by a fault.
+    Failed {
+        /// In words.
+        cause: String,
+    },
+    /// It was ended and removed; its last event.
+    Destroyed,
+    /// A session was made.
+    SessionCreated(SessionId),
+    /// A session was ended.
+    SessionDeleted(SessionId),
+    /// A command or program has begun.
+    CommandStarted(Command),
+    /// It has ended.
+    CommandExited {
+        /// Which.
+        command: Command,
+        /// Its exit code; `None`: it could not begin, or its client went away and it was killed.
+        code: Option<i32>,
+    },
+}
+
+/// A command of a shell, or a program without one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Command {
+    /// Its session; `None` for a private shell, and for a program outside of sessions.
+    pub session: Option<Arc<str>>,
+    /// The client's name for it, or the server's; empty for a program.
+    pub id: String,
+}
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Its place in the tenant's order.
+    pub id: u64,
+    /// Milliseconds since 1970, by the wall clock: for people, not for order.
+    pub at_ms: i64,
+    /// Whose.
+    pub sandbox: SandboxId,
+    /// What.
+    pub what: Happened,
+}
+
+/// All rings. A ring stays as long as the server: there are as many as tenants that ever worked.
+#[derive(Debug)]
+pub(crate) struct Events {
+    first: u64,
+    logs: Mutex<HashMap<TenantId, Arc<Log>>>,
+}
+
+/// One tenant's.
+#[derive(Debug)]
+pub(crate) struct Log {
+    ring: Mutex<Ring>,
+    /// The next event's id, for who waits.
+    next: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct Ring {
+    held: VecDeque<Arc<Event>>,
+    next: u64,
+}
+
+impl Ring {
+    /// The first id that can still be had.
+    fn first(&self) -> u64 {
+        self.next - self.held.len() as u64
+    }
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        let first = u64::try_from(now_ms()).unwrap_or(0).saturating_mul(1000).max(1);
+        Self { first, logs: Mutex::default() }
+    }
+}
+
+impl Events {
+    pub(crate) fn of(&self, tenant: &TenantId) -> Arc<Log> {
+        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(log) = logs.get(tenant) {
+            return Arc::clone(log);
+        }
+        let ring = Mutex::new(Ring { held: VecDeque::new(), next: self.first });
+        let log = Arc::new(Log { ring, next: watch::Sender::new(self.first) });
+        logs.insert(tenant.clone(), Arc::clone(&log));
+        log
+    }
+
+    pub(crate) fn say(&self, tenant: &TenantId, sandbox: &SandboxId, what: Happened) {
+        self.of(tenant).say(sandbox, what);
+    }
+
+    /// A sandbox has come from one state to the next.
+    pub(crate) fn moved(
+        &self,
+        (tenant, sandbox): (&TenantId, &SandboxId),
+        (from, to): (State, State),
+        cause: Option<&String>,
+    ) {
+        let log = self.of(tenant);
+        let cause = || cause.cloned().unwrap_or_default();
+        match (from, to) {
+            (State::Creating, State::Running) => log.say(sandbox, Happened::Created),
+            (State::Sleeping, State::Running) => log.say(sandbox, Happened::Woke),
+            _ => {}
+        }
+        log.say(
+            sandbox,
+            match to {
+                _ if from == to => return,
+                State::Running => Happened::Running,
+                State::Unreachable => Happened::Unreachable { cause: cause() },
+                State::Sleeping => Happened::Sleeping,
+                State::Failed => Happened::Failed { cause: cause() },
+                State::Destroyed => Happened::Destroyed,
+                State::Creating | State::Destroying => return,
+            },
+        );
+    }
+}
+
+impl Log {
+    fn lock(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn say(&self, sandbox: &SandboxId, what: Happened) {
+        let at_ms = now_ms();
+        let mut ring = self.lock();
+        if ring.held.len() >= EVENTS_MAX {
+            ring.held.pop_front();
+        }
+        let event = Event { id: ring.next, at_ms, sandbox: sandbox.clone(), what };
+        ring.held.push_back(Arc::new(event));
+        ring.next += 1;
+        // Within the lock: readers never see an id that is not there.
+        self.next.send_replace(ring.next);
+    }
+}
+
+/// Tells of the commands of one connection.
+#[derive(Debug)]
+pub(crate) struct Teller {
+    pub(crate) log: Arc<Log>,
+    pub(crate) sandbox: SandboxId,
+    pub(crate) session: Option<Arc<str>>,
+}
+
+impl Teller {
+    fn command(&self, id: &str) -> Command {
+        Command { session: self.session.clone(), id: id.to_owned() }
+    }
+
+    pub(crate) fn started(&self, id: &str) {
+        self.log.say(&self.sandbox, Happened::CommandStarted(self.command(id)));
+    }
+
+    pub(crate) fn exited(&self, id: &str, code: Option<i32>) {
+        self.log.say(&self.sandbox, Happened::CommandExited { command: self.command(id), code });
+    }
+}
+
+/// A program that runs: told of when it begins, and when it ends or is let go.
+#[derive(Debug)]
+pub(crate) struct Told {
+    teller: Teller,
+    code: Option<i32>,
+}
+
+impl Told {
+    pub(crate) fn new(teller: Teller) -> Self {
+        teller.started("");
+        Self { teller, code: None }
+    }
+
+    pub(crate) fn exited(mut self, code: i32) {
+        self.code = Some(code);
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.teller.exited("", self.code);
+    }
+}
+
+/// A reader's place.
+#[derive(Debug)]
+pub struct Follow {
+    log: Arc<Log>,
+    next: watch::Receiver<u64>,
+    at: u64,
+    sandbox: Option<SandboxId>,
+}
+
+/// Events that a reader asked for and that are no longer held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// The first that is missing.
+    pub from: u64,
+    /// The first that is there.
+    pub to: u64,
+}
+
+/// The reader was so slow that events it had not read are no longer held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("events {} to {} are no longer held", .0.from, .0.to - 1)]
+pub struct TooSlow(pub Gap);
+
+impl Follow {
+    fn new(log: Arc<Log>, sandbox: Option<SandboxId>, last: Option<u64>) -> (Self, Option<Gap>) {
+        let next = log.next.subscribe();
+        let (at, gap) = {
+            let ring = log.lock();
+            let gap = |from| (ring.first(), Some(Gap { from, to: ring.first() }));
+            match last {
+                None => (ring.next, None),
+                // One of the future was given by a server whose clock was ahead.
+                Some(last) if last >= ring.next => gap(0),
+                Some(last) if last + 1 < ring.first() => gap(last + 1),
+                Some(last) => (last + 1, None),
+            }
+        };
+        (Self { log, next, at, sandbox }, gap)
+    }
+
+    /// The next events, at least one, as many as are there and fit. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`TooSlow`].
+    pub async fn next(&mut self) -> Result<Vec<Arc<Event>>, TooSlow> {
+        loop {
+            self.next.borrow_and_update();
+            let found = self.look()?;
+            if !found.is_empty() {
+                return Ok(found);
+            }
+            // The sender lives in the log that this holds.
+            let _ = self.next.changed().await;
+        }
+    }
+
+    fn look(&mut self) -> Result<Vec<Arc<Event>>, TooSlow> {
+        let ring = self.log.lock();
+        if self.at < ring.first() {
+            return Err(TooSlow(Gap { from: self.at, to: ring.first() }));
+        }
+        let skip = usize::try_from(self.at - ring.first()).unwrap_or(usize::MAX);
+        let mut found = Vec::new();
+        for event in ring.held.iter().skip(skip) {
+            if found.len() >= BATCH {
+                break;
+            }
+            self.at = event.id + 1;
+            if self.sandbox.as_ref().is_none_or(|sandbox| *sandbox == event.sandbox) {
+                found.push(Arc::clone(event));
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Service {
+    /// Follows what happens to a tenant's sandboxes, or to one of them: from now on, or behind the
+    /// event `last`. Beside it what of that is no longer held.
+    ///
+    /// # Errors
+    /// [`Error::NoSandbox`].
+    pub async fn follow(
+        &self,
+        tenant: &TenantId,
+        sandbox: Option<&SandboxId>,
+        last: Option<u64>,
+    ) -> Result<(Follow, Option<Gap>), Error> {
+        if let Some(id) = sandbox {
+            self.get(tenant, id).await?;
+        }
+        Ok(Follow::new(self.inner.events.of(tenant), sandbox.cloned(), last))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log() -> (Arc<Log>, SandboxId) {
+        let events = Events { first: 100, logs: Mutex::default() };
+        (events.of(&TenantId::default_tenant()), SandboxId::parse("box").unwrap())
+    }
+
+    async fn ids(follow: &mut Follow) -> Vec<u64> {
+        follow.next().await.unwrap().iter().map(|event| event.id).collect()
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_comes_back_goes_on_behind_its_last_event() {
+        let (log, sandbox) = log();
+        (0..3).for_each(|_| log.say(&sandbox, Happened::Running));
+        let follow = |last| Follow::new(Arc::clone(&log), None, last);
+        let (mut back, gap) = follow(Some(100));
+        assert_eq!((ids(&mut back).await, gap), (vec![101, 102], None));
+        let (mut all, gap) = follow(Some(0));
+        assert_eq!(
+            (ids(&mut all).await, gap),
+            (vec![100, 101, 102], Some(Gap { from: 1, to: 100 }))
+        );
+        let (mut ahead, gap) = follow(Some(5000));
+        assert_eq!(gap, Some(Gap { from: 0, to: 100 }), "all before is unknown");
+        assert_eq!(ids(&mut ahead).await.len(), 3);
+        let (mut fresh, gap) = follow(None);
+        log.say(&sandbox, Happened::Sleeping);
+        assert_eq!((ids(&mut fresh).await, gap), (vec![103], None));
+        assert!(follow(Some(u64::MAX - 1)).1.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_slow_reader_is_cut_and_nothing_grows() {
+        let (log, sandbox) = log();
+        let (mut slow, _) = Follow::new(Arc::clone(&log), None, None);
+        (0..=EVENTS_MAX).for_each(|_| log.say(&sandbox, Happened::Running));
+        assert_eq!(log.lock().held.len(), EVENTS_MAX);
+        assert_eq!(slow.next().await, Err(TooSlow(Gap { from: 100, to: 101 })));
+    }
+
+    #[tokio::test]
+    async fn a_reader_of_one_sandbox_sees_no_other() {
+        let (log, sandbox) = log();
+        let other = SandboxId::parse("other").unwrap();
+        let (mut one, _) = Follow::new(Arc::clone(&log), Some(other.clone()), None);
+        (0..1000).for_each(|_| log.say(&sandbox, Happened::Running));
+        log.say(&other, Happened::Sleeping);
+        assert_eq!(ids(&mut one).await, [1100]);
+    }
+}
