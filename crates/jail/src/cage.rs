@@ -43,7 +43,9 @@ impl Cage {
         let directory = config.sandbox_dir(name);
         let groups = fs::read_to_string(directory.join("cgroups"))
             .ok()
-            .and_then(|text| Groups::from_text(&text));
+            .and_then(|text| Groups::from_text(&text))
+            // What runs must end though its directory is damaged.
+            .or_else(|| Groups::guess(&config.cgroup, name));
         Self { directory, trash: config.trash(), groups }
     }
 
@@ -173,7 +175,8 @@ pub fn empty_trash(config: &Config) -> io::Result<()> {
     let mut result = Ok(());
     for entry in fs::read_dir(config.trash())? {
         let path = entry?.path();
-        match fs::remove_dir_all(&path) {
+        let real = fs::symlink_metadata(&path).is_ok_and(|about| about.is_dir());
+        match if real { fs::remove_dir_all(&path) } else { fs::remove_file(&path) } {
             Err(error) if error.kind() != io::ErrorKind::NotFound => result = Err(error),
             _ => {}
         }

@@ -102,24 +102,30 @@ pub struct Base {
 }
 
 impl Base {
+    /// Where they are, there or not; `None` without a version 2 tree.
+    fn of(hierarchies: &Hierarchies, instance: &str) -> Option<Self> {
+        let pure = hierarchies.pure();
+        let own = hierarchies.unified.as_ref()?;
+        // With limits in the version 2 tree no process may stand beside groups that have them, and a
+        // service manager restarts us into our own group: the top of the tree is the one place that
+        // has neither problem.
+        let top = if pure { mount_point(own) } else { own.clone() };
+        Some(Self {
+            unified: top.join(instance),
+            legacy: hierarchies.legacy.clone().map(|own| own.map(|own| own.join(instance))),
+            pure,
+        })
+    }
+
     /// Makes them.
     ///
     /// # Errors
     /// When a hierarchy is missing or cannot be written.
     pub fn make(hierarchies: &Hierarchies, instance: &str) -> io::Result<Self> {
-        let pure = hierarchies.pure();
-        let own = hierarchies.unified.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        // With limits in the version 2 tree no process may stand beside groups that have them, and a
-        // service manager restarts us into our own group: the top of the tree is the one place that
-        // has neither problem.
-        let top = if pure { mount_point(own) } else { own.clone() };
-        let base = Self {
-            unified: top.join(instance),
-            legacy: hierarchies.legacy.clone().map(|own| own.map(|own| own.join(instance))),
-            pure,
-        };
-        if pure {
-            enable(&top)?;
+        let base = Self::of(hierarchies, instance).ok_or(io::ErrorKind::NotFound)?;
+        let pure = base.pure;
+        if let Some(top) = base.unified.parent().filter(|_| pure) {
+            enable(top)?;
         }
         for group in base.all() {
             match fs::create_dir(group) {
@@ -144,17 +150,20 @@ impl Base {
         }
     }
 
+    fn named(&self, name: &str) -> Groups {
+        Groups {
+            unified: self.unified.join(name),
+            legacy: self.legacy.clone().map(|base| base.map(|base| base.join(name))),
+            pure: self.pure,
+        }
+    }
+
     /// Makes the groups of one sandbox and sets its limits.
     ///
     /// # Errors
     /// As the kernel says; what was made is removed again.
     pub fn sandbox(&self, name: &str, limits: &Limits) -> io::Result<Groups> {
-        let unified = self.unified.join(name);
-        let groups = Groups {
-            legacy: self.legacy.clone().map(|base| base.map(|base| base.join(name))),
-            pure: self.pure,
-            unified,
-        };
+        let groups = self.named(name);
         groups.fill(limits).inspect_err(|_| groups.remove_now())?;
         Ok(groups)
     }
@@ -185,6 +194,11 @@ pub struct Groups {
 }
 
 impl Groups {
+    /// Where those of a sandbox must be of which no record is left, as far as that can be known.
+    pub(crate) fn guess(instance: &str, name: &str) -> Option<Self> {
+        Some(Base::of(&Hierarchies::find().ok()?, instance)?.named(name))
+    }
+
     fn fill(&self, limits: &Limits) -> io::Result<()> {
         for group in self.legacy.iter().flatten().chain([&self.unified]) {
             fs::create_dir(group)?;

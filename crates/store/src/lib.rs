@@ -35,7 +35,12 @@ impl Store {
     /// # Errors
     /// [`Error::Newer`] when a later version wrote them; whatever SQLite says otherwise.
     pub fn open(file: &Path) -> Result<Self, Error> {
-        let mut connection = schema::open(file)?;
+        let mut connection = schema::open(file).map_err(|error| match error {
+            Error::Sqlite(said) if !said.starts_with(&*file.to_string_lossy()) => {
+                Error::Sqlite(format!("{}: {said}", file.display()))
+            }
+            other => other,
+        })?;
         let (jobs, mut queue) = mpsc::channel::<Job>(QUEUE_MAX);
         std::thread::Builder::new()
             .name("store".into())

@@ -6,5 +6,6 @@ mod agents;
 mod inside;
 mod kills;
 mod launcher;
+mod records;
 mod sleep;
 mod steps;

@@ -1,0 +1,182 @@
+//! The records, damaged while the server is away.
+
+use isolet_kit::{Rows, Server};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Runs a statement on the records of a server that is away.
+fn sql(server: &Server, statement: &str) {
+    let program = "import sqlite3, sys\n\
+                   db = sqlite3.connect(sys.argv[1]); db.execute(sys.argv[2]); db.commit()";
+    let file = server.data().join("isolet.db");
+    let done = Command::new("python3").args(["-c", program]).arg(file).arg(statement).status();
+    assert!(done.expect("python3 runs").success(), "{statement}");
+}
+
+/// The store's files with what is in them.
+fn files(server: &Server) -> Vec<(PathBuf, Vec<u8>)> {
+    let names = ["isolet.db", "isolet.db-wal", "isolet.db-shm"];
+    let paths = names.map(|name| server.data().join(name));
+    paths.into_iter().filter_map(|path| Some((path.clone(), fs::read(path).ok()?))).collect()
+}
+
+fn put_back(server: &Server, files: &[(PathBuf, Vec<u8>)]) {
+    for name in ["isolet.db", "isolet.db-wal", "isolet.db-shm"] {
+        let _ = fs::remove_file(server.data().join(name));
+    }
+    files.iter().for_each(|(path, bytes)| fs::write(path, bytes).expect("writes"));
+}
+
+/// A start that must be refused; what it says.
+fn refused(server: &mut Server) -> String {
+    let before = server.log().len();
+    server.launch_with("ISOLET_LOG", "info");
+    assert!(!server.wait().success(), "it must not start");
+    server.log()[before..].to_owned()
+}
+
+#[test]
+fn f14_a_file_that_is_no_store_is_named_and_what_runs_lives_on() {
+    let mut server = Server::start();
+    let id = server.sandbox().id;
+    let pid = server.named(&id).command("s", "x=kept; echo $$")["stdout"].clone();
+    server.kill();
+    let agents = server.agents();
+    // Else the log, which is whole, would stand for the file.
+    sql(&server, "PRAGMA wal_checkpoint(TRUNCATE)");
+    let whole = files(&server);
+    let main = server.data().join("isolet.db");
+    let mut rows = Rows::new();
+    let broken: [(&str, &dyn Fn(&Path)); 3] = [
+        ("another magic", &|file| fs::write(file, b"no store at all".repeat(500)).expect("writes")),
+        ("a newer schema", &|_| sql(&server, "PRAGMA user_version = 99")),
+        ("a directory", &|file| {
+            fs::remove_file(file).expect("removes");
+            fs::create_dir(file).expect("makes");
+        }),
+    ];
+    let mut damaged = Vec::new();
+    for (name, damage) in broken {
+        damage(&main);
+        damaged.push((name, main.is_dir(), files(&server)));
+        let _ = fs::remove_dir(&main);
+        put_back(&server, &whole);
+    }
+    for (name, directory, found) in damaged {
+        put_back(&server, &found);
+        if directory {
+            fs::create_dir(&main).expect("makes");
+        }
+        rows.row(name, || {
+            let said = refused(&mut server);
+            assert!(said.contains("isolet.db"), "it names the file: {said}");
+            assert_eq!(files(&server).len(), found.len());
+            assert_eq!(server.agents(), agents, "what runs was not touched");
+        });
+        let _ = fs::remove_dir(&main);
+        put_back(&server, &whole);
+    }
+    drop(rows);
+    server.launch();
+    let said = server.named(&id).command("s", "echo $$; echo $x");
+    assert_eq!(said["stdout"], format!("{}kept\n", pid.as_str().unwrap_or_default()));
+    server.healthy();
+}
+
+#[test]
+fn f14_a_log_that_was_cut_anywhere_opens_at_a_commit() {
+    let mut server = Server::start();
+    let ids: Vec<String> = (0..4)
+        .map(|n| server.sandbox_with(&isolet_kit::json!({"id": format!("s{n}")})).id)
+        .collect();
+    server.kill();
+    let whole = files(&server);
+    let log = server.data().join("isolet.db-wal");
+    let length = fs::metadata(&log).expect("a log").len();
+    let step = usize::try_from(length / 12).expect("small");
+    // From the end on: what a shorter log has forgotten is ended at the start.
+    for cut in (0..=length).rev().step_by(step.max(1)) {
+        put_back(&server, &whole);
+        fs::OpenOptions::new().write(true).open(&log).expect("opens").set_len(cut).expect("cuts");
+        server.launch();
+        let found = server.ids(&server.http());
+        assert_eq!(found, ids[..found.len()], "a prefix of what was made, at byte {cut}");
+        for id in &found {
+            let state = server.named(id).info()["state"].clone();
+            assert!(state == "running" || state == "failed", "{id} is {state} at byte {cut}");
+        }
+        if cut == length {
+            assert_eq!(found, ids, "nothing was cut");
+        }
+        server.kill();
+    }
+    put_back(&server, &whole);
+    server.launch();
+    ids.iter().for_each(|id| server.named(id).delete());
+    server.healthy();
+}
+
+#[test]
+fn f14_a_record_that_does_not_read_hides_no_other() {
+    let mut server = Server::start();
+    let (bad, good) = (server.sandbox().id, server.sandbox().id);
+    server.named(&good).command("s", "x=kept");
+    server.kill();
+    sql(&server, &format!("UPDATE sandboxes SET body = '{{\"no\": ' WHERE id = '{bad}'"));
+    server.launch();
+    assert_eq!(server.named(&good).command("s", "echo $x")["stdout"], "kept\n");
+    let told = server.named(&bad).info();
+    assert_eq!(told["state"], "failed", "{told}");
+    assert!(told["cause"].as_str().is_some_and(|cause| !cause.is_empty()), "{told}");
+    server.named(&bad).delete();
+    server.healthy();
+}
+
+#[test]
+fn f16_a_damaged_directory_is_one_sandboxs_affair() {
+    let mut server = Server::start();
+    let mut rows = Rows::new();
+    let damages: [(&str, fn(&Path)); 4] = [
+        ("missing", |folder| fs::remove_dir_all(folder).expect("removes")),
+        ("a file", |folder| {
+            fs::remove_dir_all(folder).expect("removes");
+            fs::write(folder, "x").expect("writes");
+        }),
+        ("a symlink to another", |folder| {
+            fs::remove_dir_all(folder).expect("removes");
+            std::os::unix::fs::symlink("/etc", folder).expect("links");
+        }),
+        ("of another owner", |folder| {
+            std::os::unix::fs::chown(folder, Some(12345), Some(12345)).expect("chowns");
+        }),
+    ];
+    for (name, damage) in damages {
+        rows.row(name, || {
+            let good = server.sandbox().id;
+            server.named(&good).command("s", "x=kept");
+            let before: Vec<_> = folders(&server);
+            let hurt = server.sandbox().id;
+            let folder =
+                folders(&server).into_iter().find(|f| !before.contains(f)).expect("its own");
+            server.kill();
+            damage(&folder);
+            server.launch();
+            assert_eq!(server.named(&good).command("s", "echo $x")["stdout"], "kept\n");
+            let told = server.named(&hurt).info();
+            assert!(told["state"] == "failed" || name == "of another owner", "{told}");
+            server.named(&hurt).delete();
+            assert!(Path::new("/etc/passwd").exists());
+            server.named(&good).delete();
+        });
+    }
+    drop(rows);
+    server.healthy();
+}
+
+fn folders(server: &Server) -> Vec<PathBuf> {
+    let all = fs::read_dir(server.data().join("sandboxes")).expect("reads").flatten();
+    all.map(|entry| entry.path()).collect()
+}
