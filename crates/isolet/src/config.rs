@@ -33,6 +33,7 @@ struct File {
     ready: Option<u32>,
     recover_s: Option<u64>,
     session_idle_s: Option<u64>,
+    sleep_after_s: Option<u64>,
     limits: LimitsFile,
     limits_max: LimitsFile,
     tenants: BTreeMap<TenantId, TenantFile>,
@@ -103,6 +104,7 @@ struct Shown<'a> {
     ready: u32,
     recover_s: u64,
     session_idle_s: u64,
+    sleep_after_s: u64,
     limits: LimitsFile,
     limits_max: LimitsFile,
     tenants: BTreeMap<&'a str, TenantFile>,
@@ -143,6 +145,7 @@ impl Settings {
         if let Some(seconds) = file.session_idle_s {
             sandboxes.session_idle = Duration::from_secs(seconds);
         }
+        sandboxes.sleep_after_s = file.sleep_after_s.unwrap_or(sandboxes.sleep_after_s);
         let tenants = file.tenants.into_iter();
         sandboxes.tenants = tenants
             .map(|(id, tenant)| (id, TenantLimits { sandboxes_max: tenant.sandboxes_max }))
@@ -175,6 +178,7 @@ impl Settings {
             ready: all.ready,
             recover_s: all.recover.as_secs(),
             session_idle_s: all.session_idle.as_secs(),
+            sleep_after_s: all.sleep_after_s,
             limits: of(all.limits),
             limits_max: of(all.limits_max),
             tenants: tenants
@@ -245,6 +249,7 @@ mod tests {
         assert_eq!(file.ready, Some(plain.sandboxes.ready));
         assert_eq!(file.recover_s, Some(plain.sandboxes.recover.as_secs()));
         assert_eq!(file.session_idle_s, Some(plain.sandboxes.session_idle.as_secs()));
+        assert_eq!(file.sleep_after_s, Some(plain.sandboxes.sleep_after_s));
         assert_eq!(over(plain.sandboxes.limits, file.limits), plain.sandboxes.limits);
         assert_eq!(over(plain.sandboxes.limits_max, file.limits_max), plain.sandboxes.limits_max);
     }

@@ -1,6 +1,7 @@
 //! The one task that owns a sandbox's state. Orders come by its queue, the agent's news by its
 //! connection, the end of its time by the clock; everybody else sees what it publishes.
 
+mod end;
 mod sleep;
 
 use crate::{
@@ -326,116 +327,6 @@ impl Driver {
         info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, ms = self.record.body.create_ms, "created");
         self.publish(None);
         Ok(())
-    }
-
-    /// A making that failed leaves nothing.
-    async fn undo(&mut self, error: Error) {
-        warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "not created");
-        self.record.state = State::Destroying;
-        self.publish(None);
-        self.watch = None;
-        while let Err(error) = self.clear().await {
-            warn!(sandbox = %self.entry.id, %error, "half-made sandbox is not removed yet");
-            tokio::time::sleep(AGAIN).await;
-        }
-        self.record.state = State::Destroyed;
-        self.inner.registry.remove(&self.entry);
-        self.publish(Some(Err(error)));
-    }
-
-    /// Ends it. The answer comes when nothing of it runs; what fails is tried again until it is done.
-    async fn end(&mut self, answer: Option<oneshot::Sender<Result<Ended, Error>>>) {
-        let mut answer = answer;
-        if self.record.state != State::Destroying && self.shift(Event::Delete).is_err() {
-            return;
-        }
-        self.watch = None;
-        self.entry.pool.drop_links(None);
-        self.publish(None);
-        if let Err(error) = self.write(None).await {
-            // A full disk must not keep what fills it.
-            warn!(sandbox = %self.entry.id, %error, "delete is not recorded; goes on");
-        }
-        let usage = loop {
-            let done = match pass("delete.recorded").await {
-                Ok(()) => self.clear().await,
-                Err(error) => Err(error),
-            };
-            match done {
-                Ok(usage) => break usage,
-                Err(error) => {
-                    warn!(sandbox = %self.entry.id, %error, "not removed yet");
-                    if let Some(answer) = answer.take() {
-                        let _ = answer.send(Err(error));
-                    }
-                    tokio::time::sleep(AGAIN).await;
-                }
-            }
-        };
-        self.record.state = State::Destroyed;
-        let ended =
-            Ended { info: self.record.info(), usage: told(usage, self.record.body.created_at_ms) };
-        info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "destroyed");
-        // In this order: the id is free before anybody hears that it is gone, and who asked for
-        // it hears the answer and not only that it is gone.
-        self.inner.registry.remove(&self.entry);
-        if let Some(answer) = answer {
-            let _ = answer.send(Ok(ended.clone()));
-        }
-        self.publish(Some(Ok(ended)));
-    }
-
-    /// Kills, takes apart and forgets; each step may have been done before.
-    async fn clear(&self) -> Result<isolet_jail::Usage, Error> {
-        let usage = self.kill().await?;
-        pass("delete.killed").await?;
-        let cage = self.cage();
-        let removed = blocking(move || cage.open().remove()).await?;
-        removed.map_err(|error| Error::Fault(format!("cannot remove the sandbox: {error}")))?;
-        self.inner.trash.notify_one();
-        pass("delete.removed").await?;
-        self.inner.store.remove(&self.record.name).await?;
-        Ok(usage)
-    }
-
-    /// Kills everything in it; what it had used.
-    async fn kill(&self) -> Result<isolet_jail::Usage, Error> {
-        let cage = self.cage();
-        let (killed, empty, usage) = blocking(move || {
-            let cage = cage.open();
-            let killed = cage.kill();
-            (killed, cage.wait_empty(KILL_WAIT), cage.usage())
-        })
-        .await?;
-        killed.map_err(|error| Error::Fault(format!("cannot kill the sandbox: {error}")))?;
-        if empty { Ok(usage) } else { Err(Error::TooLate("killing what runs in the sandbox")) }
-    }
-
-    /// What is left is killed, the disk kept.
-    async fn fail(&mut self, cause: &str) {
-        warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, cause, "failed");
-        self.watch = None;
-        self.entry.pool.drop_links(None);
-        if self.shift(Event::Died).is_err() {
-            return;
-        }
-        self.record.body.cause = Some(cause.to_owned());
-        self.entry.sessions.ended();
-        self.publish(None);
-        self.settle().await;
-    }
-
-    /// What follows a state that is published: after a failure an end to what is left, and the
-    /// record.
-    async fn settle(&mut self) {
-        if self.record.state == State::Failed
-            && let Err(error) = self.kill().await
-        {
-            warn!(sandbox = %self.entry.id, %error, "something of it still runs");
-        }
-        if let Err(error) = self.write(None).await {
-            warn!(sandbox = %self.entry.id, %error, state = self.record.state.word(), "its state is not recorded");
-        }
     }
 
     async fn patch(&mut self, patch: Patch) -> Result<Info, Error> {
