@@ -3,6 +3,7 @@
 
 mod copy;
 mod draft;
+mod pack;
 mod walk;
 
 use crate::disk::{self, Failure};
@@ -14,7 +15,7 @@ use isolet_wire::tell::{Entry, Found, Kind, Stat, Tell, Why};
 use rustix::fs::{AtFlags, CWD, Mode};
 use rustix::net::{SendFlags, sockopt};
 use std::fs::File;
-use std::io::{Read, Seek as _, SeekFrom, Write as _};
+use std::io::{BufWriter, Read, Seek as _, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
@@ -86,7 +87,9 @@ fn named(call: &Call) -> Option<String> {
         | Call::Save { path, .. }
         | Call::Walk { path, .. }
         | Call::Look { path, .. }
-        | Call::Chmod { path, .. } => path,
+        | Call::Chmod { path, .. }
+        | Call::Pack { path }
+        | Call::Unpack { path } => path,
         Call::Move(pair) | Call::Copy(pair) => &pair.from,
     };
     let text = String::from_utf8_lossy(&path[..path.len().min(NAMED_BYTES_MAX)]);
@@ -154,6 +157,8 @@ impl Line {
                 Ok(self.tell(&Tell::FileSaved { stat, created })?)
             }
             Call::Walk { path, wish } => self.walk(&path, &wish),
+            Call::Pack { path } => self.pack(&path),
+            Call::Unpack { path } => self.unpack(&path),
             Call::Look { path, follow } => self.look(path, follow),
             Call::Move(Pair { from, to, replace }) => {
                 Ok(copy::rename(&disk::path(&from)?, &disk::path(&to)?, replace)?)
@@ -191,6 +196,27 @@ impl Line {
         }
         file.seek(SeekFrom::Start(offset))?;
         self.give(&mut file.take(limit.unwrap_or(u64::MAX)), offset)
+    }
+
+    fn pack(&mut self, path: &[u8]) -> Result<(), Ended> {
+        let path = disk::path(path)?;
+        let (_, stat) = disk::open(&path)?;
+        if stat.kind != Kind::Directory {
+            return Err(Failure(Why::WrongKind, "not a directory".to_owned()).into());
+        }
+        self.tell(&Tell::FileStat(stat))?;
+        Ok(pack::pack(&path, BufWriter::with_capacity(DATA_BYTES_MAX, Sink { line: self, at: 0 }))?)
+    }
+
+    fn unpack(&mut self, path: &[u8]) -> Result<(), Ended> {
+        let path = disk::path(path)?;
+        let mut source = Source { line: self, bytes: Bytes::new(), ended: false };
+        let unpacked = pack::unpack(&path, &mut source);
+        // What follows the archive, or its fault, is still taken: the answer is to find a reader.
+        while !source.ended {
+            source.fill()?;
+        }
+        Ok(unpacked?)
     }
 
     /// Sends all that there is to read, as data from position `at` on.
@@ -278,5 +304,54 @@ impl Line {
             self.tell(&Tell::FileList(part))?;
         }
         Ok(())
+    }
+}
+
+/// What is written goes out as data.
+struct Sink<'a> {
+    line: &'a mut Line,
+    at: u64,
+}
+
+impl Write for Sink<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let bytes = &bytes[..bytes.len().min(DATA_BYTES_MAX)];
+        let mut head = Vec::new();
+        frame::put_data_head(&mut head, 0, self.at, "", bytes.len());
+        let sent = self.line.send(&head).and_then(|()| self.line.send(bytes));
+        sent.map_err(|Broken| std::io::ErrorKind::BrokenPipe)?;
+        self.at += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What comes as data is read.
+struct Source<'a> {
+    line: &'a mut Line,
+    bytes: Bytes,
+    ended: bool,
+}
+
+impl Source<'_> {
+    fn fill(&mut self) -> Result<(), Ended> {
+        let more = self.line.more()?;
+        self.ended = more.is_none();
+        self.bytes = more.unwrap_or_default();
+        Ok(())
+    }
+}
+
+impl Read for Source<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        while self.bytes.is_empty() && !self.ended {
+            self.fill().map_err(|_| std::io::ErrorKind::BrokenPipe)?;
+        }
+        let count = self.bytes.len().min(into.len());
+        into[..count].copy_from_slice(&self.bytes.split_to(count));
+        Ok(count)
     }
 }

@@ -239,6 +239,17 @@ pub enum File {
         /// 0 to 0o7777.
         mode: u32,
     },
+    /// Answered by `FileStat` of the directory, then its tar archive as data frames, then `Done`.
+    Pack {
+        /// Which directory.
+        path: Vec<u8>,
+    },
+    /// Data frames of a tar archive follow, then `End`; answered by `Done`. What is there under
+    /// the same names is replaced as the archive comes.
+    Unpack {
+        /// Which directory; made where it is not there.
+        path: Vec<u8>,
+    },
 }
 
 /// A part of a file.

@@ -42,7 +42,7 @@ const STILL: Duration = Duration::from_secs(60);
 /// Entries of a page unless told.
 const PAGE: u32 = 1000;
 /// What can be said of a list, and of nothing else.
-const LIST: [&str; 5] = ["recursive", "hidden", "glob", "limit", "cursor"];
+const LIST: [&str; 6] = ["recursive", "hidden", "glob", "limit", "cursor", "tar"];
 
 /// All of them, as they stand below a sandbox and below a session.
 pub(crate) fn router() -> OpenApiRouter<App> {
@@ -81,7 +81,7 @@ fn below() -> OpenApiRouter<App> {
         ("recursive" = Option<bool>, Query), ("hidden" = Option<bool>, Query, description = "Also names that begin with a dot."),
         ("glob" = Option<String>, Query, description = "`*.rs` is for names, `src/**/*.rs` for paths."),
         ("limit" = Option<u32>, Query, description = "1 to 10000; 1000 unless told."), ("cursor" = Option<String>, Query),
-        ("Range" = Option<String>, Header), ("If-None-Match" = Option<String>, Header)),
+        ("tar" = Option<bool>, Query, description = "A directory as an archive."), ("Range" = Option<String>, Header), ("If-None-Match" = Option<String>, Header)),
     responses((status = 200, body = Vec<FileView>, description = "A directory's entries; of a file its bytes."),
         (status = 206, content_type = "application/octet-stream", body = Vec<u8>), (status = 304),
         (status = 416, body = Failure), (status = "4XX", body = Failure)))]
@@ -102,7 +102,7 @@ async fn read(
 #[utoipa::path(get, path = "/files", tag = "files",
     params(("id" = String, Path), ("path" = Option<String>, Query, description = "`/workspace` unless told."),
         ("recursive" = Option<bool>, Query), ("hidden" = Option<bool>, Query), ("glob" = Option<String>, Query),
-        ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
+        ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query), ("tar" = Option<bool>, Query)),
     responses((status = 200, body = Vec<FileView>), (status = "4XX", body = Failure)))]
 async fn top(
     State(app): State<App>,
@@ -112,7 +112,8 @@ async fn top(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let query = Query::of(&uri, &["path", "recursive", "hidden", "glob", "limit", "cursor"])?;
+    let known = ["path", "recursive", "hidden", "glob", "limit", "cursor", "tar"];
+    let query = Query::of(&uri, &known)?;
     let path = match query.bytes("path") {
         Some(path) => place::checked("?path", path)?,
         None => place::HOME.to_vec(),
@@ -129,11 +130,12 @@ async fn answer(
     query: &Query<'_>,
 ) -> Result<Response, Failure> {
     let wish = wish(query)?;
+    let tar = query.flag("tar")?;
     let sandbox = enter(app, caller, place, Making::Never).await?;
     let asked = Asked::of(headers);
     match sandbox.file_fetch(&path, asked.span()).await? {
         Opened::File(_) if LIST.iter().any(|name| query.bytes(name).is_some()) => {
-            let hint = "leave recursive, hidden, glob, limit and cursor out";
+            let hint = "leave recursive, hidden, glob, limit, cursor and tar out";
             let message = "this is a file; the query is one for directories";
             Err(Failure::new(StatusCode::BAD_REQUEST, "bad_request", message, hint))
         }
@@ -145,6 +147,10 @@ async fn answer(
             Opened::File(reader) => Ok(content::response(reader, &Asked::default(), method)),
             Opened::Directory(_) => Err(Failure::bad("the file became a directory; ask again")),
         },
+        Opened::Directory(_) if tar => {
+            let reader = sandbox.file_pack(&path).await?;
+            Ok(content::archive(reader, method))
+        }
         Opened::Directory(_) => {
             let (found, more) = sandbox.file_walk(&path, wish).await?;
             let last = found.last().filter(|_| more);
@@ -199,11 +205,11 @@ fn next_link(place: &Place, query: &Query<'_>, last: &[u8]) -> String {
 
 /// Writes a file: under a temporary name, then renamed, so that a reader sees the old or the new.
 ///
-/// Parents are made. An append is written as it comes.
+/// Parents are made. An append is written as it comes, and so is an archive.
 #[utoipa::path(put, path = "/files/{*path}", tag = "files",
     params(("id" = String, Path), ("path" = String, Path, description = "Bytes, percent-encoded."),
         ("mode" = Option<String>, Query, description = "Permission bits, octal; a new file has 0644 unless told, an old one keeps its own."),
-        ("append" = Option<bool>, Query), ("fsync" = Option<bool>, Query, description = "On the disk before it is answered.")),
+        ("append" = Option<bool>, Query), ("untar" = Option<bool>, Query, description = "The body is a tar archive, and the path a directory."), ("fsync" = Option<bool>, Query, description = "On the disk before it is answered.")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 200, body = SavedView, description = "There was one of this name."), (status = 201, body = SavedView), (status = "4XX", body = Failure), (status = 507, body = Failure)))]
 async fn write(
@@ -213,7 +219,7 @@ async fn write(
     request: Request,
 ) -> Result<Response, Failure> {
     let uri = request.uri().clone();
-    let query = Query::of(&uri, &["mode", "append", "fsync"])?;
+    let query = Query::of(&uri, &["mode", "append", "fsync", "untar"])?;
     let how = Save {
         mode: query.text("mode")?.map(|text| mode("?mode", text)).transpose()?,
         append: query.flag("append")?,
@@ -223,7 +229,18 @@ async fn write(
         return Err(Failure::field("Content-Range", "a file is written whole, or with ?append=1"));
     }
     let path = place.path()?;
+    let untar = query.flag("untar")?;
+    if untar && how != Save::default() {
+        return Err(query::bad("untar", "stands without mode, append and fsync"));
+    }
     let sandbox = enter(&app, &caller, &place, Making::Reach).await?;
+    if untar {
+        let mut writer = sandbox.file_unpack(path).await?;
+        receive(request.into_body(), &mut writer).await?;
+        writer.finish().await?;
+        let found = sandbox.file_look(path, true).await?;
+        return Ok(Json(SavedView::of(path, &found.stat)).into_response());
+    }
     let mut writer = sandbox.file_save(path, how).await?;
     receive(request.into_body(), &mut writer).await?;
     let (stat, created) = writer.save().await?;

@@ -91,6 +91,24 @@ impl Sandbox {
         Ok((all, more))
     }
 
+    /// A directory as a tar archive.
+    ///
+    /// # Errors
+    /// As `file_fetch`.
+    pub async fn file_pack(&self, path: &[u8]) -> Result<Reader, Error> {
+        let mut wire = self.file(path, File::Pack { path: path.to_vec() }).await?;
+        Ok(Reader { stat: stat(&mut wire).await?, wire, done: false })
+    }
+
+    /// A tar archive into a directory, which is made; end with [`Writer::finish`].
+    ///
+    /// # Errors
+    /// As `file_save`; what came before a fault stays.
+    pub async fn file_unpack(&self, path: &[u8]) -> Result<Writer, Error> {
+        let wire = self.file(path, File::Unpack { path: path.to_vec() }).await?;
+        Ok(Writer { wire, offset: 0 })
+    }
+
     /// What is known of one name; with `follow` of what a symbolic link leads to.
     ///
     /// # Errors

@@ -521,3 +521,76 @@ fn files_are_the_tenants_own() {
     assert_eq!(put(&stranger, "secret", b"yours").status, 401);
     assert_eq!(get(&sandbox, "secret").text(), "mine");
 }
+
+#[test]
+fn a_directory_goes_as_an_archive_and_comes_back_the_same() {
+    let (server, sandbox) = one();
+    let mut rows = Rows::new();
+    let long = "n".repeat(200);
+    sandbox.says(&format!(
+        "mkdir -p src/empty src/.git src/{long}/{long}; cd src; echo x >a; chmod 755 a; echo h >.git/HEAD; \
+         ln -s a link; ln -s /etc/passwd out; echo deep >{long}/{long}/{long}; echo odd >$'odd\\xff'; mkfifo pipe; \
+         head -c 3000000 /dev/urandom >big; touch -d @1000000000 a"
+    ));
+    let seen = |at: &str| {
+        sandbox.says(&format!("cd {at}; find . ! -name pipe -printf '%P %y %m %l\\n' | sort; find . -type f | sort | xargs -d '\\n' md5sum; stat -c %Y a"))
+    };
+    let packed = get(&sandbox, "src?tar=1").expect(200);
+    assert_eq!(packed.header("content-type"), Some("application/x-tar"));
+    rows.row("by this server", || {
+        let saved = put(&sandbox, "back/here?untar=1", &packed.body).expect(200);
+        assert_eq!(saved.json()["path"], "/workspace/back/here");
+        assert_eq!(seen("back/here"), seen("src"));
+        assert!(seen("src").ends_with("\n1000000000\n"));
+        assert_eq!(
+            sandbox.says("stat -c '%u %g' back/here/a; ls back/here | grep -c pipe"),
+            "0 0\n0\n"
+        );
+    });
+    rows.row("by the tar of others", || {
+        put(&sandbox, "%2Ftmp/a.tar", &packed.body).expect(201);
+        sandbox.says("mkdir /tmp/theirs; tar -xf /tmp/a.tar -C /tmp/theirs");
+        assert_eq!(seen("/tmp/theirs"), seen("src"));
+        for format in ["gnu", "pax", "ustar"] {
+            let all = if format == "ustar" { "a link big" } else { "." };
+            sandbox.says(&format!(
+                "rm -rf /tmp/own; tar --format={format} -cf /tmp/b.tar -C src {all}"
+            ));
+            let theirs = get(&sandbox, "%2Ftmp/b.tar").expect(200).body;
+            put(&sandbox, "%2Ftmp/own?untar=1", &theirs).expect(200);
+            let same = sandbox.says(
+                "cmp src/big /tmp/own/big && readlink /tmp/own/link && stat -c %a /tmp/own/a",
+            );
+            assert_eq!(same, "a\n755\n", "{format}");
+        }
+    });
+    rows.row("an archive is refused where it is none, or leads out", || {
+        sandbox.says("cd /tmp; echo x >up; tar -cPf dots.tar ../tmp/up; mkdir l; ln -s /etc l/e; tar -cf link.tar l/e; \
+            mkdir -p m/l/e; echo x >m/l/e/f; tar -rf link.tar -C m l/e/f");
+        let of = |name: &str| get(&sandbox, &format!("%2Ftmp/{name}")).expect(200).body;
+        for (name, body) in [
+            ("empty", Vec::new()),
+            ("garbage", vec![b'g'; 5000]),
+            ("cut", packed.body[..packed.body.len() / 2].to_vec()),
+            ("dots", of("dots.tar")),
+            ("through a link", of("link.tar")),
+        ] {
+            let reply = put(&sandbox, "bad/in?untar=1", &body);
+            assert!(matches!(reply.status, 400 | 409), "{name}: {} {}", reply.status, reply.text());
+        }
+        assert_eq!(sandbox.says("ls /etc/f bad/up bad/in/up 2>/dev/null"), "");
+        assert_eq!(get(&sandbox, "src/a?tar=1").status, 400);
+        assert_eq!(get(&sandbox, "none?tar=1").status, 404);
+        assert_eq!(put(&sandbox, "x?untar=1&append=1", b"").status, 400);
+        assert_eq!(put(&sandbox, "src/a?untar=1", &packed.body).status, 409);
+    });
+    rows.row("the whole of /workspace, with HEAD first", || {
+        let head =
+            sandbox.http.try_open("HEAD", &sandbox.path("/files?tar=1"), None).expect("an answer");
+        assert_eq!(head.status, 200);
+        let whole = sandbox.http.get(&sandbox.path("/files?tar=1")).expect(200).body;
+        assert!(whole.len() > packed.body.len());
+    });
+    drop(rows);
+    server.healthy();
+}

@@ -155,6 +155,8 @@ fn heavy_i4_no_call_acts_outside_through_a_link_that_is_exchanged() {
     assert_eq!(sandbox.command("race", &racer)["stdout"], "racing\n");
     let files = sandbox.path("/files");
     let order = |body: Value| sandbox.http.post(&files, &body);
+    sandbox.says("mkdir -p /tmp/a/sub; echo unpacked >/tmp/a/canary; echo new >/tmp/a/sub/new");
+    let archive = sandbox.http.get(&format!("{files}/%2Ftmp/a?tar=1")).expect(200).body;
     let mut worked = 0;
     for n in 0..isolet_kit::tries(150, 10_000) {
         let inside = sandbox.http.send("PUT", &format!("{files}/d/canary?append=1"), Some(b"more"));
@@ -162,6 +164,7 @@ fn heavy_i4_no_call_acts_outside_through_a_link_that_is_exchanged() {
         let replies = [
             sandbox.http.get(&format!("{files}/d/canary")),
             sandbox.http.get(&format!("{files}?path=d&recursive=1&hidden=1")),
+            sandbox.http.send("PUT", &format!("{files}/d?untar=1"), Some(&archive)),
             order(json!({"op": "copy", "path": "d/canary", "to": "copy"})),
             order(json!({"op": "copy", "path": "copy", "to": "d/back"})),
             order(json!({"op": "copy", "path": "d", "to": "tree"})),
@@ -172,7 +175,9 @@ fn heavy_i4_no_call_acts_outside_through_a_link_that_is_exchanged() {
             sandbox.http.delete(&format!("{files}/d/folder?recursive=1")),
             sandbox.http.delete(&format!("{files}/tree?recursive=1")),
         ];
-        for reply in replies.iter().chain([&inside, &made]) {
+        // Where the directory is exchanged half-way, the archive is cut.
+        let packed = sandbox.http.try_send("GET", &format!("{files}/d?tar=1"), None);
+        for reply in replies.iter().chain([&inside, &made]).chain(&packed) {
             assert!(!reply.text().contains("host-canary"), "it led out");
             assert!(reply.status < 500, "{} {}", reply.status, reply.text());
             worked += usize::from(reply.status < 300);

@@ -99,7 +99,8 @@ pub(super) fn response(reader: Reader, asked: &Asked, method: &Method) -> Respon
         return response;
     };
     let sized = stat.size > 0;
-    let body = if *method == Method::HEAD { Body::empty() } else { body(reader, count, sized) };
+    let most = if sized { count } else { UNSIZED_BYTES_MAX };
+    let body = if *method == Method::HEAD { Body::empty() } else { body(reader, most, sized) };
     let mut response = with_tag(Response::new(body), &stat);
     put(&mut response, header::CONTENT_TYPE, "application/octet-stream".into());
     put(&mut response, header::ACCEPT_RANGES, "bytes".into());
@@ -111,6 +112,15 @@ pub(super) fn response(reader: Reader, asked: &Asked, method: &Method) -> Respon
         let last = first + count - 1;
         put(&mut response, header::CONTENT_RANGE, format!("bytes {first}-{last}/{}", stat.size));
     }
+    response
+}
+
+/// The answer with a directory's archive, whose size nobody knows.
+pub(super) fn archive(reader: Reader, method: &Method) -> Response {
+    let head = *method == Method::HEAD;
+    let body = if head { Body::empty() } else { body(reader, u64::MAX, false) };
+    let mut response = Response::new(body);
+    put(&mut response, header::CONTENT_TYPE, "application/x-tar".into());
     response
 }
 
@@ -126,11 +136,11 @@ fn put(response: &mut Response, name: HeaderName, value: String) {
     }
 }
 
-/// Exactly `count` bytes of a file that tells its size, though it may grow meanwhile. Where it
-/// shrinks or fails the body is cut, which the client sees: the status is long gone.
-fn body(reader: Reader, count: u64, sized: bool) -> Body {
-    let left = if sized { count } else { UNSIZED_BYTES_MAX };
-    let bytes = stream::try_unfold((reader, left), move |(mut reader, left)| async move {
+/// At most `most` bytes; exactly as many of a file that tells its size, though it may grow
+/// meanwhile. Where it shrinks or fails the body is cut, which the client sees: the status is
+/// long gone.
+fn body(reader: Reader, most: u64, sized: bool) -> Body {
+    let bytes = stream::try_unfold((reader, most), move |(mut reader, left)| async move {
         if left == 0 {
             return Ok(None);
         }
