@@ -282,7 +282,12 @@ impl Sandbox {
             ShellName::Resume(id) => format!("p/{id}"),
             ShellName::Private => return Ok(()),
         };
-        link::close(self.wire().await?, name).await
+        let closed = async { link::close(self.wire().await?, name).await };
+        match closed.await {
+            // It has ended with all others, and does not come back.
+            Err(_) if self.entry.state() == State::Sleeping => Ok(()),
+            closed => closed,
+        }
     }
 
     /// Its sessions, sorted by id, `default` among them.
@@ -400,11 +405,7 @@ impl Sandbox {
             own.entry.sessions.remove(&known.id);
             own.say(Happened::SessionDeleted(id.clone()));
             own.entry.pool.drop_links(Some(&id));
-            match own.close(&ShellName::Session(id)).await {
-                // Its shell has gone to sleep with the sandbox, and does not come back.
-                Err(_) if own.entry.state() == State::Sleeping => Ok(()),
-                closed => closed,
-            }
+            own.close(&ShellName::Session(id)).await
         };
         tokio::spawn(work).await.map_err(|error| Error::Fault(error.to_string()))?
     }

@@ -212,3 +212,20 @@ fn a_sleeping_sandbox_outlives_its_server_and_ends_with_its_time() {
     });
     server.healthy();
 }
+
+/// One that was made ahead, of which only limits and id came later.
+#[test]
+fn the_time_until_sleep_changes_while_it_runs() {
+    let server = isolet_kit::Options::new().ready(1).start();
+    let sandbox = server.sandbox();
+    assert_eq!(sandbox.info()["sleep_after_s"], 600);
+    sandbox.exec("echo kept >/workspace/a");
+    let change = json!({"sleep_after_s": 1, "pids": 40});
+    server.http().patch(&sandbox.path(""), &change).expect(200);
+    asleep(&sandbox);
+    assert_eq!(sandbox.says("cat /workspace/a; hostname"), "kept\nsandbox\n");
+    asleep(&sandbox);
+    let refused = server.http().patch(&sandbox.path(""), &json!({"sleep_after_s": -1}));
+    assert_eq!(refused.status, 400);
+    assert_eq!(sandbox.info()["pids"], 40);
+}
