@@ -26,7 +26,7 @@ PACKAGES := bash bubblewrap ca-certificates curl g++ git openssh-client procps p
 # These two also come in other ways than by a Debian package.
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 
-.PHONY: run build programs test soak bench lint fmt packages tools clients
+.PHONY: run build programs test soak bench lint fmt packages tools clients sdk
 
 run: build
 	exec ./dist/isolet serve
@@ -45,8 +45,9 @@ programs:
 	rm -rf target/programs/image
 	install target/debug/isolet target/$(HOST)/debug/isolet-launcher target/$(HOST)/debug/isolet-agent target/programs/
 
-test: packages tools programs clients
+test: packages tools programs clients sdk
 	cargo nextest run --workspace --profile $(PROFILE)
+	cd sdk/typescript && npx tsc --noEmit && npx vitest run
 
 soak: packages tools programs
 	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-promises --profile soak \
@@ -73,6 +74,13 @@ packages:
 
 tools:
 	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
+
+# What the TypeScript SDK is built and tested with.
+sdk: sdk/typescript/node_modules/.fetched
+
+sdk/typescript/node_modules/.fetched: sdk/typescript/package.json sdk/typescript/package-lock.json | packages
+	cd sdk/typescript && npm ci --loglevel=error
+	touch $@
 
 # Public clients and packages that tests run against a server, fetched once.
 clients: target/clients/isorun/.fetched target/clients/idna-3.20.tar.gz

@@ -1,0 +1,66 @@
+/** The way to a server. */
+
+import { IsoletError, refusal } from "./error.js";
+
+/** Where the server is, and the key that opens it. */
+export interface ClientOptions {
+  /** `http://127.0.0.1:7300`, or what `ISOLET_URL` says. */
+  url?: string;
+  /** What `ISOLET_API_KEY` says, unless told. */
+  apiKey?: string;
+}
+
+/** What a call carries beside its path. */
+export interface Call {
+  method?: string;
+  /** Sent as JSON. */
+  json?: unknown;
+  /** Sent as it is. */
+  body?: Uint8Array | string | ReadableStream<Uint8Array>;
+  headers?: Record<string, string>;
+  /** Aborting it ends the call. */
+  signal?: AbortSignal | undefined;
+}
+
+/** A client of one server. Holds no connection of its own. */
+export class Isolet {
+  /** Without a slash at its end. */
+  readonly url: string;
+  readonly #key: string;
+
+  constructor(options: ClientOptions = {}) {
+    const url = options.url ?? process.env["ISOLET_URL"] ?? "http://127.0.0.1:7300";
+    this.url = url.replace(/\/+$/, "");
+    this.#key = options.apiKey ?? process.env["ISOLET_API_KEY"] ?? "";
+    if (this.#key === "") {
+      throw new IsoletError(0, "no_key", "no API key: give apiKey, or set ISOLET_API_KEY");
+    }
+  }
+
+  /** Sends a call; an answer that is not 2xx is thrown as {@link IsoletError}. */
+  async send(path: string, call: Call = {}): Promise<Response> {
+    const headers: Record<string, string> = { ...call.headers, authorization: `Bearer ${this.#key}` };
+    const body = call.json === undefined ? call.body : JSON.stringify(call.json);
+    if (call.json !== undefined) headers["content-type"] = "application/json";
+    const init: RequestInit = { method: call.method ?? (body === undefined ? "GET" : "POST"), headers };
+    if (body !== undefined) init.body = body as NonNullable<RequestInit["body"]>;
+    if (body instanceof ReadableStream) (init as { duplex?: string }).duplex = "half";
+    if (call.signal) init.signal = call.signal;
+    let response: Response;
+    try {
+      response = await fetch(this.url + path, init);
+    } catch (error) {
+      if (call.signal?.aborted) throw error;
+      throw new IsoletError(0, "unreachable", `${this.url} does not answer`, "is the server running?", {
+        cause: error,
+      });
+    }
+    if (!response.ok) throw await refusal(response);
+    return response;
+  }
+
+  /** Sends a call and reads its JSON. */
+  async json<T>(path: string, call: Call = {}): Promise<T> {
+    return (await (await this.send(path, call)).json()) as T;
+  }
+}

@@ -1,0 +1,147 @@
+/** A sandbox by its id. */
+
+import { Isolet } from "./client.js";
+import { duration } from "./duration.js";
+import { IsoletError } from "./error.js";
+import { named, run, type ExecOptions, type ExecResult } from "./exec.js";
+import { Files } from "./files.js";
+import { exports } from "./quote.js";
+import { ExecutionSession, type SessionOptions } from "./session.js";
+
+/** How a sandbox is to be, when the first call makes it. */
+export interface SandboxOptions {
+  /** Falls asleep after so long without use: `"10m"`, `"1h"`, or seconds. */
+  sleepAfter?: string | number;
+  /** Never falls asleep. */
+  keepAlive?: boolean;
+  /** Commands that name no session run in the session `default`; otherwise each by itself. */
+  enableDefaultSession?: boolean;
+  /** Its files outlive a sleep. */
+  persistent?: boolean;
+  /** Ids in lower case, so that they can be host names. */
+  normalizeId?: boolean;
+}
+
+/** A sandbox; it is made by the first call that works in it. */
+export class Sandbox extends Files {
+  readonly id: string;
+  readonly #options: SandboxOptions;
+  #made: Promise<void> | undefined;
+
+  constructor(client: Isolet, id: string, options: SandboxOptions = {}) {
+    super(client, () => this.#ready());
+    this.id = options.normalizeId ? id.toLowerCase() : id;
+    this.#options = options;
+  }
+
+  get #path(): string {
+    return `/v1/sandboxes/${encodeURIComponent(this.id)}`;
+  }
+
+  /** Its path, once it is there. */
+  async #ready(): Promise<string> {
+    this.#made ??= this.#make().catch((error: unknown) => {
+      this.#made = undefined;
+      throw error;
+    });
+    await this.#made;
+    return this.#path;
+  }
+
+  async #make(): Promise<void> {
+    const { sleepAfter, keepAlive, persistent } = this.#options;
+    const json: Record<string, unknown> = { id: this.id, persistent: persistent ?? false };
+    if (keepAlive) json["sleep_after_s"] = 0;
+    else if (sleepAfter !== undefined) json["sleep_after_s"] = duration(sleepAfter);
+    try {
+      await this.client.send("/v1/sandboxes", { json });
+    } catch (error) {
+      if (!(error instanceof IsoletError && error.code === "sandbox_exists")) throw error;
+    }
+  }
+
+  async #change(json: Record<string, unknown>): Promise<void> {
+    await this.client.send(await this.#ready(), { method: "PATCH", json });
+  }
+
+  /** Runs a command in the session that is named, else in `default`, else by itself. */
+  async exec(command: string, options: ExecOptions = {}): Promise<ExecResult> {
+    const path = await this.#ready();
+    const alone = options.sessionId === undefined && this.#options.enableDefaultSession === false;
+    if (alone) return run(this.client, `${path}/exec`, undefined, command, options);
+    const session = options.sessionId ?? "default";
+    const at = `${path}/sessions/${encodeURIComponent(session)}/exec`;
+    return run(this.client, at, session, command, options);
+  }
+
+  /** Sets variables for every shell and program that starts from now on, and in the session
+   *  `default` for its further commands; `undefined` unsets. */
+  async setEnvVars(vars: Record<string, string | undefined>): Promise<void> {
+    const command = exports(vars);
+    await this.#change({ env: named(vars) });
+    if (this.#options.enableDefaultSession !== false) await this.exec(command);
+  }
+
+  /** Makes a session. */
+  async createSession(options: SessionOptions = {}): Promise<ExecutionSession> {
+    const { id, name, env, cwd, commandTimeoutMs } = options;
+    const json: Record<string, unknown> = {};
+    if (id !== undefined) json["id"] = id;
+    if (name !== undefined) json["metadata"] = { name };
+    if (env) json["env"] = env;
+    if (cwd !== undefined) json["cwd"] = cwd;
+    if (commandTimeoutMs !== undefined) json["command_timeout_ms"] = commandTimeoutMs;
+    const path = await this.#ready();
+    const made = await this.client.json<{ id: string }>(`${path}/sessions`, { json });
+    return this.#session(made.id);
+  }
+
+  #session(id: string): ExecutionSession {
+    return new ExecutionSession(this.client, id, () => this.#ready());
+  }
+
+  /** A session by its id; where it is not there, its first command makes it. */
+  async getSession(id: string): Promise<ExecutionSession> {
+    return this.#session(id);
+  }
+
+  /** Ends a session and its shell. */
+  async deleteSession(id: string): Promise<{ success: true; sessionId: string }> {
+    if (id === "default") {
+      throw new IsoletError(
+        409,
+        "default_session",
+        "Cannot delete default session. Use sandbox.destroy() instead.",
+      );
+    }
+    const path = await this.#ready();
+    await this.client.send(`${path}/sessions/${encodeURIComponent(id)}`, { method: "DELETE" });
+    return { success: true, sessionId: id };
+  }
+
+  /** Whether it never falls asleep. */
+  async setKeepAlive(keepAlive: boolean): Promise<void> {
+    const after = this.#options.sleepAfter;
+    await this.#change({ sleep_after_s: keepAlive ? 0 : after === undefined ? 600 : duration(after) });
+  }
+
+  /** Falls asleep after so long without use: `"10m"`, `"1h"`, or seconds. */
+  async setSleepAfter(after: string | number): Promise<void> {
+    await this.#change({ sleep_after_s: duration(after) });
+  }
+
+  /** Ends it, and all that is in it. No error where it is not there. */
+  async destroy(): Promise<void> {
+    this.#made = undefined;
+    try {
+      await this.client.send(this.#path, { method: "DELETE" });
+    } catch (error) {
+      if (!(error instanceof IsoletError && error.status === 404)) throw error;
+    }
+  }
+}
+
+/** A sandbox by its id; nothing is sent before it is used. */
+export function getSandbox(client: Isolet, id: string, options: SandboxOptions = {}): Sandbox {
+  return new Sandbox(client, id, options);
+}

@@ -1,0 +1,45 @@
+/** A session: a shell that stays, with its directory and environment. */
+
+import type { Isolet } from "./client.js";
+import { run, type ExecOptions, type ExecResult } from "./exec.js";
+import { Files } from "./files.js";
+import { exports } from "./quote.js";
+
+/** What a session is to be. */
+export interface SessionOptions {
+  /** The server makes one otherwise. */
+  id?: string;
+  /** For people; kept in its metadata. */
+  name?: string;
+  /** Over the sandbox's environment. */
+  env?: Record<string, string>;
+  /** Where its shell begins; `/workspace` unless told. */
+  cwd?: string;
+  /** For commands that name no timeout, in ms. */
+  commandTimeoutMs?: number;
+}
+
+/** A session of a sandbox. It is made by its first command, where it is not there. */
+export class ExecutionSession extends Files {
+  /** Unique within the sandbox. */
+  readonly id: string;
+  readonly #ready: () => Promise<string>;
+
+  /** @param ready gives the sandbox's path, once it is there. */
+  constructor(client: Isolet, id: string, ready: () => Promise<string>) {
+    super(client, async () => `${await ready()}/sessions/${encodeURIComponent(id)}`);
+    this.id = id;
+    this.#ready = ready;
+  }
+
+  /** Runs a command; directory, variables and jobs stay for the next. */
+  async exec(command: string, options: Omit<ExecOptions, "sessionId"> = {}): Promise<ExecResult> {
+    const path = `${await this.#ready()}/sessions/${encodeURIComponent(this.id)}/exec`;
+    return run(this.client, path, this.id, command, options);
+  }
+
+  /** Sets variables for all further commands of this session; `undefined` unsets. */
+  async setEnvVars(vars: Record<string, string | undefined>): Promise<void> {
+    await this.exec(exports(vars));
+  }
+}

@@ -1,0 +1,126 @@
+/** The samples of the documents on a sandbox's life, each with the result that it states. */
+
+import { randomUUID } from "node:crypto";
+import { afterAll, expect, test } from "vitest";
+import { getSandbox, Isolet, IsoletError, type Sandbox, type SandboxOptions } from "../src/index.js";
+
+const client = new Isolet();
+const made: Sandbox[] = [];
+
+function fresh(options: SandboxOptions = {}): Sandbox {
+  const sandbox = getSandbox(client, `life-${randomUUID()}`, options);
+  made.push(sandbox);
+  return sandbox;
+}
+
+async function state(sandbox: Sandbox): Promise<string> {
+  return (await client.json<{ state: string }>(`/v1/sandboxes/${sandbox.id}`)).state;
+}
+
+async function asleep(sandbox: Sandbox): Promise<void> {
+  await expect.poll(() => state(sandbox), { timeout: 15_000 }).toBe("sleeping");
+}
+
+afterAll(async () => {
+  await Promise.all(made.map((sandbox) => sandbox.destroy()));
+});
+
+test("a sandbox is made the first time it is named", async () => {
+  const sandbox = fresh();
+  await expect(state(sandbox)).rejects.toMatchObject({ status: 404 });
+  expect((await sandbox.exec('echo "Hello"')).stdout).toBe("Hello\n");
+  expect(await state(sandbox)).toBe("running");
+});
+
+test("a destroyed sandbox has lost everything, and the next call makes a clean one", async () => {
+  const sandbox = fresh();
+  await sandbox.writeFile("/workspace/data.json", "{}");
+  await sandbox.destroy();
+  await sandbox.destroy();
+  await expect(state(sandbox)).rejects.toMatchObject({ status: 404 });
+  expect(await sandbox.listFiles("/workspace")).toEqual([]);
+});
+
+test("state stays while it is active", async () => {
+  const sandbox = fresh();
+  for (const folder of ["/workspace", "/tmp", "/home"]) {
+    await sandbox.exec(`echo kept >${folder}/file`);
+  }
+  await sandbox.exec("cd /tmp; export A=b; sleep 1000 &");
+  const { stdout } = await sandbox.exec("cat /workspace/file /tmp/file /home/file; pwd; echo $A; jobs");
+  expect(stdout).toMatch(/^kept\nkept\nkept\n\/tmp\nb\n\[1\].*sleep 1000 &\n$/);
+});
+
+test("an ephemeral sandbox has lost everything when it wakes", async () => {
+  const sandbox = fresh({ sleepAfter: 1 });
+  await sandbox.writeFile("/workspace/data.json", "{}");
+  await sandbox.exec("export A=b");
+  await asleep(sandbox);
+  const files = await sandbox.listFiles("/workspace");
+  if (!files.includes("data.json")) {
+    await sandbox.writeFile("/workspace/data.json", '{"made":"again"}');
+  }
+  expect((await sandbox.exec("echo ${A-unset}; cat data.json")).stdout).toBe('unset\n{"made":"again"}');
+});
+
+test("a persistent sandbox has its files when it wakes, and says what it lost", async () => {
+  const sandbox = fresh({ sleepAfter: 1, persistent: true });
+  await sandbox.writeFile("kept", "yes");
+  await sandbox.exec("sleep 1000 &");
+  await asleep(sandbox);
+  const result = await sandbox.exec("cat kept");
+  expect(result.stdout).toBe("yes");
+  expect(result.lost).toEqual(expect.arrayContaining(["shells", "processes"]));
+  expect((await sandbox.exec("true")).lost).toBeUndefined();
+});
+
+test("a sandbox that is kept alive does not sleep", async () => {
+  const sandbox = fresh({ sleepAfter: "1s", keepAlive: true });
+  await sandbox.exec("A=b");
+  await new Promise((wake) => setTimeout(wake, 2500));
+  expect((await sandbox.exec("echo $A")).stdout).toBe("b\n");
+  await sandbox.setKeepAlive(false);
+  await asleep(sandbox);
+});
+
+test("a temporary sandbox is destroyed when its work has failed", async () => {
+  const sandbox = fresh();
+  try {
+    const result = await sandbox.exec("npm-is-not-here run build");
+    expect(result).toMatchObject({ success: false, exitCode: 127 });
+  } finally {
+    await sandbox.destroy();
+  }
+  await expect(state(sandbox)).rejects.toMatchObject({ status: 404 });
+});
+
+test("files are written, listed, moved and removed", async () => {
+  const sandbox = fresh();
+  const name = "odd name #1?%ü.txt";
+  await sandbox.writeFile(`folder/${name}`, "text");
+  await sandbox.writeFile("folder/.hidden", new Uint8Array([0, 255]));
+  const files = await sandbox.listFiles("/workspace", { recursive: true, includeHidden: true });
+  expect(files.map(({ name, type, size }) => [name, type, size])).toEqual([
+    ["folder", "directory", expect.any(Number)],
+    [".hidden", "file", 2],
+    [name, "file", 4],
+  ]);
+  await sandbox.renameFile(`folder/${name}`, "other/text");
+  expect((await sandbox.readFile("other/text")).content).toBe("text");
+  const stream = await sandbox.readFileStream("folder/.hidden");
+  expect(new Uint8Array(await new Response(stream).arrayBuffer())).toEqual(new Uint8Array([0, 255]));
+  await expect(sandbox.deleteFile("folder")).rejects.toMatchObject({ status: 409 });
+  await sandbox.deleteFile("folder", { recursive: true });
+  expect(await sandbox.exists("folder")).toEqual({ exists: false });
+  await expect(sandbox.readFile("folder/x")).rejects.toThrow(IsoletError);
+});
+
+test("what cannot be done is told before it is sent, or by the server's own words", async () => {
+  expect(() => new Isolet({ apiKey: "" })).toThrow("no API key");
+  const wrong = new Isolet({ apiKey: "no-such-key" });
+  await expect(getSandbox(wrong, "a").exec("true")).rejects.toMatchObject({ status: 401 });
+  const nowhere = new Isolet({ url: "http://127.0.0.1:9", apiKey: "k" });
+  await expect(getSandbox(nowhere, "a").exec("true")).rejects.toMatchObject({ code: "unreachable" });
+  await expect(fresh({ sleepAfter: "soon" }).exec("true")).rejects.toThrow('"soon"');
+  await expect(getSandbox(client, "../x").exec("true")).rejects.toMatchObject({ status: 400 });
+});

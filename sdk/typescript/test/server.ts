@@ -1,0 +1,55 @@
+/** A real server for all tests, on a port and data of its own. */
+
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer, type AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  return port;
+}
+
+export default async function setup(): Promise<() => Promise<void>> {
+  const beside = fileURLToPath(new URL("../../../target/programs", import.meta.url));
+  const program = join(process.env["ISOLET_PROGRAMS"] ?? beside, "isolet");
+  const folder = mkdtempSync(join(tmpdir(), "isolet-sdk-"));
+  const url = `http://127.0.0.1:${await freePort()}`;
+  const key = "test-key-of-the-sdk";
+  const server = spawn(program, ["serve"], {
+    stdio: ["ignore", "ignore", "inherit"],
+    env: {
+      PATH: process.env["PATH"],
+      ISOLET_API_KEY: key,
+      ISOLET_DATA_DIR: join(folder, "data"),
+      ISOLET_LISTEN: new URL(url).host,
+      ISOLET_READY: "0",
+      RUST_LOG: "warn",
+    },
+  });
+  const ended = once(server, "exit");
+  const headers = { authorization: `Bearer ${key}` };
+  for (let tries = 0; ; tries++) {
+    const health = await fetch(`${url}/health`).catch(() => undefined);
+    if (health?.ok) break;
+    if (tries > 300 || server.exitCode !== null) throw new Error("the server does not start");
+    await new Promise((wake) => setTimeout(wake, 50));
+  }
+  process.env["ISOLET_URL"] = url;
+  process.env["ISOLET_API_KEY"] = key;
+  return async () => {
+    const all = await fetch(`${url}/v1/sandboxes?limit=1000`, { headers });
+    for (const { id } of (await all.json()) as { id: string }[]) {
+      await fetch(`${url}/v1/sandboxes/${id}`, { method: "DELETE", headers });
+    }
+    server.kill("SIGTERM");
+    await ended;
+    rmSync(folder, { recursive: true, force: true });
+  };
+}

@@ -1,0 +1,181 @@
+/** The samples of the documents on session management, each with the result that it states. */
+
+import { randomUUID } from "node:crypto";
+import { afterAll, expect, test } from "vitest";
+import { getSandbox, Isolet, IsoletError, type Sandbox, type SandboxOptions } from "../src/index.js";
+
+const client = new Isolet();
+const made: Sandbox[] = [];
+
+function fresh(options: SandboxOptions = {}): Sandbox {
+  const sandbox = getSandbox(client, `sessions-${randomUUID()}`, options);
+  made.push(sandbox);
+  return sandbox;
+}
+
+afterAll(async () => {
+  await Promise.all(made.map((sandbox) => sandbox.destroy()));
+});
+
+test("commands of the default session share directory and variables", async () => {
+  const sandbox = fresh();
+  await sandbox.mkdir("/app");
+  await sandbox.exec("cd /app");
+  expect((await sandbox.exec("pwd")).stdout).toBe("/app\n");
+  await sandbox.exec("export MY_VAR=hello");
+  const result = await sandbox.exec("echo $MY_VAR");
+  expect(result).toMatchObject({
+    success: true,
+    exitCode: 0,
+    stdout: "hello\n",
+    stderr: "",
+    command: "echo $MY_VAR",
+    sessionId: "default",
+    timedOut: false,
+  });
+  expect(result.duration).toBeGreaterThan(0);
+  expect(Date.parse(result.timestamp)).toBeGreaterThan(0);
+});
+
+test("without a default session commands run by themselves", async () => {
+  const sandbox = fresh({ enableDefaultSession: false });
+  await sandbox.mkdir("/app");
+  await sandbox.exec("cd /app");
+  const result = await sandbox.exec("pwd");
+  expect(result.stdout).toBe("/workspace\n");
+  expect(result.sessionId).toBeUndefined();
+});
+
+test("a session that is named is made with defaults", async () => {
+  const sandbox = fresh();
+  const result = await sandbox.exec("echo hello; pwd", { sessionId: "new-session" });
+  expect(result).toMatchObject({ stdout: "hello\n/workspace\n", sessionId: "new-session" });
+});
+
+test("a deleted session comes back with defaults", async () => {
+  const sandbox = fresh();
+  const session = await sandbox.createSession({ id: "temp", env: { MY_VAR: "value" } });
+  expect((await session.exec("echo $MY_VAR")).stdout).toBe("value\n");
+  await sandbox.deleteSession("temp");
+  const result = await sandbox.exec("echo $MY_VAR", { sessionId: "temp" });
+  expect(result.stdout).toBe("\n");
+});
+
+test("sessions have environments and directories of their own", async () => {
+  const sandbox = fresh();
+  for (const name of ["build", "test"]) await sandbox.mkdir(`/${name}`);
+  const buildSession = await sandbox.createSession({
+    id: "build",
+    env: { NODE_ENV: "production" },
+    cwd: "/build",
+  });
+  const testSession = await sandbox.createSession({
+    id: "test",
+    env: { NODE_ENV: "test" },
+    cwd: "/test",
+  });
+  await sandbox.writeFile("/build/run", "echo build in $PWD for $NODE_ENV");
+  await sandbox.writeFile("/test/run", "echo test in $PWD for $NODE_ENV");
+  expect((await buildSession.exec("sh ./run")).stdout).toBe("build in /build for production\n");
+  expect((await testSession.exec("sh ./run")).stdout).toBe("test in /test for test\n");
+});
+
+test("a session's timeout holds for its commands, a command's own is stronger", async () => {
+  const sandbox = fresh();
+  const session = await sandbox.createSession({ id: "ci", commandTimeoutMs: 300 });
+  expect(await session.exec("sleep 60")).toMatchObject({ success: false, timedOut: true });
+  const own = await session.exec("sleep 0.5; echo done", { timeout: 20_000 });
+  expect(own).toMatchObject({ stdout: "done\n", timedOut: false });
+});
+
+test("what one session exports or enters is not another's", async () => {
+  const sandbox = fresh();
+  const session1 = await sandbox.createSession({ env: { API_KEY: "key-1" } });
+  const session2 = await sandbox.createSession({ env: { API_KEY: "key-2" } });
+  await session1.exec("export MY_VAR=hello");
+  expect((await session2.exec("echo $MY_VAR")).stdout).toBe("\n");
+  await session1.exec("mkdir /workspace/project1 && cd /workspace/project1");
+  expect((await session2.exec("pwd")).stdout).toBe("/workspace\n");
+  expect((await session1.exec("echo $API_KEY")).stdout).toBe("key-1\n");
+  expect((await session2.exec("echo $API_KEY")).stdout).toBe("key-2\n");
+});
+
+test("sessions share files and processes", async () => {
+  const sandbox = fresh();
+  const session1 = await sandbox.createSession({});
+  const session2 = await sandbox.createSession({});
+  await session1.writeFile("/workspace/file.txt", "data");
+  expect((await session2.readFile("/workspace/file.txt")).content).toBe("data");
+  const { stdout } = await session1.exec("sleep 1000 & echo $!");
+  expect((await session2.exec(`cat /proc/${stdout.trim()}/comm`)).stdout).toBe("sleep\n");
+  await session2.exec("rm -rf /workspace/*");
+  expect(await session1.exists("/workspace/file.txt")).toEqual({ exists: false });
+});
+
+test("one session's keys are not in another's environment", async () => {
+  const sandbox = fresh();
+  const devSession = await sandbox.createSession({ id: "dev", env: { ANTHROPIC_API_KEY: "secret" } });
+  await devSession.exec("echo 'echo serves on $PORT $ANTHROPIC_API_KEY' >server.sh");
+  const appSession = await sandbox.createSession({ id: "app", env: { PORT: "3000" } });
+  expect((await appSession.exec("sh server.sh")).stdout).toBe("serves on 3000\n");
+});
+
+test("a temporary session is cleaned up and the default one cannot be deleted", async () => {
+  const sandbox = fresh();
+  try {
+    const session = await sandbox.createSession({ id: "temp" });
+    await session.exec("true");
+  } finally {
+    await sandbox.deleteSession("temp");
+  }
+  await expect(sandbox.deleteSession("temp")).rejects.toMatchObject({ status: 404 });
+  await expect(sandbox.deleteSession("default")).rejects.toThrow(
+    "Cannot delete default session. Use sandbox.destroy() instead.",
+  );
+});
+
+test("a session is found again by its id", async () => {
+  const sandbox = fresh();
+  await (await sandbox.createSession({ id: "mine", name: "for a person" })).exec("x=5");
+  const again = await sandbox.getSession("mine");
+  expect((await again.exec("echo $x")).stdout).toBe("5\n");
+  await expect(sandbox.createSession({ id: "mine" })).rejects.toMatchObject({
+    status: 409,
+    code: "session_exists",
+  });
+});
+
+test("variables are set for what runs and what starts, whatever they hold", async () => {
+  const sandbox = fresh();
+  await sandbox.exec("true");
+  const value = "it's $HOME \"and\" `more`\n";
+  await sandbox.setEnvVars({ ODD: value, GONE: undefined });
+  expect((await sandbox.exec('printf %s "$ODD"')).stdout).toBe(value);
+  expect((await sandbox.exec('printf %s "$ODD"', { sessionId: "later" })).stdout).toBe(value);
+  const session = await sandbox.getSession("later");
+  await session.setEnvVars({ ODD: undefined });
+  expect((await session.exec("echo ${ODD-unset}")).stdout).toBe("unset\n");
+  await expect(sandbox.setEnvVars({ "A=B; rm": "x" })).rejects.toThrow(IsoletError);
+});
+
+test("output is heard as it is written", async () => {
+  const sandbox = fresh();
+  const heard: [string, string][] = [];
+  const result = await sandbox.exec("echo one; sleep 0.2; echo two >&2; exit 3", {
+    stream: true,
+    onOutput: (stream, data) => heard.push([stream, data]),
+    onComplete: ({ exitCode }) => heard.push(["exit", String(exitCode)]),
+  });
+  expect(heard).toEqual([["stdout", "one\n"], ["stderr", "two\n"], ["exit", "3"]]);
+  expect(result).toMatchObject({ success: false, exitCode: 3, stdout: "one\n", stderr: "two\n" });
+});
+
+test("input, directory and environment hold for one command; aborting ends it", async () => {
+  const sandbox = fresh();
+  const result = await sandbox.exec("cat; pwd; echo $A", { stdin: "in\n", cwd: "/tmp", env: { A: "b" } });
+  expect(result.stdout).toBe("in\n/tmp\nb\n");
+  expect((await sandbox.exec("pwd; echo ${A-unset}")).stdout).toBe("/workspace\nunset\n");
+  const cut = AbortSignal.timeout(300);
+  await expect(sandbox.exec("sleep 1000", { signal: cut })).rejects.toThrow();
+  expect((await sandbox.exec("echo on")).stdout).toBe("on\n");
+});
