@@ -229,3 +229,20 @@ fn the_time_until_sleep_changes_while_it_runs() {
     assert_eq!(refused.status, 400);
     assert_eq!(sandbox.info()["pids"], 40);
 }
+
+#[test]
+fn a_session_wakes_as_it_was_made() {
+    let (mut server, sandbox) = one();
+    let wish = json!({"id": "dev", "cwd": "/usr", "env": {"A": "a"}, "metadata": {"m": 1}});
+    let made = server.http().post(&sandbox.path("/sessions"), &wish).expect(201).json();
+    sandbox.command("dev", "cd /tmp; A=other; B=b");
+    put_to_sleep(&sandbox);
+    server.restart();
+    let first = sandbox.command("dev", "pwd; echo $A [$B]");
+    assert_eq!(first["stdout"], "/usr\na []\n", "{first}");
+    assert_eq!(first["lost"], json!(["shells"]));
+    let found = server.http().get(&sandbox.path("/sessions/dev")).expect(200).json();
+    for field in ["cwd", "env_names", "metadata", "created_at_ms"] {
+        assert_eq!(found[field], made[field], "{field}");
+    }
+}
