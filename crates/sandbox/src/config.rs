@@ -64,7 +64,7 @@ impl Config {
             tenants: BTreeMap::new(),
             ready: 2,
             session_idle: Duration::from_secs(300),
-            sleep_after_s: 600,
+            sleep_after_s: 0,
             recover: Duration::from_secs(10),
         }
     }

@@ -8,9 +8,12 @@ import { Files } from "./files.js";
 import { exports } from "./quote.js";
 import { ExecutionSession, type SessionOptions } from "./session.js";
 
+/** Seconds without use after which a sandbox falls asleep unless told. */
+const SLEEP_AFTER_S = 600;
+
 /** How a sandbox is to be, when the first call makes it. */
 export interface SandboxOptions {
-  /** Falls asleep after so long without use: `"10m"`, `"1h"`, or seconds. */
+  /** Falls asleep after so long without use: `"10m"` (unless told), `"1h"`, or seconds. */
   sleepAfter?: string | number;
   /** Never falls asleep. */
   keepAlive?: boolean;
@@ -51,8 +54,7 @@ export class Sandbox extends Files {
   async #make(): Promise<void> {
     const { sleepAfter, keepAlive, persistent } = this.#options;
     const json: Record<string, unknown> = { id: this.id, persistent: persistent ?? false };
-    if (keepAlive) json["sleep_after_s"] = 0;
-    else if (sleepAfter !== undefined) json["sleep_after_s"] = duration(sleepAfter);
+    json["sleep_after_s"] = keepAlive ? 0 : duration(sleepAfter ?? SLEEP_AFTER_S);
     try {
       await this.client.send("/v1/sandboxes", { json });
     } catch (error) {
@@ -121,8 +123,8 @@ export class Sandbox extends Files {
 
   /** Whether it never falls asleep. */
   async setKeepAlive(keepAlive: boolean): Promise<void> {
-    const after = this.#options.sleepAfter;
-    await this.#change({ sleep_after_s: keepAlive ? 0 : after === undefined ? 600 : duration(after) });
+    const after = duration(this.#options.sleepAfter ?? SLEEP_AFTER_S);
+    await this.#change({ sleep_after_s: keepAlive ? 0 : after });
   }
 
   /** Falls asleep after so long without use: `"10m"`, `"1h"`, or seconds. */

@@ -216,7 +216,7 @@ fn a_sleeping_sandbox_outlives_its_server_and_ends_with_its_time() {
 /// One that was made ahead, of which only limits and id came later.
 #[test]
 fn the_time_until_sleep_changes_while_it_runs() {
-    let server = isolet_kit::Options::new().ready(1).start();
+    let server = isolet_kit::Options::new().ready(1).config("sleep_after_s = 600").start();
     let sandbox = server.sandbox();
     assert_eq!(sandbox.info()["sleep_after_s"], 600);
     sandbox.exec("echo kept >/workspace/a");
