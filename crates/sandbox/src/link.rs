@@ -5,7 +5,6 @@ use crate::{
     awake::Awake,
     events::{Teller, Told},
     pool::Pool,
-    registry::Working,
     wire::{ANSWER_WAIT, Wire},
 };
 use bytes::Bytes;
@@ -232,8 +231,6 @@ pub struct ExecLink {
     wire: Wire,
     over: bool,
     pool: Weak<Pool>,
-    /// Its session is busy as long as this is held.
-    _working: Option<Working>,
     told: Option<Told>,
 }
 
@@ -242,10 +239,9 @@ impl ExecLink {
         mut wire: Wire,
         exec: ask::Exec,
         pool: Weak<Pool>,
-        working: Option<Working>,
     ) -> Result<Self, LinkError> {
         wire.send(&Ask::Exec(exec)).await?;
-        Ok(Self { wire, over: false, pool, _working: working, told: None })
+        Ok(Self { wire, over: false, pool, told: None })
     }
 
     /// It is told of as events.

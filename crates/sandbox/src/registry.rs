@@ -95,31 +95,6 @@ impl Entry {
     }
 }
 
-/// A program runs in a session, for as long as this is held.
-pub(crate) struct Working {
-    entry: Arc<Entry>,
-    session: SessionId,
-}
-
-impl Working {
-    pub(crate) fn new(entry: &Arc<Entry>, session: &SessionId) -> Self {
-        entry.sessions.program(session, true);
-        Self { entry: Arc::clone(entry), session: session.clone() }
-    }
-}
-
-impl Drop for Working {
-    fn drop(&mut self) {
-        self.entry.sessions.program(&self.session, false);
-    }
-}
-
-impl std::fmt::Debug for Working {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Working").field(&self.session).finish()
-    }
-}
-
 /// All entries and uid ranges.
 pub(crate) struct Registry {
     map: Mutex<Map>,

@@ -10,7 +10,7 @@ use crate::{
     info::Once,
     link,
     once::row,
-    registry::{Entry, Working},
+    registry::Entry,
     service::{Inner, failed},
     sessions::{Session, Sessions},
     state::State,
@@ -266,9 +266,8 @@ impl Sandbox {
             timeout_ms: start.timeout_ms,
             uid: 0,
         };
-        let working = start.session.as_ref().map(|id| Working::new(&self.entry, id));
         let pool = Arc::downgrade(&self.entry.pool);
-        let link = ExecLink::open(self.wire().await?, exec, pool, working).await?;
+        let link = ExecLink::open(self.wire().await?, exec, pool).await?;
         Ok(link.telling(self.teller(start.session.map(|id| Arc::from(id.as_str())))))
     }
 

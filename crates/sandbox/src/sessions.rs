@@ -41,8 +41,6 @@ struct Held {
     busy: bool,
     queued: u32,
     clients: u32,
-    /// Programs that run in it without a shell.
-    programs: u32,
     pid: Option<i32>,
     /// Its creation and its last use by a clock that nobody sets.
     made: Instant,
@@ -145,12 +143,12 @@ impl Held {
             now.checked_sub(past).unwrap_or(now)
         };
         let (made, used) = (ago(session.created_at_ms), ago(session.last_activity_ms));
-        let (busy, queued, clients, programs) = (false, 0, 0, 0);
-        Self { session, busy, queued, clients, programs, pid: None, made, used, dirty: false }
+        let (busy, queued, clients) = (false, 0, 0);
+        Self { session, busy, queued, clients, pid: None, made, used, dirty: false }
     }
 
     fn works(&self) -> bool {
-        self.busy || self.queued > 0 || self.programs > 0
+        self.busy || self.queued > 0
     }
 
     fn use_now(&mut self) {
@@ -257,15 +255,6 @@ impl Sessions {
         if now && before != (held.busy, held.queued, held.pid) {
             held.use_now();
         }
-    }
-
-    /// A program begins (`true`) or has ended in it.
-    pub(crate) fn program(&self, id: &SessionId, begins: bool) {
-        let mut all = self.lock();
-        let Some(held) = all.get_mut(id) else { return };
-        held.programs =
-            if begins { held.programs.saturating_add(1) } else { held.programs.saturating_sub(1) };
-        held.use_now();
     }
 
     /// Those whose time has come: past their ttl, or without work for `idle`. `parked` says how many

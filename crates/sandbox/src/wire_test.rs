@@ -238,7 +238,7 @@ async fn a_program_s_connection_is_used_again_after_its_exit_only() {
     for (over, kept) in [(false, false), (true, true)] {
         let wire = agent.wire().await;
         let (link, (mut stream, _)) = tokio::join!(
-            ExecLink::open(wire, Exec::default(), Arc::downgrade(&pool), None),
+            ExecLink::open(wire, Exec::default(), Arc::downgrade(&pool)),
             agent.accept()
         );
         let mut link = link.unwrap();

@@ -74,7 +74,7 @@ pub(crate) struct Record {
     created_at: f64,
     /// Last begin or end of a command, in seconds since 1970.
     last_activity: f64,
-    /// A command or program of it is running.
+    /// A command of it is running.
     busy: bool,
     /// It does not end for want of commands.
     persistent: bool,
