@@ -56,6 +56,16 @@ impl Service {
         Ok(self.held(tenant, id)?.1)
     }
 
+    /// One of them, used now.
+    ///
+    /// # Errors
+    /// [`Error::NoSession`].
+    pub fn session_use(&self, tenant: &TenantId, id: &SessionId) -> Result<SessionInfo, Error> {
+        let (entry, _) = self.held(tenant, id)?;
+        entry.sessions.touch(id);
+        entry.sessions.info(id)
+    }
+
     /// Ends one of them, and its shell.
     ///
     /// # Errors

@@ -1,6 +1,8 @@
 //! Pokee's `/v1/sessions`: sessions across a tenant's sandboxes, which end by themselves.
 
 mod duration;
+mod files;
+mod scope;
 mod sessions;
 
 use crate::server::App;
@@ -12,4 +14,7 @@ pub(crate) fn router() -> OpenApiRouter<App> {
         .routes(routes!(sessions::create, sessions::list, sessions::clean))
         .routes(routes!(sessions::get, sessions::delete))
         .routes(routes!(sessions::exec))
+        .routes(routes!(files::top))
+        .routes(routes!(files::read, files::write, files::remove))
+        .route("/v1/sessions/{sid}/files/", axum::routing::get(files::top))
 }

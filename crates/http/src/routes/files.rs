@@ -5,7 +5,7 @@
 
 mod content;
 mod orders;
-mod place;
+pub(crate) mod place;
 mod view;
 
 use crate::{
@@ -19,14 +19,20 @@ use axum::{
     Json,
     body::Body,
     extract::{Request, State},
-    http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
+    http::{HeaderMap, Method, StatusCode, Uri, header},
     response::{IntoResponse, Response},
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use content::Asked;
 use http_body_util::BodyExt;
-use isolet_sandbox::files::{GLOB_BYTES_MAX, Opened, PAGE_MAX, Writer};
-use isolet_wire::ask::{Save, Walk};
+use isolet_sandbox::{
+    Sandbox,
+    files::{GLOB_BYTES_MAX, Opened, PAGE_MAX, Writer},
+};
+use isolet_wire::{
+    ask::{Save, Walk},
+    tell::{Found, Stat},
+};
 use place::{Making, Place, enter, mode, whole};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -130,31 +136,10 @@ async fn answer(
     query: &Query<'_>,
 ) -> Result<Response, Failure> {
     let wish = wish(query)?;
-    let tar = query.flag("tar")?;
     let sandbox = enter(app, caller, place, Making::Never).await?;
-    let asked = Asked::of(headers);
-    match sandbox.file_fetch(&path, asked.span()).await? {
-        Opened::File(_) if LIST.iter().any(|name| query.bytes(name).is_some()) => {
-            let hint = "leave recursive, hidden, glob, limit, cursor and tar out";
-            let message = "this is a file; the query is one for directories";
-            Err(Failure::new(StatusCode::BAD_REQUEST, "bad_request", message, hint))
-        }
-        Opened::File(reader) if asked.holds(&reader.stat) => {
-            Ok(content::response(reader, &asked, method))
-        }
-        // `If-Range` names what the file was: all of it is needed.
-        Opened::File(_) => match sandbox.file_fetch(&path, Asked::default().span()).await? {
-            Opened::File(reader) => Ok(content::response(reader, &Asked::default(), method)),
-            Opened::Directory(_) => Err(Failure::bad("the file became a directory; ask again")),
-        },
-        Opened::Directory(_) if tar => {
-            let reader = sandbox.file_pack(&path).await?;
-            Ok(content::archive(reader, method))
-        }
-        Opened::Directory(_) => {
-            let (found, more) = sandbox.file_walk(&path, wish).await?;
-            let last = found.last().filter(|_| more);
-            let next = last.map(|last| next_link(place, query, &last.path));
+    match get(&sandbox, place, (method, headers), (&path, query, wish)).await? {
+        Got::Bytes(response) => Ok(response),
+        Got::List(found, next) => {
             let base = whole(&path);
             let views: Vec<_> = found.into_iter().map(|one| FileView::below(&base, one)).collect();
             Ok(paged(next, Json(views)))
@@ -162,7 +147,53 @@ async fn answer(
     }
 }
 
-fn wish(query: &Query<'_>) -> Result<Walk, Failure> {
+/// What stands under a path.
+pub(crate) enum Got {
+    /// A file's bytes, a directory's archive, or why they need not be sent.
+    Bytes(Response),
+    /// A directory's entries, and the `Link` to the next page.
+    List(Vec<Found>, Option<String>),
+}
+
+/// Reads a file, or lists a directory as it is wished.
+pub(crate) async fn get(
+    sandbox: &Sandbox,
+    place: &Place,
+    (method, headers): (&Method, &HeaderMap),
+    (path, query, wish): (&[u8], &Query<'_>, Walk),
+) -> Result<Got, Failure> {
+    let asked = Asked::of(headers);
+    match sandbox.file_fetch(path, asked.span()).await? {
+        Opened::File(_) if LIST.iter().any(|name| query.bytes(name).is_some()) => {
+            let hint = "leave recursive, hidden, glob, limit, cursor and tar out";
+            let message = "this is a file; the query is one for directories";
+            Err(Failure::new(StatusCode::BAD_REQUEST, "bad_request", message, hint))
+        }
+        Opened::File(reader) if asked.holds(&reader.stat) => {
+            Ok(Got::Bytes(content::response(reader, &asked, method)))
+        }
+        // `If-Range` names what the file was: all of it is needed.
+        Opened::File(_) => match sandbox.file_fetch(path, Asked::default().span()).await? {
+            Opened::File(reader) => {
+                Ok(Got::Bytes(content::response(reader, &Asked::default(), method)))
+            }
+            Opened::Directory(_) => Err(Failure::bad("the file became a directory; ask again")),
+        },
+        Opened::Directory(_) if query.flag("tar")? => {
+            let reader = sandbox.file_pack(path).await?;
+            Ok(Got::Bytes(content::archive(reader, method)))
+        }
+        Opened::Directory(_) => {
+            let (found, more) = sandbox.file_walk(path, wish).await?;
+            let last = found.last().filter(|_| more);
+            let next = last.map(|last| next_link(place, query, &last.path));
+            Ok(Got::List(found, next))
+        }
+    }
+}
+
+/// How a directory is to be listed.
+pub(crate) fn wish(query: &Query<'_>) -> Result<Walk, Failure> {
     let limit = match query.text("limit")? {
         None => PAGE,
         Some(text) => text
@@ -225,9 +256,6 @@ async fn write(
         append: query.flag("append")?,
         sync: query.flag("fsync")?,
     };
-    if request.headers().contains_key(header::CONTENT_RANGE) {
-        return Err(Failure::field("Content-Range", "a file is written whole, or with ?append=1"));
-    }
     let path = place.path()?;
     let untar = query.flag("untar")?;
     if untar && how != Save::default() {
@@ -241,16 +269,25 @@ async fn write(
         let found = sandbox.file_look(path, true).await?;
         return Ok(Json(SavedView::of(path, &found.stat)).into_response());
     }
+    let (stat, created) = save(&sandbox, path, how, request).await?;
+    let status = if created { StatusCode::CREATED } else { StatusCode::OK };
+    let response = (status, Json(SavedView::of(path, &stat))).into_response();
+    Ok(content::tagged(response, &stat))
+}
+
+/// Writes the body of a request to a file; what it is then, and whether its name is new.
+pub(crate) async fn save(
+    sandbox: &Sandbox,
+    path: &[u8],
+    how: Save,
+    request: Request,
+) -> Result<(Stat, bool), Failure> {
+    if request.headers().contains_key(header::CONTENT_RANGE) {
+        return Err(Failure::field("Content-Range", "a file is written whole, or with ?append=1"));
+    }
     let mut writer = sandbox.file_save(path, how).await?;
     receive(request.into_body(), &mut writer).await?;
-    let (stat, created) = writer.save().await?;
-    let status = if created { StatusCode::CREATED } else { StatusCode::OK };
-    let tag = content::tag(&stat);
-    let mut response = (status, Json(SavedView::of(path, &stat))).into_response();
-    if let Ok(tag) = HeaderValue::try_from(tag) {
-        response.headers_mut().insert(header::ETAG, tag);
-    }
-    Ok(response)
+    Ok(writer.save().await?)
 }
 
 /// Hands an upload on as it comes. Where it breaks off, the writer is dropped and changes nothing.

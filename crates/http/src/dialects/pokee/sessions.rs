@@ -59,9 +59,9 @@ pub(crate) struct CreateSession {
 #[serde(deny_unknown_fields)]
 pub(crate) struct FileAccess {
     #[serde(default)]
-    read: Vec<String>,
+    pub(super) read: Vec<String>,
     #[serde(default)]
-    write: Vec<String>,
+    pub(super) write: Vec<String>,
 }
 
 /// A session.
@@ -86,7 +86,7 @@ pub(crate) struct Record {
     #[schema(value_type = Object)]
     metadata: Map<String, Value>,
     /// What of the workspace it sees.
-    file_access: FileAccess,
+    pub(super) file_access: FileAccess,
     /// Its sandbox.
     sandbox_id: String,
 }
@@ -98,7 +98,7 @@ pub(crate) struct Deleted {
 }
 
 /// The session in a request's path.
-pub(crate) struct Named(SessionId);
+pub(crate) struct Named(pub(super) SessionId);
 
 impl<S: Send + Sync> FromRequestParts<S> for Named {
     type Rejection = Failure;

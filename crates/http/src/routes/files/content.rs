@@ -80,7 +80,7 @@ fn part(text: &str) -> Option<Span> {
 }
 
 /// Changes whenever the file is written: another inode, size or time.
-pub(super) fn tag(stat: &Stat) -> String {
+fn tag(stat: &Stat) -> String {
     format!("\"{:x}-{:x}-{:x}\"", stat.inode, stat.size, stat.modified_ms)
 }
 
@@ -124,8 +124,14 @@ pub(super) fn archive(reader: Reader, method: &Method) -> Response {
     response
 }
 
-fn with_tag(mut response: Response, stat: &Stat) -> Response {
+/// With the version of the file that it tells of.
+pub(super) fn tagged(mut response: Response, stat: &Stat) -> Response {
     put(&mut response, header::ETAG, tag(stat));
+    response
+}
+
+fn with_tag(response: Response, stat: &Stat) -> Response {
+    let mut response = tagged(response, stat);
     put(&mut response, header::CACHE_CONTROL, "private, no-cache".into());
     response
 }

@@ -14,10 +14,10 @@ use axum::{
 use isolet_sandbox::{Sandbox, SandboxId, SessionId, service::Reach};
 
 /// Where paths begin that begin with no slash.
-pub(super) const HOME: &[u8] = b"/workspace";
+pub(crate) const HOME: &[u8] = b"/workspace";
 
 /// What a request is about.
-pub(super) struct Place {
+pub(crate) struct Place {
     sandbox: SandboxId,
     session: Option<SessionId>,
     path: Option<Vec<u8>>,
@@ -26,17 +26,23 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// Files of a session that was found, by an address that names no sandbox.
+    pub(crate) fn in_session(
+        uri: Uri,
+        sandbox: SandboxId,
+        session: SessionId,
+    ) -> Result<Self, Failure> {
+        let (_, path) = split(&uri)?;
+        Ok(Self { sandbox, session: Some(session), path, uri })
+    }
+
     /// The path that stands in the address.
-    pub(super) fn path(&self) -> Result<&[u8], Failure> {
+    pub(crate) fn path(&self) -> Result<&[u8], Failure> {
         self.path.as_deref().ok_or_else(|| Failure::bad("path: is needed"))
     }
 
     fn of(uri: Uri) -> Result<Self, Failure> {
-        let none = || Failure::bad("the path holds a malformed % escape");
-        let (ids, path) = uri.path().split_once("/files").ok_or_else(none)?;
-        let path = path.strip_prefix('/').filter(|path| !path.is_empty());
-        let path = path.map(|path| unescape_path(path).ok_or_else(none)).transpose()?;
-        let path = path.map(|path| checked("path", &path)).transpose()?;
+        let (ids, path) = split(&uri)?;
         let mut ids = ids.split('/').skip(3).step_by(2);
         let mut id = || {
             let bytes = unescape_path(ids.next()?)?;
@@ -47,6 +53,15 @@ impl Place {
         let session = named.then(|| SessionId::parse(&id().unwrap_or_default()).map_err(bad_id));
         Ok(Self { sandbox, session: session.transpose()?, path, uri })
     }
+}
+
+/// What stands before `/files`, and the path behind it.
+fn split(uri: &Uri) -> Result<(&str, Option<Vec<u8>>), Failure> {
+    let none = || Failure::bad("the path holds a malformed % escape");
+    let (before, path) = uri.path().split_once("/files").ok_or_else(none)?;
+    let path = path.strip_prefix('/').filter(|path| !path.is_empty());
+    let path = path.map(|path| unescape_path(path).ok_or_else(none)).transpose()?;
+    Ok((before, path.map(|path| checked("path", &path)).transpose()?))
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Place {
@@ -60,7 +75,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Place {
 
 /// Whether a call makes the sandbox and the session that it names.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Making {
+pub(crate) enum Making {
     /// 404 where they are not there.
     Never,
     /// They are made.
@@ -68,7 +83,7 @@ pub(super) enum Making {
 }
 
 /// The sandbox of a request, and that its session is there.
-pub(super) async fn enter(
+pub(crate) async fn enter(
     app: &App,
     caller: &Caller,
     place: &Place,
@@ -88,7 +103,7 @@ pub(super) async fn enter(
 }
 
 /// A path within its bounds.
-pub(super) fn checked(name: &str, path: &[u8]) -> Result<Vec<u8>, Failure> {
+pub(crate) fn checked(name: &str, path: &[u8]) -> Result<Vec<u8>, Failure> {
     if path.is_empty() || path.len() >= PATH_BYTES_MAX || path.contains(&0) {
         return Err(Failure::field(name, "1 to 4095 bytes without NUL"));
     }

@@ -1,0 +1,84 @@
+//! Whether a path lies within a session's scope: a courtesy of the answer. What is not there for a
+//! session is decided by the kernel, in whose eyes a path outside does not exist.
+
+use super::sessions::FileAccess;
+use crate::error::Failure;
+use axum::http::StatusCode;
+
+/// What is to be done with a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum For {
+    /// Read or list it.
+    Reading,
+    /// Write or remove it.
+    Writing,
+}
+
+impl FileAccess {
+    /// 403 for a path outside the scope of the session `id`, and for one that is not relative to
+    /// the workspace or goes up.
+    pub(super) fn admit(&self, id: &str, path: &[u8], what: For) -> Result<(), Failure> {
+        let within = parts(path).is_some_and(|path| self.holds(id, &path, what));
+        within.then_some(()).ok_or_else(|| {
+            let message = "Path outside session scope, or invalid file path";
+            let hint = "name a path below the workspace that is in the session's file_access";
+            Failure::new(StatusCode::FORBIDDEN, "outside_scope", message, hint)
+        })
+    }
+
+    fn holds(&self, id: &str, path: &[&[u8]], what: For) -> bool {
+        let own = format!(".sessions/{id}");
+        let granted = self.write.iter().chain([&own]);
+        // Writing implies reading.
+        let read = self.read.iter().filter(|_| what == For::Reading);
+        granted.chain(read).filter_map(|one| parts(one.as_bytes())).any(|granted| {
+            // The directories above a grant are there, with nothing but the way to it.
+            path.starts_with(&granted) || what == For::Reading && granted.starts_with(path)
+        })
+    }
+}
+
+/// The names of a path; `None` where it is absolute or goes up.
+fn parts(path: &[u8]) -> Option<Vec<&[u8]>> {
+    let all = path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b"."));
+    let all: Vec<_> = all.collect();
+    (!path.starts_with(b"/") && !all.contains(&&b".."[..])).then_some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scope(read: &[&str], write: &[&str]) -> FileAccess {
+        let all = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect();
+        FileAccess { read: all(read), write: all(write) }
+    }
+
+    #[test]
+    fn a_path_is_within_what_was_granted_or_on_the_way_to_it() {
+        let some = scope(&["projects/mine", "shared/"], &["projects/mine/out"]);
+        let may = |path: &str, what| some.admit("sess_1", path.as_bytes(), what).is_ok();
+        for path in ["projects/mine", "projects/mine/a", "shared/./x", "projects", "", ".sessions"]
+        {
+            assert!(may(path, For::Reading) && !may(path, For::Writing), "{path}");
+        }
+        for path in ["projects/mine/out", "projects//mine/out/a/b", ".sessions/sess_1/log"] {
+            assert!(may(path, For::Reading) && may(path, For::Writing), "{path}");
+        }
+        for path in ["projects/min", "projects/mine2", "other", ".sessions/sess_2", "share"] {
+            assert!(!may(path, For::Reading) && !may(path, For::Writing), "{path}");
+        }
+    }
+
+    #[test]
+    fn no_path_goes_up_or_begins_at_the_root() {
+        let all = FileAccess::default();
+        for path in ["..", "a/../b", "a/..", "/etc/passwd", "/workspace/a", "//a"] {
+            let refused = all.admit("s", path.as_bytes(), For::Reading).unwrap_err();
+            assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{path}");
+        }
+        for path in ["", ".", "a..b", "..a", "...", "a/", "\u{1f980}"] {
+            assert!(all.admit("s", path.as_bytes(), For::Writing).is_ok(), "{path}");
+        }
+    }
+}
