@@ -142,15 +142,23 @@ pub(crate) struct SessionView {
     created_at_ms: i64,
     /// Last begin or end of a command, in ms since 1970.
     last_activity_ms: i64,
-    /// A command is running.
+    /// A command or program of it is running.
     busy: bool,
     /// Its shell's process id inside, when it is open.
     shell_pid: Option<i32>,
+    /// Seconds to live, counted from its creation; `null` never ends by itself.
+    ttl_s: Option<u64>,
+    /// When its ttl is over, in ms since 1970.
+    expires_at_ms: Option<i64>,
 }
 
 impl From<SessionInfo> for SessionView {
     fn from(info: SessionInfo) -> Self {
+        let ttl_s = info.life.map(|life| life.ttl_s);
+        let end = |s: u64| info.created_at_ms.saturating_add_unsigned(s.saturating_mul(1000));
         Self {
+            ttl_s,
+            expires_at_ms: ttl_s.map(end),
             id: info.id.into(),
             sandbox_id: info.sandbox_id.into(),
             cwd: info.cwd,

@@ -2,8 +2,8 @@
 //! themselves when their time has come.
 
 use crate::{
-    Error, Once, Only, Sandbox, SandboxId, Service, SessionId, SessionInfo, SessionWish, ShellName,
-    State, TenantId,
+    Error, Life, Once, Only, Sandbox, SandboxId, Service, SessionId, SessionInfo, SessionWish,
+    ShellName, State, TenantId,
     events::Happened,
     registry::Entry,
     service::{Inner, Reach},
@@ -38,12 +38,12 @@ impl Service {
         sandbox.session_create(wish, once).await
     }
 
-    /// The sessions of a tenant that end by themselves, sorted by id.
+    /// The sessions that a tenant keeps across its sandboxes, sorted by id.
     #[must_use]
     pub fn sessions(&self, tenant: &TenantId) -> Vec<SessionInfo> {
         let entries = self.inner.registry.of(tenant);
         let all = entries.iter().flat_map(|entry| entry.sessions.list());
-        let mut own: Vec<_> = all.filter(|session| session.life.is_some()).collect();
+        let mut own: Vec<_> = all.filter(|session| Life::is_across(session.life)).collect();
         own.sort_by(|a, b| a.id.cmp(&b.id));
         own
     }
@@ -91,7 +91,7 @@ impl Service {
 
     fn held(&self, tenant: &TenantId, id: &SessionId) -> Result<(Arc<Entry>, SessionInfo), Error> {
         let found = self.inner.registry.of(tenant).into_iter().find_map(|entry| {
-            let info = entry.sessions.info(id).ok().filter(|info| info.life.is_some())?;
+            let info = entry.sessions.info(id).ok().filter(|info| Life::is_across(info.life))?;
             Some((entry, info))
         });
         found.ok_or_else(|| {

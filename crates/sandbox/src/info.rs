@@ -219,6 +219,21 @@ pub struct Life {
     pub ttl_s: u64,
     /// Also [`crate::Config::session_idle`] after its last command, unless a client is attached.
     pub ends_idle: bool,
+    /// It is one of those that a tenant keeps across its sandboxes.
+    #[serde(default = "across")]
+    pub across: bool,
+}
+
+/// Sessions of older records had an end only when they were such ones.
+fn across() -> bool {
+    true
+}
+
+impl Life {
+    /// Whether it is of a session that a tenant keeps across its sandboxes.
+    pub(crate) fn is_across(life: Option<Self>) -> bool {
+        life.is_some_and(|life| life.across)
+    }
 }
 
 /// What is known of a session.

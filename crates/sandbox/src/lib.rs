@@ -33,6 +33,7 @@ pub mod state;
 mod wire;
 #[cfg(test)]
 mod wire_test;
+mod working;
 
 pub use across::HOME;
 pub use config::{Config, TenantLimits};

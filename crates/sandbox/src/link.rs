@@ -6,6 +6,7 @@ use crate::{
     events::{Teller, Told},
     pool::Pool,
     wire::{ANSWER_WAIT, Wire},
+    working::Working,
 };
 use bytes::Bytes;
 use isolet_wire::{
@@ -41,6 +42,9 @@ pub enum LinkError {
     /// The agent did not answer in time.
     #[error("agent does not answer")]
     Silent,
+    /// The session that a program ran in has ended, and the program with it.
+    #[error("the session of this program has ended")]
+    SessionEnded,
 }
 
 impl From<FrameError> for LinkError {
@@ -231,6 +235,8 @@ pub struct ExecLink {
     wire: Wire,
     over: bool,
     pool: Weak<Pool>,
+    /// Of a program that runs in a session.
+    working: Option<Working>,
     told: Option<Told>,
 }
 
@@ -241,7 +247,13 @@ impl ExecLink {
         pool: Weak<Pool>,
     ) -> Result<Self, LinkError> {
         wire.send(&Ask::Exec(exec)).await?;
-        Ok(Self { wire, over: false, pool, told: None })
+        Ok(Self { wire, over: false, pool, working: None, told: None })
+    }
+
+    /// It runs in a session.
+    pub(crate) fn working(mut self, working: Option<Working>) -> Self {
+        self.working = working;
+        self
     }
 
     /// It is told of as events.
@@ -285,9 +297,16 @@ impl ExecLink {
     /// What comes next; `Tell::Exit` is the last. Cancel-safe.
     ///
     /// # Errors
-    /// [`LinkError`].
+    /// [`LinkError`]; after [`LinkError::SessionEnded`] it is to be dropped, which kills the program.
     pub async fn next(&mut self) -> Result<Heard, LinkError> {
-        let heard = self.wire.next().await?;
+        let heard = match &mut self.working {
+            None => self.wire.next().await?,
+            Some(working) => tokio::select! {
+                biased;
+                heard = self.wire.next() => heard?,
+                () = working.over() => return Err(LinkError::SessionEnded),
+            },
+        };
         self.look(&heard);
         Ok(heard)
     }

@@ -15,6 +15,7 @@ use crate::{
     sessions::{Session, Sessions},
     state::State,
     wire::Wire,
+    working::Working,
 };
 use isolet_wire::ask::{self, Open, Since, What};
 use std::{collections::BTreeMap, sync::Arc};
@@ -266,8 +267,10 @@ impl Sandbox {
             timeout_ms: start.timeout_ms,
             uid: 0,
         };
+        let working =
+            start.session.as_ref().map(|id| Working::begin(&self.entry, id)).transpose()?;
         let pool = Arc::downgrade(&self.entry.pool);
-        let link = ExecLink::open(self.wire().await?, exec, pool).await?;
+        let link = ExecLink::open(self.wire().await?, exec, pool).await?.working(working);
         Ok(link.telling(self.teller(start.session.map(|id| Arc::from(id.as_str())))))
     }
 

@@ -16,6 +16,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+use tokio::sync::watch;
 
 /// The longest start directory, in bytes: the kernel's own bound on a path.
 const CWD_BYTES_MAX: usize = 4095;
@@ -34,13 +35,15 @@ pub(crate) struct Session {
 }
 
 /// A session and its shell as the agent last told.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Held {
     session: Session,
     /// Its shell runs a command.
     busy: bool,
     queued: u32,
     clients: u32,
+    /// The other ends are held by programs that run in it without a shell.
+    programs: watch::Sender<()>,
     pid: Option<i32>,
     /// Its creation and its last use by a clock that nobody sets.
     made: Instant,
@@ -143,12 +146,12 @@ impl Held {
             now.checked_sub(past).unwrap_or(now)
         };
         let (made, used) = (ago(session.created_at_ms), ago(session.last_activity_ms));
-        let (busy, queued, clients) = (false, 0, 0);
-        Self { session, busy, queued, clients, pid: None, made, used, dirty: false }
+        let (busy, queued, clients, programs) = (false, 0, 0, watch::Sender::new(()));
+        Self { session, busy, queued, clients, programs, pid: None, made, used, dirty: false }
     }
 
     fn works(&self) -> bool {
-        self.busy || self.queued > 0
+        self.busy || self.queued > 0 || self.programs.receiver_count() > 0
     }
 
     fn use_now(&mut self) {
@@ -170,10 +173,10 @@ impl Sessions {
         created_at_ms: i64,
         rows: Vec<(SessionId, String)>,
     ) -> Self {
-        let plain = Held::new(Session::plain(created_at_ms));
-        let mut held = BTreeMap::from([(SessionId::default_session(), plain.clone())]);
+        let plain = || Held::new(Session::plain(created_at_ms));
+        let mut held = BTreeMap::from([(SessionId::default_session(), plain())]);
         for (id, body) in rows {
-            let session = serde_json::from_str(&body).map_or_else(|_| plain.clone(), Held::new);
+            let session = serde_json::from_str(&body).map_or_else(|_| plain(), Held::new);
             held.insert(id, session);
         }
         Self {
@@ -255,6 +258,15 @@ impl Sessions {
         if now && before != (held.busy, held.queued, held.pid) {
             held.use_now();
         }
+    }
+
+    /// A program begins in it: what it holds until its end, and which is over when the session is.
+    pub(crate) fn program(&self, id: &SessionId) -> Result<watch::Receiver<()>, Error> {
+        let mut all = self.lock();
+        let none = || Error::NoSession { id: self.sandbox.clone(), session: id.clone() };
+        let held = all.get_mut(id).ok_or_else(none)?;
+        held.use_now();
+        Ok(held.programs.subscribe())
     }
 
     /// Those whose time has come: past their ttl, or without work for `idle`. `parked` says how many

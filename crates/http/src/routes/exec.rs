@@ -36,11 +36,16 @@ pub(crate) struct ExecBody {
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     argv: Option<Vec<String>>,
-    /// Where it runs; `/workspace` unless told.
+    /// The session whose directory, environment and timeout it begins with, as that was made: not
+    /// its shell, nor what was changed there. The session is busy meanwhile; made where it is not there.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    session: Option<String>,
+    /// Where it runs; `/workspace`, or the session's own, unless told.
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     cwd: Option<String>,
-    /// Over the sandbox's environment; `null` unsets.
+    /// Over the sandbox's (and the session's) environment; `null` unsets.
     #[schema(value_type = std::collections::BTreeMap<String, Option<String>>)]
     env: Named<Option<String>>,
     /// Its standard input; end of file at once otherwise.
@@ -51,7 +56,7 @@ pub(crate) struct ExecBody {
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     stdin_b64: Option<String>,
-    /// Killed whole after so many ms; 0 never.
+    /// Killed whole after so many ms; 0 never. The session's own unless told.
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     timeout_ms: Option<u64>,
@@ -124,7 +129,7 @@ pub(crate) struct ExecAnswer {
     stderr_b64: Option<String>,
     /// What was written and is not here.
     truncated: Option<Truncated>,
-    /// The session (session commands).
+    /// The session, where one was named.
     session: Option<String>,
     /// Its shell was opened in place of one that had ended (session commands).
     fresh: Option<bool>,
@@ -180,6 +185,24 @@ fn program(command: Option<String>, argv: Option<Vec<String>>) -> Result<What, F
     }
 }
 
+impl ExecBody {
+    /// What to start, and what it reads.
+    fn start(self) -> Result<(Start, Option<Vec<u8>>), Failure> {
+        let stdin = stdin(self.stdin, self.stdin_b64)?;
+        input::cwd(self.cwd.as_deref())?;
+        let session = self.session.map(|id| SessionId::parse(&id)).transpose();
+        let start = Start {
+            what: program(self.command, self.argv)?,
+            cwd: self.cwd,
+            env: input::env_change(self.env)?,
+            session: session.map_err(input::bad_id)?,
+            stdin: stdin.is_some(),
+            timeout_ms: input::timeout(self.timeout_ms)?,
+        };
+        Ok((start, stdin))
+    }
+}
+
 fn answer(exit: &Exit, output: &Output, more: &str) -> Response {
     let mut text = Vec::with_capacity(1024);
     text.push(b'{');
@@ -209,26 +232,22 @@ pub(crate) async fn alone(
     headers: HeaderMap,
     body: Strict<ExecBody>,
 ) -> Result<Response, Failure> {
-    let body = body.value;
-    let stdin = stdin(body.stdin, body.stdin_b64)?;
-    let max = kept(body.max_output_bytes)?;
-    input::cwd(body.cwd.as_deref())?;
-    let start = Start {
-        what: program(body.command, body.argv)?,
-        cwd: body.cwd,
-        env: input::env_change(body.env)?,
-        session: None,
-        stdin: stdin.is_some(),
-        timeout_ms: input::timeout(body.timeout_ms)?,
-    };
+    let (max, timeout_ms) = (kept(body.value.max_output_bytes)?, body.value.timeout_ms);
+    let (mut start, stdin) = body.value.start()?;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::CreateIfMissing).await?;
+    let mut named = String::new();
+    if let Some(id) = &start.session {
+        let session = sandbox.session_reach(id).await?;
+        start.timeout_ms = timeout_ms.unwrap_or(session.command_timeout_ms);
+        named = format!(",\"session\":\"{id}\"");
+    }
     let command = Command::alone(&sandbox, start, stdin).await?;
     let until = app.leases.until(&caller);
     if let Some(form) = sse::wanted(&headers) {
-        return sse::answer(command, form, lost_field(&sandbox), until).await;
+        return sse::answer(command, form, named + &lost_field(&sandbox), until).await;
     }
     let (exit, output) = command.finish(max, until).await?;
-    Ok(answer(&exit, &output, &lost_field(&sandbox)))
+    Ok(answer(&exit, &output, &(named + &lost_field(&sandbox))))
 }
 
 /// Runs a command in a session's shell.

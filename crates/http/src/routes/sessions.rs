@@ -16,7 +16,7 @@ use axum::{
     http::{HeaderMap, StatusCode, Uri},
     response::Response,
 };
-use isolet_sandbox::{SessionId, SessionWish, service::Reach};
+use isolet_sandbox::{Life, SessionId, SessionWish, info::TTL_S_MAX, service::Reach};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -42,13 +42,15 @@ pub(crate) struct CreateSession {
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     command_timeout_ms: Option<u64>,
+    /// Ends by itself after so many seconds, also in the middle of a command; 0 never.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    ttl_s: Option<u64>,
     /// The client's own words.
     #[schema(value_type = Object)]
     metadata: Object,
     #[schema(ignore)]
     file_access: Unbuilt,
-    #[schema(ignore)]
-    ttl_s: Unbuilt,
     #[schema(ignore)]
     network: Unbuilt,
 }
@@ -56,10 +58,6 @@ pub(crate) struct CreateSession {
 impl CreateSession {
     fn wish(self) -> Result<SessionWish, Failure> {
         self.file_access.refuse("file_access", "file scopes are not built yet")?;
-        self.ttl_s.refuse(
-            "ttl_s",
-            "sessions end with their sandbox; a ttl of their own is not built yet",
-        )?;
         self.network.refuse("network", super::sandboxes::NO_NETWORK)?;
         input::cwd(self.cwd.as_deref())?;
         input::env(self.env.0.iter().map(|(name, value)| (name, Some(value))))?;
@@ -71,8 +69,17 @@ impl CreateSession {
             env: self.env.0,
             command_timeout_ms: self.command_timeout_ms,
             metadata: metadata(self.metadata)?,
-            life: None,
+            life: ttl(self.ttl_s)?,
         })
+    }
+}
+
+/// When it ends by itself.
+fn ttl(seconds: Option<u64>) -> Result<Option<Life>, Failure> {
+    match seconds.unwrap_or(0) {
+        0 => Ok(None),
+        ttl_s if ttl_s <= TTL_S_MAX => Ok(Some(Life { ttl_s, ends_idle: false, across: false })),
+        _ => Err(Failure::field("ttl_s", "0 (never) to 31622400 (a year)")),
     }
 }
 

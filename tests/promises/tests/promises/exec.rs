@@ -271,3 +271,56 @@ fn a_client_that_leaves_takes_its_exec_along() {
         (sandbox.says("pgrep -cf 'sleep 424[4]'; :") == "0\n").then_some(())
     });
 }
+
+#[test]
+fn a_program_in_a_session_begins_with_what_that_was_told() {
+    let (_server, sandbox) = one();
+    let wish =
+        json!({"id": "dev", "cwd": "/srv", "env": {"A": "1", "B": "2"}, "command_timeout_ms": 500});
+    sandbox.post("/sessions", &wish).expect(201);
+    let run = |more: Value| {
+        let mut body = json!({"command": "echo $PWD $A $B", "session": "dev"});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        exec(&sandbox, body)
+    };
+    let mut rows = Rows::new();
+    rows.row("directory and environment", || {
+        let answer = run(json!({}));
+        assert_eq!((said(&answer), &answer["session"]), (("/srv 1 2\n", "", 0), &json!("dev")));
+    });
+    rows.row("the call's own go before", || {
+        let own = run(json!({"cwd": "/tmp", "env": {"A": "own", "B": null}}));
+        assert_eq!(said(&own), ("/tmp own\n", "", 0));
+    });
+    rows.row("not what its shell has changed", || {
+        sandbox.command("dev", "cd /; export A=shell; C=3");
+        assert_eq!(said(&run(json!({}))), ("/srv 1 2\n", "", 0));
+        assert_eq!(said(&sandbox.command("dev", "echo $PWD $A")), ("/ shell\n", "", 0));
+    });
+    rows.row("the session's timeout, unless told", || {
+        assert_eq!(run(json!({"command": "sleep 10"}))["timed_out"], true);
+        assert_eq!(run(json!({"command": "sleep 1", "timeout_ms": 0}))["exit_code"], 0);
+    });
+    rows.row("not behind a command of its shell", || {
+        let slow = json!({"command": "sleep 3", "timeout_ms": 0});
+        std::thread::scope(|scope| {
+            let slow = scope.spawn(|| sandbox.post("/sessions/dev/exec", &slow));
+            wait_until("it runs", SOON, || {
+                (sandbox.http.get(&sandbox.path("/sessions/dev")).json()["busy"] == true)
+                    .then_some(())
+            });
+            assert_eq!(said(&run(json!({}))), ("/srv 1 2\n", "", 0));
+            assert!(!slow.is_finished());
+            slow.join().expect("it is answered").expect(200);
+        });
+    });
+    rows.row("a session that is not there is made", || {
+        assert_eq!(said(&run(json!({"session": "new"}))), ("/workspace\n", "", 0));
+        sandbox.http.get(&sandbox.path("/sessions/new")).expect(200);
+    });
+    rows.row("one that cannot be", || {
+        for bad in [json!("../x"), json!(""), json!(1), Value::Null] {
+            sandbox.post("/exec", &json!({"command": "true", "session": bad})).expect(400);
+        }
+    });
+}

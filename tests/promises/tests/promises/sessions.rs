@@ -103,6 +103,90 @@ fn what_was_made_below_a_sandbox_has_no_end_and_is_not_listed_across() {
 }
 
 #[test]
+fn a_ttl_ends_a_session_that_was_made_below_a_sandbox_and_nothing_else_does() {
+    let server = hasty();
+    let http = server.http();
+    let below = "/v1/sandboxes/default/sessions";
+    let made = http.post(below, &json!({"id": "short", "ttl_s": 3})).expect(201).json();
+    assert_eq!(made["ttl_s"], 3);
+    let end = made["created_at_ms"].as_i64().expect("ms") + 3000;
+    assert_eq!(made["expires_at_ms"], end);
+    let kept = http.post(below, &json!({"id": "kept", "ttl_s": 0})).expect(201).json();
+    assert_eq!((&kept["ttl_s"], &kept["expires_at_ms"]), (&Value::Null, &Value::Null));
+    assert_eq!(http.get("/v1/sessions").json(), json!([]));
+    http.get("/v1/sessions/short").expect(404);
+    let bulk = http.delete("/v1/sessions?older_than=0s").expect(200).json();
+    assert_eq!(bulk, json!({"deleted": 0}));
+    for bad in [json!(-1), json!(31_622_401), json!(1.5), Value::Null, json!("1")] {
+        let refused = http.post(below, &json!({"ttl_s": bad})).expect(400).json();
+        assert!(refused["message"].as_str().unwrap().contains("ttl_s"), "{refused}");
+    }
+    let mut shell = server.named("default").session("short");
+    shell.start(Start::new("sleep 1000"));
+    let there = |id: &str| http.get(&format!("{below}/{id}")).status == 200;
+    wait_until("it ends", SOON, || (!there("short")).then_some(()));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    assert!(now.as_millis() as i64 >= end, "not before its time");
+    assert!(there("kept"));
+    wait_until("its command too", SOON, || {
+        let left = server.named("default").says("pgrep -x sleep || echo none");
+        (left == "none\n").then_some(())
+    });
+}
+
+#[test]
+fn a_session_is_busy_while_a_program_of_it_runs() {
+    let server = hasty();
+    let http = server.http();
+    let made = make(&http, &json!({}));
+    let running = std::thread::spawn({
+        let (http, made) = (server.http(), made.clone());
+        move || {
+            let program = json!({"command": "sleep 3", "session": made["id"]});
+            http.post("/v1/sandboxes/default/exec", &program).expect(200).json()
+        }
+    });
+    wait_until("it is busy", SOON, || (http.get(&at(&made)).json()["busy"] == true).then_some(()));
+    let idle = http.delete("/v1/sessions?status=idle").expect(200).json();
+    assert_eq!(idle, json!({"deleted": 0}));
+    let answer = running.join().expect("it runs");
+    assert_eq!((&answer["exit_code"], &answer["session"]), (&json!(0), &made["id"]), "{answer}");
+    let after = http.get(&at(&made)).expect(200).json();
+    assert_eq!(after["busy"], false, "once it is answered");
+    let [first, last] = [&made, &after].map(|one| one["last_activity"].as_f64().unwrap());
+    assert!(last >= first + 3.0, "its end is use: {first}, {last}");
+    wait_until("it ends after it", SOON, || (!is_there(&http, &made)).then_some(()));
+}
+
+#[test]
+fn a_session_that_ends_takes_its_programs_along() {
+    let server = Server::start();
+    let http = server.http();
+    for by_ttl in [true, false] {
+        let ttl = if by_ttl { 2 } else { 100 };
+        let made = make(&http, &json!({"ttl": ttl, "persistent": true}));
+        let running = std::thread::spawn({
+            let (http, made) = (server.http(), made.clone());
+            move || {
+                let program = json!({"command": "sleep 1000", "session": made["id"]});
+                http.post("/v1/sandboxes/default/exec", &program)
+            }
+        });
+        let busy = || http.get(&at(&made)).json()["busy"] == true;
+        wait_until("it is busy", SOON, || busy().then_some(()));
+        if !by_ttl {
+            http.delete(&at(&made)).expect(204);
+        }
+        assert_eq!(running.join().expect("it is answered").expect(409).error(), "session_ended");
+        wait_until("the program has ended", SOON, || {
+            let left = server.named("default").exec("pgrep -x sleep || echo none");
+            (left["stdout"] == "none\n").then_some(())
+        });
+        assert!(!is_there(&http, &made));
+    }
+}
+
+#[test]
 fn a_session_ends_after_its_last_command_and_not_during_one() {
     let server = hasty();
     let http = server.http();

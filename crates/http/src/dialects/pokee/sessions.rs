@@ -74,7 +74,7 @@ pub(crate) struct Record {
     created_at: f64,
     /// Last begin or end of a command, in seconds since 1970.
     last_activity: f64,
-    /// A command of it is running.
+    /// A command or program of it is running.
     busy: bool,
     /// It does not end for want of commands.
     persistent: bool,
@@ -131,7 +131,7 @@ impl FileAccess {
 
 impl From<SessionInfo> for Record {
     fn from(info: SessionInfo) -> Self {
-        let life = info.life.unwrap_or(Life { ttl_s: TTL_S, ends_idle: false });
+        let life = info.life.unwrap_or(Life { ttl_s: TTL_S, ends_idle: false, across: true });
         Self {
             id: info.id.into(),
             created_at: info.created_at_ms as f64 / 1000.0,
@@ -169,7 +169,7 @@ pub(crate) async fn create(
     }
     let wish = SessionWish {
         metadata: metadata(body.metadata)?,
-        life: Some(Life { ttl_s, ends_idle: !body.persistent }),
+        life: Some(Life { ttl_s, ends_idle: !body.persistent, across: true }),
         ..SessionWish::default()
     };
     let sandbox = body.sandbox_id.as_deref().unwrap_or(HOME);
