@@ -249,6 +249,7 @@ mod tests {
         assert_eq!(file.ready, Some(plain.sandboxes.ready));
         assert_eq!(file.recover_s, Some(plain.sandboxes.recover.as_secs()));
         assert_eq!(file.session_idle_s, Some(plain.sandboxes.session_idle.as_secs()));
+        assert_eq!(file.session_idle_s, Some(300), "five minutes, as its dialect says");
         assert_eq!(file.sleep_after_s, Some(plain.sandboxes.sleep_after_s));
         assert_eq!(over(plain.sandboxes.limits, file.limits), plain.sandboxes.limits);
         assert_eq!(over(plain.sandboxes.limits_max, file.limits_max), plain.sandboxes.limits_max);

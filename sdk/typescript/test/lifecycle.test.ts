@@ -32,13 +32,37 @@ test("a sandbox is made the first time it is named", async () => {
   expect(await state(sandbox)).toBe("running");
 });
 
+test("names by user, session or build are ids, and one id is one sandbox", async () => {
+  const [repoName, commit] = ["repo", "3f2c1ab"];
+  const ids = [
+    `user-${randomUUID()}`,
+    `session-${Date.now()}-${Math.random()}`,
+    `build-${repoName}-${commit}-${randomUUID()}`,
+  ];
+  for (const id of ids) {
+    const sandbox = getSandbox(client, id);
+    made.push(sandbox);
+    await sandbox.writeFile("name", id);
+    expect((await getSandbox(client, id).readFile("name")).content).toBe(id);
+  }
+});
+
+test("operations are combined in one command", async () => {
+  const sandbox = fresh();
+  const result = await sandbox.exec("echo install && echo test && false && echo build");
+  expect(result).toMatchObject({ success: false, exitCode: 1, stdout: "install\ntest\n" });
+});
+
 test("a destroyed sandbox has lost everything, and the next call makes a clean one", async () => {
   const sandbox = fresh();
   await sandbox.writeFile("/workspace/data.json", "{}");
+  await sandbox.exec("export A=b; sleep 1000 & echo x >/tmp/x");
   await sandbox.destroy();
   await sandbox.destroy();
   await expect(state(sandbox)).rejects.toMatchObject({ status: 404 });
   expect(await sandbox.listFiles("/workspace")).toEqual([]);
+  const left = await sandbox.exec("echo ${A-unset}; ls /tmp/x; pgrep -x sleep");
+  expect(left).toMatchObject({ exitCode: 1, stdout: "unset\n" });
 });
 
 test("state stays while it is active", async () => {
@@ -54,13 +78,15 @@ test("state stays while it is active", async () => {
 test("an ephemeral sandbox has lost everything when it wakes", async () => {
   const sandbox = fresh({ sleepAfter: 1 });
   await sandbox.writeFile("/workspace/data.json", "{}");
-  await sandbox.exec("export A=b");
+  await sandbox.exec("export A=b; sleep 1000 & echo x >/tmp/x >/home/x");
   await asleep(sandbox);
   const files = await sandbox.listFiles("/workspace");
   if (!files.includes("data.json")) {
     await sandbox.writeFile("/workspace/data.json", '{"made":"again"}');
   }
   expect((await sandbox.exec("echo ${A-unset}; cat data.json")).stdout).toBe('unset\n{"made":"again"}');
+  const left = await sandbox.exec("ls /tmp/x /home/x; pgrep -x sleep");
+  expect(left).toMatchObject({ exitCode: 1, stdout: "" });
 });
 
 test("a persistent sandbox has its files when it wakes, and says what it lost", async () => {

@@ -50,15 +50,18 @@ test("a session that is named is made with defaults", async () => {
   const sandbox = fresh();
   const result = await sandbox.exec("echo hello; pwd", { sessionId: "new-session" });
   expect(result).toMatchObject({ stdout: "hello\n/workspace\n", sessionId: "new-session" });
+  const made = await client.json<object>(`/v1/sandboxes/${sandbox.id}/sessions/new-session`);
+  expect(made).toMatchObject({ cwd: "/workspace", env_names: [] });
 });
 
 test("a deleted session comes back with defaults", async () => {
   const sandbox = fresh();
-  const session = await sandbox.createSession({ id: "temp", env: { MY_VAR: "value" } });
-  expect((await session.exec("echo $MY_VAR")).stdout).toBe("value\n");
+  const session = await sandbox.createSession({ id: "temp", cwd: "/usr", env: { MY_VAR: "value" } });
+  expect((await session.exec("echo $MY_VAR; pwd")).stdout).toBe("value\n/usr\n");
   await sandbox.deleteSession("temp");
   const result = await sandbox.exec("echo $MY_VAR", { sessionId: "temp" });
-  expect(result.stdout).toBe("\n");
+  expect(result).toMatchObject({ success: true, stdout: "\n" });
+  expect((await sandbox.exec("pwd", { sessionId: "temp" })).stdout).toBe("/workspace\n");
 });
 
 test("sessions have environments and directories of their own", async () => {
@@ -110,6 +113,30 @@ test("sessions share files and processes", async () => {
   expect((await session2.exec(`cat /proc/${stdout.trim()}/comm`)).stdout).toBe("sleep\n");
   await session2.exec("rm -rf /workspace/*");
   expect(await session1.exists("/workspace/file.txt")).toEqual({ exists: false });
+});
+
+test("sessions work at the same time", async () => {
+  const sandbox = fresh();
+  const sides = ["left", "right"].map(async (own, at, all) => {
+    const session = await sandbox.createSession({ id: own, env: { OWN: own, OTHER: all[1 - at]! } });
+    // Each waits for the other: one after the other would never end.
+    const meet = "touch $OWN; until [ -e $OTHER ]; do sleep 0.01; done; echo $OWN met $OTHER";
+    return (await session.exec(meet, { timeout: 15_000 })).stdout;
+  });
+  expect(await Promise.all(sides)).toEqual(["left met right\n", "right met left\n"]);
+});
+
+test("separate sandboxes share neither files, processes nor resources", async () => {
+  const [one, two] = [fresh(), fresh()];
+  await client.send("/v1/sandboxes", { json: { id: one.id, memory_mib: 128, persistent: false } });
+  await one.exec("echo mine | tee /workspace/mine >/tmp/mine; sleep 4747 &");
+  const seen = await two.exec("ls -A /workspace; ls /tmp/mine; pgrep -f 'sleep 474[7]'");
+  expect(seen).toMatchObject({ exitCode: 1, stdout: "" });
+  await two.exec("rm -rf /workspace/* /tmp/*");
+  expect((await one.exec("cat /workspace/mine /tmp/mine")).stdout).toBe("mine\nmine\n");
+  const hungry = "python3 -c 'print(len(bytearray(200 << 20)))'";
+  expect((await one.exec(hungry)).success).toBe(false);
+  expect((await two.exec(hungry)).stdout).toBe("209715200\n");
 });
 
 test("one session's keys are not in another's environment", async () => {
