@@ -40,7 +40,7 @@ pub(crate) fn open(file: &Path) -> Result<Connection, Error> {
     connection.busy_timeout(BUSY)?;
     refuse_newer(&connection, file)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
-    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     migrate(&mut connection, file)?;
     Ok(connection)

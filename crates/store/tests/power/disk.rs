@@ -1,0 +1,138 @@
+//! A disk on which only what was synced is certain.
+
+use super::trace::Event;
+use std::{collections::BTreeMap, path::Path};
+
+/// What a disk writes whole, in bytes.
+const SECTOR: usize = 512;
+
+/// What becomes of calls that were not synced.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Chance {
+    /// None reached the disk.
+    None,
+    /// All did, as when only the process is killed.
+    All,
+    /// All but the last, of which half did.
+    Torn,
+    /// Any did, in any order.
+    Any(u64),
+    /// Any of their sectors did.
+    Sectors(u64),
+}
+
+impl Chance {
+    /// All kinds, some of them more than once.
+    pub(crate) const ALL: [Self; 6] =
+        [Self::None, Self::All, Self::Torn, Self::Any(1), Self::Any(2), Self::Sectors(3)];
+}
+
+#[derive(Debug, Default)]
+struct File {
+    certain: Vec<u8>,
+    pending: Vec<Change>,
+    /// Its name is gone, and that is not certain.
+    removed: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Write(u64, Vec<u8>),
+    Truncate(u64),
+}
+
+/// Files by name.
+#[derive(Debug, Default)]
+pub(crate) struct Disk(BTreeMap<String, File>);
+
+fn apply(bytes: &mut Vec<u8>, change: &Change) {
+    match change {
+        Change::Write(offset, data) => {
+            let from = usize::try_from(*offset).expect("small");
+            bytes.resize(bytes.len().max(from + data.len()), 0);
+            bytes[from..from + data.len()].copy_from_slice(data);
+        }
+        Change::Truncate(length) => bytes.resize(usize::try_from(*length).expect("small"), 0),
+    }
+}
+
+/// The same numbers on each run: a failure can be looked at again.
+struct Dice(u64);
+
+impl Dice {
+    fn yes(&mut self) -> bool {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 63 == 1
+    }
+}
+
+impl Disk {
+    /// A call was made.
+    pub(crate) fn take(&mut self, event: &Event) {
+        let (file, change) = match event {
+            Event::Answered => return,
+            Event::SyncNames => return self.0.retain(|_, file| !file.removed),
+            Event::Remove(file) => {
+                self.0.entry(file.clone()).or_default().removed = true;
+                return;
+            }
+            Event::Write(file, offset, data) => (file, Some(Change::Write(*offset, data.clone()))),
+            Event::Truncate(file, length) => (file, Some(Change::Truncate(*length))),
+            Event::Sync(file) => (file, None),
+        };
+        let file = self.0.entry(file.clone()).or_default();
+        match change {
+            Some(change) => file.pending.push(change),
+            None => file.pending.drain(..).for_each(|change| apply(&mut file.certain, &change)),
+        }
+    }
+
+    /// Whether all of it is synced.
+    pub(crate) fn certain(&self) -> bool {
+        self.0.values().all(|file| file.pending.is_empty() && !file.removed)
+    }
+
+    /// Writes what power that is lost now may leave; `moment` only makes it another each time.
+    pub(crate) fn write(&self, folder: &Path, chance: Chance, moment: usize) {
+        let there = |file: &File| !file.removed || matches!(chance, Chance::None | Chance::Any(1));
+        for (name, file) in self.0.iter().filter(|(_, file)| there(file)) {
+            let mut bytes = file.certain.clone();
+            for change in left(&file.pending, chance, moment) {
+                apply(&mut bytes, &change);
+            }
+            std::fs::write(folder.join(name), bytes).expect("writes");
+        }
+    }
+}
+
+fn left(pending: &[Change], chance: Chance, moment: usize) -> Vec<Change> {
+    let seed = |own: u64| Dice(own.wrapping_add(moment as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    match chance {
+        Chance::None => Vec::new(),
+        Chance::All => pending.to_vec(),
+        Chance::Torn => {
+            let mut all = pending.to_vec();
+            if let Some(Change::Write(_, data)) = all.last_mut() {
+                data.truncate(data.len() / 2);
+            }
+            all
+        }
+        Chance::Any(own) => {
+            let mut dice = seed(own);
+            pending.iter().filter(|_| dice.yes()).cloned().collect()
+        }
+        Chance::Sectors(own) => {
+            let mut dice = seed(own);
+            pending.iter().flat_map(|change| sectors(change, &mut dice)).collect()
+        }
+    }
+}
+
+fn sectors(change: &Change, dice: &mut Dice) -> Vec<Change> {
+    let Change::Write(offset, data) = change else {
+        return dice.yes().then(|| change.clone()).into_iter().collect();
+    };
+    let parts = data.chunks(SECTOR).enumerate().filter(|_| dice.yes());
+    parts.map(|(n, part)| Change::Write(offset + (n * SECTOR) as u64, part.to_vec())).collect()
+}
