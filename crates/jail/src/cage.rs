@@ -2,6 +2,7 @@
 
 use crate::cgroup::Groups;
 use crate::config::Config;
+use crate::stray::Agent;
 use isolet_wire::launch::Limits;
 use std::fs;
 use std::io;
@@ -49,16 +50,18 @@ impl Cage {
         Self { directory, trash: config.trash(), groups }
     }
 
-    /// Kills everything in it, also what is frozen or multiplies. Nothing to kill is no error.
+    /// Kills everything in it, also what is frozen or multiplies, or was moved to other groups.
+    /// Nothing to kill is no error.
     ///
     /// # Errors
     /// As the kernel says.
     pub fn kill(&self) -> io::Result<()> {
         let Some(groups) = &self.groups else { return Ok(()) };
         match fs::write(groups.unified.join("cgroup.kill"), "1") {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            done => done,
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
+        Agent::of(&self.directory).map_or(Ok(()), |agent| agent.kill())
     }
 
     /// Stops or continues every process in it.
@@ -88,7 +91,16 @@ impl Cage {
     pub fn populated(&self) -> bool {
         let Some(groups) = &self.groups else { return false };
         let events = fs::read_to_string(groups.unified.join("cgroup.events")).unwrap_or_default();
-        events.lines().any(|line| line == "populated 1")
+        events.lines().any(|line| line == "populated 1") || Agent::of(&self.directory).is_some()
+    }
+
+    /// A group of it that is not there any more, though the others may be.
+    #[must_use]
+    pub fn missing(&self) -> Option<PathBuf> {
+        let groups = self.groups.as_ref()?;
+        let all = groups.legacy.iter().flatten().cloned();
+        let mut all = all.chain([groups.unified.clone(), groups.agent(), groups.tenant()]);
+        all.find(|group| !group.is_dir())
     }
 
     /// What it uses now; zeroes for what cannot be read.

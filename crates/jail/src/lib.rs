@@ -16,6 +16,7 @@ mod image;
 mod inside;
 mod launcher;
 mod make;
+mod stray;
 
 pub use cage::{Cage, Usage, empty_trash};
 pub use check::missing;

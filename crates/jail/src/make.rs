@@ -5,6 +5,7 @@ use crate::cgroup::Groups;
 use crate::config::{AGENT_UID, TENANT_UIDS, UIDS};
 use crate::host::{Host, copy, enter};
 use crate::inside;
+use crate::stray;
 use isolet_sys::clone::{NAMESPACES, isolate};
 use isolet_sys::mount as attributes;
 use isolet_wire::launch::Spec;
@@ -90,7 +91,7 @@ impl<'a> Directory<'a> {
 
     /// Takes away what its earlier life has left of itself, beside its files.
     fn clear(&self) -> Result<(), Errno> {
-        for name in ["agent.sock", "cgroups"] {
+        for name in ["agent.sock", "cgroups", stray::FILE] {
             match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(errno),
@@ -172,6 +173,7 @@ fn start(
     drop(parts);
     feed(host, spec, child.pid, &ours).map_err(step("map ids"))?;
     outcome(ours)?;
+    stray::note(directory.fd.as_fd(), child.pid).map_err(step("note of the agent"))?;
     Ok(child.pid)
 }
 

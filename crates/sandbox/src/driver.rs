@@ -1,6 +1,7 @@
 //! The one task that owns a sandbox's state. Orders come by its queue, the agent's news by its
 //! connection, the end of its time by the clock; everybody else sees what it publishes.
 
+mod check;
 mod end;
 mod sleep;
 
@@ -47,6 +48,8 @@ pub(crate) enum Order {
     Wake(oneshot::Sender<Result<Awake, Error>>),
     /// Somebody was told what a sleep has lost.
     Told,
+    /// Something went wrong that would if its groups were gone.
+    Check,
     /// Let go of the agent and end; the sandbox lives on.
     Detach(oneshot::Sender<()>),
 }
@@ -186,6 +189,7 @@ impl Driver {
                         let _ = answer.send(self.wake().await);
                     }
                     Some(Order::Told) => self.told_lost().await,
+                    Some(Order::Check) => self.check().await,
                     Some(Order::Delete(answer)) => return self.end(Some(answer)).await,
                     Some(Order::Detach(answer)) => {
                         self.detach().await;

@@ -3,6 +3,7 @@
 use crate::{
     Error,
     awake::Awake,
+    driver::Order,
     events::{Teller, Told},
     pool::Pool,
     wire::{ANSWER_WAIT, Wire},
@@ -12,9 +13,10 @@ use bytes::Bytes;
 use isolet_wire::{
     ask::{self, Ask, Since},
     frame::FrameError,
-    tell::Tell,
+    tell::{Tell, Why},
 };
 use std::sync::Weak;
+use tokio::sync::mpsc;
 
 /// Why a link cannot go on. It is to be dropped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -237,6 +239,8 @@ pub struct ExecLink {
     pool: Weak<Pool>,
     /// Of a program that runs in a session.
     working: Option<Working>,
+    /// Whom to ask to look at the sandbox when no process can be made in it.
+    driver: Option<mpsc::Sender<Order>>,
     told: Option<Told>,
 }
 
@@ -247,12 +251,18 @@ impl ExecLink {
         pool: Weak<Pool>,
     ) -> Result<Self, LinkError> {
         wire.send(&Ask::Exec(exec)).await?;
-        Ok(Self { wire, over: false, pool, working: None, told: None })
+        Ok(Self { wire, over: false, pool, working: None, driver: None, told: None })
     }
 
     /// It runs in a session.
     pub(crate) fn working(mut self, working: Option<Working>) -> Self {
         self.working = working;
+        self
+    }
+
+    /// Its driver looks at the sandbox when no process can be made.
+    pub(crate) fn doubting(mut self, driver: mpsc::Sender<Order>) -> Self {
+        self.driver = Some(driver);
         self
     }
 
@@ -263,6 +273,12 @@ impl ExecLink {
     }
 
     fn look(&mut self, heard: &Heard) {
+        if let (Heard::Tell(Tell::Refused { why: Why::NoProcess, .. }), Some(driver)) =
+            (heard, &self.driver)
+        {
+            // A full queue: it has enough to do.
+            let _ = driver.try_send(Order::Check);
+        }
         if let Heard::Tell(Tell::Exit(exit)) = heard {
             self.over = true;
             if let Some(told) = self.told.take() {

@@ -17,13 +17,19 @@ use crate::{
     wire::Wire,
     working::Working,
 };
-use isolet_wire::ask::{self, Open, Since, What};
-use std::{collections::BTreeMap, sync::Arc};
+use isolet_wire::{
+    ask::{self, Open, Since, What},
+    tell::Why,
+};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::time::timeout;
 
 /// How long a private shell waits for a client that dropped, in ms.
 pub const PRIVATE_LINGER_MS: u64 = 60_000;
 /// Where shells, programs and relative paths begin.
 pub const WORKSPACE: &str = "/workspace";
+/// How long its driver may take to look at its groups and end it.
+const CHECK_WAIT: Duration = Duration::from_secs(5);
 /// What every shell and program finds, unless the sandbox or the session says otherwise.
 const BASE_ENV: [(&str, &str); 6] = [
     ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
@@ -124,10 +130,20 @@ impl Sandbox {
     /// What it uses now.
     ///
     /// # Errors
-    /// [`Error::Fault`] when its cgroups cannot be read.
+    /// [`Error::Failed`] when its groups were removed by another.
     pub async fn usage(&self) -> Result<Usage, Error> {
         let cage = Caged { config: self.inner.jail.clone(), name: self.entry.name.clone() };
-        let usage = blocking(move || cage.open().usage()).await?;
+        let (usage, gone) = blocking(move || {
+            let cage = cage.open();
+            (cage.usage(), cage.missing().is_some())
+        })
+        .await?;
+        if gone && self.check().is_ok() {
+            let _ = self.entry.orders.send(Order::Check).await;
+            return Err(timeout(CHECK_WAIT, self.ended())
+                .await
+                .unwrap_or(Error::TooLate("the check")));
+        }
         let created_at_ms = self.entry.view.borrow().record.body.created_at_ms;
         Ok(told(usage, created_at_ms))
     }
@@ -217,7 +233,11 @@ impl Sandbox {
         };
         let session = attach.shell.strip_prefix("s/").map(Arc::from);
         let pool = Arc::downgrade(&self.entry.pool);
-        let link = ShellLink::open(self.wire().await?, attach, pool).await?;
+        let link = ShellLink::open(self.wire().await?, attach, pool).await;
+        if let Err(Error::Refused { why: Why::NoProcess, .. }) = &link {
+            self.doubt();
+        }
+        let link = link?;
         Ok(link.telling(self.teller(session)))
     }
 
@@ -271,6 +291,7 @@ impl Sandbox {
             start.session.as_ref().map(|id| Working::begin(&self.entry, id)).transpose()?;
         let pool = Arc::downgrade(&self.entry.pool);
         let link = ExecLink::open(self.wire().await?, exec, pool).await?.working(working);
+        let link = link.doubting(self.entry.orders.clone());
         Ok(link.telling(self.teller(start.session.map(|id| Arc::from(id.as_str())))))
     }
 
@@ -290,6 +311,11 @@ impl Sandbox {
             Err(_) if self.entry.state() == State::Sleeping => Ok(()),
             closed => closed,
         }
+    }
+
+    /// No process can be made in it: its driver is to look why. A full queue: it has enough to do.
+    fn doubt(&self) {
+        let _ = self.entry.orders.try_send(Order::Check);
     }
 
     /// Its sessions, sorted by id, `default` among them.

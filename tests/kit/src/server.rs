@@ -296,6 +296,12 @@ impl Server {
         members.into_iter().filter(|pid| process::name(*pid) == name).collect()
     }
 
+    /// The group of each sandbox in each hierarchy, sorted.
+    #[must_use]
+    pub fn groups(&self) -> Vec<PathBuf> {
+        traces::groups(&self.data())
+    }
+
     /// The agents of its sandboxes.
     #[must_use]
     pub fn agents(&self) -> Vec<i32> {

@@ -57,6 +57,15 @@ pub(crate) fn bases(data: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// The group of each sandbox in every hierarchy.
+pub(crate) fn groups(data: &Path) -> Vec<PathBuf> {
+    let all = bases(data).into_iter();
+    let mut all: Vec<_> =
+        all.flat_map(|base| folders(&base).into_iter().map(move |name| base.join(name))).collect();
+    all.sort();
+    all
+}
+
 fn find(at: &Path, name: &str, depth: usize, found: &mut Vec<PathBuf>) {
     for folder in folders(at) {
         let path = at.join(&folder);

@@ -264,6 +264,11 @@ pub(crate) async fn get(
         Ok(sandbox) => sandbox.usage().await.ok(),
         Err(_) => None,
     };
+    let info = match usage {
+        Some(_) => info,
+        // To look at it may have found that it has failed.
+        None => app.service.get(&caller.tenant, &ids.sandbox).await?,
+    };
     Ok(Json(SandboxView::from(info).using(usage)))
 }
 

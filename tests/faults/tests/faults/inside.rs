@@ -1,6 +1,7 @@
 //! What a tenant does to its own sandbox: limits hold, neighbours do not notice, delete works.
 
-use isolet_kit::{Rows, SOON, Sandbox, Server, json, one, quickly, wait_until};
+use isolet_kit::{Rows, SOON, Sandbox, Server, json, one, process, quickly, wait_until};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The slowest of some commands in another sandbox.
@@ -146,4 +147,72 @@ fn orphans_are_reaped() {
         let said = sandbox.says("cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z '; :");
         (said == "0\n").then_some(())
     });
+}
+
+/// Moves what stands in a group to the top of its hierarchy and removes it, as an administrator's
+/// mistake may.
+fn take_away(group: &Path) {
+    for below in std::fs::read_dir(group).expect("a group").flatten() {
+        if below.file_type().is_ok_and(|kind| kind.is_dir()) {
+            take_away(&below.path());
+        }
+    }
+    let tops = group.ancestors().filter(|up| up.join("cgroup.procs").is_file());
+    let top = tops.last().expect("a top").join("cgroup.procs");
+    wait_until("the group is empty and removed", SOON, || {
+        let members = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+        members.lines().for_each(|pid| drop(std::fs::write(&top, pid)));
+        std::fs::remove_dir(group).ok()
+    });
+}
+
+#[test]
+fn f30_groups_that_another_removes_are_named_and_the_delete_works() {
+    let server = Server::start();
+    let other = server.sandbox();
+    other.command("s", "x=kept");
+    let (standing, agents) = (server.groups(), server.agents());
+    let count = standing.len();
+    let mut rows = Rows::new();
+    for at in 0..count {
+        for touch in ["read", "exec", "shell", "delete"] {
+            rows.row(&format!("{}, found by {touch}", standing[at].display()), || {
+                let hurt = server.sandbox();
+                let pid = hurt.command("s", "sleep 4830 & echo kept >/workspace/file");
+                assert_eq!(pid["exit_code"], 0);
+                let agent = server.agents().into_iter().find(|pid| !agents.contains(pid));
+                let agent = agent.expect("its agent");
+                let own = server.groups().into_iter().filter(|group| !standing.contains(group));
+                let own: Vec<_> = own.collect();
+                take_away(&own[at]);
+                let named = own[at].display().to_string();
+                match touch {
+                    "read" => drop(hurt.info()),
+                    "exec" => drop(hurt.post("/exec", &json!({"command": "true"})).expect(503)),
+                    "shell" => drop(
+                        hurt.post("/sessions/new/exec", &json!({"command": "true"})).expect(503),
+                    ),
+                    _ => {}
+                }
+                if touch != "delete" {
+                    let told = wait_until("it has failed", SOON, || {
+                        let told = hurt.info();
+                        (told["state"] == "failed").then_some(told)
+                    });
+                    assert!(
+                        told["cause"].as_str().is_some_and(|cause| cause.contains(&named)),
+                        "{told}"
+                    );
+                    let refused = hurt.post("/exec", &json!({"command": "true"})).expect(409);
+                    assert_eq!(refused.error(), "sandbox_failed");
+                }
+                hurt.delete();
+                assert!(!process::alive(agent), "nothing of it lives on");
+                assert_eq!(server.groups(), standing);
+            });
+        }
+    }
+    drop(rows);
+    assert_eq!(other.command("s", "echo $x")["stdout"], "kept\n");
+    server.healthy();
 }

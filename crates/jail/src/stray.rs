@@ -1,0 +1,105 @@
+//! A sandbox whose control groups were removed by somebody else: its processes live on in other
+//! groups, without limits and out of reach of `cgroup.kill`. Its agent is process 1 of all of them:
+//! whoever ends that ends all, and it is known by its id and the time of its start.
+
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
+use std::{
+    fs,
+    io::{self, Read},
+    os::fd::{BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+/// Where an agent is noted, in its sandbox's directory.
+pub(crate) const FILE: &str = "agent";
+/// The longest note, in bytes: two numbers.
+const NOTE_BYTES_MAX: u64 = 64;
+
+/// Notes the agent that was just started.
+///
+/// # Errors
+/// As the kernel says.
+pub(crate) fn note(directory: BorrowedFd<'_>, pid: i32) -> Result<(), Errno> {
+    let started = started(pid).ok_or(Errno::SRCH)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory, FILE, flags, Mode::from_raw_mode(0o600))?;
+    rustix::io::write(file, format!("{pid} {started}").as_bytes()).map(drop)
+}
+
+/// The agent of the sandbox in this directory, when it lives.
+pub(crate) struct Agent {
+    pid: i32,
+    started: u64,
+    process: OwnedFd,
+}
+
+impl Agent {
+    /// `None` where none was noted, or it has ended.
+    pub(crate) fn of(directory: &Path) -> Option<Self> {
+        let mut text = String::new();
+        let file = fs::File::open(directory.join(FILE)).ok()?;
+        file.take(NOTE_BYTES_MAX).read_to_string(&mut text).ok()?;
+        let (pid, started) = text.split_once(' ')?;
+        let (pid, started) = (pid.parse().ok()?, started.parse().ok()?);
+        let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+        let agent = Self { pid, started, process };
+        // Looked at after the descriptor is held: the id may have been another's by then.
+        agent.lives().then_some(agent)
+    }
+
+    fn lives(&self) -> bool {
+        started(self.pid) == Some(self.started)
+    }
+
+    /// Ends it, and with it everything in its process namespace.
+    ///
+    /// # Errors
+    /// As the kernel says; that it has ended is none.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        match pidfd_send_signal(&self.process, Signal::KILL) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// When a process was started, in ticks since the host was; `None` for one that has ended.
+fn started(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = text.rsplit_once(") ")?;
+    let mut fields = rest.split(' ');
+    // A process that has ended and was not waited for holds nothing any more.
+    (!matches!(fields.next()?, "Z" | "X")).then_some(())?;
+    fields.nth(18)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{os::fd::AsFd, process::Command};
+
+    #[test]
+    fn only_the_process_that_was_noted_is_ended() {
+        let folder = std::env::temp_dir().join(format!("isolet-stray-{}", std::process::id()));
+        fs::create_dir(&folder).expect("makes");
+        let opened = fs::File::open(&folder).expect("opens");
+        let mut child = Command::new("sleep").arg("1000").spawn().expect("starts");
+        let pid = i32::try_from(child.id()).expect("small");
+        note(opened.as_fd(), pid).expect("notes");
+        let note = fs::read_to_string(folder.join(FILE)).expect("reads");
+        // The same id, as it were used again.
+        fs::write(folder.join(FILE), format!("{note}1")).expect("writes");
+        assert!(Agent::of(&folder).is_none());
+        fs::write(folder.join(FILE), "no note").expect("writes");
+        assert!(Agent::of(&folder).is_none());
+        fs::write(folder.join(FILE), note).expect("writes");
+        Agent::of(&folder).expect("it lives").kill().expect("is ended");
+        assert!(!child.wait().expect("our child").success());
+        assert!(Agent::of(&folder).is_none());
+        fs::remove_dir_all(&folder).expect("removes");
+    }
+}
