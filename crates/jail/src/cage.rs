@@ -1,7 +1,7 @@
 //! What the server may do to a sandbox from outside: kill it, measure it, limit it, remove it.
 
 use crate::cgroup::Groups;
-use crate::config::Config;
+use crate::config::{Config, scope_dir};
 use crate::stray::Agent;
 use isolet_wire::launch::Limits;
 use std::fs;
@@ -84,6 +84,34 @@ impl Cage {
             std::thread::sleep(LOOK);
         }
         true
+    }
+
+    /// Ends the agent of a session's scope and with it all that runs there; blocks for as long as
+    /// `limit`. One that is not there is no error. What the session wrote stays.
+    ///
+    /// # Errors
+    /// `TimedOut`, or as the kernel says.
+    pub fn end_scope(&self, session: &str, limit: Duration) -> io::Result<()> {
+        let Some(groups) = &self.groups else { return Ok(()) };
+        let (group, until) = (groups.scope(session), Instant::now() + limit);
+        match fs::write(group.join("cgroup.kill"), "1") {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        loop {
+            match fs::remove_dir(&group) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {}
+                _ => break,
+            }
+            if Instant::now() >= until {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            std::thread::sleep(LOOK);
+        }
+        match fs::remove_dir_all(scope_dir(&self.directory, session)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Whether a process of it runs.

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! v2      <own>/<instance>/<sandbox>/{agent,tenant}      kill, freeze; limits where it has controllers
+//! v2      …/agent/s-<session>                             the agent of a session's scope
 //! v1      <own>/<instance>/<sandbox>                      one each in memory, cpu and pids: the tenant
 //! ```
 
@@ -217,6 +218,13 @@ impl Groups {
         self.unified.join("agent")
     }
 
+    /// The group of the agent of a session's scope. What it starts is in the tenant's, as all else.
+    #[must_use]
+    pub fn scope(&self, session: &str) -> PathBuf {
+        // A session's id may be one of the kernel's own names there.
+        self.agent().join(format!("s-{session}"))
+    }
+
     /// The tenant's group in the version 2 tree.
     #[must_use]
     pub fn tenant(&self) -> PathBuf {
@@ -295,6 +303,11 @@ impl Groups {
 
     /// Removes all of them once; those that still hold something stay.
     pub fn remove_now(&self) {
+        for scope in fs::read_dir(self.agent()).into_iter().flatten().flatten() {
+            if scope.file_type().is_ok_and(|kind| kind.is_dir()) {
+                let _ = fs::remove_dir(scope.path());
+            }
+        }
         let _ = fs::remove_dir(self.agent());
         let _ = fs::remove_dir(self.tenant());
         for group in self.legacy.iter().flatten().chain([&self.unified]) {

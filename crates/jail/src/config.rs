@@ -70,6 +70,13 @@ fn group(data_dir: &Path) -> String {
     format!("isolet-{:08x}", hash >> 32)
 }
 
+/// Where the agent of a session's scope listens (as `agent.sock` in it), given its sandbox's
+/// directory.
+#[must_use]
+pub fn scope_dir(sandbox: &Path, session: &str) -> PathBuf {
+    sandbox.join("scopes").join(session)
+}
+
 /// Where the agent of `name` listens. May be too long for a socket address: connect through
 /// `/proc/self/fd/<directory>/agent.sock`.
 #[must_use]

@@ -3,24 +3,19 @@
 //! The list in [`STEPS`] is the order. None of them needs an undo: everything made here goes with
 //! the process's namespaces.
 
+use crate::agent::{self, Given};
 use crate::config::TENANT_UIDS;
 use crate::host::{Host, attach, copy, filesystem};
 use crate::make::Parts;
 use isolet_sys::clone::hold_userns;
 use isolet_sys::mount as attributes;
 use isolet_wire::launch::Spec;
-use rustix::fs::{CWD, Gid, Mode, OFlags, Uid};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, UnmountFlags};
-use rustix::process::{Resource, Rlimit};
-use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
-use std::ffi::{CStr, CString};
+use rustix::thread::UnshareFlags;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-
-/// What any user may read there and a tenant has no use for. Everything else of the kind (`kcore`,
-/// `kmsg`, `sysrq-trigger`, `timer_list`, …) belongs to the host's root, which no id inside maps to.
-const MASKED: &[&str] = &["interrupts", "kallsyms", "keys"];
 
 /// What the steps hand on.
 struct Inside<'a> {
@@ -37,7 +32,7 @@ type Step = fn(&mut Inside<'_>) -> Result<(), Errno>;
 /// Every step, in order.
 const STEPS: &[(&str, Step)] = &[
     ("trees from the launcher", receive),
-    ("become root inside", become_root),
+    ("become root inside", |_| agent::become_root()),
     ("host name", hostname),
     ("root file system", root),
     ("programs", programs),
@@ -49,12 +44,12 @@ const STEPS: &[(&str, Step)] = &[
     ("enter", enter),
     ("loopback", loopback),
     ("kernel settings", settings),
-    ("mask proc", mask),
-    ("process limits", limits),
+    ("mask proc", |_| agent::mask()),
+    ("process limits", |_| agent::limits()),
     ("cgroup namespace", cgroup_namespace),
     ("tenant's user namespace", tenant_namespace),
-    ("drop capabilities", drop_capabilities),
-    ("filter", filter),
+    ("drop capabilities", |_| agent::drop_capabilities()),
+    ("filter", |inside| agent::filter(inside.host)),
 ];
 
 /// Runs the steps and becomes the agent. Comes back only when one failed, having told which.
@@ -63,17 +58,22 @@ pub(crate) fn run(host: &Host, spec: &Spec, parts: &Parts) -> i32 {
     let mut inside = Inside { host, spec, parts, skeleton: None, usr: None, userns: None };
     for (name, step) in STEPS {
         if let Err(errno) = step(&mut inside) {
-            return tell(parts, name, errno);
+            return agent::tell(&parts.signal, name, errno);
         }
     }
-    let errno = execute(&inside);
-    tell(parts, "execute the agent", errno)
-}
-
-fn tell(parts: &Parts, step: &str, errno: Errno) -> i32 {
-    let text = format!("{} {step}", errno.raw_os_error());
-    let _ = rustix::net::send(&parts.signal, text.as_bytes(), rustix::net::SendFlags::NOSIGNAL);
-    1
+    let Some(userns) = &inside.userns else {
+        return agent::tell(&parts.signal, "tenant's user namespace", Errno::BADF);
+    };
+    let given = Given {
+        listen: &parts.listen,
+        userns,
+        tenant: &parts.tenant,
+        tasks: &parts.tasks,
+        oom: parts.oom.as_ref(),
+        signal: &parts.signal,
+    };
+    let errno = agent::execute(host, &given);
+    agent::tell(&parts.signal, "execute the agent", errno)
 }
 
 fn receive(inside: &mut Inside<'_>) -> Result<(), Errno> {
@@ -93,15 +93,6 @@ fn receive(inside: &mut Inside<'_>) -> Result<(), Errno> {
             inside.usr = fds.next();
         }
     }
-    Ok(())
-}
-
-fn become_root(_: &mut Inside<'_>) -> Result<(), Errno> {
-    rustix::thread::set_thread_groups(&[])?;
-    let (uid, gid) = (Uid::ROOT, Gid::ROOT);
-    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
-    rustix::thread::set_thread_res_uid(uid, uid, uid)?;
-    rustix::process::umask(Mode::empty());
     Ok(())
 }
 
@@ -141,23 +132,14 @@ fn workspace(_: &mut Inside<'_>) -> Result<(), Errno> {
     attach(tree.as_fd(), Path::new("/new/workspace"))
 }
 
-fn plain() -> MountAttrFlags {
-    MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NODEV
-        | MountAttrFlags::MOUNT_ATTR_NOEXEC
-}
-
 fn proc(_: &mut Inside<'_>) -> Result<(), Errno> {
-    let mounted = filesystem("proc", &[], plain())?;
+    let mounted = filesystem("proc", &[], agent::plain())?;
     attach(mounted.as_fd(), Path::new("/new/proc"))
 }
 
 fn devices(inside: &mut Inside<'_>) -> Result<(), Errno> {
     attach(inside.parts.dev.as_fd(), Path::new("/new/dev"))?;
-    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    // Ids here are the sandbox's: the tenant's group 5 (tty) is 6, its root is 1.
-    let options = [("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620"), ("gid", "6")];
-    let terminals = filesystem("devpts", &options, flags)?;
+    let terminals = agent::terminals()?;
     attach(terminals.as_fd(), Path::new("/new/dev/pts"))?;
     let size = format!("{}m", (inside.spec.limits.memory_mib / 2).max(1));
     let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
@@ -202,36 +184,6 @@ fn settings(_: &mut Inside<'_>) -> Result<(), Errno> {
     write("/proc/sys/user/max_user_namespaces", "1")
 }
 
-fn mask(_: &mut Inside<'_>) -> Result<(), Errno> {
-    // The settings of the sandbox's own network would be writable for root inside.
-    cover("/proc/sys", "/proc/sys")?;
-    for name in MASKED {
-        cover("/dev/null", &format!("/proc/{name}"))?;
-    }
-    Ok(())
-}
-
-/// Puts `source` over `target`, read-only, where the kernel has one.
-fn cover(source: &str, target: &str) -> Result<(), Errno> {
-    let tree = copy(CWD, Path::new(source), true)?;
-    let flags = attributes::RDONLY | attributes::NOSUID | attributes::NOEXEC;
-    attributes::set(tree.as_fd(), flags, true)?;
-    match attach(tree.as_fd(), Path::new(target)) {
-        Err(Errno::NOENT) => Ok(()),
-        done => done,
-    }
-}
-
-fn limits(_: &mut Inside<'_>) -> Result<(), Errno> {
-    // One byte: neither a file nor, for a host that pipes dumps to a program, a call of it.
-    let one = Rlimit { current: Some(1), maximum: Some(1) };
-    rustix::process::setrlimit(Resource::Core, one)?;
-    let files = rustix::process::getrlimit(Resource::Nofile);
-    let most = files.maximum.unwrap_or(1 << 20).min(1 << 20);
-    let files = Rlimit { current: Some(most.min(65_536)), maximum: Some(most) };
-    rustix::process::setrlimit(Resource::Nofile, files)
-}
-
 fn cgroup_namespace(_: &mut Inside<'_>) -> Result<(), Errno> {
     isolet_sys::clone::leave(UnshareFlags::NEWCGROUP)
 }
@@ -249,74 +201,4 @@ fn tenant_namespace(inside: &mut Inside<'_>) -> Result<(), Errno> {
     let path = format!("/proc/{}/ns/user", holder.pid);
     inside.userns = Some(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
-}
-
-fn drop_capabilities(_: &mut Inside<'_>) -> Result<(), Errno> {
-    for capability in CapabilitySet::all().iter() {
-        match rustix::thread::remove_capability_from_bounding_set(capability) {
-            // Older kernels know fewer.
-            Ok(()) | Err(Errno::INVAL) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    // Root of its namespace by number, and by nothing else.
-    use rustix::thread::CapabilitiesSecureBits as Bits;
-    let bits = Bits::NO_ROOT | Bits::NO_ROOT_LOCKED | Bits::NO_SETUID_FIXUP;
-    rustix::thread::set_capabilities_secure_bits(bits | Bits::NO_SETUID_FIXUP_LOCKED)?;
-    let none = CapabilitySet::empty();
-    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
-    rustix::thread::set_capabilities(None, sets)?;
-    rustix::thread::set_no_new_privs(true)
-}
-
-fn filter(inside: &mut Inside<'_>) -> Result<(), Errno> {
-    isolet_sys::seccomp::install(&inside.host.agent_filter)
-        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
-}
-
-/// First number of the descriptors that the agent gets.
-const FIRST: i32 = 3;
-
-fn execute(inside: &Inside<'_>) -> Errno {
-    match hand_over(inside) {
-        Ok(never) => never,
-        Err(errno) => errno,
-    }
-}
-
-/// Puts the agent's descriptors in a row from 3 on, closes all others, and becomes the agent.
-fn hand_over(inside: &Inside<'_>) -> Result<Errno, Errno> {
-    let parts = inside.parts;
-    let userns = inside.userns.as_ref().ok_or(Errno::BADF)?;
-    let mut given: Vec<(&str, &OwnedFd)> = vec![
-        ("--listen", &parts.listen),
-        ("--userns", userns),
-        ("--cgroup", &parts.tenant),
-        ("--filter", &inside.host.tenant_filter),
-    ];
-    given.extend(parts.oom.iter().map(|oom| ("--oom", oom)));
-    given.extend(parts.tasks.iter().map(|tasks| ("--tasks", tasks)));
-    let mut argv = vec![CString::from(c"isolet-agent"), CString::from(c"--stall-ms")];
-    argv.push(CString::new(inside.host.config.stall_ms.to_string()).map_err(|_| Errno::INVAL)?);
-    let lift = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 64);
-    let lifted = given.iter().map(|(_, fd)| lift(fd)).collect::<Result<Vec<_>, _>>()?;
-    let agent = lift(&inside.host.agent)?;
-    // Closes at the execution, which is how the launcher learns of it.
-    let _signal = lift(&parts.signal)?;
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    let null = lift(&null)?;
-    let end = FIRST + i32::try_from(given.len()).map_err(|_| Errno::INVAL)?;
-    for target in 0..end {
-        let source = if target < FIRST { &null } else { &lifted[(target - FIRST) as usize] };
-        isolet_sys::own::place(source.as_fd(), target)?;
-        if target >= FIRST {
-            let flag = given[(target - FIRST) as usize].0;
-            argv.push(CString::new(flag).map_err(|_| Errno::INVAL)?);
-            argv.push(CString::new(target.to_string()).map_err(|_| Errno::INVAL)?);
-        }
-    }
-    isolet_sys::own::close_on_exec_from(end);
-    let argv: Vec<&CStr> = argv.iter().map(CString::as_c_str).collect();
-    let error = isolet_sys::exec::execute(agent.as_fd(), &argv, &[]);
-    Ok(Errno::from_io_error(&error).unwrap_or(Errno::NOEXEC))
 }

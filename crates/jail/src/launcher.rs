@@ -1,7 +1,7 @@
 //! The server's side of the launcher: start it, give it orders one at a time.
 
 use crate::config::Config;
-use isolet_wire::launch::{Order, PACKET_BYTES_MAX, Report, Spec, encode};
+use isolet_wire::launch::{Order, PACKET_BYTES_MAX, Report, Scope, Spec, encode};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
@@ -90,12 +90,24 @@ impl Launcher {
     /// # Errors
     /// [`Error::Failed`] when a step failed, [`Error::Gone`] when the launcher died.
     pub fn launch(&mut self, spec: &Spec) -> Result<i32, Error> {
-        let packet = encode(&Order::Launch(spec.clone()));
+        self.order(&Order::Launch(spec.clone()), &spec.name)
+    }
+
+    /// Starts the agent of a session's scope; blocks for some milliseconds.
+    ///
+    /// # Errors
+    /// As [`Launcher::launch`]; step `grant N` is the one of that index.
+    pub fn scope(&mut self, scope: &Scope) -> Result<(), Error> {
+        self.order(&Order::Scope(scope.clone()), &scope.name).map(drop)
+    }
+
+    fn order(&mut self, order: &Order, of: &str) -> Result<i32, Error> {
+        let packet = encode(order);
         send(&self.orders, &packet, SendFlags::NOSIGNAL)
             .map_err(|error| Error::Gone(error.to_string()))?;
         match self.hear()? {
-            Report::Launched { name, pid } if name == spec.name => Ok(pid),
-            Report::Failed { name, step, errno } if name == spec.name => {
+            Report::Launched { name, pid } if name == of => Ok(pid),
+            Report::Failed { name, step, errno } if name == of => {
                 Err(Error::Failed { name, step, errno })
             }
             _ => Err(Error::Gone("it answered another order".into())),

@@ -5,6 +5,7 @@
 //! The server starts it with [`Launcher`] and looks after what it made with [`Cage`].
 #![forbid(unsafe_code)]
 
+mod agent;
 mod cage;
 mod calls;
 mod cgroup;
@@ -16,11 +17,14 @@ mod image;
 mod inside;
 mod launcher;
 mod make;
+mod scope;
+mod scoped;
 mod stray;
 
 pub use cage::{Cage, Usage, empty_trash};
 pub use check::missing;
-pub use config::{AGENT_UID, Config, SLOTS, TENANT_UIDS, UID_BASE, UIDS, agent_socket};
+pub use config::{AGENT_UID, Config, SLOTS, TENANT_UIDS, UID_BASE, UIDS, agent_socket, scope_dir};
 pub use host::Host;
 pub use launcher::{Error, Launcher};
 pub use make::make;
+pub use scope::scope;

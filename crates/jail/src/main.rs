@@ -1,7 +1,7 @@
 //! The launcher: one thread, small, root. Takes orders on its standard input (a packet socket
 //! from the server), makes sandboxes, and ends with the server. Sandboxes outlive it.
 
-use isolet_jail::{Config, Host, make, missing};
+use isolet_jail::{Config, Host, make, missing, scope};
 use isolet_wire::launch::{Order, PACKET_BYTES_MAX, Report, encode};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::os::fd::OwnedFd;
@@ -48,10 +48,20 @@ fn serve(host: &Host, orders: &OwnedFd) {
             Ok((_, length)) if length > 0 => length,
             _ => return,
         };
-        let Ok(Order::Launch(spec)) = isolet_wire::frame::decode(&packet[..length]) else { return };
-        let report = match make(host, &spec) {
-            Ok(pid) => Report::Launched { name: spec.name, pid },
-            Err((step, errno)) => Report::Failed { name: spec.name, step, errno },
+        let Ok(order) = isolet_wire::frame::decode(&packet[..length]) else { return };
+        let (name, done) = match order {
+            Order::Launch(spec) => {
+                let made = make(host, &spec);
+                (spec.name, made)
+            }
+            Order::Scope(order) => {
+                let made = scope(host, &order).map(|()| 0);
+                (order.name, made)
+            }
+        };
+        let report = match done {
+            Ok(pid) => Report::Launched { name, pid },
+            Err((step, errno)) => Report::Failed { name, step, errno },
         };
         say(orders, &report);
     }

@@ -5,6 +5,7 @@ use crate::cgroup::Groups;
 use crate::config::{AGENT_UID, TENANT_UIDS, UIDS};
 use crate::host::{Host, copy, enter};
 use crate::inside;
+use crate::scope::SCOPES;
 use crate::stray;
 use isolet_sys::clone::{NAMESPACES, isolate};
 use isolet_sys::mount as attributes;
@@ -17,7 +18,7 @@ use rustix::net::{
 };
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 /// Waiting connections of an agent that has not accepted yet.
@@ -55,7 +56,7 @@ pub fn make(host: &Host, spec: &Spec) -> Result<i32, Failure> {
     Ok(pid)
 }
 
-fn failed(step: &str, errno: Errno) -> Failure {
+pub(crate) fn failed(step: &str, errno: Errno) -> Failure {
     (step.to_owned(), errno.raw_os_error())
 }
 
@@ -91,6 +92,14 @@ impl<'a> Directory<'a> {
 
     /// Takes away what its earlier life has left of itself, beside its files.
     fn clear(&self) -> Result<(), Errno> {
+        // Agents of scopes, which ended with it; what they were told to see is in their sessions' records.
+        let scopes = self.host.config.sandbox_dir(&self.spec.name).join(SCOPES);
+        match std::fs::remove_dir_all(scopes) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+            }
+            _ => {}
+        }
         for name in ["agent.sock", "cgroups", stray::FILE] {
             match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
@@ -144,7 +153,7 @@ fn start(
     let step = |name: &'static str| move |errno: Errno| failed(name, errno);
     let text = groups.to_text();
     put(directory.fd.as_fd(), "cgroups", text.as_bytes()).map_err(step("record of groups"))?;
-    let listen = listen(directory).map_err(step("socket"))?;
+    let listen = listen(directory.fd.as_fd()).map_err(step("socket"))?;
     let agent_id = host.config.uid_base + spec.slot * UIDS + AGENT_UID;
     let tenant = delegate(groups, agent_id).map_err(step("delegate groups"))?;
     let tasks = tasks(groups).map_err(step("task files"))?;
@@ -177,17 +186,17 @@ fn start(
     Ok(child.pid)
 }
 
-fn put(directory: std::os::fd::BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<(), Errno> {
+fn put(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<(), Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
     let file = rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o600))?;
     rustix::io::write(file, bytes).map(drop)
 }
 
 /// The agent's listening socket. Its name lies on the host; the tenant's root does not reach it.
-fn listen(directory: &Directory<'_>) -> Result<OwnedFd, Errno> {
+pub(crate) fn listen(directory: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    let path = format!("/proc/self/fd/{}/agent.sock", directory.fd.as_raw_fd());
+    let path = format!("/proc/self/fd/{}/agent.sock", directory.as_raw_fd());
     rustix::net::bind(&socket, &SocketAddrUnix::new(path.as_str())?)?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket)
@@ -203,7 +212,7 @@ fn delegate(groups: &Groups, agent: u32) -> Result<OwnedFd, Errno> {
     rustix::fs::open(tenant, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-fn tasks(groups: &Groups) -> Result<Vec<OwnedFd>, Errno> {
+pub(crate) fn tasks(groups: &Groups) -> Result<Vec<OwnedFd>, Errno> {
     let open = |group: &std::path::PathBuf| {
         rustix::fs::open(group.join("tasks"), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
     };
@@ -253,7 +262,7 @@ fn shown_as(map: &str) -> Result<OwnedFd, Errno> {
 }
 
 /// Waits until the child has become the agent (end of file) or says which step failed.
-fn outcome(from: OwnedFd) -> Result<(), Failure> {
+pub(crate) fn outcome(from: OwnedFd) -> Result<(), Failure> {
     let mut said = Vec::new();
     let mut from = std::fs::File::from(from);
     let read = from.read_to_end(&mut said);

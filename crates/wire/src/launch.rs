@@ -20,6 +20,32 @@ pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
 pub enum Order {
     /// Make a sandbox and start its agent.
     Launch(Spec),
+    /// Start the agent of a session's scope in a sandbox that runs.
+    Scope(Scope),
+}
+
+/// What a session with a scope sees of its sandbox's workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scope {
+    /// The server's own name for the sandbox.
+    pub name: String,
+    /// The session's id; names its directory and its group.
+    pub session: String,
+    /// Sorted by the parts of their paths, each path once.
+    pub grants: Vec<Grant>,
+    /// The sandbox's memory limit, in MiB: bounds what the scope holds in memory for itself.
+    pub memory_mib: u64,
+    /// Refused where a path to be read is not there; otherwise it is left out.
+    pub strict: bool,
+}
+
+/// A path of the workspace that a session sees, with all below it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// Below the workspace, without `.`, `..`, empty parts and slashes at its ends; empty is all of it.
+    pub path: String,
+    /// Also to be written; made as a directory where it is not there.
+    pub write: bool,
 }
 
 /// One sandbox, as the launcher needs to know it.
@@ -61,7 +87,7 @@ pub enum Report {
     Launched {
         /// Which sandbox.
         name: String,
-        /// Process id of the agent, as seen by the server.
+        /// Process id of the agent, as seen by the server; 0 for a scope's, whose group names it.
         pid: i32,
     },
     /// It could not be made; nothing of it is left.

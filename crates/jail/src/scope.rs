@@ -1,0 +1,177 @@
+//! The launcher's side of a session's scope: a socket and a group of its own, then three children
+//! in a row: one enters the sandbox's namespaces, one stands in its process namespace (only from
+//! there another can be made below it), and one is process 1 of the session's own (`scoped.rs`).
+
+use crate::agent::{self, Given};
+use crate::cgroup::Groups;
+use crate::config::scope_dir;
+use crate::host::Host;
+use crate::make::{Failure, failed, listen, outcome, tasks};
+use crate::scoped;
+use isolet_sys::clone::{SCOPE, isolate};
+use isolet_wire::launch::Scope;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Where in a sandbox's directory its scopes have theirs.
+pub(crate) const SCOPES: &str = "scopes";
+/// The agent's number of the tenant's user namespace (`--userns`).
+const USERNS: i32 = 4;
+
+/// The sandbox's agent, and what it holds for its tenants.
+struct Above {
+    agent: OwnedFd,
+    userns: OwnedFd,
+}
+
+/// Starts the agent of a session's scope in a running sandbox.
+///
+/// # Errors
+/// The failed step; `grant N` is the one of that index. Nothing of the scope is left then.
+pub fn scope(host: &Host, order: &Scope) -> Result<(), Failure> {
+    let step = |name: &'static str| move |errno: Errno| failed(name, errno);
+    let sandbox = host.config.sandbox_dir(&order.name);
+    let directory = directory(&sandbox, &order.session).map_err(step("directory of the scope"))?;
+    let text = std::fs::read_to_string(sandbox.join("cgroups"));
+    let groups = text.ok().and_then(|text| Groups::from_text(&text));
+    let groups = groups.ok_or_else(|| failed("groups of the sandbox", Errno::NOENT))?;
+    let above = above(&groups).map_err(step("agent of the sandbox"))?;
+    let group = Group::make(groups.scope(&order.session)).map_err(step("group of the scope"))?;
+    start(host, order, &groups, (&directory, &above, &group.0))?;
+    group.keep();
+    Ok(())
+}
+
+fn directory(sandbox: &Path, session: &str) -> Result<OwnedFd, Errno> {
+    let open = |at: &Path| rustix::fs::open(at, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let own = scope_dir(sandbox, session);
+    for path in [&sandbox.join(SCOPES), &own] {
+        match rustix::fs::mkdir(path, Mode::from_raw_mode(0o711)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    let own = open(&own)?;
+    // Of an agent that has ended.
+    match rustix::fs::unlinkat(&own, "agent.sock", AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(own),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The one process of the agent's group. By descriptor: its number may be given away at any time.
+fn above(groups: &Groups) -> Result<Above, Errno> {
+    let listed = || {
+        let text = std::fs::read_to_string(groups.agent().join("cgroup.procs")).ok()?;
+        text.lines().next()?.parse().ok()
+    };
+    let number: i32 = listed().ok_or(Errno::SRCH)?;
+    let agent = pidfd_open(Pid::from_raw(number).ok_or(Errno::SRCH)?, PidfdFlags::empty())?;
+    let path = format!("/proc/{number}/fd/{USERNS}");
+    let userns = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    // Still there after both were opened: so both are its own.
+    if listed() == Some(number) { Ok(Above { agent, userns }) } else { Err(Errno::SRCH) }
+}
+
+/// The group of a scope's agent; removed when it is not kept.
+struct Group(PathBuf);
+
+impl Group {
+    /// One of an agent that has ended is there, and empty.
+    fn make(path: PathBuf) -> Result<Self, Errno> {
+        match rustix::fs::mkdir(&path, Mode::from_raw_mode(0o755)) {
+            Ok(()) => Ok(Self(path)),
+            Err(Errno::EXIST) => {
+                let events = std::fs::read_to_string(path.join("cgroup.events"));
+                let used = events.is_ok_and(|text| text.contains("populated 1"));
+                if used { Err(Errno::BUSY) } else { Ok(Self(path)) }
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::write(self.0.join("cgroup.kill"), "1");
+        for _ in 0..200 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+}
+
+fn start(
+    host: &Host,
+    order: &Scope,
+    groups: &Groups,
+    (directory, above, group): (&OwnedFd, &Above, &Path),
+) -> Result<(), Failure> {
+    let step = |name: &'static str| move |errno: Errno| failed(name, errno);
+    let open = |path: &Path, flags: OFlags| {
+        rustix::fs::openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty())
+    };
+    let listen = listen(directory.as_fd()).map_err(step("socket"))?;
+    let tenant = open(&groups.tenant(), OFlags::RDONLY | OFlags::DIRECTORY);
+    let tenant = tenant.map_err(step("tenant's group"))?;
+    let tasks = tasks(groups).map_err(step("task files"))?;
+    let oom = open(&groups.oom(), OFlags::RDONLY).ok();
+    let born = open(group, OFlags::RDONLY).map_err(step("group of the scope"))?;
+    let kind = (AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    let (ours, theirs) =
+        rustix::net::socketpair(kind.0, kind.1, kind.2, None).map_err(step("socket pair"))?;
+    let given = Given {
+        listen: &listen,
+        userns: &above.userns,
+        tenant: &tenant,
+        tasks: &tasks,
+        oom: oom.as_ref(),
+        signal: &theirs,
+    };
+    isolate(0, Some(born.as_fd()), || enter(host, order, above, &given)).map_err(|error| {
+        failed("first child", Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    })?;
+    drop((theirs, listen));
+    outcome(ours)
+}
+
+/// The first child: out of the host's namespaces for good.
+fn enter(host: &Host, order: &Scope, above: &Above, given: &Given<'_>) -> i32 {
+    let all = ThreadNameSpaceType::USER
+        | ThreadNameSpaceType::MOUNT
+        | ThreadNameSpaceType::PROCESS_ID
+        | ThreadNameSpaceType::INTER_PROCESS_COMMUNICATION
+        | ThreadNameSpaceType::NETWORK
+        | ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME
+        | ThreadNameSpaceType::CONTROL_GROUP;
+    if let Err(errno) = move_into_thread_name_spaces(above.agent.as_fd(), all) {
+        return agent::tell(given.signal, "namespaces of the sandbox", errno);
+    }
+    // Its children are born in the sandbox's process namespace; it is not in there itself.
+    let second = || {
+        let third = isolate(SCOPE, None, || scoped::run(host, order, given));
+        told(given, "namespaces of the scope", third.map(drop))
+    };
+    told(given, "second child", isolate(0, None, second).map(drop))
+}
+
+fn told(given: &Given<'_>, step: &str, made: std::io::Result<()>) -> i32 {
+    match made {
+        Ok(()) => 0,
+        Err(error) => {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            agent::tell(given.signal, step, errno)
+        }
+    }
+}
