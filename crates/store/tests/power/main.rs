@@ -50,7 +50,7 @@ async fn change(store: &Store, n: usize) {
     match n % 5 {
         1 => store.update(&name(n - 1), "running", body(n), Some(answer)).await,
         2 => store.insert_session(Session { sandbox: name(n - 2), ..session }, None).await,
-        4 if n % 2 == 0 => store.remove(&name(n - 4)).await,
+        4 if n.is_multiple_of(2) => store.remove(&name(n - 4)).await,
         4 => store.remove_session(&name(n - 4), "s").await,
         _ => store.insert(sandbox).await,
     }
@@ -64,7 +64,7 @@ fn records(count: usize) -> Records {
         match n % 5 {
             1 => drop(sandboxes.insert(name(n - 1), ("running".into(), body(n).len()))),
             2 => drop(sessions.insert(name(n - 2))),
-            4 if n % 2 == 0 => {
+            4 if n.is_multiple_of(2) => {
                 sandboxes.remove(&name(n - 4));
                 sessions.remove(&name(n - 4));
             }
