@@ -140,6 +140,11 @@ pub(crate) fn each(
 pub(crate) fn remove(path: &Path, recursive: bool) -> Result<(), Failure> {
     match rustix::fs::unlinkat(CWD, path, AtFlags::empty()) {
         Err(Errno::ISDIR | Errno::PERM) => {}
+        // Said before the name is looked up: what is not there is not there.
+        Err(Errno::ROFS) => {
+            rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
+            return Err(Errno::ROFS.into());
+        }
         result => return Ok(result?),
     }
     if recursive {

@@ -199,6 +199,11 @@ fn sort(error: &Error) -> (StatusCode, &'static str, &'static str) {
         Error::SessionExists(_) => {
             (S::CONFLICT, "session_exists", "use it, delete it, or choose another id")
         }
+        Error::ScopeBlocked { .. } => (
+            S::CONFLICT,
+            "scope_blocked",
+            "put the directory back in a session that sees all, or delete this session",
+        ),
         Error::DefaultSession => (
             S::CONFLICT,
             "default_session",

@@ -1,7 +1,8 @@
 //! What is told of sandboxes and sessions, as the native API writes it.
 
+use crate::error::Failure;
 use isolet_sandbox::{Ended, Info, SessionInfo, Usage};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use utoipa::ToSchema;
@@ -150,6 +151,38 @@ pub(crate) struct SessionView {
     ttl_s: Option<u64>,
     /// When its ttl is over, in ms since 1970.
     expires_at_ms: Option<i64>,
+    /// What of the workspace it sees.
+    file_access: FileAccess,
+}
+
+/// Paths of the workspace that a session sees, each with all below it: relative, without a leading
+/// slash; `""` is all of it. Writing implies reading. The session's own `.sessions/ID` is always
+/// there to be written. At most 1000 paths and 49152 bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FileAccess {
+    /// To be read; they must be there.
+    #[serde(default)]
+    pub(crate) read: Vec<String>,
+    /// To be read and written; made as directories where they are not there.
+    #[serde(default)]
+    pub(crate) write: Vec<String>,
+}
+
+impl FileAccess {
+    /// What a session has.
+    pub(crate) fn told(access: Option<isolet_sandbox::FileAccess>) -> Self {
+        let isolet_sandbox::FileAccess { read, write } = access.unwrap_or_default();
+        Self { read, write }
+    }
+
+    /// As a session is to have it.
+    pub(crate) fn wish(self) -> Result<isolet_sandbox::FileAccess, Failure> {
+        let Self { read, write } = self;
+        let access = isolet_sandbox::FileAccess { read, write };
+        access.check()?;
+        Ok(access)
+    }
 }
 
 impl From<SessionInfo> for SessionView {
@@ -159,6 +192,7 @@ impl From<SessionInfo> for SessionView {
         Self {
             ttl_s,
             expires_at_ms: ttl_s.map(end),
+            file_access: FileAccess::told(info.file_access),
             id: info.id.into(),
             sandbox_id: info.sandbox_id.into(),
             cwd: info.cwd,

@@ -10,6 +10,7 @@ use crate::make::{Failure, failed, listen, outcome, tasks};
 use crate::scoped;
 use isolet_sys::clone::{SCOPE, isolate};
 use isolet_wire::launch::Scope;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -163,7 +164,13 @@ fn enter(host: &Host, order: &Scope, above: &Above, given: &Given<'_>) -> i32 {
         let third = isolate(SCOPE, None, || scoped::run(host, order, given));
         told(given, "namespaces of the scope", third.map(drop))
     };
-    told(given, "second child", isolate(0, None, second).map(drop))
+    let second = isolate(0, None, second).map(|child| {
+        // Whoever is left without its parent would be a corpse in the sandbox until the host's
+        // first process looked.
+        let mut ended = [PollFd::new(&child.pidfd, PollFlags::IN)];
+        while poll(&mut ended, None) == Err(Errno::INTR) {}
+    });
+    told(given, "second child", second)
 }
 
 fn told(given: &Given<'_>, step: &str, made: std::io::Result<()>) -> i32 {

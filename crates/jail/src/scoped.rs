@@ -86,7 +86,11 @@ impl Scoped<'_> {
             .map_err(|errno| ("workspace".to_owned(), errno))?;
         for (index, grant) in self.order.grants.iter().enumerate() {
             let taken = match taken(workspace.as_fd(), grant) {
-                Err(Errno::NOENT) if !grant.write && !self.order.strict => None,
+                Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR)
+                    if !grant.write && !self.order.strict =>
+                {
+                    None
+                }
                 taken => Some(taken.map_err(|errno| (format!("grant {index}"), errno))?),
             };
             self.taken.push(taken);
@@ -103,8 +107,10 @@ fn taken(workspace: BorrowedFd<'_>, grant: &Grant) -> Result<Taken, Errno> {
     };
     let kind =
         FileType::from_raw_mode(rustix::fs::statat(&found, "", AtFlags::EMPTY_PATH)?.st_mode);
-    if !matches!(kind, FileType::Directory | FileType::RegularFile) {
-        return Err(Errno::OPNOTSUPP);
+    match kind {
+        FileType::Directory | FileType::RegularFile => {}
+        FileType::Symlink => return Err(Errno::LOOP),
+        _ => return Err(Errno::OPNOTSUPP),
     }
     let tree = copy(found.as_fd(), Path::new(""), true)?;
     let only = if grant.write { 0 } else { attributes::RDONLY };

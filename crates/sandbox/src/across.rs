@@ -117,9 +117,11 @@ async fn end(
             entry.sessions.insert(id, session);
             return Err(error.into());
         }
-        entry.pool.drop_links(Some(&id));
+        entry.pool_of(&id).drop_links(Some(&id));
         inner.events.say(&entry.tenant, &entry.id, Happened::SessionDeleted(id.clone()));
-        if entry.state() == State::Running {
+        if session.file_access.is_some() {
+            entry.end_scope(&inner, &id).await?;
+        } else if entry.state() == State::Running {
             Sandbox::new(inner, Arc::clone(&entry)).close(&ShellName::Session(id)).await?;
         }
         Ok(true)
@@ -132,8 +134,8 @@ pub(crate) async fn keep(inner: Arc<Inner>) {
     while !inner.stopping.load(Ordering::Relaxed) {
         tokio::time::sleep(LOOK).await;
         for entry in inner.registry.all() {
-            let pool = Arc::clone(&entry.pool);
-            let over = entry.sessions.over(inner.config.session_idle, |id| pool.parked(id));
+            let parked = |id: &SessionId| entry.pool_of(id).parked(id);
+            let over = entry.sessions.over(inner.config.session_idle, parked);
             for id in over {
                 let sandbox = entry.id.clone();
                 match end(&inner, Arc::clone(&entry), id.clone(), Only::default()).await {

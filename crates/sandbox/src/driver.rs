@@ -6,7 +6,7 @@ mod end;
 mod sleep;
 
 use crate::{
-    Ended, Error, Info, LinkError, Patch, Usage,
+    Ended, Error, Info, LinkError, Patch, Sandbox, Usage,
     awake::Awake,
     failpoint::pass,
     info::Once,
@@ -20,8 +20,13 @@ use crate::{
     wire::Wire,
 };
 use isolet_jail::Cage;
-use isolet_wire::{ask::Ask, launch::Spec, tell::Tell};
+use isolet_wire::{
+    ask::Ask,
+    launch::Spec,
+    tell::{Shell, Tell},
+};
 use std::{
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -116,14 +121,22 @@ pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<Entry>, mut begin: B
 
 /// Connects for news of an agent's shells.
 pub(crate) async fn watch(entry: &Entry, wait: Duration) -> Result<Watch, LinkError> {
+    let (wire, shells, execs) = watch_at(&entry.directory, wait).await?;
+    entry.sessions.census(&shells);
+    Ok(Watch { wire, seen: Seen::census(&shells, execs) })
+}
+
+/// Connects for news of the agent that listens in a directory: its shells and programs now, and
+/// the connection that tells of changes.
+pub(crate) async fn watch_at(
+    directory: &Path,
+    wait: Duration,
+) -> Result<(Wire, Vec<Shell>, u32), LinkError> {
     let open = async {
-        let mut wire = Wire::connect(&entry.directory).await?;
+        let mut wire = Wire::connect(directory).await?;
         wire.send(&Ask::Watch).await?;
         match wire.answer().await? {
-            Tell::Census { shells, execs } => {
-                entry.sessions.census(&shells);
-                Ok(Watch { wire, seen: Seen::census(&shells, execs) })
-            }
+            Tell::Census { shells, execs } => Ok((wire, shells, execs)),
             _ => Err(LinkError::Turn("another answer to watch")),
         }
     };
@@ -138,7 +151,10 @@ impl Driver {
                     return self.undo(error).await;
                 }
             }
-            Begin::Attached(watch) => self.follow(watch),
+            Begin::Attached(watch) => {
+                self.follow(watch);
+                self.find_scopes();
+            }
             Begin::Failed => {}
             Begin::Asleep => self.rest_on().await,
             Begin::Lost => {
@@ -153,6 +169,7 @@ impl Driver {
                 State::Running => match watch(&self.entry, REATTACH_WAIT).await {
                     Ok(watch) => {
                         self.follow(watch);
+                        self.find_scopes();
                         // It may have been on its way to sleep.
                         self.entry.uses.open();
                         self.settle().await;
@@ -218,6 +235,12 @@ impl Driver {
 
     fn follow(&mut self, watch: Watch) {
         (self.watch, self.seen) = (Some(watch.wire), watch.seen);
+    }
+
+    /// Beside everything else: calls that need one find it themselves.
+    fn find_scopes(&self) {
+        let sandbox = Sandbox::new(Arc::clone(&self.inner), Arc::clone(&self.entry));
+        self.inner.spawn(async move { sandbox.find_scopes().await });
     }
 
     async fn hear(&mut self, heard: Result<Heard, LinkError>) {
@@ -369,7 +392,7 @@ impl Driver {
     /// The server stops: what is only in memory is written.
     async fn detach(&mut self) {
         self.watch = None;
-        self.entry.pool.drop_links(None);
+        self.entry.let_go();
         self.keep_activity().await;
     }
 

@@ -54,6 +54,15 @@ pub enum Error {
         /// What is wrong, and what would be right.
         reason: String,
     },
+    /// What a session may write of the workspace is no longer to be had: another session has put
+    /// something in its place.
+    #[error("session {session} cannot be entered: {reason}")]
+    ScopeBlocked {
+        /// Which session.
+        session: SessionId,
+        /// Which path, and what is there.
+        reason: String,
+    },
     /// The image is neither `host` nor an alias.
     #[error("image {0} is not known here")]
     NoImage(String),

@@ -1,6 +1,7 @@
 //! What is asked of a sandbox or session, and what is told of it.
 
 use crate::{
+    access::FileAccess,
     ids::{SandboxId, SessionId, TenantId},
     state::State,
 };
@@ -210,6 +211,8 @@ pub struct SessionWish {
     pub metadata: serde_json::Map<String, serde_json::Value>,
     /// When it ends by itself; `None` with its sandbox.
     pub life: Option<Life>,
+    /// What of the workspace it sees; `None`: all of it.
+    pub file_access: Option<FileAccess>,
 }
 
 /// When a session ends by itself.
@@ -262,4 +265,7 @@ pub struct SessionInfo {
     /// When it ends by itself; `None` with its sandbox.
     #[serde(default)]
     pub life: Option<Life>,
+    /// What of the workspace it sees, as it was asked for; `None`: all of it.
+    #[serde(default)]
+    pub file_access: Option<FileAccess>,
 }

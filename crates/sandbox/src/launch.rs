@@ -2,16 +2,25 @@
 
 use crate::Error;
 use isolet_jail::{Cage, Config, Launcher};
-use isolet_wire::launch::Spec;
+use isolet_wire::launch::{Scope, Spec};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// Orders that may wait.
 const QUEUE_MAX: usize = 256;
 /// Launchers that one order may see: one found dead, one that dies over it, one that does it.
 const TRIES: u32 = 3;
+/// How long what a dead launcher has left may take to die.
+const CLEAR_WAIT: Duration = Duration::from_secs(2);
 
-type Order = (Spec, oneshot::Sender<Result<i32, Error>>);
+/// What is to be made.
+enum Job {
+    Sandbox(Spec),
+    Scope(Scope),
+}
+
+type Order = (Job, oneshot::Sender<Result<i32, Error>>);
 
 /// Gives orders. Clones share one launcher.
 #[derive(Clone)]
@@ -26,6 +35,15 @@ struct Keeper {
     missing: Arc<Mutex<Vec<String>>>,
 }
 
+impl Job {
+    fn name(&self) -> &str {
+        match self {
+            Self::Sandbox(spec) => &spec.name,
+            Self::Scope(scope) => &scope.name,
+        }
+    }
+}
+
 impl Launch {
     /// Starts the thread and the launcher. Blocks. A machine that lacks something is no error.
     pub(crate) fn start(config: Config) -> Result<Self, String> {
@@ -37,8 +55,8 @@ impl Launch {
         }
         let (orders, mut queue) = mpsc::channel::<Order>(QUEUE_MAX);
         let run = move || {
-            while let Some((spec, answer)) = queue.blocking_recv() {
-                let _ = answer.send(keeper.launch(&spec));
+            while let Some((job, answer)) = queue.blocking_recv() {
+                let _ = answer.send(keeper.work(&job));
             }
         };
         std::thread::Builder::new()
@@ -54,10 +72,19 @@ impl Launch {
 
     /// Makes a sandbox; the agent's process id.
     pub(crate) async fn launch(&self, spec: Spec) -> Result<i32, Error> {
+        self.order(Job::Sandbox(spec)).await
+    }
+
+    /// Starts the agent of a session's scope.
+    pub(crate) async fn scope(&self, scope: Scope) -> Result<(), Error> {
+        self.order(Job::Scope(scope)).await.map(drop)
+    }
+
+    async fn order(&self, job: Job) -> Result<i32, Error> {
         let (answer, answered) = oneshot::channel();
         // Full means that hundreds wait already: better told at once than in a minute.
         self.orders
-            .try_send((spec, answer))
+            .try_send((job, answer))
             .map_err(|_| Error::ServerFull("too many sandboxes are being made"))?;
         answered.await.map_err(|_| Error::Fault("the launcher's thread has ended".into()))?
     }
@@ -78,9 +105,13 @@ impl Keeper {
     }
 
     /// One order; a launcher that was found dead, or dies over it, is replaced and asked again.
-    fn launch(&mut self, spec: &Spec) -> Result<i32, Error> {
+    fn work(&mut self, job: &Job) -> Result<i32, Error> {
         for _ in 0..TRIES {
-            match self.launcher().and_then(|launcher| launcher.launch(spec)) {
+            let done = self.launcher().and_then(|launcher| match job {
+                Job::Sandbox(spec) => launcher.launch(spec),
+                Job::Scope(scope) => launcher.scope(scope).map(|()| 0),
+            });
+            match done {
                 Ok(pid) => return Ok(pid),
                 Err(isolet_jail::Error::Missing(list)) => return Err(Error::Missing(list)),
                 Err(isolet_jail::Error::Failed { step, errno, .. }) => {
@@ -88,9 +119,9 @@ impl Keeper {
                     return Err(Error::Launch { step, reason });
                 }
                 Err(isolet_jail::Error::Gone(why)) => {
-                    tracing::warn!(sandbox = %spec.name, why, "launcher ended; starting another");
+                    tracing::warn!(sandbox = %job.name(), why, "launcher ended; starting another");
                     self.launcher = None;
-                    self.clear(spec);
+                    self.clear(job);
                 }
             }
         }
@@ -101,10 +132,20 @@ impl Keeper {
     }
 
     /// What a dead launcher may have left of its last order.
-    fn clear(&self, spec: &Spec) {
+    fn clear(&self, job: &Job) {
+        let spec = match job {
+            Job::Sandbox(spec) => spec,
+            Job::Scope(scope) => {
+                let cage = Cage::open(&self.config, &scope.name);
+                if let Err(error) = cage.end_scope(&scope.session, CLEAR_WAIT) {
+                    tracing::warn!(sandbox = %scope.name, %error, "half-made scope is not removed yet");
+                }
+                return;
+            }
+        };
         let cage = Cage::open(&self.config, &spec.name);
         let _ = cage.kill();
-        let _ = cage.wait_empty(std::time::Duration::from_secs(2));
+        let _ = cage.wait_empty(CLEAR_WAIT);
         // Files of an earlier life stay.
         let removed = if spec.kept { cage.dismantle() } else { cage.remove() };
         if let Err(error) = removed {

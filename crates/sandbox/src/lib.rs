@@ -5,6 +5,7 @@
 //! caller's task to the agent directly: no channel or task stands between.
 #![forbid(unsafe_code)]
 
+pub mod access;
 mod across;
 mod awake;
 pub mod config;
@@ -26,6 +27,7 @@ mod registry;
 #[cfg(test)]
 mod registry_test;
 pub mod sandbox;
+mod scopes;
 mod seen;
 pub mod service;
 mod sessions;
@@ -35,6 +37,7 @@ mod wire;
 mod wire_test;
 mod working;
 
+pub use access::FileAccess;
 pub use across::HOME;
 pub use config::{Config, TenantLimits};
 pub use error::{Error, OpenError};

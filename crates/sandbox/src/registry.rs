@@ -8,6 +8,7 @@ use crate::{
     pool::{Pool, Watched},
     ready::Made,
     record::{Body, Record},
+    scopes::Scopes,
     sessions::Sessions,
     state::State,
 };
@@ -43,6 +44,7 @@ pub(crate) struct Entry {
     pub(crate) post: tokio::sync::Mutex<mpsc::Receiver<Order>>,
     pub(crate) sessions: Sessions,
     pub(crate) pool: Arc<Pool>,
+    pub(crate) scopes: Scopes,
     pub(crate) uses: Arc<Uses>,
     /// What a sleep has lost and nobody was told yet.
     pub(crate) lost: Mutex<Option<Vec<Lost>>>,
@@ -66,6 +68,7 @@ impl Entry {
             post: tokio::sync::Mutex::new(post),
             sessions: Sessions::new(&record.id, record.body.created_at_ms, sessions),
             pool: Arc::new(Pool::new(Arc::clone(watch))),
+            scopes: Scopes::default(),
             uses: Uses::new(),
             lost: Mutex::new(record.body.lost.clone()),
             view: watch::Sender::new(View { record: Arc::new(record), end: None }),

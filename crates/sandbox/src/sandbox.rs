@@ -11,6 +11,7 @@ use crate::{
     link,
     once::row,
     registry::Entry,
+    scopes::Scope,
     service::{Inner, failed},
     sessions::{Session, Sessions},
     state::State,
@@ -43,10 +44,12 @@ const BASE_ENV: [(&str, &str); 6] = [
 /// A handle; cheap to clone. What it names may end at any time: calls then say so.
 #[derive(Clone)]
 pub struct Sandbox {
-    inner: Arc<Inner>,
-    entry: Arc<Entry>,
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) entry: Arc<Entry>,
     /// It does not fall asleep while this is held; `None` for who only looks.
-    awake: Option<Awake>,
+    pub(crate) awake: Option<Awake>,
+    /// Whose files are meant; `None`: all of them.
+    pub(crate) scope: Option<Arc<Scope>>,
 }
 
 /// Which shell.
@@ -92,12 +95,12 @@ pub struct Start {
 
 impl Sandbox {
     pub(crate) fn new(inner: Arc<Inner>, entry: Arc<Entry>) -> Self {
-        Self { inner, entry, awake: None }
+        Self { inner, entry, awake: None, scope: None }
     }
 
     /// One that stays awake as long as this or a link of it is held.
     pub(crate) fn held(inner: Arc<Inner>, entry: Arc<Entry>, awake: Awake) -> Self {
-        Self { inner, entry, awake: Some(awake) }
+        Self { inner, entry, awake: Some(awake), scope: None }
     }
 
     /// What its last sleep has lost, for the first who asks; `None` for everybody else.
@@ -156,7 +159,7 @@ impl Sandbox {
     }
 
     /// Why no work is taken any more, if so.
-    fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         let view = self.entry.view.borrow();
         match view.record.state {
             State::Running => Ok(()),
@@ -167,19 +170,21 @@ impl Sandbox {
         }
     }
 
-    /// A connection to its agent, an idle one where there is one.
-    pub(crate) async fn wire(&self) -> Result<Wire, Error> {
+    /// A connection to its agent, or to that of a session's scope; an idle one where there is one.
+    async fn wire(&self, scope: Option<&Scope>) -> Result<Wire, Error> {
         self.check()?;
-        let mut wire = match self.entry.pool.take() {
+        let pool = scope.map_or(&self.entry.pool, |scope| &scope.pool);
+        let mut wire = match pool.take() {
             Some(wire) => wire,
-            None => self.connect().await?,
+            None => self.connect(scope).await?,
         };
         wire.awake.clone_from(&self.awake);
         Ok(wire)
     }
 
-    async fn connect(&self) -> Result<Wire, Error> {
-        match Wire::connect(&self.entry.directory).await {
+    async fn connect(&self, scope: Option<&Scope>) -> Result<Wire, Error> {
+        let directory = scope.map_or(&self.entry.directory, |scope| &scope.directory);
+        match Wire::connect(directory).await {
             Ok(wire) => Ok(wire),
             // Its end may be known by now, and says more than a connection that was refused.
             Err(error) => Err(self.check().err().unwrap_or(error.into())),
@@ -208,9 +213,11 @@ impl Sandbox {
     /// # Errors
     /// [`Error::Refused`] with the agent's reason, [`Error::Link`], [`Error::Failed`].
     pub async fn shell(&self, attach: Attach) -> Result<ShellLink, Error> {
+        let mut scope = None;
         let (shell, open) = match attach.shell {
             ShellName::Session(id) => {
                 let session = self.session_of(&id).await?;
+                scope = self.scope(&id).await?;
                 let env = self.env(Some(&session));
                 (format!("s/{id}"), Some(Open { cwd: session.cwd, env, linger_ms: None }))
             }
@@ -232,8 +239,9 @@ impl Sandbox {
             since: attach.since,
         };
         let session = attach.shell.strip_prefix("s/").map(Arc::from);
-        let pool = Arc::downgrade(&self.entry.pool);
-        let link = ShellLink::open(self.wire().await?, attach, pool).await;
+        let scope = scope.as_deref();
+        let pool = Arc::downgrade(scope.map_or(&self.entry.pool, |scope| &scope.pool));
+        let link = ShellLink::open(self.wire(scope).await?, attach, pool).await;
         if let Err(Error::Refused { why: Why::NoProcess, .. }) = &link {
             self.doubt();
         }
@@ -248,7 +256,7 @@ impl Sandbox {
     /// As [`Sandbox::shell`].
     pub async fn commands(&self, session: &SessionId) -> Result<ShellLink, Error> {
         self.check()?;
-        if let Some(mut link) = self.entry.pool.take_shell(session) {
+        if let Some(mut link) = self.entry.pool_of(session).take_shell(session) {
             link.awake(self.awake.clone());
             self.entry.sessions.touch(session);
             return Ok(link);
@@ -264,9 +272,9 @@ impl Sandbox {
     /// # Errors
     /// [`Error::Link`], [`Error::Failed`].
     pub async fn exec(&self, start: Start) -> Result<ExecLink, Error> {
-        let session = match &start.session {
-            Some(id) => Some(self.session_of(id).await?),
-            None => None,
+        let (session, scope) = match &start.session {
+            Some(id) => (Some(self.session_of(id).await?), self.scope(id).await?),
+            None => (None, None),
         };
         let mut env = self.env(session.as_ref());
         for (name, value) in start.env {
@@ -289,8 +297,9 @@ impl Sandbox {
         };
         let working =
             start.session.as_ref().map(|id| Working::begin(&self.entry, id)).transpose()?;
-        let pool = Arc::downgrade(&self.entry.pool);
-        let link = ExecLink::open(self.wire().await?, exec, pool).await?.working(working);
+        let scope = scope.as_deref();
+        let pool = Arc::downgrade(scope.map_or(&self.entry.pool, |scope| &scope.pool));
+        let link = ExecLink::open(self.wire(scope).await?, exec, pool).await?.working(working);
         let link = link.doubting(self.entry.orders.clone());
         Ok(link.telling(self.teller(start.session.map(|id| Arc::from(id.as_str())))))
     }
@@ -300,12 +309,20 @@ impl Sandbox {
     /// # Errors
     /// [`Error::Link`], [`Error::TooLate`].
     pub async fn close(&self, shell: &ShellName) -> Result<(), Error> {
+        let mut scope = None;
         let name = match shell {
+            ShellName::Session(id) if self.entry.sessions.scoped(id) => {
+                scope = self.entry.scopes.get(id);
+                if scope.is_none() {
+                    return Ok(());
+                }
+                format!("s/{id}")
+            }
             ShellName::Session(id) => format!("s/{id}"),
             ShellName::Resume(id) => format!("p/{id}"),
             ShellName::Private => return Ok(()),
         };
-        let closed = async { link::close(self.wire().await?, name).await };
+        let closed = async { link::close(self.wire(scope.as_deref()).await?, name).await };
         match closed.await {
             // It has ended with all others, and does not come back.
             Err(_) if self.entry.state() == State::Sleeping => Ok(()),
@@ -362,6 +379,23 @@ impl Sandbox {
         once: Option<&Once>,
     ) -> Result<Session, Error> {
         self.entry.sessions.free(id)?;
+        let Some(access) = &session.file_access else {
+            return self.record(id, session, once).await;
+        };
+        self.new_scope(id, access.grants(id)?).await?;
+        let recorded = self.record(id, session, once).await;
+        if recorded.is_err() {
+            self.entry.end_scope(&self.inner, id).await?;
+        }
+        recorded
+    }
+
+    async fn record(
+        &self,
+        id: &SessionId,
+        session: Session,
+        once: Option<&Once>,
+    ) -> Result<Session, Error> {
         let body = session.json()?;
         let answer = match once {
             Some(once) => Some(row(&self.entry.tenant, once, self.text(id, &session)?)),
@@ -432,7 +466,10 @@ impl Sandbox {
             // end of its shell.
             own.entry.sessions.remove(&known.id);
             own.say(Happened::SessionDeleted(id.clone()));
-            own.entry.pool.drop_links(Some(&id));
+            own.entry.pool_of(&id).drop_links(Some(&id));
+            if known.file_access.is_some() {
+                return own.entry.end_scope(&own.inner, &id).await;
+            }
             own.close(&ShellName::Session(id)).await
         };
         tokio::spawn(work).await.map_err(|error| Error::Fault(error.to_string()))?
@@ -441,7 +478,7 @@ impl Sandbox {
     /// A fresh connection for one file call: it ends with the call, so that none from the pool is spent.
     pub(crate) async fn file_wire(&self) -> Result<Wire, Error> {
         self.check()?;
-        let mut wire = self.connect().await?;
+        let mut wire = self.connect(self.scope.as_deref()).await?;
         wire.awake.clone_from(&self.awake);
         Ok(wire)
     }

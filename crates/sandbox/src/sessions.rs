@@ -3,12 +3,12 @@
 //! `default` is there from the beginning and is recorded only once it has been made by a call.
 
 use crate::{
-    Error, SandboxId, SessionId, SessionInfo, SessionWish,
+    Error, FileAccess, SandboxId, SessionId, SessionInfo, SessionWish,
     info::{Life, SESSIONS_MAX, TTL_S_MAX},
     record::{check_env, check_metadata, now_ms},
     sandbox::WORKSPACE,
 };
-use isolet_wire::tell;
+use isolet_wire::{launch::Grant, tell};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{
@@ -32,6 +32,9 @@ pub(crate) struct Session {
     pub(crate) last_activity_ms: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) life: Option<Life>,
+    /// What of the workspace it sees; `None`: all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) file_access: Option<FileAccess>,
 }
 
 /// A session and its shell as the agent last told.
@@ -88,6 +91,7 @@ impl Session {
             created_at_ms,
             last_activity_ms: created_at_ms,
             life: None,
+            file_access: None,
         }
     }
 
@@ -113,6 +117,7 @@ impl Session {
             created_at_ms: now,
             last_activity_ms: now,
             life: wish.life,
+            file_access: wish.file_access.filter(|access| !access.whole()),
         })
     }
 
@@ -133,6 +138,7 @@ impl Session {
             busy: false,
             shell_pid: None,
             life: self.life,
+            file_access: self.file_access.clone(),
         }
     }
 }
@@ -152,6 +158,14 @@ impl Held {
 
     fn works(&self) -> bool {
         self.busy || self.queued > 0 || self.programs.receiver_count() > 0
+    }
+
+    fn scoped(&self) -> bool {
+        self.session.file_access.is_some()
+    }
+
+    fn shell_gone(&mut self) {
+        (self.busy, self.queued, self.clients, self.pid) = (false, 0, 0, None);
     }
 
     fn use_now(&mut self) {
@@ -233,11 +247,37 @@ impl Sessions {
         Session::plain(now_ms())
     }
 
-    /// All shells, as the agent counted them.
-    pub(crate) fn census(&self, shells: &[tell::Shell]) {
-        for held in self.lock().values_mut() {
-            (held.busy, held.queued, held.clients, held.pid) = (false, 0, 0, None);
+    /// Whether it sees only a part of the workspace.
+    pub(crate) fn scoped(&self, id: &SessionId) -> bool {
+        self.lock().get(id).is_some_and(Held::scoped)
+    }
+
+    /// Those that do.
+    pub(crate) fn all_scoped(&self) -> Vec<SessionId> {
+        self.lock().iter().filter(|(_, held)| held.scoped()).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// What it may see; `None` for one that sees all, and for one that is gone.
+    pub(crate) fn grants(&self, id: &SessionId) -> Result<Option<Vec<Grant>>, Error> {
+        let all = self.lock();
+        let access = all.get(id).and_then(|held| held.session.file_access.as_ref());
+        access.map(|access| access.grants(id)).transpose()
+    }
+
+    /// The shell of one that has an agent of its own, as that counted.
+    pub(crate) fn census_of(&self, id: &SessionId, shells: &[tell::Shell]) {
+        if let Some(held) = self.lock().get_mut(id) {
+            held.shell_gone();
         }
+        shells
+            .iter()
+            .filter(|shell| shell.name.strip_prefix("s/") == Some(id.as_str()))
+            .for_each(|shell| self.changed(shell, false));
+    }
+
+    /// All shells of the sandbox's agent, as that counted them.
+    pub(crate) fn census(&self, shells: &[tell::Shell]) {
+        self.lock().values_mut().filter(|held| !held.scoped()).for_each(Held::shell_gone);
         for shell in shells {
             self.changed(shell, false);
         }
@@ -300,7 +340,7 @@ impl Sessions {
 
     /// No shell is open any more.
     pub(crate) fn ended(&self) {
-        self.census(&[]);
+        self.lock().values_mut().for_each(Held::shell_gone);
     }
 
     /// Records that are older than what is known, as id and JSON.

@@ -35,7 +35,7 @@ pub struct Scope {
     pub grants: Vec<Grant>,
     /// The sandbox's memory limit, in MiB: bounds what the scope holds in memory for itself.
     pub memory_mib: u64,
-    /// Refused where a path to be read is not there; otherwise it is left out.
+    /// Refused where a path to be read is not there (or is a link by now); otherwise it is left out.
     pub strict: bool,
 }
 

@@ -32,7 +32,8 @@ pub(crate) const PAGE_MAX: usize = 1000;
 /// Why fields are refused that a later version will carry out.
 pub(crate) const NO_NETWORK: &str = "sandboxes have loopback only; egress is not built yet";
 const NO_DISK: &str = "disk quotas are not built yet";
-const NO_FILE_ACCESS: &str = "file scopes are not built yet";
+const NO_FILE_ACCESS: &str =
+    "a scope belongs to a session: give it to POST /v1/sandboxes/{id}/sessions";
 
 /// What a sandbox is to be. Every field may be left out.
 #[derive(Debug, Default, Deserialize, ToSchema)]

@@ -8,7 +8,7 @@ use crate::{
     query::Query,
     routes::sandboxes::{created, limit, metadata, next_link, once, paged, uncursor},
     server::App,
-    view::SessionView,
+    view::{FileAccess, SessionView},
 };
 use axum::{
     Json,
@@ -49,15 +49,16 @@ pub(crate) struct CreateSession {
     /// The client's own words.
     #[schema(value_type = Object)]
     metadata: Object,
-    #[schema(ignore)]
-    file_access: Unbuilt,
+    /// What of the workspace it sees; all of it unless told.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    file_access: Option<FileAccess>,
     #[schema(ignore)]
     network: Unbuilt,
 }
 
 impl CreateSession {
     fn wish(self) -> Result<SessionWish, Failure> {
-        self.file_access.refuse("file_access", "file scopes are not built yet")?;
         self.network.refuse("network", super::sandboxes::NO_NETWORK)?;
         input::cwd(self.cwd.as_deref())?;
         input::env(self.env.0.iter().map(|(name, value)| (name, Some(value))))?;
@@ -70,6 +71,7 @@ impl CreateSession {
             command_timeout_ms: self.command_timeout_ms,
             metadata: metadata(self.metadata)?,
             life: ttl(self.ttl_s)?,
+            file_access: self.file_access.map(FileAccess::wish).transpose()?,
         })
     }
 }

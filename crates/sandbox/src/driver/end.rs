@@ -33,7 +33,7 @@ impl Driver {
             return;
         }
         self.watch = None;
-        self.entry.pool.drop_links(None);
+        self.entry.let_go();
         self.publish(None);
         if let Err(error) = self.write(None).await {
             // A full disk must not keep what fills it.
@@ -98,7 +98,7 @@ impl Driver {
     pub(super) async fn fail(&mut self, cause: &str) {
         warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, cause, "failed");
         self.watch = None;
-        self.entry.pool.drop_links(None);
+        self.entry.let_go();
         if self.shift(Event::Died).is_err() {
             return;
         }

@@ -6,12 +6,13 @@
 //! finds a record that says `sleeping` beside what may still run (killed then: nobody was let
 //! in), or one that says `running` beside an agent that answers.
 
-use super::{Driver, GREETING_WAIT, KILL_WAIT, REATTACH_WAIT, blocking, watch};
+use super::{Driver, GREETING_WAIT, KILL_WAIT, REATTACH_WAIT, blocking, watch, watch_at};
 use crate::{
     Error, Info,
     awake::Awake,
     failpoint::pass,
     info::Lost,
+    seen::Seen,
     service::failed,
     state::{Event, State},
 };
@@ -24,7 +25,8 @@ const CENSUS_MAX: usize = 256;
 impl Driver {
     /// How long nobody may work in it until it falls asleep; `None`: it does not now.
     pub(super) fn drowsy(&self) -> Option<Duration> {
-        let awake = self.record.state != State::Running || self.seen.busy();
+        let awake =
+            self.record.state != State::Running || self.seen.busy() || self.entry.scopes.busy();
         let after = self.record.body.sleep_after_s.filter(|_| !awake)?;
         Some(Duration::from_secs(after))
     }
@@ -73,8 +75,8 @@ impl Driver {
         let _ = pass("sleep.recorded").await;
         info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "sleeping");
         self.watch = None;
-        self.seen = crate::seen::Seen::default();
-        self.entry.pool.drop_links(None);
+        self.seen = Seen::default();
+        self.entry.let_go();
         self.entry.sessions.ended();
         self.publish(None);
         Ok(())
@@ -86,13 +88,22 @@ impl Driver {
         if now.busy() || (now.shells() >= CENSUS_MAX && self.seen.busy()) {
             return Err(Error::InUse(self.entry.id.clone()));
         }
+        let mut shells = now.shells();
+        for scope in self.entry.scopes.all() {
+            let (_, open, execs) = watch_at(&scope.directory, REATTACH_WAIT).await?;
+            let now = Seen::census(&open, execs);
+            if now.busy() {
+                return Err(Error::InUse(self.entry.id.clone()));
+            }
+            shells += now.shells();
+        }
         let cage = self.cage();
         let usage = blocking(move || cage.open().usage()).await?;
         let mut lost = self.entry.lost().clone().unwrap_or_default();
-        if now.shells() > 0 {
+        if shells > 0 {
             lost.push(Lost::Shells);
         }
-        if usage.pids > now.shells() as u64 {
+        if usage.pids > shells as u64 {
             lost.push(Lost::Processes);
         }
         if !self.record.body.persistent {

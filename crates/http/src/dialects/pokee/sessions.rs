@@ -12,6 +12,7 @@ use crate::{
         sandboxes::{created, limit, metadata, next_link, once, paged, uncursor},
     },
     server::App,
+    view::FileAccess,
 };
 use axum::{
     Json,
@@ -52,16 +53,6 @@ pub(crate) struct CreateSession {
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     sandbox_id: Option<String>,
-}
-
-/// Paths below the workspace; `""` is all of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct FileAccess {
-    #[serde(default)]
-    pub(super) read: Vec<String>,
-    #[serde(default)]
-    pub(super) write: Vec<String>,
 }
 
 /// A session.
@@ -111,24 +102,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
     }
 }
 
-impl Default for FileAccess {
-    fn default() -> Self {
-        Self { read: vec![String::new()], write: vec![String::new()] }
-    }
-}
-
-impl FileAccess {
-    /// Writing implies reading; `.sessions/ID` is within the whole.
-    fn check(&self) -> Result<(), Failure> {
-        if self.write.iter().any(String::is_empty) {
-            return Ok(());
-        }
-        let reason = "file scopes are not built yet; a session sees the whole workspace ({\"read\": \
-                      [\"\"], \"write\": [\"\"]})";
-        Err(Failure::unbuilt("file_access", reason))
-    }
-}
-
 impl From<SessionInfo> for Record {
     fn from(info: SessionInfo) -> Self {
         let life = info.life.unwrap_or(Life { ttl_s: TTL_S, ends_idle: false, across: true });
@@ -141,7 +114,7 @@ impl From<SessionInfo> for Record {
             ttl: life.ttl_s,
             status: "ready",
             metadata: info.metadata,
-            file_access: FileAccess::default(),
+            file_access: FileAccess::told(info.file_access),
             sandbox_id: info.sandbox_id.into(),
         }
     }
@@ -162,13 +135,13 @@ pub(crate) async fn create(
 ) -> Result<Response, Failure> {
     let once = once(&headers, "POST /v1/sessions", &body.raw)?;
     let body = body.value;
-    body.file_access.unwrap_or_default().check()?;
     let ttl_s = body.ttl.unwrap_or(TTL_S);
     if ttl_s == 0 || ttl_s > TTL_S_MAX {
         return Err(Failure::field("ttl", "seconds from 1 to 31622400 (a year)"));
     }
     let wish = SessionWish {
         metadata: metadata(body.metadata)?,
+        file_access: body.file_access.map(FileAccess::wish).transpose()?,
         life: Some(Life { ttl_s, ends_idle: !body.persistent, across: true }),
         ..SessionWish::default()
     };

@@ -94,12 +94,11 @@ pub(crate) async fn enter(
         Making::Reach => Reach::CreateIfMissing,
     };
     let sandbox = app.service.reach(&caller.tenant, &place.sandbox, reach).await?;
-    match (&place.session, making) {
-        (None, _) => {}
-        (Some(id), Making::Never) => drop(sandbox.session(id)?),
-        (Some(id), Making::Reach) => drop(sandbox.session_reach(id).await?),
+    let Some(id) = &place.session else { return Ok(sandbox) };
+    if matches!(making, Making::Reach) {
+        sandbox.session_reach(id).await?;
     }
-    Ok(sandbox)
+    Ok(sandbox.within(id).await?)
 }
 
 /// A path within its bounds.
