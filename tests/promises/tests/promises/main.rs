@@ -14,6 +14,7 @@ mod files;
 mod heavy;
 mod interrupts;
 mod sandboxes;
+mod scopes;
 mod session_files;
 mod sessions;
 mod sleep;

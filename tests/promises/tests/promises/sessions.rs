@@ -331,9 +331,8 @@ fn bad_wishes_are_refused_by_name_and_make_nothing() {
         ("metadata", json!({"metadata": {"label": big}})),
         ("nope", json!({"nope": 1})),
         ("id", json!({"id": "mine"})),
-        ("file_access", json!({"file_access": {"read": ["a"]}})),
-        ("file_access", json!({"file_access": {"read": [""], "write": []}})),
-        ("file_access", json!({"file_access": {"execute": [""]}})),
+        ("file_access", json!({"file_access": {"read": ["../a"]}})),
+        ("execute", json!({"file_access": {"execute": [""]}})),
         ("file_access", json!({"file_access": [""]})),
         ("id", json!({"sandbox_id": "../x"})),
     ];

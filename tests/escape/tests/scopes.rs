@@ -1,0 +1,127 @@
+//! Every way out of `scope_probes.py`, tried by root in a session with a file scope: first where
+//! the scope is nothing but bind mounts, to see that the probes find what they look for, and then
+//! in a real one.
+#![allow(missing_docs)]
+
+use isolet_kit::{Sandbox, Server, Value, json};
+use std::process::Command;
+
+const PROBES: &str = include_str!("../scope_probes.py");
+/// A scope as it is often made: a private mount namespace with binds over the workspace, for
+/// somebody who is root of a user namespace and keeps that root's capabilities.
+const PLAIN: &str = r#"
+set -e
+cd "$1"
+mkdir -p workspace/docs/sub workspace/src workspace/secret workspace/.sessions view
+cd workspace
+echo canary-5127 > secret/key; echo a > docs/a.txt; echo 1 > one.txt
+ln -s ../secret/key docs/relative; ln -s "$1/workspace/secret/key" docs/absolute; ln -s "/proc/1/root$1/workspace/secret/key" docs/proc
+export W="$1/workspace"
+cd secret; sleep 87654 & export PLANTED_PIDS=$!; exec 3<key; cd ..
+unshare --mount sh -c '
+  cd "$W"
+  mount -t tmpfs none ../view
+  mkdir ../view/docs ../view/src; touch ../view/one.txt
+  mount --bind docs ../view/docs; mount -o remount,bind,ro ../view/docs
+  mount --bind src ../view/src
+  mount --bind one.txt ../view/one.txt; mount -o remount,bind,ro ../view/one.txt
+  mount --rbind ../view "$W"
+  exec 3<&-
+  cd /; exec python3 -c "$PROBES"'
+kill $PLANTED_PIDS
+"#;
+
+fn escapes(said: &str) -> (usize, Vec<String>) {
+    let Ok(Value::Object(outcomes)) = serde_json::from_str(said) else {
+        panic!("the probes said {said:?}")
+    };
+    let out = outcomes.iter().filter(|(_, outcome)| {
+        outcome.as_str().is_none_or(|text| text.starts_with("out") || text.starts_with("broken"))
+    });
+    let out = out.map(|(name, outcome)| format!("{name}: {outcome}")).collect();
+    (outcomes.len(), out)
+}
+
+#[test]
+fn the_probes_get_out_of_plain_bind_mounts() {
+    let room = tempfile();
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .args([
+            "unshare",
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+        ])
+        .args(["bash", "-c", PLAIN, "bash", room.to_str().expect("a path")])
+        .env("PROBES", PROBES)
+        .output()
+        .expect("setpriv runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let (count, out) = escapes(&said);
+    std::fs::remove_dir_all(&room).expect("removed");
+    assert!(out.len() >= 20, "of {count} probes only {} got out: {out:#?}", out.len());
+    for one in [
+        "umount the workspace, lazily",
+        "remount a grant",
+        "any process's root",
+        "processes of others",
+    ] {
+        assert!(out.iter().any(|name| name.starts_with(one)), "{one}: {said}");
+    }
+}
+
+/// A directory that everybody may use, removed by the caller.
+fn tempfile() -> std::path::PathBuf {
+    let made = Command::new("mktemp").args(["-d", "/tmp/isolet-scope-XXXXXX"]).output();
+    let path = String::from_utf8(made.expect("mktemp").stdout).expect("a path");
+    let path = std::path::PathBuf::from(path.trim());
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).expect("chmod");
+    path
+}
+
+/// What an unscoped session and one with another scope put into the sandbox.
+fn plant(sandbox: &Sandbox) -> String {
+    let planted = sandbox.command(
+        "default",
+        "mkdir -p docs/sub src secret; echo canary-5127 > secret/key; echo a > docs/a.txt; echo 1 > one.txt
+         ln -s ../secret/key docs/relative; ln -s /workspace/secret/key docs/absolute
+         ln -s /proc/1/root/workspace/secret/key docs/proc
+         for p in /tmp /var/tmp /run /root /home /dev/shm; do echo canary-5127 > $p/planted; done
+         ipcmk -Q >/dev/null; python3 -c 'import ctypes as c; l=c.CDLL(None); print(l.shmget(0x5127,4096,0o1666), l.semget(0x5127,1,0o1666), l.msgget(0x5127,0o1666))'
+         cd secret; CANARY=canary-5127 sleep 87654 3<key & cd ..; echo pid $!",
+    );
+    let said = planted["stdout"].as_str().expect("text").to_owned();
+    assert!(!said.contains("-1"), "{said}");
+    let other = json!({"id": "other", "file_access": {"write": ["secret"]}});
+    sandbox.post("/sessions", &other).expect(201);
+    sandbox.command("other", "cd secret; CANARY=canary-5127 sleep 87654 3<key &");
+    let pids = said.lines().find_map(|line| line.strip_prefix("pid ")).expect("a pid");
+    // In the scope's own numbers there are only few.
+    format!("{pids} 2 3 4 5 6 7 8 9 10 11 12")
+}
+
+#[test]
+fn root_in_a_scope_gets_nowhere() {
+    let server = Server::start();
+    let sandbox = server.sandbox();
+    let pids = plant(&sandbox);
+    let wish = json!({"id": "one", "file_access": {"read": ["docs", "one.txt"], "write": ["src"]}});
+    sandbox.post("/sessions", &wish).expect(201);
+    let path = sandbox.path("/sessions/one/files/.sessions/one/probes.py");
+    sandbox.http.send("PUT", &path, Some(PROBES.as_bytes())).expect(201);
+    let run = format!("PLANTED_PIDS='{pids}' python3 /workspace/.sessions/one/probes.py");
+    let said = sandbox.command("one", &run);
+    let (count, out) = escapes(said["stdout"].as_str().expect("text"));
+    assert!(count > 90, "only {count} probes ran");
+    assert!(out.is_empty(), "{} of {count} got out: {out:#?}", out.len());
+    let exec = json!({"command": run, "session": "one"});
+    let said = sandbox.post("/exec", &exec).expect(200).json();
+    let (_, out) = escapes(said["stdout"].as_str().expect("text"));
+    assert!(out.is_empty(), "by exec {} of {count} got out: {out:#?}", out.len());
+    server.healthy();
+}
