@@ -1,6 +1,6 @@
 //! Keys, tenants, hosts and origins: who comes in, and how far.
 
-use isolet_kit::{Http, Options, Rows, SOON, Server, Shell, Value, json, wait_until};
+use isolet_kit::{Http, Options, Reply, Rows, SOON, Server, Shell, Value, json, wait_until};
 use std::os::unix::fs::PermissionsExt;
 
 /// A body that is right for each route that takes one. A new route needs a line here: the test
@@ -41,15 +41,15 @@ fn query(method: &str, path: &str) -> &'static str {
     }
 }
 
-struct Route {
-    method: String,
-    path: String,
+pub(crate) struct Route {
+    pub(crate) method: String,
+    pub(crate) path: String,
     body: Value,
-    socket: bool,
+    pub(crate) socket: bool,
 }
 
 /// Every route of the served document.
-fn routes(http: &Http) -> Vec<Route> {
+pub(crate) fn routes(http: &Http) -> Vec<Route> {
     let document = http.get("/v1/openapi.json").expect(200).json();
     let mut all = Vec::new();
     for (path, calls) in document["paths"].as_object().expect("paths") {
@@ -74,7 +74,8 @@ impl Route {
         path.replace("{path}", "secret") + query(&self.method, &self.path)
     }
 
-    fn ask(&self, http: &Http, id: &str) -> u16 {
+    /// The status of its answer.
+    pub(crate) fn ask(&self, http: &Http, id: &str) -> u16 {
         if self.socket {
             return match Shell::open(http, &self.at(id)) {
                 Ok(_) => 200,
@@ -85,9 +86,19 @@ impl Route {
             // It has no end.
             return http.try_open(&self.method, &self.at(id), None).map_or(0, |open| open.status);
         }
+        self.send(http, id).status
+    }
+
+    /// The whole answer of one that ends.
+    pub(crate) fn send(&self, http: &Http, id: &str) -> Reply {
         let text = self.body.to_string();
         let body = (!self.body.is_null()).then_some(text.as_bytes());
-        http.send(&self.method, &self.at(id), body).status
+        http.send(&self.method, &self.at(id), body)
+    }
+
+    /// It names something that must be there.
+    pub(crate) fn names_one(&self) -> bool {
+        self.path.contains('{') && !self.makes()
     }
 
     fn reads(&self) -> bool {
@@ -105,7 +116,7 @@ impl Route {
 
 /// A sandbox with a session and a secret, for each question a new one; and by what the route names
 /// it or what is in it.
-fn fresh(server: &Server, route: &Route) -> (String, String) {
+pub(crate) fn fresh(server: &Server, route: &Route) -> (String, String) {
     let http = server.http();
     let id = if route.path.starts_with("/v1/runs") {
         http.post("/v1/runs", &json!({"timeout": 300})).json()["id"]

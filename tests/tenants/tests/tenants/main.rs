@@ -3,6 +3,8 @@
 mod bodies;
 mod doors;
 mod ends;
+mod onces;
+mod others;
 mod paths;
 mod raw_http;
 mod raw_socket;

@@ -1,0 +1,112 @@
+//! What the server and other sandboxes keep for themselves is looked for inside, in every file that
+//! can be read.
+#![allow(missing_docs)]
+
+use isolet_kit::{Http, Options, Rows, Sandbox, json};
+
+/// In every secret, and nowhere else; put together inside, so that the search does not find itself.
+const CANARY: [&str; 2] = ["canary-7f3a", "91d2-planted"];
+
+/// Reads everything that can be read, the image's own programs aside, and prints where a word is.
+/// What blocks or never ends is opened without waiting, and read in part.
+const SEARCH: &str = r#"
+import os, stat, sys
+needle = "".join(sys.argv[1:]).encode()
+seen = 0
+def look(path):
+    global seen
+    try:
+        kind = os.lstat(path).st_mode
+        if stat.S_ISLNK(kind):
+            if needle in os.readlink(path).encode(): print(path, "(link)")
+            return
+        if not (stat.S_ISREG(kind) or stat.S_ISCHR(kind)): return
+        if needle in os.path.basename(path).encode(): print(path, "(name)")
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError: return
+    seen += 1
+    try:
+        last = b""
+        for _ in range(8):
+            part = os.read(fd, 1 << 16)
+            if not part: break
+            if needle in last + part:
+                print(path); break
+            last = part[-len(needle):]
+    except OSError: pass
+    finally: os.close(fd)
+for top in sorted(os.listdir("/")):
+    if top == "usr": continue
+    for folder, folders, files in os.walk("/" + top):
+        # A task's files are its process's; the search's own arguments hold the halves alone.
+        folders[:] = [f for f in folders if f not in ("task", "map_files", "fdinfo")]
+        for name in files: look(os.path.join(folder, name))
+print(seen, "read", file=sys.stderr)
+"#;
+
+fn search(sandbox: &Sandbox) -> Vec<String> {
+    let argv = ["python3", "-c", SEARCH, CANARY[0], CANARY[1]];
+    let answer = sandbox.post("/exec", &json!({"argv": argv})).expect(200).json();
+    assert_eq!(answer["exit_code"], 0, "{answer}");
+    let read = answer["stderr"].as_str().and_then(|text| text.split(' ').next()?.parse().ok());
+    assert!(read > Some(500), "it read {read:?} files");
+    let found = answer["stdout"].as_str().expect("text").lines();
+    found.map(str::to_owned).collect()
+}
+
+#[test]
+fn e47_e48_no_secret_of_the_server_or_of_others_is_found_inside() {
+    let canary = CANARY.concat();
+    let mut server = Options::new()
+        .env("ISOLET_TEST_SECRET", &format!("environment-{canary}"))
+        .env("RUST_LOG", "debug")
+        .config(&format!("# {canary}\n[images.aliases]\n\"{canary}\" = \"host\"\n"))
+        .start();
+    let key = server.add_key(&["--tenant", "other", "--label", &canary]);
+    std::fs::write(server.data().join("secret"), &canary).expect("writes");
+    std::fs::write(server.data().join("key"), &canary).expect("writes");
+    let wish = json!({"metadata": {"a": canary}, "env": {"SECRET": canary}});
+    let session = json!({"id": "s", "env": {"SECRET": canary}, "metadata": {"a": canary}});
+    let fill = |sandbox: &Sandbox| {
+        sandbox.post("/sessions", &session).expect(201);
+        let write = format!(
+            "echo {canary} | tee /workspace/a /tmp/a /root/a /etc/a /dev/shm/a /usr/local/a >/dev/null; \
+             (exec -a {canary} sleep 1000) & X={canary}; pwd"
+        );
+        assert_eq!(sandbox.command("s", &write)["exit_code"], 0);
+        let put = sandbox.path(&format!("/files/{canary}"));
+        sandbox.http.send("PUT", &put, Some(canary.as_bytes())).expect(201);
+    };
+    // Another of the same tenant, and another tenant's.
+    fill(&server.sandbox_with(&wish));
+    let other = Http::new(server.port(), Some(&key));
+    let theirs = other.post("/v1/sandboxes", &wish).expect(201).json();
+    let id = theirs["id"].as_str().expect("an id").to_owned();
+    fill(&Sandbox { id, http: other });
+    let sandbox = server.sandbox();
+    let mut rows = Rows::new();
+    rows.row("a search without a find would prove nothing", || {
+        sandbox
+            .exec(&format!("echo -n 'before {canary}' >/workspace/own; ln -s /{canary} /tmp/link"));
+        assert_eq!(search(&sandbox), ["/tmp/link (link)", "/workspace/own"]);
+        sandbox.exec("rm /workspace/own /tmp/link");
+    });
+    rows.row("as root", || assert_eq!(search(&sandbox), [""; 0]));
+    rows.row("in a shell, whose variables are its own", || {
+        let mut shell = sandbox.session("s");
+        let said = shell.run(&format!(
+            "set; env; mount; cat /proc/*/{{environ,cmdline,mountinfo}} 2>/dev/null | grep -ac {}",
+            CANARY[0]
+        ));
+        assert!(!said.text().contains(&canary), "{}", said.text());
+    });
+    rows.row("in one that was emptied and woke on a server that was started anew", || {
+        server.restart();
+        let fresh = server.sandbox_with(&json!({"persistent": false}));
+        fresh.exec(&format!("echo {canary} >/workspace/a"));
+        isolet_kit::wait_until("it sleeps", isolet_kit::SOON, || {
+            (fresh.post("/sleep", &json!({})).status == 200).then_some(())
+        });
+        assert_eq!(search(&fresh), [""; 0]);
+    });
+}

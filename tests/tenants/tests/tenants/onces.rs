@@ -1,0 +1,145 @@
+//! Idempotency keys: of any size, with another body, by many at once, and other tenants'.
+
+use isolet_kit::{Http, Options, Rows, Server, Value, json};
+use std::collections::BTreeSet;
+
+/// Callers of one key at once.
+const CALLERS: usize = 100;
+
+/// Calls that make something, with two bodies that differ.
+fn calls() -> [(&'static str, Value, Value); 4] {
+    let (one, two) = (json!({"metadata": {"n": 1}}), json!({"metadata": {"n": 2}}));
+    [
+        ("/v1/sandboxes", one.clone(), two.clone()),
+        ("/v1/sessions", one.clone(), two.clone()),
+        ("/v1/sandboxes/box/sessions", one, two),
+        ("/v1/runs", json!({"timeout": 100}), json!({"timeout": 200})),
+    ]
+}
+
+fn server() -> Server {
+    Options::new().config("[images.aliases]\n\"node:22-slim\" = \"host\"\n").start()
+}
+
+/// Everything that there is, as ids.
+fn all(http: &Http) -> BTreeSet<String> {
+    let lists = ["/v1/sandboxes", "/v1/sessions", "/v1/sandboxes/box/sessions"];
+    let lists = lists.map(|path| http.get(path).json());
+    let ids = lists.iter().flat_map(|list| list.as_array().into_iter().flatten());
+    ids.map(|one| one["id"].as_str().expect("an id").to_owned()).collect()
+}
+
+#[test]
+fn i17_a_key_with_another_body_is_refused_and_changes_nothing() {
+    let mut server = server();
+    let other = server.add_key(&["--tenant", "other"]);
+    let (own, other) = (server.http(), Http::new(server.port(), Some(&other)));
+    own.post("/v1/sandboxes", &json!({"id": "box"})).expect(201);
+    let mut rows = Rows::new();
+    for (at, (path, body, changed)) in calls().into_iter().enumerate() {
+        let key = format!("key-{at}");
+        let mut first = Value::Null;
+        rows.row(&format!("{path}: the same answer, and 422 for another body"), || {
+            let http = own.with("idempotency-key", &key);
+            first = http.post(path, &body).expect(201).json();
+            let before = all(&own);
+            for _ in 0..3 {
+                let again = http.post(path, &body).expect(201);
+                assert_eq!(again.header("idempotency-replayed"), Some("true"));
+                assert_eq!(again.json(), first);
+                assert_eq!(http.post(path, &changed).expect(422).error(), "other_body");
+            }
+            assert_eq!(all(&own), before);
+        });
+        rows.row(&format!("{path}: another tenant's key of the same name is its own"), || {
+            let made = other.with("idempotency-key", &key).post(path, &changed).expect(201);
+            assert_eq!(made.header("idempotency-replayed"), None);
+            assert_ne!(made.json()["id"], first["id"]);
+        });
+        rows.row(&format!("{path}: after a restart too"), || {
+            server.restart();
+            let http = own.with("idempotency-key", &key);
+            assert_eq!(http.post(path, &body).expect(201).json(), first);
+            http.post(path, &changed).expect(422);
+        });
+    }
+    rows.row("one key for two calls is another body", || {
+        let http = own.with("idempotency-key", "both");
+        http.post("/v1/sandboxes", &json!({})).expect(201);
+        http.post("/v1/sessions", &json!({})).expect(422);
+    });
+}
+
+#[test]
+fn i17_a_key_out_of_bounds_is_refused_and_makes_nothing() {
+    let server = server();
+    let mut rows = Rows::new();
+    let bad = [
+        ("empty", String::new(), 400),
+        ("256 bytes", "k".repeat(256), 400),
+        ("16 KiB", "k".repeat(16 << 10), 400),
+        ("1 MiB", "k".repeat(1 << 20), 431),
+        ("not ASCII", "k\u{fc}".to_owned(), 400),
+    ];
+    for (name, key, status) in bad {
+        rows.row(name, || {
+            for (path, body, _) in calls() {
+                let reply = server.http().with("idempotency-key", &key).try_send(
+                    "POST",
+                    path,
+                    Some(body.to_string().as_bytes()),
+                );
+                // A head that is too large may be cut off while it is sent.
+                let Ok(reply) = reply else { continue };
+                let known = reply.status == status || (key.len() > 8192 && reply.status == 431);
+                assert!(known, "{path}: {} {}", reply.status, reply.text());
+            }
+        });
+    }
+    rows.row("two of them", || {
+        let http = server.http().with("idempotency-key", "a").with("idempotency-key", "b");
+        http.post("/v1/sandboxes", &json!({})).expect(400);
+    });
+    drop(rows);
+    assert_eq!(all(&server.http()), BTreeSet::new());
+    server.healthy();
+}
+
+#[test]
+fn heavy_i17_a_key_that_a_hundred_use_at_once_has_one_effect() {
+    let server = server();
+    server.http().post("/v1/sandboxes", &json!({"id": "box"})).expect(201);
+    let mut rows = Rows::new();
+    for (path, body, changed) in calls() {
+        rows.row(path, || {
+            let before = all(&server.http());
+            let http = server.http().with("idempotency-key", &format!("raced-{path}"));
+            let barrier = std::sync::Barrier::new(CALLERS);
+            let answers: Vec<(bool, u16, Value)> = std::thread::scope(|scope| {
+                let ask = |n: usize| {
+                    let (http, barrier) = (&http, &barrier);
+                    let same = n.is_multiple_of(2);
+                    let body = if same { &body } else { &changed };
+                    scope.spawn(move || {
+                        barrier.wait();
+                        let reply = http.post(path, body);
+                        (same, reply.status, reply.json()["id"].clone())
+                    })
+                };
+                let all: Vec<_> = (0..CALLERS).map(ask).collect();
+                all.into_iter().map(|one| one.join().expect("it is answered")).collect()
+            });
+            // Who came first decides which of the two bodies it is.
+            let (good, bad): (Vec<_>, Vec<_>) =
+                answers.iter().partition(|(_, status, _)| *status == 201);
+            assert_eq!((good.len(), bad.len()), (CALLERS / 2, CALLERS / 2), "{answers:?}");
+            assert!(good.iter().all(|one| one.0 == good[0].0 && one.2 == good[0].2), "{good:?}");
+            assert!(bad.iter().all(|(_, status, _)| *status == 422), "{bad:?}");
+            let after = all(&server.http());
+            let new: Vec<_> = after.difference(&before).filter(|id| *id != "default").collect();
+            assert_eq!(new.len(), 1, "{new:?}");
+        });
+    }
+    drop(rows);
+    server.healthy();
+}

@@ -1,0 +1,242 @@
+//! What one tenant can learn of another: nothing, neither by an answer nor by its time.
+
+use crate::doors::{Route, fresh, routes};
+use isolet_kit::{Http, Options, Rows, SOON, Server, Value, json, wait_until};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// An id that nobody has, as long as the server's own.
+const NOBODY: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaa";
+
+fn server() -> Server {
+    Options::new().config("[images.aliases]\n\"node:22-slim\" = \"host\"\n").start()
+}
+
+/// Status, headers and body of an answer, with the id that was asked for taken out.
+fn shape(route: &Route, http: &Http, id: &str) -> (u16, Vec<String>, String) {
+    let reply = route.send(http, id);
+    let varies = |name: &str| matches!(name, "date" | "content-length");
+    let names = reply.headers.iter().filter(|(name, _)| !varies(name));
+    let headers = names.map(|(name, value)| format!("{name}: {value}").replace(id, "ID"));
+    (reply.status, headers.collect(), reply.text().replace(id, "ID"))
+}
+
+#[test]
+fn t2_another_tenants_id_is_answered_as_one_that_never_was() {
+    let mut server = server();
+    let other = server.add_key(&["--tenant", "other"]);
+    let other = Http::new(server.port(), Some(&other));
+    let mut rows = Rows::new();
+    for route in routes(&server.http()).into_iter().filter(|route| route.names_one()) {
+        rows.row(&format!("{} {}", route.method, route.path), || {
+            let (sandbox, id) = fresh(&server, &route);
+            let nobody = if id.starts_with("sess_") { "sess_aaaaaaaaaaaa" } else { NOBODY };
+            if !route.socket {
+                let never = shape(&route, &other, nobody);
+                assert_eq!(never.0, 404, "{}", never.2);
+                assert_eq!(shape(&route, &other, &id), never);
+            }
+            assert_eq!((route.ask(&other, nobody), route.ask(&other, &id)), (404, 404));
+            assert!(server.ids(&other).is_empty(), "it made nothing");
+            assert_eq!(server.named(&sandbox).says("cat /workspace/secret"), "canary-of-default\n");
+            server.named(&sandbox).delete();
+        });
+    }
+}
+
+#[test]
+fn t2_ids_in_bodies_queries_cursors_and_events_lead_to_ones_own() {
+    let mut server = server();
+    let key = server.add_key(&["--tenant", "other"]);
+    let (own, other) = (server.http(), Http::new(server.port(), Some(&key)));
+    let sandbox = server.sandbox_with(&json!({"id": "mine", "metadata": {"label": "canary"}}));
+    let session = own.post("/v1/sessions", &json!({"sandbox_id": "mine"})).expect(201).json();
+    let id = session["id"].as_str().expect("an id").to_owned();
+    sandbox.command("s", "echo canary >/workspace/secret");
+    let mut rows = Rows::new();
+    rows.row("a sandbox in a body", || {
+        let made = other.post("/v1/sessions", &json!({"sandbox_id": "mine"})).expect(201).json();
+        assert_eq!(server.ids(&other), ["mine"], "one of its own");
+        let exec = format!("/v1/sessions/{}/exec", made["id"].as_str().expect("an id"));
+        let said = other.post(&exec, &json!({"command": "ls -A; ps aux"})).expect(200).text();
+        assert!(!said.contains("secret"), "{said}");
+    });
+    rows.row("a session in a body and in a query", || {
+        let body = json!({"command": "ls -A", "session": id});
+        let said = other.post("/v1/sandboxes/mine/exec", &body).expect(200).json();
+        assert_eq!(said["stdout"], "");
+        other.get(&format!("/v1/sandboxes/mine/sessions/{id}")).expect(200);
+        let at = |http: &Http| http.get(&format!("/v1/sandboxes/mine/sessions/{id}")).json();
+        assert_ne!(at(&own)["created_at_ms"], at(&other)["created_at_ms"], "one of its own");
+    });
+    rows.row("a cursor of another's page", || {
+        for path in ["/v1/sandboxes", "/v1/sessions", "/v1/runs", "/v1/sandboxes/mine/sessions"] {
+            let http = own.get(&format!("{path}?limit=1"));
+            let link = http.header("link").unwrap_or("<?cursor=bWluZQ>").to_owned();
+            let cursor = link.split("cursor=").nth(1).and_then(|rest| rest.split('>').next());
+            let page = other.get(&format!("{path}?cursor={}", cursor.expect("one"))).expect(200);
+            assert!(!page.text().contains("canary"), "{}", page.text());
+        }
+    });
+    rows.row("what happens to another's is no event", || {
+        let mut events = other.try_open("GET", "/v1/events", None).expect("an answer");
+        assert_eq!(events.status, 200);
+        sandbox.command("s", "true");
+        other.post("/v1/sandboxes/mine/exec", &json!({"command": "true"})).expect(200);
+        other.delete("/v1/sandboxes/mine").expect(200);
+        let mut seen = Vec::new();
+        loop {
+            let event = events.event().expect("it goes on");
+            let data: Value = serde_json_of(&event.data);
+            seen.push(event.name.clone());
+            assert_ne!(data["session"], "s", "{seen:?}");
+            if event.name == "destroyed" {
+                break;
+            }
+        }
+        assert_eq!(sandbox.says("cat /workspace/secret"), "canary\n");
+    });
+}
+
+fn serde_json_of(text: &str) -> Value {
+    isolet_kit::Reply { status: 200, headers: Vec::new(), body: text.as_bytes().to_vec() }.json()
+}
+
+/// The middle of what some calls take.
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+#[test]
+fn heavy_t2_another_tenants_id_takes_the_time_of_one_that_never_was() {
+    let mut server = server();
+    let key = server.add_key(&["--tenant", "other"]);
+    let other = Http::new(server.port(), Some(&key));
+    let id = server.sandbox().id;
+    server.named(&id).command("s", "true");
+    let session = server.http().post("/v1/sessions", &json!({})).expect(201).json()["id"].clone();
+    let session = session.as_str().expect("an id").to_owned();
+    let pairs = [
+        (format!("/v1/sandboxes/{id}"), format!("/v1/sandboxes/{NOBODY}")),
+        (format!("/v1/sandboxes/{id}/files/a"), format!("/v1/sandboxes/{NOBODY}/files/a")),
+        (format!("/v1/sandboxes/{id}/sessions/s"), format!("/v1/sandboxes/{NOBODY}/sessions/s")),
+        (format!("/v1/sessions/{session}"), "/v1/sessions/sess_aaaaaaaaaaaa".to_owned()),
+    ];
+    let mut rows = Rows::new();
+    for (theirs, nobodys) in pairs {
+        rows.row(&theirs, || {
+            let time = |path: &str| {
+                let begun = Instant::now();
+                other.get(path).expect(404);
+                begun.elapsed()
+            };
+            // A neighbour's load passes: what is there at every try is the server's own.
+            let apart = (0..5).map(|_| {
+                let (mut one, mut two) = (Vec::new(), Vec::new());
+                for _ in 0..300 {
+                    one.push(time(&theirs));
+                    two.push(time(&nobodys));
+                }
+                let (one, two) = (median(&mut one), median(&mut two));
+                one.abs_diff(two).as_secs_f64() / two.as_secs_f64()
+            });
+            let least = apart.fold(f64::INFINITY, f64::min);
+            assert!(least < 0.05, "apart by {:.0} %", least * 100.0);
+        });
+    }
+}
+
+#[test]
+fn t3_ids_are_random_and_tell_nothing_of_one_another() {
+    let server = server();
+    let http = server.http();
+    let id_of = |path: &str, body: Value| -> String {
+        http.post(path, &body).expect(201).json()["id"].as_str().expect("an id").to_owned()
+    };
+    let mut rows = Rows::new();
+    rows.row("sessions: 128 bits", || {
+        let all: Vec<_> =
+            (0..300).map(|_| id_of("/v1/sandboxes/box/sessions", json!({}))).collect();
+        spread(&all, |c| matches!(c, 'a'..='z' | '2'..='7'), 26);
+    });
+    rows.row("sandboxes: 128 bits", || {
+        let all: Vec<_> = (0..12).map(|_| id_of("/v1/sandboxes", json!({}))).collect();
+        for id in &all {
+            http.delete(&format!("/v1/sandboxes/{id}")).expect(200);
+            assert!(id.len() >= 26, "{id}");
+        }
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+    });
+    rows.row("sessions across: their dialect's 48 bits", || {
+        let all: Vec<_> = (0..300).map(|_| id_of("/v1/sessions", json!({}))).collect();
+        spread(&all, |c| c.is_ascii_hexdigit(), 12);
+    });
+}
+
+/// No order, no repetition, and at each of the last `places` but the very last (which may hold the
+/// few bits that are left) no letter much more often than others.
+fn spread(ids: &[String], known: fn(char) -> bool, places: usize) {
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "each is another");
+    let rising = ids.windows(2).filter(|pair| pair[0] < pair[1]).count();
+    let half = ids.len() / 2;
+    assert!(rising.abs_diff(half) < ids.len() / 5, "{rising} of {} rise", ids.len());
+    for place in 2..places {
+        let letters = ids.iter().map(|id| id.chars().rev().nth(place - 1).expect("long enough"));
+        let mut counts = std::collections::BTreeMap::new();
+        for letter in letters {
+            assert!(known(letter), "{letter}");
+            *counts.entry(letter).or_insert(0) += 1;
+        }
+        let most = counts.values().max().copied().unwrap_or(0);
+        assert!(most < ids.len() / 6, "place {place}: {counts:?}");
+        assert!(counts.len() >= 12, "place {place}: {counts:?}");
+    }
+}
+
+#[test]
+fn t4_a_key_counts_whole_and_in_its_header_alone() {
+    let mut server = server();
+    let key = server.add_key(&["--tenant", "other"]);
+    let status = |key: &str| Http::new(server.port(), Some(key)).get("/v1/sandboxes").status;
+    assert_eq!((status(&key), status(server.key())), (200, 200));
+    let mut rows = Rows::new();
+    for good in [key.clone(), server.key().to_owned()] {
+        let mut last = good.clone().into_bytes();
+        *last.last_mut().expect("long") ^= 1;
+        let bad = [
+            good[..good.len() - 1].to_owned(),
+            format!("{good}0"),
+            format!("{good} {good}"),
+            good.to_uppercase(),
+            String::from_utf8(last).expect("ASCII"),
+        ];
+        for key in bad {
+            rows.row(&format!("all but right: {}", key.len()), || assert_eq!(status(&key), 401));
+        }
+    }
+    rows.row("no address carries it", || {
+        let nobody = Http::new(server.port(), None);
+        for query in ["token", "key", "api_key", "access_token", "authorization"] {
+            let path = format!("/v1/sandboxes?{query}={key}");
+            assert_eq!(nobody.get(&path).status, 401);
+        }
+        for name in ["cookie", "x-api-key", "sec-websocket-protocol", "proxy-authorization"] {
+            assert_eq!(
+                nobody.with(name, &format!("Bearer {key}")).get("/v1/sandboxes").status,
+                401
+            );
+        }
+    });
+    drop(rows);
+    let written = ["isolet.db", "isolet.db-wal"].map(|name| server.data().join(name));
+    for file in written {
+        let bytes = std::fs::read(&file).unwrap_or_default();
+        for key in [key.as_str(), server.key()] {
+            let found = bytes.windows(key.len()).any(|part| part == key.as_bytes());
+            assert!(!found, "{} holds a key", file.display());
+        }
+    }
+    assert!(!server.log().contains(&key));
+    wait_until("it answers", SOON, || (status(&key) == 200).then_some(()));
+}
