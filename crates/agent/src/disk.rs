@@ -1,5 +1,6 @@
 //! What file calls do to the file system. Paths are a tenant's: whoever calls this is confined.
 
+use isolet_sys::tree;
 use isolet_wire::tell::{Kind, Stat, Why};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
@@ -148,55 +149,7 @@ pub(crate) fn remove(path: &Path, recursive: bool) -> Result<(), Failure> {
         result => return Ok(result?),
     }
     if recursive {
-        clear(path)?;
+        tree::clear(&tree::open(path)?)?;
     }
     Ok(rustix::fs::unlinkat(CWD, path, AtFlags::REMOVEDIR)?)
-}
-
-/// Empties a directory. Goes down and up with one descriptor and a list of names, so that depth
-/// costs neither stack nor descriptors; follows no link.
-fn clear(path: &Path) -> Result<(), Failure> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut dir = rustix::fs::open(path, flags, Mode::empty())?;
-    let mut above: Vec<(Vec<u8>, (u64, u64))> = Vec::new();
-    loop {
-        if let Some(below) = unlink_files(&dir)? {
-            let next = rustix::fs::openat(&dir, below.as_slice(), flags, Mode::empty())?;
-            let stat = rustix::fs::fstat(&dir)?;
-            above.push((below, (stat.st_dev, stat.st_ino)));
-            dir = next;
-            continue;
-        }
-        let Some((name, which)) = above.pop() else { return Ok(()) };
-        let parent = rustix::fs::openat(&dir, c"..", flags, Mode::empty())?;
-        let stat = rustix::fs::fstat(&parent)?;
-        // Somebody moved the directory while it was emptied: what is above is not ours to touch.
-        if (stat.st_dev, stat.st_ino) != which {
-            return Err(Failure(Why::Failed, "the directory was moved meanwhile".to_owned()));
-        }
-        rustix::fs::unlinkat(&parent, name.as_slice(), AtFlags::REMOVEDIR)?;
-        dir = parent;
-    }
-}
-
-/// Removes what is no directory; gives the first that is one.
-fn unlink_files(dir: &OwnedFd) -> Result<Option<Vec<u8>>, Failure> {
-    let mut below = None;
-    let mut failed = None;
-    rustix::fs::seek(dir, rustix::fs::SeekFrom::Start(0))?;
-    each(dir, |name, _| {
-        match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => return true,
-            Err(Errno::ISDIR) => below = Some(name.to_vec()),
-            Err(Errno::PERM) if is_dir(dir, name) => below = Some(name.to_vec()),
-            Err(errno) => failed = Some(errno),
-        }
-        false
-    })?;
-    failed.map_or(Ok(below), |errno| Err(errno.into()))
-}
-
-fn is_dir(dir: &OwnedFd, name: &[u8]) -> bool {
-    rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
-        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }

@@ -123,7 +123,11 @@ fn refusal(why: Why) -> (StatusCode, &'static str, &'static str) {
             "a file was named where a directory is needed, or the reverse",
         ),
         Why::TooLarge => (S::PAYLOAD_TOO_LARGE, "too_large", "ask for less at once"),
-        Why::NoSpace => (S::INSUFFICIENT_STORAGE, "no_space", "remove files; the disk is full"),
+        Why::NoSpace => (
+            S::INSUFFICIENT_STORAGE,
+            "no_space",
+            "remove files; the disk is full, by bytes or by inodes",
+        ),
         Why::Exists => (S::CONFLICT, "exists", "remove what is there, or choose another name"),
         Why::NotEmpty => (S::CONFLICT, "not_empty", "add ?recursive=1 to remove all it holds"),
         Why::Failed => {
@@ -209,6 +213,16 @@ fn sort(error: &Error) -> (StatusCode, &'static str, &'static str) {
             "default_session",
             "delete the sandbox instead: DELETE /v1/sandboxes/{id}",
         ),
+        Error::Lacks { .. } => (
+            S::BAD_REQUEST,
+            "not_here",
+            "leave the field out, or have whoever runs this server provide what is missing",
+        ),
+        Error::NoSpace { .. } | Error::DiskFull { .. } => (
+            S::INSUFFICIENT_STORAGE,
+            "no_space",
+            "delete files or sandboxes, or free space on the server's disk; reads and deletes go on",
+        ),
         Error::NoImage(_) => (
             S::BAD_REQUEST,
             "no_image",
@@ -272,6 +286,8 @@ mod tests {
             (Error::DefaultSession, 409, "default_session"),
             (Error::OtherBody, 422, "other_body"),
             (Error::StoreFull, 507, "store_full"),
+            (Error::NoSpace { free_mib: 1, floor_mib: 2 }, 507, "no_space"),
+            (Error::Lacks { field: "disk_mib", reason: "no ext4".into() }, 400, "not_here"),
             (Error::Stopping, 503, "stopping"),
             (Error::TooLate("delete"), 504, "too_late"),
             (Error::Refused { why: Why::QueueFull, message: "full".into() }, 429, "queue_full"),

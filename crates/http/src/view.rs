@@ -28,6 +28,8 @@ pub(crate) struct SandboxView {
     cpu_millis: u64,
     /// Processes and threads.
     pids: u64,
+    /// Its files, in MiB; 0: as much as the server's disk has.
+    disk_mib: u64,
     /// `none`: loopback only.
     network: String,
     /// Its files outlive a sleep.
@@ -65,6 +67,9 @@ pub(crate) struct UsageView {
     pids: u64,
     /// Processes that were killed for memory.
     oom_kills: u64,
+    /// What its files take of the server's disk, in bytes; only where `disk_mib` limits them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk_bytes: Option<u64>,
     /// Since its creation, in ms.
     uptime_ms: u64,
 }
@@ -77,6 +82,7 @@ impl From<Usage> for UsageView {
             cpu_ms: usage.cpu_us as f64 / 1000.0,
             pids: usage.pids,
             oom_kills: usage.oom_kills,
+            disk_bytes: usage.disk_bytes,
             uptime_ms: usage.uptime_ms,
         }
     }
@@ -93,6 +99,7 @@ impl From<Info> for SandboxView {
             memory_mib: info.limits.memory_mib,
             cpu_millis: info.limits.cpu_millis,
             pids: info.limits.pids,
+            disk_mib: info.limits.disk_mib,
             network: info.network,
             persistent: info.persistent,
             ttl_s: info.ttl_s,

@@ -34,6 +34,7 @@ struct File {
     recover_s: Option<u64>,
     session_idle_s: Option<u64>,
     sleep_after_s: Option<u64>,
+    free_space_floor_mib: Option<u64>,
     limits: LimitsFile,
     limits_max: LimitsFile,
     tenants: BTreeMap<TenantId, TenantFile>,
@@ -46,6 +47,7 @@ struct LimitsFile {
     memory_mib: Option<u64>,
     cpu_millis: Option<u64>,
     pids: Option<u64>,
+    disk_mib: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, Serialize)]
@@ -105,6 +107,7 @@ struct Shown<'a> {
     recover_s: u64,
     session_idle_s: u64,
     sleep_after_s: u64,
+    free_space_floor_mib: u64,
     limits: LimitsFile,
     limits_max: LimitsFile,
     tenants: BTreeMap<&'a str, TenantFile>,
@@ -146,6 +149,9 @@ impl Settings {
             sandboxes.session_idle = Duration::from_secs(seconds);
         }
         sandboxes.sleep_after_s = file.sleep_after_s.unwrap_or(sandboxes.sleep_after_s);
+        if let Some(mib) = file.free_space_floor_mib {
+            sandboxes.free_space_floor_mib = mib;
+        }
         let tenants = file.tenants.into_iter();
         sandboxes.tenants = tenants
             .map(|(id, tenant)| (id, TenantLimits { sandboxes_max: tenant.sandboxes_max }))
@@ -165,6 +171,7 @@ impl Settings {
             memory_mib: Some(limits.memory_mib),
             cpu_millis: Some(limits.cpu_millis),
             pids: Some(limits.pids),
+            disk_mib: Some(limits.disk_mib),
         };
         let all = &self.sandboxes;
         let tenants = all.tenants.iter();
@@ -179,6 +186,7 @@ impl Settings {
             recover_s: all.recover.as_secs(),
             session_idle_s: all.session_idle.as_secs(),
             sleep_after_s: all.sleep_after_s,
+            free_space_floor_mib: all.free_space_floor_mib,
             limits: of(all.limits),
             limits_max: of(all.limits_max),
             tenants: tenants
@@ -209,6 +217,7 @@ fn over(limits: Limits, file: LimitsFile) -> Limits {
         memory_mib: file.memory_mib.unwrap_or(limits.memory_mib),
         cpu_millis: file.cpu_millis.unwrap_or(limits.cpu_millis),
         pids: file.pids.unwrap_or(limits.pids),
+        disk_mib: file.disk_mib.unwrap_or(limits.disk_mib),
     }
 }
 
@@ -251,6 +260,7 @@ mod tests {
         assert_eq!(file.session_idle_s, Some(plain.sandboxes.session_idle.as_secs()));
         assert_eq!(file.session_idle_s, Some(300), "five minutes, as its dialect says");
         assert_eq!(file.sleep_after_s, Some(plain.sandboxes.sleep_after_s));
+        assert_eq!(file.free_space_floor_mib, Some(plain.sandboxes.free_space_floor_mib));
         assert_eq!(over(plain.sandboxes.limits, file.limits), plain.sandboxes.limits);
         assert_eq!(over(plain.sandboxes.limits_max, file.limits_max), plain.sandboxes.limits_max);
     }

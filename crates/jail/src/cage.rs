@@ -2,10 +2,12 @@
 
 use crate::cgroup::Groups;
 use crate::config::{Config, scope_dir};
+use crate::disk;
 use crate::stray::Agent;
 use isolet_wire::launch::Limits;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -35,6 +37,8 @@ pub struct Usage {
     pub pids: u64,
     /// Processes killed for memory.
     pub oom_kills: u64,
+    /// What its disk takes of the host's, in bytes; `None` where it has none of its own.
+    pub disk_bytes: Option<u64>,
 }
 
 impl Cage {
@@ -134,7 +138,10 @@ impl Cage {
     /// What it uses now; zeroes for what cannot be read.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        let Some(groups) = &self.groups else { return Usage::default() };
+        let disk_bytes = fs::symlink_metadata(self.directory.join(disk::IMAGE))
+            .ok()
+            .map(|about| about.blocks() * 512);
+        let Some(groups) = &self.groups else { return Usage { disk_bytes, ..Usage::default() } };
         let tenant = groups.tenant();
         let file = |controller: usize, legacy: &str, unified: &str| match &groups.legacy[controller]
         {
@@ -149,7 +156,22 @@ impl Cage {
             cpu_us: cpu,
             pids: number(&file(2, "pids.current", "pids.current")),
             oom_kills: line(&groups.oom(), "oom_kill"),
+            disk_bytes,
         }
+    }
+
+    /// Waits until the kernel has let go of its disk, where it has one of its own: what was not
+    /// written yet is by then. False when `limit` passed first. Blocks.
+    #[must_use]
+    pub fn wait_unmounted(&self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        while disk::held(&self.directory) {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+        true
     }
 
     /// Changes its limits while it runs.
@@ -216,12 +238,18 @@ pub fn empty_trash(config: &Config) -> io::Result<()> {
     for entry in fs::read_dir(config.trash())? {
         let path = entry?.path();
         let real = fs::symlink_metadata(&path).is_ok_and(|about| about.is_dir());
-        match if real { fs::remove_dir_all(&path) } else { fs::remove_file(&path) } {
+        match if real { remove_tree(&path) } else { fs::remove_file(&path) } {
             Err(error) if error.kind() != io::ErrorKind::NotFound => result = Err(error),
             _ => {}
         }
     }
     result
+}
+
+/// However deep it is: a tenant made it.
+fn remove_tree(path: &Path) -> io::Result<()> {
+    isolet_sys::tree::clear(&isolet_sys::tree::open(path)?)?;
+    fs::remove_dir(path)
 }
 
 fn number(path: &Path) -> u64 {

@@ -34,8 +34,11 @@ const STEPS: &[(&str, Step)] = &[
     ("trees from the launcher", receive),
     ("become root inside", |_| agent::become_root()),
     ("host name", hostname),
+    ("own files", own),
+    ("spare room", spare_used),
     ("root file system", root),
     ("programs", programs),
+    ("spare room again", spare_kept),
     ("workspace", workspace),
     ("proc", proc),
     ("devices", devices),
@@ -115,8 +118,51 @@ fn overlay(layer: &OwnedFd, at: &str, part: &str, to: &str) -> Result<(), Errno>
     attach(mounted.as_fd(), Path::new(to))
 }
 
+fn own(inside: &mut Inside<'_>) -> Result<(), Errno> {
+    attach(inside.parts.own.as_fd(), Path::new("/own"))
+}
+
+/// Files that take a little of a limited disk and give it up while overlays are mounted, which
+/// make files of their own: a sandbox whose disk is full could not wake otherwise. Kept again
+/// before anything of the tenant's runs.
+const SPARE: [&str; 8] = [
+    "/own/spare/0",
+    "/own/spare/1",
+    "/own/spare/2",
+    "/own/spare/3",
+    "/own/spare/4",
+    "/own/spare/5",
+    "/own/spare/6",
+    "/own/spare/7",
+];
+/// How much each of them takes: two blocks.
+const SPARE_BYTES: usize = 8192;
+
+fn spare_used(inside: &mut Inside<'_>) -> Result<(), Errno> {
+    for path in SPARE.iter().filter(|_| inside.spec.limits.disk_mib > 0) {
+        match rustix::fs::unlink(*path) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+fn spare_kept(inside: &mut Inside<'_>) -> Result<(), Errno> {
+    for path in SPARE.iter().filter(|_| inside.spec.limits.disk_mib > 0) {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+        let kept = rustix::fs::open(*path, flags, Mode::from_raw_mode(0o600))
+            .and_then(|file| rustix::io::write(file, &[1; SPARE_BYTES]));
+        match kept {
+            // As much as there is.
+            Ok(_) | Err(Errno::NOSPC) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
 fn root(inside: &mut Inside<'_>) -> Result<(), Errno> {
-    attach(inside.parts.own.as_fd(), Path::new("/own"))?;
     let skeleton = inside.skeleton.take().ok_or(Errno::BADF)?;
     overlay(&skeleton, "/etc", "root", "/new")
 }

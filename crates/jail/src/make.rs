@@ -3,6 +3,7 @@
 
 use crate::cgroup::Groups;
 use crate::config::{AGENT_UID, TENANT_UIDS, UIDS};
+use crate::disk;
 use crate::host::{Host, copy, enter};
 use crate::inside;
 use crate::scope::SCOPES;
@@ -44,13 +45,13 @@ pub(crate) struct Parts {
 /// # Errors
 /// The failed step; nothing of the sandbox is left.
 pub fn make(host: &Host, spec: &Spec) -> Result<i32, Failure> {
-    let directory = Directory::make(host, spec).map_err(|errno| failed("directories", errno))?;
+    let mut directory = Directory::make(host, spec)?;
     let groups = host
         .groups
         .sandbox(&spec.name, &spec.limits)
         .map_err(|error| failed("groups", Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
     let grouped = Grouped(&groups);
-    let pid = start(host, spec, &groups, &directory)?;
+    let pid = start(host, spec, &groups, &mut directory)?;
     grouped.keep();
     directory.keep();
     Ok(pid)
@@ -65,29 +66,59 @@ struct Directory<'a> {
     host: &'a Host,
     spec: &'a Spec,
     fd: OwnedFd,
+    /// The file system of its own that holds its files, mounted and attached nowhere.
+    disk: Option<OwnedFd>,
 }
 
+/// What a sandbox's files lie in, below its directory or its disk.
+const PLACES: [&str; 7] =
+    ["root", "usr", "root/upper", "root/work", "usr/upper", "usr/work", "workspace"];
+
 impl<'a> Directory<'a> {
-    fn make(host: &'a Host, spec: &'a Spec) -> Result<Self, Errno> {
+    fn make(host: &'a Host, spec: &'a Spec) -> Result<Self, Failure> {
+        let step = |name: &'static str| move |errno: Errno| failed(name, errno);
         let path = host.config.sandbox_dir(&spec.name);
-        let open = || rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        if spec.kept {
-            let made = Self { host, spec, fd: open()? };
-            made.clear()?;
-            return Ok(made);
+        if !spec.kept {
+            rustix::fs::mkdir(&path, Mode::from_raw_mode(0o711)).map_err(step("directory"))?;
         }
-        rustix::fs::mkdir(&path, Mode::from_raw_mode(0o711))?;
-        let made = Self { host, spec, fd: open()? };
-        let id = host.config.uid_base + spec.slot * UIDS;
-        let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
-        for name in ["root", "usr", "root/upper", "root/work", "usr/upper", "usr/work", "workspace"]
-        {
-            rustix::fs::mkdirat(&made.fd, name, Mode::from_raw_mode(0o755))?;
-            if name.contains('/') || name == "workspace" {
-                rustix::fs::chownat(&made.fd, name, Some(uid), Some(gid), AtFlags::empty())?;
+        let fd = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(step("directory"))?;
+        let mut made = Self { host, spec, fd, disk: None };
+        if spec.kept {
+            made.clear().map_err(step("directory"))?;
+        }
+        if spec.limits.disk_mib > 0 {
+            if !spec.kept {
+                disk::make(&path, spec.limits.disk_mib).map_err(step("disk image"))?;
             }
+            made.disk = Some(disk::mount(&path).map_err(step("disk"))?);
+        }
+        if !spec.kept {
+            made.fill().map_err(step("directories"))?;
         }
         Ok(made)
+    }
+
+    /// What its files lie in.
+    fn files(&self) -> BorrowedFd<'_> {
+        self.disk.as_ref().map_or(self.fd.as_fd(), AsFd::as_fd)
+    }
+
+    fn fill(&self) -> Result<(), Errno> {
+        let id = self.host.config.uid_base + self.spec.slot * UIDS;
+        let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
+        for name in PLACES {
+            rustix::fs::mkdirat(self.files(), name, Mode::from_raw_mode(0o755))?;
+            if name.contains('/') || name == "workspace" {
+                rustix::fs::chownat(self.files(), name, Some(uid), Some(gid), AtFlags::empty())?;
+            }
+        }
+        if let Some(disk) = &self.disk {
+            let (uid, gid) = (Uid::from_raw(id + AGENT_UID), Gid::from_raw(id + AGENT_UID));
+            rustix::fs::mkdirat(disk, "spare", Mode::from_raw_mode(0o700))?;
+            rustix::fs::chownat(disk, "spare", Some(uid), Some(gid), AtFlags::empty())?;
+        }
+        Ok(())
     }
 
     /// Takes away what its earlier life has left of itself, beside its files.
@@ -148,7 +179,7 @@ fn start(
     host: &Host,
     spec: &Spec,
     groups: &Groups,
-    directory: &Directory<'_>,
+    directory: &mut Directory<'_>,
 ) -> Result<i32, Failure> {
     let step = |name: &'static str| move |errno: Errno| failed(name, errno);
     let text = groups.to_text();
@@ -157,9 +188,12 @@ fn start(
     let agent_id = host.config.uid_base + spec.slot * UIDS + AGENT_UID;
     let tenant = delegate(groups, agent_id).map_err(step("delegate groups"))?;
     let tasks = tasks(groups).map_err(step("task files"))?;
-    let here = || -> Result<_, Errno> {
+    let mut here = || -> Result<_, Errno> {
         let none = Path::new("");
-        let own = copy(directory.fd.as_fd(), none, false)?;
+        let own = match directory.disk.take() {
+            Some(disk) => disk,
+            None => copy(directory.fd.as_fd(), none, false)?,
+        };
         Ok((own, copy(host.dev.as_fd(), none, true)?, copy(host.sys.as_fd(), none, true)?))
     };
     let (own, dev, sys) = here().map_err(step("trees"))?;

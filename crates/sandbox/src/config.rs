@@ -22,6 +22,11 @@ pub struct Config {
     pub limits: Limits,
     /// The most that a sandbox may name.
     pub limits_max: Limits,
+    /// Why this machine cannot limit a sandbox's disk, if so.
+    pub no_disk: Option<String>,
+    /// Free space of the data directory's disk, in MiB, below which nothing is created or uploaded;
+    /// 0 for no floor.
+    pub free_space_floor_mib: u64,
     /// Sandboxes at once of a tenant that has no entry in `tenants`.
     pub sandboxes_max: u32,
     /// Limits of single tenants.
@@ -58,8 +63,15 @@ impl Config {
             cgroup: jail.as_ref().map_or_else(|_| "isolet".to_owned(), |jail| jail.cgroup.clone()),
             stall_ms: jail.map_or(60_000, |jail| jail.stall_ms),
             aliases: BTreeMap::new(),
-            limits: Limits { memory_mib: 1024, cpu_millis: 1000, pids: 512 },
-            limits_max: Limits { memory_mib: 64 * 1024, cpu_millis: 64_000, pids: 16_384 },
+            limits: Limits { memory_mib: 1024, cpu_millis: 1000, pids: 512, disk_mib: 0 },
+            limits_max: Limits {
+                memory_mib: 64 * 1024,
+                cpu_millis: 64_000,
+                pids: 16_384,
+                disk_mib: 1024 * 1024,
+            },
+            no_disk: isolet_jail::no_disk(),
+            free_space_floor_mib: 512,
             sandboxes_max: 10_000,
             tenants: BTreeMap::new(),
             ready: 2,

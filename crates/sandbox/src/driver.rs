@@ -462,6 +462,7 @@ pub(crate) fn told(usage: isolet_jail::Usage, created_at_ms: i64) -> Usage {
         cpu_us: usage.cpu_us,
         pids: usage.pids,
         oom_kills: usage.oom_kills,
+        disk_bytes: usage.disk_bytes,
         uptime_ms: u64::try_from(now_ms() - created_at_ms).unwrap_or(0),
     }
 }

@@ -63,6 +63,22 @@ pub enum Error {
         /// Which path, and what is there.
         reason: String,
     },
+    /// This machine cannot do what a field asks for.
+    #[error("{field}: this machine cannot: {reason}")]
+    Lacks {
+        /// Its name, as in the native API.
+        field: &'static str,
+        /// What is missing, and how to provide it.
+        reason: String,
+    },
+    /// The disk of the data directory is nearly full: nothing is made or uploaded.
+    #[error("{free_mib} MiB are free on the server's disk, {floor_mib} are kept free")]
+    NoSpace {
+        /// Free now, in MiB.
+        free_mib: u64,
+        /// The floor, in MiB.
+        floor_mib: u64,
+    },
     /// The image is neither `host` nor an alias.
     #[error("image {0} is not known here")]
     NoImage(String),
@@ -94,6 +110,12 @@ pub enum Error {
         step: String,
         /// The kernel's answer in words.
         reason: String,
+    },
+    /// The server's disk is full; nothing of the sandbox is left.
+    #[error("cannot make the sandbox: step {step}: no space left on the server's disk")]
+    DiskFull {
+        /// The step that failed.
+        step: String,
     },
     /// The agent refused what was asked.
     #[error("{message}")]

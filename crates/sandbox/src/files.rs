@@ -6,14 +6,19 @@ mod calls;
 
 pub use calls::{GLOB_BYTES_MAX, Opened, PAGE_MAX};
 
-use crate::{Error, LinkError, Sandbox, link::Heard, wire::Wire};
+use crate::{
+    Error, LinkError, Sandbox,
+    link::Heard,
+    space::{STEP_BYTES, Space},
+    wire::Wire,
+};
 use bytes::Bytes;
 use isolet_wire::{
     ask::{Ask, File},
     frame::{DATA_BYTES_MAX, Data},
     tell::{Entry, Stat, Tell},
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
 /// The most entries that one list may ask for.
@@ -39,6 +44,9 @@ pub struct Reader {
 pub struct Writer {
     wire: Wire,
     offset: u64,
+    space: Arc<Space>,
+    /// From this offset on the free space is looked at again.
+    look: u64,
 }
 
 async fn hear(wire: &mut Wire) -> Result<Heard, Error> {
@@ -112,6 +120,10 @@ impl Writer {
     /// # Errors
     /// [`Error::Link`]; [`Error::Refused`] when the agent has given up (disk full).
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        if self.offset >= self.look {
+            self.space.check()?;
+            self.look = self.offset + STEP_BYTES;
+        }
         for part in bytes.chunks(DATA_BYTES_MAX) {
             if let Err(error) = self.wire.send_data(self.offset, part).await {
                 return Err(self.reason(error).await);
@@ -161,6 +173,16 @@ impl Sandbox {
         Ok(wire)
     }
 
+    /// A call that puts something on the disk; refused below the floor of free space.
+    async fn put(&self, path: &[u8], file: File) -> Result<Wire, Error> {
+        self.space().check()?;
+        self.file(path, file).await
+    }
+
+    fn writer(&self, wire: Wire) -> Writer {
+        Writer { wire, offset: 0, space: Arc::clone(self.space()), look: STEP_BYTES }
+    }
+
     /// Reads a regular file from `offset`, at most `limit` bytes.
     ///
     /// # Errors
@@ -180,9 +202,8 @@ impl Sandbox {
     /// # Errors
     /// As `file_read`, and `NoSpace`.
     pub async fn file_write(&self, path: &[u8], mode: u32) -> Result<Writer, Error> {
-        let wire =
-            self.file(path, File::Write { path: path.to_vec(), mode: mode & 0o7777 }).await?;
-        Ok(Writer { wire, offset: 0 })
+        let wire = self.put(path, File::Write { path: path.to_vec(), mode: mode & 0o7777 }).await?;
+        Ok(self.writer(wire))
     }
 
     /// Entries of a directory, at most `max` (refused with `TooLarge` when there are more).
@@ -220,7 +241,7 @@ impl Sandbox {
     /// # Errors
     /// As `file_read`.
     pub async fn file_mkdir(&self, path: &[u8]) -> Result<(), Error> {
-        done(&mut self.file(path, File::MakeDir { path: path.to_vec() }).await?).await
+        done(&mut self.put(path, File::MakeDir { path: path.to_vec() }).await?).await
     }
 
     /// Removes a name; a directory with all it holds when `recursive`.

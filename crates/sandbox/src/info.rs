@@ -34,6 +34,8 @@ pub struct Wish {
     pub cpu_millis: Option<u64>,
     /// Processes and threads.
     pub pids: Option<u64>,
+    /// Its files, in MiB; 0 unlimited, `None` as configured.
+    pub disk_mib: Option<u64>,
     /// Ends by itself after this many seconds; `None` or 0 never.
     pub ttl_s: Option<u64>,
     /// Falls asleep when nobody used it for this many seconds; 0 never, `None` as configured.
@@ -183,6 +185,8 @@ pub struct Usage {
     pub pids: u64,
     /// Processes killed for memory.
     pub oom_kills: u64,
+    /// What its disk takes of the server's, in bytes; `None` unless it is limited.
+    pub disk_bytes: Option<u64>,
     /// Since its creation.
     pub uptime_ms: u64,
 }

@@ -14,6 +14,9 @@ const TRIES: u32 = 3;
 /// How long what a dead launcher has left may take to die.
 const CLEAR_WAIT: Duration = Duration::from_secs(2);
 
+/// `ENOSPC` and `EDQUOT`.
+const FULL: [i32; 2] = [28, 122];
+
 /// What is to be made.
 enum Job {
     Sandbox(Spec),
@@ -115,6 +118,9 @@ impl Keeper {
                 Ok(pid) => return Ok(pid),
                 Err(isolet_jail::Error::Missing(list)) => return Err(Error::Missing(list)),
                 Err(isolet_jail::Error::Failed { step, errno, .. }) => {
+                    if FULL.contains(&errno) {
+                        return Err(Error::DiskFull { step });
+                    }
                     let reason = std::io::Error::from_raw_os_error(errno).to_string();
                     return Err(Error::Launch { step, reason });
                 }

@@ -31,6 +31,7 @@ mod scopes;
 mod seen;
 pub mod service;
 mod sessions;
+mod space;
 pub mod state;
 mod wire;
 #[cfg(test)]

@@ -17,6 +17,8 @@ const MEMORY_MIB_MIN: u64 = 16;
 const CPU_MILLIS_MIN: u64 = 10;
 /// Fewer processes do not hold a shell and what it runs.
 const PIDS_MIN: u64 = 8;
+/// Less disk does not hold a file system with its journal, and what programs write.
+const DISK_MIB_MIN: u64 = 32;
 
 /// What is known of one sandbox.
 #[derive(Debug, Clone, PartialEq)]
@@ -128,6 +130,10 @@ fn check_limits(config: &Config, limits: Limits) -> Result<Limits, Error> {
         memory_mib: within("memory_mib", limits.memory_mib, MEMORY_MIB_MIN, max.memory_mib)?,
         cpu_millis: within("cpu_millis", limits.cpu_millis, CPU_MILLIS_MIN, max.cpu_millis)?,
         pids: within("pids", limits.pids, PIDS_MIN, max.pids)?,
+        disk_mib: match limits.disk_mib {
+            0 => 0,
+            mib => within("disk_mib", mib, DISK_MIB_MIN, max.disk_mib)?,
+        },
     })
 }
 
@@ -148,7 +154,11 @@ impl Body {
             memory_mib: wish.memory_mib.unwrap_or(config.limits.memory_mib),
             cpu_millis: wish.cpu_millis.unwrap_or(config.limits.cpu_millis),
             pids: wish.pids.unwrap_or(config.limits.pids),
+            disk_mib: wish.disk_mib.unwrap_or(config.limits.disk_mib),
         };
+        if let Some(lack) = config.no_disk.as_ref().filter(|_| limits.disk_mib > 0) {
+            return Err(Error::Lacks { field: "disk_mib", reason: lack.clone() });
+        }
         let image = wish.image.unwrap_or_else(|| "host".to_owned());
         let ttl_s = check_time("ttl_s", wish.ttl_s)?;
         let sleep_after_s = Some(wish.sleep_after_s.unwrap_or(config.sleep_after_s));
@@ -196,6 +206,7 @@ impl Body {
             memory_mib: patch.memory_mib.unwrap_or(self.limits.memory_mib),
             cpu_millis: patch.cpu_millis.unwrap_or(self.limits.cpu_millis),
             pids: patch.pids.unwrap_or(self.limits.pids),
+            disk_mib: self.limits.disk_mib,
         };
         if limits != self.limits {
             new.limits = check_limits(config, limits)?;
@@ -288,6 +299,7 @@ mod tests {
 
     fn config() -> Config {
         let mut config = Config::new("/nowhere".into(), std::path::Path::new("/nowhere"));
+        config.no_disk = None;
         config.aliases.insert("node:22-slim".into(), "host".into());
         config
     }
@@ -309,6 +321,8 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(field(Wish { memory_mib: Some(1), ..Wish::default() }), "memory_mib");
+        assert_eq!(field(Wish { disk_mib: Some(31), ..Wish::default() }), "disk_mib");
+        assert_eq!(field(Wish { disk_mib: Some(u64::MAX), ..Wish::default() }), "disk_mib");
         assert_eq!(field(Wish { pids: Some(u64::MAX), ..Wish::default() }), "pids");
         assert_eq!(field(Wish { ttl_s: Some(u64::MAX), ..Wish::default() }), "ttl_s");
         let never = Wish { sleep_after_s: Some(u64::MAX), ..Wish::default() };
@@ -327,6 +341,16 @@ mod tests {
         );
         let big = [("a".to_owned(), Value::String("x".repeat(1 << 15)))].into_iter().collect();
         assert_eq!(field(Wish { metadata: big, ..Wish::default() }), "metadata");
+    }
+
+    #[test]
+    fn a_limited_disk_is_refused_where_the_machine_has_none_and_nothing_else_is() {
+        let config = Config { no_disk: Some("no ext4: modprobe ext4".into()), ..config() };
+        let plan = |disk_mib| Body::plan(&config, Wish { disk_mib, ..Wish::default() });
+        let Err(Error::Lacks { field, reason }) = plan(Some(64)) else { panic!("not refused") };
+        assert_eq!((field, reason.as_str()), ("disk_mib", "no ext4: modprobe ext4"));
+        assert_eq!(plan(None).unwrap().limits.disk_mib, 0);
+        assert_eq!(plan(Some(0)).unwrap().limits.disk_mib, 0);
     }
 
     #[test]
@@ -369,8 +393,10 @@ mod tests {
         for field in ["sleep_after_s", "persistent", "lost"] {
             json.as_object_mut().unwrap().remove(field);
         }
+        json["limits"].as_object_mut().unwrap().remove("disk_mib");
         let old: Body = serde_json::from_value(json).unwrap();
         assert_eq!((old.sleep_after_s, old.persistent, old.lost), (None, true, None));
+        assert_eq!(old.limits.disk_mib, 0);
     }
 
     #[test]

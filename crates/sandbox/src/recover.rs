@@ -23,6 +23,7 @@ use crate::{
     record::Record,
     registry::{Entry, Registry, View},
     service::Inner,
+    space::Space,
     state::{Event, State},
 };
 use isolet_jail::Cage;
@@ -140,6 +141,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
     }
     let slots: Vec<u32> = found.records.iter().map(|record| record.slot).collect();
     let inner = Arc::new(Inner {
+        space: Arc::new(Space::new(&config)),
         jail: config.jail(),
         config,
         store,

@@ -475,6 +475,11 @@ impl Sandbox {
         tokio::spawn(work).await.map_err(|error| Error::Fault(error.to_string()))?
     }
 
+    /// How much of the disk is free.
+    pub(crate) fn space(&self) -> &Arc<crate::space::Space> {
+        &self.inner.space
+    }
+
     /// A fresh connection for one file call: it ends with the call, so that none from the pool is spent.
     pub(crate) async fn file_wire(&self) -> Result<Wire, Error> {
         self.check()?;

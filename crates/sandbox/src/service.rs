@@ -14,6 +14,7 @@ use crate::{
     record::Body,
     recover,
     registry::{Entry, Registry, Reserved},
+    space::Space,
     state::State,
 };
 use isolet_store::{Store, keys::Keys};
@@ -66,6 +67,7 @@ pub(crate) struct Inner {
     pub(crate) events: Events,
     /// Something was moved to the trash.
     pub(crate) trash: Arc<Notify>,
+    pub(crate) space: Arc<Space>,
     pub(crate) stopping: AtomicBool,
     /// Drivers, and the two that tidy up.
     pub(crate) tasks: Mutex<JoinSet<()>>,
@@ -98,10 +100,13 @@ impl Inner {
     ) -> Result<Reserved, Error> {
         loop {
             self.running()?;
+            self.space.check()?;
             let max = self.config.sandboxes_max(tenant);
             let sandboxes = self.jail.data_dir.join("sandboxes");
             let make = |record| Entry::new(record, &sandboxes, Vec::new(), &self.watched);
-            let mut made = self.ready.take().await;
+            // Those that wait have the disk of the configuration, and a disk stays as it was made.
+            let fits = body.limits.disk_mib == self.config.limits.disk_mib;
+            let mut made = if fits { self.ready.take().await } else { None };
             let ready = made.is_some();
             let reserved = self.registry.reserve((tenant, id), max, body.clone(), &mut made, make);
             if let Some(unused) = made {

@@ -4,6 +4,7 @@
 
 pub mod clone;
 mod confine;
+pub mod disk;
 pub mod exec;
 pub mod link;
 pub mod mount;
@@ -13,3 +14,4 @@ mod raw;
 pub mod seccomp;
 pub mod signal;
 pub mod spawn;
+pub mod tree;

@@ -73,6 +73,10 @@ pub struct Limits {
     pub cpu_millis: u64,
     /// Processes and threads.
     pub pids: u64,
+    /// Its files, in MiB, on a file system of its own; 0: as much as the host's disk has. Cannot
+    /// be changed later.
+    #[serde(default)]
+    pub disk_mib: u64,
 }
 
 /// What the launcher answers.

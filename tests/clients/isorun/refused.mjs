@@ -34,7 +34,7 @@ assert.match(await port.text(), /not built/)
 // Asked for and not to be had: never ignored.
 await refused(400, /network/, () => isorun.create({ network: { allow: ['example.com'] } }))
 await refused(400, /network/, () => isorun.create({ networkProfile: 'open' }))
-await refused(400, /disk_mib/, () => isorun.create({ diskMiB: 4096 }))
+await refused(400, /disk_mib/, () => isorun.create({ diskMiB: 1 }))
 await refused(400, /credentials/, () => isorun.create({ credentials: { A: 'b' } }))
 await refused(400, /no-such-image/, () => isorun.create({ image: 'no-such-image:1' }))
 await refused(400, /timeout/, () => isorun.create({ timeoutSec: -1 }))

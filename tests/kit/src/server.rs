@@ -32,6 +32,7 @@ pub struct Options {
     env: Vec<(String, String)>,
     config: String,
     ready: usize,
+    disk_mib: usize,
 }
 
 impl Options {
@@ -60,6 +61,13 @@ impl Options {
     #[must_use]
     pub fn ready(mut self, count: usize) -> Self {
         self.ready = count;
+        self
+    }
+
+    /// With its data on a disk of so many MiB, which can be filled.
+    #[must_use]
+    pub fn disk_mib(mut self, mib: usize) -> Self {
+        self.disk_mib = mib;
         self
     }
 
@@ -95,7 +103,12 @@ impl Server {
         fs::write(folder.path().join("isolet.toml"), &options.config).expect("writes");
         let port = free_port();
         let mut server = Self { folder, child: None, options, port, key, keys: Vec::new() };
-        let first = share_image(&server.data());
+        let data = server.data();
+        fs::create_dir(&data).expect("the data directory is new");
+        if server.options.disk_mib > 0 {
+            mount(&data, server.options.disk_mib);
+        }
+        let first = share_image(&data);
         server.launch();
         drop(first);
         server
@@ -422,7 +435,17 @@ impl Server {
         let data = self.data();
         helpers(&data).into_iter().for_each(process::kill);
         traces::erase(&data);
+        if self.options.disk_mib > 0 {
+            let _ = rustix::mount::unmount(&data, rustix::mount::UnmountFlags::DETACH);
+        }
     }
+}
+
+/// A disk of its own for a data directory.
+fn mount(data: &Path, mib: usize) {
+    let size = std::ffi::CString::new(format!("size={mib}m,mode=700")).expect("no NUL");
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("tmpfs", data, "tmpfs", flags, size.as_c_str()).expect("it is mounted");
 }
 
 /// Lets a data directory use the one image beside the programs: making it takes seconds on a slow
@@ -430,7 +453,6 @@ impl Server {
 fn share_image(data: &Path) -> Option<File> {
     let images = programs().join("image");
     fs::create_dir_all(&images).expect("a directory beside the programs");
-    fs::create_dir(data).expect("the data directory is new");
     std::os::unix::fs::symlink(&images, data.join("image")).expect("a link in it");
     let made = || {
         fs::read_dir(&images).is_ok_and(|all| {

@@ -19,6 +19,8 @@ pub struct Traces {
     pub trash: usize,
     /// Mount points of this mount namespace below the data directory.
     pub mounts: BTreeSet<String>,
+    /// Disks of sandboxes that the kernel still shows, of those that have one of their own.
+    pub disks: BTreeSet<String>,
 }
 
 impl Traces {
@@ -30,9 +32,8 @@ impl Traces {
         let trash = fs::read_dir(data.join("trash")).map_or(0, Iterator::count);
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let points = table.lines().filter_map(|line| line.split(' ').nth(4));
-        let mounts =
-            points.filter(|point| Path::new(point).starts_with(data)).map(str::to_owned).collect();
-        Self { groups, directories, trash, mounts }
+        let mounts = points.filter(|point| below(data, point)).map(str::to_owned).collect();
+        Self { groups, directories, trash, mounts, disks: disks(data) }
     }
 
     /// Whether exactly `count` sandboxes stand, and nothing is half removed.
@@ -42,7 +43,20 @@ impl Traces {
             && self.directories.len() == count
             && self.trash == 0
             && self.mounts.is_empty()
+            && self.disks.len() <= count
     }
+}
+
+/// Below, and not the data directory itself, which may be a disk of its own.
+fn below(data: &Path, point: &str) -> bool {
+    Path::new(point).starts_with(data) && Path::new(point) != data
+}
+
+fn disks(data: &Path) -> BTreeSet<String> {
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let files = devices
+        .filter_map(|device| fs::read_to_string(device.path().join("loop/backing_file")).ok());
+    files.filter(|file| Path::new(file).starts_with(data)).collect()
 }
 
 /// Name of the group below which the sandboxes of this data directory stand.

@@ -31,7 +31,7 @@ pub(crate) const PAGE_MAX: usize = 1000;
 
 /// Why fields are refused that a later version will carry out.
 pub(crate) const NO_NETWORK: &str = "sandboxes have loopback only; egress is not built yet";
-const NO_DISK: &str = "disk quotas are not built yet";
+const NO_DISK: &str = "a disk keeps the size that it was made with";
 const NO_FILE_ACCESS: &str =
     "a scope belongs to a session: give it to POST /v1/sandboxes/{id}/sessions";
 
@@ -71,8 +71,11 @@ pub(crate) struct CreateSandbox {
     env: Named<String>,
     #[schema(ignore)]
     network: Unbuilt,
-    #[schema(ignore)]
-    disk_mib: Unbuilt,
+    /// Its files, in MiB, from 32 on: a file system of its own, with an inode for each 8 KiB. 0 (unless
+    /// configured) for as much as the server's disk has.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    disk_mib: Option<u64>,
     #[schema(ignore)]
     file_access: Unbuilt,
     /// Falls asleep when nobody used it for so many seconds (never, unless configured); 0 or `null`
@@ -88,7 +91,6 @@ pub(crate) struct CreateSandbox {
 impl CreateSandbox {
     fn wish(self) -> Result<Wish, Failure> {
         self.network.refuse("network", NO_NETWORK)?;
-        self.disk_mib.refuse("disk_mib", NO_DISK)?;
         self.file_access.refuse("file_access", NO_FILE_ACCESS)?;
         input::env(self.env.0.iter().map(|(name, value)| (name, Some(value))))?;
         Ok(Wish {
@@ -97,6 +99,7 @@ impl CreateSandbox {
             memory_mib: self.memory_mib,
             cpu_millis: self.cpu_millis,
             pids: self.pids,
+            disk_mib: self.disk_mib,
             ttl_s: self.ttl_s,
             sleep_after_s: self.sleep_after_s,
             persistent: self.persistent,

@@ -129,7 +129,7 @@ impl Driver {
         let rested = blocking(move || {
             let cage = cage.open();
             cage.kill()?;
-            if !cage.wait_empty(KILL_WAIT) {
+            if !cage.wait_empty(KILL_WAIT) || !cage.wait_unmounted(KILL_WAIT) {
                 return Ok(false);
             }
             if persistent {

@@ -59,8 +59,8 @@ impl Sandbox {
     /// # Errors
     /// As `file_fetch`, and `NoSpace`.
     pub async fn file_save(&self, path: &[u8], how: Save) -> Result<Writer, Error> {
-        let wire = self.file(path, File::Save { path: path.to_vec(), how }).await?;
-        Ok(Writer { wire, offset: 0 })
+        let wire = self.put(path, File::Save { path: path.to_vec(), how }).await?;
+        Ok(self.writer(wire))
     }
 
     /// What lies in a directory, at most `wish.max` entries ([`PAGE_MAX`]), sorted by the parts
@@ -105,8 +105,8 @@ impl Sandbox {
     /// # Errors
     /// As `file_save`; what came before a fault stays.
     pub async fn file_unpack(&self, path: &[u8]) -> Result<Writer, Error> {
-        let wire = self.file(path, File::Unpack { path: path.to_vec() }).await?;
-        Ok(Writer { wire, offset: 0 })
+        let wire = self.put(path, File::Unpack { path: path.to_vec() }).await?;
+        Ok(self.writer(wire))
     }
 
     /// What is known of one name; with `follow` of what a symbolic link leads to.
@@ -137,6 +137,7 @@ impl Sandbox {
     /// # Errors
     /// As `file_move`.
     pub async fn file_copy(&self, pair: Pair) -> Result<(), Error> {
+        self.space().check()?;
         self.pair(pair, File::Copy).await
     }
 

@@ -3,6 +3,7 @@
 //! be made, nothing is left over.
 
 mod agents;
+mod disk;
 mod inside;
 mod kills;
 mod launcher;

@@ -115,7 +115,9 @@ fn what_is_not_built_or_not_known_is_refused_by_name() {
     let mut rows = Rows::new();
     let wishes = [
         ("network", json!({"network": {"allow": ["*"]}})),
-        ("disk_mib", json!({"disk_mib": 100})),
+        ("disk_mib", json!({"disk_mib": 31})),
+        ("disk_mib", json!({"disk_mib": u64::MAX})),
+        ("disk_mib", json!({"disk_mib": null})),
         ("image", json!({"image": "no-such-image:1"})),
         ("nope", json!({"nope": 1})),
         ("ttl_s", json!({"ttl_s": -1})),

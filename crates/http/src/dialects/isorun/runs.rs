@@ -53,8 +53,10 @@ pub(crate) struct CreateRun {
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     timeout: Option<f64>,
-    #[schema(ignore)]
-    disk_mib: Unbuilt,
+    /// Its files, in MiB, from 32 on; the server's disk unless told.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    disk_mib: Option<u64>,
     #[schema(ignore)]
     network: Unbuilt,
     #[schema(ignore)]
@@ -74,7 +76,7 @@ pub(crate) struct Run {
     image: String,
     vcpus: f64,
     mem_mib: u64,
-    /// Disk quotas are not built: `null`.
+    /// `null` where it is not limited.
     disk_mib: Option<u64>,
     create_ms: f64,
     /// RFC 3339.
@@ -89,7 +91,7 @@ impl From<Info> for Run {
             image: info.image,
             vcpus: info.limits.cpu_millis as f64 / 1000.0,
             mem_mib: info.limits.memory_mib,
-            disk_mib: None,
+            disk_mib: Some(info.limits.disk_mib).filter(|mib| *mib > 0),
             create_ms: info.create_ms,
             created_at: rfc3339(info.created_at_ms),
         }
@@ -132,7 +134,6 @@ pub(crate) async fn create(
 ) -> Result<Response, Failure> {
     let once = once(&headers, "POST /v1/runs", &body.raw)?;
     let body = body.value;
-    body.disk_mib.refuse("disk_mib", "disk quotas are not built yet")?;
     body.network.refuse("network", NO_NETWORK)?;
     body.network_profile.refuse("network_profile", NO_NETWORK)?;
     body.credentials.refuse("credentials", NO_NETWORK)?;
@@ -145,6 +146,7 @@ pub(crate) async fn create(
         image: Some(body.image.unwrap_or_else(|| IMAGE.to_owned())),
         cpu_millis,
         memory_mib: body.mem_mib,
+        disk_mib: body.disk_mib,
         ttl_s: Some(ttl(body.timeout.unwrap_or(TIMEOUT_S))?),
         // Runs end; they do not sleep.
         sleep_after_s: Some(0),

@@ -1,0 +1,98 @@
+//! A file as a block device, for as long as something is mounted from it.
+//!
+//! UNSAFETY: the ioctls of loop devices have no safe wrapper.
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+/// How often a free device is asked for: another process may take it first.
+const TRIES: u32 = 64;
+/// Bytes of a block, as of the file systems that are made on it.
+const BLOCK_BYTES: u32 = 4096;
+const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
+const LOOP_CONFIGURE: libc::c_ulong = 0x4c0a;
+/// The device lets go of its file when nobody has it open or mounted.
+const LO_FLAGS_AUTOCLEAR: u32 = 4;
+
+/// `struct loop_info64`.
+#[repr(C)]
+struct Info {
+    numbers: [u64; 5],
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u8; 64],
+    crypt_name: [u8; 64],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+}
+
+/// `struct loop_config`.
+#[repr(C)]
+struct Configure {
+    fd: u32,
+    block_size: u32,
+    info: Info,
+    reserved: [u64; 8],
+}
+
+/// A device that shows a file.
+#[derive(Debug)]
+pub struct Device {
+    /// Where it is, to be mounted from.
+    pub path: String,
+    /// Holds it until it is mounted.
+    _open: OwnedFd,
+}
+
+/// Shows `image` as a block device. The device keeps the open file itself: a lock on it
+/// (`flock`) is held until the device lets go.
+///
+/// # Errors
+/// `ENOENT` without loop devices, `EBUSY` when none is free, as the kernel says otherwise.
+pub fn show(image: BorrowedFd<'_>) -> Result<Device, Errno> {
+    let open = |path: &str| rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    let control = open("/dev/loop-control")?;
+    for _ in 0..TRIES {
+        // SAFETY: takes no argument.
+        let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
+        if number < 0 {
+            return Err(errno());
+        }
+        let path = format!("/dev/loop{number}");
+        let device = open(&path)?;
+        match configure(&device, image) {
+            Ok(()) => return Ok(Device { path, _open: device }),
+            Err(Errno::BUSY) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Err(Errno::BUSY)
+}
+
+fn configure(device: &OwnedFd, image: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: all zeroes is a valid value of both structures.
+    let mut wish: Configure = unsafe { std::mem::zeroed() };
+    wish.fd = image.as_raw_fd() as u32;
+    wish.block_size = BLOCK_BYTES;
+    wish.info.flags = LO_FLAGS_AUTOCLEAR;
+    // SAFETY: the kernel reads the structure, which outlives the call.
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const wish) };
+    if result == 0 { Ok(()) } else { Err(errno()) }
+}
+
+fn errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_structures_are_as_long_as_the_kernels() {
+        assert_eq!((size_of::<Info>(), size_of::<Configure>()), (232, 304));
+    }
+}

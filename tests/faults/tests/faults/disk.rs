@@ -1,0 +1,220 @@
+//! Full disks: of one sandbox, of the whole server, and the trees that fill them.
+
+use isolet_kit::{LONG, Options, Rows, SOON, Sandbox, Server, json, process, quickly, wait_until};
+use std::{fs, io::Write as _, time::Duration};
+
+/// What a sandbox of this many MiB may cost its host at most: its own size.
+const DISK_MIB: u64 = 64;
+
+fn limited(server: &Server) -> Sandbox {
+    server.sandbox_with(&json!({"id": "one", "disk_mib": DISK_MIB}))
+}
+
+fn put(sandbox: &Sandbox, path: &str, body: &[u8]) -> isolet_kit::Reply {
+    sandbox.http.send("PUT", &sandbox.path(&format!("/files/{path}")), Some(body))
+}
+
+/// Everything that must go on in a sandbox whose disk is full.
+fn lives_on(sandbox: &Sandbox) {
+    assert_eq!(sandbox.says("echo alive"), "alive\n");
+    let refused = put(sandbox, "more", &vec![7; 4 << 20]).expect(507);
+    assert_eq!(refused.error(), "no_space");
+    assert!(refused.text().contains("hint"), "{}", refused.text());
+    assert_eq!(sandbox.http.get(&sandbox.path("/files/kept")).expect(200).text(), "kept");
+    assert_eq!(sandbox.says("ls -A /workspace | grep -c '^.isolet-' || true"), "0\n");
+}
+
+fn sleep(sandbox: &Sandbox) {
+    wait_until("it sleeps", SOON, || {
+        (sandbox.post("/sleep", &json!({})).status == 200).then_some(())
+    });
+}
+
+#[test]
+fn f22_a_full_disk_is_its_own_sandboxs_and_can_be_emptied_and_deleted() {
+    let server = Server::start();
+    let other = server.sandbox();
+    let mut rows = Rows::new();
+    let fills = [
+        ("bytes", "head -c 100M /dev/zero >fill; true"),
+        ("inodes", "mkdir fill; i=0; while : >fill/$i; do i=$((i+1)); done 2>/dev/null; true"),
+        (
+            "the system's own directories",
+            "mkdir /usr/fill; head -c 100M /dev/zero >/usr/fill/x; ln -s /usr/fill; true",
+        ),
+    ];
+    for (name, fill) in fills {
+        rows.row(name, || {
+            let sandbox = limited(&server);
+            assert_eq!(sandbox.info()["disk_mib"], DISK_MIB);
+            put(&sandbox, "kept", b"kept").expect(201);
+            sandbox.exec(fill);
+            if name == "inodes" {
+                assert_eq!(put(&sandbox, "more", b"x").expect(507).error(), "no_space");
+                assert_eq!(sandbox.says("echo alive"), "alive\n");
+            } else {
+                lives_on(&sandbox);
+            }
+            let used = sandbox.info()["usage"]["disk_bytes"].as_u64().expect("it is told");
+            assert!(used <= DISK_MIB << 20, "{used} bytes");
+            sleep(&sandbox);
+            assert_eq!(
+                sandbox.says("cat kept; rm -rf fill/* fill /usr/fill; echo x >more; cat more"),
+                "keptx\n"
+            );
+            sandbox.exec(fill);
+            quickly("a delete of what is full", Duration::from_secs(10), || sandbox.delete());
+            server.tidy();
+        });
+    }
+    rows.row("a sparse file costs nothing, and its copy is bounded", || {
+        let sandbox = limited(&server);
+        put(&sandbox, "kept", b"kept").expect(201);
+        sandbox.exec("truncate -s 1T big");
+        let tail = sandbox.http.with("range", "bytes=-3");
+        assert_eq!(tail.get(&sandbox.path("/files/big")).expect(206).body, [0, 0, 0]);
+        let copy = json!({"op": "copy", "path": "big", "to": "second"});
+        assert_eq!(sandbox.post("/files", &copy).expect(507).error(), "no_space");
+        put(&sandbox, "fits", &vec![1; 1 << 20]).expect(201);
+        assert_eq!(sandbox.says("ls"), "big\nfits\nkept\n");
+        sandbox.delete();
+    });
+    rows.row("nobody else notices", || {
+        assert_eq!(other.says("head -c 100M /dev/zero >fill; stat -c %s fill"), "104857600\n");
+        assert_eq!(other.info()["disk_mib"], 0);
+    });
+    drop(rows);
+    server.healthy();
+}
+
+#[test]
+fn a_limited_disk_is_found_again_after_whatever_ends() {
+    let mut server = Server::start();
+    let sandbox = limited(&server);
+    sandbox.exec("echo kept >/workspace/kept; echo too >/usr/local/too; mkdir -p /opt/a");
+    let look = "cat /workspace/kept /usr/local/too; ls -d /opt/a; df --output=target /workspace | tail -n 1";
+    let mut rows = Rows::new();
+    let seen =
+        |sandbox: &Sandbox| assert_eq!(sandbox.says(look), "kept\ntoo\n/opt/a\n/workspace\n");
+    rows.row("a sleep", || {
+        sleep(&sandbox);
+        assert!(server.traces().disks.is_empty(), "nothing holds it");
+        seen(&sandbox);
+    });
+    rows.row("a killed server and a killed launcher", || {
+        let launcher = server.launcher();
+        server.kill();
+        process::kill(launcher);
+        server.launch();
+        seen(&sandbox);
+    });
+    rows.row("a start of the host", || {
+        server.reboot();
+        seen(&sandbox);
+    });
+    rows.row("all of it at full load, again and again", || {
+        for _ in 0..5 {
+            sandbox.exec("head -c 20M /dev/urandom >fill; sha1sum fill >sum");
+            sleep(&sandbox);
+            assert_eq!(sandbox.says("sha1sum -c sum"), "fill: OK\n");
+        }
+    });
+    rows.row("its size is its own, and stays", || {
+        let reply = sandbox.http.patch(&sandbox.path(""), &json!({"disk_mib": 128})).expect(400);
+        assert!(reply.text().contains("disk_mib"), "{}", reply.text());
+    });
+    drop(rows);
+    server.healthy();
+}
+
+/// `mkdir x; cd x` in a loop: a deletion by recursion ends at its stack or its descriptors, and what
+/// it leaves stays for ever.
+#[test]
+fn heavy_f22_a_tree_however_deep_is_deleted_in_bounded_time() {
+    let server = Server::start();
+    let sandbox = server.sandbox();
+    let dig = |name: &str, depth: usize| {
+        let program = format!(
+            "import os\nos.mkdir('{name}'); os.chdir('{name}')\n\
+             for _ in range({depth}): os.mkdir('d'); os.chdir('d')\n"
+        );
+        put(&sandbox, "dig.py", program.as_bytes());
+        let dug = sandbox.exec("python3 dig.py");
+        assert_eq!(dug["exit_code"], 0, "{dug}");
+    };
+    let mut rows = Rows::new();
+    rows.row("by a call", || {
+        dig("deep", 20_000);
+        let path = sandbox.path("/files/deep?recursive=1");
+        quickly("a delete of a deep tree", LONG, || sandbox.http.delete(&path).expect(204));
+        assert_eq!(sandbox.says("ls"), "dig.py\n");
+    });
+    rows.row("with its sandbox", || {
+        dig("deep", 20_000);
+        sandbox.exec("mkdir wide; cd wide; for i in {1..300}; do mkdir -p $i/{1..100}; done");
+        quickly("a delete of its sandbox", SOON, || sandbox.delete());
+        let trash = server.data().join("trash");
+        wait_until("the trash is empty", LONG, || {
+            fs::read_dir(&trash).is_ok_and(|mut all| all.next().is_none()).then_some(())
+        });
+    });
+    drop(rows);
+    server.healthy();
+}
+
+/// Fills a server's disk but for what is smaller than a page.
+fn fill(server: &Server) -> std::path::PathBuf {
+    let path = server.data().join("fill");
+    let mut file = fs::File::create(&path).expect("makes");
+    for size in [1 << 20, 4096] {
+        let block = vec![1; size];
+        while file.write_all(&block).is_ok() {}
+    }
+    path
+}
+
+#[test]
+fn f12_a_full_disk_of_the_server_refuses_changes_alone_and_freeing_cures() {
+    let mut rows = Rows::new();
+    for (name, floor_mib, code) in [("the records", 0, "store_full"), ("the floor", 16, "no_space")]
+    {
+        rows.row(name, || {
+            let config = format!("free_space_floor_mib = {floor_mib}\n");
+            let server = Options::new().config(&config).disk_mib(64).start();
+            let sandbox = server.sandbox_with(&json!({"id": "one"}));
+            put(&sandbox, "kept", b"kept").expect(201);
+            let before = sandbox.info()["env_names"].clone();
+            let filler = fill(&server);
+            let large = json!({"metadata": {"text": "x".repeat(15_000)}});
+            // What the log has room for already is still taken.
+            let refused = wait_until("the log is full", SOON, || {
+                let reply = match floor_mib {
+                    0 => sandbox.post("/sessions", &large),
+                    _ => server.http().post("/v1/sandboxes", &json!({})),
+                };
+                (reply.status != 201).then_some(reply)
+            });
+            assert_eq!(
+                (refused.status, refused.error().as_str()),
+                (507, code),
+                "{}",
+                refused.text()
+            );
+            let sessions = sandbox.http.get(&sandbox.path("/sessions")).expect(200).text();
+            assert_eq!(put(&sandbox, "more", &vec![1; 1 << 20]).expect(507).error(), "no_space");
+            let made = server.http().post("/v1/sandboxes", &json!({"id": "two"}));
+            assert_eq!(made.status, 507, "{}", made.text());
+            server.http().get("/v1/sandboxes/two").expect(404);
+            assert_eq!(sandbox.http.get(&sandbox.path("/sessions")).expect(200).text(), sessions);
+            assert_eq!(sandbox.info()["env_names"], before);
+            assert_eq!(sandbox.says("cat /workspace/kept"), "kept");
+            assert_eq!(sandbox.http.get(&sandbox.path("/files/kept")).expect(200).text(), "kept");
+            sandbox.http.delete(&sandbox.path("/files/kept")).expect(204);
+            fs::remove_file(filler).expect("frees");
+            put(&sandbox, "more", &vec![1; 1 << 20]).expect(201);
+            server.http().post("/v1/sandboxes", &json!({"id": "two"})).expect(201);
+            sandbox.post("/sessions", &large).expect(201);
+            server.healthy();
+        });
+    }
+}
