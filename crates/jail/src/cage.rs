@@ -1,7 +1,7 @@
 //! What the server may do to a sandbox from outside: kill it, measure it, limit it, remove it.
 
 use crate::cgroup::Groups;
-use crate::config::{Config, scope_dir};
+use crate::config::{Config, SCOPES, scope_dir};
 use crate::disk;
 use crate::stray::Agent;
 use isolet_wire::launch::Limits;
@@ -88,6 +88,13 @@ impl Cage {
             std::thread::sleep(LOOK);
         }
         true
+    }
+
+    /// Sessions whose scopes were started and not ended, by the directories that these have.
+    #[must_use]
+    pub fn scopes(&self) -> Vec<String> {
+        let all = fs::read_dir(self.directory.join(SCOPES)).into_iter().flatten().flatten();
+        all.map(|scope| scope.file_name().to_string_lossy().into_owned()).collect()
     }
 
     /// Ends the agent of a session's scope and with it all that runs there; blocks for as long as

@@ -70,11 +70,14 @@ fn group(data_dir: &Path) -> String {
     format!("isolet-{:08x}", hash >> 32)
 }
 
+/// Where in a sandbox's directory the scopes of its sessions have theirs.
+pub(crate) const SCOPES: &str = "scopes";
+
 /// Where the agent of a session's scope listens (as `agent.sock` in it), given its sandbox's
 /// directory.
 #[must_use]
 pub fn scope_dir(sandbox: &Path, session: &str) -> PathBuf {
-    sandbox.join("scopes").join(session)
+    sandbox.join(SCOPES).join(session)
 }
 
 /// Where the agent of `name` listens. May be too long for a socket address: connect through

@@ -90,27 +90,31 @@ impl Launcher {
     /// # Errors
     /// [`Error::Failed`] when a step failed, [`Error::Gone`] when the launcher died.
     pub fn launch(&mut self, spec: &Spec) -> Result<i32, Error> {
-        self.order(&Order::Launch(spec.clone()), &spec.name)
+        self.order(&Order::Launch(spec.clone()), &spec.name, || {})
     }
 
-    /// Starts the agent of a session's scope; blocks for some milliseconds.
+    /// Starts the agent of a session's scope; blocks for some milliseconds, and calls `granted` as
+    /// soon as it is known that every grant can be had.
     ///
     /// # Errors
     /// As [`Launcher::launch`]; step `grant N` is the one of that index.
-    pub fn scope(&mut self, scope: &Scope) -> Result<(), Error> {
-        self.order(&Order::Scope(scope.clone()), &scope.name).map(drop)
+    pub fn scope(&mut self, scope: &Scope, granted: impl FnMut()) -> Result<(), Error> {
+        self.order(&Order::Scope(scope.clone()), &scope.name, granted).map(drop)
     }
 
-    fn order(&mut self, order: &Order, of: &str) -> Result<i32, Error> {
+    fn order(&mut self, order: &Order, of: &str, mut granted: impl FnMut()) -> Result<i32, Error> {
         let packet = encode(order);
         send(&self.orders, &packet, SendFlags::NOSIGNAL)
             .map_err(|error| Error::Gone(error.to_string()))?;
-        match self.hear()? {
-            Report::Launched { name, pid } if name == of => Ok(pid),
-            Report::Failed { name, step, errno } if name == of => {
-                Err(Error::Failed { name, step, errno })
+        loop {
+            match self.hear()? {
+                Report::Granted { name } if name == of => granted(),
+                Report::Launched { name, pid } if name == of => return Ok(pid),
+                Report::Failed { name, step, errno } if name == of => {
+                    return Err(Error::Failed { name, step, errno });
+                }
+                _ => return Err(Error::Gone("it answered another order".into())),
             }
-            _ => Err(Error::Gone("it answered another order".into())),
         }
     }
 

@@ -55,7 +55,8 @@ fn serve(host: &Host, orders: &OwnedFd) {
                 (spec.name, made)
             }
             Order::Scope(order) => {
-                let made = scope(host, &order).map(|()| 0);
+                let granted = || say(orders, &Report::Granted { name: order.name.clone() });
+                let made = scope(host, &order, granted).map(|()| 0);
                 (order.name, made)
             }
         };

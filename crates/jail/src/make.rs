@@ -2,11 +2,10 @@
 //! new namespaces that makes the rest (`inside.rs`). What was made is taken back when a step fails.
 
 use crate::cgroup::Groups;
-use crate::config::{AGENT_UID, TENANT_UIDS, UIDS};
+use crate::config::{AGENT_UID, SCOPES, TENANT_UIDS, UIDS};
 use crate::disk;
 use crate::host::{Host, copy, enter};
 use crate::inside;
-use crate::scope::SCOPES;
 use crate::stray;
 use isolet_sys::clone::{NAMESPACES, isolate};
 use isolet_sys::mount as attributes;

@@ -4,10 +4,10 @@
 
 use crate::agent::{self, Given};
 use crate::cgroup::Groups;
-use crate::config::scope_dir;
+use crate::config::{SCOPES, UIDS, scope_dir};
 use crate::host::Host;
 use crate::make::{Failure, failed, listen, outcome, tasks};
-use crate::scoped;
+use crate::scoped::{self, absent, find, give, kind};
 use isolet_sys::clone::{SCOPE, isolate};
 use isolet_wire::launch::Scope;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -16,11 +16,9 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Where in a sandbox's directory its scopes have theirs.
-pub(crate) const SCOPES: &str = "scopes";
 /// The agent's number of the tenant's user namespace (`--userns`).
 const USERNS: i32 = 4;
 
@@ -28,24 +26,68 @@ const USERNS: i32 = 4;
 struct Above {
     agent: OwnedFd,
     userns: OwnedFd,
+    workspace: OwnedFd,
 }
 
-/// Starts the agent of a session's scope in a running sandbox.
+/// Starts the agent of a session's scope in a running sandbox; calls `granted` once it is known that
+/// every grant can be had.
 ///
 /// # Errors
 /// The failed step; `grant N` is the one of that index. Nothing of the scope is left then.
-pub fn scope(host: &Host, order: &Scope) -> Result<(), Failure> {
+pub fn scope(host: &Host, order: &Scope, granted: impl FnOnce()) -> Result<(), Failure> {
     let step = |name: &'static str| move |errno: Errno| failed(name, errno);
     let sandbox = host.config.sandbox_dir(&order.name);
-    let directory = directory(&sandbox, &order.session).map_err(step("directory of the scope"))?;
     let text = std::fs::read_to_string(sandbox.join("cgroups"));
     let groups = text.ok().and_then(|text| Groups::from_text(&text));
     let groups = groups.ok_or_else(|| failed("groups of the sandbox", Errno::NOENT))?;
     let above = above(&groups).map_err(step("agent of the sandbox"))?;
+    grants(host, order, above.workspace.as_fd())?;
+    granted();
+    let directory = directory(&sandbox, &order.session).map_err(step("directory of the scope"))?;
     let group = Group::make(groups.scope(&order.session)).map_err(step("group of the scope"))?;
     start(host, order, &groups, (&directory, &above, &group.0))?;
     group.keep();
     Ok(())
+}
+
+/// Looks at every grant as the session will find it, and makes what is to be written and is not
+/// there. From outside, by the sandbox's own root: nothing needs to be started for this answer.
+fn grants(host: &Host, order: &Scope, workspace: BorrowedFd<'_>) -> Result<(), Failure> {
+    let id = host.config.uid_base + order.slot * UIDS;
+    for (index, grant) in order.grants.iter().enumerate() {
+        let found = match find(workspace, &grant.path, OFlags::empty()) {
+            Err(Errno::NOENT) if grant.write => made(workspace, &grant.path, id),
+            found => found,
+        };
+        match found.and_then(|found| kind(found.as_fd())) {
+            Err(errno) if !absent(order, grant, errno) => {
+                return Err(failed(&format!("grant {index}"), errno));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A directory that is not there, with its parents, as the tenant's root would make it.
+fn made(workspace: BorrowedFd<'_>, path: &str, id: u32) -> Result<OwnedFd, Errno> {
+    let mut at = find(workspace, "", OFlags::DIRECTORY)?;
+    for part in path.split('/') {
+        let next = match find(at.as_fd(), part, OFlags::DIRECTORY) {
+            Err(Errno::NOENT) => {
+                match rustix::fs::mkdirat(&at, part, Mode::from_raw_mode(0o755)) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(errno) => return Err(errno),
+                }
+                let made = find(at.as_fd(), part, OFlags::DIRECTORY)?;
+                give(made.as_fd(), id)?;
+                made
+            }
+            found => found?,
+        };
+        at = next;
+    }
+    Ok(at)
 }
 
 fn directory(sandbox: &Path, session: &str) -> Result<OwnedFd, Errno> {
@@ -75,8 +117,12 @@ fn above(groups: &Groups) -> Result<Above, Errno> {
     let agent = pidfd_open(Pid::from_raw(number).ok_or(Errno::SRCH)?, PidfdFlags::empty())?;
     let path = format!("/proc/{number}/fd/{USERNS}");
     let userns = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    // Still there after both were opened: so both are its own.
-    if listed() == Some(number) { Ok(Above { agent, userns }) } else { Err(Errno::SRCH) }
+    let path = format!("/proc/{number}/root/workspace");
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let workspace = rustix::fs::open(path, flags, Mode::empty())?;
+    // Still there after all were opened: so all are its own.
+    let own = listed() == Some(number);
+    own.then_some(Above { agent, userns, workspace }).ok_or(Errno::SRCH)
 }
 
 /// The group of a scope's agent; removed when it is not kept.

@@ -86,11 +86,7 @@ impl Scoped<'_> {
             .map_err(|errno| ("workspace".to_owned(), errno))?;
         for (index, grant) in self.order.grants.iter().enumerate() {
             let taken = match taken(workspace.as_fd(), grant) {
-                Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR)
-                    if !grant.write && !self.order.strict =>
-                {
-                    None
-                }
+                Err(errno) if absent(self.order, grant, errno) => None,
                 taken => Some(taken.map_err(|errno| (format!("grant {index}"), errno))?),
             };
             self.taken.push(taken);
@@ -99,27 +95,34 @@ impl Scoped<'_> {
     }
 }
 
+/// Whether a grant is left out where it is not to be had.
+pub(crate) fn absent(order: &Scope, grant: &Grant, errno: Errno) -> bool {
+    let gone = matches!(errno, Errno::NOENT | Errno::LOOP | Errno::NOTDIR);
+    gone && !grant.write && !order.strict
+}
+
 /// A copy of the mount from the granted path on.
 fn taken(workspace: BorrowedFd<'_>, grant: &Grant) -> Result<Taken, Errno> {
-    let found = match find(workspace, &grant.path, OFlags::empty()) {
-        Err(Errno::NOENT) if grant.write => made(workspace, &grant.path)?,
-        found => found?,
-    };
-    let kind =
-        FileType::from_raw_mode(rustix::fs::statat(&found, "", AtFlags::EMPTY_PATH)?.st_mode);
-    match kind {
-        FileType::Directory | FileType::RegularFile => {}
-        FileType::Symlink => return Err(Errno::LOOP),
-        _ => return Err(Errno::OPNOTSUPP),
-    }
+    let found = find(workspace, &grant.path, OFlags::empty())?;
+    let kind = kind(found.as_fd())?;
     let tree = copy(found.as_fd(), Path::new(""), true)?;
     let only = if grant.write { 0 } else { attributes::RDONLY };
     attributes::set(tree.as_fd(), only | attributes::NOSUID | attributes::NODEV, true)?;
     Ok(Taken { tree, directory: kind == FileType::Directory })
 }
 
+/// What may be granted: a directory or a file.
+pub(crate) fn kind(found: BorrowedFd<'_>) -> Result<FileType, Errno> {
+    let kind = FileType::from_raw_mode(rustix::fs::statat(found, "", AtFlags::EMPTY_PATH)?.st_mode);
+    match kind {
+        FileType::Directory | FileType::RegularFile => Ok(kind),
+        FileType::Symlink => Err(Errno::LOOP),
+        _ => Err(Errno::OPNOTSUPP),
+    }
+}
+
 /// By one call of the kernel, which leaves neither by `..` nor by a link.
-fn find(from: BorrowedFd<'_>, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+pub(crate) fn find(from: BorrowedFd<'_>, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
     let path = if path.is_empty() { "." } else { path };
     let flags = flags | OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -132,28 +135,7 @@ fn find(from: BorrowedFd<'_>, path: &str, flags: OFlags) -> Result<OwnedFd, Errn
     }
 }
 
-/// A directory that is not there, with its parents, as the tenant's root would make it.
-fn made(workspace: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, Errno> {
-    let mut at = find(workspace, "", OFlags::DIRECTORY)?;
-    for part in path.split('/') {
-        let next = match find(at.as_fd(), part, OFlags::DIRECTORY) {
-            Err(Errno::NOENT) => {
-                match rustix::fs::mkdirat(&at, part, Mode::from_raw_mode(0o755)) {
-                    Ok(()) | Err(Errno::EXIST) => {}
-                    Err(errno) => return Err(errno),
-                }
-                let made = find(at.as_fd(), part, OFlags::DIRECTORY)?;
-                give(made.as_fd(), ROOT)?;
-                made
-            }
-            found => found?,
-        };
-        at = next;
-    }
-    Ok(at)
-}
-
-fn give(file: BorrowedFd<'_>, id: u32) -> Result<(), Errno> {
+pub(crate) fn give(file: BorrowedFd<'_>, id: u32) -> Result<(), Errno> {
     let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
     rustix::fs::chownat(file, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)
 }

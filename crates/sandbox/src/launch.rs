@@ -5,7 +5,7 @@ use isolet_jail::{Cage, Config, Launcher};
 use isolet_wire::launch::{Scope, Spec};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 /// Orders that may wait.
 const QUEUE_MAX: usize = 256;
@@ -20,7 +20,8 @@ const FULL: [i32; 2] = [28, 122];
 /// What is to be made.
 enum Job {
     Sandbox(Spec),
-    Scope(Scope),
+    /// Notified as soon as it is known that every grant can be had.
+    Scope(Scope, Arc<Notify>),
 }
 
 type Order = (Job, oneshot::Sender<Result<i32, Error>>);
@@ -42,7 +43,7 @@ impl Job {
     fn name(&self) -> &str {
         match self {
             Self::Sandbox(spec) => &spec.name,
-            Self::Scope(scope) => &scope.name,
+            Self::Scope(scope, _) => &scope.name,
         }
     }
 }
@@ -78,9 +79,9 @@ impl Launch {
         self.order(Job::Sandbox(spec)).await
     }
 
-    /// Starts the agent of a session's scope.
-    pub(crate) async fn scope(&self, scope: Scope) -> Result<(), Error> {
-        self.order(Job::Scope(scope)).await.map(drop)
+    /// Starts the agent of a session's scope; notifies as soon as every grant is known to be there.
+    pub(crate) async fn scope(&self, scope: Scope, granted: Arc<Notify>) -> Result<(), Error> {
+        self.order(Job::Scope(scope, granted)).await.map(drop)
     }
 
     async fn order(&self, job: Job) -> Result<i32, Error> {
@@ -112,7 +113,9 @@ impl Keeper {
         for _ in 0..TRIES {
             let done = self.launcher().and_then(|launcher| match job {
                 Job::Sandbox(spec) => launcher.launch(spec),
-                Job::Scope(scope) => launcher.scope(scope).map(|()| 0),
+                Job::Scope(scope, granted) => {
+                    launcher.scope(scope, || granted.notify_one()).map(|()| 0)
+                }
             });
             match done {
                 Ok(pid) => return Ok(pid),
@@ -141,7 +144,7 @@ impl Keeper {
     fn clear(&self, job: &Job) {
         let spec = match job {
             Job::Sandbox(spec) => spec,
-            Job::Scope(scope) => {
+            Job::Scope(scope, _) => {
                 let cage = Cage::open(&self.config, &scope.name);
                 if let Err(error) = cage.end_scope(&scope.session, CLEAR_WAIT) {
                     tracing::warn!(sandbox = %scope.name, %error, "half-made scope is not removed yet");

@@ -21,7 +21,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tokio::task::JoinSet;
+use tokio::{sync::Notify, task::JoinSet};
 use tracing::{info, warn};
 
 /// How long an agent that was just started, or was left by an earlier server, may take to answer.
@@ -155,7 +155,7 @@ impl Sandbox {
             };
             match own.found(&id).await {
                 Some(scope) => Ok(scope),
-                None => own.start(&id, grants, false).await,
+                None => own.start(&id, (grants, false), Arc::default()).await,
             }
         };
         Ok(Some(tokio::spawn(work).await.map_err(|error| Error::Fault(error.to_string()))??))
@@ -167,9 +167,24 @@ impl Sandbox {
         id: &SessionId,
         grants: Vec<launch::Grant>,
     ) -> Result<(), Error> {
-        let _turn = self.entry.scopes.turn.lock().await;
-        self.check()?;
-        self.start(id, grants, true).await.map(drop)
+        let granted = Arc::new(Notify::new());
+        let (own, id, told) = (self.clone(), id.clone(), Arc::clone(&granted));
+        let work = async move {
+            let _turn = own.entry.scopes.turn.lock().await;
+            own.check()?;
+            let started = own.start(&id, (grants, true), told).await.map(drop);
+            if let Err(error) = &started {
+                warn!(sandbox = %own.entry.id, session = %id, %error, "its scope does not start; its next call tries again");
+            }
+            started
+        };
+        // Goes on when it is granted: whoever comes first waits for the turn.
+        tokio::select! {
+            () = granted.notified() => Ok(()),
+            started = tokio::spawn(work) => {
+                started.map_err(|error| Error::Fault(error.to_string()))?
+            }
+        }
     }
 
     /// Within a turn: one that an earlier server has left running, or whose news were cut off.
@@ -179,8 +194,12 @@ impl Sandbox {
         Some(self.follow(id, directory, told))
     }
 
-    /// Finds those again that an earlier server has left running.
+    /// Finds those again that an earlier server has left running, and ends those whose session it
+    /// had not recorded yet, or not any more.
     pub(crate) async fn find_scopes(&self) {
+        if let Err(error) = self.end_strays().await {
+            warn!(sandbox = %self.entry.id, %error, "scopes without a session are left");
+        }
         for id in self.entry.sessions.all_scoped() {
             let _turn = self.entry.scopes.turn.lock().await;
             if self.entry.scopes.get(&id).is_none() && self.found(&id).await.is_some() {
@@ -189,23 +208,38 @@ impl Sandbox {
         }
     }
 
+    /// In the sessions' turn: none of those is being made.
+    async fn end_strays(&self) -> Result<(), Error> {
+        let _turn = self.entry.sessions.turn.lock().await;
+        let (config, name) = (self.inner.jail.clone(), self.entry.name.clone());
+        let names = blocking(move || isolet_jail::Cage::open(&config, &name).scopes()).await?;
+        for id in names.iter().filter_map(|name| SessionId::parse(name).ok()) {
+            if !self.entry.sessions.scoped(&id) {
+                info!(sandbox = %self.entry.id, session = %id, "ended: a scope without a session");
+                self.entry.end_scope(&self.inner, &id).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Within a turn.
     async fn start(
         &self,
         id: &SessionId,
-        grants: Vec<launch::Grant>,
-        strict: bool,
+        (grants, strict): (Vec<launch::Grant>, bool),
+        granted: Arc<Notify>,
     ) -> Result<Arc<Scope>, Error> {
         let memory_mib = self.entry.view.borrow().record.body.limits.memory_mib;
         let (name, session) = (self.entry.name.clone(), id.to_string());
-        let order = launch::Scope { name, session, grants, memory_mib, strict };
-        if let Err(error) = self.inner.launch.scope(order.clone()).await {
+        let slot = self.entry.slot;
+        let order = launch::Scope { name, slot, session, grants, memory_mib, strict };
+        if let Err(error) = self.inner.launch.scope(order.clone(), Arc::clone(&granted)).await {
             match refused(&order, &error) {
                 Some(refused) => return Err(refused),
                 // What is left of an earlier one, half-made or not answering, is in the way.
                 None => self.entry.clear_scope(&self.inner, id).await?,
             }
-            let again = self.inner.launch.scope(order.clone()).await;
+            let again = self.inner.launch.scope(order.clone(), granted).await;
             again.map_err(|error| refused(&order, &error).unwrap_or(error))?;
         }
         let directory = isolet_jail::scope_dir(&self.entry.directory, id.as_str());

@@ -29,6 +29,8 @@ pub enum Order {
 pub struct Scope {
     /// The server's own name for the sandbox.
     pub name: String,
+    /// Which uid range the sandbox has.
+    pub slot: u32,
     /// The session's id; names its directory and its group.
     pub session: String,
     /// Sorted by the parts of their paths, each path once.
@@ -86,6 +88,11 @@ pub enum Report {
     Ready {
         /// Empty when sandboxes can be made; otherwise one sentence a missing thing, with what to do.
         missing: Vec<String>,
+    },
+    /// Every grant of a scope can be had; its start goes on.
+    Granted {
+        /// In which sandbox.
+        name: String,
     },
     /// The sandbox's agent runs and listens.
     Launched {
