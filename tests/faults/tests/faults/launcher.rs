@@ -48,3 +48,29 @@ fn f43_a_launcher_killed_in_the_middle_of_a_create_leaves_nothing_half_made() {
     }
     assert_eq!(sandbox.says("echo unhurt"), "unhurt\n");
 }
+
+/// A server that is killed between the start of a scope and its record leaves an agent that belongs
+/// to no session.
+#[test]
+fn f1_a_scope_without_a_session_ends() {
+    let (mut server, sandbox) = one();
+    let wish = json!({"id": "one", "file_access": {"write": ["src"]}});
+    sandbox.post("/sessions", &wish).expect(201);
+    sandbox.command("one", "sleep 4715 &");
+    assert_eq!(server.agents().len(), 2);
+    server.kill();
+    let records = server.data().join("isolet.db");
+    let forget = "DELETE FROM sessions WHERE id = 'one'";
+    let done = std::process::Command::new("python3")
+        .args(["-c", "import sqlite3, sys; d = sqlite3.connect(sys.argv[1]); d.execute(sys.argv[2]); d.commit()"])
+        .arg(&records)
+        .arg(forget)
+        .status();
+    assert!(done.expect("python3").success());
+    server.launch();
+    wait_until("its agent is gone", SOON, || (server.agents().len() == 1).then_some(()));
+    assert_eq!(sandbox.says("pgrep -c sleep; ls -d src"), "0\nsrc\n");
+    sandbox.post("/sessions", &wish).expect(201);
+    assert_eq!(sandbox.command("one", "ls")["stdout"], "src\n");
+    server.healthy();
+}
