@@ -51,7 +51,7 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     Ok(())
 }
 
-fn bash() -> Command {
+pub(crate) fn bash() -> Command {
     let mut command = Command::new("bash");
     command.args(["--norc", "--noprofile"]);
     command
@@ -66,7 +66,7 @@ fn bubblewrap() -> Command {
 }
 
 /// Starts it, has it say something, and ends it: time to the first byte, and time to its end.
-fn program(command: &mut Command) -> Result<(Duration, Duration)> {
+pub(crate) fn program(command: &mut Command) -> Result<(Duration, Duration)> {
     let begun = Instant::now();
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("spawn")?;

@@ -3,13 +3,17 @@
 #![forbid(unsafe_code)]
 
 mod create;
+mod event;
+mod file;
 mod http;
 mod memory;
 mod raw;
 mod server;
+mod session;
 mod shell;
 mod socket;
 mod stats;
+mod wake;
 
 use clap::{Parser, ValueEnum};
 
@@ -35,12 +39,20 @@ enum Table {
     Create,
     /// Memory of an idle sandbox, and a create with many alive.
     Memory,
+    /// Create of a session, unscoped and scoped, against bare bash; a thousand in one sandbox.
+    Session,
+    /// A sleeping sandbox to its first output, against a cold create.
+    Wake,
+    /// Files of 1 KB and 1 GB, against `cp` inside.
+    File,
+    /// What events cost a command, with and without readers.
+    Event,
 }
 
 fn main() -> anyhow::Result<()> {
     let mut args = Args::parse();
     if args.what.is_empty() {
-        args.what = vec![Table::Shell, Table::Create, Table::Memory];
+        args.what = Table::value_variants().to_vec();
     }
     for table in &args.what {
         println!("\nload {}", stats::load());
@@ -48,6 +60,10 @@ fn main() -> anyhow::Result<()> {
             Table::Shell => shell::table(&args.bin, args.rounds)?,
             Table::Create => create::table(&args.bin, args.rounds)?,
             Table::Memory => memory::table(&args.bin)?,
+            Table::Session => session::table(&args.bin, args.rounds)?,
+            Table::Wake => wake::table(&args.bin, args.rounds)?,
+            Table::File => file::table(&args.bin, args.rounds)?,
+            Table::Event => event::table(&args.bin, args.rounds)?,
         }
     }
     Ok(())

@@ -11,7 +11,7 @@ use anyhow::Result;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-const PARTS: [&str; 5] = ["Slab", "KernelStack", "PageTables", "Percpu", "AnonPages"];
+pub(crate) const PARTS: [&str; 5] = ["Slab", "KernelStack", "PageTables", "Percpu", "AnonPages"];
 /// How many sandboxes stand, in order.
 const STANDS: [usize; 2] = [100, 1000];
 /// Creates timed at each stand.
@@ -65,11 +65,11 @@ fn timed(client: &mut Client, prefix: &str) -> Result<Times> {
 }
 
 /// What was freed is freed by now; what ended is gone.
-fn settle() {
+pub(crate) fn settle() {
     std::thread::sleep(Duration::from_secs(5));
 }
 
-fn parts() -> Result<Vec<f64>> {
+pub(crate) fn parts() -> Result<Vec<f64>> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
     let value = |name: &&str| {
         let line = text.lines().find(|line| line.starts_with(&format!("{name}:")));
@@ -78,7 +78,7 @@ fn parts() -> Result<Vec<f64>> {
     Ok(PARTS.iter().map(value).collect())
 }
 
-fn resident(pid: u32) -> f64 {
+pub(crate) fn resident(pid: u32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("VmRSS:"));
     line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0.0)

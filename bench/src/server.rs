@@ -16,6 +16,11 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(bin: &Path) -> Result<Self> {
+        Self::start_with(bin, &[])
+    }
+
+    /// With variables of its own.
+    pub(crate) fn start_with(bin: &Path, env: &[(&str, &str)]) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let data = std::env::temp_dir().join(format!("isolet-bench-{port}"));
         std::fs::create_dir_all(&data)?;
@@ -26,6 +31,7 @@ impl Server {
             .env("ISOLET_DATA_DIR", &data)
             .env("ISOLET_API_KEY", &key)
             .env("RUST_LOG", "error")
+            .envs(env.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()

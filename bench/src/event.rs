@@ -1,0 +1,94 @@
+//! Table (g): what telling of events costs a command, with nobody who listens and with some.
+
+use crate::http::Client;
+use crate::server::Server;
+use crate::stats::{Times, rows};
+use anyhow::{Result, ensure};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Commands in a row of one variant before the next has its turn.
+const BURST: usize = 60;
+/// Of these, dropped at the start.
+const WARM: usize = 10;
+/// What a reader hears of one burst at the least: more than the head of an answer.
+const HEARD_BYTES_MIN: usize = 4096;
+
+pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
+    let server = Server::start(bin)?;
+    let mut client = Client::connect(&server)?;
+    client.session("bench", ":")?;
+    let variants = [("no reader", 0), ("one reader", 1), ("ten readers", 10)];
+    let mut shell: Vec<_> = variants.map(|(name, _)| (name, Times::default())).into();
+    let mut program = shell.clone();
+    for _ in 0..rounds {
+        for (at, (_, count)) in variants.iter().enumerate() {
+            let readers = (0..*count).map(|_| Reader::open(&server)).collect::<Result<Vec<_>>>()?;
+            for turn in 0..BURST {
+                let begun = Instant::now();
+                client.session("bench", ":")?;
+                if turn >= WARM {
+                    shell[at].1.push(begun.elapsed());
+                }
+            }
+            for turn in 0..BURST / 4 {
+                let begun = Instant::now();
+                client.exec("bench", ":")?;
+                if turn >= WARM / 4 {
+                    program[at].1.push(begun.elapsed());
+                }
+            }
+            for reader in readers {
+                ensure!(reader.close()? > HEARD_BYTES_MIN, "a reader heard too little");
+            }
+        }
+    }
+    rows("### `:` in a session, which is two events", &shell);
+    rows("### `:` as a program, which is two events", &program);
+    Ok(())
+}
+
+/// Reads events as they come, in a thread of its own.
+struct Reader {
+    stream: TcpStream,
+    thread: JoinHandle<std::io::Result<usize>>,
+}
+
+impl Reader {
+    fn open(server: &Server) -> Result<Self> {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port))?;
+        let head = format!(
+            "GET /v1/events HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nauthorization: Bearer {}\r\n\r\n",
+            server.port, server.key
+        );
+        stream.write_all(head.as_bytes())?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let mut from = stream.try_clone()?;
+        // The head of the answer: from here on it is listened to.
+        let mut bytes = [0; 16 * 1024];
+        from.read_exact(&mut bytes[..12])?;
+        ensure!(bytes.starts_with(b"HTTP/1.1 200"), "no events");
+        let thread = std::thread::spawn(move || {
+            let mut count = 0;
+            loop {
+                match from.read(&mut bytes) {
+                    Ok(0) => return Ok(count),
+                    Ok(some) => count += some,
+                    // It was closed over what was not read yet.
+                    Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(count),
+                    Err(error) => return Err(error),
+                }
+            }
+        });
+        Ok(Self { stream, thread })
+    }
+
+    /// How many bytes it has heard.
+    fn close(self) -> Result<usize> {
+        self.stream.shutdown(Shutdown::Both)?;
+        Ok(self.thread.join().expect("no panic")?)
+    }
+}

@@ -1,0 +1,120 @@
+//! Table (d): what a session costs, with and without a scope of its own, and a thousand of them.
+
+use crate::create::{bash, program};
+use crate::http::Client;
+use crate::memory::{PARTS, parts, resident, settle};
+use crate::server::Server;
+use crate::stats::{Times, rows, show};
+use anyhow::{Result, ensure};
+use hyper::Method;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Sessions of one variant before the next has its turn.
+const BURST: usize = 6;
+/// Rest before each, of every variant alike.
+const REST: Duration = Duration::from_millis(5);
+/// How many stand at once in the last part.
+const MANY: usize = 1000;
+/// The sandbox of them all.
+const BOX: &str = "/v1/sandboxes/bench";
+
+/// The kinds of sessions, as they are asked for.
+fn wishes() -> [(&'static str, Value); 2] {
+    let scope = json!({"read": ["shared"], "write": ["own"]});
+    [("unscoped", json!({})), ("scoped", json!({ "file_access": scope }))]
+}
+
+pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
+    let server = Server::start(bin)?;
+    let mut client = Client::connect(&server)?;
+    let wish = json!({"id": "bench", "pids": 8192, "memory_mib": 8192, "cpu_millis": 4000});
+    client.call(Method::POST, "/v1/sandboxes", Some(&wish))?;
+    client.exec("bench", "mkdir /workspace/shared /workspace/own")?;
+    made(&mut client, rounds)?;
+    many(&server, &mut client)
+}
+
+/// The answer to a create, and the first output of a session that was just made.
+fn made(client: &mut Client, rounds: usize) -> Result<()> {
+    let mut create = Vec::new();
+    let mut first = vec![("bash, fork and exec", Times::default())];
+    for (name, _) in wishes() {
+        create.push((name, Times::default()));
+        first.push((name, Times::default()));
+    }
+    for _ in 0..rounds {
+        for _ in 0..BURST {
+            std::thread::sleep(REST);
+            first[0].1.push(program(&mut bash())?.0);
+            for (at, (_, wish)) in wishes().iter().enumerate() {
+                std::thread::sleep(REST);
+                let begun = Instant::now();
+                let id = open(client, wish)?;
+                create[at].1.push(begun.elapsed());
+                ensure!(run(client, &id, "echo ready")? == 6, "another output");
+                first[at + 1].1.push(begun.elapsed());
+                client.call(Method::DELETE, &format!("{BOX}/sessions/{id}"), None)?;
+            }
+        }
+    }
+    rows("### session create, to its answer", &create);
+    rows("### session create to first byte of output", &first);
+    let apart = first[2].1.median() - first[1].1.median();
+    println!("\na scope adds {} to the first output", show(apart));
+    Ok(())
+}
+
+fn open(client: &mut Client, wish: &Value) -> Result<String> {
+    let made = client.call(Method::POST, &format!("{BOX}/sessions"), Some(wish))?;
+    Ok(made["id"].as_str().unwrap_or_default().to_owned())
+}
+
+fn run(client: &mut Client, session: &str, text: &str) -> Result<usize> {
+    let path = format!("{BOX}/sessions/{session}/exec");
+    let answer = client.call(Method::POST, &path, Some(&json!({ "command": text })))?;
+    Ok(answer["stdout"].as_str().map_or(0, str::len))
+}
+
+/// Memory of many sessions, before and after each has opened its shell, and how long a list takes.
+fn many(server: &Server, client: &mut Client) -> Result<()> {
+    settle();
+    let (before, server_before) = (parts()?, resident(server.pid()));
+    println!(
+        "\n### KiB a session, {MANY} in one sandbox\n| state | {} | sum | server |",
+        PARTS.join(" | ")
+    );
+    println!("|{}", "---|".repeat(PARTS.len() + 3));
+    let ids = (0..MANY).map(|_| open(client, &json!({}))).collect::<Result<Vec<_>>>()?;
+    let tell = |state: &str| -> Result<()> {
+        settle();
+        let each = parts()?.into_iter().zip(&before).map(|(now, was)| (now - was) / MANY as f64);
+        let each: Vec<f64> = each.collect();
+        let cells: Vec<String> = each.iter().map(|value| format!("{value:.1}")).collect();
+        let of_server = (resident(server.pid()) - server_before) / MANY as f64;
+        let sum: f64 = each.iter().sum();
+        println!("| {state} | {} | {sum:.1} | {of_server:.1} |", cells.join(" | "));
+        Ok(())
+    };
+    tell("made")?;
+    let made = lists(client)?;
+    for id in &ids {
+        run(client, id, ":")?;
+    }
+    tell("each with an idle shell")?;
+    let lists = [("list of all, made", made), ("list of all, with shells", lists(client)?)];
+    rows("### list of sessions", &lists);
+    Ok(())
+}
+
+fn lists(client: &mut Client) -> Result<Times> {
+    let mut times = Times::default();
+    for _ in 0..100 {
+        let begun = Instant::now();
+        let list = client.call(Method::GET, &format!("{BOX}/sessions?limit=1000"), None)?;
+        times.push(begun.elapsed());
+        ensure!(list.as_array().is_some_and(|all| all.len() == MANY), "another list");
+    }
+    Ok(times)
+}
