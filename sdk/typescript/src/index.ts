@@ -5,4 +5,4 @@ export { IsoletError } from "./error.js";
 export type { ExecOptions, ExecResult } from "./exec.js";
 export { Listing, type FileInfo } from "./files.js";
 export { getSandbox, Sandbox, type SandboxOptions } from "./sandbox.js";
-export { ExecutionSession, type SessionOptions } from "./session.js";
+export { ExecutionSession, type FileAccess, type SessionOptions } from "./session.js";

@@ -86,13 +86,14 @@ export class Sandbox extends Files {
 
   /** Makes a session. */
   async createSession(options: SessionOptions = {}): Promise<ExecutionSession> {
-    const { id, name, env, cwd, commandTimeoutMs } = options;
+    const { id, name, env, cwd, commandTimeoutMs, fileAccess } = options;
     const json: Record<string, unknown> = {};
     if (id !== undefined) json["id"] = id;
     if (name !== undefined) json["metadata"] = { name };
     if (env) json["env"] = env;
     if (cwd !== undefined) json["cwd"] = cwd;
     if (commandTimeoutMs !== undefined) json["command_timeout_ms"] = commandTimeoutMs;
+    if (fileAccess) json["file_access"] = fileAccess;
     const path = await this.#ready();
     const made = await this.client.json<{ id: string }>(`${path}/sessions`, { json });
     return this.#session(made.id);

@@ -17,6 +17,19 @@ export interface SessionOptions {
   cwd?: string;
   /** For commands that name no timeout, in ms. */
   commandTimeoutMs?: number;
+  /** What of the workspace it sees; all of it unless told. */
+  fileAccess?: FileAccess;
+}
+
+/**
+ * Paths below the workspace, without a leading slash; `""` is all of it. Writing implies reading,
+ * and the session's own `.sessions/ID` is always there. What is not granted does not exist for it.
+ */
+export interface FileAccess {
+  /** They must be there. */
+  read?: string[];
+  /** Made as directories where they are not there. */
+  write?: string[];
 }
 
 /** A session of a sandbox. It is made by its first command, where it is not there. */

@@ -115,6 +115,19 @@ test("sessions share files and processes", async () => {
   expect(await session1.exists("/workspace/file.txt")).toEqual({ exists: false });
 });
 
+test("a session sees what it was granted and nothing else", async () => {
+  const sandbox = fresh();
+  await sandbox.writeFile("/workspace/secret/key", "key");
+  await sandbox.writeFile("/workspace/docs/a.txt", "a");
+  const scoped = await sandbox.createSession({ fileAccess: { read: ["docs"], write: ["out"] } });
+  expect((await scoped.exec("ls; cat docs/a.txt; echo o >out/o")).stdout).toBe("docs\nout\na");
+  expect((await scoped.readFile("/workspace/out/o")).content).toBe("o\n");
+  expect(await scoped.exists("/workspace/secret/key")).toEqual({ exists: false });
+  await expect(scoped.readFile("/workspace/secret/key")).rejects.toThrow(/secret\/key/);
+  await expect(scoped.writeFile("/workspace/docs/a.txt", "b")).rejects.toThrow();
+  await expect(sandbox.createSession({ fileAccess: { read: ["gone"] } })).rejects.toThrow(/gone/);
+});
+
 test("sessions work at the same time", async () => {
   const sandbox = fresh();
   const sides = ["left", "right"].map(async (own, at, all) => {

@@ -44,7 +44,7 @@ fn escapes(said: &str) -> (usize, Vec<String>) {
 
 #[test]
 fn the_probes_get_out_of_plain_bind_mounts() {
-    let room = tempfile();
+    let room = room();
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
         .args([
@@ -75,10 +75,9 @@ fn the_probes_get_out_of_plain_bind_mounts() {
 }
 
 /// A directory that everybody may use, removed by the caller.
-fn tempfile() -> std::path::PathBuf {
-    let made = Command::new("mktemp").args(["-d", "/tmp/isolet-scope-XXXXXX"]).output();
-    let path = String::from_utf8(made.expect("mktemp").stdout).expect("a path");
-    let path = std::path::PathBuf::from(path.trim());
+fn room() -> std::path::PathBuf {
+    let path = std::path::PathBuf::from(format!("/tmp/isolet-scope-{}", std::process::id()));
+    std::fs::create_dir(&path).expect("a new directory");
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).expect("chmod");
     path

@@ -286,6 +286,22 @@ fn a_scope_lives_as_its_session_does() {
     server.tidy();
 }
 
+#[test]
+fn a_scope_is_within_its_sandboxs_disk() {
+    let server = Server::start();
+    let sandbox = server.sandbox_with(&json!({"disk_mib": 64}));
+    filled(&sandbox);
+    scoped(&sandbox, "one", &["docs"], &["src"]).expect(201);
+    let fill = "cat docs/a.txt; head -c 200M /dev/zero >src/big || df --output=size src | tail -1";
+    let said = says(&sandbox, "one", fill);
+    let size: u64 =
+        said.strip_prefix("a\n").expect("read").trim().parse().expect("the disk's size");
+    assert!((32_000..65_536).contains(&size), "{said}");
+    sandbox.delete();
+    server.healthy();
+    server.tidy();
+}
+
 /// The agent that is not the sandbox's.
 fn own_agent(server: &Server) -> i32 {
     let agents = server.processes("isolet-agent");
