@@ -15,6 +15,7 @@ mod json;
 mod openapi;
 mod origin;
 mod output;
+mod page;
 mod query;
 mod routes;
 mod server;

@@ -11,8 +11,8 @@ mod view;
 use crate::{
     auth::Caller,
     error::Failure,
+    page::paged,
     query::{self, Query},
-    routes::sandboxes::paged,
     server::App,
 };
 use axum::{

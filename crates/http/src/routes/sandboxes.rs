@@ -5,7 +5,7 @@ use crate::{
     error::Failure,
     input::{self, Ids, Unbuilt},
     json::{Named, Object, Strict, never, some},
-    query::{self, Query},
+    page::Paging,
     server::App,
     view::SandboxView,
 };
@@ -15,7 +15,6 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header},
     response::{IntoResponse, Response},
 };
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use isolet_sandbox::{
     Once, Patch, SandboxId, Wish,
     info::{KEY_BYTES_MAX, METADATA_BYTES_MAX},
@@ -26,8 +25,6 @@ use utoipa::ToSchema;
 
 /// Entries of a page unless told.
 const PAGE: usize = 100;
-/// The most entries of a page.
-pub(crate) const PAGE_MAX: usize = 1000;
 
 /// Why fields are refused that a later version will carry out.
 pub(crate) const NO_NETWORK: &str = "sandboxes have loopback only; egress is not built yet";
@@ -212,42 +209,10 @@ pub(crate) async fn list(
     caller: Caller,
     uri: Uri,
 ) -> Result<Response, Failure> {
-    let query = Query::of(&uri, &["limit", "cursor"])?;
-    let limit = limit(&query, PAGE)?;
-    let after = query.text("cursor")?.map(uncursor).transpose()?;
-    let page = app.service.list(&caller.tenant, after.as_ref(), limit).await?;
-    let next = page.next.map(|id| next_link("/v1/sandboxes", limit, id.as_str()));
-    let items: Vec<SandboxView> = page.items.into_iter().map(SandboxView::from).collect();
-    Ok(paged(next, Json(items)))
-}
-
-/// How many entries a page is to have.
-pub(crate) fn limit(query: &Query<'_>, default: usize) -> Result<usize, Failure> {
-    let Some(text) = query.text("limit")? else { return Ok(default) };
-    let limit = text.parse().ok().filter(|limit| (1..=PAGE_MAX).contains(limit));
-    limit.ok_or_else(|| query::bad("limit", "1 to 1000"))
-}
-
-/// Where a page begins, as it was given in a `Link`.
-pub(crate) fn uncursor(text: &str) -> Result<SandboxId, Failure> {
-    let id = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-    let id = id.and_then(|id| SandboxId::parse(&id).ok());
-    id.ok_or_else(|| query::bad("cursor", "give back what the Link header of a page said"))
-}
-
-/// The `Link` to the page after `id`.
-pub(crate) fn next_link(path: &str, limit: usize, id: &str) -> String {
-    let cursor = URL_SAFE_NO_PAD.encode(id);
-    format!("<{path}?limit={limit}&cursor={cursor}>; rel=\"next\"")
-}
-
-/// A page with its `Link`.
-pub(crate) fn paged(next: Option<String>, body: impl IntoResponse) -> Response {
-    let mut response = body.into_response();
-    if let Some(link) = next.and_then(|link| HeaderValue::try_from(link).ok()) {
-        response.headers_mut().insert(header::LINK, link);
-    }
-    response
+    let paging = Paging::of(&uri, PAGE)?;
+    let page = app.service.list(&caller.tenant, paging.after.as_ref(), paging.limit).await?;
+    let page = (page.items, page.next.map(String::from));
+    Ok(paging.answer::<_, SandboxView>("/v1/sandboxes", page))
 }
 
 /// One sandbox, and what it uses.

@@ -5,8 +5,8 @@ use crate::{
     error::Failure,
     input::{self, Ids, Unbuilt},
     json::{Named, Object, Strict, some},
-    query::Query,
-    routes::sandboxes::{created, limit, metadata, next_link, once, paged, uncursor},
+    page::Paging,
+    routes::sandboxes::{created, metadata, once},
     server::App,
     view::{FileAccess, SessionView},
 };
@@ -116,18 +116,11 @@ pub(crate) async fn list(
     ids: Ids,
     uri: Uri,
 ) -> Result<Response, Failure> {
-    let query = Query::of(&uri, &["limit", "cursor"])?;
-    let limit = limit(&query, PAGE)?;
-    let after = query.text("cursor")?.map(uncursor).transpose()?;
+    let paging = Paging::of(&uri, PAGE)?;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
-    let all = sandbox.sessions();
-    let from =
-        after.map_or(0, |after| all.partition_point(|one| one.id.as_str() <= after.as_str()));
-    let more = all.len() > from + limit;
-    let page: Vec<_> = all.into_iter().skip(from).take(limit).collect();
+    let page = paging.cut(sandbox.sessions(), |one| one.id.as_str());
     let path = format!("/v1/sandboxes/{}/sessions", ids.sandbox);
-    let next = page.last().filter(|_| more).map(|last| next_link(&path, limit, last.id.as_str()));
-    Ok(paged(next, Json(page.into_iter().map(SessionView::from).collect::<Vec<_>>())))
+    Ok(paging.answer::<_, SessionView>(&path, page))
 }
 
 /// One session.

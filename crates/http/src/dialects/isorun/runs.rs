@@ -7,9 +7,9 @@ use crate::{
     input::{self, Ids, Unbuilt},
     json::{Strict, some},
     output::{KEPT_BYTES, exit_fields},
-    query::Query,
+    page::{PAGE_MAX, Paging},
     routes::{
-        sandboxes::{NO_NETWORK, PAGE_MAX, created, limit, next_link, once, paged, uncursor},
+        sandboxes::{NO_NETWORK, created, once},
         shell,
     },
     server::App,
@@ -166,13 +166,11 @@ pub(crate) async fn list(
     caller: Caller,
     uri: Uri,
 ) -> Result<Response, Failure> {
-    let query = Query::of(&uri, &["limit", "cursor"])?;
     // The client reads one page: it is as long as pages get.
-    let limit = limit(&query, PAGE_MAX)?;
-    let after = query.text("cursor")?.map(uncursor).transpose()?;
-    let page = app.service.list(&caller.tenant, after.as_ref(), limit).await?;
-    let next = page.next.map(|id| next_link("/v1/runs", limit, id.as_str()));
-    Ok(paged(next, Json(page.items.into_iter().map(Run::from).collect::<Vec<_>>())))
+    let paging = Paging::of(&uri, PAGE_MAX)?;
+    let page = app.service.list(&caller.tenant, paging.after.as_ref(), paging.limit).await?;
+    let page = (page.items, page.next.map(String::from));
+    Ok(paging.answer::<_, Run>("/v1/runs", page))
 }
 
 /// One run.

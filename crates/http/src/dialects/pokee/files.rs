@@ -7,13 +7,11 @@ use super::{
 use crate::{
     auth::Caller,
     error::Failure,
+    page::paged,
     query::Query,
-    routes::{
-        files::{
-            self, Got,
-            place::{Making, Place, checked, enter},
-        },
-        sandboxes::paged,
+    routes::files::{
+        self, Got,
+        place::{Making, Place, checked, enter},
     },
     server::App,
 };

@@ -6,10 +6,11 @@ use crate::{
     error::Failure,
     input,
     json::{Object, Strict, some},
+    page::Paging,
     query::{self, Query},
     routes::{
         exec::{ExecAnswer, SessionExecBody, run_in},
-        sandboxes::{created, limit, metadata, next_link, once, paged, uncursor},
+        sandboxes::{created, metadata, once},
     },
     server::App,
     view::FileAccess,
@@ -161,18 +162,9 @@ pub(crate) async fn list(
     caller: Caller,
     uri: Uri,
 ) -> Result<Response, Failure> {
-    let query = Query::of(&uri, &["limit", "cursor"])?;
-    let limit = limit(&query, PAGE)?;
-    let after = query.text("cursor")?.map(uncursor).transpose()?;
-    let mut all = app.service.sessions(&caller.tenant);
-    let from =
-        after.map_or(0, |after| all.partition_point(|one| one.id.as_str() <= after.as_str()));
-    let mut page = all.split_off(from);
-    let more = page.len() > limit;
-    page.truncate(limit);
-    let last = page.last().filter(|_| more);
-    let next = last.map(|last| next_link("/v1/sessions", limit, last.id.as_str()));
-    Ok(paged(next, Json(page.into_iter().map(Record::from).collect::<Vec<_>>())))
+    let paging = Paging::of(&uri, PAGE)?;
+    let page = paging.cut(app.service.sessions(&caller.tenant), |one| one.id.as_str());
+    Ok(paging.answer::<_, Record>("/v1/sessions", page))
 }
 
 /// One session.
