@@ -49,10 +49,10 @@ type Step = fn(&mut Scoped<'_>) -> Result<(), Errno>;
 /// Every step after the grants were taken, in order.
 const STEPS: &[(&str, Step)] = &[
     ("cover", cover),
+    ("devices", |_| devices()),
     ("own directories", own),
     ("read-only root", read_only),
     ("proc", |_| proc()),
-    ("terminals", |_| terminals()),
     ("mask proc", |_| agent::mask()),
     ("process limits", |_| agent::limits()),
     ("enter", |_| rustix::process::chdir("/")),
@@ -214,14 +214,12 @@ fn own(scoped: &mut Scoped<'_>) -> Result<(), Errno> {
     }
     rustix::fs::mkdirat(&memory, "home/user", Mode::from_raw_mode(0o755))?;
     give(find(memory.as_fd(), "home/user", OFlags::DIRECTORY)?.as_fd(), USER)?;
-    // Attached for a moment: parts are copied of what is attached.
+    // Attached first, and covered by a part of itself: parts are copied of what is attached.
     attach(memory.as_fd(), Path::new("/dev/shm"))?;
     let mut parts = Vec::with_capacity(OWN.len());
     for (name, _, _, _) in OWN {
         parts.push(copy(memory.as_fd(), Path::new(name), false)?);
     }
-    rustix::mount::unmount("/dev/shm", UnmountFlags::DETACH)?;
-    rustix::mount::unmount("/dev/shm", UnmountFlags::DETACH)?;
     let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     for (part, (_, place, _, _)) in parts.iter().zip(OWN) {
         // Not through a link that somebody else in the sandbox has put there.
@@ -250,8 +248,11 @@ fn proc() -> Result<(), Errno> {
     attach(fresh.as_fd(), Path::new("/proc"))
 }
 
-fn terminals() -> Result<(), Errno> {
-    rustix::mount::unmount("/dev/pts", UnmountFlags::DETACH)?;
+/// The same devices, with terminals of its own; the sandbox's go with its shared memory.
+fn devices() -> Result<(), Errno> {
+    let devices = copy(CWD, Path::new("/dev"), false)?;
+    rustix::mount::unmount("/dev", UnmountFlags::DETACH)?;
+    attach(devices.as_fd(), Path::new("/dev"))?;
     attach(agent::terminals()?.as_fd(), Path::new("/dev/pts"))
 }
 

@@ -173,7 +173,10 @@ impl Sandbox {
             let _turn = own.entry.scopes.turn.lock().await;
             own.check()?;
             let started = own.start(&id, (grants, true), told).await.map(drop);
-            if let Err(error) = &started {
+            // What cannot be granted is its asker's to hear.
+            if let Err(error) = &started
+                && !matches!(error, Error::BadField { .. })
+            {
                 warn!(sandbox = %own.entry.id, session = %id, %error, "its scope does not start; its next call tries again");
             }
             started
