@@ -31,6 +31,9 @@ const OWN: &[(&str, &str, u32, u32)] = &[
     ("home", "/home", 0o755, ROOT),
 ];
 
+/// How often a path is looked up that others rename meanwhile.
+const FIND_TRIES: u32 = 64;
+
 /// A granted tree, taken out of the workspace.
 struct Taken {
     tree: OwnedFd,
@@ -126,13 +129,15 @@ pub(crate) fn find(from: BorrowedFd<'_>, path: &str, flags: OFlags) -> Result<Ow
     let path = if path.is_empty() { "." } else { path };
     let flags = flags | OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    loop {
-        match rustix::fs::openat2(from, path, flags, Mode::empty(), within) {
-            // Something was renamed meanwhile.
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            done => return done,
+    let mut found = Err(Errno::AGAIN);
+    for _ in 0..FIND_TRIES {
+        found = rustix::fs::openat2(from, path, flags, Mode::empty(), within);
+        // Something was renamed meanwhile.
+        if !matches!(found, Err(Errno::AGAIN | Errno::INTR)) {
+            break;
         }
     }
+    found
 }
 
 pub(crate) fn give(file: BorrowedFd<'_>, id: u32) -> Result<(), Errno> {

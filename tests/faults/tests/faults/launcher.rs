@@ -49,6 +49,42 @@ fn f43_a_launcher_killed_in_the_middle_of_a_create_leaves_nothing_half_made() {
     assert_eq!(sandbox.says("echo unhurt"), "unhurt\n");
 }
 
+#[test]
+fn f43_a_launcher_that_dies_over_a_scope_costs_time_and_nothing_else() {
+    let (server, sandbox) = one();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                process::kill(server.launcher());
+                std::thread::sleep(Duration::from_millis(37));
+            }
+        });
+        for n in 0..30 {
+            let id = format!("s{n}");
+            let wish = json!({"id": id, "file_access": {"write": [id]}});
+            let reply = sandbox.post("/sessions", &wish);
+            assert!(matches!(reply.status, 201 | 500 | 503), "{}", reply.text());
+            if reply.status == 201 {
+                let reply =
+                    sandbox.post(&format!("/sessions/{id}/exec"), &json!({"command": "ls"}));
+                assert!(matches!(reply.status, 200 | 500 | 503), "{}", reply.text());
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    let all = sandbox.http.get(&sandbox.path("/sessions")).expect(200).json();
+    let made: Vec<&str> =
+        all.as_array().expect("a list").iter().filter_map(|s| s["id"].as_str()).collect();
+    assert!(made.len() > 3, "{made:?}");
+    for id in made.iter().filter(|id| **id != "default") {
+        assert_eq!(sandbox.command(id, "ls; ls .sessions")["stdout"], format!("{id}\n{id}\n"));
+    }
+    sandbox.delete();
+    server.healthy();
+    server.tidy();
+}
+
 /// A server that is killed between the start of a scope and its record leaves an agent that belongs
 /// to no session.
 #[test]
