@@ -163,3 +163,72 @@ fn files_are_of_a_session_that_is_there_and_count_as_its_use() {
     http.get(&format!("{at}/files")).expect(404);
     assert_eq!(server.named("default").says("cat a"), "1", "its file is the sandbox's");
 }
+
+#[test]
+fn file_routes_show_what_was_granted_and_refuse_the_rest() {
+    let server = Server::start();
+    let http = server.http();
+    let home = server.named("default");
+    home.exec(
+        "mkdir -p docs/out secret; echo a >docs/a; echo key >secret/key; ln -s ../secret/key docs/link; \
+         ln -s /workspace/secret docs/way",
+    );
+    let access = json!({"read": ["docs"], "write": ["docs/out"]});
+    let at = made(&http, &json!({"file_access": access, "persistent": true}));
+    let other = made(&http, &json!({"file_access": access}));
+    let get = |path: &str| http.get(&format!("{at}/files{path}"));
+    let id = at.trim_start_matches("/v1/sessions/").to_owned();
+    let others = other.trim_start_matches("/v1/sessions/").to_owned();
+    let mut rows = Rows::new();
+    rows.row("lists hold what is granted and the way to it", || {
+        let top = names(&get("").expect(200).json());
+        assert_eq!(top, [".sessions directory", "docs directory"]);
+        assert_eq!(names(&get("?path=.sessions").expect(200).json()), [format!("{id} directory")]);
+        let docs = names(&get("/docs").expect(200).json());
+        assert_eq!(docs, ["a file", "link file", "out directory", "way file"]);
+    });
+    rows.row("outside is refused by the record", || {
+        for path in ["secret", "secret/key", "doc", "docs2", &format!(".sessions/{others}")] {
+            get(&format!("/{path}")).expect(403);
+            get(&format!("?path={path}")).expect(403);
+            put(&http, &at, path, b"x").expect(403);
+            http.delete(&format!("{at}/files/{path}")).expect(403);
+        }
+    });
+    rows.row("reading alone is no writing", || {
+        assert_eq!(get("/docs/a").expect(200).text(), "a\n");
+        for path in ["docs/a", "docs/new", "docs", "", "new", ".sessions/note"] {
+            let path = if path.is_empty() { "." } else { path };
+            put(&http, &at, path, b"x").expect(403);
+            http.delete(&format!("{at}/files/{path}?recursive=1")).expect(403);
+        }
+        assert_eq!(home.says("cat docs/a"), "a\n");
+    });
+    rows.row("what may be written", || {
+        put(&http, &at, "docs/out/b", b"0123456789").expect(201);
+        let part = http.with("range", "bytes=2-3").get(&format!("{at}/files/docs/out/b"));
+        assert_eq!(part.expect(206).body, b"23");
+        put(&http, &at, &format!(".sessions/{id}/note"), b"n").expect(201);
+        assert_eq!(home.says("cat docs/out/b"), "0123456789");
+        http.delete(&format!("{at}/files/docs/out/b")).expect(204);
+    });
+    rows.row("no link leads out: the kernel decides", || {
+        for path in ["/docs/link", "/docs/way", "/docs/way/key"] {
+            get(path).expect(404);
+        }
+        let made =
+            json!({"command": "ln -s /workspace/secret docs/out/l; ln -s /proc/1/root docs/out/r"});
+        http.post(&format!("{at}/exec"), &made).expect(200);
+        get("/docs/out/l/key").expect(404);
+        let status = get("/docs/out/r/workspace/secret/key").status;
+        assert!(matches!(status, 403 | 404), "{status}");
+        let status = put(&http, &at, "docs/out/l/key", b"x").status;
+        assert!(status >= 400, "{status}");
+        assert_eq!(home.says("cat secret/key"), "key\n");
+    });
+    rows.row("a program in the session sees no more", || {
+        let look = json!({"command": "cat /workspace/secret/key; ls -A /workspace", "session": id});
+        let said = http.post("/v1/sandboxes/default/exec", &look).expect(200).json();
+        assert_eq!(said["stdout"], ".sessions\ndocs\n", "{said}");
+    });
+}
