@@ -50,7 +50,7 @@ test: packages tools programs clients sdk
 	cd sdk/typescript && npx tsc --noEmit && npx vitest run
 
 soak: packages tools programs
-	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-promises --profile soak \
+	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-escape -p isolet-promises --profile soak \
 	  -E 'test(heavy_i4) | test(interrupts_at_any) | test(interrupts_among) | test(a_cancel_ends_whatever)'
 
 bench: packages build

@@ -124,3 +124,31 @@ fn root_in_a_scope_gets_nowhere() {
     assert!(out.is_empty(), "by exec {} of {count} got out: {out:#?}", out.len());
     server.healthy();
 }
+
+/// A directory and a link to what was not granted change places all the time: by another session,
+/// which sees both. What the scope's files API opens then is inside, or nothing.
+#[test]
+fn heavy_i4_a_link_that_is_exchanged_leads_nowhere_from_a_scope() {
+    let server = Server::start();
+    let sandbox = server.sandbox();
+    plant(&sandbox);
+    let wish = json!({"id": "one", "file_access": {"write": ["src"]}});
+    sandbox.post("/sessions", &wish).expect(201);
+    let racer = "cd src; mkdir d; echo inside >d/key; ln -s ../secret link\n\
+                 python3 - <<'END' &\nimport ctypes\nc = ctypes.CDLL(None)\n\
+                 while True: c.syscall(316, -100, b'd', -100, b'link', 2)\nEND\necho racing";
+    assert_eq!(sandbox.command("race", racer)["stdout"], "racing\n");
+    let at = |name: &str| sandbox.path(&format!("/sessions/one/files/src/d/{name}"));
+    let (mut inside, mut outside) = (0, 0);
+    for _ in 0..isolet_kit::tries(1000, 50_000) {
+        let reply = sandbox.http.get(&at("key"));
+        assert!(!reply.text().contains("canary"), "it led out");
+        inside += usize::from(reply.text() == "inside\n");
+        outside += usize::from(reply.status == 404);
+        sandbox.http.send("PUT", &at("new"), Some(b"new"));
+    }
+    assert!(inside > 50 && outside > 50, "the race did not run: {inside}, {outside}");
+    let secret = sandbox.says("cd secret && ls && cat key");
+    assert_eq!(secret, "key\ncanary-5127\n");
+    server.healthy();
+}
