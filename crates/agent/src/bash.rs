@@ -46,6 +46,8 @@ pub(crate) struct Bash {
     pub(crate) opened: Instant,
     /// Whether its output is waited for.
     pub(crate) listening: bool,
+    /// A line that was given up may still write where long texts lie.
+    pub(crate) stale: bool,
     child: Option<Child>,
     control: OwnedFd,
     backlog: Vec<u8>,
@@ -160,6 +162,7 @@ impl Bash {
             traced: false,
             opened: hub.now,
             listening: false,
+            stale: false,
             child: Some(child),
             control: pipes.control.1,
             backlog: Vec::new(),
@@ -256,13 +259,24 @@ impl Bash {
     ///
     /// # Errors
     /// `ENOMEM`, `ENOSPC`.
-    pub(crate) fn put_long(&self, text: &str) -> Result<(), Errno> {
+    pub(crate) fn put_long(&self, text: &[u8]) -> Result<(), Errno> {
         rustix::fs::ftruncate(&self.long, 0)?;
         let mut at = 0;
         while at < text.len() {
-            at += rustix::io::pwrite(&self.long, &text.as_bytes()[at..], at as u64)?;
+            at += rustix::io::pwrite(&self.long, &text[at..], at as u64)?;
         }
         rustix::fs::seek(&self.long_read, rustix::fs::SeekFrom::Start(0)).map(|_| ())
+    }
+
+    /// Takes what it has written to that place, at most `limit` bytes; the rest is thrown away.
+    pub(crate) fn take_long(&self, limit: usize) -> Vec<u8> {
+        let size = rustix::fs::fstat(&self.long).map_or(0, |stat| stat.st_size);
+        let mut bytes = vec![0; usize::try_from(size).unwrap_or(0).min(limit)];
+        // Memory: read whole, or not at all.
+        let count = rustix::io::pread(&self.long, &mut bytes, 0).unwrap_or(0);
+        bytes.truncate(count);
+        let _ = rustix::fs::ftruncate(&self.long, 0);
+        bytes
     }
 
     /// Reads the status channel. `number` is the step whose report is awaited.

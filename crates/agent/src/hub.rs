@@ -23,6 +23,8 @@ const CAPABILITIES: u64 = {
 const DRAINS_MAX: usize = 128;
 /// Bytes read at once from anything.
 pub(crate) const READ_BYTES: usize = 64 * 1024;
+/// How many shells are saved at once: each makes a copy of itself.
+const SAVES_AT_ONCE: usize = 4;
 /// How long an answer to "did the kernel kill for memory" stays good.
 const OOM_FRESH: Duration = Duration::from_millis(2);
 
@@ -67,6 +69,8 @@ pub(crate) enum Timer {
     Watch,
     /// Workers that take too long.
     Files,
+    /// The saving of all shells takes too long.
+    Save,
 }
 
 /// See the module's page.
@@ -84,6 +88,12 @@ pub(crate) struct Hub {
     pub(crate) dirty: Vec<u64>,
     /// Shells whose state watchers should hear of.
     pub(crate) changed: Vec<u64>,
+    /// Somebody watches, who keeps what shells hold.
+    pub(crate) watched: bool,
+    /// Who watches has much to read.
+    pub(crate) crowded: bool,
+    /// Shells that are being saved.
+    pub(crate) saving: usize,
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
     drains: VecDeque<(u64, OwnedFd)>,
     ids: u64,
@@ -102,6 +112,9 @@ impl Hub {
             now: Instant::now(),
             dirty: Vec::new(),
             changed: Vec::new(),
+            watched: false,
+            crowded: false,
+            saving: 0,
             timers: BinaryHeap::new(),
             drains: VecDeque::new(),
             ids: 0,
@@ -128,6 +141,11 @@ impl Hub {
         if !self.changed.contains(&shell) {
             self.changed.push(shell);
         }
+    }
+
+    /// No more shells are to be saved at this moment.
+    pub(crate) fn saves_full(&self) -> bool {
+        self.crowded || self.saving >= SAVES_AT_ONCE
     }
 
     /// Sets a timer.

@@ -14,6 +14,7 @@ mod ladder;
 mod log;
 mod poll;
 mod shell;
+mod state;
 mod strip;
 mod terminal;
 mod text;

@@ -132,6 +132,14 @@ fn children(pid: i32, into: &mut Vec<i32>) {
     }
 }
 
+/// Memory that a process holds now, in MiB; 0 when it is gone.
+#[must_use]
+pub(crate) fn resident_mib(pid: i32) -> usize {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let pages = text.split(' ').nth(1).and_then(|count| count.parse::<usize>().ok());
+    pages.unwrap_or(0) * rustix::param::page_size() >> 20
+}
+
 /// The children of a process.
 #[must_use]
 pub(crate) fn children_of(pid: i32) -> Vec<Process> {

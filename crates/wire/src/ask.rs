@@ -62,6 +62,16 @@ pub enum Ask {
     Exec(Exec),
     /// Do one thing with a file, as the session's user.
     File(File),
+    /// On a connection that watches: save what the shells of sessions hold and nobody keeps yet.
+    /// Told to all who watch as [`crate::tell::Tell::Saved`]; then answered by `Done`.
+    Save,
+    /// On a connection that watches: what was saved of this shell under this number is kept.
+    Kept {
+        /// The shell's name.
+        shell: String,
+        /// As in [`crate::tell::Saved::Whole`].
+        number: u64,
+    },
 }
 
 /// Who wants to be a client of which shell.
@@ -99,6 +109,10 @@ pub struct Open {
     pub env: BTreeMap<String, String>,
     /// How long it stays with no client attached, in ms; `None`: as long as the sandbox.
     pub linger_ms: Option<u64>,
+    /// What it holds is saved while it is idle; a session's shell only.
+    pub save: bool,
+    /// What an earlier shell of this name held, as it was told in `Saved` parts.
+    pub restore: Option<Vec<u8>>,
 }
 
 /// One command for a shell.

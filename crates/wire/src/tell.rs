@@ -83,6 +83,44 @@ pub enum Tell {
         /// There was none of this name.
         created: bool,
     },
+    /// About what a session's shell holds: variables, functions, directory, options.
+    Saved {
+        /// The shell's name.
+        shell: String,
+        /// What of it.
+        what: Saved,
+    },
+}
+
+/// The longest state of a shell, in bytes. A usual one has five thousand.
+pub const STATE_BYTES_MAX: usize = 1024 * 1024;
+
+/// What an agent tells of a shell's state. It is the tenant's: a server keeps it, bounded, and gives
+/// it back to a shell of the same session, and never reads it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Saved {
+    /// The next bytes of it, at most 64 KiB.
+    Part(Vec<u8>),
+    /// All parts were told; together at most [`STATE_BYTES_MAX`].
+    Whole {
+        /// Counts the ended commands of this bash; said back in `Ask::Kept`.
+        number: u64,
+    },
+    /// It could not be saved as it is after the last command.
+    Not(Unsaved),
+    /// The shell has ended, and what was saved of it with it.
+    Gone,
+    /// Something of what was to be restored could not be.
+    Unrestored,
+}
+
+/// Why a shell's state was not saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unsaved {
+    /// It is larger than [`STATE_BYTES_MAX`].
+    TooLarge,
+    /// Bash did not say it in time.
+    NoAnswer,
 }
 
 /// A shell, for the census.

@@ -15,6 +15,8 @@ use std::time::Duration;
 const EXECS_MAX: usize = 1024;
 /// File calls at once.
 const FILES_MAX: usize = 256;
+/// What may wait for one who watches: the states of some shells, and much news.
+const UNREAD_BYTES_MAX: usize = 8 << 20;
 /// The longest a file call may take.
 const FILE_MAX: Duration = Duration::from_secs(15 * 60);
 
@@ -46,6 +48,8 @@ impl Agent {
             Ask::Close { shell } => self.close(id, &shell),
             Ask::Exec(exec) => self.exec(id, exec),
             Ask::File(file) => self.file(id, file),
+            Ask::Save => self.save(id),
+            Ask::Kept { shell, number } => self.kept(&shell, number),
         }
     }
 
@@ -204,6 +208,10 @@ impl Agent {
             conn.role = Role::Watch;
         }
         self.watchers.push(id);
+        for (shell_id, shell) in &mut self.shells {
+            shell.save_again();
+            self.hub.touch(*shell_id);
+        }
         // A frame holds a few hundred shells: the rest is told as changes.
         let mut all: Vec<_> = self.shells.values().map(Shell::told).collect();
         let rest = all.split_off(all.len().min(256));
@@ -233,7 +241,7 @@ impl Agent {
             let tell = Tell::Changed { shell, execs };
             for watcher in self.watchers.clone() {
                 // One that does not read is told no more; its driver asks anew.
-                if self.conns.get(&watcher).is_some_and(|conn| conn.waiting() > 1 << 20) {
+                if self.conns.get(&watcher).is_some_and(|conn| conn.waiting() > UNREAD_BYTES_MAX) {
                     self.hang_up(watcher);
                 } else {
                     self.tell(watcher, &tell);

@@ -4,6 +4,7 @@
 
 mod ask;
 mod attach;
+mod keep;
 mod settle;
 
 use crate::conn::{Conn, Role};
@@ -41,6 +42,7 @@ pub(crate) struct Agent {
     files: HashMap<i32, Instant>,
     watchers: Vec<u64>,
     watch_set: bool,
+    savers: Vec<keep::Saver>,
     again: Vec<u64>,
     lazy: Vec<u64>,
     lazy_due: Option<Instant>,
@@ -69,6 +71,7 @@ impl Agent {
             files: HashMap::new(),
             watchers: Vec::new(),
             watch_set: false,
+            savers: Vec::new(),
             again: Vec::new(),
             lazy: Vec::new(),
             lazy_due: None,
@@ -163,6 +166,8 @@ impl Agent {
                 self.watch_set = false;
                 self.tell_watchers();
             }
+            // Only a reason to settle.
+            Timer::Save => {}
             Timer::Files => {
                 for (pid, _) in self.files.iter().filter(|(_, due)| **due <= self.hub.now) {
                     let _ = isolet_sys::signal::send(*pid, 9);

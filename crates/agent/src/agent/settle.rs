@@ -47,7 +47,8 @@ impl Agent {
             let lazy = std::mem::take(&mut self.lazy);
             lazy.into_iter().for_each(|id| self.hub.touch(id));
         }
-        while !self.hub.dirty.is_empty() || !self.touched.is_empty() {
+        self.look_at_watchers();
+        while !self.hub.dirty.is_empty() || !self.touched.is_empty() || self.save_all() {
             for id in std::mem::take(&mut self.touched) {
                 self.settle_exec(id);
             }
@@ -127,6 +128,7 @@ impl Agent {
                 break;
             }
         }
+        self.tell_saved(id);
         self.part(id);
     }
 

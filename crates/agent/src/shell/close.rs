@@ -117,6 +117,7 @@ impl Shell {
         self.finish(hub, Some((number, signal)));
         let Some(bash) = self.bash.take() else { return };
         let unused = !bash.ready;
+        let restoring = self.state_died(hub);
         // What it left running in the background may go on writing.
         [bash.out, bash.err].into_iter().flatten().for_each(|fd| hub.drain(fd));
         self.awaited = None;
@@ -124,6 +125,9 @@ impl Shell {
         self.history.clear();
         self.history_bytes = 0;
         self.state = State::Dead;
+        if restoring {
+            return self.start(hub);
+        }
         let by_itself = if code.is_some() { "exit" } else { "killed" };
         let mut closed = Closed { code, signal, cause: by_itself.to_owned() };
         if let Some(cause) = self.cause.take() {

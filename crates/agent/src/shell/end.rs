@@ -149,7 +149,7 @@ impl Shell {
     }
 
     /// The earliest moment at which [`Shell::elapsed`] has something to do.
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(super) fn due(&self, hub: &Hub) -> Option<Instant> {
         let mut due: Option<Instant> = self.stalled;
         let mut sooner = |when: Option<Instant>| {
             due = match (due, when) {
@@ -174,6 +174,7 @@ impl Shell {
         sooner(self.closing.as_ref().and_then(super::close::Closing::due));
         sooner(self.lingering());
         sooner(self.fading());
+        sooner(self.save_due(hub));
         due
     }
 
@@ -201,6 +202,7 @@ impl Shell {
         }
         self.late(hub);
         self.look(hub);
+        self.save_elapsed(hub);
         if let Some((when, tries)) = self.settling
             && now >= when
         {

@@ -15,6 +15,7 @@ mod close;
 mod end;
 mod press;
 mod run;
+mod save;
 
 use crate::bash::{Bash, Status};
 use crate::hub::{Hub, READ_BYTES, Timer};
@@ -109,6 +110,7 @@ pub(crate) struct Shell {
     cause: Option<&'static str>,
     armed: Option<Instant>,
     pumped: u64,
+    saves: save::Saves,
 }
 
 impl Shell {
@@ -144,6 +146,7 @@ impl Shell {
             cause: None,
             armed: None,
             pumped: 0,
+            saves: save::Saves::new(now),
         }
     }
 
@@ -226,6 +229,7 @@ impl Shell {
         self.check(owner, &run)?;
         let who = Rc::new(Who { owner: owner.to_owned(), id: run.id.clone() });
         self.queue.push_back(Waiting { who, run, input: Vec::new(), eof: false });
+        self.saves.hurry(hub.now);
         hub.touch(self.id);
         if matches!(self.state, State::Dead | State::Failed(..)) {
             self.start(hub);
@@ -450,7 +454,7 @@ impl Shell {
     }
 
     fn arm(&mut self, hub: &mut Hub) {
-        let Some(due) = self.due() else { return };
+        let Some(due) = self.due(hub) else { return };
         if self.armed.is_none_or(|armed| due < armed) {
             self.armed = Some(due);
             hub.at(due, Timer::Shell(self.id));

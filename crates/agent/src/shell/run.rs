@@ -187,6 +187,7 @@ impl Shell {
         };
         let text = std::mem::take(&mut running.run.text);
         self.traps |= text.contains("trap");
+        self.saves.heed(&text);
         let long = text.len() >= text::INLINE_BYTES_MAX;
         running.strip = Strip::new(how, &text, bash.traced, long);
         if how.stdin {
@@ -214,7 +215,8 @@ impl Shell {
         let Some(bash) = self.bash.as_mut() else { return };
         self.number += 1;
         self.awaited = Some(self.number);
-        let long = text.len() >= text::INLINE_BYTES_MAX && bash.put_long(text).is_ok();
+        let long = text.len() >= text::INLINE_BYTES_MAX && !bash.stale;
+        let long = long && bash.put_long(text.as_bytes()).is_ok();
         let mut lines = String::with_capacity(text.len().min(1024) + 160);
         let how = Step { number: self.number, word: bash.word, ..how };
         text::step(&mut lines, how, (!long).then_some(text));
@@ -267,9 +269,14 @@ impl Shell {
         let Some(bash) = self.bash.as_mut() else { return };
         self.awaited = None;
         bash.traced = report.flags.contains('x');
+        bash.stale = false;
         let left = bash.left();
+        self.saves.flags(&report.flags);
         let Some(running) = self.running.as_mut() else {
             self.pull(hub, STDERR, left[1]);
+            if self.report_of_state(hub, &report) {
+                return;
+            }
             if let Some(bash) = self.bash.as_mut() {
                 bash.ready = true;
             }
@@ -405,6 +412,7 @@ impl Shell {
         self.log.note(Note::Exit(running.who.clone(), exit, running.from));
         hub.tell(self.id);
         if death.is_none() {
+            self.saves.ended(hub.now);
             if running.shaken {
                 self.sweeping = Some(running.ticks);
                 self.settle(hub);

@@ -139,7 +139,7 @@ impl Outcome {
 pub fn open() -> Open {
     let path = std::env::var("PATH").expect("PATH");
     let env = BTreeMap::from([("PATH".to_owned(), path), ("HOME".to_owned(), "/root".to_owned())]);
-    Open { cwd: "/tmp".into(), env, linger_ms: None }
+    Open { cwd: "/tmp".into(), env, ..Open::default() }
 }
 
 pub fn run(id: &str, text: &str) -> Run {

@@ -1,0 +1,84 @@
+//! What shells hold, for who watches and keeps it.
+
+use super::Agent;
+use crate::conn::{Conn, Role};
+use crate::hub::Timer;
+use crate::shell::Shell;
+use isolet_wire::tell::{Tell, Why};
+use std::time::{Duration, Instant};
+
+/// Bytes that wait for who watches, above which no more shells are saved.
+const WAITING_BYTES_MAX: usize = 256 * 1024;
+/// How long the saving of all may take.
+const ALL_MAX: Duration = Duration::from_secs(3);
+
+impl Agent {
+    /// All that nobody keeps yet is to be saved; the answer comes when it was told.
+    pub(super) fn save(&mut self, id: u64) {
+        if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Watch)) {
+            return self.refuse(id, None, Why::BadAsk, "only who watches keeps shells");
+        }
+        self.shells.values_mut().for_each(Shell::save_now);
+        let until = self.hub.now + ALL_MAX;
+        self.savers.push((id, until));
+        self.hub.at(until, Timer::Save);
+    }
+
+    /// This state of a shell is kept.
+    pub(super) fn kept(&mut self, shell: &str, number: u64) {
+        let shell = self.names.get(shell).and_then(|id| self.shells.get_mut(id));
+        if let Some(shell) = shell {
+            shell.kept(number);
+        }
+    }
+
+    /// Tells what was saved of a shell.
+    pub(super) fn tell_saved(&mut self, id: u64) {
+        let Some(shell) = self.shells.get_mut(&id) else { return };
+        let told = shell.tell_saved();
+        let name = shell.name.clone();
+        for what in told {
+            let tell = Tell::Saved { shell: name.clone(), what };
+            for watcher in self.watchers.clone() {
+                self.tell(watcher, &tell);
+            }
+        }
+    }
+
+    /// Who watches, and how much of what was told them they have not taken.
+    pub(super) fn look_at_watchers(&mut self) {
+        let held = |id: &u64| self.conns.get(id).map_or(0, Conn::waiting);
+        self.hub.watched = !self.watchers.is_empty();
+        self.hub.crowded = self.watchers.iter().any(|id| held(id) > WAITING_BYTES_MAX);
+    }
+
+    /// Goes on saving all, where that is asked. Whether a shell has begun to be saved.
+    pub(super) fn save_all(&mut self) -> bool {
+        let Some(until) = self.savers.iter().map(|(_, until)| *until).max() else { return false };
+        let (late, mut begun): (_, bool) = (self.hub.now >= until, false);
+        let mut wanted = false;
+        for (id, shell) in &mut self.shells {
+            if !shell.save_wanted() {
+                continue;
+            }
+            if late {
+                shell.save_given_up();
+                self.hub.touch(*id);
+                begun = true;
+                continue;
+            }
+            wanted = true;
+            begun |= !self.hub.saves_full() && shell.begin_save(&mut self.hub);
+        }
+        if begun || wanted && !late {
+            return begun;
+        }
+        for (saver, _) in std::mem::take(&mut self.savers) {
+            self.tell(saver, &Tell::Done);
+        }
+        false
+    }
+}
+
+/// Who waits for all to be saved, and until when.
+pub(super) type Saver = (u64, Instant);

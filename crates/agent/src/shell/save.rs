@@ -1,0 +1,316 @@
+//! What a session's shell holds, saved while nobody waits for it, and given to the next one.
+//!
+//! A copy of bash says it ([`crate::state`]), a second after the last command or when all are to be
+//! saved. A command that comes meanwhile waits for the copy at most [`HURRY`]: then the copy is
+//! killed, and the shell saved after the next pause.
+
+use super::Shell;
+use crate::hub::Hub;
+use crate::state;
+use crate::text::Report;
+use crate::tree;
+use isolet_wire::tell::{STATE_BYTES_MAX, Saved, Unsaved};
+use std::time::{Duration, Instant};
+
+/// Without a command for so long a shell is idle.
+const IDLE: Duration = Duration::from_secs(1);
+/// How long a command waits for a save that is under way; a usual one takes less.
+const HURRY: Duration = Duration::from_millis(4);
+/// A bash that holds more is not copied: it stands still for 50 µs a MiB meanwhile.
+const RESIDENT_MIB_MAX: usize = 64;
+/// How long a save may take that nobody waits for.
+const SAVE_MAX: Duration = Duration::from_secs(2);
+/// How long a command waits for a bash that does nothing.
+const STUCK: Duration = Duration::from_millis(100);
+/// Between two looks whether a copy that was killed is gone.
+const LOOK: Duration = Duration::from_millis(2);
+/// Until it is tried again to save it when many are.
+const CROWDED: Duration = Duration::from_millis(100);
+/// Further away than anybody waits.
+const NEVER: Duration = Duration::from_secs(400 * 24 * 3600);
+/// What a restoring bash may complain of, for the reader: only whether it does is of interest.
+const COMPLAINT_BYTES: usize = 16;
+
+/// What of a shell is saved.
+#[derive(Debug)]
+pub(super) struct Saves {
+    /// Commands of this bash that have ended; of these, what a save was tried after, and what the
+    /// server said it keeps.
+    ended: u64,
+    tried: u64,
+    kept: u64,
+    idle_since: Instant,
+    under_way: Option<UnderWay>,
+    /// It is to be saved now.
+    wanted: bool,
+    /// A save would be seen: a trap for the end of children, or an echo of every line.
+    seen: bool,
+    heard: bool,
+    /// Step in which a state is restored.
+    restoring: Option<u64>,
+    told: Vec<Saved>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct UnderWay {
+    number: u64,
+    ended: u64,
+    /// Its start, in the unit of process start times.
+    ticks: u64,
+    /// When something is to be done about it.
+    until: Instant,
+    /// Since when a command waits for it.
+    hurried: Option<Instant>,
+    /// Its copy was killed.
+    killed: bool,
+}
+
+impl Saves {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            ended: 0,
+            tried: 0,
+            kept: 0,
+            idle_since: now,
+            under_way: None,
+            wanted: false,
+            seen: false,
+            heard: false,
+            restoring: None,
+            told: Vec::new(),
+        }
+    }
+
+    /// A command has ended.
+    pub(super) fn ended(&mut self, now: Instant) {
+        self.ended += 1;
+        self.idle_since = now;
+    }
+
+    /// A command waits.
+    pub(super) fn hurry(&mut self, now: Instant) {
+        if let Some(way) = self.under_way.as_mut().filter(|way| way.hurried.is_none()) {
+            way.hurried = Some(now);
+            way.until = way.until.min(now + HURRY);
+        }
+    }
+
+    /// A command's text: with a trap for ended children a save would not go unseen.
+    pub(super) fn heed(&mut self, text: &str) {
+        self.heard |= text.contains("CHLD");
+    }
+
+    /// `$-` as last told: `v` says every line, `m` makes a job of the copy.
+    pub(super) fn flags(&mut self, flags: &str) {
+        self.seen = self.heard || flags.contains(['v', 'm']);
+    }
+}
+
+impl Shell {
+    fn save_free(&self) -> bool {
+        let bash = self.bash.as_ref().is_some_and(|bash| bash.ready);
+        let idle = self.running.is_none() && self.awaited.is_none() && self.queue.is_empty();
+        bash && idle && self.closing.is_none() && self.settling.is_none()
+    }
+
+    /// Whether it is to be saved and is not.
+    pub(crate) fn save_wanted(&self) -> bool {
+        self.saves.wanted
+    }
+
+    /// Whether a save is under way.
+    pub(crate) fn saving(&self) -> bool {
+        self.saves.under_way.is_some()
+    }
+
+    /// It is to be saved as soon as it can be, if nobody keeps what it holds.
+    pub(crate) fn save_now(&mut self) {
+        let saves = &self.saves;
+        self.saves.wanted = self.open.save && self.bash.is_some() && saves.ended > saves.kept;
+    }
+
+    /// Who keeps it is new: what was not said to be kept is saved again.
+    pub(crate) fn save_again(&mut self) {
+        self.saves.tried = self.saves.kept;
+    }
+
+    /// The state after so many commands is kept.
+    pub(crate) fn kept(&mut self, number: u64) {
+        self.saves.kept = self.saves.kept.max(number.min(self.saves.ended));
+    }
+
+    /// What is to be told of its state.
+    pub(crate) fn tell_saved(&mut self) -> Vec<Saved> {
+        std::mem::take(&mut self.saves.told)
+    }
+
+    pub(super) fn save_due(&self, hub: &Hub) -> Option<Instant> {
+        if let Some(way) = &self.saves.under_way {
+            return Some(way.until);
+        }
+        let saves = &self.saves;
+        let due = hub.watched && self.open.save && saves.ended > saves.tried && !saves.seen;
+        (due && self.save_free()).then(|| saves.idle_since + IDLE)
+    }
+
+    pub(super) fn save_elapsed(&mut self, hub: &mut Hub) {
+        if self.save_due(hub).is_none_or(|due| due > hub.now) {
+            return;
+        }
+        match self.saves.under_way {
+            Some(way) => self.end_save(hub, way),
+            None if hub.saves_full() => self.saves.idle_since = hub.now - IDLE + CROWDED,
+            None => drop(self.begin_save(hub)),
+        }
+    }
+
+    /// Begins to save it; false when it is not free for that.
+    pub(crate) fn begin_save(&mut self, hub: &mut Hub) -> bool {
+        if !self.save_free() || self.saving() {
+            return false;
+        }
+        let Some(bash) = self.bash.as_mut() else { return false };
+        self.saves.tried = self.saves.ended;
+        hub.touch(self.id);
+        if tree::resident_mib(bash.pid) > RESIDENT_MIB_MAX {
+            self.saves.wanted = false;
+            self.saves.told.push(Saved::Not(Unsaved::TooLarge));
+            return true;
+        }
+        self.number += 1;
+        self.awaited = Some(self.number);
+        self.saves.under_way = Some(UnderWay {
+            number: self.number,
+            ended: self.saves.ended,
+            ticks: tree::ticks(),
+            until: hub.now + SAVE_MAX,
+            hurried: None,
+            killed: false,
+        });
+        let mut line = String::with_capacity(1024);
+        state::dump(&mut line, bash.word, self.number);
+        let _ = bash.take_long(0);
+        bash.write(hub, self.id, line.as_bytes());
+        hub.saving += 1;
+        true
+    }
+
+    /// A save has taken too long: its copy is killed. Where bash has made none it is stopped, or
+    /// waits for room for one: a command goes in behind the save then.
+    fn end_save(&mut self, hub: &mut Hub, way: UnderWay) {
+        // Its report may just have come.
+        self.status(hub);
+        let copies = self.copies_since(way.ticks);
+        copies.iter().for_each(|copy| copy.send(super::end::KILL));
+        let killed = way.killed || !copies.is_empty();
+        let patience = way.hurried.map(|since| since + STUCK <= hub.now);
+        let Some(now) = self.saves.under_way.as_mut() else { return };
+        if killed && copies.is_empty() || patience == Some(true) {
+            if let Some(bash) = self.bash.as_mut() {
+                bash.stale = !copies.is_empty() || !killed;
+            }
+            self.save_over(hub);
+        } else if killed || patience.is_some() {
+            (now.killed, now.until) = (killed, hub.now + LOOK);
+        } else {
+            now.until = hub.now + NEVER;
+            self.save_given_up();
+        }
+    }
+
+    fn copies_since(&self, ticks: u64) -> Vec<tree::Process> {
+        let mut copies = tree::children_of(self.pid());
+        copies.retain(|copy| copy.start >= ticks && copy.alive());
+        copies
+    }
+
+    /// It came to nothing.
+    fn save_over(&mut self, hub: &mut Hub) {
+        self.saves.under_way = None;
+        self.awaited = None;
+        hub.saving -= 1;
+        if self.queue.is_empty() {
+            self.save_given_up();
+        } else {
+            self.saves.tried = self.saves.kept;
+        }
+        self.next(hub);
+    }
+
+    /// Who wants it to be saved waits no longer.
+    pub(crate) fn save_given_up(&mut self) {
+        if std::mem::take(&mut self.saves.wanted) {
+            self.saves.told.push(Saved::Not(Unsaved::NoAnswer));
+        }
+    }
+
+    /// Bash reported while no command runs. Whether more is to come before it is free.
+    pub(super) fn report_of_state(&mut self, hub: &mut Hub, report: &Report) -> bool {
+        if let Some(way) = self.saves.under_way.take_if(|way| way.number == report.number) {
+            hub.saving -= 1;
+            self.saved(way);
+        }
+        let Some(bash) = self.bash.as_mut().filter(|bash| !bash.ready) else { return false };
+        if self.saves.restoring.take().is_some() {
+            if !bash.take_long(COMPLAINT_BYTES).is_empty() {
+                self.saves.told.push(Saved::Unrestored);
+            }
+            return false;
+        }
+        match self.open.restore.take() {
+            Some(text) => self.restore_state(hub, &text),
+            None => false,
+        }
+    }
+
+    fn saved(&mut self, way: UnderWay) {
+        let Some(bash) = self.bash.as_mut() else { return };
+        let raw = bash.take_long(state::DUMP_BYTES_MAX);
+        self.saves.wanted = false;
+        let told = &mut self.saves.told;
+        match state::compose(&raw, &self.open.env) {
+            Some(text) if text.len() <= STATE_BYTES_MAX => {
+                told.extend(text.chunks(64 * 1024).map(|part| Saved::Part(part.to_vec())));
+                told.push(Saved::Whole { number: way.ended });
+            }
+            Some(_) => told.push(Saved::Not(Unsaved::TooLarge)),
+            None if raw.len() >= state::DUMP_BYTES_MAX => {
+                told.push(Saved::Not(Unsaved::TooLarge));
+            }
+            None => told.push(Saved::Not(Unsaved::NoAnswer)),
+        }
+    }
+
+    /// Gives a new bash what an earlier one held.
+    fn restore_state(&mut self, hub: &Hub, text: &[u8]) -> bool {
+        let Some(bash) = self.bash.as_mut() else { return false };
+        if bash.put_long(text).is_err() {
+            self.saves.told.push(Saved::Unrestored);
+            return false;
+        }
+        let held = |word: &str| text.windows(word.len()).any(|part| part == word.as_bytes());
+        self.traps |= held("trap -- ");
+        self.saves.heard |= held("CHLD");
+        if held("builtin () ") {
+            bash.word = crate::text::AROUND;
+        }
+        self.number += 1;
+        (self.awaited, self.saves.restoring) = (Some(self.number), Some(self.number));
+        let mut lines = String::with_capacity(512);
+        state::restore(&mut lines, bash.word, self.number);
+        bash.write(hub, self.id, lines.as_bytes());
+        true
+    }
+
+    /// Its bash has ended. Whether that was while it took over a state: the next goes without.
+    pub(super) fn state_died(&mut self, hub: &mut Hub) -> bool {
+        let restoring = self.saves.restoring.is_some() && self.closing.is_none();
+        hub.saving -= usize::from(self.saving());
+        let mut told = std::mem::take(&mut self.saves.told);
+        if self.open.save && self.lasting() {
+            told.push(if restoring { Saved::Unrestored } else { Saved::Gone });
+        }
+        self.saves = Saves { told, ..Saves::new(hub.now) };
+        restoring
+    }
+}

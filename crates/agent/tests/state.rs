@@ -1,0 +1,121 @@
+//! What a session's shell holds is told to who watches, and taken over by the next one.
+
+mod kit;
+
+use isolet_wire::ask::{Ask, Attach, Open};
+use isolet_wire::tell::{Saved, Tell, Unsaved};
+use kit::{Agent, Client, open};
+use std::time::{Duration, Instant};
+
+fn session(agent: &Agent, restore: Option<Vec<u8>>) -> Client {
+    let mut client = agent.connect();
+    client.ask(&Ask::Attach(Attach {
+        shell: "s/x".into(),
+        open: Some(Open { save: true, restore, ..open() }),
+        owner: "me".into(),
+        watch: false,
+        since: None,
+    }));
+    let tell = client.tell();
+    assert!(matches!(tell, Tell::Attached { .. }), "{tell:?}");
+    client
+}
+
+fn watch(agent: &Agent) -> Client {
+    let mut watcher = agent.connect();
+    watcher.ask(&Ask::Watch);
+    watcher.skip_to(|tell| matches!(tell, Tell::Census { .. }));
+    watcher
+}
+
+/// What is told next of the shell's state: its bytes and number, or why there are none.
+fn saved(watcher: &mut Client) -> Result<(Vec<u8>, u64), Saved> {
+    let mut state = Vec::new();
+    loop {
+        match watcher.skip_to(|tell| matches!(tell, Tell::Saved { .. })) {
+            Tell::Saved { what: Saved::Part(part), .. } => state.extend(part),
+            Tell::Saved { what: Saved::Whole { number }, .. } => return Ok((state, number)),
+            Tell::Saved { what, .. } => return Err(what),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_shell_takes_over_what_another_held() {
+    let agent = Agent::start();
+    let mut watcher = watch(&agent);
+    let mut shell = session(&agent, None);
+    let plain = "set +o; shopt -p; alias; umask; pwd; declare -p | grep -vE \
+        ' (BASHPID|BASH_.*|__is.|_|PPID|LINENO|SHELLOPTS|BASHOPTS|SECONDS|RANDOM|PIPESTATUS|HISTCMD)(=|$)'; \
+        declare -f; declare -F; trap; printf '<%s>' \"$@\"";
+    shell.run("cd /usr; umask 027; x=$'a\\nb\\'\"$(1)`\\x01\\xff'; declare -i n=5; declare -r r=1");
+    shell.run("declare -A m=([$'k \\n']='v w' [b]=c); a=(1 [5]='x y'); declare -n ref=x; declare -u up");
+    shell.run("export E='e e'; unset HOME IFS; declare +x PATH; declare -a none; set -- 'a b' '' c\\'d");
+    shell.run("shopt -s extglob nullglob; alias ll='ls -l' -- -o=x");
+    shell.run("f() { ll; case $1 in @(a|b)) echo \"$1\";; esac; cat <<E\nhi $x\nE\n}; export -f f");
+    shell.run("a-b() { :; }; function while { :; }; alias f2=f; trap 'echo bye' EXIT; set -euo pipefail");
+    let before = shell.run(plain);
+    let (state, number) = saved(&mut watcher).expect("it is saved");
+    assert_eq!(number, 7);
+    let other = Agent::start();
+    let mut watcher = watch(&other);
+    let mut shell = session(&other, Some(state));
+    let after = shell.run(plain);
+    assert_eq!(after.err(), before.err());
+    assert_eq!(after.out(), before.out());
+    shell.run(":");
+    watcher.ask(&Ask::Save);
+    let told = saved(&mut watcher);
+    assert!(told.is_ok(), "{told:?}");
+}
+
+#[test]
+fn all_are_saved_at_once_when_asked_and_what_is_kept_is_not_saved_again() {
+    let agent = Agent::start();
+    let mut watcher = watch(&agent);
+    let mut shell = session(&agent, None);
+    watcher.ask(&Ask::Save);
+    watcher.skip_to(|tell| {
+        assert!(!matches!(tell, Tell::Saved { .. }), "nothing has been done in it");
+        *tell == Tell::Done
+    });
+    shell.run("x=1");
+    let begin = Instant::now();
+    watcher.ask(&Ask::Save);
+    let (_, number) = saved(&mut watcher).expect("it is saved");
+    watcher.skip_to(|tell| *tell == Tell::Done);
+    assert!(begin.elapsed() < Duration::from_millis(900));
+    watcher.ask(&Ask::Kept { shell: "s/x".into(), number });
+    watcher.ask(&Ask::Save);
+    watcher.skip_to(|tell| {
+        assert!(!matches!(tell, Tell::Saved { .. }), "it is kept already");
+        *tell == Tell::Done
+    });
+    shell.ask(&Ask::Run(kit::run("r", "exit 3")));
+    assert_eq!(saved(&mut watcher), Err(Saved::Gone));
+}
+
+#[test]
+fn a_command_does_not_wait_for_the_save_of_a_large_shell() {
+    let agent = Agent::start();
+    let mut watcher = watch(&agent);
+    let mut shell = session(&agent, None);
+    shell.run("x=$(head -c 5000000 /dev/zero | tr '\\0' '\\1'); y=$x");
+    let mut slowest = Duration::ZERO;
+    for pause in 0..20 {
+        watcher.ask(&Ask::Save);
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(pause) {
+            std::hint::spin_loop();
+        }
+        let begin = Instant::now();
+        assert_eq!(shell.run("echo ${#x}").out(), "5000000\n");
+        slowest = slowest.max(begin.elapsed());
+        watcher.skip_to(|tell| *tell == Tell::Done);
+    }
+    eprintln!("slowest {slowest:?}");
+    assert!(slowest < Duration::from_millis(500), "{slowest:?}");
+    watcher.ask(&Ask::Save);
+    assert_eq!(saved(&mut watcher), Err(Saved::Not(Unsaved::TooLarge)));
+}
