@@ -21,13 +21,53 @@ const PARTS: [&str; 7] =
 const STATE_PARTS: usize = 6;
 /// Variables that are bash's own, the driver's, or say something of this very process; sorted.
 const OWN: &[&str] = &[
-    "BASH", "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0",
-    "BASH_CMDS", "BASH_COMMAND", "BASH_EXECUTION_STRING", "BASH_LINENO", "BASH_LOADABLES_PATH",
-    "BASH_MONOSECONDS", "BASH_SOURCE", "BASH_SUBSHELL", "BASH_VERSINFO", "BASH_VERSION",
-    "BASH_XTRACEFD", "COMP_WORDBREAKS", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "EUID",
-    "FUNCNAME", "GROUPS", "HISTCMD", "HISTFILE", "HOSTNAME", "HOSTTYPE", "LINENO", "MACHTYPE",
-    "MAILCHECK", "OSTYPE", "PIPESTATUS", "POSIXLY_CORRECT", "PPID", "PROMPT_COMMAND", "PS1", "PS2",
-    "PWD", "RANDOM", "SECONDS", "SHELLOPTS", "SHLVL", "SRANDOM", "UID", "_",
+    "BASH",
+    "BASHOPTS",
+    "BASHPID",
+    "BASH_ALIASES",
+    "BASH_ARGC",
+    "BASH_ARGV",
+    "BASH_ARGV0",
+    "BASH_CMDS",
+    "BASH_COMMAND",
+    "BASH_EXECUTION_STRING",
+    "BASH_LINENO",
+    "BASH_LOADABLES_PATH",
+    "BASH_MONOSECONDS",
+    "BASH_SOURCE",
+    "BASH_SUBSHELL",
+    "BASH_VERSINFO",
+    "BASH_VERSION",
+    "BASH_XTRACEFD",
+    "COMP_WORDBREAKS",
+    "DIRSTACK",
+    "EPOCHREALTIME",
+    "EPOCHSECONDS",
+    "EUID",
+    "FUNCNAME",
+    "GROUPS",
+    "HISTCMD",
+    "HISTFILE",
+    "HOSTNAME",
+    "HOSTTYPE",
+    "LINENO",
+    "MACHTYPE",
+    "MAILCHECK",
+    "OSTYPE",
+    "PIPESTATUS",
+    "POSIXLY_CORRECT",
+    "PPID",
+    "PROMPT_COMMAND",
+    "PS1",
+    "PS2",
+    "PWD",
+    "RANDOM",
+    "SECONDS",
+    "SHELLOPTS",
+    "SHLVL",
+    "SRANDOM",
+    "UID",
+    "_",
 ];
 /// Variables that every bash has at its start; one that is not there was unset.
 const STANDARD: [&str; 5] = ["IFS", "OLDPWD", "OPTERR", "OPTIND", "PS4"];
@@ -63,8 +103,7 @@ pub(crate) fn dump(out: &mut String, word: &str, number: u64) {
 #[must_use]
 pub(crate) fn compose(raw: &[u8], env: &BTreeMap<String, String>) -> Option<Vec<u8>> {
     let parts: Vec<&[u8]> = raw.split(|byte| *byte == 0).collect();
-    let [traps, variables, functions, aliases, shopt, set, umask, cwd, words, b"end"] =
-        parts[..]
+    let [traps, variables, functions, aliases, shopt, set, umask, cwd, words, b"end"] = parts[..]
     else {
         return None;
     };
@@ -124,7 +163,9 @@ fn quote_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
         }
         Err(_) => {
             out.extend_from_slice(b"$'");
-            bytes.iter().for_each(|byte| out.extend_from_slice(format!("\\x{byte:02x}").as_bytes()));
+            bytes
+                .iter()
+                .for_each(|byte| out.extend_from_slice(format!("\\x{byte:02x}").as_bytes()));
             out.push(b'\'');
         }
     }

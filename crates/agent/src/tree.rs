@@ -137,7 +137,7 @@ fn children(pid: i32, into: &mut Vec<i32>) {
 pub(crate) fn resident_mib(pid: i32) -> usize {
     let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
     let pages = text.split(' ').nth(1).and_then(|count| count.parse::<usize>().ok());
-    pages.unwrap_or(0) * rustix::param::page_size() >> 20
+    pages.unwrap_or(0) * rustix::param::page_size() / (1024 * 1024)
 }
 
 /// The children of a process.

@@ -50,11 +50,17 @@ fn a_shell_takes_over_what_another_held() {
         ' (BASHPID|BASH_.*|__is.|_|PPID|LINENO|SHELLOPTS|BASHOPTS|SECONDS|RANDOM|PIPESTATUS|HISTCMD)(=|$)'; \
         declare -f; declare -F; trap; printf '<%s>' \"$@\"";
     shell.run("cd /usr; umask 027; x=$'a\\nb\\'\"$(1)`\\x01\\xff'; declare -i n=5; declare -r r=1");
-    shell.run("declare -A m=([$'k \\n']='v w' [b]=c); a=(1 [5]='x y'); declare -n ref=x; declare -u up");
-    shell.run("export E='e e'; unset HOME IFS; declare +x PATH; declare -a none; set -- 'a b' '' c\\'d");
+    shell.run(
+        "declare -A m=([$'k \\n']='v w' [b]=c); a=(1 [5]='x y'); declare -n ref=x; declare -u up",
+    );
+    shell.run(
+        "export E='e e'; unset HOME IFS; declare +x PATH; declare -a none; set -- 'a b' '' c\\'d",
+    );
     shell.run("shopt -s extglob nullglob; alias ll='ls -l' -- -o=x");
     shell.run("f() { ll; case $1 in @(a|b)) echo \"$1\";; esac; cat <<E\nhi $x\nE\n}; export -f f");
-    shell.run("a-b() { :; }; function while { :; }; alias f2=f; trap 'echo bye' EXIT; set -euo pipefail");
+    shell.run(
+        "a-b() { :; }; function while { :; }; alias f2=f; trap 'echo bye' EXIT; set -euo pipefail",
+    );
     let before = shell.run(plain);
     let (state, number) = saved(&mut watcher).expect("it is saved");
     assert_eq!(number, 7);

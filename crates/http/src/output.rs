@@ -3,7 +3,7 @@
 use crate::text::{open_end, quote};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use isolet_sandbox::Sandbox;
+use isolet_sandbox::{Lost, LostState, Sandbox};
 use isolet_wire::tell::{Exit, STDERR, STDOUT};
 use std::borrow::Cow;
 
@@ -126,8 +126,15 @@ pub(crate) fn exit_fields(exit: &Exit) -> String {
 /// but the first who asks.
 pub(crate) fn lost_field(sandbox: &Sandbox) -> String {
     sandbox.lost().map_or_else(String::new, |lost| {
-        let words: Vec<String> = lost.iter().map(|lost| format!("\"{}\"", lost.word())).collect();
-        format!(",\"lost\":[{}]", words.join(","))
+        let mut words: Vec<String> =
+            lost.iter().map(|lost| format!("\"{}\"", lost.word())).collect();
+        words.dedup();
+        let states: Vec<&LostState> = lost.iter().filter_map(Lost::state).collect();
+        let states = match serde_json::to_string(&states) {
+            Ok(states) if states != "[]" => format!(",\"lost_state\":{states}"),
+            _ => String::new(),
+        };
+        format!(",\"lost\":[{}]{states}", words.join(","))
     })
 }
 

@@ -118,6 +118,7 @@ async fn end(
             return Err(error.into());
         }
         entry.pool_of(&id).drop_links(Some(&id));
+        entry.kept.forget(&id).await;
         inner.events.say(&entry.tenant, &entry.id, Happened::SessionDeleted(id.clone()));
         if session.file_access.is_some() {
             entry.end_scope(&inner, &id).await?;

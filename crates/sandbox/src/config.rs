@@ -76,7 +76,7 @@ impl Config {
             tenants: BTreeMap::new(),
             ready: 2,
             session_idle: Duration::from_secs(300),
-            sleep_after_s: 0,
+            sleep_after_s: 600,
             recover: Duration::from_secs(10),
         }
     }

@@ -6,7 +6,7 @@ mod end;
 mod sleep;
 
 use crate::{
-    Ended, Error, Info, LinkError, Patch, Sandbox, Usage,
+    Ended, Error, Info, LinkError, Patch, Sandbox, SessionId, Usage,
     awake::Awake,
     failpoint::pass,
     info::Once,
@@ -14,6 +14,7 @@ use crate::{
     once,
     record::{Record, now_ms},
     registry::{Entry, View},
+    saving::{self, Saving},
     seen::Seen,
     service::Inner,
     state::{Event, State},
@@ -84,12 +85,15 @@ pub(crate) struct Driver {
     seen: Seen,
     /// It sleeps, and something of it may still run.
     restless: bool,
+    saving: Saving,
 }
 
 /// A connection for news of an agent's shells, and what it has said so far.
 pub(crate) struct Watch {
     wire: Wire,
     seen: Seen,
+    /// Sessions whose shells have ended.
+    ended: Vec<SessionId>,
 }
 
 /// Starts the driver, and another when it ends by a fault: only this sandbox suffers.
@@ -103,6 +107,7 @@ pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<Entry>, mut begin: B
             watch: None,
             seen: Seen::default(),
             restless: false,
+            saving: Saving::new(&entry, None),
         };
         // A set, so that a driver ends with its supervisor.
         let mut task = JoinSet::new();
@@ -123,7 +128,7 @@ pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<Entry>, mut begin: B
 pub(crate) async fn watch(entry: &Entry, wait: Duration) -> Result<Watch, LinkError> {
     let (wire, shells, execs) = watch_at(&entry.directory, wait).await?;
     entry.sessions.census(&shells);
-    Ok(Watch { wire, seen: Seen::census(&shells, execs) })
+    Ok(Watch { wire, seen: Seen::census(&shells, execs), ended: saving::ended(&shells) })
 }
 
 /// Connects for news of the agent that listens in a directory: its shells and programs now, and
@@ -152,7 +157,7 @@ impl Driver {
                 }
             }
             Begin::Attached(watch) => {
-                self.follow(watch);
+                self.adopt(watch).await;
                 self.find_scopes();
             }
             Begin::Failed => {}
@@ -168,7 +173,7 @@ impl Driver {
                 State::Destroying => return self.end(None).await,
                 State::Running => match watch(&self.entry, REATTACH_WAIT).await {
                     Ok(watch) => {
-                        self.follow(watch);
+                        self.adopt(watch).await;
                         self.find_scopes();
                         // It may have been on its way to sleep.
                         self.entry.uses.open();
@@ -235,6 +240,27 @@ impl Driver {
 
     fn follow(&mut self, watch: Watch) {
         (self.watch, self.seen) = (Some(watch.wire), watch.seen);
+        self.saving = Saving::new(&self.entry, None);
+    }
+
+    /// Likewise; and what was saved of shells that are not open waits for them.
+    async fn adopt(&mut self, watch: Watch) {
+        for id in &watch.ended {
+            self.entry.kept.forget(id).await;
+        }
+        self.follow(watch);
+        let seen = &self.seen;
+        self.entry.kept.await_shells(|id| seen.open(id)).await;
+    }
+
+    fn changed(&mut self, shell: Option<Shell>, execs: u32) {
+        if self.seen.busy() {
+            self.entry.uses.touch();
+        }
+        self.seen.changed(shell.as_ref(), execs);
+        if let Some(shell) = shell {
+            self.entry.sessions.changed(&shell, true);
+        }
     }
 
     /// Beside everything else: calls that need one find it themselves.
@@ -245,13 +271,11 @@ impl Driver {
 
     async fn hear(&mut self, heard: Result<Heard, LinkError>) {
         let error = match heard {
-            Ok(Heard::Tell(Tell::Changed { shell, execs })) => {
-                if self.seen.busy() {
-                    self.entry.uses.touch();
-                }
-                self.seen.changed(shell.as_ref(), execs);
-                if let Some(shell) = shell {
-                    self.entry.sessions.changed(&shell, true);
+            Ok(Heard::Tell(Tell::Changed { shell, execs })) => return self.changed(shell, execs),
+            Ok(Heard::Tell(Tell::Saved { shell, what })) => {
+                if let Some(wire) = &mut self.watch {
+                    // What is not saved now is told by the sleep that finds it so.
+                    let _ = self.saving.told(wire, shell, what).await;
                 }
                 return;
             }
@@ -263,7 +287,7 @@ impl Driver {
         match watch(&self.entry, REATTACH_WAIT).await {
             Ok(watch) => {
                 warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "connection to the agent replaced");
-                self.follow(watch);
+                self.adopt(watch).await;
             }
             Err(LinkError::Silent) => self.fall_silent().await,
             Err(LinkError::Frame(_) | LinkError::Turn(_)) => {
@@ -291,7 +315,7 @@ impl Driver {
                 if self.shift(Event::Greeted).is_ok() {
                     info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "it answers again");
                     self.record.body.cause = None;
-                    self.follow(watch);
+                    self.adopt(watch).await;
                     self.publish(None);
                     self.settle().await;
                 }

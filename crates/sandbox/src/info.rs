@@ -131,25 +131,79 @@ pub struct Info {
 }
 
 /// Something that a sleep does not keep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Lost {
-    /// Shells that were open, with their directories and variables.
+    /// Shells that were open, with their directories and variables: private ones, and all of an
+    /// ephemeral sandbox.
     Shells,
     /// Processes that ran in the background.
     Processes,
     /// All files of an ephemeral sandbox.
     Files,
+    /// Something of what a session's shell held.
+    ShellState(LostState),
+}
+
+/// Whose shell comes back as it was saved earlier, or as new.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LostState {
+    /// Its session.
+    pub session: SessionId,
+    /// Why.
+    pub why: WhyLost,
+    /// It comes back as it was then, in milliseconds since 1970; `None`: as new.
+    pub saved_at_ms: Option<i64>,
+}
+
+/// Why a shell does not come back as it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhyLost {
+    /// The machine ended without a sleep: what was done in it since it was saved is lost.
+    Crash,
+    /// It held more than is saved.
+    TooLarge,
+    /// It did not tell in time.
+    NoAnswer,
+    /// The server's disk did not take it.
+    NotKept,
+    /// Part of what was saved could not be made again.
+    NotRestored,
+}
+
+impl WhyLost {
+    /// The word for clients and records.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Crash => "crash",
+            Self::TooLarge => "too_large",
+            Self::NoAnswer => "no_answer",
+            Self::NotKept => "not_kept",
+            Self::NotRestored => "not_restored",
+        }
+    }
 }
 
 impl Lost {
     /// The word for clients and records.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn word(&self) -> &'static str {
         match self {
             Self::Shells => "shells",
             Self::Processes => "processes",
             Self::Files => "files",
+            Self::ShellState(_) => "shell_state",
+        }
+    }
+
+    /// Whose shell it is about, and why.
+    #[must_use]
+    pub fn state(&self) -> Option<&LostState> {
+        match self {
+            Self::ShellState(state) => Some(state),
+            _ => None,
         }
     }
 }

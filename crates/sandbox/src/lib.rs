@@ -16,6 +16,7 @@ mod failpoint;
 pub mod files;
 pub mod ids;
 pub mod info;
+mod kept;
 mod launch;
 pub mod link;
 mod once;
@@ -27,6 +28,7 @@ mod registry;
 #[cfg(test)]
 mod registry_test;
 pub mod sandbox;
+mod saving;
 mod scopes;
 mod seen;
 pub mod service;
@@ -44,8 +46,8 @@ pub use config::{Config, TenantLimits};
 pub use error::{Error, OpenError};
 pub use ids::{BadId, SandboxId, SessionId, TenantId};
 pub use info::{
-    Created, Ended, Info, Life, Limits, Lost, Once, Page, Patch, SessionInfo, SessionWish, Usage,
-    Wish,
+    Created, Ended, Info, Life, Limits, Lost, LostState, Once, Page, Patch, SessionInfo,
+    SessionWish, Usage, WhyLost, Wish,
 };
 pub use isolet_store::keys::{Grant, Key, Keys, NewKey};
 pub use link::{ExecLink, Heard, LinkError, ShellLink};

@@ -86,10 +86,14 @@ pub struct ShellLink {
 impl ShellLink {
     pub(crate) async fn open(
         mut wire: Wire,
-        attach: ask::Attach,
+        mut attach: ask::Attach,
         pool: Weak<Pool>,
     ) -> Result<Self, Error> {
         let (pid, fresh, at) = attach_to(&mut wire, &attach).await?;
+        if let Some(open) = &mut attach.open {
+            // One that ends takes what it held with it.
+            open.restore = None;
+        }
         Ok(Self { wire, attach, pid, fresh, at, pool, pooled: false, teller: None })
     }
 

@@ -386,8 +386,7 @@ mod tests {
     /// Clients of a version without sleep were told that their sandboxes run until deleted.
     #[test]
     fn a_record_of_a_version_without_sleep_never_sleeps() {
-        let wish = Wish { sleep_after_s: Some(600), ..Wish::default() };
-        let body = Body::plan(&config(), wish).unwrap();
+        let body = Body::plan(&config(), Wish::default()).unwrap();
         assert_eq!((body.sleep_after_s, body.persistent), (Some(600), true));
         let mut json = serde_json::to_value(&body).unwrap();
         for field in ["sleep_after_s", "persistent", "lost"] {

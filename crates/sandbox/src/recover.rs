@@ -17,7 +17,7 @@ use crate::{
     Config, Error, LinkError, OpenError, SandboxId, SessionId,
     driver::{Begin, Watch, watch},
     failpoint::pass,
-    info::Lost,
+    info::{Lost, LostState, WhyLost},
     launch::Launch,
     pool::Watched,
     record::Record,
@@ -256,6 +256,21 @@ fn rebooted(inner: &Inner, entry: &Entry) -> bool {
     (there || !persistent) && !Cage::open(&inner.jail, &entry.name).stands()
 }
 
+/// What the end of the host has cost: what was done since shells were last saved, and all that ran.
+fn crashed(entry: &Entry, persistent: bool) -> Vec<Lost> {
+    let mut lost = vec![Lost::Shells, Lost::Processes];
+    if !persistent {
+        lost.push(Lost::Files);
+        return lost;
+    }
+    let known = |id: &SessionId| entry.sessions.info(id).is_ok();
+    for (session, at) in entry.kept.saved_at_ms().into_iter().filter(|(id, _)| known(id)) {
+        let saved_at_ms = Some(at);
+        lost.push(Lost::ShellState(LostState { session, why: WhyLost::Crash, saved_at_ms }));
+    }
+    lost
+}
+
 /// Published before anybody can ask; recorded by its driver.
 fn lost(inner: &Arc<Inner>, entry: Arc<Entry>, event: Event, cause: &str) {
     let mut record = (*entry.view().record).clone();
@@ -263,8 +278,7 @@ fn lost(inner: &Arc<Inner>, entry: Arc<Entry>, event: Event, cause: &str) {
     record.state = was.next(event).unwrap_or(State::Failed);
     let state = record.state;
     if state == State::Sleeping {
-        let files = (!record.body.persistent).then_some(Lost::Files);
-        record.body.lost = Some([Lost::Shells, Lost::Processes].into_iter().chain(files).collect());
+        record.body.lost = Some(crashed(&entry, record.body.persistent));
         entry.uses.close();
     } else {
         record.body.cause = Some(cause.to_owned());

@@ -5,6 +5,7 @@ use crate::{
     awake::Uses,
     driver::Order,
     info::{Info, Page},
+    kept::Kept,
     pool::{Pool, Watched},
     ready::Made,
     record::{Body, Record},
@@ -46,6 +47,8 @@ pub(crate) struct Entry {
     pub(crate) pool: Arc<Pool>,
     pub(crate) scopes: Scopes,
     pub(crate) uses: Arc<Uses>,
+    /// What shells of its sessions held.
+    pub(crate) kept: Kept,
     /// What a sleep has lost and nobody was told yet.
     pub(crate) lost: Mutex<Option<Vec<Lost>>>,
 }
@@ -70,6 +73,7 @@ impl Entry {
             pool: Arc::new(Pool::new(Arc::clone(watch))),
             scopes: Scopes::default(),
             uses: Uses::new(),
+            kept: Kept::new(&sandboxes.join(&record.name)),
             lost: Mutex::new(record.body.lost.clone()),
             view: watch::Sender::new(View { record: Arc::new(record), end: None }),
         })

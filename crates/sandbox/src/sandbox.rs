@@ -213,19 +213,29 @@ impl Sandbox {
     /// # Errors
     /// [`Error::Refused`] with the agent's reason, [`Error::Link`], [`Error::Failed`].
     pub async fn shell(&self, attach: Attach) -> Result<ShellLink, Error> {
-        let mut scope = None;
+        let (mut scope, mut restored) = (None, None);
         let (shell, open) = match attach.shell {
             ShellName::Session(id) => {
                 let session = self.session_of(&id).await?;
                 scope = self.scope(&id).await?;
-                let env = self.env(Some(&session));
-                (format!("s/{id}"), Some(Open { cwd: session.cwd, env, linger_ms: None }))
+                let save = self.entry.view.borrow().record.body.persistent;
+                let open = Open {
+                    env: self.env(Some(&session)),
+                    cwd: session.cwd,
+                    linger_ms: None,
+                    save,
+                    restore: self.entry.kept.next(&id).await,
+                };
+                let name = format!("s/{id}");
+                restored = open.restore.is_some().then_some(id);
+                (name, Some(open))
             }
             ShellName::Private => {
                 let open = Open {
                     cwd: WORKSPACE.to_owned(),
                     env: self.env(None),
                     linger_ms: Some(PRIVATE_LINGER_MS),
+                    ..Open::default()
                 };
                 (format!("p/sh_{}", ids::random()), Some(open))
             }
@@ -246,6 +256,9 @@ impl Sandbox {
             self.doubt();
         }
         let link = link?;
+        if let Some(id) = restored {
+            self.entry.kept.taken(&id);
+        }
         Ok(link.telling(self.teller(session)))
     }
 
@@ -467,6 +480,7 @@ impl Sandbox {
             own.entry.sessions.remove(&known.id);
             own.say(Happened::SessionDeleted(id.clone()));
             own.entry.pool_of(&id).drop_links(Some(&id));
+            own.entry.kept.forget(&id).await;
             if known.file_access.is_some() {
                 return own.entry.end_scope(&own.inner, &id).await;
             }

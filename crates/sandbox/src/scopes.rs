@@ -7,6 +7,7 @@ use crate::{
     link::Heard,
     pool::{Pool, Watched},
     registry::Entry,
+    saving::{self, Saving},
     seen::Seen,
     service::Inner,
     wire::Wire,
@@ -68,8 +69,9 @@ impl Scopes {
     }
 
     /// All of them.
-    pub(crate) fn all(&self) -> Vec<Arc<Scope>> {
-        self.running().values().cloned().collect()
+    pub(crate) fn all(&self) -> Vec<(SessionId, Arc<Scope>)> {
+        let running = self.running();
+        running.iter().map(|(id, scope)| (id.clone(), Arc::clone(scope))).collect()
     }
 
     /// Lets go of all agents; whether they live on is somebody else's business.
@@ -194,6 +196,9 @@ impl Sandbox {
     async fn found(&self, id: &SessionId) -> Option<Arc<Scope>> {
         let directory = isolet_jail::scope_dir(&self.entry.directory, id.as_str());
         let told = watch_at(&directory, GREETING_WAIT).await.ok()?;
+        for ended in saving::ended(&told.1).iter().filter(|ended| *ended == id) {
+            self.entry.kept.forget(ended).await;
+        }
         Some(self.follow(id, directory, told))
     }
 
@@ -296,6 +301,7 @@ fn refused(order: &launch::Scope, error: &Error) -> Option<Error> {
 
 /// Hears what a scope's agent tells until it ends.
 async fn hear(entry: Arc<Entry>, id: SessionId, scope: Arc<Scope>, mut wire: Wire) {
+    let mut saving = Saving::new(&entry, Some(id.clone()));
     let error = loop {
         match wire.next().await {
             Ok(Heard::Tell(Tell::Changed { shell, execs })) => {
@@ -306,6 +312,9 @@ async fn hear(entry: Arc<Entry>, id: SessionId, scope: Arc<Scope>, mut wire: Wir
                 if let Some(shell) = shell {
                     entry.sessions.changed(&shell, true);
                 }
+            }
+            Ok(Heard::Tell(Tell::Saved { shell, what })) => {
+                let _ = saving.told(&mut wire, shell, what).await;
             }
             Ok(_) => break LinkError::Turn("unasked on a scope's connection"),
             Err(error) => break error,

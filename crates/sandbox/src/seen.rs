@@ -1,6 +1,7 @@
 //! What a sandbox's agent has said of its shells and programs, for the driver: whether anything
 //! runs that holds sleep off, and what an end would lose.
 
+use crate::SessionId;
 use isolet_wire::tell;
 use std::collections::BTreeMap;
 
@@ -38,6 +39,16 @@ impl Seen {
     /// A command or a program runs.
     pub(crate) fn busy(&self) -> bool {
         self.execs > 0 || self.shells.values().any(|busy| *busy)
+    }
+
+    /// Open shells that belong to no session.
+    pub(crate) fn private(&self) -> usize {
+        self.shells.keys().filter(|name| !name.starts_with("s/")).count()
+    }
+
+    /// Whether the session's shell is open.
+    pub(crate) fn open(&self, session: &SessionId) -> bool {
+        self.shells.contains_key(&format!("s/{session}"))
     }
 
     /// Open shells.

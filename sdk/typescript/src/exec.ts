@@ -48,6 +48,16 @@ export interface ExecResult {
   truncated?: { stdout: number; stderr: number };
   /** In the first answer after the sandbox slept: what that has ended. */
   lost?: string[];
+  /** With `shell_state` in `lost`: sessions whose shells do not come back as they were. */
+  lostState?: LostState[];
+}
+
+/** A session whose shell does not come back as it was. */
+export interface LostState {
+  session: string;
+  why: "crash" | "too_large" | "no_answer" | "not_kept" | "not_restored";
+  /** It comes back as it was then, in ms since 1970; `null`: as new. */
+  saved_at_ms: number | null;
 }
 
 interface Answer {
@@ -58,6 +68,7 @@ interface Answer {
   stderr?: string;
   truncated?: { stdout_bytes: number; stderr_bytes: number } | null;
   lost?: string[] | null;
+  lost_state?: LostState[] | null;
 }
 
 /** Runs a command at `path`; `session` is told back. */
@@ -89,6 +100,7 @@ export async function run(
       ? { truncated: { stdout: answer.truncated.stdout_bytes, stderr: answer.truncated.stderr_bytes } }
       : {}),
     ...(answer.lost ? { lost: answer.lost } : {}),
+    ...(answer.lost_state ? { lostState: answer.lost_state } : {}),
   });
   if (!options.stream) {
     const answer = await client.json<Answer>(path, { json, signal: options.signal });

@@ -134,8 +134,22 @@ pub(crate) struct ExecAnswer {
     /// Its shell was opened in place of one that had ended (session commands).
     fresh: Option<bool>,
     /// In the first answer after the sandbox woke: what the sleep has ended, of `shells`,
-    /// `processes` and `files`.
+    /// `processes`, `files` and `shell_state`.
     lost: Option<Vec<String>>,
+    /// With `shell_state`: whose shells do not come back as they were.
+    lost_state: Option<Vec<LostState>>,
+}
+
+/// A session whose shell does not come back as it was.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(dead_code)]
+pub(crate) struct LostState {
+    session: String,
+    /// `crash` (what was done since it was saved), `too_large`, `no_answer`, `not_kept` or
+    /// `not_restored`.
+    why: String,
+    /// It comes back as it was then, in milliseconds since 1970; `null`: as new.
+    saved_at_ms: Option<i64>,
 }
 
 /// What was written and is not in an answer.

@@ -75,7 +75,7 @@ pub(crate) struct CreateSandbox {
     disk_mib: Option<u64>,
     #[schema(ignore)]
     file_access: Unbuilt,
-    /// Falls asleep when nobody used it for so many seconds (never, unless configured); 0 or `null`
+    /// Falls asleep when nobody used it for so many seconds (600 unless configured); 0 or `null`
     /// never. Commands, programs and attached clients keep it awake; background jobs do not.
     #[serde(deserialize_with = "never")]
     sleep_after_s: Option<u64>,

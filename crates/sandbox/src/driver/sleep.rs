@@ -1,17 +1,18 @@
 //! Falling asleep and waking up: one driver's, in order, with nobody between.
 //!
-//! To sleep: the door is closed ([`crate::awake`]), the agent is asked once more, `sleeping` is
-//! recorded, and only then anything is killed. To wake: it is made anew on its directories, and
-//! `running` is recorded before anybody is let in. A server that is killed at any of these steps
-//! finds a record that says `sleeping` beside what may still run (killed then: nobody was let
-//! in), or one that says `running` beside an agent that answers.
+//! To sleep: the door is closed ([`crate::awake`]), the agent is asked once more and saves what
+//! shells hold, `sleeping` is recorded, and only then anything is killed. To wake: it is made anew
+//! on its directories, and `running` is recorded before anybody is let in. A server that is killed
+//! at any of these steps finds a record that says `sleeping` beside what may still run (killed then:
+//! nobody was let in), or one that says `running` beside an agent that answers.
 
 use super::{Driver, GREETING_WAIT, KILL_WAIT, REATTACH_WAIT, blocking, watch, watch_at};
 use crate::{
-    Error, Info,
+    Error, Info, LinkError,
     awake::Awake,
     failpoint::pass,
     info::Lost,
+    saving::Saving,
     seen::Seen,
     service::failed,
     state::{Event, State},
@@ -19,8 +20,9 @@ use crate::{
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// Shells of one census; beyond, what the agent has said before counts too.
-const CENSUS_MAX: usize = 256;
+/// How often, and with what pause, it is looked whether a process is ending.
+const ENDING_LOOKS: u32 = 5;
+const ENDING_PAUSE: Duration = Duration::from_millis(4);
 
 impl Driver {
     /// How long nobody may work in it until it falls asleep; `None`: it does not now.
@@ -84,34 +86,63 @@ impl Driver {
 
     /// What is lost when it ends now; refused while a command runs that no client waits for.
     async fn at_stake(&mut self) -> Result<Vec<Lost>, Error> {
-        let now = watch(&self.entry, REATTACH_WAIT).await?.seen;
-        if now.busy() || (now.shells() >= CENSUS_MAX && self.seen.busy()) {
+        self.follow(watch(&self.entry, REATTACH_WAIT).await?);
+        if self.seen.busy() {
             return Err(Error::InUse(self.entry.id.clone()));
         }
-        let mut shells = now.shells();
-        for scope in self.entry.scopes.all() {
-            let (_, open, execs) = watch_at(&scope.directory, REATTACH_WAIT).await?;
+        let mut unsaved = self.save_all().await?;
+        // By now all shells were told of, also where they are many.
+        if self.seen.busy() {
+            return Err(Error::InUse(self.entry.id.clone()));
+        }
+        let (mut private, mut shells) = (self.seen.private(), self.seen.shells());
+        for (id, scope) in self.entry.scopes.all() {
+            let (mut wire, open, execs) = watch_at(&scope.directory, REATTACH_WAIT).await?;
             let now = Seen::census(&open, execs);
             if now.busy() {
                 return Err(Error::InUse(self.entry.id.clone()));
             }
+            unsaved.extend(Saving::new(&self.entry, Some(id)).all(&mut wire, |_, _| {}).await?);
+            private += now.private();
             shells += now.shells();
         }
-        let cage = self.cage();
-        let usage = blocking(move || cage.open().usage()).await?;
         let mut lost = self.entry.lost().clone().unwrap_or_default();
-        if shells > 0 {
+        lost.extend(unsaved);
+        let persistent = self.record.body.persistent;
+        if private > 0 || shells > 0 && !persistent {
             lost.push(Lost::Shells);
         }
-        if usage.pids > shells as u64 {
+        if self.more_than(shells as u64).await? {
             lost.push(Lost::Processes);
         }
-        if !self.record.body.persistent {
+        if !persistent {
             lost.push(Lost::Files);
         }
         lost.sort_unstable();
         lost.dedup();
         Ok(lost)
+    }
+
+    async fn save_all(&mut self) -> Result<Vec<Lost>, Error> {
+        let mut wire = self.watch.take().ok_or(LinkError::Silent)?;
+        let mut saving = Saving::new(&self.entry, None);
+        let unsaved = saving.all(&mut wire, |shell, execs| self.changed(shell, execs)).await;
+        // Also one that broke: who hears it next connects anew.
+        self.watch = Some(wire);
+        unsaved
+    }
+
+    /// Whether anything but its shells runs. What saved them may just be ending.
+    async fn more_than(&self, shells: u64) -> Result<bool, Error> {
+        for _ in 0..ENDING_LOOKS {
+            let cage = self.cage();
+            let usage = blocking(move || cage.open().usage()).await?;
+            if usage.pids <= shells {
+                return Ok(false);
+            }
+            tokio::time::sleep(ENDING_PAUSE).await;
+        }
+        Ok(true)
     }
 
     /// Ends what runs of a sleeping one; tried again until nothing does.
@@ -183,7 +214,7 @@ impl Driver {
         pass("wake.begun").await?;
         self.inner.launch.launch(self.spec(self.record.body.persistent)).await?;
         pass("wake.launched").await?;
-        self.follow(watch(&self.entry, GREETING_WAIT).await?);
+        self.adopt(watch(&self.entry, GREETING_WAIT).await?).await;
         self.shift(Event::Greeted)?;
         self.write(None).await?;
         let _ = pass("wake.recorded").await;

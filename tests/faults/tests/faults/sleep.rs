@@ -145,10 +145,33 @@ fn f29_after_a_start_of_the_host_persistent_files_are_there() {
     }
     let first = kept.command("s", "cat /workspace/a /usr/local/b; pgrep -c sleep");
     assert_eq!(first["stdout"], "kept\ntoo\n0\n", "{first}");
-    assert_eq!(first["lost"], json!(["shells", "processes"]), "{first}");
+    // Its shell may have been saved before.
+    let lost = first["lost"].as_array().expect("a list");
+    assert_eq!(lost[..2], [json!("shells"), json!("processes")], "{first}");
     let first = gone.exec("ls -A /workspace");
     assert_eq!(first["stdout"], "", "{first}");
     assert_eq!(first["lost"], json!(["shells", "processes", "files"]), "{first}");
     assert_eq!(asleep.says("cat /workspace/y"), "y\n");
     server.healthy();
+}
+
+/// What the last save of a shell did not hold is lost with the host, and told.
+#[test]
+fn f29_after_a_start_of_the_host_shells_are_as_they_were_saved() {
+    let mut server = Server::start();
+    let sandbox = server.sandbox();
+    sandbox.command("s", "cd /usr; x=saved");
+    let file = std::fs::read_dir(server.data().join("sandboxes")).expect("there").next();
+    let file = file.expect("a sandbox").expect("an entry").path().join("shells/s");
+    wait_until("it is saved", SOON, || std::fs::metadata(&file).ok());
+    sandbox.command("s", "x=newer");
+    sandbox.command("new", "x=1");
+    server.reboot();
+    let first = sandbox.command("s", "pwd; echo $x");
+    assert_eq!(first["stdout"], "/usr\nsaved\n", "{first}");
+    assert_eq!(first["lost"], json!(["shells", "processes", "shell_state"]), "{first}");
+    let state = &first["lost_state"][0];
+    assert_eq!((&state["session"], &state["why"]), (&json!("s"), &json!("crash")));
+    assert!(state["saved_at_ms"].as_i64().is_some_and(|at| at > 1_600_000_000_000), "{first}");
+    assert_eq!(sandbox.command("new", "echo [$x]")["stdout"], "[]\n");
 }

@@ -12,6 +12,7 @@ mod events;
 mod exec;
 mod files;
 mod heavy;
+mod held;
 mod interrupts;
 mod sandboxes;
 mod scopes;
