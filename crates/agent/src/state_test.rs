@@ -1,3 +1,5 @@
+//! What of a bash is kept, by lines as bash says them.
+
 use super::*;
 
 fn env(names: &[&str]) -> BTreeMap<String, String> {

@@ -169,6 +169,19 @@ fn what_was_not_done_in_a_shell_does_not_come_back() {
         }
         assert_eq!(says(&sandbox, "twice", "echo [$x]"), "[1]\n");
     });
+    rows.row("a session that sees a part of the files", || {
+        let wish = json!({"id": "scoped", "file_access": {"write": ["mine"]}});
+        sandbox.post("/sessions", &wish).expect(201);
+        sandbox.command("scoped", "cd /workspace/mine; x=1");
+        saved(&server, "scoped");
+        sandbox.command("scoped", "x=2; sleep 1000 & disown");
+        put_to_sleep(&sandbox);
+        let first = sandbox.command("scoped", "pwd; echo [$x]");
+        let told = (&first["stdout"], &first["lost"]);
+        assert_eq!(told, (&json!("/workspace/mine\n[2]\n"), &json!(["processes"])), "{first}");
+        server.http().delete(&sandbox.path("/sessions/scoped")).expect(204);
+        assert!(kept(&server).iter().all(|(id, _)| id != "scoped"));
+    });
     rows.row("an ephemeral sandbox", || {
         let gone = server.sandbox_with(&json!({"persistent": false}));
         let folders = kept(&server);
