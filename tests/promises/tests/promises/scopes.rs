@@ -220,7 +220,7 @@ fn what_others_move_and_replace_opens_nothing() {
         assert_eq!(reply["error"], "scope_blocked");
         assert!(reply["message"].as_str().expect("a message").contains("symbolic link"), "{reply}");
         says(&sandbox, "default", "rm p");
-        assert_eq!(says(&sandbox, "one", "ls . p/q"), ".:\np\n\np/q:\n");
+        assert_eq!(says(&sandbox, "one", "cd /workspace; ls . p/q"), ".:\np\n\np/q:\n");
     });
     server.healthy();
 }
