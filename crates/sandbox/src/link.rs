@@ -92,7 +92,7 @@ impl ShellLink {
         let (pid, fresh, at) = attach_to(&mut wire, &attach).await?;
         if let Some(open) = &mut attach.open {
             // One that ends takes what it held with it.
-            open.restore = None;
+            (open.restore, open.again) = (None, false);
         }
         Ok(Self { wire, attach, pid, fresh, at, pool, pooled: false, teller: None })
     }

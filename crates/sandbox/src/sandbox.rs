@@ -225,6 +225,7 @@ impl Sandbox {
                     linger_ms: None,
                     save,
                     restore: self.entry.kept.next(&id).await,
+                    again: self.entry.scopes.lost(&id),
                 };
                 let name = format!("s/{id}");
                 restored = open.restore.is_some().then_some(id);

@@ -17,7 +17,7 @@ use isolet_wire::{
     tell::{self, Tell},
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -44,6 +44,8 @@ pub(crate) struct Scopes {
     running: Mutex<BTreeMap<SessionId, Arc<Scope>>>,
     /// Starts and ends go one after the other.
     turn: tokio::sync::Mutex<()>,
+    /// Sessions whose shells ended with their agents, and were not told of it.
+    lost: Mutex<BTreeSet<SessionId>>,
     /// One task an agent that hears its news.
     news: Mutex<JoinSet<()>>,
 }
@@ -63,6 +65,11 @@ impl Scopes {
         self.running().get(id).cloned()
     }
 
+    /// Whether the session's shell was lost with its agent; asked once.
+    pub(crate) fn lost(&self, id: &SessionId) -> bool {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).remove(id)
+    }
+
     /// A command or a program runs in one of them.
     pub(crate) fn busy(&self) -> bool {
         self.running().values().any(|scope| scope.seen().busy())
@@ -79,6 +86,14 @@ impl Scopes {
         self.news.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
         for scope in std::mem::take(&mut *self.running()).into_values() {
             scope.pool.drop_links(None);
+        }
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// An agent has ended by itself, with its shell or without one.
+    fn ended(&self, id: &SessionId, shell: bool) {
+        if shell {
+            self.lost.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
         }
     }
 
@@ -113,6 +128,7 @@ impl Entry {
         if let Some(scope) = self.scopes.get(id) {
             self.scopes.remove(id, &scope);
         }
+        self.scopes.lost(id);
         self.clear_scope(inner, id).await
     }
 
@@ -196,6 +212,8 @@ impl Sandbox {
     async fn found(&self, id: &SessionId) -> Option<Arc<Scope>> {
         let directory = isolet_jail::scope_dir(&self.entry.directory, id.as_str());
         let told = watch_at(&directory, GREETING_WAIT).await.ok()?;
+        // It lives: what it has is not lost.
+        self.entry.scopes.lost(id);
         for ended in saving::ended(&told.1).iter().filter(|ended| *ended == id) {
             self.entry.kept.forget(ended).await;
         }
@@ -323,5 +341,6 @@ async fn hear(entry: Arc<Entry>, id: SessionId, scope: Arc<Scope>, mut wire: Wir
     if entry.scopes.remove(&id, &scope) {
         warn!(sandbox = %entry.id, session = %id, %error, "its scope has ended; the next call starts another");
         entry.sessions.census_of(&id, &[]);
+        entry.scopes.ended(&id, scope.seen().shells() > 0);
     }
 }

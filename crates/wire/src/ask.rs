@@ -113,6 +113,8 @@ pub struct Open {
     pub save: bool,
     /// What an earlier shell of this name held, as it was told in `Saved` parts.
     pub restore: Option<Vec<u8>>,
+    /// An earlier shell of this name was lost with the agent that had it: the first command is told.
+    pub again: bool,
 }
 
 /// One command for a shell.

@@ -158,7 +158,7 @@ impl Shell {
 
     /// Gives it a bash.
     pub(crate) fn start(&mut self, hub: &mut Hub) {
-        let again = self.ended.take().is_some();
+        let again = self.ended.take().is_some() | std::mem::take(&mut self.open.again);
         hub.touch(self.id);
         hub.tell(self.id);
         match Bash::start(hub, self.id, &self.open) {

@@ -272,7 +272,9 @@ fn a_scope_lives_as_its_session_does() {
                 sandbox.post("/sessions/one/exec", &json!({"command": "echo $x; ls /workspace"}));
             (reply.status == 200).then(|| reply.json())
         });
-        assert_eq!(fresh["stdout"], "\ndocs\nsrc\n", "{fresh}");
+        let told = (&fresh["stdout"], &fresh["fresh"]);
+        assert_eq!(told, (&json!("\ndocs\nsrc\n"), &json!(true)), "{fresh}");
+        assert_eq!(sandbox.command("one", "true")["fresh"], false, "told once");
     });
     rows.row("and ends with it", || {
         says(&sandbox, "one", "sleep 4714 &");
