@@ -259,9 +259,10 @@ fn a_scope_lives_as_its_session_does() {
             "/workspace/src\nkept\n1\ndocs\nsrc\n"
         );
     });
-    rows.row("over a sleep, with what it was granted", || {
+    rows.row("over a sleep, with what it was granted and its shell held", || {
         put_to_sleep(&sandbox);
-        assert_eq!(says(&sandbox, "one", "ls /workspace; pgrep -c sleep"), "docs\nsrc\n0\n");
+        let held = "pwd; echo $v; ls /workspace; pgrep -c sleep";
+        assert_eq!(says(&sandbox, "one", held), "/workspace/src\nkept\ndocs\nsrc\n0\n");
     });
     rows.row("over its agent's end, with a fresh shell", || {
         says(&sandbox, "one", "x=1");
