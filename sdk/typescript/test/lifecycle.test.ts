@@ -89,14 +89,14 @@ test("an ephemeral sandbox has lost everything when it wakes", async () => {
   expect(left).toMatchObject({ exitCode: 1, stdout: "" });
 });
 
-test("a persistent sandbox has its files when it wakes, and says what it lost", async () => {
+test("a persistent sandbox has its files and what its shells held when it wakes, and says what it lost", async () => {
   const sandbox = fresh({ sleepAfter: 1, persistent: true });
   await sandbox.writeFile("kept", "yes");
-  await sandbox.exec("sleep 1000 &");
+  await sandbox.exec("cd /tmp; export A=b; list=(x 'y z'); f() { echo of $A; }; sleep 1000 &");
   await asleep(sandbox);
-  const result = await sandbox.exec("cat kept");
-  expect(result.stdout).toBe("yes");
-  expect(result.lost).toEqual(expect.arrayContaining(["shells", "processes"]));
+  const result = await sandbox.exec('cat /workspace/kept; pwd; echo $A "${list[1]}"; f');
+  expect(result.stdout).toBe("yes/tmp\nb y z\nof b\n");
+  expect(result.lost).toEqual(["processes"]);
   expect((await sandbox.exec("true")).lost).toBeUndefined();
 });
 
