@@ -124,20 +124,24 @@ impl Base {
     /// When a hierarchy is missing or cannot be written.
     pub fn make(hierarchies: &Hierarchies, instance: &str) -> io::Result<Self> {
         let base = Self::of(hierarchies, instance).ok_or(io::ErrorKind::NotFound)?;
-        let pure = base.pure;
-        if let Some(top) = base.unified.parent().filter(|_| pure) {
+        base.stand()?;
+        Ok(base)
+    }
+
+    fn stand(&self) -> io::Result<()> {
+        if let Some(top) = self.unified.parent().filter(|_| self.pure) {
             enable(top)?;
         }
-        for group in base.all() {
+        for group in self.all() {
             match fs::create_dir(group) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
         }
-        if pure {
-            enable(&base.unified)?;
+        if self.pure {
+            enable(&self.unified)?;
         }
-        Ok(base)
+        Ok(())
     }
 
     fn all(&self) -> impl Iterator<Item = &PathBuf> {
@@ -165,7 +169,15 @@ impl Base {
     /// As the kernel says; what was made is removed again.
     pub fn sandbox(&self, name: &str, limits: &Limits) -> io::Result<Groups> {
         let groups = self.named(name);
-        groups.fill(limits).inspect_err(|_| groups.remove_now())?;
+        let fill = || groups.fill(limits).inspect_err(|_| groups.remove_now());
+        match fill() {
+            // The launcher of a server that has just stopped took them along, being empty.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.stand()?;
+                fill()?;
+            }
+            filled => filled?,
+        }
         Ok(groups)
     }
 }

@@ -302,6 +302,12 @@ impl Server {
         Traces::of(&self.data())
     }
 
+    /// The groups below which its sandboxes stand, one a hierarchy.
+    #[must_use]
+    pub fn bases(&self) -> Vec<PathBuf> {
+        traces::bases(&self.data())
+    }
+
     /// Processes of its sandboxes with this short name, as this machine sees them.
     #[must_use]
     pub fn processes(&self, name: &str) -> Vec<i32> {

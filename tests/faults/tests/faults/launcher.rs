@@ -1,6 +1,6 @@
 //! The launcher dies: what runs is unhurt, and the next create finds another one.
 
-use isolet_kit::{SOON, json, one, process, quickly, wait_until};
+use isolet_kit::{Options, SOON, json, one, process, quickly, wait_until};
 use rustix::process::Signal;
 use std::time::Duration;
 
@@ -108,5 +108,20 @@ fn f1_a_scope_without_a_session_ends() {
     assert_eq!(sandbox.says("pgrep -c sleep; ls -d src"), "0\nsrc\n");
     sandbox.post("/sessions", &wish).expect(201);
     assert_eq!(sandbox.command("one", "ls")["stdout"], "src\n");
+    server.healthy();
+}
+
+/// Two servers in a row on one directory: the launcher of the first ended late, and took the groups
+/// of both along while they were empty.
+#[test]
+fn f30_groups_that_an_earlier_launcher_removes_are_made_again() {
+    let server = Options::new().ready(0).start();
+    let groups = server.bases();
+    assert!(!groups.is_empty());
+    for group in &groups {
+        std::fs::remove_dir(group).expect("it is empty");
+    }
+    let sandbox = server.sandbox();
+    assert_eq!(sandbox.says("echo up"), "up\n");
     server.healthy();
 }
