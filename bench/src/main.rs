@@ -8,6 +8,7 @@ mod file;
 mod http;
 mod memory;
 mod raw;
+mod save;
 mod server;
 mod session;
 mod shell;
@@ -47,6 +48,8 @@ enum Table {
     File,
     /// What events cost a command, with and without readers.
     Event,
+    /// What it costs that shells are saved: a command after a pause, and a sleep.
+    Save,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -64,6 +67,7 @@ fn main() -> anyhow::Result<()> {
             Table::Wake => wake::table(&args.bin, args.rounds)?,
             Table::File => file::table(&args.bin, args.rounds)?,
             Table::Event => event::table(&args.bin, args.rounds)?,
+            Table::Save => save::table(&args.bin, args.rounds)?,
         }
     }
     Ok(())

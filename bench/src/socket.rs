@@ -25,8 +25,16 @@ pub(crate) struct Shell {
 
 impl Shell {
     pub(crate) fn open(server: &Server, id: &str, binary: bool) -> Result<Self> {
-        let frames = if binary { "?frames=binary" } else { "" };
-        let url = format!("ws://127.0.0.1:{}/v1/sandboxes/{id}/shell{frames}", server.port);
+        Self::query(server, id, if binary { "?frames=binary" } else { "" })
+    }
+
+    /// The shell of a session.
+    pub(crate) fn session(server: &Server, id: &str, session: &str) -> Result<Self> {
+        Self::query(server, id, &format!("?session={session}"))
+    }
+
+    fn query(server: &Server, id: &str, query: &str) -> Result<Self> {
+        let url = format!("ws://127.0.0.1:{}/v1/sandboxes/{id}/shell{query}", server.port);
         let mut request = url.into_client_request()?;
         request.headers_mut().insert("authorization", format!("Bearer {}", server.key).parse()?);
         let stream = TcpStream::connect(("127.0.0.1", server.port))?;

@@ -85,6 +85,8 @@ pub(crate) struct Driver {
     seen: Seen,
     /// It sleeps, and something of it may still run.
     restless: bool,
+    /// When its time is over, by a clock that nobody sets.
+    until: Option<Instant>,
     saving: Saving,
 }
 
@@ -103,11 +105,12 @@ pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<Entry>, mut begin: B
         let driver = Driver {
             inner: Arc::clone(&inner),
             entry: Arc::clone(&entry),
-            record,
             watch: None,
             seen: Seen::default(),
             restless: false,
+            until: until(record.body.expires_at_ms),
             saving: Saving::new(&entry, None),
+            record,
         };
         // A set, so that a driver ends with its supervisor.
         let mut task = JoinSet::new();
@@ -146,6 +149,12 @@ pub(crate) async fn watch_at(
         }
     };
     timeout(wait, open).await.map_err(|_| LinkError::Silent)?
+}
+
+/// The moment that the wall clock means now. Later changes of that clock do not move it.
+fn until(expires_at_ms: Option<i64>) -> Option<Instant> {
+    let left = Duration::from_millis(u64::try_from(expires_at_ms? - now_ms()).unwrap_or(0));
+    Some(Instant::now() + left.min(NEVER))
 }
 
 impl Driver {
@@ -234,8 +243,7 @@ impl Driver {
 
     /// How long it still has.
     fn left(&self) -> Duration {
-        let Some(at) = self.record.body.expires_at_ms else { return NEVER };
-        Duration::from_millis(u64::try_from(at - now_ms()).unwrap_or(0)).min(NEVER)
+        self.until.map_or(NEVER, |until| until.saturating_duration_since(Instant::now()))
     }
 
     fn follow(&mut self, watch: Watch) {
@@ -396,6 +404,9 @@ impl Driver {
                 let _ = self.limit(was).await;
             }
             return Err(error);
+        }
+        if old.expires_at_ms != self.record.body.expires_at_ms {
+            self.until = until(self.record.body.expires_at_ms);
         }
         self.publish(None);
         Ok(self.record.info())

@@ -79,6 +79,57 @@ fn f9_a_shell_that_ends_says_how_once() {
 }
 
 #[test]
+fn f11_what_is_stopped_or_frozen_holds_nobody_up() {
+    let (server, sandbox) = one();
+    let mut rows = Rows::new();
+    let timed = |text: &str, ms: u64| Start::new(text).with("timeout_ms", ms);
+    rows.row("a bash that stops itself", || {
+        let mut shell = sandbox.session("itself");
+        let outcome = quickly("its deadline", Duration::from_secs(10), || {
+            shell.run_with(timed("kill -STOP $$; echo on", 300))
+        });
+        // It is let go to take its interrupt, and may be through before that.
+        assert_eq!(outcome.exit["timed_out"], true, "{outcome:?}");
+        assert_eq!(sandbox.command("itself", "echo next")["stdout"], "next\n");
+    });
+    rows.row("a bash that is stopped while nobody uses it", || {
+        let pid = sandbox.command("idle", "x=1; echo $$")["stdout"].clone();
+        sandbox.says(&format!("kill -STOP {}", pid.as_str().expect("text")));
+        // Past the moment at which it would be saved.
+        std::thread::park_timeout(Duration::from_millis(1300));
+        let path = sandbox.path("/sessions/idle/exec");
+        let body = json!({"command": "echo $x", "timeout_ms": 300});
+        let answer = quickly("its deadline", Duration::from_secs(10), || {
+            sandbox.http.post(&path, &body).expect(200).json()
+        });
+        assert_eq!(answer["timed_out"], true, "{answer}");
+        assert_eq!(sandbox.command("idle", "echo next")["stdout"], "next\n");
+    });
+    rows.row("a bash that was stopped for a while", || {
+        let pid = sandbox.command("while", "x=1; echo $$")["stdout"].clone();
+        let pid = pid.as_str().expect("text");
+        sandbox.says(&format!("kill -STOP {pid}"));
+        std::thread::park_timeout(Duration::from_millis(3500));
+        sandbox.says(&format!("kill -CONT {pid}"));
+        let long = format!("echo $x # {}", "y".repeat(5000));
+        assert_eq!(sandbox.command("while", &long)["stdout"], "1\n");
+    });
+    drop(rows);
+    let other = server.sandbox();
+    let mut shell = sandbox.session("frozen");
+    shell.start(timed("sleep 1000", 500));
+    let groups = server.groups();
+    let freezers = groups.iter().map(|group| group.join("cgroup.freeze"));
+    for freezer in freezers.filter(|freezer| freezer.is_file()) {
+        std::fs::write(freezer, "1").expect("freezes");
+    }
+    quickly("another sandbox is made", SOON, || server.sandbox().delete());
+    quickly("a delete of what is frozen", Duration::from_secs(10), || sandbox.delete());
+    other.delete();
+    server.healthy();
+}
+
+#[test]
 fn f27_a_stalled_agent_holds_up_its_own_sandbox_alone() {
     let (server, sandbox) = one();
     let other = server.sandbox();

@@ -10,3 +10,4 @@ mod launcher;
 mod records;
 mod sleep;
 mod steps;
+mod wall;
