@@ -12,6 +12,7 @@ mod gate;
 mod heads;
 mod input;
 mod json;
+mod misses;
 mod openapi;
 mod origin;
 mod output;

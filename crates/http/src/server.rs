@@ -7,6 +7,7 @@ use crate::{
     error::Failure,
     gate::Gate,
     heads::{self, HEAD_BYTES_MAX, HEADERS_MAX},
+    misses::{Misses, Who},
     origin::{self, Names},
     routes,
     until::Leases,
@@ -76,6 +77,7 @@ struct Shared {
     doors: Doors,
     names: Names,
     router: Router,
+    misses: Misses,
 }
 
 /// Answers on `listener` until `stop` ends, then lets what runs come to an end (2 s at most).
@@ -93,7 +95,8 @@ pub async fn serve(
     let looking = tokio::spawn(leases.clone().watch());
     let app = App { service, leases, alive: Arc::clone(&alive) };
     let router = routes::router(app);
-    let shared = Arc::new(Shared { doors, names: options.names, router });
+    let shared =
+        Arc::new(Shared { doors, names: options.names, router, misses: Misses::default() });
     tokio::pin!(stop);
     loop {
         tokio::select! {
@@ -139,12 +142,12 @@ async fn connection(
 ) {
     // An answer is one write: waiting for more of it would only cost time.
     let _ = stream.set_nodelay(true);
-    let Ok(local) = stream.local_addr() else { return };
+    let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return };
     let spoke = Arc::new(AtomicBool::new(false));
     let service = service_fn(|request: Request<Incoming>| {
         spoke.store(true, Ordering::Relaxed);
         let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(answer(&shared, local, request).await) }
+        async move { Ok::<_, Infallible>(answer(&shared, (local, peer), request).await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -185,16 +188,22 @@ async fn connection(
     }
 }
 
-async fn answer(shared: &Shared, local: SocketAddr, request: Request<Incoming>) -> Response {
+async fn answer(
+    shared: &Shared,
+    (local, peer): (SocketAddr, SocketAddr),
+    request: Request<Incoming>,
+) -> Response {
     let began = Instant::now();
+    let mut who = None;
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let last = heads::last(request.headers());
     let mut response =
-        match checked(shared, local, request.method(), request.uri(), request.headers()) {
+        match checked(shared, (local, peer), request.method(), request.uri(), request.headers()) {
             Err(failure) => failure.into_response(),
             Ok(caller) => {
                 let mut request = request.map(Body::new);
                 if let Some(caller) = caller {
+                    who = Some(caller.clone());
                     request.extensions_mut().insert(caller);
                 }
                 let routed = shared.router.clone().oneshot(request);
@@ -210,6 +219,9 @@ async fn answer(shared: &Shared, local: SocketAddr, request: Request<Incoming>) 
                 }
             }
         };
+    if let Some(caller) = who.filter(|_| response.status() == StatusCode::NOT_FOUND) {
+        shared.misses.count(Who::of(&caller), Instant::now());
+    }
     let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     if last && !switched {
@@ -224,7 +236,7 @@ async fn answer(shared: &Shared, local: SocketAddr, request: Request<Incoming>) 
 /// Who calls; `None` where no key is needed.
 fn checked(
     shared: &Shared,
-    local: SocketAddr,
+    (local, peer): (SocketAddr, SocketAddr),
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
@@ -233,5 +245,15 @@ fn checked(
     if uri.path() == "/health" {
         return Ok(None);
     }
-    shared.doors.check(method, headers).map(Some)
+    let (now, misses) = (Instant::now(), &shared.misses);
+    match shared.doors.check(method, headers) {
+        Ok(caller) => misses.admit(&Who::of(&caller), now).map(|()| Some(caller)),
+        Err(failure) if failure.status() == StatusCode::UNAUTHORIZED => {
+            let who = Who::Address(peer.ip());
+            misses.admit(&who, now)?;
+            misses.count(who, now);
+            Err(failure)
+        }
+        Err(failure) => Err(failure),
+    }
 }

@@ -195,6 +195,43 @@ fn spread(ids: &[String], known: fn(char) -> bool, places: usize) {
 }
 
 #[test]
+fn t3_who_asks_for_ten_thousand_ids_that_are_not_there_is_told_to_wait() {
+    let mut server = server();
+    let key = server.add_key(&["--tenant", "other"]);
+    let (own, other) = (server.http(), Http::new(server.port(), Some(&key)));
+    let ask = |key: &str, count: usize| {
+        let head = format!(
+            "GET /v1/sandboxes/{NOBODY} HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nauthorization: Bearer {key}\r\n",
+            server.port()
+        );
+        let many = format!("{head}\r\n").repeat(count - 1);
+        let all = format!("{many}{head}connection: close\r\n\r\n");
+        let answers = other.raw(all.as_bytes(), SOON);
+        let answers = String::from_utf8_lossy(&answers).into_owned();
+        let count = |status: &str| answers.matches(&format!("HTTP/1.1 {status} ")).count();
+        (count("401") + count("404"), count("429"))
+    };
+    let mut rows = Rows::new();
+    rows.row("ids, by a key", || {
+        let (told, refused) =
+            (0..12).map(|_| ask(&key, 1000)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        assert!(told <= 10_000 && refused > 0, "{told} {refused}");
+        let refused = other.get("/v1/sandboxes").expect(429);
+        assert_eq!(refused.error(), "too_many_misses");
+        assert_eq!(own.get("/v1/sandboxes").expect(200).json(), json!([]), "nobody else waits");
+        wait_until("its time is over", SOON, || {
+            (other.get("/v1/sandboxes").status == 200).then_some(())
+        });
+    });
+    rows.row("keys, by an address", || {
+        let (told, refused) =
+            (0..12).map(|_| ask("wrong", 1000)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        assert!(told <= 10_000 && refused > 0, "{told} {refused}");
+        own.get("/v1/sandboxes").expect(200);
+    });
+}
+
+#[test]
 fn t4_a_key_counts_whole_and_in_its_header_alone() {
     let mut server = server();
     let key = server.add_key(&["--tenant", "other"]);
