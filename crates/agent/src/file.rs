@@ -4,7 +4,9 @@
 mod copy;
 mod draft;
 mod pack;
+mod search;
 mod walk;
+mod watch;
 
 use crate::disk::{self, Failure};
 use bytes::{Bytes, BytesMut};
@@ -28,6 +30,11 @@ const NAMED_BYTES_MAX: usize = 256;
 const LIST_BYTES: usize = 32 * 1024;
 /// Entries of one `FileList` message.
 const LIST_ENTRIES: usize = 256;
+
+/// How hard an archive is compressed: fast, as the network is.
+const ZSTD_LEVEL: i32 = 3;
+/// What whoever unpacks it must hold: 2 to this power, in bytes.
+const ZSTD_WINDOW_LOG: u32 = 21;
 
 /// The server has gone or does not speak our words: nothing more can be told.
 struct Broken;
@@ -89,6 +96,9 @@ fn named(call: &Call) -> Option<String> {
         | Call::Look { path, .. }
         | Call::Chmod { path, .. }
         | Call::Pack { path }
+        | Call::PackZstd { path }
+        | Call::Search { path, .. }
+        | Call::Watch { path, .. }
         | Call::Unpack { path } => path,
         Call::Move(pair) | Call::Copy(pair) => &pair.from,
     };
@@ -157,7 +167,10 @@ impl Line {
                 Ok(self.tell(&Tell::FileSaved { stat, created })?)
             }
             Call::Walk { path, wish } => self.walk(&path, &wish),
-            Call::Pack { path } => self.pack(&path),
+            Call::Pack { path } => self.pack(&path, false),
+            Call::PackZstd { path } => self.pack(&path, true),
+            Call::Search { path, wish } => search::search(self, &disk::path(&path)?, &wish),
+            Call::Watch { path, recursive } => watch::watch(self, &disk::path(&path)?, recursive),
             Call::Unpack { path } => self.unpack(&path),
             Call::Look { path, follow } => self.look(path, follow),
             Call::Move(Pair { from, to, replace }) => {
@@ -198,14 +211,31 @@ impl Line {
         self.give(&mut file.take(limit.unwrap_or(u64::MAX)), offset)
     }
 
-    fn pack(&mut self, path: &[u8]) -> Result<(), Ended> {
+    /// Whether the server is still there: for work that says nothing for long.
+    fn listening(&self) -> Result<(), Broken> {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match poll(&mut socket, Some(&now)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => Ok(()),
+            _ => Err(Broken),
+        }
+    }
+
+    fn pack(&mut self, path: &[u8], zstd: bool) -> Result<(), Ended> {
         let path = disk::path(path)?;
         let (_, stat) = disk::open(&path)?;
         if stat.kind != Kind::Directory {
             return Err(Failure(Why::WrongKind, "not a directory".to_owned()).into());
         }
         self.tell(&Tell::FileStat(stat))?;
-        Ok(pack::pack(&path, BufWriter::with_capacity(DATA_BYTES_MAX, Sink { line: self, at: 0 }))?)
+        let out = BufWriter::with_capacity(DATA_BYTES_MAX, Sink { line: self, at: 0 });
+        if !zstd {
+            return Ok(pack::pack(&path, out).map(drop)?);
+        }
+        let mut out = zstd::Encoder::new(out, ZSTD_LEVEL)?;
+        out.window_log(ZSTD_WINDOW_LOG)?;
+        Ok(pack::pack(&path, out)?.finish()?.flush()?)
     }
 
     fn unpack(&mut self, path: &[u8]) -> Result<(), Ended> {

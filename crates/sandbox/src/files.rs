@@ -4,7 +4,7 @@
 
 mod calls;
 
-pub use calls::{GLOB_BYTES_MAX, Opened, PAGE_MAX};
+pub use calls::{CONTEXT_MAX, GLOB_BYTES_MAX, Opened, PAGE_MAX, PATTERN_BYTES_MAX, Watcher};
 
 use crate::{
     Error, LinkError, Sandbox,

@@ -266,6 +266,47 @@ pub enum File {
         /// Which directory; made where it is not there.
         path: Vec<u8>,
     },
+    /// Answered by `FileLines` messages, in the order of paths, then `FileSearched`, then `Done`.
+    Search {
+        /// Which file, or the directory whose files are searched.
+        path: Vec<u8>,
+        /// For what.
+        wish: Search,
+    },
+    /// Answered by `FileWatched` once nothing is missed any more, then by `FileChanged` messages
+    /// until the connection ends, or by `Done` when the directory is gone.
+    Watch {
+        /// Which directory.
+        path: Vec<u8>,
+        /// Also what happens in its directories; symbolic links are not followed.
+        recursive: bool,
+    },
+    /// As `Pack`, compressed with zstd.
+    PackZstd {
+        /// Which directory.
+        path: Vec<u8>,
+    },
+}
+
+/// What to look for in files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Search {
+    /// A regular expression, or with `literal` a text.
+    pub pattern: String,
+    /// The pattern means itself.
+    pub literal: bool,
+    /// Upper and lower case are the same.
+    pub ignore_case: bool,
+    /// Also names that begin with a dot.
+    pub hidden: bool,
+    /// Also what `.gitignore` and `.ignore` files leave out.
+    pub ignored: bool,
+    /// Only files that match: by name, or by path below the directory where it holds a slash.
+    pub glob: Option<Vec<u8>>,
+    /// So many lines before and after each match.
+    pub context: u32,
+    /// At most this many matching lines.
+    pub max: u32,
 }
 
 /// A part of a file.

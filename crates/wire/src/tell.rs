@@ -90,6 +90,17 @@ pub enum Tell {
         /// What of it.
         what: Saved,
     },
+    /// Part of what a `Search` found.
+    FileLines(Vec<Line>),
+    /// How a `Search` ended.
+    FileSearched(Searched),
+    /// A `Watch` has begun.
+    FileWatched {
+        /// Directories that are watched.
+        directories: u32,
+    },
+    /// What a `Watch` has seen.
+    FileChanged(Vec<Change>),
 }
 
 /// The longest state of a shell, in bytes. A usual one has five thousand.
@@ -121,6 +132,68 @@ pub enum Unsaved {
     TooLarge,
     /// Bash did not say it in time.
     NoAnswer,
+}
+
+/// A line of a file that was searched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// Which file: below the directory of the `Search`, or empty where that was a file.
+    pub path: Vec<u8>,
+    /// Its number, from 1 on.
+    pub number: u64,
+    /// Its bytes, without its end; the first of them where it is long.
+    pub text: Vec<u8>,
+    /// There was more than `text`.
+    pub cut: bool,
+    /// What matched, as positions in `text`; none of a line beside a match.
+    pub spans: Vec<(u32, u32)>,
+    /// It stands beside a match, and is none.
+    pub context: bool,
+}
+
+/// How a search ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Searched {
+    /// Files that were searched.
+    pub files: u64,
+    /// Of these, binary ones: searched up to their first NUL.
+    pub binary: u64,
+    /// Files that could not be read, or hold a line that is too long.
+    pub unread: u64,
+    /// There is more than was told.
+    pub more: bool,
+}
+
+/// What happened in a watched directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// What.
+    pub what: Happened,
+    /// To what: below the directory of the `Watch`.
+    pub path: Vec<u8>,
+    /// Where a moved one is now.
+    pub to: Option<Vec<u8>>,
+    /// It is a directory.
+    pub directory: bool,
+}
+
+/// Kinds of changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Happened {
+    /// A new name.
+    Created,
+    /// Contents or attributes.
+    Modified,
+    /// Another name, both within what is watched.
+    Moved,
+    /// A name is gone.
+    Deleted,
+    /// More has happened than could be told: look anew.
+    Overflow,
+    /// More directories than may be watched: what happens in this one is not told.
+    Unwatched,
+    /// The watched directory itself is gone, or has another name. The last one.
+    Gone,
 }
 
 /// A shell, for the census.

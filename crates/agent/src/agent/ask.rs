@@ -17,6 +17,8 @@ const EXECS_MAX: usize = 1024;
 const FILES_MAX: usize = 256;
 /// What may wait for one who watches: the states of some shells, and much news.
 const UNREAD_BYTES_MAX: usize = 8 << 20;
+/// Of these, watches, which have no end of their own.
+const WATCHES_MAX: usize = 32;
 /// The longest a file call may take.
 const FILE_MAX: Duration = Duration::from_secs(15 * 60);
 
@@ -176,6 +178,11 @@ impl Agent {
         if self.files.len() >= FILES_MAX {
             return self.refuse(id, None, Why::TooMany, format!("at most {FILES_MAX} file calls"));
         }
+        let endless = matches!(ask, isolet_wire::ask::File::Watch { .. });
+        let watches = self.files.values().filter(|due| due.is_none()).count();
+        if endless && watches >= WATCHES_MAX {
+            return self.refuse(id, None, Why::TooMany, format!("at most {WATCHES_MAX} watches"));
+        }
         if !matches!(self.conns.get_mut(&id).map(Conn::flush), Some(Ok(true))) {
             return self.hang_up(id);
         }
@@ -187,7 +194,8 @@ impl Agent {
         let work = move || crate::file::serve(conn.fd, rest, ask);
         match (self.hub.fork(number, work), spare) {
             (Ok(pid), _) => {
-                self.files.insert(pid, self.hub.now + FILE_MAX);
+                let due = self.hub.now + FILE_MAX;
+                self.files.insert(pid, (!endless).then_some(due));
                 self.hub.at(self.hub.now + FILE_MAX, Timer::Files);
             }
             (Err(error), Ok(spare)) => {

@@ -39,7 +39,8 @@ pub(crate) struct Agent {
     shells: HashMap<u64, Shell>,
     names: HashMap<String, u64>,
     execs: HashMap<u64, Exec>,
-    files: HashMap<i32, Instant>,
+    /// By process: when it must have ended; `None` of a watch.
+    files: HashMap<i32, Option<Instant>>,
     watchers: Vec<u64>,
     watch_set: bool,
     savers: Vec<keep::Saver>,
@@ -169,7 +170,9 @@ impl Agent {
             // Only a reason to settle.
             Timer::Save => {}
             Timer::Files => {
-                for (pid, _) in self.files.iter().filter(|(_, due)| **due <= self.hub.now) {
+                for (pid, _) in
+                    self.files.iter().filter(|(_, due)| due.is_some_and(|due| due <= self.hub.now))
+                {
                     let _ = isolet_sys::signal::send(*pid, 9);
                 }
             }

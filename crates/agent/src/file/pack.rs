@@ -5,20 +5,24 @@ use crate::disk::{self, Failure};
 use isolet_wire::ask::Walk;
 use isolet_wire::tell::{Found, Kind, Why};
 use rustix::fs::{Mode, OFlags};
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::rc::Rc;
 use tar::{Archive, Builder, EntryType, Header};
 
 /// Writes all that lies in `root`, under names that begin below it. Sockets, FIFOs and devices
 /// are left out; what is gone or cannot be read by then as well.
-pub(crate) fn pack(root: &Path, out: impl Write) -> Result<(), Failure> {
+pub(crate) fn pack<W: Write>(root: &Path, out: W) -> Result<W, Failure> {
     let mut archive = Builder::new(out);
     let wish = Walk { recursive: true, hidden: true, max: u32::MAX, ..Walk::default() };
     walk(root, &wish, |found| entry(&mut archive, root, &found).map_err(sorted))?;
-    archive.into_inner().and_then(|mut out| out.flush()).map_err(sorted)
+    let mut out = archive.into_inner().map_err(sorted)?;
+    out.flush().map_err(sorted)?;
+    Ok(out)
 }
 
 fn entry(archive: &mut Builder<impl Write>, root: &Path, found: &Found) -> io::Result<()> {
@@ -56,14 +60,43 @@ fn entry(archive: &mut Builder<impl Write>, root: &Path, found: &Found) -> io::R
     }
 }
 
-/// Puts all that an archive holds below `root`, which is made. Owners are not kept.
+/// Puts all that an archive holds below `root`, which is made; one that zstd has compressed as well.
+/// Owners, set-user-id and set-group-id bits are not kept, and devices and FIFOs are left out.
 pub(crate) fn unpack(root: &Path, from: impl Read) -> Result<(), Failure> {
     disk::make_dirs(root)?;
-    let mut archive = Archive::new(from);
+    let received = Received::default();
+    let mut counted = Counted { from, bytes: received.clone() };
+    let mut head = Vec::with_capacity(ZSTD_MAGIC.len());
+    counted.by_ref().take(ZSTD_MAGIC.len() as u64).read_to_end(&mut head).map_err(sorted)?;
+    let packed = head == ZSTD_MAGIC;
+    let whole = io::Cursor::new(head).chain(counted);
+    if !packed {
+        return entries(root, Archive::new(whole), &received);
+    }
+    let mut from = zstd::Decoder::new(whole).map_err(sorted)?;
+    from.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(sorted)?;
+    entries(root, Archive::new(Grown { from, bytes: 0, received: received.clone() }), &received)
+}
+
+fn entries(
+    root: &Path,
+    mut archive: Archive<impl Read>,
+    received: &Received,
+) -> Result<(), Failure> {
     let mut none = true;
+    let mut holes = 0_u64;
     for entry in archive.entries().map_err(sorted)? {
         let mut entry = entry.map_err(sorted)?;
         none = false;
+        match entry.header().entry_type() {
+            EntryType::Char | EntryType::Block | EntryType::Fifo => continue,
+            // Its zeroes are written, and do not come with the archive.
+            EntryType::GNUSparse => {
+                holes = holes.saturating_add(entry.size());
+                received.allows(holes).map_err(sorted)?;
+            }
+            _ => {}
+        }
         if !entry.unpack_in(root).map_err(sorted)? {
             let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
             let name: String = name.chars().take(256).collect();
@@ -74,6 +107,58 @@ pub(crate) fn unpack(root: &Path, from: impl Read) -> Result<(), Failure> {
         return Err(Failure::order("the body is no tar archive, or an empty one"));
     }
     Ok(())
+}
+
+/// How a zstd frame begins.
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// What is held while one is unpacked at most: 2 to this power, in bytes; as the program `zstd` has it.
+const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+/// What any archive may grow to, in bytes.
+const GROWN_BYTES: u64 = 1 << 30;
+/// Beyond that, so many bytes for each that came.
+const GROWN_FOLD: u64 = 1000;
+
+/// Bytes that came.
+#[derive(Debug, Clone, Default)]
+struct Received(Rc<Cell<u64>>);
+
+impl Received {
+    fn allows(&self, grown: u64) -> io::Result<()> {
+        if grown <= GROWN_BYTES.saturating_add(self.0.get().saturating_mul(GROWN_FOLD)) {
+            return Ok(());
+        }
+        let message = "the archive grows more than 1000-fold, beyond 1 GiB";
+        Err(io::Error::new(ErrorKind::InvalidData, message))
+    }
+}
+
+struct Counted<R> {
+    from: R,
+    bytes: Received,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(into)?;
+        self.bytes.0.set(self.bytes.0.get() + count as u64);
+        Ok(count)
+    }
+}
+
+/// What was compressed, as far as it is in proportion.
+struct Grown<R> {
+    from: R,
+    bytes: u64,
+    received: Received,
+}
+
+impl<R: Read> Read for Grown<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(into)?;
+        self.bytes += count as u64;
+        self.received.allows(self.bytes)?;
+        Ok(count)
+    }
 }
 
 /// The archive's library wraps the kernel's answers, and keeps their kinds.

@@ -122,7 +122,7 @@ fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// A pattern with a slash is for the whole path, another one for the name.
-fn matches(glob: &[u8], path: &[u8], name: &[u8]) -> bool {
+pub(super) fn matches(glob: &[u8], path: &[u8], name: &[u8]) -> bool {
     let over = if glob.contains(&b'/') { path } else { name };
     fast_glob::glob_match(glob, over)
 }

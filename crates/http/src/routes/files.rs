@@ -6,7 +6,9 @@
 mod content;
 mod orders;
 pub(crate) mod place;
+mod search;
 mod view;
+mod watch;
 
 use crate::{
     auth::Caller,
@@ -47,8 +49,25 @@ use view::{FileView, SavedView};
 const STILL: Duration = Duration::from_secs(60);
 /// Entries of a page unless told.
 const PAGE: u32 = 1000;
+/// The pattern for names and paths, of lists and of searches.
+const LIST_GLOB: &str = "glob";
 /// What can be said of a list, and of nothing else.
-const LIST: [&str; 6] = ["recursive", "hidden", "glob", "limit", "cursor", "tar"];
+const LIST: [&str; 7] = ["recursive", "hidden", LIST_GLOB, "limit", "cursor", "tar", "watch"];
+/// All that can be said of a reading call.
+const READ: [&str; 12] = [
+    "recursive",
+    "hidden",
+    LIST_GLOB,
+    "limit",
+    "cursor",
+    "tar",
+    "watch",
+    "search",
+    "literal",
+    "ignore_case",
+    "ignored",
+    "context",
+];
 
 /// All of them, as they stand below a sandbox and below a session.
 pub(crate) fn router() -> OpenApiRouter<App> {
@@ -87,7 +106,11 @@ fn below() -> OpenApiRouter<App> {
         ("recursive" = Option<bool>, Query), ("hidden" = Option<bool>, Query, description = "Also names that begin with a dot."),
         ("glob" = Option<String>, Query, description = "`*.rs` is for names, `src/**/*.rs` for paths."),
         ("limit" = Option<u32>, Query, description = "1 to 10000; 1000 unless told."), ("cursor" = Option<String>, Query),
-        ("tar" = Option<bool>, Query, description = "A directory as an archive."), ("Range" = Option<String>, Header), ("If-None-Match" = Option<String>, Header)),
+        ("tar" = Option<String>, Query, description = "A directory as an archive: `1`, or `zstd` compressed."),
+        ("search" = Option<String>, Query, description = "A regular expression: lines of the file, or of all files below the directory, that match (`FoundView`)."),
+        ("literal" = Option<bool>, Query, description = "The pattern means itself."), ("ignore_case" = Option<bool>, Query),
+        ("ignored" = Option<bool>, Query, description = "Also what `.gitignore` leaves out."), ("context" = Option<u32>, Query, description = "0 to 20 lines beside each match."),
+        ("watch" = Option<bool>, Query, description = "Events as they happen in the directory, as SSE: `watching`, then `created`, `modified`, `moved`, `deleted`, `overflow`, `unwatched`, and `gone` as the last."), ("Range" = Option<String>, Header), ("If-None-Match" = Option<String>, Header)),
     responses((status = 200, body = Vec<FileView>, description = "A directory's entries; of a file its bytes."),
         (status = 206, content_type = "application/octet-stream", body = Vec<u8>), (status = 304),
         (status = 416, body = Failure), (status = "4XX", body = Failure)))]
@@ -99,7 +122,7 @@ async fn read(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let query = Query::of(&uri, &LIST)?;
+    let query = Query::of(&uri, &READ)?;
     let path = place.path()?.to_vec();
     answer(&app, &caller, &place, (&method, &headers), path, &query).await
 }
@@ -108,7 +131,9 @@ async fn read(
 #[utoipa::path(get, path = "/files", tag = "files",
     params(("id" = String, Path), ("path" = Option<String>, Query, description = "`/workspace` unless told."),
         ("recursive" = Option<bool>, Query), ("hidden" = Option<bool>, Query), ("glob" = Option<String>, Query),
-        ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query), ("tar" = Option<bool>, Query)),
+        ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query), ("tar" = Option<String>, Query),
+        ("search" = Option<String>, Query), ("literal" = Option<bool>, Query), ("ignore_case" = Option<bool>, Query),
+        ("ignored" = Option<bool>, Query), ("context" = Option<u32>, Query), ("watch" = Option<bool>, Query)),
     responses((status = 200, body = Vec<FileView>), (status = "4XX", body = Failure)))]
 async fn top(
     State(app): State<App>,
@@ -118,7 +143,7 @@ async fn top(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let known = ["path", "recursive", "hidden", "glob", "limit", "cursor", "tar"];
+    let known = [&READ[..], &["path"]].concat();
     let query = Query::of(&uri, &known)?;
     let path = match query.bytes("path") {
         Some(path) => place::checked("?path", path)?,
@@ -135,7 +160,21 @@ async fn answer(
     path: Vec<u8>,
     query: &Query<'_>,
 ) -> Result<Response, Failure> {
+    if let Some(wish) = search::wish(query)? {
+        let sandbox = enter(app, caller, place, Making::Never).await?;
+        return Ok(Json(search::search(&sandbox, &path, wish).await?).into_response());
+    }
     let wish = wish(query)?;
+    if query.flag("watch")? {
+        for name in ["hidden", LIST_GLOB, "limit", "cursor", "tar"] {
+            if query.bytes(name).is_some() {
+                return Err(query::bad(name, "does not stand with watch"));
+            }
+        }
+        let sandbox = enter(app, caller, place, Making::Never).await?;
+        let watcher = sandbox.file_watch(&path, wish.recursive).await?;
+        return Ok(watch::answer(watcher, &path, app.leases.until(caller)));
+    }
     let sandbox = enter(app, caller, place, Making::Never).await?;
     match get(&sandbox, place, (method, headers), (&path, query, wish)).await? {
         Got::Bytes(response) => Ok(response),
@@ -165,7 +204,7 @@ pub(crate) async fn get(
     let asked = Asked::of(headers);
     match sandbox.file_fetch(path, asked.span()).await? {
         Opened::File(_) if LIST.iter().any(|name| query.bytes(name).is_some()) => {
-            let hint = "leave recursive, hidden, glob, limit, cursor and tar out";
+            let hint = "leave recursive, hidden, glob, limit, cursor, tar and watch out";
             let message = "this is a file; the query is one for directories";
             Err(Failure::new(StatusCode::BAD_REQUEST, "bad_request", message, hint))
         }
@@ -179,9 +218,13 @@ pub(crate) async fn get(
             }
             Opened::Directory(_) => Err(Failure::bad("the file became a directory; ask again")),
         },
+        Opened::Directory(_) if query.text("tar")? == Some("zstd") => {
+            let reader = sandbox.file_pack(path, true).await?;
+            Ok(Got::Bytes(content::archive(reader, true, method)))
+        }
         Opened::Directory(_) if query.flag("tar")? => {
-            let reader = sandbox.file_pack(path).await?;
-            Ok(Got::Bytes(content::archive(reader, method)))
+            let reader = sandbox.file_pack(path, false).await?;
+            Ok(Got::Bytes(content::archive(reader, false, method)))
         }
         Opened::Directory(_) => {
             let (found, more) = sandbox.file_walk(path, wish).await?;
@@ -203,10 +246,7 @@ pub(crate) fn wish(query: &Query<'_>) -> Result<Walk, Failure> {
             .ok_or_else(|| query::bad("limit", "1 to 10000"))?,
     };
     let bad = || query::bad("cursor", "give back what the Link header of a page said");
-    let glob = query.bytes("glob").map(<[u8]>::to_vec);
-    if glob.as_ref().is_some_and(|glob| glob.is_empty() || glob.len() > GLOB_BYTES_MAX) {
-        return Err(query::bad("glob", "1 to 1024 bytes"));
-    }
+    let glob = glob(query)?;
     Ok(Walk {
         recursive: query.flag("recursive")?,
         hidden: query.flag("hidden")?,
@@ -217,6 +257,14 @@ pub(crate) fn wish(query: &Query<'_>) -> Result<Walk, Failure> {
         },
         max: limit,
     })
+}
+
+fn glob(query: &Query<'_>) -> Result<Option<Vec<u8>>, Failure> {
+    let glob = query.bytes(LIST_GLOB).map(<[u8]>::to_vec);
+    if glob.as_ref().is_some_and(|glob| glob.is_empty() || glob.len() > GLOB_BYTES_MAX) {
+        return Err(query::bad(LIST_GLOB, "1 to 1024 bytes"));
+    }
+    Ok(glob)
 }
 
 /// The same call with another cursor.

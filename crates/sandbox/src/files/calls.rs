@@ -1,16 +1,23 @@
 //! File calls with all that can be said of them: parts, pages, modes, copies.
 
-use super::{LONG, Reader, STILL, Writer, done, done_in, fault, hear, stat};
-use crate::{Error, Sandbox, link::Heard};
+use super::{LONG, Reader, STILL, Writer, done, done_in, fault, hear, hear_in, stat};
+use crate::{Error, Sandbox, link::Heard, wire::Wire};
 use isolet_wire::{
-    ask::{File, Pair, Save, Span, Walk},
-    tell::{Found, Kind, Stat, Tell},
+    ask::{File, Pair, Save, Search, Span, Walk},
+    tell::{Change, Found, Kind, Line, Searched, Stat, Tell},
 };
 
 /// The most entries that one page of a walk may have.
 pub const PAGE_MAX: u32 = 10_000;
 /// The longest pattern, in bytes.
 pub const GLOB_BYTES_MAX: usize = 1024;
+
+/// The longest pattern of a search, in bytes.
+pub const PATTERN_BYTES_MAX: usize = 4096;
+/// The most lines beside a match.
+pub const CONTEXT_MAX: u32 = 20;
+/// Bytes of all lines of one search: more than an agent tells.
+const LINES_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// What stands behind a name.
 #[derive(Debug)]
@@ -19,6 +26,29 @@ pub enum Opened {
     File(Reader),
     /// A directory.
     Directory(Stat),
+}
+
+/// A directory that is watched.
+#[derive(Debug)]
+pub struct Watcher {
+    /// How many directories that are.
+    pub directories: u32,
+    wire: Wire,
+}
+
+impl Watcher {
+    /// What has happened, as it comes; `None` once the directory is gone. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`Error::Link`], [`Error::Refused`].
+    pub async fn next(&mut self) -> Result<Option<Vec<Change>>, Error> {
+        match self.wire.next().await? {
+            Heard::Tell(Tell::FileChanged(changes)) => Ok(Some(changes)),
+            Heard::Tell(Tell::Done) => Ok(None),
+            Heard::Tell(Tell::Refused { why, message, .. }) => Err(Error::Refused { why, message }),
+            _ => Err(fault("a watch")),
+        }
+    }
 }
 
 impl Writer {
@@ -91,12 +121,16 @@ impl Sandbox {
         Ok((all, more))
     }
 
-    /// A directory as a tar archive.
+    /// A directory as a tar archive, compressed on request.
     ///
     /// # Errors
     /// As `file_fetch`.
-    pub async fn file_pack(&self, path: &[u8]) -> Result<Reader, Error> {
-        let mut wire = self.file(path, File::Pack { path: path.to_vec() }).await?;
+    pub async fn file_pack(&self, path: &[u8], zstd: bool) -> Result<Reader, Error> {
+        let call = match (path.to_vec(), zstd) {
+            (path, true) => File::PackZstd { path },
+            (path, false) => File::Pack { path },
+        };
+        let mut wire = self.file(path, call).await?;
         Ok(Reader { stat: stat(&mut wire).await?, wire, done: false })
     }
 
@@ -107,6 +141,45 @@ impl Sandbox {
     pub async fn file_unpack(&self, path: &[u8]) -> Result<Writer, Error> {
         let wire = self.put(path, File::Unpack { path: path.to_vec() }).await?;
         Ok(self.writer(wire))
+    }
+
+    /// Lines of a file, or of all files below a directory, that match a pattern.
+    ///
+    /// # Errors
+    /// As `file_fetch`; [`Error::Refused`] with `BadAsk` for a pattern that is none, or too large.
+    pub async fn file_search(
+        &self,
+        path: &[u8],
+        wish: Search,
+    ) -> Result<(Vec<Line>, Searched), Error> {
+        let mut wire = self.file(path, File::Search { path: path.to_vec(), wish }).await?;
+        let (mut all, mut bytes) = (Vec::new(), 0);
+        loop {
+            match hear_in(&mut wire, LONG).await? {
+                Heard::Tell(Tell::FileLines(mut part)) if bytes <= LINES_BYTES_MAX => {
+                    bytes += part.iter().map(|one| one.path.len() + one.text.len()).sum::<usize>();
+                    all.append(&mut part);
+                }
+                Heard::Tell(Tell::FileSearched(end)) => {
+                    done(&mut wire).await?;
+                    return Ok((all, end));
+                }
+                _ => return Err(fault("a search")),
+            }
+        }
+    }
+
+    /// What happens in a directory from now on. The sandbox stays awake meanwhile.
+    ///
+    /// # Errors
+    /// As `file_fetch`; `TooLarge` for more directories than one watch has, `TooMany`.
+    pub async fn file_watch(&self, path: &[u8], recursive: bool) -> Result<Watcher, Error> {
+        let call = File::Watch { path: path.to_vec(), recursive };
+        let mut wire = self.file(path, call).await?;
+        match hear(&mut wire).await? {
+            Heard::Tell(Tell::FileWatched { directories }) => Ok(Watcher { directories, wire }),
+            _ => Err(fault("a watch")),
+        }
     }
 
     /// What is known of one name; with `follow` of what a symbolic link leads to.

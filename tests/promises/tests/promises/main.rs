@@ -16,6 +16,7 @@ mod held;
 mod interrupts;
 mod sandboxes;
 mod scopes;
+mod search;
 mod session_files;
 mod sessions;
 mod sleep;

@@ -116,11 +116,12 @@ pub(super) fn response(reader: Reader, asked: &Asked, method: &Method) -> Respon
 }
 
 /// The answer with a directory's archive, whose size nobody knows.
-pub(super) fn archive(reader: Reader, method: &Method) -> Response {
+pub(super) fn archive(reader: Reader, zstd: bool, method: &Method) -> Response {
     let head = *method == Method::HEAD;
     let body = if head { Body::empty() } else { body(reader, u64::MAX, false) };
     let mut response = Response::new(body);
-    put(&mut response, header::CONTENT_TYPE, "application/x-tar".into());
+    let kind = if zstd { "application/zstd" } else { "application/x-tar" };
+    put(&mut response, header::CONTENT_TYPE, kind.into());
     response
 }
 

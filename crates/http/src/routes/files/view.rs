@@ -87,7 +87,8 @@ impl FileView {
     }
 }
 
-fn text(bytes: &[u8]) -> (String, Option<String>) {
+/// What can be read of bytes, and in base64 where that is not all.
+pub(super) fn text(bytes: &[u8]) -> (String, Option<String>) {
     let exact = std::str::from_utf8(bytes).is_err().then(|| STANDARD.encode(bytes));
     (String::from_utf8_lossy(bytes).into_owned(), exact)
 }

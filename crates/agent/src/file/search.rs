@@ -1,0 +1,231 @@
+//! Lines of files that match a pattern: what lies below a directory, sorted, in bounded memory.
+//! Binary files are searched up to their first NUL, and counted.
+
+use super::{Ended, Line as Connection, walk};
+use crate::disk::{self, Failure};
+use grep_matcher::Matcher;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{
+    BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish, SinkMatch,
+};
+use isolet_wire::ask::Search;
+use isolet_wire::tell::{Line, Searched, Tell, Why};
+use rustix::fs::{FileType, Mode, OFlags};
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+/// What a compiled pattern may take, in bytes: `(a{1000}){1000}` is refused.
+const PATTERN_BYTES: usize = 4 * 1024 * 1024;
+/// The longest line that is searched, in bytes.
+const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Bytes of a line that are told.
+const TEXT_BYTES: usize = 2048;
+/// Matches of a line that are told.
+const SPANS_MAX: usize = 64;
+/// Bytes of all lines that are told.
+const TOLD_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of one message.
+const PART_BYTES: usize = 32 * 1024;
+
+/// Searches, and tells what it finds as it goes.
+pub(super) fn search(line: &mut Connection, root: &Path, wish: &Search) -> Result<(), Ended> {
+    let matcher = matcher(wish)?;
+    let context = wish.context as usize;
+    let mut searcher = SearcherBuilder::new()
+        .line_number(true)
+        .bom_sniffing(false)
+        .binary_detection(BinaryDetection::quit(0))
+        .heap_limit(Some(LINE_BYTES_MAX))
+        .before_context(context)
+        .after_context(context)
+        .build();
+    let mut found = Found {
+        line,
+        matcher: &matcher,
+        path: Vec::new(),
+        part: Vec::new(),
+        part_bytes: 0,
+        told_bytes: 0,
+        left: wish.max,
+        end: Searched::default(),
+    };
+    let stat = disk::stat(&rustix::fs::stat(root).map_err(Failure::from)?);
+    if stat.kind != isolet_wire::tell::Kind::Directory {
+        let (file, _) = disk::open(root)?;
+        found.file(&mut searcher, Vec::new(), file)?;
+    } else {
+        below(&mut found, &mut searcher, root, wish)?;
+    }
+    found.flush()?;
+    let end = found.end;
+    Ok(line.tell(&Tell::FileSearched(end))?)
+}
+
+fn matcher(wish: &Search) -> Result<RegexMatcher, Failure> {
+    RegexMatcherBuilder::new()
+        .fixed_strings(wish.literal)
+        .case_insensitive(wish.ignore_case)
+        .line_terminator(Some(b'\n'))
+        .size_limit(PATTERN_BYTES)
+        .dfa_size_limit(PATTERN_BYTES)
+        .build(&wish.pattern)
+        .map_err(|error| {
+            let mut message = format!("the pattern: {error}");
+            message.truncate(message.floor_char_boundary(400));
+            Failure(Why::BadAsk, message)
+        })
+}
+
+fn below(
+    found: &mut Found<'_>,
+    searcher: &mut Searcher,
+    root: &Path,
+    wish: &Search,
+) -> Result<(), Ended> {
+    let walk = ignore::WalkBuilder::new(root)
+        .hidden(!wish.hidden)
+        .ignore(!wish.ignored)
+        .git_ignore(!wish.ignored)
+        .git_exclude(!wish.ignored)
+        .parents(!wish.ignored)
+        .git_global(false)
+        .require_git(false)
+        .sort_by_file_name(std::ffi::OsStr::cmp)
+        .build();
+    for entry in walk {
+        let Ok(entry) = entry else {
+            found.end.unread += 1;
+            continue;
+        };
+        if !entry.file_type().is_some_and(|kind| kind.is_file()) {
+            continue;
+        }
+        let Ok(path) = entry.path().strip_prefix(root) else { continue };
+        let path = path.as_os_str().as_bytes().to_vec();
+        let name = entry.file_name().as_bytes();
+        if wish.glob.as_ref().is_some_and(|glob| !walk::matches(glob, &path, name)) {
+            continue;
+        }
+        if found.end.more {
+            return Ok(());
+        }
+        found.line.listening()?;
+        match open(entry.path()) {
+            Some(file) => found.file(searcher, path, file)?,
+            None => found.end.unread += 1,
+        }
+    }
+    Ok(())
+}
+
+/// A regular file, also where something else has taken its place since it was listed.
+fn open(path: &Path) -> Option<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    let stat = rustix::fs::fstat(&fd).ok()?;
+    (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then(|| File::from(fd))
+}
+
+/// Takes what is found in one file after the other.
+struct Found<'a> {
+    line: &'a mut Connection,
+    matcher: &'a RegexMatcher,
+    path: Vec<u8>,
+    part: Vec<Line>,
+    part_bytes: usize,
+    told_bytes: usize,
+    left: u32,
+    end: Searched,
+}
+
+/// The connection has ended.
+#[derive(Debug)]
+struct Deaf;
+
+impl From<Deaf> for io::Error {
+    fn from(_: Deaf) -> Self {
+        io::ErrorKind::BrokenPipe.into()
+    }
+}
+
+impl Found<'_> {
+    fn file(
+        &mut self,
+        searcher: &mut Searcher,
+        path: Vec<u8>,
+        file: File,
+    ) -> Result<(), super::Broken> {
+        self.path = path;
+        self.end.files += 1;
+        match searcher.search_reader(self.matcher, file, &mut *self) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(super::Broken),
+            Err(_) => {
+                self.end.unread += 1;
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), super::Broken> {
+        self.part_bytes = 0;
+        if self.part.is_empty() {
+            return Ok(());
+        }
+        self.line.tell(&Tell::FileLines(std::mem::take(&mut self.part)))
+    }
+
+    /// One more line; false when no more fit.
+    fn put(&mut self, number: Option<u64>, bytes: &[u8], context: bool) -> Result<bool, Deaf> {
+        let whole = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        let text = whole[..whole.len().min(TEXT_BYTES)].to_vec();
+        let mut spans = Vec::new();
+        if !context {
+            let _ = self.matcher.find_iter(whole, |one| {
+                let inside = one.end() <= text.len();
+                if inside {
+                    spans.push((one.start() as u32, one.end() as u32));
+                }
+                inside && spans.len() < SPANS_MAX
+            });
+        }
+        let bytes = self.path.len() + text.len();
+        if self.told_bytes + bytes > TOLD_BYTES_MAX {
+            self.end.more = true;
+            return Ok(false);
+        }
+        self.told_bytes += bytes;
+        self.part_bytes += bytes;
+        let (path, number) = (self.path.clone(), number.unwrap_or(0));
+        let cut = text.len() < whole.len();
+        self.part.push(Line { path, number, text, cut, spans, context });
+        if self.part_bytes >= PART_BYTES {
+            self.flush().map_err(|super::Broken| Deaf)?;
+        }
+        Ok(true)
+    }
+}
+
+impl Sink for &mut Found<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
+        if self.left == 0 {
+            self.end.more = true;
+            return Ok(false);
+        }
+        self.left -= 1;
+        Ok(self.put(found.line_number(), found.bytes(), false)?)
+    }
+
+    fn context(&mut self, _: &Searcher, beside: &SinkContext<'_>) -> io::Result<bool> {
+        Ok(self.put(beside.line_number(), beside.bytes(), true)?)
+    }
+
+    fn finish(&mut self, _: &Searcher, end: &SinkFinish) -> io::Result<()> {
+        self.end.binary += u64::from(end.binary_byte_offset().is_some());
+        Ok(())
+    }
+}

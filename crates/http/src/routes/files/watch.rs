@@ -1,0 +1,125 @@
+//! What happens in a directory, as server-sent events.
+
+use super::{place::whole, view::text};
+use crate::{error::Failure, text::quote, until::Until};
+use axum::{
+    body::{Body, Bytes},
+    http::{HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use futures_util::stream;
+use isolet_sandbox::files::Watcher;
+use isolet_wire::tell::{Change, Happened};
+use std::{convert::Infallible, time::Duration};
+use tokio::time::timeout;
+
+/// How often a silent stream is known to be alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// A client that follows a directory.
+struct Follower {
+    watcher: Watcher,
+    base: Vec<u8>,
+    until: Until,
+    over: bool,
+}
+
+/// The answer: events until the directory is gone. Asked for more only when the client has taken
+/// what came before, so that one that is slow holds up the kernel's queue and nothing of ours.
+pub(super) fn answer(watcher: Watcher, path: &[u8], until: Until) -> Response {
+    let first = format!("event: watching\ndata: {{\"directories\":{}}}\n\n", watcher.directories);
+    let follower = Follower { watcher, base: whole(path), until, over: false };
+    let events = stream::unfold((follower, first), |(mut follower, first)| async move {
+        let piece = if first.is_empty() { follower.piece().await? } else { first };
+        Some((Ok::<_, Infallible>(Bytes::from(piece)), (follower, String::new())))
+    });
+    let mut response = Body::from_stream(events).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+impl Follower {
+    async fn piece(&mut self) -> Option<String> {
+        if self.over {
+            return None;
+        }
+        let found = tokio::select! {
+            biased;
+            ending = self.until.ended() => Err(ending.into()),
+            found = timeout(KEEP_ALIVE, self.watcher.next()) => match found {
+                Err(_) => return Some(": alive\n\n".to_owned()),
+                Ok(found) => found.map_err(Failure::from),
+            },
+        };
+        match found {
+            Ok(Some(changes)) => {
+                Some(changes.iter().map(|change| event(&self.base, change)).collect())
+            }
+            Ok(None) => None,
+            Err(failure) => {
+                self.over = true;
+                let text = serde_json::to_string(&failure).unwrap_or_default();
+                Some(format!("event: error\ndata: {text}\n\n"))
+            }
+        }
+    }
+}
+
+fn event(base: &[u8], change: &Change) -> String {
+    let name = match change.what {
+        Happened::Created => "created",
+        Happened::Modified => "modified",
+        Happened::Moved => "moved",
+        Happened::Deleted => "deleted",
+        Happened::Overflow => "overflow",
+        Happened::Unwatched => "unwatched",
+        Happened::Gone => "gone",
+    };
+    let mut data = b"{".to_vec();
+    named(&mut data, "path", base, &change.path);
+    if let Some(to) = &change.to {
+        data.push(b',');
+        named(&mut data, "to", base, to);
+    }
+    let data = String::from_utf8(data).unwrap_or_default();
+    format!("event: {name}\ndata: {data},\"directory\":{}}}\n\n", change.directory)
+}
+
+/// A path as a field, exact in another where it is not UTF-8.
+fn named(out: &mut Vec<u8>, name: &str, base: &[u8], below: &[u8]) {
+    let path = match below {
+        b"" => base.to_vec(),
+        below if base == b"/" => [b"/", below].concat(),
+        below => [base, b"/", below].concat(),
+    };
+    let (readable, exact) = text(&path);
+    out.extend_from_slice(format!("\"{name}\":").as_bytes());
+    quote(out, &readable);
+    if let Some(exact) = exact {
+        out.extend_from_slice(format!(",\"{name}_b64\":\"{exact}\"").as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_line_of_json_with_exact_paths() {
+        let change = Change {
+            what: Happened::Moved,
+            path: b"a\n\"b".to_vec(),
+            to: Some(b"\xff".to_vec()),
+            directory: true,
+        };
+        let told = event(b"/workspace", &change);
+        let data = told.strip_prefix("event: moved\ndata: ").unwrap().strip_suffix("\n\n").unwrap();
+        let json: serde_json::Value = serde_json::from_str(data).unwrap();
+        assert!(!data.contains('\n'));
+        assert_eq!(json["path"], "/workspace/a\n\"b");
+        assert_eq!(json["to_b64"], "L3dvcmtzcGFjZS//");
+        assert_eq!(json["directory"], true);
+    }
+}
