@@ -174,6 +174,11 @@ fn sorted(error: io::Error) -> Failure {
         _ => Why::BadAsk,
     };
     let mut message = error.to_string();
+    let mut cause = error.get_ref().and_then(|inner| inner.source());
+    while let Some(deeper) = cause {
+        message = format!("{message}: {deeper}");
+        cause = deeper.source();
+    }
     message.truncate(message.floor_char_boundary(400));
     Failure(why, message)
 }

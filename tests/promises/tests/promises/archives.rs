@@ -1,0 +1,177 @@
+//! Archives made to do harm, or to cost more than they look (I8), and compressed ones.
+
+use isolet_kit::{LONG, Reply, Rows, Sandbox, Server, one, quickly};
+use std::fs;
+use std::process::Command;
+
+/// Makes archives by a program of the tests' machine; each shape is a function of `t`.
+const SHAPES: &str = r#"
+import io, sys, tarfile
+def entry(t, name, kind=tarfile.REGTYPE, data=b'', **more):
+    one = tarfile.TarInfo(name); one.type = kind; one.size = len(data)
+    for key, value in more.items(): setattr(one, key, value)
+    t.addfile(one, io.BytesIO(data))
+def dotdot(t): entry(t, 'fine'); entry(t, '../evil', data=b'x')
+def middle(t): entry(t, 'a/../../evil', data=b'x')
+def absolute(t): entry(t, '/evil', data=b'x')
+def through(t): entry(t, 'way', tarfile.SYMTYPE, linkname='/etc'); entry(t, 'way/evil', data=b'x')
+def linked(t): entry(t, 'hard', tarfile.LNKTYPE, linkname='../../etc/hostname')
+def devices(t):
+    entry(t, 'null', tarfile.CHRTYPE, devmajor=1, devminor=3); entry(t, 'disk', tarfile.BLKTYPE, devmajor=8)
+    entry(t, 'pipe', tarfile.FIFOTYPE); entry(t, 'after', data=b'x')
+def setuid(t): entry(t, 'suid', data=b'#!/bin/sh\n', mode=0o6755)
+def twice(t): entry(t, 'name', data=b'one'); entry(t, 'name', data=b'two')
+def long(t):
+    part = 'n' * 250
+    entry(t, '/'.join([part] * 15), data=b'x'); entry(t, '/'.join([part] * 40), data=b'x')
+def lies(t): entry(t, 'liar', data=b'x', pax_headers={'size': str(1 << 50)})
+def many(t):
+    for n in range(100000): entry(t, 'd%d/f%d' % (n % 100, n))
+def sparse(t):
+    one = tarfile.TarInfo('huge'); one.type = tarfile.GNUTYPE_SPARSE; one.size = 0
+    head = bytearray(one.tobuf(tarfile.GNU_FORMAT))
+    head[156:157] = b'S'
+    head[386:398] = b'%011o\0' % 0; head[398:410] = b'%011o\0' % 0
+    head[483:495] = b'\x80' + (1 << 50).to_bytes(11, 'big')
+    head[386:398] = b'\x80' + (1 << 50).to_bytes(11, 'big')
+    head[148:156] = b' ' * 8; head[148:156] = b'%06o\0 ' % sum(head[:512])
+    t.fileobj.write(bytes(head))
+def zeroes(t): entry(t, 'zeroes', data=bytes(64 << 20))
+def plain(t):
+    entry(t, 'deep/', tarfile.DIRTYPE, mode=0o755); entry(t, 'deep/file', data=b'kept', mode=0o600)
+    entry(t, 'deep/link', tarfile.SYMTYPE, linkname='file')
+out = io.BytesIO()
+t = tarfile.open(fileobj=out, mode='w', format=tarfile.PAX_FORMAT)
+t.fileobj = out
+globals()[sys.argv[1]](t)
+t.close()
+open(sys.argv[2], 'wb').write(out.getvalue())
+"#;
+
+fn archive(shape: &str) -> Vec<u8> {
+    let folder =
+        std::env::temp_dir().join(format!("isolet-archive-{}-{shape}", std::process::id()));
+    let made = Command::new("python3").args(["-c", SHAPES, shape]).arg(&folder).status();
+    assert!(made.expect("python3 runs").success(), "{shape}");
+    let bytes = fs::read(&folder).expect("it is written");
+    fs::remove_file(&folder).expect("removes");
+    bytes
+}
+
+fn send(sandbox: &Sandbox, to: &str, body: &[u8]) -> Reply {
+    sandbox.http.send("PUT", &sandbox.path(&format!("/files/{to}?untar=1")), Some(body))
+}
+
+fn unpack(sandbox: &Sandbox, shape: &str) -> Reply {
+    send(sandbox, &format!("in/{shape}"), &archive(shape))
+}
+
+/// Nothing was written beside the directory that an archive was for.
+fn nothing_outside(server: &Server, sandbox: &Sandbox) {
+    let found = "find / -xdev -name evil 2>/dev/null; find /workspace -name evil -not -path '/workspace/in/*/evil'";
+    assert_eq!(sandbox.says(found), "");
+    assert!(fs::symlink_metadata("/evil").is_err() && fs::symlink_metadata("/etc/evil").is_err());
+    assert!(!server.data().join("evil").is_file());
+}
+
+#[test]
+fn i8_an_archive_writes_nothing_outside_of_its_directory() {
+    let (server, sandbox) = one();
+    let mut rows = Rows::new();
+    for shape in ["dotdot", "middle", "through", "linked"] {
+        rows.row(shape, || {
+            let reply = unpack(&sandbox, shape);
+            assert!(matches!(reply.status, 400 | 404), "{}", reply.status);
+            assert!(!reply.error().is_empty(), "{}", reply.text());
+            nothing_outside(&server, &sandbox);
+        });
+    }
+    rows.row("an absolute name is one below", || {
+        unpack(&sandbox, "absolute").expect(200);
+        assert_eq!(sandbox.says("cat in/absolute/evil"), "x");
+        sandbox.exec("rm in/absolute/evil");
+        nothing_outside(&server, &sandbox);
+    });
+    drop(rows);
+    server.healthy();
+}
+
+#[test]
+fn i8_what_an_archive_may_not_make_is_left_out() {
+    let (server, sandbox) = one();
+    let mut rows = Rows::new();
+    rows.row("devices and FIFOs", || {
+        unpack(&sandbox, "devices").expect(200);
+        assert_eq!(sandbox.says("ls in/devices"), "after\n");
+    });
+    rows.row("set-user-id", || {
+        unpack(&sandbox, "setuid").expect(200);
+        assert_eq!(sandbox.says("stat -c '%a %u' in/setuid/suid"), "755 0\n");
+    });
+    rows.row("the last of a name is the one", || {
+        unpack(&sandbox, "twice").expect(200);
+        assert_eq!(sandbox.says("cat in/twice/name"), "two");
+    });
+    drop(rows);
+    server.healthy();
+}
+
+#[test]
+fn i8_an_archive_that_lies_or_grows_is_bounded() {
+    let (server, sandbox) = one();
+    let mut rows = Rows::new();
+    rows.row("names of 4 KiB and of 10 KiB", || {
+        let reply = unpack(&sandbox, "long");
+        assert!((400..=413).contains(&reply.status), "{} {}", reply.status, reply.text());
+        assert_eq!(sandbox.says("find in/long -type f | wc -l"), "1\n");
+    });
+    for shape in ["lies", "sparse"] {
+        rows.row(shape, || {
+            let reply = quickly("a refusal", LONG, || unpack(&sandbox, shape));
+            assert_eq!(reply.status, 400, "{}", reply.text());
+            let used = sandbox.says("du -sk in | cut -f1").trim().parse::<u64>().expect("a number");
+            assert!(used < 64 * 1024, "{used} KiB");
+        });
+    }
+    rows.row("100,000 entries", || {
+        quickly("an archive of many", LONG, || unpack(&sandbox, "many").expect(200));
+        assert_eq!(sandbox.says("find in/many -type f | wc -l"), "100000\n");
+    });
+    rows.row("zstd of 64 MiB of zeroes is no bomb yet, of 8 GiB it is", || {
+        sandbox.exec("head -c 64M /dev/zero >zeroes; mkdir z; mv zeroes z");
+        let packed = sandbox.http.get(&sandbox.path("/files/z?tar=zstd")).expect(200).body;
+        assert!(packed.len() < 64 * 1024, "{} bytes", packed.len());
+        send(&sandbox, "back", &packed).expect(200);
+        assert_eq!(sandbox.says("cmp z/zeroes back/zeroes && echo same"), "same\n");
+        // A file of holes: the archive is zeroes from its head on.
+        sandbox.exec("rm -r z back; mkdir z; truncate -s 8G z/zeroes");
+        let packed = sandbox.http.get(&sandbox.path("/files/z?tar=zstd")).expect(200).body;
+        let reply = quickly("a refusal", LONG, || send(&sandbox, "bomb", &packed)).expect(400);
+        assert!(reply.text().contains("1000-fold"), "{}", reply.text());
+        assert_eq!(
+            sandbox.says("test $(stat -c %s bomb/zeroes) -le 1200000000 && echo bounded"),
+            "bounded\n"
+        );
+    });
+    rows.row("what is cut, or no frame", || {
+        let magic = [&[0x28, 0xb5, 0x2f, 0xfd][..], &[0xff; 4096]].concat();
+        for body in [&magic[..4], &magic] {
+            assert_eq!(send(&sandbox, "bad", body).expect(400).error(), "bad_request");
+        }
+    });
+    drop(rows);
+    server.healthy();
+}
+
+#[test]
+fn an_archive_goes_compressed_and_comes_back_the_same() {
+    let (server, sandbox) = one();
+    unpack(&sandbox, "plain").expect(200);
+    let reply = sandbox.http.get(&sandbox.path("/files/in/plain?tar=zstd")).expect(200);
+    assert_eq!(reply.header("content-type"), Some("application/zstd"));
+    assert_eq!(reply.body[..4], [0x28, 0xb5, 0x2f, 0xfd]);
+    send(&sandbox, "again", &reply.body).expect(200);
+    let look = "cd in/plain && find . -printf '%p %m %y %l\\n' | sort; cat deep/file";
+    assert_eq!(sandbox.says(look), sandbox.says(&look.replace("in/plain", "again")));
+    server.healthy();
+}
