@@ -52,6 +52,13 @@ impl SessionId {
         let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         Self(format!("sess_{digits}"))
     }
+
+    /// Whether it has that shape.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        let digits = self.as_str().strip_prefix("sess_").filter(|digits| digits.len() == 12);
+        digits.is_some_and(|digits| digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
+    }
 }
 
 macro_rules! id {

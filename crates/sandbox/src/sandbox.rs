@@ -382,6 +382,10 @@ impl Sandbox {
             return Ok(session);
         }
         self.check()?;
+        if id.is_short() {
+            // It has ended: made by being named, it would be another, without its scope and its end.
+            return Err(Error::NoSession { id: self.entry.id.clone(), session: id.clone() });
+        }
         self.insert(id, Sessions::plain(), None).await
     }
 

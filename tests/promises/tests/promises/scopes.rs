@@ -335,5 +335,9 @@ fn sessions_of_the_dialect_have_scopes_too() {
     http.send("PUT", &at("docs/new"), Some(b"x")).expect(403);
     http.send("PUT", &at(&format!(".sessions/{id}/note")), Some(b"x")).expect(201);
     http.delete(&format!("/v1/sessions/{id}")).expect(204);
+    let again = json!({"command": "cat secret/key"});
+    let below = home.post(&format!("/sessions/{id}/exec"), &again).expect(404);
+    assert_eq!(below.error(), "no_session", "its id makes no other session, which would see all");
+    http.post(&format!("/v1/sessions/{id}/exec"), &again).expect(404);
     server.healthy();
 }
