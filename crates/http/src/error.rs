@@ -258,6 +258,11 @@ fn sort(error: &Error) -> (StatusCode, &'static str, &'static str) {
             "store_full",
             "free space on the disk of the data directory; nothing was changed",
         ),
+        Error::StoreBroken => (
+            S::SERVICE_UNAVAILABLE,
+            "store_broken",
+            "look at the disk of the data directory, then start the server anew; sandboxes live on",
+        ),
         Error::Store(_) => {
             (S::SERVICE_UNAVAILABLE, "store", "nothing was changed; look at the server's log")
         }
@@ -286,6 +291,7 @@ mod tests {
             (Error::DefaultSession, 409, "default_session"),
             (Error::OtherBody, 422, "other_body"),
             (Error::StoreFull, 507, "store_full"),
+            (Error::StoreBroken, 503, "store_broken"),
             (Error::NoSpace { free_mib: 1, floor_mib: 2 }, 507, "no_space"),
             (Error::Lacks { field: "disk_mib", reason: "no ext4".into() }, 400, "not_here"),
             (Error::Stopping, 503, "stopping"),

@@ -134,6 +134,9 @@ pub enum Error {
     /// The disk of the records is full; nothing was changed.
     #[error("no space left for records")]
     StoreFull,
+    /// The disk of the records has failed; nothing is recorded until the server is started anew.
+    #[error("the disk of the records did not take what was written")]
+    StoreBroken,
     /// The records cannot be read or written; nothing was changed.
     #[error("records: {0}")]
     Store(String),
@@ -149,6 +152,7 @@ impl From<isolet_store::Error> for Error {
     fn from(error: isolet_store::Error) -> Self {
         match error {
             isolet_store::Error::Full => Self::StoreFull,
+            isolet_store::Error::Unsynced => Self::StoreBroken,
             other => Self::Store(other.to_string()),
         }
     }

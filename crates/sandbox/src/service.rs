@@ -174,6 +174,13 @@ impl Service {
         self.inner.launch.missing()
     }
 
+    /// Whether the disk of the records has failed: nothing is recorded until the server is started
+    /// anew, sandboxes live on.
+    #[must_use]
+    pub fn broken(&self) -> bool {
+        self.inner.store.broken()
+    }
+
     /// The API keys.
     #[must_use]
     pub fn keys(&self) -> &Keys {

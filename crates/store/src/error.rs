@@ -3,12 +3,20 @@
 use rusqlite::ErrorCode;
 use std::path::PathBuf;
 
+/// Answers that say that the disk was asked to keep what it was given, and did not.
+const UNSYNCED: [i32; 2] =
+    [rusqlite::ffi::SQLITE_IOERR_FSYNC, rusqlite::ffi::SQLITE_IOERR_DIR_FSYNC];
+
 /// Why records cannot be read or written. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The disk is full.
     #[error("no space left on the disk of the records")]
     Full,
+    /// The disk failed to take what was written. What of it is there is not known, and another try
+    /// would be told that all is well: nothing more is written until the records are opened anew.
+    #[error("the disk did not take what was written; nothing more is recorded until a restart")]
+    Unsynced,
     /// Written by a later version.
     #[error(
         "{file} has schema {found}, this version knows up to {known}; start the version that wrote it"
@@ -44,6 +52,7 @@ impl From<rusqlite::Error> for Error {
             Some(e) if e.code == ErrorCode::DiskFull => Self::Full,
             // The shared index of the log cannot grow: full disks show here first.
             Some(e) if e.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE => Self::Full,
+            Some(e) if UNSYNCED.contains(&e.extended_code) => Self::Unsynced,
             Some(e) if e.code == ErrorCode::ConstraintViolation => Self::Exists,
             _ => Self::Sqlite(error.to_string()),
         }

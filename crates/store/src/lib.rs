@@ -15,7 +15,14 @@ pub use error::Error;
 pub use record::{Answer, Sandbox, Session};
 
 use rusqlite::Connection;
-use std::{panic::AssertUnwindSafe, path::Path};
+use std::{
+    panic::AssertUnwindSafe,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 use tokio::sync::{mpsc, oneshot};
 
 /// Writes that may wait at once; the next caller waits before it is put in line.
@@ -27,6 +34,7 @@ type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 #[derive(Clone)]
 pub struct Store {
     jobs: mpsc::Sender<Job>,
+    broken: Arc<AtomicBool>,
 }
 
 impl Store {
@@ -51,7 +59,13 @@ impl Store {
                 }
             })
             .map_err(|error| Error::Sqlite(error.to_string()))?;
-        Ok(Self { jobs })
+        Ok(Self { jobs, broken: Arc::default() })
+    }
+
+    /// Whether the disk has failed: only reading works until the records are opened anew.
+    #[must_use]
+    pub fn broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
     }
 
     /// Runs `job` on the store's thread and waits for what it says. Once begun it is carried out,
@@ -61,8 +75,16 @@ impl Store {
         job: impl FnOnce(&mut Connection) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
         let (answer, answered) = oneshot::channel();
+        let broken = Arc::clone(&self.broken);
         let job: Job = Box::new(move |connection| {
-            let _ = answer.send(job(connection));
+            let mut said = job(connection);
+            if matches!(said, Err(Error::Unsynced)) && !broken.swap(true, Ordering::Relaxed) {
+                let _ = connection.pragma_update(None, "query_only", true);
+            }
+            if broken.load(Ordering::Relaxed) && matches!(said, Err(Error::Sqlite(_))) {
+                said = Err(Error::Unsynced);
+            }
+            let _ = answer.send(said);
         });
         self.jobs.send(job).await.map_err(|_| Error::Closed)?;
         answered.await.map_err(|_| Error::Closed)?

@@ -1,14 +1,15 @@
 //! Whether the server answers. Needs no key, so it says nothing else.
 
 use crate::server::App;
-use axum::{Json, extract::State};
+use axum::{Json, extract::State, http::StatusCode};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 /// The server's word.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Health {
-    /// `ok`, or `stopping`.
+    /// `ok`, `stopping`, or `broken`: the disk of the records has failed, and nothing is recorded
+    /// until the server is started anew.
     status: &'static str,
     /// Of the server.
     version: &'static str,
@@ -16,8 +17,12 @@ pub(crate) struct Health {
 
 /// Whether the server answers.
 #[utoipa::path(get, path = "/health", tag = "server", security(()),
-    responses((status = 200, body = Health)))]
-pub(crate) async fn health(State(app): State<App>) -> Json<Health> {
-    let status = if app.leases.stopping() { "stopping" } else { "ok" };
-    Json(Health { status, version: env!("CARGO_PKG_VERSION") })
+    responses((status = 200, body = Health), (status = 503, body = Health)))]
+pub(crate) async fn health(State(app): State<App>) -> (StatusCode, Json<Health>) {
+    let (code, status) = match (app.service.broken(), app.leases.stopping()) {
+        (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "broken"),
+        (false, true) => (StatusCode::OK, "stopping"),
+        (false, false) => (StatusCode::OK, "ok"),
+    };
+    (code, Json(Health { status, version: env!("CARGO_PKG_VERSION") }))
 }

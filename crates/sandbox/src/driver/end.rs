@@ -19,6 +19,10 @@ impl Driver {
         self.watch = None;
         while let Err(error) = self.clear().await {
             warn!(sandbox = %self.entry.id, %error, "half-made sandbox is not removed yet");
+            if matches!(error, Error::StoreBroken) {
+                // Nothing of it runs, and what may be recorded is the next start's to remove.
+                break;
+            }
             tokio::time::sleep(AGAIN).await;
         }
         self.record.state = State::Destroyed;
@@ -46,6 +50,7 @@ impl Driver {
             };
             match done {
                 Ok(usage) => break usage,
+                Err(error @ Error::StoreBroken) => return self.end_unrecorded(answer, error),
                 Err(error) => {
                     warn!(sandbox = %self.entry.id, %error, "not removed yet");
                     if let Some(answer) = answer.take() {
@@ -66,6 +71,21 @@ impl Driver {
             let _ = answer.send(Ok(ended.clone()));
         }
         self.publish(Some(Ok(ended)));
+    }
+
+    /// Nothing of it is left but its record, which the next start finds without a sandbox.
+    fn end_unrecorded(
+        &mut self,
+        answer: Option<oneshot::Sender<Result<Ended, Error>>>,
+        error: Error,
+    ) {
+        warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "destroyed, and its record stays");
+        self.record.state = State::Destroyed;
+        self.inner.registry.remove(&self.entry);
+        if let Some(answer) = answer {
+            let _ = answer.send(Err(error.clone()));
+        }
+        self.publish(Some(Err(error)));
     }
 
     /// Kills, takes apart and forgets; each step may have been done before.

@@ -1,6 +1,8 @@
 //! Full disks: of one sandbox, of the whole server, and the trees that fill them.
 
-use isolet_kit::{LONG, Options, Rows, SOON, Sandbox, Server, json, process, quickly, wait_until};
+use isolet_kit::{
+    LONG, Options, Rows, SOON, Sandbox, Server, json, one, process, quickly, wait_until,
+};
 use std::{fs, io::Write as _, time::Duration};
 
 /// What a sandbox of this many MiB may cost its host at most: its own size.
@@ -217,4 +219,59 @@ fn f12_a_full_disk_of_the_server_refuses_changes_alone_and_freeing_cures() {
             server.healthy();
         });
     }
+}
+
+/// Whether every thread of a process has a tracer, or none.
+fn traced(pid: i32) -> (bool, bool) {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
+    let own = tasks.map(|task| {
+        let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        status.lines().any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0"))
+    });
+    let own: Vec<bool> = own.collect();
+    (own.iter().all(|traced| *traced), own.iter().any(|traced| *traced))
+}
+
+/// After a failed fsync the kernel takes the pages for clean: another try would be told that all is
+/// well, and a record that was answered would be gone with the next loss of power.
+#[test]
+fn f13_what_the_disk_did_not_take_is_not_answered_with_done_nor_tried_again() {
+    let (mut server, sandbox) = one();
+    sandbox.post("/sessions", &json!({"id": "before"})).expect(201);
+    server.http().post("/v1/sandboxes", &json!({"id": "old"})).expect(201);
+    let pid = server.pid();
+    let failing = std::process::Command::new("strace")
+        .args(["-f", "-qq", "-o", "/dev/null", "-p", &pid.to_string()])
+        .args(["-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:error=EIO"])
+        .spawn();
+    let mut failing = failing.expect("strace runs");
+    wait_until("it is attached", SOON, || traced(pid).0.then_some(()));
+    let refused = sandbox.post("/sessions", &json!({"id": "lost"})).expect(503);
+    assert_eq!(refused.error(), "store_broken");
+    let health = || (server.http().get("/health").status, server.http().get("/health").json());
+    assert_eq!((health().0, &health().1["status"]), (503, &json!("broken")));
+    failing.kill().expect("killed");
+    failing.wait().expect("waited for");
+    wait_until("it is let go", SOON, || (!traced(pid).1).then_some(()));
+    let refused = sandbox.post("/sessions", &json!({"id": "later"})).expect(503);
+    assert_eq!(refused.error(), "store_broken", "the disk works again, and nobody relies on it");
+    server.http().post("/v1/sandboxes", &json!({"id": "two"})).expect(503);
+    server.http().delete("/v1/sandboxes/old").expect(503);
+    assert_eq!(sandbox.says("echo on"), "on\n", "what runs runs on");
+    let ids = |sandbox: &Sandbox| {
+        let all = sandbox.http.get(&sandbox.path("/sessions")).expect(200).json();
+        let ids = all.as_array().expect("a list").iter();
+        ids.filter_map(|one| one["id"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&sandbox), ["before", "default"]);
+    server.restart();
+    assert_eq!(server.http().get("/health").json()["status"], "ok");
+    let sandbox = server.named(&sandbox.id);
+    assert!(ids(&sandbox).contains(&"before".to_owned()));
+    sandbox.post("/sessions", &json!({"id": "later"})).expect(201);
+    server.http().get("/v1/sandboxes/two").expect(404);
+    let old = server.http().get("/v1/sandboxes/old").expect(200).json();
+    assert_eq!(old["state"], "failed", "its end was not recorded, and it is not there: {old}");
+    server.named("old").delete();
+    server.healthy();
 }
