@@ -232,6 +232,59 @@ fn traced(pid: i32) -> (bool, bool) {
     (own.iter().all(|traced| *traced), own.iter().any(|traced| *traced))
 }
 
+/// A server whose calls on its records fail, as long as this is held.
+struct Failing(std::process::Child, i32);
+
+impl Failing {
+    /// `error` is a name of the kernel's; it may say which calls (`ENOSPC:when=3`).
+    fn begin(server: &Server, calls: &str, error: &str) -> Self {
+        let pid = server.pid();
+        let mut strace = std::process::Command::new("strace");
+        strace.args(["-f", "-qq", "-o", "/dev/null", "-p", &pid.to_string()]);
+        for name in ["isolet.db", "isolet.db-wal", "isolet.db-shm"] {
+            strace.arg("-P").arg(server.data().join(name));
+        }
+        strace.args(["-e", &format!("trace={calls}")]);
+        strace.args(["-e", &format!("inject={calls}:error={error}")]);
+        let child = strace.stderr(std::process::Stdio::null()).spawn().expect("strace runs");
+        wait_until("it is attached", SOON, || traced(pid).0.then_some(()));
+        Self(child, pid)
+    }
+
+    fn end(mut self) {
+        self.0.kill().expect("killed");
+        self.0.wait().expect("waited for");
+        wait_until("it is let go", SOON, || (!traced(self.1).1).then_some(()));
+    }
+}
+
+/// No space at any one write of a change: it is made, or it is refused and not there.
+#[test]
+fn f12_no_space_at_any_write_changes_nothing_by_half() {
+    let (server, sandbox) = one();
+    let mut refused = 0;
+    for n in 1..=8 {
+        let id = format!("s{n}");
+        let wish = json!({"id": id, "metadata": {"text": "x".repeat(9000)}});
+        let failing =
+            Failing::begin(&server, "write,pwrite64,ftruncate", &format!("ENOSPC:when={n}"));
+        let reply = sandbox.post("/sessions", &wish);
+        let there = sandbox.http.get(&sandbox.path(&format!("/sessions/{id}"))).status;
+        failing.end();
+        match reply.status {
+            201 => assert_eq!(there, 200, "write {n}"),
+            507 => {
+                refused += 1;
+                assert_eq!((reply.error().as_str(), there), ("store_full", 404), "write {n}");
+                sandbox.post("/sessions", &wish).expect(201);
+            }
+            other => panic!("write {n}: {other} {}", reply.text()),
+        }
+    }
+    assert!(refused > 1, "no write was hit");
+    server.healthy();
+}
+
 /// After a failed fsync the kernel takes the pages for clean: another try would be told that all is
 /// well, and a record that was answered would be gone with the next loss of power.
 #[test]
@@ -239,20 +292,12 @@ fn f13_what_the_disk_did_not_take_is_not_answered_with_done_nor_tried_again() {
     let (mut server, sandbox) = one();
     sandbox.post("/sessions", &json!({"id": "before"})).expect(201);
     server.http().post("/v1/sandboxes", &json!({"id": "old"})).expect(201);
-    let pid = server.pid();
-    let failing = std::process::Command::new("strace")
-        .args(["-f", "-qq", "-o", "/dev/null", "-p", &pid.to_string()])
-        .args(["-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:error=EIO"])
-        .spawn();
-    let mut failing = failing.expect("strace runs");
-    wait_until("it is attached", SOON, || traced(pid).0.then_some(()));
+    let failing = Failing::begin(&server, "fsync,fdatasync", "EIO");
     let refused = sandbox.post("/sessions", &json!({"id": "lost"})).expect(503);
     assert_eq!(refused.error(), "store_broken");
     let health = || (server.http().get("/health").status, server.http().get("/health").json());
     assert_eq!((health().0, &health().1["status"]), (503, &json!("broken")));
-    failing.kill().expect("killed");
-    failing.wait().expect("waited for");
-    wait_until("it is let go", SOON, || (!traced(pid).1).then_some(()));
+    failing.end();
     let refused = sandbox.post("/sessions", &json!({"id": "later"})).expect(503);
     assert_eq!(refused.error(), "store_broken", "the disk works again, and nobody relies on it");
     server.http().post("/v1/sandboxes", &json!({"id": "two"})).expect(503);

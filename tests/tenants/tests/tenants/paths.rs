@@ -164,6 +164,8 @@ fn heavy_i4_no_call_acts_outside_through_a_link_that_is_exchanged() {
         let replies = [
             sandbox.http.get(&format!("{files}/d/canary")),
             sandbox.http.get(&format!("{files}?path=d&recursive=1&hidden=1")),
+            sandbox.http.get(&format!("{files}/d?search=canary&hidden=1&ignored=1")),
+            sandbox.http.get(&format!("{files}/d/canary?search=canary")),
             sandbox.http.send("PUT", &format!("{files}/d?untar=1"), Some(&archive)),
             order(json!({"op": "copy", "path": "d/canary", "to": "copy"})),
             order(json!({"op": "copy", "path": "copy", "to": "d/back"})),
