@@ -26,6 +26,7 @@ mod until;
 mod view;
 mod ws;
 
+pub use misses::MISSES_MAX;
 pub use openapi::document;
 pub use origin::Names;
 pub use server::{Options, serve};

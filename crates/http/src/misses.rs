@@ -15,9 +15,9 @@ use std::{
 
 /// How long misses are counted together.
 const WINDOW: Duration = Duration::from_secs(10);
-/// The most of one caller, or one address, in that time: no client asks for a thousand things a
-/// second, for ten seconds, that are not there.
-const MISSES_MAX: u32 = 10_000;
+/// The most of one caller, or one address, in that time, unless told: no client asks for a thousand
+/// things a second, for ten seconds, that are not there.
+pub const MISSES_MAX: u32 = 10_000;
 /// Callers and addresses that are counted apart; all beyond are counted together.
 const COUNTED_MAX: usize = 4096;
 
@@ -33,8 +33,11 @@ pub(crate) enum Who {
 }
 
 /// Misses of the last seconds.
-#[derive(Debug, Default)]
-pub(crate) struct Misses(Mutex<HashMap<Who, (Instant, u32)>>);
+#[derive(Debug)]
+pub(crate) struct Misses {
+    all: Mutex<HashMap<Who, (Instant, u32)>>,
+    most: u32,
+}
 
 impl Who {
     pub(crate) fn of(caller: &Caller) -> Self {
@@ -44,12 +47,20 @@ impl Who {
 }
 
 impl Misses {
+    /// With at most `most` of one in the time; 0 for no bound.
+    pub(crate) fn new(most: u32) -> Self {
+        Self { all: Mutex::default(), most }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Who, (Instant, u32)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts one.
     pub(crate) fn count(&self, who: Who, now: Instant) {
+        if self.most == 0 {
+            return;
+        }
         let mut all = self.lock();
         if !all.contains_key(&who) && all.len() >= COUNTED_MAX {
             all.retain(|_, (since, _)| now.duration_since(*since) < WINDOW);
@@ -74,11 +85,12 @@ impl Misses {
         });
         let Some((since, count)) = seen else { return Ok(()) };
         let left = WINDOW.saturating_sub(now.duration_since(*since));
-        if *count < MISSES_MAX || left.is_zero() {
+        if *count < self.most || left.is_zero() {
             return Ok(());
         }
         let message = format!(
-            "{MISSES_MAX} requests for what is not there, or with keys that are not known, within {} s",
+            "{} requests for what is not there, or with keys that are not known, within {} s",
+            self.most,
             WINDOW.as_secs()
         );
         let hint =
@@ -97,7 +109,7 @@ mod tests {
 
     #[test]
     fn who_misses_too_often_waits_and_nobody_else() {
-        let (misses, now) = (Misses::default(), Instant::now());
+        let (misses, now) = (Misses::new(MISSES_MAX), Instant::now());
         for _ in 0..MISSES_MAX {
             assert!(misses.admit(&key("a"), now).is_ok());
             misses.count(key("a"), now);
@@ -112,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_is_counted_is_bounded() {
-        let (misses, now) = (Misses::default(), Instant::now());
+        let (misses, now) = (Misses::new(MISSES_MAX), Instant::now());
         for n in 0..2 * COUNTED_MAX {
             misses.count(key(&n.to_string()), now);
         }

@@ -60,6 +60,9 @@ pub struct Options {
     pub names: Names,
     /// A key for the tenant `default`, beside the stored ones.
     pub api_key: Option<String>,
+    /// After so many requests within 10 s for what is not there, of one key, or with unknown keys from
+    /// one address, more of them are refused; 0 for no bound. See [`crate::MISSES_MAX`].
+    pub misses_max: u32,
 }
 
 /// What every route needs.
@@ -95,8 +98,12 @@ pub async fn serve(
     let looking = tokio::spawn(leases.clone().watch());
     let app = App { service, leases, alive: Arc::clone(&alive) };
     let router = routes::router(app);
-    let shared =
-        Arc::new(Shared { doors, names: options.names, router, misses: Misses::default() });
+    let shared = Arc::new(Shared {
+        doors,
+        names: options.names,
+        router,
+        misses: Misses::new(options.misses_max),
+    });
     tokio::pin!(stop);
     loop {
         tokio::select! {

@@ -35,6 +35,7 @@ struct File {
     session_idle_s: Option<u64>,
     sleep_after_s: Option<u64>,
     free_space_floor_mib: Option<u64>,
+    misses_max: Option<u32>,
     limits: LimitsFile,
     limits_max: LimitsFile,
     tenants: BTreeMap<TenantId, TenantFile>,
@@ -90,6 +91,8 @@ pub(crate) struct Settings {
     pub(crate) hosts: Vec<String>,
     /// Pages that may call.
     pub(crate) origins: Vec<String>,
+    /// As [`isolet_http::Options`] has it.
+    pub(crate) misses_max: u32,
     /// For the sandboxes.
     pub(crate) sandboxes: Config,
 }
@@ -108,6 +111,7 @@ struct Shown<'a> {
     session_idle_s: u64,
     sleep_after_s: u64,
     free_space_floor_mib: u64,
+    misses_max: u32,
     limits: LimitsFile,
     limits_max: LimitsFile,
     tenants: BTreeMap<&'a str, TenantFile>,
@@ -161,6 +165,7 @@ impl Settings {
             listen: listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 7300))),
             hosts: if said.hosts.is_empty() { file.hosts } else { said.hosts },
             origins: if said.origins.is_empty() { file.origins } else { said.origins },
+            misses_max: file.misses_max.unwrap_or(isolet_http::MISSES_MAX),
             sandboxes,
         })
     }
@@ -187,6 +192,7 @@ impl Settings {
             session_idle_s: all.session_idle.as_secs(),
             sleep_after_s: all.sleep_after_s,
             free_space_floor_mib: all.free_space_floor_mib,
+            misses_max: self.misses_max,
             limits: of(all.limits),
             limits_max: of(all.limits_max),
             tenants: tenants
@@ -261,6 +267,7 @@ mod tests {
         assert_eq!(file.session_idle_s, Some(300), "five minutes, as its dialect says");
         assert_eq!(file.sleep_after_s, Some(plain.sandboxes.sleep_after_s));
         assert_eq!(file.free_space_floor_mib, Some(plain.sandboxes.free_space_floor_mib));
+        assert_eq!(file.misses_max, Some(plain.misses_max));
         assert_eq!(over(plain.sandboxes.limits, file.limits), plain.sandboxes.limits);
         assert_eq!(over(plain.sandboxes.limits_max, file.limits_max), plain.sandboxes.limits_max);
     }

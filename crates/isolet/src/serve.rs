@@ -129,7 +129,13 @@ async fn serve(settings: Settings) -> Result<ExitCode> {
     info!(listen = %at, data = %data_dir.display(), "serving");
     let names = Names { hosts: settings.hosts, origins: settings.origins };
     let stop = stopped()?;
-    isolet_http::serve(listener, service.clone(), Options { names, api_key }, stop).await;
+    isolet_http::serve(
+        listener,
+        service.clone(),
+        Options { names, api_key, misses_max: settings.misses_max },
+        stop,
+    )
+    .await;
     if tokio::time::timeout(STOP_WAIT, service.shutdown()).await.is_err() {
         warn!("not everything was let go in time");
     }

@@ -467,13 +467,15 @@ impl Driver {
     fn publish(&self, end: Option<Result<Ended, Error>>) {
         let made = !matches!(end, Some(Err(_)));
         let view = View { record: Arc::new(self.record.clone()), end };
-        let was = self.entry.view.send_replace(view).record.state;
+        let was = self.entry.state();
         // What could not be made was never told of.
         if made {
             let (entry, cause) = (&self.entry, self.record.body.cause.as_ref());
             let ids = (&entry.tenant, &entry.id);
+            // Before anybody is answered: who follows events after that hears what comes then.
             self.inner.events.moved(ids, (was, self.record.state), cause);
         }
+        self.entry.view.send_replace(view);
     }
 }
 

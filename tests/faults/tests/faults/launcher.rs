@@ -55,12 +55,17 @@ fn f43_a_launcher_that_dies_over_a_scope_costs_time_and_nothing_else() {
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|threads| {
         threads.spawn(|| {
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            // Longer than a launcher takes to start, and never at the same moment of its work.
+            let pauses = [151, 173, 211, 157, 199].into_iter().cycle();
+            for pause in pauses.map(Duration::from_millis) {
+                std::thread::sleep(pause);
+                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
                 process::kill(server.launcher());
-                std::thread::sleep(Duration::from_millis(37));
             }
         });
-        for n in 0..30 {
+        for n in 0..60 {
             let id = format!("s{n}");
             let wish = json!({"id": id, "file_access": {"write": [id]}});
             let reply = sandbox.post("/sessions", &wish);
