@@ -59,6 +59,8 @@ impl<T: Into<Failure>> From<T> for Ended {
 
 /// Serves the call and ends. `input` is what was read after it.
 pub(crate) fn serve(socket: OwnedFd, input: BytesMut, call: Call) -> i32 {
+    // Standard error is closed here, and its number may be a file's by the time of a fault.
+    std::panic::set_hook(Box::new(|_| {}));
     let mut line = Line { socket, input };
     let ready = rustix::io::ioctl_fionbio(&line.socket, false).is_ok()
         && [sockopt::Timeout::Recv, sockopt::Timeout::Send]

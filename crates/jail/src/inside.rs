@@ -6,7 +6,6 @@
 use crate::agent::{self, Given};
 use crate::config::TENANT_UIDS;
 use crate::host::{Host, attach, copy, filesystem};
-use crate::make::Parts;
 use isolet_sys::clone::hold_userns;
 use isolet_sys::mount as attributes;
 use isolet_wire::launch::Spec;
@@ -16,6 +15,18 @@ use rustix::mount::{MountAttrFlags, UnmountFlags};
 use rustix::thread::UnshareFlags;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+
+/// Everything that a child needs, made before it is born.
+pub(crate) struct Parts {
+    pub(crate) own: OwnedFd,
+    pub(crate) dev: OwnedFd,
+    pub(crate) sys: OwnedFd,
+    pub(crate) listen: OwnedFd,
+    pub(crate) oom: Option<OwnedFd>,
+    pub(crate) tenant: OwnedFd,
+    pub(crate) tasks: Vec<OwnedFd>,
+    pub(crate) signal: OwnedFd,
+}
 
 /// What the steps hand on.
 struct Inside<'a> {

@@ -5,7 +5,7 @@ use crate::cgroup::Groups;
 use crate::config::{AGENT_UID, SCOPES, TENANT_UIDS, UIDS};
 use crate::disk;
 use crate::host::{Host, copy, enter};
-use crate::inside;
+use crate::inside::{self, Parts};
 use crate::stray;
 use isolet_sys::clone::{NAMESPACES, isolate};
 use isolet_sys::mount as attributes;
@@ -26,18 +26,6 @@ const BACKLOG: i32 = 128;
 
 /// Which step failed, and the kernel's answer.
 pub(crate) type Failure = (String, i32);
-
-/// Everything that a child needs, made before it is born.
-pub(crate) struct Parts {
-    pub(crate) own: OwnedFd,
-    pub(crate) dev: OwnedFd,
-    pub(crate) sys: OwnedFd,
-    pub(crate) listen: OwnedFd,
-    pub(crate) oom: Option<OwnedFd>,
-    pub(crate) tenant: OwnedFd,
-    pub(crate) tasks: Vec<OwnedFd>,
-    pub(crate) signal: OwnedFd,
-}
 
 /// Makes a sandbox and starts its agent; returns the agent's process id.
 ///

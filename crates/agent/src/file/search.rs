@@ -84,7 +84,7 @@ fn below(
     root: &Path,
     wish: &Search,
 ) -> Result<(), Ended> {
-    let walk = ignore::WalkBuilder::new(root)
+    let mut walk = ignore::WalkBuilder::new(root)
         .hidden(!wish.hidden)
         .ignore(!wish.ignored)
         .git_ignore(!wish.ignored)
@@ -94,7 +94,14 @@ fn below(
         .require_git(false)
         .sort_by_file_name(std::ffi::OsStr::cmp)
         .build();
-    for entry in walk {
+    // The walk takes it for granted that what it begins with stays a directory.
+    let mut next = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| walk.next()));
+    loop {
+        let Ok(entry) = next() else {
+            let message = "the directory was exchanged for something else meanwhile".to_owned();
+            return Err(Failure(Why::WrongKind, message).into());
+        };
+        let Some(entry) = entry else { return Ok(()) };
         let Ok(entry) = entry else {
             found.end.unread += 1;
             continue;
@@ -117,7 +124,6 @@ fn below(
             None => found.end.unread += 1,
         }
     }
-    Ok(())
 }
 
 /// A regular file, also where something else has taken its place since it was listed.
