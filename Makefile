@@ -22,7 +22,7 @@ STATIC := --target $(HOST) --config 'target.$(HOST).rustflags=["-C","target-feat
 INSIDE := -p isolet-agent -p isolet-jail --bins
 
 # What the tests start inside sandboxes or beside them, by Debian package.
-PACKAGES := bash bubblewrap ca-certificates curl g++ git openssh-client procps python3 python-is-python3 strace systemd
+PACKAGES := bash bubblewrap ca-certificates curl e2fsprogs g++ git openssh-client procps python3 python-is-python3 strace systemd
 # These two also come in other ways than by a Debian package.
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 
