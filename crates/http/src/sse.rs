@@ -13,13 +13,13 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
-use futures_util::stream;
+use futures_util::stream::{self, Stream};
 use isolet_wire::tell::STDOUT;
 use std::{convert::Infallible, time::Duration};
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// How often a silent command is known to be alive.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How often a silent stream is known to be alive.
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long a refusal may take to become a status; what comes later becomes an event.
 const FIRST: Duration = Duration::from_millis(50);
 /// How much output goes into one piece of the body.
@@ -83,11 +83,18 @@ pub(crate) async fn answer(
         let piece = telling.piece().await?;
         Some((Ok(Bytes::from(piece)), (telling, Vec::new())))
     });
+    Ok(response(events))
+}
+
+/// An answer that goes on as events, piece after piece, as the client takes them.
+pub(crate) fn response(
+    events: impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static,
+) -> Response {
     let mut response = Body::from_stream(events).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    response
 }
 
 impl Telling {

@@ -1,22 +1,21 @@
 //! What happens to sandboxes, as server-sent events: of one, or of all that the caller has.
 
-use crate::{auth::Caller, error::Failure, input::Ids, server::App, text::quote, until::Until};
+use crate::{
+    auth::Caller, error::Failure, input::Ids, server::App, sse, text::quote, until::Until,
+};
 use axum::{
-    body::{Body, Bytes},
+    body::Bytes,
     extract::State,
-    http::{HeaderMap, HeaderValue, StatusCode, header},
-    response::{IntoResponse, Response},
+    http::{HeaderMap, StatusCode},
+    response::Response,
 };
 use futures_util::stream;
 use isolet_sandbox::{
     SandboxId,
     events::{Event, Follow, Gap, Happened, TooSlow},
 };
-use std::{convert::Infallible, fmt::Write as _, time::Duration};
+use std::{convert::Infallible, fmt::Write as _};
 use tokio::time::timeout;
-
-/// How often a silent stream is known to be alive.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// A reader, and what it waits for.
 struct Reader {
@@ -86,11 +85,7 @@ async fn answer(
         let piece = if first.is_empty() { reader.piece().await? } else { first };
         Some((Ok::<_, Infallible>(Bytes::from(piece)), (reader, String::new())))
     });
-    let mut response = Body::from_stream(events).into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    Ok(sse::response(events))
 }
 
 impl Reader {
@@ -102,7 +97,7 @@ impl Reader {
         let found = tokio::select! {
             biased;
             ending = self.until.ended() => Err(ending.into()),
-            found = timeout(KEEP_ALIVE, self.follow.next()) => match found {
+            found = timeout(sse::KEEP_ALIVE, self.follow.next()) => match found {
                 Err(_) => return Some(": alive\n\n".to_owned()),
                 Ok(found) => found.map_err(slow),
             },
@@ -180,6 +175,7 @@ fn tell(out: &mut String, event: &Event) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::http::{HeaderValue, header};
     use isolet_sandbox::events::Command;
 
     #[test]

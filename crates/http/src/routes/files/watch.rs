@@ -1,20 +1,13 @@
 //! What happens in a directory, as server-sent events.
 
 use super::{place::whole, view::text};
-use crate::{error::Failure, text::quote, until::Until};
-use axum::{
-    body::{Body, Bytes},
-    http::{HeaderValue, header},
-    response::{IntoResponse, Response},
-};
+use crate::{error::Failure, sse, text::quote, until::Until};
+use axum::{body::Bytes, response::Response};
 use futures_util::stream;
 use isolet_sandbox::files::Watcher;
 use isolet_wire::tell::{Change, Happened};
-use std::{convert::Infallible, time::Duration};
+use std::convert::Infallible;
 use tokio::time::timeout;
-
-/// How often a silent stream is known to be alive.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// A client that follows a directory.
 struct Follower {
@@ -33,11 +26,7 @@ pub(super) fn answer(watcher: Watcher, path: &[u8], until: Until) -> Response {
         let piece = if first.is_empty() { follower.piece().await? } else { first };
         Some((Ok::<_, Infallible>(Bytes::from(piece)), (follower, String::new())))
     });
-    let mut response = Body::from_stream(events).into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+    sse::response(events)
 }
 
 impl Follower {
@@ -48,7 +37,7 @@ impl Follower {
         let found = tokio::select! {
             biased;
             ending = self.until.ended() => Err(ending.into()),
-            found = timeout(KEEP_ALIVE, self.watcher.next()) => match found {
+            found = timeout(sse::KEEP_ALIVE, self.watcher.next()) => match found {
                 Err(_) => return Some(": alive\n\n".to_owned()),
                 Ok(found) => found.map_err(Failure::from),
             },
