@@ -6,6 +6,7 @@
 //! - `Exec`: the connection belongs to one program without a shell; after its [`crate::tell::Tell::Exit`]
 //!   the connection may be used for the next one.
 //! - `File`: the connection is handed to a worker for one file call, and ends with it.
+//! - `Terminal`: the connection is a client of one terminal, until that ends or it closes.
 //! - `Watch`, `Ping`: the connection of the server's driver.
 //!
 //! One connection per client is on purpose: a client that does not read fills its own socket and
@@ -72,6 +73,15 @@ pub enum Ask {
         /// As in [`crate::tell::Saved::Whole`].
         number: u64,
     },
+    /// Become a client of a session's terminal. Answered by `TerminalAttached` or `Refused`; see
+    /// [`crate::terminal`].
+    Terminal(crate::terminal::Attach),
+    /// What was typed, as bytes; at most [`crate::terminal::TYPE_BYTES_MAX`].
+    Type(Vec<u8>),
+    /// The client's window has another size. Taken over where nobody else typed later.
+    Resize(crate::terminal::Size),
+    /// Answered by `Terminals`: all that run. `Close` with a terminal's name ends one.
+    Terminals,
 }
 
 /// Who wants to be a client of which shell.

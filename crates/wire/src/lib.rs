@@ -2,7 +2,7 @@
 //!
 //! One connection carries frames: a length, a kind, a body. [`frame`] cuts them out of bytes and
 //! refuses what is too long before it allocates; [`ask`] is every message that a server sends to
-//! an agent, [`tell`] every answer, [`launch`] what server and launcher say to each other.
+//! an agent, [`tell`] every answer, [`terminal`] the words of both for a PTY, [`launch`] what server and launcher say to each other.
 //! No I/O here: whoever owns a socket feeds the bytes.
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,7 @@ pub mod ask;
 pub mod frame;
 pub mod launch;
 pub mod tell;
+pub mod terminal;
 
 /// What both sides must say first, equal or refused.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;

@@ -101,6 +101,21 @@ pub enum Tell {
     },
     /// What a `Watch` has seen.
     FileChanged(Vec<Change>),
+    /// Answer to `Ask::Terminal`.
+    TerminalAttached(crate::terminal::Attached),
+    /// All that stood when the client attached was sent; what follows is as it is written.
+    TerminalReady,
+    /// This client fell behind, or what it had is no longer right: a snapshot follows.
+    TerminalSnapshot(crate::terminal::Snapshot),
+    /// The terminal has another size now. Its bytes from the next frame on are drawn for it.
+    TerminalSize(crate::terminal::Size),
+    /// Who is attached now; to those that asked for events.
+    TerminalClients(Vec<crate::terminal::Client>),
+    /// The terminal's program has ended; all that it wrote was sent. The connection is then free
+    /// for another use.
+    TerminalExit(Closed),
+    /// Answer to `Ask::Terminals`.
+    Terminals(Vec<crate::terminal::Terminal>),
 }
 
 /// The longest state of a shell, in bytes. A usual one has five thousand.

@@ -52,6 +52,9 @@ impl Agent {
             Ask::File(file) => self.file(id, file),
             Ask::Save => self.save(id),
             Ask::Kept { shell, number } => self.kept(&shell, number),
+            Ask::Terminal(_) | Ask::Type(_) | Ask::Resize(_) | Ask::Terminals => {
+                self.refuse(id, None, Why::BadAsk, "this agent has no terminals");
+            }
         }
     }
 
