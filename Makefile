@@ -26,7 +26,7 @@ PACKAGES := bash bubblewrap ca-certificates curl e2fsprogs g++ git openssh-clien
 # These two also come in other ways than by a Debian package.
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 
-.PHONY: run build programs test soak bench lint fmt packages tools clients sdk
+.PHONY: run build programs test soak bench lint fmt packages tools clients sdk ttyd
 
 run: build
 	exec ./dist/isolet serve
@@ -53,7 +53,7 @@ soak: packages tools programs
 	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-escape -p isolet-promises --profile soak \
 	  -E 'test(heavy_i4) | test(interrupts_at_any) | test(interrupts_among) | test(a_cancel_ends_whatever)'
 
-bench: packages build
+bench: packages build ttyd
 	cargo run --release -p isolet-bench --
 
 lint:
@@ -94,3 +94,22 @@ target/clients/isorun/.fetched: tests/clients/isorun/package.json tests/clients/
 
 target/clients/idna-3.20.tar.gz: | packages
 	python3 -m pip download -q --no-deps --no-binary :all: idna==3.20 -d $(@D)
+
+# What terminals are measured beside. Debian 12 has no package of it: built from the source of the
+# later package, found where this machine's other packages come from.
+TTYD := ttyd_1.7.7.orig.tar.xz
+TTYD_SHA256 := 48eba3f76af237f4c09cceb5ddbe0f845832557819f7e5c60c88285f8822af88
+TTYD_PACKAGES := cmake gcc libjson-c-dev libuv1-dev libwebsockets-dev libwebsockets-evlib-uv xxd zlib1g-dev
+
+ttyd: target/clients/ttyd/ttyd
+
+target/clients/ttyd/ttyd: | packages
+	$(MAKE) packages PACKAGES="$(TTYD_PACKAGES)"
+	mkdir -p $(@D)/build
+	pool=$$(apt-get indextargets --format '$$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' | grep -v security | sort -u | head -1); \
+	  curl -fsS -m 120 -o $(@D)/$(TTYD) "$${pool}pool/main/t/ttyd/$(TTYD)"
+	echo "$(TTYD_SHA256)  $(@D)/$(TTYD)" | sha256sum -c -
+	tar xJf $(@D)/$(TTYD) -C $(@D) --strip-components=1
+	cmake -S $(@D) -B $(@D)/build -DCMAKE_BUILD_TYPE=Release >/dev/null
+	$(MAKE) -C $(@D)/build
+	install $(@D)/build/ttyd $@
