@@ -19,7 +19,7 @@ pub enum Tell {
     Pong(u64),
     /// Answer to `Watch`: all that runs now.
     Census {
-        /// Shells by name.
+        /// Shells by name, and terminals as shells: see [`Shell`].
         shells: Vec<Shell>,
         /// Programs without a shell.
         execs: u32,
@@ -211,7 +211,8 @@ pub enum Happened {
     Gone,
 }
 
-/// A shell, for the census.
+/// A shell, for the census. A terminal is told of as one, under its name `t/<session>`: never busy,
+/// nothing queued, its clients those that are not hidden; when it opens, ends, or its clients change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shell {
     /// Its name, as attached.
