@@ -29,17 +29,22 @@ export class Isolet {
   readonly #key: string;
 
   constructor(options: ClientOptions = {}) {
-    const url = options.url ?? process.env["ISOLET_URL"] ?? "http://127.0.0.1:7300";
+    const url = options.url ?? said("ISOLET_URL") ?? "http://127.0.0.1:7300";
     this.url = url.replace(/\/+$/, "");
-    this.#key = options.apiKey ?? process.env["ISOLET_API_KEY"] ?? "";
+    this.#key = options.apiKey ?? said("ISOLET_API_KEY") ?? "";
     if (this.#key === "") {
       throw new IsoletError(0, "no_key", "no API key: give apiKey, or set ISOLET_API_KEY");
     }
   }
 
+  /** What opens the server: for requests that are not sent by {@link Isolet.send}. */
+  headers(): Record<string, string> {
+    return { authorization: `Bearer ${this.#key}` };
+  }
+
   /** Sends a call; an answer that is not 2xx is thrown as {@link IsoletError}. */
   async send(path: string, call: Call = {}): Promise<Response> {
-    const headers: Record<string, string> = { ...call.headers, authorization: `Bearer ${this.#key}` };
+    const headers = { ...call.headers, ...this.headers() };
     const body = call.json === undefined ? call.body : JSON.stringify(call.json);
     if (call.json !== undefined) headers["content-type"] = "application/json";
     const init: RequestInit = { method: call.method ?? (body === undefined ? "GET" : "POST"), headers };
@@ -63,4 +68,9 @@ export class Isolet {
   async json<T>(path: string, call: Call = {}): Promise<T> {
     return (await (await this.send(path, call)).json()) as T;
   }
+}
+
+/** A variable of the environment, where there is one: a page has none. */
+function said(name: string): string | undefined {
+  return typeof process === "undefined" ? undefined : process.env?.[name];
 }

@@ -4,5 +4,21 @@ export { Isolet, type Call, type ClientOptions } from "./client.js";
 export { IsoletError } from "./error.js";
 export type { ExecOptions, ExecResult, LostState } from "./exec.js";
 export { Listing, type FileInfo } from "./files.js";
+export type { Reconnect } from "./backoff.js";
+export type {
+  TerminalAttached,
+  TerminalClient,
+  TerminalExit,
+  TerminalSize,
+  TerminalSnapshot,
+} from "./frames.js";
 export { getSandbox, Sandbox, type SandboxOptions } from "./sandbox.js";
 export { ExecutionSession, type FileAccess, type SessionOptions } from "./session.js";
+export {
+  openTerminal,
+  Terminal,
+  type TerminalEvents,
+  type TerminalOptions,
+  type TerminalState,
+} from "./terminal.js";
+export type { Recording, TerminalInfo, Ticket, TicketOptions } from "./terminals.js";

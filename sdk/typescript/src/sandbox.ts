@@ -6,6 +6,8 @@ import { IsoletError } from "./error.js";
 import { named, run, type ExecOptions, type ExecResult } from "./exec.js";
 import { Files } from "./files.js";
 import { exports } from "./quote.js";
+import type { Terminal, TerminalOptions } from "./terminal.js";
+import * as terminals from "./terminals.js";
 import { ExecutionSession, type SessionOptions } from "./session.js";
 
 /** Seconds without use after which a sandbox falls asleep unless told. */
@@ -100,7 +102,8 @@ export class Sandbox extends Files {
   }
 
   #session(id: string): ExecutionSession {
-    return new ExecutionSession(this.client, id, () => this.#ready());
+    const terminal = (options: TerminalOptions): Terminal => this.terminal({ ...options, sessionId: id });
+    return new ExecutionSession(this.client, id, () => this.#ready(), terminal);
   }
 
   /** A session by its id; where it is not there, its first command makes it. */
@@ -120,6 +123,63 @@ export class Sandbox extends Files {
     const path = await this.#ready();
     await this.client.send(`${path}/sessions/${encodeURIComponent(id)}`, { method: "DELETE" });
     return { success: true, sessionId: id };
+  }
+
+  /** Attaches to the terminal of a session (`default` unless named), which is opened where none
+   *  runs. It connects by itself; listen to `state` and `data`. */
+  terminal(options: TerminalOptions & { sessionId?: string } = {}): Terminal {
+    const { sessionId = "default", ...rest } = options;
+    return terminals.attach(this.client, this.id, sessionId, () => this.#ready(), rest);
+  }
+
+  /** The terminals that run. */
+  async listTerminals(): Promise<terminals.TerminalInfo[]> {
+    return terminals.terminals(this.client, await this.#ready());
+  }
+
+  /** Hangs up a session's terminal and ends what is left of its program; no error where none runs. */
+  async closeTerminal(session = "default"): Promise<void> {
+    const at = `${await this.#ready()}/terminals/${encodeURIComponent(session)}`;
+    await this.client.send(at, { method: "DELETE" });
+  }
+
+  /** A ticket opens one WebSocket of this sandbox in place of a key: for pages, which are not to
+   *  know the key. */
+  async createTicket(options: terminals.TicketOptions = {}): Promise<terminals.Ticket> {
+    await this.#ready();
+    return terminals.ticket(this.client, this.id, options);
+  }
+
+  /** What was recorded of terminals. */
+  async recordings(): Promise<terminals.Recording[]> {
+    return terminals.recordings(this.client, await this.#ready());
+  }
+
+  /** Begins to record a session's terminal, which runs. */
+  async startRecording(session = "default"): Promise<void> {
+    await this.#recording(session, "POST");
+  }
+
+  /** Ends it; the recording stays. */
+  async stopRecording(session = "default"): Promise<void> {
+    await this.#recording(session, "DELETE");
+  }
+
+  async #recording(session: string, method: string): Promise<void> {
+    const at = `${await this.#ready()}/terminals/${encodeURIComponent(session)}/recording`;
+    await this.client.send(at, { method });
+  }
+
+  /** A recording's file, also while it grows: asciicast version 2. */
+  async readRecording(id: string): Promise<ReadableStream<Uint8Array>> {
+    const at = `${await this.#ready()}/recordings/${encodeURIComponent(id)}`;
+    return (await this.client.send(at)).body!;
+  }
+
+  /** Removes a recording. */
+  async deleteRecording(id: string): Promise<void> {
+    const at = `${await this.#ready()}/recordings/${encodeURIComponent(id)}`;
+    await this.client.send(at, { method: "DELETE" });
   }
 
   /** Whether it never falls asleep. */

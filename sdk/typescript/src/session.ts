@@ -4,6 +4,7 @@ import type { Isolet } from "./client.js";
 import { run, type ExecOptions, type ExecResult } from "./exec.js";
 import { Files } from "./files.js";
 import { exports } from "./quote.js";
+import type { Terminal, TerminalOptions } from "./terminal.js";
 
 /** What a session is to be. */
 export interface SessionOptions {
@@ -37,18 +38,30 @@ export class ExecutionSession extends Files {
   /** Unique within the sandbox. */
   readonly id: string;
   readonly #ready: () => Promise<string>;
+  readonly #terminal: (options: TerminalOptions) => Terminal;
 
   /** @param ready gives the sandbox's path, once it is there. */
-  constructor(client: Isolet, id: string, ready: () => Promise<string>) {
+  constructor(
+    client: Isolet,
+    id: string,
+    ready: () => Promise<string>,
+    terminal: (options: TerminalOptions) => Terminal,
+  ) {
     super(client, async () => `${await ready()}/sessions/${encodeURIComponent(id)}`);
     this.id = id;
     this.#ready = ready;
+    this.#terminal = terminal;
   }
 
   /** Runs a command; directory, variables and jobs stay for the next. */
   async exec(command: string, options: Omit<ExecOptions, "sessionId"> = {}): Promise<ExecResult> {
     const path = `${await this.#ready()}/sessions/${encodeURIComponent(this.id)}/exec`;
     return run(this.client, path, this.id, command, options);
+  }
+
+  /** Attaches to its terminal, which is opened where none runs. It connects by itself. */
+  terminal(options: TerminalOptions = {}): Terminal {
+    return this.#terminal(options);
   }
 
   /** Sets variables for all further commands of this session; `undefined` unsets. */

@@ -1,0 +1,430 @@
+/** A session's terminal: what it shows, and what is typed. */
+
+import { delay, type Reconnect, tries } from "./backoff.js";
+import { Emitter } from "./emitter.js";
+import { IsoletError } from "./error.js";
+import { Expect } from "./expect.js";
+import {
+  Frames,
+  type TerminalAttached,
+  type TerminalClient,
+  type TerminalExit,
+  type TerminalSize,
+  type TerminalSnapshot,
+} from "./frames.js";
+import { Pulse } from "./pulse.js";
+import { here, type Socket } from "./socket.js";
+import { onWake } from "./wake.js";
+
+/** How a terminal is attached. */
+export interface TerminalOptions {
+  /** Size of the window that shows it; 80 by 24 unless told. */
+  cols?: number;
+  rows?: number;
+  /** What to run in place of bash, when the terminal is opened by this attach. */
+  shell?: string;
+  /** Its arguments. */
+  args?: string[];
+  /** `"view"`: look only. */
+  mode?: "edit" | "view";
+  /** How others see this client; at most 64 bytes. */
+  name?: string;
+  /** Record the terminal from here on. */
+  record?: boolean;
+  /** Come back when the connection is lost (true unless told), and how. */
+  reconnect?: boolean | Reconnect;
+}
+
+/**
+ * `connecting` for the first time; `connected`; `reconnecting` after a connection was lost;
+ * `paused` while what was shown is not taken (see {@link Terminal.hold}); `closed` for good.
+ */
+export type TerminalState = "connecting" | "connected" | "reconnecting" | "paused" | "closed";
+
+/** What a terminal tells its listeners. */
+export interface TerminalEvents {
+  /** Output, and the offset of its first byte among all that the terminal has shown. */
+  data: [bytes: Uint8Array, offset: number];
+  /** What stood is drawn; what follows is live. At each connect. */
+  ready: [];
+  /** The program has ended. The state is `closed` then. */
+  exit: [exit: TerminalExit];
+  /** Write these bytes to the screen as they are: output that was missed is not sent. */
+  snapshot: [snapshot: TerminalSnapshot];
+  /** First at each connect. `same`: it is the terminal of the connect before. */
+  attached: [attached: TerminalAttached & { same: boolean }];
+  /** The terminal has another size; what follows is drawn for it. */
+  size: [size: TerminalSize];
+  /** Who is attached, whenever it changes. */
+  clients: [clients: TerminalClient[]];
+  /** With `reconnecting`: the try that comes (from 1), and in how many ms. */
+  state: [state: TerminalState, next?: { attempt: number; delayMs: number }];
+  /** Something was refused, or the terminal was lost: then the state is `closed`. */
+  error: [error: IsoletError];
+}
+
+/** Where a terminal is reached: asked anew for each connection. */
+export type Door = (query: URLSearchParams) => Promise<{ url: string; headers?: Record<string, string> }>;
+
+/** What may be typed at once and wait to be sent, in bytes. */
+const UNSENT_BYTES_MAX = 1024 * 1024;
+/** The most that the server takes in one frame, in bytes. */
+const TYPE_BYTES_MAX = 64 * 1024;
+/** What an iterator keeps for a reader that is slow, in bytes; then it holds the terminal. */
+const UNREAD_BYTES_MAX = 1024 * 1024;
+/** How long one connection may take to open: the sandbox may have to wake. In ms. */
+const OPEN_MS_MAX = 30_000;
+/** Close codes that trying again does not cure: the two sides do not understand each other. */
+const HOPELESS = [1002, 1003, 1007, 1008, 1009, 1010];
+
+/** A terminal that comes back by itself after its connection was lost, and goes on where it was. */
+export class Terminal extends Emitter<TerminalEvents> implements AsyncIterable<Uint8Array> {
+  /** `"view"`: what is typed is refused. */
+  readonly mode: "edit" | "view";
+  readonly #door: Door;
+  readonly #options: TerminalOptions;
+  readonly #shown = new Expect();
+  readonly #pulse = new Pulse(
+    () => this.#socket?.send('{"type":"ping"}'),
+    () => this.#lost(new IsoletError(0, "silent", "the connection to the terminal is dead")),
+  );
+  readonly #asleep: () => void;
+  #state: TerminalState = "connecting";
+  #window: TerminalSize;
+  #attached: TerminalAttached | undefined;
+  #offset: number | undefined;
+  #clients: TerminalClient[] = [];
+  #socket: Socket | undefined;
+  #typed: Uint8Array[] = [];
+  #unsent = 0;
+  #attempt = 0;
+  #recorded = false;
+  #readyAt = 0;
+  // Counts connections: what an earlier one still says is not heard.
+  #turn = 0;
+  #clock: ReturnType<typeof setTimeout> | undefined;
+  #holds = new Set<symbol>();
+
+  /** Use `sandbox.terminal()`, `session.terminal()` or {@link openTerminal}. */
+  constructor(door: Door, options: TerminalOptions = {}) {
+    super();
+    this.#door = door;
+    this.#options = options;
+    this.mode = options.mode ?? "edit";
+    this.#window = { cols: options.cols ?? 80, rows: options.rows ?? 24 };
+    this.#asleep = onWake(() => this.#wake());
+    // After this turn, so that whoever made it can listen first.
+    queueMicrotask(() => this.#state === "connecting" && this.#connect());
+  }
+
+  /** How it is with the connection. */
+  get state(): TerminalState {
+    return this.#state;
+  }
+
+  /** What the last connect has led to; its size is the terminal's now. */
+  get attached(): Readonly<TerminalAttached> | undefined {
+    return this.#attached;
+  }
+
+  /** How many bytes of output the terminal had shown with the last that was told here. */
+  get offset(): number | undefined {
+    return this.#offset;
+  }
+
+  /** Who is attached. */
+  get clients(): readonly TerminalClient[] {
+    return this.#clients;
+  }
+
+  /**
+   * Types. Before the connection is `ready`, and while it is lost, what is typed waits.
+   * @throws {@link IsoletError} `view_only`, `closed`, or `too_much_typed` beyond 1 MiB that waits.
+   */
+  write(data: string | Uint8Array): void {
+    if (this.mode === "view") throw new IsoletError(0, "view_only", "this terminal is only looked at");
+    if (this.#state === "closed") throw closed();
+    const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data;
+    const waiting = this.#unsent + (this.#socket?.unsent ?? 0);
+    if (waiting + bytes.length > UNSENT_BYTES_MAX) {
+      throw new IsoletError(0, "too_much_typed", `${waiting} bytes that were typed wait to be sent`);
+    }
+    for (let at = 0; at < bytes.length; at += TYPE_BYTES_MAX) {
+      const part = bytes.slice(at, at + TYPE_BYTES_MAX);
+      if (this.#state === "connected") this.#socket!.send(part);
+      else {
+        this.#typed.push(part);
+        this.#unsent += part.length;
+      }
+    }
+    if (this.#state === "connected") this.#pulse.spoke();
+  }
+
+  /** The window that shows it has another size. */
+  resize(cols: number, rows: number): void {
+    if (this.#window.cols === cols && this.#window.rows === rows) return;
+    this.#window = { cols, rows };
+    if (this.#state === "connected") this.#tellSize();
+  }
+
+  /** Leaves the terminal, which runs on. */
+  close(): void {
+    this.#finish(closed());
+  }
+
+  /**
+   * Takes nothing more from the server until what this returns is called; then the terminal goes on
+   * where it was, by the bytes that were missed or by a snapshot. For who cannot keep up: a
+   * WebSocket that is not read fills the memory of its page.
+   */
+  hold(): () => void {
+    const hold = Symbol();
+    this.#holds.add(hold);
+    if (this.#holds.size === 1 && this.#state !== "closed") {
+      this.#leave();
+      this.#become("paused");
+    }
+    return () => {
+      if (this.#holds.delete(hold) && this.#holds.size === 0 && this.#state === "paused") this.#connect();
+    };
+  }
+
+  /**
+   * Waits until the terminal has shown `pattern`; gives everything up to and with it, escape
+   * sequences too. The next wait looks behind it.
+   * @param options `timeout` in ms, 30,000 unless told.
+   */
+  async waitFor(pattern: string | RegExp, options: { timeout?: number } = {}): Promise<string> {
+    return this.#shown.wait(pattern, options.timeout ?? 30_000);
+  }
+
+  /** Waits for the program's end. @throws {@link IsoletError} when the terminal is left before. */
+  async exited(): Promise<TerminalExit> {
+    return new Promise((resolve, reject) => {
+      if (this.#exit) return resolve(this.#exit);
+      if (this.#state === "closed") return reject(this.#why ?? closed());
+      this.once("exit", resolve);
+      const off = this.on("state", (state) => {
+        if (state !== "closed") return;
+        off();
+        reject(this.#why ?? closed());
+      });
+    });
+  }
+
+  #exit: TerminalExit | undefined;
+  #why: IsoletError | undefined;
+
+  /** Output as it comes, until the program ends. A reader that is slow holds the terminal. */
+  [Symbol.asyncIterator](): AsyncIterator<Uint8Array> {
+    const unread: Uint8Array[] = [];
+    let size = 0;
+    let release: (() => void) | undefined;
+    let woken: (() => void) | undefined;
+    const offs = [
+      this.on("data", (bytes) => {
+        unread.push(bytes);
+        size += bytes.length;
+        if (size > UNREAD_BYTES_MAX) release ??= this.hold();
+        woken?.();
+      }),
+      this.on("state", (state) => state === "closed" && woken?.()),
+    ];
+    const end = async (): Promise<IteratorResult<Uint8Array>> => {
+      for (const off of offs) off();
+      release?.();
+      return { done: true, value: undefined };
+    };
+    const next = async (): Promise<IteratorResult<Uint8Array>> => {
+      while (unread.length === 0) {
+        if (this.#state === "closed") return end();
+        await new Promise<void>((wake) => (woken = wake));
+      }
+      const value = unread.shift()!;
+      size -= value.length;
+      if (size === 0 && release) {
+        release();
+        release = undefined;
+      }
+      return { done: false, value };
+    };
+    return { next, return: end };
+  }
+
+  #become(state: TerminalState, next?: { attempt: number; delayMs: number }): void {
+    this.#state = state;
+    if (next) this.tell("state", state, next);
+    else this.tell("state", state);
+  }
+
+  #query(): URLSearchParams {
+    const { shell, args = [], name, record } = this.#options;
+    const query = new URLSearchParams({ cols: `${this.#window.cols}`, rows: `${this.#window.rows}`, events: "1" });
+    if (shell !== undefined) query.set("shell", shell);
+    for (const arg of args) query.append("arg", arg);
+    if (this.mode === "view") query.set("mode", "view");
+    if (name !== undefined) query.set("name", name);
+    if (record && !this.#recorded) query.set("record", "1");
+    if (this.#attached && this.#offset !== undefined) {
+      query.set("terminal", this.#attached.terminal);
+      query.set("since", `${this.#offset}`);
+    }
+    return query;
+  }
+
+  #connect(): void {
+    clearTimeout(this.#clock);
+    const turn = ++this.#turn;
+    const current = (): boolean => turn === this.#turn;
+    const late = new IsoletError(0, "unreachable", `the terminal does not answer within ${OPEN_MS_MAX} ms`);
+    this.#clock = setTimeout(() => current() && this.#lost(late), OPEN_MS_MAX);
+    if (this.#state === "paused") this.#become(this.#attached ? "reconnecting" : "connecting");
+    const frames = new Frames(this.#hearer());
+    this.#door(this.#query())
+      .then(({ url, headers }) => {
+        if (!current()) return;
+        this.#socket = here().connect(url, headers ?? {}, {
+          open: () => current() && this.#pulse.start(),
+          message: (data) => {
+            if (!current()) return;
+            this.#pulse.heard();
+            frames.take(data);
+          },
+          closed: (code, refused) => {
+            if (!current()) return;
+            const error = refused ?? new IsoletError(0, "cut", `the connection to the terminal ended (${code})`);
+            this.#lost(error, HOPELESS.includes(code));
+          },
+        });
+      })
+      .catch((error: unknown) => current() && this.#lost(asError(error)));
+  }
+
+  #hearer(): ConstructorParameters<typeof Frames>[0] {
+    return {
+      attached: (attached) => {
+        const same = this.#attached?.terminal === attached.terminal;
+        if (!same) this.#offset = undefined;
+        this.#attached = attached;
+        this.#recorded = true;
+        this.tell("attached", { ...attached, same });
+      },
+      snapshot: (snapshot) => {
+        this.#shown.take(snapshot.bytes);
+        this.tell("snapshot", snapshot);
+      },
+      at: (offset) => void (this.#offset = offset),
+      output: (bytes) => {
+        const offset = this.#offset ?? 0;
+        this.#offset = offset + bytes.length;
+        this.#shown.take(bytes);
+        this.tell("data", bytes, offset);
+      },
+      ready: () => this.#ready(),
+      size: ({ cols, rows }) => {
+        if (this.#attached) this.#attached = { ...this.#attached, cols, rows };
+        this.tell("size", { cols, rows });
+      },
+      clients: (clients) => this.tell("clients", (this.#clients = clients)),
+      exit: ({ code, signal }) => {
+        this.#exit = signal === undefined ? { code } : { code, signal };
+        this.tell("exit", this.#exit);
+        this.#finish(new IsoletError(0, "exited", `the terminal's program has ended (${code})`));
+      },
+      refused: (error) => this.tell("error", error),
+    };
+  }
+
+  #ready(): void {
+    clearTimeout(this.#clock);
+    this.#readyAt = Date.now();
+    this.#become("connected");
+    // A listener may have closed it, or hold it.
+    if (this.state !== "connected") return;
+    // What was asked with the address may have changed on the way.
+    this.#tellSize();
+    for (const part of this.#typed.splice(0)) this.#socket!.send(part);
+    this.#unsent = 0;
+    this.tell("ready");
+  }
+
+  #tellSize(): void {
+    if (this.mode === "edit") this.#socket!.send(JSON.stringify({ type: "resize", ...this.#window }));
+  }
+
+  #leave(): void {
+    this.#turn++;
+    clearTimeout(this.#clock);
+    this.#pulse.stop();
+    this.#socket?.close();
+    this.#socket = undefined;
+  }
+
+  #lost(error: IsoletError, hopeless = false): void {
+    this.#leave();
+    const { reconnect = true } = this.#options;
+    // One that stood for a while was good: the next is tried at once again.
+    if (this.#state === "connected" && Date.now() - this.#readyAt > 1000) this.#attempt = 0;
+    const final = hopeless || !cured(error);
+    if (reconnect === false || final || this.#attempt >= tries(reconnect)) {
+      this.tell("error", error);
+      return this.#finish(error);
+    }
+    const delayMs = delay(reconnect, this.#attempt++);
+    this.#clock = setTimeout(() => this.#connect(), delayMs);
+    this.#become(this.#attached ? "reconnecting" : "connecting", { attempt: this.#attempt, delayMs });
+  }
+
+  /** The network is back, or the page is looked at again. */
+  #wake(): void {
+    if (this.#state === "connected") return this.#pulse.doubt();
+    const waits = this.#socket === undefined && (this.#state === "reconnecting" || this.#attempt > 0);
+    if (waits && this.#state !== "closed" && this.#state !== "paused") this.#connect();
+  }
+
+  #finish(why: IsoletError): void {
+    if (this.#state === "closed") return;
+    this.#why = why;
+    this.#leave();
+    this.#asleep();
+    this.#holds.clear();
+    this.#typed = [];
+    this.#clients = [];
+    this.#shown.end(why);
+    this.#become("closed");
+  }
+}
+
+/**
+ * Attaches to a terminal by an address, for pages that hold no key: their own server takes a ticket
+ * (`sandbox.createTicket`) for each connection and tells the page the address with it.
+ * @param address gives `wss://…/v1/sandboxes/ID/terminal?session=…&ticket=…`; asked for each connection.
+ */
+export function openTerminal(
+  address: () => string | URL | Promise<string | URL>,
+  options: TerminalOptions = {},
+): Terminal {
+  return new Terminal(async (query) => {
+    const url = new URL(await address());
+    url.protocol = url.protocol.replace(/^http/, "ws");
+    for (const [name, value] of query) url.searchParams.append(name, value);
+    return { url: url.href };
+  }, options);
+}
+
+function closed(): IsoletError {
+  return new IsoletError(0, "closed", "this terminal was closed", "attach again");
+}
+
+/** Whether trying again may help. */
+function cured({ status, code }: IsoletError): boolean {
+  if (status === 0) return ["unreachable", "cut", "silent", "no_address"].includes(code);
+  return status === 408 || status === 425 || status === 429 || status >= 500;
+}
+
+function asError(error: unknown): IsoletError {
+  if (error instanceof IsoletError) return error;
+  return new IsoletError(0, "no_address", `the terminal's address cannot be had: ${String(error)}`, "", {
+    cause: error,
+  });
+}
