@@ -22,11 +22,11 @@ STATIC := --target $(HOST) --config 'target.$(HOST).rustflags=["-C","target-feat
 INSIDE := -p isolet-agent -p isolet-jail --bins
 
 # What the tests start inside sandboxes or beside them, by Debian package.
-PACKAGES := bash bubblewrap ca-certificates curl e2fsprogs g++ git openssh-client procps python3 python-is-python3 strace systemd
+PACKAGES := bash bubblewrap ca-certificates chromium curl e2fsprogs g++ git htop less openssh-client procps python3 python-is-python3 strace systemd tmux vim
 # These two also come in other ways than by a Debian package.
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 
-.PHONY: run build programs test soak bench lint fmt packages tools clients sdk ttyd
+.PHONY: run build programs test soak bench lint fmt packages tools clients sdk browser ttyd
 
 run: build
 	exec ./dist/isolet serve
@@ -81,6 +81,14 @@ sdk: sdk/typescript/node_modules/.fetched
 
 sdk/typescript/node_modules/.fetched: sdk/typescript/package.json sdk/typescript/package-lock.json | packages
 	cd sdk/typescript && npm install --no-save --loglevel=error
+	touch $@
+
+# Chromium is Debian's: no browser is downloaded. The pages load the SDK as it is shipped.
+browser: tests/browser/node_modules/.fetched sdk
+	cd sdk/typescript && npm run --silent build
+
+tests/browser/node_modules/.fetched: tests/browser/package.json tests/browser/package-lock.json | packages
+	cd tests/browser && PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1 npm install --no-save --ignore-scripts --loglevel=error
 	touch $@
 
 # Public clients and packages that tests run against a server, fetched once.

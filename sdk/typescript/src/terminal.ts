@@ -378,8 +378,10 @@ export class Terminal extends Emitter<TerminalEvents> implements AsyncIterable<U
   /** The network is back, or the page is looked at again. */
   #wake(): void {
     if (this.#state === "connected") return this.#pulse.doubt();
-    const waits = this.#socket === undefined && (this.#state === "reconnecting" || this.#attempt > 0);
-    if (waits && this.#state !== "closed" && this.#state !== "paused") this.#connect();
+    // A try that is under way began on the network that was.
+    if (this.#state !== "reconnecting" && !(this.#state === "connecting" && this.#attempt > 0)) return;
+    this.#leave();
+    this.#connect();
   }
 
   #finish(why: IsoletError): void {

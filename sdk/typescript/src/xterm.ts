@@ -25,6 +25,22 @@ export interface AddonOptions {
  *  are no more than a key lost in the moment of a redraw. */
 const ANSWER = /^\x1b(\[[?>=<]?[\d;:]*\$?[cnRtuyxIO]$|[\]P_^])/;
 
+/** A paste as programs know it from typing, by the marks around it. */
+const PASTE = /^\x1b\[200~([^]*)\x1b\[201~$/;
+
+/** What is pasted cannot end its own paste: what came behind would be taken for typed. */
+function pasted(text: string): string {
+  const [, inside] = PASTE.exec(text) ?? [];
+  if (inside === undefined) return text;
+  let clean = inside;
+  // Taking one away may put together another.
+  for (let before = ""; before !== clean; ) {
+    before = clean;
+    clean = clean.replace(/\x1b\[20[01]~/g, "");
+  }
+  return `\x1b[200~${clean}\x1b[201~`;
+}
+
 /**
  * Shows a terminal in xterm.js. It takes up a lost connection by offset, so that nothing flickers;
  * draws the terminal in the size of the client that typed last; and takes no more than the page can
@@ -136,7 +152,7 @@ export class IsoletAddon implements ITerminalAddon {
     if (terminal?.state !== "connected" || terminal.mode === "view") return;
     if (this.#quiet && typeof data === "string" && ANSWER.test(data)) return;
     try {
-      terminal.write(data);
+      terminal.write(typeof data === "string" ? pasted(data) : data);
     } catch (error) {
       this.#options.onStateChange?.(terminal.state, error as Error);
     }

@@ -1,0 +1,23 @@
+/** Closes a run with one line: how many tests passed and failed. */
+
+import type { Reporter, Suite } from "@playwright/test/reporter";
+
+export default class Count implements Reporter {
+  #all: Suite | undefined;
+
+  onBegin(_config: unknown, suite: Suite): void {
+    this.#all = suite;
+  }
+
+  onEnd(): void {
+    const outcomes = this.#all?.allTests().map((test) => test.outcome()) ?? [];
+    const passed = outcomes.filter((outcome) => outcome === "expected" || outcome === "flaky").length;
+    const skipped = outcomes.filter((outcome) => outcome === "skipped").length;
+    const failed = outcomes.length - passed - skipped;
+    console.log(`\nbrowser: ${passed} passed, ${failed} failed, ${skipped} skipped`);
+  }
+
+  printsToStdio(): boolean {
+    return false;
+  }
+}

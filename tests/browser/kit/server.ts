@@ -1,0 +1,98 @@
+/** A real server on a port and data of its own. */
+
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer, type AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { setTimeout as pause } from "node:timers/promises";
+
+const beside = fileURLToPath(new URL("../../../target/programs", import.meta.url));
+
+/** A port that nobody listens on. */
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  return port;
+}
+
+export class Server {
+  readonly key = "test-key-of-the-browser";
+  readonly #folder = mkdtempSync(join(tmpdir(), "isolet-browser-"));
+  #process: ChildProcess | undefined;
+
+  private constructor(
+    readonly port: number,
+    private readonly origins: string[],
+  ) {}
+
+  /** Starts it; pages of `origins` may call it. */
+  static async start(origins: string[]): Promise<Server> {
+    const server = new Server(await freePort(), origins);
+    await server.up();
+    return server;
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${this.port}`;
+  }
+
+  get headers(): Record<string, string> {
+    return { authorization: `Bearer ${this.key}` };
+  }
+
+  /** Starts it again, with the same data. */
+  async up(): Promise<void> {
+    this.#process = spawn(join(process.env["ISOLET_PROGRAMS"] ?? beside, "isolet"), ["serve"], {
+      stdio: ["ignore", "ignore", "inherit"],
+      env: {
+        PATH: process.env["PATH"],
+        ISOLET_API_KEY: this.key,
+        ISOLET_DATA_DIR: join(this.#folder, "data"),
+        ISOLET_LISTEN: `127.0.0.1:${this.port}`,
+        // Any port: tests put proxies in front of it.
+        ISOLET_HOSTS: "127.0.0.1",
+        ISOLET_ORIGINS: this.origins.join(","),
+        ISOLET_READY: "0",
+        RUST_LOG: "warn",
+      },
+    });
+    for (let tries = 0; ; tries++) {
+      const health = await fetch(`${this.url}/health`).catch(() => undefined);
+      if (health?.ok) return;
+      if (tries > 300 || this.#process.exitCode !== null) throw new Error("the server does not start");
+      await pause(50);
+    }
+  }
+
+  /** SIGKILL; what it started runs on. */
+  async kill(): Promise<void> {
+    const ended = once(this.#process!, "exit");
+    this.#process!.kill("SIGKILL");
+    await ended;
+  }
+
+  /** A call that must do. */
+  async json<T>(method: string, path: string, body?: unknown): Promise<T> {
+    const init: RequestInit = { method, headers: { ...this.headers, "content-type": "application/json" } };
+    if (body !== undefined) init.body = JSON.stringify(body);
+    const response = await fetch(this.url + path, init);
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`);
+    return (response.status === 204 ? undefined : await response.json()) as T;
+  }
+
+  /** Ends all sandboxes, and itself. */
+  async stop(): Promise<void> {
+    for (const { id } of await this.json<{ id: string }[]>("GET", "/v1/sandboxes?limit=1000")) {
+      await fetch(`${this.url}/v1/sandboxes/${id}`, { method: "DELETE", headers: this.headers });
+    }
+    const ended = once(this.#process!, "exit");
+    this.#process!.kill("SIGTERM");
+    await ended;
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+}

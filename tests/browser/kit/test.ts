@@ -1,0 +1,32 @@
+/** `test` with a {@link Lab}; each worker has one server. */
+
+import { test as base } from "@playwright/test";
+import { Lab } from "./lab.js";
+import { Pages } from "./pages.js";
+import { Server } from "./server.js";
+
+export { expect } from "@playwright/test";
+
+interface World {
+  pages: Pages;
+  server: Server;
+}
+
+export const test = base.extend<{ lab: Lab }, { world: World }>({
+  world: [
+    async ({}, use) => {
+      const pages = await Pages.serve();
+      const server = await Server.start([pages.origin]);
+      await use({ pages, server });
+      await server.stop();
+      pages.close();
+    },
+    { scope: "worker", timeout: 60_000 },
+  ],
+  lab: async ({ world, page }, use) => {
+    const lab = new Lab(world.server, world.pages, page);
+    await lab.begin();
+    await use(lab);
+    await lab.end();
+  },
+});
