@@ -1,0 +1,144 @@
+//! One line of cells. What lies behind its last cell is empty, so that short lines are short.
+
+use super::cell::{Cell, PROTECTED, Style};
+use std::ops::Range;
+
+/// A line, and whether it goes on with the one before it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Line {
+    cells: Vec<Cell>,
+    /// The text of the line before ran over into it.
+    pub(super) wrapped: bool,
+}
+
+impl Line {
+    /// A line of nothing but a ground.
+    pub(super) fn filled(style: Style, cols: usize) -> Self {
+        let mut line = Self::default();
+        line.fill_all(style, cols);
+        line
+    }
+
+    /// Makes it such a line, in the memory that it has.
+    pub(super) fn fill_all(&mut self, style: Style, cols: usize) {
+        self.cells.clear();
+        self.wrapped = false;
+        if style != Style::default() {
+            self.cells.resize(cols, Cell::blank(style));
+        }
+    }
+
+    /// What stands at a column.
+    pub(super) fn get(&self, x: usize) -> Cell {
+        self.cells.get(x).copied().unwrap_or_default()
+    }
+
+    /// Its cells, without what is empty behind them.
+    pub(super) fn cells(&self) -> &[Cell] {
+        let empty = self.cells.iter().rev().take_while(|cell| **cell == Cell::default()).count();
+        &self.cells[..self.cells.len() - empty]
+    }
+
+    pub(super) fn set(&mut self, x: usize, cell: Cell) {
+        if x >= self.cells.len() {
+            self.cells.resize(x + 1, Cell::default());
+        }
+        self.cells[x] = cell;
+    }
+
+    /// Writes characters of one place each.
+    pub(super) fn write(&mut self, x: usize, text: &[u8], style: Style) {
+        let fresh = |byte: &u8| Cell::of(*byte as char, 1, style);
+        let end = x + text.len();
+        if x >= self.cells.len() {
+            self.cells.reserve(end - self.cells.len());
+            self.cells.resize(x, Cell::default());
+            self.cells.extend(text.iter().map(fresh));
+            return;
+        }
+        if end > self.cells.len() {
+            self.cells.resize(end, Cell::default());
+        }
+        for (cell, byte) in self.cells[x..end].iter_mut().zip(text) {
+            *cell = fresh(byte);
+        }
+    }
+
+    /// Cells behind the last column are cut off.
+    pub(super) fn cut(&mut self, cols: usize) {
+        self.cells.truncate(cols);
+    }
+
+    /// The column behind the last thing that was written.
+    pub(super) fn length(&self) -> usize {
+        let last = self.cells.iter().rposition(|cell| cell.written());
+        last.map_or(0, |last| last + self.cells[last].width())
+    }
+
+    /// Nothing stands in a range any more; halves of wide characters at its ends go too.
+    /// With `keep`, protected cells stay.
+    pub(super) fn erase(&mut self, range: Range<usize>, style: Style, cols: usize, keep: bool) {
+        let Range { start, end } = range;
+        let protected = |cell: Cell| keep && cell.style.bg & PROTECTED != 0;
+        let blank = Cell::blank(style);
+        if start > 0 && self.get(start - 1).width() == 2 && !protected(self.get(start - 1)) {
+            self.set(start - 1, blank);
+        }
+        if end > 0 && end < cols && self.get(end - 1).width() == 2 && !protected(self.get(end)) {
+            self.set(end, blank);
+        }
+        if blank == Cell::default() && !keep {
+            // Behind the last cell all is empty anyway.
+            if end >= self.cells.len() {
+                self.cells.truncate(start);
+            } else {
+                self.cells[start..end].fill(blank);
+            }
+            return;
+        }
+        for x in start..end.min(cols) {
+            if !protected(self.get(x)) {
+                self.set(x, blank);
+            }
+        }
+    }
+
+    /// Moves what stands from a column on to the right.
+    pub(super) fn insert(&mut self, x: usize, count: usize, style: Style, cols: usize) {
+        let blank = Cell::blank(style);
+        let x = x % cols;
+        if x > 0 && self.get(x - 1).width() == 2 {
+            self.set(x - 1, blank);
+        }
+        self.cells.resize(cols, Cell::default());
+        let count = count.min(cols - x);
+        self.cells.copy_within(x..cols - count, x + count);
+        self.cells[x..x + count].fill(blank);
+        if self.cells[cols - 1].width() == 2 {
+            self.cells[cols - 1] = blank;
+        }
+    }
+
+    /// Takes cells out; what stands behind them moves to the left.
+    pub(super) fn delete(&mut self, x: usize, count: usize, style: Style, cols: usize) {
+        let blank = Cell::blank(style);
+        let x = x % cols;
+        self.cells.resize(cols, Cell::default());
+        let count = count.min(cols - x);
+        self.cells.copy_within(x + count.., x);
+        self.cells[cols - count..].fill(blank);
+        if x > 0 && self.cells[x - 1].width() == 2 {
+            self.cells[x - 1] = blank;
+        }
+        if self.cells[x].width() == 0 && !self.cells[x].written() {
+            self.cells[x] = blank;
+        }
+    }
+
+    /// Copies cells of another line.
+    pub(super) fn copy(&mut self, from: &Self, source: usize, to: usize, count: usize) {
+        for index in 0..count {
+            self.set(to + index, from.get(source + index));
+        }
+    }
+}

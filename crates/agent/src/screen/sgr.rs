@@ -1,0 +1,142 @@
+//! Attributes of text: `CSI … m`, read and written.
+
+use super::cell::{
+    BLINK, BOLD, COLOUR, Colour, DIM, HIDDEN, INVERSE, ITALIC, OVERLINE, Rare, STRIKE, Style,
+    UNDERLINE,
+};
+use super::csi::{Csi, Number};
+use std::io::Write;
+
+/// What a sequence makes of a style, and of the colour of the line under the text.
+pub(super) fn apply(csi: &Csi, style: &mut Style, line: &mut u32) {
+    let numbers = csi.numbers();
+    let mut index = 0;
+    while let Some(number) = numbers.get(index) {
+        let subs = numbers[index + 1..].iter().take_while(|number| number.sub).count();
+        let value = number.value.unwrap_or(0);
+        match value {
+            38 | 48 | 58 => {
+                let (colour, used) = extended(&numbers[index + 1..], subs);
+                if let Some(colour) = colour {
+                    match value {
+                        38 => style.fg = style.fg & !COLOUR | colour,
+                        48 => style.bg = style.bg & !COLOUR | colour,
+                        _ => *line = colour,
+                    }
+                }
+                index += 1 + used;
+                continue;
+            }
+            4 => underline(style, if subs > 0 { numbers[index + 1].value.unwrap_or(1) } else { 1 }),
+            0 => {
+                *style = Style { fg: 0, bg: 0, more: style.more & !7 };
+                *line = 0;
+            }
+            59 => *line = 0,
+            _ => simple(value, style),
+        }
+        index += 1 + subs;
+    }
+}
+
+fn underline(style: &mut Style, kind: u32) {
+    let kind = if kind > 5 { 1 } else { kind };
+    style.more = style.more & !7 | kind;
+    style.fg = if kind == 0 { style.fg & !UNDERLINE } else { style.fg | UNDERLINE };
+}
+
+/// The attributes that are a number alone.
+fn simple(value: u32, style: &mut Style) {
+    let basic = |first: u32, add: u32| Colour::Basic((value - first + add) as u8).bits();
+    match value {
+        1 => style.fg |= BOLD,
+        2 => style.bg |= DIM,
+        3 => style.bg |= ITALIC,
+        5 => style.fg |= BLINK,
+        7 => style.fg |= INVERSE,
+        8 => style.fg |= HIDDEN,
+        9 => style.fg |= STRIKE,
+        21 => underline(style, 2),
+        22 => {
+            style.fg &= !BOLD;
+            style.bg &= !DIM;
+        }
+        23 => style.bg &= !ITALIC,
+        24 => underline(style, 0),
+        25 => style.fg &= !BLINK,
+        27 => style.fg &= !INVERSE,
+        28 => style.fg &= !HIDDEN,
+        29 => style.fg &= !STRIKE,
+        30..=37 => style.fg = style.fg & !COLOUR | basic(30, 0),
+        39 => style.fg &= !COLOUR,
+        40..=47 => style.bg = style.bg & !COLOUR | basic(40, 0),
+        49 => style.bg &= !COLOUR,
+        53 => style.bg |= OVERLINE,
+        55 => style.bg &= !OVERLINE,
+        90..=97 => style.fg = style.fg & !COLOUR | basic(90, 8),
+        100..=107 => style.bg = style.bg & !COLOUR | basic(100, 8),
+        _ => {}
+    }
+}
+
+/// A colour of 38, 48 or 58, written with semicolons or colons, and how many numbers it took.
+fn extended(rest: &[Number], subs: usize) -> (Option<u32>, usize) {
+    let value = |index: usize| rest.get(index).and_then(|number| number.value).unwrap_or(0);
+    let byte = |index: usize| value(index) as u8;
+    if subs > 0 {
+        // With colons, a colour space may stand before the three numbers.
+        let space = usize::from(subs > 4);
+        let colour = match value(0) {
+            2 if subs > 3 => {
+                Some(Colour::Rgb(byte(1 + space), byte(2 + space), byte(3 + space)).bits())
+            }
+            5 if subs > 1 => Some(Colour::Indexed(byte(1)).bits()),
+            _ => None,
+        };
+        return (colour, subs);
+    }
+    match value(0) {
+        2 => (Some(Colour::Rgb(byte(1), byte(2), byte(3)).bits()), rest.len().min(4)),
+        5 => (Some(Colour::Indexed(byte(1)).bits()), rest.len().min(2)),
+        _ => (None, rest.len().min(1)),
+    }
+}
+
+/// Writes the sequence that makes a terminal's style this one, whatever it was. Links are not part of it.
+pub(super) fn write(out: &mut Vec<u8>, style: Style, rare: &Rare) {
+    out.extend_from_slice(b"\x1b[0");
+    for (flag, number) in [(BOLD, 1), (BLINK, 5), (INVERSE, 7), (HIDDEN, 8), (STRIKE, 9)] {
+        if style.fg & flag != 0 {
+            let _ = write!(out, ";{number}");
+        }
+    }
+    for (flag, number) in [(DIM, 2), (ITALIC, 3), (OVERLINE, 53)] {
+        if style.bg & flag != 0 {
+            let _ = write!(out, ";{number}");
+        }
+    }
+    if style.fg & UNDERLINE != 0 {
+        let _ = match style.underline() {
+            0 | 1 => write!(out, ";4"),
+            kind => write!(out, ";4:{kind}"),
+        };
+    }
+    colour(out, style.fg, 30);
+    colour(out, style.bg, 40);
+    let _ = match Colour::of(rare.line) {
+        Colour::Default => Ok(()),
+        Colour::Basic(n) | Colour::Indexed(n) => write!(out, ";58:5:{n}"),
+        Colour::Rgb(r, g, b) => write!(out, ";58:2::{r}:{g}:{b}"),
+    };
+    out.push(b'm');
+}
+
+fn colour(out: &mut Vec<u8>, bits: u32, first: u32) {
+    let _ = match Colour::of(bits) {
+        Colour::Default => Ok(()),
+        Colour::Basic(n @ 0..=7) => write!(out, ";{}", first + u32::from(n)),
+        Colour::Basic(n) => write!(out, ";{}", first + 52 + u32::from(n)),
+        Colour::Indexed(n) => write!(out, ";{};5;{n}", first + 8),
+        Colour::Rgb(r, g, b) => write!(out, ";{};2;{r};{g};{b}", first + 8),
+    };
+}

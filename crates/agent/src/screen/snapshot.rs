@@ -1,0 +1,266 @@
+//! A model as the bytes that draw it: fed to a terminal of its size, whatever that showed before,
+//! they give the same state. The live output may follow at once.
+//!
+//! Order: a full reset; names and colours; the primary screen with what went out at its top; the
+//! alternate screen, if one is shown; then what belongs to neither. Lines that ran over into the
+//! next are written so that they do so again. Nothing in it asks, rings, or touches a clipboard.
+
+use super::buffer::{Buffer, Charsets, Tabs};
+use super::cell::{COLOUR, Style};
+use super::line::Line;
+use super::model::Model;
+use super::modes::{Keys, Mouse};
+use super::osc::SPECIAL;
+use super::pen::Pen;
+use isolet_wire::terminal::COLS_MAX;
+use std::io::Write;
+
+/// Draws a model.
+pub(super) fn draw(model: &Model) -> Vec<u8> {
+    let mut pen = Pen::new(model);
+    pen.raw(b"\x1bc");
+    names(&mut pen);
+    screen(&mut pen, &model.primary);
+    if let Some(alternate) = model.alternate.as_deref() {
+        keys(&mut pen, &model.keys[1]);
+        // What programs find when they leave: the cursor that was saved.
+        saved(&mut pen, &model.primary);
+        pen.raw(b"\x1b[?1049h");
+        pen.style(Style::default());
+        plain(&mut pen, model.primary.saved.charsets);
+        pen.raw(b"\x1b[2J\x1b[H");
+        let reset = (model.primary.top, model.primary.bottom) != (0, model.primary.rows - 1);
+        if reset {
+            pen.raw(b"\x1b[r");
+        }
+        if model.primary.tabs != alternate.tabs && alternate.tabs == Tabs::default() {
+            tabs(&mut pen, alternate);
+        }
+        screen(&mut pen, alternate);
+    }
+    let shown = model.alternate.as_deref().unwrap_or(&model.primary);
+    if shown.saved != Buffer::new(shown.cols, shown.rows, false, Style::default()).saved {
+        saved(&mut pen, shown);
+        pen.raw(b"\x1b7");
+        plain(&mut pen, shown.saved.charsets);
+    }
+    rest(&mut pen, shown);
+    pen.out
+}
+
+/// Titles and colours.
+fn names(pen: &mut Pen<'_>) {
+    pen.raw(b"\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\\x1b]112\x1b\\");
+    for (index, [r, g, b]) in &pen.model.colours {
+        let _ = match index.checked_sub(SPECIAL) {
+            None => write!(pen.out, "\x1b]4;{index};rgb:{r:02x}/{g:02x}/{b:02x}\x1b\\"),
+            Some(special) => {
+                write!(pen.out, "\x1b]{};rgb:{r:02x}/{g:02x}/{b:02x}\x1b\\", 10 + special)
+            }
+        };
+    }
+    for title in &pen.model.titles {
+        let _ = write!(pen.out, "\x1b]2;{title}\x1b\\\x1b[22;2t");
+    }
+    let _ = write!(pen.out, "\x1b]2;{}\x1b\\", pen.model.title);
+}
+
+/// Lines, scroll region and tabs. The cursor is somewhere then.
+fn screen(pen: &mut Pen<'_>, buffer: &Buffer) {
+    let base = buffer.base();
+    let used = buffer.lines.iter().rposition(|line| !line.cells().is_empty() || line.wrapped);
+    let count = if base > 0 { buffer.lines.len() } else { used.map_or(0, |last| last + 1) };
+    let mut lines = Lines { pen, cols: buffer.cols, rows: buffer.rows, hole: None };
+    for index in 0..count {
+        let next = buffer.lines.get(index + 1).filter(|next| next.wrapped && index + 1 < count);
+        let wrapped = index > 0 && buffer.lines[index].wrapped;
+        lines.line(&buffer.lines[index], wrapped, next);
+        if next.is_none() && index + 1 < count {
+            lines.pen.ground();
+            lines.pen.raw(b"\r\n");
+        }
+    }
+    pen.style(Style::default());
+    if (buffer.top, buffer.bottom) != (0, buffer.rows - 1) {
+        let _ = write!(pen.out, "\x1b[{};{}r", buffer.top + 1, buffer.bottom + 1);
+    }
+    if buffer.tabs != Tabs::default() {
+        tabs(pen, buffer);
+    }
+}
+
+/// Draws lines one below the other.
+struct Lines<'p, 'a> {
+    pen: &'p mut Pen<'a>,
+    cols: usize,
+    rows: usize,
+    /// The last place of the line before is not to have the space that it has, but this ground.
+    hole: Option<Style>,
+}
+
+impl Lines<'_, '_> {
+    /// One line. When it is `wrapped`, the line before ended so that the next character goes on
+    /// here; when `next` is, it ends so itself.
+    fn line(&mut self, line: &Line, wrapped: bool, next: Option<&Line>) {
+        let from = if wrapped { self.run_over(line) } else { 0 };
+        let end = self.pen.cells(line, from, self.cols);
+        let Some(next) = next else { return };
+        let last = line.get(self.cols - 1);
+        if !last.written() && last.width() == 1 {
+            // Here a wide character did not fit any more, or something was erased later.
+            self.pen.csi(self.cols, b'G');
+            if next.get(0).width() < 2 || !next.get(0).written() {
+                self.pen.style(Style::default());
+                self.pen.raw(b" ");
+                self.hole = (self.rows > 1).then_some(last.style);
+            }
+        } else if end < self.cols {
+            self.pen.csi(self.cols, b'G');
+            self.pen.raw(b" ");
+        }
+    }
+
+    /// The first place of a line that goes on with the one before. Gives where it goes on.
+    fn run_over(&mut self, line: &Line) -> usize {
+        let first = line.get(0);
+        let written = first.written() && first.width() > 0;
+        let ground = if written { first.style.bg & COLOUR } else { 0 };
+        let x = if written {
+            self.pen.cell(first);
+            first.width()
+        } else {
+            self.pen.style(Style::default());
+            self.pen.raw(b" \r\x1b[X");
+            0
+        };
+        if ground != 0 && x < self.cols {
+            // It may have scrolled in with that ground.
+            self.pen.style(Style::default());
+            self.pen.raw(b"\x1b[K");
+        }
+        if let Some(style) = self.hole.take() {
+            self.pen.style(style.erased());
+            self.pen.raw(b"\x1b[A");
+            self.pen.csi(self.cols, b'G');
+            self.pen.raw(b"\x1b[X\x1b[B\r");
+            if x > 0 {
+                self.pen.csi(x, b'C');
+            }
+        }
+        x
+    }
+}
+
+fn tabs(pen: &mut Pen<'_>, buffer: &Buffer) {
+    let plain = Tabs::default();
+    // Behind the last column, too: a wider terminal would have them.
+    let cleared = (buffer.cols..usize::from(COLS_MAX)).any(|x| buffer.tabs.get(x) != plain.get(x));
+    if cleared {
+        pen.raw(b"\x1b[3g");
+    }
+    for x in 0..buffer.cols {
+        let (stop, before) = (buffer.tabs.get(x), plain.get(x) && !cleared);
+        if stop != before {
+            pen.csi(x + 1, b'G');
+            pen.raw(if stop { b"\x1bH" } else { b"\x1b[g" });
+        }
+    }
+}
+
+/// Cursor, style and character sets as they were saved.
+fn saved(pen: &mut Pen<'_>, buffer: &Buffer) {
+    let saved = buffer.saved;
+    let y = saved.line.saturating_sub(buffer.base()).min(buffer.rows - 1);
+    place(pen, buffer, saved.x, y, 0);
+    pen.style(saved.style);
+    charsets(pen, saved.charsets);
+}
+
+/// The cursor to a place; behind the last column by writing what stands there again.
+fn place(pen: &mut Pen<'_>, buffer: &Buffer, x: usize, y: usize, top: usize) {
+    if x < buffer.cols {
+        return pen.go(x, y - top);
+    }
+    let line = &buffer.lines[buffer.base() + y];
+    let mut x = buffer.cols - 1;
+    if line.get(x).width() == 0 && line.get(x - 1).width() == 2 {
+        x -= 1;
+    }
+    pen.go(x, y - top);
+    pen.cell(line.get(x));
+}
+
+fn charsets(pen: &mut Pen<'_>, charsets: Charsets) {
+    for (set, which) in charsets.sets.iter().zip(*b"()*+") {
+        if *set != b'B' {
+            pen.raw(&[0x1b, which, *set]);
+        }
+    }
+    match charsets.level {
+        1 => pen.raw(b"\x0e"),
+        2 => pen.raw(b"\x1bn"),
+        3 => pen.raw(b"\x1bo"),
+        _ => {}
+    }
+}
+
+/// Plain character sets, where these were in force.
+fn plain(pen: &mut Pen<'_>, were: Charsets) {
+    for (set, which) in were.sets.iter().zip(*b"()*+") {
+        if *set != b'B' {
+            pen.raw(&[0x1b, which, b'B']);
+        }
+    }
+    if were.level != 0 {
+        pen.raw(b"\x0f");
+    }
+}
+
+/// Keyboard modes of the screen that is shown.
+fn keys(pen: &mut Pen<'_>, keys: &Keys) {
+    for flags in &keys.stack {
+        let _ = write!(pen.out, "\x1b[>{flags}u");
+    }
+}
+
+/// What belongs to no screen, and the cursor.
+fn rest(pen: &mut Pen<'_>, shown: &Buffer) {
+    let model = pen.model;
+    let modes = &model.modes;
+    keys(pen, &model.keys[0]);
+    if modes.origin {
+        pen.raw(b"\x1b[?6h");
+    }
+    place(pen, shown, shown.x, shown.y, if modes.origin { shown.top } else { 0 });
+    charsets(pen, model.charsets);
+    pen.style(model.style);
+    let switches = [
+        (modes.cursor_keys, "\x1b[?1h"),
+        (modes.keypad, "\x1b="),
+        (!modes.wrap, "\x1b[?7l"),
+        (modes.reverse_wrap, "\x1b[?45h"),
+        (modes.insert, "\x1b[4h"),
+        (modes.returns, "\x1b[20h"),
+        (modes.cursor_hidden, "\x1b[?25l"),
+        (modes.focus, "\x1b[?1004h"),
+        (modes.paste, "\x1b[?2004h"),
+        (modes.cursor_blink == Some(true), "\x1b[?12h"),
+        (modes.cursor_blink == Some(false), "\x1b[?12l"),
+    ];
+    switches.iter().filter(|(on, _)| *on).for_each(|(_, text)| pen.raw(text.as_bytes()));
+    for (mode, on) in modes.others() {
+        let _ = write!(pen.out, "\x1b[?{mode}{}", if on { 'h' } else { 'l' });
+    }
+    if let Mouse::Mode(mode) = modes.mouse {
+        let _ = write!(pen.out, "\x1b[?{mode}h");
+    }
+    if modes.mouse_coding > 0 {
+        let _ = write!(pen.out, "\x1b[?{}h", modes.mouse_coding);
+    }
+    if modes.cursor_shape > 0 {
+        let _ = write!(pen.out, "\x1b[{} q", modes.cursor_shape);
+    }
+    if modes.other_keys > 0 {
+        let _ = write!(pen.out, "\x1b[>4;{}m", modes.other_keys);
+    }
+}
