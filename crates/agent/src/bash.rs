@@ -149,6 +149,7 @@ impl Bash {
             cwd,
             fds: pipes.places(),
             uid: 0,
+            terminal: None,
         };
         let child = hub.spawn(order, Parent::Shell(id)).map_err(failed)?;
         let bash = Self {
@@ -195,7 +196,9 @@ impl Bash {
         Some(verdict.map_err(|(stage, errno)| match stage {
             Stage::Cwd => (Why::BadCwd, format!("cannot enter the start directory: {errno}")),
             Stage::Exec => (Why::NotFound, format!("cannot execute bash: {errno}")),
-            Stage::Confine => (Why::NoProcess, format!("cannot confine the shell: {errno}")),
+            Stage::Confine | Stage::Terminal => {
+                (Why::NoProcess, format!("cannot confine the shell: {errno}"))
+            }
         }))
     }
 

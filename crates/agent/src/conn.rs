@@ -2,6 +2,7 @@
 
 use crate::log::{Item, Log, Place, View};
 use crate::poll::{Poll, What};
+use crate::terminal::Guest;
 use bytes::BytesMut;
 use isolet_wire::frame::{self, Frame, FrameError, SERVER_FRAME_BYTES_MAX};
 use isolet_wire::tell::Tell;
@@ -15,7 +16,7 @@ use std::time::Instant;
 /// Above this many bytes waiting to be sent nothing more is read from the connection.
 const OUT_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of a log handed to the kernel at once.
-const SEND_BYTES: usize = 256 * 1024;
+pub(crate) const SEND_BYTES: usize = 256 * 1024;
 /// Frames handed to the kernel at once: twice this many pieces, and the kernel takes 1,024.
 const SEND_FRAMES: usize = 128;
 /// A read buffer that grew beyond this is given back when it is empty.
@@ -32,6 +33,8 @@ pub(crate) enum Role {
     Client(Client),
     /// Belongs to a program.
     Exec(u64),
+    /// A client of a terminal.
+    Terminal(Box<Guest>),
     /// Told of every change.
     Watch,
 }
@@ -227,6 +230,51 @@ impl Conn {
         Ok(!self.blocked)
     }
 
+    /// The client of a terminal that it is.
+    #[must_use]
+    pub(crate) fn guest(&self) -> Option<&Guest> {
+        match &self.role {
+            Role::Terminal(guest) => Some(guest),
+            _ => None,
+        }
+    }
+
+    /// Likewise.
+    pub(crate) fn guest_mut(&mut self) -> Option<&mut Guest> {
+        match &mut self.role {
+            Role::Terminal(guest) => Some(guest),
+            _ => None,
+        }
+    }
+
+    /// Whether the socket took no more when it was last tried.
+    #[must_use]
+    pub(crate) fn blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Sends what waits and then data frames, offset and bytes each, from where these lie, as far
+    /// as the socket takes them. Gives whether it took anything, and how many frames began to go
+    /// out: what it left of the last of them is queued.
+    ///
+    /// # Errors
+    /// The peer has gone.
+    pub(crate) fn frames(
+        &mut self,
+        stream: u8,
+        frames: &[(u64, &[u8])],
+    ) -> Result<(bool, usize), Errno> {
+        let mut batch = Batch { queued: self.out.len(), frames: Vec::new(), end: frames.len() };
+        for (number, (offset, bytes)) in frames.iter().enumerate() {
+            frame::put_data_head(&mut self.out, stream, *offset, "", bytes.len());
+            batch.frames.push(Piece { head: self.out.len(), bytes, place: number + 1 });
+        }
+        let count = send(&self.fd, &batch.pieces(&self.out, self.sent))?;
+        let mut begun = 0;
+        self.blocked = batch.settle(count, &mut self.out, &mut self.sent, &mut begun);
+        Ok((count > 0, begun))
+    }
+
     /// Tells the poll set what this connection now waits for.
     pub(crate) fn interest(&mut self, poll: &Poll) {
         let mut want = EventFlags::empty();
@@ -241,22 +289,22 @@ impl Conn {
 
 /// Frames on their way from a log to a socket. Heads and messages stand in the connection's
 /// queue; the bytes of output stay in the log.
-struct Batch<'a> {
+struct Batch<'a, P> {
     queued: usize,
-    frames: Vec<Piece<'a>>,
+    frames: Vec<Piece<'a, P>>,
     /// The client's place after all of them, and after what it does not see.
-    end: Place,
+    end: P,
 }
 
-struct Piece<'a> {
+struct Piece<'a, P> {
     /// End of its head in the queue.
     head: usize,
     bytes: &'a [u8],
     /// The client's place after it.
-    place: Place,
+    place: P,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> Batch<'a, Place> {
     fn take(log: &'a Log, client: &Client, out: &mut Vec<u8>) -> Self {
         let mut batch = Self { queued: out.len(), frames: Vec::new(), end: client.place };
         let (mut place, mut total) = (client.place, 0);
@@ -278,7 +326,9 @@ impl<'a> Batch<'a> {
         batch.end = place;
         batch
     }
+}
 
+impl<'a, P: Copy> Batch<'a, P> {
     fn pieces<'b>(&self, out: &'b [u8], sent: usize) -> Vec<IoSlice<'b>>
     where
         'a: 'b,
@@ -300,7 +350,7 @@ impl<'a> Batch<'a> {
 
     /// `count` bytes went out: moves the client past every frame that began to, keeps the rest of
     /// the one that was cut. True when something was left.
-    fn settle(&self, count: usize, out: &mut Vec<u8>, sent: &mut usize, place: &mut Place) -> bool {
+    fn settle(&self, count: usize, out: &mut Vec<u8>, sent: &mut usize, place: &mut P) -> bool {
         let mut left = count;
         let mut from = *sent;
         let mut rest = Vec::new();

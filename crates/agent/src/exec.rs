@@ -134,6 +134,7 @@ impl Exec {
             cwd: CString::new(self.ask.cwd.as_str()).map_err(|_| bad())?,
             fds: Vec::new(),
             uid: self.ask.uid,
+            terminal: None,
         };
         self.spawn(hub, order).map_err(failed)
     }
@@ -188,7 +189,9 @@ impl Exec {
             (Stage::Exec, Errno::TOOBIG) => (Why::TooLarge, "argument list too long".to_owned()),
             (Stage::Exec, Errno::NOENT) => (Why::NotFound, "program not found".to_owned()),
             (Stage::Exec, _) => (Why::Failed, format!("cannot execute: {errno}")),
-            (Stage::Confine, _) => (Why::NoProcess, format!("cannot confine: {errno}")),
+            (Stage::Confine | Stage::Terminal, _) => {
+                (Why::NoProcess, format!("cannot confine: {errno}"))
+            }
         })
     }
 

@@ -2,7 +2,9 @@
 //! process is confined.
 
 use crate::poll::{Poll, What};
+use isolet_sys::pty::Terminal;
 use isolet_sys::spawn::{Child, Plan};
+use isolet_wire::terminal::Size;
 use rustix::event::epoll::EventFlags;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -54,6 +56,8 @@ pub(crate) enum Parent {
     Exec(u64),
     /// A worker for a file call.
     File,
+    /// A terminal's program.
+    Terminal(u64),
 }
 
 /// What a timer is for.
@@ -71,6 +75,8 @@ pub(crate) enum Timer {
     Files,
     /// The saving of all shells takes too long.
     Save,
+    /// Something of a terminal.
+    Terminal(u64),
 }
 
 /// See the module's page.
@@ -86,6 +92,8 @@ pub(crate) struct Hub {
     pub(crate) now: Instant,
     /// Shells that something happened to in this round.
     pub(crate) dirty: Vec<u64>,
+    /// Terminals that something happened to.
+    pub(crate) stirred: Vec<u64>,
     /// Shells whose state watchers should hear of.
     pub(crate) changed: Vec<u64>,
     /// Somebody watches, who keeps what shells hold.
@@ -111,6 +119,7 @@ impl Hub {
             parents: HashMap::new(),
             now: Instant::now(),
             dirty: Vec::new(),
+            stirred: Vec::new(),
             changed: Vec::new(),
             watched: false,
             crowded: false,
@@ -136,7 +145,14 @@ impl Hub {
         }
     }
 
-    /// Watchers should hear of this shell.
+    /// Something happened to this terminal.
+    pub(crate) fn stir(&mut self, terminal: u64) {
+        if !self.stirred.contains(&terminal) {
+            self.stirred.push(terminal);
+        }
+    }
+
+    /// Watchers should hear of this shell or terminal.
     pub(crate) fn tell(&mut self, shell: u64) {
         if !self.changed.contains(&shell) {
             self.changed.push(shell);
@@ -201,7 +217,13 @@ impl Hub {
     /// # Errors
     /// As [`isolet_sys::spawn::spawn`].
     pub(crate) fn spawn(&mut self, order: Order, parent: Parent) -> std::io::Result<Child> {
+        let terminal = order.terminal.as_ref().map(|(handover, size)| Terminal {
+            handover: handover.as_fd(),
+            cols: size.cols,
+            rows: size.rows,
+        });
         let plan = Plan {
+            terminal,
             programs: order.programs,
             argv: order.argv,
             envp: order.envp,
@@ -289,6 +311,8 @@ pub(crate) struct Order {
     pub(crate) fds: Vec<(RawFd, RawFd)>,
     /// User and group.
     pub(crate) uid: u32,
+    /// It gets a terminal of this size, whose other side comes out of the other end of the socket.
+    pub(crate) terminal: Option<(OwnedFd, Size)>,
 }
 
 /// An environment as the kernel takes it; `None` when a name or value cannot be in one.

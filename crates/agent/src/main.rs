@@ -5,6 +5,7 @@
 
 mod agent;
 mod bash;
+mod complaint;
 mod conn;
 mod disk;
 mod exec;

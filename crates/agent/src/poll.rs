@@ -41,9 +41,13 @@ pub(crate) enum What {
     Drain,
     /// The clock: only a reason to wake.
     Clock,
+    /// Our side of a terminal.
+    Pty,
+    /// Whether a terminal's program was executed.
+    PtyBorn,
 }
 
-const ALL: [What; 15] = [
+const ALL: [What; 17] = [
     What::Listen,
     What::Children,
     What::Conn,
@@ -59,6 +63,8 @@ const ALL: [What; 15] = [
     What::ExecBorn,
     What::Drain,
     What::Clock,
+    What::Pty,
+    What::PtyBorn,
 ];
 
 /// One thing that is ready. Ids are never used twice, so a late event finds nobody.

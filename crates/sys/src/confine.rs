@@ -3,6 +3,7 @@
 //! UNSAFETY: runs in memory shared with the agent. Nothing here allocates, logs, reads the
 //! environment or sets `errno`; every call is in this file.
 
+use crate::pty;
 use crate::raw::call;
 use crate::spawn::{Plan, Stage};
 use std::os::fd::{AsRawFd, RawFd};
@@ -48,7 +49,18 @@ pub(crate) unsafe fn confine(plan: &Plan<'_>, filter: Option<&[u64]>) -> Result<
             check(call(libc::SYS_chdir, [cwd.as_ptr() as usize, 0, 0, 0, 0]))
                 .map_err(|(_, errno)| (Stage::Cwd, errno))?;
         }
+        let failed = |errno| (Stage::Terminal, errno);
+        let terminal = match &plan.terminal {
+            Some(terminal) => Some(pty::open(terminal, FD_FLOOR).map_err(failed)?),
+            None => None,
+        };
         place(plan, &copies)?;
+        if let Some(fd) = terminal {
+            for number in 0..3 {
+                check(call(libc::SYS_dup3, [fd, number, 0, 0, 0]))?;
+            }
+            pty::control(0).map_err(failed)?;
+        }
         signals()?;
         if let Some(filter) = filter {
             filtered(filter)?;

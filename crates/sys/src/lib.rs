@@ -10,6 +10,7 @@ pub mod link;
 pub mod mount;
 pub mod own;
 pub mod peer;
+pub mod pty;
 mod raw;
 pub mod seccomp;
 pub mod signal;

@@ -7,6 +7,7 @@
 //! the kernel directly, allocates nothing, and touches no thread-local value (errno included).
 
 use crate::confine::{self, FDS_MAX, Order};
+use crate::pty::Terminal;
 use crate::raw::{self, CLONE_INTO_CGROUP, CloneArgs};
 use rustix::io::Errno;
 use std::ffi::CString;
@@ -45,6 +46,8 @@ pub struct Plan<'a> {
     pub filter: Option<&'a [u64]>,
     /// File creation mask.
     pub umask: u32,
+    /// A terminal that it opens and is given instead of standard input, output and error.
+    pub terminal: Option<Terminal<'a>>,
 }
 
 /// A started process.
@@ -68,6 +71,8 @@ pub enum Stage {
     Cwd = 2,
     /// Executing the program.
     Exec = 3,
+    /// Opening its terminal.
+    Terminal = 4,
 }
 
 /// What a child reads and writes while it shares our memory.
@@ -161,6 +166,9 @@ fn share(plan: Plan<'_>) -> io::Result<Box<Shared>> {
             userns: plan.userns.map(lend),
             cgroup: plan.cgroup.map(lend),
             tasks: plan.tasks.into_iter().map(lend).collect(),
+            terminal: plan
+                .terminal
+                .map(|terminal| Terminal { handover: lend(terminal.handover), ..terminal }),
             filter: None,
             programs: plan.programs,
             argv: plan.argv,
@@ -233,6 +241,7 @@ impl Child {
             0 => return Some(Ok(())),
             1 => Stage::Confine,
             2 => Stage::Cwd,
+            4 => Stage::Terminal,
             _ => Stage::Exec,
         };
         Some(Err((stage, Errno::from_raw_os_error(shared.errno.load(Ordering::Relaxed)))))

@@ -106,3 +106,55 @@ fn a_fork_keeps_only_what_it_was_given() {
     .expect("fork");
     assert_eq!(reap(&child), 11);
 }
+
+#[test]
+fn a_terminal_is_the_childs_own_and_its_other_side_ours() {
+    let (ours, theirs) = rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )
+    .expect("a pair");
+    assert_eq!(isolet_sys::pty::receive(&ours).err(), Some(Errno::AGAIN));
+    let terminal = isolet_sys::pty::Terminal { handover: theirs.as_fd(), cols: 91, rows: 33 };
+    let script = "stty size; stty -a | grep -o ' iutf8'; tty <&2; echo x >/dev/tty; echo $(ls /proc/self/fd)";
+    let null = std::fs::File::open("/dev/null").expect("null");
+    let mut plan = shell(script, &OwnedFd::from(null));
+    plan.fds.clear();
+    let mut child = spawn(Plan { terminal: Some(terminal), ..plan }).expect("spawn");
+    assert_eq!(ended(&mut child), Ok(()));
+    let control = isolet_sys::pty::receive(&ours).expect("handed over");
+    let name = rustix::pty::ptsname(&control, Vec::new()).expect("a name");
+    assert_eq!(reap(&child), 0);
+    let mut said = Vec::new();
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = rustix::io::read(&control, &mut buffer) {
+        said.extend_from_slice(&buffer[..count]);
+    }
+    let said = String::from_utf8(said).expect("text").replace("\r\n", "\n");
+    let name = name.to_str().expect("text");
+    // The last one is the directory itself.
+    assert_eq!(said, format!("33 91\n iutf8\n{name}\nx\n0 1 2 3\n"));
+}
+
+#[test]
+fn what_is_no_terminal_is_not_taken_for_one() {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
+    let slave = {
+        let control = rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR).expect("opens");
+        rustix::pty::unlockpt(&control).expect("unlocks");
+        rustix::pty::ioctl_tiocgptpeer(&control, rustix::pty::OpenptFlags::RDWR).expect("opens")
+    };
+    let null = std::fs::File::open("/dev/null").expect("null");
+    for fd in [slave.as_fd(), null.as_fd(), theirs.as_fd()] {
+        let fds = [fd];
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut rights = SendAncillaryBuffer::new(&mut space);
+        assert!(rights.push(SendAncillaryMessage::ScmRights(&fds)));
+        let bytes = [std::io::IoSlice::new(b"x")];
+        rustix::net::sendmsg(&theirs, &bytes, &mut rights, SendFlags::empty()).expect("sends");
+        assert_eq!(isolet_sys::pty::receive(&ours).err(), Some(Errno::NOTTY));
+    }
+}

@@ -5,6 +5,7 @@ use crate::conn::{Conn, Role};
 use crate::exec::{self, Exec};
 use crate::hub::{Hub, Timer};
 use crate::shell::{self, Shell};
+use crate::terminal::Terminal;
 use isolet_wire::VERSION;
 use isolet_wire::ask::Ask;
 use isolet_wire::tell::{Tell, Why};
@@ -47,14 +48,16 @@ impl Agent {
             Ask::Stdin { id: of, data, eof } => self.stdin(id, of, &data, eof),
             Ask::Signal { id: of, signal } => self.signal(id, of, signal),
             Ask::Cancel { id: of } => self.cancel(id, of),
+            Ask::Close { shell } if shell.starts_with("t/") => self.close_terminal(id, &shell),
             Ask::Close { shell } => self.close(id, &shell),
             Ask::Exec(exec) => self.exec(id, exec),
             Ask::File(file) => self.file(id, file),
             Ask::Save => self.save(id),
             Ask::Kept { shell, number } => self.kept(&shell, number),
-            Ask::Terminal(_) | Ask::Type(_) | Ask::Resize(_) | Ask::Terminals => {
-                self.refuse(id, None, Why::BadAsk, "this agent has no terminals");
-            }
+            Ask::Terminal(attach) => self.attach_terminal(id, attach),
+            Ask::Type(bytes) => self.typed(id, &bytes),
+            Ask::Resize(size) => self.resized(id, size),
+            Ask::Terminals => self.list_terminals(id),
         }
     }
 
@@ -224,7 +227,9 @@ impl Agent {
             self.hub.touch(*shell_id);
         }
         // A frame holds a few hundred shells: the rest is told as changes.
-        let mut all: Vec<_> = self.shells.values().map(Shell::told).collect();
+        let terminals = self.terminals.values().filter(|one| one.runs());
+        let terminals = terminals.filter_map(Terminal::census);
+        let mut all: Vec<_> = self.shells.values().map(Shell::told).chain(terminals).collect();
         let rest = all.split_off(all.len().min(256));
         let execs = self.running();
         self.tell(id, &Tell::Census { shells: all, execs });
@@ -242,10 +247,18 @@ impl Agent {
         self.hub.tell(0);
     }
 
+    /// What watchers are told of a terminal: nothing of the end of one that was replaced.
+    fn told_terminal(&self, id: u64) -> Option<isolet_wire::tell::Shell> {
+        let told = self.terminals.get(&id)?.census()?;
+        let replaced = |one: &Terminal| one.runs() && one.name == told.name;
+        let old = told.closed.is_some() && self.terminals.values().any(replaced);
+        (!old).then_some(told)
+    }
+
     pub(super) fn tell_watchers(&mut self) {
         let execs = self.running();
         for id in std::mem::take(&mut self.hub.changed) {
-            let shell = self.shells.get(&id).map(Shell::told);
+            let shell = self.shells.get(&id).map(Shell::told).or_else(|| self.told_terminal(id));
             if shell.is_none() && id != 0 {
                 continue;
             }

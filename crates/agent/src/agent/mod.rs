@@ -6,12 +6,14 @@ mod ask;
 mod attach;
 mod keep;
 mod settle;
+mod terminal;
 
 use crate::conn::{Conn, Role};
 use crate::exec::Exec;
 use crate::hub::{Hub, Parent, READ_BYTES, Timer};
 use crate::poll::{Ready, What};
 use crate::shell::Shell;
+use crate::terminal::Terminal;
 use isolet_wire::ask::Ask;
 use isolet_wire::frame::{self, Frame};
 use isolet_wire::tell::{STDERR, STDOUT, Tell, Why};
@@ -39,6 +41,7 @@ pub(crate) struct Agent {
     shells: HashMap<u64, Shell>,
     names: HashMap<String, u64>,
     execs: HashMap<u64, Exec>,
+    terminals: HashMap<u64, Terminal>,
     /// By process: when it must have ended; `None` of a watch.
     files: HashMap<i32, Option<Instant>>,
     watchers: Vec<u64>,
@@ -69,6 +72,7 @@ impl Agent {
             shells: HashMap::new(),
             names: HashMap::new(),
             execs: HashMap::new(),
+            terminals: HashMap::new(),
             files: HashMap::new(),
             watchers: Vec::new(),
             watch_set: false,
@@ -89,7 +93,7 @@ impl Agent {
             if let Some(due) = self.lazy_due {
                 limit = Some(limit.map_or(due, |limit| limit.min(due)));
             }
-            if !self.again.is_empty() {
+            if !self.again.is_empty() || !self.hub.stirred.is_empty() {
                 limit = Some(self.hub.now);
             }
             self.hub.poll.wait(self.hub.now, limit, &mut ready);
@@ -115,6 +119,13 @@ impl Agent {
             What::Conn => self.conn(id, ready.gone),
             What::Drain => self.hub.drained(id),
             What::Clock => {}
+            What::Pty | What::PtyBorn => {
+                let Some(terminal) = self.terminals.get_mut(&id) else { return };
+                match ready.what {
+                    What::Pty => terminal.ready(&mut self.hub),
+                    _ => terminal.born(&mut self.hub),
+                }
+            }
             What::ExecOut | What::ExecErr | What::ExecIn | What::ExecBorn => self.exec_event(ready),
             what => {
                 let Some(shell) = self.shells.get_mut(&id) else { return };
@@ -166,6 +177,11 @@ impl Agent {
             Timer::Watch => {
                 self.watch_set = false;
                 self.tell_watchers();
+            }
+            Timer::Terminal(id) => {
+                if let Some(terminal) = self.terminals.get_mut(&id) {
+                    terminal.tick(&mut self.hub);
+                }
             }
             // Only a reason to settle.
             Timer::Save => {}
@@ -275,6 +291,11 @@ impl Agent {
                     }
                 }
                 Some(Parent::Exec(id)) => self.exec_died(id, pid, code, signal),
+                Some(Parent::Terminal(id)) => {
+                    if let Some(terminal) = self.terminals.get_mut(&id) {
+                        terminal.died(&mut self.hub, code, signal);
+                    }
+                }
                 Some(Parent::File) => drop(self.files.remove(&pid)),
                 // An orphan that came to us as to process 1.
                 None => {}
@@ -312,6 +333,7 @@ impl Agent {
             let shell = client.shell;
             self.detach(id, shell);
         }
+        self.leave_terminal(id);
         let Some(conn) = self.conns.remove(&id) else { return };
         match conn.role {
             Role::Exec(exec) => {

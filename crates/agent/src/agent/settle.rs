@@ -23,6 +23,10 @@ impl Agent {
                 self.hub.touch(shell);
                 return;
             }
+            Role::Terminal(guest) => {
+                self.hub.stir(guest.terminal);
+                return;
+            }
             Role::Exec(exec) => {
                 self.touched.push(*exec);
                 conn.flush()
@@ -55,6 +59,9 @@ impl Agent {
             for id in std::mem::take(&mut self.hub.dirty) {
                 self.settle_shell(id);
             }
+        }
+        for id in std::mem::take(&mut self.hub.stirred) {
+            self.settle_terminal(id);
         }
         if !self.hub.changed.is_empty() {
             if self.watchers.is_empty() {

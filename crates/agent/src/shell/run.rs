@@ -2,11 +2,11 @@
 
 use super::{HISTORY_MAX, Shell, Waiting};
 use crate::bash::Bash;
+use crate::complaint::Complaint;
 use crate::hub::{Hub, READ_BYTES};
 use crate::ladder::Ladder;
 use crate::log::{Note, Who};
 use crate::strip::Strip;
-use crate::terminal::Terminal;
 use crate::text::{self, Report, Step};
 use isolet_wire::ask::Run;
 use isolet_wire::tell::{Exit, STDERR, STDOUT};
@@ -73,7 +73,7 @@ pub(super) struct Running {
     from: [u64; 2],
     oom: u64,
     fresh: bool,
-    terminal: Terminal,
+    complaint: Complaint,
     strip: Strip,
     noise: Vec<u8>,
 }
@@ -146,7 +146,7 @@ impl Shell {
             from: self.log.end(),
             oom: hub.oom(true),
             fresh,
-            terminal: Terminal::new(self.pid()),
+            complaint: Complaint::new(self.pid()),
             strip: Strip::default(),
             noise: Vec::new(),
         }
@@ -245,7 +245,7 @@ impl Shell {
         {
             running.noise.extend_from_slice(bytes);
         } else if stream == STDERR {
-            let mut out = running.terminal.push(bytes);
+            let mut out = running.complaint.push(bytes);
             if !running.strip.idle() {
                 out = running.strip.push(&out);
             }
@@ -339,7 +339,7 @@ impl Shell {
                 if failed { self.restore(hub) } else { self.main(hub) }
             }
             Stage::Main => {
-                let held = running.terminal.rest();
+                let held = running.complaint.rest();
                 let mut rest = running.strip.push(&held);
                 rest.extend(running.strip.end(report));
                 running.count[1] += rest.len() as u64;
@@ -385,7 +385,7 @@ impl Shell {
     /// Tells the command's exit. `death`: bash ended with this code and signal.
     pub(super) fn finish(&mut self, hub: &mut Hub, death: Option<(i32, Option<i32>)>) {
         let Some(mut running) = self.running.take() else { return };
-        let held = running.terminal.rest();
+        let held = running.complaint.rest();
         let mut rest = running.strip.push(&held);
         rest.extend(running.strip.rest(death.is_some_and(|(_, signal)| signal.is_none())));
         let noise = std::mem::take(&mut running.noise);

@@ -1,6 +1,8 @@
 //! A real agent on a socket of its own, and a plain client of it.
 #![allow(unreachable_pub, dead_code, reason = "each test program uses its own part")]
 
+pub mod terminal;
+
 use bytes::BytesMut;
 use isolet_wire::VERSION;
 use isolet_wire::ask::{Ask, Attach, Open, Run, Since};
@@ -68,7 +70,7 @@ impl Agent {
     pub fn silent(&self) -> Client {
         let stream = UnixStream::connect(self.dir.0.join("agent.sock")).expect("connect");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        Client { stream, input: BytesMut::new(), buffer: vec![0; 256 * 1024] }
+        Client::of(stream)
     }
 
     pub fn connect(&self) -> Client {
@@ -147,6 +149,10 @@ pub fn run(id: &str, text: &str) -> Run {
 }
 
 impl Client {
+    pub fn of(stream: UnixStream) -> Self {
+        Self { stream, input: BytesMut::new(), buffer: vec![0; 256 * 1024] }
+    }
+
     pub fn ask(&mut self, ask: &Ask) {
         let mut out = Vec::new();
         frame::put(&mut out, ask);

@@ -6,12 +6,12 @@ const LINE_BYTES_MAX: usize = 160;
 
 /// The filter of one command's standard error. Holds back only what may still become the line.
 #[derive(Debug)]
-pub(crate) struct Terminal {
+pub(crate) struct Complaint {
     head: Vec<u8>,
     held: Vec<u8>,
 }
 
-impl Terminal {
+impl Complaint {
     /// For a bash with this process id.
     #[must_use]
     pub(crate) fn new(pid: i32) -> Self {
@@ -92,19 +92,19 @@ mod tests {
         #[test]
         fn the_line_goes_wherever_it_is_cut(a in 0..SAID.len(), b in 0..SAID.len()) {
             let (a, b) = (a.min(b), a.max(b));
-            let mut terminal = Terminal::new(3);
-            let mut out = terminal.push(&SAID[..a]);
-            out.extend(terminal.push(&SAID[a..b]));
-            out.extend(terminal.push(&SAID[b..]));
-            out.extend(terminal.rest());
+            let mut complaint = Complaint::new(3);
+            let mut out = complaint.push(&SAID[..a]);
+            out.extend(complaint.push(&SAID[a..b]));
+            out.extend(complaint.push(&SAID[b..]));
+            out.extend(complaint.rest());
             prop_assert_eq!(out, b"a\nbash: [4: 1 (255)] x\nbash: [3: b".to_vec());
         }
 
         #[test]
         fn other_bytes_stay(text in "(bash: \\[3: |[0-9]| \\(|\\)\\] tcset|\n|x){0,30}") {
-            let mut terminal = Terminal::new(3);
-            let mut out = terminal.push(text.as_bytes());
-            out.extend(terminal.rest());
+            let mut complaint = Complaint::new(3);
+            let mut out = complaint.push(text.as_bytes());
+            out.extend(complaint.rest());
             prop_assert_eq!(out, text.into_bytes());
         }
     }

@@ -1,0 +1,253 @@
+//! Becoming and ceasing to be a client of a terminal, and what clients of terminals say.
+
+use super::Agent;
+use crate::conn::Role;
+use crate::terminal::{self, CLIENTS_MAX, Guest, State, Terminal};
+use isolet_wire::tell::{Tell, Why};
+use isolet_wire::terminal::{Attach, Size, TYPE_BYTES_MAX};
+
+/// Terminals at once, with those whose last bytes somebody has not taken.
+const TERMINALS_MAX: usize = 32;
+
+impl Agent {
+    pub(super) fn attach_terminal(&mut self, id: u64, mut attach: Attach) {
+        if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
+            return self.refuse(id, None, Why::BadAsk, "this connection has another use");
+        }
+        let name = attach.terminal.as_str();
+        if name.len() > 256 || name.strip_prefix("t/").is_none_or(str::is_empty) {
+            return self.refuse(id, None, Why::BadAsk, "a terminal's name begins with t/");
+        }
+        if let Some(size) = attach.size {
+            attach.size = terminal::cut(size);
+            if attach.size.is_none() {
+                return self.refuse(id, None, Why::BadAsk, NO_SIZE);
+            }
+        }
+        let found = self.terminals.iter().find(|(_, t)| t.runs() && t.name == attach.terminal);
+        let (terminal_id, fresh) = match found {
+            Some((found, terminal)) if terminal.clients.len() < CLIENTS_MAX => (*found, false),
+            Some(_) => {
+                let message = format!("at most {CLIENTS_MAX} clients a terminal");
+                return self.refuse(id, None, Why::TooMany, message);
+            }
+            None => match self.open_terminal(&mut attach) {
+                Ok(opened) => (opened, true),
+                Err((why, message)) => return self.refuse(id, None, why, message),
+            },
+        };
+        self.enter_terminal(id, terminal_id, attach, fresh);
+    }
+
+    fn enter_terminal(&mut self, id: u64, terminal_id: u64, attach: Attach, fresh: bool) {
+        let alone = self.alone(terminal_id, id);
+        let Some(terminal) = self.terminals.get_mut(&terminal_id) else { return };
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let mut guest = Guest::new(terminal_id, terminal.number(), attach, self.hub.now);
+        guest.fresh = fresh;
+        if let Some(size) = guest.size.filter(|_| guest.sizes() && alone) {
+            terminal.window(&mut self.hub, id, size, true);
+        }
+        terminal.enter(&mut self.hub, id);
+        conn.role = Role::Terminal(Box::new(guest));
+    }
+
+    fn open_terminal(&mut self, attach: &mut Attach) -> Result<u64, terminal::Refusal> {
+        let none = || (Why::NoShell, format!("no terminal {} runs", attach.terminal));
+        let open = attach.open.take().ok_or_else(none)?;
+        if self.terminals.len() >= TERMINALS_MAX && !self.forget_ended_terminal() {
+            let message = format!("at most {TERMINALS_MAX} terminals; end one of them");
+            return Err((Why::TooMany, message));
+        }
+        let size = attach.size.filter(|_| !attach.view && !attach.hidden).unwrap_or_default();
+        let (id, name) = (self.hub.id(), attach.terminal.clone());
+        let terminal = Terminal::open(&mut self.hub, id, name, open, size)?;
+        self.terminals.insert(id, terminal);
+        Ok(id)
+    }
+
+    /// Lets go of a terminal that has ended and whose clients do not take its last bytes.
+    fn forget_ended_terminal(&mut self) -> bool {
+        let ended = |terminal: &Terminal| matches!(terminal.state, State::Ended(_));
+        let found = self.terminals.iter().find(|(_, one)| ended(one) && !one.closes());
+        let Some(id) = found.map(|(id, _)| *id) else { return false };
+        let clients = self.terminals.remove(&id).map(|terminal| terminal.clients);
+        clients.into_iter().flatten().for_each(|client| self.hang_up(client));
+        true
+    }
+
+    /// Nobody else could set this terminal's size.
+    fn alone(&self, terminal: u64, id: u64) -> bool {
+        let Some(terminal) = self.terminals.get(&terminal) else { return false };
+        let others = terminal.clients.iter().filter(|client| **client != id);
+        !others.filter_map(|client| self.conns.get(client)?.guest()).any(Guest::sizes)
+    }
+
+    pub(super) fn typed(&mut self, id: u64, bytes: &[u8]) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Role::Terminal(guest) = &conn.role else { return self.no_terminal(id) };
+        if guest.view || guest.hidden {
+            return self.refuse(id, None, Why::Denied, "this client only looks");
+        }
+        if bytes.len() > TYPE_BYTES_MAX {
+            let message = format!("at most {TYPE_BYTES_MAX} bytes are typed at once");
+            return self.refuse(id, None, Why::TooLarge, message);
+        }
+        let Some(terminal) = self.terminals.get_mut(&guest.terminal) else { return };
+        let waiting = terminal.typed(&mut self.hub, id, guest, bytes);
+        if waiting > terminal::INPUT_BYTES_MAX {
+            conn.held = true;
+            conn.interest(&self.hub.poll);
+        }
+    }
+
+    pub(super) fn resized(&mut self, id: u64, size: Size) {
+        let conn = self.conns.get_mut(&id);
+        let Some(guest) = conn.and_then(|conn| conn.guest_mut()) else {
+            return self.no_terminal(id);
+        };
+        if guest.view || guest.hidden {
+            return self.refuse(id, None, Why::Denied, "this client only looks");
+        }
+        let Some(size) = terminal::cut(size) else {
+            return self.refuse(id, None, Why::BadAsk, NO_SIZE);
+        };
+        guest.size = Some(size);
+        let of = guest.terminal;
+        let alone = self.alone(of, id);
+        if let Some(terminal) = self.terminals.get_mut(&of) {
+            terminal.window(&mut self.hub, id, size, alone);
+        }
+    }
+
+    /// What is typed into a terminal that has just ended is no error of its sender's.
+    fn no_terminal(&mut self, id: u64) {
+        if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
+            self.refuse(id, None, Why::BadAsk, "this connection has another use");
+        }
+    }
+
+    pub(super) fn list_terminals(&mut self, id: u64) {
+        let runs: Vec<_> = self.terminals.values().filter(|one| one.runs()).collect();
+        let count = runs.len();
+        let mut list: Vec<_> =
+            runs.into_iter().map(|one| one.listed(self.hub.now, count)).collect();
+        list.sort_by(|a, b| a.name.cmp(&b.name));
+        self.tell(id, &Tell::Terminals(list));
+    }
+
+    /// Ends the terminal of this name; answered when nothing of it is left.
+    pub(super) fn close_terminal(&mut self, id: u64, name: &str) {
+        let mut found: Vec<_> = self
+            .terminals
+            .values_mut()
+            .filter(|one| one.name == name && (one.runs() || one.closes()))
+            .collect();
+        // The one that runs, where another of this name is being ended still.
+        found.sort_by_key(|one| !one.runs());
+        match found.into_iter().next() {
+            Some(terminal) => {
+                terminal.closers.push(id);
+                terminal.close(&mut self.hub);
+            }
+            None => self.tell(id, &Tell::Done),
+        }
+    }
+
+    /// After every round: reads, sends, forgets what is over.
+    pub(super) fn settle_terminal(&mut self, id: u64) {
+        let Some(terminal) = self.terminals.get_mut(&id) else { return };
+        if let State::Failed(why, message) = &terminal.state {
+            let (why, message) = (*why, message.clone());
+            return self.terminal_failed(id, why, message);
+        }
+        if terminal.shuffled {
+            let lead = terminal.lead();
+            let seen = terminal.clients.iter().filter_map(|client| {
+                let guest = self.conns.get(client)?.guest().filter(|guest| !guest.hidden)?;
+                Some(guest.told(lead == Some(*client)))
+            });
+            let seen = seen.collect();
+            terminal.present(&mut self.hub, seen);
+        }
+        let now = self.hub.now;
+        let paused = |terminal: &Terminal, conns: &std::collections::HashMap<u64, _>| {
+            let guests = terminal
+                .clients
+                .iter()
+                .filter_map(|client| conns.get(client).and_then(crate::conn::Conn::guest));
+            terminal.paused(now, guests)
+        };
+        let waits = paused(terminal, &self.conns);
+        let more = waits.is_none() && terminal.pull(&mut self.hub);
+        let (mut gone, mut over) = (Vec::new(), Vec::new());
+        let ended = matches!(terminal.state, State::Ended(_));
+        for client in terminal.clients.clone() {
+            let Some(conn) = self.conns.get_mut(&client) else { continue };
+            let sent = terminal.pump(conn, now);
+            let stalled = conn.guest().is_some_and(|guest| {
+                !guest.idle && now.duration_since(guest.moved) >= self.hub.config.stall
+            });
+            if sent.is_err() || ended && stalled {
+                gone.push(client);
+                continue;
+            }
+            conn.held &= !terminal.hungry();
+            if conn.guest().is_some_and(Guest::over) {
+                over.push(client);
+                conn.held = false;
+            }
+            if conn.resumes() {
+                self.again.push(client);
+            }
+            conn.interest(&self.hub.poll);
+        }
+        let waits = waits.and(paused(terminal, &self.conns));
+        if more || waits.is_none() && terminal.unread() {
+            self.hub.stir(id);
+        }
+        terminal.arm(&mut self.hub, waits);
+        gone.into_iter().for_each(|client| self.hang_up(client));
+        over.into_iter().for_each(|client| self.leave_terminal(client));
+        self.part_terminal(id);
+    }
+
+    /// The connection is no client of a terminal any more.
+    pub(super) fn leave_terminal(&mut self, id: u64) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(of) = conn.guest().map(|guest| guest.terminal) else { return };
+        conn.role = Role::Ready;
+        if let Some(terminal) = self.terminals.get_mut(&of) {
+            terminal.leave(&mut self.hub, id);
+        }
+    }
+
+    fn terminal_failed(&mut self, id: u64, why: Why, message: String) {
+        let Some(terminal) = self.terminals.remove(&id) else { return };
+        for client in terminal.clients {
+            self.leave_terminal(client);
+            self.refuse(client, None, why, message.clone());
+        }
+        terminal.closers.into_iter().for_each(|closer| self.tell(closer, &Tell::Done));
+    }
+
+    /// Answers who waited for a terminal's end, and forgets it when nobody needs it.
+    fn part_terminal(&mut self, id: u64) {
+        let Some(terminal) = self.terminals.get_mut(&id) else { return };
+        if terminal.over {
+            for closer in std::mem::take(&mut terminal.closers) {
+                self.tell(closer, &Tell::Done);
+            }
+        }
+        let Some(terminal) = self.terminals.get(&id) else { return };
+        let ended = matches!(terminal.state, State::Ended(_));
+        if ended && terminal.clients.is_empty() && !terminal.closes() {
+            if !self.watchers.is_empty() && self.hub.changed.contains(&id) {
+                self.tell_watchers();
+            }
+            self.terminals.remove(&id);
+        }
+    }
+}
+
+const NO_SIZE: &str = "a window has at least one column and one row";

@@ -1,0 +1,104 @@
+//! How a terminal ends: with its program, or because it is told to.
+
+use super::{State, Terminal};
+use crate::hub::{Hub, READ_BYTES};
+use crate::tree::{self, Process};
+use isolet_sys::signal;
+use isolet_wire::tell::Closed;
+use std::time::{Duration, Instant};
+
+const HUP: i32 = 1;
+const KILL: i32 = 9;
+/// From the hang-up to the kill.
+const GRACE: Duration = Duration::from_millis(200);
+/// How often it is looked whether everything has ended before that.
+const LOOK: Duration = Duration::from_millis(10);
+/// What is read of an ended program: the kernel holds less, and somebody else may still write.
+const LAST_BYTES_MAX: usize = 4 * READ_BYTES;
+
+/// A terminal that is told to end.
+#[derive(Debug)]
+pub(super) struct Closing {
+    kill_at: Instant,
+    killed: bool,
+    /// What it had started when it was told.
+    started: Vec<Process>,
+}
+
+impl Terminal {
+    /// Hangs up, and kills what is left of its session after 200 ms.
+    pub(crate) fn close(&mut self, hub: &mut Hub) {
+        hub.stir(self.id);
+        if self.closing.is_some() || !self.runs() {
+            return;
+        }
+        let started = tree::below(self.pid, |pid| hub.parents.contains_key(&pid));
+        self.closing = Some(Closing { kill_at: hub.now + GRACE, killed: false, started });
+        self.last_words(hub);
+        // The kernel tells the foreground that its terminal is gone; the others hear it from us.
+        self.master = None;
+        self.input.clear();
+        if let Some(closing) = &self.closing {
+            closing.started.iter().for_each(|process| process.send(HUP));
+        }
+        let _ = signal::send(self.pid, HUP);
+    }
+
+    pub(super) fn closing_due(&self, now: Instant) -> Option<Instant> {
+        let closing = self.closing.as_ref().filter(|_| !self.over)?;
+        let ended = matches!(self.state, State::Ended(_));
+        if closing.killed && !ended {
+            // Only the end of the program itself is left, and that is told.
+            return None;
+        }
+        Some(if ended { closing.kill_at.min(now + LOOK) } else { closing.kill_at })
+    }
+
+    pub(super) fn closing_elapsed(&mut self, hub: &mut Hub) {
+        let ended = !matches!(self.state, State::Opening | State::Live);
+        let (pid, over) = (self.pid, self.over);
+        let Some(closing) = self.closing.as_mut().filter(|_| !over) else { return };
+        if hub.now >= closing.kill_at && !closing.killed {
+            let more = tree::below(pid, |pid| hub.parents.contains_key(&pid));
+            // Once it was reaped its number may be another's; its orphans are known by their session.
+            closing.started.extend(more.iter().filter(|one| !ended || one.session == pid));
+            closing.killed = true;
+            closing.started.iter().for_each(|process| process.send(KILL));
+            if !ended {
+                let _ = signal::send(pid, KILL);
+            }
+        }
+        if ended && (closing.killed || !closing.started.iter().any(Process::alive)) {
+            self.over = true;
+            hub.stir(self.id);
+        }
+    }
+
+    /// Its program has ended with this code or signal.
+    pub(crate) fn died(&mut self, hub: &mut Hub, code: Option<i32>, number: Option<i32>) {
+        hub.stir(self.id);
+        hub.tell(self.id);
+        // Whether it was executed at all is told by another descriptor, perhaps not yet read.
+        self.born(hub);
+        if !matches!(self.state, State::Opening | State::Live) {
+            return;
+        }
+        self.last_words(hub);
+        let cause = match (&self.closing, code) {
+            (Some(_), _) => "closed by client",
+            (None, Some(_)) => "exit",
+            (None, None) => "killed",
+        };
+        self.master = None;
+        self.input.clear();
+        self.state = State::Ended(Closed { code, signal: number, cause: cause.to_owned() });
+        self.closing_elapsed(hub);
+    }
+
+    /// Reads what lies in the PTY, and not what others that hold it may still say.
+    fn last_words(&mut self, hub: &mut Hub) {
+        let end = self.ring.head() + LAST_BYTES_MAX as u64;
+        self.readable = true;
+        while self.pull(hub) && self.ring.head() < end {}
+    }
+}

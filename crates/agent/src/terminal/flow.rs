@@ -1,0 +1,105 @@
+//! What a terminal's program says: read into the ring, no faster than the fastest client takes it.
+
+use super::{Guest, START_MAX, State, Terminal};
+use crate::hub::{Hub, READ_BYTES, Timer};
+use isolet_wire::tell::Why;
+use isolet_wire::terminal::{RING_BYTES, Size};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// The program waits while the fastest client is so far behind.
+const BEHIND_BYTES_MAX: u64 = RING_BYTES as u64 / 2;
+/// How often it is tried whether input can be written: the kernel does not always tell.
+const INPUT_PAUSE: Duration = Duration::from_millis(20);
+
+impl Terminal {
+    /// There may be something to read, or room for input.
+    pub(crate) fn ready(&mut self, hub: &mut Hub) {
+        self.readable = true;
+        self.write();
+        hub.stir(self.id);
+    }
+
+    /// Reads what there is, at most 64 KiB. Whether there may be more.
+    pub(crate) fn pull(&mut self, hub: &mut Hub) -> bool {
+        let mut left = READ_BYTES;
+        while self.readable && left > 0 {
+            let Some(master) = &self.master else { break };
+            // An error: nobody has the other side open now. Somebody may open it again.
+            let bytes = hub.read(master.as_fd(), READ_BYTES).unwrap_or(&[]);
+            self.readable = !bytes.is_empty();
+            left = left.saturating_sub(bytes.len());
+            self.ring.push(bytes);
+        }
+        self.unread()
+    }
+
+    /// Whether there may be something to read.
+    #[must_use]
+    pub(crate) fn unread(&self) -> bool {
+        self.readable && self.master.is_some()
+    }
+
+    /// Until when nothing is to be read, since the fastest of these clients is far behind.
+    pub(crate) fn paused<'a>(
+        &self,
+        now: Instant,
+        guests: impl Iterator<Item = &'a Guest>,
+    ) -> Option<Instant> {
+        let (mut least, mut until) = (u64::MAX, None::<Instant>);
+        for guest in guests {
+            let Some(offset) = guest.offset() else { continue };
+            let behind = self.ring.head() - offset;
+            if behind > 0 && guest.patience() <= now {
+                continue;
+            }
+            least = least.min(behind);
+            until = Some(until.map_or(guest.patience(), |until| until.min(guest.patience())));
+        }
+        until.filter(|_| least > BEHIND_BYTES_MAX)
+    }
+
+    /// Has another size from here on.
+    pub(crate) fn resize(&mut self, hub: &mut Hub, size: Size) {
+        if size == self.size {
+            return;
+        }
+        // What was said for the old size comes before the new one.
+        self.readable = true;
+        self.pull(hub);
+        self.size = size;
+        self.ring.mark(size);
+        if let Some(master) = &self.master {
+            let (ws_col, ws_row) = (size.cols, size.rows);
+            let size = rustix::termios::Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 };
+            let _ = rustix::termios::tcsetwinsize(master, size);
+        }
+        hub.stir(self.id);
+    }
+
+    /// Sets a timer for the next moment at which something is to be done.
+    pub(crate) fn arm(&mut self, hub: &mut Hub, paused: Option<Instant>) {
+        let opening = (self.state == State::Opening).then(|| self.opened + START_MAX);
+        let writing =
+            (!self.input.is_empty() && self.master.is_some()).then(|| hub.now + INPUT_PAUSE);
+        let due = [paused, opening, writing, self.closing_due(hub.now)].into_iter().flatten().min();
+        if let Some(due) = due
+            && self.armed.is_none_or(|armed| armed > due)
+        {
+            self.armed = Some(due);
+            hub.at(due, Timer::Terminal(self.id));
+        }
+    }
+
+    /// Its timer went off.
+    pub(crate) fn tick(&mut self, hub: &mut Hub) {
+        self.armed = None;
+        hub.stir(self.id);
+        if self.state == State::Opening && hub.now >= self.opened + START_MAX {
+            let _ = isolet_sys::signal::send(self.pid, 9);
+            self.state = State::Failed(Why::NoProcess, "the program did not start".to_owned());
+        }
+        self.write();
+        self.closing_elapsed(hub);
+    }
+}

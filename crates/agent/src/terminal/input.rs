@@ -1,0 +1,86 @@
+//! What is typed.
+
+use super::{Guest, State, Terminal};
+use crate::hub::Hub;
+use isolet_wire::terminal::Size;
+use rustix::io::Errno;
+use rustix::pty::OpenptFlags;
+use rustix::termios::{LocalModes, QueueSelector, SpecialCodeIndex};
+
+/// What may wait until the program reads it, before its sender is no longer read.
+pub(crate) const INPUT_BYTES_MAX: usize = 1024 * 1024;
+
+impl Terminal {
+    /// A client has typed. Gives how many bytes wait for the program now.
+    pub(crate) fn typed(&mut self, hub: &mut Hub, conn: u64, guest: &Guest, bytes: &[u8]) -> usize {
+        if matches!(self.state, State::Failed(..) | State::Ended(_)) {
+            return 0;
+        }
+        if let Some(size) = guest.size.filter(|_| guest.sizes()) {
+            self.follow_window(hub, conn, size);
+        }
+        self.overtake(bytes);
+        self.input.extend_from_slice(bytes);
+        self.write();
+        hub.stir(self.id);
+        self.input.len()
+    }
+
+    /// Whether there is room for more to be typed.
+    #[must_use]
+    pub(crate) fn hungry(&self) -> bool {
+        self.input.len() <= INPUT_BYTES_MAX
+    }
+
+    /// Writes what it takes of the input.
+    pub(super) fn write(&mut self) {
+        let Some(master) = &self.master else { return };
+        while !self.input.is_empty() {
+            match rustix::io::write(master, &self.input) {
+                Ok(count) => drop(self.input.drain(..count)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                // Nobody has the other side open.
+                Err(_) => self.input.clear(),
+            }
+        }
+    }
+
+    /// An interrupt throws away what was typed before it and not read, as the kernel does with
+    /// what it holds. Where that is full it would not get to see the interrupt at all: a paste
+    /// that a program does not read would make it deaf.
+    fn overtake(&mut self, bytes: &[u8]) {
+        let Some(master) = self.master.as_ref().filter(|_| !self.input.is_empty()) else { return };
+        let Ok(modes) = rustix::termios::tcgetattr(master) else { return };
+        let local = modes.local_modes;
+        if !local.contains(LocalModes::ISIG) || local.contains(LocalModes::NOFLSH) {
+            return;
+        }
+        let codes = [SpecialCodeIndex::VINTR, SpecialCodeIndex::VQUIT, SpecialCodeIndex::VSUSP];
+        let keys = codes.map(|code| modes.special_codes[code]);
+        if !bytes.iter().any(|byte| *byte != 0 && keys.contains(byte)) {
+            return;
+        }
+        self.input.clear();
+        let _ = rustix::termios::tcflush(master, QueueSelector::OFlush);
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        if let Ok(program) = rustix::pty::ioctl_tiocgptpeer(master, flags) {
+            let _ = rustix::termios::tcflush(program, QueueSelector::IFlush);
+        }
+    }
+
+    /// A client's window has this size now; it is `alone` as one that could set it.
+    pub(crate) fn window(&mut self, hub: &mut Hub, conn: u64, size: Size, alone: bool) {
+        self.shuffled = true;
+        if alone || self.lead == Some(conn) {
+            self.follow_window(hub, conn, size);
+        }
+        hub.stir(self.id);
+    }
+
+    fn follow_window(&mut self, hub: &mut Hub, conn: u64, size: Size) {
+        self.shuffled |= self.lead != Some(conn);
+        self.lead = Some(conn);
+        self.resize(hub, size);
+    }
+}

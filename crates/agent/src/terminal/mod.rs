@@ -1,0 +1,345 @@
+//! One terminal: a program, its PTY, what it has said, and who looks at it. Knows nothing of
+//! sockets but what [`pump`] hands to a connection.
+//!
+//! What the program says goes into the ring, from there at once to the clients, and only then to
+//! the model of the screen. A client has a place in the ring and nothing else.
+
+mod end;
+mod flow;
+mod guest;
+mod input;
+mod pump;
+mod ring;
+
+pub(crate) use guest::Guest;
+pub(crate) use input::INPUT_BYTES_MAX;
+
+use crate::hub::{Hub, Order, Parent, environment};
+use crate::poll::What;
+use crate::words;
+use end::Closing;
+use isolet_sys::pty;
+use isolet_sys::spawn::{self, Child};
+use isolet_wire::tell::{Closed, Shell, Why};
+use isolet_wire::terminal::{COLS_MAX, Client, Open, ROWS_MAX, Size, Terminal as Told};
+use ring::Ring;
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::rc::Weak;
+use std::time::{Duration, Instant};
+
+/// Clients of one terminal.
+pub(crate) const CLIENTS_MAX: usize = 256;
+/// How long a program may take until it was executed.
+const START_MAX: Duration = Duration::from_secs(30);
+/// Bytes of a program's arguments that are told.
+const ARGV_BYTES_TOLD: usize = 512;
+/// Clients that are told in a list of terminals, of all together.
+const CLIENTS_TOLD: usize = 1024;
+
+/// What a terminal is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Its program was not yet executed.
+    Opening,
+    /// Its program runs.
+    Live,
+    /// Its program could not be executed.
+    Failed(Why, String),
+    /// Its program has ended.
+    Ended(Closed),
+}
+
+/// A snapshot that may still be on its way, and what it shows: offset, and sizes so far.
+type Drawn = ((u64, u64), Weak<[u8]>);
+
+/// See the module's page.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    /// `t/<session>`.
+    pub(crate) name: String,
+    /// What it is.
+    pub(crate) state: State,
+    /// Connections that are its clients.
+    pub(crate) clients: Vec<u64>,
+    /// Connections that wait for its end.
+    pub(crate) closers: Vec<u64>,
+    /// It was told to end, and nothing of it is left.
+    pub(crate) over: bool,
+    /// Its clients, or what others see of them, may have changed.
+    pub(crate) shuffled: bool,
+    id: u64,
+    run: String,
+    numbers: u32,
+    pid: i32,
+    argv: Vec<String>,
+    size: Size,
+    /// Whose size it has.
+    lead: Option<u64>,
+    /// Counts the lists of clients.
+    presence: u64,
+    seen: Vec<Client>,
+    ring: Ring,
+    drawn: Vec<Drawn>,
+    master: Option<OwnedFd>,
+    /// There may be something to read.
+    readable: bool,
+    input: Vec<u8>,
+    opened: Instant,
+    child: Option<Child>,
+    handover: Option<OwnedFd>,
+    closing: Option<Closing>,
+    /// A timer is set for this moment.
+    armed: Option<Instant>,
+}
+
+/// Why a terminal was not opened, and in words.
+pub(crate) type Refusal = (Why, String);
+
+/// A size that may be had; `None` for nothing.
+#[must_use]
+pub(crate) fn cut(size: Size) -> Option<Size> {
+    (size.cols > 0 && size.rows > 0)
+        .then(|| Size { cols: size.cols.min(COLS_MAX), rows: size.rows.min(ROWS_MAX) })
+}
+
+impl Terminal {
+    /// Starts its program.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn open(
+        hub: &mut Hub,
+        id: u64,
+        name: String,
+        open: Open,
+        size: Size,
+    ) -> Result<Self, Refusal> {
+        let failed = |error: std::io::Error| (Why::NoProcess, format!("no terminal: {error}"));
+        let argv = if open.argv.is_empty() { vec!["bash".to_owned()] } else { open.argv.clone() };
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)
+            .map_err(|errno| failed(errno.into()))?;
+        let order = Order { terminal: Some((theirs, size)), ..order(&open)? };
+        let child = hub.spawn(order, Parent::Terminal(id)).map_err(failed)?;
+        let mut terminal = Self {
+            name,
+            state: State::Opening,
+            clients: Vec::new(),
+            closers: Vec::new(),
+            over: false,
+            shuffled: false,
+            id,
+            run: run_id().map_err(|errno| failed(errno.into()))?,
+            numbers: 0,
+            pid: child.pid,
+            argv,
+            size,
+            lead: None,
+            presence: 0,
+            seen: Vec::new(),
+            ring: Ring::default(),
+            drawn: Vec::new(),
+            master: None,
+            readable: false,
+            input: Vec::new(),
+            opened: hub.now,
+            child: None,
+            handover: Some(ours),
+            closing: None,
+            armed: None,
+        };
+        hub.poll
+            .add(&child.started, What::PtyBorn, id, EventFlags::IN)
+            .map_err(|errno| failed(errno.into()))?;
+        terminal.child = Some(child);
+        Ok(terminal)
+    }
+
+    /// Whether its program was executed may be known.
+    pub(crate) fn born(&mut self, hub: &mut Hub) {
+        let Some(verdict) = self.child.as_mut().and_then(Child::verdict) else { return };
+        self.child = None;
+        hub.stir(self.id);
+        let handed = self.handover.take().ok_or(Errno::AGAIN).and_then(pty::receive);
+        let master = verdict.map_err(|failed| self.refusal(failed)).and_then(|()| {
+            let flags = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
+            let master = handed.map_err(|errno| no_process(&errno))?;
+            hub.poll.add(&master, What::Pty, self.id, flags).map_err(|errno| no_process(&errno))?;
+            Ok(master)
+        });
+        match master {
+            Ok(master) => {
+                self.master = Some(master);
+                self.state = State::Live;
+                self.readable = true;
+                self.write();
+                hub.tell(self.id);
+            }
+            Err((why, message)) => {
+                let _ = isolet_sys::signal::send(self.pid, 9);
+                self.state = State::Failed(why, message);
+            }
+        }
+    }
+
+    fn refusal(&self, (stage, errno): (spawn::Stage, Errno)) -> Refusal {
+        let program = self.argv.first().map_or("", String::as_str);
+        match (stage, errno) {
+            (spawn::Stage::Cwd, _) => {
+                (Why::BadCwd, format!("cannot enter the start directory: {errno}"))
+            }
+            (spawn::Stage::Exec, Errno::NOENT) => {
+                (Why::NotFound, format!("program not found: {program}"))
+            }
+            (spawn::Stage::Exec, Errno::ACCESS) => {
+                (Why::Denied, format!("permission denied: {program}"))
+            }
+            (spawn::Stage::Exec, Errno::TOOBIG) => {
+                (Why::TooLarge, "argument list too long".to_owned())
+            }
+            (spawn::Stage::Exec, _) => (Why::Failed, format!("cannot execute {program}: {errno}")),
+            (spawn::Stage::Terminal | spawn::Stage::Confine, _) => no_process(&errno),
+        }
+    }
+
+    /// Its number of a new client's.
+    pub(crate) fn number(&mut self) -> u32 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// As watchers are told of it; nothing of one that never ran.
+    #[must_use]
+    pub(crate) fn census(&self) -> Option<Shell> {
+        let closed = match &self.state {
+            State::Live => None,
+            State::Ended(closed) => Some(closed.clone()),
+            State::Opening | State::Failed(..) => return None,
+        };
+        let (name, clients) = (self.name.clone(), self.seen.len() as u32);
+        Some(Shell { name, pid: self.pid, busy: false, queued: 0, clients, closed })
+    }
+
+    /// As lists tell of it, among `count`; the first of its clients where there are very many.
+    #[must_use]
+    pub(crate) fn listed(&self, now: Instant, count: usize) -> Told {
+        let mut argv = self.argv.clone();
+        let mut left = ARGV_BYTES_TOLD;
+        for word in &mut argv {
+            word.truncate(word.floor_char_boundary(left));
+            left -= word.len();
+        }
+        argv.truncate(64);
+        Told {
+            name: self.name.clone(),
+            id: self.run.clone(),
+            pid: self.pid,
+            argv,
+            size: self.size,
+            offset: self.ring.head(),
+            title: String::new(),
+            clients: self.seen.iter().take(CLIENTS_TOLD / count.max(1)).cloned().collect(),
+            age_ms: now.duration_since(self.opened).as_millis() as u64,
+        }
+    }
+
+    /// It runs, and its name leads to it.
+    #[must_use]
+    pub(crate) fn runs(&self) -> bool {
+        matches!(self.state, State::Opening | State::Live) && self.closing.is_none()
+    }
+
+    /// It is being ended, and something of it may be left.
+    #[must_use]
+    pub(crate) fn closes(&self) -> bool {
+        self.closing.is_some() && !self.over
+    }
+
+    /// These are its clients now.
+    pub(crate) fn present(&mut self, hub: &mut Hub, seen: Vec<Client>) {
+        self.shuffled = false;
+        if seen == self.seen {
+            return;
+        }
+        if seen.len() != self.seen.len() && self.runs() {
+            hub.tell(self.id);
+        }
+        self.seen = seen;
+        self.presence += 1;
+    }
+
+    /// Whose size it has.
+    #[must_use]
+    pub(crate) fn lead(&self) -> Option<u64> {
+        self.lead
+    }
+
+    /// This connection has become a client.
+    pub(crate) fn enter(&mut self, hub: &mut Hub, conn: u64) {
+        self.clients.push(conn);
+        self.shuffled = true;
+        hub.stir(self.id);
+    }
+
+    /// This client has gone.
+    pub(crate) fn leave(&mut self, hub: &mut Hub, conn: u64) {
+        self.clients.retain(|client| *client != conn);
+        if self.lead == Some(conn) {
+            self.lead = None;
+        }
+        self.shuffled = true;
+        hub.stir(self.id);
+    }
+}
+
+fn no_process(errno: &Errno) -> Refusal {
+    (Why::NoProcess, format!("no terminal: {errno}"))
+}
+
+/// What to start.
+fn order(open: &Open) -> Result<Order, Refusal> {
+    let bad = || {
+        let text = "no program, a NUL byte, or a name of the environment with `=`";
+        (Why::BadAsk, text.to_owned())
+    };
+    let mut env = open.env.clone();
+    env.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
+    env.entry("COLORTERM".to_owned()).or_insert_with(|| "truecolor".to_owned());
+    let path = env.get("PATH").map_or(words::PATH, String::as_str);
+    let (programs, argv) = match open.argv.first() {
+        None => {
+            let programs = crate::bash::PROGRAMS.map(ToOwned::to_owned).to_vec();
+            (programs, vec![c"bash".to_owned()])
+        }
+        Some(name) if name.is_empty() => return Err(bad()),
+        Some(name) => (
+            strings(&words::programs(name, path)).ok_or_else(bad)?,
+            strings(&open.argv).ok_or_else(bad)?,
+        ),
+    };
+    Ok(Order {
+        programs,
+        argv,
+        envp: environment(&env).ok_or_else(bad)?,
+        cwd: CString::new(open.cwd.as_str()).map_err(|_| bad())?,
+        fds: Vec::new(),
+        uid: 0,
+        terminal: None,
+    })
+}
+
+fn strings(list: &[String]) -> Option<Vec<CString>> {
+    list.iter().map(|text| CString::new(text.as_str()).ok()).collect()
+}
+
+/// 16 letters of base32, at random.
+fn run_id() -> Result<String, Errno> {
+    const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let mut bytes = [0_u8; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect())
+}

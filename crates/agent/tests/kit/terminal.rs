@@ -1,0 +1,196 @@
+//! A client of a terminal, which notes where each byte stood.
+
+use super::{Agent, Client, Event, open};
+use isolet_wire::ask::Ask;
+use isolet_wire::tell::{Closed, Tell};
+use isolet_wire::terminal::{
+    Attach, Attached, Client as Seen, OUTPUT, Open, SNAPSHOT, Since, Size, Snapshot,
+};
+use std::time::Duration;
+
+pub struct Screen {
+    pub client: Client,
+    pub attached: Attached,
+    /// All output, and the offset of its first byte.
+    pub from: u64,
+    pub out: Vec<u8>,
+    pub snapshot: Vec<u8>,
+    pub snapshots: Vec<Snapshot>,
+    pub ready: bool,
+    /// Sizes, and where they came.
+    pub sizes: Vec<(u64, Size)>,
+    pub seen: Vec<Seen>,
+    pub refused: Vec<String>,
+    pub exit: Option<Closed>,
+}
+
+/// How bash is asked for: no files of the machine's, and a prompt that is known.
+pub fn bash() -> Open {
+    let mut env = open().env;
+    env.insert("PS1".into(), "$ ".into());
+    env.insert("HISTFILE".into(), String::new());
+    let argv = ["bash", "--norc", "--noprofile"].map(str::to_owned).to_vec();
+    Open { argv, cwd: "/tmp".into(), env }
+}
+
+pub fn wish(open: Open) -> Attach {
+    Attach {
+        terminal: "t/test".into(),
+        open: Some(open),
+        size: Some(Size { cols: 80, rows: 24 }),
+        events: true,
+        client: "me".into(),
+        ..Attach::default()
+    }
+}
+
+/// Without carriage returns and what readline says of pastes.
+fn plain(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes).replace('\r', "");
+    text.replace("\x1b[?2004h", "").replace("\x1b[?2004l", "")
+}
+
+impl Agent {
+    pub fn screen(&self, wish: Attach) -> Screen {
+        Screen::attach(self.connect(), wish)
+    }
+
+    /// Bash in a terminal, at its prompt.
+    pub fn bash(&self) -> Screen {
+        let mut screen = self.screen(wish(bash()));
+        screen.until("$ ");
+        screen
+    }
+}
+
+impl Screen {
+    pub fn attach(mut client: Client, wish: Attach) -> Self {
+        client.ask(&Ask::Terminal(wish));
+        match client.tell() {
+            Tell::TerminalAttached(attached) => Self {
+                client,
+                from: attached.offset,
+                out: Vec::new(),
+                snapshot: Vec::new(),
+                snapshots: attached.snapshot.into_iter().collect(),
+                ready: false,
+                sizes: Vec::new(),
+                seen: Vec::new(),
+                refused: Vec::new(),
+                exit: None,
+                attached,
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A client of the same connection.
+    pub fn again(&mut self, wish: Attach) -> Self {
+        let stream = self.client.stream.try_clone().expect("a copy");
+        Self::attach(Client::of(stream), wish)
+    }
+
+    pub fn head(&self) -> u64 {
+        self.from + self.out.len() as u64
+    }
+
+    pub fn since(&self) -> Option<Since> {
+        Some(Since { id: self.attached.id.clone(), offset: self.head() })
+    }
+
+    pub fn text(&self) -> String {
+        plain(&self.out)
+    }
+
+    pub fn type_in(&mut self, text: &str) {
+        self.client.ask(&Ask::Type(text.as_bytes().to_vec()));
+    }
+
+    pub fn resize(&mut self, cols: u16, rows: u16) {
+        self.client.ask(&Ask::Resize(Size { cols, rows }));
+    }
+
+    /// Takes what comes next.
+    pub fn step(&mut self) {
+        match self.client.event() {
+            Event::Data(data) if data.stream == OUTPUT => {
+                assert_eq!(data.offset, self.head(), "a byte is missing or doubled");
+                self.out.extend_from_slice(&data.bytes);
+            }
+            Event::Data(data) if data.stream == SNAPSHOT => {
+                assert_eq!(data.offset, self.snapshot.len() as u64);
+                self.snapshot.extend_from_slice(&data.bytes);
+            }
+            Event::Tell(Tell::TerminalReady) => self.ready = true,
+            Event::Tell(Tell::TerminalSize(size)) => self.sizes.push((self.head(), size)),
+            Event::Tell(Tell::TerminalClients(seen)) => self.seen = seen,
+            Event::Tell(Tell::TerminalExit(closed)) => self.exit = Some(closed),
+            Event::Tell(Tell::Refused { message, .. }) => self.refused.push(message),
+            Event::Tell(Tell::TerminalSnapshot(snapshot)) => {
+                assert_eq!(snapshot.offset, self.head() + snapshot.missed);
+                self.from = snapshot.offset;
+                self.out.clear();
+                self.snapshot.clear();
+                self.snapshots.push(snapshot);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn wait(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+        while !holds(self) {
+            assert!(self.exit.is_none(), "never {what}: {}", self.text());
+            self.step();
+        }
+    }
+
+    /// Reads until the output holds this; what came up to it is given, and forgotten.
+    pub fn until(&mut self, text: &str) -> String {
+        self.wait(text, |screen| screen.text().contains(text));
+        let (mut low, mut high) = (0, self.out.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            if plain(&self.out[..middle]).contains(text) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        self.from += low as u64;
+        plain(&self.out.drain(..low).collect::<Vec<_>>())
+    }
+
+    /// Types a line and reads what comes before the next prompt.
+    pub fn line(&mut self, line: &str) -> String {
+        // The mark does not stand in the line as it is echoed.
+        self.type_in(&format!("{line}; echo 'do''ne'\n"));
+        let said = self.until("done\n$ ");
+        let begin = said.find('\n').map_or(0, |at| at + 1);
+        said[begin..].trim_end_matches("done\n$ ").to_owned()
+    }
+
+    pub fn end(&mut self) -> Closed {
+        while self.exit.is_none() {
+            self.step();
+        }
+        self.exit.take().expect("an exit")
+    }
+
+    /// Nothing more comes for a while.
+    pub fn silent(&mut self) -> bool {
+        let wait = Some(Duration::from_millis(100));
+        self.client.stream.set_read_timeout(wait).expect("a timeout");
+        let mut byte = [0];
+        let quiet = std::io::Read::read(&mut self.client.stream, &mut byte).is_err();
+        self.client.stream.set_read_timeout(Some(super::PATIENCE)).expect("a timeout");
+        quiet
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("client {} had read {:?}", self.attached.number, self.text());
+        }
+    }
+}

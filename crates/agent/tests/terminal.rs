@@ -1,0 +1,286 @@
+//! Terminals: a real bash on a real PTY, its clients, its ends.
+
+mod kit;
+
+use isolet_wire::ask::Ask;
+use isolet_wire::tell::{Tell, Why};
+use isolet_wire::terminal::{Attach, Open, Size};
+use kit::terminal::{bash, wish};
+use kit::{Agent, until};
+
+fn argv(words: &[&str]) -> Open {
+    Open { argv: words.iter().map(|word| (*word).to_owned()).collect(), ..bash() }
+}
+
+fn refused(agent: &Agent, wish: Attach) -> (Why, String) {
+    let mut client = agent.connect();
+    client.ask(&Ask::Terminal(wish));
+    match client.tell() {
+        Tell::Refused { why, message, .. } => (why, message),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits until a bash runs `sleep`.
+fn sleeps(pid: i32) {
+    until("sleep runs", || {
+        let pids = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        pids.unwrap_or_default().split(' ').any(|pid| {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+            name.is_ok_and(|name| name == "sleep\n")
+        })
+    });
+}
+
+#[test]
+fn what_is_typed_is_echoed_and_answered() {
+    let agent = Agent::start();
+    let mut screen = agent.bash();
+    assert!(screen.attached.fresh && screen.attached.snapshot.is_none());
+    screen.wait("ready", |screen| screen.ready);
+    assert_eq!(screen.attached.id.len(), 16);
+    assert_eq!(screen.line("echo $((6*7)) $TERM $COLORTERM"), "42 xterm-256color truecolor\n");
+    assert_eq!(screen.line("stty size"), "24 80\n");
+    assert_eq!(screen.line("test -t 0 && test -t 1 && test -t 2 && tty </dev/tty"), "/dev/tty\n");
+    assert!(screen.line("tty").starts_with("/dev/pts/"));
+    assert_eq!(screen.line("ls -l $(tty) | cut -c1"), "c\n");
+    assert_eq!(screen.line("echo $$"), format!("{}\n", screen.attached.pid));
+    assert_eq!(screen.line("printf 'grüße\\n'"), "grüße\n");
+    assert_eq!(screen.line("ls /proc/self/fd | tr '\\n' ' '"), "0 1 2 3 ");
+}
+
+#[test]
+fn control_c_and_control_z_and_jobs_work() {
+    let agent = Agent::start();
+    let mut screen = agent.bash();
+    screen.type_in("sleep 1000; echo code $?\n");
+    sleeps(screen.attached.pid);
+    screen.type_in("\x03");
+    screen.until("^C");
+    screen.until("$ ");
+    screen.type_in("sleep 1001\n");
+    screen.until("sleep 1001\n");
+    sleeps(screen.attached.pid);
+    screen.type_in("\x1a");
+    screen.until("Stopped");
+    screen.until("$ ");
+    assert!(screen.line("jobs").contains("Stopped                 sleep 1001"));
+    screen.type_in("fg\n");
+    screen.until("sleep 1001\n");
+    screen.type_in("\x03");
+    screen.until("$ ");
+    assert_eq!(screen.line("jobs"), "");
+    screen.type_in("cat\n");
+    screen.until("cat\n");
+    screen.type_in("x\n");
+    screen.until("x\nx\n");
+    screen.type_in("a\x04\x04");
+    screen.until("aa$ ");
+}
+
+#[test]
+fn a_size_reaches_the_program_and_every_client_between_the_right_bytes() {
+    let agent = Agent::start();
+    let mut first = agent.bash();
+    first.resize(100, 30);
+    first.wait("a size", |screen| !screen.sizes.is_empty());
+    assert_eq!(first.line("stty size"), "30 100\n");
+    let mut second =
+        agent.screen(Attach { size: Some(Size { cols: 50, rows: 10 }), ..wish(bash()) });
+    assert_eq!(second.attached.size, Size { cols: 100, rows: 30 });
+    // Not alone: it sets the size when it types.
+    second.resize(60, 20);
+    second.wait("ready", |screen| screen.ready);
+    // Not bash, which may lose the signal between two commands.
+    let program =
+        "$|=1; sub say_it { print `stty size` } $SIG{WINCH}=\\&say_it; say_it; sleep 9 while 1";
+    second.type_in(&format!("perl -e '{program}'\n"));
+    second.until("20 60\n");
+    first.until("20 60\n");
+    assert_eq!(first.sizes.last(), second.sizes.last());
+    // Of many sizes each comes where the program's own word of it does.
+    for at in 0..20 {
+        let (cols, rows) = (70 + at, 25);
+        second.resize(cols, rows);
+        let said = format!("{rows} {cols}\n");
+        first.until(&said);
+        second.until(&said);
+        assert_eq!(first.sizes.last(), second.sizes.last());
+        assert_eq!(first.sizes.last().map(|(_, size)| size.cols), Some(cols));
+    }
+    first.resize(0, 10);
+    first.wait("a refusal", |screen| screen.refused.len() == 1);
+    second.resize(u16::MAX, u16::MAX);
+    second.until("400 1000\n");
+}
+
+#[test]
+fn two_clients_see_the_same_and_know_of_each_other() {
+    let agent = Agent::start();
+    let mut first = agent.bash();
+    let mut second = agent.screen(Attach { client: "you".into(), ..wish(bash()) });
+    assert!(!second.attached.fresh);
+    assert_eq!(second.attached.id, first.attached.id);
+    first.wait("two", |screen| screen.seen.len() == 2);
+    assert_eq!(first.seen[1].name, "you");
+    assert!(!first.seen[1].typing);
+    second.type_in("echo o''ne\n");
+    let (a, b) = (first.until("one\n$ "), second.until("one\n$ "));
+    assert!(a.ends_with(&b), "{a:?} {b:?}");
+    first.wait("it types", |screen| screen.seen.iter().any(|one| one.name == "you" && one.typing));
+    let hidden = agent.screen(Attach { hidden: true, size: None, ..wish(bash()) });
+    drop(second);
+    first.wait("alone", |screen| screen.seen.len() == 1);
+    drop(hidden);
+}
+
+#[test]
+fn one_that_looks_cannot_type() {
+    let agent = Agent::start();
+    let mut first = agent.bash();
+    let mut viewer = agent.screen(Attach { view: true, ..wish(bash()) });
+    viewer.type_in("exit\n");
+    viewer.resize(10, 10);
+    viewer.wait("refused", |screen| screen.refused.len() == 2);
+    assert_eq!(first.line("stty size"), "24 80\n");
+    viewer.until("done\n$ ");
+}
+
+#[test]
+fn the_end_is_told_and_the_next_attach_is_fresh() {
+    let agent = Agent::start();
+    let mut screen = agent.bash();
+    let id = screen.attached.id.clone();
+    screen.type_in("exit 7\n");
+    let closed = screen.end();
+    assert_eq!((closed.code, closed.signal, closed.cause.as_str()), (Some(7), None, "exit"));
+    assert!(screen.text().ends_with("exit\n"));
+    // The same connection serves again.
+    let mut screen = screen.again(wish(bash()));
+    assert!(screen.attached.fresh && screen.attached.id != id && screen.attached.offset == 0);
+    screen.until("$ ");
+    screen.type_in("kill -KILL $$\n");
+    let closed = screen.end();
+    assert_eq!((closed.code, closed.signal, closed.cause.as_str()), (None, Some(9), "killed"));
+}
+
+#[test]
+fn what_a_program_said_last_comes_before_its_exit() {
+    let agent = Agent::start();
+    for _ in 0..20 {
+        let mut screen = agent.screen(wish(argv(&["seq", "1", "2000"])));
+        assert_eq!(screen.end().code, Some(0));
+        let text = screen.text();
+        assert!(text.ends_with("1999\n2000\n"), "{} {text:?}", text.len());
+    }
+}
+
+/// F10: what a program leaves in the background holds the terminal and not its end.
+#[test]
+fn who_holds_the_terminal_does_not_hold_its_end() {
+    let agent = Agent::start();
+    for text in [
+        "sleep 1000 & exit 3\n",
+        "setsid sleep 1000 & exit 3\n",
+        "(trap '' HUP; while :; do echo x; done) & exit 3\n",
+    ] {
+        let mut screen = agent.bash();
+        screen.type_in(text);
+        assert_eq!(screen.end().code, Some(3), "{text}");
+    }
+}
+
+#[test]
+fn closing_ends_all_that_was_started_in_it() {
+    let agent = Agent::start();
+    let mut screen = agent.bash();
+    let mut pids = Vec::new();
+    for text in
+        ["sleep 1000 &", "(trap '' HUP TERM; exec sleep 1000) &", "nohup sleep 1000 &>/dev/null &"]
+    {
+        let said = screen.line(&format!("{text} echo $!"));
+        pids.push(said.lines().last().expect("a pid").to_owned());
+    }
+    let mut other = agent.connect();
+    other.ask(&Ask::Close { shell: "t/test".into() });
+    let closed = screen.end();
+    assert_eq!(closed.cause, "closed by client");
+    assert_eq!(other.tell(), Tell::Done);
+    for pid in pids {
+        until("it has ended", || !kit::there(format!("/proc/{pid}")));
+    }
+    other.ask(&Ask::Close { shell: "t/test".into() });
+    assert_eq!(other.tell(), Tell::Done);
+    other.ask(&Ask::Terminals);
+    assert_eq!(other.tell(), Tell::Terminals(Vec::new()));
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    let agent = Agent::start();
+    let of = |open: Open| wish(open);
+    assert_eq!(refused(&agent, of(argv(&["no-such-program"]))).0, Why::NotFound);
+    assert_eq!(refused(&agent, of(argv(&["/etc/passwd"]))).0, Why::Denied);
+    assert_eq!(refused(&agent, of(argv(&[""]))).0, Why::BadAsk);
+    assert_eq!(refused(&agent, of(Open { cwd: "/no/such".into(), ..bash() })).0, Why::BadCwd);
+    assert_eq!(refused(&agent, of(Open { cwd: "a\0b".into(), ..bash() })).0, Why::BadAsk);
+    let mut env = bash().env;
+    env.insert("A".into(), "b\0c".into());
+    assert_eq!(refused(&agent, of(Open { env, ..bash() })).0, Why::BadAsk);
+    assert_eq!(refused(&agent, Attach { open: None, ..wish(bash()) }).0, Why::NoShell);
+    assert_eq!(refused(&agent, Attach { terminal: "s/x".into(), ..wish(bash()) }).0, Why::BadAsk);
+    let none = Some(Size { cols: 0, rows: 1 });
+    assert_eq!(refused(&agent, Attach { size: none, ..wish(bash()) }).0, Why::BadAsk);
+    let mut all = Vec::new();
+    for number in 0..32 {
+        all.push(agent.screen(Attach { terminal: format!("t/{number}"), ..wish(bash()) }));
+    }
+    let (why, message) = refused(&agent, wish(bash()));
+    assert_eq!(why, Why::TooMany, "{message}");
+    all[0].until("$ ");
+    all[0].type_in("exit\n");
+    all[0].end();
+    agent.bash();
+}
+
+#[test]
+fn terminals_are_listed() {
+    let agent = Agent::start();
+    let mut screen = agent.bash();
+    let mut client = agent.connect();
+    client.ask(&Ask::Terminals);
+    let Tell::Terminals(list) = client.tell() else { panic!("no list") };
+    assert_eq!(list.len(), 1);
+    let one = &list[0];
+    assert_eq!((one.name.as_str(), one.id.as_str()), ("t/test", screen.attached.id.as_str()));
+    assert_eq!((one.pid, one.offset), (screen.attached.pid, screen.head()));
+    assert_eq!(one.argv, ["bash", "--norc", "--noprofile"]);
+    assert_eq!(one.clients.len(), 1);
+    assert_eq!(screen.line("true"), "");
+}
+
+#[test]
+fn watchers_hear_of_terminals() {
+    let agent = Agent::start();
+    let mut watcher = agent.connect();
+    watcher.ask(&Ask::Watch);
+    assert!(matches!(watcher.tell(), Tell::Census { shells, .. } if shells.is_empty()));
+    let screen = agent.bash();
+    let mut next = |wanted: &dyn Fn(&isolet_wire::tell::Shell) -> bool| {
+        watcher.skip_to(|tell| {
+            matches!(tell, Tell::Changed { shell: Some(shell), .. }
+                if shell.name == "t/test" && wanted(shell))
+        })
+    };
+    next(&|shell| shell.clients == 1 && shell.closed.is_none());
+    drop(screen);
+    next(&|shell| shell.clients == 0 && shell.closed.is_none());
+    let mut screen = agent.screen(wish(bash()));
+    screen.type_in("exit\n");
+    screen.end();
+    next(&|shell| shell.closed.as_ref().is_some_and(|closed| closed.code == Some(0)));
+    let _screen = agent.bash();
+    let mut second = agent.connect();
+    second.ask(&Ask::Watch);
+    assert!(matches!(second.tell(), Tell::Census { shells, .. } if shells[0].name == "t/test"));
+}
