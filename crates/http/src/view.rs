@@ -154,6 +154,8 @@ pub(crate) struct SessionView {
     busy: bool,
     /// Its shell's process id inside, when it is open.
     shell_pid: Option<i32>,
+    /// It has a terminal that runs.
+    terminal: bool,
     /// Seconds to live, counted from its creation; `null` never ends by itself.
     ttl_s: Option<u64>,
     /// When its ttl is over, in ms since 1970.
@@ -210,6 +212,7 @@ impl From<SessionInfo> for SessionView {
             last_activity_ms: info.last_activity_ms,
             busy: info.busy,
             shell_pid: info.shell_pid,
+            terminal: info.terminal,
         }
     }
 }

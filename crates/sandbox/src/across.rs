@@ -3,7 +3,7 @@
 
 use crate::{
     Error, Life, Once, Only, Sandbox, SandboxId, Service, SessionId, SessionInfo, SessionWish,
-    ShellName, State, TenantId,
+    State, TenantId,
     events::Happened,
     registry::Entry,
     service::{Inner, Reach},
@@ -123,7 +123,7 @@ async fn end(
         if session.file_access.is_some() {
             entry.end_scope(&inner, &id).await?;
         } else if entry.state() == State::Running {
-            Sandbox::new(inner, Arc::clone(&entry)).close(&ShellName::Session(id)).await?;
+            Sandbox::new(inner, Arc::clone(&entry)).close_session(&id).await?;
         }
         Ok(true)
     };

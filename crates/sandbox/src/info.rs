@@ -143,6 +143,8 @@ pub enum Lost {
     Files,
     /// Something of what a session's shell held.
     ShellState(LostState),
+    /// Terminals that ran.
+    Terminals,
 }
 
 /// Whose shell comes back as it was saved earlier, or as new.
@@ -195,6 +197,7 @@ impl Lost {
             Self::Processes => "processes",
             Self::Files => "files",
             Self::ShellState(_) => "shell_state",
+            Self::Terminals => "terminals",
         }
     }
 
@@ -320,6 +323,9 @@ pub struct SessionInfo {
     pub busy: bool,
     /// Its shell's process id inside, when it is open.
     pub shell_pid: Option<i32>,
+    /// It has a terminal that runs.
+    #[serde(default)]
+    pub terminal: bool,
     /// When it ends by itself; `None` with its sandbox.
     #[serde(default)]
     pub life: Option<Life>,

@@ -35,6 +35,7 @@ pub mod service;
 mod sessions;
 mod space;
 pub mod state;
+pub mod terminal;
 mod wire;
 #[cfg(test)]
 mod wire_test;
@@ -56,3 +57,4 @@ pub use sandbox::{Attach, Sandbox, ShellName, Start};
 pub use service::{Reach, Service};
 pub use sessions::Only;
 pub use state::State;
+pub use terminal::TerminalLink;

@@ -171,7 +171,7 @@ impl Sandbox {
     }
 
     /// A connection to its agent, or to that of a session's scope; an idle one where there is one.
-    async fn wire(&self, scope: Option<&Scope>) -> Result<Wire, Error> {
+    pub(crate) async fn wire(&self, scope: Option<&Scope>) -> Result<Wire, Error> {
         self.check()?;
         let pool = scope.map_or(&self.entry.pool, |scope| &scope.pool);
         let mut wire = match pool.take() {
@@ -197,7 +197,7 @@ impl Sandbox {
     }
 
     /// The environment of what is started now.
-    fn env(&self, session: Option<&Session>) -> BTreeMap<String, String> {
+    pub(crate) fn env(&self, session: Option<&Session>) -> BTreeMap<String, String> {
         let mut env: BTreeMap<String, String> =
             BASE_ENV.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let record = Arc::clone(&self.entry.view.borrow().record);
@@ -345,7 +345,7 @@ impl Sandbox {
     }
 
     /// No process can be made in it: its driver is to look why. A full queue: it has enough to do.
-    fn doubt(&self) {
+    pub(crate) fn doubt(&self) {
         let _ = self.entry.orders.try_send(Order::Check);
     }
 
@@ -373,7 +373,7 @@ impl Sandbox {
     }
 
     /// What a session's shell starts with; makes the session. One that is being deleted is waited for.
-    async fn session_of(&self, id: &SessionId) -> Result<Session, Error> {
+    pub(crate) async fn session_of(&self, id: &SessionId) -> Result<Session, Error> {
         if let Some(session) = self.entry.sessions.touch(id) {
             return Ok(session);
         }
@@ -467,7 +467,7 @@ impl Sandbox {
         Ok((serde_json::from_str(&text).map_err(|_| Error::OtherBody)?, replayed))
     }
 
-    /// Ends a session and its shell.
+    /// Ends a session, its shell and its terminal.
     ///
     /// # Errors
     /// [`Error::DefaultSession`], [`Error::NoSession`].
@@ -489,7 +489,7 @@ impl Sandbox {
             if known.file_access.is_some() {
                 return own.entry.end_scope(&own.inner, &id).await;
             }
-            own.close(&ShellName::Session(id)).await
+            own.close_session(&id).await
         };
         tokio::spawn(work).await.map_err(|error| Error::Fault(error.to_string()))?
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// More shells than any agent opens: what a lying one says beyond is not kept.
 const SHELLS_MAX: usize = 8192;
 
-/// Shells that are open, and how many programs run without one.
+/// Shells and terminals that are open, and how many programs run without one.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// Whether each is busy.
@@ -43,7 +43,11 @@ impl Seen {
 
     /// Open shells that belong to no session.
     pub(crate) fn private(&self) -> usize {
-        self.shells.keys().filter(|name| !name.starts_with("s/")).count()
+        self.named("p/")
+    }
+
+    fn named(&self, prefix: &str) -> usize {
+        self.shells.keys().filter(|name| name.starts_with(prefix)).count()
     }
 
     /// Whether the session's shell is open.
@@ -53,7 +57,12 @@ impl Seen {
 
     /// Open shells.
     pub(crate) fn shells(&self) -> usize {
-        self.shells.len()
+        self.shells.len() - self.terminals()
+    }
+
+    /// Terminals that run.
+    pub(crate) fn terminals(&self) -> usize {
+        self.named("t/")
     }
 }
 
@@ -76,5 +85,7 @@ mod tests {
         assert!(seen.busy() && seen.shells() == 2, "a command waits for its turn");
         seen.changed(Some(&shell("p/b", true, 0, true)), 0);
         assert!(!seen.busy() && seen.shells() == 1, "a shell that ended runs nothing");
+        seen.changed(Some(&shell("t/a", false, 0, false)), 0);
+        assert_eq!((seen.shells(), seen.private(), seen.terminals()), (1, 0, 1));
     }
 }

@@ -48,6 +48,8 @@ struct Held {
     /// The other ends are held by programs that run in it without a shell.
     programs: watch::Sender<()>,
     pid: Option<i32>,
+    /// Who is attached to its terminal, where one runs.
+    terminal: Option<u32>,
     /// Its creation and its last use by a clock that nobody sets.
     made: Instant,
     used: Instant,
@@ -137,6 +139,7 @@ impl Session {
             last_activity_ms: self.last_activity_ms,
             busy: false,
             shell_pid: None,
+            terminal: false,
             life: self.life,
             file_access: self.file_access.clone(),
         }
@@ -152,8 +155,18 @@ impl Held {
             now.checked_sub(past).unwrap_or(now)
         };
         let (made, used) = (ago(session.created_at_ms), ago(session.last_activity_ms));
-        let (busy, queued, clients, programs) = (false, 0, 0, watch::Sender::new(()));
-        Self { session, busy, queued, clients, programs, pid: None, made, used, dirty: false }
+        Self {
+            session,
+            busy: false,
+            queued: 0,
+            clients: 0,
+            programs: watch::Sender::new(()),
+            pid: None,
+            terminal: None,
+            made,
+            used,
+            dirty: false,
+        }
     }
 
     fn works(&self) -> bool {
@@ -164,8 +177,17 @@ impl Held {
         self.session.file_access.is_some()
     }
 
-    fn shell_gone(&mut self) {
+    /// Neither its shell nor its terminal is open.
+    fn all_gone(&mut self) {
         (self.busy, self.queued, self.clients, self.pid) = (false, 0, 0, None);
+        self.terminal = None;
+    }
+
+    /// Its terminal opened, ended, or somebody came or went: each is use of it.
+    fn terminal_changed(&mut self, clients: Option<u32>, now: bool) {
+        if std::mem::replace(&mut self.terminal, clients) != clients && now {
+            self.use_now();
+        }
     }
 
     fn use_now(&mut self) {
@@ -175,7 +197,12 @@ impl Held {
     }
 
     fn info(&self, id: &SessionId, sandbox: &SandboxId) -> SessionInfo {
-        SessionInfo { busy: self.works(), shell_pid: self.pid, ..self.session.info(id, sandbox) }
+        SessionInfo {
+            busy: self.works(),
+            shell_pid: self.pid,
+            terminal: self.terminal.is_some(),
+            ..self.session.info(id, sandbox)
+        }
     }
 }
 
@@ -267,28 +294,33 @@ impl Sessions {
     /// The shell of one that has an agent of its own, as that counted.
     pub(crate) fn census_of(&self, id: &SessionId, shells: &[tell::Shell]) {
         if let Some(held) = self.lock().get_mut(id) {
-            held.shell_gone();
+            held.all_gone();
         }
         shells
             .iter()
-            .filter(|shell| shell.name.strip_prefix("s/") == Some(id.as_str()))
+            .filter(|shell| shell.name.get(2..) == Some(id.as_str()))
             .for_each(|shell| self.changed(shell, false));
     }
 
     /// All shells of the sandbox's agent, as that counted them.
     pub(crate) fn census(&self, shells: &[tell::Shell]) {
-        self.lock().values_mut().filter(|held| !held.scoped()).for_each(Held::shell_gone);
+        self.lock().values_mut().filter(|held| !held.scoped()).for_each(Held::all_gone);
         for shell in shells {
             self.changed(shell, false);
         }
     }
 
-    /// One shell has changed; `now`: at this moment, so that it counts as activity.
+    /// One shell or terminal has changed; `now`: at this moment, so that it counts as activity.
     pub(crate) fn changed(&self, shell: &tell::Shell, now: bool) {
-        let Some(id) = shell.name.strip_prefix("s/") else { return };
+        let Some((kind, id)) = shell.name.split_once('/') else { return };
         let mut all = self.lock();
         let Some(held) = all.get_mut(id) else { return };
         let open = shell.closed.is_none();
+        match kind {
+            "s" => {}
+            "t" => return held.terminal_changed(open.then_some(shell.clients), now),
+            _ => return,
+        }
         let before = (held.busy, held.queued, held.pid);
         held.busy = open && shell.busy;
         held.queued = if open { shell.queued } else { 0 };
@@ -320,7 +352,8 @@ impl Sessions {
         let mut over = Vec::new();
         for (id, held) in self.lock().iter_mut() {
             let Some(life) = held.session.life else { continue };
-            if held.works() || held.clients as usize > parked(id) {
+            let attached = held.clients as usize > parked(id) || held.terminal > Some(0);
+            if held.works() || attached {
                 held.used = Instant::now();
             }
             let old = held.made.elapsed() >= Duration::from_secs(life.ttl_s);
@@ -340,7 +373,7 @@ impl Sessions {
 
     /// No shell is open any more.
     pub(crate) fn ended(&self) {
-        self.lock().values_mut().for_each(Held::shell_gone);
+        self.lock().values_mut().for_each(Held::all_gone);
     }
 
     /// Records that are older than what is known, as id and JSON.
@@ -397,7 +430,10 @@ mod tests {
         sessions.changed(&shell("s/nobody", true, false), true);
         sessions.changed(&shell("p/default", true, false), true);
         assert_eq!(seen(), (false, None));
-        sessions.census(&[shell("s/default", true, false)]);
+        sessions.census(&[shell("s/default", true, false), shell("t/default", false, false)]);
+        assert!(sessions.info(&default).unwrap().terminal);
+        sessions.changed(&shell("t/default", false, true), true);
+        assert_eq!((seen(), sessions.info(&default).unwrap().terminal), ((true, Some(7)), false));
         sessions.ended();
         assert_eq!(seen(), (false, None));
     }

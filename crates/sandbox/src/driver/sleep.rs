@@ -96,6 +96,7 @@ impl Driver {
             return Err(Error::InUse(self.entry.id.clone()));
         }
         let (mut private, mut shells) = (self.seen.private(), self.seen.shells());
+        let mut terminals = self.seen.terminals();
         for (id, scope) in self.entry.scopes.all() {
             let (mut wire, open, execs) = watch_at(&scope.directory, REATTACH_WAIT).await?;
             let now = Seen::census(&open, execs);
@@ -105,6 +106,7 @@ impl Driver {
             unsaved.extend(Saving::new(&self.entry, Some(id)).all(&mut wire, |_, _| {}).await?);
             private += now.private();
             shells += now.shells();
+            terminals += now.terminals();
         }
         let mut lost = self.entry.lost().clone().unwrap_or_default();
         lost.extend(unsaved);
@@ -112,7 +114,10 @@ impl Driver {
         if private > 0 || shells > 0 && !persistent {
             lost.push(Lost::Shells);
         }
-        if self.more_than(shells as u64).await? {
+        if terminals > 0 {
+            lost.push(Lost::Terminals);
+        }
+        if self.more_than((shells + terminals) as u64).await? {
             lost.push(Lost::Processes);
         }
         if !persistent {
