@@ -1,12 +1,16 @@
 //! Whose request it is, by its key. Keys are never logged, echoed or taken from an address.
 
-use crate::error::Failure;
+use crate::{
+    error::Failure,
+    tickets::{Bound, Door, Tickets, Use},
+};
 use axum::{
     extract::FromRequestParts,
-    http::{HeaderMap, Method, StatusCode, header, request::Parts},
+    http::{HeaderMap, Method, StatusCode, Uri, header, request::Parts},
 };
-use isolet_sandbox::{Keys, TenantId};
+use isolet_sandbox::{Keys, SessionId, TenantId};
 use sha2::{Digest, Sha256};
+use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
 /// Who calls.
@@ -18,6 +22,21 @@ pub(crate) struct Caller {
     pub(crate) read_only: bool,
     /// The id of the key; `None` for the environment's own.
     pub(crate) key: Option<String>,
+    /// It came with a ticket, which opens this alone.
+    pub(crate) bound: Option<Bound>,
+}
+
+impl Caller {
+    /// Whether it may enter a session; `None`: a shell without one.
+    ///
+    /// # Errors
+    /// 401 for a ticket to another.
+    pub(crate) fn may_enter(&self, session: Option<&SessionId>) -> Result<(), Failure> {
+        match &self.bound {
+            Some(bound) if bound.session.as_ref() != session => Err(bad_ticket()),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What opens this server.
@@ -26,29 +45,51 @@ pub(crate) struct Doors {
     keys: Keys,
     /// SHA-256 of the key that the environment names, for the tenant `default`.
     own: Option<[u8; 32]>,
+    tickets: Arc<Tickets>,
 }
 
 impl Doors {
-    pub(crate) fn new(keys: Keys, own: Option<&str>) -> Self {
-        Self { keys, own: own.map(|key| Sha256::digest(key.as_bytes()).into()) }
+    pub(crate) fn new(keys: Keys, own: Option<&str>, tickets: Arc<Tickets>) -> Self {
+        Self { keys, own: own.map(|key| Sha256::digest(key.as_bytes()).into()), tickets }
     }
 
     /// Who calls; a call that changes something is refused to a key that may only read.
-    pub(crate) fn check(&self, method: &Method, headers: &HeaderMap) -> Result<Caller, Failure> {
+    pub(crate) fn check(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Result<Caller, Failure> {
+        let door = Door::of(method, uri, headers);
+        if let Some((door, ticket)) = door.as_ref().and_then(|door| Some((door, door.ticket()?))) {
+            return self.ticket(ticket, door)?.ok_or_else(bad_ticket);
+        }
         let secret = bearer(headers).ok_or_else(unknown)?;
         let caller = self.find(secret)?.ok_or_else(unknown)?;
         // An upgrade is a GET, and what is said over it runs commands.
-        let reads =
-            matches!(*method, Method::GET | Method::HEAD) && !headers.contains_key(header::UPGRADE);
-        if caller.read_only && !reads {
-            return Err(Failure::new(
-                StatusCode::FORBIDDEN,
-                "read_only",
-                "this key may only read",
-                "use a key that was made without --read-only",
-            ));
+        let reads = match door {
+            Some(door) => door.purpose == Use::Terminal && door.view,
+            None => {
+                matches!(*method, Method::GET | Method::HEAD)
+                    && !headers.contains_key(header::UPGRADE)
+            }
+        };
+        // The route of tickets looks itself: some of them open no more than a look.
+        let tickets = *method == Method::POST && uri.path() == "/v1/tickets";
+        if caller.read_only && !reads && !tickets {
+            return Err(read_only("use a key that was made without --read-only"));
         }
         Ok(caller)
+    }
+
+    /// Whom a ticket lets in: nobody once the key of its maker is gone.
+    fn ticket(&self, ticket: &str, door: &Door) -> Result<Option<Caller>, Failure> {
+        let Some(caller) = self.tickets.take(ticket, door) else { return Ok(None) };
+        let holds = match &caller.key {
+            Some(key) => self.keys.holds(key).map_err(unread)?,
+            None => true,
+        };
+        Ok(holds.then_some(caller))
     }
 
     fn find(&self, secret: &str) -> Result<Option<Caller>, Failure> {
@@ -58,16 +99,14 @@ impl Doors {
                 tenant: TenantId::default_tenant(),
                 read_only: false,
                 key: None,
+                bound: None,
             }));
         }
-        let grant = self.keys.check(secret).map_err(|error| {
-            tracing::error!(%error, "keys cannot be read");
-            let hint = "look at the server's log";
-            Failure::new(StatusCode::SERVICE_UNAVAILABLE, "store", "keys cannot be read", hint)
-        })?;
+        let grant = self.keys.check(secret).map_err(unread)?;
         Ok(grant.and_then(|grant| {
             let tenant = TenantId::parse(&grant.tenant).ok()?;
-            Some(Caller { tenant, read_only: grant.read_only, key: Some(grant.key) })
+            let (read_only, key) = (grant.read_only, Some(grant.key));
+            Some(Caller { tenant, read_only, key, bound: None })
         }))
     }
 }
@@ -79,6 +118,26 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, secret) = one.to_str().ok()?.split_once(' ')?;
     let secret = secret.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !secret.is_empty()).then_some(secret)
+}
+
+fn unread(error: impl std::fmt::Display) -> Failure {
+    tracing::error!(%error, "keys cannot be read");
+    let hint = "look at the server's log";
+    Failure::new(StatusCode::SERVICE_UNAVAILABLE, "store", "keys cannot be read", hint)
+}
+
+/// 403: the caller may only read.
+pub(crate) fn read_only(hint: &str) -> Failure {
+    Failure::new(StatusCode::FORBIDDEN, "read_only", "this key may only read", hint)
+}
+
+fn bad_ticket() -> Failure {
+    Failure::new(
+        StatusCode::UNAUTHORIZED,
+        "bad_ticket",
+        "the ticket was used, has ended, or is for something else",
+        "make another with POST /v1/tickets; each opens one thing, once",
+    )
 }
 
 fn unknown() -> Failure {
@@ -128,7 +187,7 @@ mod tests {
         };
         let (_, stored) = keys.add(&new).unwrap();
         let own = "0123456789abcdef".repeat(4);
-        let doors = Doors::new(keys, Some(&own));
+        let doors = Doors::new(keys, Some(&own), Arc::default());
         for right in [own, stored] {
             assert!(doors.find(&right).unwrap().is_some());
             let near = format!("{}!", &right[..right.len() - 1]);

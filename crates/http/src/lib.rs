@@ -6,6 +6,7 @@
 
 mod auth;
 mod command;
+mod date;
 mod dialects;
 mod error;
 mod gate;
@@ -20,8 +21,10 @@ mod page;
 mod query;
 mod routes;
 mod server;
+mod signals;
 mod sse;
 mod text;
+mod tickets;
 mod until;
 mod view;
 mod ws;

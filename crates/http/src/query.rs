@@ -10,16 +10,25 @@ pub(crate) struct Query<'a>(Vec<(&'a str, Vec<u8>)>);
 impl<'a> Query<'a> {
     /// Takes a query apart; names that are not in `known`, or stand twice, are refused.
     pub(crate) fn of(uri: &'a Uri, known: &[&str]) -> Result<Self, Failure> {
+        Self::with_lists(uri, known, &[])
+    }
+
+    /// The same; names in `lists` may stand again and again.
+    pub(crate) fn with_lists(
+        uri: &'a Uri,
+        known: &[&str],
+        lists: &[&str],
+    ) -> Result<Self, Failure> {
         let mut all: Vec<(&str, Vec<u8>)> = Vec::new();
         for pair in uri.query().unwrap_or("").split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            if !known.contains(&name) {
+            if !known.contains(&name) && !lists.contains(&name) {
                 return Err(Failure::bad(format!(
                     "?{name}: this call does not know it; it knows: {}",
                     if known.is_empty() { "none".to_owned() } else { known.join(", ") }
                 )));
             }
-            if all.iter().any(|(other, _)| *other == name) {
+            if !lists.contains(&name) && all.iter().any(|(other, _)| *other == name) {
                 return Err(Failure::bad(format!("?{name}: stands twice")));
             }
             let value = unescape(value).ok_or_else(|| bad(name, "has a malformed % escape"))?;
@@ -38,6 +47,15 @@ impl<'a> Query<'a> {
         self.bytes(name)
             .map(|value| std::str::from_utf8(value).map_err(|_| bad(name, "must be UTF-8")))
             .transpose()
+    }
+
+    /// All values of a name that may stand again, which must be text.
+    pub(crate) fn list(&self, name: &str) -> Result<Vec<String>, Failure> {
+        let own = self.0.iter().filter(|(other, _)| *other == name);
+        own.map(|(_, value)| {
+            String::from_utf8(value.clone()).map_err(|_| bad(name, "must be UTF-8"))
+        })
+        .collect()
     }
 
     /// A yes or no: `1`, `true` or nothing behind the name, `0` or `false`.

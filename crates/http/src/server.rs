@@ -10,6 +10,7 @@ use crate::{
     misses::{Misses, Who},
     origin::{self, Names},
     routes,
+    tickets::Tickets,
     until::Leases,
 };
 use axum::{
@@ -72,6 +73,8 @@ pub(crate) struct App {
     pub(crate) service: Service,
     /// What ends a long answer.
     pub(crate) leases: Leases,
+    /// What opens sockets from pages.
+    pub(crate) tickets: Arc<Tickets>,
     /// Held by everything that outlives its request.
     pub(crate) alive: Arc<Semaphore>,
 }
@@ -93,10 +96,12 @@ pub async fn serve(
 ) {
     let (stopping, stopped) = watch::channel(false);
     let alive = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let doors = Doors::new(service.keys().clone(), options.api_key.as_deref());
+    let tickets = Arc::<Tickets>::default();
+    let own = options.api_key.as_deref();
+    let doors = Doors::new(service.keys().clone(), own, Arc::clone(&tickets));
     let leases = Leases::new(service.keys().clone(), stopped.clone());
     let looking = tokio::spawn(leases.clone().watch());
-    let app = App { service, leases, alive: Arc::clone(&alive) };
+    let app = App { service, leases, tickets, alive: Arc::clone(&alive) };
     let router = routes::router(app);
     let shared = Arc::new(Shared {
         doors,
@@ -226,7 +231,8 @@ async fn answer(
                 }
             }
         };
-    if let Some(caller) = who.filter(|_| response.status() == StatusCode::NOT_FOUND) {
+    let missed = matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::UNAUTHORIZED);
+    if let Some(caller) = who.filter(|_| missed) {
         shared.misses.count(Who::of(&caller), Instant::now());
     }
     let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -253,7 +259,7 @@ fn checked(
         return Ok(None);
     }
     let (now, misses) = (Instant::now(), &shared.misses);
-    match shared.doors.check(method, headers) {
+    match shared.doors.check(method, uri, headers) {
         Ok(caller) => misses.admit(&Who::of(&caller), now).map(|()| Some(caller)),
         Err(failure) if failure.status() == StatusCode::UNAUTHORIZED => {
             let who = Who::Address(peer.ip());

@@ -11,14 +11,12 @@ macro_rules! says {
 }
 pub(crate) use says;
 
-const TERMINALS: &str = "terminals are not built yet; /shell runs commands";
 const LIFE: &str =
     "snapshots and forks are not built yet; files of a persistent sandbox outlive its sleep";
 
 /// All of them, below a sandbox and beside.
 pub(super) fn router() -> Router<App> {
     let below = [
-        ("terminal", TERMINALS),
         ("processes", "background processes with logs are not built yet; a shell's jobs stay"),
         ("contexts", "code contexts are not built yet; a session can run an interpreter"),
         ("ports", "the way to ports inside a sandbox is not built yet"),
@@ -28,7 +26,7 @@ pub(super) fn router() -> Router<App> {
         ("hibernate", LIFE),
         ("resume", LIFE),
     ];
-    let mut router = Router::new().route("/v1/tickets", says!(any, TERMINALS));
+    let mut router = Router::new();
     for (name, reason) in below {
         let at = format!("/v1/sandboxes/{{id}}/{name}");
         router =

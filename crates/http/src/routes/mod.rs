@@ -8,6 +8,8 @@ pub(crate) mod missing;
 pub(crate) mod sandboxes;
 mod sessions;
 pub(crate) mod shell;
+pub(crate) mod terminal;
+mod tickets;
 
 use crate::{dialects, error::Failure, openapi, server::App};
 use axum::{
@@ -27,10 +29,13 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .routes(routes!(events::of_all))
         .routes(routes!(exec::alone))
         .routes(routes!(shell::shell))
+        .routes(routes!(terminal::terminal))
+        .routes(routes!(tickets::create))
         .routes(routes!(sessions::create, sessions::list))
         .routes(routes!(sessions::get, sessions::delete))
         .routes(routes!(exec::in_session))
         .merge(files::router())
+        .merge(dialects::cloudflare::router())
         .merge(dialects::isorun::router())
         .merge(dialects::pokee::router())
 }

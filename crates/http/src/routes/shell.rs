@@ -6,7 +6,7 @@ use crate::{
     input::{self, Ids},
     query::{self, Query},
     server::App,
-    ws,
+    tickets, ws,
 };
 use axum::{
     body::Body,
@@ -23,7 +23,7 @@ use isolet_wire::ask::Since;
 use std::sync::Arc;
 
 /// Names of the query, all optional.
-const KNOWN: [&str; 5] = ["session", "resume", "since", "watch", "frames"];
+const KNOWN: [&str; 6] = ["session", "resume", "since", "watch", "frames", tickets::NAME];
 /// Letters of an id that the server makes: of a private shell, and of an owner.
 const MADE_LETTERS: usize = 26;
 
@@ -117,7 +117,8 @@ fn since(text: &str) -> Result<Since, Failure> {
         ("resume" = Option<String>, Query, description = "A shell that was left, as its `Isolet-Shell` header named it."),
         ("since" = Option<String>, Query, description = "`OUT,ERR[,SEQ]`: go on behind these bytes of each stream and this exit."),
         ("watch" = Option<String>, Query, description = "`1`: see other clients' commands too, under `owner/id`."),
-        ("frames" = Option<String>, Query, description = "`binary`: output as u8 stream, u64 offset, u16 id length, id, bytes.")),
+        ("frames" = Option<String>, Query, description = "`binary`: output as u8 stream, u64 offset, u16 id length, id, bytes."),
+        ("ticket" = Option<String>, Query, description = "In place of a key.")),
     responses((status = 101, description = "The connection is a WebSocket."), (status = "4XX", body = Failure)))]
 pub(crate) async fn shell(
     State(app): State<App>,
@@ -148,6 +149,7 @@ pub(crate) async fn attach(
         ShellName::Session(session) => Some(session.clone()),
         _ => None,
     };
+    caller.may_enter(session.as_ref())?;
     let attach = Attach { shell, owner: owner.clone(), watch: wanted.watch, since: wanted.since };
     let link = sandbox.shell(attach).await?;
     let timeout_ms = session
@@ -176,7 +178,7 @@ pub(crate) async fn attach(
     let until = app.leases.until(&caller);
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
-        if let Some(socket) = ws::upgraded(upgrade).await {
+        if let Some(socket) = ws::upgraded(upgrade, ws::MESSAGE_BYTES_MAX).await {
             ws::run(socket, client, until).await;
         }
         drop(permit);

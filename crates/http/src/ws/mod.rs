@@ -1,10 +1,12 @@
 //! WebSocket: the upgrade by hand, so that every limit is ours.
 
 mod frames;
+mod line;
 mod said;
 mod shell;
+pub(crate) mod terminal;
 
-pub(crate) use shell::{Client, run};
+pub(crate) use shell::{Client, MESSAGE_BYTES_MAX, run};
 
 use crate::{error::Failure, gate::Gate};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
@@ -20,8 +22,6 @@ use tokio_tungstenite::{
     },
 };
 
-/// The longest message: a command of 1 MiB, escaped, and its envelope. Longer: closed with 1009.
-const MESSAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// What is read at once. An idle socket keeps this much.
 const READ_BYTES: usize = 8 * 1024;
 /// What is written at once.
@@ -74,16 +74,17 @@ pub(crate) fn switch(accept: HeaderValue) -> Response<axum::body::Body> {
     response
 }
 
-/// The socket, once the answer is sent; `None` when the client has gone meanwhile.
-pub(crate) async fn upgraded(upgrade: hyper::upgrade::OnUpgrade) -> Option<Socket> {
+/// The socket, once the answer is sent; `None` when the client has gone meanwhile. A message longer
+/// than `longest` bytes closes it with 1009.
+pub(crate) async fn upgraded(upgrade: hyper::upgrade::OnUpgrade, longest: usize) -> Option<Socket> {
     let upgraded: Upgraded = timeout(UPGRADE_WAIT, upgrade).await.ok()?.ok()?;
     // The bare connection: nothing is boxed on the way of a byte.
     let parts = upgraded.downcast::<TokioIo<Gate>>().ok()?;
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BYTES)
         .write_buffer_size(WRITE_BYTES)
-        .max_message_size(Some(MESSAGE_BYTES_MAX))
-        .max_frame_size(Some(MESSAGE_BYTES_MAX));
+        .max_message_size(Some(longest))
+        .max_frame_size(Some(longest));
     let (stream, read) = (parts.io.into_inner().into_inner(), parts.read_buf.to_vec());
     Some(WebSocketStream::from_partially_read(stream, read, Role::Server, Some(config)).await)
 }

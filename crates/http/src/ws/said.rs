@@ -4,6 +4,7 @@ use crate::{
     error::Failure,
     input,
     json::{self, Named, some},
+    signals,
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use isolet_wire::ask::Run;
@@ -149,7 +150,7 @@ fn stdin(id: &Option<String>, frame: Frame) -> Result<Said, Failure> {
 fn signal(id: &Option<String>, frame: Frame) -> Result<Said, Failure> {
     without(&[("command", frame.has_run()), ("data", frame.has_data())])?;
     let value = frame.signal.ok_or_else(|| Failure::field("signal", "is needed"))?;
-    Ok(Said::Signal { id: named(id)?, signal: input::signal(&value)? })
+    Ok(Said::Signal { id: named(id)?, signal: signals::parse(&value)? })
 }
 
 fn cancel(id: &Option<String>, frame: &Frame) -> Result<Said, Failure> {

@@ -3,15 +3,17 @@
 //! No channel and no second task stands between the two: a command costs two wake-ups. While the
 //! client does not read, nothing is read from the link, and what it says is still taken.
 
-use super::{Socket, frames, said};
+use super::{
+    Socket, frames,
+    line::{CLOSE_WAIT, End, Event, Go, Line, clock},
+    said,
+};
 use crate::{
     error::Failure,
-    gate,
     output::lost_field,
     text::{Piece, Texts},
-    until::{Ending, Until},
+    until::Until,
 };
-use futures_util::{Sink, Stream};
 use isolet_sandbox::{
     Heard, LinkError, Sandbox, ShellLink,
     sandbox::{Attach, ShellName},
@@ -21,38 +23,17 @@ use isolet_wire::{
     frame::{DATA_BYTES_MAX, Data},
     tell::{Closed, Tell, Why},
 };
-use std::{
-    future::poll_fn,
-    ops::ControlFlow,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
-use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
-use tokio_tungstenite::tungstenite::{
-    Bytes, Error, Message,
-    error::{CapacityError, ProtocolError},
-    protocol::{CloseFrame, frame::coding::CloseCode},
-};
+use std::{future::poll_fn, ops::ControlFlow};
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::{Bytes, Message, protocol::frame::coding::CloseCode};
 use tracing::debug;
 
+/// The longest message: a command of 1 MiB, escaped, and its envelope.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Output taken from the link before it is sent on. One frame may stand above it.
 const BATCH_BYTES: usize = 128 * 1024;
 /// Standard input taken from the client before the agent took it.
 const INPUT_BYTES_MAX: usize = 256 * 1024;
-/// The clock of a socket: every second tick a ping.
-const TICK: Duration = Duration::from_secs(10);
-/// Ticks without a sign of life until the peer counts as gone.
-const SILENT_TICKS: u32 = 3;
-/// What stands before an answer's payload, at most.
-const FRAME_HEAD_BYTES: usize = 4;
-/// How long a goodbye may take.
-const CLOSE_WAIT: Duration = Duration::from_secs(2);
-/// The same when the server stops.
-const STOP_WAIT: Duration = Duration::from_secs(1);
-/// Answers to a client that does not read them (pongs, refusals) until it is not read either.
-const OWED_BYTES_MAX: usize = 64 * 1024;
-
 /// Who is at the other end, and what was agreed.
 pub(crate) struct Client {
     /// Where the shell is.
@@ -71,64 +52,20 @@ pub(crate) struct Client {
     pub(crate) timeout_ms: u64,
 }
 
-/// How a conversation ends.
-enum End {
-    /// The client said goodbye.
-    Goodbye,
-    /// Said by us, with a code and a word.
-    Close(CloseCode, &'static str),
-    /// The connection is gone.
-    Gone,
-}
-
-impl From<Ending> for End {
-    fn from(ending: Ending) -> Self {
-        match ending {
-            Ending::Stopping => Self::Close(CloseCode::Restart, "come back"),
-            Ending::Revoked => {
-                Self::Close(CloseCode::Policy, "the key no longer opens this server")
-            }
-        }
-    }
-}
-
-type Go = ControlFlow<End>;
-
-/// What the socket brought.
-enum Event {
-    Message(Option<Result<Message, Error>>),
-    Flushed(Result<(), Error>),
-}
-
 struct Talk {
-    socket: Socket,
+    line: Line,
     client: Client,
     texts: Texts,
-    /// Written into the socket and not flushed.
-    dirty: bool,
-    /// Bytes of answers to the client's own frames that are not flushed.
-    owed: usize,
     /// The shell has ended, and was told so; a session's next command opens another.
     over: bool,
     /// Commands that take standard input: their cancel must not stand behind it.
     fed: Vec<String>,
-    silent: u32,
-    ticks: u32,
 }
 
 /// Serves a client until either side ends.
 pub(crate) async fn run(socket: Socket, client: Client, until: Until) {
-    let mut talk = Talk {
-        socket,
-        client,
-        texts: Texts::default(),
-        dirty: false,
-        owed: 0,
-        over: false,
-        fed: Vec::new(),
-        silent: 0,
-        ticks: 0,
-    };
+    let (line, texts) = (Line::new(socket), Texts::default());
+    let mut talk = Talk { line, client, texts, over: false, fed: Vec::new() };
     let end = talk.talk(until).await;
     talk.leave(end).await;
 }
@@ -140,16 +77,16 @@ impl Talk {
         let ended = async move { until.ended().await };
         tokio::pin!(ended);
         loop {
-            let (socket, link) = (&mut self.socket, &mut self.client.link);
-            let (dirty, full) = (self.dirty, link.waiting() > INPUT_BYTES_MAX);
-            let read = !full && self.owed <= OWED_BYTES_MAX;
+            let (line, link) = (&mut self.line, &mut self.client.link);
+            let (dirty, full) = (line.dirty(), link.waiting() > INPUT_BYTES_MAX);
             let go = tokio::select! {
                 biased;
                 // First: under a steady load the others are always ready.
                 ending = &mut ended => ControlFlow::Break(ending.into()),
-                event = poll_fn(|cx| poll_socket(socket, cx, dirty, read)) => self.event(event).await,
+                event = poll_fn(|cx| line.poll(cx, full)) => self.event(event).await,
                 heard = link.next(), if !dirty => self.heard(heard).await,
-                _ = clock.tick() => self.tick(full),
+                // A client whose input waits for its command is not read.
+                _ = clock.tick() => self.line.tick(full),
             };
             if let ControlFlow::Break(end) = go {
                 return end;
@@ -158,33 +95,13 @@ impl Talk {
     }
 
     async fn event(&mut self, event: Event) -> Go {
-        let message = match event {
-            Event::Flushed(Ok(())) => {
-                // What the peer's side of the connection takes is a sign of life.
-                (self.dirty, self.owed, self.silent) = (false, 0, 0);
-                return ControlFlow::Continue(());
-            }
-            Event::Flushed(Err(_)) | Event::Message(None) => return ControlFlow::Break(End::Gone),
-            Event::Message(Some(Err(error))) => return ControlFlow::Break(broken(&error)),
-            Event::Message(Some(Ok(message))) => message,
-        };
-        self.silent = 0;
-        match message {
-            Message::Text(text) => match said::parse(&text) {
+        match self.line.hear(event)? {
+            Some(Message::Text(text)) => match said::parse(&text) {
                 Ok(said) => self.said(said).await,
                 Err((id, failure)) => self.refuse(id.as_deref(), &failure),
             },
-            Message::Binary(_) => {
-                self.refuse(None, &Failure::bad("a client's frames are JSON text"))
-            }
-            Message::Close(_) => ControlFlow::Break(End::Goodbye),
-            // A ping is answered below us; its answer leaves with the next flush.
-            Message::Ping(payload) => {
-                self.dirty = true;
-                self.owed += payload.len() + FRAME_HEAD_BYTES;
-                ControlFlow::Continue(())
-            }
-            Message::Pong(_) | Message::Frame(_) => ControlFlow::Continue(()),
+            Some(_) => self.refuse(None, &Failure::bad("a client's frames are JSON text")),
+            None => ControlFlow::Continue(()),
         }
     }
 
@@ -365,92 +282,19 @@ impl Talk {
     }
 
     fn refuse(&mut self, id: Option<&str>, failure: &Failure) -> Go {
-        let message = frames::error(id, failure);
-        self.owed += message.len() + FRAME_HEAD_BYTES;
-        self.write(message)
+        self.line.answer(frames::error(id, failure))
     }
 
     fn write(&mut self, message: Message) -> Go {
-        self.dirty = true;
-        // Without asking for room: what is taken from the link at once is bounded.
-        match Pin::new(&mut self.socket).start_send(message) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(_) => ControlFlow::Break(End::Gone),
+        self.line.write(message)
+    }
+
+    async fn leave(self, end: End) {
+        // A private shell that its client dropped waits for it; see the agent's linger.
+        if matches!(end, End::Goodbye) && self.client.private {
+            let shell = self.name();
+            let _ = timeout(CLOSE_WAIT, self.client.sandbox.close(&shell)).await;
         }
-    }
-
-    fn tick(&mut self, full: bool) -> Go {
-        self.ticks = self.ticks.wrapping_add(1);
-        // A client whose input waits for its command is not read: its silence is ours.
-        self.silent = if full { 0 } else { self.silent + 1 };
-        if self.silent > SILENT_TICKS {
-            return ControlFlow::Break(End::Gone);
-        }
-        if self.ticks.is_multiple_of(2) && !self.dirty {
-            return self.write(Message::Ping(Bytes::new()));
-        }
-        ControlFlow::Continue(())
-    }
-
-    async fn leave(mut self, end: End) {
-        let stopping = matches!(end, End::Close(CloseCode::Restart, _));
-        let wait = if stopping { STOP_WAIT } else { CLOSE_WAIT };
-        let frame = match end {
-            // A private shell that its client dropped waits for it; see the agent's linger.
-            End::Gone => return,
-            End::Goodbye => {
-                if self.client.private {
-                    let shell = self.name();
-                    let _ = timeout(CLOSE_WAIT, self.client.sandbox.close(&shell)).await;
-                }
-                None
-            }
-            End::Close(code, reason) => Some(CloseFrame { code, reason: reason.into() }),
-        };
-        let goodbye = async {
-            // The answer to the client's own goodbye leaves with the next look for a message.
-            if frame.is_some() {
-                self.socket.close(frame).await?;
-            }
-            // Until the client has said goodbye too, so that it reads ours.
-            while let Some(message) = futures_util::StreamExt::next(&mut self.socket).await {
-                message?;
-            }
-            Ok::<(), Error>(())
-        };
-        let _ = timeout(wait, goodbye).await;
-        // One that broke the protocol may be speaking still.
-        gate::leave(self.socket.get_mut()).await;
-    }
-}
-
-fn clock() -> Interval {
-    let mut clock = interval(TICK);
-    clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    clock.reset();
-    clock
-}
-
-/// Sends what is written, then reads; both with one borrow, so that neither waits for the other.
-fn poll_socket(socket: &mut Socket, cx: &mut Context<'_>, dirty: bool, read: bool) -> Poll<Event> {
-    if dirty && let Poll::Ready(flushed) = Pin::new(&mut *socket).poll_flush(cx) {
-        return Poll::Ready(Event::Flushed(flushed));
-    }
-    if read && let Poll::Ready(message) = Pin::new(socket).poll_next(cx) {
-        return Poll::Ready(Event::Message(message));
-    }
-    Poll::Pending
-}
-
-/// What is said to a client that broke the protocol.
-fn broken(error: &Error) -> End {
-    match error {
-        Error::Capacity(CapacityError::MessageTooLong { .. } | CapacityError::TooManyHeaders) => {
-            End::Close(CloseCode::Size, "at most 2 MiB a message")
-        }
-        Error::Utf8(_) => End::Close(CloseCode::Invalid, "text frames are UTF-8"),
-        Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => End::Gone,
-        Error::Protocol(_) => End::Close(CloseCode::Protocol, "not a WebSocket frame"),
-        _ => End::Gone,
+        self.line.leave(end).await;
     }
 }

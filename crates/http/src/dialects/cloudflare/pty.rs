@@ -1,0 +1,32 @@
+//! `GET /v1/sandbox/{id}/pty`: a session's terminal, in the bridge's words.
+
+use super::{Refusal, RefusalView, sandbox};
+use crate::{auth::Caller, input, routes::terminal, server::App};
+use axum::{
+    extract::{Path, Request, State},
+    http::HeaderMap,
+    response::Response,
+};
+use isolet_sandbox::SessionId;
+
+/// The terminal of a session, as `/v1/sandboxes/{id}/terminal`.
+#[utoipa::path(get, path = "/v1/sandbox/{id}/pty", tag = "cloudflare",
+    params(("id" = String, Path, description = "`[a-z2-7]{1,128}`"),
+        ("session" = Option<String>, Query), ("cols" = Option<u32>, Query), ("rows" = Option<u32>, Query),
+        ("shell" = Option<String>, Query),
+        ("Session-Id" = Option<String>, Header, description = "The session, where the query names none.")),
+    responses((status = 101, description = "The connection is a WebSocket."), (status = "4XX", body = RefusalView)))]
+pub(crate) async fn pty(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let id = sandbox(&id)?;
+    let otherwise = match headers.get("session-id") {
+        None => SessionId::default_session(),
+        Some(named) => SessionId::parse(named.to_str().unwrap_or("")).map_err(input::bad_id)?,
+    };
+    Ok(terminal::attach(app, caller, id, otherwise, request).await?)
+}

@@ -1,0 +1,103 @@
+//! Tickets: made with a key, given once in the address of a WebSocket.
+
+use crate::{
+    auth::{self, Caller},
+    date::rfc3339,
+    error::Failure,
+    input,
+    json::{Strict, some},
+    server::App,
+    tickets::{Bound, TTL_MAX, Use},
+};
+use axum::{Json, extract::State, http::StatusCode};
+use isolet_sandbox::{SandboxId, SessionId};
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use utoipa::ToSchema;
+
+/// How long a ticket opens something unless told, in seconds.
+const TTL_S: u64 = 30;
+
+/// What a ticket is to open.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct MakeTicket {
+    /// Which sandbox. It need not be there yet.
+    sandbox: String,
+    /// Which session: `default` unless told; for a shell none unless told.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    session: Option<String>,
+    /// `terminal` or `shell`.
+    r#use: String,
+    /// `view`: to look only, at a terminal that runs; `edit` unless told.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    mode: Option<String>,
+    /// Seconds that it lives: 30 unless told, at most 300.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    ttl_s: Option<u64>,
+}
+
+impl MakeTicket {
+    fn bound(&self) -> Result<Bound, Failure> {
+        let session = self.session.as_deref().map(SessionId::parse).transpose();
+        let session = session.map_err(input::bad_id)?;
+        let (purpose, session) = match self.r#use.as_str() {
+            "terminal" => (Use::Terminal, Some(session.unwrap_or_else(SessionId::default_session))),
+            "shell" => (Use::Shell, session),
+            _ => return Err(Failure::field("use", "must be terminal or shell")),
+        };
+        let sandbox = SandboxId::parse(&self.sandbox).map_err(input::bad_id)?;
+        Ok(Bound { sandbox, session, purpose })
+    }
+
+    fn view(&self) -> Result<bool, Failure> {
+        match self.mode.as_deref() {
+            None | Some("edit") => Ok(false),
+            Some("view") if self.r#use == "terminal" => Ok(true),
+            Some("view") => Err(Failure::field("mode", "a shell cannot only be looked at")),
+            Some(_) => Err(Failure::field("mode", "must be edit or view")),
+        }
+    }
+
+    fn ttl(&self) -> Result<Duration, Failure> {
+        let ttl = Duration::from_secs(self.ttl_s.unwrap_or(TTL_S));
+        if ttl.is_zero() || ttl > TTL_MAX {
+            return Err(Failure::field("ttl_s", "1 to 300"));
+        }
+        Ok(ttl)
+    }
+}
+
+/// A ticket.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Ticket {
+    /// Give it as `?ticket=`, once.
+    ticket: String,
+    /// Until when.
+    expires_at: String,
+}
+
+/// Makes a ticket: what a browser gives as `?ticket=` in place of a key.
+///
+/// It opens one terminal or shell of one sandbox and session, once, as its maker could; nothing after
+/// the key was revoked. A key that may only read makes tickets to look (`mode: "view"`).
+#[utoipa::path(post, path = "/v1/tickets", tag = "terminals", request_body = MakeTicket,
+    responses((status = 201, body = Ticket), (status = "4XX", body = Failure)))]
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    body: Strict<MakeTicket>,
+) -> Result<(StatusCode, Json<Ticket>), Failure> {
+    let wanted = body.value;
+    let (bound, view, ttl) = (wanted.bound()?, wanted.view()?, wanted.ttl()?);
+    if caller.read_only && !view {
+        return Err(auth::read_only("make a ticket with mode \"view\", or use another key"));
+    }
+    let ticket = app.tickets.add(&caller, bound, view, ttl)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let ends = i64::try_from((now + ttl).as_millis()).unwrap_or(i64::MAX);
+    Ok((StatusCode::CREATED, Json(Ticket { ticket, expires_at: rfc3339(ends) })))
+}
