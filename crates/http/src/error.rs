@@ -234,6 +234,12 @@ fn sort(error: &Error) -> (StatusCode, &'static str, &'static str) {
         Error::TooManySessions { .. } => {
             (S::TOO_MANY_REQUESTS, "too_many_sessions", "delete a session first")
         }
+        Error::NoRecording { .. } => {
+            (S::NOT_FOUND, "no_recording", "list them with GET …/recordings")
+        }
+        Error::TooManyRecordings { .. } => {
+            (S::TOO_MANY_REQUESTS, "too_many_recordings", "delete a recording first")
+        }
         Error::ServerFull(_) => {
             (S::SERVICE_UNAVAILABLE, "server_full", "delete a sandbox, or use another server")
         }

@@ -274,7 +274,10 @@ impl Driver {
     /// Beside everything else: calls that need one find it themselves.
     fn find_scopes(&self) {
         let sandbox = Sandbox::new(Arc::clone(&self.inner), Arc::clone(&self.entry));
-        self.inner.spawn(async move { sandbox.find_scopes().await });
+        self.inner.spawn(async move {
+            sandbox.find_scopes().await;
+            sandbox.resume_recordings().await;
+        });
     }
 
     async fn hear(&mut self, heard: Result<Heard, LinkError>) {

@@ -94,6 +94,20 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
+    /// No such recording of this sandbox.
+    #[error("no recording {recording} of sandbox {id}")]
+    NoRecording {
+        /// Which sandbox.
+        id: SandboxId,
+        /// What was asked for.
+        recording: String,
+    },
+    /// The sandbox has as many recordings as it may.
+    #[error("sandbox has {max} recordings, the most it may have")]
+    TooManyRecordings {
+        /// The limit.
+        max: usize,
+    },
     /// More than this server can hold.
     #[error("this server is full: {0}")]
     ServerFull(&'static str),

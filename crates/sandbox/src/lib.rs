@@ -23,6 +23,8 @@ mod once;
 mod pool;
 mod ready;
 mod record;
+mod recorder;
+pub mod recordings;
 mod recover;
 mod registry;
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::{
     pool::{Pool, Watched},
     ready::Made,
     record::{Body, Record},
+    recordings::Recordings,
     scopes::Scopes,
     sessions::Sessions,
     state::State,
@@ -49,6 +50,8 @@ pub(crate) struct Entry {
     pub(crate) uses: Arc<Uses>,
     /// What shells of its sessions held.
     pub(crate) kept: Kept,
+    /// What terminals of its sessions have shown.
+    pub(crate) recordings: Recordings,
     /// What a sleep has lost and nobody was told yet.
     pub(crate) lost: Mutex<Option<Vec<Lost>>>,
 }
@@ -74,6 +77,7 @@ impl Entry {
             scopes: Scopes::default(),
             uses: Uses::new(),
             kept: Kept::new(&sandboxes.join(&record.name)),
+            recordings: Recordings::new(&sandboxes.join(&record.name)),
             lost: Mutex::new(record.body.lost.clone()),
             view: watch::Sender::new(View { record: Arc::new(record), end: None }),
         })

@@ -12,6 +12,7 @@ mod rows;
 mod sandbox;
 mod server;
 mod shell;
+mod terminal;
 mod traces;
 mod wait;
 
@@ -21,6 +22,7 @@ pub use sandbox::Sandbox;
 pub use serde_json::{Value, json};
 pub use server::{Options, Server, one, programs};
 pub use shell::{Frame, Outcome, Shell, Start};
+pub use terminal::Terminal;
 pub use traces::Traces;
 pub use tungstenite::Message;
 pub use wait::{quickly, wait_until};

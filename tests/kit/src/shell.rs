@@ -113,19 +113,7 @@ impl Shell {
     /// # Errors
     /// The status of a refusal; 0 where there was no answer.
     pub fn open(http: &Http, path: &str) -> Result<Self, u16> {
-        let request = format!("ws://127.0.0.1:{}{path}", http.port);
-        let mut request = request.into_client_request().map_err(|_| 0_u16)?;
-        let headers = request.headers_mut();
-        let bearer = http.key.iter().map(|key| ("authorization".into(), format!("Bearer {key}")));
-        for (name, value) in http.headers.iter().cloned().chain(bearer) {
-            let name: tungstenite::http::HeaderName = name.parse().map_err(|_| 0_u16)?;
-            headers.insert(name, value.parse().map_err(|_| 0_u16)?);
-        }
-        let (socket, answer) =
-            tungstenite::client::client(request, http.connect()).map_err(|error| match error {
-                HandshakeError::Failure(Error::Http(answer)) => answer.status().as_u16(),
-                _ => 0,
-            })?;
+        let (socket, answer) = upgrade(http, path)?;
         let id = answer.headers().get("isolet-shell").and_then(|value| value.to_str().ok());
         let id = id.unwrap_or_default().to_owned();
         let (background, others) = (Vec::new(), Vec::new());
@@ -366,6 +354,25 @@ impl Shell {
         let _ = self.socket.close(None);
         while !matches!(self.next(SOON), None | Some(Frame::Close(_))) {}
     }
+}
+
+/// Upgrades a connection, or gives the status of the refusal (0 where there was no answer).
+pub(crate) fn upgrade(
+    http: &Http,
+    path: &str,
+) -> Result<(WebSocket<TcpStream>, tungstenite::handshake::client::Response), u16> {
+    let request = format!("ws://127.0.0.1:{}{path}", http.port);
+    let mut request = request.into_client_request().map_err(|_| 0_u16)?;
+    let headers = request.headers_mut();
+    let bearer = http.key.iter().map(|key| ("authorization".into(), format!("Bearer {key}")));
+    for (name, value) in http.headers.iter().cloned().chain(bearer) {
+        let name: tungstenite::http::HeaderName = name.parse().map_err(|_| 0_u16)?;
+        headers.insert(name, value.parse().map_err(|_| 0_u16)?);
+    }
+    tungstenite::client::client(request, http.connect()).map_err(|error| match error {
+        HandshakeError::Failure(Error::Http(answer)) => answer.status().as_u16(),
+        _ => 0,
+    })
 }
 
 /// Takes a binary frame apart.

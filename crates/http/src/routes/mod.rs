@@ -5,10 +5,12 @@ pub(crate) mod exec;
 pub(crate) mod files;
 mod health;
 pub(crate) mod missing;
+mod recordings;
 pub(crate) mod sandboxes;
 mod sessions;
 pub(crate) mod shell;
 pub(crate) mod terminal;
+mod terminals;
 mod tickets;
 
 use crate::{dialects, error::Failure, openapi, server::App};
@@ -30,6 +32,11 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .routes(routes!(exec::alone))
         .routes(routes!(shell::shell))
         .routes(routes!(terminal::terminal))
+        .routes(routes!(terminals::list))
+        .routes(routes!(terminals::hang_up))
+        .routes(routes!(recordings::begin, recordings::stop))
+        .routes(routes!(recordings::list))
+        .routes(routes!(recordings::read, recordings::delete))
         .routes(routes!(tickets::create))
         .routes(routes!(sessions::create, sessions::list))
         .routes(routes!(sessions::get, sessions::delete))

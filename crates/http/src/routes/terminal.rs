@@ -18,7 +18,7 @@ use axum::{
     http::{StatusCode, Uri},
     response::Response,
 };
-use isolet_sandbox::{SandboxId, SessionId, service::Reach, terminal as sandbox};
+use isolet_sandbox::{Sandbox, SandboxId, SessionId, service::Reach, terminal as sandbox};
 use isolet_wire::terminal::{CLIENT_BYTES_MAX, Since, Size};
 use std::sync::Arc;
 
@@ -189,8 +189,7 @@ pub(crate) async fn attach(
     let sandbox = app.service.reach(&caller.tenant, &id, reach).await?;
     let (view, events) = (wanted.view, wanted.events);
     let link = sandbox.terminal(&session, wanted).await?;
-    let refused =
-        (record && caller.read_only).then(|| "a key that may only read records nothing".to_owned());
+    let refused = if record { recorded(&sandbox, &session, &caller).await } else { None };
     let client = terminal::Client { sandbox, link, view, events, refused };
     let until = app.leases.until(&caller);
     let upgrade = hyper::upgrade::on(&mut request);
@@ -201,6 +200,15 @@ pub(crate) async fn attach(
         drop(permit);
     });
     Ok(ws::switch(accept))
+}
+
+/// Begins a recording; in words why it did not.
+async fn recorded(sandbox: &Sandbox, session: &SessionId, caller: &Caller) -> Option<String> {
+    if caller.read_only {
+        return Some("not recorded: who may only look records nothing".to_owned());
+    }
+    let error = sandbox.terminal_record(session).await.err()?;
+    Some(format!("not recorded: {error}"))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::until::Until;
 use bytes::BytesMut;
+use frames::Said;
 use isolet_sandbox::{Heard, LinkError, Sandbox, TerminalLink};
 use isolet_wire::{
     frame::Data,
@@ -117,9 +118,10 @@ impl Talk {
 
     fn event(&mut self, event: Event) -> Go {
         match self.line.hear(event)? {
-            Some(Message::Text(text)) => match frames::resize(&text) {
+            Some(Message::Text(text)) => match frames::parse(&text) {
+                Ok(Said::Ping) => self.line.answer(frames::pong()),
                 Ok(_) if self.client.view => ControlFlow::Continue(()),
-                Ok(size) => self.pushed(|link| link.resize(size)),
+                Ok(Said::Resize(size)) => self.pushed(|link| link.resize(size)),
                 Err(failure) => self.refuse(&failure.message),
             },
             Some(_) if self.client.view => {

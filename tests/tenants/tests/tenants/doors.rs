@@ -18,6 +18,7 @@ fn body(method: &str, path: &str) -> Option<Value> {
         ("post", "/v1/runs/{id}/exec" | "/v1/sessions/{sid}/exec") => {
             json!({"command": "cat /workspace/secret; :"})
         }
+        ("post", "/v1/tickets") => json!({"sandbox": "any", "use": "terminal"}),
         ("put", _) => json!("x"),
         ("post", "/v1/sandboxes/{id}/files" | "/v1/sandboxes/{id}/sessions/{sid}/files") => {
             json!({"op": "mkdir", "path": "made"})
@@ -56,7 +57,7 @@ pub(crate) fn routes(http: &Http) -> Vec<Route> {
         for (method, call) in calls.as_object().expect("calls") {
             let known = body(method, path);
             let body = known.unwrap_or_else(|| panic!("{method} {path} is new: add its body here"));
-            let socket = path.ends_with("/shell");
+            let socket = ["/shell", "/terminal", "/pty"].iter().any(|end| path.ends_with(end));
             // What is known and not built answers everybody alike.
             if call["responses"]["501"].is_null() {
                 all.push(Route { method: method.to_uppercase(), path: path.clone(), body, socket });
@@ -108,7 +109,7 @@ impl Route {
     /// The first call that works in a sandbox makes it, so a stranger's id is simply free.
     fn makes(&self) -> bool {
         let within = ["/v1/runs", "/v1/sessions/"].iter().any(|at| self.path.starts_with(at));
-        let ends = ["/exec", "/sessions", "/shell", "/files"];
+        let ends = ["/exec", "/sessions", "/shell", "/terminal", "/pty", "/files"];
         let works = self.method == "PUT" || ends.iter().any(|end| self.path.ends_with(end));
         !self.path.contains('{') || (works && !self.reads() && !within)
     }
@@ -123,6 +124,11 @@ pub(crate) fn fresh(server: &Server, route: &Route) -> (String, String) {
             .as_str()
             .expect("a run")
             .to_owned()
+    } else if route.path.starts_with("/v1/sandbox/") {
+        // Its ids are narrower than ours.
+        let made = server.sandbox();
+        made.delete();
+        server.sandbox_with(&json!({"id": made.id.replace("sb_", "")})).id
     } else {
         server.sandbox().id
     };

@@ -27,19 +27,32 @@ struct Frame {
     rows: Option<i64>,
 }
 
-/// The size that a client's frame tells.
-pub(super) fn resize(text: &str) -> Result<Size, Failure> {
+/// One frame of a client, understood.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// Its window has this size.
+    Resize(Size),
+    /// It asks whether the connection lives.
+    Ping,
+}
+
+/// Understands one text frame.
+pub(super) fn parse(text: &str) -> Result<Said, Failure> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(Failure::bad("a text frame has at most 4096 bytes; what is typed is binary"));
     }
     let frame: Frame = json::parse(text.as_bytes())?;
-    if frame.kind != "resize" {
-        return Err(Failure::field("type", "must be resize"));
+    match frame.kind.as_str() {
+        "resize" => {}
+        "ping" if frame.cols.or(frame.rows).is_none() => return Ok(Said::Ping),
+        "ping" => return Err(Failure::field("ping", "takes no fields")),
+        _ => return Err(Failure::field("type", "must be resize or ping")),
     }
     let (Some(cols), Some(rows)) = (frame.cols, frame.rows) else {
         return Err(Failure::field("resize", "cols and rows are needed"));
     };
-    size(cols, rows).ok_or_else(|| Failure::field("resize", "cols and rows must be 1 or more"))
+    let size = size(cols, rows).map(Said::Resize);
+    size.ok_or_else(|| Failure::field("resize", "cols and rows must be 1 or more"))
 }
 
 /// A size, cut to the largest; `None` where a side is none.
@@ -65,6 +78,10 @@ fn text(text: String) -> Message {
 
 pub(super) fn ready() -> Message {
     Message::Text(Utf8Bytes::from_static(r#"{"type":"ready"}"#))
+}
+
+pub(super) fn pong() -> Message {
+    Message::Text(Utf8Bytes::from_static(r#"{"type":"pong"}"#))
 }
 
 pub(super) fn error(message: &str) -> Message {
@@ -132,7 +149,10 @@ mod tests {
     fn a_size_is_cut_to_the_largest_and_never_none() {
         let of = |cols: i64, rows: i64| {
             let frame = json!({"type":"resize","cols":cols,"rows":rows}).to_string();
-            resize(&frame).ok().map(|size| (size.cols, size.rows))
+            match parse(&frame) {
+                Ok(Said::Resize(size)) => Some((size.cols, size.rows)),
+                _ => None,
+            }
         };
         assert_eq!(of(80, 24), Some((80, 24)));
         assert_eq!(of(65_535, 65_535), Some((COLS_MAX, ROWS_MAX)));
@@ -143,7 +163,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_resize_is_refused_by_its_field() {
+    fn what_is_no_frame_is_refused_by_its_field() {
+        assert_eq!(parse(r#"{"type":"ping"}"#).unwrap(), Said::Ping);
         let long = format!(r#"{{"type":"resize","cols":1,"rows":1{}}}"#, " ".repeat(5000));
         for bad in [
             "",
@@ -151,6 +172,7 @@ mod tests {
             "null",
             "resize",
             r#"{"type":"ready"}"#,
+            r#"{"type":"ping","cols":1}"#,
             r#"{"type":"resize"}"#,
             r#"{"type":"resize","cols":80}"#,
             r#"{"type":"resize","cols":80,"rows":24.5}"#,
@@ -160,7 +182,7 @@ mod tests {
             r#"{"type":"resize","cols":80,"rows":99999999999999999999}"#,
             &long,
         ] {
-            assert!(resize(bad).is_err(), "{bad}");
+            assert!(parse(bad).is_err(), "{bad}");
         }
     }
 
@@ -173,6 +195,7 @@ mod tests {
             json!({"type":"exit","code":143,"signal":"SIGTERM"})
         );
         assert_eq!(read(&ready()), json!({"type":"ready"}));
+        assert_eq!(read(&pong()), json!({"type":"pong"}));
         let size = Size { cols: 80, rows: 24 };
         let told = Attached {
             id: "abc".into(),

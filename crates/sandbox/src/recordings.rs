@@ -1,0 +1,356 @@
+//! What terminals have shown, recorded: two files a recording below the sandbox's directory, gone
+//! with it. `ID.cast` is the recording, `ID.json` says what it is of and how far it is whole.
+//!
+//! Only whole events up to the noted size count: what a killed server has written beyond is cut off
+//! by the next, which goes on at the noted offset of the terminal's output.
+
+use crate::{Error, Sandbox, SessionId, driver::blocking, ids, record::now_ms, recorder};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Read},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tokio::sync::watch;
+
+/// The most recordings of one sandbox.
+pub const RECORDINGS_MAX: usize = 100;
+/// The longest recording, in bytes.
+pub const RECORDING_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// What is read of one at once.
+const PIECE_BYTES: u64 = 64 * 1024;
+/// The longest note about one: a bad one is not read into memory.
+const ABOUT_BYTES_MAX: u64 = 4096;
+
+/// What is known of a recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recording {
+    /// Its id, made by the server.
+    pub id: String,
+    /// Whose terminal.
+    pub session: SessionId,
+    /// Which run of it.
+    pub terminal: String,
+    /// Milliseconds since 1970.
+    pub started_at_ms: i64,
+    /// Likewise; `None` while it grows.
+    pub ended_at_ms: Option<i64>,
+    /// Bytes that are whole.
+    pub size: u64,
+    /// It lacks its end.
+    pub cut: bool,
+    /// Where the terminal's output goes on behind it.
+    pub(crate) offset: u64,
+    /// When its last event was, in ms from its beginning.
+    pub(crate) at_ms: u64,
+}
+
+/// One that grows.
+#[derive(Debug)]
+pub(crate) struct Growing {
+    pub(crate) about: Arc<Mutex<Recording>>,
+    stop: watch::Sender<bool>,
+    /// Its other end is the recorder's, and goes with it.
+    ended: watch::Receiver<()>,
+}
+
+/// What a recorder holds of one that grows.
+pub(crate) struct Held {
+    pub(crate) about: Arc<Mutex<Recording>>,
+    pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) _ended: watch::Sender<()>,
+}
+
+/// Those of one sandbox.
+#[derive(Debug)]
+pub(crate) struct Recordings {
+    pub(crate) folder: PathBuf,
+    growing: Mutex<BTreeMap<SessionId, Growing>>,
+    /// Begins and ends go one after the other.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl Recordings {
+    pub(crate) fn new(sandbox: &Path) -> Self {
+        let folder = sandbox.join("recordings");
+        Self { folder, growing: Mutex::default(), turn: tokio::sync::Mutex::default() }
+    }
+
+    fn growing(&self) -> MutexGuard<'_, BTreeMap<SessionId, Growing>> {
+        self.growing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The one of a session that grows.
+    pub(crate) fn of(&self, session: &SessionId) -> Option<Recording> {
+        self.growing().get(session).map(|growing| read(&growing.about))
+    }
+
+    /// The ids and states of all that grow.
+    fn all_growing(&self) -> BTreeMap<String, Recording> {
+        let growing = self.growing();
+        let all = growing.values().map(|growing| read(&growing.about));
+        all.map(|about| (about.id.clone(), about)).collect()
+    }
+
+    fn begin(&self, about: Recording) -> Held {
+        let (stop, stopped) = watch::channel(false);
+        let (ending, ended) = watch::channel(());
+        let session = about.session.clone();
+        let about = Arc::new(Mutex::new(about));
+        let held = Held { about: Arc::clone(&about), stop: stopped, _ended: ending };
+        self.growing().insert(session, Growing { about, stop, ended });
+        held
+    }
+
+    /// It does not grow any more; said by its recorder.
+    pub(crate) fn over(&self, about: &Recording) {
+        let mut growing = self.growing();
+        if growing.get(&about.session).is_some_and(|own| read(&own.about).id == about.id) {
+            growing.remove(&about.session);
+        }
+    }
+
+    /// Ends the one that a session's terminal has, and waits for its last byte.
+    async fn stop(&self, session: &SessionId) {
+        let ended = self.growing().get(session).map(|growing| {
+            let _ = growing.stop.send(true);
+            growing.ended.clone()
+        });
+        if let Some(mut ended) = ended {
+            while ended.changed().await.is_ok() {}
+        }
+    }
+
+    async fn files(&self) -> Result<Vec<Recording>, Error> {
+        let folder = self.folder.clone();
+        let found = blocking(move || list(&folder)).await?;
+        Ok(found.unwrap_or_default())
+    }
+}
+
+pub(crate) fn read(about: &Mutex<Recording>) -> Recording {
+    about.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// A file of a recording.
+pub(crate) fn file(folder: &Path, id: &str, kind: &str) -> PathBuf {
+    folder.join(format!("{id}.{kind}"))
+}
+
+fn list(folder: &Path) -> io::Result<Vec<Recording>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder)?.flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|kind| kind == "json")
+            && let Ok(about) = note(&path)
+        {
+            all.push(about);
+        }
+    }
+    all.sort_by(|a, b| (a.started_at_ms, &a.id).cmp(&(b.started_at_ms, &b.id)));
+    Ok(all)
+}
+
+/// What a note says. One that was left growing ended when it was last written.
+fn note(path: &Path) -> io::Result<Recording> {
+    let mut text = Vec::new();
+    fs::File::open(path)?.take(ABOUT_BYTES_MAX).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// Writes the note of a recording in place of the one before. Blocks.
+pub(crate) fn write_note(folder: &Path, about: &Recording) -> io::Result<()> {
+    let draft = folder.join(format!(".{}", about.id));
+    fs::write(&draft, serde_json::to_vec(about)?)?;
+    fs::rename(draft, file(folder, &about.id, "json"))
+}
+
+/// Makes the file of a new recording, with its first line. Blocks.
+fn make(folder: &Path, about: &Recording, head: &[u8]) -> io::Result<fs::File> {
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let mut open = fs::OpenOptions::new();
+    let path = file(folder, &about.id, "cast");
+    let mut cast = open.append(true).create_new(true).mode(0o600).open(path)?;
+    io::Write::write_all(&mut cast, head)?;
+    write_note(folder, about)?;
+    Ok(cast)
+}
+
+/// Opens the file of one that is to go on, without what is not noted. Blocks.
+fn reopen(folder: &Path, about: &Recording) -> io::Result<fs::File> {
+    let cast = fs::OpenOptions::new().append(true).open(file(folder, &about.id, "cast"))?;
+    cast.set_len(about.size)?;
+    Ok(cast)
+}
+
+fn disk(error: &io::Error) -> Error {
+    Error::Fault(format!("cannot keep a recording: {error}"))
+}
+
+/// A recording being read, as far as it was whole when it was opened.
+#[derive(Debug)]
+pub struct Playing {
+    /// What it is.
+    pub about: Recording,
+    file: Option<fs::File>,
+    left: u64,
+}
+
+impl Playing {
+    /// The next bytes; `None` at the end.
+    ///
+    /// # Errors
+    /// [`Error::Fault`] when the disk does not give them.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        let Some(mut file) = self.file.take().filter(|_| self.left > 0) else { return Ok(None) };
+        let most = self.left.min(PIECE_BYTES);
+        let piece = blocking(move || {
+            let mut piece = Vec::new();
+            (&mut file).take(most).read_to_end(&mut piece).map(|_| (piece, file))
+        });
+        let (piece, file) = piece.await?.map_err(|error| disk(&error))?;
+        if piece.is_empty() {
+            return Err(Error::Fault("a recording is shorter than its note says".into()));
+        }
+        (self.left, self.file) = (self.left - piece.len() as u64, Some(file));
+        Ok(Some(piece.into()))
+    }
+}
+
+impl Sandbox {
+    /// All recordings, the oldest first.
+    ///
+    /// # Errors
+    /// [`Error::Fault`].
+    pub async fn recordings(&self) -> Result<Vec<Recording>, Error> {
+        let (mut all, growing) =
+            (self.entry.recordings.files().await?, self.entry.recordings.all_growing());
+        for about in &mut all {
+            match growing.get(&about.id) {
+                Some(now) => about.clone_from(now),
+                // Its server was killed, and its terminal has ended since.
+                None if about.ended_at_ms.is_none() => {
+                    let last = i64::try_from(about.at_ms).unwrap_or(0);
+                    (about.ended_at_ms, about.cut) = (Some(about.started_at_ms + last), true);
+                }
+                None => {}
+            }
+        }
+        Ok(all)
+    }
+
+    async fn find_recording(&self, id: &str) -> Result<Recording, Error> {
+        let found = self.recordings().await?.into_iter().find(|about| about.id == id);
+        let none = || Error::NoRecording { id: self.entry.id.clone(), recording: id.to_owned() };
+        found.ok_or_else(none)
+    }
+
+    /// One recording, to be read; also while it grows.
+    ///
+    /// # Errors
+    /// [`Error::NoRecording`], [`Error::Fault`].
+    pub async fn recording(&self, id: &str) -> Result<Playing, Error> {
+        let about = self.find_recording(id).await?;
+        let path = file(&self.entry.recordings.folder, &about.id, "cast");
+        let file = blocking(move || fs::File::open(path)).await?.map_err(|error| disk(&error))?;
+        Ok(Playing { left: about.size, about, file: Some(file) })
+    }
+
+    /// Removes a recording; one that grows ends before.
+    ///
+    /// # Errors
+    /// [`Error::NoRecording`], [`Error::Fault`].
+    pub async fn recording_delete(&self, id: &str) -> Result<(), Error> {
+        let recordings = &self.entry.recordings;
+        let _turn = recordings.turn.lock().await;
+        let about = self.find_recording(id).await?;
+        if recordings.of(&about.session).is_some_and(|growing| growing.id == about.id) {
+            recordings.stop(&about.session).await;
+        }
+        let folder = recordings.folder.clone();
+        let removed = blocking(move || {
+            // The note first: what has none is not listed.
+            fs::remove_file(file(&folder, &about.id, "json"))?;
+            fs::remove_file(file(&folder, &about.id, "cast"))
+        });
+        removed.await?.map_err(|error| disk(&error))
+    }
+
+    /// Records what a session's terminal shows, from its screen now until it ends; `true` beside it:
+    /// a recording has begun by this. One a terminal at a time.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where no terminal runs, [`Error::TooManyRecordings`], [`Error::NoSpace`].
+    pub async fn terminal_record(&self, session: &SessionId) -> Result<(Recording, bool), Error> {
+        let (own, session) = (self.clone(), session.clone());
+        // A task of its own: a caller that goes away leaves nothing half-done.
+        let work = async move {
+            let recordings = &own.entry.recordings;
+            let _turn = recordings.turn.lock().await;
+            let link = own.attach_recorder(&session, None).await?;
+            let attached = link.attached().clone();
+            if let Some(growing) = recordings.of(&session) {
+                if growing.terminal == attached.id {
+                    return Ok((growing, false));
+                }
+                recordings.stop(&session).await;
+            }
+            own.space().check()?;
+            if recordings.files().await?.len() >= RECORDINGS_MAX {
+                return Err(Error::TooManyRecordings { max: RECORDINGS_MAX });
+            }
+            let head = recorder::head(attached.size, now_ms());
+            let about = Recording {
+                id: ids::random(),
+                session,
+                terminal: attached.id,
+                started_at_ms: now_ms(),
+                ended_at_ms: None,
+                size: head.len() as u64,
+                cut: false,
+                offset: attached.offset,
+                at_ms: 0,
+            };
+            let (folder, noted) = (recordings.folder.clone(), about.clone());
+            let cast = blocking(move || make(&folder, &noted, &head)).await?;
+            let held = recordings.begin(about.clone());
+            own.run_recorder(link, cast.map_err(|error| disk(&error))?, held);
+            Ok((about, true))
+        };
+        tokio::spawn(work).await.map_err(|error| Error::Fault(error.to_string()))?
+    }
+
+    /// Ends the recording of a session's terminal, where one grows.
+    pub async fn terminal_record_stop(&self, session: &SessionId) {
+        let _turn = self.entry.recordings.turn.lock().await;
+        self.entry.recordings.stop(session).await;
+    }
+
+    /// Goes on with the recordings that an earlier server has left growing, where their terminals run.
+    pub(crate) async fn resume_recordings(&self) {
+        let recordings = &self.entry.recordings;
+        let _turn = recordings.turn.lock().await;
+        for about in recordings.files().await.unwrap_or_default() {
+            if about.ended_at_ms.is_some() || recordings.of(&about.session).is_some() {
+                continue;
+            }
+            let Ok(link) = self.attach_recorder(&about.session, Some(&about)).await else {
+                continue;
+            };
+            if link.attached().id != about.terminal {
+                continue;
+            }
+            let (folder, noted) = (recordings.folder.clone(), about.clone());
+            if let Ok(Ok(cast)) = blocking(move || reopen(&folder, &noted)).await {
+                self.run_recorder(link, cast, recordings.begin(about));
+            }
+        }
+    }
+}
