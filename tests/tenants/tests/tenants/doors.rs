@@ -1,7 +1,7 @@
 //! Keys, tenants, hosts and origins: who comes in, and how far.
 
 use isolet_kit::{Http, Options, Reply, Rows, SOON, Server, Shell, Value, json, wait_until};
-use std::os::unix::fs::PermissionsExt;
+use std::{os::unix::fs::PermissionsExt, sync::Mutex};
 
 /// A body that is right for each route that takes one. A new route needs a line here: the test
 /// of all routes fails until it has one.
@@ -18,6 +18,7 @@ fn body(method: &str, path: &str) -> Option<Value> {
         ("post", "/v1/runs/{id}/exec" | "/v1/sessions/{sid}/exec") => {
             json!({"command": "cat /workspace/secret; :"})
         }
+        ("post", "/v1/sandboxes/{id}/terminals/{sid}/recording") => Value::Null,
         ("post", "/v1/tickets") => json!({"sandbox": "any", "use": "terminal"}),
         ("put", _) => json!("x"),
         ("post", "/v1/sandboxes/{id}/files" | "/v1/sandboxes/{id}/sessions/{sid}/files") => {
@@ -47,6 +48,8 @@ pub(crate) struct Route {
     pub(crate) path: String,
     body: Value,
     pub(crate) socket: bool,
+    /// Of the sandbox that was made for it last.
+    recording: Mutex<String>,
 }
 
 /// Every route of the served document.
@@ -60,7 +63,13 @@ pub(crate) fn routes(http: &Http) -> Vec<Route> {
             let socket = ["/shell", "/terminal", "/pty"].iter().any(|end| path.ends_with(end));
             // What is known and not built answers everybody alike.
             if call["responses"]["501"].is_null() {
-                all.push(Route { method: method.to_uppercase(), path: path.clone(), body, socket });
+                all.push(Route {
+                    method: method.to_uppercase(),
+                    path: path.clone(),
+                    body,
+                    socket,
+                    recording: Mutex::default(),
+                });
             }
         }
     }
@@ -72,7 +81,10 @@ impl Route {
     fn at(&self, id: &str) -> String {
         let session = if self.path.starts_with("/v1/sessions") { id } else { "s" };
         let path = self.path.replace("{id}", id).replace("{sid}", session);
-        path.replace("{path}", "secret") + query(&self.method, &self.path)
+        let path = path
+            .replace("{path}", "secret")
+            .replace("{recording}", &self.recording.lock().expect("a text"));
+        path + query(&self.method, &self.path)
     }
 
     /// The status of its answer.
@@ -134,6 +146,12 @@ pub(crate) fn fresh(server: &Server, route: &Route) -> (String, String) {
     };
     let sandbox = server.named(&id);
     sandbox.command("s", "echo canary-of-default >/workspace/secret");
+    if route.path.contains("/recording") {
+        sandbox.terminal("session=s").close();
+        let made = sandbox.post("/terminals/s/recording", &json!({})).expect(201).json();
+        let id = made["id"].as_str().expect("an id").to_owned();
+        *route.recording.lock().expect("a text") = id;
+    }
     if !route.path.starts_with("/v1/sessions") {
         return (id.clone(), id);
     }

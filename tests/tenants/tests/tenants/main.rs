@@ -8,3 +8,5 @@ mod others;
 mod paths;
 mod raw_http;
 mod raw_socket;
+mod raw_terminal;
+mod tickets;

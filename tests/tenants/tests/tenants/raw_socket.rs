@@ -5,11 +5,11 @@ use std::io::Write;
 
 /// What one socket may cost: a message on its way in, its parts joined, and output on its way out.
 const SOCKET_KIB: u64 = 12 * 1024;
-const TEXT: u8 = 0x81;
-const MASKED: u8 = 0x80;
+pub(crate) const TEXT: u8 = 0x81;
+pub(crate) const MASKED: u8 = 0x80;
 
 /// One frame with a mask of zeroes: first byte, payload.
-fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut all = vec![first];
     match payload.len() {
         length @ 0..=125 => all.push(MASKED | u8::try_from(length).expect("small")),

@@ -1,0 +1,276 @@
+//! Terminals over their WebSocket: each frame, who may do what, and how one ends.
+
+use isolet_kit::{
+    Http, Message, Rows, SOON, Sandbox, Server, Shell, Terminal, json, one, wait_until,
+};
+
+/// A terminal as an old client has it: without the frames of events.
+fn plain(sandbox: &Sandbox, query: &str) -> Terminal {
+    let mut terminal = sandbox.try_terminal(query).expect("it is let in");
+    let first = loop {
+        terminal.step(SOON);
+        if let Some(frame) = terminal.frames.pop_front() {
+            break frame;
+        }
+    };
+    assert_eq!(first, json!({"type": "ready"}), "nothing else is said to an old client");
+    terminal
+}
+
+fn list(sandbox: &Sandbox) -> Vec<isolet_kit::Value> {
+    let all = sandbox.http.get(&sandbox.path("/terminals")).expect(200).json();
+    all.as_array().expect("a list").clone()
+}
+
+#[test]
+fn an_old_client_types_resizes_and_hears_the_end() {
+    let (_server, sandbox) = one();
+    let mut terminal = plain(&sandbox, "cols=91&rows=17");
+    terminal.line("stty size; echo 'a'b; tty", "17 91\r\nab\r\n/dev/pts/");
+    terminal.resize(100, 30);
+    terminal.line("stty size; echo 'c'd", "30 100\r\ncd\r\n");
+    for (cols, rows) in [(0, 0), (-1, 24), (80, 0)] {
+        terminal.resize(cols, rows);
+        let refused = terminal.frame("error");
+        assert!(refused["message"].as_str().is_some_and(|text| text.contains("1 or more")));
+    }
+    terminal.line("stty size; echo 'e'f", "30 100\r\nef\r\n");
+    terminal.resize(65_535, 65_535);
+    terminal.line("stty size; echo 'g'h", "400 1000\r\ngh\r\n");
+    for bad in ["x", "[]", "{}", r#"{"type":"ready"}"#, r#"{"type":"resize","cols":1}"#] {
+        terminal.send(Message::text(bad)).expect("it is sent");
+        terminal.frame("error");
+    }
+    terminal.say(&json!({"type": "ping"}));
+    assert_eq!(terminal.frame("pong"), json!({"type": "pong"}));
+    terminal.type_in("exit 3\r");
+    assert_eq!(terminal.frame("exit"), json!({"type": "exit", "code": 3}));
+    assert_eq!(terminal.end(), 1000);
+    let mut next = plain(&sandbox, "");
+    next.line("echo 'n'ew", "new\r\n");
+    next.close();
+}
+
+#[test]
+fn control_c_ends_what_runs_and_the_shell_goes_on() {
+    let (server, sandbox) = one();
+    let mut terminal = sandbox.terminal("");
+    terminal.line("sleep 1234 & sleep 4321", "sleep 4321");
+    wait_until("both run", SOON, || (server.processes("sleep").len() == 2).then_some(()));
+    terminal.type_in("\x03");
+    wait_until("one is ended", SOON, || (server.processes("sleep").len() == 1).then_some(()));
+    terminal.line("jobs; echo 'o'n", "sleep 1234");
+    terminal.sees("on\r\n");
+}
+
+#[test]
+fn a_program_that_a_signal_ends_says_which_and_the_next_attach_is_fresh() {
+    let (server, sandbox) = one();
+    let mut terminal = sandbox.terminal("shell=sleep&arg=1717");
+    let pid = wait_until("it runs", SOON, || server.processes("sleep").first().copied());
+    let first = terminal.id.clone();
+    isolet_kit::process::signal(pid, isolet_kit::process::TERM);
+    let exit = terminal.frame("exit");
+    assert_eq!(exit, json!({"type": "exit", "code": 143, "signal": "SIGTERM"}));
+    assert_eq!(terminal.end(), 1000);
+    let mut next = sandbox.try_terminal("events=1").expect("it is let in");
+    let attached = next.frame("attached");
+    assert_eq!(attached["fresh"], true, "{attached}");
+    next.frame("at");
+    assert_ne!(next.id, first, "another run has another id");
+    next.frame("ready");
+    next.line("kill -9 $$", "");
+    assert_eq!(next.frame("exit")["signal"], "SIGKILL");
+    let refused = sandbox.try_terminal("shell=no-such-program");
+    assert_eq!(refused.err(), Some(404));
+    assert!(list(&sandbox).is_empty());
+}
+
+#[test]
+fn a_terminal_is_its_sessions_own() {
+    let (_server, sandbox) = one();
+    let wish = json!({"id": "work", "cwd": "/usr", "env": {"WORD": "known"}});
+    sandbox.post("/sessions", &wish).expect(201);
+    let mut work = sandbox.terminal("session=work");
+    work.line("pwd; echo $WORD $TERM", "/usr\r\nknown xterm-256color\r\n");
+    let mut other = sandbox.terminal("session=other");
+    other.line("pwd; echo ${WORD-unset}; x=1", "/workspace\r\nunset\r\n");
+    let sessions: Vec<_> = list(&sandbox).iter().map(|one| one["session"].clone()).collect();
+    assert_eq!(sessions, [json!("other"), json!("work")]);
+    let view = sandbox.http.get(&sandbox.path("/sessions/work")).expect(200).json();
+    assert_eq!((&view["terminal"], &view["shell_pid"]), (&json!(true), &json!(null)), "{view}");
+    // It goes on when nobody is there.
+    let (id, offset) = (other.id.clone(), other.offset());
+    other.close();
+    let mut again = sandbox.terminal("session=other");
+    assert!(again.id == id && again.base >= offset, "{} {}", again.base, offset);
+    again.line("echo $x'y'", "1y\r\n");
+    // The session takes its terminal along.
+    sandbox.http.delete(&sandbox.path("/sessions/work")).expect(204);
+    work.frame("exit");
+    assert_eq!(work.end(), 1000);
+    sandbox.http.delete(&sandbox.path("/terminals/other")).expect(204);
+    assert_eq!(again.end(), 1000);
+    assert!(list(&sandbox).is_empty());
+    sandbox.http.delete(&sandbox.path("/terminals/other")).expect(204);
+    sandbox.http.delete(&sandbox.path("/terminals/never")).expect(204);
+}
+
+#[test]
+fn all_see_the_same_and_the_size_is_that_of_who_typed_last() {
+    let (_server, sandbox) = one();
+    let mut one = sandbox.terminal("cols=100&rows=30&name=one");
+    one.line("echo 'b'efore", "before\r\n");
+    let mut two = sandbox.try_terminal("events=1&cols=80&rows=24&name=two").expect("let in");
+    let attached = two.frame("attached");
+    let said = (&attached["fresh"], &attached["cols"], &attached["rows"]);
+    assert_eq!(said, (&json!(false), &json!(100), &json!(30)), "{attached}");
+    two.frame("ready");
+    let shown = [two.snapshot.clone(), two.output.clone()].concat();
+    assert!(String::from_utf8_lossy(&shown).contains("before"), "what stood is drawn");
+    let clients = wait_until("both are told of", SOON, || {
+        let all = one.frame("clients");
+        (all["clients"].as_array().map(Vec::len) == Some(2)).then_some(all)
+    });
+    let named = |name: &str| {
+        let all = clients["clients"].as_array().expect("a list").clone();
+        all.into_iter().find(|client| client["name"] == name).expect("it is there")
+    };
+    assert_eq!((&named("one")["cols"], &named("one")["mode"]), (&json!(100), &json!("edit")));
+    assert_eq!(named("two")["typing"], false);
+    two.line("stty size; echo 't'wo", "24 80\r\ntwo\r\n");
+    one.sees("24 80\r\ntwo\r\n");
+    assert_eq!(one.frame("size"), json!({"type": "size", "cols": 80, "rows": 24}));
+    one.line("stty size; echo 'o'ne", "30 100\r\none\r\n");
+    two.sees("30 100\r\none\r\n");
+    assert_eq!(two.offset(), one.offset(), "both have the same bytes");
+    let listed = list(&sandbox);
+    assert_eq!(listed[0]["clients"].as_array().map(Vec::len), Some(2), "{listed:?}");
+    let of = |field: &str| listed[0][field].clone();
+    assert_eq!((of("cols"), of("offset")), (json!(100), json!(one.offset())));
+    assert!(of("command").as_array().is_some() && of("pid").as_i64() > Some(0), "{listed:?}");
+    two.close();
+    wait_until("one is alone", SOON, || {
+        let all = one.frame("clients");
+        (all["clients"].as_array().map(Vec::len) == Some(1)).then_some(())
+    });
+}
+
+#[test]
+fn who_only_looks_changes_nothing() {
+    let (mut server, sandbox) = one();
+    let key = server.add_key(&["--tenant", "default", "--read-only"]);
+    let reader = Http::new(server.port(), Some(&key));
+    let look = |query: &str| Terminal::open(&reader, &sandbox.path(&format!("/terminal?{query}")));
+    assert_eq!(look("mode=view").err(), Some(404), "there is none, and it opens none");
+    assert_eq!(look("").err(), Some(403), "a reading key says that it only looks");
+    let never = Terminal::open(&reader, "/v1/sandboxes/never/terminal?mode=view");
+    assert_eq!(never.err(), Some(404));
+    assert!(!server.ids(&server.http()).contains(&"never".to_owned()), "it makes no sandbox");
+    let mut typist = sandbox.terminal("cols=90&rows=20");
+    for (name, viewer) in [
+        ("a reading key", look("mode=view&events=1&cols=70&rows=10&record=1")),
+        ("a full key", sandbox.try_terminal("mode=view&events=1&cols=70&rows=10")),
+    ] {
+        let mut viewer = viewer.unwrap_or_else(|status| panic!("{name}: {status}"));
+        if name == "a reading key" {
+            let refused = viewer.frame("error");
+            assert!(refused["message"].as_str().is_some_and(|text| text.contains("not recorded")));
+        }
+        viewer.frame("ready");
+        viewer.type_in("echo 'w'rong\r");
+        viewer.frame("error");
+        viewer.resize(50, 5);
+        typist.line("stty size; echo 's'een", "20 90\r\nseen\r\n");
+        viewer.sees("20 90\r\nseen\r\n");
+        assert!(!viewer.shown().contains("wrong"), "{name}: {}", viewer.shown());
+        viewer.close();
+    }
+    let recordings = sandbox.http.get(&sandbox.path("/recordings")).expect(200).json();
+    assert_eq!(recordings, json!([]));
+}
+
+#[test]
+fn the_terminal_of_a_scope_sees_its_scope() {
+    let (_server, sandbox) = one();
+    sandbox.exec("mkdir -p /workspace/docs; echo a >/workspace/docs/a; echo key >/workspace/key");
+    let access = json!({"read": ["docs"], "write": []});
+    sandbox.post("/sessions", &json!({"id": "part", "file_access": access})).expect(201);
+    let mut terminal = sandbox.terminal("session=part");
+    terminal.line("cat docs/a key; echo 'e'nd; tty", "No such file or directory\r\nend\r\n/dev/");
+    assert_eq!(list(&sandbox)[0]["session"], "part");
+    sandbox.terminal("session=whole").line("cat key", "key\r\n");
+    assert_eq!(list(&sandbox).len(), 2);
+    sandbox.http.delete(&sandbox.path("/sessions/part")).expect(204);
+    assert_eq!(terminal.end(), 1000, "its scope has ended");
+    assert_eq!(list(&sandbox).len(), 1);
+}
+
+#[test]
+fn a_sleep_ends_terminals_and_says_so() {
+    let (server, sandbox) = one();
+    let sleep = || sandbox.post("/sleep", &json!({})).status;
+    let mut rows = Rows::new();
+    for query in ["", "mode=view"] {
+        rows.row(&format!("a client that is attached with {query:?}"), || {
+            let terminal = sandbox.terminal(query);
+            assert_eq!(sleep(), 409);
+            terminal.close();
+        });
+    }
+    rows.row("nobody is attached", || {
+        wait_until("its client has gone", SOON, || (sleep() == 200).then_some(()));
+        assert!(list(&sandbox).is_empty(), "and the list wakes nobody");
+        assert_eq!(sandbox.info()["state"], "sleeping");
+        let answer = sandbox.command("s", "true");
+        assert_eq!(answer["lost"], json!(["terminals"]), "{answer}");
+        assert!(sandbox.command("s", "true").get("lost").is_none(), "told once");
+    });
+    rows.row("an attach wakes", || {
+        wait_until("it sleeps", SOON, || (sleep() == 200).then_some(()));
+        let mut terminal = sandbox.terminal("");
+        terminal.line("echo 'a'wake", "awake\r\n");
+        terminal.type_in("sleep 1000 & exit\r");
+        terminal.end();
+    });
+    drop(rows);
+    server.healthy();
+}
+
+#[test]
+fn a_deleted_sandbox_ends_its_terminals_and_is_not_made_again() {
+    let (server, sandbox) = one();
+    let mut terminal = sandbox.terminal("");
+    sandbox.delete();
+    assert_eq!(terminal.frame("exit")["signal"], "SIGKILL");
+    assert_eq!(terminal.end(), 1001);
+    assert!(server.ids(&server.http()).is_empty());
+}
+
+#[test]
+fn the_bridges_address_is_the_same_terminal() {
+    let server = Server::start();
+    let id = "abcdefghijklmnopqrstuvwxyz";
+    let open = |path: &str| Terminal::open(&server.http(), path);
+    let mut bridge = open(&format!("/v1/sandbox/{id}/pty?cols=90&rows=20")).expect("let in");
+    bridge.frame("ready");
+    bridge.line("stty size; echo 'b'ridge", "20 90\r\nbridge\r\n");
+    let mut native = server.named(id).terminal("");
+    native.line("echo 'n'ative", "native\r\n");
+    bridge.sees("native\r\n");
+    let named = server.http().with("session-id", "dev");
+    let mut dev = Terminal::open(&named, &format!("/v1/sandbox/{id}/pty")).expect("let in");
+    dev.frame("ready");
+    dev.line("echo 'd'ev", "dev\r\n");
+    let both = list(&server.named(id));
+    assert_eq!(both.len(), 2, "{both:?}");
+    for bad in ["UPPER", "a1", "sb_abc", "a-b"] {
+        assert_eq!(open(&format!("/v1/sandbox/{bad}/pty")).err(), Some(400), "{bad}");
+    }
+    let refused = server.http().get("/v1/sandbox/A/pty").expect(400).json();
+    assert_eq!(refused["code"], "invalid_request", "{refused}");
+    assert!(refused["error"].as_str().is_some_and(|text| text.contains("a-z2-7")), "{refused}");
+    let plain = server.http().get(&format!("/v1/sandbox/{id}/pty")).expect(426).json();
+    assert_eq!(plain["code"], "upgrade_required", "{plain}");
+    assert!(matches!(Shell::open(&server.http(), "/v1/sandbox/a8/shell"), Err(404)));
+}
