@@ -99,6 +99,12 @@ impl TerminalLink {
         self.wire.push(&Ask::Resize(size))
     }
 
+    /// Whether its session has ended, and with it what ran there.
+    #[must_use]
+    pub fn orphaned(&self) -> bool {
+        self.entry.sessions.info(&self.session).is_err()
+    }
+
     /// Bytes that were pushed and are not sent.
     #[must_use]
     pub fn waiting(&self) -> usize {

@@ -265,6 +265,9 @@ impl Talk {
 
     /// The link is gone: with its sandbox, or by itself.
     async fn lost(&mut self, error: &LinkError) -> Go {
+        if self.client.link.orphaned() {
+            return self.over(&Closed { signal: Some(KILLED), ..Closed::default() });
+        }
         let come_back = ControlFlow::Break(End::Close(CloseCode::Restart, "come back"));
         match timeout(CLOSE_WAIT, self.client.sandbox.ended()).await {
             Err(_) => {
