@@ -5,7 +5,7 @@
 
 use crate::{auth::Caller, error::Failure};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
-use isolet_sandbox::{SandboxId, SessionId, ids};
+use isolet_sandbox::{SandboxId, SessionId, TenantId, ids};
 use sha2::{Digest, Sha256};
 use std::{
     collections::HashMap,
@@ -18,6 +18,8 @@ pub(crate) const TTL_MAX: Duration = Duration::from_secs(300);
 /// Tickets at once; of one tenant a tenth, so that none takes them from the others.
 const TICKETS_MAX: usize = 10_000;
 const TENANT_MAX: usize = 1_000;
+/// How often those are looked for that have ended.
+const SWEEP: Duration = Duration::from_secs(1);
 /// What a ticket is called in a query.
 pub(crate) const NAME: &str = "ticket";
 
@@ -84,7 +86,38 @@ impl Door {
 
 /// All that were made and not used yet.
 #[derive(Debug, Default)]
-pub(crate) struct Tickets(Mutex<HashMap<[u8; 32], Held>>);
+pub(crate) struct Tickets(Mutex<All>);
+
+#[derive(Debug, Default)]
+struct All {
+    held: HashMap<[u8; 32], Held>,
+    /// How many of each tenant are held.
+    own: HashMap<TenantId, usize>,
+    /// When those were let go last that have ended.
+    swept: Option<Instant>,
+}
+
+impl All {
+    fn remove(&mut self, hash: &[u8; 32]) -> Option<Held> {
+        let held = self.held.remove(hash)?;
+        if let Some(own) = self.own.get_mut(&held.caller.tenant) {
+            *own -= 1;
+        }
+        self.own.retain(|_, own| *own > 0);
+        Some(held)
+    }
+
+    /// Lets those go that have ended; at most once a second, since it looks at all.
+    fn sweep(&mut self, now: Instant) {
+        if self.swept.is_some_and(|swept| now.duration_since(swept) < SWEEP) {
+            return;
+        }
+        self.swept = Some(now);
+        let ended = self.held.iter().filter(|(_, held)| held.until <= now);
+        let ended: Vec<_> = ended.map(|(hash, _)| *hash).collect();
+        ended.iter().for_each(|hash| drop(self.remove(hash)));
+    }
+}
 
 #[derive(Debug)]
 struct Held {
@@ -94,7 +127,7 @@ struct Held {
 }
 
 impl Tickets {
-    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Held>> {
+    fn lock(&self) -> MutexGuard<'_, All> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -111,9 +144,9 @@ impl Tickets {
     ) -> Result<String, Failure> {
         let now = Instant::now();
         let mut all = self.lock();
-        all.retain(|_, held| held.until > now);
-        let own = all.values().filter(|held| held.caller.tenant == maker.tenant).count();
-        if all.len() >= TICKETS_MAX || own >= TENANT_MAX {
+        all.sweep(now);
+        let own = all.own.get(&maker.tenant).copied().unwrap_or(0);
+        if all.held.len() >= TICKETS_MAX || own >= TENANT_MAX {
             return Err(Failure::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too_many_tickets",
@@ -126,7 +159,8 @@ impl Tickets {
         let door = (bound.sandbox.clone(), bound.purpose);
         let caller =
             Caller { read_only: view || maker.read_only, bound: Some(bound), ..maker.clone() };
-        all.insert(hash(&ticket), Held { caller, door, until: now + ttl });
+        all.own.insert(maker.tenant.clone(), own + 1);
+        all.held.insert(hash(&ticket), Held { caller, door, until: now + ttl });
         Ok(ticket)
     }
 
@@ -148,7 +182,6 @@ fn hash(ticket: &str) -> [u8; 32] {
 mod tests {
     use super::*;
     use axum::http::HeaderValue;
-    use isolet_sandbox::TenantId;
 
     fn door(uri: &str) -> Option<Door> {
         let upgrade = (header::UPGRADE, HeaderValue::from_static("websocket"));
@@ -203,7 +236,8 @@ mod tests {
             assert!(tickets.take(&ticket, &door).is_none(), "spent at the wrong door");
         }
         assert!(tickets.take(&other, &door).is_some());
-        assert!(tickets.lock().is_empty());
+        let all = tickets.lock();
+        assert!(all.held.is_empty() && all.own.is_empty());
     }
 
     #[test]
