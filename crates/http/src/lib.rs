@@ -6,6 +6,7 @@
 
 mod auth;
 mod command;
+mod console;
 mod date;
 mod dialects;
 mod error;

@@ -4,6 +4,7 @@
 
 use crate::{
     auth::{Caller, Doors},
+    console,
     error::Failure,
     gate::Gate,
     heads::{self, HEAD_BYTES_MAX, HEADERS_MAX},
@@ -255,7 +256,7 @@ fn checked(
     headers: &HeaderMap,
 ) -> Result<Option<Caller>, Failure> {
     origin::check(&shared.names, local, uri, headers)?;
-    if uri.path() == "/health" {
+    if uri.path() == "/health" || console::public(uri.path()) {
         return Ok(None);
     }
     let (now, misses) = (Instant::now(), &shared.misses);

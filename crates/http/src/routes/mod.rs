@@ -13,7 +13,7 @@ pub(crate) mod terminal;
 mod terminals;
 mod tickets;
 
-use crate::{dialects, error::Failure, openapi, server::App};
+use crate::{console, dialects, error::Failure, openapi, server::App};
 use axum::{
     Router,
     http::{Method, StatusCode, Uri},
@@ -53,6 +53,7 @@ pub(crate) fn router(app: App) -> Router {
     router
         .route("/v1/openapi.json", axum::routing::get(openapi::serve))
         .merge(missing::router())
+        .merge(console::router())
         .fallback(nothing)
         .method_not_allowed_fallback(other_method)
         .with_state(app)

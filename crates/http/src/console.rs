@@ -1,0 +1,220 @@
+//! The console: files that were built from `console/` and lie within this program.
+//!
+//! They are the same for everybody and need no key; what they show comes by the API, which does.
+//! A debug build reads them from the disk instead, where `make console` puts them.
+
+use axum::{
+    Router,
+    extract::Path,
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use rust_embed::RustEmbed;
+use std::borrow::Cow;
+
+/// What the page may do: run and show what this server sent it, call this server, and nothing else.
+/// No tenant's word can become a script (`require-trusted-types-for`), and no other page can hold
+/// this one in a frame. `blob:` shows a tenant's images, which the page has fetched with its key.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+    img-src 'self' blob: data:; connect-src 'self'; font-src 'self'; base-uri 'none'; \
+    form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+    trusted-types 'none'";
+/// The page names its files by what is in them: it is asked for anew, they never.
+const PAGE_CACHE: &str = "no-cache";
+const FILE_CACHE: &str = "public, max-age=31536000, immutable";
+/// Where the page's files lie.
+const FILES: &str = "/assets/";
+
+#[derive(RustEmbed)]
+#[folder = "../../console/dist/"]
+#[allow_missing = true]
+struct Built;
+
+/// Whether a path is the console's, which anybody may ask for.
+pub(crate) fn public(path: &str) -> bool {
+    path == "/" || path.starts_with(FILES)
+}
+
+/// The page and its files.
+pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    Router::new().route("/", get(page)).route("/assets/{name}", get(file))
+}
+
+async fn page(headers: HeaderMap) -> Response {
+    match found("index.html", &headers, built) {
+        Some(response) => with(response, PAGE_CACHE),
+        None => missing(),
+    }
+}
+
+async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
+    match named(&name).and_then(|name| found(&format!("assets/{name}"), &headers, built)) {
+        Some(response) => with(response, FILE_CACHE),
+        None => {
+            let text = "the console has no such file; load the page anew\n";
+            with((StatusCode::NOT_FOUND, text).into_response(), PAGE_CACHE)
+        }
+    }
+}
+
+type Bytes = Cow<'static, [u8]>;
+
+fn built(path: &str) -> Option<Bytes> {
+    Built::get(path).map(|file| file.data)
+}
+
+/// A name as the build gives them: one part, nothing that leads elsewhere.
+fn named(name: &str) -> Option<&str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    (!name.starts_with('.') && name.bytes().all(plain)).then_some(name)
+}
+
+/// A file that the build has made, compressed where the client takes that.
+fn found(path: &str, headers: &HeaderMap, built: fn(&str) -> Option<Bytes>) -> Option<Response> {
+    let kind = kind(path)?;
+    let small = takes_gzip(headers).then(|| built(&format!("{path}.gz"))).flatten();
+    let packed = small.is_some();
+    let mut response = match small {
+        Some(bytes) => bytes,
+        None => built(path)?,
+    }
+    .into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    if packed {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    Some(response)
+}
+
+fn takes_gzip(headers: &HeaderMap) -> bool {
+    let mut all = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|it| it.to_str().ok());
+    all.any(|value| value.split(',').any(|one| one.trim().eq_ignore_ascii_case("gzip")))
+}
+
+/// Only what the build makes is served, so that each has a type that is meant.
+fn kind(path: &str) -> Option<&'static str> {
+    match path.rsplit('.').next()? {
+        "html" => Some("text/html; charset=utf-8"),
+        "js" => Some("text/javascript; charset=utf-8"),
+        "css" => Some("text/css; charset=utf-8"),
+        "svg" => Some("image/svg+xml"),
+        _ => None,
+    }
+}
+
+/// The answer where the server was built without the console.
+fn missing() -> Response {
+    const PAGE: &str = "<!doctype html><html lang=en><meta charset=utf-8><title>Isolet</title>\
+        <h1>The server runs; its console was not built</h1>\
+        <p>Install npm with Node.js 20.19 or newer, then run <code>make build</code> (or \
+        <code>make run</code>) again. \
+        <p>Everything else works without it: the API under <code>/v1</code> \
+        (<code>/v1/openapi.json</code>) and the command line (<code>isolet --help</code>).</html>\n";
+    let html = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
+    with((StatusCode::NOT_IMPLEMENTED, html, PAGE).into_response(), PAGE_CACHE)
+}
+
+fn with(mut response: Response, cache: &'static str) -> Response {
+    let headers = response.headers_mut();
+    for (name, value) in [
+        ("content-security-policy", POLICY),
+        ("x-frame-options", "DENY"),
+        ("referrer-policy", "no-referrer"),
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-resource-policy", "same-origin"),
+        ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
+        ("cache-control", cache),
+    ] {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(path: &str) -> Option<Bytes> {
+        let bytes: &[u8] = match path {
+            "index.html" => b"<!doctype html>",
+            "assets/index-1a2b.js" => b"1",
+            "assets/index-1a2b.js.gz" => b"\x1f\x8b",
+            "assets/notes.txt" | "assets/index.js.map" => b"no",
+            _ => return None,
+        };
+        Some(Cow::Borrowed(bytes))
+    }
+
+    fn taking(encodings: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT_ENCODING, encodings.parse().unwrap());
+        headers
+    }
+
+    #[test]
+    fn the_page_may_run_nothing_and_call_nobody_but_its_own_server() {
+        let page = with(found("index.html", &HeaderMap::new(), sample).unwrap(), PAGE_CACHE);
+        let said = |name| page.headers().get(name).and_then(|it| it.to_str().ok()).unwrap_or("");
+        let policy: Vec<_> = said("content-security-policy").split("; ").collect();
+        for rule in [
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "connect-src 'self'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+            "require-trusted-types-for 'script'",
+        ] {
+            assert!(policy.contains(&rule), "{rule} in {policy:?}");
+        }
+        assert!(policy.iter().all(|rule| !rule.contains("unsafe") && !rule.contains('*')));
+        assert_eq!(said("x-frame-options"), "DENY");
+        assert_eq!(said("referrer-policy"), "no-referrer");
+        assert_eq!(said("cross-origin-opener-policy"), "same-origin");
+        assert_eq!(said("cache-control"), "no-cache");
+        assert_eq!(said("content-type"), "text/html; charset=utf-8");
+    }
+
+    #[test]
+    fn a_file_is_packed_only_for_who_takes_that() {
+        for (encodings, packed) in
+            [("gzip, deflate, br", true), ("br;q=1, GZIP", true), ("br", false)]
+        {
+            let file = found("assets/index-1a2b.js", &taking(encodings), sample).unwrap();
+            let told = file.headers().get(header::CONTENT_ENCODING).is_some();
+            assert_eq!(told, packed, "{encodings}");
+            assert_eq!(file.headers()[header::VARY], "accept-encoding");
+            assert_eq!(file.headers()[header::CONTENT_TYPE], "text/javascript; charset=utf-8");
+        }
+    }
+
+    #[test]
+    fn only_names_that_the_build_gives_are_served() {
+        assert_eq!(named("index-1a2b.js"), Some("index-1a2b.js"));
+        for bad in ["../Cargo.toml", "a/b.js", "..", ".env", "a\\b.js", "a%2fb.js", "a\0.js"] {
+            assert_eq!(named(bad), None, "{bad:?}");
+        }
+        for path in ["assets/notes.txt", "assets/index.js.map", "assets/nothing.js"] {
+            assert!(found(path, &HeaderMap::new(), sample).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn only_the_page_and_its_files_are_public() {
+        assert!(public("/") && public("/assets/index-1a2b.js"));
+        for path in ["/v1/sandboxes", "/assets", "//", "/index.html", "/v1/../assets/x", ""] {
+            assert!(!public(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_server_without_its_console_says_what_to_do() {
+        let page = missing();
+        assert_eq!(page.status(), StatusCode::NOT_IMPLEMENTED);
+        assert!(page.headers().contains_key("content-security-policy"));
+    }
+}
