@@ -108,6 +108,7 @@ fn kind(path: &str) -> Option<&'static str> {
 /// The answer where the server was built without the console.
 fn missing() -> Response {
     const PAGE: &str = "<!doctype html><html lang=en><meta charset=utf-8><title>Isolet</title>\
+        <link rel=icon href=data:,>\
         <h1>The server runs; its console was not built</h1>\
         <p>Install npm with Node.js 20.19 or newer, then run <code>make build</code> (or \
         <code>make run</code>) again. \

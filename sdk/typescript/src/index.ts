@@ -4,6 +4,7 @@ export { Isolet, type Call, type ClientOptions } from "./client.js";
 export { IsoletError } from "./error.js";
 export type { ExecOptions, ExecResult, LostState } from "./exec.js";
 export { Listing, type FileInfo } from "./files.js";
+export { events, type ServerEvent } from "./sse.js";
 export type { Reconnect } from "./backoff.js";
 export type {
   TerminalAttached,

@@ -10,16 +10,22 @@ export interface ServerEvent {
 export async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<ServerEvent> {
   const decoder = new TextDecoder();
   let rest = "";
-  for await (const part of body as unknown as AsyncIterable<Uint8Array>) {
-    rest += decoder.decode(part, { stream: true });
+  // Not `for await`: not every browser lets a stream be read so.
+  const reader = body.getReader();
+  try {
     for (;;) {
-      const end = rest.indexOf("\n\n");
-      if (end < 0) break;
-      const block = rest.slice(0, end);
-      rest = rest.slice(end + 2);
-      const event = parse(block);
-      if (event) yield event;
+      const { done, value } = await reader.read();
+      if (done) return;
+      rest += decoder.decode(value, { stream: true });
+      for (let end = rest.indexOf("\n\n"); end >= 0; end = rest.indexOf("\n\n")) {
+        const event = parse(rest.slice(0, end));
+        rest = rest.slice(end + 2);
+        if (event) yield event;
+      }
     }
+  } finally {
+    // Who leaves early leaves the answer, too.
+    await reader.cancel().catch(() => undefined);
   }
 }
 

@@ -1,0 +1,170 @@
+/** The frame around every page: where one is, how the server is, and the keys that hold everywhere. */
+
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { client } from "./lib/api";
+import { link as events, retry } from "./lib/events";
+import { many } from "./lib/format";
+import { health } from "./lib/health";
+import { bind } from "./lib/keys";
+import { key, keep, remembered, signOut } from "./lib/key";
+import { go, link, route } from "./lib/route";
+import { sorted } from "./lib/sandboxes";
+import { dark, turn } from "./lib/theme";
+import { openCreate } from "./pages/create";
+import { Login, refused } from "./pages/login";
+import { SandboxPage } from "./pages/sandbox";
+import { Sandboxes } from "./pages/sandboxes";
+import { Button, Keys } from "./parts/button";
+import { Dialogs } from "./parts/dialog";
+import { openHelp } from "./parts/help";
+import { Icon } from "./parts/icon";
+import { Notices } from "./parts/notices";
+import { openPalette } from "./parts/palette";
+
+/** All of it. */
+export function App(): JSX.Element {
+  useEffect(everywhere, []);
+  useEffect(
+    () =>
+      events.subscribe((now) => {
+        // A key that opened this server once and does so no more.
+        if (now.state === "refused" && key.peek() !== undefined) {
+          refused.value = { message: "The key does not open this server", hint: now.why };
+          signOut();
+        }
+      }),
+    [],
+  );
+  if (!client.value) {
+    return (
+      <>
+        <Login />
+        <Notices />
+      </>
+    );
+  }
+  const here = route.value;
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
+        To the content
+      </a>
+      <Header />
+      <Lost />
+      {here.page === "sandboxes" ? <Sandboxes /> : <SandboxPage key={here.id} id={here.id} tab={here.tab} name={here.name} />}
+      <Footer />
+      <Dialogs />
+      <Notices />
+    </>
+  );
+}
+
+function everywhere(): () => void {
+  const palette = (event: KeyboardEvent): void => {
+    const chord = (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key.toLowerCase() === "k";
+    // In a terminal Ctrl-K is the shell's own: there only the Mac's key is the console's.
+    const terminal = event.target instanceof HTMLElement && event.target.closest(".xterm") !== null;
+    if (!chord || !client.peek() || (terminal && !event.metaKey)) return;
+    event.preventDefault();
+    openPalette();
+  };
+  addEventListener("keydown", palette, { capture: true });
+  const unbind = bind([
+    { keys: "?", says: "Keys", run: openHelp },
+    { keys: "n", says: "New sandbox", run: openCreate },
+    { keys: "/", says: "Filter", run: () => document.getElementById("filter")?.focus() },
+    { keys: "g s", says: "Go to all sandboxes", run: () => go("sandboxes") },
+    { keys: "g h", says: "Go to the health of the server", run: () => document.getElementById("health")?.focus() },
+  ]);
+  return () => {
+    removeEventListener("keydown", palette, { capture: true });
+    unbind();
+  };
+}
+
+function Header(): JSX.Element {
+  const here = route.value;
+  return (
+    <header class="top">
+      <nav aria-label="Where you are">
+        <a class="brand" href={link("sandboxes")}>
+          <span class="mark" aria-hidden="true">
+            ❯_
+          </span>
+          Isolet
+        </a>
+        {here.page === "sandbox" && (
+          <>
+            <Icon sign="right" />
+            <a class="here" href={link("sandboxes", here.id)}>
+              {here.id}
+            </a>
+          </>
+        )}
+      </nav>
+      <div class="tools">
+        <button type="button" class="palette-open" onClick={openPalette} aria-label="Command palette">
+          <Icon sign="search" />
+          <span>Go to …</span>
+          <Keys of="Ctrl K" />
+        </button>
+        <Button sign="keys" kind="quiet" label="Keys (?)" onClick={openHelp} />
+        <Button sign={dark.value ? "sun" : "moon"} kind="quiet" label={dark.value ? "Light" : "Dark"} onClick={turn} />
+        <Button sign="exit" kind="quiet" label="Sign out" onClick={signOut} />
+      </div>
+    </header>
+  );
+}
+
+/** Says that the server does not answer, and when it is asked again. */
+function Lost(): JSX.Element | null {
+  const now = events.value;
+  const [, tick] = useState(0);
+  useEffect(() => {
+    if (now.state !== "lost") return;
+    const timer = setInterval(() => tick((n) => n + 1), 250);
+    return () => clearInterval(timer);
+  }, [now]);
+  if (now.state !== "lost") return null;
+  const left = Math.max(Math.ceil((now.next - Date.now()) / 1000), 0);
+  return (
+    <div class="lost" role="status">
+      <p>
+        <strong>The server does not answer.</strong> Sandboxes run on without it.{" "}
+        {left > 0 ? `Trying again in ${left} s.` : "Trying again …"}
+      </p>
+      <Button onClick={retry}>Try now</Button>
+    </div>
+  );
+}
+
+function Footer(): JSX.Element {
+  const word = health.value;
+  const state = events.value.state;
+  const all = sorted.value;
+  const of = (state: string): number => all.filter((one) => one.state === state).length;
+  const counts = ["running", "sleeping", "failed", "unreachable"].map((state) => [state, of(state)] as const);
+  const good = state === "live" && word?.status === "ok";
+  const says = state === "lost" ? "not reachable" : state === "connecting" ? "connecting" : (word?.status ?? "…");
+  return (
+    <footer class="bottom">
+      <span id="health" tabIndex={-1} class={`health ${good ? "good" : state === "connecting" ? "" : "bad"}`}>
+        <i aria-hidden="true" />
+        server {says}
+      </span>
+      {word && <span>v{word.version}</span>}
+      <span class="counts">
+        {many(all.length, "sandbox", "sandboxes")}
+        {counts
+          .filter(([, count]) => count > 0)
+          .map(([state, count]) => ` · ${count} ${state}`)
+          .join("")}
+      </span>
+      <label class="check small" title="The key is kept in this browser after the tab is closed">
+        <input type="checkbox" checked={remembered.value} onChange={(event) => keep(event.currentTarget.checked)} />
+        <span>Remember the key here</span>
+      </label>
+    </footer>
+  );
+}

@@ -1,0 +1,29 @@
+/** What `/health` says: asked seldom, and at once when the stream of events breaks or comes back. */
+
+import { signal } from "@preact/signals";
+import { link } from "./events";
+
+/** The server's word; `undefined` before the first. */
+export const health = signal<{ status: string; version: string } | undefined>(undefined);
+
+const EVERY_MS = 30_000;
+
+async function ask(): Promise<void> {
+  try {
+    const response = await fetch("/health", { cache: "no-store", signal: AbortSignal.timeout(5000) });
+    health.value = (await response.json()) as { status: string; version: string };
+  } catch {
+    health.value = health.value && { ...health.value, status: "lost" };
+  }
+}
+
+/** Asks from now on. */
+export function start(): void {
+  void ask();
+  setInterval(() => !document.hidden && void ask(), EVERY_MS);
+  let before = "";
+  link.subscribe(({ state }) => {
+    if (state !== before && state !== "connecting") void ask();
+    before = state;
+  });
+}

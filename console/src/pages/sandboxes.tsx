@@ -1,0 +1,217 @@
+/** All sandboxes: what they are, what they use, and what can be done with each. */
+
+import { computed, signal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import * as actions from "../lib/actions";
+import type { Sandbox } from "../lib/api";
+import { now } from "../lib/clock";
+import { bytes, cores, many, mib, rough } from "../lib/format";
+import { bind, step } from "../lib/keys";
+import { go, link } from "../lib/route";
+import { failed, measured, renew, sandboxes, sessions, sorted, watch } from "../lib/sandboxes";
+import { Button, Keys } from "../parts/button";
+import { Empty, Loading, Meter, State, Wrong } from "../parts/state";
+import { openCreate } from "./create";
+
+const filter = signal("");
+const found = computed(() => {
+  const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+  return sorted.value.filter((one) => {
+    const text = `${one.id} ${one.state} ${one.image}`.toLowerCase();
+    return words.every((word) => text.includes(word));
+  });
+});
+/** Rows that are drawn at once; the rest is asked for. */
+const ROWS = 200;
+
+/** The page. */
+export function Sandboxes(): JSX.Element {
+  const [rows, setRows] = useState(ROWS);
+  useEffect(
+    () =>
+      bind([
+        { group: "Lists", keys: "j", says: "Down (also ↓)", run: () => step(".row a.to", 1) },
+        { group: "Lists", keys: "k", says: "Up (also ↑)", run: () => step(".row a.to", -1) },
+        { group: "Lists", keys: "ArrowDown", says: "Down", run: () => step(".row a.to", 1) },
+        { group: "Lists", keys: "ArrowUp", says: "Up", run: () => step(".row a.to", -1) },
+        { group: "Lists", keys: "t", says: "Terminal of the row in focus", run: () => focused((id) => go("sandboxes", id, "terminal")) },
+        { group: "Lists", keys: "Delete", says: "Destroy the row in focus", run: () => focused(actions.destroy) },
+      ]),
+    [],
+  );
+  const all = sandboxes.value;
+  return (
+    <main class="page" id="main">
+      <div class="bar">
+        <h1>
+          Sandboxes {all && <span class="count">{filter.value ? `${found.value.length} of ${all.size}` : all.size}</span>}
+        </h1>
+        <label class="filter">
+          <span class="unseen">Filter</span>
+          <input
+            id="filter"
+            type="search"
+            placeholder="Filter by id, state or image"
+            value={filter.value}
+            onInput={(event) => (filter.value = event.currentTarget.value)}
+            onKeyDown={(event) => {
+              if (event.key === "Escape") {
+                filter.value = "";
+                event.currentTarget.blur();
+              } else if (event.key === "ArrowDown" || event.key === "Enter") {
+                event.preventDefault();
+                step(".row a.to", 1);
+              }
+            }}
+          />
+          <Keys of="/" />
+        </label>
+        <Button sign="plus" kind="main" onClick={openCreate} hint="New sandbox (n)">
+          New sandbox
+        </Button>
+      </div>
+      <Table rows={rows} />
+      {found.value.length > rows && (
+        <div class="more">
+          <Button onClick={() => setRows(rows + ROWS)}>Show {Math.min(ROWS, found.value.length - rows)} more</Button>
+        </div>
+      )}
+    </main>
+  );
+}
+
+function focused(run: (id: string) => void): void {
+  const id = document.activeElement?.closest<HTMLElement>("[data-sandbox]")?.dataset["sandbox"];
+  if (id !== undefined) run(id);
+}
+
+function Table({ rows }: { rows: number }): JSX.Element {
+  const all = sandboxes.value;
+  if (!all) return failed.value ? <Wrong {...failed.value} again={() => void renew()} /> : <Loading rows={6} />;
+  if (all.size === 0) {
+    return (
+      <Empty sign="box" title="No sandboxes yet">
+        <p>
+          One holds files, shells and programs of its own, and costs nothing while it sleeps. It is there in some
+          milliseconds.
+        </p>
+        <Button sign="plus" kind="main" onClick={openCreate}>
+          New sandbox
+        </Button>
+        <p class="dim">
+          or by the command line: <code>isolet shell demo</code>
+        </p>
+      </Empty>
+    );
+  }
+  if (found.value.length === 0) {
+    return (
+      <Empty sign="search" title={`Nothing fits “${filter.value}”`}>
+        <Button onClick={() => (filter.value = "")}>Show all {many(all.size, "sandbox", "sandboxes")}</Button>
+      </Empty>
+    );
+  }
+  return (
+    <table class="list sandboxes" aria-label="Sandboxes">
+      <thead>
+        <tr>
+          <th scope="col">Id</th>
+          <th scope="col">State</th>
+          <th scope="col">Memory</th>
+          <th scope="col">CPU</th>
+          <th scope="col" class="number">
+            Sessions
+          </th>
+          <th scope="col" class="number">
+            Age
+          </th>
+          <th scope="col" class="number">
+            Sleeps after
+          </th>
+          <th scope="col">
+            <span class="unseen">What can be done</span>
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {found.value.slice(0, rows).map((one) => (
+          <Row key={one.id} of={one} />
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+/** Watched while it is in sight: only then its usage is asked for. */
+function useSight(id: string): { current: HTMLTableRowElement | null } {
+  const ref = useRef<HTMLTableRowElement>(null);
+  useEffect(() => {
+    let leave: (() => void) | undefined;
+    const seen = new IntersectionObserver(([entry]) => {
+      if (entry?.isIntersecting) leave ??= watch(id);
+      else {
+        leave?.();
+        leave = undefined;
+      }
+    });
+    seen.observe(ref.current!);
+    return () => {
+      seen.disconnect();
+      leave?.();
+    };
+  }, [id]);
+  return ref;
+}
+
+function Row({ of: { id, state, cause, memory_mib, cpu_millis, created_at_ms, sleep_after_s } }: { of: Sandbox }): JSX.Element {
+  const ref = useSight(id);
+  const uses = state === "running" ? measured.value.get(id) : undefined;
+  const count = sessions.value.get(id)?.length;
+  const busy = sessions.value.get(id)?.filter((one) => one.busy).length ?? 0;
+  return (
+    <tr class="row" ref={ref} data-sandbox={id}>
+      <th scope="row">
+        <a class="to" href={link("sandboxes", id)}>
+          {id}
+        </a>
+      </th>
+      <td class="cell-state">
+        <State of={state} cause={cause} />
+      </td>
+      <td class="cell-memory">
+        {uses ? (
+          <Meter part={uses.memory} whole={memory_mib * 1048576} says={bytes(uses.memory)} of={mib(memory_mib)} label="Memory" />
+        ) : (
+          <span class="dim">–</span>
+        )}
+      </td>
+      <td class="cell-cpu">
+        {uses?.cpu !== undefined ? (
+          <Meter part={uses.cpu} whole={cpu_millis} says={cores(uses.cpu)} of={cores(cpu_millis)} label="CPU" />
+        ) : (
+          <span class="dim">–</span>
+        )}
+      </td>
+      <td class="number cell-sessions">
+        {count === undefined ? "–" : count}
+        {busy > 0 && <span class="busy">{busy} busy</span>}
+      </td>
+      <td class="number cell-age" title={new Date(created_at_ms).toLocaleString()}>
+        {rough(now.value - created_at_ms)}
+      </td>
+      <td class="number cell-sleep">{sleep_after_s === null ? "never" : rough(sleep_after_s * 1000)}</td>
+      <td class="acts">
+        <a class="button plain" href={link("sandboxes", id, "terminal")} title={`Terminal of ${id} (t)`}>
+          Terminal
+        </a>
+        {state === "sleeping" ? (
+          <Button sign="wake" kind="quiet" label={`Wake ${id}`} onClick={() => void actions.wake(id)} />
+        ) : (
+          <Button sign="sleep" kind="quiet" label={`Put ${id} to sleep`} disabled={state !== "running"} onClick={() => void actions.sleep(id)} />
+        )}
+        <Button sign="trash" kind="quiet" label={`Destroy ${id}`} onClick={() => actions.destroy(id)} />
+      </td>
+    </tr>
+  );
+}

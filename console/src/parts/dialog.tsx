@@ -1,0 +1,252 @@
+/** Dialogs: one at a time, over everything; Escape leaves, and the focus goes back where it was. */
+
+import { signal } from "@preact/signals";
+import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { told } from "../lib/api";
+import { Button } from "./button";
+
+const open = signal<(() => JSX.Element) | undefined>(undefined);
+
+/** Opens a dialog in place of the one that stands. */
+export function openDialog(content: () => JSX.Element): void {
+  open.value = content;
+}
+
+/** Closes it. */
+export function closeDialog(): void {
+  open.value = undefined;
+}
+
+/** Whether one stands. */
+export const dialogStands = (): boolean => open.value !== undefined;
+
+/** Where dialogs are drawn. */
+export function Dialogs(): JSX.Element | null {
+  const Content = open.value;
+  return Content ? <Content /> : null;
+}
+
+/** A dialog's frame. */
+export function Dialog(props: { title: string; wide?: boolean; bare?: boolean; children: ComponentChildren }): JSX.Element {
+  const ref = useRef<HTMLDialogElement>(null);
+  const title = useId();
+  useEffect(() => {
+    const before = document.activeElement;
+    const dialog = ref.current!;
+    dialog.showModal();
+    (dialog.querySelector("[data-first]") as HTMLElement | null)?.focus();
+    return () => {
+      dialog.close();
+      if (before instanceof HTMLElement && before.isConnected) before.focus();
+    };
+  }, []);
+  return (
+    <dialog
+      ref={ref}
+      class={`dialog ${props.wide ? "wide" : ""} ${props.bare ? "bare" : ""}`}
+      aria-labelledby={title}
+      onCancel={(event) => {
+        event.preventDefault();
+        closeDialog();
+      }}
+      onMouseDown={(event) => event.target === ref.current && closeDialog()}
+    >
+      <div class="dialog-body">
+        <header class={props.bare ? "unseen" : ""}>
+          <h2 id={title}>{props.title}</h2>
+          <Button sign="close" kind="quiet" label="Close" onClick={closeDialog} tab={-1} />
+        </header>
+        {props.children}
+      </div>
+    </dialog>
+  );
+}
+
+/** A form in a dialog: sends once at a time, shows why it was refused, closes when it was done. */
+export function Form(props: {
+  act: string;
+  kind?: "main" | "bad";
+  ready?: boolean;
+  /** Another way to send it, beside its own. */
+  more?: { act: string; run: () => Promise<void> };
+  run: () => Promise<void>;
+  children: ComponentChildren;
+}): JSX.Element {
+  const [busy, setBusy] = useState(false);
+  const [wrong, setWrong] = useState<{ message: string; hint: string }>();
+  const send = async (run: () => Promise<void>): Promise<void> => {
+    setBusy(true);
+    setWrong(undefined);
+    try {
+      await run();
+    } catch (error) {
+      setWrong(told(error));
+      setBusy(false);
+    }
+  };
+  return (
+    <form
+      class="form"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (!busy && props.ready !== false) void send(props.run);
+      }}
+    >
+      {props.children}
+      {wrong && (
+        <p class="wrong" role="alert">
+          {wrong.message}
+          {wrong.hint && <span>{wrong.hint}</span>}
+        </p>
+      )}
+      <footer>
+        <Button kind="quiet" onClick={closeDialog}>
+          Cancel
+        </Button>
+        {props.more && (
+          <Button disabled={busy || props.ready === false} onClick={() => void send(props.more!.run)}>
+            {props.more.act}
+          </Button>
+        )}
+        <Button submit kind={props.kind ?? "main"} disabled={busy || props.ready === false}>
+          {props.act}
+        </Button>
+      </footer>
+    </form>
+  );
+}
+
+/** A labelled field. */
+export function Field(props: {
+  label: string;
+  value: string;
+  set: (value: string) => void;
+  placeholder?: string;
+  note?: string;
+  first?: boolean;
+  type?: string;
+  mono?: boolean;
+  unit?: string;
+  numeric?: boolean;
+}): JSX.Element {
+  const id = useId();
+  return (
+    <div class="field">
+      <label for={id}>{props.label}</label>
+      <div class={`input ${props.unit ? "with-unit" : ""}`}>
+        <input
+          id={id}
+          data-first={props.first || undefined}
+          class={props.mono ? "mono" : ""}
+          type={props.type ?? "text"}
+          inputMode={props.numeric ? "numeric" : undefined}
+          value={props.value}
+          placeholder={props.placeholder}
+          autoComplete="off"
+          autoCapitalize="off"
+          spellcheck={false}
+          aria-describedby={props.note ? `${id}-note` : undefined}
+          onInput={(event) => props.set(event.currentTarget.value)}
+        />
+        {props.unit && <span class="unit">{props.unit}</span>}
+      </div>
+      {props.note && (
+        <small id={`${id}-note`} class="note">
+          {props.note}
+        </small>
+      )}
+    </div>
+  );
+}
+
+/** Asks before something is ended that does not come back: its name must be typed. */
+export function confirmByName(props: {
+  title: string;
+  name: string;
+  says: string;
+  act: string;
+  run: () => Promise<void>;
+}): void {
+  openDialog(() => {
+    const [typed, setTyped] = useState("");
+    return (
+      <Dialog title={props.title}>
+        <Form
+          act={props.act}
+          kind="bad"
+          ready={typed === props.name}
+          run={async () => {
+            await props.run();
+            closeDialog();
+          }}
+        >
+          <p>{props.says}</p>
+          <Field
+            label={`Type ${props.name} to confirm`}
+            value={typed}
+            set={setTyped}
+            placeholder={props.name}
+            mono
+            first
+          />
+        </Form>
+      </Dialog>
+    );
+  });
+}
+
+/** Asks before something smaller is ended: one more press. */
+export function confirm(props: { title: string; says: string; act: string; run: () => Promise<void> }): void {
+  openDialog(() => (
+    <Dialog title={props.title}>
+      <Form
+        act={props.act}
+        kind="bad"
+        run={async () => {
+          await props.run();
+          closeDialog();
+        }}
+      >
+        <p data-first tabIndex={-1}>
+          {props.says}
+        </p>
+      </Form>
+    </Dialog>
+  ));
+}
+
+/** Asks for one text. */
+export function ask(props: {
+  title: string;
+  label: string;
+  value?: string;
+  act: string;
+  note?: string;
+  run: (value: string) => Promise<void>;
+}): void {
+  openDialog(() => {
+    const [value, setValue] = useState(props.value ?? "");
+    return (
+      <Dialog title={props.title}>
+        <Form
+          act={props.act}
+          ready={value.trim() !== "" && value !== props.value}
+          run={async () => {
+            await props.run(value);
+            closeDialog();
+          }}
+        >
+          <Field
+            label={props.label}
+            value={value}
+            set={setValue}
+            mono
+            first
+            {...(props.note === undefined ? {} : { note: props.note })}
+          />
+        </Form>
+      </Dialog>
+    );
+  });
+}

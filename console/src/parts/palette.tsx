@@ -1,0 +1,149 @@
+/** The command palette: everything that can be done, found by a few letters. */
+
+import type { JSX } from "preact";
+import { useMemo, useState } from "preact/hooks";
+import * as actions from "../lib/actions";
+import { signOut } from "../lib/key";
+import { go, route } from "../lib/route";
+import { sorted } from "../lib/sandboxes";
+import { choose, dark } from "../lib/theme";
+import { openCreate } from "../pages/create";
+import { Keys } from "./button";
+import { closeDialog, Dialog, openDialog } from "./dialog";
+import { openHelp } from "./help";
+import { Icon, type Sign } from "./icon";
+
+interface Entry {
+  sign: Sign;
+  name: string;
+  note?: string;
+  keys?: string;
+  run: () => void;
+}
+
+const SHOWN_MAX = 60;
+
+function entries(): Entry[] {
+  const here = route.peek();
+  const all: Entry[] = [];
+  if (here.page === "sandbox") {
+    const { id } = here;
+    all.push(
+      { sign: "terminal", name: "Open a terminal", note: id, keys: "t", run: () => go("sandboxes", id, "terminal") },
+      { sign: "right", name: "Commands", note: id, keys: "g c", run: () => go("sandboxes", id, "commands") },
+      { sign: "folder", name: "Files", note: id, keys: "g f", run: () => go("sandboxes", id, "files") },
+      { sign: "box", name: "Details", note: id, keys: "g d", run: () => go("sandboxes", id, "details") },
+      { sign: "sleep", name: "Sleep now", note: id, run: () => void actions.sleep(id) },
+      { sign: "trash", name: "Destroy", note: id, run: () => actions.destroy(id) },
+    );
+  }
+  all.push(
+    { sign: "plus", name: "New sandbox", keys: "n", run: openCreate },
+    { sign: "box", name: "All sandboxes", keys: "g s", run: () => go("sandboxes") },
+    { sign: dark.peek() ? "sun" : "moon", name: dark.peek() ? "Light" : "Dark", note: "appearance", run: () => choose(dark.peek() ? "light" : "dark") },
+    { sign: "again", name: "As the system has it", note: "appearance", run: () => choose("system") },
+    { sign: "keys", name: "Keys", keys: "?", run: openHelp },
+    { sign: "exit", name: "Sign out", run: signOut },
+  );
+  for (const { id, state } of sorted.peek()) {
+    all.push({ sign: "box", name: id, note: state, run: () => go("sandboxes", id) });
+    all.push({ sign: "terminal", name: id, note: "terminal", run: () => go("sandboxes", id, "terminal") });
+  }
+  return all;
+}
+
+/** How well an entry fits: lower is better; `undefined` not at all. Letters in order are enough. */
+function fit(entry: Entry, wanted: string): number | undefined {
+  const text = `${entry.name} ${entry.note ?? ""}`.toLowerCase();
+  const whole = text.indexOf(wanted);
+  if (whole >= 0) return whole;
+  let from = 0;
+  for (const letter of wanted) {
+    from = text.indexOf(letter, from) + 1;
+    if (from === 0) return undefined;
+  }
+  return 1000 + from;
+}
+
+function Palette(): JSX.Element {
+  const all = useMemo(entries, []);
+  const [wanted, setWanted] = useState("");
+  const [chosen, setChosen] = useState(0);
+  const found = useMemo(() => {
+    const text = wanted.trim().toLowerCase();
+    if (text === "") return all.slice(0, SHOWN_MAX);
+    return all
+      .map((entry) => ({ entry, fit: fit(entry, text) }))
+      .filter((one): one is { entry: Entry; fit: number } => one.fit !== undefined)
+      .sort((a, b) => a.fit - b.fit)
+      .slice(0, SHOWN_MAX)
+      .map(({ entry }) => entry);
+  }, [wanted]);
+  const run = (entry: Entry | undefined): void => {
+    if (!entry) return;
+    closeDialog();
+    entry.run();
+  };
+  const keyed = (event: KeyboardEvent): void => {
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (by !== undefined) {
+      event.preventDefault();
+      const next = Math.min(Math.max(chosen + by, 0), found.length - 1);
+      setChosen(next);
+      document.getElementById(`palette-${next}`)?.scrollIntoView({ block: "nearest" });
+    } else if (event.key === "Enter") {
+      event.preventDefault();
+      run(found[chosen]);
+    }
+  };
+  return (
+    <Dialog title="Command palette" bare>
+      <div class="palette">
+        <div class="palette-input">
+          <Icon sign="search" />
+          <input
+            data-first
+            type="text"
+            role="combobox"
+            aria-expanded="true"
+            aria-controls="palette-list"
+            aria-activedescendant={found.length ? `palette-${chosen}` : undefined}
+            aria-label="What to do"
+            placeholder="Go to a sandbox, or do something …"
+            autoComplete="off"
+            spellcheck={false}
+            value={wanted}
+            onInput={(event) => {
+              setWanted(event.currentTarget.value);
+              setChosen(0);
+            }}
+            onKeyDown={keyed}
+          />
+        </div>
+        <ul id="palette-list" role="listbox" aria-label="Found">
+          {found.map((entry, i) => (
+            <li
+              key={i}
+              id={`palette-${i}`}
+              role="option"
+              aria-selected={i === chosen}
+              onMouseMove={() => setChosen(i)}
+              onClick={() => run(entry)}
+            >
+              <Icon sign={entry.sign} />
+              <span class="palette-name">{entry.name}</span>
+              {entry.note && <span class="dim">{entry.note}</span>}
+              {entry.keys && <Keys of={entry.keys} />}
+            </li>
+          ))}
+          {found.length === 0 && <li class="palette-none">Nothing is called so</li>}
+        </ul>
+      </div>
+    </Dialog>
+  );
+}
+
+/** Opens it. */
+export function openPalette(): void {
+  openDialog(Palette);
+}

@@ -1,0 +1,208 @@
+/** The commands of a session's shell, as they run; and a line to run more. */
+
+import type { JSX } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import * as actions from "../lib/actions";
+import type { Sandbox } from "../lib/api";
+import { now } from "../lib/clock";
+import { moment, span } from "../lib/format";
+import { move } from "../lib/route";
+import { read, sessions } from "../lib/sandboxes";
+import { Button, Keys } from "../parts/button";
+import { Empty, Loading } from "../parts/state";
+import { ShellLog, type Command } from "./shell";
+
+/** The tab. */
+export function Commands({ sandbox, session }: { sandbox: Sandbox; session: string }): JSX.Element {
+  const ids = sessions.value.get(sandbox.id)?.map((one) => one.id) ?? [];
+  const all = ids.includes(session) ? ids : [session, ...ids];
+  return (
+    <div class="commands">
+      <div class="subbar">
+        <label class="choose">
+          <span>Shell of</span>
+          <select
+            value={session}
+            onChange={(event) => move("sandboxes", sandbox.id, "commands", event.currentTarget.value)}
+          >
+            {all.map((id) => (
+              <option key={id} value={id}>
+                {id}
+              </option>
+            ))}
+          </select>
+        </label>
+        <span class="dim hide-narrow">Everything that runs in this shell, whoever runs it</span>
+      </div>
+      {sandbox.state === "running" ? (
+        <Log key={`${sandbox.id}/${session}`} sandbox={sandbox.id} session={session} />
+      ) : (
+        <Empty sign={sandbox.state === "sleeping" ? "sleep" : "box"} title={`This sandbox is ${sandbox.state}`}>
+          {sandbox.state === "sleeping" && (
+            <Button kind="main" sign="wake" onClick={() => void actions.wake(sandbox.id).then(() => read(sandbox.id))}>
+              Wake it
+            </Button>
+          )}
+        </Empty>
+      )}
+    </div>
+  );
+}
+
+function Log({ sandbox, session }: { sandbox: string; session: string }): JSX.Element {
+  const [log, setLog] = useState<ShellLog>();
+  const list = useRef<HTMLDivElement>(null);
+  const follows = useRef(true);
+  useEffect(() => {
+    const log = new ShellLog(sandbox, session);
+    setLog(log);
+    return () => log.close();
+  }, [sandbox, session]);
+  const version = log?.version.value;
+  useLayoutEffect(() => {
+    if (follows.current && list.current) list.current.scrollTop = list.current.scrollHeight;
+  }, [version]);
+  if (!log || (log.state.value === "connecting" && log.commands.length === 0)) return <Loading rows={4} />;
+  return (
+    <>
+      {log.state.value === "lost" && (
+        <p class="over inline" role="status">
+          <strong>Connection lost.</strong> Commands run on. Coming back …
+        </p>
+      )}
+      <div
+        class="log"
+        ref={list}
+        role="log"
+        aria-label={`Commands of ${session}`}
+        tabIndex={0}
+        onScroll={({ currentTarget: at }) => (follows.current = at.scrollHeight - at.scrollTop - at.clientHeight < 40)}
+      >
+        {log.commands.length === 0 && (
+          <Empty sign="terminal" title="Nothing ran in this shell yet">
+            <p>Commands that agents, the command line or you run in it show up here as they run.</p>
+          </Empty>
+        )}
+        {log.commands.map((one) => (
+          <Entry key={one.number} of={one} version={version ?? 0} cancel={() => log.cancel(one)} />
+        ))}
+      </div>
+      <Line run={(text) => log.run(text)} ready={log.state.value === "live"} />
+    </>
+  );
+}
+
+function Entry({ of, cancel }: { of: Command; version: number; cancel: () => void }): JSX.Element {
+  const [open, setOpen] = useState<boolean>();
+  const running = !of.exit && !of.refused && of.id !== "";
+  const shown = open ?? (of.mine || running || (of.exit?.code ?? 0) !== 0);
+  const bad = of.refused !== undefined || (of.exit?.code ?? 0) !== 0;
+  const [owner, id] = of.id.includes("/") ? [of.id.slice(0, of.id.indexOf("/")), of.id.slice(of.id.indexOf("/") + 1)] : ["", of.id];
+  const has = of.parts.length > 0 || of.cut;
+  return (
+    <article class={`command ${running ? "runs" : bad ? "bad" : "good"}`}>
+      <header>
+        <button
+          type="button"
+          class="fold"
+          aria-expanded={shown && has}
+          aria-label={shown ? "Hide its output" : "Show its output"}
+          disabled={!has}
+          onClick={() => setOpen(!shown)}
+        />
+        <code class="command-text" title={of.id && `id ${id}${owner ? `, of client ${owner}` : ""}`}>
+          {of.text || <span class="dim">command {id}</span>}
+        </code>
+        <span class="command-end">
+          {of.exit?.mark && <span class="chip">{of.exit.mark}</span>}
+          {running && (
+            <>
+              <span class="spin" role="img" aria-label="runs" />
+              {now.value - of.began > 1500 && <span class="dim">{span(now.value - of.began)}</span>}
+              {of.mine && (
+                <Button kind="quiet" onClick={cancel}>
+                  Cancel
+                </Button>
+              )}
+            </>
+          )}
+          {of.exit && of.id !== "" && (
+            <>
+              <span class="dim" title={moment(of.began)}>
+                {span(of.exit.ms)}
+              </span>
+              <span class={`code ${of.exit.code === 0 ? "" : "bad"}`} title="exit code">
+                {of.exit.code}
+              </span>
+            </>
+          )}
+        </span>
+      </header>
+      {of.refused && <p class="wrong">{of.refused}</p>}
+      {shown && has && (
+        <pre class="output" tabIndex={0}>
+          {of.cut && <span class="dim">… what came before is not shown{"\n"}</span>}
+          {of.parts.map((part, i) => (part.err ? <span key={i} class="err">{part.text}</span> : part.text))}
+        </pre>
+      )}
+    </article>
+  );
+}
+
+const history: string[] = [];
+
+function Line({ run, ready }: { run: (text: string) => boolean; ready: boolean }): JSX.Element {
+  const [text, setText] = useState("");
+  const [back, setBack] = useState(0);
+  const send = (): void => {
+    if (text.trim() === "" || !run(text)) return;
+    history.push(text);
+    setText("");
+    setBack(0);
+  };
+  const recall = (to: number): void => {
+    const next = Math.min(Math.max(to, 0), history.length);
+    setBack(next);
+    setText(next === 0 ? "" : history[history.length - next]!);
+  };
+  return (
+    <form
+      class="line"
+      onSubmit={(event) => {
+        event.preventDefault();
+        send();
+      }}
+    >
+      <span class="prompt" aria-hidden="true">
+        ❯
+      </span>
+      <textarea
+        rows={Math.min(text.split("\n").length, 8)}
+        aria-label="Run a command in this shell"
+        placeholder="Run a command in this shell"
+        spellcheck={false}
+        autoCapitalize="off"
+        value={text}
+        onInput={(event) => setText(event.currentTarget.value)}
+        onKeyDown={(event) => {
+          if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+            event.preventDefault();
+            send();
+          } else if (event.key === "ArrowUp" && !text.includes("\n") && (text === "" || back > 0)) {
+            event.preventDefault();
+            recall(back + 1);
+          } else if (event.key === "ArrowDown" && back > 0) {
+            event.preventDefault();
+            recall(back - 1);
+          } else if (event.key === "Escape") event.currentTarget.blur();
+        }}
+      />
+      <Button submit kind="main" disabled={!ready || text.trim() === ""}>
+        Run
+      </Button>
+      <span class="hide-narrow">
+        <Keys of="Enter" />
+      </span>
+    </form>
+  );
+}

@@ -1,0 +1,123 @@
+/** One file, looked at: text as text, images by what they are; nothing of it is ever a document. */
+
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { api, told } from "../lib/api";
+import { saved } from "../lib/download";
+import { bytes } from "../lib/format";
+import { attempt } from "../lib/notice";
+import { Button } from "../parts/button";
+import { Loading, Wrong } from "../parts/state";
+import { address, head, type Entry } from "./disk";
+
+/** More of a text is not shown. */
+const TEXT_BYTES_MAX = 512 * 1024;
+/** A larger image is not shown. */
+const IMAGE_BYTES_MAX = 24 * 1024 * 1024;
+/** A larger file is handed over in the browser's own way of downloads no more: it would lie in memory. */
+const DOWNLOAD_BYTES_MAX = 2 * 1024 * 1024 * 1024;
+
+/** Images by their first bytes, not by their names. SVG is none: it is a document. */
+const IMAGES: { kind: string; begins: (number | undefined)[] }[] = [
+  { kind: "image/png", begins: [0x89, 0x50, 0x4e, 0x47] },
+  { kind: "image/jpeg", begins: [0xff, 0xd8, 0xff] },
+  { kind: "image/gif", begins: [0x47, 0x49, 0x46, 0x38] },
+  { kind: "image/webp", begins: [0x52, 0x49, 0x46, 0x46, undefined, undefined, undefined, undefined, 0x57, 0x45, 0x42, 0x50] },
+  { kind: "image/avif", begins: [undefined, undefined, undefined, undefined, 0x66, 0x74, 0x79, 0x70, 0x61, 0x76, 0x69, 0x66] },
+];
+
+function image(data: Uint8Array): string | undefined {
+  return IMAGES.find(({ begins }) => begins.every((byte, i) => byte === undefined || data[i] === byte))?.kind;
+}
+
+type Seen =
+  | { kind: "text"; lines: string[]; cut: boolean }
+  | { kind: "image"; url: string }
+  | { kind: "binary" }
+  | { kind: "wrong"; message: string; hint: string };
+
+/** Hands a file over. */
+export async function download(sandbox: string, entry: Entry): Promise<void> {
+  await attempt(`Cannot download ${entry.name}`, async () => {
+    if (entry.size > DOWNLOAD_BYTES_MAX) throw new Error("it is too large for a page: use curl or the command line");
+    const query = entry.type === "directory" ? "?tar=1" : "";
+    const file = await api().send(address(sandbox, entry) + query);
+    saved(await file.blob(), entry.type === "directory" ? `${entry.name}.tar` : entry.name);
+  });
+}
+
+async function look(sandbox: string, entry: Entry, signal: AbortSignal): Promise<Seen> {
+  const data = await head(sandbox, entry, TEXT_BYTES_MAX, signal);
+  const kind = image(data);
+  if (kind !== undefined && entry.size <= IMAGE_BYTES_MAX) {
+    const all = await api().send(address(sandbox, entry), { signal });
+    return { kind: "image", url: URL.createObjectURL(new Blob([await all.arrayBuffer()], { type: kind })) };
+  }
+  if (data.subarray(0, 8192).includes(0)) return { kind: "binary" };
+  const cut = entry.size > data.length;
+  const text = new TextDecoder().decode(data);
+  return { kind: "text", lines: text.replace(/\n$/, "").split("\n"), cut };
+}
+
+/** The panel. */
+export function Viewer({ sandbox, of, leave }: { sandbox: string; of: Entry; leave: () => void }): JSX.Element {
+  const [seen, setSeen] = useState<Seen>();
+  const [wraps, setWraps] = useState(false);
+  useEffect(() => {
+    const ends = new AbortController();
+    let url: string | undefined;
+    setSeen(undefined);
+    look(sandbox, of, ends.signal)
+      .then((now) => {
+        if (now.kind === "image") url = now.url;
+        if (ends.signal.aborted && url !== undefined) URL.revokeObjectURL(url);
+        else setSeen(now);
+      })
+      .catch((error: unknown) => !ends.signal.aborted && setSeen({ kind: "wrong", ...told(error) }));
+    return () => {
+      ends.abort();
+      if (url !== undefined) URL.revokeObjectURL(url);
+    };
+  }, [sandbox, of.path, of.modified_ms, of.size]);
+  return (
+    <section class="viewer" aria-label={`File ${of.name}`}>
+      <header>
+        <h2 class="mono">{of.name}</h2>
+        <span class="dim">{bytes(of.size)}</span>
+        {seen?.kind === "text" && (
+          <Button kind="quiet" pressed={wraps} onClick={() => setWraps(!wraps)}>
+            Wrap
+          </Button>
+        )}
+        <Button sign="down" kind="quiet" label="Download" onClick={() => void download(sandbox, of)} />
+        <Button sign="close" kind="quiet" label="Close the file" onClick={leave} />
+      </header>
+      {!seen && <Loading rows={8} />}
+      {seen?.kind === "text" && (
+        <pre class={`text ${wraps ? "wraps" : ""}`} tabIndex={0}>
+          {seen.lines.map((line, i) => (
+            <span key={i} class="text-line">
+              {line}
+              {"\n"}
+            </span>
+          ))}
+          {seen.cut && <span class="dim">… only the first {bytes(TEXT_BYTES_MAX)} are shown{"\n"}</span>}
+        </pre>
+      )}
+      {seen?.kind === "image" && (
+        <div class="image">
+          <img src={seen.url} alt={of.name} />
+        </div>
+      )}
+      {seen?.kind === "binary" && (
+        <div class="empty">
+          <h3>This is no text</h3>
+          <Button sign="down" onClick={() => void download(sandbox, of)}>
+            Download {bytes(of.size)}
+          </Button>
+        </div>
+      )}
+      {seen?.kind === "wrong" && <Wrong {...seen} />}
+    </section>
+  );
+}

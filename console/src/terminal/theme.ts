@@ -1,0 +1,57 @@
+/** The sixteen colours of terminals, for light and dark; each readable on its ground. */
+
+import type { ITheme } from "@xterm/xterm";
+
+const DARK: ITheme = {
+  background: "#0c0e11",
+  foreground: "#d7dae0",
+  cursor: "#d7dae0",
+  cursorAccent: "#0c0e11",
+  selectionBackground: "#2f4a7a",
+  black: "#23272e",
+  red: "#f2777a",
+  green: "#7cc58a",
+  yellow: "#e0b561",
+  blue: "#7aa5ff",
+  magenta: "#cf9bf0",
+  cyan: "#66c6cf",
+  white: "#c9cdd4",
+  brightBlack: "#79808c",
+  brightRed: "#ff9a98",
+  brightGreen: "#9fdcaa",
+  brightYellow: "#f2cf86",
+  brightBlue: "#a3c1ff",
+  brightMagenta: "#e2bdf8",
+  brightCyan: "#94dde4",
+  brightWhite: "#ffffff",
+};
+
+const LIGHT: ITheme = {
+  background: "#fdfdfc",
+  foreground: "#23262b",
+  cursor: "#23262b",
+  cursorAccent: "#fdfdfc",
+  selectionBackground: "#c5d7fb",
+  black: "#23262b",
+  red: "#b3261e",
+  green: "#1b6e3a",
+  yellow: "#855a00",
+  blue: "#1d4fbf",
+  magenta: "#8a2f9e",
+  cyan: "#0b6b78",
+  white: "#6b7079",
+  brightBlack: "#5b616b",
+  brightRed: "#c93b31",
+  brightGreen: "#22854a",
+  brightYellow: "#9a6b00",
+  brightBlue: "#2f63d6",
+  brightMagenta: "#a042b5",
+  brightCyan: "#12808f",
+  brightWhite: "#3a3e45",
+};
+
+/** The colours in force. */
+export const colours = (dark: boolean): ITheme => (dark ? DARK : LIGHT);
+
+/** What programs are written in: what the system has. */
+export const MONO = 'ui-monospace, "SF Mono", "Cascadia Mono", "JetBrains Mono", Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace';

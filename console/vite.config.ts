@@ -1,0 +1,36 @@
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { join } from "node:path";
+import { gzipSync } from "node:zlib";
+import { defineConfig, type Plugin } from "vite";
+
+const sdk = (file: string): string => fileURLToPath(new URL(`../sdk/typescript/src/${file}`, import.meta.url));
+
+/** Each text beside its compressed form: the server compresses nothing. */
+function compressed(): Plugin {
+  return {
+    name: "compressed",
+    apply: "build",
+    writeBundle({ dir }) {
+      for (const file of readdirSync(dir!, { recursive: true, encoding: "utf8" })) {
+        if (!/\.(js|css|svg|html)$/.test(file)) continue;
+        const path = join(dir!, file);
+        writeFileSync(`${path}.gz`, gzipSync(readFileSync(path), { level: 9 }));
+      }
+    },
+  };
+}
+
+export default defineConfig({
+  plugins: [compressed()],
+  esbuild: { jsx: "automatic", jsxImportSource: "preact" },
+  resolve: {
+    alias: [
+      { find: /^@isolet\/sdk\/xterm$/, replacement: sdk("xterm.ts") },
+      { find: /^@isolet\/sdk$/, replacement: sdk("index.ts") },
+    ],
+    dedupe: ["@xterm/xterm"],
+  },
+  // Nothing may stand inside a page that its policy would refuse.
+  build: { assetsInlineLimit: 0, modulePreload: { polyfill: false }, target: "es2022", chunkSizeWarningLimit: 900 },
+});
