@@ -26,16 +26,31 @@ PACKAGES := bash bubblewrap ca-certificates chromium curl e2fsprogs g++ git htop
 # These two also come in other ways than by a Debian package.
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 
-.PHONY: run build programs test soak bench lint fmt packages tools clients sdk browser ttyd
+.PHONY: run build programs console console-if-can test soak bench lint fmt packages tools clients sdk browser ttyd
 
 run: build
 	exec ./dist/isolet serve
 
-build:
+build: console-if-can
 	cargo build --release $(INSIDE) $(STATIC)
 	cargo build --release -p isolet
 	mkdir -p dist
 	install target/release/isolet target/$(HOST)/release/isolet-launcher target/$(HOST)/release/isolet-agent dist/
+
+# The console's files. The server's build takes them in; a debug build reads them from here.
+console: console/dist/index.html
+
+console/dist/index.html: $(shell find console sdk/typescript/src \( -name node_modules -o -name dist \) -prune -o -type f -print) | console/node_modules/.fetched
+	cd console && npx tsc --noEmit && npx vite build --logLevel warn
+
+console/node_modules/.fetched: console/package.json console/package-lock.json
+	cd console && npm install --no-save --loglevel=error
+	touch $@
+
+# The server runs without its console, and says so at `/`.
+console-if-can:
+	@if ! command -v npm >/dev/null; then echo "npm is not here: the server is built without its console" >&2; \
+	elif ! $(MAKE) --no-print-directory console; then echo "the console was not built (above is why): the server is built without it" >&2; fi
 
 # The same three for tests: quick to build. The tests find them here, or in ISOLET_PROGRAMS.
 programs:
@@ -45,7 +60,7 @@ programs:
 	rm -rf target/programs/image
 	install target/debug/isolet target/$(HOST)/debug/isolet-launcher target/$(HOST)/debug/isolet-agent target/programs/
 
-test: packages tools programs clients sdk
+test: packages tools console programs clients sdk
 	cargo nextest run --workspace --profile $(PROFILE)
 	cd sdk/typescript && npx tsc --noEmit && npx vitest run
 
