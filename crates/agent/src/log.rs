@@ -15,6 +15,8 @@ pub(crate) const LOG_BYTES_MAX: usize = 1024 * 1024;
 pub(crate) const LOG_ENTRIES_MAX: usize = 4096;
 /// Ended commands whose exit is kept after the log let go of it.
 const EXITS_MAX: usize = 1024;
+/// Of a command's text so much is told to who watches.
+const TEXT_BYTES_MAX: usize = 1024;
 /// Chunks up to this size are joined to the one before.
 const JOINED_BYTES_MAX: usize = 16 * 1024;
 
@@ -37,8 +39,8 @@ enum Entry {
 /// Something that happened.
 #[derive(Debug, Clone)]
 pub(crate) enum Note {
-    /// A command began; how many had ended before it.
-    Started(Rc<Who>, u64),
+    /// A command began; how many had ended before it, and the beginning of its text.
+    Started(Rc<Who>, u64, Box<str>),
     /// A command ended; where its output began on each stream.
     Exit(Rc<Who>, Exit, [u64; 2]),
     /// A waiting command will never run.
@@ -185,8 +187,10 @@ impl Log {
     }
 
     /// A note that a command began.
-    pub(crate) fn started(&mut self, who: Rc<Who>) {
-        self.note(Note::Started(who, self.seq));
+    pub(crate) fn started(&mut self, who: Rc<Who>, text: &str) {
+        let text = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
+        self.bytes += text.len();
+        self.note(Note::Started(who, self.seq, text.into()));
     }
 
     /// A note that the shell ended.
@@ -202,6 +206,7 @@ impl Log {
                     self.bytes -= bytes.len();
                     self.gone[slot(stream)] = offset + bytes.len() as u64;
                 }
+                Some(Entry::Note(Note::Started(_, _, text))) => self.bytes -= text.len(),
                 Some(Entry::Note(Note::Exit(who, exit, from))) => {
                     if self.exits.len() == EXITS_MAX {
                         self.exits.pop_front();
@@ -317,9 +322,13 @@ impl Log {
 
     fn told(&self, note: &Note, place: &mut Place, view: &View) -> Option<Tell> {
         match note {
-            Note::Started(who, before) => {
+            Note::Started(who, before, text) => {
                 let id = view.name(who)?;
-                (*before >= place.seq).then_some(Tell::Started { id })
+                let tell = match view.watch {
+                    true => Tell::Began { id, command: text.to_string() },
+                    false => Tell::Started { id },
+                };
+                (*before >= place.seq).then_some(tell)
             }
             Note::Exit(who, exit, from) => exited(who, exit, *from, place, view),
             Note::Refused(who, why, message) => {

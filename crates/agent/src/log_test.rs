@@ -125,3 +125,30 @@ fn what_grows_after_it_was_read_is_read_on() {
         Some(Item::Data { bytes: b"cd", offset: 2, .. })
     ));
 }
+
+#[test]
+fn who_watches_is_told_the_beginning_of_a_commands_text() {
+    let mut log = Log::default();
+    let mut place = log.now();
+    let mut other = log.now();
+    let text = format!("{}{}", "x".repeat(TEXT_BYTES_MAX - 1), "ä and more");
+    log.started(who("me", "a"), &text);
+    let Some(Item::Tell(told)) = log.next(&mut place, &view("you", true)) else { panic!() };
+    let command = "x".repeat(TEXT_BYTES_MAX - 1);
+    assert_eq!(told, Tell::Began { id: "me/a".into(), command });
+    let Some(Item::Tell(told)) = log.next(&mut other, &view("me", false)) else { panic!() };
+    assert_eq!(told, Tell::Started { id: "a".into() });
+}
+
+#[test]
+fn texts_of_commands_count_as_what_is_kept() {
+    let mut log = Log::default();
+    for number in 0..LOG_ENTRIES_MAX * 2 {
+        log.started(who("me", &number.to_string()), &"x".repeat(TEXT_BYTES_MAX));
+        assert!(log.bytes <= LOG_BYTES_MAX);
+    }
+    for _ in 0..LOG_ENTRIES_MAX {
+        log.data(STDOUT, None, &[b'.'; JOINED_BYTES_MAX + 1]);
+    }
+    assert!(log.bytes <= LOG_BYTES_MAX && log.bytes > LOG_BYTES_MAX / 2);
+}

@@ -1,7 +1,7 @@
 //! The console: files that were built from `console/` and lie within this program.
 //!
 //! They are the same for everybody and need no key; what they show comes by the API, which does.
-//! A debug build reads them from the disk instead, where `make console` puts them.
+//! Debug builds hold them too: tests see what is shipped.
 
 use axum::{
     Router,
@@ -110,7 +110,7 @@ fn missing() -> Response {
     const PAGE: &str = "<!doctype html><html lang=en><meta charset=utf-8><title>Isolet</title>\
         <link rel=icon href=data:,>\
         <h1>The server runs; its console was not built</h1>\
-        <p>Install npm with Node.js 20.19 or newer, then run <code>make build</code> (or \
+        <p>Install npm with Node.js 18 or newer, then run <code>make build</code> (or \
         <code>make run</code>) again. \
         <p>Everything else works without it: the API under <code>/v1</code> \
         (<code>/v1/openapi.json</code>) and the command line (<code>isolet --help</code>).</html>\n";

@@ -114,7 +114,9 @@ impl ShellLink {
         // Those of other owners have a client of their own.
         let own = |id: &str| !self.attach.watch || !id.contains('/');
         match heard {
-            Heard::Tell(Tell::Started { id }) if own(id) => teller.started(id),
+            Heard::Tell(Tell::Started { id } | Tell::Began { id, .. }) if own(id) => {
+                teller.started(id)
+            }
             Heard::Tell(Tell::Exit(exit)) if own(&exit.id) => {
                 teller.exited(&exit.id, Some(exit.code));
             }

@@ -40,7 +40,7 @@ pub enum Tell {
         /// End of each stream and the last exit's number, at this moment.
         at: crate::ask::Since,
     },
-    /// A command has begun to run (sent to its owner, and to watchers).
+    /// A command has begun to run (sent to its owner; to watchers goes [`Tell::Began`]).
     Started {
         /// Its id.
         id: String,
@@ -116,6 +116,13 @@ pub enum Tell {
     TerminalExit(Closed),
     /// Answer to `Ask::Terminals`.
     Terminals(Vec<crate::terminal::Terminal>),
+    /// A command has begun to run: what a client is told that watches.
+    Began {
+        /// Its id; of another owner's command `owner/id`.
+        id: String,
+        /// The beginning of its text, at most 1 KiB.
+        command: String,
+    },
 }
 
 /// The longest state of a shell, in bytes. A usual one has five thousand.

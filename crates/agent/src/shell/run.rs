@@ -116,7 +116,7 @@ impl Shell {
 
     fn begin(&mut self, hub: &mut Hub, waiting: Waiting, fresh: bool) -> Running {
         let Waiting { who, run, input, eof } = waiting;
-        self.log.started(who.clone());
+        self.log.started(who.clone(), &run.text);
         let first = Duration::from_secs(1);
         Running {
             who,

@@ -23,7 +23,8 @@ use isolet_wire::ask::Since;
 use std::sync::Arc;
 
 /// Names of the query, all optional.
-const KNOWN: [&str; 6] = ["session", "resume", "since", "watch", "frames", tickets::NAME];
+const KNOWN: [&str; 7] =
+    ["session", "resume", "since", "watch", "starts", "frames", tickets::NAME];
 /// Letters of an id that the server makes: of a private shell, and of an owner.
 const MADE_LETTERS: usize = 26;
 
@@ -35,6 +36,7 @@ struct Wanted {
     resume: Option<(String, Option<String>)>,
     since: Option<Since>,
     watch: bool,
+    starts: bool,
     binary: bool,
 }
 
@@ -52,6 +54,7 @@ impl Wanted {
             resume: query.text("resume")?.map(resume).transpose()?,
             since: query.text("since")?.map(since).transpose()?,
             watch: query.flag("watch")?,
+            starts: query.flag("starts")?,
             binary,
         })
     }
@@ -117,6 +120,7 @@ fn since(text: &str) -> Result<Since, Failure> {
         ("resume" = Option<String>, Query, description = "A shell that was left, as its `Isolet-Shell` header named it."),
         ("since" = Option<String>, Query, description = "`OUT,ERR[,SEQ]`: go on behind these bytes of each stream and this exit."),
         ("watch" = Option<String>, Query, description = "`1`: see other clients' commands too, under `owner/id`."),
+        ("starts" = Option<String>, Query, description = "`1`, with `watch`: also `shell_start {id, command}` when a command begins."),
         ("frames" = Option<String>, Query, description = "`binary`: output as u8 stream, u64 offset, u16 id length, id, bytes."),
         ("ticket" = Option<String>, Query, description = "In place of a key.")),
     responses((status = 101, description = "The connection is a WebSocket."), (status = "4XX", body = Failure)))]
@@ -173,6 +177,7 @@ pub(crate) async fn attach(
         private,
         resumed: wanted.resume.is_some(),
         binary: wanted.binary,
+        starts: wanted.starts,
         timeout_ms,
     };
     let until = app.leases.until(&caller);
@@ -221,7 +226,9 @@ mod tests {
             Some(("v1.2".into(), Some(owner.into())))
         );
         assert_eq!(of("resume=v1.2").unwrap().resume, Some(("v1.2".into(), None)));
-        for bad in ["resume=", "resume=../x", "session=-", "frames=x", "watch=2", "nope=1"] {
+        for bad in
+            ["resume=", "resume=../x", "session=-", "frames=x", "watch=2", "starts=2", "nope=1"]
+        {
             assert_eq!(of(bad), Err(400), "{bad}");
         }
     }

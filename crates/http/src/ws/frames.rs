@@ -42,6 +42,12 @@ pub(crate) fn output(piece: &Piece<'_>) -> Message {
     text(out)
 }
 
+/// `shell_start`: a command has begun.
+pub(crate) fn start(id: &str, command: &str) -> Message {
+    let (id, command) = (quoted(id), quoted(command));
+    Message::Text(format!(r#"{{"type":"shell_start","id":{id},"command":{command}}}"#).into())
+}
+
 /// `shell_exit`: what is not so is not said. `more`: fields with a comma before each.
 pub(crate) fn exit(exit: &Exit, more: &str) -> Message {
     let mut out = format!(

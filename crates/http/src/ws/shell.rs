@@ -48,6 +48,8 @@ pub(crate) struct Client {
     pub(crate) resumed: bool,
     /// Output goes as binary frames.
     pub(crate) binary: bool,
+    /// It is told when a command begins.
+    pub(crate) starts: bool,
     /// For commands that name none, in ms; 0 never.
     pub(crate) timeout_ms: u64,
 }
@@ -215,6 +217,9 @@ impl Talk {
                 let rest = self.texts.end(&exit.id);
                 self.pieces(&rest)?;
                 self.write(frames::exit(&exit, &lost_field(&self.client.sandbox)))
+            }
+            Tell::Began { id, command } if self.client.starts => {
+                self.write(frames::start(&id, &command))
             }
             Tell::Gap { stream, from, to } => {
                 let rest = self.texts.gap(stream);
