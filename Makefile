@@ -37,7 +37,7 @@ build: console-if-can
 	mkdir -p dist
 	install target/release/isolet target/$(HOST)/release/isolet-launcher target/$(HOST)/release/isolet-agent dist/
 
-# The console's files. The server's build takes them in; a debug build reads them from here.
+# The console's files. Every build of the server takes them in.
 console: console/dist/index.html
 
 console/dist/index.html: $(shell find console sdk/typescript/src \( -name node_modules -o -name dist \) -prune -o -type f -print) | console/node_modules/.fetched

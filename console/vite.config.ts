@@ -4,6 +4,9 @@ import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { defineConfig, type Plugin } from "vite";
 
+/** What `npx vite` passes calls on to. */
+const SERVER = process.env["ISOLET_URL"] ?? "http://127.0.0.1:7300";
+
 const sdk = (file: string): string => fileURLToPath(new URL(`../sdk/typescript/src/${file}`, import.meta.url));
 
 /** Each text beside its compressed form: the server compresses nothing. */
@@ -30,6 +33,12 @@ export default defineConfig({
       { find: /^@isolet\/sdk$/, replacement: sdk("index.ts") },
     ],
     dedupe: ["@xterm/xterm"],
+  },
+  server: {
+    host: "127.0.0.1",
+    proxy: Object.fromEntries(
+      ["/v1", "/health"].map((path) => [path, { target: SERVER, ws: true, changeOrigin: true, headers: { origin: SERVER } }]),
+    ),
   },
   // Nothing may stand inside a page that its policy would refuse.
   build: { assetsInlineLimit: 0, modulePreload: { polyfill: false }, target: "es2022", chunkSizeWarningLimit: 900 },

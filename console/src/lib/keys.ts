@@ -9,6 +9,8 @@ export interface Binding {
   /** Where it holds; everywhere unless told. */
   group?: string;
   run: () => void;
+  /** Another key for what is told already. */
+  also?: boolean;
 }
 
 /** How long the second key of two may take. */

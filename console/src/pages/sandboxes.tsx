@@ -33,8 +33,8 @@ export function Sandboxes(): JSX.Element {
       bind([
         { group: "Lists", keys: "j", says: "Down (also ↓)", run: () => step(".row a.to", 1) },
         { group: "Lists", keys: "k", says: "Up (also ↑)", run: () => step(".row a.to", -1) },
-        { group: "Lists", keys: "ArrowDown", says: "Down", run: () => step(".row a.to", 1) },
-        { group: "Lists", keys: "ArrowUp", says: "Up", run: () => step(".row a.to", -1) },
+        { group: "Lists", keys: "ArrowDown", also: true, says: "Down", run: () => step(".row a.to", 1) },
+        { group: "Lists", keys: "ArrowUp", also: true, says: "Up", run: () => step(".row a.to", -1) },
         { group: "Lists", keys: "t", says: "Terminal of the row in focus", run: () => focused((id) => go("sandboxes", id, "terminal")) },
         { group: "Lists", keys: "Delete", says: "Destroy the row in focus", run: () => focused(actions.destroy) },
       ]),

@@ -19,7 +19,7 @@ const FIXED = [
 function Help(): JSX.Element {
   const groups = new Map<string, { keys: string; says: string }[]>();
   const seen = new Set<string>();
-  for (const { group = "Everywhere", keys, says } of [...FIXED, ...bound()]) {
+  for (const { group = "Everywhere", keys, says } of [...FIXED, ...bound().filter(({ also }) => !also)]) {
     if (seen.has(`${group} ${says} ${keys}`)) continue;
     seen.add(`${group} ${says} ${keys}`);
     groups.set(group, [...(groups.get(group) ?? []), { keys, says }]);

@@ -113,8 +113,8 @@ function Browser({ id, path }: { id: string; path: string }): JSX.Element {
       bind([
         { group: "Lists", keys: "j", says: "Down (also ↓)", run: () => step(".row .to", 1) },
         { group: "Lists", keys: "k", says: "Up (also ↑)", run: () => step(".row .to", -1) },
-        { group: "Lists", keys: "ArrowDown", says: "Down", run: () => step(".row .to", 1) },
-        { group: "Lists", keys: "ArrowUp", says: "Up", run: () => step(".row .to", -1) },
+        { group: "Lists", keys: "ArrowDown", also: true, says: "Down", run: () => step(".row .to", 1) },
+        { group: "Lists", keys: "ArrowUp", also: true, says: "Up", run: () => step(".row .to", -1) },
         { group: "Files", keys: "u", says: "Upload", run: () => picker.current?.click() },
         { group: "Files", keys: "h", says: "Hidden names", run: () => setHidden((was) => !was) },
         { group: "Files", keys: "Backspace", says: "The directory above", run: () => go("sandboxes", id, "files", ...route(above(path))) },

@@ -31,8 +31,8 @@ export function Sessions({ of }: { of: Sandbox }): JSX.Element {
       bind([
         { group: "Lists", keys: "j", says: "Down (also ↓)", run: () => step(".row a.to", 1) },
         { group: "Lists", keys: "k", says: "Up (also ↑)", run: () => step(".row a.to", -1) },
-        { group: "Lists", keys: "ArrowDown", says: "Down", run: () => step(".row a.to", 1) },
-        { group: "Lists", keys: "ArrowUp", says: "Up", run: () => step(".row a.to", -1) },
+        { group: "Lists", keys: "ArrowDown", also: true, says: "Down", run: () => step(".row a.to", 1) },
+        { group: "Lists", keys: "ArrowUp", also: true, says: "Up", run: () => step(".row a.to", -1) },
         { group: "Sandbox", keys: "n", says: "New session", run: () => openSession(of.id) },
       ]),
     [of.id],

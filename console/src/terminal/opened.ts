@@ -21,7 +21,7 @@ export type Shown =
   | { kind: "connecting" }
   | { kind: "live" }
   | { kind: "behind" }
-  | { kind: "back"; next: number; attempt: number }
+  | { kind: "back"; next: number; first: boolean }
   | { kind: "ended"; code: number; signal: string | undefined }
   | { kind: "refused"; message: string; hint: string };
 
@@ -104,7 +104,9 @@ async function address(sandbox: string, session: string, mode: "edit" | "view"):
 
 function listen(one: Opened, terminal: Terminal): void {
   let ended = false;
+  let first = true;
   terminal.on("attached", (attached) => {
+    first = false;
     one.me.value = attached.client;
     one.size.value = { cols: attached.cols, rows: attached.rows };
   });
@@ -120,13 +122,15 @@ function listen(one: Opened, terminal: Terminal): void {
   });
   terminal.on("error", (error) => {
     if (terminal.state === "connected") return;
+    // A key that may only read may look.
+    if (error.code === "read_only" && one.mode === "edit") return void queueMicrotask(() => attachAs(one, "view"));
     if (!ended) one.state.value = { kind: "refused", message: error.message, hint: error.hint };
   });
   terminal.on("state", (state, next) => {
     if (ended || one.state.peek().kind === "refused") return;
     if (state === "connected") one.state.value = { kind: "live" };
     else if (state === "paused") one.state.value = { kind: "behind" };
-    else if (next) one.state.value = { kind: "back", next: Date.now() + next.delayMs, attempt: next.attempt };
+    else if (next) one.state.value = { kind: "back", next: Date.now() + next.delayMs, first };
     else if (state === "connecting") one.state.value = { kind: "connecting" };
     if (state !== "connected" && state !== "paused") one.clients.value = [];
   });
@@ -139,7 +143,7 @@ function make(sandbox: string, session: string, mode: "edit" | "view"): Opened {
     allowProposedApi: true,
     cursorBlink: !matchMedia("(prefers-reduced-motion: reduce)").matches,
     fontFamily: MONO,
-    fontSize: 13,
+    fontSize: letters(),
     lineHeight: 1.15,
     scrollback: SCROLLBACK_LINES,
     theme: colours(dark.peek()),
@@ -196,6 +200,12 @@ function make(sandbox: string, session: string, mode: "edit" | "view"): Opened {
     host.remove();
   };
   return one;
+}
+
+/** As large as the rest of the page, in px. */
+function letters(): number {
+  const page = parseFloat(getComputedStyle(document.documentElement).fontSize);
+  return Math.round(innerWidth < 640 ? page * 0.86 : page * 0.97);
 }
 
 /** Draws by WebGL; where there is none, or it is lost, as before by elements. */

@@ -258,7 +258,8 @@ function Over({ of }: { of: Opened }): JSX.Element | null {
     const left = Math.max(Math.ceil((shown.next - Date.now()) / 1000), 0);
     return (
       <p class="over" role="status">
-        <strong>Connection lost.</strong> What runs in it runs on. {left > 0 ? `Back in ${left} s` : "Coming back …"}
+        <strong>{shown.first ? "The server does not open it." : "Connection lost."}</strong>{" "}
+        {!shown.first && "What runs in it runs on."} {left > 0 ? `Trying again in ${left} s` : "Trying again …"}
       </p>
     );
   }
