@@ -1,0 +1,106 @@
+/** The console by keyboard alone, and in all its sizes; its pictures are to be looked at. */
+
+import { expect, test } from "../kit/console.js";
+
+test("everything is reached by keyboard", async ({ console }) => {
+  const { page } = console;
+  const press = async (...keys: string[]): Promise<void> => {
+    for (const key of keys) await page.keyboard.press(key);
+  };
+  await console.open();
+  await press("?");
+  await expect(page.getByRole("heading", { name: "Keys" })).toBeVisible();
+  await console.picture("keys");
+  await press("Escape", "n");
+  await page.keyboard.type(console.id);
+  await press("Enter");
+  await expect(page.getByRole("tab", { name: "default" })).toBeVisible();
+  await expect(page.locator(".xterm-helper-textarea")).toBeFocused();
+  await press("Control+Shift+L");
+  await expect(page.getByRole("tab", { name: "default" })).toBeFocused();
+  await press("g", "f");
+  await expect(page.getByRole("tab", { name: "Files" })).toHaveAttribute("aria-selected", "true");
+  await press("g", "c");
+  await expect(page.getByLabel("Run a command in this shell")).toBeVisible();
+  await press("g", "s");
+  const row = page.locator(`[data-sandbox="${console.id}"]`);
+  await press("/");
+  await page.keyboard.type(console.id);
+  await press("Enter");
+  await expect(row.locator("a.to")).toBeFocused();
+  await press("Enter");
+  await expect(page.getByRole("heading", { name: console.id })).toBeVisible();
+  await press("Control+k");
+  await page.keyboard.type("destroy");
+  await press("Enter");
+  await expect(page.getByRole("heading", { name: "Destroy sandbox" })).toBeVisible();
+  await page.keyboard.type(console.id);
+  await press("Enter");
+  await expect(page.getByRole("heading", { name: /Sandboxes/ })).toBeVisible();
+  await press("g", "h");
+  await expect(page.locator("#health")).toBeFocused();
+  // Every control has a name, and what has the focus shows it.
+  for (const control of await page.locator("button:visible, a:visible, input:visible").all()) {
+    expect((await control.evaluate((one) => one.ariaLabel || (one as HTMLElement).innerText || (one as HTMLInputElement).labels?.[0]?.textContent || "")).trim()).not.toBe("");
+  }
+  await press("Tab");
+  const outline = await page.evaluate(() => getComputedStyle(document.activeElement!).outlineStyle);
+  expect(outline).toBe("solid");
+});
+
+const SIZES = { phone: [360, 740], laptop: [1280, 800], wall: [3840, 2160] } as const;
+
+test("in every size and theme nothing overflows, and the letters can be read", async ({ console }) => {
+  test.slow();
+  const { page } = console;
+  await console.made({ metadata: { owner: "ci" }, env: { GREETING: "hello", TOKEN: "secret" } });
+  await console.exec("dev", "mkdir -p src docs; seq 1 60 | sed 's/^/let line = /' > src/main.rs; git --version; ls -la /");
+  await console.exec("build", "make 2>&1 || true; cd /tmp; false").catch(() => undefined);
+  const more = ["build-agent-with-a-long-name-that-goes-on-and-on-0042", "nightly", "web"];
+  for (const id of more) await console.api("POST", "/v1/sandboxes", { id }).catch(() => undefined);
+  await console.api("POST", "/v1/sandboxes/nightly/sleep").catch(() => undefined);
+  await console.open();
+  const places = { list: "", sessions: `sandboxes/${console.id}`, commands: `sandboxes/${console.id}/commands/dev`, files: `sandboxes/${console.id}/files/workspace/src`, details: `sandboxes/${console.id}/details`, terminal: `sandboxes/${console.id}/terminal/dev`, missing: "sandboxes/not-there" };
+  for (const scheme of ["light", "dark"] as const) {
+    await page.emulateMedia({ colorScheme: scheme, reducedMotion: "reduce" });
+    for (const [size, [width, height]] of Object.entries(SIZES)) {
+      await page.setViewportSize({ width, height });
+      for (const [name, place] of Object.entries(places)) {
+        await console.go(place === "" ? "sandboxes" : place);
+        if (name === "files") await page.getByRole("button", { name: "main.rs", exact: true }).click();
+        if (name === "terminal") {
+          await expect(page.locator(".handle.live")).toBeVisible();
+          if (scheme === "light" && size === "phone") await console.type("ls --color -la /; git --version");
+        }
+        if (name === "commands") await expect(page.locator(".command").first()).toBeVisible();
+        if (name === "sessions") await expect(page.locator(".row").first()).toBeVisible();
+        const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        expect(over, `${name} at ${width} px`).toBeLessThanOrEqual(0);
+        const letters = await page.evaluate(() => parseFloat(getComputedStyle(document.body).fontSize));
+        expect(letters).toBeGreaterThanOrEqual(13);
+        await console.picture(`${name}-${size}-${scheme}`);
+      }
+    }
+  }
+  for (const id of more) await fetch(`${console.server.url}/v1/sandboxes/${id}`, { method: "DELETE", headers: console.server.headers });
+});
+
+test("nothing there yet, something on its way, something wrong: each says so", async ({ console }) => {
+  const { page } = console;
+  for (const { id } of await console.api<{ id: string }[]>("GET", "/v1/sandboxes?limit=1000")) {
+    await console.api("DELETE", `/v1/sandboxes/${id}`);
+  }
+  await console.open();
+  await expect(page.getByText("No sandboxes yet")).toBeVisible();
+  await console.picture("list-empty");
+  await console.button("New sandbox").last().click();
+  await console.picture("create");
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("Control+k");
+  await console.picture("palette");
+  await page.keyboard.press("Escape");
+  await page.route("**/v1/sandboxes?*", (route) => route.fulfill({ status: 503, json: { error: "store", message: "the records cannot be read", hint: "look at the server's log" } }));
+  await page.reload();
+  await expect(page.getByRole("alert")).toContainText("the records cannot be read");
+  await console.picture("list-wrong");
+});

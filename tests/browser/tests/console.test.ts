@@ -1,0 +1,199 @@
+/** The console: getting in, making, looking, destroying. */
+
+import { expect, test } from "../kit/console.js";
+
+test("the printed address opens the console, and the key leaves the address bar", async ({ console }) => {
+  const { page, server } = console;
+  await page.goto(`${server.url}/#key=${server.key}`);
+  await expect(page.getByRole("heading", { name: /Sandboxes/ })).toBeVisible();
+  expect(page.url()).toBe(`${server.url}/`);
+  expect(await page.evaluate(() => [sessionStorage.length, localStorage.length])).toEqual([1, 0]);
+  await page.reload();
+  await expect(page.locator(".health.good")).toBeVisible();
+  await console.button("Sign out").click();
+  await expect(page.getByLabel("API key")).toBeVisible();
+  expect(await page.evaluate(() => sessionStorage.length + localStorage.length)).toBe(0);
+});
+
+test("a wrong key is refused with what to do, and a right one is kept where that is asked for", async ({ console }) => {
+  const { page, server } = console;
+  await page.goto(server.url);
+  await expect(page.getByText("/var/lib/isolet/key")).toBeVisible();
+  await expect(page.getByLabel("API key")).toBeFocused();
+  await console.picture("login");
+  await page.keyboard.type("wrong");
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("alert")).toContainText("does not open this server");
+  await console.picture("login-wrong");
+  await page.getByLabel("API key").fill(server.key);
+  await page.getByLabel("Remember it on this device").check();
+  await console.button("Sign in").click();
+  await expect(page.locator(".health.good")).toBeVisible();
+  const next = await page.context().newPage();
+  await next.goto(server.url);
+  await expect(next.locator(".health.good")).toBeVisible();
+  await next.close();
+});
+
+test("a key that is in force no more leads back to the page that asks for one", async ({ console }) => {
+  const { page, server } = console;
+  await page.goto(`${server.url}/#key=of-yesterday`);
+  await expect(page.getByRole("alert")).toContainText("does not open this server");
+  await expect(page.getByLabel("API key")).toBeVisible();
+});
+
+test("sandboxes are made, come and go as they do on the server, and are found by a few letters", async ({ console }) => {
+  const { page } = console;
+  await console.open();
+  await page.keyboard.press("n");
+  await page.getByLabel("Id", { exact: true }).fill("../no");
+  await console.button("Create").first().click();
+  await expect(page.getByRole("dialog").getByRole("alert")).toBeVisible();
+  await page.getByLabel("Id", { exact: true }).fill(console.id);
+  await page.getByLabel("Sleeps after").fill("1h");
+  await console.button(/^Create$/).click();
+  await expect(page.getByRole("heading", { name: console.id })).toBeVisible();
+  const made = await console.api<{ sleep_after_s: number }>("GET", `/v1/sandboxes/${console.id}`);
+  expect(made.sleep_after_s).toBe(3600);
+  await page.keyboard.press("g");
+  await page.keyboard.press("s");
+  const row = page.locator(`[data-sandbox="${console.id}"]`);
+  await expect(row.locator(".state")).toHaveText("running");
+  await expect(row.locator(".cell-memory")).toContainText("GiB");
+  await page.keyboard.press("/");
+  await page.keyboard.type("nothing is called so");
+  await expect(page.getByText("Nothing fits")).toBeVisible();
+  await page.getByLabel("Filter").fill(console.id.slice(-5));
+  await expect(row).toBeVisible();
+  await console.api("POST", `/v1/sandboxes/${console.id}/sleep`);
+  await expect(row.locator(".state")).toHaveText("sleeping");
+  await row.getByRole("button", { name: /Wake/ }).click();
+  await expect(row.locator(".state")).toHaveText("running");
+  await console.api("DELETE", `/v1/sandboxes/${console.id}`);
+  await expect(row).toHaveCount(0);
+});
+
+test("a sandbox is destroyed when its name was typed, and not before", async ({ console }) => {
+  const { page } = console;
+  await console.made();
+  await console.open(`sandboxes/${console.id}/details`);
+  await console.button("Destroy").click();
+  const dialog = page.getByRole("dialog");
+  const act = dialog.getByRole("button", { name: "Destroy" });
+  await expect(act).toBeDisabled();
+  await page.keyboard.type(console.id.slice(0, -1));
+  await page.keyboard.press("Enter");
+  await expect(act).toBeDisabled();
+  await console.picture("destroy");
+  await page.keyboard.type(console.id.slice(-1));
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("heading", { name: /Sandboxes/ })).toBeVisible();
+  await expect(page.locator(`[data-sandbox="${console.id}"]`)).toHaveCount(0);
+  const gone = await fetch(`${console.server.url}/v1/sandboxes/${console.id}`, { headers: console.server.headers });
+  expect(gone.status).toBe(404);
+});
+
+test("the commands of a shell are shown as they run, whoever runs them", async ({ console }) => {
+  const { page } = console;
+  await console.made();
+  await console.exec("dev", "echo before");
+  await console.open(`sandboxes/${console.id}/commands/dev`);
+  await expect(page.locator(".command", { hasText: "echo before" }).locator(".code")).toHaveText("0");
+  const running = console.exec("dev", "echo from elsewhere; read -t 2 < <(sleep 3); (exit 7)");
+  const theirs = page.locator(".command", { hasText: "echo from elsewhere" });
+  await expect(theirs.locator(".spin")).toBeVisible();
+  await expect(theirs.locator(".output")).toContainText("from elsewhere");
+  await running;
+  await expect(theirs.locator(".code")).toHaveText("7");
+  await page.getByLabel("Run a command in this shell").fill("echo mine; echo wrong >&2; sleep 60");
+  await page.keyboard.press("Enter");
+  const mine = page.locator(".command", { hasText: "echo mine" });
+  await expect(mine.locator(".output")).toContainText("mine");
+  await expect(mine.locator(".err")).toHaveText("wrong\n");
+  await mine.getByRole("button", { name: "Cancel" }).click();
+  await expect(mine).toContainText("cancelled");
+  await expect(mine.locator(".code")).toHaveText("130");
+  await console.picture("commands");
+});
+
+test("files go up and down, are looked at, renamed and deleted", async ({ console }) => {
+  const { page } = console;
+  await console.made();
+  await console.exec("dev", "mkdir -p src .hidden; printf 'one\\ntwo\\n' > src/lines.txt");
+  await console.open(`sandboxes/${console.id}/files`);
+  await expect(page.locator(".row")).toHaveCount(1);
+  await page.getByRole("link", { name: "src" }).click();
+  await page.getByRole("button", { name: "lines.txt", exact: true }).click();
+  await expect(page.locator(".text-line")).toHaveCount(2);
+  await page.getByRole("link", { name: "workspace" }).click();
+  const png = Buffer.from(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==",
+    "base64",
+  );
+  const big = Buffer.alloc(3_000_000, "x");
+  await page.locator('input[type="file"]').setInputFiles([
+    { name: "dot.png", mimeType: "image/png", buffer: png },
+    { name: "big name ü.bin", mimeType: "application/octet-stream", buffer: big },
+  ]);
+  await expect(page.getByRole("button", { name: "dot.png", exact: true })).toBeVisible();
+  await expect(page.locator(".row", { hasText: "big name ü.bin" })).toContainText("2.9 MiB");
+  await page.getByRole("button", { name: "dot.png", exact: true }).click();
+  await expect(page.locator(".viewer img")).toHaveJSProperty("naturalWidth", 1);
+  expect(await page.locator(".viewer img").getAttribute("src")).toMatch(/^blob:/);
+  await console.picture("files");
+  const coming = page.waitForEvent("download");
+  await console.button("Download big name ü.bin").click();
+  const path = await (await coming).path();
+  const { readFileSync } = await import("node:fs");
+  expect(readFileSync(path).equals(big)).toBe(true);
+  await page.keyboard.press("Escape");
+  await console.button("Rename dot.png").click();
+  await page.getByLabel("New name").fill("point.png");
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("button", { name: "point.png", exact: true })).toBeVisible();
+  await console.button("New folder").click();
+  await page.getByLabel(/Name, in/).fill("docs/more");
+  await page.keyboard.press("Enter");
+  await page.getByRole("link", { name: "docs" }).click();
+  await expect(page.getByRole("link", { name: "more" })).toBeVisible();
+  await page.goBack();
+  await console.button("Delete docs").click();
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await expect(page.getByRole("link", { name: "docs" })).toHaveCount(0);
+  await page.getByLabel("Hidden").check();
+  await expect(page.getByRole("link", { name: ".hidden" })).toBeVisible();
+});
+
+test("files that are dropped on the list are uploaded", async ({ console }) => {
+  const { page } = console;
+  await console.made();
+  await console.open(`sandboxes/${console.id}/files`);
+  await expect(page.getByText("Nothing is in this directory")).toBeVisible();
+  await console.picture("files-empty");
+  const transfer = await page.evaluateHandle(() => {
+    const transfer = new DataTransfer();
+    transfer.items.add(new File(["dropped"], "dropped.txt", { type: "text/plain" }));
+    return transfer;
+  });
+  await page.locator(".tab > .files").dispatchEvent("drop", { dataTransfer: transfer });
+  await expect(page.getByRole("button", { name: "dropped.txt", exact: true })).toBeVisible();
+  const text = await fetch(`${console.server.url}/v1/sandboxes/${console.id}/files/dropped.txt`, {
+    headers: console.server.headers,
+  });
+  expect(await text.text()).toBe("dropped");
+});
+
+test("a server that is killed is told of, and what is shown goes on by itself when it is back", async ({ console }) => {
+  const { page, server } = console;
+  await console.made();
+  await console.open();
+  await server.kill();
+  await expect(page.getByText("The server does not answer.")).toBeVisible();
+  await expect(page.locator(".health")).toHaveText(/not reachable/);
+  await console.picture("server-lost");
+  await server.up();
+  await expect(page.locator(".health.good")).toBeVisible();
+  await expect(page.getByText("The server does not answer.")).toHaveCount(0);
+  await console.api("POST", `/v1/sandboxes/${console.id}/sleep`);
+  await expect(page.locator(`[data-sandbox="${console.id}"] .state`)).toHaveText("sleeping");
+});
