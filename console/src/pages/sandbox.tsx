@@ -101,6 +101,9 @@ const FIXED: { tab: Tab; says: string }[] = [
 /** The tabs: four that are always there, and one for each terminal. */
 function Strip({ id, tab, name }: { id: string; tab: Tab; name: string }): JSX.Element {
   const terminals = opened.value.filter((one) => one.sandbox === id);
+  useEffect(() => {
+    document.querySelector('.strip [aria-selected="true"]')?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [tab, name, terminals.length]);
   const keyed = (event: KeyboardEvent): void => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     const here = event.target as HTMLElement;

@@ -92,10 +92,13 @@ function Log({ sandbox, session }: { sandbox: string; session: string }): JSX.El
   );
 }
 
+/** Output up to this length is open unless it was closed; a longer one once its command has failed. */
+const SHORT_CHARS = 3000;
+
 function Entry({ of, cancel }: { of: Command; version: number; cancel: () => void }): JSX.Element {
   const [open, setOpen] = useState<boolean>();
   const running = !of.exit && !of.refused && of.id !== "";
-  const shown = open ?? (of.mine || running || (of.exit?.code ?? 0) !== 0);
+  const shown = open ?? (of.mine || running || (of.exit?.code ?? 0) !== 0 || of.size <= SHORT_CHARS);
   const bad = of.refused !== undefined || (of.exit?.code ?? 0) !== 0;
   const [owner, id] = of.id.includes("/") ? [of.id.slice(0, of.id.indexOf("/")), of.id.slice(of.id.indexOf("/") + 1)] : ["", of.id];
   const has = of.parts.length > 0 || of.cut;

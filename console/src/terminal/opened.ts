@@ -147,7 +147,8 @@ function make(sandbox: string, session: string, mode: "edit" | "view"): Opened {
     lineHeight: 1.15,
     scrollback: SCROLLBACK_LINES,
     theme: colours(dark.peek()),
-    minimumContrastRatio: 1,
+    // Black on a dark green is what `ls` makes of some directories.
+    minimumContrastRatio: 3,
     macOptionIsMeta: true,
     rightClickSelectsWord: false,
     // OSC 8: an address that a program names. Only what leads to a page, and only on a click.
@@ -191,7 +192,10 @@ function make(sandbox: string, session: string, mode: "edit" | "view"): Opened {
       xterm.open(host);
       accelerate(xterm);
       connect(one);
-    } else addon.fit();
+    } else {
+      if (xterm.options.fontSize !== letters()) xterm.options.fontSize = letters();
+      addon.fit();
+    }
   };
   one.dispose = () => {
     paint();

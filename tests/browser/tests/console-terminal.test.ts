@@ -136,7 +136,7 @@ test("what a terminal is told to do to its page is not done", async ({ console }
   await console.type(`printf '\\e]52;c;%s\\a' "$(echo stolen | base64)"`);
   await console.type(`printf '\\e]8;;javascript:window.pwned=1\\aclick here\\e]8;;\\a\\n'; echo printed`);
   await console.shows(/^printed/m);
-  const at = await page.locator(".xterm-rows > div", { hasText: /^click here/ }).boundingBox();
+  const at = await page.locator(".xterm-rows > div", { hasText: /^click.here/ }).boundingBox();
   await page.mouse.click(at!.x + 20, at!.y + at!.height / 2);
   await console.type("cat -v; echo done");
   await page.keyboard.press("Control+d");
@@ -148,6 +148,7 @@ test("what a terminal is told to do to its page is not done", async ({ console }
 
 test("colours that no palette has are drawn without inline styles", async ({ console }) => {
   const { page } = console;
+  await page.emulateMedia({ colorScheme: "dark" });
   await console.made();
   await console.open(`sandboxes/${console.id}/terminal`);
   await console.ready();

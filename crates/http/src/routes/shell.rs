@@ -23,8 +23,7 @@ use isolet_wire::ask::Since;
 use std::sync::Arc;
 
 /// Names of the query, all optional.
-const KNOWN: [&str; 7] =
-    ["session", "resume", "since", "watch", "starts", "frames", tickets::NAME];
+const KNOWN: [&str; 7] = ["session", "resume", "since", "watch", "starts", "frames", tickets::NAME];
 /// Letters of an id that the server makes: of a private shell, and of an owner.
 const MADE_LETTERS: usize = 26;
 
