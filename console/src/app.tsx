@@ -45,6 +45,7 @@ export function App(): JSX.Element {
     );
   }
   const here = route.value;
+  document.title = here.page === "sandbox" ? `${here.id} · Isolet` : "Isolet";
   return (
     <>
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>

@@ -25,11 +25,33 @@ export function heardLost(sandbox: string, answer: unknown): void {
   lost.value = new Map(lost.value).set(sandbox, { what, shells: shells ?? [], at: Date.now() });
 }
 
+/** What of this page holds a sandbox awake, and lets go when it is put to sleep. */
+export const holders = new Set<(id: string) => void>();
+/** How often it is asked again while the server still counts who has just let go. */
+const TRIES = 8;
+const AGAIN_MS = 150;
+
+async function asleep(id: string): Promise<Sandbox> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await api().json<Sandbox>(at(id, "sleep"), { method: "POST", json: {} });
+    } catch (error) {
+      const busy = error instanceof IsoletError && error.code === "sandbox_in_use";
+      if (!busy || tries >= TRIES) throw error;
+      await new Promise((wake) => setTimeout(wake, AGAIN_MS));
+    }
+  }
+}
+
 /** Puts a sandbox to sleep. */
 export async function sleep(id: string): Promise<void> {
-  const now = await attempt(`Cannot put ${id} to sleep`, () =>
-    api().json<Sandbox>(at(id, "sleep"), { method: "POST", json: {} }),
-  );
+  const here = route.peek();
+  // What is looked at there is attached.
+  if (here.page === "sandbox" && here.id === id && (here.tab === "terminal" || here.tab === "commands")) {
+    go("sandboxes", id, "sessions");
+  }
+  holders.forEach((release) => release(id));
+  const now = await attempt(`Cannot put ${id} to sleep`, () => asleep(id));
   if (now) {
     known(now);
     done(`${id} sleeps`);

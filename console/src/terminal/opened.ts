@@ -11,6 +11,7 @@ import { WebglAddon } from "@xterm/addon-webgl";
 import "@xterm/xterm/css/xterm.css";
 import "./strict";
 import { Terminal as Xterm } from "@xterm/xterm";
+import { holders } from "../lib/actions";
 import { api, at, client } from "../lib/api";
 import { hear } from "../lib/events";
 import { dark } from "../lib/theme";
@@ -240,11 +241,15 @@ export function visit(address: string): void {
   window.open(url.href, "_blank", "noopener,noreferrer");
 }
 
-// What a destroyed sandbox's terminals would do is to make it anew.
-hear(({ kind, sandbox }) => {
-  if (kind !== "destroyed") return;
+function closeAll(sandbox: string): void {
   for (const one of opened.peek()) if (one.sandbox === sandbox) close(one);
+}
+
+// What a destroyed sandbox's terminals would do is to make it anew, and a sleeping one's to wake it.
+hear(({ kind, sandbox }) => {
+  if (kind === "destroyed" || kind === "sleeping") closeAll(sandbox);
 });
+holders.add(closeAll);
 client.subscribe((now) => {
   if (!now) for (const one of opened.peek()) close(one);
 });

@@ -19,11 +19,26 @@ export function TerminalTab({ sandbox, name }: { sandbox: Sandbox; name: string 
     if (name === "") move("sandboxes", sandbox.id, "terminal", session);
   }, [name]);
   const [one, setOne] = useState<Opened>();
-  useEffect(() => setOne(open(sandbox.id, session)), [sandbox.id, session]);
+  const there = opened.value.some((one) => one.sandbox === sandbox.id && one.session === session);
+  const awake = sandbox.state !== "sleeping";
+  useEffect(() => {
+    // One that fell asleep under its terminal is not to be woken by it; one that slept before is.
+    if (awake || one === undefined) setOne(open(sandbox.id, session));
+  }, [sandbox.id, session, awake]);
   if (sandbox.state === "failed") {
     return (
       <Empty sign="terminal" title="This sandbox has failed">
         <p>Nothing runs in it any more. Its files stay until it is destroyed.</p>
+      </Empty>
+    );
+  }
+  if (!awake && one !== undefined && !there) {
+    return (
+      <Empty sign="sleep" title="This sandbox has fallen asleep">
+        <p>Its terminals have ended. A new one wakes it.</p>
+        <Button kind="main" sign="terminal" onClick={() => setOne(open(sandbox.id, session))}>
+          New terminal
+        </Button>
       </Empty>
     );
   }
@@ -74,6 +89,7 @@ function chord(event: KeyboardEvent, of: Opened, search: () => void): boolean {
   if (event.type !== "keydown") return true;
   const shown = of.state.peek();
   if (shown.kind === "ended" && event.key === "Enter") {
+    event.preventDefault();
     connect(of);
     return false;
   }

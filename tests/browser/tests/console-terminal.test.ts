@@ -179,3 +179,16 @@ test("with WebGL a terminal draws on a canvas and takes what is typed", async ({
   await page.keyboard.press("ArrowLeft");
   await expect(page.getByRole("tab", { name: "Details" })).toBeFocused();
 });
+
+test("a sandbox is put to sleep from a page that has its terminal open, which does not wake it", async ({ console }) => {
+  const { page } = console;
+  await console.made();
+  await console.open(`sandboxes/${console.id}/terminal`);
+  await console.ready();
+  await console.button("Sleep").click();
+  await expect(page.locator(".bar .state")).toHaveText("sleeping");
+  await expect(page.locator(".handle")).toHaveCount(0);
+  await page.getByRole("link", { name: "Terminal", exact: true }).first().click();
+  await console.ready();
+  await expect(page.locator(".bar .state")).toHaveText("running");
+});
