@@ -14,7 +14,6 @@ mod hub;
 mod ladder;
 mod log;
 mod poll;
-#[allow(dead_code, unused_imports)]
 mod screen;
 mod shell;
 mod state;

@@ -177,7 +177,7 @@ fn what_a_program_said_last_comes_before_its_exit() {
 
 /// F10: what a program leaves in the background holds the terminal and not its end.
 #[test]
-fn who_holds_the_terminal_does_not_hold_its_end() {
+fn f10_who_holds_a_terminal_does_not_hold_its_end() {
     let agent = Agent::start();
     for text in [
         "sleep 1000 & exit 3\n",
@@ -283,4 +283,150 @@ fn watchers_hear_of_terminals() {
     let mut second = agent.connect();
     second.ask(&Ask::Watch);
     assert!(matches!(second.tell(), Tell::Census { shells, .. } if shells[0].name == "t/test"));
+}
+
+/// Numbered lines for good, as fast as they go.
+fn flood() -> Open {
+    argv(&["bash", "-c", "i=0; while :; do echo $((i++)) some words that make it longer; done"])
+}
+
+/// F23: a flood that nobody reads.
+#[test]
+fn f23_a_flood_that_nobody_reads_runs_on_in_bounded_memory() {
+    let agent = Agent::start();
+    let screen = agent.screen(wish(argv(&["yes", "a line of some length"])));
+    drop(screen);
+    let mut client = agent.connect();
+    let offset = |client: &mut kit::Client| {
+        client.ask(&Ask::Terminals);
+        match client.tell() {
+            Tell::Terminals(list) => list[0].offset,
+            other => panic!("{other:?}"),
+        }
+    };
+    until("much was said", || offset(&mut client) > 8 << 20);
+    let (before, _) = agent.size();
+    let from = offset(&mut client);
+    until("more was said", || offset(&mut client) > from + (16 << 20));
+    let (after, _) = agent.size();
+    assert!(after < before + 4096, "{before} KiB, then {after} KiB");
+}
+
+#[test]
+fn a_client_that_comes_back_gets_every_byte_once() {
+    let agent = Agent::start();
+    let first = agent.screen(wish(flood()));
+    let (mut all, mut since) = (first.out.clone(), first.since());
+    drop(first);
+    let (mut random, mut exact) = (7_u64, 0);
+    for _ in 0..100 {
+        let mut screen = agent.screen(Attach { since: since.take(), ..wish(flood()) });
+        exact += usize::from(screen.attached.snapshot.is_none());
+        if screen.attached.snapshot.is_some() {
+            // Nobody was there for more than the ring holds.
+            all.clear();
+        }
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let wanted = (random >> 40) as usize % 20_000;
+        screen.wait("bytes", |screen| screen.out.len() > wanted && screen.ready);
+        all.extend_from_slice(&screen.out);
+        since = screen.since();
+    }
+    assert!(exact > 80, "{exact} of 100 went on where they were");
+    let text = String::from_utf8(all).expect("text");
+    let lines: Vec<&str> = text.split("\r\n").collect();
+    let number = |line: &str| line.split(' ').next().and_then(|word| word.parse::<u64>().ok());
+    // The first and the last may be cut.
+    let numbers: Option<Vec<u64>> =
+        lines[1..lines.len() - 1].iter().map(|line| number(line)).collect();
+    let numbers = numbers.expect("every line has its number");
+    assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1));
+}
+
+#[test]
+fn one_that_stands_still_slows_nobody_and_is_told_what_it_missed() {
+    let agent = Agent::start();
+    let stalled = || agent.screen(Attach { since: None, ..wish(argv(&["yes"])) });
+    let mut still = stalled();
+    let mut reader = agent.screen(wish(argv(&["yes"])));
+    let wanted = reader.head() + (12 << 20);
+    while reader.head() < wanted {
+        reader.step();
+        if reader.out.len() > 1 << 20 {
+            reader.from = reader.head();
+            reader.out.clear();
+        }
+    }
+    // It kept up: what one that takes nothing holds back would have been told as missed.
+    assert!(reader.snapshots.iter().all(|snapshot| snapshot.missed == 0));
+    still.wait("a snapshot", |screen| !screen.snapshots.is_empty());
+    assert!(still.snapshots[0].missed > 2 << 20, "{:?}", still.snapshots);
+    let wanted = still.snapshots[0].bytes as usize;
+    still.wait("the picture", |screen| screen.snapshot.len() == wanted);
+    assert!(still.snapshot.starts_with(b"\x1bc"));
+    still.wait("live output", |screen| screen.out.len() > 100);
+}
+
+#[test]
+fn a_program_waits_for_the_one_client_that_reads_slowly() {
+    let agent = Agent::start();
+    let mut screen = agent.screen(wish(argv(&["seq", "1", "1000000"])));
+    while screen.exit.is_none() {
+        screen.step();
+    }
+    assert!(screen.snapshots.is_empty() && screen.text().ends_with("\n1000000\n"));
+}
+
+#[test]
+fn a_question_is_answered_once() {
+    let agent = Agent::start();
+    let script = "stty raw -echo; echo on; while read -rN1 key; do \
+                  [ $key = q ] && printf '\\e[6n'; [ $key = e ] && break; printf '<%q>' \"$key\"; done";
+    let open = || argv(&["bash", "-c", script]);
+    let mut first = agent.screen(wish(open()));
+    first.until("on");
+    let mut second = agent.screen(wish(open()));
+    second.wait("ready", |screen| screen.ready);
+    first.type_in("q");
+    first.until("<q>");
+    first.type_in("\x1b[5;6R");
+    second.type_in("\x1b[5;7R");
+    second.type_in("x");
+    let said = first.until("<x>");
+    assert_eq!(said, "<$'\\E'><\\[><5><\\;><6><R><x>");
+}
+
+#[test]
+fn the_model_answers_while_nobody_is_there_who_can() {
+    let agent = Agent::start();
+    let go = agent.dir.at("go");
+    let script = format!(
+        "stty raw -echo; echo on; until [ -e {go} ]; do sleep 0.02; done; \
+         printf '\\e[6n'; read -rN6 answer; printf '<%q>' \"$answer\""
+    );
+    let open = || argv(&["bash", "-c", &script]);
+    let mut first = agent.screen(wish(open()));
+    first.until("on");
+    let mut viewer = agent.screen(Attach { view: true, ..wish(open()) });
+    drop(first);
+    viewer.wait("alone", |screen| screen.seen.len() == 1);
+    std::fs::write(go, "").expect("writes");
+    viewer.until("<$'\\E[2;3R'>");
+}
+
+#[test]
+fn a_paste_that_is_not_read_does_not_make_a_program_deaf() {
+    let agent = Agent::start();
+    let mut screen = agent.bash();
+    screen.type_in("sleep 1000\n");
+    sleeps(screen.attached.pid);
+    for _ in 0..20 {
+        screen.type_in(&"some words\n".repeat(1000));
+    }
+    // Another client, whose keys come behind all that.
+    let mut other = agent.screen(wish(bash()));
+    other.type_in("\x03");
+    other.until("^C");
+    other.until("$ ");
+    assert_eq!(other.line("echo a''b"), "ab\n");
 }

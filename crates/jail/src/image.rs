@@ -112,6 +112,33 @@ utmp:x:43:\nvideo:x:44:\nstaff:x:50:\ngames:x:60:\nusers:x:100:\nuser:x:1000:\nn
 const SHADOW: &str = "root:*:19000:0:99999:7:::\nuser:*:19000:0:99999:7:::\n";
 const HOSTS: &str = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n";
 
+/// What bash in a terminal begins with: a prompt that names the place, and colours. Shells of
+/// sessions do not read it.
+const BASHRC: &str = r#"# Read by bash in a terminal.
+case $- in *i*) ;; *) return ;; esac
+HISTCONTROL=ignoreboth
+HISTSIZE=10000
+HISTFILESIZE=20000
+shopt -s checkwinsize histappend
+case $TERM in
+dumb) PS1='\u@\h:\w\$ ' ;;
+*)
+    PS1='\[\e]0;\u@\h: \w\a\e[1;32m\]\u@\h\[\e[0m\]:\[\e[1;34m\]\w\[\e[0m\]\$ '
+    if command -v dircolors >/dev/null; then eval "$(dircolors -b)"; fi
+    alias ls='ls --color=auto'
+    alias grep='grep --color=auto'
+    alias diff='diff --color=auto'
+    ;;
+esac
+alias ll='ls -alF'
+if [ -r /usr/share/bash-completion/bash_completion ]; then
+    . /usr/share/bash-completion/bash_completion
+fi
+"#;
+const PROFILE: &str = "if [ -n \"$BASH_VERSION\" ] && [ -r ~/.bashrc ]; then . ~/.bashrc; fi\n";
+/// Changes when what is written here does, so that an older tree is not taken for this one.
+const EDITION: u64 = 2;
+
 /// Links at the top of a host whose programs all lie in `/usr`.
 const MERGED: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
@@ -148,7 +175,7 @@ fn stamp() -> String {
     use std::os::unix::fs::MetadataExt;
     let sources =
         ["/etc/ld.so.cache", "/var/lib/dpkg/status", "/etc/alternatives", "/etc/ssl/certs"];
-    let mut hash = 1_u64;
+    let mut hash = EDITION;
     for source in sources {
         let time = fs::metadata(source)
             .map_or(0, |about| about.mtime() * 1_000_000_000 + about.mtime_nsec());
@@ -185,7 +212,14 @@ fn fill(tree: &Path) -> io::Result<()> {
     write(tree, "etc/hostname", "sandbox\n", 0o644)?;
     write(tree, "etc/resolv.conf", "", 0o644)?;
     write(tree, "var/lib/dpkg/available", "", 0o644)?;
-    std::os::unix::fs::chown(tree.join("home/user"), Some(1000), Some(1000))
+    for home in ["root", "home/user"] {
+        write(tree, &format!("{home}/.bashrc"), BASHRC, 0o644)?;
+        write(tree, &format!("{home}/.profile"), PROFILE, 0o644)?;
+    }
+    for name in ["home/user", "home/user/.bashrc", "home/user/.profile"] {
+        std::os::unix::fs::chown(tree.join(name), Some(1000), Some(1000))?;
+    }
+    Ok(())
 }
 
 fn write(tree: &Path, name: &str, text: &str, mode: u32) -> io::Result<()> {

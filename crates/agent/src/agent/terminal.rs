@@ -48,7 +48,7 @@ impl Agent {
         if let Some(size) = guest.size.filter(|_| guest.sizes() && alone) {
             terminal.window(&mut self.hub, id, size, true);
         }
-        terminal.enter(&mut self.hub, id);
+        terminal.enter(&mut self.hub, id, &guest);
         conn.role = Role::Terminal(Box::new(guest));
     }
 
@@ -85,8 +85,8 @@ impl Agent {
 
     pub(super) fn typed(&mut self, id: u64, bytes: &[u8]) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        let Role::Terminal(guest) = &conn.role else { return self.no_terminal(id) };
-        if guest.view || guest.hidden {
+        let Role::Terminal(guest) = &mut conn.role else { return self.no_terminal(id) };
+        if !guest.types() {
             return self.refuse(id, None, Why::Denied, "this client only looks");
         }
         if bytes.len() > TYPE_BYTES_MAX {
@@ -106,7 +106,7 @@ impl Agent {
         let Some(guest) = conn.and_then(|conn| conn.guest_mut()) else {
             return self.no_terminal(id);
         };
-        if guest.view || guest.hidden {
+        if !guest.types() {
             return self.refuse(id, None, Why::Denied, "this client only looks");
         }
         let Some(size) = terminal::cut(size) else {
@@ -202,6 +202,7 @@ impl Agent {
             }
             conn.interest(&self.hub.poll);
         }
+        terminal.feed();
         let waits = waits.and(paused(terminal, &self.conns));
         if more || waits.is_none() && terminal.unread() {
             self.hub.stir(id);
@@ -215,10 +216,13 @@ impl Agent {
     /// The connection is no client of a terminal any more.
     pub(super) fn leave_terminal(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        let Some(of) = conn.guest().map(|guest| guest.terminal) else { return };
-        conn.role = Role::Ready;
-        if let Some(terminal) = self.terminals.get_mut(&of) {
-            terminal.leave(&mut self.hub, id);
+        if conn.guest().is_none() {
+            return;
+        }
+        if let Role::Terminal(guest) = std::mem::replace(&mut conn.role, Role::Ready)
+            && let Some(terminal) = self.terminals.get_mut(&guest.terminal)
+        {
+            terminal.leave(&mut self.hub, id, &guest);
         }
     }
 

@@ -59,6 +59,24 @@ impl Terminal {
         until.filter(|_| least > BEHIND_BYTES_MAX)
     }
 
+    /// Shows the model what it has not seen. What the program asked is left to clients to answer;
+    /// while none is there the model answers.
+    pub(crate) fn feed(&mut self) {
+        while self.fed < self.ring.head() {
+            let piece = self.ring.piece(self.fed, self.ring.head());
+            self.screen.feed(piece, self.fed);
+            self.fed += piece.len() as u64;
+        }
+        for asked in self.screen.answers() {
+            if self.typists > 0 {
+                self.questions.asked(&asked);
+            } else if self.hungry() {
+                self.input.extend_from_slice(&asked.answer);
+                self.write();
+            }
+        }
+    }
+
     /// Has another size from here on.
     pub(crate) fn resize(&mut self, hub: &mut Hub, size: Size) {
         if size == self.size {
@@ -67,8 +85,10 @@ impl Terminal {
         // What was said for the old size comes before the new one.
         self.readable = true;
         self.pull(hub);
+        self.feed();
         self.size = size;
         self.ring.mark(size);
+        self.screen.resize(size);
         if let Some(master) = &self.master {
             let (ws_col, ws_row) = (size.cols, size.rows);
             let size = rustix::termios::Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 };

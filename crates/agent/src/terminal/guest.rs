@@ -1,5 +1,6 @@
 //! A client of a terminal: a place in what it has said, and nothing else.
 
+use crate::screen::Typist;
 use isolet_wire::terminal::{Attach, CLIENT_BYTES_MAX, Client, Since, Size};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -42,6 +43,8 @@ pub(crate) struct Guest {
     pub(crate) moved: Instant,
     /// It needs none.
     pub(crate) idle: bool,
+    /// What it is typing.
+    pub(crate) typist: Typist,
 }
 
 /// How far a client is.
@@ -87,6 +90,7 @@ impl Guest {
             presence: 0,
             moved: now,
             idle: true,
+            typist: Typist::default(),
         }
     }
 
@@ -111,10 +115,16 @@ impl Guest {
         self.moved + STALL
     }
 
+    /// It may type.
+    #[must_use]
+    pub(crate) fn types(&self) -> bool {
+        !self.view && !self.hidden
+    }
+
     /// It may set the terminal's size.
     #[must_use]
     pub(crate) fn sizes(&self) -> bool {
-        !self.view && !self.hidden && self.size.is_some()
+        self.types() && self.size.is_some()
     }
 
     /// As others are told of it.

@@ -12,15 +12,23 @@ pub(crate) const INPUT_BYTES_MAX: usize = 1024 * 1024;
 
 impl Terminal {
     /// A client has typed. Gives how many bytes wait for the program now.
-    pub(crate) fn typed(&mut self, hub: &mut Hub, conn: u64, guest: &Guest, bytes: &[u8]) -> usize {
+    pub(crate) fn typed(
+        &mut self,
+        hub: &mut Hub,
+        conn: u64,
+        guest: &mut Guest,
+        bytes: &[u8],
+    ) -> usize {
         if matches!(self.state, State::Failed(..) | State::Ended(_)) {
             return 0;
         }
-        if let Some(size) = guest.size.filter(|_| guest.sizes()) {
+        let bytes = self.questions.filter(&mut guest.typist, bytes);
+        // A window that answers, or has lost the focus, is not the one that somebody types in.
+        if let Some(size) = guest.size.filter(|_| guest.typist.keys && guest.sizes()) {
             self.follow_window(hub, conn, size);
         }
-        self.overtake(bytes);
-        self.input.extend_from_slice(bytes);
+        self.overtake(&bytes);
+        self.input.extend_from_slice(&bytes);
         self.write();
         hub.stir(self.id);
         self.input.len()

@@ -16,6 +16,7 @@ pub(crate) use input::INPUT_BYTES_MAX;
 
 use crate::hub::{Hub, Order, Parent, environment};
 use crate::poll::What;
+use crate::screen::{Questions, Screen};
 use crate::words;
 use end::Closing;
 use isolet_sys::pty;
@@ -83,6 +84,12 @@ pub(crate) struct Terminal {
     presence: u64,
     seen: Vec<Client>,
     ring: Ring,
+    screen: Screen,
+    /// What the screen has seen of the output.
+    fed: u64,
+    questions: Questions,
+    /// Clients that may type, and so answer.
+    typists: usize,
     drawn: Vec<Drawn>,
     master: Option<OwnedFd>,
     /// There may be something to read.
@@ -142,6 +149,10 @@ impl Terminal {
             presence: 0,
             seen: Vec::new(),
             ring: Ring::default(),
+            screen: Screen::new(size),
+            fed: 0,
+            questions: Questions::default(),
+            typists: 0,
             drawn: Vec::new(),
             master: None,
             readable: false,
@@ -241,7 +252,7 @@ impl Terminal {
             argv,
             size: self.size,
             offset: self.ring.head(),
-            title: String::new(),
+            title: self.screen.title().to_owned(),
             clients: self.seen.iter().take(CLIENTS_TOLD / count.max(1)).cloned().collect(),
             age_ms: now.duration_since(self.opened).as_millis() as u64,
         }
@@ -279,15 +290,17 @@ impl Terminal {
     }
 
     /// This connection has become a client.
-    pub(crate) fn enter(&mut self, hub: &mut Hub, conn: u64) {
+    pub(crate) fn enter(&mut self, hub: &mut Hub, conn: u64, guest: &Guest) {
         self.clients.push(conn);
+        self.typists += usize::from(guest.types());
         self.shuffled = true;
         hub.stir(self.id);
     }
 
     /// This client has gone.
-    pub(crate) fn leave(&mut self, hub: &mut Hub, conn: u64) {
+    pub(crate) fn leave(&mut self, hub: &mut Hub, conn: u64, guest: &Guest) {
         self.clients.retain(|client| *client != conn);
+        self.typists -= usize::from(guest.types());
         if self.lead == Some(conn) {
             self.lead = None;
         }

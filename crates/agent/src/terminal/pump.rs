@@ -67,6 +67,7 @@ impl Terminal {
         if !matches!(self.state, State::Live | State::Ended(_)) {
             return false;
         }
+        self.feed();
         let since = guest.since.take().filter(|since| since.id == self.run);
         let held = since.as_ref().filter(|since| self.exact_since(since.offset));
         let offset = match held {
@@ -103,12 +104,13 @@ impl Terminal {
 
     /// Whether output from there on, sent as it was, leads to what others see.
     fn exact_since(&self, offset: u64) -> bool {
-        self.ring.whole_since(offset)
+        self.ring.whole_since(offset) && self.screen.last_question() <= offset
     }
 
     /// Puts a client before a snapshot; not, while too many are on their way.
     fn begin(&mut self, guest: &mut Guest, missed: u64) -> Option<Snapshot> {
         let offset = self.ring.head();
+        self.feed();
         let bytes = match self.drawn.last().and_then(|(at, bytes)| Some((at, bytes.upgrade()?))) {
             Some((at, bytes)) if *at == (offset, self.ring.marked()) => bytes,
             _ => {
@@ -122,7 +124,7 @@ impl Terminal {
                 if held > SNAPSHOTS_BYTES_MAX {
                     return None;
                 }
-                let bytes: Rc<[u8]> = self.picture().into();
+                let bytes: Rc<[u8]> = self.screen.snapshot().into();
                 self.drawn.push(((offset, self.ring.marked()), Rc::downgrade(&bytes)));
                 bytes
             }
@@ -131,18 +133,6 @@ impl Terminal {
         guest.stage = Stage::Drawing { bytes, sent: 0, offset };
         guest.mark = self.ring.marked();
         Some(snapshot)
-    }
-
-    /// All that is held, from a full reset on.
-    fn picture(&self) -> Vec<u8> {
-        let mut bytes = b"\x1bc".to_vec();
-        let mut at = self.ring.tail();
-        while at < self.ring.head() {
-            let piece = self.ring.piece(at, self.ring.head());
-            bytes.extend_from_slice(piece);
-            at += piece.len() as u64;
-        }
-        bytes
     }
 
     /// Sends on of a snapshot. `false`: the socket is full.
