@@ -115,24 +115,26 @@ function Strip({ id, tab, name }: { id: string; tab: Tab; name: string }): JSX.E
     next?.click();
   };
   return (
-    <div class="strip" role="tablist" aria-label={`Parts of ${id}`} onKeyDown={keyed}>
-      {FIXED.map((one) => (
-        <a
-          key={one.tab}
-          id={`tab-${one.tab}`}
-          role="tab"
-          aria-selected={tab === one.tab}
-          aria-controls="panel"
-          tabIndex={tab === one.tab ? 0 : -1}
-          href={link("sandboxes", id, one.tab)}
-        >
-          {one.says}
-        </a>
-      ))}
-      <span class="gap" aria-hidden="true" />
-      {terminals.map((one) => (
-        <TerminalHandle key={one.session} of={one} chosen={tab === "terminal" && name === one.session} />
-      ))}
+    <div class="strip" onKeyDown={keyed}>
+      <div class="tabs" role="tablist" aria-label={`Parts of ${id}`}>
+        {FIXED.map((one) => (
+          <a
+            key={one.tab}
+            id={`tab-${one.tab}`}
+            role="tab"
+            aria-selected={tab === one.tab}
+            aria-controls="panel"
+            tabIndex={tab === one.tab ? 0 : -1}
+            href={link("sandboxes", id, one.tab)}
+          >
+            {one.says}
+          </a>
+        ))}
+        <span class="gap" aria-hidden="true" />
+        {terminals.map((one) => (
+          <TerminalHandle key={one.session} of={one} chosen={tab === "terminal" && name === one.session} />
+        ))}
+      </div>
       <a
         class="button quiet new-terminal"
         href={link("sandboxes", id, "terminal")}
@@ -162,7 +164,7 @@ function fresh(terminals: Opened[]): string {
 function TerminalHandle({ of, chosen }: { of: Opened; chosen: boolean }): JSX.Element {
   const state = of.state.value;
   return (
-    <span class={`handle ${state.kind}`}>
+    <span class={`handle ${state.kind}`} role="presentation">
       <a
         id={`tab-terminal-${of.session}`}
         role="tab"

@@ -6,10 +6,12 @@ import { api, at, type Sandbox } from "../lib/api";
 import { saved } from "../lib/download";
 import { attempt, done } from "../lib/notice";
 import { move } from "../lib/route";
+import { dark } from "../lib/theme";
 import { Button } from "../parts/button";
 import { confirm } from "../parts/dialog";
 import { Icon } from "../parts/icon";
 import { Empty } from "../parts/state";
+import { found } from "./theme";
 import { attachAs, close, connect, open, opened, type Opened } from "./opened";
 
 /** The tab; without a name the first one that is open, or the default session's. */
@@ -59,11 +61,17 @@ function Screen({ of }: { of: Opened }): JSX.Element {
     place.current!.append(of.host);
     of.fit();
     of.xterm.focus();
-    const seen = new ResizeObserver(() => of.fit());
+    const fit = (): void => {
+      of.fit();
+      shrink(of);
+    };
+    const seen = new ResizeObserver(fit);
     seen.observe(place.current!);
+    const sized = of.xterm.onResize(() => requestAnimationFrame(() => shrink(of)));
     of.xterm.attachCustomKeyEventHandler((event) => chord(event, of, () => setSearching(true)));
     return () => {
       seen.disconnect();
+      sized.dispose();
       of.host.remove();
     };
   }, [of]);
@@ -82,6 +90,18 @@ function Screen({ of }: { of: Opened }): JSX.Element {
       <Over of={of} />
     </div>
   );
+}
+
+/** A smaller part of its size is drawn no more: what is larger is scrolled. */
+const SCALE_MIN = 0.55;
+
+/** Has a terminal that is drawn in another's size fit into this window. */
+function shrink({ host }: Opened): void {
+  const screen = host.querySelector<HTMLElement>(".xterm-screen");
+  const room = host.parentElement;
+  if (!screen || !room || screen.offsetWidth === 0) return;
+  const scale = Math.min(1, (room.clientWidth - 36) / screen.offsetWidth, (room.clientHeight - 22) / screen.offsetHeight);
+  host.style.setProperty("--scale", String(Math.max(scale, SCALE_MIN)));
 }
 
 /** Keys that are the console's even here: no terminal program knows them. */
@@ -206,11 +226,11 @@ function Recorder({ of, live }: { of: Opened; live: boolean }): JSX.Element {
 
 function Search({ of, leave }: { of: Opened; leave: () => void }): JSX.Element {
   const input = useRef<HTMLInputElement>(null);
-  const [found, setFound] = useState<{ at: number; count: number }>();
+  const [count, setCount] = useState<{ at: number; count: number }>();
   useEffect(() => {
     input.current?.focus();
     const results = of.search.onDidChangeResults(({ resultIndex, resultCount }) =>
-      setFound({ at: resultIndex + 1, count: resultCount }),
+      setCount({ at: resultIndex + 1, count: resultCount }),
     );
     return () => {
       results.dispose();
@@ -220,12 +240,7 @@ function Search({ of, leave }: { of: Opened; leave: () => void }): JSX.Element {
   }, [of]);
   const look = (back: boolean, incremental = false): void => {
     const text = input.current?.value ?? "";
-    const decorations = {
-      matchBackground: "#6b5a1e",
-      matchOverviewRuler: "#d9a400",
-      activeMatchBackground: "#a8761b",
-      activeMatchColorOverviewRuler: "#ffcf4d",
-    };
+    const decorations = found(dark.peek());
     if (text === "") return of.search.clearDecorations();
     if (back) of.search.findPrevious(text, { decorations });
     else of.search.findNext(text, { decorations, incremental });
@@ -245,7 +260,7 @@ function Search({ of, leave }: { of: Opened; leave: () => void }): JSX.Element {
         }}
       />
       <span class="dim" role="status">
-        {found ? `${found.at}/${found.count}` : ""}
+        {count ? `${count.at}/${count.count}` : ""}
       </span>
       <Button sign="close" kind="quiet" label="Leave the search" onClick={leave} />
     </div>

@@ -1,5 +1,6 @@
 /** The sixteen colours of terminals, for light and dark; each readable on its ground. */
 
+import type { ISearchDecorationOptions } from "@xterm/addon-search";
 import type { ITheme } from "@xterm/xterm";
 
 const DARK: ITheme = {
@@ -52,6 +53,14 @@ const LIGHT: ITheme = {
 
 /** The colours in force. */
 export const colours = (dark: boolean): ITheme => (dark ? DARK : LIGHT);
+
+/** How what a search has found is marked. */
+export const found = (dark: boolean): ISearchDecorationOptions => ({
+  matchBackground: dark ? "#57481a" : "#fbe7a6",
+  matchOverviewRuler: "#d9a400",
+  activeMatchBackground: dark ? "#9a6a12" : "#f5c53d",
+  activeMatchColorOverviewRuler: "#ffb000",
+});
 
 /** What programs are written in: what the system has. */
 export const MONO = 'ui-monospace, "SF Mono", "Cascadia Mono", "JetBrains Mono", Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace';
