@@ -182,7 +182,7 @@ fn f10_who_holds_a_terminal_does_not_hold_its_end() {
     for text in [
         "sleep 1000 & exit 3\n",
         "setsid sleep 1000 & exit 3\n",
-        "(trap '' HUP; while :; do echo x; done) & exit 3\n",
+        "(trap '' HUP; while echo x; do :; done) & exit 3\n",
     ] {
         let mut screen = agent.bash();
         screen.type_in(text);
