@@ -1,0 +1,104 @@
+"""Sandboxes with shells that stay: the client of Isolet, sync and async.
+
+    from isolet import Isolet
+
+    with Isolet() as client, client.sandbox("demo") as sandbox:
+        sandbox.exec("cd /tmp && export GREETING=hello")
+        print(sandbox.exec("pwd; echo $GREETING").stdout)
+
+:class:`AsyncIsolet` is the same for asyncio: its methods are awaited, and nothing else differs.
+"""
+
+from ._async.client import AsyncIsolet
+from ._async.commands import AsyncExecStream
+from ._async.events import AsyncEvents, AsyncWatch
+from ._async.files import AsyncFileStream
+from ._async.sandbox import AsyncSandbox
+from ._async.session import AsyncSession
+from ._async.shell import AsyncCommand, AsyncShell
+from ._sync.client import Isolet
+from ._sync.commands import ExecStream
+from ._sync.events import Events, Watch
+from ._sync.files import FileStream
+from ._sync.sandbox import Sandbox
+from ._sync.session import Session
+from ._sync.shell import Command, Shell
+from .errors import (
+    BadRequestError,
+    CommandError,
+    ConflictError,
+    ForbiddenError,
+    IsoletError,
+    NotFoundError,
+    RefusedError,
+    ServerError,
+    ShellClosedError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    UnreachableError,
+    UsageError,
+)
+from .models import (
+    FileAccess,
+    FileEvent,
+    FileInfo,
+    FoundLine,
+    LostState,
+    SandboxEvent,
+    SandboxInfo,
+    SavedFile,
+    SearchResult,
+    SessionInfo,
+    Usage,
+)
+from .results import ExecResult, Output, Truncated
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncCommand",
+    "AsyncEvents",
+    "AsyncExecStream",
+    "AsyncFileStream",
+    "AsyncIsolet",
+    "AsyncSandbox",
+    "AsyncSession",
+    "AsyncShell",
+    "AsyncWatch",
+    "BadRequestError",
+    "Command",
+    "CommandError",
+    "ConflictError",
+    "Events",
+    "ExecResult",
+    "ExecStream",
+    "FileAccess",
+    "FileEvent",
+    "FileInfo",
+    "FileStream",
+    "ForbiddenError",
+    "FoundLine",
+    "Isolet",
+    "IsoletError",
+    "LostState",
+    "NotFoundError",
+    "Output",
+    "RefusedError",
+    "Sandbox",
+    "SandboxEvent",
+    "SandboxInfo",
+    "SavedFile",
+    "SearchResult",
+    "ServerError",
+    "Session",
+    "SessionInfo",
+    "Shell",
+    "ShellClosedError",
+    "TooManyRequestsError",
+    "Truncated",
+    "UnauthorizedError",
+    "UnreachableError",
+    "Usage",
+    "UsageError",
+    "Watch",
+]

@@ -1,0 +1,145 @@
+"""Commands by HTTP: one after the other in a session's shell, or each by itself."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator, Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from .. import calls, transport
+from ..calls import Call
+from ..errors import ServerError, UnreachableError, UsageError
+from ..results import OUTPUT_BYTES, Collector, ExecResult, Output, answered
+from ..values import AnyPath, Duration, Env
+from .events import AsyncEventBody
+
+if TYPE_CHECKING:
+    from .client import AsyncConnection
+
+#: Hears each piece of output.
+OnOutput = Callable[[Output], object]
+
+
+class AsyncExecStream:
+    """A command's output as it is written. Use it in ``async with``, and ``async for`` inside.
+
+    Left early, it ends the command, unless that was told to keep running. Bytes that nobody reads stay
+    with the server: the command waits for its reader for 60 s.
+    """
+
+    def __init__(self, connection: AsyncConnection, call: Call, command: str, most: int) -> None:
+        self._connection = connection
+        self._call = call
+        self._said = Collector(command, most)
+        self._result: ExecResult | None = None
+        self._body: AsyncEventBody | None = None
+        self._pieces = self._all()
+
+    async def open(self) -> AsyncExecStream:
+        """Sends the command now, rather than with the first piece that is asked for."""
+        if self._body is None:
+            response = await self._connection.open(self._call, read_s=transport.EVENTS_S)
+            self._body = AsyncEventBody(self._connection.url, response)
+        return self
+
+    async def _all(self) -> AsyncIterator[Output]:
+        await self.open()
+        if self._body is None:
+            return
+        async for event in self._body.events():
+            if event.name in ("stdout", "stderr"):
+                data = base64.b64decode(event.data["data_b64"])
+                yield self._said.take(event.name, event.data["offset"], data)
+            elif event.name == "gap":
+                yield self._said.miss(event.data["stream"], event.data["from"], event.data["to"])
+            elif event.name == "exit":
+                for piece in self._said.rest():
+                    yield piece
+                self._result = self._said.result(event.data)
+                return
+            elif event.name == "error":
+                said = event.data
+                raise ServerError(
+                    str(said.get("message", "")), code=str(said.get("error")), hint=str(said.get("hint", ""))
+                )
+        raise UnreachableError("the connection ended before the command", code="cut")
+
+    def __aiter__(self) -> AsyncExecStream:
+        return self
+
+    async def __anext__(self) -> Output:
+        return await self._pieces.__anext__()
+
+    async def result(self) -> ExecResult:
+        """How it ended, with all that it said; reads what is left."""
+        async for _ in self:
+            pass
+        if self._result is None:
+            raise UnreachableError("the stream was left before the command's end", code="cut")
+        return self._result
+
+    async def __aenter__(self) -> AsyncExecStream:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends it, and the command where that still runs."""
+        if self._body is not None:
+            await self._body.close()
+
+
+def stream(
+    connection: AsyncConnection, call: Call, command: str | Sequence[str], most: int | None
+) -> AsyncExecStream:
+    """A command's output as it is written."""
+    text = command if isinstance(command, str) else " ".join(command)
+    return AsyncExecStream(connection, call, text, OUTPUT_BYTES if most is None else most)
+
+
+async def run(
+    connection: AsyncConnection,
+    path: str,
+    command: str | Sequence[str],
+    *,
+    on_output: OnOutput | None,
+    session: str | None,
+    in_shell: bool,
+    cwd: AnyPath | None,
+    env: Env | None,
+    stdin: str | bytes | None,
+    timeout: Duration | None,
+    max_output_bytes: int | None,
+    merge: bool,
+    keep_running: bool,
+) -> ExecResult:
+    """Runs a command to its end."""
+    if in_shell and not isinstance(command, str):
+        raise UsageError(
+            "a shell's command is text; programs with arguments go by run_program", code="bad_command"
+        )
+    call = calls.exec_call(
+        path,
+        command,
+        session=session,
+        cwd=cwd,
+        env=env,
+        stdin=stdin,
+        timeout=timeout,
+        max_output_bytes=max_output_bytes,
+        merge=merge,
+        keep_running=keep_running,
+        in_shell=in_shell,
+        stream=on_output is not None,
+    )
+    if on_output is None:
+        text = command if isinstance(command, str) else " ".join(command)
+        return answered(text, await connection.json(call))
+    async with stream(connection, call, command, max_output_bytes) as pieces:
+        async for piece in pieces:
+            on_output(piece)
+        return await pieces.result()

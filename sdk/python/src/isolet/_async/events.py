@@ -1,0 +1,182 @@
+"""What happens: to sandboxes, and in directories."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import httpx
+
+from .. import calls, config, transport
+from ..calls import Call
+from ..errors import ConflictError, NotFoundError, ServerError, UnauthorizedError, UnreachableError
+from ..models import FileEvent, SandboxEvent
+from ..sse import Parser, ServerEvent
+from . import io
+
+if TYPE_CHECKING:
+    from .client import AsyncConnection
+
+
+class AsyncEventBody:
+    """The events of one answer."""
+
+    def __init__(self, url: str, response: httpx.Response) -> None:
+        self._url = url
+        self._response = response
+
+    async def events(self) -> AsyncIterator[ServerEvent]:
+        """In order, up to the answer's end."""
+        parser = Parser()
+        try:
+            async for piece in self._response.aiter_bytes():
+                for event in parser.take(piece):
+                    yield event
+        except httpx.TransportError as error:
+            raise transport.unreachable(self._url, error) from error
+        finally:
+            await self._response.aclose()
+
+    async def close(self) -> None:
+        """Ends the answer."""
+        await self._response.aclose()
+
+
+class AsyncEvents:
+    """What happens to sandboxes, as it happens. Use it in ``async for``, and close it when you leave early.
+
+    Raises:
+        UnauthorizedError: the key opens nothing any more.
+        UnreachableError: the server has not come back for a minute.
+    """
+
+    def __init__(self, connection: AsyncConnection, path: str, after: int | None, last: str | None) -> None:
+        self._connection = connection
+        self._path = path
+        self._last = last
+        #: The id of the last event: give it as ``after`` to go on behind it.
+        self.after = after
+        self._body: AsyncEventBody | None = None
+        self._events = self._all()
+
+    async def open(self) -> AsyncEvents:
+        """Begins to listen now, rather than with the first event that is asked for."""
+        if self._body is None:
+            call = calls.events(self._path, self.after)
+            response = await self._connection.open(call, read_s=transport.EVENTS_S)
+            self._body = AsyncEventBody(self._connection.url, response)
+        return self
+
+    def __aiter__(self) -> AsyncEvents:
+        return self
+
+    async def __anext__(self) -> SandboxEvent:
+        return await self._events.__anext__()
+
+    async def __aenter__(self) -> AsyncEvents:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends it."""
+        if self._body is not None:
+            await self._body.close()
+            self._body = None
+
+    async def _all(self) -> AsyncIterator[SandboxEvent]:
+        failed, blind = 0, False
+        while True:
+            try:
+                await self.open()
+                if blind:
+                    yield SandboxEvent(type="gap", id=None, at=None, sandbox=None)
+                async for event in self._once():
+                    failed, blind = 0, False
+                    yield event
+                    if event.type == self._last:
+                        await self.close()
+                        return
+            except (UnreachableError, ServerError):
+                if failed >= _TRIES:
+                    raise
+            await self.close()
+            # Before the first event nothing says from where to go on.
+            blind = self.after is None
+            await io.sleep(config.wait_before(failed))
+            failed += 1
+
+    async def _once(self) -> AsyncIterator[SandboxEvent]:
+        if self._body is None:
+            return
+        async for event in self._body.events():
+            if event.name == "error":
+                if event.data.get("error") == "unauthorized":
+                    raise UnauthorizedError(
+                        str(event.data.get("message", "")), code="unauthorized", status=401
+                    )
+                return
+            told = SandboxEvent.of(event.name, event.data)
+            self.after = told.id if told.id is not None else self.after
+            yield told
+
+
+#: Tries to come back, about a minute of them.
+_TRIES = 16
+
+
+class AsyncWatch:
+    """What happens in a directory, from the moment it was made on: nothing is missed.
+
+    Use it in ``async with`` and ``async for``; it ends after ``gone``. The sandbox stays awake meanwhile.
+
+    Raises:
+        UnreachableError: the connection broke; watch again, and look at what is there.
+    """
+
+    def __init__(self, body: AsyncEventBody) -> None:
+        self._body = body
+        self._events = body.events()
+        #: How many directories are watched.
+        self.directories = 0
+
+    @classmethod
+    async def begin(cls, connection: AsyncConnection, call: Call) -> AsyncWatch:
+        """Begins, and waits until it is in force."""
+        response = await connection.open(call, read_s=transport.EVENTS_S)
+        watch = cls(AsyncEventBody(connection.url, response))
+        async for event in watch._events:
+            if event.name == "watching":
+                watch.directories = int(event.data.get("directories", 0))
+                break
+        return watch
+
+    def __aiter__(self) -> AsyncWatch:
+        return self
+
+    async def __anext__(self) -> FileEvent:
+        event = await self._events.__anext__()
+        if event.name == "error":
+            await self.close()
+            said = event.data
+            kind = NotFoundError if said.get("error") == "no_sandbox" else ConflictError
+            raise kind(
+                str(said.get("message", "")), code=str(said.get("error")), hint=str(said.get("hint", ""))
+            )
+        return FileEvent.of(event.name, event.data)
+
+    async def __aenter__(self) -> AsyncWatch:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends it."""
+        await self._body.close()

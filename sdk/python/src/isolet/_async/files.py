@@ -1,0 +1,325 @@
+"""Files of a sandbox, or as one of its sessions sees them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import IO, TYPE_CHECKING
+
+import httpx
+
+from .. import calls, transport
+from ..errors import ConflictError, NotFoundError
+from ..models import FileInfo, SavedFile, SearchResult
+from ..values import AnyPath, path_bytes
+from . import io
+from .events import AsyncWatch
+
+if TYPE_CHECKING:
+    from .client import AsyncConnection
+
+#: What goes from a local file at once, in bytes.
+_PIECE_BYTES = 256 * 1024
+
+
+class AsyncFileStream:
+    """A file's bytes as they come. Use it in ``async with`` and ``async for``, or close it."""
+
+    def __init__(self, url: str, response: httpx.Response) -> None:
+        self._url = url
+        self._response = response
+        length = response.headers.get("content-length")
+        #: How many bytes come; ``None`` where the kernel makes them while they are read.
+        self.size = None if length is None else int(length)
+        #: Changes with the file; ``None`` for an archive.
+        self.etag: str | None = response.headers.get("etag")
+        self._pieces = self._all()
+
+    async def _all(self) -> AsyncIterator[bytes]:
+        try:
+            async for piece in self._response.aiter_bytes():
+                yield piece
+        except httpx.TransportError as error:
+            raise transport.unreachable(self._url, error) from error
+        finally:
+            await self._response.aclose()
+
+    def __aiter__(self) -> AsyncFileStream:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await self._pieces.__anext__()
+
+    async def read(self) -> bytes:
+        """All that is left."""
+        parts = [piece async for piece in self]
+        return b"".join(parts)
+
+    async def __aenter__(self) -> AsyncFileStream:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends it; what has not come does not come."""
+        await self._response.aclose()
+
+
+class AsyncFiles:
+    """The file calls of one sandbox, or of one of its sessions.
+
+    A path is text, bytes or a ``PurePosixPath``; one without a leading slash begins in ``/workspace``.
+    It is looked up inside the sandbox, so no link leads out of it.
+
+    Raises:
+        NotFoundError: there is no such file.
+        ForbiddenError: ``denied``, or a session was granted reading alone.
+        ConflictError: ``wrong_kind``, ``exists``, ``not_empty``.
+        ServerError: ``no_space``: the sandbox's disk, or the server's, is full.
+    """
+
+    _connection: AsyncConnection
+
+    async def _at(self) -> str:
+        raise NotImplementedError
+
+    async def write_file(
+        self,
+        path: AnyPath,
+        content: str | bytes,
+        *,
+        mode: int | None = None,
+        append: bool = False,
+        fsync: bool = False,
+    ) -> SavedFile:
+        """Writes a whole file: a reader sees the old one or the new one. Parents are made.
+
+        Args:
+            path: where.
+            content: text is written as UTF-8.
+            mode: permission bits; a new file has 0o644 unless told, an old one keeps its own.
+            append: to the end of what is there.
+            fsync: it is on the disk, file and name, before this returns.
+        """
+        body = content.encode() if isinstance(content, str) else content
+        call = calls.write_file(await self._at(), path, mode=mode, append=append, fsync=fsync)
+        return SavedFile.of(await self._connection.json(calls.whole(call, body)))
+
+    async def read_file(self, path: AnyPath, *, encoding: str = "utf-8", errors: str = "replace") -> str:
+        """Reads a whole file as text."""
+        return (await self.read_bytes(path)).decode(encoding, errors)
+
+    async def read_bytes(self, path: AnyPath, *, start: int = 0, length: int | None = None) -> bytes:
+        """Reads a file, or ``length`` bytes of it from ``start`` on, as far as it has them.
+
+        Raises:
+            BadRequestError: ``bad_range``: the file ends before ``start``.
+        """
+        async with await self.stream_file(path, start=start, length=length) as stream:
+            return await stream.read()
+
+    async def stream_file(
+        self, path: AnyPath, *, start: int = 0, length: int | None = None
+    ) -> AsyncFileStream:
+        """A file's bytes, or a part of them, as they come."""
+        response = await self._connection.open(calls.read_file(await self._at(), path, start, length))
+        stream = AsyncFileStream(self._connection.url, response)
+        if response.headers.get("content-type") == "application/json":
+            # A directory is answered with its list.
+            await stream.close()
+            raise ConflictError(f"{path!r} is a directory", code="wrong_kind", hint="list it", status=409)
+        return stream
+
+    async def upload(
+        self,
+        source: str | os.PathLike[str] | io.Source,
+        path: AnyPath,
+        *,
+        mode: int | None = None,
+        fsync: bool = False,
+    ) -> SavedFile:
+        """Writes a file piece by piece; one that breaks off changes nothing. Never sent again.
+
+        Args:
+            source: a local file's name, an open file (in binary), or pieces of bytes.
+            path: where.
+            mode: permission bits; a new file has 0o644 unless told, an old one keeps its own.
+            fsync: it is on the disk, file and name, before this returns.
+        """
+        call = calls.write_file(await self._at(), path, mode=mode, fsync=fsync)
+        return SavedFile.of(await self._put(call, source))
+
+    async def download(self, path: AnyPath, to: str | os.PathLike[str] | IO[bytes]) -> int:
+        """Reads a file into a local one; gives how many bytes it has.
+
+        Args:
+            path: what.
+            to: a local name, whose file is replaced, or an open file (in binary).
+        """
+        stream = await self.stream_file(path)
+        if isinstance(to, (str, os.PathLike)):
+            with open(to, "wb") as file:  # noqa: ASYNC230
+                return await _save(stream, file)
+        return await _save(stream, to)
+
+    async def _put(self, call: calls.Call, source: str | os.PathLike[str] | io.Source) -> dict[str, object]:
+        if isinstance(source, (str, os.PathLike)):
+            with open(source, "rb") as file:  # noqa: ASYNC230
+                told = await self._connection.json(call, io.pieces(file, _PIECE_BYTES))
+        else:
+            told = await self._connection.json(call, io.pieces(source, _PIECE_BYTES))
+        return dict(told)
+
+    async def read_archive(self, path: AnyPath = "/workspace", *, compress: bool = False) -> AsyncFileStream:
+        """A directory as a tar archive, with modes, times and links.
+
+        Args:
+            path: which directory; ``/workspace`` unless told.
+            compress: with zstd.
+        """
+        at = calls.read_archive(await self._at(), path, compress)
+        return AsyncFileStream(self._connection.url, await self._connection.open(at))
+
+    async def write_archive(
+        self, source: str | os.PathLike[str] | io.Source, path: AnyPath = "/workspace"
+    ) -> None:
+        """Unpacks a tar archive, plain or compressed with zstd, into a directory, which is made.
+
+        What is there under the same names is replaced; what came before a fault stays.
+
+        Args:
+            source: a local file's name, an open file (in binary), or pieces of bytes.
+            path: which directory; ``/workspace`` unless told.
+
+        Raises:
+            BadRequestError: it is no archive, or an entry would lie outside of the directory.
+        """
+        await self._put(calls.write_archive(await self._at(), path), source)
+
+    async def _order(self, op: str, path: AnyPath, to: AnyPath | None = None, **fields: object) -> FileInfo:
+        told = await self._connection.json(calls.order(await self._at(), op, path, to, **fields))
+        return FileInfo.of(told)
+
+    async def stat(self, path: AnyPath, *, follow: bool = True) -> FileInfo:
+        """What is under a name; with ``follow=False`` of a link itself."""
+        return await self._order("stat", path, follow=follow)
+
+    async def exists(self, path: AnyPath) -> bool:
+        """Whether there is something under a name. A link counts when it leads somewhere."""
+        try:
+            told = await self._connection.json(calls.order(await self._at(), "exists", path))
+        except NotFoundError:
+            return False
+        return bool(told["exists"])
+
+    async def mkdir(self, path: AnyPath) -> FileInfo:
+        """Makes a directory with its parents; no error where it is there."""
+        return await self._order("mkdir", path)
+
+    async def move_file(self, path: AnyPath, to: AnyPath, *, replace: bool = True) -> FileInfo:
+        """Gives a file or directory another name, ``to`` itself.
+
+        Raises:
+            ConflictError: ``exists``, without ``replace``.
+        """
+        return await self._order("move", path, to, replace=replace)
+
+    async def copy_file(self, path: AnyPath, to: AnyPath, *, replace: bool = True) -> FileInfo:
+        """Copies a file, or a directory with all it holds, under the name ``to`` itself."""
+        return await self._order("copy", path, to, replace=replace)
+
+    async def chmod(self, path: AnyPath, mode: int) -> FileInfo:
+        """Sets permission bits."""
+        return await self._order("chmod", path, mode=f"{mode:04o}")
+
+    async def delete_file(self, path: AnyPath, *, recursive: bool = False) -> None:
+        """Removes a file, a link or an empty directory; with ``recursive`` a directory and all it holds."""
+        await self._connection.send(calls.delete_file(await self._at(), path, recursive))
+
+    async def list_files(
+        self,
+        path: AnyPath = "/workspace",
+        *,
+        recursive: bool = False,
+        hidden: bool = False,
+        glob: str | None = None,
+        page: int = 1000,
+    ) -> AsyncIterator[FileInfo]:
+        """What a directory holds, sorted, page after page.
+
+        Args:
+            path: which directory.
+            recursive: all below it; no link is followed.
+            hidden: also names that begin with a dot.
+            glob: ``*.py`` is for names, ``src/**/*.py`` for paths below the directory.
+            page: how many are asked for at once, 1 to 10000.
+        """
+        call = calls.list_files(
+            await self._at(), path, recursive=recursive, hidden=hidden, glob=glob, limit=page
+        )
+        async for told in self._connection.pages(call):
+            yield FileInfo.of(told)
+
+    async def search(
+        self,
+        pattern: str,
+        path: AnyPath = "/workspace",
+        *,
+        literal: bool = False,
+        ignore_case: bool = False,
+        hidden: bool = False,
+        ignored: bool = False,
+        glob: str | None = None,
+        context: int = 0,
+        limit: int = 1000,
+    ) -> SearchResult:
+        """Lines that match a regular expression, in a file or in all files below a directory.
+
+        Args:
+            pattern: of Rust's ``regex`` crate, within one line; at most 4096 bytes.
+            path: which file or directory.
+            literal: the pattern means itself.
+            ignore_case: letters match whatever their case.
+            hidden: also files whose names begin with a dot.
+            ignored: also what ``.gitignore`` and ``.ignore`` leave out.
+            glob: as for lists.
+            context: lines beside each match, 0 to 20.
+            limit: matching lines, 1 to 10000.
+        """
+        call = calls.search(
+            await self._at(),
+            path,
+            pattern,
+            literal=literal,
+            ignore_case=ignore_case,
+            hidden=hidden,
+            ignored=ignored,
+            glob=glob,
+            context=context,
+            limit=limit,
+        )
+        return SearchResult.of(await self._connection.json(call))
+
+    async def watch(self, path: AnyPath = "/workspace", *, recursive: bool = False) -> AsyncWatch:
+        """What happens in a directory, from now on.
+
+        Args:
+            path: which directory.
+            recursive: also in all below it, at most 8192.
+        """
+        return await AsyncWatch.begin(
+            self._connection, calls.watch(await self._at(), path_bytes(path), recursive)
+        )
+
+
+async def _save(stream: AsyncFileStream, file: IO[bytes]) -> int:
+    size = 0
+    async with stream:
+        async for piece in stream:
+            await io.write(file, piece)
+            size += len(piece)
+    return size

@@ -1,0 +1,142 @@
+"""Connections, locks and waiting, as asyncio has them. Its twin in ``_sync`` is written by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from typing import IO, Any
+
+import httpx
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+
+from .. import transport
+from ..errors import UnreachableError
+from ..log import LOGGER
+from ..transport import CutError
+
+#: What can be uploaded piece by piece.
+Source = IO[bytes] | Iterable[bytes] | AsyncIterable[bytes]
+
+Lock = asyncio.Lock
+sleep = asyncio.sleep
+
+
+def http(timeout: float, context: ssl.SSLContext | None) -> httpx.AsyncClient:
+    """A client with connections of its own."""
+    options = transport.socket_options()
+    return httpx.AsyncClient(
+        transport=httpx.AsyncHTTPTransport(
+            limits=transport.limits(),
+            socket_options=options,
+            trust_env=False,
+            verify=True if context is None else context,
+        ),
+        timeout=timeout,
+        follow_redirects=False,
+        trust_env=False,
+    )
+
+
+async def pieces(source: Source, size: int) -> AsyncIterator[bytes]:
+    """What is to be uploaded, at most ``size`` bytes of a file at once. A file is read in a thread."""
+    if isinstance(source, AsyncIterable):
+        async for piece in source:
+            yield piece
+    elif hasattr(source, "read"):
+        while piece := await asyncio.to_thread(source.read, size):
+            yield piece
+    else:
+        for piece in source:
+            yield piece
+
+
+async def write(file: IO[bytes], data: bytes) -> None:
+    """Writes to a local file, in a thread."""
+    await asyncio.to_thread(file.write, data)
+
+
+class Task:
+    """Something that goes on beside its caller, who waits for its end."""
+
+    def __init__(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
+        async def run() -> None:
+            await work(*args)
+
+        self._task = asyncio.ensure_future(run())
+
+    async def join(self) -> None:
+        """Waits for its end. What it failed with is its caller's to find in other ways."""
+        await asyncio.wait([self._task])
+        if not self._task.cancelled():
+            self._task.exception()
+
+
+class Socket:
+    """One WebSocket."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+        response = connection.response
+        self.headers = {} if response is None else {k.lower(): v for k, v in response.headers.raw_items()}
+
+    @classmethod
+    async def open(
+        cls, url: str, headers: dict[str, str], timeout: float, context: ssl.SSLContext | None
+    ) -> Socket:
+        """Connects. Raises the refusal, or :class:`UnreachableError`."""
+        try:
+            connection = await connect(
+                url,
+                additional_headers=headers,
+                compression=None,
+                logger=LOGGER,
+                max_size=transport.MESSAGE_BYTES_MAX,
+                open_timeout=timeout,
+                ping_interval=transport.PING_S,
+                ping_timeout=None,
+                proxy=None,
+                ssl=context if url.startswith("wss:") else None,
+            )
+        except InvalidStatus as error:
+            response = error.response
+            raise transport.upgrade_refused(response.status_code, bytes(response.body)) from None
+        except (OSError, TimeoutError, asyncio.TimeoutError, InvalidHandshake, EOFError) as error:
+            raise UnreachableError(f"{url.partition('?')[0]} does not answer", code="unreachable") from error
+        return cls(connection)
+
+    async def send(self, message: str) -> None:
+        """Sends a message; waits while the other side takes nothing."""
+        try:
+            await self._connection.send(message)
+        except ConnectionClosed as error:
+            raise _cut(error) from None
+
+    async def receive(self) -> str | bytes:
+        """The next message. A connection that is silent for long is asked whether it lives."""
+        try:
+            while True:
+                try:
+                    return await asyncio.wait_for(self._connection.recv(), transport.SILENT_S)
+                except asyncio.TimeoutError:
+                    pong = await self._connection.ping()
+                    await asyncio.wait_for(asyncio.shield(pong), transport.ANSWER_S)
+        except ConnectionClosed as error:
+            raise _cut(error) from None
+        except asyncio.TimeoutError:
+            self.abort()
+            raise CutError(None, "the connection is dead") from None
+
+    async def close(self) -> None:
+        """Says goodbye."""
+        await self._connection.close()
+
+    def abort(self) -> None:
+        """Lets go without a goodbye."""
+        self._connection.transport.abort()
+
+
+def _cut(error: ConnectionClosed) -> CutError:
+    received = error.rcvd
+    return CutError(received.code if received else None, received.reason if received else "")

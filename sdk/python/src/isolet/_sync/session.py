@@ -1,0 +1,168 @@
+"""A session: a shell that stays, with its directory and environment."""
+# Made by tools/make_sync.py from its async twin: change that one.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .. import calls
+from ..calls import session_path
+from ..models import SessionInfo
+from ..results import ExecResult
+from ..values import AnyPath, Duration, Env, exports
+from . import commands
+from .commands import ExecStream, OnOutput
+from .files import Files
+from .shell import Shell
+
+if TYPE_CHECKING:
+    from .client import Connection
+
+
+class Session(Files):
+    """A session of a sandbox. Where it is not there, its first command makes it.
+
+    Its file calls see what it sees.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        sandbox: str,
+        id: str,
+        ready: Callable[[], None],
+    ) -> None:
+        self._connection = connection
+        self._ready = ready
+        #: The sandbox that it belongs to.
+        self.sandbox_id = sandbox
+        #: Unique within the sandbox.
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(sandbox={self.sandbox_id!r}, id={self.id!r})"
+
+    @property
+    def _path(self) -> str:
+        return session_path(self.sandbox_id, self.id)
+
+    def _at(self) -> str:
+        self._ready()
+        return self._path
+
+    def exec(
+        self,
+        command: str,
+        *,
+        cwd: AnyPath | None = None,
+        env: Env | None = None,
+        stdin: str | bytes | None = None,
+        timeout: Duration | None = None,
+        merge: bool = False,
+        max_output_bytes: int | None = None,
+        keep_running: bool = False,
+        on_output: OnOutput | None = None,
+    ) -> ExecResult:
+        """Runs a command in the session's shell; directory, variables and jobs stay for the next.
+
+        Commands of a session run one after the other, at most 64 wait. A command is never sent twice.
+
+        Args:
+            command: the text, as it would be typed, at most 1 MiB.
+            cwd: for this command alone.
+            env: for this command alone; ``None`` unsets a name.
+            stdin: its standard input; end of file at once unless told.
+            timeout: seconds (or ``"10m"``) until it is interrupted, and then killed: its shell and
+                that shell's jobs stay. 0 never; the session's own unless told.
+            merge: standard error goes into standard output.
+            max_output_bytes: kept of each stream; 8 MiB unless told, at most 64 MiB. The result's
+                ``truncated`` says what was cut.
+            keep_running: it goes on when this call is given up (interrupted, or its connection lost);
+                otherwise it is interrupted then.
+            on_output: hears each piece of output when it is written.
+
+        Raises:
+            BadRequestError: ``bad_cwd``, ``bad_field``.
+            TooManyRequestsError: ``queue_full``.
+            UnreachableError: the answer is lost; the command may have run.
+        """
+        self._ready()
+        return commands.run(
+            self._connection,
+            self._path,
+            command,
+            on_output=on_output,
+            session=None,
+            in_shell=True,
+            cwd=cwd,
+            env=env,
+            stdin=stdin,
+            timeout=timeout,
+            max_output_bytes=max_output_bytes,
+            merge=merge,
+            keep_running=keep_running,
+        )
+
+    def stream(
+        self,
+        command: str,
+        *,
+        cwd: AnyPath | None = None,
+        env: Env | None = None,
+        stdin: str | bytes | None = None,
+        timeout: Duration | None = None,
+        merge: bool = False,
+        max_output_bytes: int | None = None,
+        keep_running: bool = False,
+    ) -> ExecStream:
+        """Runs a command, and gives its output as it is written. Takes what :meth:`exec` takes."""
+        self._ready()
+        call = calls.exec_call(
+            self._path,
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=stdin,
+            timeout=timeout,
+            merge=merge,
+            keep_running=keep_running,
+            in_shell=True,
+            stream=True,
+        )
+        return commands.stream(self._connection, call, command, max_output_bytes).open()
+
+    def set_env(self, variables: Env) -> None:
+        """Sets variables for all further commands of this session; ``None`` unsets."""
+        (self.exec(exports(variables))).check()
+
+    def shell(
+        self,
+        *,
+        resume: str | None = None,
+        since: tuple[int, int, int] | None = None,
+        watch: bool = False,
+    ) -> Shell:
+        """The session's shell over a WebSocket, with input, signals and cancels while commands run.
+
+        It takes what the sandbox's :meth:`shell` takes.
+        """
+        return Shell(self._connection, self.sandbox_id, self._ready, self.id, resume, since, watch)
+
+    def info(self) -> SessionInfo:
+        """Its record.
+
+        Raises:
+            NotFoundError: ``no_session``: no command has run in it yet, or it has ended.
+        """
+        self._ready()
+        return SessionInfo.of(self._connection.json(calls.call("GET", self._path, again=True)))
+
+    def delete(self) -> None:
+        """Ends it and its shell. The session ``default`` ends with its sandbox alone.
+
+        Raises:
+            NotFoundError: ``no_session``.
+            ConflictError: ``default_session``.
+        """
+        self._connection.send(calls.call("DELETE", self._path))

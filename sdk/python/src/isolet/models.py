@@ -1,0 +1,313 @@
+"""What the server tells of sandboxes, sessions, files and events. Times are in UTC."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def moment(ms: float) -> datetime:
+    """A time told in ms since 1970."""
+    return _EPOCH + timedelta(milliseconds=ms)
+
+
+def _maybe(ms: float | None) -> datetime | None:
+    return None if ms is None else moment(ms)
+
+
+def _exact(told: Mapping[str, Any], name: str) -> bytes:
+    b64 = told.get(f"{name}_b64")
+    return base64.b64decode(b64) if b64 else str(told.get(name, "")).encode()
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a running sandbox uses."""
+
+    cpu_ms: float  #: Processor time.
+    memory_bytes: int  #: Now.
+    memory_peak_bytes: int  #: The most it ever was.
+    pids: int  #: Processes and threads now.
+    oom_kills: int  #: Processes that were killed for memory.
+    uptime_ms: int  #: Since its creation.
+    disk_bytes: int | None  #: What its files take, where ``disk_mib`` limits them.
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Usage:
+        """Reads it from JSON."""
+        return cls(
+            cpu_ms=told["cpu_ms"],
+            memory_bytes=told["memory_bytes"],
+            memory_peak_bytes=told["memory_peak_bytes"],
+            pids=told["pids"],
+            oom_kills=told["oom_kills"],
+            uptime_ms=told["uptime_ms"],
+            disk_bytes=told.get("disk_bytes"),
+        )
+
+
+@dataclass(frozen=True)
+class SandboxInfo:
+    """A sandbox, as its record has it."""
+
+    id: str
+    state: str  #: ``creating``, ``running``, ``sleeping``, ``unreachable``, ``failed`` or ``destroyed``.
+    cause: str | None  #: Why it failed.
+    image: str  #: As it was asked for.
+    persistent: bool  #: Its files outlive a sleep.
+    memory_mib: int
+    cpu_millis: int  #: Thousandths of one core.
+    pids: int  #: Processes and threads that it may have.
+    disk_mib: int  #: 0: as much as the server's disk has.
+    network: str  #: ``none``: loopback only.
+    sleep_after: int | None  #: Seconds without use; ``None`` never.
+    ttl: int | None  #: Seconds to live; ``None`` never ends by itself.
+    env_names: tuple[str, ...]  #: Values are never told.
+    metadata: Mapping[str, Any]
+    created_at: datetime
+    expires_at: datetime | None
+    usage: Usage | None  #: Of one running sandbox; not in lists.
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> SandboxInfo:
+        """Reads it from JSON."""
+        usage = told.get("usage")
+        return cls(
+            id=told["id"],
+            state=told["state"],
+            cause=told.get("cause"),
+            image=told["image"],
+            persistent=told["persistent"],
+            memory_mib=told["memory_mib"],
+            cpu_millis=told["cpu_millis"],
+            pids=told["pids"],
+            disk_mib=told["disk_mib"],
+            network=told["network"],
+            sleep_after=told.get("sleep_after_s"),
+            ttl=told.get("ttl_s"),
+            env_names=tuple(told["env_names"]),
+            metadata=told["metadata"],
+            created_at=moment(told["created_at_ms"]),
+            expires_at=_maybe(told.get("expires_at_ms")),
+            usage=None if usage is None else Usage.of(usage),
+        )
+
+
+@dataclass(frozen=True)
+class FileAccess:
+    """What of the workspace a session sees, fixed for its life.
+
+    Paths lie below ``/workspace``, without a leading slash; ``""`` is all of it. Writing implies
+    reading, and the session's own ``.sessions/ID`` is always there. What is not granted does not
+    exist for it. At most 1000 paths.
+    """
+
+    read: Sequence[str] = ()  #: They must be there.
+    write: Sequence[str] = ()  #: Made as directories where they are not there.
+
+    def told(self) -> dict[str, list[str]]:
+        """As the server takes it."""
+        return {"read": list(self.read), "write": list(self.write)}
+
+
+@dataclass(frozen=True)
+class SessionInfo:
+    """A session, as its record has it."""
+
+    id: str
+    sandbox_id: str
+    cwd: str  #: Where its shell begins.
+    env_names: tuple[str, ...]  #: Values are never told.
+    command_timeout: float  #: Seconds, for commands that name none; 0 never.
+    file_access: FileAccess
+    metadata: Mapping[str, Any]
+    busy: bool  #: A command or program of it is running.
+    shell_pid: int | None  #: Inside, when its shell is open.
+    ttl: int | None  #: Seconds to live; ``None`` never ends by itself.
+    created_at: datetime
+    last_activity: datetime  #: Last begin or end of a command.
+    expires_at: datetime | None
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> SessionInfo:
+        """Reads it from JSON."""
+        access = told["file_access"]
+        return cls(
+            id=told["id"],
+            sandbox_id=told["sandbox_id"],
+            cwd=told["cwd"],
+            env_names=tuple(told["env_names"]),
+            command_timeout=told["command_timeout_ms"] / 1000,
+            file_access=FileAccess(tuple(access.get("read", ())), tuple(access.get("write", ()))),
+            metadata=told["metadata"],
+            busy=told["busy"],
+            shell_pid=told.get("shell_pid"),
+            ttl=told.get("ttl_s"),
+            created_at=moment(told["created_at_ms"]),
+            last_activity=moment(told["last_activity_ms"]),
+            expires_at=_maybe(told.get("expires_at_ms")),
+        )
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """A file, a directory or a link."""
+
+    name: str  #: The last part of its path; U+FFFD for what is no UTF-8.
+    path: str  #: From the root of the sandbox on.
+    type: str  #: ``file``, ``directory``, ``symlink`` or ``other``.
+    size: int  #: In bytes.
+    mode: int  #: Permission bits.
+    modified: datetime
+    target: str | None  #: What a symbolic link says.
+    path_bytes: bytes = field(repr=False)  #: The path's exact bytes; every file call takes them.
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> FileInfo:
+        """Reads it from JSON."""
+        return cls(
+            name=told["name"],
+            path=told["path"],
+            type=told["type"],
+            size=told["size"],
+            mode=int(told["mode"], 8),
+            modified=moment(told["modified_ms"]),
+            target=told.get("target"),
+            path_bytes=_exact(told, "path"),
+        )
+
+
+@dataclass(frozen=True)
+class SavedFile:
+    """A file that was written."""
+
+    path: str  #: From the root of the sandbox on.
+    size: int  #: In bytes.
+    modified: datetime
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> SavedFile:
+        """Reads it from JSON."""
+        return cls(path=told["path"], size=told["size"], modified=moment(told["modified_ms"]))
+
+
+@dataclass(frozen=True)
+class FoundLine:
+    """A line that matches, or one beside it."""
+
+    path: str  #: Of its file, from the root of the sandbox on.
+    line: int  #: From 1 on.
+    text: str  #: Without its end; U+FFFD for what is no UTF-8.
+    spans: tuple[tuple[int, int], ...]  #: What matched: bytes of the line, from and to.
+    context: bool  #: It stands beside a match, and is none.
+    cut: bool  #: Only its first 2048 bytes are told.
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> FoundLine:
+        """Reads it from JSON."""
+        return cls(
+            path=told["path"],
+            line=told["line"],
+            text=told["text"],
+            spans=tuple((start, end) for start, end in told.get("spans", ())),
+            context=told.get("context", False),
+            cut=told.get("cut", False),
+        )
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search has found."""
+
+    lines: tuple[FoundLine, ...]  #: Sorted by path, then by number.
+    more: bool  #: There is more than that: narrow the search, or raise its limit.
+    files: int  #: That were searched.
+    binary: int  #: Of these: what lies behind their first NUL was not looked at.
+    unread: int  #: That could not be read, or hold a line above 8 MiB.
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> SearchResult:
+        """Reads it from JSON."""
+        return cls(
+            lines=tuple(FoundLine.of(line) for line in told["lines"]),
+            more=told["more"],
+            files=told["files"],
+            binary=told["binary"],
+            unread=told["unread"],
+        )
+
+
+@dataclass(frozen=True)
+class FileEvent:
+    """Something that happened in a watched directory.
+
+    ``type`` is ``created``, ``modified``, ``moved``, ``deleted``; ``overflow`` (more has happened
+    than could be told: look anew), ``unwatched`` (a directory beyond the 8192 that a watch has), or
+    ``gone``, the last one: the watched directory has ended or has another name.
+    """
+
+    type: str
+    path: str  #: From the root of the sandbox on.
+    to: str | None  #: Of what was moved: its new path.
+    directory: bool
+
+    @classmethod
+    def of(cls, name: str, told: Mapping[str, Any]) -> FileEvent:
+        """Reads it from JSON."""
+        return cls(
+            type=name, path=told.get("path", ""), to=told.get("to"), directory=told.get("directory", False)
+        )
+
+
+@dataclass(frozen=True)
+class SandboxEvent:
+    """Something that happened to a sandbox.
+
+    ``type`` is ``created``, ``running``, ``sleeping``, ``woke``, ``destroyed``, ``unreachable``,
+    ``failed``, ``session_created``, ``session_deleted``, ``command_started``, ``command_exited``, or
+    ``gap``: events that are no longer held, or that a broken connection may have taken.
+    """
+
+    type: str
+    id: int | None  #: Grows; give it back as ``after``. ``None`` for a ``gap``.
+    at: datetime | None  #: ``None`` for a ``gap``.
+    sandbox: str | None
+    session: str | None = None
+    command: str | None = None  #: Its id; empty for a program without a shell.
+    code: int | None = None  #: With ``command_exited``.
+    cause: str | None = None  #: With ``unreachable`` and ``failed``.
+    missed: tuple[int, int] | None = None  #: With ``gap``: from and to, where they are known.
+
+    @classmethod
+    def of(cls, name: str, told: Mapping[str, Any]) -> SandboxEvent:
+        """Reads it from JSON."""
+        return cls(
+            type=name,
+            id=told.get("id"),
+            at=_maybe(told.get("at_ms")),
+            sandbox=told.get("sandbox"),
+            session=told.get("session"),
+            command=told.get("command"),
+            code=told.get("code"),
+            cause=told.get("cause"),
+            missed=(told["from"], told["to"]) if name == "gap" else None,
+        )
+
+
+@dataclass(frozen=True)
+class LostState:
+    """A session whose shell does not come back from a sleep as it was."""
+
+    session: str
+    why: str  #: ``crash``, ``too_large``, ``no_answer``, ``not_kept`` or ``not_restored``.
+    saved_at: datetime | None  #: It comes back as it was then; ``None``: as new.
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> LostState:
+        """Reads it from JSON."""
+        return cls(session=told["session"], why=told["why"], saved_at=_maybe(told.get("saved_at_ms")))

@@ -1,0 +1,148 @@
+"""A sandbox's life: made by its first use, changed, put to sleep, woken, ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from relay import Relay
+
+from isolet import AsyncIsolet, AsyncSandbox, ConflictError, NotFoundError, UsageError
+from isolet._async import io
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_sandbox_is_made_by_its_first_use_as_it_was_told(
+    client: AsyncIsolet, fresh: Callable[[], str]
+) -> None:
+    sandbox = client.sandbox(
+        fresh(), memory_mib=128, pids=50, sleep_after="20m", env={"A": "b"}, metadata={"for": "tests"}
+    )
+    with pytest.raises(NotFoundError) as raised:
+        await sandbox.info()
+    assert (raised.value.status, raised.value.code) == (404, "no_sandbox")
+    assert (await sandbox.exec("echo $A")).stdout == "b\n"
+    info = await sandbox.info()
+    assert (info.id, info.state, info.memory_mib, info.pids) == (sandbox.id, "running", 128, 50)
+    assert (info.sleep_after, info.persistent, info.env_names) == (1200, True, ("A",))
+    assert (info.metadata, info.ttl, info.expires_at) == ({"for": "tests"}, None, None)
+    assert info.usage is not None
+    assert info.usage.pids > 0
+    await sandbox.delete()
+    await sandbox.delete()
+    with pytest.raises(NotFoundError):
+        await sandbox.info()
+    # A later use makes another one, with nothing of the first.
+    assert (await sandbox.exec("echo $A")).stdout == "b\n"
+    await sandbox.delete()
+
+
+async def test_one_id_is_one_sandbox_and_a_create_wants_a_new_one(
+    client: AsyncIsolet, sandbox: AsyncSandbox
+) -> None:
+    await sandbox.exec("x=5")
+    assert (await client.sandbox(sandbox.id).exec("echo $x")).stdout == "5\n"
+    with pytest.raises(ConflictError) as raised:
+        await client.create_sandbox(sandbox.id)
+    assert raised.value.code == "sandbox_exists"
+    assert "another id" in raised.value.hint
+
+
+async def test_a_create_whose_answer_is_lost_makes_one_sandbox(server: object, relay: Relay) -> None:
+    async with AsyncIsolet(relay.url) as client:
+        before = [info.id async for info in client.sandboxes()]
+        relay.cut_answers = 1
+        sandbox = await client.create_sandbox(metadata={"once": True})
+        assert relay.cut_answers == 0
+        made = [info.id async for info in client.sandboxes() if info.id not in before]
+        assert made == [sandbox.id]
+        await sandbox.delete()
+
+
+async def test_lists_are_read_page_after_page(client: AsyncIsolet, fresh: Callable[[], str]) -> None:
+    ids = sorted(fresh() for _ in range(5))
+    for name in ids:
+        await client.create_sandbox(name)
+    assert [info.id async for info in client.sandboxes(page=2) if info.id in ids] == ids
+    for name in ids:
+        await client.sandbox(name).delete()
+
+
+async def test_a_sandbox_is_changed_all_or_nothing(sandbox: AsyncSandbox) -> None:
+    info = await sandbox.update(
+        memory_mib=256, ttl="1h", sleep_after=0, env={"NEW": "x"}, metadata={"a": [1]}
+    )
+    assert (info.memory_mib, info.ttl, info.sleep_after, info.metadata) == (256, 3600, None, {"a": [1]})
+    assert (await sandbox.exec("echo $NEW")).stdout == "x\n"
+    with pytest.raises(UsageError, match="soon"):
+        await sandbox.update(sleep_after="soon")
+    with pytest.raises(UsageError):
+        await sandbox.update(ttl=-1)
+
+
+async def test_what_a_sleep_has_cost_is_told_once(sandbox: AsyncSandbox) -> None:
+    await sandbox.write_file("kept", "yes")
+    await sandbox.exec("cd /tmp; export A=b; list=(x 'y z'); sleep 1000 &")
+    assert (await sandbox.sleep()).state == "sleeping"
+    assert (await sandbox.info()).state == "sleeping"
+    result = await sandbox.exec('cat /workspace/kept; pwd; echo $A "${list[1]}"')
+    assert result.stdout == "yes/tmp\nb y z\n"
+    assert result.lost is not None
+    assert "processes" in result.lost
+    assert (await sandbox.exec("true")).lost is None
+
+
+async def test_a_shell_that_held_too_much_is_named_after_a_sleep(sandbox: AsyncSandbox) -> None:
+    await sandbox.exec("big=$(head -c 2000000 /dev/zero | tr '\\0' x)")
+    await sandbox.sleep()
+    result = await sandbox.exec("echo ${#big}")
+    assert result.lost is not None
+    assert "shell_state" in result.lost
+    assert [(lost.session, lost.why) for lost in result.lost_state] == [("default", "too_large")]
+
+
+async def test_one_that_is_used_is_not_put_to_sleep(sandbox: AsyncSandbox) -> None:
+    async with await sandbox.stream("echo begun; sleep 1000") as stream:
+        await stream.__anext__()
+        with pytest.raises(ConflictError) as raised:
+            await sandbox.sleep()
+        assert raised.value.code == "sandbox_in_use"
+
+
+async def test_an_ephemeral_sandbox_has_lost_its_files_when_it_wakes(
+    client: AsyncIsolet, fresh: Callable[[], str]
+) -> None:
+    async with client.sandbox(fresh(), persistent=False) as sandbox:
+        await sandbox.write_file("data", "x")
+        await sandbox.sleep()
+        result = await sandbox.exec("cat data")
+        assert not result.ok
+        assert result.lost is not None
+        assert "files" in result.lost
+
+
+async def test_a_block_deletes_its_sandbox_also_when_its_work_has_failed(
+    client: AsyncIsolet, fresh: Callable[[], str]
+) -> None:
+    name = fresh()
+    with pytest.raises(ZeroDivisionError):
+        async with client.sandbox(name) as sandbox:
+            await sandbox.exec("true")
+            raise ZeroDivisionError
+    assert name not in [info.id async for info in client.sandboxes()]
+
+
+async def test_calls_that_come_together_make_one_sandbox(
+    client: AsyncIsolet, fresh: Callable[[], str]
+) -> None:
+    async with client.sandbox(fresh()) as sandbox:
+        said: list[str] = []
+
+        async def use(name: str) -> None:
+            said.append((await sandbox.exec(f"echo {name}", session=name)).stdout)
+
+        tasks = [io.Task(use, f"s{number}") for number in range(5)]
+        for task in tasks:
+            await task.join()
+        assert sorted(said) == [f"s{number}\n" for number in range(5)]

@@ -1,0 +1,191 @@
+"""Files: whole, in part, piece by piece, and what happens to them."""
+# Made by tools/make_sync.py from its async twin: change that one.
+
+from __future__ import annotations
+
+import io as memory
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from isolet import Sandbox, ConflictError, NotFoundError, RefusedError, UsageError
+
+pytestmark = pytest.mark.anyio
+
+ODD = "odd name #1?%ü.txt"
+
+
+def test_a_file_is_written_read_and_said_of(sandbox: Sandbox) -> None:
+    saved = sandbox.write_file(f"folder/{ODD}", "grün", mode=0o640)
+    assert (saved.path, saved.size) == (f"/workspace/folder/{ODD}", 5)
+    assert sandbox.read_file(PurePosixPath("/workspace/folder") / ODD) == "grün"
+    info = sandbox.stat(f"folder/{ODD}")
+    assert (info.name, info.type, info.size, info.mode) == (ODD, "file", 5, 0o640)
+    assert info.modified.tzinfo is not None
+    sandbox.write_file(f"folder/{ODD}", b"\xff", append=True, fsync=True)
+    assert sandbox.read_bytes(f"folder/{ODD}") == "grün".encode() + b"\xff"
+    assert (sandbox.chmod(f"folder/{ODD}", 0o755)).mode == 0o755
+    assert (sandbox.exec(f"stat -c %a 'folder/{ODD}'")).stdout == "755\n"
+    assert "root" in sandbox.read_file("/etc/passwd")
+
+
+def test_a_part_of_a_file_is_read(sandbox: Sandbox) -> None:
+    sandbox.write_file("digits", "0123456789")
+    assert sandbox.read_bytes("digits", start=3) == b"3456789"
+    assert sandbox.read_bytes("digits", start=3, length=2) == b"34"
+    assert sandbox.read_bytes("digits", length=4) == b"0123"
+    assert sandbox.read_bytes("digits", start=8, length=100) == b"89"
+    with pytest.raises(RefusedError) as beyond:
+        sandbox.read_bytes("digits", start=11)
+    assert beyond.value.code == "bad_range"
+    with pytest.raises(UsageError):
+        sandbox.read_bytes("digits", length=0)
+
+
+def test_names_are_bytes_and_stay_in_the_sandbox(sandbox: Sandbox) -> None:
+    name = b"not \xff utf-8"
+    sandbox.write_file(name, "x")
+    listed = [info for info in sandbox.list_files()]
+    assert [(info.name, info.path_bytes) for info in listed] == [("not \ufffd utf-8", b"/workspace/" + name)]
+    assert sandbox.read_file(listed[0].path_bytes) == "x"
+    sandbox.move_file(name, b"\xfe")
+    assert sandbox.exists(b"\xfe")
+    # Two dots lead up inside the sandbox, not in the server's addresses.
+    sandbox.write_file("a/../../tmp/up", "y")
+    assert sandbox.read_file("/tmp/up") == "y"
+    assert not sandbox.exists("../../../../../../../../v1")
+    with pytest.raises(NotFoundError):
+        sandbox.read_file("..%2f..")
+
+
+def test_files_are_moved_copied_and_removed(sandbox: Sandbox) -> None:
+    sandbox.mkdir("one/deep")
+    sandbox.mkdir("one/deep")
+    sandbox.write_file("one/deep/file", "x")
+    assert (sandbox.copy_file("one", "two")).type == "directory"
+    assert (sandbox.move_file("two/deep/file", "three/file")).path == "/workspace/three/file"
+    assert not sandbox.exists("two/deep/file")
+    with pytest.raises(ConflictError) as there:
+        sandbox.move_file("three/file", "one/deep/file", replace=False)
+    assert there.value.code == "exists"
+    with pytest.raises(ConflictError) as full:
+        sandbox.delete_file("one")
+    assert full.value.code == "not_empty"
+    sandbox.delete_file("one", recursive=True)
+    assert not sandbox.exists("one")
+    sandbox.exec("ln -s three/file link; ln -s nowhere broken")
+    assert (sandbox.stat("link", follow=False)).target == "three/file"
+    assert (sandbox.stat("link")).type == "file"
+    assert not sandbox.exists("broken")
+
+
+def test_directories_are_listed_page_after_page(sandbox: Sandbox) -> None:
+    sandbox.exec("mkdir -p src/sub; touch src/{a,b,c}.py src/sub/d.py src/.hidden src/e.txt")
+    names = [info.name for info in sandbox.list_files("src")]
+    assert names == ["a.py", "b.py", "c.py", "e.txt", "sub"]
+    deep = [info.path for info in sandbox.list_files("src", recursive=True, glob="*.py", page=2)]
+    assert deep == [f"/workspace/src/{name}" for name in ("a.py", "b.py", "c.py", "sub/d.py")]
+    assert ".hidden" in [info.name for info in sandbox.list_files("src", hidden=True)]
+    with pytest.raises(NotFoundError):
+        [info for info in sandbox.list_files("none")]
+
+
+def test_what_is_no_file_is_refused(sandbox: Sandbox) -> None:
+    sandbox.exec("mkdir folder; mkfifo pipe")
+    for path in ("folder", "pipe"):
+        with pytest.raises(ConflictError) as raised:
+            sandbox.read_file(path)
+        assert raised.value.code == "wrong_kind"
+    with pytest.raises(NotFoundError) as missing:
+        sandbox.read_file("none")
+    assert (missing.value.status, missing.value.code) == (404, "not_found")
+    assert missing.value.hint
+
+
+def test_large_files_go_up_and_down_piece_by_piece(sandbox: Sandbox, tmp_path: Path) -> None:
+    local, back = tmp_path / "large", tmp_path / "back"
+    local.write_bytes(bytes(range(256)) * 40_000)
+    assert (sandbox.upload(local, "large", mode=0o600)).size == 10_240_000
+    assert sandbox.download("large", back) == 10_240_000
+    assert back.read_bytes() == local.read_bytes()
+    with sandbox.stream_file("large", start=10, length=1_000_000) as stream:
+        assert stream.size == 1_000_000
+        assert stream.etag
+        pieces = [piece for piece in stream]
+    assert len(pieces) > 1
+    assert b"".join(pieces) == local.read_bytes()[10:1_000_010]
+    assert (sandbox.upload(memory.BytesIO(b"from a file"), "open")).size == 11
+    assert (sandbox.upload(_pieces(), "pieces")).size == 6
+    into = memory.BytesIO()
+    sandbox.download("pieces", into)
+    assert into.getvalue() == b"onetwo"
+
+
+def _pieces() -> Iterator[bytes]:
+    for piece in (b"one", b"two"):
+        yield piece
+
+
+def test_an_upload_that_breaks_off_changes_nothing(sandbox: Sandbox) -> None:
+    sandbox.write_file("file", "old")
+
+    def broken() -> Iterator[bytes]:
+        yield b"new"
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        sandbox.upload(broken(), "file")
+    assert sandbox.read_file("file") == "old"
+    assert [info.name for info in sandbox.list_files(hidden=True)] == ["file"]
+
+
+def test_whole_directories_go_as_archives(sandbox: Sandbox) -> None:
+    sandbox.exec(
+        "mkdir -p tree/sub; echo x >tree/sub/file; chmod 700 tree/sub; ln -s sub/file tree/link"
+    )
+    with sandbox.read_archive("tree") as stream:
+        archive = stream.read()
+    with tarfile.open(fileobj=memory.BytesIO(archive)) as tar:
+        names = {name.removeprefix("./").rstrip("/") for name in tar.getnames()}
+    assert {"sub", "sub/file", "link"} <= names
+    sandbox.write_archive(memory.BytesIO(archive), "copy")
+    assert (sandbox.exec("cat copy/link; stat -c %a copy/sub")).stdout == "x\n700\n"
+    with sandbox.read_archive("tree", compress=True) as stream:
+        sandbox.write_archive(memory.BytesIO(stream.read()), "again")
+    assert sandbox.read_file("again/sub/file") == "x\n"
+    with pytest.raises(RefusedError):
+        sandbox.write_archive(memory.BytesIO(b"no archive" * 100), "bad")
+
+
+def test_lines_are_found(sandbox: Sandbox) -> None:
+    sandbox.write_file("src/a.py", "import os\n\nNeedle = 1\nneedle = 2\n")
+    sandbox.write_file("src/b.txt", "needle.\n")
+    found = sandbox.search("needle", glob="*.py")
+    assert [(line.path, line.line, line.text, line.spans) for line in found.lines] == [
+        ("/workspace/src/a.py", 4, "needle = 2", ((0, 6),))
+    ]
+    assert (found.more, found.files) == (False, 1)
+    both = sandbox.search("needle", "src/a.py", ignore_case=True, context=1)
+    assert [(line.line, line.context) for line in both.lines] == [(2, True), (3, False), (4, False)]
+    assert [line.path for line in (sandbox.search("e.", literal=True)).lines] == [
+        "/workspace/src/b.txt"
+    ]
+    assert (sandbox.search(".", limit=1)).more
+    with pytest.raises(RefusedError):
+        sandbox.search("(")
+
+
+def test_nothing_that_happens_in_a_watched_directory_is_missed(sandbox: Sandbox) -> None:
+    sandbox.mkdir("seen/sub")
+    with sandbox.watch("seen", recursive=True) as watch:
+        assert watch.directories == 2
+        sandbox.write_file("seen/sub/file", "x")
+        sandbox.move_file("seen/sub/file", "seen/moved")
+        sandbox.delete_file("seen", recursive=True)
+        events = [event for event in watch]
+    assert events[-1].type == "gone"
+    moves = [(event.path, event.to) for event in events if event.type == "moved"]
+    assert ("/workspace/seen/sub/file", "/workspace/seen/moved") in moves
+    assert "/workspace/seen/moved" in [event.path for event in events if event.type == "deleted"]

@@ -1,0 +1,39 @@
+"""One server for all tests; one that can be killed for who needs it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from relay import Relay
+from server import KEY, Server
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    server = Server()
+    for name in [name for name in os.environ if name.startswith("ISOLET_")]:
+        del os.environ[name]
+    os.environ["ISOLET_URL"], os.environ["ISOLET_API_KEY"] = server.url, KEY
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def relay(server: Server) -> Iterator[Relay]:
+    relay = Relay(server.url)
+    yield relay
+    relay.close()
+
+
+@pytest.fixture
+def fresh() -> Callable[[], str]:
+    """Gives ids that nobody has used."""
+    return lambda: f"py-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"

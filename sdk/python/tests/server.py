@@ -1,0 +1,77 @@
+"""A real server for the tests, on a port and data of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[3]
+KEY = "test-key-of-the-python-sdk"
+#: Seconds that a start or an end may take.
+_WAIT_S = 20.0
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+class Server:
+    """A server, which can be killed and started anew on the same port and data."""
+
+    def __init__(self) -> None:
+        programs = Path(os.environ.get("ISOLET_PROGRAMS", ROOT / "target/programs"))
+        self._program = programs / "isolet"
+        self._folder = Path(tempfile.mkdtemp(prefix="isolet-python-"))
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.data = self._folder / "data"
+        self.start()
+
+    def start(self) -> None:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "ISOLET_API_KEY": KEY,
+            "ISOLET_DATA_DIR": str(self.data),
+            "ISOLET_LISTEN": f"127.0.0.1:{self.port}",
+            "ISOLET_READY": "0",
+            # How long a command waits for a client that has left, in ms.
+            "ISOLET_STALL_MS": "1000",
+            "RUST_LOG": "warn",
+        }
+        # Its own group: an interrupt of the tests is not one of the server's.
+        with open(self._folder / "log", "ab") as log:
+            self._process = subprocess.Popen(
+                [self._program, "serve"], stdout=log, stderr=log, env=environment, start_new_session=True
+            )
+        until = time.monotonic() + _WAIT_S
+        while True:
+            try:
+                if httpx.get(f"{self.url}/health", trust_env=False).is_success:
+                    return
+            except httpx.TransportError:
+                pass
+            if self._process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError((self._folder / "log").read_text())
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(_WAIT_S)
+
+    def end(self) -> None:
+        headers = {"authorization": f"Bearer {KEY}"}
+        with httpx.Client(base_url=self.url, headers=headers, trust_env=False, timeout=_WAIT_S) as http:
+            for told in http.get("/v1/sandboxes?limit=1000").json():
+                http.delete(f"/v1/sandboxes/{told['id']}")
+        self._process.terminate()
+        self._process.wait(_WAIT_S)
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,225 @@
+"""What needs no server: words made fit, events and frames taken apart, and what a lost connection costs."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import isolet
+from isolet import (
+    NotFoundError,
+    ServerError,
+    ShellClosedError,
+    UnreachableError,
+    UsageError,
+    calls,
+    config,
+    values,
+)
+from isolet.errors import refused
+from isolet.frames import Pieces, Run, ShellState
+from isolet.results import Collector, Output
+from isolet.sse import Parser
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_the_sync_half_is_made_from_the_async_one() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools/make_sync.py", "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_both_halves_have_the_same_names() -> None:
+    pairs = [(isolet.AsyncIsolet, isolet.Isolet), (isolet.AsyncSandbox, isolet.Sandbox)]
+    pairs += [(isolet.AsyncSession, isolet.Session), (isolet.AsyncShell, isolet.Shell)]
+    for one, other in pairs:
+        names = [{name for name in dir(kind) if name[0] != "_"} for kind in (one, other)]
+        assert names[0] == names[1]
+
+
+def test_durations_are_seconds_text_or_timedeltas() -> None:
+    assert [values.seconds(value) for value in (0, 1.5, "90s", "10m", "2h", "1d", timedelta(minutes=1))] == [
+        0, 1.5, 90, 600, 7200, 86_400, 60,
+    ]  # fmt: skip
+    assert (values.milliseconds(0.0001), values.whole_seconds(0.2)) == (1, 1)
+    for bad in ("", "10", "m", "1.5h", "-1s", -1, float("nan"), float("inf")):
+        with pytest.raises(UsageError):
+            values.seconds(bad)
+
+
+def test_paths_and_ids_are_names_and_nothing_else() -> None:
+    assert values.in_url("a b/ü#?%") == "a%20b/%C3%BC%23%3F%25"
+    assert values.in_url("/etc/hosts") == "%2Fetc/hosts"
+    assert values.in_url("../a/./b") == "%2E%2E/a/%2E/b"
+    assert values.in_url(b"\xff") == "%FF"
+    assert (values.id_in_url(".."), values.id_in_url("a/b")) == ("%2E%2E", "a%2Fb")
+    assert values.path_field("to", b"\xff") == {"to_b64": "/w=="}
+    assert calls.next_page('</v1/sandboxes?cursor=x>; rel="next"') is not None
+    for link in (None, "", '<//other.example/x>; rel="next"', '<http://other.example/>; rel="next"'):
+        assert calls.next_page(link) is None
+
+
+def test_variables_are_words() -> None:
+    assert values.exports({"A": "it's", "B": None}) == "export A='it'\\''s'\nunset B"
+    assert values.exports({}) == ":"
+
+
+def test_only_what_can_be_done_twice_is_sent_twice() -> None:
+    write = calls.whole(calls.write_file("/at", "append=1"), b"")
+    assert write.again
+    assert not calls.whole(calls.write_file("/at", "f", append=True), b"").again
+    assert not calls.exec_call("/at", "true", in_shell=True).again
+    assert not calls.order("/at", "move", "a", "b").again
+    create = calls.create_sandbox("a")
+    assert create.again
+    assert calls.anew(create).headers["idempotency-key"] != create.headers["idempotency-key"]
+
+
+def test_waits_grow_and_end() -> None:
+    assert 0.05 <= config.wait_before(0) <= 0.1
+    assert 2.5 <= config.wait_before(100) <= 5
+    assert config.wait_before(0, "2") == 2
+    assert config.wait_before(0, "999999") == 5
+
+
+def test_an_answer_that_is_no_json_is_told_all_the_same() -> None:
+    error = refused(502, b"<html>bad gateway</html>", {"x-request-id": "r-1"})
+    assert isinstance(error, ServerError)
+    assert (error.code, error.status, error.request_id) == ("unknown", 502, "r-1")
+    assert "bad gateway" in str(error)
+    told = refused(404, b'{"error":"no_session","message":"m","hint":"h"}', {})
+    assert isinstance(told, NotFoundError)
+    assert str(told) == "m (no_session): h"
+
+
+def test_events_are_whole_however_their_bytes_are_cut() -> None:
+    body = (
+        'id: 1\nevent: stdout\ndata: {"data":"grün"}\n\n: alive\n\nevent: exit\ndata: {"code":0}\n\n'.encode()
+    )
+    for size in (1, 2, 3, 7, len(body)):
+        parser = Parser()
+        found = [event for at in range(0, len(body), size) for event in parser.take(body[at : at + size])]
+        assert [(event.name, event.data) for event in found] == [
+            ("stdout", {"data": "grün"}),
+            ("exit", {"code": 0}),
+        ]
+    with pytest.raises(UnreachableError):
+        Parser().take(b"event: x\ndata: {no json\n\n")
+
+
+def test_what_is_kept_has_a_hole_at_its_end_alone() -> None:
+    said = Collector("c", most=4)
+    assert said.take("stdout", 0, "aaü".encode()).text == "aaü"
+    said.take("stdout", 4, b"more")
+    result = said.result({"exit_code": 0, "duration_ms": 1.0, "out_bytes": 8})
+    assert (result.stdout, result.truncated) == ("aaü", isolet.Truncated(4, 0))
+    split = Collector("c", most=3)
+    split.take("stdout", 0, "aaü".encode())
+    assert split.result({"exit_code": 0, "duration_ms": 1.0}).stdout == "aa"
+
+
+def test_pieces_that_nobody_reads_are_bounded_and_counted() -> None:
+    pieces = Pieces(most=10)
+    for at in range(0, 40, 4):
+        pieces.add(Output("stdout", "xxxx", b"xxxx", at))
+    first = pieces.next()
+    assert first is not None
+    assert (first.offset, first.missed) == (32, 32)
+
+
+def _run(name: str) -> Run:
+    return Run(name, {"type": "shell_run", "id": name, "command": name})
+
+
+def _output(name: str, data: bytes, offset: int = 0) -> bytes:
+    return struct.pack("!BQH", 1, offset, len(name)) + name.encode() + data
+
+
+def _exit(name: str, seq: int, **more: Any) -> str:
+    return json.dumps({"type": "shell_exit", "id": name, "code": 0, "seq": seq, "duration_ms": 1.0, **more})
+
+
+def _ids(frames: list[str]) -> list[str]:
+    return [json.loads(frame)["id"] for frame in frames]
+
+
+def test_what_may_not_have_arrived_is_sent_behind_a_fence_and_in_order() -> None:
+    shell = ShellState()
+    runs = [_run(name) for name in ("a", "b", "c")]
+    assert [_ids(shell.start(run)) for run in runs] == [["a"], ["b"], ["c"]]
+    shell.take(_output("a", b"x"))
+    (fence,) = shell.returned()
+    assert json.loads(fence)["command"] == "(exit $?)"
+    # What comes meanwhile waits behind what is doubtful.
+    late = _run("d")
+    assert shell.start(late) == []
+    # One of the two had arrived after all.
+    shell.take(_exit("b", 2))
+    assert shell.rest() == []
+    shell.take(_exit(json.loads(fence)["id"], 3))
+    assert _ids(shell.rest()) == ["c", "d"]
+    assert shell.rest() == []
+    assert _ids(shell.start(_run("e"))) == ["e"]
+    assert [run.over for run in runs] == [False, True, False]
+
+
+def test_a_fence_that_is_lost_as_well_is_put_up_again() -> None:
+    shell = ShellState()
+    shell.start(_run("a"))
+    (first,) = _ids(shell.returned())
+    held = _run("b")
+    shell.start(held)
+    (second,) = _ids(shell.returned())
+    assert first != second
+    # The first one had arrived: its end says nothing of the second connection.
+    shell.take(_exit(first, 1))
+    assert shell.rest() == []
+    shell.take(_exit(second, 2))
+    assert _ids(shell.rest()) == ["a", "b"]
+    # Lost again while they were sent.
+    assert len(shell.returned()) == 1
+
+
+def test_nothing_is_sent_again_that_has_said_something() -> None:
+    shell = ShellState()
+    shell.start(_run("a"))
+    shell.take(_output("a", b"x", 7))
+    assert shell.returned() == []
+    assert shell.position == (8, 0, 0)
+    assert ShellState().returned() == []
+
+
+def test_a_refusal_of_a_signal_does_not_end_its_command() -> None:
+    shell = ShellState()
+    run, other = _run("a"), _run("b")
+    shell.start(run)
+    shell.start(other)
+    run.urged = 1
+    refusal = {"type": "shell_error", "id": "a", "error": "bad_request", "message": "no such command"}
+    shell.take(json.dumps(refusal))
+    assert not run.over
+    shell.take(json.dumps({**refusal, "id": "b", "error": "queue_full"}))
+    assert other.error is not None
+    assert other.error.code == "queue_full"
+
+
+def test_the_end_of_a_private_shell_fails_what_has_not_ended() -> None:
+    shell = ShellState()
+    run = _run("a")
+    shell.start(run)
+    shell.take(json.dumps({"type": "shell_closed", "code": 3, "cause": "exit"}))
+    assert isinstance(run.error, ShellClosedError)
+    with pytest.raises(ShellClosedError):
+        shell.start(_run("b"))
+    of_session = ShellState("dev")
+    of_session.take(json.dumps({"type": "shell_closed", "code": 3, "cause": "exit"}))
+    assert _ids(of_session.start(_run("b"))) == ["b"]
