@@ -23,10 +23,11 @@ INSIDE := -p isolet-agent -p isolet-jail --bins
 
 # What the tests start inside sandboxes or beside them, by Debian package.
 PACKAGES := bash bubblewrap ca-certificates chromium curl e2fsprogs g++ git htop less openssh-client procps python3 python-is-python3 strace systemd tmux vim
-# These two also come in other ways than by a Debian package.
+# These also come in other ways than by a Debian package.
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
+PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)
 
-.PHONY: run build programs console console-if-can test soak bench lint fmt packages tools clients sdk browser ttyd
+.PHONY: run build programs console console-if-can test soak bench lint fmt packages tools clients sdk python browser ttyd
 
 run: build
 	exec ./dist/isolet serve
@@ -60,9 +61,10 @@ programs:
 	rm -rf target/programs/image
 	install target/debug/isolet target/$(HOST)/debug/isolet-launcher target/$(HOST)/debug/isolet-agent target/programs/
 
-test: packages tools console programs clients sdk
+test: packages tools console programs clients sdk python
 	cargo nextest run --workspace --profile $(PROFILE)
 	cd sdk/typescript && npx tsc --noEmit && npx vitest run
+	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && $(PYTHON)/pytest
 
 soak: packages tools programs
 	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-escape -p isolet-promises --profile soak \
@@ -96,6 +98,16 @@ sdk: sdk/typescript/node_modules/.fetched
 
 sdk/typescript/node_modules/.fetched: sdk/typescript/package.json sdk/typescript/package-lock.json | packages
 	cd sdk/typescript && npm install --no-save --loglevel=error
+	touch $@
+
+# What the Python SDK is checked and tested with; the package itself stays where it is.
+PYTHON := $(CURDIR)/target/python/bin
+
+python: target/python/.fetched
+
+target/python/.fetched: sdk/python/pyproject.toml | packages
+	python3 -m venv --clear $(@D)
+	$(PYTHON)/pip install -q --disable-pip-version-check -e 'sdk/python[test]'
 	touch $@
 
 # Chromium is Debian's: no browser is downloaded. The pages load the SDK as it is shipped.

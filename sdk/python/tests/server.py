@@ -44,7 +44,7 @@ class Server:
             "ISOLET_LISTEN": f"127.0.0.1:{self.port}",
             "ISOLET_READY": "0",
             # How long a command waits for a client that has left, in ms.
-            "ISOLET_STALL_MS": "1000",
+            "ISOLET_STALL_MS": "4000",
             "RUST_LOG": "warn",
         }
         # Its own group: an interrupt of the tests is not one of the server's.
