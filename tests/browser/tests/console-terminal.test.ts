@@ -128,6 +128,8 @@ test("what a terminal is told to do to its page is not done", async ({ console }
   await console.open(`sandboxes/${console.id}/terminal`);
   await console.ready();
   await page.evaluate(() => navigator.clipboard.writeText("mine"));
+  // A prompt that sets no title of its own.
+  await console.type("PS1='$ '");
   const opened: string[] = [];
   page.context().on("page", (other) => opened.push(other.url()));
   const hex = Buffer.from(MARKUP).toString("hex").replace(/../g, "\\x$&");
