@@ -59,6 +59,18 @@ export const below = (path: string, name: string): string => `${path.replace(/\/
 /** The directory that holds a path. */
 export const above = (path: string): string => path.replace(/\/+[^/]*\/*$/, "") || "/";
 
+/** The parts of a path. */
+export const split = (path: string): string[] => path.split("/").filter((part) => part !== "");
+
+/** Where a path is in the console. The root has a name of its own there: no name is the workspace. */
+export const place = (path: string): string[] => (path === "/" ? ["."] : split(path));
+
+/** What a link leads to. */
+export async function stat(sandbox: string, { path, path_b64 }: Entry): Promise<Entry> {
+  const named = path_b64 === undefined ? { path } : { path_b64 };
+  return api().json<Entry>(at(sandbox, "files"), { json: { op: "stat", ...named, follow: true } });
+}
+
 /** Does something to a path. */
 export async function change(sandbox: string, json: Record<string, unknown>): Promise<void> {
   await api().send(at(sandbox, "files"), { json });

@@ -1,25 +1,21 @@
 /** The files of a sandbox: a directory at a time, with what can be done with each entry. */
 
-import { IsoletError } from "@isolet/sdk";
-import type { JSX } from "preact";
+import type { JSX, RefObject } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import * as actions from "../lib/actions";
-import { api, told, type Sandbox } from "../lib/api";
+import { told, type Sandbox } from "../lib/api";
 import { hear } from "../lib/events";
-import { bytes, many, moment } from "../lib/format";
+import { bytes, many } from "../lib/format";
 import { bind, step } from "../lib/keys";
-import { done } from "../lib/notice";
 import { go, link } from "../lib/route";
 import { read as readSandbox } from "../lib/sandboxes";
 import { Button } from "../parts/button";
-import { ask, confirm } from "../parts/dialog";
-import { Icon, type Sign } from "../parts/icon";
+import { ask } from "../parts/dialog";
 import { Empty, Loading, Wrong } from "../parts/state";
-import { above, address, below, change, directory, list, ROOT, type Entry } from "./disk";
+import { above, below, change, directory, list, place, ROOT, split, type Entry } from "./disk";
+import { Entries } from "./entries";
 import { dropped, forget, send, sending } from "./uploads";
-import { download, Viewer } from "./viewer";
-
-const SIGNS: Record<Entry["type"], Sign> = { file: "file", directory: "folder", symlink: "link", other: "file" };
+import { Viewer } from "./viewer";
 
 interface Listed {
   path: string;
@@ -96,18 +92,8 @@ function Browser({ id, path }: { id: string; path: string }): JSX.Element {
       .filter((one) => one.name.toLowerCase().includes(text))
       .sort((a, b) => first(a) - first(b));
   }, [listed, wanted]);
-  const visible = useMemo(() => shown.find((one) => one.path === seen?.path) ?? seen, [shown, seen]);
+  const visible = useMemo(() => shown.find((one) => one.path === seen?.path && one.type !== "symlink") ?? seen, [shown, seen]);
   const put = (files: { name: string; blob: Blob }[]): void => send(id, path, files, renew);
-  const mkdir = (): void =>
-    ask({
-      title: "New folder",
-      label: `Name, in ${path}`,
-      act: "Make it",
-      run: async (name) => {
-        await change(id, { op: "mkdir", path: below(path, name) });
-        renew();
-      },
-    });
   useEffect(
     () =>
       bind([
@@ -117,7 +103,7 @@ function Browser({ id, path }: { id: string; path: string }): JSX.Element {
         { group: "Lists", keys: "ArrowUp", also: true, says: "Up", run: () => step(".row .to", -1) },
         { group: "Files", keys: "u", says: "Upload", run: () => picker.current?.click() },
         { group: "Files", keys: "h", says: "Hidden names", run: () => setHidden((was) => !was) },
-        { group: "Files", keys: "Backspace", says: "The directory above", run: () => go("sandboxes", id, "files", ...route(above(path))) },
+        { group: "Files", keys: "Backspace", says: "The directory above", run: () => go("sandboxes", id, "files", ...place(above(path))) },
         { group: "Files", keys: "Escape", says: "Close the file", run: () => setSeen(undefined) },
       ]),
     [id, path],
@@ -136,35 +122,7 @@ function Browser({ id, path }: { id: string; path: string }): JSX.Element {
         if (event.dataTransfer) void dropped(event.dataTransfer).then(put);
       }}
     >
-      <div class="subbar">
-        <Crumbs id={id} path={path} />
-        <label class="filter small">
-          <span class="unseen">Filter</span>
-          <input id="filter" type="search" placeholder="Filter" value={wanted} onInput={(event) => setWanted(event.currentTarget.value)} onKeyDown={(event) => event.key === "Escape" && (setWanted(""), event.currentTarget.blur())} />
-        </label>
-        <label class="check small">
-          <input type="checkbox" checked={hidden} onChange={(event) => setHidden(event.currentTarget.checked)} />
-          <span>Hidden</span>
-        </label>
-        <Button sign="again" kind="quiet" label="Read it anew" onClick={renew} />
-        <Button sign="folder" onClick={mkdir}>
-          New folder
-        </Button>
-        <input
-          ref={picker}
-          type="file"
-          multiple
-          hidden
-          aria-label="Files to upload"
-          onChange={({ currentTarget: input }) => {
-            put([...(input.files ?? [])].map((blob) => ({ name: blob.name, blob })));
-            input.value = "";
-          }}
-        />
-        <Button sign="up" kind="main" onClick={() => picker.current?.click()} hint="Upload (u), or drop files here">
-          Upload
-        </Button>
-      </div>
+      <Bar id={id} path={path} wanted={wanted} want={setWanted} hidden={hidden} hide={setHidden} picker={picker} put={put} renew={renew} />
       <Uploads id={id} />
       <div class="files-body">
         <div class="files-list">
@@ -177,28 +135,7 @@ function Browser({ id, path }: { id: string; path: string }): JSX.Element {
               {!wanted && <p>Drop files here, or upload them.{hidden ? "" : " Hidden names are left out."}</p>}
             </Empty>
           ) : (
-            <table class="list entries" aria-label={path}>
-              <thead>
-                <tr>
-                  <th scope="col">Name</th>
-                  <th scope="col" class="number">
-                    Size
-                  </th>
-                  <th scope="col" class="number">
-                    Changed
-                  </th>
-                  <th scope="col">Mode</th>
-                  <th scope="col">
-                    <span class="unseen">What can be done</span>
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {shown.map((one) => (
-                  <Row key={one.path_b64 ?? one.path} id={id} of={one} chosen={one.path === visible?.path} look={() => setSeen(one)} renew={renew} />
-                ))}
-              </tbody>
-            </table>
+            <Entries id={id} path={path} shown={shown} chosen={visible} look={setSeen} renew={renew} />
           )}
           {listed?.next && (
             <div class="more">
@@ -217,10 +154,68 @@ function Browser({ id, path }: { id: string; path: string }): JSX.Element {
   );
 }
 
-const split = (path: string): string[] => path.split("/").filter((part) => part !== "");
+interface BarProps {
+  id: string;
+  path: string;
+  wanted: string;
+  want: (text: string) => void;
+  hidden: boolean;
+  hide: (hidden: boolean) => void;
+  picker: RefObject<HTMLInputElement>;
+  put: (files: { name: string; blob: Blob }[]) => void;
+  renew: () => void;
+}
 
-/** The root has a name of its own in addresses: no name is the workspace. */
-const route = (path: string): string[] => (path === "/" ? ["."] : split(path));
+function Bar({ id, path, wanted, want, hidden, hide, picker, put, renew }: BarProps): JSX.Element {
+  const mkdir = (): void =>
+    ask({
+      title: "New folder",
+      label: `Name, in ${path}`,
+      act: "Make it",
+      run: async (name) => {
+        await change(id, { op: "mkdir", path: below(path, name) });
+        renew();
+      },
+    });
+  return (
+    <div class="subbar">
+      <Crumbs id={id} path={path} />
+      <label class="filter small">
+        <span class="unseen">Filter</span>
+        <input
+          id="filter"
+          type="search"
+          placeholder="Filter"
+          value={wanted}
+          onInput={(event) => want(event.currentTarget.value)}
+          onKeyDown={(event) => event.key === "Escape" && (want(""), event.currentTarget.blur())}
+        />
+      </label>
+      <label class="check small">
+        <input type="checkbox" checked={hidden} onChange={(event) => hide(event.currentTarget.checked)} />
+        <span>Hidden</span>
+      </label>
+      <Button sign="again" kind="quiet" label="Read it anew" onClick={renew} />
+      <Button sign="folder" onClick={mkdir}>
+        New folder
+      </Button>
+      <input
+        ref={picker}
+        type="file"
+        multiple
+        hidden
+        aria-label="Files to upload"
+        onChange={({ currentTarget: input }) => {
+          put([...(input.files ?? [])].map((blob) => ({ name: blob.name, blob })));
+          input.value = "";
+        }}
+      />
+      <Button sign="up" kind="main" onClick={() => picker.current?.click()} hint="Upload (u), or drop files here">
+        Upload
+      </Button>
+    </div>
+  );
+}
 
 function Crumbs({ id, path }: { id: string; path: string }): JSX.Element {
   const parts = split(path);
@@ -239,75 +234,6 @@ function Crumbs({ id, path }: { id: string; path: string }): JSX.Element {
       ))}
     </nav>
   );
-}
-
-function Row(props: { id: string; of: Entry; chosen: boolean; look: () => void; renew: () => void }): JSX.Element {
-  const { id, of, chosen, look, renew } = props;
-  const name = (
-    <>
-      <Icon sign={SIGNS[of.type]} />
-      <span>{of.name}</span>
-      {of.target !== undefined && <span class="dim"> → {of.target}</span>}
-    </>
-  );
-  const enters = of.type === "directory" && of.path_b64 === undefined;
-  return (
-    <tr class={`row ${chosen ? "chosen" : ""}`}>
-      <th scope="row" class={of.type}>
-        {enters ? (
-          <a class="to" href={link("sandboxes", id, "files", ...split(of.path))}>
-            {name}
-          </a>
-        ) : (
-          <button type="button" class="to" onClick={look} disabled={of.type === "other" || of.type === "directory"}>
-            {name}
-          </button>
-        )}
-      </th>
-      <td class="number cell-size">{of.type === "directory" ? "" : bytes(of.size)}</td>
-      <td class="number dim cell-age">{moment(of.modified_ms)}</td>
-      <td class="mono dim cell-mode">{of.mode}</td>
-      <td class="acts">
-        <Button sign="down" kind="quiet" label={of.type === "directory" ? `Download ${of.name} as an archive` : `Download ${of.name}`} disabled={of.type === "other"} onClick={() => void download(id, of)} />
-        <Button sign="edit" kind="quiet" label={`Rename ${of.name}`} onClick={() => rename(id, of, renew)} />
-        <Button sign="trash" kind="quiet" label={`Delete ${of.name}`} onClick={() => remove(id, of, renew)} />
-      </td>
-    </tr>
-  );
-}
-
-function rename(id: string, of: Entry, renew: () => void): void {
-  ask({
-    title: "Rename",
-    label: "New name",
-    value: of.name,
-    act: "Rename",
-    note: "A name with slashes moves it, from the directory where it is.",
-    run: async (name) => {
-      const from = of.path_b64 === undefined ? { path: of.path } : { path_b64: of.path_b64 };
-      const to = name.startsWith("/") ? name : below(above(of.path), name);
-      await change(id, { op: "move", ...from, to, replace: false });
-      renew();
-    },
-  });
-}
-
-function remove(id: string, of: Entry, renew: () => void): void {
-  const directory = of.type === "directory";
-  confirm({
-    title: directory ? "Delete folder" : "Delete file",
-    says: `${of.path}${directory ? " and all that it holds" : ""} is deleted. This cannot be undone.`,
-    act: "Delete",
-    run: async () => {
-      try {
-        await api().send(address(id, of) + (directory ? "?recursive=1" : ""), { method: "DELETE" });
-      } catch (error) {
-        if (!(error instanceof IsoletError && error.status === 404)) throw error;
-      }
-      done(`${of.name} is deleted`);
-      renew();
-    },
-  });
 }
 
 function Uploads({ id }: { id: string }): JSX.Element | null {

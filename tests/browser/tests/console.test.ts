@@ -119,7 +119,7 @@ test("the commands of a shell are shown as they run, whoever runs them", async (
 test("files go up and down, are looked at, renamed and deleted", async ({ console }) => {
   const { page } = console;
   await console.made();
-  await console.exec("dev", "mkdir -p src .hidden; printf 'one\\ntwo\\n' > src/lines.txt");
+  await console.exec("dev", "mkdir -p src .hidden; printf 'one\\ntwo\\n' > src/lines.txt; ln -s src/lines.txt .to-lines; ln -s src .to-src");
   await console.open(`sandboxes/${console.id}/files`);
   await expect(page.locator(".row")).toHaveCount(1);
   await page.getByRole("link", { name: "src" }).click();
@@ -162,6 +162,11 @@ test("files go up and down, are looked at, renamed and deleted", async ({ consol
   await expect(page.getByRole("link", { name: "docs" })).toHaveCount(0);
   await page.getByLabel("Hidden").check();
   await expect(page.getByRole("link", { name: ".hidden" })).toBeVisible();
+  await page.getByRole("button", { name: /^\.to-lines/ }).click();
+  await expect(page.locator(".text-line")).toHaveCount(2);
+  await page.keyboard.press("Escape");
+  await page.getByRole("button", { name: /^\.to-src/ }).click();
+  await expect(page.getByRole("button", { name: "lines.txt", exact: true })).toBeVisible();
 });
 
 test("files that are dropped on the list are uploaded", async ({ console }) => {
