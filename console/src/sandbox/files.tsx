@@ -1,5 +1,6 @@
 /** The files of a sandbox: a directory at a time, with what can be done with each entry. */
 
+import { signal } from "@preact/signals";
 import type { JSX, RefObject } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import * as actions from "../lib/actions";
@@ -22,6 +23,9 @@ interface Listed {
   entries: Entry[];
   next: string | undefined;
 }
+
+/** Whether names that begin with a dot are shown: in each directory. */
+const withHidden = signal(false);
 
 /** The tab; `path` without one is the workspace. */
 export function Files({ sandbox, path: told_path }: { sandbox: Sandbox; path: string }): JSX.Element {
@@ -79,7 +83,7 @@ function useListing(id: string, path: string, hidden: boolean): { listed: Listed
 }
 
 function Browser({ id, path }: { id: string; path: string }): JSX.Element {
-  const [hidden, setHidden] = useState(false);
+  const hidden = withHidden.value;
   const [wanted, setWanted] = useState("");
   const [over, setOver] = useState(false);
   const [seen, setSeen] = useState<Entry>();
@@ -102,7 +106,7 @@ function Browser({ id, path }: { id: string; path: string }): JSX.Element {
         { group: "Lists", keys: "ArrowDown", also: true, says: "Down", run: () => step(".row .to", 1) },
         { group: "Lists", keys: "ArrowUp", also: true, says: "Up", run: () => step(".row .to", -1) },
         { group: "Files", keys: "u", says: "Upload", run: () => picker.current?.click() },
-        { group: "Files", keys: "h", says: "Hidden names", run: () => setHidden((was) => !was) },
+        { group: "Files", keys: "h", says: "Hidden names", run: () => (withHidden.value = !withHidden.peek()) },
         { group: "Files", keys: "Backspace", says: "The directory above", run: () => go("sandboxes", id, "files", ...place(above(path))) },
         { group: "Files", keys: "Escape", says: "Close the file", run: () => setSeen(undefined) },
       ]),
@@ -122,7 +126,7 @@ function Browser({ id, path }: { id: string; path: string }): JSX.Element {
         if (event.dataTransfer) void dropped(event.dataTransfer).then(put);
       }}
     >
-      <Bar id={id} path={path} wanted={wanted} want={setWanted} hidden={hidden} hide={setHidden} picker={picker} put={put} renew={renew} />
+      <Bar id={id} path={path} wanted={wanted} want={setWanted} hidden={hidden} hide={(hidden) => (withHidden.value = hidden)} picker={picker} put={put} renew={renew} />
       <Uploads id={id} />
       <div class="files-body">
         <div class="files-list">
