@@ -1,10 +1,11 @@
 //! Becoming and ceasing to be a client of a terminal, and what clients of terminals say.
 
 use super::Agent;
-use crate::conn::Role;
+use crate::conn::{Conn, Role};
 use crate::terminal::{self, CLIENTS_MAX, Guest, State, Terminal};
 use isolet_wire::tell::{Tell, Why};
 use isolet_wire::terminal::{Attach, Size, TYPE_BYTES_MAX};
+use std::time::Instant;
 
 /// Terminals at once, with those whose last bytes somebody has not taken.
 const TERMINALS_MAX: usize = 32;
@@ -161,26 +162,48 @@ impl Agent {
             let (why, message) = (*why, message.clone());
             return self.terminal_failed(id, why, message);
         }
-        if terminal.shuffled {
-            let lead = terminal.lead();
-            let seen = terminal.clients.iter().filter_map(|client| {
-                let guest = self.conns.get(client)?.guest().filter(|guest| !guest.hidden)?;
-                Some(guest.told(lead == Some(*client)))
-            });
-            let seen = seen.collect();
-            terminal.present(&mut self.hub, seen);
-        }
-        let now = self.hub.now;
-        let paused = |terminal: &Terminal, conns: &std::collections::HashMap<u64, _>| {
-            let guests = terminal
-                .clients
-                .iter()
-                .filter_map(|client| conns.get(client).and_then(crate::conn::Conn::guest));
-            terminal.paused(now, guests)
-        };
-        let waits = paused(terminal, &self.conns);
+        self.present_terminal(id);
+        let waits = self.terminal_waits(id);
+        let Some(terminal) = self.terminals.get_mut(&id) else { return };
         let more = waits.is_none() && terminal.pull(&mut self.hub);
+        let (gone, over) = self.pump_terminal(id);
+        let waits = waits.and_then(|_| self.terminal_waits(id));
+        let Some(terminal) = self.terminals.get_mut(&id) else { return };
+        terminal.feed();
+        if more || waits.is_none() && terminal.unread() {
+            self.hub.stir(id);
+        }
+        terminal.arm(&mut self.hub, waits);
+        gone.into_iter().for_each(|client| self.hang_up(client));
+        over.into_iter().for_each(|client| self.leave_terminal(client));
+        self.part_terminal(id);
+    }
+
+    /// Notes who is attached, where that may have changed.
+    fn present_terminal(&mut self, id: u64) {
+        let Some(terminal) = self.terminals.get_mut(&id).filter(|one| one.shuffled) else { return };
+        let lead = terminal.lead();
+        let seen = terminal.clients.iter().filter_map(|client| {
+            let guest = self.conns.get(client)?.guest().filter(|guest| !guest.hidden)?;
+            Some(guest.told(lead == Some(*client)))
+        });
+        let seen = seen.collect();
+        terminal.present(&mut self.hub, seen);
+    }
+
+    /// Until when the program waits for its clients.
+    fn terminal_waits(&self, id: u64) -> Option<Instant> {
+        let terminal = self.terminals.get(&id)?;
+        let guest = |client: &u64| self.conns.get(client).and_then(Conn::guest);
+        terminal.paused(self.hub.now, terminal.clients.iter().filter_map(guest))
+    }
+
+    /// Sends every client what it has not; gives those that have gone, and those that were told
+    /// the end.
+    fn pump_terminal(&mut self, id: u64) -> (Vec<u64>, Vec<u64>) {
         let (mut gone, mut over) = (Vec::new(), Vec::new());
+        let Some(terminal) = self.terminals.get_mut(&id) else { return (gone, over) };
+        let now = self.hub.now;
         let ended = matches!(terminal.state, State::Ended(_));
         for client in terminal.clients.clone() {
             let Some(conn) = self.conns.get_mut(&client) else { continue };
@@ -202,15 +225,7 @@ impl Agent {
             }
             conn.interest(&self.hub.poll);
         }
-        terminal.feed();
-        let waits = waits.and(paused(terminal, &self.conns));
-        if more || waits.is_none() && terminal.unread() {
-            self.hub.stir(id);
-        }
-        terminal.arm(&mut self.hub, waits);
-        gone.into_iter().for_each(|client| self.hang_up(client));
-        over.into_iter().for_each(|client| self.leave_terminal(client));
-        self.part_terminal(id);
+        (gone, over)
     }
 
     /// The connection is no client of a terminal any more.

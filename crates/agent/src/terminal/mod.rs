@@ -163,9 +163,10 @@ impl Terminal {
             closing: None,
             armed: None,
         };
-        hub.poll
-            .add(&child.started, What::PtyBorn, id, EventFlags::IN)
-            .map_err(|errno| failed(errno.into()))?;
+        if let Err(errno) = hub.poll.add(&child.started, What::PtyBorn, id, EventFlags::IN) {
+            let _ = isolet_sys::signal::send(child.pid, 9);
+            return Err(no_process(&errno));
+        }
         terminal.child = Some(child);
         Ok(terminal)
     }

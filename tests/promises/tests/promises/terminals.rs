@@ -52,6 +52,21 @@ fn an_old_client_types_resizes_and_hears_the_end() {
 }
 
 #[test]
+fn a_terminal_belongs_to_who_uses_it_and_begins_with_a_prompt() {
+    let (_server, sandbox) = one();
+    let mut terminal = sandbox.terminal("");
+    terminal.sees("root@sandbox");
+    terminal.line("stat -c 'x%U:%G:%a' $(tty)", "xroot:tty:620\r\n");
+    // It opens the terminal by its name, and another of its own.
+    terminal.line("script -qc 'tty; echo in''side' /dev/null", "inside\r\n");
+    terminal.line("alias ls", "alias ls='ls --color=auto'\r\n");
+    terminal.close();
+    // Shells of sessions are as they were.
+    let said = sandbox.command("default", "alias; echo ${PS1-none} | grep -c '@'");
+    assert_eq!(said["stdout"], "0\n");
+}
+
+#[test]
 fn control_c_ends_what_runs_and_the_shell_goes_on() {
     let (server, sandbox) = one();
     let mut terminal = sandbox.terminal("");
