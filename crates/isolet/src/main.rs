@@ -16,7 +16,8 @@ use std::process::ExitCode;
     after_help = "\
 A first session:
   isolet serve                          start the server (as root, on Linux)
-  isolet shell demo                     open a shell in the sandbox `demo`; it is made by this
+  isolet attach demo                    a terminal in the sandbox `demo`; it is made by this
+  isolet shell demo                     a shell, command by command
   isolet exec demo 'echo $HOME; ls'     run a command line and end with its exit code
   isolet exec demo ls -la               or a program with its arguments
   isolet ls                             what there is
@@ -38,6 +39,10 @@ enum Command {
     Keys(keys::Args),
     /// Run a command in a sandbox; ends with its exit code.
     Exec(client::exec::Args),
+    /// A session's terminal, in this one.
+    Attach(client::attach::Args),
+    /// List terminals.
+    Terminals(client::terminals::Args),
     /// Open a shell in a sandbox.
     Shell(client::shell::Args),
     /// List sandboxes.
@@ -50,10 +55,10 @@ enum Command {
     Info(client::list::InfoArgs),
 }
 
-/// What wrong usage ends with: the codes of `exec` and `shell` are the command's, but for this one.
+/// What wrong usage ends with: the codes of `attach`, `exec` and `shell` are the command's, but for this one.
 fn misused() -> u8 {
     match std::env::args_os().nth(1) {
-        Some(word) if word == "exec" || word == "shell" => client::OWN,
+        Some(word) if ["attach", "exec", "shell"].iter().any(|own| word == *own) => client::OWN,
         _ => 2,
     }
 }
@@ -70,6 +75,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(*args),
         Command::Keys(args) => keys::run(args),
         Command::Exec(args) => client::run(client::OWN, client::exec::run(args)),
+        Command::Attach(args) => client::run(client::OWN, client::attach::run(args)),
+        Command::Terminals(args) => client::run(1, client::terminals::run(args)),
         Command::Shell(args) => client::run(client::OWN, client::shell::run(args)),
         Command::Ls(args) => client::run(1, client::list::list(args)),
         Command::Rm(args) => client::run(1, client::list::remove(args)),

@@ -76,7 +76,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let Some(word) = args.command.first().cloned() else { bail!("name a command") };
     let id = args.id.clone();
     if args.tty {
-        bail!("no program gets a terminal; without -t it runs, and `isolet shell {id}` is a shell");
+        bail!("exec gives no terminal; without -t it runs, and `isolet attach {id}` is a terminal");
     }
     if word.starts_with('-') && !escaped(&args.command) {
         bail!(

@@ -77,7 +77,7 @@ pub(crate) async fn list(args: ListArgs) -> Result<ExitCode> {
 }
 
 /// For scripts.
-fn pretty<T: serde::Serialize>(value: &T) -> Result<ExitCode> {
+pub(super) fn pretty<T: serde::Serialize>(value: &T) -> Result<ExitCode> {
     write(true, format!("{}\n", serde_json::to_string_pretty(value)?).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
@@ -116,14 +116,18 @@ fn table(all: &[Value], colours: bool) -> String {
     table
 }
 
-fn text(value: &Value) -> String {
+pub(super) fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), plain)
 }
 
 fn age(created_ms: Option<i64>) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis());
     let created = u128::try_from(created_ms.unwrap_or_default()).unwrap_or_default();
-    let seconds = now.saturating_sub(created) / 1000;
+    span(u64::try_from(now.saturating_sub(created) / 1000).unwrap_or(u64::MAX))
+}
+
+/// Seconds, for people.
+pub(super) fn span(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),
         60..3600 => format!("{}m", seconds / 60),

@@ -1,5 +1,6 @@
 //! The commands that speak to a server: where it is, who asks, and how answers are read.
 
+pub(crate) mod attach;
 pub(crate) mod exec;
 mod grammar;
 pub(crate) mod list;
@@ -9,6 +10,7 @@ pub(crate) mod shell;
 mod socket;
 pub(crate) mod speak;
 mod talk;
+pub(crate) mod terminals;
 
 use crate::config::{DATA_DIR, LISTEN};
 use anyhow::{Context, Result, anyhow, bail};
@@ -22,7 +24,7 @@ use speak::{UNREAD, Unread, say};
 use std::{future::Future, io::ErrorKind, path::PathBuf, process::ExitCode};
 use tokio::net::TcpStream;
 
-/// What `exec` and `shell` end with when it is not the command's own code: whatever this program
+/// What `attach`, `exec` and `shell` end with when it is not the command's own code: whatever this program
 /// or the server refused.
 pub(crate) const OWN: u8 = 125;
 

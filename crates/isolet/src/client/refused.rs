@@ -14,6 +14,8 @@ pub(crate) struct Refused {
     hint: String,
     /// Which sandbox was meant; empty when none was.
     id: String,
+    /// Of the answer; 0 for an event.
+    status: u16,
 }
 
 impl Refused {
@@ -22,18 +24,23 @@ impl Refused {
         let text = |name: &str| plain(said[name].as_str().unwrap_or_default());
         let (code, message, hint) = (text("error"), text("message"), text("hint"));
         let message = if message.is_empty() { "it failed".to_owned() } else { message };
-        Self { code, message, hint, id: id.to_owned() }
+        Self { code, message, hint, id: id.to_owned(), status: 0 }
     }
 
     /// What a status and a body say.
     pub(crate) fn answer(status: u16, body: &[u8], id: &str) -> Self {
         let said: Value = serde_json::from_slice(body).unwrap_or_default();
-        let mut refused = Self::read(&said, id);
+        let mut refused = Self { status, ..Self::read(&said, id) };
         if said["message"].is_null() {
             refused.message = format!("the server answered with status {status}");
             refused.hint = "is this an isolet server? See ISOLET_URL".to_owned();
         }
         refused
+    }
+
+    /// Whether the same may be answered otherwise in a moment.
+    pub(crate) fn passes(&self) -> bool {
+        matches!(self.status, 408 | 429 | 500..)
     }
 
     /// What to type next, where that is known better here than there.

@@ -1,0 +1,223 @@
+//! The keys by which somebody leaves a terminal, found in what is typed.
+//!
+//! Programs may ask a terminal to spell keys in another way (the Kitty keyboard protocol, xterm's
+//! `modifyOtherKeys`): a key is the same in each spelling, or nobody could leave such a program.
+
+use std::fmt;
+
+/// One key: what it is without Ctrl, and whether Ctrl is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Key {
+    base: u8,
+    ctrl: bool,
+}
+
+impl Key {
+    fn parse(text: &str) -> Option<Self> {
+        let (base, ctrl) = match text.strip_prefix("ctrl-") {
+            Some(rest) => (rest, true),
+            None => (text, false),
+        };
+        let &[base] = base.as_bytes() else { return None };
+        let known = match ctrl {
+            true => matches!(base, b'a'..=b'z' | b'@' | b'[' | b'\\' | b']' | b'^' | b'_'),
+            false => base.is_ascii_graphic(),
+        };
+        known.then_some(Self { base, ctrl })
+    }
+
+    /// The byte that a terminal sends for it unless it was asked for something else.
+    fn byte(self) -> u8 {
+        if self.ctrl { self.base & 0x1f } else { self.base }
+    }
+
+    /// Its length at the beginning of `input`, if it stands there.
+    fn found(self, input: &[u8]) -> Option<usize> {
+        if input.first() == Some(&self.byte()) && self.byte() != 0x1b {
+            return Some(1);
+        }
+        let spelled = Spelled::read(input)?;
+        let ctrl = spelled.modifiers & 4 != 0;
+        let same = spelled.code == u32::from(self.base) && ctrl == self.ctrl;
+        (same && !spelled.release).then_some(spelled.length)
+    }
+}
+
+/// A key spelled as a sequence: `CSI code ; modifiers : event u`, or `CSI 27 ; modifiers ; code ~`.
+struct Spelled {
+    length: usize,
+    code: u32,
+    modifiers: u32,
+    release: bool,
+}
+
+impl Spelled {
+    fn read(input: &[u8]) -> Option<Self> {
+        let inner = input.strip_prefix(b"\x1b[")?;
+        let end = inner.iter().position(|byte| !matches!(byte, b'0'..=b'9' | b';' | b':'))?;
+        let text = std::str::from_utf8(&inner[..end]).ok()?;
+        let mut fields = text.split(';').map(|field| {
+            let mut parts = field.split(':').map(|part| part.parse().unwrap_or(0));
+            (parts.next().unwrap_or(0_u32), parts.next().unwrap_or(0))
+        });
+        let (first, second) = (fields.next()?, fields.next().unwrap_or((1, 0)));
+        let (code, modifiers) = match inner[end] {
+            b'u' => (first.0, second.0),
+            b'~' if first.0 == 27 => (fields.next()?.0, second.0),
+            _ => return None,
+        };
+        let modifiers = modifiers.saturating_sub(1);
+        Some(Self { length: end + 3, code, modifiers, release: second.1 == 3 })
+    }
+}
+
+/// A sequence of keys, as `docker` spells them: `ctrl-p,ctrl-q`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Keys(Vec<Key>);
+
+impl Keys {
+    /// Reads `ctrl-x` and single characters with commas between; `none` is never typed.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(Vec::new()));
+        }
+        let keys: Option<Vec<Key>> = text.split(',').map(Key::parse).collect();
+        let keys = keys.filter(|keys| keys.len() <= 8);
+        keys.map(Self).ok_or_else(|| {
+            "keys are like ctrl-p,ctrl-q: ctrl- and one of a-z @ [ \\ ] ^ _, or a single character, \
+             at most 8; or none"
+                .to_owned()
+        })
+    }
+}
+
+impl fmt::Display for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, key) in self.0.iter().enumerate() {
+            let ctrl = if key.ctrl { "Ctrl-" } else { "" };
+            let space = if at > 0 { " " } else { "" };
+            write!(f, "{space}{ctrl}{}", char::from(key.base))?;
+        }
+        Ok(())
+    }
+}
+
+/// Looks for a sequence in what is typed. What may yet become it is held back.
+#[derive(Debug)]
+pub(super) struct Watch {
+    keys: Keys,
+    at: usize,
+    held: Vec<u8>,
+}
+
+impl Watch {
+    /// For this sequence.
+    pub(super) fn new(keys: Keys) -> Self {
+        Self { keys, at: 0, held: Vec::new() }
+    }
+
+    /// Adds to `typed` what is meant for the program; true when the sequence was typed.
+    pub(super) fn read(&mut self, mut input: &[u8], typed: &mut Vec<u8>) -> bool {
+        while !input.is_empty() {
+            let Some(key) = self.keys.0.get(self.at) else { break };
+            if let Some(length) = key.found(input) {
+                self.held.extend_from_slice(&input[..length]);
+                input = &input[length..];
+                self.at += 1;
+                if self.at == self.keys.0.len() {
+                    (self.at, self.held) = (0, Vec::new());
+                    return true;
+                }
+                continue;
+            }
+            // That a key is let go says nothing about the next one.
+            if self.at > 0
+                && let Some(Spelled { release: true, length, .. }) = Spelled::read(input)
+            {
+                self.held.extend_from_slice(&input[..length]);
+                input = &input[length..];
+                continue;
+            }
+            if self.at > 0 {
+                typed.append(&mut self.held);
+                self.at = 0;
+                continue;
+            }
+            typed.push(input[0]);
+            input = &input[1..];
+        }
+        typed.extend_from_slice(input);
+        false
+    }
+
+    /// Whether something is held back.
+    pub(super) fn holds(&self) -> bool {
+        self.at > 0
+    }
+
+    /// Nothing followed: what was held was meant for the program.
+    pub(super) fn release(&mut self, typed: &mut Vec<u8>) {
+        typed.append(&mut self.held);
+        self.at = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Keys, Watch};
+
+    fn watch(keys: &str) -> Watch {
+        Watch::new(Keys::parse(keys).expect("keys"))
+    }
+
+    fn read(watch: &mut Watch, input: &[u8]) -> (Vec<u8>, bool) {
+        let mut typed = Vec::new();
+        let left = watch.read(input, &mut typed);
+        (typed, left)
+    }
+
+    #[test]
+    fn a_sequence_is_found_wherever_it_is_cut() {
+        for spelled in [
+            &b"\x1c\x04"[..],
+            b"\x1b[92;5u\x1b[100;5u",
+            b"\x1b[92;5:1u\x1b[92;5:3u\x1b[100;69u",
+            b"\x1b[27;5;92~\x1b[27;5;100~",
+        ] {
+            let input = [b"ab", spelled].concat();
+            assert_eq!(read(&mut watch("ctrl-\\,ctrl-d"), &input), (b"ab".to_vec(), true));
+        }
+        let mut cut = watch("ctrl-\\,ctrl-d");
+        assert_eq!(read(&mut cut, b"x\x1c"), (b"x".to_vec(), false));
+        assert!(cut.holds());
+        assert_eq!(read(&mut cut, b"\x04"), (vec![], true));
+    }
+
+    #[test]
+    fn what_is_not_the_sequence_goes_on_whole() {
+        let mut watch = watch("ctrl-p,ctrl-q");
+        assert_eq!(read(&mut watch, b"\x10\x10\x1b[A"), (b"\x10\x10\x1b[A".to_vec(), false));
+        assert_eq!(read(&mut watch, b"\x1b[112;5u"), (vec![], false));
+        let mut typed = Vec::new();
+        watch.release(&mut typed);
+        assert_eq!((&*typed, watch.holds()), (&b"\x1b[112;5u"[..], false));
+        assert_eq!(
+            read(&mut watch, b"\x11\x1b[113;5u\x1b"),
+            (b"\x11\x1b[113;5u\x1b".to_vec(), false)
+        );
+    }
+
+    #[test]
+    fn none_is_never_typed() {
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(read(&mut watch("none"), &all), (all.clone(), false));
+    }
+
+    #[test]
+    fn keys_are_spelled_as_docker_has_them() {
+        assert_eq!(Keys::parse("ctrl-\\,d").expect("keys").to_string(), "Ctrl-\\ d");
+        for wrong in ["", "ctrl-", "ctrl-1", "ab", "ctrl-a,,b", "a,b,c,d,e,f,g,h,i"] {
+            assert!(Keys::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! `isolet attach`: a session's terminal in the terminal that this program was started at.
+
+mod keys;
+mod link;
+mod place;
+mod stay;
+mod tty;
+
+use super::{
+    OWN, Server, exit, id,
+    refused::Refused,
+    speak::{plain, say},
+};
+use anyhow::{Result, bail};
+use clap::Parser;
+use hyper::Method;
+use keys::Keys;
+use link::Link;
+use place::Place;
+use serde_json::Value;
+use stay::{End, Stay};
+use std::{
+    fmt::Write,
+    io::{IsTerminal, stderr, stdin, stdout},
+    process::ExitCode,
+    rc::Rc,
+};
+
+/// The longest name by which others see somebody, in bytes.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Flags of `isolet attach`.
+#[derive(Parser)]
+#[command(after_help = "\
+A session has one terminal, and everybody who attaches sees the same screen. It runs on when you
+leave, with whatever runs in it, and over a restart of the server: attach again. A connection that
+is lost is made again by itself. Ctrl-\\ Ctrl-d leaves: unlike docker's Ctrl-p Ctrl-q and tmux's
+Ctrl-b d, it is used by no shell, editor or multiplexer inside. `exit` ends the terminal.
+
+  isolet attach demo
+  isolet attach demo --session dev            another session's terminal
+  isolet attach demo --view                   look, and type nothing by mistake
+  isolet attach demo --command htop           a program in place of bash
+  isolet attach demo --detach-keys ctrl-p,ctrl-q
+
+It ends with the exit code of the terminal's program (128+N: ended by signal N), with 0 when you
+leave, and with 125 when the server or this program refused. `isolet terminals` lists them.")]
+pub(crate) struct Args {
+    /// Which sandbox; made where it is not there
+    #[arg(value_parser = id)]
+    id: String,
+    /// Which session's terminal
+    #[arg(long, short, value_parser = id, default_value = "default")]
+    session: String,
+    /// Look only; also what a key that may only read gets
+    #[arg(long)]
+    view: bool,
+    /// Keep what the terminal shows as an asciicast (see docs/terminal.md)
+    #[arg(long)]
+    record: bool,
+    /// What to type to leave: ctrl-x or characters, with commas between; or none
+    #[arg(long, value_name = "KEYS", value_parser = Keys::parse, default_value = "ctrl-\\,ctrl-d")]
+    detach_keys: Keys,
+    /// What to run in place of bash, where no terminal runs yet; last, with its arguments
+    #[arg(long, num_args = 1.., allow_hyphen_values = true, value_names = ["PROGRAM", "ARGS"])]
+    command: Vec<String>,
+}
+
+/// Carries out `isolet attach`.
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let Args { id, session, .. } = &args;
+    if !stdin().is_terminal() || !stdout().is_terminal() {
+        bail!("attach needs a terminal on both sides; for a script: isolet exec {id} COMMAND");
+    }
+    let server = Rc::new(Server::find()?);
+    let (mut link, mut view) = (open(&server, &args, args.view).await, args.view);
+    let only_reads = link.as_ref().err().and_then(|error| error.downcast_ref::<Refused>());
+    if !view && only_reads.is_some_and(|refused| refused.code == "read_only") {
+        (link, view) = (open(&server, &args, true).await, true);
+    }
+    let mut link = link?;
+    let attached = link.attached().await?;
+    if !args.command.is_empty() && attached["fresh"] == false {
+        runs_the_same(&server, &args).await?;
+    }
+    let place = Place::new(id, session, &always(view), &attached);
+    let mut stay = Stay::new(server, place, link, args.detach_keys.clone(), view)?;
+    if view {
+        let why = if args.view { "you look only" } else { "this key may only look" };
+        stay.say(&format!("isolet: {why}; {} or Ctrl-C leaves", args.detach_keys));
+    }
+    let (end, line_open) = stay.run().await?;
+    if line_open {
+        let _ = std::io::Write::write_all(&mut stderr(), b"\r\n");
+    }
+    let mut back = format!("isolet attach {id}");
+    if session != "default" {
+        let _ = write!(back, " --session {session}");
+    }
+    Ok(match end {
+        End::Left => {
+            say(format_args!("left; the terminal runs on. To come back: {back}"));
+            ExitCode::SUCCESS
+        }
+        End::Exit(code, signal) => {
+            if let Some(signal) = signal {
+                say(format_args!("the terminal's program was ended by {signal}"));
+            }
+            exit(code)
+        }
+        End::Told(code) => exit(code),
+        End::Gone(why) => {
+            say(why);
+            ExitCode::from(OWN)
+        }
+    })
+}
+
+async fn open(server: &Server, args: &Args, view: bool) -> Result<Link> {
+    let (cols, rows) = tty::size();
+    let mut query = format!("&session={}&cols={cols}&rows={rows}{}", args.session, always(view));
+    if args.record {
+        query.push_str("&record=1");
+    }
+    let mut words = args.command.iter();
+    if let Some(program) = words.next() {
+        let _ = write!(query, "&shell={}", escaped(program));
+    }
+    words.for_each(|word| drop(write!(query, "&arg={}", escaped(word))));
+    Link::open(server, &args.id, &query).await
+}
+
+/// What every attach of this client says: how it looks, and how others see it.
+fn always(view: bool) -> String {
+    let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default();
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let mut name = if user.is_empty() { host } else { format!("{user}@{host}") };
+    while name.len() > NAME_BYTES_MAX {
+        name.pop();
+    }
+    let mode = if view { "&mode=view" } else { "" };
+    format!("{mode}&name={}", escaped(&name))
+}
+
+/// Fit for a query.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                escaped.push(char::from(byte));
+            }
+            other => drop(write!(escaped, "%{other:02X}")),
+        }
+    }
+    escaped
+}
+
+/// Somebody asked for a program, and the terminal was there: fine where it runs just that.
+async fn runs_the_same(server: &Server, args: &Args) -> Result<()> {
+    let Args { id, session, command, .. } = args;
+    let path = format!("/v1/sandboxes/{id}/terminals");
+    let (list, _) = server.json(Method::GET, &path).await?;
+    let of_it = |one: &&Value| one["session"] == **session;
+    let runs = list.as_array().and_then(|list| list.iter().find(of_it)).map(|one| &one["command"]);
+    let words = runs.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if words.iter().map(Value::as_str).eq(command.iter().map(|word| Some(word.as_str()))) {
+        return Ok(());
+    }
+    let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+    bail!(
+        "the terminal of session {session} in sandbox {id} already runs {:?}; give --session another \
+         name for {command:?}, or leave --command away",
+        plain(&words.join(" "))
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escaped;
+
+    #[test]
+    fn a_query_takes_any_text() {
+        assert_eq!(escaped("a b&c=%ü~"), "a%20b%26c%3D%25%C3%BC~");
+    }
+}

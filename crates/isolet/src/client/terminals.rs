@@ -1,0 +1,109 @@
+//! `isolet terminals`: which sessions of a sandbox have a terminal open, and who is there.
+
+use super::{
+    Server, id,
+    list::{pretty, span, text},
+    speak::{coloured, say, write},
+};
+use anyhow::Result;
+use clap::Parser;
+use hyper::Method;
+use serde_json::Value;
+use std::{fmt::Write, process::ExitCode};
+
+/// The longest command that is shown whole, in characters.
+const COMMAND_CHARS_MAX: usize = 32;
+
+/// Flags of `isolet terminals`.
+#[derive(Parser)]
+#[command(after_help = "\
+A terminal runs from its first attach until its program ends, whoever is there.
+
+  isolet terminals demo
+  isolet terminals demo --json | jq -r '.[].session'
+  isolet attach demo --session NAME     to be there")]
+pub(crate) struct Args {
+    /// Which sandbox
+    #[arg(value_parser = id)]
+    id: String,
+    /// As JSON, for scripts
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lists the terminals of a sandbox.
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let id = &args.id;
+    let server = Server::find()?;
+    let (list, _) = server.json(Method::GET, &format!("/v1/sandboxes/{id}/terminals")).await?;
+    if args.json {
+        return pretty(&list);
+    }
+    let all = list.as_array().map(Vec::as_slice).unwrap_or_default();
+    if all.is_empty() {
+        say(format_args!("no terminal runs in sandbox {id}; `isolet attach {id}` opens one"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    write(true, table(all, coloured(&std::io::stdout())).as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(all: &[Value], colours: bool) -> String {
+    let width = all.iter().filter_map(|one| one["session"].as_str()).map(str::len).max();
+    let width = width.unwrap_or(0).max("SESSION".len());
+    let head = format!(
+        "{:<width$}  {:>7}  {:>9}  {:>5}  {:>6}  COMMAND",
+        "SESSION", "CLIENTS", "SIZE", "AGE", "PID"
+    );
+    let mut table = if colours { format!("\x1b[1m{head}\x1b[0m\n") } else { head + "\n" };
+    for one in all {
+        let clients = match &one["clients"] {
+            Value::Array(clients) => clients.len() as u64,
+            other => other.as_u64().unwrap_or(0),
+        };
+        let command: Vec<String> =
+            one["command"].as_array().into_iter().flatten().map(text).collect();
+        let _ = writeln!(
+            table,
+            "{:<width$}  {clients:>7}  {:>9}  {:>5}  {:>6}  {}",
+            text(&one["session"]),
+            format!("{}x{}", one["cols"], one["rows"]),
+            span(one["age_ms"].as_u64().unwrap_or(0) / 1000),
+            text(&one["pid"]),
+            shown(&command.join(" "), &text(&one["title"])),
+        );
+    }
+    table
+}
+
+/// The command, and the title where a program has set one.
+fn shown(command: &str, title: &str) -> String {
+    let mut shown: String = command.chars().take(COMMAND_CHARS_MAX).collect();
+    if command.chars().count() > COMMAND_CHARS_MAX {
+        shown.push('…');
+    }
+    if !title.is_empty() && title != "null" {
+        let _ = write!(shown, " ({title})");
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::table;
+    use serde_json::json;
+
+    #[test]
+    fn a_title_cannot_draw_on_the_terminal() {
+        let one = json!({"session": "default", "clients": [{}, {}], "cols": 80, "rows": 24,
+                         "age_ms": 61_000, "pid": 7, "command": ["bash", "-l"],
+                         "title": "a\u{1b}]0;b\u{7}"});
+        let table = table(&[one], false);
+        assert!(
+            table.ends_with(
+                "default        2      80x24     1m       7  bash -l (a\u{FFFD}]0;b\u{FFFD})\n"
+            ),
+            "{table}"
+        );
+    }
+}
