@@ -7,6 +7,7 @@ mod event;
 mod file;
 mod http;
 mod memory;
+mod pty;
 mod raw;
 mod save;
 mod server;
@@ -14,6 +15,8 @@ mod session;
 mod shell;
 mod socket;
 mod stats;
+mod terminal;
+mod tty_socket;
 mod wake;
 
 use clap::{Parser, ValueEnum};
@@ -50,6 +53,8 @@ enum Table {
     Event,
     /// What it costs that shells are saved: a command after a pause, and a sleep.
     Save,
+    /// Terminals against a raw PTY and ttyd: echo, output, many clients, screens, memory.
+    Terminal,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -68,6 +73,7 @@ fn main() -> anyhow::Result<()> {
             Table::File => file::table(&args.bin, args.rounds)?,
             Table::Event => event::table(&args.bin, args.rounds)?,
             Table::Save => save::table(&args.bin, args.rounds)?,
+            Table::Terminal => terminal::table(&args.bin, args.rounds)?,
         }
     }
     Ok(())

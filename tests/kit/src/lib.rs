@@ -8,6 +8,7 @@
 
 pub mod http;
 pub mod process;
+mod pty;
 mod rows;
 mod sandbox;
 mod server;
@@ -17,6 +18,7 @@ mod traces;
 mod wait;
 
 pub use http::{Event, Http, Reply, Stream};
+pub use pty::Pty;
 pub use rows::Rows;
 pub use sandbox::Sandbox;
 pub use serde_json::{Value, json};

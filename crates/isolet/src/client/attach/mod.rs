@@ -3,12 +3,13 @@
 mod keys;
 mod link;
 mod place;
+mod signals;
 mod stay;
 mod tty;
+mod way;
 
 use super::{
     OWN, Server, exit, id,
-    refused::Refused,
     speak::{plain, say},
 };
 use anyhow::{Result, bail};
@@ -73,22 +74,13 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         bail!("attach needs a terminal on both sides; for a script: isolet exec {id} COMMAND");
     }
     let server = Rc::new(Server::find()?);
-    let (mut link, mut view) = (open(&server, &args, args.view).await, args.view);
-    let only_reads = link.as_ref().err().and_then(|error| error.downcast_ref::<Refused>());
-    if !view && only_reads.is_some_and(|refused| refused.code == "read_only") {
-        (link, view) = (open(&server, &args, true).await, true);
-    }
-    let mut link = link?;
+    let mut link = open(&server, &args).await?;
     let attached = link.attached().await?;
     if !args.command.is_empty() && attached["fresh"] == false {
         runs_the_same(&server, &args).await?;
     }
-    let place = Place::new(id, session, &always(view), &attached);
-    let mut stay = Stay::new(server, place, link, args.detach_keys.clone(), view)?;
-    if view {
-        let why = if args.view { "you look only" } else { "this key may only look" };
-        stay.say(&format!("isolet: {why}; {} or Ctrl-C leaves", args.detach_keys));
-    }
+    let place = Place::new(id, session, &always(args.view), &attached);
+    let stay = Stay::new(server, place, link, args.detach_keys.clone(), args.view)?;
     let (end, line_open) = stay.run().await?;
     if line_open {
         let _ = std::io::Write::write_all(&mut stderr(), b"\r\n");
@@ -116,9 +108,10 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     })
 }
 
-async fn open(server: &Server, args: &Args, view: bool) -> Result<Link> {
+async fn open(server: &Server, args: &Args) -> Result<Link> {
     let (cols, rows) = tty::size();
-    let mut query = format!("&session={}&cols={cols}&rows={rows}{}", args.session, always(view));
+    let always = always(args.view);
+    let mut query = format!("&session={}&cols={cols}&rows={rows}{always}", args.session);
     if args.record {
         query.push_str("&record=1");
     }
@@ -126,7 +119,9 @@ async fn open(server: &Server, args: &Args, view: bool) -> Result<Link> {
     if let Some(program) = words.next() {
         let _ = write!(query, "&shell={}", escaped(program));
     }
-    words.for_each(|word| drop(write!(query, "&arg={}", escaped(word))));
+    for word in words {
+        let _ = write!(query, "&arg={}", escaped(word));
+    }
     Link::open(server, &args.id, &query).await
 }
 

@@ -36,6 +36,9 @@ pub(super) struct Place {
     last: Option<u8>,
     size: (u16, u16),
     others: usize,
+    /// This client's number among them, and whether it only looks: a key may allow no more.
+    number: u64,
+    views: bool,
 }
 
 impl Place {
@@ -53,6 +56,8 @@ impl Place {
             last: None,
             size: (0, 0),
             others: 0,
+            number: 0,
+            views: false,
         };
         place.attached(attached);
         place
@@ -62,12 +67,18 @@ impl Place {
     pub(super) fn attached(&mut self, said: &Value) {
         self.terminal = text(&said["terminal"]);
         (self.snapshot, self.spoiled) = (0, false);
+        self.number = said["client"].as_u64().unwrap_or(0);
         self.size = window(said);
     }
 
     /// The screen must be drawn anew at the next attach.
     pub(super) fn spoil(&mut self) {
         self.spoiled = true;
+    }
+
+    /// Whether the server lets this client look only.
+    pub(super) fn views(&self) -> bool {
+        self.views
     }
 
     /// Whether the cursor stands behind something.
@@ -93,8 +104,10 @@ impl Place {
             }
             "size" => self.size = window(said),
             "clients" => {
-                let all = said["clients"].as_array().map_or(0, Vec::len);
-                self.others = all.saturating_sub(1);
+                let all = said["clients"].as_array().map(Vec::as_slice).unwrap_or_default();
+                self.others = all.len().saturating_sub(1);
+                let own = all.iter().find(|one| one["client"] == self.number);
+                self.views = own.is_some_and(|own| own["mode"] == "view");
             }
             _ => {}
         }

@@ -5,16 +5,17 @@ use super::{
     keys::{Keys, Watch},
     link::{Came, Link},
     place::{Gone, Place},
+    signals::Signals,
     tty::{self, Tty},
+    way::{Turn, Way},
 };
 use crate::client::{Server, refused::Refused, speak::plain};
 use anyhow::Result;
 use bytes::{Buf, Bytes};
 use serde_json::{Value, json};
-use std::{future::Future, pin::Pin, time::Duration};
+use std::{rc::Rc, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, Stdin, Stdout},
-    signal::unix::{Signal, SignalKind, signal},
     time::{Instant, sleep_until, timeout},
 };
 use tokio_tungstenite::tungstenite::Message;
@@ -31,8 +32,6 @@ const ASK: Duration = Duration::from_secs(5);
 const SILENT: Duration = Duration::from_secs(15);
 /// A connection that is back sooner was never gone, to a person.
 const BLINK: Duration = Duration::from_millis(1500);
-/// The longest pause between two tries.
-const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A size that stands for so long is not just changing.
 const SETTLED: Duration = Duration::from_secs(1);
 /// How long a line about the connection stands on the screen.
@@ -54,16 +53,9 @@ pub(super) enum End {
     Gone(String),
 }
 
-type Trying = Pin<Box<dyn Future<Output = Result<(Link, Value)>>>>;
-
-enum Way {
-    Open { link: Link, heard: Instant },
-    Lost { since: Instant, tries: u32, trying: Trying, told: bool },
-}
-
 /// Somebody at a terminal, attached to another.
 pub(super) struct Stay {
-    server: std::rc::Rc<Server>,
+    server: Rc<Server>,
     place: Place,
     tty: Tty,
     way: Way,
@@ -85,6 +77,8 @@ pub(super) struct Stay {
     /// Since when the terminal has another size than the window, and whether that was said.
     foreign: Option<Instant>,
     compared: bool,
+    /// The keys to leave, for people.
+    leaving: String,
     /// Typing is refused: somebody who only looks.
     view: bool,
 }
@@ -92,21 +86,22 @@ pub(super) struct Stay {
 impl Stay {
     /// Goes on with a link that is attached.
     pub(super) fn new(
-        server: std::rc::Rc<Server>,
+        server: Rc<Server>,
         place: Place,
         link: Link,
         keys: Keys,
         view: bool,
     ) -> Result<Self> {
         let now = Instant::now();
+        let leaving = keys.to_string();
         let mut tty = Tty::raw()?;
         let drawing = Bytes::from(tty.begin());
         let break_off = Keys::parse("ctrl-c").map_err(anyhow::Error::msg)?;
-        Ok(Self {
+        let mut stay = Self {
             server,
             place,
             tty,
-            way: Way::Open { link, heard: now },
+            way: Way::open(link),
             stdin: tokio::io::stdin(),
             stdout: tokio::io::stdout(),
             drawing,
@@ -120,12 +115,22 @@ impl Stay {
             asked: now,
             foreign: None,
             compared: false,
+            leaving,
             view,
-        })
+        };
+        if view {
+            stay.say_view("you look only");
+        }
+        Ok(stay)
+    }
+
+    /// Says how somebody leaves who only looks.
+    fn say_view(&mut self, why: &str) {
+        self.say(&format!("isolet: {why}; {} or Ctrl-C leaves", self.leaving));
     }
 
     /// Shows a line until it has been read, then draws the screen anew.
-    pub(super) fn say(&mut self, text: &str) {
+    fn say(&mut self, text: &str) {
         let mut bytes = self.drawing.to_vec();
         bytes.extend_from_slice(Tty::line(text).as_bytes());
         self.drawing = bytes.into();
@@ -168,7 +173,7 @@ impl Stay {
                     }
                     done?;
                 }
-                came = came(&mut self.way, drawn) => {
+                came = self.way.next(drawn) => {
                     if let Some(end) = self.take(came) {
                         return Ok(end);
                     }
@@ -293,18 +298,27 @@ impl Stay {
             Turn::Came(Came::Bytes(bytes)) => self.drawing = self.place.bytes(bytes),
             Turn::Came(Came::Said(said)) => return self.said(&said),
             Turn::Came(Came::Lost(_)) => self.lost(),
-            Turn::Opened(Ok((link, attached))) => {
+            Turn::Opened(opened) => return self.opened(*opened),
+        }
+        None
+    }
+
+    /// A try is over.
+    fn opened(&mut self, opened: Result<(Link, Value)>) -> Option<End> {
+        match opened {
+            Ok((link, attached)) => {
                 self.place.attached(&attached);
-                self.way = Way::Open { link, heard: Instant::now() };
+                self.way = Way::open(link);
             }
-            Turn::Opened(Err(error)) => {
+            Err(error) => {
                 if let Some(gone) = error.downcast_ref::<Gone>() {
                     return Some(End::Gone(gone.to_string()));
                 }
                 if error.downcast_ref::<Refused>().is_some_and(|refused| !refused.passes()) {
                     return Some(End::Gone(format!("{error:#}")));
                 }
-                self.again();
+                let back = self.place.back(tty::size());
+                self.way.again(&self.server, back);
             }
         }
         None
@@ -322,6 +336,9 @@ impl Stay {
             }
             _ => {
                 self.place.said(said);
+                if self.place.views() && !std::mem::replace(&mut self.view, true) {
+                    self.say_view("this key may only look");
+                }
                 self.compare(Instant::now());
             }
         }
@@ -331,47 +348,7 @@ impl Stay {
     /// The connection is no more, or is given up for a new one.
     fn lost(&mut self) {
         self.redraw = None;
-        let trying = self.try_after(Duration::ZERO);
-        self.way = Way::Lost { since: Instant::now(), tries: 0, trying, told: false };
-    }
-
-    fn again(&mut self) {
-        let Way::Lost { tries, .. } = &self.way else { return };
-        let tries = tries + 1;
-        let pause = Duration::from_millis(100 << tries.min(6)).min(PAUSE_MAX);
-        // Clients that were lost together do not come back together.
-        let jitter = pause.mul_f64(f64::from(std::process::id() % 64) / 256.0);
-        let next = self.try_after(pause + jitter);
-        if let Way::Lost { tries: count, trying, .. } = &mut self.way {
-            (*count, *trying) = (tries, next);
-        }
-    }
-
-    fn try_after(&self, pause: Duration) -> Trying {
-        let (server, place) = (self.server.clone(), self.place.back(tty::size()));
-        Box::pin(async move {
-            tokio::time::sleep(pause).await;
-            place.open(&server).await
-        })
-    }
-}
-
-/// What the way brought.
-enum Turn {
-    /// What was given to the link has gone out.
-    Sent,
-    Came(Came),
-    Opened(Result<(Link, Value)>),
-}
-
-async fn came(way: &mut Way, read: bool) -> Turn {
-    match way {
-        Way::Open { link, heard } => {
-            let Some(came) = link.next(read).await else { return Turn::Sent };
-            *heard = Instant::now();
-            Turn::Came(came)
-        }
-        Way::Lost { trying, .. } => Turn::Opened(trying.await),
+        self.way = Way::lost(&self.server, self.place.back(tty::size()));
     }
 }
 
@@ -380,38 +357,4 @@ async fn draw(stdout: &mut Stdout, drawing: &mut Bytes) -> std::io::Result<()> {
     let count = stdout.write(drawing).await?;
     drawing.advance(count);
     if drawing.is_empty() { stdout.flush().await } else { Ok(()) }
-}
-
-/// What the kernel tells this program.
-struct Signals {
-    window: Signal,
-    ended: Ended,
-}
-
-struct Ended([(Signal, i64); 4]);
-
-impl Signals {
-    fn new() -> Result<Self> {
-        let of =
-            |kind: SignalKind| anyhow::Ok((signal(kind)?, 128 + i64::from(kind.as_raw_value())));
-        let ended = [
-            of(SignalKind::terminate())?,
-            of(SignalKind::hangup())?,
-            of(SignalKind::interrupt())?,
-            of(SignalKind::quit())?,
-        ];
-        Ok(Self { window: signal(SignalKind::window_change())?, ended: Ended(ended) })
-    }
-}
-
-impl Ended {
-    async fn recv(&mut self) -> i64 {
-        let [(a, term), (b, hangup), (c, interrupt), (d, quit)] = &mut self.0;
-        tokio::select! {
-            _ = a.recv() => *term,
-            _ = b.recv() => *hangup,
-            _ = c.recv() => *interrupt,
-            _ = d.recv() => *quit,
-        }
-    }
 }

@@ -1,0 +1,279 @@
+//! Table (i): terminals. What a key costs until its echo is there, what output costs, what many
+//! clients cost, and what it takes to draw a screen for one who comes.
+
+use crate::http::Client;
+use crate::memory::{resident, settle};
+use crate::pty::Pty;
+use crate::server::Server;
+use crate::stats::{Times, rows, show};
+use crate::tty_socket::{Attached, Ttyd};
+use anyhow::{Context, Result};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Keys in a row of one variant before the next has its turn.
+const BURST: usize = 40;
+/// Of these, dropped at the start.
+const WARM: usize = 8;
+/// Bytes of the large output.
+const LARGE: usize = 100_000_000;
+/// What of the last output is looked at for the end.
+const TAIL: usize = 96;
+/// Attaches that are timed.
+const ATTACHES: usize = 60;
+
+/// Somebody at a terminal.
+pub(crate) trait Terminal {
+    /// Types.
+    fn write(&mut self, bytes: &[u8]) -> Result<()>;
+    /// What comes next; waits for it.
+    fn read(&mut self) -> Result<&[u8]>;
+}
+
+type Way = (&'static str, Box<dyn Terminal>);
+
+pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
+    // Nothing is made ahead: the only agent is the one that is looked at.
+    let server = Server::start_with(bin, &[("ISOLET_READY", "0")])?;
+    let mut client = Client::connect(&server)?;
+    client.create("bench")?;
+    let file = format!("/tmp/isolet-bench-{}", std::process::id());
+    let text = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde";
+    let write = format!("yes {text} | head -c {LARGE} >{file}");
+    client.exec("bench", &write)?;
+    crate::raw::sh(&write)?;
+    one_client(&server, &file, rounds)?;
+    many_clients(&server, &file, (rounds / 4).max(3))?;
+    screens(&server)?;
+    memory(&server)?;
+    Ok(std::fs::remove_file(&file)?)
+}
+
+fn one_client(server: &Server, file: &str, rounds: usize) -> Result<()> {
+    let mut ways: Vec<Way> = vec![
+        ("raw PTY", Box::new(Pty::open()?)),
+        ("Isolet", Box::new(Attached::open(server, "bench", "&shell=bash&arg=--norc")?)),
+    ];
+    let ttyd = Path::new("target/clients/ttyd/ttyd");
+    match ttyd.is_file() {
+        true => ways.push(("ttyd", Box::new(Ttyd::open(ttyd)?))),
+        false => println!("(no ttyd: `make ttyd` builds it)"),
+    }
+    for (_, way) in &mut ways {
+        way.write(b"PS1='$ '; HISTFILE=\r")?;
+        run(way.as_mut(), "stty -echoctl")?;
+    }
+    rows("### a key until its echo, bash (readline)", &echoes(&mut ways, rounds)?);
+    for (_, way) in &mut ways {
+        way.write(b"cat >/dev/null\r")?;
+    }
+    rows("### a key until its echo, `cat` (the kernel's)", &echoes(&mut ways, rounds)?);
+    for (_, way) in &mut ways {
+        way.write(b"\x03")?;
+        run(way.as_mut(), "true")?;
+    }
+    let rounds = (rounds / 4).max(3);
+    rows(
+        "### 100 MB of text (`cat` of a file)",
+        &volumes(&mut ways, &format!("cat {file}"), rounds)?,
+    );
+    rows("### `seq 1 5000000`", &volumes(&mut ways, "seq 1 5000000", rounds)?);
+    Ok(())
+}
+
+fn echoes(ways: &mut [Way], rounds: usize) -> Result<Vec<(&'static str, Times)>> {
+    let mut all: Vec<_> = ways.iter().map(|(name, _)| (*name, Times::default())).collect();
+    for _ in 0..rounds {
+        for ((_, way), (_, times)) in ways.iter_mut().zip(&mut all) {
+            for turn in 0..BURST {
+                let begun = Instant::now();
+                way.write(b"x")?;
+                while !way.read()?.contains(&b'x') {}
+                if turn >= WARM {
+                    times.push(begun.elapsed());
+                }
+                // Taken back, so that the line stays short.
+                way.write(b"\x7f")?;
+                while !way.read()?.contains(&b'\x08') {}
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn volumes(ways: &mut [Way], line: &str, rounds: usize) -> Result<Vec<(&'static str, Times)>> {
+    let mut all: Vec<_> = ways.iter().map(|(name, _)| (*name, Times::default())).collect();
+    for _ in 0..rounds {
+        for ((_, way), (_, times)) in ways.iter_mut().zip(&mut all) {
+            let begun = Instant::now();
+            run(way.as_mut(), line)?;
+            times.push(begun.elapsed());
+        }
+    }
+    Ok(all)
+}
+
+/// Runs a line to its end.
+fn run(way: &mut dyn Terminal, line: &str) -> Result<()> {
+    let mark = Mark::new();
+    way.write(mark.behind(line).as_bytes())?;
+    mark.awaited(way)
+}
+
+/// A word that a command says at its end, and that does not stand in what was typed.
+struct Mark(String);
+
+impl Mark {
+    fn new() -> Self {
+        static COUNT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1000);
+        let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Self(count.to_string())
+    }
+
+    fn behind(&self, line: &str) -> String {
+        format!("{line}; echo end''-{}\r", self.0)
+    }
+
+    fn awaited(&self, way: &mut dyn Terminal) -> Result<()> {
+        let mark = format!("end-{}\r\n", self.0).into_bytes();
+        let mut tail = Vec::new();
+        loop {
+            let came = way.read()?;
+            tail.extend_from_slice(&came[came.len().saturating_sub(TAIL)..]);
+            tail.drain(..tail.len().saturating_sub(TAIL));
+            if tail.windows(mark.len()).any(|part| part == mark) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn many_clients(server: &Server, file: &str, rounds: usize) -> Result<()> {
+    let agent = agent(server).context("the sandbox has no agent")?;
+    println!("\n### 100 MB of text to many clients");
+    println!("| clients | p50 | ratio to 1 | missed by readers | server KiB | agent KiB |");
+    println!("|---|---|---|---|---|---|");
+    let mut one = f64::NAN;
+    let stands = [(1, 0), (1, 1), (4, 0), (4, 4)];
+    let mut all = vec![(Times::default(), 0, 0.0_f64, 0.0_f64); stands.len()];
+    for _ in 0..rounds {
+        for ((reading, stalled), (times, missed, at_server, at_agent)) in
+            stands.iter().zip(&mut all)
+        {
+            let query = "&session=many";
+            let mut readers = Vec::new();
+            for _ in 0..*reading {
+                readers.push(Attached::open(server, "bench", query)?);
+            }
+            let standing: Result<Vec<_>> =
+                (0..*stalled).map(|_| Attached::begin(server, "bench", query)).collect();
+            let standing = standing?;
+            let mark = Mark::new();
+            let begun = Instant::now();
+            readers[0].write(mark.behind(&format!("cat {file}")).as_bytes())?;
+            *missed += std::thread::scope(|scope| -> Result<u64> {
+                let each = |reader: &mut Attached| {
+                    mark.awaited(reader)?;
+                    anyhow::Ok(reader.missed)
+                };
+                let all: Vec<_> =
+                    readers.iter_mut().map(|reader| scope.spawn(move || each(reader))).collect();
+                all.into_iter()
+                    .map(|one| one.join().map_err(|_| anyhow::anyhow!("a reader"))?)
+                    .sum()
+            })?;
+            times.push(begun.elapsed());
+            *at_server = at_server.max(resident(server.pid()));
+            *at_agent = at_agent.max(resident(agent));
+            drop(standing);
+        }
+    }
+    for ((reading, stalled), (times, missed, at_server, at_agent)) in stands.iter().zip(&all) {
+        let median = times.median();
+        if *stalled == 0 && *reading == 1 {
+            one = median;
+        }
+        println!(
+            "| {reading} + {stalled} stalled | {} | {:.2} | {missed} | {at_server:.0} | {at_agent:.0} |",
+            show(median),
+            median / one,
+        );
+    }
+    Ok(())
+}
+
+fn screens(server: &Server) -> Result<()> {
+    let wide = "&cols=200&rows=50";
+    let mut empty = Attached::open(server, "bench", &format!("&session=empty{wide}"))?;
+    run(&mut empty, "true")?;
+    // A screen in colours, as programmers have it.
+    run(
+        &mut empty,
+        "for i in {1..400}; do echo \"    if (count_$i > 0 && name[$i] == 'x') { return \\\"text $i\\\"; } \
+         /* the case of $i, which is rare, and long enough to fill a wide line of a screen */\"; done >/tmp/a.c; clear",
+    )?;
+    let vim = "&shell=vim&arg=-u&arg=NONE&arg=-c&arg=syntax%20on&arg=-c&arg=set%20nu&arg=/tmp/a.c";
+    let _vim = Attached::open(server, "bench", &format!("&session=vim{wide}{vim}"))?;
+    let mut full = Attached::open(server, "bench", &format!("&session=full{wide}"))?;
+    run(&mut full, "for i in {1..1200}; do printf '%0190d\\n' $i; done")?;
+    std::thread::sleep(Duration::from_millis(500));
+    let mut all = vec![
+        ("an empty screen", "empty", Times::default(), 0),
+        ("vim", "vim", Times::default(), 0),
+        ("1,000 full lines of scrollback", "full", Times::default(), 0),
+    ];
+    for _ in 0..ATTACHES {
+        for (_, session, times, bytes) in &mut all {
+            let begun = Instant::now();
+            let attached = Attached::open(server, "bench", &format!("&session={session}{wide}"))?;
+            times.push(begun.elapsed());
+            *bytes = attached.drawn;
+        }
+    }
+    println!("\n### attach until `ready`, 200x50");
+    println!("| screen | p50 | p99 | bytes |\n|---|---|---|---|");
+    for (name, _, times, bytes) in &all {
+        println!("| {name} | {} | {} | {bytes} |", show(times.median()), show(times.at(0.99)));
+    }
+    Ok(())
+}
+
+/// What an idle terminal holds, beside the bash in it.
+fn memory(server: &Server) -> Result<()> {
+    const COUNT: usize = 20;
+    let agent = agent(server).context("the sandbox has no agent")?;
+    settle();
+    let before = (resident(server.pid()), resident(agent));
+    let mut all = Vec::new();
+    for turn in 0..COUNT {
+        all.push(Attached::open(server, "bench", &format!("&session=idle{turn}"))?);
+    }
+    settle();
+    let each = |now: f64, before: f64| (now - before) / COUNT as f64;
+    println!("\n### KiB an idle terminal with one client (80x24)\n| server | agent |\n|---|---|");
+    let (at_server, at_agent) = (resident(server.pid()), resident(agent));
+    println!("| {:.0} | {:.0} |", each(at_server, before.0), each(at_agent, before.1));
+    Ok(())
+}
+
+/// The only agent below this server.
+fn agent(server: &Server) -> Option<u32> {
+    let parent = |pid: u32| -> Option<u32> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        text.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    };
+    let all = std::fs::read_dir("/proc").ok()?.flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let name = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let mut agents = pids.filter(|pid| name(*pid).trim_end() == "isolet-agent");
+    agents.find(|pid| {
+        let mut above = Some(*pid);
+        for _ in 0..4 {
+            above = above.and_then(parent);
+            if above == Some(server.pid()) {
+                return true;
+            }
+        }
+        false
+    })
+}
