@@ -332,6 +332,8 @@ fn every_command_teaches_by_an_example() {
         "serve",
         "exec",
         "shell",
+        "attach",
+        "terminals",
         "ls",
         "rm",
         "logs",

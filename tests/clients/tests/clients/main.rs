@@ -2,6 +2,7 @@
 //! agent's loop on real work, systemd, the command line, and a newcomer who follows the README.
 
 mod agent_loop;
+mod attach;
 mod cli;
 mod isorun;
 mod newcomer;

@@ -1,0 +1,286 @@
+//! `isolet attach`, at a real terminal: a PTY of the test's own, or a pane of tmux, whose screen is
+//! looked at cell by cell.
+
+use crate::place::run;
+use isolet_kit::{Pty, SOON, Server, process::TERM, wait_until};
+use std::process::Command;
+use std::time::Duration;
+
+/// What leaves.
+const LEAVE: &str = "\x1c\x04";
+
+/// Attaches at a terminal of its own, and waits for a prompt that no line that is typed holds.
+fn attach(server: &Server, args: &[&str]) -> Pty {
+    let mut pty = start(server, args);
+    pty.type_in("PS1='rea''dy> '\r");
+    pty.sees("\nready> ");
+    pty
+}
+
+fn start(server: &Server, args: &[&str]) -> Pty {
+    let mut program = server.program();
+    program.arg("attach").args(args);
+    Pty::start(&program, 80, 24)
+}
+
+#[test]
+fn attach_is_a_terminal_that_follows_the_window_and_ends_with_its_code() {
+    let server = Server::start();
+    let mut pty = attach(&server, &["a"]);
+    assert!(pty.is_raw());
+    pty.line("tty | cut -c1-9; stty size; echo $TERM", "/dev/pts/\r\n24 80\r\nxterm-256color\r\n");
+    pty.resize(101, 33);
+    pty.sees("ready> ");
+    pty.line(
+        "until [ \"$(stty size)\" = '33 101' ]; do sleep 0.01; done; echo fol''lowed",
+        "followed",
+    );
+    pty.line("sleep 100", "sleep 100");
+    pty.line("\x03", "^C");
+    pty.line("echo o''n", "on\r\n");
+    pty.type_in("exit 3\r");
+    assert_eq!(pty.ended(), 3);
+    assert!(!pty.is_raw());
+
+    let mut killed = attach(&server, &["a"]);
+    killed.type_in("kill -9 $$\r");
+    assert_eq!(killed.ended(), 137);
+    assert!(killed.text().contains("ended by SIGKILL"), "{}", killed.text());
+}
+
+#[test]
+fn who_leaves_is_told_how_to_come_back_and_finds_the_screen_as_it_was() {
+    let server = Server::start();
+    let mut pty = attach(&server, &["a", "--session", "dev"]);
+    let before = pty.settings();
+    pty.line("kept=1; echo se''en", "seen\r\n");
+    // The first of the two keys alone is meant for the program, a moment later.
+    pty.line("trap 'echo qu''it' QUIT; sleep 100", "sleep 100");
+    pty.type_in("\x1c");
+    pty.sees("quit");
+    pty.type_in(LEAVE);
+    assert_eq!(pty.ended(), 0);
+    assert!(pty.text().contains("isolet attach a --session dev"), "{}", pty.text());
+    assert_ne!(format!("{before:?}"), format!("{:?}", pty.settings()));
+    let mut again = start(&server, &["a", "--session", "dev", "--detach-keys", "ctrl-p,ctrl-q"]);
+    again.sees("seen");
+    again.line("echo kept-$kept", "kept-1\r\n");
+    again.type_in("\x10\x11");
+    assert_eq!(again.ended(), 0);
+}
+
+/// Every mode that a program may have left is switched off again, and the settings are those from
+/// before, however it ends.
+#[test]
+fn on_every_way_out_the_users_terminal_is_as_it_was() {
+    let server = Server::start();
+    let dirty =
+        "printf '\\e[?1049h\\e[?1000h\\e[?1006h\\e[?2004h\\e[?25l\\e[?1h\\e[2;5r'; echo di''rty";
+    for (signal, code) in [(Some(TERM), 143), (None, 0)] {
+        let mut pty = attach(&server, &["a"]);
+        pty.line(dirty, "dirty");
+        let from = pty.seen.len();
+        match signal {
+            Some(signal) => pty.signal(signal),
+            None => pty.type_in(LEAVE),
+        }
+        assert_eq!(pty.ended(), code);
+        let last = String::from_utf8_lossy(&pty.seen[from..]).into_owned();
+        for reset in ["1049l", "1000l", "1006l", "2004l", "25h", "1l"] {
+            assert!(last.contains(&format!("\x1b[?{reset}")), "{reset}: {last:?}");
+        }
+        assert!(last.contains("\x1b[r") && !pty.is_raw());
+    }
+}
+
+#[test]
+fn a_killed_server_is_waited_for_and_not_a_byte_is_missing_or_double() {
+    let mut server = Server::start();
+    let mut pty = attach(&server, &["a"]);
+    pty.line("for i in {1..400}; do echo line-$i-; sleep 0.005; done; echo en''d", "line-20-");
+    server.restart();
+    pty.sees("end\r\n");
+    let text = pty.text();
+    for number in 1..=400 {
+        let count = text.matches(&format!("line-{number}-")).count();
+        assert_eq!(count, 1, "line {number}");
+    }
+    assert!(!text.contains("the connection is lost"), "it was back at once");
+    server.kill();
+    pty.sees("the connection is lost");
+    // What is typed meanwhile is not typed into whatever comes.
+    pty.type_in("echo bli''nd\r");
+    server.launch();
+    let from = pty.seen.len();
+    pty.sees_after(from, "line-400-");
+    pty.line("echo af''ter", "after\r\n");
+    assert!(!pty.text().contains("blind"));
+    server.kill();
+    let from = pty.seen.len();
+    pty.sees_after(from, "the connection is lost");
+    pty.type_in("\x03");
+    assert_eq!(pty.ended(), 0);
+    server.launch();
+}
+
+#[test]
+fn a_terminal_that_has_ended_meanwhile_is_not_opened_again_by_a_client_that_comes_back() {
+    let mut server = Server::start();
+    let mut pty = attach(&server, &["a"]);
+    server.kill();
+    pty.sees("the connection is lost");
+    server.reboot();
+    assert_eq!(pty.ended(), 125);
+    assert!(pty.text().contains("has ended while"), "{}", pty.text());
+    let list = server.named("a").http.get("/v1/sandboxes/a/terminals").expect(200).json();
+    assert_eq!(list.as_array().map(Vec::len), Some(0), "{list}");
+}
+
+#[test]
+fn who_only_looks_types_nothing() {
+    let mut server = Server::start();
+    let key = server.add_key(&["--label", "reader", "--read-only"]);
+    let mut pty = attach(&server, &["a"]);
+    let mut reader = server.program();
+    reader.args(["attach", "a"]).env("ISOLET_API_KEY", key);
+    let mut reader = Pty::start(&reader, 80, 24);
+    reader.sees("this key may only look");
+    let mut viewer = start(&server, &["a", "--view"]);
+    viewer.sees("you look only");
+    for who in [&mut viewer, &mut reader] {
+        who.type_in("echo ty''ped\r");
+        pty.line("echo se''en", "seen\r\n");
+        let from = who.sees("seen\r\n");
+        assert!(!pty.text().contains("typed"));
+        who.type_in("\x03");
+        assert_eq!(who.ended(), 0, "from {from}");
+    }
+}
+
+#[test]
+fn a_program_in_place_of_bash_has_its_arguments_and_is_not_taken_for_another() {
+    let server = Server::start();
+    let script = "read x; echo \"$x-$0\"; exit 4";
+    let mut pty = start(&server, &["a", "--session", "p", "--command", "sh", "-c", script, "a b"]);
+    let other = start(&server, &["a", "--session", "p", "--command", "vi"]).ended();
+    assert_eq!(other, 125);
+    let mut same = start(&server, &["a", "--session", "p", "--command", "sh", "-c", script, "a b"]);
+    same.type_in("said\r");
+    assert_eq!(same.ended(), 4);
+    assert_eq!(pty.ended(), 4);
+    pty.sees("said-a b\r\n");
+}
+
+#[test]
+fn a_script_is_told_of_exec_and_terminals_are_listed() {
+    let server = Server::start();
+    let said = run(server.program().args(["attach", "a"]));
+    assert_eq!(said.code, Some(125));
+    assert!(said.err.contains("isolet exec a"), "{}", said.err);
+    server.named("a").exec(":");
+    let none = run(server.program().args(["terminals", "a"])).well();
+    assert!(none.err.contains("isolet attach a"), "{}", none.err);
+    let mut pty = attach(&server, &["a", "--session", "dev"]);
+    let list = run(server.program().args(["terminals", "a"])).well().out;
+    let row = list.lines().nth(1).expect("a row");
+    assert!(row.starts_with("dev ") && row.contains("80x24") && row.contains("bash"), "{list}");
+    let json = run(server.program().args(["terminals", "a", "--json"])).well().out;
+    assert!(json.contains("\"session\": \"dev\""), "{json}");
+    pty.type_in(LEAVE);
+    assert_eq!(pty.ended(), 0);
+}
+
+/// A pane of tmux, which is a terminal that can be looked at.
+struct Pane {
+    socket: String,
+}
+
+impl Pane {
+    fn open(server: &Server, line: &str) -> Self {
+        let socket = format!("isolet-test-{}", server.port());
+        let program = server.program();
+        let mut command = Command::new("tmux");
+        for (name, value) in program.get_envs() {
+            if let Some(value) = value {
+                command.env(name, value);
+            }
+        }
+        let line = format!("{} {line}", program.get_program().to_string_lossy());
+        command.args([
+            "-L",
+            &socket,
+            "-f",
+            "/dev/null",
+            "new-session",
+            "-d",
+            "-x",
+            "100",
+            "-y",
+            "30",
+        ]);
+        run(command.arg(line)).well();
+        Self { socket }
+    }
+
+    fn tmux(&self, args: &[&str]) -> String {
+        run(Command::new("tmux").args(["-L", &self.socket]).args(args)).well().out
+    }
+
+    fn type_in(&self, text: &str) {
+        self.tmux(&["send-keys", "-l", text]);
+    }
+
+    /// Every cell with its colours, the cursor, and the modes that tmux knows.
+    fn screen(&self) -> String {
+        let modes = "#{cursor_x},#{cursor_y} #{cursor_flag} #{alternate_on} #{mouse_any_flag} \
+                     #{keypad_cursor_flag} #{keypad_flag} #{insert_flag} #{wrap_flag} \
+                     #{scroll_region_upper},#{scroll_region_lower}";
+        self.tmux(&["capture-pane", "-p", "-e"]) + &self.tmux(&["display-message", "-p", modes])
+    }
+
+    fn sees(&self, text: &str) -> String {
+        wait_until(&format!("{text:?} is on the screen"), SOON, || {
+            let screen = self.screen();
+            screen.contains(text).then_some(screen)
+        })
+    }
+}
+
+impl Drop for Pane {
+    fn drop(&mut self) {
+        let _ = Command::new("tmux").args(["-L", &self.socket, "kill-server"]).status();
+    }
+}
+
+/// In vim, with colours, a split and a line half typed: what stands after a short and after a long
+/// outage is what stood before, cell by cell; and the lines below vim are still there when it ends.
+#[test]
+fn after_an_outage_the_screen_in_vim_is_the_same_cell_by_cell() {
+    let mut server = Server::start();
+    let sandbox = server.named("a");
+    sandbox.exec("for i in {1..200}; do echo \"int f$i(char *s) { return \\\"x$i\\\"; } // é\"; done >/workspace/a.c");
+    let pane = Pane::open(&server, "attach a");
+    pane.type_in("PS1='rea''dy> '; for i in {1..20}; do echo below-$i; done\r");
+    pane.sees("\nready> ");
+    pane.type_in("vim -u NONE -c 'syntax on' -c 'set nu mouse=a' -c split a.c\r");
+    pane.sees("return");
+    pane.type_in("7Gohalf a line");
+    let before = pane.sees("half a line");
+    server.restart();
+    pane.type_in("!");
+    let short = pane.sees("half a line!");
+    pane.type_in("\x7f");
+    let same = |what: &str| {
+        wait_until(what, SOON, || (pane.screen() == before).then_some(()));
+    };
+    assert_ne!(short, before);
+    same("the screen as before a short outage");
+    server.kill();
+    pane.sees("the connection is lost");
+    server.launch();
+    same("the screen as before a long outage");
+    pane.type_in("\x1b");
+    std::thread::park_timeout(Duration::from_millis(100));
+    pane.type_in(":qa!\r");
+    pane.sees("below-20");
+}
