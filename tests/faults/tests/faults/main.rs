@@ -10,4 +10,5 @@ mod launcher;
 mod records;
 mod sleep;
 mod steps;
+mod terminals;
 mod wall;

@@ -1,0 +1,266 @@
+//! Terminals that nobody reads, that are read slowly, or whose clients are gone without a word.
+
+use isolet_kit::{LONG, Message, Rows, SOON, Sandbox, Server, Terminal, one, process, wait_until};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// What a server and an agent may grow by while terminals flood: a few buffers, and no queue.
+const GROWTH_KIB: u64 = 24 * 1024;
+/// What a client that does not read may hold in the server: what its socket took and one batch.
+const CLIENT_KIB: u64 = 200;
+/// A connection whose other end is silent is given up within this.
+const SILENT: Duration = Duration::from_secs(35);
+
+/// How many clients a session's terminal has.
+fn clients(sandbox: &Sandbox, session: &str) -> usize {
+    let list = sandbox.http.get(&sandbox.path("/terminals")).expect(200).json();
+    let of_it = list.as_array().and_then(|all| all.iter().find(|one| one["session"] == session));
+    of_it.and_then(|one| one["clients"].as_array()).map_or(0, Vec::len)
+}
+
+/// Bytes that a session's terminal has shown so far.
+fn shown(sandbox: &Sandbox, session: &str) -> u64 {
+    let list = sandbox.http.get(&sandbox.path("/terminals")).expect(200).json();
+    let of_it = list.as_array().and_then(|all| all.iter().find(|one| one["session"] == session));
+    of_it.and_then(|one| one["offset"].as_u64()).unwrap_or(0)
+}
+
+#[test]
+fn f10_what_holds_a_terminal_open_holds_up_neither_its_end_nor_the_next() {
+    let (server, sandbox) = one();
+    let mut rows = Rows::new();
+    let holders = [
+        ("a job", "sleep 1000 &"),
+        ("deaf", "(trap '' HUP TERM; sleep 1000) &"),
+        ("disowned", "nohup sleep 1000 & disown"),
+        ("in a session of its own", "setsid sleep 1000 </dev/tty >/dev/tty 2>&1 &"),
+        ("stopped", "sleep 1000 & kill -STOP $!"),
+    ];
+    for (at, (name, text)) in holders.into_iter().enumerate() {
+        rows.row(name, || {
+            let query = format!("session=s{at}");
+            let mut terminal = sandbox.terminal(&query);
+            terminal.line(&format!("{text} echo be''gun"), "begun");
+            terminal.line("echo pro''mpt", "prompt");
+            // Bash asks once more where a job is stopped.
+            terminal.type_in("exit 5\r");
+            if name == "stopped" {
+                terminal.sees("stopped jobs");
+                terminal.type_in("exit 5\r");
+            }
+            let exit = terminal.frame("exit");
+            assert_eq!(exit["code"], 5, "{exit}");
+            assert_eq!(terminal.end(), 1000);
+            let mut next = sandbox.terminal(&query);
+            assert_eq!(next.output.windows(5).filter(|part| part == b"begun").count(), 0);
+            next.line("echo fre''sh", "fresh");
+        });
+    }
+    drop(rows);
+    server.healthy();
+}
+
+/// A thousand who do not read, at a terminal that floods: each costs what its socket took.
+#[test]
+fn heavy_f20_a_thousand_clients_that_do_not_read_are_bounded() {
+    const CLIENTS: usize = 1000;
+    let (server, sandbox) = one();
+    let (pid, agent) = (server.pid(), server.agent());
+    let mut reader = sandbox.terminal("");
+    let before = (process::memory_kib(pid), process::memory_kib(agent));
+    let mut standing = Vec::new();
+    for _ in 0..CLIENTS {
+        let client = sandbox.try_terminal("events=1&mode=view");
+        standing.push(client.unwrap_or_else(|status| panic!("{status} at {}", standing.len())));
+    }
+    reader.line("seq 1 2000000; echo flo''oded", "flooded");
+    let after = (process::memory_kib(pid), process::memory_kib(agent));
+    println!("server {} to {} KiB, agent {} to {} KiB", before.0, after.0, before.1, after.1);
+    let each = CLIENTS as u64 * CLIENT_KIB;
+    assert!(after.0 < before.0 + each, "server: {} to {} KiB", before.0, after.0);
+    assert!(after.1 < before.1 + each, "agent: {} to {} KiB", before.1, after.1);
+    assert_eq!(sandbox.says("echo served"), "served\n");
+    drop(standing);
+    wait_until("they are let go", LONG, || (clients(&sandbox, "default") == 1).then_some(()));
+    reader.line("echo o''n", "on\r\n");
+    server.healthy();
+}
+
+#[test]
+fn heavy_f23_floods_that_nobody_reads_are_bounded_and_come_back_to() {
+    let (server, sandbox) = one();
+    let (pid, agent) = (server.pid(), server.agent());
+    let before = (process::memory_kib(pid), process::memory_kib(agent));
+    let mut rows = Rows::new();
+    let floods = [
+        ("yes", "yes", u64::MAX),
+        ("random bytes", "cat /dev/urandom", u64::MAX),
+        ("a GiB without an end of line", "head -c 1073741824 /dev/zero | tr '\\0' a", 1 << 28),
+    ];
+    for (name, text, _) in floods {
+        for stalled in [false, true] {
+            rows.row(&format!("{name}, {}", if stalled { "a client stands" } else { "nobody" }), || {
+                let session = format!("s{}{stalled}", text.len());
+                let query = format!("session={session}");
+                let mut terminal = sandbox.terminal(&query);
+                // What is said while a program floods is not typed into it.
+                terminal.type_in(&format!("stty -echo; {text}; echo en''ded\r"));
+                let begun = terminal.offset();
+                let standing = stalled.then_some(terminal);
+                wait_until("it goes on without readers", LONG, || {
+                    (shown(&sandbox, &session) > begun + 32 * 1024 * 1024).then_some(())
+                });
+                let grown = |now: u64, before: u64, who: &str| {
+                    assert!(now < before + GROWTH_KIB, "{who}: {before} to {now} KiB");
+                };
+                grown(process::memory_kib(pid), before.0, "server");
+                grown(process::memory_kib(agent), before.1, "agent");
+                let mut back = sandbox.terminal(&query);
+                back.type_in("\x03");
+                back.type_in("stty sane; reset; echo ba''ck\r");
+                // The screen after a flood is a snapshot or the output's end; either way it ends here.
+                back.sees("back");
+                drop((back, standing));
+                let path = sandbox.path(&format!("/terminals/{session}"));
+                assert_eq!(sandbox.http.delete(&path).status, 204);
+            });
+        }
+    }
+    drop(rows);
+    server.healthy();
+}
+
+/// A reader of a byte a second once slowed all others of a fan-out. Told by progress, not by time:
+/// while it has moved by some bytes, two others got everything, in order and once.
+#[test]
+fn heavy_f24_a_slow_reader_of_a_terminal_slows_nobody() {
+    let (server, sandbox) = one();
+    let mut first = sandbox.terminal("name=first");
+    first.line("echo be''gin", "begin");
+    let mut slow = sandbox.try_terminal("events=1&mode=view&name=slow").expect("attaches");
+    let second = sandbox.terminal("mode=view&name=second");
+    let slowly = std::thread::spawn(move || {
+        let (mut byte, mut count) = ([0; 1], 0_u64);
+        let stream = slow.stream();
+        // It ends with its server.
+        while stream.read(&mut byte).is_ok_and(|read| read == 1) && count < 20 {
+            count += 1;
+            std::thread::park_timeout(Duration::from_secs(1));
+        }
+        count
+    });
+    let whole = |mut terminal: Terminal, types: bool| {
+        let from = terminal.output.len();
+        if types {
+            terminal.type_in("seq 1 1500000; echo en''d\r");
+        }
+        // What was read is let go: only its end and its order are of interest.
+        let (mut next, mut rest) = (1_u64, Vec::new());
+        let end = Instant::now() + LONG;
+        terminal.output.drain(..from);
+        loop {
+            assert!(Instant::now() < end, "nothing more behind {next}");
+            terminal.step(SOON);
+            terminal.base += terminal.output.len() as u64;
+            rest.append(&mut terminal.output);
+            let ended = rest.windows(5).any(|part| part == b"end\r\n");
+            while let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = rest.drain(..=at).collect();
+                let text = String::from_utf8_lossy(&line);
+                if let Ok(number) = text.trim().parse::<u64>() {
+                    assert_eq!(number, next, "a line is missing, or there twice");
+                    next += 1;
+                }
+            }
+            if ended {
+                return (next, terminal.jumps);
+            }
+        }
+    };
+    let ends = std::thread::scope(|scope| {
+        let second = scope.spawn(|| whole(second, false));
+        let first = whole(first, true);
+        [first, second.join().expect("reads")]
+    });
+    for (next, _) in ends {
+        assert_eq!(next, 1_500_001);
+    }
+    server.healthy();
+    drop(server);
+    assert!(slowly.join().expect("reads") < 200, "it was no slow reader");
+}
+
+#[test]
+fn heavy_f25_clients_that_are_gone_without_a_word_are_noticed() {
+    let (server, sandbox) = one();
+    let mut other = sandbox.terminal("");
+    other.line("echo be''gin", "begin");
+    let mut rows = Rows::new();
+    rows.row("gone in the middle of a frame", || {
+        let mut cut = sandbox.terminal("");
+        // A masked binary frame of ten bytes, of which three come.
+        cut.stream().write_all(&[0x82, 0x8a, 0, 0, 0, 0, b'x', b'y', b'z']).expect("takes bytes");
+        cut.cut();
+        wait_until("it is gone", SOON, || (clients(&sandbox, "default") == 1).then_some(()));
+        other.line("echo wh''ole", "whole");
+        assert!(!String::from_utf8_lossy(&other.output).contains("xyz"));
+    });
+    rows.row("silent, as behind a cable that was cut", || {
+        // Held, neither read nor written: no answer to a ping, no end of the connection.
+        let silent: Vec<Terminal> =
+            ["", "mode=view", "session=alone"].iter().map(|query| sandbox.terminal(query)).collect();
+        assert_eq!(clients(&sandbox, "default"), 3);
+        let begun = Instant::now();
+        while clients(&sandbox, "default") > 1 || clients(&sandbox, "alone") > 0 {
+            assert!(begun.elapsed() < SILENT, "still attached after {SILENT:?}");
+            // The one that lives answers its pings.
+            other.step(Duration::from_millis(200));
+        }
+        other.line("echo li''ves", "lives");
+        drop(silent);
+    });
+    drop(rows);
+    server.healthy();
+}
+
+/// Connects that say nothing, or half of an upgrade: they are closed when their time is over, and
+/// whoever speaks is served meanwhile.
+#[test]
+fn heavy_f26_connects_that_say_nothing_are_closed_and_others_are_served() {
+    const SILENT_ONES: usize = 3000;
+    let (server, sandbox) = one();
+    let before = process::memory_kib(server.pid());
+    let head = format!(
+        "GET {}?events=1 HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nupgrade: websocket\r\nconnection: upg",
+        sandbox.path("/terminal"),
+        server.port()
+    );
+    let silent: Vec<TcpStream> = (0..SILENT_ONES)
+        .map(|at| {
+            let mut stream = server.http().connect();
+            if at % 2 == 1 {
+                stream.write_all(head.as_bytes()).expect("takes half a head");
+            }
+            stream
+        })
+        .collect();
+    let grown = process::memory_kib(server.pid()).saturating_sub(before);
+    assert!(grown < SILENT_ONES as u64 * 24, "{grown} KiB for {SILENT_ONES}");
+    let mut terminal = sandbox.terminal("");
+    terminal.line("echo ser''ved", "served");
+    for mut stream in silent {
+        stream.set_read_timeout(Some(SOON)).expect("a time");
+        let mut answer = Vec::new();
+        let ended = stream.read_to_end(&mut answer);
+        let refused = answer.is_empty() || answer.starts_with(b"HTTP/1.1 408");
+        assert!(refused, "{}", String::from_utf8_lossy(&answer));
+        assert!(
+            !matches!(&ended, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock),
+            "still open"
+        );
+    }
+    terminal.send(Message::Ping(Vec::new().into())).expect("it is there");
+    terminal.line("echo sti''ll", "still");
+    server.healthy();
+}
