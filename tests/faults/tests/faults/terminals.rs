@@ -100,31 +100,34 @@ fn heavy_f23_floods_that_nobody_reads_are_bounded_and_come_back_to() {
     ];
     for (name, text, _) in floods {
         for stalled in [false, true] {
-            rows.row(&format!("{name}, {}", if stalled { "a client stands" } else { "nobody" }), || {
-                let session = format!("s{}{stalled}", text.len());
-                let query = format!("session={session}");
-                let mut terminal = sandbox.terminal(&query);
-                // What is said while a program floods is not typed into it.
-                terminal.type_in(&format!("stty -echo; {text}; echo en''ded\r"));
-                let begun = terminal.offset();
-                let standing = stalled.then_some(terminal);
-                wait_until("it goes on without readers", LONG, || {
-                    (shown(&sandbox, &session) > begun + 32 * 1024 * 1024).then_some(())
-                });
-                let grown = |now: u64, before: u64, who: &str| {
-                    assert!(now < before + GROWTH_KIB, "{who}: {before} to {now} KiB");
-                };
-                grown(process::memory_kib(pid), before.0, "server");
-                grown(process::memory_kib(agent), before.1, "agent");
-                let mut back = sandbox.terminal(&query);
-                back.type_in("\x03");
-                back.type_in("stty sane; reset; echo ba''ck\r");
-                // The screen after a flood is a snapshot or the output's end; either way it ends here.
-                back.sees("back");
-                drop((back, standing));
-                let path = sandbox.path(&format!("/terminals/{session}"));
-                assert_eq!(sandbox.http.delete(&path).status, 204);
-            });
+            rows.row(
+                &format!("{name}, {}", if stalled { "a client stands" } else { "nobody" }),
+                || {
+                    let session = format!("s{}{stalled}", text.len());
+                    let query = format!("session={session}");
+                    let mut terminal = sandbox.terminal(&query);
+                    // What is said while a program floods is not typed into it.
+                    terminal.type_in(&format!("stty -echo; {text}; echo en''ded\r"));
+                    let begun = terminal.offset();
+                    let standing = stalled.then_some(terminal);
+                    wait_until("it goes on without readers", LONG, || {
+                        (shown(&sandbox, &session) > begun + 32 * 1024 * 1024).then_some(())
+                    });
+                    let grown = |now: u64, before: u64, who: &str| {
+                        assert!(now < before + GROWTH_KIB, "{who}: {before} to {now} KiB");
+                    };
+                    grown(process::memory_kib(pid), before.0, "server");
+                    grown(process::memory_kib(agent), before.1, "agent");
+                    let mut back = sandbox.terminal(&query);
+                    back.type_in("\x03");
+                    back.type_in("stty sane; reset; echo ba''ck\r");
+                    // The screen after a flood is a snapshot or the output's end; either way it ends here.
+                    back.sees("back");
+                    drop((back, standing));
+                    let path = sandbox.path(&format!("/terminals/{session}"));
+                    assert_eq!(sandbox.http.delete(&path).status, 204);
+                },
+            );
         }
     }
     drop(rows);
@@ -208,8 +211,10 @@ fn heavy_f25_clients_that_are_gone_without_a_word_are_noticed() {
     });
     rows.row("silent, as behind a cable that was cut", || {
         // Held, neither read nor written: no answer to a ping, no end of the connection.
-        let silent: Vec<Terminal> =
-            ["", "mode=view", "session=alone"].iter().map(|query| sandbox.terminal(query)).collect();
+        let silent: Vec<Terminal> = ["", "mode=view", "session=alone"]
+            .iter()
+            .map(|query| sandbox.terminal(query))
+            .collect();
         assert_eq!(clients(&sandbox, "default"), 3);
         let begun = Instant::now();
         while clients(&sandbox, "default") > 1 || clients(&sandbox, "alone") > 0 {

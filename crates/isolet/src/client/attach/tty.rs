@@ -11,16 +11,17 @@ use std::io::{Stdin, Stdout};
 /// How long a terminal that takes nothing is waited for at the end.
 const TAKES: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
-/// What a program may have left switched: attributes, character set, margins, keys, wrapping,
+/// What a program may have left switched: attributes, character sets, margins, keys, wrapping,
 /// the cursor's look, mouse, focus and paste reports. The cursor stays where it is.
-const PLAIN: &str = "\x1b[0m\x1b(B\x0f\x1b7\x1b[r\x1b8\x1b[?1l\x1b>\x1b[4l\x1b[20l\x1b[?5l\x1b[?7h\
-                     \x1b[?12l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1005l\x1b[?1006l\
-                     \x1b[?1015l\x1b[?1004l\x1b[?2004l\x1b[?2026l\x1b[>4;0m\x1b[=0;1u\x1b[0 q";
+const PLAIN: &str = "\x1b[0m\x1b(B\x1b)B\x0f\x1b7\x1b[r\x1b8\x1b[?1l\x1b>\x1b[?66l\x1b[4l\x1b[20l\x1b[?5l\
+                     \x1b[?7h\x1b[?12l\x1b[?25h\x1b[?9l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1005l\
+                     \x1b[?1006l\x1b[?1015l\x1b[?1016l\x1b[?1004l\x1b[?2004l\x1b[?2026l\x1b[?2031l\
+                     \x1b[>4;0m\x1b[=0;1u\x1b[0 q";
 /// Back to the main screen, to where the cursor was there. On the main screen already: nothing,
 /// because the place is the one kept a moment ago.
 const MAIN: &str = "\x1b7\x1b[?1049l";
-/// An empty screen.
-const CLEAR: &str = "\x1b[H\x1b[2J";
+/// An empty screen, counted from its corner, with a tab stop every eight columns.
+const CLEAR: &str = "\x1b[?6l\x1b[?5W\x1b[H\x1b[2J";
 /// The window's title, put aside and taken back.
 const KEEP_TITLE: &str = "\x1b[22;0t";
 const OLD_TITLE: &str = "\x1b[23;0t";
