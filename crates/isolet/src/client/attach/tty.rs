@@ -25,6 +25,8 @@ const CLEAR: &str = "\x1b[?6l\x1b[?5W\x1b[H\x1b[2J";
 /// The window's title, put aside and taken back.
 const KEEP_TITLE: &str = "\x1b[22;0t";
 const OLD_TITLE: &str = "\x1b[23;0t";
+/// The colours of the user's own terminal.
+const COLOURS: &str = "\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\\x1b]112\x1b\\";
 
 /// A terminal in raw mode. Dropping it, in a panic too, puts everything back.
 pub(super) struct Tty {
@@ -74,7 +76,7 @@ impl Drop for Tty {
     fn drop(&mut self) {
         if self.drawn {
             // Sequences cut in the middle end with CAN.
-            let last = format!("\x18{PLAIN}{MAIN}{PLAIN}{OLD_TITLE}");
+            let last = format!("\x18{PLAIN}{MAIN}{PLAIN}{COLOURS}{OLD_TITLE}");
             let mut ready = [PollFd::new(&self.stdout, PollFlags::OUT)];
             if poll(&mut ready, Some(&TAKES)).is_ok_and(|count| count > 0) {
                 let _ = rustix::io::write(&self.stdout, last.as_bytes());
