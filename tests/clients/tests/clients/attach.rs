@@ -13,7 +13,7 @@ const LEAVE: &str = "\x1c\x04";
 fn attach(server: &Server, args: &[&str]) -> Pty {
     let mut pty = start(server, args);
     pty.type_in("PS1='rea''dy> '\r");
-    pty.sees("\nready> ");
+    pty.sees("ready> ");
     pty
 }
 
@@ -97,22 +97,32 @@ fn on_every_way_out_the_users_terminal_is_as_it_was() {
 fn a_killed_server_is_waited_for_and_not_a_byte_is_missing_or_double() {
     let mut server = Server::start();
     let mut pty = attach(&server, &["a"]);
-    pty.line("for i in {1..400}; do echo line-$i-; sleep 0.005; done; echo en''d", "line-20-");
-    server.restart();
-    pty.sees("end\r\n");
-    let text = pty.text();
-    for number in 1..=400 {
-        let count = text.matches(&format!("line-{number}-")).count();
-        assert_eq!(count, 1, "line {number}");
-    }
-    assert!(!text.contains("the connection is lost"), "it was back at once");
+    // On a machine under load it may be back too late for that, and draws the screen anew.
+    let back_at_once = (0..5).any(|round| {
+        let from = pty.seen.len();
+        let text =
+            format!("for i in {{1..400}}; do echo line-{round}-$i-; sleep 0.005; done; echo en''d");
+        pty.line(&text, &format!("line-{round}-20-"));
+        server.restart();
+        pty.sees_after(from, "end\r\n");
+        let text = String::from_utf8_lossy(&pty.seen[from..]).into_owned();
+        if text.contains("the connection is lost") {
+            return false;
+        }
+        for number in 1..=400 {
+            let count = text.matches(&format!("line-{round}-{number}-")).count();
+            assert_eq!(count, 1, "line {number}");
+        }
+        true
+    });
+    assert!(back_at_once);
     server.kill();
     pty.sees("the connection is lost");
     // What is typed meanwhile is not typed into whatever comes.
     pty.type_in("echo bli''nd\r");
     server.launch();
     let from = pty.seen.len();
-    pty.sees_after(from, "line-400-");
+    pty.sees_after(from, "-400-");
     pty.line("echo af''ter", "after\r\n");
     assert!(!pty.text().contains("blind"));
     server.kill();
@@ -150,10 +160,10 @@ fn who_only_looks_types_nothing() {
     for who in [&mut viewer, &mut reader] {
         who.type_in("echo ty''ped\r");
         pty.line("echo se''en", "seen\r\n");
-        let from = who.sees("seen\r\n");
+        who.sees("seen");
         assert!(!pty.text().contains("typed"));
         who.type_in("\x03");
-        assert_eq!(who.ended(), 0, "from {from}");
+        assert_eq!(who.ended(), 0);
     }
 }
 
@@ -238,10 +248,15 @@ impl Pane {
         self.tmux(&["capture-pane", "-p", "-e"]) + &self.tmux(&["display-message", "-p", modes])
     }
 
+    /// The screen once it holds a text, and is drawn to the end.
     fn sees(&self, text: &str) -> String {
+        let mut last = String::new();
         wait_until(&format!("{text:?} is on the screen"), SOON, || {
             let screen = self.screen();
-            screen.contains(text).then_some(screen)
+            let still = screen == last;
+            last = screen;
+            std::thread::park_timeout(Duration::from_millis(100));
+            (still && last.contains(text)).then(|| last.clone())
         })
     }
 }

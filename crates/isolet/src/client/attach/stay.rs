@@ -252,6 +252,9 @@ impl Stay {
                 self.typed.clear();
                 self.say("isolet: the connection is lost; trying again (Ctrl-C leaves)");
                 self.redraw = None;
+                // The try that waits would go on at a byte, and leave the line where it is.
+                let back = self.place.back(tty::size());
+                self.way.again(&self.server, back);
             }
             _ => self.compare(now),
         }
