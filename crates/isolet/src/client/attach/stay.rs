@@ -77,6 +77,9 @@ pub(super) struct Stay {
     /// Since when the terminal has another size than the window, and whether that was said.
     foreign: Option<Instant>,
     compared: bool,
+    /// What stood is drawn; and what is to be said then.
+    ready: bool,
+    later: Option<String>,
     /// The keys to leave, for people.
     leaving: String,
     /// Typing is refused: somebody who only looks.
@@ -115,6 +118,8 @@ impl Stay {
             asked: now,
             foreign: None,
             compared: false,
+            ready: false,
+            later: None,
             leaving,
             view,
         };
@@ -131,6 +136,11 @@ impl Stay {
 
     /// Shows a line until it has been read, then draws the screen anew.
     fn say(&mut self, text: &str) {
+        if !self.ready && matches!(self.way, Way::Open { .. }) {
+            // What is still to be drawn would go over it.
+            self.later = Some(text.to_owned());
+            return;
+        }
         let mut bytes = self.drawing.to_vec();
         bytes.extend_from_slice(Tty::line(text).as_bytes());
         self.drawing = bytes.into();
@@ -311,6 +321,7 @@ impl Stay {
         match opened {
             Ok((link, attached)) => {
                 self.place.attached(&attached);
+                self.ready = false;
                 self.way = Way::open(link);
             }
             Err(error) => {
@@ -332,6 +343,12 @@ impl Stay {
             "exit" => {
                 let code = said["code"].as_i64().unwrap_or(1);
                 return Some(End::Exit(code, said["signal"].as_str().map(plain)));
+            }
+            "ready" => {
+                self.ready = true;
+                if let Some(text) = self.later.take() {
+                    self.say(&text);
+                }
             }
             "error" => {
                 let why = plain(said["message"].as_str().unwrap_or_default());
