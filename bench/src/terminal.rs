@@ -65,7 +65,10 @@ fn one_client(server: &Server, file: &str, rounds: usize) -> Result<()> {
     }
     rows("### a key until its echo, bash (readline)", &echoes(&mut ways, rounds)?);
     for (_, way) in &mut ways {
-        way.write(b"cat >/dev/null\r")?;
+        // The terminal echoes by itself from here on, and not a moment later.
+        let mark = Mark::new();
+        way.write(format!("echo end''-{}; cat >/dev/null\r", mark.0).as_bytes())?;
+        mark.awaited(way.as_mut())?;
     }
     rows("### a key until its echo, `cat` (the kernel's)", &echoes(&mut ways, rounds)?);
     for (_, way) in &mut ways {
