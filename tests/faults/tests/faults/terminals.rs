@@ -1,6 +1,6 @@
 //! Terminals that nobody reads, that are read slowly, or whose clients are gone without a word.
 
-use isolet_kit::{LONG, Message, Rows, SOON, Sandbox, Server, Terminal, one, process, wait_until};
+use isolet_kit::{LONG, Message, Rows, SOON, Sandbox, Terminal, one, process, wait_until};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
