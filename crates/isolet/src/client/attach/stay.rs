@@ -160,6 +160,9 @@ impl Stay {
             anyhow::Ok(())
         };
         let _ = timeout(LAST, last).await;
+        if !self.view {
+            self.send();
+        }
         if let Way::Open { link, .. } = self.way {
             link.close().await;
         }
@@ -177,10 +180,7 @@ impl Stay {
             tokio::select! {
                 () = sleep_until(alarm) => self.rung(),
                 done = draw(&mut self.stdout, &mut self.drawing), if !drawn => {
-                    // Who draws slowly has not been left by the server.
-                    if let Way::Open { heard, .. } = &mut self.way {
-                        *heard = Instant::now();
-                    }
+                    self.way.hear();
                     done?;
                 }
                 came = self.way.next(drawn) => {
@@ -233,7 +233,8 @@ impl Stay {
     /// When the next thing is due by itself.
     fn alarm(&self) -> Instant {
         let mut alarm = match &self.way {
-            Way::Open { heard, .. } => (self.asked + ASK).min(*heard + SILENT),
+            Way::Open { link, heard } if link.idle() => (self.asked + ASK).min(*heard + SILENT),
+            Way::Open { heard, .. } => *heard + SILENT,
             Way::Lost { since, told: false, .. } => *since + BLINK,
             Way::Lost { .. } => Instant::now() + ASK,
         };
@@ -250,6 +251,8 @@ impl Stay {
             self.watch.release(&mut self.typed);
         }
         match &mut self.way {
+            // Who draws slowly has not been left by the server.
+            Way::Open { .. } if !self.drawing.is_empty() => self.way.hear(),
             Way::Open { heard, .. } if heard.elapsed() >= SILENT => self.lost(),
             Way::Open { link, .. } if self.redraw.is_some_and(|at| at <= now) => {
                 // Not between two keys: one could get lost with the connection.
@@ -291,6 +294,8 @@ impl Stay {
     fn keys(&mut self, input: &[u8]) -> bool {
         let (mut typed, held) = (Vec::new(), self.watch.holds());
         if self.watch.read(input, &mut typed) {
+            // What was typed before is still meant for the program.
+            self.typed.append(&mut typed);
             return true;
         }
         if self.watch.holds() && !held {
@@ -367,7 +372,7 @@ impl Stay {
 
     /// The connection is no more, or is given up for a new one.
     fn lost(&mut self) {
-        self.redraw = None;
+        (self.redraw, self.foreign) = (None, None);
         self.way = Way::lost(&self.server, self.place.back(tty::size()));
     }
 }

@@ -69,6 +69,13 @@ impl Way {
         *trying = after(pause + jitter, server, back);
     }
 
+    /// The server need not have spoken until now.
+    pub(super) fn hear(&mut self) {
+        if let Self::Open { heard, .. } = self {
+            *heard = Instant::now();
+        }
+    }
+
     /// What comes next; frames only where they are to be `read`. May be dropped at any time.
     pub(super) async fn next(&mut self, read: bool) -> Turn {
         match self {
