@@ -27,7 +27,10 @@ terminals = {"standard input": 0, "standard output": 1, "standard error": 2}
 terminals["/dev/tty"] = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
 for name in sorted(os.listdir("/dev/pts")):
     if name.isdigit() and "/dev/pts/" + name != own:
-        terminals["another"] = os.open("/dev/pts/" + name, os.O_RDWR | os.O_NOCTTY)
+        try:
+            terminals["another"] = os.open("/dev/pts/" + name, os.O_RDWR | os.O_NOCTTY)
+        except OSError as error:
+            results["another"] = errno.errorcode[error.errno]
 main, side = os.openpty()
 terminals["one of its own"] = side
 for name, fd in terminals.items():

@@ -10,6 +10,7 @@ mod way;
 
 use super::{
     OWN, Server, exit, id,
+    refused::Refused,
     speak::{plain, say},
 };
 use anyhow::{Result, bail};
@@ -74,13 +75,23 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         bail!("attach needs a terminal on both sides; for a script: isolet exec {id} COMMAND");
     }
     let server = Rc::new(Server::find()?);
-    let mut link = open(&server, &args).await?;
+    let (mut link, mut view) = (open(&server, &args, args.view).await, args.view);
+    let refused = link.as_ref().err().and_then(|error| error.downcast_ref::<Refused>());
+    if refused.is_some_and(|refused| refused.code == "read_only") && !view {
+        (link, view) = (open(&server, &args, true).await, true);
+    }
+    let mut link = link?;
     let attached = link.attached().await?;
     if !args.command.is_empty() && attached["fresh"] == false {
         runs_the_same(&server, &args).await?;
     }
-    let place = Place::new(id, session, &always(args.view), &attached);
-    let stay = Stay::new(server, place, link, args.detach_keys.clone(), args.view)?;
+    let place = Place::new(id, session, &always(view), &attached);
+    let why = match (view, args.view) {
+        (false, _) => None,
+        (true, false) => Some(stay::MAY_LOOK),
+        (true, true) => Some("you look only"),
+    };
+    let stay = Stay::new(server, place, link, args.detach_keys.clone(), why)?;
     let (end, line_open) = stay.run().await?;
     if line_open {
         let _ = std::io::Write::write_all(&mut stderr(), b"\r\n");
@@ -108,9 +119,9 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     })
 }
 
-async fn open(server: &Server, args: &Args) -> Result<Link> {
+async fn open(server: &Server, args: &Args, view: bool) -> Result<Link> {
     let (cols, rows) = tty::size();
-    let always = always(args.view);
+    let always = always(view);
     let mut query = format!("&session={}&cols={cols}&rows={rows}{always}", args.session);
     if args.record {
         query.push_str("&record=1");

@@ -20,6 +20,8 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::Message;
 
+/// Why somebody only looks who did not ask for that.
+pub(super) const MAY_LOOK: &str = "this key may only look";
 /// Typed and not yet sent, at most, in bytes. More is left to the terminal that it is typed at.
 const TYPED_BYTES_MAX: usize = 256 * 1024;
 /// The longest message of typed bytes: what the server takes at once.
@@ -87,13 +89,13 @@ pub(super) struct Stay {
 }
 
 impl Stay {
-    /// Goes on with a link that is attached.
+    /// Goes on with a link that is attached; `looks` says why it only looks, where it does.
     pub(super) fn new(
         server: Rc<Server>,
         place: Place,
         link: Link,
         keys: Keys,
-        view: bool,
+        looks: Option<&str>,
     ) -> Result<Self> {
         let now = Instant::now();
         let leaving = keys.to_string();
@@ -121,10 +123,10 @@ impl Stay {
             ready: false,
             later: None,
             leaving,
-            view,
+            view: looks.is_some(),
         };
-        if view {
-            stay.say_view("you look only");
+        if let Some(why) = looks {
+            stay.say_view(why);
         }
         Ok(stay)
     }
@@ -362,7 +364,7 @@ impl Stay {
             _ => {
                 self.place.said(said);
                 if self.place.views() && !std::mem::replace(&mut self.view, true) {
-                    self.say_view("this key may only look");
+                    self.say_view(MAY_LOOK);
                 }
                 self.compare(Instant::now());
             }
