@@ -67,13 +67,15 @@ pub(super) struct Line {
     dirty: bool,
     /// Bytes of answers to the client's own frames that are not flushed.
     owed: usize,
+    /// The clock struck while it was so.
+    full: bool,
     silent: u32,
     ticks: u32,
 }
 
 impl Line {
     pub(super) fn new(socket: Socket) -> Self {
-        Self { socket, dirty: false, owed: 0, silent: 0, ticks: 0 }
+        Self { socket, dirty: false, owed: 0, full: false, silent: 0, ticks: 0 }
     }
 
     /// Something is written that the connection has not taken yet.
@@ -100,8 +102,12 @@ impl Line {
     pub(super) fn hear(&mut self, event: Event) -> Go<Option<Message>> {
         let message = match event {
             Event::Flushed(Ok(())) => {
-                // What the peer's side of the connection takes is a sign of life.
-                (self.dirty, self.owed, self.silent) = (false, 0, 0);
+                // Where the connection was full, that it takes something again is a sign of life.
+                // Otherwise it is not: a ping fits into the buffer of a cable that was cut.
+                if std::mem::take(&mut self.full) {
+                    self.silent = 0;
+                }
+                (self.dirty, self.owed) = (false, 0);
                 return ControlFlow::Continue(None);
             }
             Event::Flushed(Err(_)) | Event::Message(None) => return ControlFlow::Break(End::Gone),
@@ -141,6 +147,7 @@ impl Line {
     pub(super) fn tick(&mut self, held: bool) -> Go {
         self.ticks = self.ticks.wrapping_add(1);
         self.silent = if held { 0 } else { self.silent + 1 };
+        self.full = self.dirty;
         if self.silent > SILENT_TICKS {
             return ControlFlow::Break(End::Gone);
         }
