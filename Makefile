@@ -27,7 +27,7 @@ PACKAGES := bash bubblewrap ca-certificates chromium curl e2fsprogs g++ git htop
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)
 
-.PHONY: run build programs console console-if-can test soak bench lint fmt packages tools clients sdk python browser ttyd
+.PHONY: run build programs console console-if-can test soak bench lint fmt packages tools clients sdk python browser ttyd xterm
 
 run: build
 	exec ./dist/isolet serve
@@ -67,8 +67,8 @@ test: packages tools console programs clients sdk python
 	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && $(PYTHON)/pytest
 
 soak: packages tools programs
-	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-escape -p isolet-promises --profile soak \
-	  -E 'test(heavy_i4) | test(interrupts_at_any) | test(interrupts_among) | test(a_cancel_ends_whatever)'
+	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-escape -p isolet-promises -p isolet-agent --profile soak \
+	  -E 'test(heavy_i4) | test(interrupts_at_any) | test(interrupts_among) | test(a_cancel_ends_whatever) | test(a_snapshot_gives_the_same_screen_for_any_stream)'
 
 bench: packages build ttyd
 	cargo run --release -p isolet-bench --
@@ -108,6 +108,17 @@ python: target/python/.fetched
 target/python/.fetched: sdk/python/pyproject.toml | packages
 	python3 -m venv --clear $(@D)
 	$(PYTHON)/pip install -q --disable-pip-version-check -e 'sdk/python[test]'
+	touch $@
+
+# What the agent's model of a screen makes of output, beside what xterm.js makes of it.
+xterm: crates/agent/tests/xterm/node_modules/.fetched
+	rm -rf target/xterm
+	mkdir -p target/xterm
+	ISOLET_XTERM_CASES=$(CURDIR)/target/xterm cargo test -q -p isolet-agent --bins -- --ignored cases_for_xterm_js
+	node crates/agent/tests/xterm/compare.mjs target/xterm
+
+crates/agent/tests/xterm/node_modules/.fetched: crates/agent/tests/xterm/package.json crates/agent/tests/xterm/package-lock.json | packages
+	cd crates/agent/tests/xterm && npm install --no-save --loglevel=error
 	touch $@
 
 # Chromium is Debian's: no browser is downloaded. The pages load the SDK as it is shipped.

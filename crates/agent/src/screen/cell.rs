@@ -201,6 +201,12 @@ impl<T: Eq + Hash> Table<T> {
         self.items.get(number as usize)?.as_ref()
     }
 
+    /// Things in it.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
     /// So many have come that it is worth finding out which are in use.
     pub(super) const fn is_due(&self) -> bool {
         self.since >= SWEEP

@@ -60,7 +60,23 @@ pub(crate) struct Typist {
     pub(crate) keys: bool,
 }
 
-/// The open questions of one terminal.
+#[cfg(test)]
+impl Typist {
+    /// What waits for more.
+    pub(super) fn held(&self) -> Vec<u8> {
+        self.held.clone()
+    }
+}
+
+/// The open questions of one terminal. For each client a [`Typist`] is kept:
+///
+/// ```text
+/// screen.feed(…);
+/// for asked in screen.answers() {
+///     if somebody_may_type { questions.asked(&asked) } else { type_it(asked.answer) }
+/// }
+/// let keys = questions.filter(&mut client.typist, typed);
+/// ```
 #[derive(Debug, Default)]
 pub(crate) struct Questions {
     open: VecDeque<Kind>,
@@ -230,8 +246,7 @@ fn look_text(typed: &[u8], kind: fn(&[u8]) -> Option<Kind>) -> Typed {
 
 /// So short a text may still become an answer. An empty one is a key with Alt.
 fn begins(body: &[u8]) -> bool {
-    let known: [&[u8]; 9] = [b"4;", b"10;", b"11;", b"12;", b"52;", b"1$r", b"0$r", b"1+r", b"0+r"];
-    !body.is_empty() && known.iter().any(|known| known.starts_with(body))
+    (1..=3).contains(&body.len()) && body.iter().all(|byte| b"0123456789;$+>!".contains(byte))
 }
 
 fn osc_kind(body: &[u8]) -> Option<Kind> {

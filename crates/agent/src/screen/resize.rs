@@ -81,49 +81,37 @@ impl Buffer {
         }
         let mut start = 0;
         let mut change = 0_isize;
-        let mut before = 0_isize;
         for group in groups {
             let count = group.len();
             let here = start..start + count;
             let fresh = if here.contains(&cursor) { group } else { laid(group, old, cols) };
-            let more = fresh.len() as isize - count as isize;
-            change += more;
-            if here.end <= cursor {
-                before += more;
-            }
+            change += fresh.len() as isize - count as isize;
             self.lines.extend(fresh);
             start += count;
         }
-        self.settle(rows, base, change, before, cursor);
+        self.settle(rows, base, change);
     }
 
-    /// The cursor stays with its text.
-    fn settle(
-        &mut self,
-        rows: usize,
-        base: &mut usize,
-        change: isize,
-        before: isize,
-        cursor: usize,
-    ) {
-        let over = self.lines.len().saturating_sub(rows) as isize;
-        // Blank lines behind the cursor make room first.
-        let line = (cursor as isize + before).max(0);
-        let mut spare = change;
-        while spare > 0 && self.lines.len() > rows && self.lines.len() as isize > line + 1 {
-            if self.lines.back().is_none_or(|last| last.length() > 0 || last.wrapped) {
-                break;
+    /// The cursor stays with its text. While nothing has gone out at the top, new lines take the
+    /// place of those below the cursor.
+    fn settle(&mut self, rows: usize, base: &mut usize, change: isize) {
+        for _ in 0..change {
+            if *base == 0 && self.y + 1 < rows {
+                self.y += 1;
+                self.lines.pop_back();
+            } else {
+                *base += 1;
             }
-            self.lines.pop_back();
-            spare -= 1;
         }
-        let _ = over;
-        while self.lines.len() < rows {
-            self.lines.push_back(Line::default());
+        for _ in change..0 {
+            if *base == 0 {
+                self.y = self.y.saturating_sub(1);
+            } else {
+                *base -= 1;
+            }
         }
-        *base = self.lines.len() - rows;
-        self.y = (line - *base as isize).clamp(0, rows as isize - 1) as usize;
-        self.saved.line = (self.saved.line as isize + before).max(0) as usize;
+        let last = *base + rows - 1;
+        self.saved.line = self.saved.line.saturating_add_signed(change).min(last);
     }
 }
 

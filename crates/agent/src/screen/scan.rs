@@ -116,6 +116,8 @@ fn codes(bytes: &[u8], from: usize, kind: Kind) -> Found {
     for (index, byte) in bytes.iter().enumerate().skip(from) {
         match *byte {
             ESC => return Found::Broken { end: index },
+            C1 if index + 1 == bytes.len() => return Found::More(kind),
+            C1 if introduces(bytes[index + 1]).is_some() => return Found::Broken { end: index },
             CAN | SUB | 0x80.. => return Found::Broken { end: index + 1 },
             byte if last.contains(&byte) => {
                 return Found::Whole { kind, body: from..index + 1, end: index + 1 };

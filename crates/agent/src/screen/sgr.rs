@@ -98,7 +98,9 @@ fn extended(rest: &[Number], subs: usize) -> (Option<u32>, usize) {
     match value(0) {
         2 => (Some(Colour::Rgb(byte(1), byte(2), byte(3)).bits()), rest.len().min(4)),
         5 => (Some(Colour::Indexed(byte(1)).bits()), rest.len().min(2)),
-        _ => (None, rest.len().min(1)),
+        // What xterm.js skips over, too.
+        0 => (None, rest.len().min(6)),
+        _ => (None, rest.len().min(5)),
     }
 }
 

@@ -1,0 +1,66 @@
+//! Other sizes: what ran over runs over elsewhere, and the cursor stays with its text.
+
+use super::*;
+
+fn text(screen: &Screen) -> Vec<String> {
+    let lines = screen.model.primary.lines.iter();
+    lines.map(|line| cells(&screen.model, line).replace('_', " ")).collect()
+}
+
+#[test]
+fn text_that_ran_over_is_whole_again_in_a_wider_window() {
+    let mut screen = fed(SMALL, &[b"0123456789012345678901234567890123456789abc\r\n$ "]);
+    screen.resize(Size { cols: 50, rows: 6 });
+    assert_eq!(text(&screen)[..2], ["0123456789012345678901234567890123456789abc", "$ "]);
+    screen.resize(Size { cols: 10, rows: 6 });
+    assert_eq!(
+        text(&screen)[..6],
+        ["0123456789", "0123456789", "0123456789", "0123456789", "abc", "$ "]
+    );
+    screen.feed(b"x", 0);
+    assert_eq!(text(&screen)[5], "$ ");
+    screen.feed(b"\r", 0);
+    assert_eq!(text(&screen)[5], "$ x");
+}
+
+#[test]
+fn a_lower_window_keeps_the_cursor_and_what_is_above_it() {
+    let mut screen = fed(SMALL, &[b"1\r\n2\r\n3\r\n4\r\n5\r\n6\r"]);
+    screen.resize(Size { cols: 20, rows: 3 });
+    assert_eq!((screen.model.primary.base(), screen.model.primary.y), (3, 2));
+    screen.resize(Size { cols: 20, rows: 5 });
+    assert_eq!((screen.model.primary.base(), screen.model.primary.y), (1, 4));
+}
+
+proptest! {
+    #[test]
+    fn no_size_breaks_a_screen(bytes in stream(), sizes in proptest::collection::vec((1..60_u16, 1..20_u16), 1..6)) {
+        let mut screen = Screen::new(SMALL);
+        for (cols, rows) in sizes {
+            let size = Size { cols, rows };
+            screen.feed(&bytes, 0);
+            screen.resize(size);
+            let model = &screen.model;
+            prop_assert_eq!(model.title.contains("kept"), false);
+            for buffer in [Some(&model.primary), model.alternate.as_deref()].into_iter().flatten() {
+                prop_assert_eq!((buffer.cols, buffer.rows), (usize::from(cols).max(2), usize::from(rows)));
+                prop_assert!(buffer.lines.len() >= buffer.rows && buffer.y < buffer.rows && buffer.x <= buffer.cols);
+                prop_assert!(buffer.lines.iter().all(|line| line.cells().len() <= buffer.cols));
+            }
+            let snapshot = screen.snapshot();
+            prop_assert!(!String::from_utf8_lossy(&snapshot).contains("could not be kept"));
+            let mut again = Screen::new(size);
+            again.feed(&snapshot, 0);
+            let (one, two) = (seen(fed_again(&screen, size)), seen(again));
+            prop_assert_eq!(one, two);
+        }
+    }
+}
+
+/// What a second snapshot of the same screen gives.
+fn fed_again(screen: &Screen, size: Size) -> Screen {
+    let first = crate::screen::snapshot::draw(&screen.model);
+    let mut again = fed(size, &[&first]);
+    again.feed(&screen.tail(), 0);
+    again
+}
