@@ -48,10 +48,12 @@ function connect(url: string, headers: Record<string, string>, on: SocketEvents)
     send: (data) => socket.send(data),
     close: () => {
       over = true;
+      socket.resume();
       socket.close();
       // A dead peer answers no close: ws itself waits 30 s, and would hold up the program's end.
       setTimeout(() => socket.terminate(), 1000).unref();
     },
+    still: (still) => (still ? socket.pause() : socket.resume()),
     get unsent() {
       return socket.bufferedAmount;
     },

@@ -16,6 +16,8 @@ export interface Socket {
   close(): void;
   /** Bytes that were sent and have not left. */
   readonly unsent: number;
+  /** Reads nothing more, or again, where the platform can: what is not read waits at the server. */
+  still?(still: boolean): void;
 }
 
 /** How this platform makes connections. */

@@ -76,6 +76,8 @@ const UNREAD_BYTES_MAX = 1024 * 1024;
 const OPEN_MS_MAX = 30_000;
 /** Close codes that trying again does not cure: the two sides do not understand each other. */
 const HOPELESS = [1002, 1003, 1007, 1008, 1009, 1010];
+/** Close code: the terminal has ended meanwhile. */
+const NONE_RUNS = 4404;
 
 /** A terminal that comes back by itself after its connection was lost, and goes on where it was. */
 export class Terminal extends Emitter<TerminalEvents> implements AsyncIterable<Uint8Array> {
@@ -174,18 +176,28 @@ export class Terminal extends Emitter<TerminalEvents> implements AsyncIterable<U
 
   /**
    * Takes nothing more from the server until what this returns is called; then the terminal goes on
-   * where it was, by the bytes that were missed or by a snapshot. For who cannot keep up: a
-   * WebSocket that is not read fills the memory of its page.
+   * where it was, by the bytes that were missed or by a snapshot. For who cannot keep up: a page
+   * cannot leave a WebSocket unread, and it would fill the page's memory, so there the connection
+   * is given up meanwhile.
    */
   hold(): () => void {
     const hold = Symbol();
     this.#holds.add(hold);
     if (this.#holds.size === 1 && this.#state !== "closed") {
-      this.#leave();
+      if (this.#state === "connected" && this.#socket?.still) {
+        this.#pulse.stop();
+        this.#socket.still(true);
+      } else this.#leave();
       this.#become("paused");
     }
     return () => {
-      if (this.#holds.delete(hold) && this.#holds.size === 0 && this.#state === "paused") this.#connect();
+      if (!this.#holds.delete(hold) || this.#holds.size > 0 || this.#state !== "paused") return;
+      if (!this.#socket?.still) return this.#connect();
+      this.#pulse.start();
+      this.#become("connected");
+      this.#flush();
+      // Unless a listener holds it again.
+      if (this.#holds.size === 0) this.#socket?.still?.(false);
     };
   }
 
@@ -215,7 +227,8 @@ export class Terminal extends Emitter<TerminalEvents> implements AsyncIterable<U
   #exit: TerminalExit | undefined;
   #why: IsoletError | undefined;
 
-  /** Output as it comes, until the program ends. A reader that is slow holds the terminal. */
+  /** Output as it comes, until the program ends; a reader that is slow holds the terminal.
+   *  @throws {@link IsoletError} in the loop when the terminal is lost before. */
   [Symbol.asyncIterator](): AsyncIterator<Uint8Array> {
     const unread: Uint8Array[] = [];
     let size = 0;
@@ -235,9 +248,15 @@ export class Terminal extends Emitter<TerminalEvents> implements AsyncIterable<U
       release?.();
       return { done: true, value: undefined };
     };
+    // Lost before the program's end, and not left by its user.
+    const lost = (): boolean => !this.#exit && this.#why !== undefined && this.#why.code !== "closed";
     const next = async (): Promise<IteratorResult<Uint8Array>> => {
       while (unread.length === 0) {
-        if (this.#state === "closed") return end();
+        if (this.#state === "closed") {
+          await end();
+          if (lost()) throw this.#why;
+          return { done: true, value: undefined };
+        }
         await new Promise<void>((wake) => (woken = wake));
       }
       const value = unread.shift()!;
@@ -269,6 +288,8 @@ export class Terminal extends Emitter<TerminalEvents> implements AsyncIterable<U
       query.set("terminal", this.#attached.terminal);
       query.set("since", `${this.#offset}`);
     }
+    // What runs there is not to be run again because its end was missed.
+    if (this.#attached) query.set("open", "0");
     return query;
   }
 
@@ -292,8 +313,7 @@ export class Terminal extends Emitter<TerminalEvents> implements AsyncIterable<U
           },
           closed: (code, refused) => {
             if (!current()) return;
-            const error = refused ?? new IsoletError(0, "cut", `the connection to the terminal ended (${code})`);
-            this.#lost(error, HOPELESS.includes(code));
+            this.#lost(refused ?? ended(code), HOPELESS.includes(code));
           },
         });
       })
@@ -301,13 +321,15 @@ export class Terminal extends Emitter<TerminalEvents> implements AsyncIterable<U
   }
 
   #hearer(): ConstructorParameters<typeof Frames>[0] {
+    let attached = false;
     return {
-      attached: (attached) => {
-        const same = this.#attached?.terminal === attached.terminal;
+      attached: (now) => {
+        attached = true;
+        const same = this.#attached?.terminal === now.terminal;
         if (!same) this.#offset = undefined;
-        this.#attached = attached;
+        this.#attached = now;
         this.#recorded = true;
-        this.tell("attached", { ...attached, same });
+        this.tell("attached", { ...now, same });
       },
       snapshot: (snapshot) => {
         this.#shown.take(snapshot.bytes);
@@ -331,7 +353,8 @@ export class Terminal extends Emitter<TerminalEvents> implements AsyncIterable<U
         this.tell("exit", this.#exit);
         this.#finish(new IsoletError(0, "exited", `the terminal's program has ended (${code})`));
       },
-      refused: (error) => this.tell("error", error),
+      // Before it is attached the close code says the same.
+      refused: (error) => attached && this.tell("error", error),
     };
   }
 
@@ -343,9 +366,14 @@ export class Terminal extends Emitter<TerminalEvents> implements AsyncIterable<U
     if (this.state !== "connected") return;
     // What was asked with the address may have changed on the way.
     this.#tellSize();
-    for (const part of this.#typed.splice(0)) this.#socket!.send(part);
-    this.#unsent = 0;
+    this.#flush();
     this.tell("ready");
+  }
+
+  #flush(): void {
+    if (this.#state !== "connected") return;
+    for (const part of this.#typed.splice(0)) this.#socket?.send(part);
+    this.#unsent = 0;
   }
 
   #tellSize(): void {
@@ -362,6 +390,8 @@ export class Terminal extends Emitter<TerminalEvents> implements AsyncIterable<U
 
   #lost(error: IsoletError, hopeless = false): void {
     this.#leave();
+    // Taken up again when it is let go.
+    if (this.#holds.size > 0) return;
     const { reconnect = true } = this.#options;
     // One that stood for a while was good: the next is tried at once again.
     if (this.#state === "connected" && Date.now() - this.#readyAt > 1000) this.#attempt = 0;
@@ -416,6 +446,13 @@ export function openTerminal(
 
 function closed(): IsoletError {
   return new IsoletError(0, "closed", "this terminal was closed", "attach again");
+}
+
+/** A connection that ended by itself. */
+function ended(code: number): IsoletError {
+  if (code !== NONE_RUNS) return new IsoletError(0, "cut", `the connection to the terminal ended (${code})`);
+  const hint = "attach again: that opens a fresh one";
+  return new IsoletError(404, "no_terminal", "the terminal ended while the connection was lost", hint);
 }
 
 /** Whether trying again may help. */

@@ -29,6 +29,8 @@ export default async function setup(): Promise<() => Promise<void>> {
       ISOLET_API_KEY: key,
       ISOLET_DATA_DIR: join(folder, "data"),
       ISOLET_LISTEN: new URL(url).host,
+      // Any port: tests put proxies in front of it.
+      ISOLET_HOSTS: "127.0.0.1",
       ISOLET_READY: "0",
       RUST_LOG: "warn",
     },

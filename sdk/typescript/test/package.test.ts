@@ -1,0 +1,40 @@
+/** The package as it is shipped: what it exports where, and its examples. */
+
+import { execFile } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { beforeAll, expect, test } from "vitest";
+
+const run = promisify(execFile);
+const root = fileURLToPath(new URL("..", import.meta.url));
+
+beforeAll(async () => {
+  await run("node", ["node_modules/typescript/bin/tsc", "-p", "tsconfig.build.json"], { cwd: root });
+});
+
+/** What a module imports that is no file of the package, and so do those that it imports. */
+function foreign(file: string, seen = new Set<string>()): Set<string> {
+  const found = new Set<string>();
+  if (seen.has(file)) return found;
+  seen.add(file);
+  for (const [, name = ""] of readFileSync(file, "utf8").matchAll(/(?:import|from) "([^"]+)"/g)) {
+    if (!name.startsWith(".")) found.add(name);
+    else for (const more of foreign(join(dirname(file), name), seen)) found.add(more);
+  }
+  return found;
+}
+
+test("in pages the package is itself alone, in Node it takes ws", () => {
+  const { exports } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+  const at = (path: string): string[] => [...foreign(join(root, path))];
+  expect(at(exports["."].default)).toEqual([]);
+  expect(at(exports["./xterm"].default)).toEqual([]);
+  expect(at(exports["."].node)).toEqual(["ws"]);
+});
+
+test("the example of a terminal runs", async () => {
+  const { stdout } = await run("node", ["examples/terminal.mjs"], { cwd: root });
+  expect(stdout).toBe("first: connected\nfirst: closed\nthe answer is 42\nended with 3\n");
+}, 60_000);

@@ -1,0 +1,190 @@
+/** Networks that are cut, stopped and slow. */
+
+import { expect, test } from "../kit/test.js";
+import { Lab } from "../kit/lab.js";
+import { Server } from "../kit/server.js";
+
+test("a hundred cuts at random moments double no byte and lose none", async ({ lab }) => {
+  test.setTimeout(150_000);
+  const proxy = await lab.proxy();
+  await lab.exec(
+    "printf '%s\\n' 'for i in $(seq 1 100000); do' 'printf \"%06d \\e[3%dm%s\\e[0m größe\\n\" $i $((i % 8)) $RANDOM$RANDOM' " +
+      "'((i % 40)) || sleep 0.02' '[ -e /tmp/enough ] && break' 'done | tee /tmp/written; echo \"end of it\"' > /workspace/flow.sh",
+  );
+  const reconnect = { firstMs: 5, mostMs: 30, tries: 10_000 };
+  await lab.open("stayed");
+  await lab.open("one", { proxy, terminal: { reconnect } });
+  await lab.in(({ kit }) => kit.keep("one"));
+  await lab.in(({ kit }) => kit.keep("stayed"));
+  await lab.type("stayed", "bash /workspace/flow.sh\n");
+  await lab.shows("one", /^0\d{5} \d+ größe$/m);
+  for (let cuts = 0; cuts < 100; cuts++) {
+    const made = proxy.made;
+    // In the head of the upgrade's answer, in the frames before `ready`, or anywhere in the output.
+    proxy.cutAfter(Math.floor(Math.random() * (cuts % 2 ? 600 : 6000)));
+    await expect.poll(() => proxy.made, { timeout: 15_000, intervals: [5] }).toBeGreaterThan(made);
+  }
+  proxy.cutAfter(Infinity);
+  await lab.exec("touch /tmp/enough");
+  await lab.shows("one", "end of it", 30_000);
+  await lab.same("stayed", "one");
+  const { gaps, text } = await lab.in(({ kit }) => kit.kept("one"));
+  expect(gaps).toEqual([]);
+  expect(await lab.in(({ kit }) => kit.shown.one.missed)).toBe(0);
+  const written = Buffer.from(await lab.exec("cat /tmp/written")).toString("latin1").replaceAll("\n", "\r\n");
+  expect(written.length).toBeGreaterThan(20_000);
+  const from = (text as string).indexOf("000001 ");
+  expect((text as string).slice(from, from + written.length) === written).toBe(true);
+});
+
+test("a page that takes nothing holds up nobody, and comes back to the same screen", async ({ lab }) => {
+  const proxy = await lab.proxy();
+  await lab.open("stayed");
+  await lab.open("stalled", { proxy });
+  proxy.stall();
+  const before = await lab.in(({ kit }) => kit.shown.stalled.terminal.offset);
+  await lab.type("stayed", "seq 1 1500000; echo all of it\n");
+  await lab.shows("stayed", /^all of it$/m, 45_000);
+  expect(await lab.in(({ kit }) => kit.shown.stalled.terminal.offset)).toBe(before);
+  proxy.go();
+  await lab.shows("stalled", /^all of it$/m);
+  await lab.same("stayed", "stalled");
+});
+
+test("a page that cannot keep up takes no more than it says, and sees the end", async ({ lab }) => {
+  await lab.open("one", { unparsedMax: 256 * 1024 });
+  await lab.in(({ kit }) => {
+    const { xterm, addon } = kit.shown.one;
+    const write = xterm.write.bind(xterm);
+    kit.most = kit.held = 0;
+    let waiting = 0;
+    // Slower than any page: parses 64 KiB a turn, some turns a second.
+    xterm.write = (data: Uint8Array, done?: () => void) => {
+      kit.most = Math.max(kit.most, (waiting += data.length));
+      setTimeout(() => {
+        waiting -= data.length;
+        write(data, done);
+      }, 20);
+    };
+    addon.terminal.on("state", (state: string) => (kit.held += state === "paused" ? 1 : 0));
+  });
+  await lab.type("one", "head -c 30000000 /dev/zero | tr '\\0' x | fold -w 79; echo; echo all of it\n");
+  await lab.shows("one", /^all of it$/m, 50_000);
+  const { most, held } = await lab.in(({ kit }) => ({ most: kit.most, held: kit.held }));
+  expect(held).toBeGreaterThan(0);
+  // What it says, one message, and a snapshot.
+  expect(most).toBeLessThan(1024 * 1024);
+  await lab.open("new");
+  await lab.same("one", "new");
+});
+
+test("a dead connection is noticed by who types into it", async ({ lab }) => {
+  const proxy = await lab.proxy();
+  await lab.open("one", { proxy });
+  await lab.settled(["one"]);
+  proxy.stall();
+  await lab.page.waitForTimeout(3100);
+  await lab.type("one", "x");
+  await lab.state("one", "reconnecting");
+  proxy.cut();
+  proxy.go();
+  await lab.state("one", "connected");
+  await lab.press("one", "Control+u");
+  await lab.type("one", "echo back again\n");
+  await lab.shows("one", /^back again$/m);
+});
+
+test("the network's return is taken at once", async ({ lab }) => {
+  const proxy = await lab.proxy();
+  await lab.open("one", { proxy, terminal: { reconnect: { firstMs: 600_000, mostMs: 600_000 } } });
+  proxy.refuse();
+  proxy.cut();
+  await lab.state("one", "reconnecting");
+  await lab.page.context().setOffline(true);
+  proxy.go();
+  await lab.page.context().setOffline(false);
+  await lab.state("one", "connected");
+});
+
+test("what is typed while the connection is lost is not sent later", async ({ lab }) => {
+  const proxy = await lab.proxy();
+  await lab.open("one", { proxy });
+  proxy.refuse();
+  proxy.cut();
+  await lab.state("one", "reconnecting");
+  await lab.type("one", "touch /tmp/late\n");
+  proxy.go();
+  await lab.state("one", "connected");
+  await lab.type("one", "echo and now\n");
+  await lab.shows("one", /^and now$/m);
+  expect(await lab.exec("ls /tmp")).not.toContain("late");
+});
+
+test("tries have an end, and it is told", async ({ lab }) => {
+  const proxy = await lab.proxy();
+  await lab.open("one", { proxy, terminal: { reconnect: { firstMs: 5, mostMs: 10, tries: 3 } } });
+  proxy.refuse();
+  proxy.cut();
+  await lab.state("one", "closed");
+  const { states, errors } = await lab.in(({ kit }) => ({
+    states: kit.shown.one.states,
+    errors: kit.shown.one.errors,
+  }));
+  expect((states as string[]).filter((state) => state === "reconnecting")).toHaveLength(3);
+  expect(errors).toHaveLength(1);
+});
+
+test("a killed server comes back, and the terminal with it", async ({ world, page }) => {
+  const server = await Server.start([world.pages.origin]);
+  const lab = new Lab(server, world.pages, page);
+  try {
+    await lab.begin();
+    await lab.open("one");
+    await lab.type("one", "kept=$((6*7)); (sleep 1; echo said alone) &\n");
+    await lab.settled(["one"]);
+    await server.kill();
+    await lab.state("one", "reconnecting");
+    await server.up();
+    await lab.state("one", "connected");
+    await lab.shows("one", /said alone$/m);
+    await lab.type("one", "echo kept $kept\n");
+    await lab.shows("one", /^kept 42$/m);
+    await lab.open("new");
+    await lab.same("one", "new");
+  } finally {
+    await lab.end();
+    await server.stop();
+  }
+});
+
+test("a terminal that ended while one was away is not run again, and that is told", async ({ lab }) => {
+  const proxy = await lab.proxy();
+  const once = ["-c", "echo x >> /workspace/runs; echo of the first; sleep 1000"];
+  await lab.open("one", { proxy, terminal: { shell: "bash", args: once } });
+  await lab.shows("one", /^of the first$/m);
+  proxy.refuse();
+  proxy.cut();
+  await lab.state("one", "reconnecting");
+  await lab.server.json("DELETE", `/v1/sandboxes/${lab.sandbox}/terminals/default`);
+  proxy.go();
+  await lab.state("one", "closed");
+  expect(await lab.in(({ kit }) => kit.shown.one.errors)).toEqual(["the terminal ended while the connection was lost"]);
+  expect(await lab.exec("cat /workspace/runs")).toBe("x\n");
+  // And who asks for a fresh one has it.
+  await lab.in(({ kit }) => kit.shown.one.connect());
+  await lab.state("one", "connected");
+  await expect.poll(() => lab.exec("cat /workspace/runs")).toBe("x\nx\n");
+});
+
+test("a sandbox that was deleted while one was away is not made again", async ({ lab }) => {
+  const proxy = await lab.proxy();
+  await lab.open("one", { proxy });
+  proxy.refuse();
+  proxy.cut();
+  await lab.state("one", "reconnecting");
+  await lab.server.json("DELETE", `/v1/sandboxes/${lab.sandbox}`);
+  proxy.go();
+  await lab.state("one", "closed");
+  const answer = await fetch(`${lab.server.url}/v1/sandboxes/${lab.sandbox}`, { headers: lab.server.headers });
+  expect(answer.status).toBe(404);
+});
