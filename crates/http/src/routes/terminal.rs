@@ -23,7 +23,7 @@ use isolet_wire::terminal::{CLIENT_BYTES_MAX, Since, Size};
 use std::sync::Arc;
 
 /// Names of the query, all optional, each once.
-const KNOWN: [&str; 11] = [
+const KNOWN: [&str; 12] = [
     "session",
     "cols",
     "rows",
@@ -34,6 +34,7 @@ const KNOWN: [&str; 11] = [
     "terminal",
     "since",
     "record",
+    "open",
     tickets::NAME,
 ];
 /// Names that may stand again and again.
@@ -49,6 +50,8 @@ struct Wanted {
     session: SessionId,
     terminal: sandbox::Wanted,
     record: bool,
+    /// `open=0`: one that runs is meant, and nothing is made for it.
+    only_running: bool,
 }
 
 impl Wanted {
@@ -66,8 +69,9 @@ impl Wanted {
         if since.is_some() && !events {
             return Err(query::bad("since", "needs events=1: without, no offset is ever told"));
         }
+        let only_running = query.text("open")?.is_some() && !query.flag("open")?;
         let terminal = sandbox::Wanted {
-            open: Some(argv(&query)?),
+            open: Some(argv(&query)?).filter(|_| !only_running),
             size: window(&query, view)?,
             since,
             view,
@@ -75,7 +79,8 @@ impl Wanted {
             name: name(&query)?,
         };
         let record = query.flag("record")?;
-        Ok(Self { session: session.map_err(input::bad_id)?.unwrap_or(otherwise), terminal, record })
+        let session = session.map_err(input::bad_id)?.unwrap_or(otherwise);
+        Ok(Self { session, terminal, record, only_running })
     }
 }
 
@@ -156,6 +161,7 @@ fn name(query: &Query<'_>) -> Result<String, Failure> {
         ("terminal" = Option<String>, Query, description = "With `since`: go on in this terminal, as an `at` frame named it."),
         ("since" = Option<u64>, Query, description = "Go on behind this offset."),
         ("record" = Option<String>, Query, description = "`1`: record it from here on."),
+        ("open" = Option<String>, Query, description = "`0`: only a terminal that runs; where none does, the socket is closed with 4404."),
         ("ticket" = Option<String>, Query, description = "In place of a key.")),
     responses((status = 101, description = "The connection is a WebSocket."), (status = "4XX", body = Failure)))]
 pub(crate) async fn terminal(
@@ -176,9 +182,10 @@ pub(crate) async fn attach(
     mut request: Request<Body>,
 ) -> Result<Response, Failure> {
     let accept = ws::handshake(request.method(), request.headers())?;
-    let Wanted { session, terminal: mut wanted, record } = Wanted::of(request.uri(), otherwise)?;
+    let Wanted { session, terminal: mut wanted, record, only_running } =
+        Wanted::of(request.uri(), otherwise)?;
     caller.may_enter(Some(&session))?;
-    let mut reach = Reach::CreateIfMissing;
+    let mut reach = if only_running { Reach::Look } else { Reach::CreateIfMissing };
     if caller.read_only {
         (wanted.open, wanted.view, reach) = (None, true, Reach::Look);
     }
@@ -186,9 +193,27 @@ pub(crate) async fn attach(
         let hint = "close a connection first";
         Failure::new(StatusCode::SERVICE_UNAVAILABLE, "server_full", "too many connections", hint)
     })?;
-    let sandbox = app.service.reach(&caller.tenant, &id, reach).await?;
     let (view, events) = (wanted.view, wanted.events);
-    let link = sandbox.terminal(&session, wanted).await?;
+    let attached = async {
+        let sandbox = app.service.reach(&caller.tenant, &id, reach).await?;
+        let link = sandbox.terminal(&session, wanted).await?;
+        Ok::<_, Failure>((sandbox, link))
+    };
+    let (sandbox, link) = match attached.await {
+        Ok(attached) => attached,
+        // A page is not shown the answer to an upgrade: it would try again and again.
+        Err(failure) if only_running && none_runs(&failure) => {
+            let upgrade = hyper::upgrade::on(&mut request);
+            tokio::spawn(async move {
+                if let Some(socket) = ws::upgraded(upgrade, terminal::MESSAGE_BYTES_MAX).await {
+                    terminal::none(socket, &failure.message).await;
+                }
+                drop(permit);
+            });
+            return Ok(ws::switch(accept));
+        }
+        Err(failure) => return Err(failure),
+    };
     let refused = if record { recorded(&sandbox, &session, &caller).await } else { None };
     let client = terminal::Client { sandbox, link, view, events, refused };
     let until = app.leases.until(&caller);
@@ -200,6 +225,11 @@ pub(crate) async fn attach(
         drop(permit);
     });
     Ok(ws::switch(accept))
+}
+
+/// Whether it says that there is no such terminal, rather than that nobody knows.
+fn none_runs(failure: &Failure) -> bool {
+    failure.status() == StatusCode::NOT_FOUND || failure.code == "sandbox_sleeping"
 }
 
 /// Begins a recording; in words why it did not.

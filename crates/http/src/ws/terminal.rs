@@ -34,6 +34,8 @@ const FRAME_BYTES: usize = 64 * 1024;
 const LARGE_BYTES: usize = 16 * 1024;
 /// What is typed and the program does not read, until the client is not read either.
 const INPUT_BYTES_MAX: usize = 256 * 1024;
+/// Close code: one that runs was meant, and none does.
+const NONE_RUNS: u16 = 4404;
 /// Killed with its sandbox.
 const KILLED: i32 = 9;
 
@@ -76,6 +78,16 @@ pub(crate) async fn run(socket: Socket, client: Client, until: Until) {
     // Others need not see it attached while it says goodbye.
     let Talk { line, client, .. } = talk;
     drop(client);
+    line.leave(end).await;
+}
+
+/// Says that there is no terminal to attach to, and ends.
+pub(crate) async fn none(socket: Socket, message: &str) {
+    let mut line = Line::new(socket);
+    let end = match line.write(frames::error(message)) {
+        ControlFlow::Continue(()) => End::Close(CloseCode::Library(NONE_RUNS), "no terminal runs"),
+        ControlFlow::Break(end) => end,
+    };
     line.leave(end).await;
 }
 
