@@ -15,11 +15,6 @@ export type {
 } from "./frames.js";
 export { getSandbox, Sandbox, type SandboxOptions } from "./sandbox.js";
 export { ExecutionSession, type FileAccess, type SessionOptions } from "./session.js";
-export {
-  openTerminal,
-  Terminal,
-  type TerminalEvents,
-  type TerminalOptions,
-  type TerminalState,
-} from "./terminal.js";
+export { openTerminal, Terminal } from "./terminal.js";
+export type { TerminalEvents, TerminalOptions, TerminalState } from "./terminal-options.js";
 export type { Recording, TerminalInfo, Ticket, TicketOptions } from "./terminals.js";

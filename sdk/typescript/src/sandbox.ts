@@ -6,7 +6,8 @@ import { IsoletError } from "./error.js";
 import { named, run, type ExecOptions, type ExecResult } from "./exec.js";
 import { Files } from "./files.js";
 import { exports } from "./quote.js";
-import type { Terminal, TerminalOptions } from "./terminal.js";
+import type { Terminal } from "./terminal.js";
+import type { TerminalOptions } from "./terminal-options.js";
 import * as terminals from "./terminals.js";
 import { ExecutionSession, type SessionOptions } from "./session.js";
 

@@ -4,7 +4,8 @@ import type { Isolet } from "./client.js";
 import { run, type ExecOptions, type ExecResult } from "./exec.js";
 import { Files } from "./files.js";
 import { exports } from "./quote.js";
-import type { Terminal, TerminalOptions } from "./terminal.js";
+import type { Terminal } from "./terminal.js";
+import type { TerminalOptions } from "./terminal-options.js";
 
 /** What a session is to be. */
 export interface SessionOptions {

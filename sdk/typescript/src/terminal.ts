@@ -1,67 +1,15 @@
 /** A session's terminal: what it shows, and what is typed. */
 
-import { delay, type Reconnect, tries } from "./backoff.js";
+import { delay, tries } from "./backoff.js";
 import { Emitter } from "./emitter.js";
 import { IsoletError } from "./error.js";
 import { Expect } from "./expect.js";
-import {
-  Frames,
-  type TerminalAttached,
-  type TerminalClient,
-  type TerminalExit,
-  type TerminalSize,
-  type TerminalSnapshot,
-} from "./frames.js";
+import { Frames, type TerminalAttached, type TerminalClient, type TerminalExit, type TerminalSize } from "./frames.js";
 import { Pulse } from "./pulse.js";
+import { reading } from "./reading.js";
 import { here, type Socket } from "./socket.js";
+import type { TerminalEvents, TerminalOptions, TerminalState } from "./terminal-options.js";
 import { onWake } from "./wake.js";
-
-/** How a terminal is attached. */
-export interface TerminalOptions {
-  /** Size of the window that shows it; 80 by 24 unless told. */
-  cols?: number;
-  rows?: number;
-  /** What to run in place of bash, when the terminal is opened by this attach. */
-  shell?: string;
-  /** Its arguments. */
-  args?: string[];
-  /** `"view"`: look only. */
-  mode?: "edit" | "view";
-  /** How others see this client; at most 64 bytes. */
-  name?: string;
-  /** Record the terminal from here on. */
-  record?: boolean;
-  /** Come back when the connection is lost (true unless told), and how. */
-  reconnect?: boolean | Reconnect;
-}
-
-/**
- * `connecting` for the first time; `connected`; `reconnecting` after a connection was lost;
- * `paused` while what was shown is not taken (see {@link Terminal.hold}); `closed` for good.
- */
-export type TerminalState = "connecting" | "connected" | "reconnecting" | "paused" | "closed";
-
-/** What a terminal tells its listeners. */
-export interface TerminalEvents {
-  /** Output, and the offset of its first byte among all that the terminal has shown. */
-  data: [bytes: Uint8Array, offset: number];
-  /** What stood is drawn; what follows is live. At each connect. */
-  ready: [];
-  /** The program has ended. The state is `closed` then. */
-  exit: [exit: TerminalExit];
-  /** Write these bytes to the screen as they are: output that was missed is not sent. */
-  snapshot: [snapshot: TerminalSnapshot];
-  /** First at each connect. `same`: it is the terminal of the connect before. */
-  attached: [attached: TerminalAttached & { same: boolean }];
-  /** The terminal has another size; what follows is drawn for it. */
-  size: [size: TerminalSize];
-  /** Who is attached, whenever it changes. */
-  clients: [clients: TerminalClient[]];
-  /** With `reconnecting`: the try that comes (from 1), and in how many ms. */
-  state: [state: TerminalState, next?: { attempt: number; delayMs: number }];
-  /** Something was refused, or the terminal was lost: then the state is `closed`. */
-  error: [error: IsoletError];
-}
 
 /** Where a terminal is reached: asked anew for each connection. */
 export type Door = (query: URLSearchParams) => Promise<{ url: string; headers?: Record<string, string> }>;
@@ -70,8 +18,6 @@ export type Door = (query: URLSearchParams) => Promise<{ url: string; headers?: 
 const UNSENT_BYTES_MAX = 1024 * 1024;
 /** The most that the server takes in one frame, in bytes. */
 const TYPE_BYTES_MAX = 64 * 1024;
-/** What an iterator keeps for a reader that is slow, in bytes; then it holds the terminal. */
-const UNREAD_BYTES_MAX = 1024 * 1024;
 /** How long one connection may take to open: the sandbox may have to wake. In ms. */
 const OPEN_MS_MAX = 30_000;
 /** Close codes that trying again does not cure: the two sides do not understand each other. */
@@ -106,6 +52,9 @@ export class Terminal extends Emitter<TerminalEvents> implements AsyncIterable<U
   #turn = 0;
   #clock: ReturnType<typeof setTimeout> | undefined;
   #holds = new Set<symbol>();
+  #exit: TerminalExit | undefined;
+  // Why it is closed.
+  #why: IsoletError | undefined;
 
   /** Use `sandbox.terminal()`, `session.terminal()` or {@link openTerminal}. */
   constructor(door: Door, options: TerminalOptions = {}) {
@@ -224,50 +173,10 @@ export class Terminal extends Emitter<TerminalEvents> implements AsyncIterable<U
     });
   }
 
-  #exit: TerminalExit | undefined;
-  #why: IsoletError | undefined;
-
   /** Output as it comes, until the program ends; a reader that is slow holds the terminal.
    *  @throws {@link IsoletError} in the loop when the terminal is lost before. */
   [Symbol.asyncIterator](): AsyncIterator<Uint8Array> {
-    const unread: Uint8Array[] = [];
-    let size = 0;
-    let release: (() => void) | undefined;
-    let woken: (() => void) | undefined;
-    const offs = [
-      this.on("data", (bytes) => {
-        unread.push(bytes);
-        size += bytes.length;
-        if (size > UNREAD_BYTES_MAX) release ??= this.hold();
-        woken?.();
-      }),
-      this.on("state", (state) => state === "closed" && woken?.()),
-    ];
-    const end = async (): Promise<IteratorResult<Uint8Array>> => {
-      for (const off of offs) off();
-      release?.();
-      return { done: true, value: undefined };
-    };
-    // Lost before the program's end, and not left by its user.
-    const lost = (): boolean => !this.#exit && this.#why !== undefined && this.#why.code !== "closed";
-    const next = async (): Promise<IteratorResult<Uint8Array>> => {
-      while (unread.length === 0) {
-        if (this.#state === "closed") {
-          await end();
-          if (lost()) throw this.#why;
-          return { done: true, value: undefined };
-        }
-        await new Promise<void>((wake) => (woken = wake));
-      }
-      const value = unread.shift()!;
-      size -= value.length;
-      if (size === 0 && release) {
-        release();
-        release = undefined;
-      }
-      return { done: false, value };
-    };
-    return { next, return: end };
+    return reading(this, () => (this.#exit || this.#why?.code === "closed" ? undefined : this.#why));
   }
 
   #become(state: TerminalState, next?: { attempt: number; delayMs: number }): void {

@@ -3,7 +3,8 @@
 import type { Isolet } from "./client.js";
 import type { TerminalClient } from "./frames.js";
 import { here } from "./socket.js";
-import { Terminal, type TerminalOptions } from "./terminal.js";
+import { Terminal } from "./terminal.js";
+import type { TerminalOptions } from "./terminal-options.js";
 
 /** A terminal that runs. */
 export interface TerminalInfo {

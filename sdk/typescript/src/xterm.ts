@@ -3,7 +3,8 @@
 import type { IDisposable, ITerminalAddon, Terminal as Xterm } from "@xterm/xterm";
 import type { TerminalAttached, TerminalSize } from "./frames.js";
 import { Ordered } from "./ordered.js";
-import type { Terminal, TerminalState } from "./terminal.js";
+import type { Terminal } from "./terminal.js";
+import type { TerminalState } from "./terminal-options.js";
 
 /** Gives a terminal for a window: `(size) => sandbox.terminal(size)`. */
 export type Open = (size: TerminalSize) => Terminal;
