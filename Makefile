@@ -61,9 +61,10 @@ programs:
 	rm -rf target/programs/image
 	install target/debug/isolet target/$(HOST)/debug/isolet-launcher target/$(HOST)/debug/isolet-agent target/programs/
 
-test: packages tools console programs clients sdk python
+test: packages tools console programs clients sdk browser python
 	cargo nextest run --workspace --profile $(PROFILE)
 	cd sdk/typescript && npx tsc --noEmit && npx vitest run
+	cd tests/browser && npx tsc --noEmit && npx playwright test
 	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && $(PYTHON)/pytest
 
 soak: packages tools programs

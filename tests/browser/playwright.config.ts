@@ -12,7 +12,7 @@ export default defineConfig({
   workers: 2,
   fullyParallel: true,
   timeout: 60_000,
-  globalTimeout: 6 * 60_000,
+  globalTimeout: 12 * 60_000,
   expect: { timeout: 15_000 },
   reporter: [["list"], ["./kit/count.ts"]],
   forbidOnly: Boolean(process.env["CI"]),

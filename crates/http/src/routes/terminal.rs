@@ -278,6 +278,17 @@ mod tests {
     }
 
     #[test]
+    fn who_wants_one_that_runs_opens_none() {
+        let wanted = of("open=0&shell=vim").unwrap();
+        assert!(wanted.only_running && wanted.terminal.open.is_none());
+        for opens in ["", "open=1"] {
+            let wanted = of(opens).unwrap();
+            assert!(!wanted.only_running && wanted.terminal.open.is_some(), "{opens}");
+        }
+        assert_eq!(of("open=no"), Err(400));
+    }
+
+    #[test]
     fn a_place_to_go_on_at_is_whole() {
         let since = of("terminal=abc&since=7&events=1").unwrap().terminal.since;
         assert_eq!(since, Some(Since { id: "abc".into(), offset: 7 }));
