@@ -18,6 +18,7 @@ export class Proxy {
   #refuse = false;
   #still = false;
   #cutAt = Infinity;
+  #stay = false;
 
   private constructor(private readonly to: number) {
     this.#listener = createServer((page) => this.#join(page));
@@ -50,9 +51,11 @@ export class Proxy {
     this.#pairs.clear();
   }
 
-  /** Cuts when so many further bytes have gone to the page: what comes with the last is lost. */
-  cutAfter(bytes: number): void {
+  /** Cuts when so many further bytes have gone to the page: what comes with the last is lost. `stay`:
+   *  and lets nobody through from then on, until {@link Proxy.go}. */
+  cutAfter(bytes: number, stay = false): void {
     this.#cutAt = this.down + bytes;
+    this.#stay = stay;
   }
 
   /** No new connection gets through until {@link Proxy.go}. */
@@ -93,6 +96,7 @@ export class Proxy {
       from.setNoDelay(true);
       from.on("data", (data) => {
         if (down && this.down + data.length >= this.#cutAt) {
+          this.#refuse ||= this.#stay;
           to.write(data.subarray(0, this.#cutAt - this.down), () => this.cut());
           return;
         }
