@@ -1,6 +1,7 @@
 /** An addon of xterm.js that shows a terminal: `@isolet/sdk/xterm`. */
 
 import type { IDisposable, ITerminalAddon, Terminal as Xterm } from "@xterm/xterm";
+import { bounded } from "./counts.js";
 import type { TerminalAttached, TerminalSize } from "./frames.js";
 import { Ordered } from "./ordered.js";
 import type { Terminal } from "./terminal.js";
@@ -74,6 +75,7 @@ export class IsoletAddon implements ITerminalAddon {
       xterm.onData((text) => this.#typed(text)),
       xterm.onBinary((text) => this.#typed(Uint8Array.from(text, (char) => char.charCodeAt(0)))),
       xterm.onResize((size) => this.#resized(size)),
+      ...bounded(xterm),
     ];
   }
 

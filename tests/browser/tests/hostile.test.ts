@@ -57,6 +57,15 @@ test("a megabyte of OSC, and sequences without an end, leave a terminal that wor
   await lab.shows("new", /alive$/m);
 });
 
+test("a count of thousands of millions does not hold the page", async ({ lab }) => {
+  await lab.open("one");
+  // Each of these takes xterm.js minutes by itself.
+  const counted = ["@", "L", "M", "P", "S", "T", "b", "I", "Z", "'}", "'~", " @", " A"];
+  const all = counted.map((final) => `x\\e[4000000000${final}`).join("");
+  await lab.type("one", `printf "${all}"; echo; echo ali''ve\n`);
+  await lab.shows("one", /alive$/m);
+});
+
 test("a sequence that is cut in two is whole for who comes between", async ({ lab }) => {
   await lab.open("stayed");
   await lab.type("stayed", "clear; stty -echo; printf '\\e[38;5'; read; printf ';9mred \\xe6\\xbc'; read; printf '\\xa2\\e[0m\\n'; stty echo\n");
