@@ -41,25 +41,31 @@ impl Terminal {
         if conn.blocked() && !conn.flush()? {
             return Ok(());
         }
-        while conn.waiting() <= SEND_BYTES {
-            let more = match &guest.stage {
-                Stage::Waiting => self.announce(conn, guest),
-                Stage::Drawing { .. } => Self::draw(conn, guest, now)?,
-                Stage::Live(offset) => {
-                    let offset = *offset;
-                    self.follow(conn, guest, offset, now)?
-                }
-                Stage::Over => false,
-            };
-            if !more {
-                break;
+        loop {
+            while conn.waiting() <= SEND_BYTES && self.step(conn, guest, now)? {}
+            let full = conn.blocked() || conn.waiting() > SEND_BYTES;
+            if guest.events && guest.presence != self.presence && guest.offset().is_some() {
+                guest.presence = self.presence;
+                conn.tell(&Tell::TerminalClients(self.seen.clone()));
+            }
+            // A socket that was full and takes this has room again, and nobody tells of that.
+            if conn.waiting() == 0 || !conn.flush()? || !full {
+                return Ok(());
             }
         }
-        if guest.events && guest.presence != self.presence && guest.offset().is_some() {
-            guest.presence = self.presence;
-            conn.tell(&Tell::TerminalClients(self.seen.clone()));
+    }
+
+    /// Sends on. `false`: there is no more, or the socket is full.
+    fn step(&mut self, conn: &mut Conn, guest: &mut Guest, now: Instant) -> Result<bool, Errno> {
+        match &guest.stage {
+            Stage::Waiting => Ok(self.announce(conn, guest)),
+            Stage::Drawing { .. } => Self::draw(conn, guest, now),
+            Stage::Live(offset) => {
+                let offset = *offset;
+                self.follow(conn, guest, offset, now)
+            }
+            Stage::Over => Ok(false),
         }
-        conn.flush().map(drop)
     }
 
     /// Says what it is a client of, and decides where it begins.
