@@ -276,12 +276,14 @@ fn t7_a_name_that_is_not_ours_is_not_answered() {
                 let status = http.get(path).status;
                 assert!(matches!(status, 403 | 421), "{path}: {status}");
             }
-            let status =
-                raw_upgrade(&server, &sandbox.path("/shell"), &format!("host: {host}\r\n"));
-            assert!(
-                status.starts_with("HTTP/1.1 421") || status.starts_with("HTTP/1.1 403"),
-                "{status}"
-            );
+            for socket in ["/shell", "/terminal"] {
+                let host = format!("host: {host}\r\n");
+                let status = raw_upgrade(&server, &sandbox.path(socket), &host);
+                assert!(
+                    status.starts_with("HTTP/1.1 421") || status.starts_with("HTTP/1.1 403"),
+                    "{socket}: {status}"
+                );
+            }
         });
     }
     for origin in
