@@ -158,11 +158,14 @@ fn all_see_the_same_and_the_size_is_that_of_who_typed_last() {
     assert_eq!(one.frame("size"), json!({"type": "size", "cols": 80, "rows": 24}));
     one.line("stty size; echo 'o'ne", "30 100\r\none\r\n");
     two.sees("30 100\r\none\r\n");
-    assert_eq!(two.offset(), one.offset(), "both have the same bytes");
+    while one.offset() != two.offset() {
+        let behind = if one.offset() < two.offset() { &mut one } else { &mut two };
+        assert!(behind.step(SOON), "both have the same bytes");
+    }
     let listed = list(&sandbox);
     assert_eq!(listed[0]["clients"].as_array().map(Vec::len), Some(2), "{listed:?}");
     let of = |field: &str| listed[0][field].clone();
-    assert_eq!((of("cols"), of("offset")), (json!(100), json!(one.offset())));
+    assert!(of("cols") == 100 && of("offset").as_u64() >= Some(one.offset()), "{listed:?}");
     assert!(of("command").as_array().is_some() && of("pid").as_i64() > Some(0), "{listed:?}");
     two.close();
     wait_until("one is alone", SOON, || {
@@ -228,7 +231,11 @@ fn a_sleep_ends_terminals_and_says_so() {
     let mut rows = Rows::new();
     for query in ["", "mode=view"] {
         rows.row(&format!("a client that is attached with {query:?}"), || {
-            let terminal = sandbox.terminal(query);
+            let mut terminal = sandbox.terminal(query);
+            if query.is_empty() {
+                // Its bash has read what it reads at its start, and runs nothing else.
+                terminal.line("echo 'u'p", "up\r\n");
+            }
             assert_eq!(sleep(), 409);
             terminal.close();
         });
