@@ -58,7 +58,10 @@ fn a_terminal_belongs_to_who_uses_it_and_begins_with_a_prompt() {
     terminal.sees("root@sandbox");
     terminal.line("stat -c 'x%U:%G:%a' $(tty)", "xroot:tty:620\r\n");
     // It opens the terminal by its name, and another of its own.
-    terminal.line("script -qc 'tty; echo in''side' /dev/null", "inside\r\n");
+    let from = terminal.output.len();
+    terminal.line("script -qc 'tty; echo in''side' /dev/null; echo 'o'ut", "inside\r\n");
+    // Until then it takes what is typed.
+    terminal.sees_after(from, "out\r\n");
     terminal.line("alias ls", "alias ls='ls --color=auto'\r\n");
     terminal.close();
     // Shells of sessions are as they were.
