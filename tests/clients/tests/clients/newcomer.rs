@@ -2,7 +2,7 @@
 //! place of the key are this test's, for a server of its own.
 
 use crate::place::checkout;
-use isolet_kit::{Server, programs};
+use isolet_kit::{Pty, Server, programs};
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -35,6 +35,17 @@ fn typed(server: &Server, text: &str, input: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Attaches at a terminal, and leaves it running by the keys that the README names.
+fn attached(server: &Server, args: &str) {
+    let mut program = server.program();
+    program.arg("attach").args(args.split_whitespace());
+    let mut pty = Pty::start(&program, 80, 24);
+    pty.sees("/workspace");
+    pty.line("echo at''tached", "attached");
+    pty.type_in("\x1c\x04");
+    assert_eq!(pty.ended(), 0, "{}", pty.text());
+}
+
 #[test]
 fn a_newcomer_follows_the_readme_with_the_command_line() {
     let server = Server::start();
@@ -43,10 +54,15 @@ fn a_newcomer_follows_the_readme_with_the_command_line() {
     assert!(steps.len() >= 6, "the first session has its steps: {block}");
     for step in steps {
         let (command, shown) = step.split_once('\n').unwrap_or((step, ""));
+        if let Some(rest) = command.strip_prefix("attach") {
+            attached(&server, rest.split('#').next().unwrap_or_default());
+            continue;
+        }
         let shell = command.starts_with("shell");
         let said = typed(&server, &format!("isolet {command}"), if shell { "pwd\n" } else { "" });
         match command.split(' ').next() {
             Some("shell") => assert_eq!(said, "/tmp\n", "its session's directory"),
+            Some("terminals") => assert!(said.contains("bash"), "what was left: {said}"),
             Some("ls") => assert!(said.contains("demo"), "{said}"),
             _ if command.contains("uname") => assert!(said.starts_with("Linux "), "{said}"),
             _ => assert_eq!(said.trim(), shown.trim(), "{command}"),

@@ -243,3 +243,43 @@ fn heavy_f26_connects_that_say_nothing_are_closed_and_others_are_served() {
     terminal.line("echo sti''ll", "still");
     server.healthy();
 }
+
+/// F20: a thousand clients that read nothing while their terminals flood. What the server holds for
+/// them is a buffer or two each, and it has a word for whoever comes.
+#[test]
+fn heavy_f20_a_thousand_clients_that_do_not_read_cost_a_buffer_each() {
+    const SESSIONS: usize = 4;
+    const EACH: usize = 250;
+    const CLIENT_KIB: u64 = 512;
+    let (server, sandbox) = one();
+    let (pid, agent) = (server.pid(), server.agent());
+    let before = (process::memory_kib(pid), process::memory_kib(agent));
+    let standing: Vec<Terminal> = std::thread::scope(|scope| {
+        let attach = |session: usize| {
+            let mut typing = sandbox.terminal(&format!("session=s{session}"));
+            typing.type_in("stty -echo; yes\r");
+            let query = format!("session=s{session}&mode=view");
+            let views = (1..EACH).map(|_| sandbox.try_terminal(&query).expect("attaches"));
+            std::iter::once(typing).chain(views.collect::<Vec<_>>()).collect::<Vec<_>>()
+        };
+        let all: Vec<_> = (0..SESSIONS).map(|at| scope.spawn(move || attach(at))).collect();
+        all.into_iter().flat_map(|one| one.join().expect("attaches")).collect()
+    });
+    assert_eq!(standing.len(), SESSIONS * EACH);
+    let grown = |who: &str, now: u64, before: u64, most: u64| {
+        assert!(now < before + most, "{who}: {before} to {now} KiB");
+    };
+    for session in 0..SESSIONS {
+        let session = format!("s{session}");
+        let begun = shown(&sandbox, &session);
+        wait_until("it goes on without readers", LONG, || {
+            grown("server", process::memory_kib(pid), before.0, CLIENT_KIB * standing.len() as u64);
+            grown("agent", process::memory_kib(agent), before.1, 2 * GROWTH_KIB);
+            (shown(&sandbox, &session) > begun + 4 * 1024 * 1024).then_some(())
+        });
+    }
+    let mut other = sandbox.terminal("session=other");
+    other.line("echo ser''ved", "served");
+    drop(standing);
+    server.healthy();
+}
