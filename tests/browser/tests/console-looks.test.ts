@@ -7,11 +7,14 @@ test("everything is reached by keyboard", async ({ console }) => {
   const press = async (...keys: string[]): Promise<void> => {
     for (const key of keys) await page.keyboard.press(key);
   };
+  // Who types faster than a page draws types into what was there before.
+  const asks = async (): Promise<void> => void (await expect(page.locator("dialog input").first()).toBeFocused());
   await console.open();
   await press("?");
   await expect(page.getByRole("heading", { name: "Keys" })).toBeVisible();
   await console.picture("keys");
   await press("Escape", "n");
+  await asks();
   await page.keyboard.type(console.id);
   await press("Enter");
   await expect(page.getByRole("tab", { name: "default" })).toBeVisible();
@@ -25,15 +28,18 @@ test("everything is reached by keyboard", async ({ console }) => {
   await press("g", "s");
   const row = page.locator(`[data-sandbox="${console.id}"]`);
   await press("/");
+  await expect(page.locator("#main input").first()).toBeFocused();
   await page.keyboard.type(console.id);
   await press("Enter");
   await expect(row.locator("a.to")).toBeFocused();
   await press("Enter");
   await expect(page.getByRole("heading", { name: console.id })).toBeVisible();
   await press("Control+k");
+  await asks();
   await page.keyboard.type("destroy");
   await press("Enter");
   await expect(page.getByRole("heading", { name: "Destroy sandbox" })).toBeVisible();
+  await asks();
   await page.keyboard.type(console.id);
   await press("Enter");
   await expect(page.getByRole("heading", { name: /Sandboxes/ })).toBeVisible();
