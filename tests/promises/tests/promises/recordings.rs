@@ -1,6 +1,6 @@
 //! What a terminal has shown, recorded for any player of asciicasts.
 
-use isolet_kit::{Reply, SOON, Sandbox, Value, json, one, wait_until};
+use isolet_kit::{Reply, SOON, Sandbox, Terminal, Value, json, one, wait_until};
 
 fn list(sandbox: &Sandbox) -> Vec<Value> {
     let all = sandbox.http.get(&sandbox.path("/recordings")).expect(200).json();
@@ -47,7 +47,7 @@ fn a_recording_holds_all_that_was_shown_and_begins_with_the_screen() {
     let made = begin(&sandbox, "default").expect(201).json();
     assert_eq!((&made["session"], &made["ended_at"]), (&json!("default"), &Value::Null), "{made}");
     assert_eq!(begin(&sandbox, "default").expect(200).json()["id"], made["id"], "one at a time");
-    let from = terminal.offset();
+    let from = reads_all(&sandbox, &mut terminal);
     terminal.line("printf 'w\\303\\274rze\\xff \\e[31mred\\e[0m'; echo '.'", "red");
     terminal.resize(90, 20);
     terminal.line("stty size; echo 's'ized", "20 90\r\nsized\r\n");
@@ -84,6 +84,17 @@ fn a_recording_holds_all_that_was_shown_and_begins_with_the_screen() {
         let status = sandbox.http.get(&sandbox.path(&format!("/recordings/{bad}"))).status;
         assert!(matches!(status, 400 | 404), "{bad}: {status}");
     }
+}
+
+/// What was said by now, a prompt above all, is in the screen that a recording began with or behind
+/// it: reads up to its end, from where on both have the same bytes.
+fn reads_all(sandbox: &Sandbox, terminal: &mut Terminal) -> u64 {
+    let said = sandbox.http.get(&sandbox.path("/terminals")).expect(200).json();
+    let said = said[0]["offset"].as_u64().expect("an offset");
+    while terminal.offset() < said {
+        assert!(terminal.step(SOON), "it reads up to {said}");
+    }
+    terminal.offset()
 }
 
 fn size(sandbox: &Sandbox, id: &Value) -> usize {
