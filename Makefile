@@ -61,6 +61,8 @@ programs:
 	rm -rf target/programs/image
 	install target/debug/isolet target/$(HOST)/debug/isolet-launcher target/$(HOST)/debug/isolet-agent target/programs/
 
+# Properties are tried with the same values in every run; `make soak` takes others each time.
+test: export PROPTEST_RNG_SEED := 4
 test: packages tools console programs clients sdk browser python
 	cargo nextest run --workspace --profile $(PROFILE)
 	cd sdk/typescript && npx tsc --noEmit && npx vitest run

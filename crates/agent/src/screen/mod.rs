@@ -45,7 +45,7 @@ const ASKED_MAX: usize = 256;
 pub(crate) struct Screen {
     model: Model,
     /// What has come and does not stand in the model yet: the beginning of a sequence or of a
-    /// character, and the character before it, which that may repeat or put a mark on.
+    /// character.
     held: Vec<u8>,
     /// The end of such a sequence is looked for; too much of it came to keep it.
     flood: Option<Kind>,
@@ -86,18 +86,7 @@ impl Screen {
             return;
         }
         self.size = size;
-        self.guard(|screen| {
-            // What the held character would be drawn on moves.
-            let text =
-                screen.held.iter().position(|byte| *byte == scan::ESC).unwrap_or(screen.held.len());
-            let whole = match std::str::from_utf8(&screen.held[..text]) {
-                Ok(_) => text,
-                Err(error) => error.valid_up_to(),
-            };
-            let held: Vec<u8> = screen.held.drain(..whole).collect();
-            screen.model.text(&held);
-            screen.model.resize(size);
-        });
+        self.guard(|screen| screen.model.resize(size));
     }
 
     /// The bytes that draw it on any terminal of its size; live output may follow. They begin
@@ -114,11 +103,9 @@ impl Screen {
 
     /// What is held, as a terminal may get it: nothing of a clipboard.
     fn tail(&self) -> Vec<u8> {
-        let at = scan::next(&self.held, 0);
-        let (text, sequence) = self.held.split_at(at);
-        match scan::sequence(sequence) {
-            Found::More(Kind::Osc) if sequence[2..].starts_with(b"52;") => {
-                [text, Kind::Osc.idle()].concat()
+        match scan::sequence(&self.held) {
+            Found::More(Kind::Osc) if self.held[2..].starts_with(b"52;") => {
+                Kind::Osc.idle().to_vec()
             }
             _ => self.held.clone(),
         }
@@ -170,7 +157,7 @@ impl Screen {
                 if rest.is_empty() { Found::More(Kind::Escape) } else { scan::sequence(rest) };
             match found {
                 Found::More(_) => {
-                    let kept = scan::last_character(text);
+                    let kept = if rest.is_empty() { scan::whole(text) } else { text.len() };
                     self.model.text(&text[..kept]);
                     self.hold(&bytes[at + kept..]);
                     return;
@@ -198,15 +185,11 @@ impl Screen {
 
     /// Keeps what is not whole. Controls within a sequence are done at once, as terminals do.
     fn hold(&mut self, bytes: &[u8]) {
-        let at = scan::next(bytes, 0);
-        let codes = matches!(scan::sequence(&bytes[at..]), Found::More(Kind::Escape | Kind::Csi));
-        let control = |byte: &u8| *byte < 0x20 && *byte != scan::ESC;
-        if codes && at < bytes.len() && bytes[at..].iter().any(control) {
-            self.model.text(&bytes[..at]);
-            self.controls(&bytes[at..]);
-            self.held = bytes[at..].iter().copied().filter(|byte| !control(byte)).collect();
-        } else {
-            self.held = bytes.to_vec();
+        let codes = matches!(scan::sequence(bytes), Found::More(Kind::Escape | Kind::Csi));
+        self.held = bytes.to_vec();
+        if codes {
+            self.controls(bytes);
+            self.held.retain(|byte| *byte >= 0x20 || *byte == scan::ESC);
         }
     }
 

@@ -165,6 +165,7 @@ impl Model {
             } else {
                 buffer.x = buffer.cols - 1;
                 if width == 2 {
+                    self.joins = false;
                     return;
                 }
             }
@@ -234,6 +235,11 @@ impl Model {
     /// A sequence has come: marks do not join what stood before it.
     pub(super) const fn part(&mut self) {
         self.joins = false;
+    }
+
+    /// Marks that follow join the character before the cursor, and it can be repeated.
+    pub(super) const fn joins(&self) -> bool {
+        self.joins
     }
 
     /// A control character.

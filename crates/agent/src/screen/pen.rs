@@ -69,13 +69,17 @@ impl<'a> Pen<'a> {
         }
     }
 
+    /// Marks that follow do not join the character before.
+    pub(super) fn part(&mut self) {
+        sgr::write(&mut self.out, self.style, &self.rare);
+    }
+
     /// One place of a line: a character, or nothing. Behind it the cursor stands `width` further.
     pub(super) fn cell(&mut self, cell: Cell) {
         self.style(cell.style);
         let mark = cell.width() == 0;
         if mark {
-            // It shall not join the character before it.
-            sgr::write(&mut self.out, self.style, &self.rare.clone());
+            self.part();
         }
         if let Some(text) = cell.cluster().and_then(|number| self.model.clusters.get(number)) {
             self.out.extend_from_slice(text.as_bytes());
@@ -89,11 +93,15 @@ impl<'a> Pen<'a> {
     /// Cells `from` on of a line, on a row that is empty there. The cursor ends behind the last
     /// one that is not empty, or `cols`.
     pub(super) fn cells(&mut self, line: &Line, from: usize, cols: usize) -> usize {
+        let emptied = emptied(line, cols);
+        if emptied < cols {
+            self.end(line, cols);
+            self.csi(from + 1, b'G');
+        }
         let cells = line.cells();
         let mut x = from;
-        while let Some(cell) = cells.get(x).copied() {
-            let erased = !cell.written() && cell.style == cell.style.erased();
-            if erased {
+        while let Some(cell) = cells.get(x).copied().filter(|_| x < emptied) {
+            if is_erased(cell) {
                 let count = cells[x..].iter().take_while(|next| **next == cell).count();
                 self.nothing(cell.style, x, count, cols);
                 x += count;
@@ -101,8 +109,8 @@ impl<'a> Pen<'a> {
             }
             let width = cell.width().max(1);
             // Halves of wide characters that stand alone cannot be drawn.
-            if x + width > cols || (cell.width() == 0 && !cell.written()) {
-                self.cell(Cell::blank(cell.style));
+            if x + width > cols || !cell.written() {
+                self.empty(cell.style, x, emptied);
                 x += 1;
                 continue;
             }
@@ -112,7 +120,49 @@ impl<'a> Pen<'a> {
                 self.csi(x + 1, b'G');
             }
         }
-        x
+        x.max(if emptied < cols { cols } else { 0 })
+    }
+
+    /// An empty place with a style that only text has: half of a wide character is written over.
+    fn empty(&mut self, style: Style, x: usize, end: usize) {
+        if x + 1 == end {
+            return self.cell(Cell::blank(style));
+        }
+        self.raw(WIDE);
+        self.csi(x + 2, b'G');
+        self.style(style);
+        self.raw(b" ");
+        self.csi(x + 2, b'G');
+        self.style(Style::default());
+        self.raw(b"\x1b[X");
+    }
+
+    /// The last place of a row, with such empty ones before it. The cursor is in the row then.
+    pub(super) fn end(&mut self, line: &Line, cols: usize) {
+        let from = emptied(line, cols);
+        if from == cols {
+            self.csi(cols, b'G');
+            self.style(line.get(cols - 1).style);
+            return self.raw(b"\x1b[X");
+        }
+        for x in (from..cols).rev() {
+            self.csi(x, b'G');
+            self.raw(WIDE);
+            self.csi(x, b'G');
+            self.style(line.get(x).style);
+            self.raw(b" ");
+        }
+        // The place before them was written over.
+        let wide = from > 1 && line.get(from - 2).width() == 2;
+        let x = from - 1 - usize::from(wide);
+        self.csi(x + 1, b'G');
+        let cell = line.get(x);
+        if is_erased(cell) {
+            self.style(cell.style);
+            self.raw(b"\x1b[X");
+        } else {
+            self.cell(cell);
+        }
     }
 
     /// Empty cells on some ground, and over them.
@@ -129,6 +179,23 @@ impl<'a> Pen<'a> {
             self.csi(count, b'C');
         }
     }
+}
+
+/// Stands where half of it is written over.
+const WIDE: &[u8] = "\u{6f22}".as_bytes();
+
+/// What an erase leaves.
+pub(super) fn is_erased(cell: Cell) -> bool {
+    !cell.written() && cell.width() == 1 && cell.style == cell.style.erased()
+}
+
+/// Where the empty places at the end of a row begin that have styles which only text has; not the
+/// first of all, which cannot be drawn beside others. `cols` without any.
+fn emptied(line: &Line, cols: usize) -> usize {
+    let is_second = |x: usize| line.get(x).width() == 0 && line.get(x - 1).width() == 2;
+    let is_emptied =
+        |x: &usize| !line.get(*x).written() && !is_erased(line.get(*x)) && !is_second(*x);
+    cols - (1..cols).rev().take_while(is_emptied).count()
 }
 
 /// Terminals do not agree on how wide these are.

@@ -163,25 +163,13 @@ fn end_of(kind: Kind, bytes: &[u8], from: usize) -> Option<(usize, usize, bool)>
     }
 }
 
-/// Where the last character of some text begins, with the marks upon it; what follows may still
-/// need it. The end of the text when that is a control.
-pub(super) fn last_character(text: &[u8]) -> usize {
-    let mut at = text.len();
-    // More marks than this are not kept anyway.
-    for _ in 0..8 {
-        let Some(start) = (at.saturating_sub(4)..at).rev().find(|at| text[*at] & 0xc0 != 0x80)
-        else {
-            break;
-        };
-        let first = text[start];
-        if first < 0x20 || first == 0x7f {
-            break;
-        }
-        let mark = std::str::from_utf8(&text[start..at]).ok().and_then(|text| text.chars().next());
-        at = start;
-        if mark.is_some_and(|mark| super::width::of(mark) > 0) {
-            break;
-        }
+/// How much of some text is whole: it may end within a character.
+pub(super) fn whole(text: &[u8]) -> usize {
+    let from = text.len().saturating_sub(3);
+    let last =
+        text[from..].iter().rposition(|byte| *byte >= 0xc0).map_or(text.len(), |at| from + at);
+    match std::str::from_utf8(&text[last..]) {
+        Err(error) if error.error_len().is_none() => last,
+        _ => text.len(),
     }
-    at
 }

@@ -11,7 +11,7 @@ use super::line::Line;
 use super::model::Model;
 use super::modes::{Keys, Mouse};
 use super::osc::SPECIAL;
-use super::pen::Pen;
+use super::pen::{Pen, is_erased};
 use isolet_wire::terminal::COLS_MAX;
 use std::io::Write;
 
@@ -20,6 +20,12 @@ pub(super) fn draw(model: &Model) -> Vec<u8> {
     let mut pen = Pen::new(model);
     pen.raw(b"\x1bc");
     names(&mut pen);
+    if model.alternate.is_none() && !model.keys[1].stack.is_empty() {
+        // The alternate screen has keyboard modes of its own while it is not shown.
+        pen.raw(b"\x1b[?1047h");
+        keys(&mut pen, &model.keys[1]);
+        pen.raw(b"\x1b[?1047l");
+    }
     screen(&mut pen, &model.primary);
     if let Some(alternate) = model.alternate.as_deref() {
         keys(&mut pen, &model.keys[1]);
@@ -66,14 +72,22 @@ fn names(pen: &mut Pen<'_>) {
 }
 
 /// Lines, scroll region and tabs. The cursor is somewhere then.
-fn screen(pen: &mut Pen<'_>, buffer: &Buffer) {
+fn screen<'a>(pen: &mut Pen<'a>, buffer: &'a Buffer) {
     let base = buffer.base();
     let used = buffer.lines.iter().rposition(|line| !line.cells().is_empty() || line.wrapped);
     let count = if base > 0 { buffer.lines.len() } else { used.map_or(0, |last| last + 1) };
+    // The first line goes on with one that is gone: all are drawn from the last row up then.
+    let first = base == 0 && buffer.lines[0].wrapped;
+    let count = if first { buffer.rows } else { count };
     let mut lines = Lines { pen, cols: buffer.cols, rows: buffer.rows, hole: None };
+    if first {
+        lines.pen.go(buffer.cols - 1, buffer.rows - 1);
+        lines.pen.style(Style::default());
+        lines.pen.raw(b" ");
+    }
     for index in 0..count {
         let next = buffer.lines.get(index + 1).filter(|next| next.wrapped && index + 1 < count);
-        let wrapped = index > 0 && buffer.lines[index].wrapped;
+        let wrapped = (first || index > 0) && buffer.lines[index].wrapped;
         lines.line(&buffer.lines[index], wrapped, next);
         if next.is_none() && index + 1 < count {
             lines.pen.ground();
@@ -81,6 +95,9 @@ fn screen(pen: &mut Pen<'_>, buffer: &Buffer) {
         }
     }
     pen.style(Style::default());
+    if first {
+        pen.raw(b"\x1b[3J");
+    }
     if (buffer.top, buffer.bottom) != (0, buffer.rows - 1) {
         let _ = write!(pen.out, "\x1b[{};{}r", buffer.top + 1, buffer.bottom + 1);
     }
@@ -94,14 +111,14 @@ struct Lines<'p, 'a> {
     pen: &'p mut Pen<'a>,
     cols: usize,
     rows: usize,
-    /// The last place of the line before is not to have the space that it has, but this ground.
-    hole: Option<Style>,
+    /// The line before, whose last place is not to have the space that it has.
+    hole: Option<&'a Line>,
 }
 
-impl Lines<'_, '_> {
+impl<'a> Lines<'_, 'a> {
     /// One line. When it is `wrapped`, the line before ended so that the next character goes on
     /// here; when `next` is, it ends so itself.
-    fn line(&mut self, line: &Line, wrapped: bool, next: Option<&Line>) {
+    fn line(&mut self, line: &'a Line, wrapped: bool, next: Option<&Line>) {
         let from = if wrapped { self.run_over(line) } else { 0 };
         let end = self.pen.cells(line, from, self.cols);
         let Some(next) = next else { return };
@@ -109,11 +126,13 @@ impl Lines<'_, '_> {
         if !last.written() && last.width() == 1 {
             // Here a wide character did not fit any more, or something was erased later.
             self.pen.csi(self.cols, b'G');
-            if next.get(0).width() < 2 || !next.get(0).written() {
+            let wide = next.get(0).width() == 2;
+            if !wide {
                 self.pen.style(Style::default());
                 self.pen.raw(b" ");
-                self.hole = (self.rows > 1).then_some(last.style);
             }
+            let same = wide && last.style == next.get(0).style;
+            self.hole = (self.rows > 1 && !same).then_some(line);
         } else if end < self.cols {
             self.pen.csi(self.cols, b'G');
             self.pen.raw(b" ");
@@ -138,11 +157,11 @@ impl Lines<'_, '_> {
             self.pen.style(Style::default());
             self.pen.raw(b"\x1b[K");
         }
-        if let Some(style) = self.hole.take() {
-            self.pen.style(style.erased());
+        if let Some(before) = self.hole.take() {
+            self.pen.style(Style::default());
             self.pen.raw(b"\x1b[A");
-            self.pen.csi(self.cols, b'G');
-            self.pen.raw(b"\x1b[X\x1b[B\r");
+            self.pen.end(before, self.cols);
+            self.pen.raw(b"\x1b[B\r");
             if x > 0 {
                 self.pen.csi(x, b'C');
             }
@@ -176,18 +195,38 @@ fn saved(pen: &mut Pen<'_>, buffer: &Buffer) {
     charsets(pen, saved.charsets);
 }
 
-/// The cursor to a place; behind the last column by writing what stands there again.
+/// The cursor to a place. It comes behind the last column only by writing there: on the alternate
+/// screen, which is emptied when it is left, or, while that is shown, what stands there again.
 fn place(pen: &mut Pen<'_>, buffer: &Buffer, x: usize, y: usize, top: usize) {
     if x < buffer.cols {
         return pen.go(x, y - top);
     }
     let line = &buffer.lines[buffer.base() + y];
-    let mut x = buffer.cols - 1;
-    if line.get(x).width() == 0 && line.get(x - 1).width() == 2 {
-        x -= 1;
+    if !buffer.keeps() {
+        again(pen, line, buffer.cols, y - top);
+        let first = line.get(0);
+        if is_erased(first) && (1..buffer.cols).all(|x| line.get(x) == first) {
+            pen.style(first.style);
+            pen.raw(b"\x1b[1K");
+        }
+        return pen.part();
     }
-    pen.go(x, y - top);
+    pen.raw(b"\x1b[?47h");
+    again(pen, line, buffer.cols, y);
+    pen.raw(b"\x1b[?47l");
+}
+
+/// What ends at a column, written again. The cursor is behind it then.
+fn again(pen: &mut Pen<'_>, line: &Line, end: usize, y: usize) {
+    let x = begin(line, end);
+    pen.go(x, y);
     pen.cell(line.get(x));
+}
+
+/// Where the character begins that ends at a column.
+fn begin(line: &Line, end: usize) -> usize {
+    let wide = end > 1 && line.get(end - 1).width() == 0 && line.get(end - 2).width() == 2;
+    end - 1 - usize::from(wide)
 }
 
 fn charsets(pen: &mut Pen<'_>, charsets: Charsets) {
@@ -231,7 +270,10 @@ fn rest(pen: &mut Pen<'_>, shown: &Buffer) {
     if modes.origin {
         pen.raw(b"\x1b[?6h");
     }
-    place(pen, shown, shown.x, shown.y, if modes.origin { shown.top } else { 0 });
+    let top = if modes.origin { shown.top } else { 0 };
+    let line = &shown.lines[shown.base() + shown.y];
+    let joins = model.joins().then(|| begin(line, shown.x));
+    place(pen, shown, joins.unwrap_or(shown.x), shown.y, top);
     charsets(pen, model.charsets);
     pen.style(model.style);
     let switches = [
@@ -262,5 +304,12 @@ fn rest(pen: &mut Pen<'_>, shown: &Buffer) {
     }
     if modes.other_keys > 0 {
         let _ = write!(pen.out, "\x1b[>4;{}m", modes.other_keys);
+    }
+    if let Some(x) = joins {
+        // What follows may put a mark on it, or repeat it.
+        if modes.insert {
+            pen.csi(shown.x - x, b'P');
+        }
+        pen.cell(line.get(x));
     }
 }
