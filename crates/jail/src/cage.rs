@@ -5,8 +5,11 @@ use crate::config::{Config, SCOPES, scope_dir};
 use crate::disk;
 use crate::stray::Agent;
 use isolet_wire::launch::Limits;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -105,10 +108,12 @@ impl Cage {
     pub fn end_scope(&self, session: &str, limit: Duration) -> io::Result<()> {
         let Some(groups) = &self.groups else { return Ok(()) };
         let (group, until) = (groups.scope(session), Instant::now() + limit);
+        let agent = members(&group);
         match fs::write(group.join("cgroup.kill"), "1") {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
+        wait_ended(&agent, until)?;
         loop {
             match fs::remove_dir(&group) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {}
@@ -257,6 +262,32 @@ pub fn empty_trash(config: &Config) -> io::Result<()> {
 fn remove_tree(path: &Path) -> io::Result<()> {
     isolet_sys::tree::clear(&isolet_sys::tree::open(path)?)?;
     fs::remove_dir(path)
+}
+
+/// The processes of a group. To wait for: the first of a process namespace leaves its group before
+/// it ends the others, which are in groups of their own.
+fn members(group: &Path) -> Vec<OwnedFd> {
+    let listed = || fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    let number = |line: &str| Pid::from_raw(line.parse().ok()?);
+    let opened: Vec<_> = listed()
+        .lines()
+        .filter_map(number)
+        .filter_map(|pid| Some((pid, pidfd_open(pid, PidfdFlags::empty()).ok()?)))
+        .collect();
+    // Looked at after the descriptors are held: an id may have been another's by then.
+    let still: Vec<_> = listed().lines().filter_map(number).collect();
+    opened.into_iter().filter(|(pid, _)| still.contains(pid)).map(|(_, process)| process).collect()
+}
+
+fn wait_ended(processes: &[OwnedFd], until: Instant) -> io::Result<()> {
+    for process in processes {
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
+        if poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&left))? == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+    Ok(())
 }
 
 fn number(path: &Path) -> u64 {

@@ -213,19 +213,21 @@ impl Sandbox {
     /// # Errors
     /// [`Error::Refused`] with the agent's reason, [`Error::Link`], [`Error::Failed`].
     pub async fn shell(&self, attach: Attach) -> Result<ShellLink, Error> {
-        let (mut scope, mut restored) = (None, None);
+        let (mut scope, mut restored, mut told) = (None, None, None);
         let (shell, open) = match attach.shell {
             ShellName::Session(id) => {
                 let session = self.session_of(&id).await?;
                 scope = self.scope(&id).await?;
+                let restore = self.entry.kept.next(&id).await;
+                let again = self.entry.scopes.again(&id, scope.as_ref());
                 let save = self.entry.view.borrow().record.body.persistent;
                 let open = Open {
                     env: self.env(Some(&session)),
                     cwd: session.cwd,
                     linger_ms: None,
                     save,
-                    restore: self.entry.kept.next(&id).await,
-                    again: self.entry.scopes.lost(&id),
+                    restore,
+                    again: told.insert(again).lost(),
                 };
                 let name = format!("s/{id}");
                 restored = open.restore.is_some().then_some(id);
@@ -257,6 +259,10 @@ impl Sandbox {
             self.doubt();
         }
         let link = link?;
+        if let (Some(scope), Some(again)) = (scope, told) {
+            scope.opened(link.name());
+            again.told();
+        }
         if let Some(id) = restored {
             self.entry.kept.taken(&id);
         }

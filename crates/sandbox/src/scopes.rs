@@ -50,7 +50,39 @@ pub(crate) struct Scopes {
     news: Mutex<JoinSet<()>>,
 }
 
+/// Whether a session's shell was lost with its agent: kept for the next who asks, unless it was
+/// told. A start may fail just because an agent is ending.
+#[derive(Debug)]
+pub(crate) struct Again<'a> {
+    scopes: &'a Scopes,
+    lost: Option<SessionId>,
+}
+
+impl Again<'_> {
+    pub(crate) fn lost(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    /// A shell that says it is open.
+    pub(crate) fn told(mut self) {
+        self.lost = None;
+    }
+}
+
+impl Drop for Again<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.lost.take() {
+            self.scopes.lost().insert(id);
+        }
+    }
+}
+
 impl Scope {
+    /// A shell is open in it: lost when the agent ends before it has told so itself.
+    pub(crate) fn opened(&self, shell: &str) {
+        self.seen().opened(shell);
+    }
+
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -65,9 +97,24 @@ impl Scopes {
         self.running().get(id).cloned()
     }
 
-    /// Whether the session's shell was lost with its agent; asked once.
-    pub(crate) fn lost(&self, id: &SessionId) -> bool {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner).remove(id)
+    fn lost(&self) -> MutexGuard<'_, BTreeSet<SessionId>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session's shell was not lost with its agent, or nobody is left to be told.
+    fn forgive(&self, id: &SessionId) {
+        self.lost().remove(id);
+    }
+
+    /// What the session's next shell, in this scope, says of the one before; asked by one at a time.
+    pub(crate) fn again(&self, id: &SessionId, scope: Option<&Arc<Scope>>) -> Again<'_> {
+        // Nothing is opened in one that has ended: whoever starts another says it.
+        let runs = scope.is_some_and(|scope| self.runs(id, scope));
+        Again { scopes: self, lost: if runs { self.lost().take(id) } else { None } }
+    }
+
+    fn runs(&self, id: &SessionId, scope: &Arc<Scope>) -> bool {
+        self.running().get(id).is_some_and(|now| Arc::ptr_eq(now, scope))
     }
 
     /// A command or a program runs in one of them.
@@ -87,22 +134,20 @@ impl Scopes {
         for scope in std::mem::take(&mut *self.running()).into_values() {
             scope.pool.drop_links(None);
         }
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.lost().clear();
     }
 
-    /// An agent has ended by itself, with its shell or without one.
-    fn ended(&self, id: &SessionId, shell: bool) {
-        if shell {
-            self.lost.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
-        }
-    }
-
-    /// Lets go of one, unless another has taken its place.
-    fn remove(&self, id: &SessionId, scope: &Arc<Scope>) -> bool {
+    /// Lets go of one, unless another has taken its place: with the `shell` that was lost, where it
+    /// has ended by itself.
+    fn remove(&self, id: &SessionId, scope: &Arc<Scope>, shell: bool) -> bool {
         let mut running = self.running();
         let same = running.get(id).is_some_and(|now| Arc::ptr_eq(now, scope));
         if same {
             running.remove(id);
+        }
+        // Under the same lock: whoever starts the next one knows of it.
+        if same && shell {
+            self.lost().insert(id.clone());
         }
         drop(running);
         scope.pool.drop_links(None);
@@ -126,9 +171,9 @@ impl Entry {
     pub(crate) async fn end_scope(&self, inner: &Inner, id: &SessionId) -> Result<(), Error> {
         let _turn = self.scopes.turn.lock().await;
         if let Some(scope) = self.scopes.get(id) {
-            self.scopes.remove(id, &scope);
+            self.scopes.remove(id, &scope, false);
         }
-        self.scopes.lost(id);
+        self.scopes.forgive(id);
         self.clear_scope(inner, id).await
     }
 
@@ -213,7 +258,7 @@ impl Sandbox {
         let directory = isolet_jail::scope_dir(&self.entry.directory, id.as_str());
         let told = watch_at(&directory, GREETING_WAIT).await.ok()?;
         // It lives: what it has is not lost.
-        self.entry.scopes.lost(id);
+        self.entry.scopes.forgive(id);
         for ended in saving::ended(&told.1).iter().filter(|ended| *ended == id) {
             self.entry.kept.forget(ended).await;
         }
@@ -338,9 +383,9 @@ async fn hear(entry: Arc<Entry>, id: SessionId, scope: Arc<Scope>, mut wire: Wir
             Err(error) => break error,
         }
     };
-    if entry.scopes.remove(&id, &scope) {
+    let shell = scope.seen().shells() > 0;
+    if entry.scopes.remove(&id, &scope, shell) {
         warn!(sandbox = %entry.id, session = %id, %error, "its scope has ended; the next call starts another");
         entry.sessions.census_of(&id, &[]);
-        entry.scopes.ended(&id, scope.seen().shells() > 0);
     }
 }

@@ -36,6 +36,13 @@ impl Seen {
         }
     }
 
+    /// A client was let into a shell; of what it does its agent tells a little later.
+    pub(crate) fn opened(&mut self, name: &str) {
+        if self.shells.len() < SHELLS_MAX && !self.shells.contains_key(name) {
+            self.shells.insert(name.to_owned(), false);
+        }
+    }
+
     /// A command or a program runs.
     pub(crate) fn busy(&self) -> bool {
         self.execs > 0 || self.shells.values().any(|busy| *busy)
@@ -85,6 +92,8 @@ mod tests {
         assert!(seen.busy() && seen.shells() == 2, "a command waits for its turn");
         seen.changed(Some(&shell("p/b", true, 0, true)), 0);
         assert!(!seen.busy() && seen.shells() == 1, "a shell that ended runs nothing");
+        seen.opened("p/c");
+        seen.changed(Some(&shell("p/c", false, 0, true)), 0);
         seen.changed(Some(&shell("t/a", false, 0, false)), 0);
         assert_eq!((seen.shells(), seen.private(), seen.terminals()), (1, 0, 1));
     }

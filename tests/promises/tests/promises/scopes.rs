@@ -289,6 +289,28 @@ fn a_scope_lives_as_its_session_does() {
     server.tidy();
 }
 
+/// Two stories. An agent that ended within 20 ms of its shell's start had not told of the shell: the
+/// next answer did not say that it was lost. And a deleted session's programs could be seen for
+/// another moment: an agent leaves its group before it ends what runs below it.
+#[test]
+fn a_scope_that_has_just_begun_is_told_as_lost_and_a_deleted_one_is_gone() {
+    let (server, sandbox) = one();
+    filled(&sandbox);
+    for _ in 0..15 {
+        scoped(&sandbox, "one", &["docs"], &["src"]).expect(201);
+        says(&sandbox, "one", "x=1");
+        process::kill(own_agent(&server));
+        let next = wait_until("another", SOON, || {
+            let reply = sandbox.post("/sessions/one/exec", &json!({"command": "echo $x"}));
+            (reply.status == 200).then(|| reply.json())
+        });
+        assert_eq!((&next["stdout"], &next["fresh"]), (&json!("\n"), &json!(true)), "{next}");
+        assert_eq!(sandbox.command("one", "sleep 4715 &")["fresh"], false, "told once");
+        sandbox.http.delete(&sandbox.path("/sessions/one")).expect(204);
+        assert_eq!(says(&sandbox, "default", "pgrep -c sleep"), "0\n");
+    }
+}
+
 #[test]
 fn a_scope_is_within_its_sandboxs_disk() {
     let server = Server::start();
