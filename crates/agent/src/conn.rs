@@ -8,9 +8,10 @@ use isolet_wire::frame::{self, Frame, FrameError, SERVER_FRAME_BYTES_MAX};
 use isolet_wire::tell::Tell;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::io::IoSlice;
-use std::os::fd::OwnedFd;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Instant;
 
 /// Above this many bytes waiting to be sent nothing more is read from the connection.
@@ -169,6 +170,26 @@ impl Conn {
             self.out.extend_from_slice(&bytes[count - queued..]);
         }
         Ok(())
+    }
+
+    /// Sends what waits and a message, with which a descriptor goes. Only to who reads.
+    ///
+    /// # Errors
+    /// The peer has gone, or does not read.
+    pub(crate) fn hand_over(&mut self, tell: &Tell, fd: &OwnedFd) -> Result<(), Errno> {
+        if !self.flush()? {
+            return Err(Errno::AGAIN);
+        }
+        let mut bytes = Vec::new();
+        frame::put(&mut bytes, tell);
+        let fds = [fd.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut rights = SendAncillaryBuffer::new(&mut space);
+        rights.push(SendAncillaryMessage::ScmRights(&fds));
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let count = rustix::net::sendmsg(&self.fd, &[IoSlice::new(&bytes)], &mut rights, flags)?;
+        // A few bytes into an empty queue go whole.
+        if count == bytes.len() { Ok(()) } else { Err(Errno::AGAIN) }
     }
 
     /// Sends what waits. `false` when the socket takes no more.

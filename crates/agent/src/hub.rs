@@ -77,6 +77,8 @@ pub(crate) enum Timer {
     Save,
     /// Something of a terminal.
     Terminal(u64),
+    /// A dial takes too long.
+    Dial(u64),
 }
 
 /// See the module's page.

@@ -14,6 +14,7 @@ mod hub;
 mod ladder;
 mod log;
 mod poll;
+mod port;
 mod screen;
 mod shell;
 mod state;

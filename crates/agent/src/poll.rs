@@ -45,9 +45,11 @@ pub(crate) enum What {
     Pty,
     /// Whether a terminal's program was executed.
     PtyBorn,
+    /// A connection that is being made.
+    Dial,
 }
 
-const ALL: [What; 17] = [
+const ALL: [What; 18] = [
     What::Listen,
     What::Children,
     What::Conn,
@@ -65,6 +67,7 @@ const ALL: [What; 17] = [
     What::Clock,
     What::Pty,
     What::PtyBorn,
+    What::Dial,
 ];
 
 /// One thing that is ready. Ids are never used twice, so a late event finds nobody.

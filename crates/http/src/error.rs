@@ -130,6 +130,19 @@ fn refusal(why: Why) -> (StatusCode, &'static str, &'static str) {
         ),
         Why::Exists => (S::CONFLICT, "exists", "remove what is there, or choose another name"),
         Why::NotEmpty => (S::CONFLICT, "not_empty", "add ?recursive=1 to remove all it holds"),
+        Why::NotListening => (
+            S::BAD_GATEWAY,
+            "not_listening",
+            "start a server on that port; it may listen on 127.0.0.1 or on all addresses",
+        ),
+        Why::NoAnswer => {
+            (S::GATEWAY_TIMEOUT, "port_silent", "look whether the program on that port still works")
+        }
+        Why::Short => (
+            S::SERVICE_UNAVAILABLE,
+            "short",
+            "descriptors or memory are short at this moment; try again",
+        ),
         Why::Failed => {
             (S::INTERNAL_SERVER_ERROR, "failed", "the message says what the kernel answered")
         }

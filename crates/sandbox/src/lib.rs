@@ -21,6 +21,7 @@ mod launch;
 pub mod link;
 mod once;
 mod pool;
+pub mod port;
 mod ready;
 mod record;
 mod recorder;
@@ -54,6 +55,7 @@ pub use info::{
 };
 pub use isolet_store::keys::{Grant, Key, Keys, NewKey};
 pub use link::{ExecLink, Heard, LinkError, ShellLink};
+pub use port::PortLink;
 pub use ready::READY_MAX;
 pub use sandbox::{Attach, Sandbox, ShellName, Start};
 pub use service::{Reach, Service};

@@ -44,6 +44,9 @@ pub enum LinkError {
     /// The agent did not answer in time.
     #[error("agent does not answer")]
     Silent,
+    /// This server has no descriptor left for what the agent handed over.
+    #[error("this server is short of descriptors")]
+    Short,
     /// The session that a program ran in has ended, and the program with it.
     #[error("the session of this program has ended")]
     SessionEnded,

@@ -7,6 +7,7 @@ use crate::{
     info::{Info, Page},
     kept::Kept,
     pool::{Pool, Watched},
+    port::CONNECTIONS_MAX,
     ready::Made,
     record::{Body, Record},
     recordings::Recordings,
@@ -20,7 +21,7 @@ use std::{
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 /// Orders that may wait for one driver.
 const ORDERS_MAX: usize = 64;
@@ -47,6 +48,8 @@ pub(crate) struct Entry {
     pub(crate) sessions: Sessions,
     pub(crate) pool: Arc<Pool>,
     pub(crate) scopes: Scopes,
+    /// Places for connections to its ports.
+    pub(crate) ports: Arc<Semaphore>,
     pub(crate) uses: Arc<Uses>,
     /// What shells of its sessions held.
     pub(crate) kept: Kept,
@@ -75,6 +78,7 @@ impl Entry {
             sessions: Sessions::new(&record.id, record.body.created_at_ms, sessions),
             pool: Arc::new(Pool::new(Arc::clone(watch))),
             scopes: Scopes::default(),
+            ports: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             uses: Uses::new(),
             kept: Kept::new(&sandboxes.join(&record.name)),
             recordings: Recordings::new(&sandboxes.join(&record.name)),

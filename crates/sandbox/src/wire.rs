@@ -5,8 +5,21 @@ use crate::{
     link::{Heard, LinkError},
 };
 use bytes::{Buf, BytesMut};
-use isolet_wire::{VERSION, ask::Ask, frame, frame::Frame, tell::Tell};
-use std::{os::fd::AsRawFd, path::Path, time::Duration};
+use isolet_wire::{
+    VERSION,
+    ask::Ask,
+    frame,
+    frame::Frame,
+    tell::{Tell, Why},
+};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+use std::{
+    io::IoSliceMut,
+    mem::MaybeUninit,
+    os::fd::{AsRawFd, OwnedFd},
+    path::Path,
+    time::Duration,
+};
 use tokio::{io::Interest, net::UnixStream, time::timeout};
 
 /// How long a send waits for an agent that does not read.
@@ -129,6 +142,55 @@ impl Wire {
         Ok(())
     }
 
+    /// Asks for a connection to a port of the sandbox; the socket comes with the answer. Not
+    /// cancel-safe: a wire whose dial was dropped is to be dropped too.
+    pub(crate) async fn dial(
+        &mut self,
+        port: u16,
+    ) -> Result<Result<OwnedFd, (Why, String)>, LinkError> {
+        self.send(&Ask::Dial { port }).await?;
+        let mut found = None;
+        loop {
+            match self.cut()? {
+                None => self.receive(&mut found).await?,
+                Some(Heard::Tell(Tell::Dialed)) => {
+                    return found.map(Ok).ok_or(LinkError::Turn("no socket came with a dial"));
+                }
+                Some(Heard::Tell(Tell::Refused { why, message, .. })) => {
+                    return Ok(Err((why, message)));
+                }
+                Some(_) => return Err(LinkError::Turn("another answer to a dial")),
+            }
+        }
+    }
+
+    /// Reads once, and keeps the last descriptor that came. More than one at a time does not fit.
+    async fn receive(&mut self, found: &mut Option<OwnedFd>) -> Result<(), LinkError> {
+        let mut bytes = [0; 512];
+        let read = self.stream.async_io(Interest::READABLE, || {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut rights = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            let mut pieces = [IoSliceMut::new(&mut bytes)];
+            let got = recvmsg(&self.stream, &mut pieces, &mut rights, flags)?;
+            for message in rights.drain() {
+                if let RecvAncillaryMessage::ScmRights(fds) = message {
+                    *found = fds.last();
+                }
+            }
+            Ok((got.bytes, got.flags.contains(ReturnFlags::CTRUNC)))
+        });
+        match read.await? {
+            (0, _) => Err(LinkError::Ended),
+            // The kernel had a descriptor for us and could not give it.
+            (_, true) if found.is_none() => Err(LinkError::Short),
+            (count, _) => {
+                self.held.extend_from_slice(&bytes[..count]);
+                Ok(())
+            }
+        }
+    }
+
     /// What comes next. Cancel-safe: half a frame stays held.
     pub(crate) async fn next(&mut self) -> Result<Heard, LinkError> {
         loop {
@@ -170,7 +232,7 @@ impl Wire {
     /// Whether nothing has arrived, its end neither. Asks the kernel: what the runtime knows of a
     /// socket is as old as its last look.
     pub(crate) fn quiet(&self) -> bool {
-        use rustix::net::{RecvFlags, recv};
+        use rustix::net::recv;
         let look = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         self.held.is_empty()
             && recv(&self.stream, &mut [0u8][..], look) == Err(rustix::io::Errno::AGAIN)

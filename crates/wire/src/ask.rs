@@ -82,6 +82,14 @@ pub enum Ask {
     Resize(crate::terminal::Size),
     /// Answered by `Terminals`: all that run. `Close` with a terminal's name ends one.
     Terminals,
+    /// Connect to a TCP port of the sandbox's own loopback. Answered by `Dialed`, or `Refused` with
+    /// `NotListening` or `Failed`; see [`crate::port`].
+    Dial {
+        /// 1 to 65535.
+        port: u16,
+    },
+    /// Answered by `Listening`: where programs in the sandbox listen.
+    Listening,
 }
 
 /// Who wants to be a client of which shell.

@@ -123,6 +123,10 @@ pub enum Tell {
         /// The beginning of its text, at most 1 KiB.
         command: String,
     },
+    /// Answer to `Ask::Dial`: the socket comes with this frame.
+    Dialed,
+    /// Answer to `Ask::Listening`, sorted; at most [`crate::port::LISTENERS_MAX`].
+    Listening(Vec<crate::port::Listener>),
 }
 
 /// The longest state of a shell, in bytes. A usual one has five thousand.
@@ -309,6 +313,12 @@ pub enum Why {
     Exists,
     /// The directory holds something.
     NotEmpty,
+    /// Nothing in the sandbox listens on the port.
+    NotListening,
+    /// What listens takes no connection in time.
+    NoAnswer,
+    /// Descriptors or memory are short at this moment.
+    Short,
 }
 
 /// What kind of file.

@@ -58,6 +58,8 @@ impl Agent {
             Ask::Type(bytes) => self.typed(id, &bytes),
             Ask::Resize(size) => self.resized(id, size),
             Ask::Terminals => self.list_terminals(id),
+            Ask::Dial { port } => self.dial(id, port),
+            Ask::Listening => self.listening(id),
         }
     }
 

@@ -5,6 +5,7 @@
 mod ask;
 mod attach;
 mod keep;
+mod port;
 mod settle;
 mod terminal;
 
@@ -12,6 +13,7 @@ use crate::conn::{Conn, Role};
 use crate::exec::Exec;
 use crate::hub::{Hub, Parent, READ_BYTES, Timer};
 use crate::poll::{Ready, What};
+use crate::port::Dial;
 use crate::shell::Shell;
 use crate::terminal::Terminal;
 use isolet_wire::ask::Ask;
@@ -42,6 +44,7 @@ pub(crate) struct Agent {
     names: HashMap<String, u64>,
     execs: HashMap<u64, Exec>,
     terminals: HashMap<u64, Terminal>,
+    dials: HashMap<u64, Dial>,
     /// By process: when it must have ended; `None` of a watch.
     files: HashMap<i32, Option<Instant>>,
     watchers: Vec<u64>,
@@ -73,6 +76,7 @@ impl Agent {
             names: HashMap::new(),
             execs: HashMap::new(),
             terminals: HashMap::new(),
+            dials: HashMap::new(),
             files: HashMap::new(),
             watchers: Vec::new(),
             watch_set: false,
@@ -119,6 +123,7 @@ impl Agent {
             What::Conn => self.conn(id, ready.gone),
             What::Drain => self.hub.drained(id),
             What::Clock => {}
+            What::Dial => self.look_at_dial(id, false),
             What::Pty | What::PtyBorn => {
                 let Some(terminal) = self.terminals.get_mut(&id) else { return };
                 match ready.what {
@@ -183,6 +188,7 @@ impl Agent {
                     terminal.tick(&mut self.hub);
                 }
             }
+            Timer::Dial(id) => self.look_at_dial(id, false),
             // Only a reason to settle.
             Timer::Save => {}
             Timer::Files => {

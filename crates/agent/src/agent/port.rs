@@ -1,0 +1,72 @@
+//! Dials for a server: begun, looked after until they are known, and handed over.
+
+use super::Agent;
+use crate::conn::Role;
+use crate::hub::Timer;
+use crate::poll::What;
+use crate::port::{DIAL_WAIT, Dial, Stand, listening};
+use isolet_wire::tell::{Tell, Why};
+use rustix::event::epoll::EventFlags;
+
+/// Dials at once.
+const DIALS_MAX: usize = 512;
+
+impl Agent {
+    pub(super) fn dial(&mut self, id: u64, port: u16) {
+        let free = self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready));
+        if !free || port == 0 || self.dials.values().any(|dial| dial.conn == id) {
+            return self.refuse(id, None, Why::BadAsk, "this connection cannot dial that now");
+        }
+        if self.dials.len() >= DIALS_MAX {
+            return self.refuse(id, None, Why::TooMany, format!("at most {DIALS_MAX} dials"));
+        }
+        match Dial::begin(id, port, self.hub.now) {
+            Err((why, message)) => self.refuse(id, None, why, message),
+            Ok(dial) => {
+                let number = self.hub.id();
+                self.dials.insert(number, dial);
+                // On one's own loopback most are known at once.
+                self.look_at_dial(number, true);
+            }
+        }
+    }
+
+    /// A socket under way is ready, or its time is over.
+    pub(super) fn look_at_dial(&mut self, number: u64, new: bool) {
+        let Some(dial) = self.dials.get_mut(&number) else { return };
+        let conn = dial.conn;
+        let (why, message) = match dial.look() {
+            Stand::Open => return self.hand_over(number),
+            Stand::Refused(why, message) => (why, message),
+            Stand::Waits(_) if dial.due <= self.hub.now => dial.late(),
+            Stand::Waits(changed) => {
+                let poll = &self.hub.poll;
+                if !new && !changed
+                    || poll.add(&dial.fd, What::Dial, number, EventFlags::OUT).is_ok()
+                {
+                    if new {
+                        self.hub.at(self.hub.now + DIAL_WAIT, Timer::Dial(number));
+                    }
+                    return;
+                }
+                (Why::Short, "no socket can be waited for".to_owned())
+            }
+        };
+        self.dials.remove(&number);
+        self.refuse(conn, None, why, message);
+    }
+
+    fn hand_over(&mut self, number: u64) {
+        let Some(dial) = self.dials.remove(&number) else { return };
+        self.hub.poll.remove(&dial.fd);
+        let Some(conn) = self.conns.get_mut(&dial.conn) else { return };
+        // Who dials reads: a connection that takes nothing is of no use to anybody.
+        if conn.hand_over(&Tell::Dialed, &dial.fd).is_err() {
+            self.hang_up(dial.conn);
+        }
+    }
+
+    pub(super) fn listening(&mut self, id: u64) {
+        self.tell(id, &Tell::Listening(listening()));
+    }
+}
