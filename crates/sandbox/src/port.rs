@@ -4,7 +4,7 @@
 //! bytes go between that socket and the caller alone. An agent is never trusted: what it hands
 //! over is looked at, and can be nothing but a connection within its own network.
 
-use crate::{Error, LinkError, Sandbox, awake::Awake, state::State, wire::Wire};
+use crate::{Error, LinkError, Sandbox, state::State, wire::Wire};
 use isolet_wire::{
     ask::Ask,
     port::{LISTENERS_MAX, Listener},
@@ -30,28 +30,11 @@ pub const CONNECTIONS_MAX: usize = 512;
 /// How long the agent may take over a dial: it gives up by itself after ten seconds.
 const DIAL_WAIT: Duration = Duration::from_secs(12);
 
-/// A connection to a port of a sandbox, which stays awake as long as this is held.
+/// A connection to a port of a sandbox. It keeps nothing awake: who uses it holds the [`Sandbox`].
 #[derive(Debug)]
 pub struct PortLink {
     stream: TcpStream,
-    awake: Option<Awake>,
     _place: OwnedSemaphorePermit,
-}
-
-impl PortLink {
-    /// Nobody is served by it for now: its sandbox may fall asleep.
-    pub fn rest(&mut self) {
-        self.awake = None;
-    }
-
-    /// Somebody is served again.
-    ///
-    /// # Errors
-    /// As [`Sandbox::dial`], for a sandbox that takes no work.
-    pub fn wake(&mut self, sandbox: &Sandbox) -> Result<(), Error> {
-        self.awake = Some(sandbox.stay()?);
-        Ok(())
-    }
 }
 
 impl AsyncRead for PortLink {
@@ -101,14 +84,13 @@ impl Sandbox {
         &self.entry.name
     }
 
-    /// Connects to a TCP port on the sandbox's loopback. Wakes nothing: of a sandbox that sleeps no
-    /// program is left that could listen.
+    /// Connects to a TCP port on the sandbox's loopback. Reach it with [`crate::Reach::Awake`]: of a
+    /// sandbox that sleeps no program is left that could listen.
     ///
     /// # Errors
     /// [`Error::Refused`] with `NotListening`, `NoAnswer`, `Short` or `TooMany`;
-    /// [`Error::Sleeping`], [`Error::Link`], [`Error::Failed`], [`Error::Unreachable`].
+    /// [`Error::Link`], [`Error::Failed`], [`Error::Unreachable`].
     pub async fn dial(&self, port: u16) -> Result<PortLink, Error> {
-        let awake = Some(self.stay()?);
         let Ok(_place) = std::sync::Arc::clone(&self.entry.ports).try_acquire_owned() else {
             let message = format!("at most {CONNECTIONS_MAX} connections to ports of a sandbox");
             return Err(Error::Refused { why: Why::TooMany, message });
@@ -124,7 +106,7 @@ impl Sandbox {
         };
         self.entry.pool.park(wire);
         let stream = checked(fd, port)?;
-        Ok(PortLink { stream, awake, _place })
+        Ok(PortLink { stream, _place })
     }
 
     /// Where programs in the sandbox listen, sorted; nowhere in one that sleeps, which stays asleep.

@@ -50,6 +50,8 @@ pub enum Reach {
     CreateIfMissing,
     /// Dialects that say so: 404 instead.
     MustExist,
+    /// 404 likewise; one that sleeps is left asleep, and refused with [`Error::Sleeping`].
+    Awake,
     /// Reading calls: 404 likewise, and one that sleeps is left asleep.
     Look,
 }
@@ -293,7 +295,7 @@ impl Service {
         loop {
             let entry = match (self.inner.registry.find(tenant, id), reach) {
                 (Some(entry), _) if entry.state().visible() => entry,
-                (_, Reach::MustExist | Reach::Look) => return Err(Error::NoSandbox(id.clone())),
+                (_, Reach::MustExist | Reach::Awake | Reach::Look) => return Err(Error::NoSandbox(id.clone())),
                 (_, Reach::CreateIfMissing) => {
                     let body = Body::plan(&self.inner.config, Wish::default())?;
                     match self.inner.begin(tenant, id, &body, None).await? {
@@ -310,6 +312,7 @@ impl Service {
                     }
                     let entered = match entry.uses.enter() {
                         Some(awake) => Ok(awake),
+                        None if reach == Reach::Awake => return Err(Error::Sleeping(id.clone())),
                         // Asleep, or about to be: its driver does one after the other.
                         None => order(&entry, Order::Wake).await,
                     };
