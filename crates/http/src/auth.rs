@@ -2,6 +2,7 @@
 
 use crate::{
     error::Failure,
+    routes::ports,
     tickets::{Bound, Door, Tickets, Use},
 };
 use axum::{
@@ -71,6 +72,7 @@ impl Doors {
             Some(door) => door.purpose == Use::Terminal && door.view,
             None => {
                 matches!(*method, Method::GET | Method::HEAD)
+                    && !ports::leads_in(uri.path())
                     && !headers.contains_key(header::UPGRADE)
             }
         };
@@ -131,7 +133,7 @@ pub(crate) fn read_only(hint: &str) -> Failure {
     Failure::new(StatusCode::FORBIDDEN, "read_only", "this key may only read", hint)
 }
 
-fn bad_ticket() -> Failure {
+pub(crate) fn bad_ticket() -> Failure {
     Failure::new(
         StatusCode::UNAUTHORIZED,
         "bad_ticket",

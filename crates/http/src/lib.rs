@@ -19,6 +19,7 @@ mod openapi;
 mod origin;
 mod output;
 mod page;
+mod ports;
 mod query;
 mod routes;
 mod server;

@@ -22,6 +22,7 @@ use utoipa::{
         (name = "commands", description = "Commands by HTTP and over the shell WebSocket."),
         (name = "terminals", description = "A session's PTY over WebSocket, and the tickets that open it from a page."),
         (name = "files", description = "Files of a sandbox, and of its sessions."),
+        (name = "ports", description = "Programs that listen inside a sandbox."),
         (name = "events", description = "What happens to sandboxes, as it happens."),
         (name = "cloudflare", description = "The bridge of Cloudflare's sandboxes."),
         (name = "isorun", description = "The Isorun dialect."),

@@ -10,6 +10,7 @@ use crate::{
     heads::{self, HEAD_BYTES_MAX, HEADERS_MAX},
     misses::{Misses, Who},
     origin::{self, Names},
+    ports::{Foreign, Peer, upstream::Upstreams},
     routes,
     tickets::Tickets,
     until::Leases,
@@ -76,6 +77,8 @@ pub(crate) struct App {
     pub(crate) leases: Leases,
     /// What opens sockets from pages.
     pub(crate) tickets: Arc<Tickets>,
+    /// Connections to ports that idle.
+    pub(crate) upstreams: Arc<Upstreams>,
     /// Held by everything that outlives its request.
     pub(crate) alive: Arc<Semaphore>,
 }
@@ -102,7 +105,10 @@ pub async fn serve(
     let doors = Doors::new(service.keys().clone(), own, Arc::clone(&tickets));
     let leases = Leases::new(service.keys().clone(), stopped.clone());
     let looking = tokio::spawn(leases.clone().watch());
-    let app = App { service, leases, tickets, alive: Arc::clone(&alive) };
+    let upstreams = Arc::<Upstreams>::default();
+    let swept = Arc::clone(&upstreams);
+    let sweeping = tokio::spawn(async move { swept.sweep().await });
+    let app = App { service, leases, tickets, upstreams, alive: Arc::clone(&alive) };
     let router = routes::router(app);
     let shared = Arc::new(Shared {
         doors,
@@ -130,6 +136,7 @@ pub async fn serve(
         warn!(left, "connections did not end in time");
     }
     looking.abort();
+    sweeping.abort();
 }
 
 async fn take(
@@ -215,6 +222,7 @@ async fn answer(
             Err(failure) => failure.into_response(),
             Ok(caller) => {
                 let mut request = request.map(Body::new);
+                request.extensions_mut().insert(Peer(peer.ip()));
                 if let Some(caller) = caller {
                     who = Some(caller.clone());
                     request.extensions_mut().insert(caller);
@@ -232,7 +240,9 @@ async fn answer(
                 }
             }
         };
-    let missed = matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::UNAUTHORIZED);
+    let foreign = response.extensions().get::<Foreign>().copied();
+    let missed = matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::UNAUTHORIZED)
+        && foreign.is_none();
     if let Some(caller) = who.filter(|_| missed) {
         shared.misses.count(Who::of(&caller), Instant::now());
     }
@@ -241,7 +251,9 @@ async fn answer(
     if last && !switched {
         headers.insert(header::CONNECTION, header::HeaderValue::from_static("close"));
     }
-    headers.insert("x-content-type-options", header::HeaderValue::from_static("nosniff"));
+    if !foreign.is_some_and(|foreign| foreign.own_origin) {
+        headers.insert("x-content-type-options", header::HeaderValue::from_static("nosniff"));
+    }
     let ms = began.elapsed().as_secs_f64() * 1000.0;
     debug!(%method, path, status = response.status().as_u16(), ms, "answered");
     response

@@ -30,6 +30,8 @@ pub(crate) enum Use {
     Terminal,
     /// A shell.
     Shell,
+    /// A port.
+    Port,
 }
 
 /// What a ticket opens.
@@ -41,6 +43,8 @@ pub(crate) struct Bound {
     pub(crate) session: Option<SessionId>,
     /// For what.
     pub(crate) purpose: Use,
+    /// Which port, of a ticket to one.
+    pub(crate) port: Option<u16>,
 }
 
 /// Where an upgrade asks to go.
@@ -64,6 +68,7 @@ impl Door {
         let purpose = match (under, what, parts.next()) {
             ("sandboxes", "terminal", None) | ("sandbox", "pty", None) => Use::Terminal,
             ("sandboxes", "shell", None) => Use::Shell,
+            ("sandboxes", "ports" | "tcp", Some(_)) => Use::Port,
             _ => return None,
         };
         let value = |name: &str| {
@@ -190,7 +195,12 @@ mod tests {
 
     fn bound() -> Bound {
         let session = Some(SessionId::parse("dev").unwrap());
-        Bound { sandbox: SandboxId::parse("box").unwrap(), session, purpose: Use::Terminal }
+        Bound {
+            sandbox: SandboxId::parse("box").unwrap(),
+            session,
+            purpose: Use::Terminal,
+            port: None,
+        }
     }
 
     fn maker(tenant: &str) -> Caller {

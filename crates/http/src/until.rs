@@ -10,7 +10,7 @@ use std::{
 };
 use tokio::{
     sync::watch,
-    time::{MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
 /// How soon a revoked key is known to what it opened.
@@ -23,6 +23,8 @@ pub(crate) enum Ending {
     Stopping,
     /// The key was revoked or has expired.
     Revoked,
+    /// The right to it was given for a time, which is over.
+    Over,
 }
 
 impl From<Ending> for Failure {
@@ -35,6 +37,12 @@ impl From<Ending> for Failure {
                 "the key no longer opens this server",
                 "use another key; what runs in the sandbox goes on",
             ),
+            Ending::Over => Self::new(
+                StatusCode::UNAUTHORIZED,
+                "bad_link",
+                "the link has ended",
+                "ask for another; what runs in the sandbox goes on",
+            ),
         }
     }
 }
@@ -44,18 +52,33 @@ impl From<Ending> for Failure {
 pub(crate) struct Until {
     stop: watch::Receiver<bool>,
     lease: Option<watch::Receiver<bool>>,
+    at: Option<Instant>,
 }
 
 impl Until {
+    /// At the latest at this moment, where there is one.
+    pub(crate) fn no_later(self, at: Option<Instant>) -> Self {
+        Self { at, ..self }
+    }
+
     /// Ends when the answer must. Cancel-safe.
     pub(crate) async fn ended(&mut self) -> Ending {
-        let Some(lease) = &mut self.lease else {
-            let _ = self.stop.wait_for(|stop| *stop).await;
-            return Ending::Stopping;
+        let revoked = async {
+            match &mut self.lease {
+                Some(lease) => drop(lease.wait_for(|ended| *ended).await),
+                None => std::future::pending().await,
+            }
+        };
+        let over = async {
+            match self.at {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
         };
         tokio::select! {
             _ = self.stop.wait_for(|stop| *stop) => Ending::Stopping,
-            _ = lease.wait_for(|ended| *ended) => Ending::Revoked,
+            () = revoked => Ending::Revoked,
+            () = over => Ending::Over,
         }
     }
 }
@@ -80,7 +103,7 @@ impl Leases {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             open.entry(key.clone()).or_insert_with(|| watch::channel(false).0).subscribe()
         });
-        Until { stop: self.stop.clone(), lease }
+        Until { stop: self.stop.clone(), lease, at: None }
     }
 
     /// Whether the server stops.

@@ -295,7 +295,9 @@ impl Service {
         loop {
             let entry = match (self.inner.registry.find(tenant, id), reach) {
                 (Some(entry), _) if entry.state().visible() => entry,
-                (_, Reach::MustExist | Reach::Awake | Reach::Look) => return Err(Error::NoSandbox(id.clone())),
+                (_, Reach::MustExist | Reach::Awake | Reach::Look) => {
+                    return Err(Error::NoSandbox(id.clone()));
+                }
                 (_, Reach::CreateIfMissing) => {
                     let body = Body::plan(&self.inner.config, Wish::default())?;
                     match self.inner.begin(tenant, id, &body, None).await? {

@@ -6,6 +6,7 @@
 //! deleted and whatever is still there then fails the test.
 #![forbid(unsafe_code)]
 
+mod guest;
 pub mod http;
 pub mod process;
 mod pty;

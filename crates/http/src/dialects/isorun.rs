@@ -2,6 +2,7 @@
 
 mod files;
 mod missing;
+mod proxy;
 mod runs;
 
 use crate::server::App;
@@ -17,5 +18,6 @@ pub(crate) fn router() -> OpenApiRouter<App> {
         .routes(routes!(files::upload))
         .routes(routes!(files::download))
         .routes(routes!(files::list))
+        .merge(proxy::router())
         .merge(missing::router())
 }

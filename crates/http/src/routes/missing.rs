@@ -19,7 +19,6 @@ pub(super) fn router() -> Router<App> {
     let below = [
         ("processes", "background processes with logs are not built yet; a shell's jobs stay"),
         ("contexts", "code contexts are not built yet; a session can run an interpreter"),
-        ("ports", "the way to ports inside a sandbox is not built yet"),
         ("network", "sandboxes have loopback only; rules for more are not built yet"),
         ("snapshots", LIFE),
         ("fork", LIFE),

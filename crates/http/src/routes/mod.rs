@@ -5,6 +5,7 @@ pub(crate) mod exec;
 pub(crate) mod files;
 mod health;
 pub(crate) mod missing;
+pub(crate) mod ports;
 mod recordings;
 pub(crate) mod sandboxes;
 mod sessions;
@@ -42,6 +43,7 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .routes(routes!(sessions::get, sessions::delete))
         .routes(routes!(exec::in_session))
         .merge(files::router())
+        .merge(ports::router())
         .merge(dialects::cloudflare::router())
         .merge(dialects::isorun::router())
         .merge(dialects::pokee::router())

@@ -28,8 +28,12 @@ pub(crate) struct MakeTicket {
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     session: Option<String>,
-    /// `terminal` or `shell`.
+    /// `terminal`, `shell` or `port`.
     r#use: String,
+    /// Which port, for `port`.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    port: Option<u16>,
     /// `view`: to look only, at a terminal that runs; `edit` unless told.
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
@@ -47,17 +51,27 @@ impl MakeTicket {
         let (purpose, session) = match self.r#use.as_str() {
             "terminal" => (Use::Terminal, Some(session.unwrap_or_else(SessionId::default_session))),
             "shell" => (Use::Shell, session),
-            _ => return Err(Failure::field("use", "must be terminal or shell")),
+            "port" if session.is_some() => {
+                return Err(Failure::field(
+                    "session",
+                    "a port is the sandbox's, and of no session",
+                ));
+            }
+            "port" => (Use::Port, None),
+            _ => return Err(Failure::field("use", "must be terminal, shell or port")),
         };
+        if (purpose == Use::Port) != self.port.is_some_and(|port| port > 0) {
+            return Err(Failure::field("port", "1 to 65535, with use \"port\" alone"));
+        }
         let sandbox = SandboxId::parse(&self.sandbox).map_err(input::bad_id)?;
-        Ok(Bound { sandbox, session, purpose })
+        Ok(Bound { sandbox, session, purpose, port: self.port })
     }
 
     fn view(&self) -> Result<bool, Failure> {
         match self.mode.as_deref() {
             None | Some("edit") => Ok(false),
             Some("view") if self.r#use == "terminal" => Ok(true),
-            Some("view") => Err(Failure::field("mode", "a shell cannot only be looked at")),
+            Some("view") => Err(Failure::field("mode", "only a terminal can be looked at")),
             Some(_) => Err(Failure::field("mode", "must be edit or view")),
         }
     }
@@ -82,7 +96,7 @@ pub(crate) struct Ticket {
 
 /// Makes a ticket: what a browser gives as `?ticket=` in place of a key.
 ///
-/// It opens one terminal or shell of one sandbox and session, once, as its maker could; nothing after
+/// It opens one terminal, shell or port of one sandbox, by WebSocket, once, as its maker could; nothing after
 /// the key was revoked. A key that may only read makes tickets to look (`mode: "view"`).
 #[utoipa::path(post, path = "/v1/tickets", tag = "terminals", request_body = MakeTicket,
     responses((status = 201, body = Ticket), (status = "4XX", body = Failure)))]

@@ -47,6 +47,7 @@ impl From<Ending> for End {
             Ending::Revoked => {
                 Self::Close(CloseCode::Policy, "the key no longer opens this server")
             }
+            Ending::Over => Self::Close(CloseCode::Policy, "the link has ended"),
         }
     }
 }

@@ -15,6 +15,7 @@ mod files;
 mod heavy;
 mod held;
 mod interrupts;
+mod ports;
 mod recordings;
 mod returns;
 mod sandboxes;

@@ -83,6 +83,7 @@ impl Route {
         let path = self.path.replace("{id}", id).replace("{sid}", session);
         let path = path
             .replace("{path}", "secret")
+            .replace("{port}", "8000")
             .replace("{recording}", &self.recording.lock().expect("a text"));
         path + query(&self.method, &self.path)
     }
@@ -114,8 +115,13 @@ impl Route {
         self.path.contains('{') && !self.makes()
     }
 
+    /// It leads to a program inside: whoever may only read stays out.
+    fn leads_in(&self) -> bool {
+        self.path.contains("{port}")
+    }
+
     fn reads(&self) -> bool {
-        self.method == "GET" && !self.socket
+        self.method == "GET" && !self.socket && !self.leads_in()
     }
 
     /// The first call that works in a sandbox makes it, so a stranger's id is simply free.
@@ -146,6 +152,10 @@ pub(crate) fn fresh(server: &Server, route: &Route) -> (String, String) {
     };
     let sandbox = server.named(&id);
     sandbox.command("s", "echo canary-of-default >/workspace/secret");
+    if route.leads_in() {
+        sandbox.background("exec python3 -m http.server --bind 127.0.0.1 8000");
+        sandbox.await_port(8000);
+    }
     if route.path.contains("/recording") {
         sandbox.terminal("session=s").close();
         let made = sandbox.post("/terminals/s/recording", &json!({})).expect(201).json();

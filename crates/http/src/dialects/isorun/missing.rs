@@ -1,12 +1,11 @@
 //! Isorun's calls that are not built yet: each says so.
 
 use crate::{error::Failure, routes::missing::says, server::App};
-use axum::routing::{any, delete, get, post};
+use axum::routing::{delete, get, post};
 use utoipa_axum::router::OpenApiRouter;
 
 const SNAPSHOTS: &str = "snapshots, forks and restores are not built yet";
 const HIBERNATE: &str = "hibernation is not built yet; a run keeps its processes until it ends";
-const PORTS: &str = "the way to ports inside a sandbox is not built yet";
 const NETWORK: &str = "network profiles are not built yet; a run has loopback only";
 const AUDIT: &str = "the audit log is not built yet";
 const USAGE: &str = "usage of ended runs is not kept yet; a destroy answers with what the run used";
@@ -21,9 +20,6 @@ pub(super) fn router() -> OpenApiRouter<App> {
         .route("/v1/runs/{id}/hibernate", says!(post, HIBERNATE))
         .route("/v1/runs/{id}/resume", says!(post, HIBERNATE))
         .route("/v1/runs/{id}/audit", says!(get, AUDIT))
-        .route("/v1/runs/{id}/proxy/{port}", says!(any, PORTS))
-        .route("/v1/runs/{id}/proxy/{port}/", says!(any, PORTS))
-        .route("/v1/runs/{id}/proxy/{port}/{*path}", says!(any, PORTS))
         .route("/v1/network-profiles", says!(get, NETWORK))
         .route("/v1/usage", says!(get, USAGE))
         .route("/v1/runs/history", says!(get, USAGE))

@@ -1,0 +1,225 @@
+//! The way to a port inside a sandbox: one request in, the same request out to what listens there,
+//! and its answer back as it comes.
+//!
+//! Nothing is looked up: the target is a port of one sandbox's loopback, whatever a request says of
+//! hosts. No redirect is followed. Both sides are parsed strictly and written anew, so that the
+//! three parties never disagree on where a message ends.
+
+mod body;
+pub(crate) mod heads;
+mod tunnel;
+pub(crate) mod upstream;
+
+use crate::{auth::Caller, error::Failure, server::App, ws};
+use axum::{
+    body::Body,
+    http::{Method, Request, StatusCode, request::Parts},
+    response::Response,
+};
+use heads::Way;
+use hyper::upgrade::OnUpgrade;
+use isolet_sandbox::{Error, Sandbox, SandboxId, service::Reach};
+use isolet_wire::tell::Why;
+use std::{net::IpAddr, time::Duration};
+use tokio::time::timeout;
+use upstream::{Lost, Upstream};
+
+/// How long what listens may take to begin its answer: a request that waits for news is held open
+/// by many programs for minutes.
+const HEAD_WAIT: Duration = Duration::from_secs(600);
+/// Of those that listen, named in a refusal.
+const NAMED_MAX: usize = 12;
+
+/// The cookie that opens a port's own host name.
+pub(crate) const COOKIE: &str = "isolet-port";
+
+/// Marks an answer that a program in a sandbox gave, or that stands in for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Foreign {
+    /// It came under a host name of its own.
+    pub(crate) own_origin: bool,
+}
+
+/// The address that a request came from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
+/// Where a request is to go.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// Whose sandbox, and which.
+    pub(crate) sandbox: SandboxId,
+    /// 1 to 65535.
+    pub(crate) port: u16,
+    /// By which way it came.
+    pub(crate) way: Way,
+    /// When the right to it ends, where it was given for a time.
+    pub(crate) ends: Option<tokio::time::Instant>,
+}
+
+/// A port in a path or a host name.
+pub(crate) fn port(text: &str) -> Result<u16, Failure> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+    let port = text.parse().ok().filter(|port| digits && *port > 0);
+    port.ok_or_else(|| Failure::field("port", "a number from 1 to 65535"))
+}
+
+/// Sends a request to what listens, and gives its answer.
+pub(crate) async fn pass(
+    app: App,
+    caller: &Caller,
+    target: Target,
+    request: Request<Body>,
+) -> Result<Response, Failure> {
+    let mut until = app.leases.until(caller).no_later(target.ends);
+    let sandbox = app.service.reach(&caller.tenant, &target.sandbox, Reach::Awake).await?;
+    let (mut parts, body) = request.into_parts();
+    let upgrade = parts.extensions.remove::<OnUpgrade>();
+    let upgrade = upgrade.filter(|_| heads::upgrades(&parts.method, &parts.headers));
+    if upgrade.is_some() {
+        // A faulty one is refused here, as on every other address.
+        ws::handshake(&parts.method, &parts.headers)?;
+    }
+    let parts = heads::onward(parts, &target, upgrade.is_some())?;
+    let exchange = Exchange { app: &app, sandbox: &sandbox, port: target.port };
+    let asked = exchange.ask(parts, body);
+    let asked = async { timeout(HEAD_WAIT, asked).await.unwrap_or_else(|_| Err(silent(&target))) };
+    let (answer, upstream) = tokio::select! {
+        asked = asked => asked?,
+        ending = until.ended() => return Err(ending.into()),
+    };
+    let (mut head, incoming) = answer.into_parts();
+    let switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
+    if switched != upgrade.is_some() && switched {
+        return Err(bad_answer(target.port, "it switches protocols unasked"));
+    }
+    heads::back(&mut head, &target).map_err(|what| bad_answer(target.port, what))?;
+    head.extensions.insert(Foreign { own_origin: target.way.own_origin() });
+    match upgrade {
+        Some(upgrade) if switched => {
+            tunnel::open(&app, upgrade, upstream, (sandbox, until))?;
+            Ok(Response::from_parts(head, Body::empty()))
+        }
+        _ => {
+            let body = body::Answer::new(incoming, upstream, (sandbox, target.port), &app, until);
+            Ok(Response::from_parts(head, Body::new(body)))
+        }
+    }
+}
+
+/// One request and its answer's head.
+struct Exchange<'a> {
+    app: &'a App,
+    sandbox: &'a Sandbox,
+    port: u16,
+}
+
+type Asked = (hyper::Response<hyper::body::Incoming>, Upstream);
+
+impl Exchange<'_> {
+    /// Over a connection that idles where there is one. One that turns out to have been closed
+    /// meanwhile costs another try where that cannot do anything twice.
+    async fn ask(&self, parts: Parts, body: Body) -> Result<Asked, Failure> {
+        use axum::body::HttpBody;
+        let mut request = Request::from_parts(parts, body);
+        if let Some(idle) = self.app.upstreams.take(self.sandbox, self.port) {
+            let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+            let again = (safe && request.body().is_end_stream()).then(|| {
+                let mut again = Request::new(Body::empty());
+                again.method_mut().clone_from(request.method());
+                again.uri_mut().clone_from(request.uri());
+                again.headers_mut().clone_from(request.headers());
+                again
+            });
+            match idle.ask(request).await {
+                Ok(asked) => return Ok(asked),
+                Err(Lost { unsent: Some(unsent), .. }) => request = unsent,
+                Err(Lost { closed: true, unsent: None, error }) => {
+                    request = again.ok_or_else(|| lost(self.port, &error))?;
+                }
+                Err(Lost { error, .. }) => return Err(lost(self.port, &error)),
+            }
+        }
+        let link = match self.sandbox.dial(self.port).await {
+            Ok(link) => link,
+            Err(error) => return Err(self.undialed(error).await),
+        };
+        let fresh = Upstream::open(link).await.map_err(|error| lost(self.port, &error))?;
+        fresh.ask(request).await.map_err(|lost_| lost(self.port, &lost_.error))
+    }
+
+    /// Nothing listens: says what does.
+    async fn undialed(&self, error: Error) -> Failure {
+        if !matches!(error, Error::Refused { why: Why::NotListening, .. }) {
+            return error.into();
+        }
+        let all = self.sandbox.listening().await.unwrap_or_default();
+        let mut ports: Vec<u16> = all.iter().map(|one| one.port).collect();
+        ports.dedup();
+        let named: Vec<_> = ports.iter().take(NAMED_MAX).map(u16::to_string).collect();
+        let who = match named.as_slice() {
+            [] => "nothing listens on any port".to_owned(),
+            named => format!("listening: {}", named.join(", ")),
+        };
+        let (port, id) = (self.port, self.sandbox.id());
+        Failure::refused(
+            Why::NotListening,
+            format!("nothing listens on port {port} of sandbox {id}; {who}"),
+        )
+    }
+}
+
+fn silent(target: &Target) -> Failure {
+    let port = target.port;
+    Failure::refused(Why::NoAnswer, format!("the program on port {port} does not answer"))
+}
+
+fn lost(port: u16, error: &hyper::Error) -> Failure {
+    if error.is_parse() || error.is_parse_too_large() {
+        return bad_answer(port, &error.to_string());
+    }
+    Failure::new(
+        StatusCode::BAD_GATEWAY,
+        "port_closed",
+        format!("the program on port {port} closed the connection without an answer"),
+        "look at what it has logged; it may not speak HTTP: then use the tcp address",
+    )
+}
+
+/// 502: what came back is no answer that can be passed on.
+fn bad_answer(port: u16, what: &str) -> Failure {
+    Failure::new(
+        StatusCode::BAD_GATEWAY,
+        "bad_answer",
+        format!("the program on port {port} gave no HTTP answer that can be passed on: {what}"),
+        "look at what it has logged; it may not speak HTTP: then use the tcp address",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::port;
+
+    #[test]
+    fn i15_a_port_is_a_number_that_can_be_one() {
+        assert_eq!(port("1").unwrap(), 1);
+        assert_eq!(port("65535").unwrap(), 65535);
+        for bad in [
+            "",
+            "0",
+            "00",
+            "080",
+            "65536",
+            "-1",
+            "+1",
+            " 1",
+            "1 ",
+            "0x50",
+            "1e3",
+            "99999999999",
+            "http",
+        ] {
+            assert!(port(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! HTTP connections to programs in sandboxes, and those of them that idle.
+//!
+//! A connection is driven by whoever waits for its answer: no task stands between. An idle one is
+//! driven by nobody; before it is used again it is looked at once.
+
+use axum::{body::Body, http::Request};
+use hyper::{
+    Response,
+    body::Incoming,
+    client::conn::http1::{self, Connection, SendRequest},
+};
+use hyper_util::rt::TokioIo;
+use isolet_sandbox::{PortLink, Sandbox};
+use std::{
+    collections::HashMap,
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::{Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
+};
+
+/// The longest head of an answer, in bytes.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// The most headers of an answer.
+const HEADERS_MAX: usize = 256;
+/// Read of an answer at once, and held of one whose client does not take it.
+const READ_BYTES_MAX: usize = 256 * 1024;
+/// How long a connection idles: shorter than any server keeps one (Node: 5 s).
+const IDLE: Duration = Duration::from_secs(2);
+/// How often those are let go that have idled so long.
+const SWEEP: Duration = Duration::from_millis(500);
+/// Idle connections of one port, and of all.
+const PORT_MAX: usize = 16;
+const ALL_MAX: usize = 512;
+
+type Conn = Connection<TokioIo<PortLink>, Body>;
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    sender: SendRequest<Body>,
+    conn: Stand,
+}
+
+/// How a connection stands.
+#[derive(Debug)]
+enum Stand {
+    Live(Conn),
+    /// Nobody speaks HTTP on it any more: it was switched, or closed in peace.
+    Over(Conn),
+    Gone,
+}
+
+/// There is no answer.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    pub(crate) error: hyper::Error,
+    /// The connection was closed, and nothing of an answer had come.
+    pub(crate) closed: bool,
+    /// The request, where nothing of it was sent.
+    pub(crate) unsent: Option<Request<Body>>,
+}
+
+impl Upstream {
+    pub(crate) async fn open(link: PortLink) -> Result<Self, hyper::Error> {
+        let (sender, conn) = http1::Builder::new()
+            .max_headers(HEADERS_MAX)
+            .max_header_size(HEAD_BYTES_MAX)
+            .max_buf_size(READ_BYTES_MAX)
+            .handshake(TokioIo::new(link))
+            .await?;
+        Ok(Self { sender, conn: Stand::Live(conn) })
+    }
+
+    /// Asks, and gives the head of the answer. The connection is driven from here on by who reads
+    /// the answer's body.
+    pub(crate) async fn ask(
+        mut self,
+        request: Request<Body>,
+    ) -> Result<(Response<Incoming>, Self), Lost> {
+        let answer = {
+            let mut asked = pin!(self.sender.try_send_request(request));
+            let conn = &mut self.conn;
+            poll_fn(|cx| {
+                conn.drive(cx);
+                let answer = asked.as_mut().poll(cx);
+                if answer.is_ready() || matches!(conn, Stand::Live(_)) {
+                    return answer;
+                }
+                // Closed before it took the request: who waits for the answer is told by the drop.
+                *conn = Stand::Gone;
+                asked.as_mut().poll(cx)
+            })
+            .await
+        };
+        match answer {
+            Ok(answer) => Ok((answer, self)),
+            Err(mut lost) => {
+                let unsent = lost.take_message();
+                let error = lost.into_error();
+                let closed = error.is_incomplete_message() || error.is_canceled() || io(&error);
+                Err(Lost { closed, unsent, error })
+            }
+        }
+    }
+
+    /// Moves bytes.
+    pub(crate) fn drive(&mut self, cx: &mut Context<'_>) {
+        self.conn.drive(cx);
+    }
+
+    /// The bare connection after a switch of protocols, and what was read beyond the answer's head.
+    pub(crate) async fn bare(mut self) -> Option<(PortLink, Vec<u8>)> {
+        poll_fn(|cx| {
+            self.conn.drive(cx);
+            if matches!(self.conn, Stand::Live(_)) { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+        let Stand::Over(conn) = self.conn else { return None };
+        let parts = conn.into_parts();
+        Some((parts.io.into_inner(), parts.read_buf.to_vec()))
+    }
+
+    /// Whether it can take the next request. Does not wait.
+    fn idle(&mut self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        self.drive(&mut cx);
+        let live = matches!(self.conn, Stand::Live(_));
+        live && matches!(self.sender.poll_ready(&mut cx), Poll::Ready(Ok(())))
+    }
+}
+
+impl Stand {
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        let Self::Live(conn) = self else { return };
+        let Poll::Ready(ended) = conn.poll_without_shutdown(cx) else { return };
+        if let Self::Live(conn) = std::mem::replace(self, Self::Gone)
+            && ended.is_ok()
+        {
+            *self = Self::Over(conn);
+        }
+    }
+}
+
+fn io(error: &hyper::Error) -> bool {
+    use std::error::Error;
+    error.source().is_some_and(|source| source.is::<std::io::Error>())
+}
+
+/// Connections that idle, by the sandbox's own name and port.
+#[derive(Debug, Default)]
+pub(crate) struct Upstreams(Mutex<Idle>);
+
+#[derive(Debug, Default)]
+struct Idle {
+    held: HashMap<(String, u16), Vec<(Instant, Upstream)>>,
+    count: usize,
+}
+
+impl Upstreams {
+    fn lock(&self) -> MutexGuard<'_, Idle> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One that still stands.
+    pub(crate) fn take(&self, sandbox: &Sandbox, port: u16) -> Option<Upstream> {
+        loop {
+            let (since, mut one) = self.lock().pop(&(sandbox.name().to_owned(), port))?;
+            if since.elapsed() < IDLE && one.idle() {
+                return Some(one);
+            }
+        }
+    }
+
+    /// Keeps one whose answer was read to its end, where it can be used again.
+    pub(crate) fn put(&self, sandbox: &Sandbox, port: u16, mut one: Upstream) {
+        if !one.idle() {
+            return;
+        }
+        let mut idle = self.lock();
+        if idle.count >= ALL_MAX {
+            return;
+        }
+        let own = idle.held.entry((sandbox.name().to_owned(), port)).or_default();
+        if own.len() < PORT_MAX {
+            own.push((Instant::now(), one));
+            idle.count += 1;
+        }
+    }
+
+    /// Lets go of those that have idled for long; runs until dropped.
+    pub(crate) async fn sweep(&self) {
+        let mut clock = tokio::time::interval(SWEEP);
+        clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            clock.tick().await;
+            let mut idle = self.lock();
+            if idle.count == 0 {
+                continue;
+            }
+            idle.held.retain(|_, own| {
+                own.retain(|(since, _)| since.elapsed() < IDLE);
+                !own.is_empty()
+            });
+            idle.count = idle.held.values().map(Vec::len).sum();
+        }
+    }
+}
+
+impl Idle {
+    fn pop(&mut self, key: &(String, u16)) -> Option<(Instant, Upstream)> {
+        let own = self.held.get_mut(key)?;
+        let one = own.pop()?;
+        if own.is_empty() {
+            self.held.remove(key);
+        }
+        self.count -= 1;
+        Some(one)
+    }
+}

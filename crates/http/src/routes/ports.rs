@@ -1,0 +1,227 @@
+//! Ports of a sandbox: who listens, and the way to one below a path.
+
+use crate::{
+    auth::Caller,
+    error::Failure,
+    input::{self, Ids},
+    ports::{self, Target, heads::Way},
+    query::Query,
+    server::App,
+};
+use axum::{
+    Json,
+    extract::{FromRequestParts, Request, State},
+    handler::Handler,
+    http::{Uri, request::Parts},
+    response::Response,
+};
+use isolet_sandbox::{SandboxId, service::Reach};
+use serde::Serialize;
+use std::net::IpAddr;
+use utoipa::ToSchema;
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
+
+/// Parts of a path up to and with the port: `/v1/sandboxes/ID/ports/PORT`.
+const PREFIX_PARTS: usize = 5;
+
+/// The routes that are for every method.
+pub(crate) fn router() -> OpenApiRouter<App> {
+    use utoipa_axum::routes;
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(every(routes!(root), root))
+        .routes(every(routes!(slash), slash))
+        .routes(every(routes!(below), below))
+}
+
+/// A documented GET, and all other methods beside it.
+pub(crate) fn every<H, T>(
+    documented: UtoipaMethodRouter<App>,
+    handler: H,
+) -> UtoipaMethodRouter<App>
+where
+    H: Handler<T, App>,
+    T: 'static,
+{
+    let (schemas, paths, router) = documented;
+    (schemas, paths, router.fallback(handler))
+}
+
+/// Whether a path leads into a program: whoever may only read may not go there, since what a GET
+/// does is that program's to say.
+pub(crate) fn leads_in(path: &str) -> bool {
+    let mut parts = path.strip_prefix("/v1/").unwrap_or_default().split('/');
+    let (under, _, what, port) = (parts.next(), parts.next(), parts.next(), parts.next());
+    let way = (under, what);
+    port.is_some()
+        && matches!(way, (Some("sandboxes"), Some("ports" | "tcp")) | (Some("runs"), Some("proxy")))
+}
+
+/// A port on which something listens.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PortView {
+    /// 1 to 65535.
+    port: u16,
+    /// Addresses that it is bound to; `0.0.0.0` and `::` are all of the sandbox's.
+    #[schema(value_type = Vec<String>)]
+    addresses: Vec<IpAddr>,
+    /// Where it is reached, with a key.
+    path: String,
+}
+
+/// Lists the ports on which something listens, sorted. None of a sandbox that sleeps, which stays
+/// asleep.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/ports", tag = "ports", params(("id" = String, Path)),
+    responses((status = 200, body = Vec<PortView>), (status = "4XX", body = Failure)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    uri: Uri,
+) -> Result<Json<Vec<PortView>>, Failure> {
+    Query::of(&uri, &[])?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
+    let mut all: Vec<PortView> = Vec::new();
+    for one in sandbox.listening().await? {
+        match all.last_mut().filter(|last| last.port == one.port) {
+            Some(last) => last.addresses.push(one.address),
+            None => all.push(PortView {
+                port: one.port,
+                addresses: vec![one.address],
+                path: format!("/v1/sandboxes/{}/ports/{}/", sandbox.id(), one.port),
+            }),
+        }
+    }
+    Ok(Json(all))
+}
+
+/// As `/v1/sandboxes/{id}/ports/{port}/`.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/ports/{port}", tag = "ports",
+    params(("id" = String, Path), ("port" = u16, Path)),
+    responses((status = "default", description = "What the program answers."), (status = 502, body = Failure)))]
+pub(crate) async fn root(
+    State(app): State<App>,
+    caller: Caller,
+    at: At,
+    request: Request,
+) -> Result<Response, Failure> {
+    through(app, caller, at, request).await
+}
+
+/// Sends a request of any method to the program that listens on a port inside.
+///
+/// Bodies stream both ways, and a WebSocket is passed as it is. The program is asked for what follows
+/// the port, under the name `localhost:PORT`; key, cookies and `Authorization` of this server stay
+/// here. Its answer comes back without cookies, in a page that has the origin of nobody: a page that
+/// needs more is reached by a host name of its own. 502 `not_listening` says who does listen.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/ports/{port}/", tag = "ports",
+    params(("id" = String, Path), ("port" = u16, Path), ("ticket" = Option<String>, Query, description = "In place of a key, for a WebSocket.")),
+    responses((status = "default", description = "What the program answers."), (status = 502, body = Failure)))]
+pub(crate) async fn slash(
+    State(app): State<App>,
+    caller: Caller,
+    at: At,
+    request: Request,
+) -> Result<Response, Failure> {
+    through(app, caller, at, request).await
+}
+
+/// As `/v1/sandboxes/{id}/ports/{port}/`, for all that is below.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/ports/{port}/{*path}", tag = "ports",
+    params(("id" = String, Path), ("port" = u16, Path), ("path" = String, Path), ("ticket" = Option<String>, Query, description = "In place of a key, for a WebSocket.")),
+    responses((status = "default", description = "What the program answers."), (status = 502, body = Failure)))]
+pub(crate) async fn below(
+    State(app): State<App>,
+    caller: Caller,
+    at: At,
+    request: Request,
+) -> Result<Response, Failure> {
+    through(app, caller, at, request).await
+}
+
+/// Which port of which sandbox a path names, and what stands before the program's own path. Read
+/// from the path as it was sent: what a program is asked for need not be text.
+pub(crate) struct At {
+    sandbox: SandboxId,
+    port: u16,
+    prefix: String,
+}
+
+impl At {
+    fn of(path: &str) -> Result<Self, Failure> {
+        let end = path.match_indices('/').nth(PREFIX_PARTS).map_or(path.len(), |(at, _)| at);
+        let prefix = &path[..end];
+        let mut parts = prefix.split('/').skip(3);
+        let sandbox = SandboxId::parse(parts.next().unwrap_or_default()).map_err(input::bad_id)?;
+        let port = ports::port(parts.nth(1).unwrap_or_default())?;
+        Ok(Self { sandbox, port, prefix: prefix.to_owned() })
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for At {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        Self::of(parts.uri.path())
+    }
+}
+
+/// The same for a dialect, whose path has as many parts.
+pub(crate) async fn through(
+    app: App,
+    caller: Caller,
+    at: At,
+    request: Request,
+) -> Result<Response, Failure> {
+    let At { sandbox, port, prefix } = at;
+    if caller.bound.as_ref().is_some_and(|bound| bound.port != Some(port)) {
+        return Err(crate::auth::bad_ticket());
+    }
+    let target = Target { sandbox, port, way: Way::Path(prefix), ends: None };
+    ports::pass(app, &caller, target, request).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_is_read_from_the_path_as_it_was_sent() {
+        let of = |path: &str| At::of(path).map(|at| (at.sandbox.to_string(), at.port, at.prefix));
+        let prefix = "/v1/sandboxes/box/ports/80".to_owned();
+        for rest in ["", "/", "/%ff//x", "/ports/90"] {
+            let found = of(&format!("{prefix}{rest}")).unwrap();
+            assert_eq!(found, ("box".to_owned(), 80, prefix.clone()), "{rest}");
+        }
+        assert_eq!(of("/v1/runs/r/proxy/1/x").unwrap().2, "/v1/runs/r/proxy/1");
+        for bad in [
+            "/v1/sandboxes/box/ports/080",
+            "/v1/sandboxes/%62ox/ports/80",
+            "/v1/sandboxes//ports/80",
+        ] {
+            assert!(of(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_leads_in_is_known_by_its_path() {
+        for way in [
+            "/v1/sandboxes/a/ports/1",
+            "/v1/sandboxes/a/ports/",
+            "/v1/sandboxes/a/ports/1/x",
+            "/v1/sandboxes/a/tcp/1",
+            "/v1/runs/a/proxy/1/x",
+        ] {
+            assert!(leads_in(way), "{way}");
+        }
+        for other in [
+            "/v1/sandboxes/a/ports",
+            "/v1/sandboxes/a/files/ports/1",
+            "/v1/runs/a/files",
+            "/v1/sandboxes",
+            "/",
+        ] {
+            assert!(!leads_in(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Programs that listen inside a sandbox.
+
+use crate::{SOON, Sandbox, wait_until};
+
+const GUEST: &str = include_str!("guest.py");
+
+impl Sandbox {
+    /// Starts a program that answers on a port of 127.0.0.1 inside and says what reached it; `guest.py`
+    /// lists its addresses.
+    #[track_caller]
+    pub fn listen(&self, port: u16) {
+        self.listen_at(port, "127.0.0.1");
+    }
+
+    /// The same on another address.
+    #[track_caller]
+    pub fn listen_at(&self, port: u16, address: &str) {
+        let path = self.path("/files/guest.py");
+        let saved = self.http.send("PUT", &path, Some(GUEST.as_bytes()));
+        assert!(matches!(saved.status, 200..=204), "{}", saved.text());
+        self.background(&format!("exec python3 /workspace/guest.py {port} {address}"));
+        self.await_port(port);
+    }
+
+    /// A program that answers every connection on a port with these bytes, once a head has come,
+    /// and then closes.
+    #[track_caller]
+    pub fn answers(&self, port: u16, bytes: &[u8]) {
+        let path = self.path("/files/answer");
+        let saved = self.http.send("PUT", &path, Some(bytes));
+        assert!(matches!(saved.status, 200..=204), "{}", saved.text());
+        self.background(&format!(
+            "exec python3 -c '
+import socket
+server = socket.create_server((\"127.0.0.1\", {port}))
+answer = open(\"/workspace/answer\", \"rb\").read()
+while True:
+    one, _ = server.accept()
+    try:
+        head = b\"\"
+        while b\"\\r\\n\\r\\n\" not in head:
+            piece = one.recv(65536)
+            if not piece: break
+            head += piece
+        one.sendall(answer)
+    except OSError: pass
+    one.close()
+'"
+        ));
+        self.await_port(port);
+    }
+
+    /// Starts a command line that goes on by itself, until the sandbox ends.
+    #[track_caller]
+    pub fn background(&self, command: &str) {
+        let command = command.replace('\'', "'\\''");
+        self.exec(&format!("setsid bash -c '{command}' </dev/null >/tmp/background.log 2>&1 &"));
+    }
+
+    /// Waits until something listens.
+    #[track_caller]
+    pub fn await_port(&self, port: u16) {
+        wait_until(&format!("port {port} listens"), SOON, || {
+            let all = self.http.get(&self.path("/ports")).expect(200).json();
+            all.as_array()?.iter().any(|one| one["port"] == port).then_some(())
+        });
+    }
+}

@@ -1,0 +1,344 @@
+//! Ports inside a sandbox, reached below a path: what goes in, what comes back, and what does not.
+
+use isolet_kit::{
+    Options, Reply, SOON, Sandbox, Server, Stream, Value, json, one, quickly, wait_until,
+};
+use std::io::{Read, Write};
+
+fn at(sandbox: &Sandbox, rest: &str) -> String {
+    sandbox.path(&format!("/ports/8000{rest}"))
+}
+
+fn guest() -> (Server, Sandbox) {
+    let (server, sandbox) = one();
+    sandbox.listen(8000);
+    (server, sandbox)
+}
+
+#[track_caller]
+fn echo(reply: Reply) -> Value {
+    reply.expect(200).json()
+}
+
+fn header<'a>(said: &'a Value, name: &str) -> Vec<&'a str> {
+    let all = said["headers"].as_array().expect("headers");
+    let own = all.iter().filter(|pair| pair[0] == name);
+    own.map(|pair| pair[1].as_str().expect("text")).collect()
+}
+
+#[test]
+fn every_method_path_and_body_reaches_a_port_as_it_was_sent() {
+    let (_server, sandbox) = guest();
+    let http = &sandbox.http;
+    for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PURGE"] {
+        let said = echo(http.send(method, &at(&sandbox, "/echo/a"), Some(b"xyz")));
+        assert_eq!((&said["method"], &said["bytes"]), (&json!(method), &json!(3)));
+    }
+    for path in ["/echo/a%2Fb//c/../d?x=%20&y&ticket=", "/echo/%ff", "/echo?q=a?b/c"] {
+        let said = echo(http.get(&at(&sandbox, path)));
+        let path = path.strip_suffix("&ticket=").unwrap_or(path);
+        assert_eq!(said["path"], path);
+    }
+    assert_eq!(echo(http.get(&at(&sandbox, "")))["path"], "/", "the port itself");
+    assert_eq!(echo(http.get(&at(&sandbox, "?a=b")))["path"], "/?a=b");
+    let head = http.send("HEAD", &at(&sandbox, "/bytes/1234"), None);
+    assert_eq!((head.status, head.header("content-length")), (200, Some("1234")));
+    assert!(head.body.is_empty());
+    for status in [200, 201, 204, 304, 404, 401, 418, 500, 503] {
+        let reply = http.get(&at(&sandbox, &format!("/status/{status}")));
+        assert_eq!((reply.status, reply.header("x-own")), (status, Some("kept")));
+    }
+    assert_eq!(http.get(&at(&sandbox, "/continue")).expect(200).text(), "after hints\n");
+}
+
+#[test]
+fn a_run_is_reached_by_its_own_address_too() {
+    let server = Options::new().config("[images.aliases]\n\"node:22-slim\" = \"host\"\n").start();
+    let made = server.http().post("/v1/runs", &json!({"timeout": 300})).json();
+    let sandbox = server.named(made["id"].as_str().expect("a run"));
+    sandbox.listen_at(3000, "::1");
+    let said = echo(server.http().get(&format!("/v1/runs/{}/proxy/3000/echo?x=1", sandbox.id)));
+    assert_eq!(said["path"], "/echo?x=1");
+    let gone = server.http().get("/v1/runs/never/proxy/3000/").expect(404);
+    assert_eq!(gone.error(), "no_sandbox");
+}
+
+#[test]
+fn what_is_large_streams_both_ways() {
+    let (_server, sandbox) = guest();
+    let body: Vec<u8> = (0..20_000_000u32).map(|n| (n % 251) as u8).collect();
+    let said = echo(sandbox.http.send("POST", &at(&sandbox, "/echo"), Some(&body)));
+    assert_eq!(said["bytes"], body.len());
+    let here = sandbox.says("python3 -c 'import hashlib; print(hashlib.sha256(bytes(n % 251 for n in range(20000000))).hexdigest(), end=\"\")'");
+    assert_eq!(said["sha256"], here.as_str());
+    let reply = sandbox.http.get(&at(&sandbox, "/bytes/50000000")).expect(200);
+    assert_eq!(reply.body.len(), 50_000_000);
+    assert!(reply.body.iter().enumerate().all(|(at, byte)| *byte == (at % 65536 % 256) as u8));
+    // A body in chunks goes in chunks, and a refusal comes before it was read.
+    let chunked = format!(
+        "POST {} HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nauthorization: Bearer {}\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n",
+        at(&sandbox, "/echo"),
+        sandbox.http.port,
+        sandbox.http.key.as_deref().expect("a key")
+    );
+    let answer = sandbox.http.raw(chunked.as_bytes(), SOON);
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.contains("\"bytes\": 7"), "{answer}");
+    let early = sandbox.http.send("POST", &at(&sandbox, "/early"), Some(&body[..1_000_000]));
+    assert_eq!((early.status, early.text().as_str()), (413, "too much\n"));
+    let raw = sandbox.http.with("te", "trailers").raw(
+        format!("GET {} HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nauthorization: Bearer {}\r\nte: trailers\r\nconnection: te, close\r\n\r\n",
+            at(&sandbox, "/chunks"), sandbox.http.port, sandbox.http.key.as_deref().expect("a key")).as_bytes(), SOON);
+    let raw = String::from_utf8_lossy(&raw);
+    assert!(raw.contains("one,") && raw.contains("two") && raw.contains("x-sum: 7"), "{raw}");
+}
+
+#[test]
+fn an_event_is_there_when_it_was_said() {
+    let (_server, sandbox) = guest();
+    let mut events =
+        sandbox.http.try_open("GET", &at(&sandbox, "/events"), None).expect("an answer");
+    assert_eq!(events.event().expect("an event").data, "first");
+    sandbox.says("touch /tmp/go");
+    assert_eq!(events.event().expect("an event").data, "second");
+    assert_eq!(events.event(), None);
+}
+
+#[test]
+fn a_guest_hears_its_own_name_and_nothing_of_the_servers() {
+    let (server, sandbox) = guest();
+    let host = format!("127.0.0.1:{}", server.port());
+    let http = sandbox
+        .http
+        .with("cookie", "a=b")
+        .with("x-own", "kept")
+        .with("referer", "http://x/")
+        .with("origin", &format!("http://{host}"))
+        .with("x-forwarded-for", "192.0.2.1")
+        .with("connection", "x-drop")
+        .with("x-drop", "1")
+        .with("keep-alive", "3")
+        .with("proxy-authorization", "Basic x")
+        .with("forwarded", "for=1.2.3.4")
+        .with("upgrade", "h2c");
+    let said = echo(http.get(&at(&sandbox, "/echo")));
+    let all = said.to_string();
+    assert!(!all.contains(server.key()), "{all}");
+    for gone in [
+        "authorization",
+        "cookie",
+        "referer",
+        "x-drop",
+        "keep-alive",
+        "proxy-authorization",
+        "forwarded",
+        "upgrade",
+        "connection",
+    ] {
+        assert!(header(&said, gone).is_empty(), "{gone}: {all}");
+    }
+    assert_eq!(header(&said, "host"), ["localhost:8000"]);
+    assert_eq!(header(&said, "origin"), ["http://localhost:8000"]);
+    assert_eq!(header(&said, "x-own"), ["kept"]);
+    assert_eq!(header(&said, "x-forwarded-for"), ["192.0.2.1, 127.0.0.1"]);
+    assert_eq!(header(&said, "x-forwarded-host"), [host.as_str()]);
+    assert_eq!(header(&said, "x-forwarded-proto"), ["http"]);
+    assert_eq!(header(&said, "x-forwarded-prefix"), [at(&sandbox, "").as_str()]);
+}
+
+#[test]
+fn t9_a_guests_page_is_nobodys_page_under_our_origin() {
+    let (_server, sandbox) = guest();
+    let asked = "/headers?set-cookie=a%3Db&set-cookie=c%3Dd&strict-transport-security=max-age%3D9\
+        &service-worker-allowed=%2F&clear-site-data=%22*%22&content-type=text%2Fhtml&alt-svc=x\
+        &content-security-policy=default-src%20*&connection=x-hop&x-hop=1&x-own=kept";
+    let reply = sandbox.http.get(&at(&sandbox, asked)).expect(200);
+    for gone in [
+        "set-cookie",
+        "strict-transport-security",
+        "service-worker-allowed",
+        "clear-site-data",
+        "alt-svc",
+        "x-hop",
+    ] {
+        assert_eq!(reply.header(gone), None, "{gone}");
+    }
+    assert_eq!(reply.header("x-own"), Some("kept"));
+    assert_eq!(reply.header("x-content-type-options"), Some("nosniff"));
+    let policies: Vec<_> =
+        reply.headers.iter().filter(|(name, _)| name == "content-security-policy").collect();
+    assert_eq!(policies.len(), 2, "{policies:?}");
+    assert!(policies[1].1.starts_with("sandbox ") && !policies[1].1.contains("same-origin"));
+}
+
+#[test]
+fn t8_no_redirect_is_followed_and_ones_own_lead_back() {
+    let (_server, sandbox) = guest();
+    let prefix = at(&sandbox, "");
+    for (to, wanted) in [
+        ("http://169.254.169.254/latest", "http://169.254.169.254/latest".to_owned()),
+        ("//evil.example/x", "//evil.example/x".to_owned()),
+        ("http://localhost:8001/x", "http://localhost:8001/x".to_owned()),
+        ("http://localhost:80000/x", "http://localhost:80000/x".to_owned()),
+        ("/next?a=b", format!("{prefix}/next?a=b")),
+        ("next", "next".to_owned()),
+        ("http://localhost:8000", format!("{prefix}/")),
+        ("http://127.0.0.1:8000/a", format!("{prefix}/a")),
+    ] {
+        let reply = sandbox
+            .http
+            .get(&at(&sandbox, &format!("/redirect?to={to}").replace('&', "%26")))
+            .expect(302);
+        assert_eq!(reply.header("location"), Some(wanted.as_str()), "{to}");
+    }
+}
+
+#[test]
+fn nothing_listens_says_who_does() {
+    let (_server, sandbox) = guest();
+    let refused = sandbox.http.get(&sandbox.path("/ports/9/x")).expect(502);
+    assert_eq!(refused.error(), "not_listening");
+    let message = refused.json()["message"].to_string();
+    assert!(message.contains("port 9") && message.contains("8000"), "{message}");
+    for bad in ["0", "65536", "-1", "x", "08000", "%38000x"] {
+        assert_eq!(
+            sandbox.http.get(&sandbox.path(&format!("/ports/{bad}/x"))).status,
+            400,
+            "{bad}"
+        );
+    }
+    assert_eq!(sandbox.http.get("/v1/sandboxes/never/ports/80/").expect(404).error(), "no_sandbox");
+    sandbox.post("/sleep", &Value::Null).expect(200);
+    assert_eq!(sandbox.http.get(&at(&sandbox, "/")).expect(409).error(), "sandbox_sleeping");
+    assert_eq!(sandbox.http.get(&sandbox.path("/ports")).expect(200).json(), json!([]));
+    assert_eq!(sandbox.info()["state"], "sleeping", "nothing was woken");
+}
+
+#[test]
+fn ports_are_found_by_themselves() {
+    let (_server, sandbox) = guest();
+    sandbox.listen_at(8001, "0.0.0.0");
+    sandbox.listen_at(8002, "::1");
+    let all = sandbox.http.get(&sandbox.path("/ports")).expect(200).json();
+    let said: Vec<_> = all
+        .as_array()
+        .expect("ports")
+        .iter()
+        .map(|one| {
+            (one["port"].as_u64().expect("a port"), one["addresses"][0].as_str().expect("one"))
+        })
+        .collect();
+    assert_eq!(said, [(8000, "127.0.0.1"), (8001, "0.0.0.0"), (8002, "::1")]);
+    assert_eq!(all[1]["path"], sandbox.path("/ports/8001/"));
+    for port in [8001, 8002] {
+        echo(sandbox.http.get(&sandbox.path(&format!("/ports/{port}/echo"))));
+    }
+}
+
+fn upgrade(sandbox: &Sandbox, path: &str, more: &str) -> Stream {
+    let http = ["connection", "upgrade", "sec-websocket-version", "sec-websocket-key"]
+        .iter()
+        .zip(["Upgrade", "websocket", "13", "dGhlIHNhbXBsZSBub25jZQ=="])
+        .fold(sandbox.http.clone(), |http, (name, value)| http.with(name, value));
+    let http = if more.is_empty() { http } else { http.with("sec-websocket-protocol", more) };
+    http.try_open("GET", path, None).expect("an answer")
+}
+
+#[test]
+fn a_websocket_is_passed_as_it_is() {
+    let (_server, sandbox) = guest();
+    let path = at(&sandbox, "/upgrade");
+    let open = |protocol: &str| {
+        let key = sandbox.http.key.as_deref().expect("a key");
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nauthorization: Bearer {key}\r\nconnection: keep-alive, Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-protocol: {protocol}\r\n\r\n",
+            sandbox.http.port
+        );
+        let mut stream = sandbox.http.connect();
+        stream.write_all(head.as_bytes()).expect("sent");
+        let mut seen = Vec::new();
+        let wanted: &[u8] = b"host: localhost:8000\n";
+        while !seen.ends_with(wanted) {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).expect("a byte");
+            seen.push(byte[0]);
+        }
+        (stream, String::from_utf8_lossy(&seen).to_lowercase())
+    };
+    let (mut stream, head) = open("vite-hmr");
+    assert!(
+        head.starts_with("http/1.1 101 ") && head.contains("sec-websocket-protocol: vite-hmr"),
+        "{head}"
+    );
+    let all: Vec<u8> = (0..3_000_000u32).map(|n| (n % 253) as u8).collect();
+    let mut other = stream.try_clone().expect("cloned");
+    let sent = all.clone();
+    let writer = std::thread::spawn(move || {
+        other.write_all(&sent).expect("sent");
+        other.shutdown(std::net::Shutdown::Write).expect("shut");
+    });
+    let mut back = Vec::new();
+    stream.read_to_end(&mut back).expect("read");
+    writer.join().expect("written");
+    assert!(back == all, "{} bytes of {}", back.len(), all.len());
+    // One that is refused is an answer as any other.
+    let refused = upgrade(&sandbox, &at(&sandbox, "/status/404"), "");
+    assert_eq!(refused.status, 404);
+    let (stream, _) = open("x");
+    assert_eq!(sandbox.post("/sleep", &Value::Null).expect(409).error(), "sandbox_in_use");
+    drop(stream);
+    wait_until("it may sleep", SOON, || {
+        (sandbox.post("/sleep", &Value::Null).status == 200).then_some(())
+    });
+}
+
+#[test]
+fn connections_are_used_again_and_a_stale_one_costs_nothing() {
+    let (_server, sandbox) = guest();
+    let peers: Vec<Value> =
+        (0..5).map(|_| echo(sandbox.http.get(&at(&sandbox, "/echo")))["peer"].clone()).collect();
+    assert!(peers.iter().all(|peer| *peer == peers[0]), "{peers:?}");
+    // The program is replaced by another: the connection that idles is to one that is gone.
+    sandbox.says("pkill -f guest.py; while pgrep -f guest.py; do sleep 0.02; done");
+    assert_eq!(sandbox.http.get(&at(&sandbox, "/echo")).expect(502).error(), "not_listening");
+    sandbox.listen(8000);
+    echo(sandbox.http.get(&at(&sandbox, "/echo")));
+    // One that closes after each answer.
+    sandbox.answers(8003, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+    for _ in 0..20 {
+        let reply = sandbox.http.send("POST", &sandbox.path("/ports/8003/"), Some(b"x"));
+        assert_eq!(reply.expect(200).text(), "ok");
+    }
+}
+
+#[test]
+fn what_ends_a_sandbox_or_its_client_ends_the_stream() {
+    let (_server, sandbox) = guest();
+    let mut endless =
+        sandbox.http.try_open("GET", &at(&sandbox, "/endless"), None).expect("an answer");
+    endless.body.read_exact(&mut [0; 10]).expect("bytes");
+    let waiting = sandbox.clone();
+    let never =
+        std::thread::spawn(move || waiting.http.try_send("GET", &at(&waiting, "/never"), None));
+    wait_until("it was asked", SOON, || (sandbox.says("cat /tmp/asked") == "x").then_some(()));
+    let mut left = sandbox.http.connect();
+    let head = format!(
+        "GET {} HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nauthorization: Bearer {}\r\n\r\n",
+        at(&sandbox, "/endless"),
+        sandbox.http.port,
+        sandbox.http.key.as_deref().expect("a key")
+    );
+    left.write_all(head.as_bytes()).expect("sent");
+    left.read_exact(&mut [0; 200]).expect("bytes");
+    let open = |sandbox: &Sandbox| sandbox.says("grep -c ' 01 ' /proc/net/tcp");
+    let before = open(&sandbox);
+    drop(left);
+    wait_until("its connection closes", SOON, || (open(&sandbox) != before).then_some(()));
+    sandbox.delete();
+    quickly("both end", SOON, || {
+        let mut rest = Vec::new();
+        let _ = endless.body.read_to_end(&mut rest);
+        let ended = never.join().expect("joined");
+        assert!(ended.map_or(true, |reply| reply.status == 502));
+    });
+}
