@@ -133,11 +133,11 @@ tests/browser/node_modules/.fetched: tests/browser/package.json tests/browser/pa
 	touch $@
 
 # Public clients and packages that tests run against a server, fetched once.
-clients: target/clients/isorun/.fetched target/clients/idna-3.20.tar.gz
+clients: target/clients/isorun/.fetched target/clients/mcp/.fetched target/clients/idna-3.20.tar.gz
 
-target/clients/isorun/.fetched: tests/clients/isorun/package.json tests/clients/isorun/package-lock.json | packages
+target/clients/%/.fetched: tests/clients/%/package.json tests/clients/%/package-lock.json | packages
 	mkdir -p $(@D)
-	cp $^ tests/clients/isorun/.npmrc $(@D)/
+	cp $^ tests/clients/$*/.npmrc $(@D)/
 	cd $(@D) && npm ci --loglevel=error
 	touch $@
 

@@ -2,6 +2,7 @@
 
 use crate::{
     error::Failure,
+    mcp,
     routes::ports,
     tickets::{Bound, Door, Tickets, Use},
 };
@@ -76,9 +77,10 @@ impl Doors {
                     && !headers.contains_key(header::UPGRADE)
             }
         };
-        // The route of tickets looks itself: some of them open no more than a look.
-        let tickets = *method == Method::POST && uri.path() == "/v1/tickets";
-        if caller.read_only && !reads && !tickets {
+        // These look themselves: some tickets open no more than a look, and some tools only read.
+        let itself =
+            uri.path() == mcp::PATH || *method == Method::POST && uri.path() == "/v1/tickets";
+        if caller.read_only && !reads && !itself {
             return Err(read_only("use a key that was made without --read-only"));
         }
         Ok(caller)

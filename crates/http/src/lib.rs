@@ -14,6 +14,7 @@ mod gate;
 mod heads;
 mod input;
 mod json;
+mod mcp;
 mod misses;
 mod openapi;
 mod origin;

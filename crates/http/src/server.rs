@@ -8,6 +8,7 @@ use crate::{
     error::Failure,
     gate::Gate,
     heads::{self, HEAD_BYTES_MAX, HEADERS_MAX},
+    mcp,
     misses::{Misses, Who},
     origin::{self, Names},
     ports::{Foreign, Peer, upstream::Upstreams},
@@ -40,6 +41,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, watch},
 };
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use tracing::{debug, error, info, warn};
 
@@ -87,7 +89,7 @@ struct Shared {
     doors: Doors,
     names: Names,
     router: Router,
-    misses: Misses,
+    misses: Arc<Misses>,
 }
 
 /// Answers on `listener` until `stop` ends, then lets what runs come to an end (2 s at most).
@@ -109,13 +111,10 @@ pub async fn serve(
     let swept = Arc::clone(&upstreams);
     let sweeping = tokio::spawn(async move { swept.sweep().await });
     let app = App { service, leases, tickets, upstreams, alive: Arc::clone(&alive) };
-    let router = routes::router(app);
-    let shared = Arc::new(Shared {
-        doors,
-        names: options.names,
-        router,
-        misses: Misses::new(options.misses_max),
-    });
+    let misses = Arc::new(Misses::new(options.misses_max));
+    let clients = CancellationToken::new();
+    let router = mcp::beside(routes::router(app), Arc::clone(&misses), clients.clone());
+    let shared = Arc::new(Shared { doors, names: options.names, router, misses });
     tokio::pin!(stop);
     loop {
         tokio::select! {
@@ -130,6 +129,7 @@ pub async fn serve(
     drop(listener);
     info!(connections = CONNECTIONS_MAX - alive.available_permits(), "stopping");
     let _ = stopping.send(true);
+    clients.cancel();
     let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
     if tokio::time::timeout(STOP_WAIT, alive.acquire_many(all)).await.is_err() {
         let left = CONNECTIONS_MAX - alive.available_permits();

@@ -53,6 +53,8 @@ enum Command {
     Logs(client::logs::Args),
     /// Show one sandbox.
     Info(client::list::InfoArgs),
+    /// Be an MCP server on standard input and output, for an agent.
+    Mcp(client::mcp::Args),
 }
 
 /// What wrong usage ends with: the codes of `attach`, `exec` and `shell` are the command's, but for this one.
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Command::Rm(args) => client::run(1, client::list::remove(args)),
         Command::Logs(args) => client::run(1, client::logs::run(args)),
         Command::Info(args) => client::run(1, client::list::info(args)),
+        Command::Mcp(args) => client::run(1, client::mcp::run(args)),
     };
     done.unwrap_or_else(|error| {
         if error.is::<client::speak::Unread>() {

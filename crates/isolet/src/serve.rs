@@ -22,7 +22,7 @@ use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
 /// What is logged unless `RUST_LOG` says otherwise.
-const LOGGED: &str = "info,hyper=error";
+const LOGGED: &str = "info,hyper=error,rmcp=warn";
 /// How long the sandboxes' side may take to let go.
 const STOP_WAIT: Duration = Duration::from_millis(1500);
 

@@ -5,6 +5,7 @@ pub(crate) mod exec;
 mod grammar;
 pub(crate) mod list;
 pub(crate) mod logs;
+pub(crate) mod mcp;
 mod refused;
 pub(crate) mod shell;
 mod socket;
@@ -15,7 +16,7 @@ pub(crate) mod terminals;
 use crate::config::{DATA_DIR, LISTEN};
 use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::{Method, Request, Response, body::Incoming};
 use hyper_util::rt::TokioIo;
 use refused::Refused;
@@ -72,7 +73,26 @@ impl Server {
         Ok(stream)
     }
 
-    /// The answer to one request, whatever it is.
+    /// The answer to a request, whatever it is, whole; at most `most` bytes of it.
+    pub(crate) async fn pass(
+        &self,
+        mut request: Request<Bytes>,
+        most: usize,
+    ) -> Result<Response<Bytes>> {
+        let stream = self.connect().await?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        let headers = request.headers_mut();
+        headers.insert("host", self.host.parse()?);
+        headers.insert("authorization", format!("Bearer {}", self.key).parse()?);
+        let response = sender.send_request(request.map(Full::new)).await;
+        let (head, body) = response.context("the server closed the connection")?.into_parts();
+        let body = Limited::new(body, most).collect().await.map_err(|error| anyhow!(error))?;
+        Ok(Response::from_parts(head, body.to_bytes()))
+    }
+
+    /// The good answer to one request.
     pub(crate) async fn send(
         &self,
         method: Method,

@@ -5,6 +5,7 @@ mod agent_loop;
 mod attach;
 mod cli;
 mod isorun;
+mod mcp;
 mod newcomer;
 mod place;
 mod systemd;

@@ -10,3 +10,4 @@ mod raw_http;
 mod raw_socket;
 mod raw_terminal;
 mod tickets;
+mod tools;

@@ -1,0 +1,79 @@
+//! `/mcp`: the tools of the Model Context Protocol by streamable HTTP. Every tool is a request to the
+//! routes beside it, made for the caller of the client's own request, with the caller's rights.
+
+use crate::{
+    auth::{self, Caller},
+    misses::{Misses, Who},
+};
+use axum::{
+    Router,
+    body::Body,
+    http::{Extensions, Method, Request, Response, StatusCode},
+    response::IntoResponse,
+};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use isolet_mcp::{Answered, Api};
+use std::{sync::Arc, time::Instant};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+/// Where it is.
+pub(crate) const PATH: &str = "/mcp";
+/// The largest answer that a tool reads: outputs of a MiB each, written as JSON.
+const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// The routes of the API, as tools reach them.
+struct Inside {
+    router: Router,
+    misses: Arc<Misses>,
+}
+
+/// These routes, and the tools beside them; their clients are let go when `stop` is cancelled.
+pub(crate) fn beside(router: Router, misses: Arc<Misses>, stop: CancellationToken) -> Router {
+    let inside = Arc::new(Inside { router: router.clone(), misses });
+    router.route_service(PATH, isolet_mcp::http_service(inside, stop))
+}
+
+impl Api for Inside {
+    fn call<'a>(&'a self, request: Request<Bytes>, on_behalf: Extensions) -> Answered<'a> {
+        Box::pin(async move {
+            let caller = on_behalf.get::<Caller>().ok_or("nobody is known to call")?;
+            self.answer(request, caller.clone()).await
+        })
+    }
+}
+
+impl Inside {
+    async fn answer(
+        &self,
+        request: Request<Bytes>,
+        caller: Caller,
+    ) -> Result<Response<Bytes>, String> {
+        let who = Who::of(&caller);
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        let refusal = if caller.read_only && !reads {
+            Some(auth::read_only("use a key that was made without --read-only"))
+        } else {
+            self.misses.admit(&who, Instant::now()).err()
+        };
+        let response = match refusal {
+            Some(failure) => failure.into_response(),
+            None => {
+                let mut request = request.map(Body::from);
+                request.extensions_mut().insert(caller);
+                match self.router.clone().oneshot(request).await {
+                    Ok(response) => response,
+                    Err(never) => match never {},
+                }
+            }
+        };
+        if response.status() == StatusCode::NOT_FOUND {
+            self.misses.count(who, Instant::now());
+        }
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| format!("the answer is not whole: {error}"))?;
+        Ok(Response::from_parts(head, body.to_bytes()))
+    }
+}

@@ -1,0 +1,99 @@
+//! The API's answers, as a model reads them: text, and the same as data.
+
+use bytes::Bytes;
+use http::Response;
+use rmcp::model::{CallToolResult, ContentBlock};
+use serde_json::Value;
+use std::fmt::Write;
+
+/// What a tool came to.
+pub(crate) type Done = Result<CallToolResult, CallToolResult>;
+
+/// A refusal, in words.
+pub(crate) fn refused(text: impl Into<String>) -> CallToolResult {
+    CallToolResult::error(vec![ContentBlock::text(text)])
+}
+
+/// A success, in words.
+pub(crate) fn said(text: impl Into<String>) -> CallToolResult {
+    CallToolResult::success(vec![ContentBlock::text(text)])
+}
+
+/// The answer, if it is a success; what the API says is wrong, and what to do, otherwise.
+pub(crate) fn good(response: Response<Bytes>) -> Result<Response<Bytes>, CallToolResult> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
+    let body: Value = serde_json::from_slice(response.body()).unwrap_or_default();
+    let error = body.get("error").unwrap_or(&body);
+    let field = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
+    let mut text = format!("{} ({})", field("message"), status.as_u16());
+    if !field("code").is_empty() {
+        let _ = write!(text, " [{}]", field("code"));
+    }
+    if !field("hint").is_empty() {
+        let _ = write!(text, "\n{}", field("hint"));
+    }
+    let mut result = refused(text);
+    result.structured_content = body.is_object().then_some(body);
+    Err(result)
+}
+
+/// An answer's JSON.
+pub(crate) fn json(response: &Response<Bytes>) -> Result<Value, CallToolResult> {
+    serde_json::from_slice(response.body()).map_err(|_| refused("the server's answer is no JSON"))
+}
+
+/// Data as its own text. A list stands in an object: structured content is one.
+pub(crate) fn data(value: Value) -> CallToolResult {
+    let text = serde_json::to_string_pretty(&value).unwrap_or_default();
+    let mut result = said(text);
+    result.structured_content = Some(value);
+    result
+}
+
+/// A command's end as a terminal shows it, with what a terminal does not say below.
+pub(crate) fn command(mut answer: Value) -> CallToolResult {
+    let text = |name: &str| answer.get(name).and_then(Value::as_str).unwrap_or_default();
+    let flag = |name: &str| answer.get(name).and_then(Value::as_bool) == Some(true);
+    let mut shown = text("stdout").to_owned();
+    if !text("stderr").is_empty() {
+        let _ = write!(shown, "{}[stderr]\n{}", line_end(&shown), text("stderr"));
+    }
+    let mut notes = Vec::new();
+    if let Some(cut) = answer.get("truncated").filter(|cut| cut.is_object()) {
+        notes.push(format!("output was cut, bytes that are not here: {cut}"));
+    }
+    for (name, note) in [
+        ("timed_out", "the timeout ended it"),
+        ("cancelled", "it was cancelled"),
+        ("oom", "the kernel killed something for memory"),
+        (
+            "fresh",
+            "this was a fresh shell: the one before had ended, with its directory and variables",
+        ),
+    ] {
+        if flag(name) {
+            notes.push(note.to_owned());
+        }
+    }
+    if let Some(lost) = answer.get("lost").filter(|lost| lost.is_array()) {
+        notes.push(format!("the sandbox slept and lost {lost}"));
+    }
+    let code = answer.get("exit_code").and_then(Value::as_i64).unwrap_or(-1);
+    notes.push(format!("exit {code}"));
+    let _ = write!(shown, "{}[{}]", line_end(&shown), notes.join("; "));
+    // Bytes that are no text are not a model's to read.
+    if let Some(fields) = answer.as_object_mut() {
+        fields.remove("stdout_b64");
+        fields.remove("stderr_b64");
+    }
+    let mut result = said(shown);
+    result.structured_content = Some(answer);
+    result
+}
+
+fn line_end(text: &str) -> &'static str {
+    if text.is_empty() || text.ends_with('\n') { "" } else { "\n" }
+}

@@ -1,0 +1,17 @@
+//! The tools of a Model Context Protocol server: sandboxes, a shell that stays, and files.
+//!
+//! Every tool is one call of the public API or two, made through an [`Api`]: over a connection to a
+//! server (`isolet mcp`, one client on standard input and output), or within the server (`/mcp`,
+//! many clients by HTTP). Nothing is kept here but which shell belongs to which client.
+#![forbid(unsafe_code)]
+
+mod answer;
+mod api;
+mod place;
+mod server;
+mod streams;
+mod tools;
+
+pub use api::{Answered, Api};
+pub use server::Server;
+pub use streams::{CLIENTS_MAX, Stdio, http_service, serve};

@@ -1,0 +1,72 @@
+//! The two ways in: standard input and output of one program, and HTTP.
+
+use crate::{api::Api, server::Server};
+use rmcp::{
+    ServiceExt,
+    transport::{
+        stdio,
+        streamable_http_server::{
+            StreamableHttpServerConfig, StreamableHttpService,
+            session::local::{LocalSessionManager, SessionConfig},
+        },
+    },
+};
+use std::{io, sync::Arc, time::Duration};
+use tokio_util::sync::CancellationToken;
+
+/// Clients by HTTP at once, whose protocol has sessions.
+pub const CLIENTS_MAX: usize = 1000;
+/// A client that says nothing for so long has gone.
+const SILENCE: Duration = Duration::from_secs(3600);
+/// The largest message of a client: a file of some MiB in base64.
+const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Why a client on standard input and output was not served to its end.
+#[derive(Debug)]
+pub struct Stdio(String);
+
+impl std::fmt::Display for Stdio {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Stdio {}
+
+/// Serves the client on standard input and output until it closes them.
+///
+/// # Errors
+/// It speaks another protocol.
+pub async fn serve(api: Arc<dyn Api>, sandbox: Option<String>) -> Result<(), Stdio> {
+    let server = Server::new(api, sandbox);
+    let running = server.clone().serve(stdio()).await.map_err(|error| Stdio(error.to_string()))?;
+    let ended = running.waiting().await.map_err(|error| Stdio(error.to_string()));
+    server.leave().await;
+    ended.map(|_| ())
+}
+
+/// A service for requests of many clients. Whose a request is, and whether its `Host` and `Origin`
+/// are right, was looked at before; it finds the caller again in the extensions.
+pub fn http_service(
+    api: Arc<dyn Api>,
+    stop: CancellationToken,
+) -> StreamableHttpService<Server, LocalSessionManager> {
+    let mut session = SessionConfig::default();
+    session.keep_alive = Some(SILENCE);
+    let mut manager = LocalSessionManager::default();
+    manager.session_config = session;
+    let manager = Arc::new(manager);
+    let config = StreamableHttpServerConfig::default()
+        .disable_allowed_hosts()
+        .with_max_request_body_bytes(MESSAGE_BYTES_MAX)
+        .with_cancellation_token(stop);
+    let clients = Arc::clone(&manager);
+    let make = move || {
+        let full = clients.sessions.try_read().is_ok_and(|all| all.len() > CLIENTS_MAX);
+        if full {
+            return Err(io::Error::other(format!("at most {CLIENTS_MAX} clients at once")));
+        }
+        Ok(Server::new(Arc::clone(&api), None))
+    };
+    StreamableHttpService::new(make, manager, config)
+}

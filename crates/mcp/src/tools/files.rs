@@ -1,0 +1,271 @@
+//! Files of a sandbox.
+
+use crate::{
+    answer::{self, Done, data, refused, said},
+    place,
+    server::Server,
+};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use http::{Method, StatusCode, header};
+use rmcp::{
+    RoleServer,
+    handler::server::wrapper::Parameters,
+    model::{CallToolResult, ContentBlock},
+    schemars::{self, JsonSchema},
+    service::RequestContext,
+    tool, tool_router,
+};
+use serde::Deserialize;
+use serde_json::json;
+
+/// Read at once unless told, in bytes.
+const READ_BYTES: u64 = 64 * 1024;
+/// The same at most.
+const READ_BYTES_MAX: u64 = 1024 * 1024;
+/// Entries of a directory, and lines of a search.
+const LINES: u32 = 200;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Read {
+    /// Relative to /workspace, or absolute.
+    path: String,
+    /// The sandbox's id; the connection's own sandbox unless given.
+    sandbox: Option<String>,
+    /// The first byte.
+    offset: Option<u64>,
+    /// So many bytes; 65536 unless given, at most 1048576.
+    limit: Option<u64>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Write {
+    /// Relative to /workspace, or absolute. Directories above it are made.
+    path: String,
+    /// The whole of its text.
+    text: Option<String>,
+    /// The whole of its bytes in base64, instead of text.
+    base64: Option<String>,
+    /// The sandbox's id; the connection's own sandbox unless given.
+    sandbox: Option<String>,
+    /// Added at its end instead.
+    append: Option<bool>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct List {
+    /// The directory; /workspace unless given.
+    path: Option<String>,
+    /// The sandbox's id; the connection's own sandbox unless given.
+    sandbox: Option<String>,
+    /// Everything below it.
+    recursive: Option<bool>,
+    /// Only names that match, such as `*.rs`.
+    glob: Option<String>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Search {
+    /// A regular expression that a line matches.
+    pattern: String,
+    /// The file, or the directory whose files are searched; /workspace unless given.
+    path: Option<String>,
+    /// The sandbox's id; the connection's own sandbox unless given.
+    sandbox: Option<String>,
+    /// Only in files whose names match, such as `*.rs`.
+    glob: Option<String>,
+    /// The pattern is a text, not an expression.
+    literal: Option<bool>,
+    /// Upper and lower case are the same.
+    ignore_case: Option<bool>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Doomed {
+    /// Relative to /workspace, or absolute.
+    path: String,
+    /// The sandbox's id; the connection's own sandbox unless given.
+    sandbox: Option<String>,
+    /// A directory with all that is in it.
+    recursive: Option<bool>,
+}
+
+#[tool_router(router = files, vis = "pub(crate)")]
+impl Server {
+    #[tool(
+        description = "Read a file: text, or an image. What was left out is said at the end.",
+        annotations(read_only_hint = true, open_world_hint = false)
+    )]
+    async fn file_read(
+        &self,
+        Parameters(read): Parameters<Read>,
+        context: RequestContext<RoleServer>,
+    ) -> CallToolResult {
+        let asked = self.asked(&context);
+        let path = place::file(&asked.sandbox(read.sandbox), &read.path);
+        let (from, limit) = (read.offset.unwrap_or(0), read.limit.unwrap_or(READ_BYTES));
+        let limit = limit.clamp(1, READ_BYTES_MAX);
+        let range = format!("bytes={from}-{}", from.saturating_add(limit - 1));
+        let done: Done = async {
+            let ranged = [("range", range.as_str())];
+            let response = asked.send(Method::GET, path, &ranged, Bytes::new()).await?;
+            let header = |name| response.headers().get(name)?.to_str().ok();
+            let size = header(header::CONTENT_RANGE)
+                .and_then(|range| range.rsplit_once('/')?.1.parse().ok());
+            if response.status() == StatusCode::RANGE_NOT_SATISFIABLE {
+                // Behind its end there is nothing; of an empty file that is all of it.
+                return Ok(content(&Bytes::new(), from, size));
+            }
+            if header(header::CONTENT_TYPE) == Some("application/json")
+                && response.status().is_success()
+            {
+                return Err(refused(format!("{} is a directory: use file_list", read.path)));
+            }
+            let body = answer::good(response)?.into_body();
+            Ok(content(&body.slice(..body.len().min(limit as usize)), from, size))
+        }
+        .await;
+        done.unwrap_or_else(|refusal| refusal)
+    }
+
+    #[tool(
+        description = "Write a file, whole or at its end. It is replaced at once: nobody sees half of it.",
+        annotations(destructive_hint = true, idempotent_hint = true, open_world_hint = false)
+    )]
+    async fn file_write(
+        &self,
+        Parameters(write): Parameters<Write>,
+        context: RequestContext<RoleServer>,
+    ) -> CallToolResult {
+        let asked = self.asked(&context);
+        let done: Done = async {
+            let bytes = match (write.text, write.base64) {
+                (Some(text), None) => Bytes::from(text),
+                (None, Some(coded)) => Bytes::from(
+                    STANDARD.decode(coded).map_err(|error| refused(format!("base64: {error}")))?,
+                ),
+                _ => return Err(refused("give either text or base64")),
+            };
+            let count = bytes.len();
+            let mut path = place::file(&asked.sandbox(write.sandbox), &write.path);
+            if write.append == Some(true) {
+                path.push_str("?append=1");
+            }
+            asked.call(Method::PUT, path, &[], bytes).await?;
+            Ok(said(format!("wrote {count} bytes to {}", write.path)))
+        }
+        .await;
+        done.unwrap_or_else(|refusal| refusal)
+    }
+
+    #[tool(
+        description = "List a directory, sorted; hidden names are left out. At most 200 entries.",
+        annotations(read_only_hint = true, open_world_hint = false)
+    )]
+    async fn file_list(
+        &self,
+        Parameters(list): Parameters<List>,
+        context: RequestContext<RoleServer>,
+    ) -> CallToolResult {
+        let asked = self.asked(&context);
+        let sandbox = place::sandbox(&asked.sandbox(list.sandbox));
+        let mut path = format!("{sandbox}/files?limit={LINES}");
+        path.push_str(&query("path", list.path.as_deref()));
+        path.push_str(&query("glob", list.glob.as_deref()));
+        path.push_str(&query("recursive", list.recursive.filter(|on| *on).map(|_| "1")));
+        let listed = asked.call(Method::GET, path, &[], Bytes::new()).await;
+        let done: Done = listed.and_then(|response| {
+            let more = response.headers().contains_key(header::LINK);
+            Ok(data(json!({ "entries": answer::json(&response)?, "more": more })))
+        });
+        done.unwrap_or_else(|refusal| refusal)
+    }
+
+    #[tool(
+        description = "Search files for lines that match a regular expression; what .gitignore leaves out is left out. At most 200 lines.",
+        annotations(read_only_hint = true, open_world_hint = false)
+    )]
+    async fn file_search(
+        &self,
+        Parameters(search): Parameters<Search>,
+        context: RequestContext<RoleServer>,
+    ) -> CallToolResult {
+        let asked = self.asked(&context);
+        let flag = |on: Option<bool>| on.filter(|on| *on).map(|_| "1");
+        let base = match &search.path {
+            Some(path) => place::file(&asked.sandbox(search.sandbox), path),
+            None => format!("{}/files", place::sandbox(&asked.sandbox(search.sandbox))),
+        };
+        let mut path = format!("{base}?limit={LINES}");
+        path.push_str(&query("search", Some(&search.pattern)));
+        path.push_str(&query("glob", search.glob.as_deref()));
+        path.push_str(&query("literal", flag(search.literal)));
+        path.push_str(&query("ignore_case", flag(search.ignore_case)));
+        asked.json(Method::GET, path, None).await.map_or_else(|refusal| refusal, data)
+    }
+
+    #[tool(
+        description = "Remove a file, or a directory with all that is in it.",
+        annotations(destructive_hint = true, open_world_hint = false)
+    )]
+    async fn file_delete(
+        &self,
+        Parameters(doomed): Parameters<Doomed>,
+        context: RequestContext<RoleServer>,
+    ) -> CallToolResult {
+        let asked = self.asked(&context);
+        let mut path = place::file(&asked.sandbox(doomed.sandbox), &doomed.path);
+        if doomed.recursive == Some(true) {
+            path.push_str("?recursive=1");
+        }
+        let removed = asked.json(Method::DELETE, path, None).await;
+        removed.map_or_else(|refusal| refusal, |_| said(format!("removed {}", doomed.path)))
+    }
+}
+
+fn query(name: &str, value: Option<&str>) -> String {
+    value.map(|value| format!("&{name}={}", place::part(value))).unwrap_or_default()
+}
+
+/// Some bytes of a file of so many.
+fn content(bytes: &Bytes, from: u64, whole: Option<u64>) -> CallToolResult {
+    let to = from + bytes.len() as u64;
+    let rest = whole.filter(|whole| to < *whole || from > 0);
+    let note = rest.map(|whole| format!("[bytes {from} to {to} of {whole}]"));
+    if let Some(kind) = picture(bytes).filter(|_| rest.is_none()) {
+        return CallToolResult::success(vec![ContentBlock::image(STANDARD.encode(bytes), kind)]);
+    }
+    // A part may end within a character.
+    let valid = match std::str::from_utf8(bytes) {
+        Ok(text) => Some(text),
+        Err(error) if error.error_len().is_none() && rest.is_some() => {
+            std::str::from_utf8(&bytes[..error.valid_up_to()]).ok()
+        }
+        Err(_) => None,
+    };
+    let Some(text) = valid else {
+        let size = whole.unwrap_or(to);
+        return refused(format!(
+            "not text ({size} bytes); use shell_run, with xxd or file for example"
+        ));
+    };
+    let mut blocks = vec![ContentBlock::text(text)];
+    blocks.extend(note.map(ContentBlock::text));
+    CallToolResult::success(blocks)
+}
+
+/// What models can look at, by its first bytes.
+fn picture(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
+    }
+}

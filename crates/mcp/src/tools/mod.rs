@@ -1,0 +1,13 @@
+//! The tools, one file a resource.
+
+mod files;
+mod sandboxes;
+mod shell;
+
+use crate::server::Server;
+use rmcp::handler::server::router::tool::ToolRouter;
+
+/// All of them.
+pub(crate) fn router() -> ToolRouter<Server> {
+    Server::sandboxes() + Server::shell() + Server::files()
+}

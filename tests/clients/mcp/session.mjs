@@ -1,0 +1,111 @@
+// A session of the official MCP client with Isolet's tools: over standard input and output of
+// `isolet mcp`, or by streamable HTTP. Says what failed, or `all answered`.
+import assert from "node:assert/strict";
+import { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
+import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
+
+const { ISOLET_URL: url, ISOLET_API_KEY: key, ISOLET_PROGRAM: program, WAY: way } = process.env;
+
+function transport() {
+  if (way === "stdio") {
+    const env = { ISOLET_URL: url, ISOLET_API_KEY: key };
+    return new StdioClientTransport({ command: program, args: ["mcp", "--sandbox", "tools"], env });
+  }
+  const requestInit = { headers: { authorization: `Bearer ${key}` } };
+  return new StreamableHTTPClientTransport(new URL(`${url}/mcp?sandbox=tools`), { requestInit });
+}
+
+async function connected() {
+  const client = new Client({ name: "test", version: "1.0.0" });
+  await client.connect(transport());
+  return client;
+}
+
+async function call(client, name, args = {}, options) {
+  const result = await client.callTool({ name, arguments: args }, undefined, options);
+  const text = result.content.map((block) => block.text ?? "").join("\n");
+  return { text, data: result.structuredContent, failed: result.isError === true, blocks: result.content };
+}
+
+const shells = async () => {
+  const response = await fetch(`${url}/v1/sandboxes/tools/sessions`, { headers: { authorization: `Bearer ${key}` } });
+  return (await response.json()).map((one) => one.id).filter((id) => id.startsWith("mcp-"));
+};
+
+const one = await connected();
+const { tools } = await one.listTools();
+const names = tools.map((tool) => tool.name);
+for (const name of ["sandbox_list", "sandbox_create", "shell_run", "file_read", "file_write"]) {
+  assert.ok(names.includes(name), `${name} is among ${names}`);
+}
+assert.ok(tools.every((tool) => tool.description && tool.inputSchema.type === "object"));
+
+// What one call leaves is there for the next, and for nobody else.
+assert.equal((await call(one, "shell_run", { command: "cd /tmp; x=5; f() { echo from f; }" })).text, "[exit 0]");
+const kept = await call(one, "shell_run", { command: "pwd; echo $x; f; echo oops >&2; false" });
+assert.equal(kept.text, "/tmp\n5\nfrom f\n[stderr]\noops\n[exit 1]");
+assert.equal(kept.data.exit_code, 1);
+assert.equal(kept.failed, false);
+const two = await connected();
+assert.equal((await call(two, "shell_run", { command: "pwd; echo \"x=$x\"" })).text, "/workspace\nx=\n[exit 0]");
+assert.equal((await shells()).length, 2);
+
+// A command that takes too long is interrupted, and the shell stays.
+const slow = await call(one, "shell_run", { command: "sleep 60", timeout_ms: 200 });
+assert.equal(slow.data.timed_out, true);
+assert.equal((await call(one, "shell_run", { command: "echo $x" })).text, "5\n[exit 0]");
+// One that the client gives up as well.
+const gone = new AbortController();
+const given = call(one, "shell_run", { command: "touch begun; sleep 60" }, { signal: gone.signal });
+const refused = assert.rejects(given);
+for (;;) {
+  const { failed } = await call(two, "file_read", { path: "/tmp/begun" });
+  if (!failed) break;
+  await new Promise((resolve) => setTimeout(resolve, 20));
+}
+gone.abort();
+await refused;
+assert.equal((await call(one, "shell_run", { command: "echo again" })).text, "again\n[exit 0]");
+const cut = await call(one, "shell_run", { command: "seq 100000", max_output_bytes: 1000 });
+assert.ok(cut.data.truncated.stdout_bytes > 500000 && cut.text.includes("cut"), cut.text.slice(-200));
+
+// Files.
+await call(one, "file_write", { path: "src/a b?.txt", text: "grüße\nneedle\n" });
+assert.equal((await call(one, "file_read", { path: "src/a b?.txt" })).text, "grüße\nneedle\n");
+assert.equal((await call(one, "file_read", { path: "src/a b?.txt", limit: 4 })).text, "gr\u00fc\n[bytes 0 to 4 of 15]");
+await call(one, "file_write", { path: "src/a b?.txt", text: "end\n", append: true });
+const found = await call(one, "file_search", { pattern: "^need", glob: "*.txt" });
+assert.equal(found.data.lines[0].line, 2);
+const listed = await call(one, "file_list", { path: "src" });
+assert.deepEqual(listed.data.entries.map((entry) => [entry.name, entry.size]), [["a b?.txt", 19]]);
+const png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+await call(one, "file_write", { path: "a.png", base64: png });
+const picture = (await call(one, "file_read", { path: "a.png" })).blocks[0];
+assert.deepEqual([picture.type, picture.mimeType, picture.data], ["image", "image/png", png]);
+assert.equal((await call(one, "file_delete", { path: "src", recursive: true })).failed, false);
+const missing = await call(one, "file_read", { path: "src/a b?.txt" });
+assert.ok(missing.failed && missing.text.includes("404"), missing.text);
+const wrong = await one.callTool({ name: "shell_run", arguments: { comand: "ls" } }).catch((error) => error);
+assert.ok(wrong instanceof Error || wrong.isError, "a wrong name is refused");
+
+// Sandboxes.
+const made = await call(one, "sandbox_create", { id: "other", memory_mib: 256, ttl_s: 600 });
+assert.equal(made.data.memory_mib, 256);
+assert.equal((await call(one, "shell_run", { sandbox: "other", command: "ls" })).text, "[exit 0]");
+const all = await call(one, "sandbox_list");
+assert.deepEqual(all.data.sandboxes.map((sandbox) => sandbox.id).sort(), ["other", "tools"]);
+assert.equal((await call(one, "sandbox_delete", { sandbox: "other" })).failed, false);
+assert.ok((await call(one, "sandbox_info", { sandbox: "other" })).failed);
+
+// Clients that go take their shells with them.
+for (const client of [one, two]) {
+  await client.transport.terminateSession?.();
+  await client.close();
+}
+const until = Date.now() + 10_000;
+while ((await shells()).length > 0) {
+  assert.ok(Date.now() < until, `left: ${await shells()}`);
+  await new Promise((resolve) => setTimeout(resolve, 20));
+}
+console.log("all answered");

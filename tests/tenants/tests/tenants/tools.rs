@@ -1,0 +1,68 @@
+//! The tools of `/mcp` have the rights of the key that each request carries, and no others.
+
+use isolet_kit::{Http, Server, Value, json};
+
+/// A client's id, as the server gave it to whoever first spoke.
+fn begin(http: &Http) -> String {
+    let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello});
+    let reply = ask(http).post("/mcp", &body).expect(200);
+    reply.header("mcp-session-id").expect("a client has an id").to_owned()
+}
+
+fn ask(http: &Http) -> Http {
+    http.with("accept", "application/json, text/event-stream")
+}
+
+/// What a tool says, and whether it is a refusal.
+fn call(http: &Http, id: &str, name: &str, arguments: &Value) -> (String, bool) {
+    let params = json!({"name": name, "arguments": arguments});
+    let body = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params});
+    let reply = ask(http).with("mcp-session-id", id).post("/mcp", &body).expect(200);
+    let text = reply.text();
+    let data =
+        text.lines().filter_map(|line| line.strip_prefix("data: ")).find(|data| data.len() > 1);
+    let said: Value = data.unwrap_or(&text).parse().expect("JSON");
+    let result = &said["result"];
+    let block = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{said}"));
+    (block.to_owned(), result["isError"] == true)
+}
+
+#[test]
+fn tools_have_the_rights_of_the_key_that_comes_with_each_call() {
+    let mut server = Server::start();
+    let own = server.http();
+    let sandbox = server.sandbox();
+    let id = begin(&own);
+    let (listed, refused) = call(&own, &id, "sandbox_list", &json!({}));
+    assert!(!refused && listed.contains(&sandbox.id), "{listed}");
+
+    // Another tenant with the first one's client id: its own rights, and nobody else's.
+    let other = Http::new(server.port(), Some(&server.add_key(&["--tenant", "other"])));
+    let (listed, refused) = call(&other, &id, "sandbox_list", &json!({}));
+    assert!(!refused && !listed.contains(&sandbox.id), "{listed}");
+    let (said, refused) = call(&other, &id, "sandbox_info", &json!({"sandbox": sandbox.id}));
+    assert!(refused && said.contains("404"), "{said}");
+    let (said, refused) = call(&other, &id, "sandbox_delete", &json!({"sandbox": sandbox.id}));
+    assert!(refused || own.get(&format!("/v1/sandboxes/{}", sandbox.id)).status == 200, "{said}");
+
+    // A key that may only read has the tools that only read.
+    let reader = Http::new(server.port(), Some(&server.add_key(&["--read-only"])));
+    let (listed, refused) = call(&reader, &id, "sandbox_list", &json!({}));
+    assert!(!refused && listed.contains(&sandbox.id), "{listed}");
+    let run = json!({"sandbox": sandbox.id, "command": "touch /workspace/was-here"});
+    let (said, refused) = call(&reader, &id, "shell_run", &run);
+    assert!(refused && said.contains("read_only"), "{said}");
+    let (_, refused) =
+        call(&own, &id, "file_read", &json!({"sandbox": sandbox.id, "path": "was-here"}));
+    assert!(refused, "nothing was run");
+
+    // Nobody without a key, and no page of a stranger.
+    let body = json!({"jsonrpc": "2.0", "id": 3, "method": "tools/list"});
+    ask(&Http::new(server.port(), None))
+        .with("mcp-session-id", &id)
+        .post("/mcp", &body)
+        .expect(401);
+    let page = ask(&own).with("mcp-session-id", &id).with("origin", "https://stranger.example");
+    page.post("/mcp", &body).expect(403);
+}
