@@ -26,12 +26,8 @@ pub(crate) fn good(response: Response<Bytes>) -> Result<Response<Bytes>, CallToo
         return Ok(response);
     }
     let body: Value = serde_json::from_slice(response.body()).unwrap_or_default();
-    let error = body.get("error").unwrap_or(&body);
-    let field = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
-    let mut text = format!("{} ({})", field("message"), status.as_u16());
-    if !field("code").is_empty() {
-        let _ = write!(text, " [{}]", field("code"));
-    }
+    let field = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
+    let mut text = format!("{} ({} {})", field("message"), status.as_u16(), field("error"));
     if !field("hint").is_empty() {
         let _ = write!(text, "\n{}", field("hint"));
     }
