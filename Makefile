@@ -61,10 +61,16 @@ programs:
 	rm -rf target/programs/image
 	install target/debug/isolet target/$(HOST)/debug/isolet-launcher target/$(HOST)/debug/isolet-agent target/programs/
 
+# The same terminal as in the console, without a window.
+XTERM := crates/agent/tests/xterm/node_modules/.fetched
+
 # Properties are tried with the same values in every run; `make soak` takes others each time.
 test: export PROPTEST_RNG_SEED := 4
-test: packages tools console programs clients sdk browser python
+test: packages tools console programs clients sdk browser python $(XTERM)
 	cargo nextest run --workspace --profile $(PROFILE)
+	rm -rf target/xterm && mkdir -p target/xterm
+	ISOLET_XTERM_CASES=$(CURDIR)/target/xterm cargo nextest run --workspace --profile $(PROFILE) --run-ignored only -E 'test(cases_for_xterm_js)'
+	timeout 300 node crates/agent/tests/xterm/compare.mjs target/xterm
 	cd sdk/typescript && npx tsc --noEmit && npx vitest run
 	cd tests/browser && npx tsc --noEmit && npx playwright test
 	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && timeout -s INT 600 $(PYTHON)/pytest -o faulthandler_timeout=120
@@ -114,13 +120,13 @@ target/python/.fetched: sdk/python/pyproject.toml | packages
 	touch $@
 
 # What the agent's model of a screen makes of output, beside what xterm.js makes of it.
-xterm: crates/agent/tests/xterm/node_modules/.fetched
+xterm: $(XTERM)
 	rm -rf target/xterm
 	mkdir -p target/xterm
 	ISOLET_XTERM_CASES=$(CURDIR)/target/xterm cargo test -q -p isolet-agent --bins -- --ignored cases_for_xterm_js
 	node crates/agent/tests/xterm/compare.mjs target/xterm
 
-crates/agent/tests/xterm/node_modules/.fetched: crates/agent/tests/xterm/package.json crates/agent/tests/xterm/package-lock.json | packages
+$(XTERM): crates/agent/tests/xterm/package.json crates/agent/tests/xterm/package-lock.json | packages
 	cd crates/agent/tests/xterm && npm install --no-save --loglevel=error
 	touch $@
 

@@ -19,7 +19,7 @@ impl Model {
             (0 | b'?', 0, b'K') => self.erase_line(csi.number(0), csi.mark == b'?'),
             (0, 0, b'@' | b'P' | b'X') => self.shift(csi.last, csi.count(0)),
             (0, 0, b'L' | b'M') => self.lines(csi.last, csi.count(0)),
-            (0, 0, b'S' | b'T') if csi.groups().count() < 2 => self.roll(csi.last, csi.count(0)),
+            (0, 0, b'S' | b'T') => self.roll(csi.last, csi.count(0)),
             (0, b' ', b'@' | b'A') | (0, b'\'', b'}' | b'~') => self.columns(csi),
             (0, 0, b'b') => self.repeat(csi.count(0)),
             (0, 0, b'g') => self.clear_tabs(csi.number(0)),
@@ -32,7 +32,7 @@ impl Model {
             (0, 0, b'u') => self.restore(),
             (0, 0, b't') => self.window(csi.number(0), csi.number(1)),
             (0, b'!', b'p') => self.soft_reset(),
-            (0, b' ', b'q') => self.modes.cursor_shape = shape(csi),
+            (0, b' ', b'q') => self.modes.shape(csi.number(0)),
             (0, b'"', b'q') => self.protect(csi.number(0)),
             (b'>', 0, b'u') => self.keys[0].push(csi.number(0) as u8 & 31),
             (b'<', 0, b'u') => self.keys[0].pop(csi.count(0)),
@@ -133,8 +133,9 @@ impl Model {
             1 => {
                 buffer.here().erase(0..(x + 1).min(cols), erased, cols, keep);
                 buffer.here().wrapped = false;
-                if x + 1 >= cols && y + 1 < rows {
-                    buffer.row(y + 1).wrapped = false;
+                // Not the next row, as long as there is a history: so xterm.js counts here.
+                if let Some(line) = buffer.lines.get_mut(y + 1).filter(|_| x + 1 >= cols) {
+                    line.wrapped = false;
                 }
                 (0..y).for_each(|y| self.erase_row(y, keep));
             }
@@ -382,9 +383,4 @@ impl Model {
         let rare = self.rare();
         self.set_rare(Rare { link: link.map(Into::into), ..rare });
     }
-}
-
-fn shape(csi: &Csi) -> u8 {
-    let shape = if csi.is_bare() { 1 } else { csi.number(0) };
-    if shape > 6 { 0 } else { shape as u8 }
 }

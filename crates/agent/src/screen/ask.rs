@@ -85,7 +85,7 @@ fn private_mode(mode: usize, model: &Model) -> u8 {
         1048 => 1,
         47 | 1047 | 1049 => state(model.alternate.is_some()),
         2004 => state(modes.paste),
-        2026 => 2,
+        2026 => state(modes.together),
         _ => 0,
     }
 }

@@ -31,6 +31,20 @@ impl Tabs {
         }
     }
 
+    /// Stops for another width: from the last one on, every eight columns.
+    pub(super) fn resize(&mut self, old: usize, cols: usize) {
+        let plain = Self::default();
+        (old..usize::from(COLS_MAX)).for_each(|x| self.set(x, false));
+        let last = (0..=cols).rev().find(|x| self.get(*x)).unwrap_or(0);
+        (last..cols).step_by(8).for_each(|x| self.set(x, true));
+        (cols..usize::from(COLS_MAX)).for_each(|x| self.set(x, plain.get(x)));
+    }
+
+    /// The stops are the same, up to a column.
+    pub(super) fn is_same(&self, other: &Self, cols: usize) -> bool {
+        (0..cols).all(|x| self.get(x) == other.get(x))
+    }
+
     pub(super) fn clear(&mut self) {
         self.0 = [0; _];
     }

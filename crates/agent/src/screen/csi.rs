@@ -30,11 +30,14 @@ impl Csi {
     pub(super) fn read(body: &[u8]) -> Option<Self> {
         let (&last, rest) = body.split_last()?;
         let mut csi = Self { mark: 0, middle: 0, last, numbers: [Number::default(); _], count: 1 };
-        for (index, byte) in rest.iter().enumerate() {
+        let mut first = true;
+        for byte in rest {
+            let begins = first;
+            first &= !(0x20..0x40).contains(byte);
             match *byte {
                 b'0'..=b'9' if csi.middle == 0 => csi.digit(u32::from(byte - b'0')),
                 b';' | b':' if csi.middle == 0 => csi.next(*byte == b':'),
-                b'<'..=b'?' if index == 0 => csi.mark = *byte,
+                b'<'..=b'?' if begins => csi.mark = *byte,
                 0x20..=0x2f if csi.middle == 0 => csi.middle = *byte,
                 0x20..=0x3f => return None,
                 // Controls were done before; what else there is does nothing.

@@ -164,18 +164,22 @@ impl Screen {
                 }
                 Found::Flood(kind) => {
                     self.model.text(text);
+                    if !kind.is_text() {
+                        self.controls(rest);
+                    }
                     self.flood = Some(kind);
                     return;
                 }
-                Found::Broken { end } => {
+                Found::Broken { end, controls } => {
                     self.model.text(text);
-                    self.controls(&rest[..end]);
+                    self.controls(&rest[..controls]);
                     self.model.part();
                     at = start + end;
                 }
                 Found::Whole { kind, body, end: next } => {
                     self.model.text(text);
                     let offset = end - (bytes.len() - start - next) as u64;
+                    self.controls(&rest[..if kind.is_text() { body.start } else { body.end }]);
                     self.sequence(kind, &rest[body], offset);
                     at = start + next;
                 }
@@ -203,7 +207,6 @@ impl Screen {
     fn sequence(&mut self, kind: Kind, body: &[u8], offset: u64) {
         match kind {
             Kind::Escape => {
-                self.controls(body);
                 let body: Vec<u8> =
                     body.iter().copied().filter(|byte| (0x20..0x7f).contains(byte)).collect();
                 if body == b"Z" {
@@ -212,9 +215,6 @@ impl Screen {
                 self.model.escape(&body);
             }
             Kind::Csi => {
-                if body.iter().any(|byte| *byte < 0x20) {
-                    self.controls(body);
-                }
                 if let Some(csi) = Csi::read(body) {
                     self.model.csi(&csi);
                     let asked = ask::csi(&csi, &mut self.model);

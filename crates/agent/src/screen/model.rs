@@ -103,8 +103,8 @@ impl Model {
                     '\u{84}' => self.index(),
                     '\u{85}' => self.next_line(),
                     '\u{88}' => self.tab_set(),
+                    '\u{9c}' | '\u{feff}' => continue,
                     '\u{80}'..='\u{9f}' => {}
-                    '\u{feff}' => continue,
                     _ => {
                         self.put(c);
                         continue;
@@ -419,11 +419,17 @@ impl Model {
     /// Another size.
     pub(super) fn resize(&mut self, size: Size) {
         let (cols, rows) = (usize::from(size.cols).max(2), usize::from(size.rows).max(1));
+        let before = self.shown().x;
         self.primary.resize(cols, rows);
         if let Some(buffer) = self.alternate.as_deref_mut() {
             buffer.resize(cols, rows);
         }
-        self.joins = false;
+        // What the last character was may be elsewhere now.
+        let style = self.style;
+        let buffer = self.shown();
+        let cell = buffer.here().get(before.saturating_sub(1));
+        let is_there = buffer.x == before && before > 0 && cell.written() && cell.style == style;
+        self.joins &= is_there;
     }
 
     /// A title, cut, without controls.

@@ -28,13 +28,16 @@ pub(super) struct Modes {
     pub(super) cursor_hidden: bool,
     /// Mode 12.
     pub(super) cursor_blink: Option<bool>,
-    /// As `CSI … SP q` gave it, 0 to 6.
+    /// As `CSI … SP q` gave it, 0 to 6; 7 and 8 for a shape of the terminal's own that blinks and
+    /// that does not.
     pub(super) cursor_shape: u8,
     pub(super) mouse: Mouse,
     /// 0, 1006 or 1016.
     pub(super) mouse_coding: u16,
     pub(super) focus: bool,
     pub(super) paste: bool,
+    /// What is written is to be shown when it is complete: mode 2026.
+    pub(super) together: bool,
     /// 0 to 2; see `CSI > 4 ; n m`.
     pub(super) other_keys: u8,
     others: [Option<bool>; OTHERS.len()],
@@ -57,6 +60,7 @@ impl Default for Modes {
             mouse_coding: 0,
             focus: false,
             paste: false,
+            together: false,
             other_keys: 0,
             others: [None; _],
         }
@@ -77,12 +81,23 @@ impl Modes {
             1004 => self.focus = on,
             1006 | 1016 => self.mouse_coding = if on { mode } else { 0 },
             2004 => self.paste = on,
+            2026 => self.together = on,
             _ => {
                 if let Some(index) = OTHERS.iter().position(|other| *other == mode) {
                     self.others[index] = Some(on);
                 }
             }
         }
+    }
+
+    /// The cursor's shape. Numbers that name none still say whether it blinks, the odd ones.
+    pub(super) const fn shape(&mut self, number: usize) {
+        let steady = number.is_multiple_of(2) as u8;
+        self.cursor_shape = match (number, self.cursor_shape) {
+            (0..=6, _) => number as u8,
+            (_, 0 | 7..) => 7 + steady,
+            (_, shape) => (shape - 1) / 2 * 2 + 1 + steady,
+        };
     }
 
     /// Switches that were touched and are only passed on.

@@ -13,7 +13,8 @@ pub(super) const SPECIAL: u16 = 256;
 impl Model {
     /// Does what a command says.
     pub(super) fn osc(&mut self, body: &[u8]) {
-        let text = String::from_utf8_lossy(body);
+        let mut text: String = body.utf8_chunks().map(|chunk| chunk.valid()).collect();
+        text.retain(|c| c >= ' ' && c != '\u{feff}');
         let (number, rest) = text.split_once(';').unwrap_or((&text, ""));
         match number {
             "0" | "2" => self.set_title(rest),

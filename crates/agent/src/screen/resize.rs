@@ -3,7 +3,9 @@
 //! comes out, since clients that stay do it themselves.
 
 use super::buffer::Buffer;
+use super::cell::Cell;
 use super::line::Line;
+use std::collections::VecDeque;
 
 impl Buffer {
     /// Makes it `cols` by `rows`.
@@ -28,6 +30,7 @@ impl Buffer {
         if cols < self.cols {
             self.lines.iter_mut().for_each(|line| line.cut(cols));
         }
+        self.tabs.resize(self.cols, cols);
         (self.cols, self.rows) = (cols, rows);
         // Whatever happened: the screen is whole.
         while self.lines.len() < rows {
@@ -69,62 +72,172 @@ impl Buffer {
 
     /// Lays out anew what ran over, but for the lines that the cursor is in: their program does.
     fn reflow(&mut self, cols: usize, rows: usize, base: &mut usize) {
-        let cursor = *base + self.y;
-        let old = self.cols;
-        let lines = std::mem::take(&mut self.lines);
-        let mut groups: Vec<Vec<Line>> = Vec::new();
-        for line in lines {
-            match groups.last_mut() {
-                Some(group) if line.wrapped => group.push(line),
-                _ => groups.push(vec![line]),
-            }
-        }
-        let mut start = 0;
-        let mut change = 0_isize;
-        for group in groups {
-            let count = group.len();
-            let here = start..start + count;
-            let fresh = if here.contains(&cursor) { group } else { laid(group, old, cols) };
-            change += fresh.len() as isize - count as isize;
-            self.lines.extend(fresh);
-            start += count;
-        }
-        self.settle(rows, base, change);
+        if cols > self.cols { self.widen(cols, rows, base) } else { self.narrow(cols, rows, base) }
     }
 
-    /// The cursor stays with its text. While nothing has gone out at the top, new lines take the
-    /// place of those below the cursor.
-    fn settle(&mut self, rows: usize, base: &mut usize, change: isize) {
-        for _ in 0..change {
-            if *base == 0 && self.y + 1 < rows {
+    /// Lines become fewer.
+    fn widen(&mut self, cols: usize, rows: usize, base: &mut usize) {
+        let cursor = *base + self.y;
+        let before = self.lines.len();
+        let mut start = 0;
+        for group in groups(std::mem::take(&mut self.lines)) {
+            let count = group.len();
+            let here = (start..start + count).contains(&cursor);
+            self.lines.extend(if here || count == 1 {
+                group
+            } else {
+                wider(group, self.cols, cols)
+            });
+            start += count;
+        }
+        let gone = before - self.lines.len();
+        for _ in 0..gone {
+            if *base > 0 {
+                *base -= 1;
+                continue;
+            }
+            self.y = self.y.saturating_sub(1);
+            if self.lines.len() < rows {
+                self.lines.push_back(Line::default());
+            }
+        }
+        self.saved.line = self.saved.line.saturating_sub(gone);
+    }
+
+    /// Lines become more. From the last one up, as each moves the cursor's line: which lines it is
+    /// in is asked anew each time.
+    fn narrow(&mut self, cols: usize, rows: usize, base: &mut usize) {
+        let most = self.history_max(cols) + rows;
+        let mut room = Room { rows, most, length: self.lines.len(), fresh: 0 };
+        // Lines to come in, and behind which line; the lowest first.
+        let mut fresh: Vec<(usize, Vec<Line>)> = Vec::new();
+        let mut end = self.lines.len();
+        while end > 0 {
+            let last = end - 1;
+            let line = &self.lines[last];
+            if !line.wrapped && line.length() <= cols {
+                end = last;
+                continue;
+            }
+            let first = (0..=last).rev().find(|y| !self.lines[*y].wrapped).unwrap_or(0);
+            let behind = end;
+            end = first;
+            if (first..behind).contains(&(*base + self.y)) {
+                continue;
+            }
+            let group: Vec<Line> =
+                (first..behind).map(|y| std::mem::take(&mut self.lines[y])).collect();
+            let had = group.len();
+            let mut laid = narrower(group, self.cols, cols);
+            let more = laid.split_off(had.min(laid.len()));
+            let added = more.len();
+            laid.into_iter().enumerate().for_each(|(index, line)| self.lines[first + index] = line);
+            if added > 0 {
+                room.fresh += added;
+                fresh.push((behind, more));
+            }
+            self.make_room(added, &mut room, base);
+            self.saved.line = (self.saved.line + added).min(*base + rows - 1);
+        }
+        // Those that have given up their place were looked at, too, as xterm.js does.
+        self.lines.truncate(room.length);
+        let mut lines = VecDeque::with_capacity(room.length + room.fresh);
+        let mut fresh = fresh.into_iter().rev().peekable();
+        for (index, line) in std::mem::take(&mut self.lines).into_iter().enumerate() {
+            while let Some((_, more)) = fresh.next_if(|(behind, _)| *behind <= index) {
+                lines.extend(more);
+            }
+            lines.push_back(line);
+        }
+        lines.extend(fresh.flat_map(|(_, more)| more));
+        lines.drain(..lines.len().saturating_sub(most));
+        self.lines = lines;
+    }
+
+    /// So many lines come in. While nothing has gone out at the top, they take the place of those
+    /// below the cursor.
+    fn make_room(&mut self, added: usize, room: &mut Room, base: &mut usize) {
+        let before = if *base == 0 && self.y + 1 != room.length { self.y } else { room.length };
+        let trimmed = (before + added).saturating_sub(room.most).min(added);
+        for _ in trimmed..added {
+            if *base > 0 {
+                *base += usize::from(*base + room.rows < room.most.min(room.length + room.fresh));
+            } else if self.y + 1 < room.rows {
                 self.y += 1;
-                self.lines.pop_back();
+                room.length = room.length.saturating_sub(1);
             } else {
                 *base += 1;
             }
         }
-        for _ in change..0 {
-            if *base == 0 {
-                self.y = self.y.saturating_sub(1);
-            } else {
-                *base -= 1;
-            }
-        }
-        let last = *base + rows - 1;
-        self.saved.line = self.saved.line.saturating_add_signed(change).min(last);
     }
 }
 
-/// The lines of one text in another width.
-fn laid(group: Vec<Line>, old: usize, cols: usize) -> Vec<Line> {
-    if group.len() == 1 && group[0].length() <= cols {
+/// How much there is while lines are laid out anew.
+struct Room {
+    /// Rows of the screen.
+    rows: usize,
+    /// The most lines that are kept.
+    most: usize,
+    /// Lines of before that stay, from the first.
+    length: usize,
+    /// Lines that come in.
+    fresh: usize,
+}
+
+/// Lines that go on with one another.
+fn groups(lines: VecDeque<Line>) -> Vec<Vec<Line>> {
+    let mut groups: Vec<Vec<Line>> = Vec::new();
+    for line in lines {
+        match groups.last_mut() {
+            Some(group) if line.wrapped => group.push(line),
+            _ => groups.push(vec![line]),
+        }
+    }
+    groups
+}
+
+/// The lines of one text, more than one, in a greater width.
+fn wider(group: Vec<Line>, old: usize, cols: usize) -> Vec<Line> {
+    let mut out = laid(&group, old, cols);
+    while out.len() > 1 && out.last().is_some_and(|line| line.length() == 0) {
+        out.pop();
+    }
+    out
+}
+
+/// The lines of one text in a smaller width: no fewer than there were.
+fn narrower(group: Vec<Line>, old: usize, cols: usize) -> Vec<Line> {
+    let mut out = laid(&group, old, cols);
+    if out.len() == 1 && out[0].cells().is_empty() {
         return group;
     }
-    let lengths: Vec<usize> = (0..group.len()).map(|index| length(&group, index, old)).collect();
-    let first = group[0].wrapped;
+    let (had, first) = (group.len(), group[0].wrapped);
+    if out.len() <= had {
+        // What stood on a ground of its own behind the text stays, but for one place.
+        let end = out.last().map_or(0, Line::length);
+        let mut last = group.into_iter().nth(out.len() - 1).unwrap_or_default();
+        if let Some(line) = out.last_mut() {
+            last.copy(line, 0, 0, end);
+            if end < cols {
+                last.set(end, Cell::default());
+            }
+            std::mem::swap(line, &mut last);
+        }
+        out.resize_with(had, Line::default);
+    }
+    for (index, line) in out.iter_mut().enumerate() {
+        line.wrapped = index > 0 || first;
+    }
+    out
+}
+
+/// The text of some lines in another width.
+fn laid(group: &[Line], old: usize, cols: usize) -> Vec<Line> {
     let mut out = vec![Line::default()];
+    out[0].wrapped = group[0].wrapped;
     let mut x = 0;
-    for (line, length) in group.iter().zip(lengths) {
+    for (index, line) in group.iter().enumerate() {
+        let length = length(group, index, old);
         let mut at = 0;
         while at < length {
             let width = line.get(at).width().max(1).min(length - at);
@@ -133,13 +246,11 @@ fn laid(group: Vec<Line>, old: usize, cols: usize) -> Vec<Line> {
                 x = 0;
             }
             let last = out.len() - 1;
+            out[last].wrapped |= last > 0;
             out[last].copy(line, at, x, width);
             x += width;
             at += width;
         }
-    }
-    for (index, line) in out.iter_mut().enumerate() {
-        line.wrapped = index > 0 || first;
     }
     out
 }

@@ -44,7 +44,7 @@ impl Kind {
         }
     }
 
-    const fn is_text(self) -> bool {
+    pub(super) const fn is_text(self) -> bool {
         matches!(self, Self::Osc | Self::Dcs | Self::Other)
     }
 }
@@ -61,8 +61,8 @@ pub(super) enum Found {
         /// Where the next thing begins.
         end: usize,
     },
-    /// Something that was broken off: nothing is done.
-    Broken { end: usize },
+    /// Something that was broken off: nothing is done, but for the controls in the first bytes.
+    Broken { end: usize, controls: usize },
     /// More is needed.
     More(Kind),
     /// More is needed, and so much has come already that it is not kept.
@@ -93,46 +93,100 @@ const fn introduces(byte: u8) -> Option<Kind> {
     }
 }
 
+/// What stands at one place of a sequence.
+enum Unit {
+    Ascii(u8),
+    /// A control of eight bits, by its second byte.
+    Control(u8),
+    /// Any other character.
+    Other,
+    /// Bytes that are no character, and the mark of byte order: they are as if not there.
+    Nothing,
+}
+
+/// What stands at a place, and how many bytes it takes; `None` when more is needed.
+fn unit(bytes: &[u8], at: usize) -> Option<(Unit, usize)> {
+    let first = *bytes.get(at)?;
+    if first < 0x80 {
+        return Some((Unit::Ascii(first), 1));
+    }
+    let some = &bytes[at..bytes.len().min(at + 4)];
+    let valid = match std::str::from_utf8(some) {
+        Ok(valid) => valid,
+        Err(error) if error.valid_up_to() == 0 => {
+            return error.error_len().map(|count| (Unit::Nothing, count));
+        }
+        Err(error) => std::str::from_utf8(&some[..error.valid_up_to()]).unwrap_or_default(),
+    };
+    let c = valid.chars().next()?;
+    let unit = match c {
+        '\u{80}'..='\u{9f}' => Unit::Control(c as u8),
+        '\u{feff}' => Unit::Nothing,
+        _ => Unit::Other,
+    };
+    Some((unit, c.len_utf8()))
+}
+
 /// Looks at the sequence that begins with the first byte.
 pub(super) fn sequence(bytes: &[u8]) -> Found {
-    let kind = match (bytes.first(), bytes.get(1)) {
+    let mut at = 2;
+    let mut kind = match (bytes.first(), bytes.get(1)) {
         (Some(&C1), Some(second)) => introduces(*second).unwrap_or(Kind::Other),
-        (_, Some(b'[')) => Kind::Csi,
-        (_, Some(b']')) => Kind::Osc,
-        (_, Some(b'P')) => Kind::Dcs,
-        (_, Some(b'X' | b'^' | b'_')) => Kind::Other,
         _ => Kind::Escape,
     };
-    match kind {
-        Kind::Escape => codes(bytes, 1, kind),
-        Kind::Csi => codes(bytes, 2, kind),
-        _ => text(bytes, kind),
+    if kind == Kind::Escape {
+        // Controls may stand before what says its kind.
+        at = 1;
+        while let Some((unit, length)) = unit(bytes, at) {
+            match unit {
+                Unit::Nothing | Unit::Ascii(0x7f) => at += length,
+                Unit::Ascii(byte) if byte < 0x20 && !matches!(byte, ESC | CAN | SUB) => at += 1,
+                _ => break,
+            }
+        }
+        kind = match bytes.get(at) {
+            Some(b'[') => Kind::Csi,
+            Some(b']') => Kind::Osc,
+            Some(b'P') => Kind::Dcs,
+            Some(b'X' | b'^' | b'_') => Kind::Other,
+            _ => return codes(bytes, at, Kind::Escape),
+        };
+        at += 1;
     }
+    if kind == Kind::Csi { codes(bytes, at, kind) } else { text(bytes, at, kind) }
 }
 
 /// An escape or control sequence, whose bytes from `from` on decide.
 fn codes(bytes: &[u8], from: usize, kind: Kind) -> Found {
     let last = if kind == Kind::Csi { 0x40..=0x7e } else { 0x30..=0x7e };
-    for (index, byte) in bytes.iter().enumerate().skip(from) {
-        match *byte {
-            ESC => return Found::Broken { end: index },
-            C1 if index + 1 == bytes.len() => return Found::More(kind),
-            C1 if introduces(bytes[index + 1]).is_some() => return Found::Broken { end: index },
-            CAN | SUB | 0x80.. => return Found::Broken { end: index + 1 },
-            byte if last.contains(&byte) => {
-                return Found::Whole { kind, body: from..index + 1, end: index + 1 };
+    // Numbers have begun; bytes between them and the last one have; it makes no sense any more.
+    let (mut begun, mut middle, mut senseless) = (false, false, false);
+    let mut at = from;
+    while let Some((unit, length)) = unit(bytes, at) {
+        match unit {
+            Unit::Ascii(ESC) | Unit::Control(_) => return Found::Broken { end: at, controls: at },
+            Unit::Ascii(CAN | SUB) => return Found::Broken { end: at + 1, controls: at },
+            Unit::Other if !senseless => return Found::Broken { end: at + length, controls: at },
+            Unit::Ascii(byte) if last.contains(&byte) => {
+                return Found::Whole { kind, body: from..at + 1, end: at + 1 };
+            }
+            Unit::Ascii(0x20..=0x2f) => middle = true,
+            Unit::Ascii(byte @ 0x30..=0x3f) => {
+                senseless |= middle || (begun && byte >= b'<');
+                begun = true;
             }
             _ => {}
         }
+        at += length;
     }
     if bytes.len() > SEQUENCE_BYTES_MAX { Found::Flood(kind) } else { Found::More(kind) }
 }
 
-/// A sequence with a text of any length.
-fn text(bytes: &[u8], kind: Kind) -> Found {
-    match end_of(kind, bytes, 2) {
-        Some((last, end, true)) => Found::Whole { kind, body: 2..last, end },
-        Some((_, end, false)) => Found::Broken { end },
+/// A sequence with a text of any length from `from` on.
+fn text(bytes: &[u8], from: usize, kind: Kind) -> Found {
+    match end_of(kind, bytes, from, kind == Kind::Dcs) {
+        Some((last, end, true)) => Found::Whole { kind, body: from..last, end },
+        Some((_, end, false)) => Found::Broken { end, controls: from },
         None if bytes.len() > STRING_BYTES_MAX => Found::Flood(kind),
         None => Found::More(kind),
     }
@@ -141,25 +195,33 @@ fn text(bytes: &[u8], kind: Kind) -> Found {
 /// Where a sequence of which too much has come ends: what follows begins there.
 pub(super) fn resume(kind: Kind, bytes: &[u8]) -> Option<usize> {
     if kind.is_text() {
-        return end_of(kind, bytes, 0).map(|(_, end, _)| end);
+        return end_of(kind, bytes, 0, false).map(|(_, end, _)| end);
     }
     let at = bytes.iter().position(|byte| matches!(*byte, ESC | CAN | SUB | 0x40..=0x7e))?;
     Some(if bytes[at] == ESC { at } else { at + 1 })
 }
 
 /// Where a text ends, where what follows it begins, and whether it counts. An `ESC` ends it and
-/// begins what follows.
-fn end_of(kind: Kind, bytes: &[u8], from: usize) -> Option<(usize, usize, bool)> {
+/// begins what follows. `header`: the numbers before a device control's text are not over.
+fn end_of(kind: Kind, bytes: &[u8], from: usize, mut header: bool) -> Option<(usize, usize, bool)> {
+    let special = |byte: &u8| matches!(*byte, ESC | BEL | CAN | SUB | 0x80..);
     let mut at = from;
     loop {
-        at += bytes[at..].iter().position(|byte| matches!(*byte, ESC | BEL | CAN | SUB | C1))?;
-        match bytes[at] {
-            ESC => return Some((at, at, true)),
-            BEL if kind == Kind::Osc => return Some((at, at + 1, true)),
-            CAN | SUB => return Some((at, at + 1, false)),
-            C1 if bytes.get(at + 1) == Some(&0x9c) => return Some((at, at + 2, true)),
-            _ => at += 1,
+        if !header {
+            at += bytes.get(at..)?.iter().position(special)?;
         }
+        let (unit, length) = unit(bytes, at)?;
+        match unit {
+            Unit::Ascii(ESC) => return Some((at, at, true)),
+            Unit::Ascii(BEL) if kind == Kind::Osc => return Some((at, at + 1, true)),
+            Unit::Ascii(CAN | SUB) => return Some((at, at + 1, false)),
+            Unit::Control(0x9c) => return Some((at, at + length, true)),
+            Unit::Control(_) => return Some((at, at, false)),
+            Unit::Other if header || kind == Kind::Other => return Some((at, at + length, false)),
+            Unit::Ascii(0x40..=0x7e) => header = false,
+            _ => {}
+        }
+        at += length;
     }
 }
 

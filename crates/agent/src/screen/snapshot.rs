@@ -12,13 +12,16 @@ use super::model::Model;
 use super::modes::{Keys, Mouse};
 use super::osc::SPECIAL;
 use super::pen::{Pen, is_erased};
-use isolet_wire::terminal::COLS_MAX;
 use std::io::Write;
 
 /// Draws a model.
 pub(super) fn draw(model: &Model) -> Vec<u8> {
     let mut pen = Pen::new(model);
     pen.raw(b"\x1bc");
+    if model.modes.together {
+        // What is not complete yet is shown with what completes it.
+        pen.raw(b"\x1b[?2026h");
+    }
     names(&mut pen);
     if model.alternate.is_none() && !model.keys[1].stack.is_empty() {
         // The alternate screen has keyboard modes of its own while it is not shown.
@@ -38,9 +41,6 @@ pub(super) fn draw(model: &Model) -> Vec<u8> {
         let reset = (model.primary.top, model.primary.bottom) != (0, model.primary.rows - 1);
         if reset {
             pen.raw(b"\x1b[r");
-        }
-        if model.primary.tabs != alternate.tabs && alternate.tabs == Tabs::default() {
-            tabs(&mut pen, alternate);
         }
         screen(&mut pen, alternate);
     }
@@ -101,7 +101,7 @@ fn screen<'a>(pen: &mut Pen<'a>, buffer: &'a Buffer) {
     if (buffer.top, buffer.bottom) != (0, buffer.rows - 1) {
         let _ = write!(pen.out, "\x1b[{};{}r", buffer.top + 1, buffer.bottom + 1);
     }
-    if buffer.tabs != Tabs::default() {
+    if !buffer.tabs.is_same(&Tabs::default(), buffer.cols) {
         tabs(pen, buffer);
     }
 }
@@ -172,13 +172,8 @@ impl<'a> Lines<'_, 'a> {
 
 fn tabs(pen: &mut Pen<'_>, buffer: &Buffer) {
     let plain = Tabs::default();
-    // Behind the last column, too: a wider terminal would have them.
-    let cleared = (buffer.cols..usize::from(COLS_MAX)).any(|x| buffer.tabs.get(x) != plain.get(x));
-    if cleared {
-        pen.raw(b"\x1b[3g");
-    }
     for x in 0..buffer.cols {
-        let (stop, before) = (buffer.tabs.get(x), plain.get(x) && !cleared);
+        let (stop, before) = (buffer.tabs.get(x), plain.get(x));
         if stop != before {
             pen.csi(x + 1, b'G');
             pen.raw(if stop { b"\x1bH" } else { b"\x1b[g" });

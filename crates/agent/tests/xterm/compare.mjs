@@ -2,6 +2,8 @@
 // the rest of the stream (one that came back), and with what the model shows. The cases are
 // written by `cases_for_xterm_js`; `make xterm` does both.
 //
+// Fails on any difference that KNOWN does not name. Streams and seeds are the same each time.
+//
 //   node compare.mjs FOLDER [PREFIX]      SHOW=n: tell so many differences (10)
 import { readFileSync, readdirSync } from "node:fs";
 import headless from "@xterm/headless";
@@ -42,12 +44,13 @@ function fed(file, cols, rows, first) {
   if (first) term.resize(cols, rows);
   core.writeSync(bytes.subarray(first?.at ?? 0));
   const active = term.buffer.active;
-  const { synchronizedOutput: _, ...modes } = core.coreService.decPrivateModes;
+  const modes = core.coreService.decPrivateModes;
   const style = core._inputHandler._curAttrData;
   return {
     head: `${cols} ${rows} ${Math.min(active.cursorX, cols)} ${active.cursorY}`,
     normal: lines(term.buffer.normal, cols),
-    alternate: active.type === "alternate" ? lines(term.buffer.alternate, cols) : undefined,
+    // xterm.js keeps a history of it, out of reach, once the window was higher.
+    alternate: active.type === "alternate" ? lines(term.buffer.alternate, cols).slice(-rows) : undefined,
     modes: JSON.stringify([modes, core.coreService.modes, core.coreService.isCursorHidden,
       core.coreMouseService.activeProtocol, core.coreMouseService.activeEncoding]),
     region: `${core.buffer.scrollTop} ${core.buffer.scrollBottom}`,
@@ -58,8 +61,10 @@ function fed(file, cols, rows, first) {
 
 /** A line as one reads it. */
 function read(line) {
-  const cells = line.slice(1).split(CELL).map((cell) => {
-    const [text, width, ...looks] = cell.split(PART);
+  const cells = line.slice(1).split(CELL).map((cell, x, all) => {
+    let [text, width, ...looks] = cell.split(PART);
+    // A narrower window has cut off its second half: nothing draws that.
+    if (width === "2" && x === all.length - 1) [text, width] = [" ", "1"];
     const styled = looks.some((look) => look !== "0") ? `{${looks}}` : "";
     return (text || (width === "0" ? "»" : "·")) + styled;
   });
@@ -84,6 +89,31 @@ function differences(one, two) {
   return out;
 }
 
+/** What is known to differ, and why it is left so: streams in which it may. */
+const KNOWN = [
+  {
+    what: "an emptied place that has the alternate screen's cursor waiting behind it comes back as a space: " +
+      "only writing brings the cursor there",
+    in: (text) => /\x1b\[\?(47|1047|1049)h/.test(text),
+    only: ["back"],
+  },
+  {
+    what: "a mark that stands alone behind the last column moves xterm.js's cursor further out, out of the window",
+    in: (text) => /(\x1b\[[ -?]*[@-~]|\x1b[ -~]|[\0-\x1f])(\u{301}|\u{200d})/u.test(text),
+  },
+  {
+    what: "ESC 8 brings back one character set in xterm.js, and all four with the choice among them here, as in xterm",
+    in: (text) => /\x1b[()*+][^B]|\x0e/.test(text) && /\x1b8|\x1b\[u|\x1b\[\?(1048|1049)l/.test(text),
+  },
+  {
+    what: "characters that Unicode counts otherwise since version 11, which xterm.js has",
+    in: (text) => /[^\0-\x9f\u{6f22}\u{301}\u{1f600}\u{200d}\u{fffd}]/u.test(text),
+  },
+];
+/** More streams than this may not differ, for whatever known cause. */
+const KNOWN_MAX = 12;
+const seen = new Map(KNOWN.map((known) => [known, 0]));
+
 const [folder, prefix = ""] = process.argv.slice(2);
 const most = Number(process.env.SHOW ?? 10);
 let count = 0;
@@ -92,8 +122,6 @@ let bad = 0;
 for (const file of readdirSync(folder).filter((name) => name.endsWith(".stayed") && name.startsWith(prefix))) {
   const name = file.slice(0, -".stayed".length);
   const stream = readFileSync(`${folder}/${file}`);
-  // xterm.js inserts a line four thousand million times when it is told to.
-  if (stream.includes("4000000000")) { skipped++; continue; }
   const model = readFileSync(`${folder}/${name}.model`, "utf8");
   const words = model.slice(0, model.indexOf("\n")).split(" ");
   const [cols, rows, , , oldCols, oldRows, at] = words.map(Number);
@@ -113,11 +141,16 @@ for (const file of readdirSync(folder).filter((name) => name.endsWith(".stayed")
   for (const [what, other] of [["model", shown], ["back", back]]) {
     const found = differences(stayed, other);
     if (found.length === 0) continue;
+    const text = stream.toString();
+    const known = name.startsWith("any-") && KNOWN.find((one) => one.in(text) && (one.only ?? [what]).includes(what));
+    if (known) { seen.set(known, seen.get(known) + 1); continue; }
     if (bad++ < most) {
       const text = JSON.stringify(stream.toString().slice(0, 600)).replaceAll("\\u001b", "␛");
       console.log(`--- ${name}, stayed and ${what}${first ? `, resized at ${at}` : ""}\n${found.slice(0, 4).join("\n")}\n  ${text}`);
     }
   }
 }
-console.log(`${count} cases, ${skipped} left out, ${bad} differences`);
-process.exit(bad === 0 && count > 0 ? 0 : 1);
+for (const [known, times] of seen) console.log(`known, ${times} times: ${known.what}`);
+const total = [...seen.values()].reduce((sum, times) => sum + times, 0);
+console.log(`${count} cases, ${skipped} left out, ${total} known differences (${KNOWN_MAX} at most), ${bad} others`);
+process.exit(bad === 0 && total <= KNOWN_MAX && count > 1000 ? 0 : 1);

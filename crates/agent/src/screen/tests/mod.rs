@@ -2,6 +2,8 @@
 //! sees that stayed.
 
 mod bounds;
+mod cases;
+mod found;
 mod size;
 mod typed;
 
@@ -33,7 +35,8 @@ fn seen(mut screen: Screen) -> String {
             style(model, saved.style),
             saved.charsets
         );
-        out += &format!("region {} {} tabs {:?}\n", buffer.top, buffer.bottom, buffer.tabs);
+        let tabs: Vec<usize> = (0..buffer.cols).filter(|x| buffer.tabs.get(*x)).collect();
+        out += &format!("region {} {} tabs {tabs:?}\n", buffer.top, buffer.bottom);
         for (index, line) in buffer.lines.iter().enumerate() {
             let wrapped = line.wrapped && index > 0;
             out += &format!("{index}{}|{}\n", if wrapped { '+' } else { ' ' }, cells(model, line));
@@ -238,36 +241,6 @@ fn search() -> ProptestConfig {
     }
 }
 
-/// Streams that searches have found, and where they were cut.
-#[test]
-fn what_was_found_once_is_not_lost_again() {
-    let found: &[(&str, &str)] = &[
-        // A mark that stands alone behind the last column joined the space that brought the
-        // cursor there.
-        ("01234567890123456789\x1b[ @", "\u{301}a"),
-        ("01234567890123456789\x1b[0;10 @\u{301}", "a"),
-        // Keyboard modes of the alternate screen were lost while it was not shown.
-        ("\x1b[?1047h\x1b[>u\x1b[?1047l", "\x1b[?1047hx"),
-        // Places that text emptied came back without its style.
-        ("0123456789012345678\x1b[1m\u{6f22}\x1b[1K", "x"),
-        ("\x1b[1m0123456789012345678\x1b[1J\u{6f22}0\x1b[m", "x"),
-        ("\x1b[7m\u{6f22}\u{6f22}\x1b[4m\x1b[2Gx\x1b[3Gy\x1b[m", "x"),
-        // A mark joins across a delete, and behind eight others.
-        ("0 \x7f", "\u{301}"),
-        ("e\u{301}\u{301}\u{301}\u{301}\u{301}\u{301}\u{301}\u{301}\u{301}", "\u{302}x"),
-        // The first line goes on with one that has gone out at the top.
-        ("\x1b[?47h01234567890123456789ab\x1b[5B\n", "\x1b[H\x1bM"),
-        ("01234567890123456789ab\x1b[5B\n\x1b[3J", "\x1b[H\x1bM"),
-        // The cursor waits behind an empty place.
-        ("0123456789012345678\x1b[65535;0@\x1b[0 @9", "\x1b[0 @"),
-        ("\x1b[4h0123456789\x1b[5G\u{6f22}", "\u{301}\x1b[3b"),
-    ];
-    for (before, after) in found {
-        let bytes = [before.as_bytes(), after.as_bytes()].concat();
-        (0..=bytes.len()).for_each(|cut| assert_same(SMALL, &bytes, cut));
-    }
-}
-
 proptest! {
     #![proptest_config(search())]
 
@@ -313,104 +286,6 @@ fn a_snapshot_gives_the_same_screen_for_what_real_programs_write() {
                 panic!("{name} cut at {cut}: {differs:#?}");
             }
         }
-    }
-}
-
-/// Each row as xterm.js tells of its cells: text, width, colours, attributes.
-fn rows(model: &Model, buffer: &super::buffer::Buffer) -> Vec<String> {
-    let line = |line: &Line| {
-        let cells = (0..buffer.cols).map(|x| line.get(x)).map(|cell| {
-            let text = match cell.cluster().and_then(|number| model.clusters.get(number)) {
-                Some(text) => text.to_string(),
-                None => cell.char().map(String::from).unwrap_or_default(),
-            };
-            let style = cell.style;
-            let colour = super::cell::COLOUR;
-            let attributes = style.fg >> 26 | (style.bg >> 26 & 0b1011) << 6;
-            format!(
-                "{text}\u{1f}{}\u{1f}{:x}\u{1f}{:x}\u{1f}{attributes:x}",
-                cell.width(),
-                style.fg & colour,
-                style.bg & colour
-            )
-        });
-        let cells: Vec<String> = cells.collect();
-        format!("{}{}", if line.wrapped { "+" } else { " " }, cells.join("\u{1e}"))
-    };
-    buffer.lines.iter().map(line).collect()
-}
-
-/// Streams, and what the model makes of them, for `tests/xterm.mjs` to compare with xterm.js.
-/// With `other`, the size changes in the middle of what comes before the cut.
-fn write_case(
-    folder: &std::path::Path,
-    name: &str,
-    size: Size,
-    other: Option<Size>,
-    bytes: &[u8],
-    cut: usize,
-) {
-    let changed = cut / 2;
-    let begun = || {
-        let mut screen = fed(size, &[&bytes[..changed]]);
-        screen.resize(other.unwrap_or(size));
-        screen
-    };
-    let (mut first, mut all) = (begun(), begun());
-    first.feed(&bytes[changed..cut], changed as u64);
-    let back = [first.snapshot().as_slice(), &bytes[cut..]].concat();
-    all.feed(&[&bytes[changed..], b"\x18"].concat(), changed as u64);
-    let model = &all.model;
-    let last = other.unwrap_or(size);
-    let shown = model.alternate.as_deref().unwrap_or(&model.primary);
-    let mut text = format!(
-        "{} {} {} {} {} {} {changed}\n",
-        last.cols, last.rows, shown.x, shown.y, size.cols, size.rows
-    );
-    text += &rows(model, &model.primary).join("\n");
-    if let Some(alternate) = model.alternate.as_deref() {
-        text += "\n=alternate\n";
-        text += &rows(model, alternate).join("\n");
-    }
-    let write = |end: &str, bytes: &[u8]| {
-        std::fs::write(folder.join(format!("{name}.{end}")), bytes).expect("a case")
-    };
-    write("stayed", bytes);
-    write("back", &back);
-    write("model", text.as_bytes());
-}
-
-#[test]
-#[ignore = "writes cases for tests/xterm.mjs"]
-fn cases_for_xterm_js() {
-    let folder = std::env::var_os("ISOLET_XTERM_CASES").expect("a folder");
-    let folder = std::path::PathBuf::from(folder);
-    for (name, size, bytes) in recorded() {
-        for part in 1..8 {
-            write_case(
-                &folder,
-                &format!("{name}-{part}"),
-                size,
-                None,
-                &bytes[..bytes.len() * (part + 1) / 8],
-                bytes.len() * part / 8 - 3,
-            );
-        }
-    }
-    use proptest::strategy::ValueTree;
-    let mut runner = proptest::test_runner::TestRunner::deterministic();
-    for index in 0..3000 {
-        let bytes = stream().new_tree(&mut runner).expect("a stream").current();
-        let other = (index % 2 == 1)
-            .then(|| Size { cols: 5 + index as u16 % 31, rows: 2 + index as u16 % 11 });
-        write_case(
-            &folder,
-            &format!("any-{index}"),
-            SMALL,
-            other,
-            &bytes,
-            (index * 7919) % (bytes.len() + 1),
-        );
     }
 }
 
