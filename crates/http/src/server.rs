@@ -85,6 +85,16 @@ pub(crate) struct App {
     pub(crate) alive: Arc<Semaphore>,
 }
 
+impl App {
+    /// A place among the server's connections, for what outlives its request.
+    pub(crate) fn permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        Arc::clone(&self.alive).try_acquire_owned().map_err(|_| {
+            let (what, hint) = ("too many connections", "close a connection first");
+            Failure::new(StatusCode::SERVICE_UNAVAILABLE, "server_full", what, hint)
+        })
+    }
+}
+
 struct Shared {
     doors: Doors,
     names: Names,

@@ -218,10 +218,10 @@ impl Terminal {
     /// index behind it.
     ///
     /// # Panics
-    /// When it does not come.
+    /// When it does not come: nothing is shown for `SOON`, or other things for `LONG`.
     #[track_caller]
     pub fn sees_after(&mut self, from: usize, text: &str) -> usize {
-        let (end, mut looked) = (Instant::now() + SOON, from);
+        let (end, mut looked) = (Instant::now() + LONG, from);
         loop {
             let found = self.output.get(looked..).and_then(|rest| find(rest, text.as_bytes()));
             if let Some(at) = found {
@@ -229,8 +229,8 @@ impl Terminal {
             }
             looked = looked.max((self.output.len() + 1).saturating_sub(text.len()));
             assert!(self.closed.is_none(), "closed with {:?} before {text:?}", self.closed);
-            assert!(Instant::now() < end, "no {text:?} within {SOON:?}: {}", self.shown());
-            self.step(SOON);
+            assert!(Instant::now() < end, "no {text:?} within {LONG:?}: {}", self.shown());
+            assert!(self.step(SOON), "no {text:?}, and nothing for {SOON:?}: {}", self.shown());
         }
     }
 

@@ -11,7 +11,7 @@ use crate::{
 use axum::{
     body::Body,
     extract::{Request, State},
-    http::{HeaderName, HeaderValue, StatusCode, Uri},
+    http::{HeaderName, HeaderValue, Uri},
     response::Response,
 };
 use isolet_sandbox::{
@@ -20,7 +20,6 @@ use isolet_sandbox::{
     service::Reach,
 };
 use isolet_wire::ask::Since;
-use std::sync::Arc;
 
 /// Names of the query, all optional.
 const KNOWN: [&str; 7] = ["session", "resume", "since", "watch", "starts", "frames", tickets::NAME];
@@ -142,10 +141,7 @@ pub(crate) async fn attach(
 ) -> Result<Response, Failure> {
     let accept = ws::handshake(request.method(), request.headers())?;
     let wanted = Wanted::of(request.uri())?;
-    let permit = Arc::clone(&app.alive).try_acquire_owned().map_err(|_| {
-        let hint = "close a connection first";
-        Failure::new(StatusCode::SERVICE_UNAVAILABLE, "server_full", "too many connections", hint)
-    })?;
+    let permit = app.permit()?;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, reach).await?;
     let (shell, owner) = wanted.shell(&sandbox)?;
     let session = match &shell {
@@ -180,12 +176,8 @@ pub(crate) async fn attach(
         timeout_ms,
     };
     let until = app.leases.until(&caller);
-    let upgrade = hyper::upgrade::on(&mut request);
-    tokio::spawn(async move {
-        if let Some(socket) = ws::upgraded(upgrade, ws::MESSAGE_BYTES_MAX).await {
-            ws::run(socket, client, until).await;
-        }
-        drop(permit);
+    ws::hand_over(&mut request, permit, ws::MESSAGE_BYTES_MAX, async move |socket| {
+        ws::run(socket, client, until).await;
     });
     Ok(response)
 }

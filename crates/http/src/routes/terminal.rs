@@ -20,7 +20,6 @@ use axum::{
 };
 use isolet_sandbox::{Sandbox, SandboxId, SessionId, service::Reach, terminal as sandbox};
 use isolet_wire::terminal::{CLIENT_BYTES_MAX, Since, Size};
-use std::sync::Arc;
 
 /// Names of the query, all optional, each once.
 const KNOWN: [&str; 12] = [
@@ -189,10 +188,7 @@ pub(crate) async fn attach(
     if caller.read_only {
         (wanted.open, wanted.view, reach) = (None, true, Reach::Look);
     }
-    let permit = Arc::clone(&app.alive).try_acquire_owned().map_err(|_| {
-        let hint = "close a connection first";
-        Failure::new(StatusCode::SERVICE_UNAVAILABLE, "server_full", "too many connections", hint)
-    })?;
+    let permit = app.permit()?;
     let (view, events) = (wanted.view, wanted.events);
     let attached = async {
         let sandbox = app.service.reach(&caller.tenant, &id, reach).await?;
@@ -203,12 +199,9 @@ pub(crate) async fn attach(
         Ok(attached) => attached,
         // A page is not shown the answer to an upgrade: it would try again and again.
         Err(failure) if only_running && none_runs(&failure) => {
-            let upgrade = hyper::upgrade::on(&mut request);
-            tokio::spawn(async move {
-                if let Some(socket) = ws::upgraded(upgrade, terminal::MESSAGE_BYTES_MAX).await {
-                    terminal::none(socket, &failure.message).await;
-                }
-                drop(permit);
+            let longest = terminal::MESSAGE_BYTES_MAX;
+            ws::hand_over(&mut request, permit, longest, async move |socket| {
+                terminal::none(socket, &failure.message).await;
             });
             return Ok(ws::switch(accept));
         }
@@ -217,12 +210,8 @@ pub(crate) async fn attach(
     let refused = if record { recorded(&sandbox, &session, &caller).await } else { None };
     let client = terminal::Client { sandbox, link, view, events, refused };
     let until = app.leases.until(&caller);
-    let upgrade = hyper::upgrade::on(&mut request);
-    tokio::spawn(async move {
-        if let Some(socket) = ws::upgraded(upgrade, terminal::MESSAGE_BYTES_MAX).await {
-            terminal::run(socket, client, until).await;
-        }
-        drop(permit);
+    ws::hand_over(&mut request, permit, terminal::MESSAGE_BYTES_MAX, async move |socket| {
+        terminal::run(socket, client, until).await;
     });
     Ok(ws::switch(accept))
 }

@@ -9,11 +9,14 @@ pub(crate) mod terminal;
 pub(crate) use shell::{Client, MESSAGE_BYTES_MAX, run};
 
 use crate::{error::Failure, gate::Gate};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use axum::{
+    body::Body,
+    http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header},
+};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use std::time::Duration;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{net::TcpStream, sync::OwnedSemaphorePermit, time::timeout};
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
@@ -64,8 +67,8 @@ pub(crate) fn handshake(method: &Method, headers: &HeaderMap) -> Result<HeaderVa
 }
 
 /// The answer that turns the connection into a WebSocket.
-pub(crate) fn switch(accept: HeaderValue) -> Response<axum::body::Body> {
-    let mut response = Response::new(axum::body::Body::empty());
+pub(crate) fn switch(accept: HeaderValue) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
@@ -74,9 +77,28 @@ pub(crate) fn switch(accept: HeaderValue) -> Response<axum::body::Body> {
     response
 }
 
+/// Has a task of its own run a request's socket, once the answer is sent; the connection's place
+/// among the server's is given back behind it. Messages as `upgraded`.
+pub(crate) fn hand_over<F>(
+    request: &mut Request<Body>,
+    permit: OwnedSemaphorePermit,
+    longest: usize,
+    run: impl FnOnce(Socket) -> F + Send + 'static,
+) where
+    F: Future<Output = ()> + Send,
+{
+    let upgrade = hyper::upgrade::on(request);
+    tokio::spawn(async move {
+        if let Some(socket) = upgraded(upgrade, longest).await {
+            run(socket).await;
+        }
+        drop(permit);
+    });
+}
+
 /// The socket, once the answer is sent; `None` when the client has gone meanwhile. A message longer
 /// than `longest` bytes closes it with 1009.
-pub(crate) async fn upgraded(upgrade: hyper::upgrade::OnUpgrade, longest: usize) -> Option<Socket> {
+async fn upgraded(upgrade: hyper::upgrade::OnUpgrade, longest: usize) -> Option<Socket> {
     let upgraded: Upgraded = timeout(UPGRADE_WAIT, upgrade).await.ok()?.ok()?;
     // The bare connection: nothing is boxed on the way of a byte.
     let parts = upgraded.downcast::<TokioIo<Gate>>().ok()?;

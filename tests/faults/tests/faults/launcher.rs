@@ -1,6 +1,6 @@
 //! The launcher dies: what runs is unhurt, and the next create finds another one.
 
-use isolet_kit::{Options, SOON, json, one, process, quickly, wait_until};
+use isolet_kit::{Options, SOON, json, one, process, quickly, tries, wait_until};
 use rustix::process::Signal;
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ fn f43_a_launcher_that_dies_over_a_scope_costs_time_and_nothing_else() {
                 process::kill(server.launcher());
             }
         });
-        for n in 0..60 {
+        for n in 0..tries(20, 60) {
             let id = format!("s{n}");
             let wish = json!({"id": id, "file_access": {"write": [id]}});
             let reply = sandbox.post("/sessions", &wish);

@@ -58,10 +58,24 @@ impl Place {
 /// What stands before `/files`, and the path behind it.
 fn split(uri: &Uri) -> Result<(&str, Option<Vec<u8>>), Failure> {
     let none = || Failure::bad("the path holds a malformed % escape");
-    let (before, path) = uri.path().split_once("/files").ok_or_else(none)?;
-    let path = path.strip_prefix('/').filter(|path| !path.is_empty());
+    let (before, path) = parted(uri.path()).ok_or_else(none)?;
     let path = path.map(|path| unescape_path(path).ok_or_else(none)).transpose()?;
     Ok((before, path.map(|path| checked("path", &path)).transpose()?))
+}
+
+/// Words and ids take turns in an address, and an id may be `files` too: the word is looked for
+/// where words stand.
+fn parted(address: &str) -> Option<(&str, Option<&str>)> {
+    let mut from = 0;
+    for (nth, part) in address.split('/').enumerate() {
+        let end = from + part.len();
+        if part == "files" && nth >= 4 && nth % 2 == 0 {
+            let path = address.get(end + 1..).filter(|path| !path.is_empty());
+            return Some((&address[..from - 1], path));
+        }
+        from = end + 1;
+    }
+    None
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Place {
@@ -146,11 +160,18 @@ mod tests {
             ("files/%2F", "/"),
         ];
         for (rest, expected) in cases {
-            for at in ["/v1/sandboxes/s", "/v1/sandboxes/s/sessions/t"] {
+            for at in [
+                "/v1/sandboxes/s",
+                "/v1/sandboxes/files",
+                "/v1/sandboxes/filesystem",
+                "/v1/sandboxes/s/sessions/t",
+                "/v1/sandboxes/files/sessions/files-t",
+                "/v1/sandboxes/sessions/sessions/files",
+            ] {
                 let place = Place::of(format!("{at}/{rest}").parse().unwrap());
                 let Ok(place) = place else { panic!("{rest} is refused") };
                 assert_eq!(whole(place.path().unwrap()), expected.as_bytes(), "{rest}");
-                assert_eq!(place.session.is_some(), at.ends_with("/t"));
+                assert_eq!(place.session.is_some(), at.contains("/sessions/"));
             }
         }
         let bytes = Place::of(Uri::from_static("/v1/sandboxes/s/files/%ff%fe")).ok().unwrap();
