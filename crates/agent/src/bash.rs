@@ -150,6 +150,7 @@ impl Bash {
             fds: pipes.places(),
             uid: 0,
             terminal: None,
+            group: None,
         };
         let child = hub.spawn(order, Parent::Shell(id)).map_err(failed)?;
         let bash = Self {

@@ -2,6 +2,7 @@
 
 use crate::log::{Item, Log, Place, View};
 use crate::poll::{Poll, What};
+use crate::process::Follower;
 use crate::terminal::Guest;
 use bytes::BytesMut;
 use isolet_wire::frame::{self, Frame, FrameError, SERVER_FRAME_BYTES_MAX};
@@ -36,6 +37,8 @@ pub(crate) enum Role {
     Exec(u64),
     /// A client of a terminal.
     Terminal(Box<Guest>),
+    /// Follows a process.
+    Process(Follower),
     /// Told of every change.
     Watch,
 }
@@ -149,6 +152,12 @@ impl Conn {
     /// Puts a message into the queue.
     pub(crate) fn tell(&mut self, tell: &Tell) {
         frame::put(&mut self.out, tell);
+    }
+
+    /// Puts a data frame into the queue.
+    pub(crate) fn queue(&mut self, stream: u8, offset: u64, bytes: &[u8]) {
+        frame::put_data_head(&mut self.out, stream, offset, "", bytes.len());
+        self.out.extend_from_slice(bytes);
     }
 
     /// Sends a data frame now, as far as the socket takes it; the rest is queued. Only when

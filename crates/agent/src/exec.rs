@@ -2,19 +2,17 @@
 //! to its end or its timeout, and what it says is thrown away.
 
 use crate::conn::Conn;
-use crate::hub::{Hub, Order, Parent, READ_BYTES, Timer, environment};
+use crate::hub::{Hub, Order, Parent, READ_BYTES, Timer};
 use crate::poll::What as Fd;
+use crate::start::{self, Pipes, Refusal};
 use crate::tree;
-use crate::words;
 use isolet_sys::signal;
 use isolet_sys::spawn::{Child, Stage};
-use isolet_wire::ask::{Exec as Ask, What};
+use isolet_wire::ask::Exec as Ask;
 use isolet_wire::tell::{Exit, STDERR, STDOUT, Tell, Why};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
-use std::ffi::CString;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 const TERM_TO_KILL: Duration = Duration::from_millis(500);
@@ -52,9 +50,6 @@ pub(crate) struct Exec {
     direct: bool,
 }
 
-/// Why a program was not started, and in words.
-pub(crate) type Refusal = (Why, String);
-
 impl Exec {
     /// Starts it.
     ///
@@ -64,10 +59,7 @@ impl Exec {
         if ask.uid > UID_MAX {
             return Err((Why::BadAsk, format!("user id {} is above {UID_MAX}", ask.uid)));
         }
-        let words = match &ask.what {
-            What::Command(text) => words::plain(text, &ask.env),
-            What::Argv(_) => None,
-        };
+        let words = start::plain(&ask);
         let direct = words.is_some();
         let mut exec = Self {
             conn: Some(conn),
@@ -99,70 +91,19 @@ impl Exec {
     }
 
     fn launch(&mut self, hub: &mut Hub, words: Option<Vec<String>>) -> Result<(), Refusal> {
-        let bad = || {
-            let text = "no program, a NUL byte, or a name of the environment with `=`";
-            (Why::BadAsk, text.to_owned())
-        };
-        let failed = |errno: std::io::Error| (Why::NoProcess, format!("no process: {errno}"));
-        let mut envp = environment(&self.ask.env).ok_or_else(bad)?;
-        let path = self.ask.env.get("PATH").map_or(words::PATH, String::as_str);
-        let (programs, argv) = match (&self.ask.what, words) {
-            (What::Command(text), None) => {
-                let programs = crate::bash::PROGRAMS.map(|p| p.to_string_lossy().into_owned());
-                let mut argv = vec!["bash".to_owned(), "-c".to_owned()];
-                // Bash would take it for an option.
-                argv.extend(text.starts_with(['-', '+']).then(|| "--".to_owned()));
-                argv.push(text.clone());
-                (programs.to_vec(), argv)
-            }
-            (What::Command(_), Some(argv)) => {
-                words::as_bash_would(&self.ask, &mut envp);
-                (words::programs(&argv[0], path), argv)
-            }
-            (What::Argv(argv), _) => {
-                let name = argv.first().filter(|name| !name.is_empty()).ok_or_else(bad)?;
-                (words::programs(name, path), argv.clone())
-            }
-        };
-        let strings = |list: Vec<String>| {
-            list.into_iter().map(|text| CString::new(text).ok()).collect::<Option<Vec<_>>>()
-        };
-        let order = Order {
-            programs: strings(programs).ok_or_else(bad)?,
-            argv: strings(argv).ok_or_else(bad)?,
-            envp,
-            cwd: CString::new(self.ask.cwd.as_str()).map_err(|_| bad())?,
-            fds: Vec::new(),
-            uid: self.ask.uid,
-            terminal: None,
-        };
-        self.spawn(hub, order).map_err(failed)
+        let order = start::order(&self.ask, words)?;
+        self.spawn(hub, order).map_err(|error| start::no_process(&error))
     }
 
     fn spawn(&mut self, hub: &mut Hub, mut order: Order) -> std::io::Result<()> {
-        let (out, err) = (pipe_with(PipeFlags::CLOEXEC)?, pipe_with(PipeFlags::CLOEXEC)?);
-        let (input, feeder) = if self.ask.stdin {
-            let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-            rustix::io::ioctl_fionbio(&write, true)?;
-            (read, Some(write))
-        } else {
-            let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-            (rustix::fs::open(c"/dev/null", flags, rustix::fs::Mode::empty())?, None)
-        };
-        for end in [&out.0, &err.0] {
-            rustix::io::ioctl_fionbio(end, true)?;
-        }
-        // `/dev/stdout` opens the pipe anew, by the rights of its inode, which is ours.
-        for end in [&out.1, &err.1].into_iter().chain(feeder.as_ref()) {
-            rustix::fs::fchmod(end, rustix::fs::Mode::from_raw_mode(0o666))?;
-        }
-        order.fds = vec![(input.as_raw_fd(), 0), (out.1.as_raw_fd(), 1), (err.1.as_raw_fd(), 2)];
+        let pipes = Pipes::new(self.ask.stdin)?;
+        order.fds = pipes.fds();
         let child = hub.spawn(order, Parent::Exec(self.id))?;
         hub.poll.add(&child.started, Fd::ExecBorn, self.id, EventFlags::IN)?;
         self.pid = child.pid;
         self.child = Some(child);
-        self.pipes = [Some(out.0), Some(err.0)];
-        self.stdin = feeder;
+        self.pipes = pipes.out.map(Some);
+        self.stdin = pipes.feeder;
         self.listening = false;
         self.listen(hub, true);
         Ok(())
@@ -172,27 +113,18 @@ impl Exec {
     pub(crate) fn born(&mut self, hub: &mut Hub) -> Option<Refusal> {
         let verdict = self.child.as_mut()?.verdict()?;
         self.child = None;
-        let (stage, errno) = match verdict {
+        let failed = match verdict {
             Ok(()) => {
                 self.feed(hub);
                 return None;
             }
             Err(failed) => failed,
         };
-        if stage == Stage::Exec && self.direct {
+        if failed.0 == Stage::Exec && self.direct {
             self.direct = false;
             return self.launch(hub, None).err();
         }
-        Some(match (stage, errno) {
-            (Stage::Cwd, _) => (Why::BadCwd, format!("cannot enter the start directory: {errno}")),
-            (Stage::Exec, Errno::ACCESS) => (Why::Denied, "permission denied".to_owned()),
-            (Stage::Exec, Errno::TOOBIG) => (Why::TooLarge, "argument list too long".to_owned()),
-            (Stage::Exec, Errno::NOENT) => (Why::NotFound, "program not found".to_owned()),
-            (Stage::Exec, _) => (Why::Failed, format!("cannot execute: {errno}")),
-            (Stage::Confine | Stage::Terminal, _) => {
-                (Why::NoProcess, format!("cannot confine: {errno}"))
-            }
-        })
+        Some(start::refusal(failed))
     }
 
     /// Is this its process (and not one that it replaced)?

@@ -30,6 +30,11 @@ const SAVES_AT_ONCE: usize = 4;
 /// How long an answer to "did the kernel kill for memory" stays good.
 const OOM_FRESH: Duration = Duration::from_millis(2);
 
+/// What is read of all processes in the background within a moment, and how long that is: they are
+/// not waited for by anybody, and one that says nothing but `yes` must not take a core of the host.
+const READS_BYTES: usize = 4 * 1024 * 1024;
+const READS_MOMENT: Duration = Duration::from_millis(50);
+
 /// What the agent was started with.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
@@ -58,6 +63,8 @@ pub(crate) enum Parent {
     File,
     /// A terminal's program.
     Terminal(u64),
+    /// A process in the background.
+    Process(u64),
 }
 
 /// What a timer is for.
@@ -79,6 +86,10 @@ pub(crate) enum Timer {
     Terminal(u64),
     /// A dial takes too long.
     Dial(u64),
+    /// Something of a process.
+    Process(u64),
+    /// Reading what processes say again, after a moment of much.
+    Reads,
 }
 
 /// See the module's page.
@@ -96,6 +107,8 @@ pub(crate) struct Hub {
     pub(crate) dirty: Vec<u64>,
     /// Terminals that something happened to.
     pub(crate) stirred: Vec<u64>,
+    /// Processes that something happened to.
+    pub(crate) moved: Vec<u64>,
     /// Shells whose state watchers should hear of.
     pub(crate) changed: Vec<u64>,
     /// Somebody watches, who keeps what shells hold.
@@ -108,7 +121,17 @@ pub(crate) struct Hub {
     drains: VecDeque<(u64, OwnedFd)>,
     ids: u64,
     oom: (Option<Instant>, u64),
+    reads: Reads,
     scratch: Vec<u8>,
+}
+
+/// How much of processes was read in this moment.
+#[derive(Debug, Default)]
+struct Reads {
+    until: Option<Instant>,
+    bytes: usize,
+    /// A timer is set for the moment's end.
+    waiting: bool,
 }
 
 impl Hub {
@@ -122,6 +145,7 @@ impl Hub {
             now: Instant::now(),
             dirty: Vec::new(),
             stirred: Vec::new(),
+            moved: Vec::new(),
             changed: Vec::new(),
             watched: false,
             crowded: false,
@@ -130,6 +154,7 @@ impl Hub {
             drains: VecDeque::new(),
             ids: 0,
             oom: (None, 0),
+            reads: Reads::default(),
             scratch: Vec::with_capacity(READ_BYTES),
         }
     }
@@ -151,6 +176,13 @@ impl Hub {
     pub(crate) fn stir(&mut self, terminal: u64) {
         if !self.stirred.contains(&terminal) {
             self.stirred.push(terminal);
+        }
+    }
+
+    /// Something happened to this process.
+    pub(crate) fn shift(&mut self, process: u64) {
+        if !self.moved.contains(&process) {
+            self.moved.push(process);
         }
     }
 
@@ -224,8 +256,10 @@ impl Hub {
             cols: size.cols,
             rows: size.rows,
         });
+        let cgroup = order.group.as_ref().or(self.config.cgroup.as_ref());
         let plan = Plan {
             terminal,
+            cgroup: cgroup.map(AsFd::as_fd),
             programs: order.programs,
             argv: order.argv,
             envp: order.envp,
@@ -282,6 +316,23 @@ impl Hub {
         }
     }
 
+    /// Whether processes may be read in this moment; where not, a timer tells when they may.
+    pub(crate) fn may_read(&mut self) -> bool {
+        if self.reads.until.is_none_or(|until| until <= self.now) {
+            self.reads = Reads { until: Some(self.now + READS_MOMENT), ..Reads::default() };
+        }
+        let may = self.reads.bytes < READS_BYTES;
+        if !may && !std::mem::replace(&mut self.reads.waiting, true) {
+            self.at(self.reads.until.unwrap_or(self.now), Timer::Reads);
+        }
+        may
+    }
+
+    /// So many bytes of a process were read.
+    pub(crate) fn have_read(&mut self, bytes: usize) {
+        self.reads.bytes += bytes;
+    }
+
     /// How many processes of the sandbox the kernel has killed for memory. With `cached` a value
     /// of the last 2 ms will do.
     pub(crate) fn oom(&mut self, cached: bool) -> u64 {
@@ -296,6 +347,13 @@ impl Hub {
         }
         self.oom.1
     }
+}
+
+/// Now by the wall clock, in ms since 1970.
+#[must_use]
+pub(crate) fn now_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as i64)
 }
 
 /// What to start, without how it is confined.
@@ -315,6 +373,8 @@ pub(crate) struct Order {
     pub(crate) uid: u32,
     /// It gets a terminal of this size, whose other side comes out of the other end of the socket.
     pub(crate) terminal: Option<(OwnedFd, Size)>,
+    /// The version 2 group that it is born in, rather than the tenant's.
+    pub(crate) group: Option<OwnedFd>,
 }
 
 /// An environment as the kernel takes it; `None` when a name or value cannot be in one.

@@ -47,9 +47,19 @@ pub(crate) enum What {
     PtyBorn,
     /// A connection that is being made.
     Dial,
+    /// A process's standard output.
+    ProcessOut,
+    /// Its standard error.
+    ProcessErr,
+    /// Its standard input.
+    ProcessIn,
+    /// Whether it was executed.
+    ProcessBorn,
+    /// Whether anything is left in its group.
+    ProcessGroup,
 }
 
-const ALL: [What; 18] = [
+const ALL: [What; 23] = [
     What::Listen,
     What::Children,
     What::Conn,
@@ -68,6 +78,11 @@ const ALL: [What; 18] = [
     What::Pty,
     What::PtyBorn,
     What::Dial,
+    What::ProcessOut,
+    What::ProcessErr,
+    What::ProcessIn,
+    What::ProcessBorn,
+    What::ProcessGroup,
 ];
 
 /// One thing that is ready. Ids are never used twice, so a late event finds nobody.

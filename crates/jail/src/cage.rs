@@ -124,6 +124,7 @@ impl Cage {
             }
             std::thread::sleep(LOOK);
         }
+        groups.sweep_processes();
         match fs::remove_dir_all(scope_dir(&self.directory, session)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),

@@ -6,6 +6,7 @@
 //! ```text
 //! v2      <own>/<instance>/<sandbox>/{agent,tenant}      kill, freeze; limits where it has controllers
 //! v2      …/agent/s-<session>                             the agent of a session's scope
+//! v2      …/tenant/p-<random>                             a process in the background, made by an agent
 //! v1      <own>/<instance>/<sandbox>                      one each in memory, cpu and pids: the tenant
 //! ```
 
@@ -315,15 +316,25 @@ impl Groups {
 
     /// Removes all of them once; those that still hold something stay.
     pub fn remove_now(&self) {
-        for scope in fs::read_dir(self.agent()).into_iter().flatten().flatten() {
-            if scope.file_type().is_ok_and(|kind| kind.is_dir()) {
-                let _ = fs::remove_dir(scope.path());
-            }
-        }
+        self.sweep(&self.agent());
+        self.sweep(&self.tenant());
         let _ = fs::remove_dir(self.agent());
         let _ = fs::remove_dir(self.tenant());
         for group in self.legacy.iter().flatten().chain([&self.unified]) {
             let _ = fs::remove_dir(group);
+        }
+    }
+
+    /// Removes the empty groups of processes that an agent has left behind.
+    pub(crate) fn sweep_processes(&self) {
+        self.sweep(&self.tenant());
+    }
+
+    fn sweep(&self, group: &Path) {
+        for below in fs::read_dir(group).into_iter().flatten().flatten() {
+            if below.file_type().is_ok_and(|kind| kind.is_dir()) {
+                let _ = fs::remove_dir(below.path());
+            }
         }
     }
 

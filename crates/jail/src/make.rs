@@ -223,12 +223,14 @@ pub(crate) fn listen(directory: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Lets the agent, and nobody else inside, put processes into the tenant's group.
+/// Lets the agent, and nobody else inside, put processes into the tenant's group, and make groups
+/// below it: one for each process in the background.
 fn delegate(groups: &Groups, agent: u32) -> Result<OwnedFd, Errno> {
     let (uid, gid) = (Uid::from_raw(agent), Gid::from_raw(agent));
     let tenant = groups.tenant();
-    for path in [groups.unified.join("cgroup.procs"), tenant.join("cgroup.procs")] {
-        rustix::fs::chownat(CWD, &path, Some(uid), Some(gid), AtFlags::empty())?;
+    let procs = [groups.unified.join("cgroup.procs"), tenant.join("cgroup.procs")];
+    for path in procs.iter().chain([&tenant]) {
+        rustix::fs::chownat(CWD, path, Some(uid), Some(gid), AtFlags::empty())?;
     }
     rustix::fs::open(tenant, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }

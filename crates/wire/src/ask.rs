@@ -7,6 +7,8 @@
 //!   the connection may be used for the next one.
 //! - `File`: the connection is handed to a worker for one file call, and ends with it.
 //! - `Terminal`: the connection is a client of one terminal, until that ends or it closes.
+//! - `Process` that follows: the connection is sent one process's log, until its end or it closes.
+//!   Other orders about processes are answered at once, or when they are done.
 //! - `Watch`, `Ping`: the connection of the server's driver.
 //!
 //! One connection per client is on purpose: a client that does not read fills its own socket and
@@ -90,6 +92,8 @@ pub enum Ask {
     },
     /// Answered by `Listening`: where programs in the sandbox listen.
     Listening,
+    /// About processes that run in the background; see [`crate::process`].
+    Process(crate::process::Order),
 }
 
 /// Who wants to be a client of which shell.

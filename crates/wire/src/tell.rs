@@ -127,6 +127,19 @@ pub enum Tell {
     Dialed,
     /// Answer to `Ask::Listening`, sorted; at most [`crate::port::LISTENERS_MAX`].
     Listening(Vec<crate::port::Listener>),
+    /// A process as it is; the last word to a connection that followed it.
+    Process(crate::process::Process),
+    /// Some of all processes.
+    Processes(Vec<crate::process::Process>),
+    /// A log begins; see [`crate::process`].
+    ProcessLog(crate::process::Log),
+    /// These positions of the log are no longer held.
+    ProcessGap {
+        /// First missing.
+        from: u64,
+        /// First that is there again.
+        to: u64,
+    },
 }
 
 /// The longest state of a shell, in bytes. A usual one has five thousand.
@@ -319,6 +332,10 @@ pub enum Why {
     NoAnswer,
     /// Descriptors or memory are short at this moment.
     Short,
+    /// No process of this id, or none any more.
+    NoSuchProcess,
+    /// The process has ended, or takes no input.
+    Ended,
 }
 
 /// What kind of file.

@@ -60,6 +60,7 @@ impl Agent {
             Ask::Terminals => self.list_terminals(id),
             Ask::Dial { port } => self.dial(id, port),
             Ask::Listening => self.listening(id),
+            Ask::Process(order) => self.process(id, order),
         }
     }
 

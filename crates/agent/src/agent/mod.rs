@@ -6,6 +6,7 @@ mod ask;
 mod attach;
 mod keep;
 mod port;
+mod process;
 mod settle;
 mod terminal;
 
@@ -14,6 +15,7 @@ use crate::exec::Exec;
 use crate::hub::{Hub, Parent, READ_BYTES, Timer};
 use crate::poll::{Ready, What};
 use crate::port::Dial;
+use crate::process::Process;
 use crate::shell::Shell;
 use crate::terminal::Terminal;
 use isolet_wire::ask::Ask;
@@ -22,7 +24,7 @@ use isolet_wire::tell::{STDERR, STDOUT, Tell, Why};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -45,6 +47,7 @@ pub(crate) struct Agent {
     execs: HashMap<u64, Exec>,
     terminals: HashMap<u64, Terminal>,
     dials: HashMap<u64, Dial>,
+    processes: BTreeMap<u64, Process>,
     /// By process: when it must have ended; `None` of a watch.
     files: HashMap<i32, Option<Instant>>,
     watchers: Vec<u64>,
@@ -77,6 +80,7 @@ impl Agent {
             execs: HashMap::new(),
             terminals: HashMap::new(),
             dials: HashMap::new(),
+            processes: BTreeMap::new(),
             files: HashMap::new(),
             watchers: Vec::new(),
             watch_set: false,
@@ -97,7 +101,8 @@ impl Agent {
             if let Some(due) = self.lazy_due {
                 limit = Some(limit.map_or(due, |limit| limit.min(due)));
             }
-            if !self.again.is_empty() || !self.hub.stirred.is_empty() {
+            if !(self.again.is_empty() && self.hub.stirred.is_empty() && self.hub.moved.is_empty())
+            {
                 limit = Some(self.hub.now);
             }
             self.hub.poll.wait(self.hub.now, limit, &mut ready);
@@ -131,6 +136,11 @@ impl Agent {
                     _ => terminal.born(&mut self.hub),
                 }
             }
+            What::ProcessOut
+            | What::ProcessErr
+            | What::ProcessIn
+            | What::ProcessBorn
+            | What::ProcessGroup => self.process_event(ready),
             What::ExecOut | What::ExecErr | What::ExecIn | What::ExecBorn => self.exec_event(ready),
             what => {
                 let Some(shell) = self.shells.get_mut(&id) else { return };
@@ -189,6 +199,14 @@ impl Agent {
                 }
             }
             Timer::Dial(id) => self.look_at_dial(id, false),
+            Timer::Process(id) => {
+                if let Some(process) = self.processes.get_mut(&id) {
+                    process.tick(&mut self.hub);
+                }
+            }
+            Timer::Reads => {
+                self.processes.keys().for_each(|id| self.hub.shift(*id));
+            }
             // Only a reason to settle.
             Timer::Save => {}
             Timer::Files => {
@@ -297,6 +315,7 @@ impl Agent {
                     }
                 }
                 Some(Parent::Exec(id)) => self.exec_died(id, pid, code, signal),
+                Some(Parent::Process(id)) => self.process_died(id, pid, code, signal),
                 Some(Parent::Terminal(id)) => {
                     if let Some(terminal) = self.terminals.get_mut(&id) {
                         terminal.died(&mut self.hub, code, signal);
@@ -340,6 +359,7 @@ impl Agent {
             self.detach(id, shell);
         }
         self.leave_terminal(id);
+        self.leave_process(id);
         let Some(conn) = self.conns.remove(&id) else { return };
         match conn.role {
             Role::Exec(exec) => {

@@ -27,6 +27,10 @@ impl Agent {
                 self.hub.stir(guest.terminal);
                 return;
             }
+            Role::Process(follower) => {
+                self.hub.shift(follower.process);
+                return;
+            }
             Role::Exec(exec) => {
                 self.touched.push(*exec);
                 conn.flush()
@@ -62,6 +66,9 @@ impl Agent {
         }
         for id in std::mem::take(&mut self.hub.stirred) {
             self.settle_terminal(id);
+        }
+        for id in std::mem::take(&mut self.hub.moved) {
+            self.settle_process(id);
         }
         if !self.hub.changed.is_empty() {
             if self.watchers.is_empty() {

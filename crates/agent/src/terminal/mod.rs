@@ -343,6 +343,7 @@ fn order(open: &Open) -> Result<Order, Refusal> {
         fds: Vec::new(),
         uid: 0,
         terminal: None,
+        group: None,
     })
 }
 

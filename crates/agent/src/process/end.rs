@@ -1,0 +1,165 @@
+//! The end of a process: by itself, by its timeout, or because it was asked for. Only when nothing
+//! of what it started lives it is over.
+
+use super::Process;
+use crate::hub::{Hub, Timer, now_ms};
+use crate::tree;
+use isolet_sys::signal;
+use isolet_wire::process::End;
+use std::time::{Duration, Instant};
+
+const TERM: i32 = 15;
+const KILL: i32 = 9;
+/// From a timeout's signal to the end.
+const GRACE: Duration = Duration::from_millis(500);
+/// How soon what was killed is looked at again, at first and at most: the kernel may take its time.
+const AGAIN: Duration = Duration::from_millis(10);
+const AGAIN_MAX: Duration = Duration::from_secs(1);
+
+/// A process that is to end.
+#[derive(Debug)]
+pub(super) struct Killing {
+    /// When all of it is killed, or killed again.
+    at: Instant,
+    again: Duration,
+}
+
+impl Process {
+    /// Sends a signal to its program's group, or to all that it started. `false`: it has ended.
+    pub(crate) fn signal(&self, hub: &Hub, number: i32, all: bool) -> bool {
+        match (&self.group, all) {
+            (Some(group), true) => group.signal(hub, number),
+            (None, true) if self.end.is_none() => {
+                let below = tree::below(self.pid, |pid| hub.parents.contains_key(&pid));
+                below.iter().for_each(|process| process.send(number));
+                self.own(number);
+            }
+            (_, false) if self.end.is_none() => self.own(number),
+            _ => return false,
+        }
+        true
+    }
+
+    /// A program that was only just started may not have its own group yet.
+    fn own(&self, number: i32) {
+        if signal::send(-self.pid, number).is_err() {
+            let _ = signal::send(self.pid, number);
+        }
+    }
+
+    /// Ends all of it: by this signal first, where that is another than 9, and after `grace` whatever
+    /// it does. Asked again, the earlier moment counts.
+    pub(crate) fn kill(&mut self, hub: &mut Hub, number: i32, grace: Duration) {
+        hub.shift(self.id);
+        if self.over() {
+            return;
+        }
+        self.killed |= self.end.is_none() && !self.timed_out;
+        let grace = if number == KILL { Duration::ZERO } else { grace };
+        if !grace.is_zero() {
+            self.signal(hub, number, true);
+        }
+        let at = hub.now + grace;
+        match &mut self.killing {
+            Some(killing) => killing.at = killing.at.min(at),
+            None => self.killing = Some(Killing { at, again: AGAIN }),
+        }
+        self.tick(hub);
+    }
+
+    fn kill_all(&self, hub: &Hub) {
+        if self.group.as_ref().is_some_and(|group| group.kill(hub).is_ok()) {
+            return;
+        }
+        let below = tree::below(self.pid, |pid| hub.parents.contains_key(&pid));
+        // Once it was reaped its number may be another's; its orphans are known by their session.
+        if self.end.is_none() {
+            self.own(KILL);
+        }
+        below.iter().for_each(|process| process.send(KILL));
+        if let Some(group) = &self.group {
+            group.signal(hub, KILL);
+        }
+    }
+
+    fn timeout(&self) -> Option<Instant> {
+        if self.timed_out || self.end.is_some() || self.ask.timeout_ms == 0 {
+            return None;
+        }
+        self.began.checked_add(Duration::from_millis(self.ask.timeout_ms))
+    }
+
+    /// Something of it may be due.
+    pub(crate) fn tick(&mut self, hub: &mut Hub) {
+        if self.armed.is_some_and(|armed| armed <= hub.now) {
+            self.armed = None;
+        }
+        hub.shift(self.id);
+        if self.timeout().is_some_and(|due| due <= hub.now) {
+            self.timed_out = true;
+            self.kill(hub, TERM, GRACE);
+        }
+        let due = self.killing.as_ref().is_some_and(|killing| killing.at <= hub.now);
+        if due && !self.over() {
+            self.kill_all(hub);
+            if let Some(killing) = &mut self.killing {
+                killing.at = hub.now + killing.again;
+                killing.again = (killing.again * 2).min(AGAIN_MAX);
+            }
+            self.changed(hub);
+        }
+    }
+
+    /// Sets its timer for what is due next.
+    pub(super) fn arm(&mut self, hub: &mut Hub, waits: Option<Instant>) {
+        let killing = self.killing.as_ref().filter(|_| !self.over()).map(|killing| killing.at);
+        let next = [waits, self.timeout(), killing].into_iter().flatten().min();
+        if let Some(next) = next.filter(|next| self.armed.is_none_or(|armed| *next < armed)) {
+            self.armed = Some(next);
+            hub.at(next, Timer::Process(self.id));
+        }
+    }
+
+    /// Its program has ended.
+    pub(crate) fn died(&mut self, hub: &mut Hub, code: Option<i32>, number: Option<i32>) {
+        hub.shift(self.id);
+        self.last_words(hub);
+        self.last = self.journal.head();
+        (self.stdin, self.input) = (None, Vec::new());
+        self.end = Some(End {
+            code: code.unwrap_or_else(|| 128 + number.unwrap_or(0)),
+            signal: number,
+            timed_out: self.timed_out,
+            killed: self.killed,
+            oom: hub.oom(false) > self.oom,
+            at_ms: now_ms(),
+            micros: Instant::now().duration_since(self.began).as_micros() as u64,
+        });
+        self.changed(hub);
+    }
+
+    /// What lives in its group may have changed.
+    pub(crate) fn changed(&mut self, hub: &mut Hub) {
+        hub.shift(self.id);
+        let left = self.group.as_mut().is_some_and(|group| group.look());
+        if left || self.end.is_none() {
+            return;
+        }
+        self.last_words(hub);
+        match &self.group {
+            // What left its group's reach may hold its pipes: so that it lives, they are read on.
+            None => self.pipes.iter_mut().filter_map(Option::take).for_each(|fd| hub.drain(fd)),
+            Some(_) => self.pipes = [None, None],
+        }
+        self.leave_group(hub);
+    }
+
+    /// Lets go of its group once that is empty. One that is not yet is tried again.
+    pub(super) fn leave_group(&mut self, hub: &mut Hub) {
+        if self.group.as_ref().is_some_and(|group| group.remove(hub)) {
+            self.group = None;
+        } else if self.group.is_some() && self.killing.is_none() {
+            self.killing = Some(Killing { at: hub.now + AGAIN, again: AGAIN });
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! From a process's log to those who follow it: each has a position, and nothing else.
+//!
+//! The process waits while the fastest of them is half a log behind, and for none that has taken
+//! nothing for a moment: one that only forgot to hang up holds up nobody.
+
+use super::Process;
+use crate::conn::{Conn, SEND_BYTES};
+use crate::hub::Hub;
+use isolet_wire::process::Log;
+use isolet_wire::tell::Tell;
+use rustix::io::Errno;
+use std::time::{Duration, Instant};
+
+/// One that has taken nothing for so long is not waited for.
+const STALL: Duration = Duration::from_millis(50);
+
+/// A connection that follows a process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Follower {
+    /// Which process.
+    pub(crate) process: u64,
+    /// How far it is.
+    pub(crate) position: u64,
+    /// Where it ends; `None`: with the process.
+    pub(crate) until: Option<u64>,
+    /// When it last took bytes or needed none.
+    pub(crate) moved: Instant,
+    /// It needed none.
+    pub(crate) idle: bool,
+}
+
+impl Process {
+    /// Where a follower begins that asked for this position, and what it is told first.
+    pub(crate) fn enter(&self, since: Option<u64>) -> Log {
+        let head = self.journal.head();
+        Log { process: self.told(), position: since.map_or(head, |since| since.min(head)) }
+    }
+
+    /// Where the log ends for one who does not wait, or who comes after the end.
+    pub(crate) fn end_now(&self, follow: bool) -> Option<u64> {
+        (!follow || self.end.is_some()).then(|| self.journal.head())
+    }
+
+    /// Sends a follower what it has not and takes now. `true`: it has all there is to be had.
+    ///
+    /// # Errors
+    /// The peer has gone.
+    pub(crate) fn pump(
+        &self,
+        conn: &mut Conn,
+        follower: &mut Follower,
+        now: Instant,
+    ) -> Result<bool, Errno> {
+        let end = follower.until.or(self.end.as_ref().map(|_| self.last));
+        let before = conn.waiting();
+        if std::mem::take(&mut follower.idle) {
+            follower.moved = now;
+        }
+        loop {
+            while conn.waiting() < SEND_BYTES && self.step(conn, follower, end) {}
+            let all = follower.position >= end.unwrap_or_else(|| self.journal.head());
+            let flushed = conn.flush()?;
+            follower.idle = flushed && all;
+            if follower.idle || conn.waiting() < before {
+                follower.moved = now;
+            }
+            if !flushed || all {
+                return Ok(all && end.is_some());
+            }
+        }
+    }
+
+    /// Puts the next part in line; `false`: there is none.
+    fn step(&self, conn: &mut Conn, follower: &mut Follower, end: Option<u64>) -> bool {
+        if end.is_some_and(|end| follower.position >= end) {
+            return false;
+        }
+        let first = self.journal.first();
+        if follower.position < first {
+            let to = end.map_or(first, |end| first.min(end));
+            conn.tell(&Tell::ProcessGap { from: follower.position, to });
+            follower.position = to;
+            return true;
+        }
+        let Some(part) = self.journal.part(follower.position) else { return false };
+        let left = end.map_or(u64::MAX, |end| end - part.position);
+        let count = part.bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        conn.queue(part.stream, part.offset, &part.bytes[..count]);
+        follower.position = part.position + count as u64;
+        true
+    }
+
+    /// Until when the program waits for those who follow it; `None`: it does not.
+    pub(crate) fn waits<'a>(
+        &self,
+        now: Instant,
+        followers: impl Iterator<Item = &'a Follower>,
+    ) -> Option<Instant> {
+        let mut fastest = None;
+        for follower in followers.filter(|follower| follower.until.is_none()) {
+            let stalls = follower.moved + STALL;
+            if stalls > now && fastest.is_none_or(|(at, _)| follower.position > at) {
+                fastest = Some((follower.position, stalls));
+            }
+        }
+        let (position, stalls) = fastest?;
+        let behind = self.journal.head() - position;
+        (behind > self.limit as u64 / 2).then_some(stalls)
+    }
+
+    /// After every round: reads on, unless it is to wait.
+    pub(crate) fn flow(&mut self, hub: &mut Hub, waits: Option<Instant>) {
+        let read = waits.is_none() && hub.may_read();
+        self.listen(hub, read);
+        self.arm(hub, waits);
+    }
+}

@@ -1,0 +1,130 @@
+//! A process's own control group, a child of the tenant's. Everything that it starts is born in
+//! there and cannot leave, whatever session, parent or name it takes: only the agent may move
+//! processes between groups. One write ends all of it, also what multiplies meanwhile.
+
+use crate::hub::Hub;
+use crate::poll::What;
+use isolet_sys::signal;
+use rustix::event::epoll::EventFlags;
+use rustix::fs::{AtFlags, Mode, OFlags, openat};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// How often a group is made anew whose name was free and that has gone before its first process.
+const TRIES: u32 = 3;
+/// What is read of the list of a group's processes, in bytes: far more than its limit lets there be.
+const LIST_BYTES_MAX: usize = 256 * 1024;
+
+/// See the module's page.
+#[derive(Debug)]
+pub(crate) struct Group {
+    name: String,
+    events: OwnedFd,
+    /// Something lives in it, as far as was told.
+    populated: bool,
+}
+
+impl Group {
+    /// Makes one, and opens it for the first process; `None` where there are no groups (tests).
+    ///
+    /// # Errors
+    /// `EMFILE`, `EAGAIN` (too many groups), and whatever else the kernel says.
+    pub(crate) fn make(hub: &Hub, id: u64) -> Result<Option<(Self, OwnedFd)>, Errno> {
+        let Some(parent) = &hub.config.cgroup else { return Ok(None) };
+        let mut tries = 0;
+        loop {
+            let mut random = [0_u8; 8];
+            rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+            let name = format!("p-{:016x}", u64::from_ne_bytes(random));
+            rustix::fs::mkdirat(parent, name.as_str(), Mode::from_raw_mode(0o755))?;
+            match Self::open(hub, parent.as_fd(), name.clone(), id) {
+                // Empty groups of a session that has ended are swept by the server.
+                Err(Errno::NOENT | Errno::NODEV) if tries < TRIES => tries += 1,
+                Err(errno) => {
+                    let _ = rustix::fs::unlinkat(parent, name.as_str(), AtFlags::REMOVEDIR);
+                    return Err(errno);
+                }
+                Ok(made) => return Ok(Some(made)),
+            }
+        }
+    }
+
+    fn open(
+        hub: &Hub,
+        parent: std::os::fd::BorrowedFd<'_>,
+        name: String,
+        id: u64,
+    ) -> Result<(Self, OwnedFd), Errno> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let dir = openat(parent, name.as_str(), flags | OFlags::DIRECTORY, Mode::empty())?;
+        let events = openat(&dir, "cgroup.events", flags, Mode::empty())?;
+        hub.poll.add(&events, What::ProcessGroup, id, EventFlags::PRI)?;
+        Ok((Self { name, events, populated: true }, dir))
+    }
+
+    /// Opens it, for one more process to be born in.
+    ///
+    /// # Errors
+    /// `EMFILE`.
+    pub(crate) fn dir(&self, hub: &Hub) -> Result<OwnedFd, Errno> {
+        let parent = hub.config.cgroup.as_ref().ok_or(Errno::NOENT)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        openat(parent, self.name.as_str(), flags, Mode::empty())
+    }
+
+    /// Looks anew. Whether something lives in it.
+    pub(crate) fn look(&mut self) -> bool {
+        let mut text = [0; 256];
+        let count = rustix::io::pread(&self.events, &mut text, 0).unwrap_or(0);
+        let text = String::from_utf8_lossy(&text[..count]);
+        self.populated = text.lines().any(|line| line == "populated 1");
+        self.populated
+    }
+
+    /// Whether something lived in it at the last look.
+    #[must_use]
+    pub(crate) fn populated(&self) -> bool {
+        self.populated
+    }
+
+    /// Kills everything in it at once.
+    ///
+    /// # Errors
+    /// `EMFILE`: nothing was killed.
+    pub(crate) fn kill(&self, hub: &Hub) -> Result<(), Errno> {
+        let file = self.file(hub, "cgroup.kill", OFlags::WRONLY)?;
+        rustix::io::write(file, b"1").map(drop)
+    }
+
+    /// Sends a signal to everything in it.
+    pub(crate) fn signal(&self, hub: &Hub, number: i32) {
+        self.pids(hub).into_iter().for_each(|pid| drop(signal::send(pid, number)));
+    }
+
+    fn pids(&self, hub: &Hub) -> Vec<i32> {
+        let Ok(file) = self.file(hub, "cgroup.procs", OFlags::RDONLY) else { return Vec::new() };
+        let mut text = Vec::new();
+        let mut piece = [0; 4096];
+        while let Ok(count @ 1..) = rustix::io::read(&file, &mut piece) {
+            text.extend_from_slice(&piece[..count]);
+            if text.len() > LIST_BYTES_MAX {
+                break;
+            }
+        }
+        let text = String::from_utf8_lossy(&text);
+        // 0 stands for what lives in another process namespace.
+        text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 1).collect()
+    }
+
+    fn file(&self, hub: &Hub, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let parent = hub.config.cgroup.as_ref().ok_or(Errno::NOENT)?;
+        openat(parent, format!("{}/{name}", self.name), flags | OFlags::CLOEXEC, Mode::empty())
+    }
+
+    /// Removes it, being empty. `false`: something holds it still.
+    pub(crate) fn remove(&self, hub: &Hub) -> bool {
+        let Some(parent) = &hub.config.cgroup else { return true };
+        let removed = rustix::fs::unlinkat(parent, self.name.as_str(), AtFlags::REMOVEDIR);
+        matches!(removed, Ok(()) | Err(Errno::NOENT))
+    }
+}

@@ -1,0 +1,149 @@
+//! What a process has said: both streams in the order in which they were read, the last of it.
+
+use isolet_wire::tell::STDERR;
+use std::collections::VecDeque;
+
+/// Short pieces of one stream grow to this size.
+const PIECE_BYTES: usize = 16 * 1024;
+/// What a piece costs beside its bytes: a process that changes streams with every byte must not
+/// take more memory than its log may have.
+const PIECE_COST: usize = 64;
+
+/// See the module's page. Knows bytes by *position*, which counts both streams together.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    pieces: VecDeque<Piece>,
+    cost: usize,
+    head: u64,
+    counts: [u64; 2],
+}
+
+#[derive(Debug)]
+struct Piece {
+    stream: u8,
+    position: u64,
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+/// A part of the log.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Part<'a> {
+    /// 1 or 2.
+    pub(crate) stream: u8,
+    /// Its position.
+    pub(crate) position: u64,
+    /// Its first byte's place in its stream.
+    pub(crate) offset: u64,
+    /// Never empty.
+    pub(crate) bytes: &'a [u8],
+}
+
+impl Journal {
+    /// Takes what a stream said, and lets go of the oldest beyond `limit` bytes.
+    pub(crate) fn push(&mut self, stream: u8, bytes: &[u8], limit: usize) {
+        if bytes.is_empty() {
+            return;
+        }
+        let slot = usize::from(stream == STDERR);
+        let fits = |piece: &&mut Piece| {
+            piece.stream == stream && piece.bytes.len() + bytes.len() <= PIECE_BYTES
+        };
+        match self.pieces.back_mut().filter(fits) {
+            Some(piece) => piece.bytes.extend_from_slice(bytes),
+            None => {
+                let (position, offset) = (self.head, self.counts[slot]);
+                self.pieces.push_back(Piece { stream, position, offset, bytes: bytes.to_vec() });
+                self.cost += PIECE_COST;
+            }
+        }
+        self.cost += bytes.len();
+        self.head += bytes.len() as u64;
+        self.counts[slot] += bytes.len() as u64;
+        self.trim(limit);
+    }
+
+    /// Lets go of the oldest beyond `limit` bytes; the last piece stays.
+    pub(crate) fn trim(&mut self, limit: usize) {
+        while self.cost > limit && self.pieces.len() > 1 {
+            if let Some(piece) = self.pieces.pop_front() {
+                self.cost -= piece.bytes.len() + PIECE_COST;
+            }
+        }
+    }
+
+    /// The position behind the last byte.
+    #[must_use]
+    pub(crate) fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// The first position that is held.
+    #[must_use]
+    pub(crate) fn first(&self) -> u64 {
+        self.pieces.front().map_or(self.head, |piece| piece.position)
+    }
+
+    /// Bytes of each stream.
+    #[must_use]
+    pub(crate) fn counts(&self) -> [u64; 2] {
+        self.counts
+    }
+
+    /// What is held from a position on, up to the end of a piece; `None` at the head.
+    #[must_use]
+    pub(crate) fn part(&self, position: u64) -> Option<Part<'_>> {
+        let at = self.pieces.partition_point(|piece| piece.position <= position);
+        let piece = self.pieces.get(at.saturating_sub(1))?;
+        let skip = usize::try_from(position.saturating_sub(piece.position)).ok()?;
+        let bytes = piece.bytes.get(skip..).filter(|bytes| !bytes.is_empty())?;
+        let (position, offset) = (piece.position + skip as u64, piece.offset + skip as u64);
+        Some(Part { stream: piece.stream, position, offset, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isolet_wire::tell::STDOUT;
+
+    fn all(journal: &Journal, mut position: u64) -> Vec<(u8, u64, Vec<u8>)> {
+        let mut parts = Vec::new();
+        while let Some(part) = journal.part(position) {
+            parts.push((part.stream, part.offset, part.bytes.to_vec()));
+            position = part.position + part.bytes.len() as u64;
+        }
+        assert_eq!(position.max(journal.head()), journal.head());
+        parts
+    }
+
+    #[test]
+    fn both_streams_come_in_the_order_in_which_they_were_read() {
+        let mut journal = Journal::default();
+        journal.push(STDOUT, b"ab", 1000);
+        journal.push(STDOUT, b"c", 1000);
+        journal.push(STDERR, b"x", 1000);
+        journal.push(STDOUT, b"d", 1000);
+        let abc = (STDOUT, 0, b"abc".to_vec());
+        let (x, d) = ((STDERR, 0, b"x".to_vec()), (STDOUT, 3, b"d".to_vec()));
+        assert_eq!(all(&journal, 0), [abc, x.clone(), d.clone()]);
+        assert_eq!(all(&journal, 1), [(STDOUT, 1, b"bc".to_vec()), x, d]);
+        assert_eq!((journal.head(), journal.counts()), (5, [4, 1]));
+        assert_eq!(journal.part(5), None);
+        assert_eq!(journal.part(u64::MAX), None);
+    }
+
+    #[test]
+    fn what_is_held_is_bounded_whatever_is_written() {
+        let mut journal = Journal::default();
+        for turn in 0..100_000_u32 {
+            journal.push(if turn % 2 == 0 { STDOUT } else { STDERR }, b"x", 10_000);
+        }
+        assert!(journal.pieces.len() <= 10_000 / PIECE_COST);
+        assert_eq!(journal.head(), 100_000);
+        let kept = journal.head() - journal.first();
+        assert_eq!(all(&journal, journal.first()).len() as u64, kept);
+        journal.push(STDOUT, &vec![b'y'; 60_000], 10_000);
+        assert_eq!(journal.first(), 100_000, "the last piece stays whole");
+    }
+}

@@ -1,0 +1,347 @@
+//! One process in the background: a program under a name, its log, and all that it started. It
+//! belongs to no connection, and what it says is kept whether or not somebody reads.
+//!
+//! ```text
+//! opening ──executed──▶ running ──its program ended──▶ ended ──nothing of it is left──▶ over
+//!    └──not executed──▶ refused: never told of again
+//! ```
+
+mod end;
+mod follow;
+mod group;
+mod journal;
+
+pub(crate) use follow::Follower;
+
+use crate::hub::{Hub, Order, Parent, READ_BYTES, now_ms};
+use crate::poll::What as Fd;
+use crate::start::{self, Pipes, Refusal};
+use end::Killing;
+use group::Group;
+use isolet_sys::spawn::{Child, Stage};
+use isolet_wire::ask::{Exec as Ask, What};
+use isolet_wire::process::{
+    COMMAND_BYTES_TOLD, End, INPUT_BYTES_MAX, LOG_BYTES, Process as Told, Start,
+};
+use isolet_wire::tell::{STDERR, STDOUT};
+use journal::Journal;
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+/// Bytes of all logs together, where each still has [`LOG_BYTES_MIN`].
+const LOGS_BYTES: usize = 64 * 1024 * 1024;
+/// The least that a log holds, in bytes, however many processes there are.
+const LOG_BYTES_MIN: usize = 128 * 1024;
+/// What is read of an ended program: the kernel holds less, and somebody else may still write.
+const LAST_BYTES_MAX: usize = 1024 * 1024;
+
+/// See the module's page.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// Its id, as its owner knows it.
+    pub(crate) name: String,
+    /// The connection that started it, until that was answered.
+    pub(crate) starter: Option<u64>,
+    /// Connections that wait until nothing of it is left.
+    pub(crate) closers: Vec<u64>,
+    /// Likewise, and then it is told of no more.
+    pub(crate) forgetters: Vec<u64>,
+    /// Connections that follow it.
+    pub(crate) followers: Vec<u64>,
+    /// Nobody is to be told of it any more.
+    pub(crate) forgotten: bool,
+    /// How it ended, once it has.
+    pub(crate) end: Option<End>,
+    id: u64,
+    session: Option<String>,
+    command: String,
+    ask: Ask,
+    pid: i32,
+    child: Option<Child>,
+    /// It runs without a shell to save its start; where that fails `bash -c` says what and why.
+    direct: bool,
+    group: Option<Group>,
+    began: Instant,
+    started_at_ms: i64,
+    pipes: [Option<OwnedFd>; 2],
+    listening: bool,
+    stdin: Option<OwnedFd>,
+    input: Vec<u8>,
+    eof: bool,
+    journal: Journal,
+    limit: usize,
+    /// Where its own output ends; others may write more.
+    last: u64,
+    oom: u64,
+    timed_out: bool,
+    killed: bool,
+    killing: Option<Killing>,
+    /// A timer is set for this moment.
+    armed: Option<Instant>,
+}
+
+/// What each of `count` logs may hold, in bytes.
+#[must_use]
+pub(crate) fn log_bytes(count: usize) -> usize {
+    (LOGS_BYTES / count.max(1)).clamp(LOG_BYTES_MIN, LOG_BYTES)
+}
+
+impl Process {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// Why not; nothing is left of it.
+    pub(crate) fn start(hub: &mut Hub, id: u64, conn: u64, start: Start) -> Result<Self, Refusal> {
+        let Start { id: name, session, what, cwd, env, stdin, timeout_ms } = start;
+        let command = told(&what);
+        let ask = Ask { what, cwd, env, stdin, timeout_ms, uid: 0 };
+        let words = start::plain(&ask);
+        let direct = words.is_some();
+        let mut process = Self {
+            name,
+            starter: Some(conn),
+            closers: Vec::new(),
+            forgetters: Vec::new(),
+            followers: Vec::new(),
+            forgotten: false,
+            end: None,
+            id,
+            session,
+            command,
+            ask,
+            pid: 0,
+            child: None,
+            direct,
+            group: None,
+            began: hub.now,
+            started_at_ms: now_ms(),
+            pipes: [None, None],
+            listening: false,
+            stdin: None,
+            input: Vec::new(),
+            eof: false,
+            journal: Journal::default(),
+            limit: LOG_BYTES,
+            last: 0,
+            oom: hub.oom(true),
+            timed_out: false,
+            killed: false,
+            killing: None,
+            armed: None,
+        };
+        let order = start::order(&process.ask, words)?;
+        let (group, dir) = Group::make(hub, id).map_err(|errno| start::no_process(&errno))?.unzip();
+        process.group = group;
+        if let Err(error) = process.spawn(hub, Order { group: dir, ..order }) {
+            process.leave_group(hub);
+            return Err(start::no_process(&error));
+        }
+        Ok(process)
+    }
+
+    fn spawn(&mut self, hub: &mut Hub, mut order: Order) -> std::io::Result<()> {
+        let pipes = Pipes::new(self.ask.stdin)?;
+        order.fds = pipes.fds();
+        let child = hub.spawn(order, Parent::Process(self.id))?;
+        if let Err(errno) = hub.poll.add(&child.started, Fd::ProcessBorn, self.id, EventFlags::IN) {
+            let _ = isolet_sys::signal::send(child.pid, 9);
+            return Err(errno.into());
+        }
+        self.pid = child.pid;
+        self.child = Some(child);
+        self.pipes = pipes.out.map(Some);
+        self.stdin = pipes.feeder;
+        self.listening = false;
+        self.listen(hub, true);
+        Ok(())
+    }
+
+    /// Whether it was executed may be known. `Some(refusal)`: it was not, and nothing is left of it.
+    pub(crate) fn born(&mut self, hub: &mut Hub) -> Option<Refusal> {
+        let verdict = self.child.as_mut()?.verdict()?;
+        self.child = None;
+        hub.shift(self.id);
+        let failed = match verdict {
+            Ok(()) => {
+                self.feed(hub);
+                return None;
+            }
+            Err(failed) => failed,
+        };
+        let again = failed.0 == Stage::Exec && std::mem::take(&mut self.direct);
+        if again { self.again(hub).err() } else { Some(start::refusal(failed)) }
+    }
+
+    /// The same by `bash -c`.
+    fn again(&mut self, hub: &mut Hub) -> Result<(), Refusal> {
+        let order = start::order(&self.ask, None)?;
+        let dir = self.group.as_ref().map(|group| group.dir(hub)).transpose();
+        let dir = dir.map_err(|errno| start::no_process(&errno))?;
+        self.spawn(hub, Order { group: dir, ..order }).map_err(|error| start::no_process(&error))
+    }
+
+    /// Whether its program was executed.
+    #[must_use]
+    pub(crate) fn opened(&self) -> bool {
+        self.child.is_none()
+    }
+
+    /// Whether it is told of: it was executed, and is not to be forgotten.
+    #[must_use]
+    pub(crate) fn named(&self) -> bool {
+        self.opened() && !self.forgotten
+    }
+
+    /// Those who wait for its end.
+    pub(crate) fn waiting(&mut self) -> Vec<u64> {
+        let mut all = std::mem::take(&mut self.closers);
+        all.append(&mut self.forgetters);
+        all
+    }
+
+    /// Is this its program (and not one that it replaced)?
+    #[must_use]
+    pub(crate) fn is(&self, pid: i32) -> bool {
+        self.pid == pid
+    }
+
+    /// It has ended, and something that it started lives.
+    #[must_use]
+    pub(crate) fn remains(&self) -> bool {
+        self.end.is_some() && self.group.as_ref().is_some_and(Group::populated)
+    }
+
+    /// Nothing of it is left.
+    #[must_use]
+    pub(crate) fn over(&self) -> bool {
+        self.end.is_some() && self.group.is_none()
+    }
+
+    /// As it is told.
+    #[must_use]
+    pub(crate) fn told(&self) -> Told {
+        let [out, err] = self.journal.counts();
+        Told {
+            id: self.name.clone(),
+            session: self.session.clone(),
+            pid: self.pid,
+            command: self.command.clone(),
+            started_at_ms: self.started_at_ms,
+            end: self.end.clone(),
+            remains: self.remains(),
+            stdin: self.stdin.is_some() && !self.eof,
+            out,
+            err,
+            held: self.journal.first(),
+        }
+    }
+
+    /// Its log holds no more than this from now on.
+    pub(crate) fn limit(&mut self, bytes: usize) {
+        self.limit = bytes;
+        self.journal.trim(bytes);
+    }
+
+    fn listen(&mut self, hub: &Hub, on: bool) {
+        if self.listening == on {
+            return;
+        }
+        self.listening = on;
+        for (fd, what) in self.pipes.iter().zip([Fd::ProcessOut, Fd::ProcessErr]) {
+            match fd {
+                Some(fd) if on => drop(hub.poll.add(fd, what, self.id, EventFlags::IN)),
+                Some(fd) => hub.poll.remove(fd),
+                None => {}
+            }
+        }
+    }
+
+    /// Reads one of its pipes once, unless too much was read of all in this moment.
+    pub(crate) fn readable(&mut self, hub: &mut Hub, stream: u8) {
+        if hub.may_read() {
+            self.pull(hub, stream, READ_BYTES);
+            hub.shift(self.id);
+        } else {
+            self.listen(hub, false);
+        }
+    }
+
+    fn pull(&mut self, hub: &mut Hub, stream: u8, limit: usize) -> usize {
+        let slot = usize::from(stream == STDERR);
+        let Some(fd) = &self.pipes[slot] else { return 0 };
+        match hub.read(fd, limit) {
+            Ok(bytes) => {
+                let count = bytes.len();
+                self.journal.push(stream, bytes, self.limit);
+                hub.have_read(count);
+                count
+            }
+            Err(()) => {
+                self.pipes[slot] = None;
+                0
+            }
+        }
+    }
+
+    /// Reads what lies in its pipes, and not what others may still say.
+    fn last_words(&mut self, hub: &mut Hub) {
+        for (slot, stream) in [(0, STDOUT), (1, STDERR)] {
+            let there =
+                self.pipes[slot].as_ref().and_then(|fd| rustix::io::ioctl_fionread(fd).ok());
+            let mut left = there.map_or(0, |count| count as usize).min(LAST_BYTES_MAX);
+            while left > 0 {
+                match self.pull(hub, stream, left.min(READ_BYTES)) {
+                    0 => break,
+                    count => left = left.saturating_sub(count),
+                }
+            }
+        }
+    }
+
+    /// Takes input in line.
+    ///
+    /// # Errors
+    /// `PIPE`: it takes none; `AGAIN`: it has not read what it was given.
+    pub(crate) fn input(&mut self, hub: &Hub, data: &[u8], eof: bool) -> Result<(), Errno> {
+        if self.stdin.is_none() || self.eof {
+            return Err(Errno::PIPE);
+        }
+        if self.input.len() + data.len() > INPUT_BYTES_MAX {
+            return Err(Errno::AGAIN);
+        }
+        self.input.extend_from_slice(data);
+        self.eof = eof;
+        self.feed(hub);
+        Ok(())
+    }
+
+    /// Writes what it takes of its input.
+    pub(crate) fn feed(&mut self, hub: &Hub) {
+        let Some(fd) = self.stdin.as_ref().filter(|_| self.child.is_none()) else { return };
+        match rustix::io::write(fd, &self.input) {
+            Ok(count) => drop(self.input.drain(..count)),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => self.stdin = None,
+        }
+        if self.input.is_empty() && self.eof {
+            self.stdin = None;
+        }
+        let Some(fd) = &self.stdin else { return self.input = Vec::new() };
+        hub.poll.remove(fd);
+        if !self.input.is_empty() {
+            let _ = hub.poll.add(fd, Fd::ProcessIn, self.id, EventFlags::OUT);
+        }
+    }
+}
+
+/// A command line for people.
+fn told(what: &What) -> String {
+    let mut text = match what {
+        What::Command(text) => text.clone(),
+        What::Argv(words) => words.join(" "),
+    };
+    text.truncate(text.floor_char_boundary(COMMAND_BYTES_TOLD));
+    text
+}

@@ -1,0 +1,128 @@
+//! How a program without a shell is started: what is executed, its pipes, and what is said of a
+//! start that failed.
+
+use crate::hub::{Order, environment};
+use crate::words;
+use isolet_sys::spawn::Stage;
+use isolet_wire::ask::{Exec, What};
+use isolet_wire::tell::Why;
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// Why a program was not started, and in words.
+pub(crate) type Refusal = (Why, String);
+
+/// The words of a command that needs no shell to find out what they are.
+#[must_use]
+pub(crate) fn plain(ask: &Exec) -> Option<Vec<String>> {
+    match &ask.what {
+        What::Command(text) => words::plain(text, &ask.env),
+        What::Argv(_) => None,
+    }
+}
+
+/// What to start. With `words` these, else `bash -c` for a command line.
+///
+/// # Errors
+/// What cannot be started as it was asked for.
+pub(crate) fn order(ask: &Exec, words: Option<Vec<String>>) -> Result<Order, Refusal> {
+    let bad = || {
+        let text = "no program, a NUL byte, or a name of the environment with `=`";
+        (Why::BadAsk, text.to_owned())
+    };
+    let mut envp = environment(&ask.env).ok_or_else(bad)?;
+    let path = ask.env.get("PATH").map_or(words::PATH, String::as_str);
+    let (programs, argv) = match (&ask.what, words) {
+        (What::Command(text), None) => {
+            let programs = crate::bash::PROGRAMS.map(|p| p.to_string_lossy().into_owned());
+            let mut argv = vec!["bash".to_owned(), "-c".to_owned()];
+            // Bash would take it for an option.
+            argv.extend(text.starts_with(['-', '+']).then(|| "--".to_owned()));
+            argv.push(text.clone());
+            (programs.to_vec(), argv)
+        }
+        (What::Command(_), Some(argv)) => {
+            words::as_bash_would(ask, &mut envp);
+            (words::programs(&argv[0], path), argv)
+        }
+        (What::Argv(argv), _) => {
+            let name = argv.first().filter(|name| !name.is_empty()).ok_or_else(bad)?;
+            (words::programs(name, path), argv.clone())
+        }
+    };
+    let strings = |list: Vec<String>| {
+        list.into_iter().map(|text| CString::new(text).ok()).collect::<Option<Vec<_>>>()
+    };
+    Ok(Order {
+        programs: strings(programs).ok_or_else(bad)?,
+        argv: strings(argv).ok_or_else(bad)?,
+        envp,
+        cwd: CString::new(ask.cwd.as_str()).map_err(|_| bad())?,
+        fds: Vec::new(),
+        uid: ask.uid,
+        terminal: None,
+        group: None,
+    })
+}
+
+/// A program's ends of its pipes, and ours.
+pub(crate) struct Pipes {
+    theirs: [OwnedFd; 3],
+    /// Its standard output and error, to be read.
+    pub(crate) out: [OwnedFd; 2],
+    /// Its standard input, to be written, where it has one.
+    pub(crate) feeder: Option<OwnedFd>,
+}
+
+impl Pipes {
+    /// Makes them.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`.
+    pub(crate) fn new(stdin: bool) -> Result<Self, Errno> {
+        let (out, err) = (pipe_with(PipeFlags::CLOEXEC)?, pipe_with(PipeFlags::CLOEXEC)?);
+        let (input, feeder) = if stdin {
+            let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+            rustix::io::ioctl_fionbio(&write, true)?;
+            (read, Some(write))
+        } else {
+            let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+            (rustix::fs::open(c"/dev/null", flags, rustix::fs::Mode::empty())?, None)
+        };
+        for end in [&out.0, &err.0] {
+            rustix::io::ioctl_fionbio(end, true)?;
+        }
+        // `/dev/stdout` opens the pipe anew, by the rights of its inode, which is ours.
+        for end in [&out.1, &err.1].into_iter().chain(feeder.as_ref()) {
+            rustix::fs::fchmod(end, rustix::fs::Mode::from_raw_mode(0o666))?;
+        }
+        Ok(Self { theirs: [input, out.1, err.1], out: [out.0, err.0], feeder })
+    }
+
+    /// As an order names the program's ends.
+    pub(crate) fn fds(&self) -> Vec<(RawFd, RawFd)> {
+        (0..).zip(&self.theirs).map(|(number, fd)| (fd.as_raw_fd(), number)).collect()
+    }
+}
+
+/// What is said of a start that failed.
+#[must_use]
+pub(crate) fn refusal((stage, errno): (Stage, Errno)) -> Refusal {
+    match (stage, errno) {
+        (Stage::Cwd, _) => (Why::BadCwd, format!("cannot enter the start directory: {errno}")),
+        (Stage::Exec, Errno::ACCESS) => (Why::Denied, "permission denied".to_owned()),
+        (Stage::Exec, Errno::TOOBIG) => (Why::TooLarge, "argument list too long".to_owned()),
+        (Stage::Exec, Errno::NOENT) => (Why::NotFound, "program not found".to_owned()),
+        (Stage::Exec, _) => (Why::Failed, format!("cannot execute: {errno}")),
+        (Stage::Confine | Stage::Terminal, _) => {
+            (Why::NoProcess, format!("cannot confine: {errno}"))
+        }
+    }
+}
+
+/// No process could be made.
+pub(crate) fn no_process(error: &dyn std::fmt::Display) -> Refusal {
+    (Why::NoProcess, format!("no process: {error}"))
+}

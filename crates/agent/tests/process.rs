@@ -1,0 +1,210 @@
+//! Processes in the background: under a name, with a log that stays.
+
+mod kit;
+
+use isolet_wire::ask::{Ask, What};
+use isolet_wire::process::{ENDED_MAX, LOG_BYTES, Log, Order, Process, Start};
+use isolet_wire::tell::{STDERR, STDOUT, Tell, Why};
+use kit::{Agent, Client, Event, open};
+
+fn start(id: &str, text: &str) -> Start {
+    let what = What::Command(text.into());
+    Start { id: id.into(), what, cwd: "/tmp".into(), env: open().env, ..Start::default() }
+}
+
+fn ask(client: &mut Client, order: Order) -> Result<Process, Why> {
+    client.ask(&Ask::Process(order));
+    match client.tell() {
+        Tell::Process(process) => Ok(process),
+        Tell::Refused { why, .. } => Err(why),
+        tell => panic!("{tell:?}"),
+    }
+}
+
+fn done(client: &mut Client, order: Order) -> Result<(), Why> {
+    client.ask(&Ask::Process(order));
+    match client.tell() {
+        Tell::Done => Ok(()),
+        Tell::Refused { why, .. } => Err(why),
+        tell => panic!("{tell:?}"),
+    }
+}
+
+fn run(client: &mut Client, id: &str, text: &str) -> Process {
+    ask(client, Order::Start(start(id, text))).expect("started")
+}
+
+fn kill(id: &str) -> Order {
+    Order::Kill { id: id.into(), signal: 9, grace_ms: 0 }
+}
+
+/// What was heard of a log: each stream's bytes, what was missed, and the end.
+#[derive(Default)]
+struct Heard {
+    begun: Log,
+    out: Vec<u8>,
+    err: Vec<u8>,
+    missed: u64,
+    end: Process,
+}
+
+fn follow(client: &mut Client, id: &str, since: Option<u64>, follow: bool) -> Heard {
+    client.ask(&Ask::Process(Order::Follow { id: id.into(), since, follow }));
+    let mut heard = Heard::default();
+    loop {
+        match client.event() {
+            Event::Tell(Tell::ProcessLog(log)) => heard.begun = log,
+            Event::Tell(Tell::ProcessGap { from, to }) => heard.missed += to - from,
+            Event::Tell(Tell::Process(process)) => {
+                heard.end = process;
+                return heard;
+            }
+            Event::Data(data) if data.stream == STDOUT => heard.out.extend(&data.bytes),
+            Event::Data(data) if data.stream == STDERR => heard.err.extend(&data.bytes),
+            event => panic!("{event:?}"),
+        }
+    }
+}
+
+fn list(client: &mut Client) -> Vec<Process> {
+    client.ask(&Ask::Process(Order::List));
+    let mut all = Vec::new();
+    loop {
+        match client.tell() {
+            Tell::Processes(some) => all.extend(some),
+            Tell::Done => return all,
+            tell => panic!("{tell:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_process_is_told_of_while_it_runs_and_after_its_end() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    let begun = run(&mut client, "a", "echo out; echo err >&2; read x; exit 7");
+    assert_eq!((begun.id.as_str(), begun.end), ("a", None));
+    let heard = follow(&mut client, "a", Some(0), true);
+    assert_eq!((&heard.out[..], &heard.err[..]), (&b"out\n"[..], &b"err\n"[..]));
+    let end = heard.end.end.clone().expect("it has ended");
+    assert_eq!((end.code, end.signal, end.killed), (7, None, false));
+    assert_eq!((heard.end.out, heard.end.err, heard.end.held), (4, 4, 0));
+    assert_eq!(ask(&mut client, Order::Get("a".into())).unwrap(), heard.end);
+    assert_eq!(list(&mut client), std::slice::from_ref(&heard.end));
+    let again = follow(&mut client, "a", Some(4), false);
+    assert_eq!(again.out.len() + again.err.len(), 4);
+    assert_eq!(follow(&mut client, "a", None, false).begun.position, 8);
+    assert_eq!(done(&mut client, Order::Forget("a".into())), Ok(()));
+    assert_eq!(ask(&mut client, Order::Get("a".into())), Err(Why::NoSuchProcess));
+    assert_eq!(done(&mut client, Order::Forget("a".into())), Ok(()));
+}
+
+#[test]
+fn what_cannot_be_started_is_refused_and_its_id_is_free() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    let nowhere = Start { cwd: "/no/such".into(), ..start("a", "true; true") };
+    assert_eq!(ask(&mut client, Order::Start(nowhere)), Err(Why::BadCwd));
+    let argv = Start { what: What::Argv(vec!["no-such-thing".into()]), ..start("a", "") };
+    assert_eq!(ask(&mut client, Order::Start(argv)), Err(Why::NotFound));
+    assert_eq!(ask(&mut client, Order::Start(start("", "true"))), Err(Why::BadAsk));
+    assert_eq!(list(&mut client), []);
+    run(&mut client, "a", "no-such-thing --now");
+    let heard = follow(&mut client, "a", Some(0), true);
+    assert_eq!(heard.end.end.expect("ended").code, 127);
+    assert_eq!(heard.err, b"bash: line 1: no-such-thing: command not found\n");
+    assert_eq!(ask(&mut client, Order::Start(start("a", "true"))), Err(Why::IdInUse));
+}
+
+#[test]
+fn input_signals_and_ends_reach_it() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    let cat = Start { stdin: true, ..start("cat", "cat") };
+    assert!(ask(&mut client, Order::Start(cat)).unwrap().stdin);
+    let input = |data: &[u8], eof| Order::Input { id: "cat".into(), data: data.to_vec(), eof };
+    assert_eq!(done(&mut client, input(b"a\0b", false)), Ok(()));
+    assert_eq!(done(&mut client, input(b"c", true)), Ok(()));
+    let heard = follow(&mut client, "cat", Some(0), true);
+    assert_eq!((&heard.out[..], heard.end.end.expect("ended").code), (&b"a\0bc"[..], 0));
+    assert_eq!(done(&mut client, input(b"d", false)), Err(Why::Ended));
+
+    run(&mut client, "trap", "trap 'echo got; exit 3' USR1; echo on; while :; do sleep 0.01; done");
+    let signal = |signal| Order::Signal { id: "trap".into(), signal, all: false };
+    kit::until("it listens", || follow(&mut client, "trap", Some(0), false).out == b"on\n");
+    assert_eq!(done(&mut client, signal(10)), Ok(()));
+    let heard = follow(&mut client, "trap", Some(0), true);
+    assert_eq!((&heard.out[..], heard.end.end.expect("ended").code), (&b"on\ngot\n"[..], 3));
+    assert_eq!(done(&mut client, signal(10)), Err(Why::Ended));
+    assert_eq!(done(&mut client, signal(65)), Err(Why::BadAsk));
+
+    run(&mut client, "deaf", "trap '' TERM; echo on; sleep 1000");
+    kit::until("it is deaf", || follow(&mut client, "deaf", Some(0), false).out == b"on\n");
+    let polite = Order::Kill { id: "deaf".into(), signal: 15, grace_ms: 50 };
+    let end = ask(&mut client, polite).unwrap().end.expect("ended");
+    assert_eq!((end.code, end.signal, end.killed), (137, Some(9), true));
+}
+
+#[test]
+fn a_timeout_ends_it_and_says_so() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    let short = Start { timeout_ms: 50, ..start("a", "sleep 1000") };
+    ask(&mut client, Order::Start(short)).unwrap();
+    let end = follow(&mut client, "a", Some(0), true).end.end.expect("ended");
+    assert_eq!((end.timed_out, end.killed, end.signal), (true, false, Some(15)));
+}
+
+#[test]
+fn a_log_is_bounded_and_what_was_cut_is_told() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    // Nobody reads it: it ends all the same.
+    run(&mut client, "a", "seq 1 1000000");
+    let mut other = agent.connect();
+    kit::until("it ends", || ask(&mut other, Order::Get("a".into())).unwrap().end.is_some());
+    let heard = follow(&mut client, "a", Some(0), true);
+    let total = (1..=1_000_000_u64).map(|n| n.to_string().len() as u64 + 1).sum::<u64>();
+    assert_eq!(heard.end.out, total);
+    assert_eq!(heard.missed, heard.end.held);
+    assert_eq!(heard.out.len() as u64 + heard.missed, total);
+    assert!(heard.out.len() <= LOG_BYTES && heard.out.ends_with(b"999999\n1000000\n"));
+    // Who follows from the beginning and reads misses nothing.
+    run(&mut client, "b", "read x; seq 1 1000000");
+    let heard = follow(&mut client, "b", Some(0), true);
+    assert_eq!((heard.out.len() as u64, heard.missed), (total, 0));
+}
+
+#[test]
+fn one_that_does_not_read_holds_up_nobody() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    run(&mut client, "a", "seq 1 3000000");
+    let mut deaf = agent.connect();
+    deaf.ask(&Ask::Process(Order::Follow { id: "a".into(), since: Some(0), follow: true }));
+    let heard = follow(&mut client, "a", None, true);
+    assert_eq!(heard.end.end.expect("ended").code, 0);
+}
+
+#[test]
+fn a_thousand_rounds_leave_nothing() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    let round = |client: &mut Client, n: usize| {
+        let id = format!("p{n}");
+        run(client, &id, "sleep 1000 & sleep 1000");
+        ask(client, kill(&id)).expect("killed");
+    };
+    let descriptors = agent.size().1;
+    (0..200).for_each(|n| round(&mut client, n));
+    let before = agent.size().0;
+    (200..1_000).for_each(|n| round(&mut client, n));
+    let after = agent.size().0;
+    assert!(after < before + 4096, "{before} KiB, then {after}");
+    kit::until("no descriptor is left", || agent.size().1 == descriptors);
+    assert_eq!(list(&mut client).len(), ENDED_MAX);
+    let task = format!("/proc/{0}/task/{0}/children", agent.child.id());
+    kit::until("no child is left", || {
+        std::fs::read_to_string(&task).expect("alive").trim().is_empty()
+    });
+}
