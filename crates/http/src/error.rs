@@ -129,6 +129,12 @@ fn refusal(why: Why) -> (StatusCode, &'static str, &'static str) {
             "remove files; the disk is full, by bytes or by inodes",
         ),
         Why::Exists => (S::CONFLICT, "exists", "remove what is there, or choose another name"),
+        Why::NoSuchProcess => (S::NOT_FOUND, "no_such_process", "list them with GET …/processes"),
+        Why::Ended => (
+            S::CONFLICT,
+            "process_ended",
+            "ask for the process: it has ended, or was started without stdin",
+        ),
         Why::NotEmpty => (S::CONFLICT, "not_empty", "add ?recursive=1 to remove all it holds"),
         Why::NotListening => (
             S::BAD_GATEWAY,
@@ -246,6 +252,12 @@ fn sort(error: &Error) -> (StatusCode, &'static str, &'static str) {
         }
         Error::TooManySessions { .. } => {
             (S::TOO_MANY_REQUESTS, "too_many_sessions", "delete a session first")
+        }
+        Error::NoProcess { .. } => {
+            (S::NOT_FOUND, "no_such_process", "list them with GET …/processes")
+        }
+        Error::ProcessLost { .. } => {
+            (S::GONE, "process_lost", "start it again; set sleep_after_s to 0 to keep it running")
         }
         Error::NoRecording { .. } => {
             (S::NOT_FOUND, "no_recording", "list them with GET …/recordings")

@@ -1,7 +1,7 @@
 //! Why something was not done: one variant a cause, each with what `http` needs to answer.
 
 use crate::{
-    ids::{SandboxId, SessionId},
+    ids::{ProcessId, SandboxId, SessionId},
     link::LinkError,
 };
 use isolet_wire::tell::Why;
@@ -101,6 +101,22 @@ pub enum Error {
         id: SandboxId,
         /// What was asked for.
         recording: String,
+    },
+    /// No process of this id in this sandbox, or none any more.
+    #[error("no process {process} in sandbox {id}")]
+    NoProcess {
+        /// Which sandbox.
+        id: SandboxId,
+        /// Which process.
+        process: ProcessId,
+    },
+    /// The process went with its sandbox's sleep or end, and its log with it.
+    #[error("process {process} of sandbox {id} was lost when the sandbox slept or ended")]
+    ProcessLost {
+        /// Which sandbox.
+        id: SandboxId,
+        /// Which process.
+        process: ProcessId,
     },
     /// The sandbox has as many recordings as it may.
     #[error("sandbox has {max} recordings, the most it may have")]

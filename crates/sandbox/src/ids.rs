@@ -11,7 +11,7 @@ const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} id must match [A-Za-z0-9][A-Za-z0-9._-]{{0,127}}")]
 pub struct BadId {
-    /// `sandbox`, `session` or `tenant`.
+    /// `sandbox`, `session`, `process` or `tenant`.
     pub what: &'static str,
 }
 
@@ -133,9 +133,24 @@ id!(
     SessionId, "session", "se_"
 );
 id!(
+    /// The id of a process in the background, unique within its sandbox.
+    ProcessId, "process", "proc_"
+);
+id!(
     /// Who an API key belongs to.
     TenantId, "tenant", "te_"
 );
+
+impl ProcessId {
+    /// The one that is started under an idempotency key: always the same.
+    #[must_use]
+    pub fn of_key(key: &str) -> Self {
+        use sha2::{Digest, Sha256};
+        let hash = Sha256::digest(key.as_bytes());
+        let letter = |byte: &u8| char::from(LETTERS[usize::from(byte % 32)]);
+        Self(format!("proc_{}", hash.iter().take(26).map(letter).collect::<String>()))
+    }
+}
 
 impl SessionId {
     /// The session that exists by itself.

@@ -19,9 +19,11 @@ pub mod info;
 mod kept;
 mod launch;
 pub mod link;
+mod notes;
 mod once;
 mod pool;
 pub mod port;
+pub mod process;
 mod ready;
 mod record;
 mod recorder;
@@ -48,7 +50,7 @@ pub use access::FileAccess;
 pub use across::HOME;
 pub use config::{Config, TenantLimits};
 pub use error::{Error, OpenError};
-pub use ids::{BadId, SandboxId, SessionId, TenantId};
+pub use ids::{BadId, ProcessId, SandboxId, SessionId, TenantId};
 pub use info::{
     Created, Ended, Info, Life, Limits, Lost, LostState, Once, Page, Patch, SessionInfo,
     SessionWish, Usage, WhyLost, Wish,
@@ -56,6 +58,7 @@ pub use info::{
 pub use isolet_store::keys::{Grant, Key, Keys, NewKey};
 pub use link::{ExecLink, Heard, LinkError, ShellLink};
 pub use port::PortLink;
+pub use process::{ProcessInfo, ProcessLink, ProcessWish};
 pub use ready::READY_MAX;
 pub use sandbox::{Attach, Sandbox, ShellName, Start};
 pub use service::{Reach, Service};

@@ -6,6 +6,7 @@ use crate::{
     driver::Order,
     info::{Info, Page},
     kept::Kept,
+    notes::Notes,
     pool::{Pool, Watched},
     port::CONNECTIONS_MAX,
     ready::Made,
@@ -55,6 +56,8 @@ pub(crate) struct Entry {
     pub(crate) kept: Kept,
     /// What terminals of its sessions have shown.
     pub(crate) recordings: Recordings,
+    /// What was started in it in the background.
+    pub(crate) notes: Notes,
     /// What a sleep has lost and nobody was told yet.
     pub(crate) lost: Mutex<Option<Vec<Lost>>>,
 }
@@ -82,6 +85,7 @@ impl Entry {
             uses: Uses::new(),
             kept: Kept::new(&sandboxes.join(&record.name)),
             recordings: Recordings::new(&sandboxes.join(&record.name)),
+            notes: Notes::new(&sandboxes.join(&record.name)),
             lost: Mutex::new(record.body.lost.clone()),
             view: watch::Sender::new(View { record: Arc::new(record), end: None }),
         })

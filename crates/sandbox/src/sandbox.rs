@@ -493,6 +493,7 @@ impl Sandbox {
             own.entry.pool_of(&id).drop_links(Some(&id));
             own.entry.kept.forget(&id).await;
             if known.file_access.is_some() {
+                own.entry.notes.forget_scope(&id).await;
                 return own.entry.end_scope(&own.inner, &id).await;
             }
             own.close_session(&id).await

@@ -183,7 +183,7 @@ impl Sandbox {
     }
 
     /// Keeps it awake, also for a handle that only looks.
-    fn stay(&self) -> Result<Awake, Error> {
+    pub(crate) fn stay(&self) -> Result<Awake, Error> {
         self.check()?;
         let held = self.awake.clone().or_else(|| self.entry.uses.enter());
         held.ok_or_else(|| Error::Sleeping(self.entry.id.clone()))

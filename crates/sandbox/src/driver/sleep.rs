@@ -8,7 +8,7 @@
 
 use super::{Driver, GREETING_WAIT, KILL_WAIT, REATTACH_WAIT, blocking, watch, watch_at};
 use crate::{
-    Error, Info, LinkError,
+    Error, Info, LinkError, Sandbox,
     awake::Awake,
     failpoint::pass,
     info::Lost,
@@ -17,7 +17,10 @@ use crate::{
     service::failed,
     state::{Event, State},
 };
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tracing::{info, warn};
 
 /// How often, and with what pause, it is looked whether a process is ending.
@@ -65,6 +68,7 @@ impl Driver {
     async fn fall_asleep(&mut self) -> Result<(), Error> {
         pass("sleep.closed").await?;
         let lost = self.at_stake().await?;
+        self.keep_ends().await;
         let old = self.record.clone();
         self.shift(Event::Sleep)?;
         self.record.body.lost = Some(lost);
@@ -126,6 +130,15 @@ impl Driver {
         lost.sort_unstable();
         lost.dedup();
         Ok(lost)
+    }
+
+    /// Notes how processes in the background have ended, which their agents know alone.
+    async fn keep_ends(&self) {
+        let sandbox = Sandbox::new(Arc::clone(&self.inner), Arc::clone(&self.entry));
+        let told = tokio::time::timeout(REATTACH_WAIT, sandbox.processes()).await;
+        if let Ok(Ok(told)) = told {
+            self.entry.notes.ended(told).await;
+        }
     }
 
     async fn save_all(&mut self) -> Result<Vec<Lost>, Error> {
