@@ -5,7 +5,7 @@ use axum::{
     extract::{FromRequestParts, RawPathParams},
     http::request::Parts,
 };
-use isolet_sandbox::{SandboxId, SessionId, info::ENV_BYTES_MAX};
+use isolet_sandbox::{ProcessId, SandboxId, SessionId, info::ENV_BYTES_MAX};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
@@ -109,9 +109,16 @@ pub(crate) struct Ids {
     pub(crate) sandbox: SandboxId,
     /// Which session, where the path names one.
     session: Option<SessionId>,
+    /// Which process, likewise.
+    process: Option<ProcessId>,
 }
 
 impl Ids {
+    /// The process of a path that names one.
+    pub(crate) fn process(&self) -> Result<&ProcessId, Failure> {
+        self.process.as_ref().ok_or_else(|| Failure::bad("process: is needed"))
+    }
+
     /// The session of a path that names one.
     pub(crate) fn session(&self) -> Result<&SessionId, Failure> {
         self.session.as_ref().ok_or_else(|| Failure::bad("session: is needed"))
@@ -128,7 +135,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Ids {
         let find = |wanted| all.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value);
         let sandbox = SandboxId::parse(find("id").unwrap_or("")).map_err(bad_id)?;
         let session = find("sid").map(SessionId::parse).transpose().map_err(bad_id)?;
-        Ok(Self { sandbox, session })
+        let process = find("process").map(ProcessId::parse).transpose().map_err(bad_id)?;
+        Ok(Self { sandbox, session, process })
     }
 }
 

@@ -67,6 +67,11 @@ impl Texts {
         (!text.is_empty()).then_some(Piece { stream, id: Cow::Borrowed(id), offset: start, text })
     }
 
+    /// A character waits for its rest.
+    pub(crate) fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// What is left of a command that has ended: its cut characters will not be completed.
     pub(crate) fn end(&mut self, id: &str) -> Vec<Piece<'static>> {
         self.give_up(|held| held.id == id)

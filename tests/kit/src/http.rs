@@ -37,6 +37,8 @@ pub struct Event {
     pub name: String,
     /// Its data lines.
     pub data: String,
+    /// Its id; empty where it has none.
+    pub id: String,
 }
 
 impl Http {
@@ -256,7 +258,7 @@ impl Stream {
 
     /// The next event; `None` at the end, or where the stream was cut.
     pub fn event(&mut self) -> Option<Event> {
-        let mut event = Event { name: "message".into(), data: String::new() };
+        let mut event = Event { name: "message".into(), data: String::new(), id: String::new() };
         let mut any = false;
         loop {
             let mut text = String::new();
@@ -267,6 +269,7 @@ impl Stream {
             match text.split_once(':') {
                 _ if text.is_empty() && any => return Some(event),
                 Some(("event", name)) => event.name = name.trim_start().to_owned(),
+                Some(("id", id)) => event.id = id.trim_start().to_owned(),
                 Some(("data", data)) => {
                     if any && !event.data.is_empty() {
                         event.data.push('\n');

@@ -162,13 +162,19 @@ pub(crate) struct Truncated {
     stderr_bytes: u64,
 }
 
-fn stdin(text: Option<String>, b64: Option<String>) -> Result<Option<Vec<u8>>, Failure> {
+/// Bytes that are given as text or in base64, each field with its name.
+pub(crate) fn stdin(
+    (name, text): (&str, Option<String>),
+    (name_b64, b64): (&str, Option<String>),
+) -> Result<Option<Vec<u8>>, Failure> {
     match (text, b64) {
-        (Some(_), Some(_)) => Err(Failure::field("stdin", "give stdin or stdin_b64, not both")),
+        (Some(_), Some(_)) => {
+            Err(Failure::field(name, &format!("give {name} or {name_b64}, not both")))
+        }
         (None, Some(b64)) => STANDARD
             .decode(b64)
             .map(Some)
-            .map_err(|_| Failure::field("stdin_b64", "must be base64 with padding")),
+            .map_err(|_| Failure::field(name_b64, "must be base64 with padding")),
         (text, None) => Ok(text.map(String::into_bytes)),
     }
 }
@@ -179,7 +185,8 @@ fn kept(max: Option<u64>) -> Result<usize, Failure> {
         .ok_or_else(|| Failure::field("max_output_bytes", "at most 67108864 (64 MiB)"))
 }
 
-fn program(command: Option<String>, argv: Option<Vec<String>>) -> Result<What, Failure> {
+/// What to run: `command` or `argv`.
+pub(crate) fn program(command: Option<String>, argv: Option<Vec<String>>) -> Result<What, Failure> {
     match (command, argv) {
         (Some(text), None) => {
             input::command(&text)?;
@@ -202,7 +209,7 @@ fn program(command: Option<String>, argv: Option<Vec<String>>) -> Result<What, F
 impl ExecBody {
     /// What to start, and what it reads.
     fn start(self) -> Result<(Start, Option<Vec<u8>>), Failure> {
-        let stdin = stdin(self.stdin, self.stdin_b64)?;
+        let stdin = stdin(("stdin", self.stdin), ("stdin_b64", self.stdin_b64))?;
         input::cwd(self.cwd.as_deref())?;
         let session = self.session.map(|id| SessionId::parse(&id)).transpose();
         let start = Start {
@@ -291,7 +298,7 @@ pub(crate) async fn run_in(
     headers: &HeaderMap,
     body: SessionExecBody,
 ) -> Result<Response, Failure> {
-    let stdin = stdin(body.stdin, body.stdin_b64)?;
+    let stdin = stdin(("stdin", body.stdin), ("stdin_b64", body.stdin_b64))?;
     let max = kept(body.max_output_bytes)?;
     input::cwd(body.cwd.as_deref())?;
     let text = body.command.ok_or_else(|| Failure::field("command", "is needed"))?;

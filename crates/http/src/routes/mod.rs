@@ -6,6 +6,7 @@ pub(crate) mod files;
 mod health;
 pub(crate) mod missing;
 pub(crate) mod ports;
+mod processes;
 mod recordings;
 pub(crate) mod sandboxes;
 mod sessions;
@@ -44,6 +45,7 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .routes(routes!(exec::in_session))
         .merge(files::router())
         .merge(ports::router())
+        .merge(processes::router())
         .merge(dialects::cloudflare::router())
         .merge(dialects::isorun::router())
         .merge(dialects::pokee::router())

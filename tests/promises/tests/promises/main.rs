@@ -16,6 +16,7 @@ mod heavy;
 mod held;
 mod interrupts;
 mod ports;
+mod processes;
 mod recordings;
 mod returns;
 mod sandboxes;

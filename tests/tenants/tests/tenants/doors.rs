@@ -24,6 +24,11 @@ fn body(method: &str, path: &str) -> Option<Value> {
         ("post", "/v1/sandboxes/{id}/files" | "/v1/sandboxes/{id}/sessions/{sid}/files") => {
             json!({"op": "mkdir", "path": "made"})
         }
+        ("post", "/v1/sandboxes/{id}/processes") => json!({"command": "true"}),
+        ("post", "/v1/sandboxes/{id}/processes/{process}/stdin") => json!({"data": "x"}),
+        ("post", "/v1/sandboxes/{id}/processes/{process}/signal") => json!({"signal": "CONT"}),
+        ("post", "/v1/sandboxes/{id}/processes/{process}/kill") => json!({"signal": "KILL"}),
+        ("post", "/v1/sandboxes/{id}/processes/{process}/wait") => json!({"log": {"text": "on"}}),
         ("post", "/v1/sandboxes/{id}/sleep") => Value::Null,
         ("patch", "/v1/runs/{id}") => json!({"timeout": 100}),
         ("post", "/v1/runs/{id}/files/upload") => json!("x"),
@@ -84,6 +89,7 @@ impl Route {
         let path = path
             .replace("{path}", "secret")
             .replace("{port}", "8000")
+            .replace("{process}", "daemon")
             .replace("{recording}", &self.recording.lock().expect("a text"));
         path + query(&self.method, &self.path)
     }
@@ -127,9 +133,9 @@ impl Route {
     /// The first call that works in a sandbox makes it, so a stranger's id is simply free.
     fn makes(&self) -> bool {
         let within = ["/v1/runs", "/v1/sessions/"].iter().any(|at| self.path.starts_with(at));
-        let ends = ["/exec", "/sessions", "/shell", "/terminal", "/pty", "/files"];
+        let ends = ["/exec", "/sessions", "/shell", "/terminal", "/pty", "/files", "/processes"];
         let works = self.method == "PUT" || ends.iter().any(|end| self.path.ends_with(end));
-        !self.path.contains('{') || (works && !self.reads() && !within)
+        !self.path.contains('{') || (works && !self.reads() && !within && self.method != "DELETE")
     }
 }
 
@@ -155,6 +161,10 @@ pub(crate) fn fresh(server: &Server, route: &Route) -> (String, String) {
     if route.leads_in() {
         sandbox.background("exec python3 -m http.server --bind 127.0.0.1 8000");
         sandbox.await_port(8000);
+    }
+    if route.path.contains("/processes") {
+        let daemon = json!({"id": "daemon", "command": "echo on; exec sleep 600", "stdin": true});
+        sandbox.post("/processes", &daemon).expect(201);
     }
     if route.path.contains("/recording") {
         sandbox.terminal("session=s").close();

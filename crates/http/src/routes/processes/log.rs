@@ -1,0 +1,319 @@
+//! A process's log: what is held of it at once, or as server-sent events while it grows.
+
+use super::{look, view::ProcessView};
+use crate::{
+    auth::Caller,
+    error::Failure,
+    input::Ids,
+    query::{self, Query},
+    server::App,
+    sse::{self, Form},
+    text::{Piece, Texts, quote},
+    until::Until,
+};
+use axum::{
+    Json,
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, Uri},
+    response::{IntoResponse, Response},
+};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use futures_util::stream;
+use isolet_sandbox::{Heard, LinkError, ProcessId, ProcessInfo, ProcessLink, Sandbox};
+use isolet_wire::{
+    frame::Data,
+    process::{LOG_BYTES, Process},
+    tell::{STDOUT, Tell},
+};
+use serde::Serialize;
+use std::{convert::Infallible, fmt::Write as _};
+use tokio::time::{Instant, timeout_at};
+use utoipa::ToSchema;
+
+/// How much output goes into one piece of the body.
+const PIECE_BYTES: usize = 128 * 1024;
+
+/// A part of a log.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LogView {
+    /// The process as it is.
+    process: ProcessView,
+    /// The position of the first byte in it.
+    from: u64,
+    /// Where it goes on: `?since=` of the next call.
+    position: u64,
+    /// Bytes before `from` that were asked for and are no longer held.
+    missed: u64,
+    /// Text; what is no UTF-8 is U+FFFD.
+    stdout: String,
+    /// Exact bytes, where the text is not them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdout_b64: Option<String>,
+    /// Text; what is no UTF-8 is U+FFFD.
+    stderr: String,
+    /// Exact bytes, where the text is not them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stderr_b64: Option<String>,
+}
+
+/// What comes of a log.
+pub(super) enum Event {
+    /// Bytes, where they stand in their stream, and the position behind them.
+    Data(Data, u64),
+    /// These positions are no longer held.
+    Gap(u64, u64),
+    /// The end of what was asked for.
+    End(Box<ProcessInfo>),
+}
+
+/// A log that is being read, by positions.
+pub(super) struct Reading {
+    link: ProcessLink,
+    id: ProcessId,
+    /// Behind what was read.
+    pub(super) position: u64,
+}
+
+impl Reading {
+    pub(super) async fn open(
+        sandbox: &Sandbox,
+        id: &ProcessId,
+        since: Option<u64>,
+        follow: bool,
+    ) -> Result<Self, Failure> {
+        let link = sandbox.process_log(id, since, follow).await?;
+        let position = link.log().position;
+        Ok(Self { link, id: id.clone(), position })
+    }
+
+    fn info(&self, process: Process) -> ProcessInfo {
+        let session = process.session.as_deref().and_then(|id| id.parse().ok());
+        ProcessInfo { id: self.id.clone(), session, process, lost: false }
+    }
+
+    /// What comes next. Cancel-safe. After the end nothing may be asked.
+    pub(super) async fn next(&mut self) -> Result<Event, Failure> {
+        let heard = self.link.next().await?;
+        self.sort(heard)
+    }
+
+    /// What has already come.
+    pub(super) fn ready(&mut self) -> Result<Option<Event>, Failure> {
+        let heard = self.link.try_next()?;
+        heard.map(|heard| self.sort(heard)).transpose()
+    }
+
+    fn sort(&mut self, heard: Heard) -> Result<Event, Failure> {
+        match heard {
+            Heard::Data(body) => {
+                let data = Data::parse(body).map_err(LinkError::from)?;
+                self.position = self.position.saturating_add(data.bytes.len() as u64);
+                Ok(Event::Data(data, self.position))
+            }
+            Heard::Tell(Tell::ProcessGap { from, to }) => {
+                self.position = to;
+                Ok(Event::Gap(from, to))
+            }
+            Heard::Tell(Tell::Process(process)) => Ok(Event::End(Box::new(self.info(process)))),
+            Heard::Tell(_) => Err(LinkError::Turn("unasked in a process's log").into()),
+        }
+    }
+}
+
+/// Where to go on: the last event's id, or `?since=`; from the beginning unless told.
+fn since(query: &Query<'_>, headers: &HeaderMap) -> Result<Option<u64>, Failure> {
+    let bad = |name| move || query::bad(name, "a position: a number, or `now`");
+    let position = |text: &str| match text {
+        "now" => Some(None),
+        text => text.parse::<u64>().ok().map(Some),
+    };
+    if let Some(last) = headers.get("last-event-id") {
+        let last = last.to_str().ok().and_then(position).flatten();
+        return last.map(Some).ok_or_else(bad("Last-Event-ID"));
+    }
+    let Some(text) = query.text("since")? else { return Ok(Some(0)) };
+    position(text).ok_or_else(bad("since"))
+}
+
+/// A process's log: what is held of it, or with `Accept: text/event-stream` as it grows.
+///
+/// A *position* counts the bytes of both streams together, in the order in which they were read;
+/// `since` and `Last-Event-ID` are positions. Events: `stdout` and `stderr` (`{offset, data}`, or
+/// with `; encoding=base64` behind the type `{offset, data_b64}`), `gap` (`{from, to}`: positions
+/// that are no longer held), and at last `exit` with the process; the id of each is the position to
+/// go on from. A process is never held up by a reader that is slow for more than a moment.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/processes/{process}/logs", tag = "processes",
+    params(("id" = String, Path), ("process" = String, Path),
+        ("since" = Option<String>, Query, description = "A position, or `now`; 0 unless told."),
+        ("Last-Event-ID" = Option<u64>, Header, description = "Go on behind this event.")),
+    responses((status = 200, body = LogView), (status = "4XX", body = Failure)))]
+pub(crate) async fn log(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let since = since(&Query::of(&uri, &["since"])?, &headers)?;
+    let sandbox = look(&app, &caller, &ids).await?;
+    let form = sse::wanted(&headers);
+    let reading = Reading::open(&sandbox, ids.process()?, since, form.is_some()).await?;
+    let until = app.leases.until(&caller);
+    match form {
+        Some(form) => Ok(follow(reading, form, until)),
+        None => whole(reading, until).await,
+    }
+}
+
+async fn whole(mut reading: Reading, mut until: Until) -> Result<Response, Failure> {
+    let asked = reading.position;
+    let (mut texts, mut missed) = ([Vec::new(), Vec::new()], 0_u64);
+    let info = loop {
+        let event = tokio::select! {
+            biased;
+            ending = until.ended() => return Err(ending.into()),
+            event = reading.next() => event?,
+        };
+        match event {
+            // More than a log holds: an agent that lies.
+            Event::Data(data, _) if texts[0].len() + texts[1].len() <= 4 * LOG_BYTES => {
+                texts[usize::from(data.stream != STDOUT)].extend_from_slice(&data.bytes);
+            }
+            Event::Data(..) => return Err(LinkError::Turn("a log that does not end").into()),
+            Event::Gap(from, to) => missed = missed.saturating_add(to.saturating_sub(from)),
+            Event::End(info) => break info,
+        }
+    };
+    let [out, err] = texts.map(|bytes| match String::from_utf8(bytes) {
+        Ok(text) => (text, None),
+        Err(error) => {
+            let bytes = error.as_bytes();
+            (String::from_utf8_lossy(bytes).into_owned(), Some(STANDARD.encode(bytes)))
+        }
+    });
+    let view = LogView {
+        process: (*info).into(),
+        from: asked.saturating_add(missed),
+        position: reading.position,
+        missed,
+        stdout: out.0,
+        stdout_b64: out.1,
+        stderr: err.0,
+        stderr_b64: err.1,
+    };
+    Ok(Json(view).into_response())
+}
+
+/// A log being told as events.
+struct Telling {
+    reading: Reading,
+    form: Form,
+    texts: Texts,
+    until: Until,
+    next: Instant,
+    over: bool,
+}
+
+fn follow(reading: Reading, form: Form, until: Until) -> Response {
+    let next = Instant::now() + sse::KEEP_ALIVE;
+    let telling = Telling { reading, form, texts: Texts::default(), until, next, over: false };
+    let first = ": following\n\n".to_owned();
+    let events = stream::unfold((telling, first), |(mut telling, first)| async move {
+        let piece = if first.is_empty() { telling.piece().await? } else { first };
+        Some((Ok::<_, Infallible>(Bytes::from(piece)), (telling, String::new())))
+    });
+    sse::response(events)
+}
+
+impl Telling {
+    /// The next events; `None` after the last. Asked only when the client has taken those before.
+    async fn piece(&mut self) -> Option<String> {
+        if self.over {
+            return None;
+        }
+        let mut out = String::new();
+        let event = tokio::select! {
+            biased;
+            ending = self.until.ended() => Err(ending.into()),
+            event = timeout_at(self.next, self.reading.next()) => match event {
+                Ok(event) => event,
+                Err(_) => {
+                    self.next = Instant::now() + sse::KEEP_ALIVE;
+                    return Some(": alive\n\n".to_owned());
+                }
+            },
+        };
+        self.next = Instant::now() + sse::KEEP_ALIVE;
+        let mut event = event.map(Some);
+        loop {
+            match event {
+                Ok(Some(event)) => self.write(&mut out, event),
+                Ok(None) => break,
+                Err(failure) => {
+                    self.over = true;
+                    let text = serde_json::to_string(&failure).unwrap_or_default();
+                    let _ = write!(out, "event: error\ndata: {text}\n\n");
+                }
+            }
+            if self.over || out.len() > PIECE_BYTES {
+                break;
+            }
+            event = self.reading.ready();
+        }
+        // A piece of nothing would end nothing, and is no event.
+        if out.is_empty() {
+            out.push_str(": held\n\n");
+        }
+        Some(out)
+    }
+
+    fn write(&mut self, out: &mut String, event: Event) {
+        match event {
+            Event::Data(data, position) if self.form == Form::Base64 => {
+                let (name, offset) = (name(data.stream), data.offset);
+                let bytes = STANDARD.encode(&data.bytes);
+                let _ = write!(
+                    out,
+                    "id: {position}\nevent: {name}\ndata: {{\"offset\":{offset},\"data_b64\":\"{bytes}\"}}\n\n"
+                );
+            }
+            Event::Data(data, position) => {
+                let Data { stream, offset, bytes, .. } = data;
+                if let Some(piece) = self.texts.piece(stream, "", offset, &bytes) {
+                    let text = said(&piece);
+                    // While a character waits for its rest there is no position to go on from.
+                    if !self.texts.holds() {
+                        let _ = writeln!(out, "id: {position}");
+                    }
+                    out.push_str(&text);
+                }
+            }
+            Event::Gap(from, to) => {
+                self.texts.close().iter().for_each(|piece| out.push_str(&said(piece)));
+                let _ =
+                    write!(out, "id: {to}\nevent: gap\ndata: {{\"from\":{from},\"to\":{to}}}\n\n");
+            }
+            Event::End(info) => {
+                self.texts.close().iter().for_each(|piece| out.push_str(&said(piece)));
+                let text = serde_json::to_string(&ProcessView::from(*info)).unwrap_or_default();
+                let position = self.reading.position;
+                let _ = write!(out, "id: {position}\nevent: exit\ndata: {text}\n\n");
+                self.over = true;
+            }
+        }
+    }
+}
+
+fn name(stream: u8) -> &'static str {
+    if stream == STDOUT { "stdout" } else { "stderr" }
+}
+
+fn said(piece: &Piece<'_>) -> String {
+    let mut out =
+        format!("event: {}\ndata: {{\"offset\":{},\"data\":", name(piece.stream), piece.offset)
+            .into_bytes();
+    quote(&mut out, &piece.text);
+    out.extend_from_slice(b"}\n\n");
+    String::from_utf8(out).unwrap_or_default()
+}

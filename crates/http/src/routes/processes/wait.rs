@@ -1,0 +1,343 @@
+//! Waiting for a process: for its end, or for a line of its log. Every wait has an end.
+
+use super::{
+    log::{Event, Reading},
+    look,
+    view::ProcessView,
+};
+use crate::{
+    auth::Caller,
+    error::Failure,
+    input::Ids,
+    json::{Strict, some},
+    server::App,
+};
+use axum::{Json, extract::State};
+use isolet_sandbox::ProcessInfo;
+use isolet_wire::tell::{STDERR, STDOUT};
+use regex::bytes::{Regex, RegexBuilder};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use utoipa::ToSchema;
+
+/// The longest wait, in ms, and that of who names none.
+const WAIT_MS_MAX: u64 = 600_000;
+const WAIT_MS: u64 = 30_000;
+/// The longest pattern or text, in bytes.
+const PATTERN_BYTES_MAX: usize = 1024;
+/// What a pattern may grow to, in bytes. Matching takes time by this and by the line's length: both
+/// are a tenant's.
+const PROGRAM_BYTES_MAX: usize = 128 * 1024;
+/// What of a line is looked at, in bytes.
+const LINE_BYTES_MAX: usize = 4096;
+/// How often a line that is not complete is looked at.
+const UNFINISHED: Duration = Duration::from_millis(50);
+
+/// What to wait for: `exit` or `log`.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Wait {
+    /// Its end.
+    exit: bool,
+    /// A line of its log.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    log: Option<LineWish>,
+    /// How long, in ms: 1 to 600000 (ten minutes), 30000 unless told.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    timeout_ms: Option<u64>,
+}
+
+/// Which line: one that holds `text`, or matches `regex`. Of each line the first 4096 bytes count.
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LineWish {
+    /// At most 1024 bytes.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    text: Option<String>,
+    /// At most 1024 bytes, in the syntax of the Rust crate `regex`: without look-around and
+    /// back-references, and so in linear time.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    regex: Option<String>,
+    /// `stdout` or `stderr`; both unless told.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    stream: Option<String>,
+    /// From this position of the log on; from its beginning unless told.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    since: Option<u64>,
+}
+
+/// How a wait ended.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Waited {
+    /// `met`; `timeout`; `ended`: the process ended without it.
+    outcome: &'static str,
+    /// The process as it is.
+    process: ProcessView,
+    #[serde(flatten)]
+    found: Option<FoundLine>,
+}
+
+/// The line that was waited for.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FoundLine {
+    /// It, as far as it was there.
+    line: String,
+    /// `stdout` or `stderr`: where it stands.
+    stream: &'static str,
+    /// A position behind it, for the next wait.
+    position: u64,
+}
+
+/// What a wait has come to.
+struct Met {
+    outcome: &'static str,
+    found: Option<FoundLine>,
+    /// The process, where it has ended.
+    end: Option<ProcessInfo>,
+}
+
+const TOO_LONG: Met = Met { outcome: "timeout", found: None, end: None };
+
+fn wanted(wish: &LineWish) -> Result<(Regex, Option<u8>), Failure> {
+    let (name, pattern) = match (&wish.text, &wish.regex) {
+        (Some(text), None) => ("log.text", regex::escape(text)),
+        (None, Some(pattern)) => ("log.regex", pattern.clone()),
+        _ => return Err(Failure::field("log", "give text or regex, one of them")),
+    };
+    let given = wish.text.as_ref().or(wish.regex.as_ref()).map_or(0, String::len);
+    if given == 0 || given > PATTERN_BYTES_MAX {
+        return Err(Failure::field(name, "1 to 1024 bytes"));
+    }
+    let mut builder = RegexBuilder::new(&pattern);
+    let built = builder.size_limit(PROGRAM_BYTES_MAX).dfa_size_limit(8 * PROGRAM_BYTES_MAX).build();
+    let regex = built.map_err(|error| Failure::field(name, &error.to_string()))?;
+    let stream = match wish.stream.as_deref() {
+        None => None,
+        Some("stdout") => Some(STDOUT),
+        Some("stderr") => Some(STDERR),
+        Some(_) => return Err(Failure::field("log.stream", "stdout or stderr")),
+    };
+    Ok((regex, stream))
+}
+
+/// Waits for a process: for its end, or for a line of its log.
+///
+/// A line counts as soon as it is there, also before it is complete.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/wait", tag = "processes",
+    params(("id" = String, Path), ("process" = String, Path)), request_body = Wait,
+    responses((status = 200, body = Waited), (status = "4XX", body = Failure)))]
+pub(crate) async fn wait(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    body: Strict<Wait>,
+) -> Result<Json<Waited>, Failure> {
+    let wish = body.value;
+    let ms = wish.timeout_ms.unwrap_or(WAIT_MS);
+    if !(1..=WAIT_MS_MAX).contains(&ms) {
+        return Err(Failure::field("timeout_ms", "1 to 600000 (ten minutes)"));
+    }
+    let looked = match (wish.exit, &wish.log) {
+        (true, None) => None,
+        (false, Some(log)) => Some(wanted(log)?),
+        _ => return Err(Failure::field("exit", "give exit or log, one of them")),
+    };
+    let sandbox = look(&app, &caller, &ids).await?;
+    let id = ids.process()?;
+    let mut until = app.leases.until(&caller);
+    let since = wish.log.as_ref().map(|log| log.since.unwrap_or(0));
+    let end = Instant::now() + Duration::from_millis(ms);
+    // One that is lost is told as it is.
+    let info = sandbox.process(id).await?;
+    if info.lost {
+        return Ok(Json(Waited::plain("ended", info)));
+    }
+    let mut reading = Reading::open(&sandbox, id, since, true).await?;
+    let waiting = async {
+        match looked {
+            None => exit(&mut reading, end).await,
+            Some((regex, stream)) => line(&mut reading, Lines::new(regex, stream), end).await,
+        }
+    };
+    let met = tokio::select! {
+        biased;
+        ending = until.ended() => return Err(ending.into()),
+        met = waiting => met?,
+    };
+    let process = match met.end {
+        Some(info) => info,
+        None => sandbox.process(id).await?,
+    };
+    Ok(Json(Waited { found: met.found, ..Waited::plain(met.outcome, process) }))
+}
+
+impl Waited {
+    fn plain(outcome: &'static str, info: ProcessInfo) -> Self {
+        Self { outcome, process: info.into(), found: None }
+    }
+}
+
+/// Hears a log to the process's end.
+async fn exit(reading: &mut Reading, end: Instant) -> Result<Met, Failure> {
+    loop {
+        let Ok(event) = timeout_at(end, reading.next()).await else { return Ok(TOO_LONG) };
+        if let Event::End(info) = event? {
+            return Ok(Met { outcome: "met", found: None, end: Some(*info) });
+        }
+    }
+}
+
+/// The line of each stream that is being written.
+struct Lines {
+    regex: Regex,
+    stream: Option<u8>,
+    open: [Vec<u8>; 2],
+    /// There is something in them that was not looked at.
+    fresh: bool,
+}
+
+impl Lines {
+    fn new(regex: Regex, stream: Option<u8>) -> Self {
+        Self { regex, stream, open: [Vec::new(), Vec::new()], fresh: false }
+    }
+
+    /// Takes what a stream said; the first complete line that matches, and how many bytes at the end
+    /// come behind it.
+    fn take(&mut self, stream: u8, bytes: &[u8]) -> Option<(String, usize)> {
+        if self.stream.is_some_and(|wanted| wanted != stream) {
+            return None;
+        }
+        let open = &mut self.open[usize::from(stream != STDOUT)];
+        let mut rest = bytes;
+        while let Some(end) = memchr::memchr(b'\n', rest) {
+            add(open, &rest[..end]);
+            rest = &rest[end + 1..];
+            if self.regex.is_match(open) {
+                return Some((text(open), rest.len()));
+            }
+            open.clear();
+        }
+        add(open, rest);
+        self.fresh |= !rest.is_empty();
+        None
+    }
+
+    /// The line that matches though it is not complete.
+    fn unfinished(&mut self) -> Option<(u8, String)> {
+        self.fresh = false;
+        let mut both = [STDOUT, STDERR].into_iter().zip(&self.open);
+        let found = both.find(|(_, open)| !open.is_empty() && self.regex.is_match(open));
+        found.map(|(stream, open)| (stream, text(open)))
+    }
+}
+
+fn add(open: &mut Vec<u8>, bytes: &[u8]) {
+    let room = LINE_BYTES_MAX.saturating_sub(open.len());
+    open.extend_from_slice(&bytes[..bytes.len().min(room)]);
+}
+
+fn text(line: &[u8]) -> String {
+    String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned()
+}
+
+/// Hears a log until a line matches.
+async fn line(reading: &mut Reading, mut lines: Lines, end: Instant) -> Result<Met, Failure> {
+    let mut look_at = Instant::now() + UNFINISHED;
+    loop {
+        let event = tokio::select! {
+            event = timeout_at(end, reading.next()) => event,
+            () = sleep_until(look_at), if lines.fresh => {
+                look_at = Instant::now() + UNFINISHED;
+                if let Some(found) = lines.unfinished() {
+                    return Ok(met(found, reading.position, None));
+                }
+                continue;
+            }
+        };
+        let Ok(event) = event else { return Ok(TOO_LONG) };
+        match event? {
+            Event::Data(data, position) => {
+                let stream = data.stream;
+                if let Some((line, left)) = lines.take(stream, &data.bytes) {
+                    return Ok(met((stream, line), position - left as u64, None));
+                }
+                // Others have their turn, however much there is to be read.
+                tokio::task::yield_now().await;
+            }
+            Event::Gap(..) => lines.open = [Vec::new(), Vec::new()],
+            Event::End(info) => {
+                return Ok(match lines.unfinished() {
+                    Some(found) => met(found, reading.position, Some(*info)),
+                    None => Met { outcome: "ended", found: None, end: Some(*info) },
+                });
+            }
+        }
+    }
+}
+
+fn met((stream, line): (u8, String), position: u64, end: Option<ProcessInfo>) -> Met {
+    let stream = if stream == STDOUT { "stdout" } else { "stderr" };
+    Met { outcome: "met", found: Some(FoundLine { line, stream, position }), end }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(wish: LineWish) -> Lines {
+        let (regex, stream) = wanted(&wish).unwrap();
+        Lines::new(regex, stream)
+    }
+
+    fn text(text: &str) -> LineWish {
+        LineWish { text: Some(text.into()), ..LineWish::default() }
+    }
+
+    #[test]
+    fn a_line_is_found_wherever_it_is_cut() {
+        let said = b"one\nready on (a+b)\r\nmore";
+        for cut in 0..said.len() {
+            let mut lines = lines(text("(a+b)"));
+            let hit = lines.take(STDOUT, &said[..cut]);
+            let hit = hit.or_else(|| lines.take(STDOUT, &said[cut..]));
+            assert_eq!(hit.map(|(line, _)| line).as_deref(), Some("ready on (a+b)"), "{cut}");
+        }
+        let mut lines = lines(text("ready"));
+        assert_eq!(lines.take(STDERR, b"x\nready\nmore"), Some(("ready".into(), 4)));
+    }
+
+    #[test]
+    fn a_line_that_is_not_complete_counts_as_well() {
+        let mut lines = lines(text("ready"));
+        assert_eq!(lines.take(STDOUT, b"is rea"), None);
+        assert!(lines.fresh && lines.unfinished().is_none());
+        assert_eq!(lines.take(STDOUT, b"dy> "), None);
+        assert_eq!(lines.unfinished(), Some((STDOUT, "is ready> ".into())));
+        let only = LineWish { stream: Some("stderr".into()), ..text("ready") };
+        assert_eq!(self::lines(only).take(STDOUT, b"ready\n"), None);
+    }
+
+    #[test]
+    fn a_hostile_pattern_or_line_costs_little() {
+        let pattern =
+            |pattern: &str| LineWish { regex: Some(pattern.into()), ..LineWish::default() };
+        for bad in ["(", "a{1000}{1000}", "\\w{1000}", "(?=a)", &"x".repeat(1025), ""] {
+            assert!(wanted(&pattern(bad)).is_err(), "{bad}");
+        }
+        let mut lines = lines(pattern("(x+x+)+y|(a|a)*b|[a-q][^u-z]{13}x"));
+        let began = std::time::Instant::now();
+        for _ in 0..100 {
+            lines.take(STDOUT, &vec![b'x'; 1 << 20]);
+            assert!(lines.unfinished().is_none());
+        }
+        assert!(lines.open[0].len() <= LINE_BYTES_MAX);
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    }
+}
