@@ -1,6 +1,7 @@
 //! Snapshots against streams, cut anywhere: what a client sees that comes back must be what one
 //! sees that stayed.
 
+mod beside;
 mod bounds;
 mod cases;
 mod found;
