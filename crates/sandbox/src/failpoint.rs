@@ -65,7 +65,11 @@ pub(crate) async fn pass(name: &'static str) -> Result<(), Error> {
         Action::Error => return Err(Error::Fault(format!("failpoint {name}"))),
         Action::Panic => panic!("failpoint {name}"),
         Action::Abort => std::process::abort(),
-        Action::Delay(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
+        Action::Delay(ms) => {
+            // Who waits for this moment looks for it in the log.
+            tracing::info!(name, ms, "failpoint: delayed");
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+        }
     }
     Ok(())
 }

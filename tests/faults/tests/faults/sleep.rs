@@ -104,7 +104,7 @@ fn a_sandbox_is_deleted_while_it_falls_asleep_or_wakes() {
     let mut rows = Rows::new();
     for point in ["sleep.closed", "sleep.recorded", "sleep.rested", "wake.launched"] {
         rows.row(point, || {
-            let server = failing(&format!("{point}=delay(300)"));
+            let server = failing(&format!("{point}=delay(1000)"));
             let sandbox = marked(&server, true);
             if point.starts_with("wake") {
                 put_to_sleep(&sandbox);
@@ -117,7 +117,9 @@ fn a_sandbox_is_deleted_while_it_falls_asleep_or_wakes() {
                     }
                     try_post(&other, "/sleep", "{}")
                 });
-                std::thread::park_timeout(std::time::Duration::from_millis(100));
+                wait_until("it is on its way", SOON, || {
+                    server.log().contains("failpoint: delayed").then_some(())
+                });
                 quickly("a delete", SOON, || sandbox.delete());
                 let status = call.join().expect("no panic").expect("an answer");
                 assert!(matches!(status, 200 | 404 | 503), "{status}");
