@@ -13,6 +13,17 @@ export type {
   TerminalSize,
   TerminalSnapshot,
 } from "./frames.js";
+export {
+  Process,
+  type FollowOptions,
+  type FoundLine,
+  type LogEvent,
+  type ProcessLogs,
+  type ProcessOptions,
+  type ProcessStatus,
+  type ProcessView,
+  type WaitForPortOptions,
+} from "./processes.js";
 export { getSandbox, Sandbox, type SandboxOptions } from "./sandbox.js";
 export { ExecutionSession, type FileAccess, type SessionOptions } from "./session.js";
 export { openTerminal, Terminal } from "./terminal.js";

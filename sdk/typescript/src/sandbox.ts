@@ -5,6 +5,14 @@ import { duration } from "./duration.js";
 import { IsoletError } from "./error.js";
 import { named, run, type ExecOptions, type ExecResult } from "./exec.js";
 import { Files } from "./files.js";
+import {
+  type FollowOptions,
+  type LogEvent,
+  Process,
+  Processes,
+  type ProcessLogs,
+  type ProcessOptions,
+} from "./processes.js";
 import { exports } from "./quote.js";
 import type { Terminal } from "./terminal.js";
 import type { TerminalOptions } from "./terminal-options.js";
@@ -32,12 +40,14 @@ export interface SandboxOptions {
 export class Sandbox extends Files {
   readonly id: string;
   readonly #options: SandboxOptions;
+  readonly #processes: Processes;
   #made: Promise<void> | undefined;
 
   constructor(client: Isolet, id: string, options: SandboxOptions = {}) {
     super(client, () => this.#ready());
     this.id = options.normalizeId ? id.toLowerCase() : id;
     this.#options = options;
+    this.#processes = new Processes(client, () => this.#ready());
   }
 
   get #path(): string {
@@ -79,6 +89,52 @@ export class Sandbox extends Files {
     return run(this.client, at, session, command, options);
   }
 
+  /** Starts a process in the background: a command line, or program and arguments. */
+  async startProcess(command: string | string[], options: ProcessOptions = {}): Promise<Process> {
+    return this.#processes.start(command, options);
+  }
+
+  /** Its processes, the oldest first: also those that have ended, and that a sleep has ended. */
+  async listProcesses(): Promise<Process[]> {
+    return this.#processes.list();
+  }
+
+  /** One process; `null` where there is none. */
+  async getProcess(id: string): Promise<Process | null> {
+    return this.#processes.get(id);
+  }
+
+  /** Ends a process with everything it started: `signal` (`"SIGTERM"` unless told), and after five
+   *  seconds the end. */
+  async killProcess(id: string, signal?: string | number): Promise<void> {
+    await this.#processes.kill(id, signal);
+  }
+
+  /** Ends all that run; how many these were. */
+  async killAllProcesses(): Promise<number> {
+    const live = (await this.listProcesses()).filter((one) => one.status === "running" || one.view.remains);
+    await Promise.all(live.map((one) => one.kill("SIGKILL")));
+    return live.length;
+  }
+
+  /** Forgets those that have ended; how many these were. */
+  async cleanupCompletedProcesses(): Promise<number> {
+    const ended = (await this.listProcesses()).filter((one) => one.status !== "running" && !one.view.remains);
+    const forget = async (id: string) => this.client.send(await this.#processes.at(id), { method: "DELETE" });
+    await Promise.all(ended.map((one) => forget(one.id)));
+    return ended.length;
+  }
+
+  /** What is held of a process's log. */
+  async getProcessLogs(id: string): Promise<ProcessLogs> {
+    return this.#processes.logs(id);
+  }
+
+  /** A process's log as it grows, up to its end; taken up at its byte after a lost connection. */
+  streamProcessLogs(id: string, options: FollowOptions = {}): AsyncGenerator<LogEvent> {
+    return this.#processes.stream(id, options);
+  }
+
   /** Sets variables for every shell and program that starts from now on, and in the session
    *  `default` for its further commands; `undefined` unsets. */
   async setEnvVars(vars: Record<string, string | undefined>): Promise<void> {
@@ -104,7 +160,7 @@ export class Sandbox extends Files {
 
   #session(id: string): ExecutionSession {
     const terminal = (options: TerminalOptions): Terminal => this.terminal({ ...options, sessionId: id });
-    return new ExecutionSession(this.client, id, () => this.#ready(), terminal);
+    return new ExecutionSession(this.client, id, () => this.#ready(), terminal, this.#processes);
   }
 
   /** A session by its id; where it is not there, its first command makes it. */

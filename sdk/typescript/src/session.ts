@@ -3,6 +3,7 @@
 import type { Isolet } from "./client.js";
 import { run, type ExecOptions, type ExecResult } from "./exec.js";
 import { Files } from "./files.js";
+import type { Process, Processes, ProcessOptions } from "./processes.js";
 import { exports } from "./quote.js";
 import type { Terminal } from "./terminal.js";
 import type { TerminalOptions } from "./terminal-options.js";
@@ -40,6 +41,7 @@ export class ExecutionSession extends Files {
   readonly id: string;
   readonly #ready: () => Promise<string>;
   readonly #terminal: (options: TerminalOptions) => Terminal;
+  readonly #processes: Processes;
 
   /** @param ready gives the sandbox's path, once it is there. */
   constructor(
@@ -47,17 +49,32 @@ export class ExecutionSession extends Files {
     id: string,
     ready: () => Promise<string>,
     terminal: (options: TerminalOptions) => Terminal,
+    processes: Processes,
   ) {
     super(client, async () => `${await ready()}/sessions/${encodeURIComponent(id)}`);
     this.id = id;
     this.#ready = ready;
     this.#terminal = terminal;
+    this.#processes = processes;
   }
 
   /** Runs a command; directory, variables and jobs stay for the next. */
   async exec(command: string, options: Omit<ExecOptions, "sessionId"> = {}): Promise<ExecResult> {
     const path = `${await this.#ready()}/sessions/${encodeURIComponent(this.id)}/exec`;
     return run(this.client, path, this.id, command, options);
+  }
+
+  /** Starts a process in the background, in its directory and environment as it was made. */
+  async startProcess(
+    command: string | string[],
+    options: Omit<ProcessOptions, "sessionId"> = {},
+  ): Promise<Process> {
+    return this.#processes.start(command, { ...options, sessionId: this.id });
+  }
+
+  /** The processes of its sandbox: sessions share them. */
+  async listProcesses(): Promise<Process[]> {
+    return this.#processes.list();
   }
 
   /** Attaches to its terminal, which is opened where none runs. It connects by itself. */

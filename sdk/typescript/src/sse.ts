@@ -4,6 +4,8 @@
 export interface ServerEvent {
   event: string;
   data: string;
+  /** Where it has one. */
+  id?: string;
 }
 
 /** The events of a stream, in order, up to its end. */
@@ -32,9 +34,12 @@ export async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<
 function parse(block: string): ServerEvent | undefined {
   let event = "message";
   const data: string[] = [];
+  let id: string | undefined;
   for (const line of block.split("\n")) {
     if (line.startsWith("event:")) event = line.slice(6).trim();
+    else if (line.startsWith("id:")) id = line.slice(3).trim();
     else if (line.startsWith("data:")) data.push(line.slice(5).replace(/^ /, ""));
   }
-  return data.length > 0 ? { event, data: data.join("\n") } : undefined;
+  if (data.length === 0) return undefined;
+  return { event, data: data.join("\n"), ...(id === undefined ? {} : { id }) };
 }

@@ -1,6 +1,7 @@
 //! Processes in the background: started, told of, given input and signals, ended.
 
 pub(crate) mod log;
+mod port;
 mod view;
 mod wait;
 

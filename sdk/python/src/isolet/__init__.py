@@ -13,6 +13,7 @@ from ._async.client import AsyncIsolet
 from ._async.commands import AsyncExecStream
 from ._async.events import AsyncEvents, AsyncWatch
 from ._async.files import AsyncFileStream
+from ._async.processes import AsyncProcess
 from ._async.sandbox import AsyncSandbox
 from ._async.session import AsyncSession
 from ._async.shell import AsyncCommand, AsyncShell
@@ -20,6 +21,7 @@ from ._sync.client import Isolet
 from ._sync.commands import ExecStream
 from ._sync.events import Events, Watch
 from ._sync.files import FileStream
+from ._sync.processes import Process
 from ._sync.sandbox import Sandbox
 from ._sync.session import Session
 from ._sync.shell import Command, Shell
@@ -30,6 +32,7 @@ from .errors import (
     ForbiddenError,
     IsoletError,
     NotFoundError,
+    ProcessEndedError,
     RefusedError,
     ServerError,
     ShellClosedError,
@@ -37,13 +40,18 @@ from .errors import (
     UnauthorizedError,
     UnreachableError,
     UsageError,
+    WaitTimeoutError,
 )
 from .models import (
     FileAccess,
     FileEvent,
     FileInfo,
     FoundLine,
+    FoundLogLine,
     LostState,
+    ProcessInfo,
+    ProcessLog,
+    ProcessOutput,
     SandboxEvent,
     SandboxInfo,
     SavedFile,
@@ -61,6 +69,7 @@ __all__ = [
     "AsyncExecStream",
     "AsyncFileStream",
     "AsyncIsolet",
+    "AsyncProcess",
     "AsyncSandbox",
     "AsyncSession",
     "AsyncShell",
@@ -78,11 +87,17 @@ __all__ = [
     "FileStream",
     "ForbiddenError",
     "FoundLine",
+    "FoundLogLine",
     "Isolet",
     "IsoletError",
     "LostState",
     "NotFoundError",
     "Output",
+    "Process",
+    "ProcessEndedError",
+    "ProcessInfo",
+    "ProcessLog",
+    "ProcessOutput",
     "RefusedError",
     "Sandbox",
     "SandboxEvent",
@@ -100,5 +115,6 @@ __all__ = [
     "UnreachableError",
     "Usage",
     "UsageError",
+    "WaitTimeoutError",
     "Watch",
 ]

@@ -347,3 +347,54 @@ def write_archive(at: str, path: AnyPath) -> Call:
     """Unpacks a tar archive; its body is the caller's to add."""
     headers = {"content-type": "application/octet-stream"}
     return call("PUT", _file(at, path), [("untar", "1")], headers=headers)
+
+
+# Processes.
+
+
+def process_path(sandbox: str, process: str) -> str:
+    """Where a process is."""
+    return f"{sandbox_path(sandbox)}/processes/{id_in_url(process)}"
+
+
+def start_process(
+    sandbox: str,
+    command: str | Sequence[str],
+    *,
+    id: str | None,
+    session: str | None,
+    cwd: AnyPath | None,
+    env: Env | None,
+    stdin: bool,
+    timeout: Duration | None,
+) -> Call:
+    """Starts a process."""
+    body = _said(
+        id=id,
+        session=session,
+        cwd=_directory(cwd),
+        env=None if env is None else dict(env),
+        stdin=stdin or None,
+        timeout_ms=None if timeout is None else milliseconds(timeout),
+    )
+    body["command" if isinstance(command, str) else "argv"] = (
+        command if isinstance(command, str) else list(command)
+    )
+    return _once(f"{sandbox_path(sandbox)}/processes", body)
+
+
+def process_post(path: str, what: str, body: Mapping[str, Any], patient: bool) -> Call:
+    """Does something with a process."""
+    return _json("POST", f"{path}/{what}", body, patient=patient)
+
+
+def process_stdin(path: str, data: str | bytes, eof: bool) -> Call:
+    """Bytes for its standard input."""
+    given = {"data_b64": base64.b64encode(data).decode()} if isinstance(data, bytes) else {"data": data}
+    return _json("POST", f"{path}/stdin", {**given, "eof": eof})
+
+
+def process_follow(path: str, last: str | None) -> Call:
+    """Its log as it grows; ``None``: from now on."""
+    headers = {"accept": "text/event-stream; encoding=base64"}
+    return call("GET", f"{path}/logs", [("since", "now" if last is None else last)], headers=headers)

@@ -122,3 +122,11 @@ def refused(status: int, body: bytes, headers: Mapping[str, str]) -> RefusedErro
         status=status,
         request_id=headers.get("x-request-id"),
     )
+
+
+class WaitTimeoutError(IsoletError):
+    """What was waited for did not come in its time. The process runs on."""
+
+
+class ProcessEndedError(IsoletError):
+    """The process ended without what was waited for."""

@@ -311,3 +311,93 @@ class LostState:
     def of(cls, told: Mapping[str, Any]) -> LostState:
         """Reads it from JSON."""
         return cls(session=told["session"], why=told["why"], saved_at=_maybe(told.get("saved_at_ms")))
+
+
+@dataclass(frozen=True)
+class ProcessInfo:
+    """A process, as it was at the moment of the call."""
+
+    id: str
+    session: str | None  #: That it was started in.
+    status: str  #: ``running``, ``exited``, ``killed`` (by a signal) or ``lost`` (by a sleep or a crash).
+    command: str  #: At most the first 512 bytes.
+    pid: int | None  #: Inside; not of a lost one.
+    exit_code: int | None  #: 128 and the signal where one ended it; ``None`` while it runs.
+    signal: int | None  #: That ended it.
+    timed_out: bool  #: Its timeout ended it.
+    oom: bool  #: The kernel killed something of the sandbox for memory while it ran.
+    remains: bool  #: It has ended, and something that it started runs on.
+    started_at: datetime
+    ended_at: datetime | None
+    stdout_bytes: int  #: So far.
+    stderr_bytes: int  #: So far.
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> ProcessInfo:
+        """Reads it from JSON."""
+        return cls(
+            id=told["id"],
+            session=told.get("session"),
+            status=told["status"],
+            command=told["command"],
+            pid=told.get("pid"),
+            exit_code=told.get("exit_code"),
+            signal=told.get("signal"),
+            timed_out=told["timed_out"],
+            oom=told["oom"],
+            remains=told["remains"],
+            started_at=moment(told["started_at_ms"]),
+            ended_at=_maybe(told.get("ended_at_ms")),
+            stdout_bytes=told["stdout_bytes"],
+            stderr_bytes=told["stderr_bytes"],
+        )
+
+
+@dataclass(frozen=True)
+class ProcessLog:
+    """A part of a process's log."""
+
+    stdout: bytes
+    stderr: bytes
+    missed: int  #: Bytes that were asked for and are no longer held.
+    position: int  #: Where it goes on.
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> ProcessLog:
+        """Reads it from JSON."""
+        return cls(
+            stdout=_exact(told, "stdout"),
+            stderr=_exact(told, "stderr"),
+            missed=told["missed"],
+            position=told["position"],
+        )
+
+
+@dataclass(frozen=True)
+class ProcessOutput:
+    """A piece of a log that is followed."""
+
+    stream: str  #: ``stdout`` or ``stderr``; ``gap`` where bytes are no longer held.
+    data: bytes
+    missed: int  #: Of a ``gap``: how many.
+    position: int  #: Behind it.
+
+    @classmethod
+    def of(cls, name: str, told: Mapping[str, Any], position: int) -> ProcessOutput:
+        """Reads it from an event."""
+        missed = told["to"] - told["from"] if name == "gap" else 0
+        return cls(name, base64.b64decode(told.get("data_b64", "")), missed, position)
+
+
+@dataclass(frozen=True)
+class FoundLogLine:
+    """A line that was waited for."""
+
+    line: str  #: As far as it was there.
+    stream: str  #: ``stdout`` or ``stderr``.
+    position: int  #: Behind it: for the next wait.
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> FoundLogLine:
+        """Reads it from JSON."""
+        return cls(told["line"], told["stream"], told["position"])

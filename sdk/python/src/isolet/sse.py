@@ -19,6 +19,7 @@ class ServerEvent:
 
     name: str
     data: dict[str, Any]
+    id: str | None = None
 
 
 class Parser:
@@ -38,11 +39,13 @@ class Parser:
 
 
 def _event(block: str) -> ServerEvent | None:
-    name, data = "message", []
+    name, data, last = "message", [], None
     for line in block.split("\n"):
         field, _, value = line.partition(":")
         if field == "event":
             name = value.strip()
+        elif field == "id":
+            last = value.strip()
         elif field == "data":
             data.append(value.removeprefix(" "))
     if not data:
@@ -51,4 +54,4 @@ def _event(block: str) -> ServerEvent | None:
         told = json.loads("\n".join(data))
     except ValueError as error:
         raise UnreachableError(f"the server sent a {name} that is no JSON", code="bad_answer") from error
-    return ServerEvent(name, told if isinstance(told, dict) else {})
+    return ServerEvent(name, told if isinstance(told, dict) else {}, last)

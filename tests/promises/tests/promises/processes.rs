@@ -238,6 +238,24 @@ fn a_wait_for_a_line_ends_with_the_line_the_process_or_its_time() {
 }
 
 #[test]
+fn a_wait_for_a_port_ends_when_it_takes_connections_or_answers() {
+    let (_server, sandbox) = one();
+    let text = "sleep 0.3; exec python3 -m http.server --bind 127.0.0.1 8123";
+    run(&sandbox, "web", text);
+    let port = |wish: Value| wait(&sandbox, "web", &json!({"port": wish, "timeout_ms": 20_000}));
+    assert_eq!(port(json!({"port": 8123}))["outcome"], "met");
+    assert_eq!(port(json!({"port": 8123, "path": "/"}))["outcome"], "met");
+    assert_eq!(port(json!({"port": 8123, "path": "/none", "status": 404}))["outcome"], "met");
+    let never = json!({"port": {"port": 8123, "path": "/none"}, "timeout_ms": 150});
+    assert_eq!(wait(&sandbox, "web", &never)["outcome"], "timeout");
+    let other = json!({"port": {"port": 8124}, "timeout_ms": 150});
+    assert_eq!(wait(&sandbox, "web", &other)["outcome"], "timeout");
+    run(&sandbox, "short", "sleep 0.1");
+    let ended = wait(&sandbox, "short", &json!({"port": {"port": 8124}}));
+    assert_eq!((&ended["outcome"], &ended["process"]["exit_code"]), (&json!("ended"), &json!(0)));
+}
+
+#[test]
 fn a_log_is_followed_from_any_position_without_loss_or_repeat() {
     let (_server, sandbox) = one();
     let text = "for n in {1..3000}; do echo out $n; echo err $n >&2; done; printf 'é\\xff'";

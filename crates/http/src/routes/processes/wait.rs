@@ -1,8 +1,9 @@
-//! Waiting for a process: for its end, or for a line of its log. Every wait has an end.
+//! Waiting for a process: for its end, for a line of its log, or for a port. Every wait has an end.
 
 use super::{
     log::{Event, Reading},
     look,
+    port::{self, PortWish},
     view::ProcessView,
 };
 use crate::{
@@ -13,7 +14,7 @@ use crate::{
     server::App,
 };
 use axum::{Json, extract::State};
-use isolet_sandbox::ProcessInfo;
+use isolet_sandbox::{ProcessInfo, service::Reach};
 use isolet_wire::tell::{STDERR, STDOUT};
 use regex::bytes::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
@@ -34,7 +35,7 @@ const LINE_BYTES_MAX: usize = 4096;
 /// How often a line that is not complete is looked at.
 const UNFINISHED: Duration = Duration::from_millis(50);
 
-/// What to wait for: `exit` or `log`.
+/// What to wait for: `exit`, `log` or `port`.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Wait {
@@ -44,6 +45,10 @@ pub(crate) struct Wait {
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     log: Option<LineWish>,
+    /// A port that takes connections; whoever in the sandbox listens there.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    port: Option<PortWish>,
     /// How long, in ms: 1 to 600000 (ten minutes), 30000 unless told.
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
@@ -127,7 +132,7 @@ fn wanted(wish: &LineWish) -> Result<(Regex, Option<u8>), Failure> {
     Ok((regex, stream))
 }
 
-/// Waits for a process: for its end, or for a line of its log.
+/// Waits for a process: for its end, for a line of its log, or for a port.
 ///
 /// A line counts as soon as it is there, also before it is complete.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/wait", tag = "processes",
@@ -144,10 +149,14 @@ pub(crate) async fn wait(
     if !(1..=WAIT_MS_MAX).contains(&ms) {
         return Err(Failure::field("timeout_ms", "1 to 600000 (ten minutes)"));
     }
-    let looked = match (wish.exit, &wish.log) {
-        (true, None) => None,
-        (false, Some(log)) => Some(wanted(log)?),
-        _ => return Err(Failure::field("exit", "give exit or log, one of them")),
+    let looked = match (wish.exit, &wish.log, &wish.port) {
+        (true, None, None) => None,
+        (false, Some(log), None) => Some(wanted(log)?),
+        (false, None, Some(port)) => {
+            port.check()?;
+            None
+        }
+        _ => return Err(Failure::field("exit", "give exit, log or port, one of them")),
     };
     let sandbox = look(&app, &caller, &ids).await?;
     let id = ids.process()?;
@@ -158,6 +167,15 @@ pub(crate) async fn wait(
     let info = sandbox.process(id).await?;
     if info.lost {
         return Ok(Json(Waited::plain("ended", info)));
+    }
+    if let Some(wish) = &wish.port {
+        let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Awake).await?;
+        let waited = tokio::select! {
+            biased;
+            ending = until.ended() => return Err(ending.into()),
+            waited = port::wait(&sandbox, id, wish, end) => waited?,
+        };
+        return Ok(Json(Waited::plain(waited.0, waited.1)));
     }
     let mut reading = Reading::open(&sandbox, id, since, true).await?;
     let waiting = async {

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from .. import calls
 from ..calls import Call, sandbox_path
 from ..errors import ConflictError, NotFoundError
-from ..models import FileAccess, SandboxInfo, SessionInfo
+from ..models import FileAccess, ProcessInfo, SandboxInfo, SessionInfo
 from ..results import ExecResult
 from ..values import AnyPath, Duration, Env, exports
 from . import commands, io
 from .commands import AsyncExecStream, OnOutput
 from .events import AsyncEvents
 from .files import AsyncFiles
+from .processes import AsyncProcess
 from .session import AsyncSession
 from .shell import AsyncShell
 
@@ -185,6 +186,52 @@ class AsyncSandbox(AsyncFiles):
             merge=False,
             keep_running=False,
         )
+
+    async def start_process(
+        self,
+        command: str | Sequence[str],
+        *,
+        id: str | None = None,
+        session: str | None = None,
+        cwd: AnyPath | None = None,
+        env: Env | None = None,
+        stdin: bool = False,
+        timeout: Duration | None = None,
+    ) -> AsyncProcess:
+        """Starts a process in the background: a text for ``bash -c``, or program and arguments.
+
+        Args:
+            command: what to run.
+            id: unique in the sandbox; the server makes one otherwise.
+            session: begin with the directory and environment that this session was made with.
+            cwd: where it runs; ``/workspace``, or the session's own, unless told.
+            env: over the sandbox's environment; ``None`` unsets a name.
+            stdin: its standard input stays open for :meth:`AsyncProcess.write`.
+            timeout: seconds until it is ended with all it started; 0 never.
+
+        Raises:
+            ConflictError: ``id_in_use``.
+            NotFoundError: ``not_found``: there is no such program.
+            TooManyRequestsError: ``too_many``: 256 run.
+        """
+        await self._ready()
+        call = calls.start_process(
+            self.id, command, id=id, session=session, cwd=cwd, env=env, stdin=stdin, timeout=timeout
+        )
+        return self.process((await self._connection.json(call))["id"])
+
+    def process(self, id: str) -> AsyncProcess:
+        """A process by its id; nothing is asked."""
+        return AsyncProcess(self._connection, self.id, id)
+
+    async def processes(self) -> list[ProcessInfo]:
+        """All, the oldest first: also those that have ended, and that a sleep has ended."""
+        call = calls.call("GET", f"{await self._at()}/processes", again=True)
+        return [ProcessInfo.of(told) for told in await self._connection.json(call)]
+
+    async def forget_processes(self) -> None:
+        """Kills all processes at once, and frees their ids."""
+        await self._connection.send(calls.call("DELETE", f"{await self._at()}/processes", again=True))
 
     def shell(
         self,

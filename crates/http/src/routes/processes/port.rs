@@ -1,0 +1,150 @@
+//! Waiting for a port: until something in the sandbox takes connections there, or answers a GET.
+
+use crate::{error::Failure, json::some};
+use isolet_sandbox::{Error, ProcessId, ProcessInfo, Sandbox};
+use isolet_wire::tell::Why;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::{Instant, sleep_until, timeout_at},
+};
+use utoipa::ToSchema;
+
+/// Between two tries.
+const AGAIN: Duration = Duration::from_millis(50);
+/// How long one answer may take.
+const ANSWER: Duration = Duration::from_secs(5);
+/// The longest path, in bytes.
+const PATH_BYTES_MAX: usize = 1024;
+/// What is read of an answer: its first line is at its beginning.
+const LINE_BYTES_MAX: usize = 1024;
+
+/// Which port, and what it is to answer.
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PortWish {
+    /// 1 to 65535, on the sandbox's loopback.
+    port: u16,
+    /// Asked by `GET`, rather than only connected to: a path with its query, from `/` on.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    path: Option<String>,
+    /// The status of the answer; any from 200 to 399 unless told. Only with `path`.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    status: Option<u16>,
+}
+
+impl PortWish {
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        if self.port == 0 {
+            return Err(Failure::field("port.port", "1 to 65535"));
+        }
+        let Some(path) = &self.path else {
+            return match self.status {
+                None => Ok(()),
+                Some(_) => Err(Failure::field("port.status", "is of an answer: give a path, too")),
+            };
+        };
+        let plain = path.len() <= PATH_BYTES_MAX && path.bytes().all(|b| b.is_ascii_graphic());
+        if !path.starts_with('/') || !plain {
+            let reason = "begins with /, at most 1024 visible ASCII characters";
+            return Err(Failure::field("port.path", reason));
+        }
+        if self.status.is_some_and(|status| !(100..600).contains(&status)) {
+            return Err(Failure::field("port.status", "100 to 599"));
+        }
+        Ok(())
+    }
+
+    /// Whether it takes a connection now, and answers as it is to.
+    async fn answers(&self, sandbox: &Sandbox, end: Instant) -> Result<bool, Failure> {
+        let end = end.min(Instant::now() + ANSWER);
+        let Ok(link) = timeout_at(end, sandbox.dial(self.port)).await else { return Ok(false) };
+        let mut link = match link {
+            Ok(link) => link,
+            Err(Error::Refused { why: Why::NotListening | Why::NoAnswer | Why::Short, .. }) => {
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let Some(path) = &self.path else { return Ok(true) };
+        let asked = format!(
+            "GET {path} HTTP/1.1\r\nhost: localhost:{}\r\naccept: */*\r\nconnection: close\r\n\r\n",
+            self.port
+        );
+        let answer = async {
+            link.write_all(asked.as_bytes()).await.ok()?;
+            let mut line = Vec::new();
+            while line.len() < LINE_BYTES_MAX && !line.contains(&b'\n') {
+                if link.read_buf(&mut line).await.ok()? == 0 {
+                    break;
+                }
+            }
+            status(&line)
+        };
+        let told = timeout_at(end, answer).await.ok().flatten();
+        Ok(told.is_some_and(|told| match self.status {
+            Some(status) => told == status,
+            None => (200..400).contains(&told),
+        }))
+    }
+}
+
+/// The status in the first line of an answer.
+fn status(line: &[u8]) -> Option<u16> {
+    let rest = line.strip_prefix(b"HTTP/1.1 ").or_else(|| line.strip_prefix(b"HTTP/1.0 "))?;
+    std::str::from_utf8(rest.get(..3)?).ok()?.parse().ok()
+}
+
+/// How such a wait ends: `met`, `timeout` or `ended`, and the process as it is then.
+pub(super) async fn wait(
+    sandbox: &Sandbox,
+    id: &ProcessId,
+    wish: &PortWish,
+    end: Instant,
+) -> Result<(&'static str, ProcessInfo), Failure> {
+    loop {
+        let info = sandbox.process(id).await?;
+        if wish.answers(sandbox, end).await? {
+            return Ok(("met", info));
+        }
+        // Its daemon may be on its way.
+        if info.lost || info.process.end.is_some() && !info.process.remains {
+            return Ok(("ended", info));
+        }
+        let next = Instant::now() + AGAIN;
+        if next >= end {
+            return Ok(("timeout", sandbox.process(id).await?));
+        }
+        sleep_until(next).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_port_with_a_path_that_stays_on_its_line_is_asked() {
+        let wish = |port, path: Option<&str>, status| {
+            PortWish { port, path: path.map(Into::into), status }.check().is_ok()
+        };
+        assert!(wish(1, None, None) && wish(65535, Some("/a?b=%20"), Some(204)));
+        for bad in ["", "a", "http://x/", "/a b", "/a\r\nx: y", "/ä", &"/".repeat(1025)] {
+            assert!(!wish(80, Some(bad), None), "{bad}");
+        }
+        assert!(
+            !wish(0, None, None) && !wish(80, None, Some(200)) && !wish(80, Some("/"), Some(99))
+        );
+    }
+
+    #[test]
+    fn a_status_is_read_of_an_answer_alone() {
+        assert_eq!(status(b"HTTP/1.1 204 No Content\r\n"), Some(204));
+        for bad in [&b"HTTP/1.1 20"[..], b"SSH-2.0-x", b"HTTP/2 200 ", b"HTTP/1.1 2\xff0 ", b""] {
+            assert_eq!(status(bad), None);
+        }
+    }
+}

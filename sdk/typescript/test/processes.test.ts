@@ -1,0 +1,73 @@
+/** Processes in the background, against a real server. */
+
+import { randomUUID } from "node:crypto";
+import { afterAll, expect, test } from "vitest";
+import { getSandbox, Isolet, type LogEvent, type Sandbox } from "../src/index.js";
+
+const client = new Isolet();
+const made: Sandbox[] = [];
+
+function fresh(): Sandbox {
+  const sandbox = getSandbox(client, `processes-${randomUUID()}`);
+  made.push(sandbox);
+  return sandbox;
+}
+
+afterAll(async () => {
+  await Promise.all(made.map((sandbox) => sandbox.destroy()));
+});
+
+test("a server is started, waited for, followed and killed", async () => {
+  const sandbox = fresh();
+  const server = await sandbox.startProcess("python3 -u -m http.server --bind 127.0.0.1 8321", {
+    processId: "web",
+  });
+  expect(server).toMatchObject({ id: "web", status: "running", exitCode: undefined });
+  expect((await server.waitForLog(/serving http on .* port (\d+)/i)).line).toContain("8321");
+  await server.waitForPort(8321, { path: "/", timeout: 10_000 });
+  await expect(server.waitForPort(8322, { timeout: 50 })).rejects.toMatchObject({ code: "timeout" });
+  await expect(server.waitForExit(50)).rejects.toMatchObject({ code: "timeout" });
+  expect((await sandbox.listProcesses()).map((one) => one.id)).toEqual(["web"]);
+  await sandbox.killProcess("web");
+  expect(await server.getStatus()).toBe("killed");
+  await expect(server.waitForLog("never")).rejects.toMatchObject({ code: "process_ended" });
+  expect(await sandbox.getProcess("none")).toBeNull();
+  expect(await sandbox.cleanupCompletedProcesses()).toBe(1);
+  expect(await sandbox.listProcesses()).toEqual([]);
+});
+
+test("a log is heard to its end, in whole characters", async () => {
+  const sandbox = fresh();
+  const script = "printf '\\xc3'; sleep 0.1; printf '\\xa9\\n'; echo oh >&2; sleep 0.1; exit 3";
+  const process = await sandbox.startProcess(["bash", "-c", script]);
+  const heard: LogEvent[] = [];
+  for await (const event of sandbox.streamProcessLogs(process.id)) heard.push(event);
+  const said = (type: string) => heard.filter((event) => event.type === type).map((event) => event.data);
+  expect(said("stdout").join("")).toBe("é\n");
+  expect(said("stderr").join("")).toBe("oh\n");
+  expect(heard.at(-1)).toMatchObject({ type: "exit", exitCode: 3, position: 6 });
+  expect(await sandbox.getProcessLogs(process.id)).toMatchObject({ stdout: "é\n", stderr: "oh\n", missed: 0 });
+  expect((await sandbox.getProcess(process.id))!.status).toBe("failed");
+});
+
+test("input reaches a process, and its end", async () => {
+  const sandbox = fresh();
+  const cat = await sandbox.startProcess("cat", { stdin: true });
+  await cat.write("one\n");
+  await cat.write(new Uint8Array([0xff, 10]), { eof: true });
+  const ended = await cat.waitForExit();
+  expect(ended).toMatchObject({ status: "completed", exitCode: 0 });
+  expect((await cat.getLogs()).stdout).toBe("one\n\uFFFD\n");
+  await expect(cat.write("more")).rejects.toMatchObject({ code: "process_ended" });
+});
+
+test("a session's process begins where the session does, and others see it", async () => {
+  const sandbox = fresh();
+  const dev = await sandbox.createSession({ id: "dev", cwd: "/tmp", env: { A: "1" } });
+  const first = await dev.startProcess("pwd; echo $A; sleep 1000");
+  await first.waitForLog("1", { stream: "stdout" });
+  expect((await first.getLogs()).stdout).toBe("/tmp\n1\n");
+  const other = await sandbox.createSession({ id: "other" });
+  expect((await other.listProcesses())[0]).toMatchObject({ id: first.id, sessionId: "dev" });
+  expect(await sandbox.killAllProcesses()).toBe(1);
+});
