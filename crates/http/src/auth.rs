@@ -144,7 +144,7 @@ pub(crate) fn bad_ticket() -> Failure {
     )
 }
 
-fn unknown() -> Failure {
+pub(crate) fn unknown() -> Failure {
     Failure::new(
         StatusCode::UNAUTHORIZED,
         "unauthorized",

@@ -3,6 +3,7 @@
 
 use crate::{
     auth::{self, Caller},
+    error::Failure,
     misses::{Misses, Who},
 };
 use axum::{
@@ -10,10 +11,11 @@ use axum::{
     body::Body,
     http::{Extensions, Method, Request, Response, StatusCode},
     response::IntoResponse,
+    routing::any,
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
-use isolet_mcp::{Answered, Api};
+use isolet_mcp::{Answered, Api, CLIENTS_MAX, Clients, OWN_MAX, Refused};
 use std::{sync::Arc, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
@@ -32,7 +34,28 @@ struct Inside {
 /// These routes, and the tools beside them; their clients are let go when `stop` is cancelled.
 pub(crate) fn beside(router: Router, misses: Arc<Misses>, stop: CancellationToken) -> Router {
     let inside = Arc::new(Inside { router: router.clone(), misses });
-    router.route_service(PATH, isolet_mcp::http_service(inside, stop))
+    let clients = Clients::new(inside, stop);
+    router.route(PATH, any(move |request| answer(clients, request)))
+}
+
+async fn answer(clients: Clients, request: Request<Body>) -> Result<Response<Body>, Failure> {
+    let caller = request.extensions().get::<Caller>().ok_or_else(auth::unknown)?;
+    let owner = caller.tenant.to_string();
+    let answered = clients.answer(&owner, request).await;
+    answered.map(|reply| reply.map(Body::new)).map_err(|refused| match refused {
+        Refused::Unknown => Failure::new(
+            StatusCode::NOT_FOUND,
+            "no_client",
+            "no client of this Mcp-Session-Id: it has ended, or was never begun",
+            "send `initialize` without an id",
+        ),
+        Refused::Full => Failure::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "too_many_clients",
+            format!("at most {OWN_MAX} clients of a tenant, and {CLIENTS_MAX} of all, at once"),
+            "end one with DELETE and its Mcp-Session-Id; one that is silent ends after an hour",
+        ),
+    })
 }
 
 impl Api for Inside {

@@ -7,11 +7,13 @@
 
 mod answer;
 mod api;
+mod clients;
 mod place;
 mod server;
 mod streams;
 mod tools;
 
 pub use api::{Answered, Api};
+pub use clients::{CLIENTS_MAX, Clients, OWN_MAX, Refused, Reply};
 pub use server::Server;
-pub use streams::{CLIENTS_MAX, Stdio, http_service, serve};
+pub use streams::{Stdio, serve};

@@ -3,7 +3,7 @@
 use crate::{
     answer::{self, refused},
     api::Api,
-    place, tools,
+    clients, place, tools,
 };
 use bytes::Bytes;
 use http::{Extensions, Method, Request, Response, request::Parts};
@@ -28,8 +28,6 @@ const SHARED: &str = "mcp";
 const NAME_LETTERS: usize = 12;
 /// Sandboxes in which a client's shells are remembered, to end them with it.
 const SHELLS_MAX: usize = 64;
-/// Header of a client's id.
-const SESSION_ID: &str = "mcp-session-id";
 
 const INSTRUCTIONS: &str = "\
 Sandboxes: isolated Linux machines for running commands and programs. `shell_run` types a command into \
@@ -133,7 +131,7 @@ impl Asked<'_> {
         let (name, caller) = match self.parts() {
             None => (self.server.shells.name.clone(), Extensions::new()),
             Some(parts) => {
-                let id = parts.headers.get(SESSION_ID).and_then(|id| id.to_str().ok());
+                let id = parts.headers.get(clients::ID).and_then(|id| id.to_str().ok());
                 let Some(id) = id else { return SHARED.to_owned() };
                 let letters = id.chars().filter(char::is_ascii_alphanumeric).take(NAME_LETTERS);
                 (format!("{SHARED}-{}", letters.collect::<String>()), parts.extensions.clone())

@@ -11,11 +11,9 @@ use rmcp::{
         },
     },
 };
-use std::{io, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
-/// Clients by HTTP at once, whose protocol has sessions.
-pub const CLIENTS_MAX: usize = 1000;
 /// A client that says nothing for so long has gone.
 const SILENCE: Duration = Duration::from_secs(3600);
 /// The largest message of a client: a file of some MiB in base64.
@@ -45,12 +43,11 @@ pub async fn serve(api: Arc<dyn Api>, sandbox: Option<String>) -> Result<(), Std
     ended.map(|_| ())
 }
 
-/// A service for requests of many clients. Whose a request is, and whether its `Host` and `Origin`
-/// are right, was looked at before; it finds the caller again in the extensions.
-pub fn http_service(
+/// A service for requests of many clients, and who they are.
+pub(crate) fn http_service(
     api: Arc<dyn Api>,
     stop: CancellationToken,
-) -> StreamableHttpService<Server, LocalSessionManager> {
+) -> (StreamableHttpService<Server, LocalSessionManager>, Arc<LocalSessionManager>) {
     let mut session = SessionConfig::default();
     session.keep_alive = Some(SILENCE);
     let mut manager = LocalSessionManager::default();
@@ -60,13 +57,6 @@ pub fn http_service(
         .disable_allowed_hosts()
         .with_max_request_body_bytes(MESSAGE_BYTES_MAX)
         .with_cancellation_token(stop);
-    let clients = Arc::clone(&manager);
-    let make = move || {
-        let full = clients.sessions.try_read().is_ok_and(|all| all.len() > CLIENTS_MAX);
-        if full {
-            return Err(io::Error::other(format!("at most {CLIENTS_MAX} clients at once")));
-        }
-        Ok(Server::new(Arc::clone(&api), None))
-    };
-    StreamableHttpService::new(make, manager, config)
+    let make = move || Ok(Server::new(Arc::clone(&api), None));
+    (StreamableHttpService::new(make, Arc::clone(&manager), config), manager)
 }

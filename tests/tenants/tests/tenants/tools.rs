@@ -1,13 +1,17 @@
 //! The tools of `/mcp` have the rights of the key that each request carries, and no others.
 
-use isolet_kit::{Http, Server, Value, json};
+use isolet_kit::{Http, Reply, Server, Value, json};
 
 /// A client's id, as the server gave it to whoever first spoke.
 fn begin(http: &Http) -> String {
+    let reply = greet(http).expect(200);
+    reply.header("mcp-session-id").expect("a client has an id").to_owned()
+}
+
+fn greet(http: &Http) -> Reply {
     let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello});
-    let reply = ask(http).post("/mcp", &body).expect(200);
-    reply.header("mcp-session-id").expect("a client has an id").to_owned()
+    ask(http).post("/mcp", &body)
 }
 
 fn ask(http: &Http) -> Http {
@@ -37,13 +41,14 @@ fn tools_have_the_rights_of_the_key_that_comes_with_each_call() {
     let (listed, refused) = call(&own, &id, "sandbox_list", &json!({}));
     assert!(!refused && listed.contains(&sandbox.id), "{listed}");
 
-    // Another tenant with the first one's client id: its own rights, and nobody else's.
+    // Another tenant: its own rights, and nobody else's.
     let other = Http::new(server.port(), Some(&server.add_key(&["--tenant", "other"])));
-    let (listed, refused) = call(&other, &id, "sandbox_list", &json!({}));
+    let theirs = begin(&other);
+    let (listed, refused) = call(&other, &theirs, "sandbox_list", &json!({}));
     assert!(!refused && !listed.contains(&sandbox.id), "{listed}");
-    let (said, refused) = call(&other, &id, "sandbox_info", &json!({"sandbox": sandbox.id}));
+    let (said, refused) = call(&other, &theirs, "sandbox_info", &json!({"sandbox": sandbox.id}));
     assert!(refused && said.contains("404"), "{said}");
-    let (said, refused) = call(&other, &id, "sandbox_delete", &json!({"sandbox": sandbox.id}));
+    let (said, refused) = call(&other, &theirs, "sandbox_delete", &json!({"sandbox": sandbox.id}));
     assert!(refused || own.get(&format!("/v1/sandboxes/{}", sandbox.id)).status == 200, "{said}");
 
     // A key that may only read has the tools that only read.
@@ -65,4 +70,34 @@ fn tools_have_the_rights_of_the_key_that_comes_with_each_call() {
         .expect(401);
     let page = ask(&own).with("mcp-session-id", &id).with("origin", "https://stranger.example");
     page.post("/mcp", &body).expect(403);
+}
+
+/// The id of a client was found to open it to every tenant: what it had been sent could be read again,
+/// and it could be ended.
+#[test]
+fn a_client_is_nobodys_but_its_tenants() {
+    let mut server = Server::start();
+    let own = server.http();
+    let id = begin(&own);
+    let other = Http::new(server.port(), Some(&server.add_key(&["--tenant", "other"])));
+    let other = ask(&other).with("mcp-session-id", &id);
+    let list = json!({"jsonrpc": "2.0", "id": 3, "method": "tools/list"});
+    other.post("/mcp", &list).expect(404);
+    other.with("last-event-id", "0").get("/mcp").expect(404);
+    other.delete("/mcp").expect(404);
+    ask(&own).with("mcp-session-id", &id).post("/mcp", &list).expect(200);
+}
+
+/// One tenant was found to take all places for an hour: nobody else could begin.
+#[test]
+fn a_tenants_clients_leave_places_to_others() {
+    let mut server = Server::start();
+    let own = server.http();
+    let ids: Vec<String> = (0..250).map(|_| begin(&own)).collect();
+    greet(&own).expect(429);
+    let other = Http::new(server.port(), Some(&server.add_key(&["--tenant", "other"])));
+    begin(&other);
+    ask(&own).with("mcp-session-id", &ids[0]).delete("/mcp").expect(202);
+    begin(&own);
+    greet(&own).expect(429);
 }

@@ -1,0 +1,136 @@
+//! Clients by HTTP: whose each is. An id opens nothing to anybody but the owner who began with it, and
+//! no owner takes the places of the others.
+
+use crate::{api::Api, server::Server, streams};
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response};
+use http_body_util::combinators::BoxBody;
+use rmcp::transport::streamable_http_server::{
+    StreamableHttpService,
+    session::{SessionManager, local::LocalSessionManager},
+};
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    fmt::Display,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Clients at once.
+pub const CLIENTS_MAX: usize = 1000;
+/// The same of one owner: a quarter, so that one leaves places to the others.
+pub const OWN_MAX: usize = 250;
+/// Header of a client's id.
+pub(crate) const ID: &str = "mcp-session-id";
+/// Header of the protocol's version.
+const VERSION: &str = "mcp-protocol-version";
+/// The first version whose clients have no ids.
+const WITHOUT_IDS: &str = "2026-07-28";
+
+/// An answer to a client: one text, or events as they come.
+pub type Reply = Response<BoxBody<Bytes, Infallible>>;
+
+/// Why a request was not served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// The owner has no client of this id.
+    Unknown,
+    /// There are as many clients as there may be, of this owner or of all.
+    Full,
+}
+
+/// The service for requests of many clients.
+#[derive(Clone)]
+pub struct Clients {
+    service: StreamableHttpService<Server, LocalSessionManager>,
+    manager: Arc<LocalSessionManager>,
+    /// Clients' ids, and whose they are; those that went by themselves stand until a place is needed.
+    owners: Arc<Mutex<HashMap<String, String>>>,
+}
+
+impl Clients {
+    /// Their tools call `api`; all are let go when `stop` is cancelled.
+    pub fn new(api: Arc<dyn Api>, stop: CancellationToken) -> Self {
+        let (service, manager) = streams::http_service(api, stop);
+        Self { service, manager, owners: Arc::default() }
+    }
+
+    /// Answers a request of `owner`'s. Whose it is, and whether its `Host` and `Origin` are right, was
+    /// looked at before; tools find the caller again in the request's extensions.
+    ///
+    /// # Errors
+    /// [`Refused`]: nothing was done.
+    pub async fn answer<B>(&self, owner: &str, request: Request<B>) -> Result<Reply, Refused>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send + 'static,
+        B::Error: Display,
+    {
+        if let Some(id) = request.headers().get(ID) {
+            let id = id.to_str().map_err(|_| Refused::Unknown)?.to_owned();
+            if self.owners().get(&id).is_none_or(|found| found != owner) {
+                return Err(Refused::Unknown);
+            }
+            let leaves = request.method() == Method::DELETE;
+            let reply = self.service.handle(request).await;
+            if leaves && reply.status().is_success() {
+                self.owners().remove(&id);
+            }
+            return Ok(reply);
+        }
+        if !may_begin(request.headers()) {
+            return Ok(self.service.handle(request).await);
+        }
+        // Not given up with its connection: a client that was made is entered, or let go.
+        let (all, owner) = (self.clone(), owner.to_owned());
+        let begun = tokio::spawn(async move { all.begin(owner, request).await });
+        begun.await.unwrap_or(Err(Refused::Full))
+    }
+
+    async fn begin<B>(&self, owner: String, request: Request<B>) -> Result<Reply, Refused>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send + 'static,
+        B::Error: Display,
+    {
+        let reply = self.service.handle(request).await;
+        let Some(id) = reply.headers().get(ID).and_then(|id| id.to_str().ok()) else {
+            return Ok(reply);
+        };
+        if !self.enter(id, &owner) {
+            self.forget_gone().await;
+            if !self.enter(id, &owner) {
+                // One that is not there has gone already.
+                let _ = self.manager.close_session(&id.into()).await;
+                return Err(Refused::Full);
+            }
+        }
+        Ok(reply)
+    }
+
+    /// Whether there was a place for it.
+    fn enter(&self, id: &str, owner: &str) -> bool {
+        let mut owners = self.owners();
+        let own = owners.values().filter(|other| *other == owner).count();
+        let place = own < OWN_MAX && owners.len() < CLIENTS_MAX;
+        if place {
+            owners.insert(id.to_owned(), owner.to_owned());
+        }
+        place
+    }
+
+    async fn forget_gone(&self) {
+        let there = self.manager.sessions.read().await;
+        self.owners().retain(|id, _| there.contains_key(id.as_str()));
+    }
+
+    fn owners(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a request without an id may be the first of a client that is given one.
+fn may_begin(headers: &HeaderMap) -> bool {
+    headers.get(VERSION).is_none_or(|version| version.as_bytes() < WITHOUT_IDS.as_bytes())
+}
