@@ -48,5 +48,11 @@ export function moment(ms: number): string {
     : date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short", hour12: false });
 }
 
+/** Characters that are not seen, or turn the direction of what follows. */
+export const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]/g;
+
+/** A name with what is not seen in it written out: `a\u000ab`, and no `exe.png` that is a program. */
+export const written = (name: string): string => name.replace(UNSEEN, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
 /** `1 session`, `2 sessions`. */
 export const many = (count: number, one: string, more = `${one}s`): string => `${count} ${count === 1 ? one : more}`;

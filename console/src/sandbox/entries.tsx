@@ -3,7 +3,7 @@
 import { IsoletError } from "@isolet/sdk";
 import type { JSX } from "preact";
 import { api } from "../lib/api";
-import { bytes, moment } from "../lib/format";
+import { bytes, moment, written } from "../lib/format";
 import { attempt, done } from "../lib/notice";
 import { go, link } from "../lib/route";
 import { Button } from "../parts/button";
@@ -55,7 +55,7 @@ export function Entries({ id, path, shown, chosen, look, renew }: Props): JSX.El
 /** A link is looked at as what it leads to: a directory is entered. */
 async function follow(id: string, of: Entry, look: (entry: Entry) => void): Promise<void> {
   if (of.type !== "symlink") return look(of);
-  const found = await attempt(`${of.name} leads nowhere`, () => stat(id, of));
+  const found = await attempt(`${written(of.name)} leads nowhere`, () => stat(id, of));
   if (found?.type === "directory") go("sandboxes", id, "files", ...split(of.path));
   else if (found) look({ ...of, size: found.size, modified_ms: found.modified_ms });
 }
@@ -65,8 +65,8 @@ function Row(props: { id: string; of: Entry; chosen: boolean; look: (entry: Entr
   const name = (
     <>
       <Icon sign={SIGNS[of.type]} />
-      <span>{of.name}</span>
-      {of.target !== undefined && <span class="dim"> → {of.target}</span>}
+      <span>{written(of.name)}</span>
+      {of.target !== undefined && <span class="dim"> → {written(of.target)}</span>}
     </>
   );
   const enters = of.type === "directory" && of.path_b64 === undefined;
@@ -87,9 +87,9 @@ function Row(props: { id: string; of: Entry; chosen: boolean; look: (entry: Entr
       <td class="number dim cell-age">{moment(of.modified_ms)}</td>
       <td class="mono dim cell-mode">{of.mode}</td>
       <td class="acts">
-        <Button sign="down" kind="quiet" label={of.type === "directory" ? `Download ${of.name} as an archive` : `Download ${of.name}`} disabled={of.type === "other"} onClick={() => void download(id, of)} />
-        <Button sign="edit" kind="quiet" label={`Rename ${of.name}`} onClick={() => rename(id, of, renew)} />
-        <Button sign="trash" kind="quiet" label={`Delete ${of.name}`} onClick={() => remove(id, of, renew)} />
+        <Button sign="down" kind="quiet" label={of.type === "directory" ? `Download ${written(of.name)} as an archive` : `Download ${written(of.name)}`} disabled={of.type === "other"} onClick={() => void download(id, of)} />
+        <Button sign="edit" kind="quiet" label={`Rename ${written(of.name)}`} onClick={() => rename(id, of, renew)} />
+        <Button sign="trash" kind="quiet" label={`Delete ${written(of.name)}`} onClick={() => remove(id, of, renew)} />
       </td>
     </tr>
   );
@@ -115,7 +115,7 @@ function remove(id: string, of: Entry, renew: () => void): void {
   const directory = of.type === "directory";
   confirm({
     title: directory ? "Delete folder" : "Delete file",
-    says: `${of.path}${directory ? " and all that it holds" : ""} is deleted. This cannot be undone.`,
+    says: `${written(of.path)}${directory ? " and all that it holds" : ""} is deleted. This cannot be undone.`,
     act: "Delete",
     run: async () => {
       try {
@@ -123,7 +123,7 @@ function remove(id: string, of: Entry, renew: () => void): void {
       } catch (error) {
         if (!(error instanceof IsoletError && error.status === 404)) throw error;
       }
-      done(`${of.name} is deleted`);
+      done(`${written(of.name)} is deleted`);
       renew();
     },
   });

@@ -6,7 +6,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import * as actions from "../lib/actions";
 import { told, type Sandbox } from "../lib/api";
 import { hear } from "../lib/events";
-import { bytes, many } from "../lib/format";
+import { bytes, many, written } from "../lib/format";
 import { bind, step } from "../lib/keys";
 import { go, link } from "../lib/route";
 import { read as readSandbox } from "../lib/sandboxes";
@@ -232,7 +232,7 @@ function Crumbs({ id, path }: { id: string; path: string }): JSX.Element {
         <span key={i}>
           {i > 0 && <i aria-hidden="true">/</i>}
           <a href={link("sandboxes", id, "files", ...parts.slice(0, i + 1))} aria-current={i === parts.length - 1 ? "page" : undefined}>
-            {part}
+            {written(part)}
           </a>
         </span>
       ))}
@@ -248,8 +248,8 @@ function Uploads({ id }: { id: string }): JSX.Element | null {
     <ul class="uploads" aria-label="Uploads">
       {shown.map((one) => (
         <li key={one.number} class={one.state}>
-          <span class="mono">{one.path}</span>
-          <progress max={Math.max(one.size, 1)} value={one.state === "done" ? Math.max(one.size, 1) : one.sent} aria-label={`Upload of ${one.path}`} />
+          <span class="mono">{written(one.path)}</span>
+          <progress max={Math.max(one.size, 1)} value={one.state === "done" ? Math.max(one.size, 1) : one.sent} aria-label={`Upload of ${written(one.path)}`} />
           <span class="dim">
             {one.state === "failed" ? one.why : one.state === "done" ? "done" : `${bytes(one.sent)} of ${bytes(one.size)}`}
           </span>

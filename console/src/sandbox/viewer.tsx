@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { api, told } from "../lib/api";
 import { saved } from "../lib/download";
-import { bytes } from "../lib/format";
+import { bytes, written } from "../lib/format";
 import { attempt } from "../lib/notice";
 import { Button } from "../parts/button";
 import { Loading, Wrong } from "../parts/state";
@@ -38,7 +38,7 @@ type Seen =
 
 /** Hands a file over. */
 export async function download(sandbox: string, entry: Entry): Promise<void> {
-  await attempt(`Cannot download ${entry.name}`, async () => {
+  await attempt(`Cannot download ${written(entry.name)}`, async () => {
     if (entry.size > DOWNLOAD_BYTES_MAX) throw new Error("it is too large for a page: use curl or the command line");
     const query = entry.type === "directory" ? "?tar=1" : "";
     const file = await api().send(address(sandbox, entry) + query);
@@ -80,9 +80,9 @@ export function Viewer({ sandbox, of, leave }: { sandbox: string; of: Entry; lea
     };
   }, [sandbox, of.path, of.modified_ms, of.size]);
   return (
-    <section class="viewer" aria-label={`File ${of.name}`}>
+    <section class="viewer" aria-label={`File ${written(of.name)}`}>
       <header>
-        <h2 class="mono">{of.name}</h2>
+        <h2 class="mono">{written(of.name)}</h2>
         <span class="dim">{bytes(of.size)}</span>
         {seen?.kind === "text" && (
           <Button kind="quiet" pressed={wraps} onClick={() => setWraps(!wraps)}>

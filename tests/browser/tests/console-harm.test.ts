@@ -38,6 +38,24 @@ test("what tenants write is text, wherever it is shown", async ({ console }) => 
   expect(await page.locator('img[src="x"], svg[onload]').count()).toBe(0);
 });
 
+test("a name shows what it is, though characters in it are not seen or turn what follows", async ({ console }) => {
+  const { page } = console;
+  await console.made({});
+  await console.exec("default", `cd /workspace; touch $'\\u202egnp.exe' $'a\\nb'; mkdir $'\\u2066d'`);
+  await console.open(`sandboxes/${console.id}/files`);
+  for (const name of ["\\u202egnp.exe", "a\\u000ab"]) {
+    await page.getByRole("button", { name, exact: true }).click();
+    await expect(page.locator(".viewer h2")).toHaveText(name);
+  }
+  const [download] = await Promise.all([
+    page.waitForEvent("download"),
+    page.getByRole("button", { name: "Download \\u202egnp.exe" }).click(),
+  ]);
+  expect(download.suggestedFilename()).toBe("_gnp.exe");
+  await page.getByRole("link", { name: "\\u2066d" }).click();
+  await expect(page.getByRole("navigation", { name: "Directory" })).toContainText("\\u2066d");
+});
+
 test("another page can neither hold the console in a frame nor read it", async ({ console, world }) => {
   const { page } = console;
   const foreign = await page.context().newPage();
