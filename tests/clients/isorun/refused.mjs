@@ -28,8 +28,8 @@ await refused(501, /network profiles are not built/, () => isorun.networkProfile
 await refused(501, /not kept/, () => isorun.usage())
 await refused(501, /not kept/, () => isorun.history())
 const port = await fetch(sandbox.url(3000), { headers: { Authorization: `Bearer ${isorun.apiKey}` } })
-assert.equal(port.status, 501)
-assert.match(await port.text(), /not built/)
+assert.equal(port.status, 502)
+assert.match(await port.text(), /not_listening/)
 
 // Asked for and not to be had: never ignored.
 await refused(400, /network/, () => isorun.create({ network: { allow: ['example.com'] } }))
