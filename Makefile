@@ -139,12 +139,17 @@ tests/browser/node_modules/.fetched: tests/browser/package.json tests/browser/pa
 	touch $@
 
 # Public clients and packages that tests run against a server, fetched once.
-clients: target/clients/isorun/.fetched target/clients/mcp/.fetched target/clients/idna-3.20.tar.gz
+clients: target/clients/isorun/.fetched target/clients/mcp/.fetched target/clients/openai-agents/.fetched target/clients/idna-3.20.tar.gz
 
 target/clients/%/.fetched: tests/clients/%/package.json tests/clients/%/package-lock.json | packages
 	mkdir -p $(@D)
 	cp $^ tests/clients/$*/.npmrc $(@D)/
 	cd $(@D) && npm ci --loglevel=error
+	touch $@
+
+target/clients/openai-agents/.fetched: tests/clients/openai-agents/requirements.txt | packages
+	python3 -m venv --clear $(@D)
+	$(@D)/bin/pip install -q --disable-pip-version-check -r $<
 	touch $@
 
 target/clients/idna-3.20.tar.gz: | packages

@@ -99,6 +99,7 @@ fn named(call: &Call) -> Option<String> {
         | Call::Chmod { path, .. }
         | Call::Pack { path }
         | Call::PackZstd { path }
+        | Call::PackBut { path, .. }
         | Call::Search { path, .. }
         | Call::Watch { path, .. }
         | Call::Unpack { path } => path,
@@ -169,8 +170,9 @@ impl Line {
                 Ok(self.tell(&Tell::FileSaved { stat, created })?)
             }
             Call::Walk { path, wish } => self.walk(&path, &wish),
-            Call::Pack { path } => self.pack(&path, false),
-            Call::PackZstd { path } => self.pack(&path, true),
+            Call::Pack { path } => self.pack(&path, false, &[]),
+            Call::PackZstd { path } => self.pack(&path, true, &[]),
+            Call::PackBut { path, without } => self.pack(&path, false, &without),
             Call::Search { path, wish } => search::search(self, &disk::path(&path)?, &wish),
             Call::Watch { path, recursive } => watch::watch(self, &disk::path(&path)?, recursive),
             Call::Unpack { path } => self.unpack(&path),
@@ -224,7 +226,7 @@ impl Line {
         }
     }
 
-    fn pack(&mut self, path: &[u8], zstd: bool) -> Result<(), Ended> {
+    fn pack(&mut self, path: &[u8], zstd: bool, without: &[Vec<u8>]) -> Result<(), Ended> {
         let path = disk::path(path)?;
         let (_, stat) = disk::open(&path)?;
         if stat.kind != Kind::Directory {
@@ -233,11 +235,11 @@ impl Line {
         self.tell(&Tell::FileStat(stat))?;
         let out = BufWriter::with_capacity(DATA_BYTES_MAX, Sink { line: self, at: 0 });
         if !zstd {
-            return Ok(pack::pack(&path, out).map(drop)?);
+            return Ok(pack::pack(&path, without, out).map(drop)?);
         }
         let mut out = zstd::Encoder::new(out, ZSTD_LEVEL)?;
         out.window_log(ZSTD_WINDOW_LOG)?;
-        Ok(pack::pack(&path, out)?.finish()?.flush()?)
+        Ok(pack::pack(&path, without, out)?.finish()?.flush()?)
     }
 
     fn unpack(&mut self, path: &[u8]) -> Result<(), Ended> {

@@ -5,6 +5,7 @@
 use crate::{
     auth::{Caller, Doors},
     console,
+    dialects::cloudflare,
     error::Failure,
     gate::Gate,
     heads::{self, HEAD_BYTES_MAX, HEADERS_MAX},
@@ -229,6 +230,9 @@ async fn answer(
     let last = heads::last(request.headers());
     let mut response =
         match checked(shared, (local, peer), request.method(), request.uri(), request.headers()) {
+            Err(failure) if cloudflare::owns(&path) => {
+                cloudflare::Refusal::from(failure).into_response()
+            }
             Err(failure) => failure.into_response(),
             Ok(caller) => {
                 let mut request = request.map(Body::new);

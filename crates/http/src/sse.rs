@@ -2,6 +2,7 @@
 
 use crate::{
     command::{Command, Event},
+    dialects::cloudflare::words,
     error::Failure,
     output::exit_fields,
     text::{Piece, Texts, quote},
@@ -32,6 +33,8 @@ pub(crate) enum Form {
     Text,
     /// `data_b64`: exact bytes; asked for with `Accept: text/event-stream; encoding=base64`.
     Base64,
+    /// In the words of Cloudflare's bridge.
+    Bridge,
 }
 
 /// Whether the client asked for events.
@@ -50,6 +53,8 @@ struct Telling {
     command: Option<Command>,
     texts: Texts,
     form: Form,
+    /// Bytes that were no longer held.
+    lost: u64,
     /// More fields of the exit event, each with a comma before it.
     more: String,
     next: Instant,
@@ -65,7 +70,7 @@ pub(crate) async fn answer(
 ) -> Result<Response, Failure> {
     let mut first = Vec::new();
     let (texts, next) = (Texts::default(), Instant::now() + KEEP_ALIVE);
-    let mut telling = Telling { command: None, texts, form, more, next, until };
+    let mut telling = Telling { command: None, texts, form, lost: 0, more, next, until };
     let ended = match timeout(FIRST, command.next()).await {
         Err(_) => false,
         Ok(event) => telling.write(event?, &mut first),
@@ -105,7 +110,7 @@ impl Telling {
         let next = tokio::select! {
             biased;
             ending = self.until.ended() => {
-                failed(&mut out, &ending.into());
+                self.failed(&mut out, &ending.into());
                 return Some(out);
             }
             next = timeout_at(self.next, command.next()) => next,
@@ -125,7 +130,7 @@ impl Telling {
                 }
                 Ok(None) => break,
                 Err(failure) => {
-                    failed(&mut out, &failure);
+                    self.failed(&mut out, &failure);
                     return Some(out);
                 }
             }
@@ -143,6 +148,16 @@ impl Telling {
     fn write(&mut self, event: Event, out: &mut Vec<u8>) -> bool {
         match event {
             Event::Started => {}
+            Event::Output { stream, bytes, .. } if self.form == Form::Bridge => {
+                out.extend_from_slice(words::output(name(stream), &bytes).as_bytes());
+            }
+            Event::Gap { from, to, .. } if self.form == Form::Bridge => {
+                self.lost += to.saturating_sub(from);
+            }
+            Event::Exit(exit) if self.form == Form::Bridge => {
+                out.extend_from_slice(words::exit(&exit, self.lost).as_bytes());
+                return true;
+            }
             Event::Output { stream, offset, bytes } if self.form == Form::Base64 => {
                 let (name, data) = (name(stream), STANDARD.encode(&bytes));
                 let text = format!(
@@ -175,6 +190,17 @@ impl Telling {
         }
         false
     }
+
+    fn failed(&self, out: &mut Vec<u8>, failure: &Failure) {
+        let text = match self.form {
+            Form::Bridge => words::failed(failure),
+            _ => {
+                let text = serde_json::to_string(failure).unwrap_or_default();
+                format!("event: error\ndata: {text}\n\n")
+            }
+        };
+        out.extend_from_slice(text.as_bytes());
+    }
 }
 
 fn name(stream: u8) -> &'static str {
@@ -187,11 +213,6 @@ fn said(out: &mut Vec<u8>, piece: &Piece<'_>) {
     out.extend_from_slice(head.as_bytes());
     quote(out, &piece.text);
     out.extend_from_slice(b"}\n\n");
-}
-
-fn failed(out: &mut Vec<u8>, failure: &Failure) {
-    let text = serde_json::to_string(failure).unwrap_or_default();
-    out.extend_from_slice(format!("event: error\ndata: {text}\n\n").as_bytes());
 }
 
 #[cfg(test)]

@@ -86,6 +86,11 @@ impl Ready {
         stock.made.push_back(made);
     }
 
+    /// How many wait.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().made.len()
+    }
+
     fn short(&self, size: u32) -> bool {
         let mut stock = self.lock();
         stock.making = stock.made.len() < size as usize;

@@ -183,6 +183,19 @@ impl Service {
         self.inner.store.broken()
     }
 
+    /// How many sandboxes are made ahead, and how many are to be.
+    #[must_use]
+    pub fn ready(&self) -> (usize, usize) {
+        let size = self.inner.config.ready.min(ready::READY_MAX);
+        (self.inner.ready.count(), size as usize)
+    }
+
+    /// How many sandboxes a tenant has, and may have.
+    #[must_use]
+    pub fn quota(&self, tenant: &TenantId) -> (usize, u32) {
+        (self.inner.registry.of(tenant).len(), self.inner.config.sandboxes_max(tenant))
+    }
+
     /// The API keys.
     #[must_use]
     pub fn keys(&self) -> &Keys {

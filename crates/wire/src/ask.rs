@@ -308,6 +308,13 @@ pub enum File {
         /// Which directory.
         path: Vec<u8>,
     },
+    /// As `Pack`, without some of what lies there.
+    PackBut {
+        /// Which directory.
+        path: Vec<u8>,
+        /// Left out with all they hold: paths below the directory.
+        without: Vec<Vec<u8>>,
+    },
 }
 
 /// What to look for in files.

@@ -15,14 +15,24 @@ use std::rc::Rc;
 use tar::{Archive, Builder, EntryType, Header};
 
 /// Writes all that lies in `root`, under names that begin below it. Sockets, FIFOs and devices
-/// are left out; what is gone or cannot be read by then as well.
-pub(crate) fn pack<W: Write>(root: &Path, out: W) -> Result<W, Failure> {
+/// are left out; what is gone or cannot be read by then as well, and `without` with all it holds.
+pub(crate) fn pack<W: Write>(root: &Path, without: &[Vec<u8>], out: W) -> Result<W, Failure> {
     let mut archive = Builder::new(out);
     let wish = Walk { recursive: true, hidden: true, max: u32::MAX, ..Walk::default() };
-    walk(root, &wish, |found| entry(&mut archive, root, &found).map_err(sorted))?;
+    walk(root, &wish, |found| {
+        if without.iter().any(|left| holds(left, &found.path)) {
+            return Ok(());
+        }
+        entry(&mut archive, root, &found).map_err(sorted)
+    })?;
     let mut out = archive.into_inner().map_err(sorted)?;
     out.flush().map_err(sorted)?;
     Ok(out)
+}
+
+/// Whether a path is `whole`, or lies below it.
+fn holds(whole: &[u8], path: &[u8]) -> bool {
+    path.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
 fn entry(archive: &mut Builder<impl Write>, root: &Path, found: &Found) -> io::Result<()> {
@@ -103,12 +113,15 @@ fn entries(
             return Err(Failure::order(&format!("the archive's {name:?} would lie outside")));
         }
     }
-    if none {
+    // Of an empty directory it is a block of zeroes.
+    if none && received.0.get() < BLOCK_BYTES {
         return Err(Failure::order("the body is no tar archive, or an empty one"));
     }
     Ok(())
 }
 
+/// Of which archives consist.
+const BLOCK_BYTES: u64 = 512;
 /// How a zstd frame begins.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// What is held while one is unpacked at most: 2 to this power, in bytes; as the program `zstd` has it.

@@ -3,7 +3,7 @@
 //! Contents are raw bytes, streamed both ways; what is said about files is JSON. Paths begin in
 //! `/workspace`, unless they begin with a slash, and are resolved inside the sandbox.
 
-mod content;
+pub(crate) mod content;
 mod orders;
 pub(crate) mod place;
 mod search;

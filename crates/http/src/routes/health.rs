@@ -11,6 +11,8 @@ pub(crate) struct Health {
     /// `ok`, `stopping`, or `broken`: the disk of the records has failed, and nothing is recorded
     /// until the server is started anew.
     status: &'static str,
+    /// Whether `status` is `ok`.
+    ok: bool,
     /// Of the server.
     version: &'static str,
 }
@@ -24,5 +26,5 @@ pub(crate) async fn health(State(app): State<App>) -> (StatusCode, Json<Health>)
         (false, true) => (StatusCode::OK, "stopping"),
         (false, false) => (StatusCode::OK, "ok"),
     };
-    (code, Json(Health { status, version: env!("CARGO_PKG_VERSION") }))
+    (code, Json(Health { status, ok: status == "ok", version: env!("CARGO_PKG_VERSION") }))
 }

@@ -134,6 +134,16 @@ impl Sandbox {
         Ok(Reader { stat: stat(&mut wire).await?, wire, done: false })
     }
 
+    /// A directory as a tar archive, without some of what it holds: paths below it, each left out
+    /// with all that is below.
+    ///
+    /// # Errors
+    /// As `file_fetch`.
+    pub async fn file_pack_but(&self, path: &[u8], without: Vec<Vec<u8>>) -> Result<Reader, Error> {
+        let mut wire = self.file(path, File::PackBut { path: path.to_vec(), without }).await?;
+        Ok(Reader { stat: stat(&mut wire).await?, wire, done: false })
+    }
+
     /// A tar archive into a directory, which is made; end with [`Writer::finish`].
     ///
     /// # Errors

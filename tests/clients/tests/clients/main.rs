@@ -7,5 +7,6 @@ mod cli;
 mod isorun;
 mod mcp;
 mod newcomer;
+mod openai_agents;
 mod place;
 mod systemd;

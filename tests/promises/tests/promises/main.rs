@@ -8,6 +8,7 @@ mod attach;
 mod background;
 mod bytes;
 mod descriptors;
+mod dialects;
 mod endings;
 mod events;
 mod exec;

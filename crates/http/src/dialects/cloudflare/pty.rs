@@ -1,7 +1,7 @@
 //! `GET /v1/sandbox/{id}/pty`: a session's terminal, in the bridge's words.
 
-use super::{Refusal, RefusalView, sandbox};
-use crate::{auth::Caller, input, routes::terminal, server::App};
+use super::{Refusal, RefusalView, sandbox, session};
+use crate::{auth::Caller, routes::terminal, server::App};
 use axum::{
     extract::{Path, Request, State},
     http::HeaderMap,
@@ -24,9 +24,6 @@ pub(crate) async fn pty(
     request: Request,
 ) -> Result<Response, Refusal> {
     let id = sandbox(&id)?;
-    let otherwise = match headers.get("session-id") {
-        None => SessionId::default_session(),
-        Some(named) => SessionId::parse(named.to_str().unwrap_or("")).map_err(input::bad_id)?,
-    };
+    let otherwise = session(&headers)?.unwrap_or_else(SessionId::default_session);
     Ok(terminal::attach(app, caller, id, otherwise, request).await?)
 }

@@ -5,17 +5,15 @@ use crate::{
     error::Failure,
     input::{self, Ids},
     query::Query,
-    routes::files::receive,
+    routes::files::{content::raw, receive},
     server::App,
 };
 use axum::{
     Json,
-    body::Body,
     extract::{Request, State},
-    http::{HeaderValue, StatusCode, Uri, header},
-    response::{IntoResponse, Response},
+    http::{StatusCode, Uri},
+    response::Response,
 };
-use futures_util::stream;
 use isolet_sandbox::{Sandbox, files::ENTRIES_MAX, service::Reach};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -62,14 +60,7 @@ pub(crate) async fn download(
 ) -> Result<Response, Failure> {
     let sandbox = reach(&app, &caller, &ids).await?;
     let reader = sandbox.file_read(&path(&uri)?, 0, None).await?;
-    let bytes = stream::try_unfold(reader, |mut reader| async move {
-        // An error cuts the body, which the client sees: the status is long gone.
-        Ok::<_, isolet_sandbox::Error>(reader.next().await?.map(|bytes| (bytes, reader)))
-    });
-    let mut response = Body::from_stream(bytes).into_response();
-    let kind = HeaderValue::from_static("application/octet-stream");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    Ok(response)
+    Ok(raw(reader))
 }
 
 /// Names in a directory.

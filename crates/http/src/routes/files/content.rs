@@ -125,6 +125,14 @@ pub(super) fn archive(reader: Reader, zstd: bool, method: &Method) -> Response {
     response
 }
 
+/// All that a reader gives, without a word about it. An error cuts the body, which the client sees:
+/// the status is long gone.
+pub(crate) fn raw(reader: Reader) -> Response {
+    let mut response = Response::new(body(reader, u64::MAX, false));
+    put(&mut response, header::CONTENT_TYPE, "application/octet-stream".into());
+    response
+}
+
 /// With the version of the file that it tells of.
 pub(super) fn tagged(mut response: Response, stat: &Stat) -> Response {
     put(&mut response, header::ETAG, tag(stat));

@@ -1,0 +1,146 @@
+//! `POST /v1/sandbox/{id}/exec`: a command and its output as events.
+
+use super::{Refusal, RefusalView, sandbox, session, within};
+use crate::{
+    auth::Caller,
+    command::Command,
+    error::Failure,
+    input,
+    json::{Strict, some},
+    server::App,
+    sse::{self, Form},
+};
+use axum::{
+    extract::{Path, State},
+    http::HeaderMap,
+    response::Response,
+};
+use isolet_sandbox::{Start, service::Reach};
+use isolet_wire::ask::{Run, What};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+/// A command.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct BridgeExec {
+    /// Its words. They mean themselves: what is to be expanded goes to `sh -c`.
+    argv: Vec<String>,
+    /// Killed after so many ms; 0 (unless told) never.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    timeout_ms: Option<u64>,
+    /// Within `/workspace`, which is where it runs unless told.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    cwd: Option<String>,
+}
+
+impl BridgeExec {
+    /// Directory and text. The words are a shell's: `cd` and `export` work in a session, and what is
+    /// not found exits with 127.
+    fn text(&self) -> Result<(Option<String>, String), Refusal> {
+        if self.argv.is_empty() {
+            return Err(Failure::bad("argv must be a non-empty array").into());
+        }
+        let text = quoted(&self.argv);
+        input::command(&text)?;
+        input::cwd(self.cwd.as_deref())?;
+        let Some(cwd) = &self.cwd else { return Ok((None, text)) };
+        let inside = within(cwd.as_bytes()).and_then(|cwd| String::from_utf8(cwd).ok());
+        Ok((Some(inside.ok_or_else(|| Refusal::outside("cwd"))?), text))
+    }
+}
+
+/// Words as a shell reads them again.
+fn quoted(words: &[String]) -> String {
+    let words = words.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''")));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Runs a command: by itself, or with `Session-Id` in that session's shell.
+///
+/// Events are `stdout` and `stderr` with bytes in base64, then `exit` with `{"exit_code":n}`, or
+/// `error` with `{"error","code"}`: it was killed at its timeout, or output of it was lost. It ends
+/// with its client. Makes the sandbox where it is not there.
+#[utoipa::path(post, path = "/v1/sandbox/{id}/exec", tag = "cloudflare", request_body = BridgeExec,
+    params(("id" = String, Path), ("Session-Id" = Option<String>, Header)),
+    responses((status = 200, content_type = "text/event-stream", body = String), (status = "4XX", body = RefusalView)))]
+pub(crate) async fn exec(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Result<Strict<BridgeExec>, Failure>,
+) -> Result<Response, Refusal> {
+    let (id, session, body) = (sandbox(&id)?, session(&headers)?, body?.value);
+    let (cwd, text) = body.text()?;
+    let timeout_ms = input::timeout(body.timeout_ms)?;
+    let sandbox = app.service.reach(&caller.tenant, &id, Reach::CreateIfMissing).await?;
+    let command = match session {
+        None => {
+            let what = What::Command(text);
+            let start = Start { what, cwd, timeout_ms, ..Start::default() };
+            Command::alone(&sandbox, start, None).await?
+        }
+        Some(session) => {
+            let own = sandbox.session_reach(&session).await?.command_timeout_ms;
+            let timeout_ms = if body.timeout_ms.is_some() { timeout_ms } else { own };
+            let run = Run { text, cwd, timeout_ms, ..Run::default() };
+            Command::in_session(&sandbox, &session, run, None, true).await?
+        }
+    };
+    let until = app.leases.until(&caller);
+    Ok(sse::answer(command, Form::Bridge, String::new(), until).await?)
+}
+
+/// The bridge's events.
+pub(crate) mod words {
+    use super::Failure;
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    use isolet_wire::tell::Exit;
+    use serde_json::json;
+
+    const FAILED: &str = "exec_error";
+
+    fn event(name: &str, data: &str) -> String {
+        format!("event: {name}\ndata: {data}\n\n")
+    }
+
+    fn error(message: &str, code: &str) -> String {
+        event("error", &json!({"error": message, "code": code}).to_string())
+    }
+
+    /// Bytes of a stream.
+    pub(crate) fn output(name: &str, bytes: &[u8]) -> String {
+        event(name, &STANDARD.encode(bytes))
+    }
+
+    /// The end. What is not whole is no success: `lost` bytes were no longer held.
+    pub(crate) fn exit(exit: &Exit, lost: u64) -> String {
+        if exit.timed_out {
+            let message = format!("the command was ended at its timeout (exit {})", exit.code);
+            return error(&message, FAILED);
+        }
+        if lost > 0 {
+            return error(&format!("{lost} bytes of output were not read in time"), FAILED);
+        }
+        event("exit", &json!({"exit_code": exit.code}).to_string())
+    }
+
+    /// What was not done after all.
+    pub(crate) fn failed(failure: &Failure) -> String {
+        error(&failure.message, failure.code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_mean_themselves() {
+        let words = ["sh", "-c", "it's $HOME *", ""].map(str::to_owned);
+        assert_eq!(quoted(&words), r"'sh' '-c' 'it'\''s $HOME *' ''");
+    }
+}

@@ -1,0 +1,78 @@
+//! `/v1/sandbox/{id}/file/…`: a file's bytes.
+
+use super::{Done, Refusal, RefusalView, sandbox, session, within};
+use crate::{
+    auth::Caller,
+    error::Failure,
+    query::{Query, unescape_path},
+    routes::files::{content::raw, place::checked, save},
+    server::App,
+};
+use axum::{
+    Json,
+    extract::{Request, State},
+    http::{HeaderMap, StatusCode, Uri},
+    response::Response,
+};
+use isolet_sandbox::{Sandbox, service::Reach};
+use isolet_wire::ask::Save;
+
+/// The sandbox of a request as its session sees it, and the path.
+async fn open(
+    (app, caller): (&App, &Caller),
+    (uri, headers): (&Uri, &HeaderMap),
+    reach: Reach,
+) -> Result<(Sandbox, Vec<u8>), Refusal> {
+    let mut parts = uri.path().splitn(6, '/').skip(3);
+    let id = sandbox(parts.next().unwrap_or_default())?;
+    let path = unescape_path(parts.nth(1).unwrap_or_default());
+    let path = path.ok_or_else(|| Failure::bad("the path holds a malformed % escape"))?;
+    let path = within(&[b"/", path.as_slice()].concat()).ok_or_else(|| Refusal::outside("path"))?;
+    let path = checked("path", &path)?;
+    Query::of(uri, &[])?;
+    let session = session(headers)?;
+    let found = app.service.reach(&caller.tenant, &id, reach).await;
+    let sandbox = found.map_err(|error| not_found(error.into()))?;
+    let Some(session) = session else { return Ok((sandbox, path)) };
+    sandbox.session_reach(&session).await?;
+    Ok((sandbox.within(&session).await?, path))
+}
+
+/// All that is not there is a file that is not there.
+fn not_found(failure: Failure) -> Refusal {
+    let missing = failure.status() == StatusCode::NOT_FOUND;
+    let same = Refusal::from(failure);
+    if missing { same.coded("workspace_read_not_found") } else { same }
+}
+
+/// Reads a file within `/workspace`.
+#[utoipa::path(get, path = "/v1/sandbox/{id}/file/{*path}", tag = "cloudflare",
+    params(("id" = String, Path), ("path" = String, Path, description = "Absolute, without its first slash."),
+        ("Session-Id" = Option<String>, Header)),
+    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>), (status = "4XX", body = RefusalView)))]
+pub(crate) async fn read(
+    State(app): State<App>,
+    caller: Caller,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let (sandbox, path) = open((&app, &caller), (&uri, &headers), Reach::MustExist).await?;
+    let reader = sandbox.file_read(&path, 0, None).await;
+    Ok(raw(reader.map_err(|error| not_found(error.into()))?))
+}
+
+/// Writes a whole file within `/workspace`; its parents are made, and so is the sandbox.
+#[utoipa::path(put, path = "/v1/sandbox/{id}/file/{*path}", tag = "cloudflare",
+    params(("id" = String, Path), ("path" = String, Path), ("Session-Id" = Option<String>, Header)),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 200, body = Done), (status = "4XX", body = RefusalView)))]
+pub(crate) async fn write(
+    State(app): State<App>,
+    caller: Caller,
+    request: Request,
+) -> Result<Json<Done>, Refusal> {
+    let at = (request.uri(), request.headers());
+    let (sandbox, path) = open((&app, &caller), at, Reach::CreateIfMissing).await?;
+    save(&sandbox, &path, Save::default(), request).await?;
+    Ok(Done::OK)
+}

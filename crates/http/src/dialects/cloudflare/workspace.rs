@@ -1,0 +1,84 @@
+//! The workspace as an archive, and an archive as the workspace.
+
+use super::{Done, Refusal, RefusalView, sandbox};
+use crate::{
+    auth::Caller,
+    query::{self, Query},
+    routes::files::{content::raw, place::HOME, receive},
+    server::App,
+};
+use axum::{
+    Json,
+    extract::{Path, Request, State},
+    http::Uri,
+    response::Response,
+};
+use isolet_sandbox::service::Reach;
+
+/// Paths to be left out, separated by commas.
+fn excludes(uri: &Uri) -> Result<Vec<Vec<u8>>, Refusal> {
+    let query = Query::of(uri, &["excludes"])?;
+    let all = query.bytes("excludes").unwrap_or_default().split(|byte| *byte == b',');
+    let one = |path: &[u8]| {
+        let parts: Vec<_> =
+            path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
+        if path.starts_with(b"/") || parts.contains(&&b".."[..]) {
+            let reason = "paths below /workspace, without a slash before them and without ..";
+            return Err(query::bad("excludes", reason));
+        }
+        Ok(parts.join(&b'/'))
+    };
+    let all = all.map(one).collect::<Result<Vec<_>, _>>()?;
+    Ok(all.into_iter().filter(|path| !path.is_empty()).collect())
+}
+
+/// Gives `/workspace` as a tar archive.
+#[utoipa::path(post, path = "/v1/sandbox/{id}/persist", tag = "cloudflare",
+    params(("id" = String, Path),
+        ("excludes" = Option<String>, Query, description = "Paths below the workspace that are left out with all they hold, separated by commas.")),
+    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>), (status = "4XX", body = RefusalView)))]
+pub(crate) async fn persist(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Result<Response, Refusal> {
+    let (id, without) = (sandbox(&id)?, excludes(&uri)?);
+    let sandbox = app.service.reach(&caller.tenant, &id, Reach::MustExist).await?;
+    Ok(raw(sandbox.file_pack_but(HOME, without).await?))
+}
+
+/// Puts all that a tar archive holds into `/workspace`; makes the sandbox where it is not there.
+#[utoipa::path(post, path = "/v1/sandbox/{id}/hydrate", tag = "cloudflare", params(("id" = String, Path)),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 200, body = Done), (status = "4XX", body = RefusalView)))]
+pub(crate) async fn hydrate(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Json<Done>, Refusal> {
+    let id = sandbox(&id)?;
+    Query::of(request.uri(), &[])?;
+    let sandbox = app.service.reach(&caller.tenant, &id, Reach::CreateIfMissing).await?;
+    let mut writer = sandbox.file_unpack(HOME).await?;
+    receive(request.into_body(), &mut writer).await?;
+    writer.finish().await?;
+    Ok(Done::OK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_lies_below() {
+        let of = |query: &str| excludes(&format!("/p?excludes={query}").parse().unwrap());
+        let all = of("a,b/c/,./d,,e%2ff").unwrap();
+        assert_eq!(all, [b"a".as_slice(), b"b/c", b"d", b"e/f"]);
+        assert!(excludes(&Uri::from_static("/p")).unwrap().is_empty());
+        for bad in ["..", "a/../b", "/etc", "a,/b"] {
+            assert!(of(bad).is_err(), "{bad}");
+        }
+    }
+}
