@@ -187,8 +187,7 @@ fn the_bridge_reads_and_writes_within_the_workspace() {
     assert_eq!(put("workspace/a%20b/%C3%BC.bin").expect(200).json(), json!({"ok": true}));
     assert_eq!(put("workspace/a%20b/%C3%BC.bin").expect(200).json(), json!({"ok": true}), "again");
     assert_eq!(http.get(&file("workspace/a%20b/%C3%BC.bin")).expect(200).body, bytes);
-    for path in ["etc/passwd", "workspace/../etc/passwd", "workspace/%2e%2e/etc/x", "", "%2Fetc/x"]
-    {
+    for path in ["etc/passwd", "workspace/../etc/passwd", "workspace/%2e%2e/etc/x", "%2Fetc/x"] {
         assert_eq!(code(put(path).expect(403)), "invalid_request", "{path}");
         assert_eq!(code(http.get(&file(path)).expect(403)), "invalid_request", "{path}");
     }
