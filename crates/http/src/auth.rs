@@ -96,6 +96,11 @@ impl Doors {
         Ok(holds.then_some(caller))
     }
 
+    /// Whose key a request carries, where that is one of ours.
+    pub(crate) fn known(&self, headers: &HeaderMap) -> Result<Option<Caller>, Failure> {
+        bearer(headers).map_or(Ok(None), |secret| self.find(secret))
+    }
+
     fn find(&self, secret: &str) -> Result<Option<Caller>, Failure> {
         let hash: [u8; 32] = Sha256::digest(secret.as_bytes()).into();
         if self.own.is_some_and(|own| bool::from(own.ct_eq(&hash))) {

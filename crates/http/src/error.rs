@@ -265,6 +265,12 @@ fn sort(error: &Error) -> (StatusCode, &'static str, &'static str) {
         Error::TooManyRecordings { .. } => {
             (S::TOO_MANY_REQUESTS, "too_many_recordings", "delete a recording first")
         }
+        Error::NotExposed { .. } => {
+            (S::NOT_FOUND, "no_link", "list the ports that links lead to with GET …/links")
+        }
+        Error::TooManyExposed { .. } => {
+            (S::TOO_MANY_REQUESTS, "too_many_links", "withdraw a port first: DELETE …/links/{port}")
+        }
         Error::ServerFull(_) => {
             (S::SERVICE_UNAVAILABLE, "server_full", "delete a sandbox, or use another server")
         }

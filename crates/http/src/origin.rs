@@ -23,6 +23,17 @@ pub(crate) fn check(
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<(), Failure> {
+    let host = host(names, local, uri, headers)?;
+    page(names, &host, headers)
+}
+
+/// Checks `Host` alone, and the target where it names a host.
+pub(crate) fn host(
+    names: &Names,
+    local: SocketAddr,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<Authority, Failure> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
         return Err(Failure::bad("a request carries one Host header"));
@@ -32,20 +43,31 @@ pub(crate) fn check(
     if uri.authority().is_some_and(|target| !is_ours(names, local, target)) {
         return Err(misdirected());
     }
+    Ok(host)
+}
+
+/// Checks `Origin`.
+fn page(names: &Names, host: &Authority, headers: &HeaderMap) -> Result<(), Failure> {
     let mut origins = headers.get_all(header::ORIGIN).iter();
     match (origins.next(), origins.next()) {
         (None, _) => Ok(()),
-        (Some(origin), None) if may_call(names, &host, origin) => Ok(()),
-        _ => Err(Failure::new(
-            StatusCode::FORBIDDEN,
-            "bad_origin",
-            "pages of this origin may not call this server",
-            "whoever runs the server can name it in `origins` of the configuration",
-        )),
+        (Some(origin), None) if may_call(names, host, origin) => Ok(()),
+        _ => Err(bad_origin()),
     }
 }
 
-fn misdirected() -> Failure {
+/// 403: the page that asks is a stranger's.
+pub(crate) fn bad_origin() -> Failure {
+    Failure::new(
+        StatusCode::FORBIDDEN,
+        "bad_origin",
+        "pages of this origin may not call this server",
+        "whoever runs the server can name it in `origins` of the configuration",
+    )
+}
+
+/// 421: it is not meant for this server.
+pub(crate) fn misdirected() -> Failure {
     Failure::new(
         StatusCode::MISDIRECTED_REQUEST,
         "bad_host",
@@ -54,7 +76,8 @@ fn misdirected() -> Failure {
     )
 }
 
-fn authority(value: &HeaderValue) -> Option<Authority> {
+/// A `Host` header's name and port.
+pub(crate) fn authority(value: &HeaderValue) -> Option<Authority> {
     let text = value.to_str().ok()?;
     // An authority may carry a user; a Host header may not.
     if text.contains('@') { None } else { text.parse().ok() }

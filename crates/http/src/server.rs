@@ -12,7 +12,7 @@ use crate::{
     mcp,
     misses::{Misses, Who},
     origin::{self, Names},
-    ports::{Foreign, Peer, upstream::Upstreams},
+    ports::{Foreign, Peer, host, links, links::Link, upstream::Upstreams},
     routes,
     tickets::Tickets,
     until::Leases,
@@ -64,6 +64,8 @@ const STOP_WAIT: Duration = Duration::from_secs(2);
 pub struct Options {
     /// Names and origins beside its own.
     pub names: Names,
+    /// Below this domain each port has a host name of its own; `None`: none has.
+    pub ports_domain: Option<String>,
     /// A key for the tenant `default`, beside the stored ones.
     pub api_key: Option<String>,
     /// After so many requests within 10 s for what is not there, of one key, or with unknown keys from
@@ -80,6 +82,8 @@ pub(crate) struct App {
     pub(crate) leases: Leases,
     /// What opens sockets from pages.
     pub(crate) tickets: Arc<Tickets>,
+    /// As [`Options::ports_domain`].
+    pub(crate) ports_domain: Option<Arc<str>>,
     /// Connections to ports that idle.
     pub(crate) upstreams: Arc<Upstreams>,
     /// Held by everything that outlives its request.
@@ -100,6 +104,7 @@ struct Shared {
     doors: Doors,
     names: Names,
     router: Router,
+    app: App,
     misses: Arc<Misses>,
 }
 
@@ -121,11 +126,14 @@ pub async fn serve(
     let upstreams = Arc::<Upstreams>::default();
     let swept = Arc::clone(&upstreams);
     let sweeping = tokio::spawn(async move { swept.sweep().await });
-    let app = App { service, leases, tickets, upstreams, alive: Arc::clone(&alive) };
+    let ports_domain = options.ports_domain.map(|domain| Arc::from(domain.to_ascii_lowercase()));
+    let alive_too = Arc::clone(&alive);
+    let app = App { service, leases, tickets, ports_domain, upstreams, alive: alive_too };
     let misses = Arc::new(Misses::new(options.misses_max));
     let clients = CancellationToken::new();
-    let router = mcp::beside(routes::router(app), Arc::clone(&misses), clients.clone());
-    let shared = Arc::new(Shared { doors, names: options.names, router, misses });
+    let router = routes::router(app.clone());
+    let router = mcp::beside(router, Arc::clone(&misses), clients.clone());
+    let shared = Arc::new(Shared { doors, names: options.names, router, app, misses });
     tokio::pin!(stop);
     loop {
         tokio::select! {
@@ -225,40 +233,30 @@ async fn answer(
     request: Request<Incoming>,
 ) -> Response {
     let began = Instant::now();
-    let mut who = None;
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let (method, path) = (request.method().clone(), shown(request.uri()));
     let last = heads::last(request.headers());
-    let mut response =
-        match checked(shared, (local, peer), request.method(), request.uri(), request.headers()) {
-            Err(failure) if cloudflare::owns(&path) => {
-                cloudflare::Refusal::from(failure).into_response()
-            }
-            Err(failure) => failure.into_response(),
-            Ok(caller) => {
-                let mut request = request.map(Body::new);
-                request.extensions_mut().insert(Peer(peer.ip()));
-                if let Some(caller) = caller {
-                    who = Some(caller.clone());
-                    request.extensions_mut().insert(caller);
-                }
-                let routed = shared.router.clone().oneshot(request);
-                match AssertUnwindSafe(routed).catch_unwind().await {
-                    Ok(Ok(response)) => response,
-                    Ok(Err(never)) => match never {},
-                    Err(_) => {
-                        error!(%method, path, "a handler panicked");
-                        let hint = "only this call suffers; look at the server's log";
-                        let status = StatusCode::INTERNAL_SERVER_ERROR;
-                        Failure::new(status, "fault", "internal fault", hint).into_response()
-                    }
-                }
-            }
-        };
+    let domain = shared.app.ports_domain.as_deref();
+    let name = domain.and_then(|domain| host::of(domain, request.headers()));
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(Peer(peer.ip()));
+    let answered = async {
+        match name {
+            Some(name) => host::answer((&shared.app, &shared.doors), &name, request).await,
+            None => routed(shared, local, request).await,
+        }
+    };
+    let (mut response, who) =
+        AssertUnwindSafe(answered).catch_unwind().await.unwrap_or_else(|_| {
+            error!(%method, path, "a handler panicked");
+            let hint = "only this call suffers; look at the server's log";
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            (Failure::new(status, "fault", "internal fault", hint).into_response(), None)
+        });
     let foreign = response.extensions().get::<Foreign>().copied();
-    let missed = matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::UNAUTHORIZED)
-        && foreign.is_none();
-    if let Some(caller) = who.filter(|_| missed) {
-        shared.misses.count(Who::of(&caller), Instant::now());
+    if foreign.is_none()
+        && let Err(failure) = miss(shared, peer, response.status(), who)
+    {
+        response = failure.into_response();
     }
     let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
@@ -273,27 +271,90 @@ async fn answer(
     response
 }
 
-/// Who calls; `None` where no key is needed.
+/// A path as it may be written down: without what is itself a right.
+fn shown(uri: &Uri) -> String {
+    if uri.path().starts_with(links::UNDER) {
+        return format!("{}…", links::UNDER);
+    }
+    uri.path().to_owned()
+}
+
+/// Counts what was asked for and is not there; who has asked for too much of it is told to wait.
+fn miss(
+    shared: &Shared,
+    peer: SocketAddr,
+    status: StatusCode,
+    who: Option<Caller>,
+) -> Result<(), Failure> {
+    let now = Instant::now();
+    let who = match who {
+        Some(caller) => Who::of(&caller),
+        None if status == StatusCode::UNAUTHORIZED => {
+            let who = Who::Address(peer.ip());
+            shared.misses.admit(&who, now)?;
+            who
+        }
+        None => return Ok(()),
+    };
+    if matches!(status, StatusCode::NOT_FOUND | StatusCode::UNAUTHORIZED) {
+        shared.misses.count(who, now);
+    }
+    Ok(())
+}
+
+/// A request to the server itself; beside its answer who asked with a key.
+async fn routed(
+    shared: &Shared,
+    local: SocketAddr,
+    mut request: Request<Body>,
+) -> (Response, Option<Caller>) {
+    let found = checked(shared, local, request.method(), request.uri(), request.headers());
+    let mut who = None;
+    match found {
+        Err(failure) if cloudflare::owns(request.uri().path()) => {
+            return (cloudflare::Refusal::from(failure).into_response(), None);
+        }
+        Err(failure) => return (failure.into_response(), None),
+        Ok(Entered::Anybody) => {}
+        Ok(Entered::Key(caller)) => {
+            who = Some(caller.clone());
+            request.extensions_mut().insert(caller);
+        }
+        Ok(Entered::Link(link)) => drop(request.extensions_mut().insert(link)),
+    }
+    match shared.router.clone().oneshot(request).await {
+        Ok(response) => (response, who),
+        Err(never) => match never {},
+    }
+}
+
+/// By what somebody came in.
+enum Entered {
+    /// Where no key is needed.
+    Anybody,
+    Key(Caller),
+    Link(Link),
+}
+
+/// Who calls.
 fn checked(
     shared: &Shared,
-    (local, peer): (SocketAddr, SocketAddr),
+    local: SocketAddr,
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
-) -> Result<Option<Caller>, Failure> {
+) -> Result<Entered, Failure> {
+    if let Some(token) = links::of_path(uri.path()) {
+        // A page below a link has the origin of nobody; who knows the path has the right to it.
+        origin::host(&shared.names, local, uri, headers)?;
+        let service = &shared.app.service;
+        return links::open(service, token).map(Entered::Link).ok_or_else(links::bad_link);
+    }
     origin::check(&shared.names, local, uri, headers)?;
     if uri.path() == "/health" || console::public(uri.path()) {
-        return Ok(None);
+        return Ok(Entered::Anybody);
     }
-    let (now, misses) = (Instant::now(), &shared.misses);
-    match shared.doors.check(method, uri, headers) {
-        Ok(caller) => misses.admit(&Who::of(&caller), now).map(|()| Some(caller)),
-        Err(failure) if failure.status() == StatusCode::UNAUTHORIZED => {
-            let who = Who::Address(peer.ip());
-            misses.admit(&who, now)?;
-            misses.count(who, now);
-            Err(failure)
-        }
-        Err(failure) => Err(failure),
-    }
+    let caller = shared.doors.check(method, uri, headers)?;
+    shared.misses.admit(&Who::of(&caller), Instant::now())?;
+    Ok(Entered::Key(caller))
 }

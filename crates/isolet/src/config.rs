@@ -28,6 +28,7 @@ struct File {
     data_dir: Option<PathBuf>,
     hosts: Vec<String>,
     origins: Vec<String>,
+    ports_domain: Option<String>,
     sandboxes_max: Option<u32>,
     stall_ms: Option<u64>,
     ready: Option<u32>,
@@ -76,6 +77,8 @@ pub(crate) struct Said {
     pub(crate) hosts: Vec<String>,
     /// More origins.
     pub(crate) origins: Vec<String>,
+    /// Domain of the ports' own hosts.
+    pub(crate) ports_domain: Option<String>,
     /// How long a command waits for a client that does not read, in ms.
     pub(crate) stall_ms: Option<u64>,
     /// Sandboxes made before anybody asks.
@@ -91,6 +94,8 @@ pub(crate) struct Settings {
     pub(crate) hosts: Vec<String>,
     /// Pages that may call.
     pub(crate) origins: Vec<String>,
+    /// Domain of the ports' own hosts.
+    pub(crate) ports_domain: Option<String>,
     /// As [`isolet_http::Options`] has it.
     pub(crate) misses_max: u32,
     /// For the sandboxes.
@@ -104,6 +109,8 @@ struct Shown<'a> {
     data_dir: &'a Path,
     hosts: &'a [String],
     origins: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ports_domain: Option<&'a str>,
     sandboxes_max: u32,
     stall_ms: u64,
     ready: u32,
@@ -161,10 +168,15 @@ impl Settings {
             .map(|(id, tenant)| (id, TenantLimits { sandboxes_max: tenant.sandboxes_max }))
             .collect();
         let listen = said.listen.or(file.listen);
+        let ports_domain = said.ports_domain.or(file.ports_domain);
+        if let Some(domain) = ports_domain.as_deref().filter(|domain| !is_domain(domain)) {
+            bail!("ports_domain must be a host name alone, as box.example, not {domain:?}");
+        }
         Ok(Self {
             listen: listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 7300))),
             hosts: if said.hosts.is_empty() { file.hosts } else { said.hosts },
             origins: if said.origins.is_empty() { file.origins } else { said.origins },
+            ports_domain,
             misses_max: file.misses_max.unwrap_or(isolet_http::MISSES_MAX),
             sandboxes,
         })
@@ -185,6 +197,7 @@ impl Settings {
             data_dir: &all.data_dir,
             hosts: &self.hosts,
             origins: &self.origins,
+            ports_domain: self.ports_domain.as_deref(),
             sandboxes_max: all.sandboxes_max,
             stall_ms: all.stall_ms,
             ready: all.ready,
@@ -202,6 +215,12 @@ impl Settings {
         };
         Ok(toml::to_string_pretty(&shown)?)
     }
+}
+
+/// Whether a text is a host name: without scheme, port and path.
+fn is_domain(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    text.len() <= 180 && text.split('.').all(|part| !part.is_empty() && part.bytes().all(plain))
 }
 
 /// The directory that holds this program; the other two lie beside it.
@@ -270,6 +289,12 @@ mod tests {
         assert_eq!(file.misses_max, Some(plain.misses_max));
         assert_eq!(over(plain.sandboxes.limits, file.limits), plain.sandboxes.limits);
         assert_eq!(over(plain.sandboxes.limits_max, file.limits_max), plain.sandboxes.limits_max);
+    }
+
+    #[test]
+    fn a_domain_of_ports_is_a_host_name_alone() {
+        assert!(["localhost", "box.example", "a-b.c"].into_iter().all(is_domain));
+        assert!(!["", ".a", "a.", "a:80", "https://a", "a/b", "*.a"].into_iter().any(is_domain));
     }
 
     #[test]

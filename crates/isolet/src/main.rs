@@ -43,6 +43,8 @@ enum Command {
     Attach(client::attach::Args),
     /// List terminals.
     Terminals(client::terminals::Args),
+    /// Make ports of a sandbox ports of this machine.
+    Forward(client::forward::Args),
     /// Open a shell in a sandbox.
     Shell(client::shell::Args),
     /// List sandboxes.
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         Command::Exec(args) => client::run(client::OWN, client::exec::run(args)),
         Command::Attach(args) => client::run(client::OWN, client::attach::run(args)),
         Command::Terminals(args) => client::run(1, client::terminals::run(args)),
+        Command::Forward(args) => client::run(1, client::forward::run(args)),
         Command::Shell(args) => client::run(client::OWN, client::shell::run(args)),
         Command::Ls(args) => client::run(1, client::list::list(args)),
         Command::Rm(args) => client::run(1, client::list::remove(args)),

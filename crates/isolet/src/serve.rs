@@ -51,6 +51,9 @@ pub(crate) struct Args {
     /// A page that may call it (https://name); may be given again
     #[arg(long = "origin", env = "ISOLET_ORIGINS", value_name = "ORIGIN", value_delimiter = ',')]
     origins: Vec<String>,
+    /// The domain below which each port of a sandbox has a host name of its own (localhost for one machine)
+    #[arg(long, env = "ISOLET_PORTS_DOMAIN", value_name = "NAME")]
+    ports_domain: Option<String>,
     /// How long a command waits for a client that does not read, in ms
     #[arg(long, env = "ISOLET_STALL_MS", value_name = "MS")]
     stall_ms: Option<u64>,
@@ -74,6 +77,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         data_dir: args.data_dir,
         hosts: args.hosts,
         origins: args.origins,
+        ports_domain: args.ports_domain,
         stall_ms: args.stall_ms,
         ready: args.ready,
     })?;
@@ -132,7 +136,12 @@ async fn serve(settings: Settings) -> Result<ExitCode> {
     isolet_http::serve(
         listener,
         service.clone(),
-        Options { names, api_key, misses_max: settings.misses_max },
+        Options {
+            names,
+            ports_domain: settings.ports_domain,
+            api_key,
+            misses_max: settings.misses_max,
+        },
         stop,
     )
     .await;

@@ -8,6 +8,7 @@ mod sleep;
 use crate::{
     Ended, Error, Info, LinkError, Patch, Sandbox, SessionId, Usage,
     awake::Awake,
+    exposed::{self, Change, Exposed},
     failpoint::pass,
     info::Once,
     link::Heard,
@@ -50,6 +51,8 @@ pub(crate) enum Order {
     Patch(Box<Patch>, oneshot::Sender<Result<Info, Error>>),
     Delete(oneshot::Sender<Result<Ended, Error>>),
     Sleep(oneshot::Sender<Result<Info, Error>>),
+    /// A port that links lead to, as it is or was.
+    Expose(Change, oneshot::Sender<Result<Exposed, Error>>),
     /// Answered with a hold on it: no sleep comes between the waking and the work.
     Wake(oneshot::Sender<Result<Awake, Error>>),
     /// Somebody was told what a sleep has lost.
@@ -212,6 +215,9 @@ impl Driver {
                 order = post.recv() => match order {
                     Some(Order::Patch(patch, answer)) => {
                         let _ = answer.send(self.patch(*patch).await);
+                    }
+                    Some(Order::Expose(change, answer)) => {
+                        let _ = answer.send(self.expose(change).await);
                     }
                     Some(Order::Sleep(answer)) => {
                         let _ = answer.send(self.sleep().await);
@@ -413,6 +419,17 @@ impl Driver {
         }
         self.publish(None);
         Ok(self.record.info())
+    }
+
+    async fn expose(&mut self, change: Change) -> Result<Exposed, Error> {
+        let old = self.record.body.exposed.clone();
+        let done = exposed::apply(&mut self.record.body.exposed, change, &self.entry.id)?;
+        if let Err(error) = self.write(None).await {
+            self.record.body.exposed = old;
+            return Err(error);
+        }
+        self.publish(None);
+        Ok(done)
     }
 
     async fn limit(&self, limits: isolet_wire::launch::Limits) -> Result<(), Error> {

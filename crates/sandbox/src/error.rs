@@ -124,6 +124,20 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
+    /// No link leads to this port.
+    #[error("no link leads to port {port} of sandbox {id}")]
+    NotExposed {
+        /// Which sandbox.
+        id: SandboxId,
+        /// Which port.
+        port: u16,
+    },
+    /// Links lead to as many ports of the sandbox as they may.
+    #[error("links lead to {max} ports of the sandbox, the most there may be")]
+    TooManyExposed {
+        /// The limit.
+        max: usize,
+    },
     /// More than this server can hold.
     #[error("this server is full: {0}")]
     ServerFull(&'static str),

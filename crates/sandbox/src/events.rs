@@ -9,7 +9,7 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// Events that are held for one tenant.
 pub const EVENTS_MAX: usize = 4096;
@@ -52,6 +52,10 @@ pub enum Happened {
         /// Its exit code; `None`: it could not begin, or its client went away and it was killed.
         code: Option<i32>,
     },
+    /// Something listens on a port. Seen only while somebody follows.
+    PortOpened(u16),
+    /// Nothing listens on it any more. Likewise.
+    PortClosed(u16),
 }
 
 /// A command of a shell, or a program without one.
@@ -81,15 +85,25 @@ pub struct Event {
 pub(crate) struct Events {
     first: u64,
     logs: Mutex<HashMap<TenantId, Arc<Log>>>,
+    /// Somebody has begun to follow.
+    more: Arc<Notify>,
 }
 
 /// One tenant's.
 #[derive(Debug)]
 pub(crate) struct Log {
     ring: Mutex<Ring>,
+    followers: Mutex<Followers>,
+    more: Arc<Notify>,
     /// The next event's id, for who waits.
     next: watch::Sender<u64>,
 }
+
+/// How many follow one sandbox each, or (`None`) all.
+type Followers = HashMap<Option<SandboxId>, usize>;
+
+/// Which sandboxes of a tenant are followed; `None`: all.
+pub(crate) type Followed = (TenantId, Option<Vec<SandboxId>>);
 
 #[derive(Debug)]
 struct Ring {
@@ -107,7 +121,7 @@ impl Ring {
 impl Default for Events {
     fn default() -> Self {
         let first = u64::try_from(now_ms()).unwrap_or(0).saturating_mul(1000).max(1);
-        Self { first, logs: Mutex::default() }
+        Self { first, logs: Mutex::default(), more: Arc::default() }
     }
 }
 
@@ -118,9 +132,24 @@ impl Events {
             return Arc::clone(log);
         }
         let ring = Mutex::new(Ring { held: VecDeque::new(), next: self.first });
-        let log = Arc::new(Log { ring, next: watch::Sender::new(self.first) });
+        let (followers, more) = (Mutex::default(), Arc::clone(&self.more));
+        let log = Arc::new(Log { ring, followers, more, next: watch::Sender::new(self.first) });
         logs.insert(tenant.clone(), Arc::clone(&log));
         log
+    }
+
+    /// Who is followed now.
+    pub(crate) fn followed(&self) -> Vec<Followed> {
+        let logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = logs.iter().map(|(tenant, log)| (tenant, log.followers()));
+        let some = all.filter(|(_, followers)| !followers.is_empty());
+        let which = |followers: &Followers| followers.keys().cloned().collect();
+        some.map(|(tenant, followers)| (tenant.clone(), which(&followers))).collect()
+    }
+
+    /// Ends once somebody has begun to follow; a permit of earlier only makes it end at once.
+    pub(crate) async fn somebody(&self) {
+        self.more.notified().await;
     }
 
     pub(crate) fn say(&self, tenant: &TenantId, sandbox: &SandboxId, what: Happened) {
@@ -159,6 +188,10 @@ impl Events {
 impl Log {
     fn lock(&self) -> MutexGuard<'_, Ring> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn followers(&self) -> MutexGuard<'_, Followers> {
+        self.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn say(&self, sandbox: &SandboxId, what: Happened) {
@@ -247,6 +280,8 @@ pub struct TooSlow(pub Gap);
 impl Follow {
     fn new(log: Arc<Log>, sandbox: Option<SandboxId>, last: Option<u64>) -> (Self, Option<Gap>) {
         let next = log.next.subscribe();
+        *log.followers().entry(sandbox.clone()).or_default() += 1;
+        log.more.notify_one();
         let (at, gap) = {
             let ring = log.lock();
             let gap = |from| (ring.first(), Some(Gap { from, to: ring.first() }));
@@ -297,6 +332,16 @@ impl Follow {
     }
 }
 
+impl Drop for Follow {
+    fn drop(&mut self) {
+        let mut followers = self.log.followers();
+        if let Some(count) = followers.get_mut(&self.sandbox) {
+            *count -= 1;
+        }
+        followers.retain(|_, count| *count > 0);
+    }
+}
+
 impl Service {
     /// Follows what happens to a tenant's sandboxes, or to one of them: from now on, or behind the
     /// event `last`. Beside it what of that is no longer held.
@@ -321,7 +366,7 @@ mod tests {
     use super::*;
 
     fn log() -> (Arc<Log>, SandboxId) {
-        let events = Events { first: 100, logs: Mutex::default() };
+        let events = Events { first: 100, logs: Mutex::default(), more: Arc::default() };
         (events.of(&TenantId::default_tenant()), SandboxId::parse("box").unwrap())
     }
 

@@ -54,6 +54,9 @@ pub(crate) struct Body {
     /// What was lost by a sleep, until it has been told.
     #[serde(default)]
     pub(crate) lost: Option<Vec<Lost>>,
+    /// Ports that links lead to.
+    #[serde(default)]
+    pub(crate) exposed: crate::exposed::All,
 }
 
 fn yes() -> bool {
@@ -178,6 +181,7 @@ impl Body {
             sleep_after_s: check_time("sleep_after_s", sleep_after_s)?,
             persistent: wish.persistent.unwrap_or(true),
             lost: None,
+            exposed: crate::exposed::All::new(),
         })
     }
 
@@ -289,6 +293,7 @@ impl Record {
             sleep_after_s: None,
             persistent: true,
             lost: None,
+            exposed: crate::exposed::All::new(),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     state::State,
 };
 use std::{
-    collections::{BTreeMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashSet, VecDeque},
     ops::Bound,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -49,6 +49,8 @@ pub(crate) struct Entry {
     pub(crate) sessions: Sessions,
     pub(crate) pool: Arc<Pool>,
     pub(crate) scopes: Scopes,
+    /// Ports of which was last told that they listen.
+    pub(crate) listened: Mutex<BTreeSet<u16>>,
     /// Places for connections to its ports.
     pub(crate) ports: Arc<Semaphore>,
     pub(crate) uses: Arc<Uses>,
@@ -81,6 +83,7 @@ impl Entry {
             sessions: Sessions::new(&record.id, record.body.created_at_ms, sessions),
             pool: Arc::new(Pool::new(Arc::clone(watch))),
             scopes: Scopes::default(),
+            listened: Mutex::default(),
             ports: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             uses: Uses::new(),
             kept: Kept::new(&sandboxes.join(&record.name)),

@@ -8,6 +8,7 @@ use crate::{
     failpoint::pass,
     info::Once,
     launch::Launch,
+    listeners,
     once::Onces,
     pool::Watched,
     ready::{self, Ready},
@@ -167,6 +168,7 @@ impl Service {
     pub async fn open(config: Config) -> Result<Self, OpenError> {
         let inner = recover::open(config).await?;
         inner.spawn(across::keep(Arc::clone(&inner)));
+        inner.spawn(listeners::keep(Arc::clone(&inner)));
         Ok(Self { inner })
     }
 
@@ -366,7 +368,7 @@ impl Service {
         tasks.shutdown().await;
     }
 
-    fn entry(&self, tenant: &TenantId, id: &SandboxId) -> Result<Arc<Entry>, Error> {
+    pub(crate) fn entry(&self, tenant: &TenantId, id: &SandboxId) -> Result<Arc<Entry>, Error> {
         let found = self.inner.registry.find(tenant, id).filter(|entry| entry.state().visible());
         found.ok_or_else(|| Error::NoSandbox(id.clone()))
     }
@@ -379,7 +381,7 @@ pub(crate) fn failed(record: &crate::record::Record) -> Error {
 }
 
 /// Gives its driver an order. One that is being deleted meanwhile is gone for the caller.
-async fn order<R>(
+pub(crate) async fn order<R>(
     entry: &Entry,
     make: impl FnOnce(oneshot::Sender<Result<R, Error>>) -> Order,
 ) -> Result<R, Error> {

@@ -55,11 +55,14 @@ pub(crate) enum Way {
     /// Below this path of the server's own origin.
     Path(String),
     /// Below a path that is itself the right to it.
-    #[expect(dead_code, reason = "links are made next")]
     Link(String),
-    #[expect(dead_code, reason = "links are made next")]
-    /// A host name of the port's own. `keep_authorization`: that header is the guest's.
-    Host { keep_authorization: bool },
+    /// A host name of the port's own.
+    Host {
+        /// That header is the guest's.
+        keep_authorization: bool,
+        /// The page that asks is of this host.
+        own_page: bool,
+    },
 }
 
 impl Way {
@@ -113,7 +116,8 @@ pub(crate) fn onward(
     let authorization = headers.get(header::AUTHORIZATION).cloned();
     INWARD.iter().for_each(|name| drop(headers.remove(name)));
     match &target.way {
-        Way::Host { keep_authorization } => {
+        Way::Host { keep_authorization, .. } => {
+            own_cookie_out(headers);
             if let Some(value) = authorization.filter(|_| *keep_authorization) {
                 headers.insert(header::AUTHORIZATION, value);
             }
@@ -149,8 +153,8 @@ fn forwarded(
 ) -> Result<(), Failure> {
     let value = |text: String| HeaderValue::try_from(text).map_err(|_| Failure::bad("a header"));
     let own = format!("localhost:{}", target.port);
-    if headers.contains_key(header::ORIGIN) {
-        // Only one that is this address's own has come so far.
+    let strange = matches!(target.way, Way::Host { own_page: false, .. });
+    if headers.contains_key(header::ORIGIN) && !strange {
         headers.insert(header::ORIGIN, value(format!("http://{own}"))?);
     }
     headers.insert(header::HOST, value(own)?);
@@ -177,16 +181,40 @@ fn address(uri: &Uri, target: &Target) -> Result<Uri, Failure> {
     let path = uri.path().strip_prefix(target.way.prefix()).unwrap_or(uri.path());
     let mut text = if path.is_empty() { "/".to_owned() } else { path.to_owned() };
     if let Some(query) = uri.query() {
-        let own = |pair: &&str| pair.split('=').next() != Some(tickets::NAME);
-        let path_way = matches!(target.way, Way::Path(_));
-        let kept: Vec<&str> = query.split('&').filter(|pair| !path_way || own(pair)).collect();
+        let kept = match target.way {
+            Way::Path(_) => without(query, tickets::NAME),
+            Way::Link(_) => query.to_owned(),
+            Way::Host { .. } => without(query, super::host::TOKEN),
+        };
         if !kept.is_empty() {
             text.push('?');
-            text.push_str(&kept.join("&"));
+            text.push_str(&kept);
         }
     }
     let path = PathAndQuery::try_from(text).map_err(|_| Failure::bad("the path cannot be sent"))?;
     Ok(Uri::from(path))
+}
+
+/// A query without what was for this server.
+pub(super) fn without(query: &str, name: &str) -> String {
+    let other = |pair: &&str| pair.split('=').next() != Some(name);
+    query.split('&').filter(other).collect::<Vec<_>>().join("&")
+}
+
+/// What opened this host stays here; the guest's own cookies go in.
+fn own_cookie_out(headers: &mut HeaderMap) {
+    let all: Vec<HeaderValue> = headers.get_all(header::COOKIE).iter().cloned().collect();
+    headers.remove(header::COOKIE);
+    let texts = all.iter().filter_map(|value| value.to_str().ok());
+    let pairs = texts.flat_map(|text| text.split(';')).map(str::trim);
+    let kept =
+        pairs.filter(|pair| !pair.is_empty() && pair.split('=').next() != Some(super::COOKIE));
+    let kept = kept.collect::<Vec<_>>().join("; ");
+    if !kept.is_empty()
+        && let Ok(kept) = HeaderValue::try_from(kept)
+    {
+        headers.insert(header::COOKIE, kept);
+    }
 }
 
 /// The answer as the client gets it; `Err` says why it cannot be passed on.

@@ -7,6 +7,8 @@
 
 mod body;
 pub(crate) mod heads;
+pub(crate) mod host;
+pub(crate) mod links;
 mod tunnel;
 pub(crate) mod upstream;
 

@@ -29,8 +29,9 @@ struct Reader {
 /// Follows one sandbox.
 ///
 /// Events: `created`, `running`, `unreachable`, `sleeping`, `woke`, `failed`, `destroyed` (the
-/// stream ends), `session_created`, `session_deleted`, `command_started`, `command_exited`; each
-/// with `{id, at_ms, sandbox}` and its `session`, `command`, `code` or `cause`. Ids increase.
+/// stream ends), `session_created`, `session_deleted`, `command_started`, `command_exited`,
+/// `port_opened`, `port_closed` (looked for while somebody follows); each
+/// with `{id, at_ms, sandbox}` and its `session`, `command`, `code`, `port` or `cause`. Ids increase.
 /// `Last-Event-ID` goes on behind that event; `gap {from, to}` says what is no longer held. A
 /// reader that falls behind what is held is cut with `error`. Wakes nothing.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/events", tag = "events",
@@ -156,6 +157,8 @@ fn parts(what: &Happened) -> (&'static str, Vec<(&'static str, String)>) {
             let fields = vec![("session", session), ("command", text(&command.id)), ("code", code)];
             ("command_exited", fields)
         }
+        Happened::PortOpened(port) => ("port_opened", vec![("port", port.to_string())]),
+        Happened::PortClosed(port) => ("port_closed", vec![("port", port.to_string())]),
     }
 }
 

@@ -4,6 +4,7 @@ mod events;
 pub(crate) mod exec;
 pub(crate) mod files;
 mod health;
+mod links;
 pub(crate) mod missing;
 pub(crate) mod ports;
 mod processes;
@@ -11,6 +12,7 @@ mod recordings;
 pub(crate) mod sandboxes;
 mod sessions;
 pub(crate) mod shell;
+mod tcp;
 pub(crate) mod terminal;
 mod terminals;
 mod tickets;
@@ -46,6 +48,8 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .merge(files::router())
         .merge(ports::router())
         .merge(processes::router())
+        .routes(routes!(tcp::open))
+        .merge(links::router())
         .merge(dialects::cloudflare::router())
         .merge(dialects::isorun::router())
         .merge(dialects::pokee::router())
@@ -57,6 +61,7 @@ pub(crate) fn router(app: App) -> Router {
     router
         .route("/v1/openapi.json", axum::routing::get(openapi::serve))
         .merge(missing::router())
+        .merge(links::way_in())
         .merge(console::router())
         .fallback(nothing)
         .method_not_allowed_fallback(other_method)

@@ -142,8 +142,10 @@ pub(crate) async fn below(
 /// Which port of which sandbox a path names, and what stands before the program's own path. Read
 /// from the path as it was sent: what a program is asked for need not be text.
 pub(crate) struct At {
-    sandbox: SandboxId,
-    port: u16,
+    /// Which sandbox.
+    pub(crate) sandbox: SandboxId,
+    /// Which port.
+    pub(crate) port: u16,
     prefix: String,
 }
 

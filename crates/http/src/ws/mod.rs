@@ -4,6 +4,7 @@ mod frames;
 mod line;
 mod said;
 mod shell;
+pub(crate) mod tcp;
 pub(crate) mod terminal;
 
 pub(crate) use shell::{Client, MESSAGE_BYTES_MAX, run};

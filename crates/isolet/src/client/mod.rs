@@ -2,6 +2,7 @@
 
 pub(crate) mod attach;
 pub(crate) mod exec;
+pub(crate) mod forward;
 mod grammar;
 pub(crate) mod list;
 pub(crate) mod logs;

@@ -26,6 +26,7 @@ fn body(method: &str, path: &str) -> Option<Value> {
             json!({"command": "cat /workspace/secret; :"})
         }
         ("post", "/v1/sandboxes/{id}/terminals/{sid}/recording") => Value::Null,
+        ("post", "/v1/sandboxes/{id}/links") => json!({"port": 8000}),
         ("post", "/v1/tickets") => json!({"sandbox": "any", "use": "terminal"}),
         ("put", _) => json!("x"),
         ("post", "/v1/sandboxes/{id}/files" | "/v1/sandboxes/{id}/sessions/{sid}/files") => {
@@ -72,7 +73,9 @@ pub(crate) fn routes(http: &Http) -> Vec<Route> {
         for (method, call) in calls.as_object().expect("calls") {
             let known = body(method, path);
             let body = known.unwrap_or_else(|| panic!("{method} {path} is new: add its body here"));
-            let socket = ["/shell", "/terminal", "/pty"].iter().any(|end| path.ends_with(end));
+            let socket = ["/shell", "/terminal", "/pty", "/tcp/{port}"]
+                .iter()
+                .any(|end| path.ends_with(end));
             // What is known and not built answers everybody alike.
             if call["responses"]["501"].is_null() {
                 all.push(Route {
@@ -141,7 +144,7 @@ impl Route {
 
     /// It leads to a program inside: whoever may only read stays out.
     fn leads_in(&self) -> bool {
-        self.path.contains("{port}")
+        self.path.contains("{port}") && !self.path.contains("/links/")
     }
 
     fn reads(&self) -> bool {
@@ -186,6 +189,9 @@ pub(crate) fn fresh(server: &Server, route: &Route) -> (String, String) {
     };
     let sandbox = server.named(&id);
     sandbox.command("s", "echo canary-of-default >/workspace/secret");
+    if route.path.contains("/links") {
+        sandbox.post("/links", &json!({"port": 8000})).expect(201);
+    }
     if route.leads_in() {
         sandbox.background("exec python3 -m http.server --bind 127.0.0.1 8000");
         sandbox.await_port(8000);

@@ -6,6 +6,7 @@ mod ends;
 mod onces;
 mod others;
 mod paths;
+mod ports;
 mod raw_http;
 mod raw_socket;
 mod raw_terminal;

@@ -1,0 +1,166 @@
+//! `isolet forward`: ports of a sandbox, as ports of this machine.
+
+use super::{Server, id, refused::Refused, speak::say};
+use anyhow::{Context, Result};
+use clap::Parser;
+use futures_util::{SinkExt, StreamExt};
+use std::{net::Ipv4Addr, process::ExitCode, sync::Arc};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+};
+use tokio_tungstenite::{
+    WebSocketStream, client_async,
+    tungstenite::{Error, Message, client::IntoClientRequest},
+};
+
+/// Connections at once; more wait.
+const CONNECTIONS_MAX: usize = 256;
+/// Read at once: one frame.
+const READ_BYTES: usize = 64 * 1024;
+const EOF: &str = r#"{"type":"eof"}"#;
+
+/// Flags of `isolet forward`.
+#[derive(Parser)]
+#[command(after_help = "\
+It listens on 127.0.0.1 of this machine until it is interrupted.
+
+  isolet forward demo 5173                 port 5173 here is port 5173 there
+  isolet forward demo 8080:80 15432:5432   port 8080 here is port 80 there, and so on
+  isolet forward demo 0:80                 any port here; it says which")]
+pub(crate) struct Args {
+    /// Which sandbox
+    #[arg(value_parser = id)]
+    id: String,
+    /// Which ports: LOCAL:REMOTE, or one number for both
+    #[arg(required = true, value_parser = pair, value_name = "LOCAL:REMOTE")]
+    ports: Vec<(u16, u16)>,
+}
+
+fn pair(text: &str) -> Result<(u16, u16), String> {
+    let (local, remote) = text.split_once(':').unwrap_or((text, text));
+    let number = |text: &str| text.parse::<u16>().map_err(|_| format!("{text:?} is no port"));
+    match (number(local)?, number(remote)?) {
+        (_, 0) => Err("the sandbox's port is 1 to 65535".to_owned()),
+        pair => Ok(pair),
+    }
+}
+
+/// Forwards until it is interrupted.
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let server = Arc::new(Server::find()?);
+    // Said now, rather than at the first connection: who has no sandbox of this id.
+    server.json(hyper::Method::GET, &format!("/v1/sandboxes/{}", args.id)).await?;
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut all = tokio::task::JoinSet::new();
+    for (local, remote) in args.ports {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, local)).await;
+        let listener =
+            listener.with_context(|| format!("cannot listen on port {local} of this machine"))?;
+        let at = listener.local_addr()?;
+        say(format_args!("{at} is port {remote} of sandbox {}", args.id));
+        let way = Way { server: Arc::clone(&server), id: args.id.clone(), remote };
+        all.spawn(listen(listener, way, Arc::clone(&places)));
+    }
+    tokio::select! {
+        ended = all.join_next() => match ended {
+            Some(Ok(Err(error))) => Err(error),
+            _ => Ok(ExitCode::SUCCESS),
+        },
+        interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| ExitCode::SUCCESS).map_err(Into::into),
+    }
+}
+
+/// Which port of which sandbox.
+#[derive(Clone)]
+struct Way {
+    server: Arc<Server>,
+    id: String,
+    remote: u16,
+}
+
+async fn listen(listener: TcpListener, way: Way, places: Arc<Semaphore>) -> Result<()> {
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await?;
+        let (stream, _) = listener.accept().await.context("no connection can be taken")?;
+        let way = way.clone();
+        tokio::spawn(async move {
+            if let Err(error) = way.carry(stream).await {
+                say(format_args!("port {}: {error:#}", way.remote));
+            }
+            drop(place);
+        });
+    }
+}
+
+impl Way {
+    async fn open(&self) -> Result<WebSocketStream<TcpStream>> {
+        let Self { server, id, remote } = self;
+        let address = format!("ws://{}/v1/sandboxes/{id}/tcp/{remote}?half=1", server.host);
+        let mut request = address.into_client_request()?;
+        let bearer = format!("Bearer {}", server.key).parse().context("the key is malformed")?;
+        request.headers_mut().insert("authorization", bearer);
+        let opened = client_async(request, server.connect().await?).await;
+        let (socket, _) = opened.map_err(|error| match error {
+            Error::Http(answer) => anyhow::Error::new({
+                let body = answer.body().as_deref().unwrap_or_default();
+                Refused::answer(answer.status().as_u16(), body, id)
+            }),
+            other => other.into(),
+        })?;
+        Ok(socket)
+    }
+
+    /// One connection, until both sides have ended.
+    async fn carry(&self, stream: TcpStream) -> Result<()> {
+        stream.set_nodelay(true)?;
+        let (mut to, mut from) = self.open().await?.split();
+        let (mut read, mut write) = stream.into_split();
+        let up = async move {
+            let mut buffer = bytes::BytesMut::new();
+            loop {
+                buffer.reserve(READ_BYTES);
+                // A reset is an end as well: what it means is the other side's to see.
+                if !matches!(read.read_buf(&mut buffer).await, Ok(1..)) {
+                    return to.send(Message::text(EOF)).await;
+                }
+                to.send(Message::Binary(buffer.split().freeze())).await?;
+            }
+        };
+        let down = async move {
+            while let Some(message) = from.next().await {
+                match message {
+                    Ok(Message::Binary(bytes)) if write.write_all(&bytes).await.is_err() => return,
+                    Ok(Message::Text(text)) if text.as_str() == EOF => {
+                        let _ = write.shutdown().await;
+                    }
+                    Ok(Message::Close(_)) | Err(_) => return,
+                    Ok(_) => {}
+                }
+            }
+        };
+        tokio::pin!(up, down);
+        // The server closes once both have ended, or one side is gone.
+        tokio::select! {
+            _ = &mut up => down.await,
+            () = &mut down => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pair;
+
+    #[test]
+    fn ports_are_pairs_or_one_for_both() {
+        assert_eq!(pair("80"), Ok((80, 80)));
+        assert_eq!(pair("8080:80"), Ok((8080, 80)));
+        assert_eq!(pair("0:80"), Ok((0, 80)));
+        for bad in ["", "0", "80:", ":80", "80:0", "65536", "a:80", "1:2:3", "-1"] {
+            assert!(pair(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Ports that links lead to: each has a secret of its own, which signs them. It goes with the port's
+//! withdrawal, or with the sandbox, and all links with it.
+
+use crate::{
+    Error, SandboxId, Service, TenantId, driver::Order, ids, record::now_ms, service::order,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Ports of one sandbox that links lead to.
+pub const EXPOSED_MAX: usize = 64;
+/// The longest name of one, in bytes.
+pub const NAME_BYTES_MAX: usize = 128;
+
+/// A port that links lead to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exposed {
+    /// What its links are signed with. Told to nobody.
+    pub secret: String,
+    /// What its owner calls it.
+    pub name: Option<String>,
+    /// Since when, in ms since 1970.
+    pub created_at_ms: i64,
+}
+
+/// All of one sandbox, by port.
+pub type All = BTreeMap<u16, Exposed>;
+
+/// What a driver changes of them.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// Links may lead to it, under this name where one is given.
+    Expose(u16, Option<String>),
+    /// No link leads to it any more.
+    Hide(u16),
+}
+
+/// Applies a change; the port as it is, or was.
+pub(crate) fn apply(all: &mut All, change: Change, id: &SandboxId) -> Result<Exposed, Error> {
+    match change {
+        Change::Hide(port) => {
+            all.remove(&port).ok_or_else(|| Error::NotExposed { id: id.clone(), port })
+        }
+        Change::Expose(port, name) => {
+            if !all.contains_key(&port) && all.len() >= EXPOSED_MAX {
+                return Err(Error::TooManyExposed { max: EXPOSED_MAX });
+            }
+            let exposed = all.entry(port).or_insert_with(|| Exposed {
+                secret: format!("{}{}", ids::random(), ids::random()),
+                name: None,
+                created_at_ms: now_ms(),
+            });
+            if name.is_some() {
+                exposed.name = name;
+            }
+            Ok(exposed.clone())
+        }
+    }
+}
+
+impl Service {
+    /// The ports of a sandbox that links lead to, and the server's own name of this life of it. Of
+    /// one that sleeps too; nothing is woken.
+    ///
+    /// # Errors
+    /// [`Error::NoSandbox`].
+    pub fn exposed(&self, tenant: &TenantId, id: &SandboxId) -> Result<(String, All), Error> {
+        let entry = self.entry(tenant, id)?;
+        let all = entry.view.borrow().record.body.exposed.clone();
+        Ok((entry.name.clone(), all))
+    }
+
+    /// Lets links lead to a port; one that they lead to already keeps its secret.
+    ///
+    /// # Errors
+    /// [`Error::NoSandbox`], [`Error::BadField`], [`Error::TooManyExposed`], and what the records
+    /// refuse.
+    pub async fn expose(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        (port, name): (u16, Option<String>),
+    ) -> Result<Exposed, Error> {
+        if name.as_ref().is_some_and(|name| name.len() > NAME_BYTES_MAX) {
+            let reason = format!("at most {NAME_BYTES_MAX} bytes");
+            return Err(Error::BadField { field: "name", reason });
+        }
+        let entry = self.entry(tenant, id)?;
+        order(&entry, |answer| Order::Expose(Change::Expose(port, name), answer)).await
+    }
+
+    /// Ends all links to a port.
+    ///
+    /// # Errors
+    /// [`Error::NoSandbox`], [`Error::NotExposed`], and what the records refuse.
+    pub async fn hide(&self, tenant: &TenantId, id: &SandboxId, port: u16) -> Result<(), Error> {
+        let entry = self.entry(tenant, id)?;
+        order(&entry, |answer| Order::Expose(Change::Hide(port), answer)).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_was_withdrawn_has_another_secret_when_it_comes_back() {
+        let (mut all, id) = (All::new(), SandboxId::parse("a").expect("an id"));
+        let first = apply(&mut all, Change::Expose(80, Some("web".into())), &id).expect("exposed");
+        let again = apply(&mut all, Change::Expose(80, None), &id).expect("exposed");
+        assert_eq!(first, again, "links made before still lead there");
+        assert!(apply(&mut all, Change::Hide(80), &id).is_ok());
+        assert!(matches!(apply(&mut all, Change::Hide(80), &id), Err(Error::NotExposed { .. })));
+        let other = apply(&mut all, Change::Expose(80, None), &id).expect("exposed");
+        assert_ne!(first.secret, other.secret);
+        for port in 1..=u16::MAX {
+            if apply(&mut all, Change::Expose(port, None), &id).is_err() {
+                break;
+            }
+        }
+        assert_eq!(all.len(), EXPOSED_MAX);
+    }
+}
