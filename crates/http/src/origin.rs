@@ -40,7 +40,9 @@ pub(crate) fn host(
     };
     let host =
         authority(host).filter(|host| is_ours(names, local, host)).ok_or_else(misdirected)?;
-    if uri.authority().is_some_and(|target| !is_ours(names, local, target)) {
+    let other =
+        |target: &Authority| target.as_str().contains('@') || !is_ours(names, local, target);
+    if uri.authority().is_some_and(other) {
         return Err(misdirected());
     }
     Ok(host)

@@ -24,6 +24,7 @@ export {
   type ProcessView,
   type WaitForPortOptions,
 } from "./processes.js";
+export type { ExposedPort, ExposeOptions, ListeningPort, PortLink, PortRequest } from "./ports.js";
 export { getSandbox, Sandbox, type SandboxOptions } from "./sandbox.js";
 export { ExecutionSession, type FileAccess, type SessionOptions } from "./session.js";
 export { openTerminal, Terminal } from "./terminal.js";

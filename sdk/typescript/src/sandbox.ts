@@ -13,6 +13,7 @@ import {
   type ProcessLogs,
   type ProcessOptions,
 } from "./processes.js";
+import * as ports from "./ports.js";
 import { exports } from "./quote.js";
 import type { Terminal } from "./terminal.js";
 import type { TerminalOptions } from "./terminal-options.js";
@@ -237,6 +238,32 @@ export class Sandbox extends Files {
   async deleteRecording(id: string): Promise<void> {
     const at = `${await this.#ready()}/recordings/${encodeURIComponent(id)}`;
     await this.client.send(at, { method: "DELETE" });
+  }
+
+  /** The ports on which something listens. */
+  async listPorts(): Promise<ports.ListeningPort[]> {
+    return ports.listening(this.client, await this.#ready());
+  }
+
+  /** Makes a link to a port: who has its `url` has the right to that port, until its time is over. */
+  async exposePort(port: number, options: ports.ExposeOptions = {}): Promise<ports.PortLink> {
+    return ports.expose(this.client, await this.#ready(), port, options);
+  }
+
+  /** Ends all links to a port. */
+  async unexposePort(port: number): Promise<void> {
+    await ports.withdraw(this.client, await this.#ready(), port);
+  }
+
+  /** The ports that links lead to. */
+  async getExposedPorts(): Promise<ports.ExposedPort[]> {
+    return ports.exposed(this.client, await this.#ready());
+  }
+
+  /** Sends a request to the program on a port, by the key: the answer is the program's, whatever its
+   *  status; 502 is the server's where nothing listens. */
+  async fetchPort(port: number, path = "/", request: ports.PortRequest = {}): Promise<Response> {
+    return ports.ask(this.client, ports.within(await this.#ready(), port, path), request);
   }
 
   /** Whether it never falls asleep. */

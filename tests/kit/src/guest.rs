@@ -1,10 +1,18 @@
 //! Programs that listen inside a sandbox.
 
-use crate::{SOON, Sandbox, wait_until};
+use crate::{SOON, Sandbox, Socket, shell::upgrade, wait_until};
 
 const GUEST: &str = include_str!("guest.py");
 
 impl Sandbox {
+    /// A WebSocket below its path.
+    ///
+    /// # Errors
+    /// The status of a refusal; 0 where there was no answer.
+    pub fn socket(&self, rest: &str) -> Result<Socket, u16> {
+        upgrade(&self.http, &self.path(rest)).map(|(socket, _)| socket)
+    }
+
     /// Starts a program that answers on a port of 127.0.0.1 inside and says what reached it; `guest.py`
     /// lists its addresses.
     #[track_caller]

@@ -28,6 +28,10 @@ pub use shell::{Frame, Outcome, Shell, Start};
 pub use terminal::Terminal;
 pub use traces::Traces;
 pub use tungstenite::Message;
+
+/// A WebSocket, as it is.
+pub type Socket = tungstenite::WebSocket<std::net::TcpStream>;
+
 pub use wait::{quickly, wait_until};
 
 use std::time::Duration;

@@ -79,6 +79,9 @@ pub(crate) fn of(domain: &str, headers: &HeaderMap) -> Option<String> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else { return None };
     let host = origin::authority(host)?;
+    if host.as_str().len() != host.host().len() && host.port_u16().is_none() {
+        return None;
+    }
     let name = host.host().to_ascii_lowercase();
     let label = name.strip_suffix(domain)?.strip_suffix('.')?;
     (!label.is_empty() && !label.contains('.')).then(|| label.to_owned())

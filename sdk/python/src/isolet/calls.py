@@ -140,6 +140,30 @@ def next_page(link: str | None) -> Call | None:
     return call("GET", match[1], again=True) if match else None
 
 
+# Ports.
+
+
+def ports(path: str) -> Call:
+    """Who listens."""
+    return call("GET", f"{path}/ports", again=True)
+
+
+def links(path: str) -> Call:
+    """The ports that links lead to."""
+    return call("GET", f"{path}/links", again=True)
+
+
+def expose(path: str, port: int, name: str | None, ttl: Duration | None) -> Call:
+    """A link to a port. Another one made by a repetition does no harm."""
+    body = _said(port=port, name=name, ttl_s=None if ttl is None else whole_seconds(ttl))
+    return _json("POST", f"{path}/links", body, again=True)
+
+
+def unexpose(path: str, port: int) -> Call:
+    """An end of all links to a port."""
+    return call("DELETE", f"{path}/links/{int(port)}")
+
+
 def events(path: str, after: int | None) -> Call:
     """Follows what happens to sandboxes."""
     headers = {} if after is None else {"last-event-id": str(after)}

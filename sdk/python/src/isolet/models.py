@@ -81,6 +81,7 @@ class SandboxInfo:
             id=told["id"],
             state=told["state"],
             cause=told.get("cause"),
+            port=told.get("port"),
             image=told["image"],
             persistent=told["persistent"],
             memory_mib=told["memory_mib"],
@@ -265,12 +266,57 @@ class FileEvent:
 
 
 @dataclass(frozen=True)
+class ListeningPort:
+    """A port on which something in a sandbox listens."""
+
+    port: int
+    addresses: tuple[str, ...]  #: That it is bound to; ``0.0.0.0`` and ``::`` are all of the sandbox's.
+    path: str  #: Where it is reached on the server, with a key.
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> ListeningPort:
+        """Reads it from JSON."""
+        return cls(port=told["port"], addresses=tuple(told["addresses"]), path=told["path"])
+
+
+@dataclass(frozen=True)
+class PortLink:
+    """A link to a port: who has its ``url`` has the right to that port, until ``expires_at``."""
+
+    port: int
+    name: str | None
+    url: str = field(repr=False)
+    token: str = field(repr=False)  #: The right alone: ``?isolet-token=`` on the port's own host.
+    expires_at: datetime
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> PortLink:
+        """Reads it from JSON."""
+        ends = datetime.fromisoformat(told["expires_at"].replace("Z", "+00:00"))
+        return cls(told["port"], told["name"], told["url"], told["token"], ends)
+
+
+@dataclass(frozen=True)
+class ExposedPort:
+    """A port that links lead to."""
+
+    port: int
+    name: str | None
+    url: str  #: Its address, without the right to it.
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> ExposedPort:
+        """Reads it from JSON."""
+        return cls(port=told["port"], name=told["name"], url=told["url"])
+
+
+@dataclass(frozen=True)
 class SandboxEvent:
     """Something that happened to a sandbox.
 
     ``type`` is ``created``, ``running``, ``sleeping``, ``woke``, ``destroyed``, ``unreachable``,
-    ``failed``, ``session_created``, ``session_deleted``, ``command_started``, ``command_exited``, or
-    ``gap``: events that are no longer held, or that a broken connection may have taken.
+    ``failed``, ``session_created``, ``session_deleted``, ``command_started``, ``command_exited``,
+    ``port_opened``, ``port_closed``, or ``gap``: events that are no longer held, or that a broken connection may have taken.
     """
 
     type: str
@@ -281,6 +327,7 @@ class SandboxEvent:
     command: str | None = None  #: Its id; empty for a program without a shell.
     code: int | None = None  #: With ``command_exited``.
     cause: str | None = None  #: With ``unreachable`` and ``failed``.
+    port: int | None = None  #: With ``port_opened`` and ``port_closed``.
     missed: tuple[int, int] | None = None  #: With ``gap``: from and to, where they are known.
 
     @classmethod

@@ -1,7 +1,8 @@
 //! Ports inside a sandbox, reached below a path: what goes in, what comes back, and what does not.
 
 use isolet_kit::{
-    Options, Reply, SOON, Sandbox, Server, Stream, Value, json, one, quickly, wait_until,
+    Message, Options, Reply, SOON, Sandbox, Server, Socket, Stream, Value, json, one, quickly,
+    wait_until,
 };
 use std::io::{Read, Write};
 
@@ -41,9 +42,8 @@ fn every_method_path_and_body_reaches_a_port_as_it_was_sent() {
     }
     assert_eq!(echo(http.get(&at(&sandbox, "")))["path"], "/", "the port itself");
     assert_eq!(echo(http.get(&at(&sandbox, "?a=b")))["path"], "/?a=b");
-    let head = http.send("HEAD", &at(&sandbox, "/bytes/1234"), None);
-    assert_eq!((head.status, head.header("content-length")), (200, Some("1234")));
-    assert!(head.body.is_empty());
+    let head = http.try_open("HEAD", &at(&sandbox, "/bytes/1234"), None).expect("an answer");
+    assert!(head.headers.contains(&("content-length".to_owned(), "1234".to_owned())));
     for status in [200, 201, 204, 304, 404, 401, 418, 500, 503] {
         let reply = http.get(&at(&sandbox, &format!("/status/{status}")));
         assert_eq!((reply.status, reply.header("x-own")), (status, Some("kept")));
@@ -341,4 +341,142 @@ fn what_ends_a_sandbox_or_its_client_ends_the_stream() {
         let ended = never.join().expect("joined");
         assert!(ended.map_or(true, |reply| reply.status == 502));
     });
+}
+
+#[test]
+fn tcp_goes_over_a_websocket_to_its_end() {
+    let (_server, sandbox) = guest();
+    let open = |query: &str| sandbox.socket(&format!("/tcp/8000{query}"));
+    let ask = |socket: &mut Socket, text: &str| {
+        socket.send(Message::binary(text.as_bytes().to_vec())).expect("sent");
+    };
+    let mut socket = open("").expect("a socket");
+    ask(&mut socket, "GET /bytes/300000 HTTP/1.0\r\n\r\n");
+    let (mut seen, mut closed) = (Vec::new(), None);
+    while let Ok(message) = socket.read() {
+        match message {
+            Message::Binary(bytes) => seen.extend_from_slice(&bytes),
+            Message::Close(frame) => closed = frame.map(|frame| u16::from(frame.code)),
+            _ => {}
+        }
+    }
+    let head = seen.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
+    assert_eq!((seen.len() - head, closed), (300_000, Some(1000)));
+    // Each side's end is told to the other, which may go on.
+    sandbox.says("cat >/workspace/late.py <<'E'\nimport socket\ns = socket.create_server((\"127.0.0.1\", 8010))\nwhile True:\n    c, _ = s.accept()\n    c.sendall(b\"first\")\n    c.shutdown(socket.SHUT_WR)\n    got = b\"\"\n    while piece := c.recv(65536): got += piece\n    open(\"/tmp/got\", \"wb\").write(got)\n    c.close()\nE");
+    sandbox.background("exec python3 /workspace/late.py");
+    sandbox.await_port(8010);
+    let mut socket = sandbox.socket("/tcp/8010?half=1").expect("a socket");
+    let mut text = || loop {
+        match socket.read().expect("a message") {
+            Message::Binary(bytes) => break String::from_utf8_lossy(&bytes).into_owned(),
+            Message::Text(text) => break text.to_string(),
+            Message::Close(frame) => {
+                break format!("{:?}", frame.map(|frame| u16::from(frame.code)));
+            }
+            _ => {}
+        }
+    };
+    assert_eq!((text().as_str(), text().as_str()), ("first", r#"{"type":"eof"}"#));
+    ask(&mut socket, "after your end");
+    socket.send(Message::text(r#"{"type":"eof"}"#)).expect("sent");
+    wait_until("it is there", SOON, || {
+        (sandbox.says("cat /tmp/got") == "after your end").then_some(())
+    });
+    let status = |rest: &str| sandbox.socket(rest).map(drop);
+    assert_eq!(status("/tcp/9"), Err(502));
+    assert_eq!(status("/tcp/0"), Err(400));
+    assert_eq!(status("/tcp/8000?nope=1"), Err(400));
+    let mut odd = open("").expect("a socket");
+    odd.send(Message::text("hello")).expect("sent");
+    assert!(matches!(odd.read(), Ok(Message::Close(Some(frame))) if u16::from(frame.code) == 1003));
+}
+
+#[test]
+fn a_ticket_opens_one_port_once() {
+    let (server, sandbox) = guest();
+    sandbox.listen(8001);
+    let ticket = || {
+        let wish = json!({"sandbox": sandbox.id, "use": "port", "port": 8000});
+        let made = server.http().post("/v1/tickets", &wish).expect(201).json();
+        made["ticket"].as_str().expect("a ticket").to_owned()
+    };
+    let nobody =
+        Sandbox { id: sandbox.id.clone(), http: isolet_kit::Http::new(server.port(), None) };
+    let open =
+        |path: &str, ticket: &str| nobody.socket(&format!("{path}?ticket={ticket}")).map(drop);
+    let one = ticket();
+    assert_eq!(open("/tcp/8000", &one), Ok(()));
+    assert_eq!(open("/tcp/8000", &one), Err(401), "used");
+    assert_eq!(open("/tcp/8001", &ticket()), Err(401), "another port");
+    assert_eq!(open("/terminal", &ticket()), Err(401));
+    assert_eq!(
+        nobody.http.get(&at(&sandbox, &format!("/echo?ticket={}", ticket()))).status,
+        401,
+        "no socket"
+    );
+    for bad in [
+        json!({"sandbox": "a", "use": "port"}),
+        json!({"sandbox": "a", "use": "port", "port": 0}),
+        json!({"sandbox": "a", "use": "shell", "port": 80}),
+        json!({"sandbox": "a", "use": "port", "port": 80, "session": "s"}),
+        json!({"sandbox": "a", "use": "port", "port": 80, "mode": "view"}),
+    ] {
+        assert_eq!(server.http().post("/v1/tickets", &bad).status, 400, "{bad}");
+    }
+}
+
+#[test]
+fn ports_that_open_and_close_are_told_to_who_follows() {
+    let (server, sandbox) = one();
+    let follow = |path: &str| server.http().try_open("GET", path, None).expect("an answer");
+    let mut one = follow(&sandbox.path("/events"));
+    let mut all = follow("/v1/events");
+    sandbox.listen(8000);
+    let next = |stream: &mut Stream, name: &str| loop {
+        let event = stream.event().expect("an event");
+        if event.name.starts_with("port_") {
+            assert_eq!(event.name, name);
+            let data: Value = event.data.parse().expect("JSON");
+            break data["port"].as_u64().expect("a port");
+        }
+    };
+    assert_eq!((next(&mut one, "port_opened"), next(&mut all, "port_opened")), (8000, 8000));
+    sandbox.background("exec python3 -m http.server --bind :: 8001");
+    assert_eq!(next(&mut one, "port_opened"), 8001);
+    sandbox.says("pkill -f [g]uest.py");
+    assert_eq!(next(&mut one, "port_closed"), 8000);
+    // Sleep ends what listened; nobody is kept awake by looking.
+    sandbox.post("/sleep", &Value::Null).expect(200);
+    assert_eq!(next(&mut one, "port_closed"), 8001);
+}
+
+#[test]
+fn a_port_of_a_sandbox_is_a_port_of_this_machine() {
+    use std::io::BufRead as _;
+    let (server, sandbox) = guest();
+    let mut program = server.program();
+    program.args(["forward", &sandbox.id, "0:8000", "0:9"]).stderr(std::process::Stdio::piped());
+    let mut child = program.spawn().expect("it starts");
+    let mut said = std::io::BufReader::new(child.stderr.take().expect("piped")).lines();
+    let mut line = || said.next().expect("a line").expect("text");
+    let port = |line: &str| {
+        let at = line.split("127.0.0.1:").nth(1).expect("an address");
+        at.split(' ').next().and_then(|port| port.parse::<u16>().ok()).expect("a port")
+    };
+    let lines = [line(), line()];
+    let of = |remote: &str| port(lines.iter().find(|line| line.contains(remote)).expect("said"));
+    let here = isolet_kit::Http::new(of("port 8000"), None);
+    let body = vec![b'x'; 3_000_000];
+    let said = echo(here.send("POST", "/echo/forwarded", Some(&body)));
+    assert_eq!((&said["path"], &said["bytes"]), (&json!("/echo/forwarded"), &json!(body.len())));
+    assert_eq!(here.get("/bytes/5000000").body.len(), 5_000_000);
+    let none = isolet_kit::Http::new(of("port 9 "), None);
+    assert!(none.try_send("GET", "/", None).is_err());
+    let refused = line();
+    assert!(refused.contains("port 9") && refused.contains("listens"), "{refused}");
+    child.kill().expect("ended");
+    child.wait().expect("reaped");
+    let never = server.command(&["forward", "never", "80"]);
+    assert!(!never.status.success());
 }

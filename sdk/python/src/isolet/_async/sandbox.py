@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from .. import calls
 from ..calls import Call, sandbox_path
 from ..errors import ConflictError, NotFoundError
-from ..models import FileAccess, ProcessInfo, SandboxInfo, SessionInfo
+from ..models import (
+    ExposedPort,
+    FileAccess,
+    ListeningPort,
+    PortLink,
+    ProcessInfo,
+    SandboxInfo,
+    SessionInfo,
+)
 from ..results import ExecResult
 from ..values import AnyPath, Duration, Env, exports
 from . import commands, io
@@ -377,6 +385,34 @@ class AsyncSandbox(AsyncFiles):
         """
         await self._ready()
         return SandboxInfo.of(await self._connection.json(calls.call("POST", f"{self._path}/sleep")))
+
+    async def ports(self) -> list[ListeningPort]:
+        """The ports on which something listens, sorted. None of a sandbox that sleeps, which stays asleep."""
+        told = await self._connection.json(calls.ports(await self._at()))
+        return [ListeningPort.of(one) for one in told]
+
+    async def expose_port(self, port: int, *, name: str | None = None, ttl: Duration | None = None) -> PortLink:
+        """Makes a link to a port, for those who have no key: a browser, a webhook.
+
+        Args:
+            port: 1 to 65535. Nothing needs to listen there yet.
+            name: what the port is called in the list, at most 128 bytes.
+            ttl: seconds that the link lives, or ``"10m"``; an hour unless told, at most 30 days.
+        """
+        return PortLink.of(await self._connection.json(calls.expose(await self._at(), port, name, ttl)))
+
+    async def unexpose_port(self, port: int) -> None:
+        """Ends all links to a port.
+
+        Raises:
+            NotFoundError: ``no_link``: none leads there.
+        """
+        await self._connection.send(calls.unexpose(await self._at(), port))
+
+    async def exposed_ports(self) -> list[ExposedPort]:
+        """The ports that links lead to, sorted."""
+        told = await self._connection.json(calls.links(await self._at()))
+        return [ExposedPort.of(one) for one in told]
 
     def events(self, *, after: int | None = None) -> AsyncEvents:
         """What happens to it: an iterator that comes back by itself after a broken connection, goes on
