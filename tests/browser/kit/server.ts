@@ -57,6 +57,8 @@ export class Server {
         // Any port: tests put proxies in front of it.
         ISOLET_HOSTS: "127.0.0.1",
         ISOLET_ORIGINS: this.origins.join(","),
+        // Names below it lead to loopback in Chromium, without any DNS.
+        ISOLET_PORTS_DOMAIN: "localhost",
         ISOLET_READY: "0",
         RUST_LOG: "warn",
       },

@@ -81,7 +81,6 @@ class SandboxInfo:
             id=told["id"],
             state=told["state"],
             cause=told.get("cause"),
-            port=told.get("port"),
             image=told["image"],
             persistent=told["persistent"],
             memory_mib=told["memory_mib"],
@@ -316,7 +315,8 @@ class SandboxEvent:
 
     ``type`` is ``created``, ``running``, ``sleeping``, ``woke``, ``destroyed``, ``unreachable``,
     ``failed``, ``session_created``, ``session_deleted``, ``command_started``, ``command_exited``,
-    ``port_opened``, ``port_closed``, or ``gap``: events that are no longer held, or that a broken connection may have taken.
+    ``port_opened``, ``port_closed`` (looked for while somebody follows), or ``gap``: events that are no
+    longer held, or that a broken connection may have taken.
     """
 
     type: str
@@ -342,6 +342,7 @@ class SandboxEvent:
             command=told.get("command"),
             code=told.get("code"),
             cause=told.get("cause"),
+            port=told.get("port"),
             missed=(told["from"], told["to"]) if name == "gap" else None,
         )
 

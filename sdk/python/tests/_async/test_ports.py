@@ -11,6 +11,11 @@ from isolet._async import io
 pytestmark = pytest.mark.anyio
 
 
+def page(url: str) -> tuple[int, str]:
+    answer = httpx.get(url, timeout=20)
+    return answer.status_code, answer.text
+
+
 async def test_a_port_is_listed_exposed_by_a_link_and_withdrawn(sandbox: AsyncSandbox) -> None:
     await sandbox.write_file("index.html", "<h1>here")
     await sandbox.exec("setsid python3 -m http.server --bind 127.0.0.1 8000 >/dev/null 2>&1 </dev/null &")
@@ -23,10 +28,10 @@ async def test_a_port_is_listed_exposed_by_a_link_and_withdrawn(sandbox: AsyncSa
     link = await sandbox.expose_port(8000, name="web", ttl="1m")
     assert (link.port, link.name) == (8000, "web")
     assert link.token not in repr(link)
-    assert httpx.get(f"{link.url}index.html", timeout=20).text == "<h1>here"
+    assert page(f"{link.url}index.html") == (200, "<h1>here")
     assert [(one.port, one.name) for one in await sandbox.exposed_ports()] == [(8000, "web")]
     await sandbox.unexpose_port(8000)
-    assert httpx.get(link.url, timeout=20).status_code == 401
+    assert page(link.url)[0] == 401
     with pytest.raises(NotFoundError):
         await sandbox.unexpose_port(8000)
     with pytest.raises(BadRequestError):

@@ -391,7 +391,9 @@ class AsyncSandbox(AsyncFiles):
         told = await self._connection.json(calls.ports(await self._at()))
         return [ListeningPort.of(one) for one in told]
 
-    async def expose_port(self, port: int, *, name: str | None = None, ttl: Duration | None = None) -> PortLink:
+    async def expose_port(
+        self, port: int, *, name: str | None = None, ttl: Duration | None = None
+    ) -> PortLink:
         """Makes a link to a port, for those who have no key: a browser, a webhook.
 
         Args:

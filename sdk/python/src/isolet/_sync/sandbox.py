@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 from .. import calls
 from ..calls import Call, sandbox_path
 from ..errors import ConflictError, NotFoundError
-from ..models import FileAccess, ProcessInfo, SandboxInfo, SessionInfo
+from ..models import (
+    ExposedPort,
+    FileAccess,
+    ListeningPort,
+    PortLink,
+    ProcessInfo,
+    SandboxInfo,
+    SessionInfo,
+)
 from ..results import ExecResult
 from ..values import AnyPath, Duration, Env, exports
 from . import commands, io
@@ -378,6 +386,36 @@ class Sandbox(Files):
         """
         self._ready()
         return SandboxInfo.of(self._connection.json(calls.call("POST", f"{self._path}/sleep")))
+
+    def ports(self) -> list[ListeningPort]:
+        """The ports on which something listens, sorted. None of a sandbox that sleeps, which stays asleep."""
+        told = self._connection.json(calls.ports(self._at()))
+        return [ListeningPort.of(one) for one in told]
+
+    def expose_port(
+        self, port: int, *, name: str | None = None, ttl: Duration | None = None
+    ) -> PortLink:
+        """Makes a link to a port, for those who have no key: a browser, a webhook.
+
+        Args:
+            port: 1 to 65535. Nothing needs to listen there yet.
+            name: what the port is called in the list, at most 128 bytes.
+            ttl: seconds that the link lives, or ``"10m"``; an hour unless told, at most 30 days.
+        """
+        return PortLink.of(self._connection.json(calls.expose(self._at(), port, name, ttl)))
+
+    def unexpose_port(self, port: int) -> None:
+        """Ends all links to a port.
+
+        Raises:
+            NotFoundError: ``no_link``: none leads there.
+        """
+        self._connection.send(calls.unexpose(self._at(), port))
+
+    def exposed_ports(self) -> list[ExposedPort]:
+        """The ports that links lead to, sorted."""
+        told = self._connection.json(calls.links(self._at()))
+        return [ExposedPort.of(one) for one in told]
 
     def events(self, *, after: int | None = None) -> Events:
         """What happens to it: an iterator that comes back by itself after a broken connection, goes on
