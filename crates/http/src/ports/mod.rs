@@ -136,10 +136,10 @@ impl Exchange<'_> {
             match idle.ask(request).await {
                 Ok(asked) => return Ok(asked),
                 Err(Lost { unsent: Some(unsent), .. }) => request = unsent,
-                Err(Lost { closed: true, unsent: None, error }) => {
-                    request = again.ok_or_else(|| lost(self.port, &error))?;
+                // Closed meanwhile, or something stood there that was no part of an answer.
+                Err(Lost { error, .. }) => {
+                    request = again.ok_or_else(|| lost(self.port, &error))?
                 }
-                Err(Lost { error, .. }) => return Err(lost(self.port, &error)),
             }
         }
         let link = match self.sandbox.dial(self.port).await {

@@ -56,8 +56,6 @@ enum Stand {
 #[derive(Debug)]
 pub(crate) struct Lost {
     pub(crate) error: hyper::Error,
-    /// The connection was closed, and nothing of an answer had come.
-    pub(crate) closed: bool,
     /// The request, where nothing of it was sent.
     pub(crate) unsent: Option<Request<Body>>,
 }
@@ -98,9 +96,7 @@ impl Upstream {
             Ok(answer) => Ok((answer, self)),
             Err(mut lost) => {
                 let unsent = lost.take_message();
-                let error = lost.into_error();
-                let closed = error.is_incomplete_message() || error.is_canceled() || io(&error);
-                Err(Lost { closed, unsent, error })
+                Err(Lost { unsent, error: lost.into_error() })
             }
         }
     }
@@ -141,11 +137,6 @@ impl Stand {
             *self = Self::Over(conn);
         }
     }
-}
-
-fn io(error: &hyper::Error) -> bool {
-    use std::error::Error;
-    error.source().is_some_and(|source| source.is::<std::io::Error>())
 }
 
 /// Connections that idle, by the sandbox's own name and port.

@@ -299,7 +299,7 @@ fn connections_are_used_again_and_a_stale_one_costs_nothing() {
         (0..5).map(|_| echo(sandbox.http.get(&at(&sandbox, "/echo")))["peer"].clone()).collect();
     assert!(peers.iter().all(|peer| *peer == peers[0]), "{peers:?}");
     // The program is replaced by another: the connection that idles is to one that is gone.
-    sandbox.says("pkill -f guest.py; while pgrep -f guest.py; do sleep 0.02; done");
+    sandbox.says("pkill -f [g]uest.py; while pgrep -f [g]uest.py; do sleep 0.02; done");
     assert_eq!(sandbox.http.get(&at(&sandbox, "/echo")).expect(502).error(), "not_listening");
     sandbox.listen(8000);
     echo(sandbox.http.get(&at(&sandbox, "/echo")));
