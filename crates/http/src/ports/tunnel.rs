@@ -2,11 +2,10 @@
 
 use super::upstream::Upstream;
 use crate::{error::Failure, gate::Gate, server::App, until::Until};
-use axum::http::StatusCode;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use isolet_sandbox::Sandbox;
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 use tokio::{
     io::{AsyncWriteExt, copy_bidirectional_with_sizes},
     net::TcpStream,
@@ -27,10 +26,7 @@ pub(super) fn open(
     upstream: Upstream,
     (sandbox, mut until): (Sandbox, Until),
 ) -> Result<(), Failure> {
-    let permit = Arc::clone(&app.alive).try_acquire_owned().map_err(|_| {
-        let hint = "close a connection first";
-        Failure::new(StatusCode::SERVICE_UNAVAILABLE, "server_full", "too many connections", hint)
-    })?;
+    let permit = app.permit()?;
     tokio::spawn(async move {
         let copied = carry(upgrade, upstream);
         tokio::select! {

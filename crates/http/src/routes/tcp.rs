@@ -11,11 +11,9 @@ use crate::{
 };
 use axum::{
     extract::{Request, State},
-    http::StatusCode,
     response::Response,
 };
 use isolet_sandbox::service::Reach;
-use std::sync::Arc;
 
 /// Opens a TCP connection to what listens on a port inside, over a WebSocket.
 ///
@@ -37,20 +35,13 @@ pub(crate) async fn open(
     if caller.bound.as_ref().is_some_and(|bound| bound.port != Some(at.port)) {
         return Err(auth::bad_ticket());
     }
-    let permit = Arc::clone(&app.alive).try_acquire_owned().map_err(|_| {
-        let hint = "close a connection first";
-        Failure::new(StatusCode::SERVICE_UNAVAILABLE, "server_full", "too many connections", hint)
-    })?;
+    let permit = app.permit()?;
     let sandbox = app.service.reach(&caller.tenant, &at.sandbox, Reach::Awake).await?;
     let link = sandbox.dial(at.port).await?;
     let client = tcp::Client { sandbox, link, half };
     let until = app.leases.until(&caller);
-    let upgrade = hyper::upgrade::on(&mut request);
-    tokio::spawn(async move {
-        if let Some(socket) = ws::upgraded(upgrade, tcp::MESSAGE_BYTES_MAX).await {
-            tcp::run(socket, client, until).await;
-        }
-        drop(permit);
+    ws::hand_over(&mut request, permit, tcp::MESSAGE_BYTES_MAX, async move |socket| {
+        tcp::run(socket, client, until).await;
     });
     Ok(ws::switch(accept))
 }
