@@ -39,6 +39,8 @@ pub(crate) enum Role {
     Terminal(Box<Guest>),
     /// Follows a process.
     Process(Follower),
+    /// Belongs to a run in a context.
+    Context(u64),
     /// Told of every change.
     Watch,
 }

@@ -65,6 +65,8 @@ pub(crate) enum Parent {
     Terminal(u64),
     /// A process in the background.
     Process(u64),
+    /// A context's interpreter.
+    Context(u64),
 }
 
 /// What a timer is for.
@@ -90,6 +92,8 @@ pub(crate) enum Timer {
     Process(u64),
     /// Reading what processes say again, after a moment of much.
     Reads,
+    /// Something of a context.
+    Context(u64),
 }
 
 /// See the module's page.

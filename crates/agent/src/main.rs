@@ -7,6 +7,7 @@ mod agent;
 mod bash;
 mod complaint;
 mod conn;
+mod context;
 mod disk;
 mod exec;
 mod file;

@@ -57,9 +57,17 @@ pub(crate) enum What {
     ProcessBorn,
     /// Whether anything is left in its group.
     ProcessGroup,
+    /// What a context's interpreter writes to its standard output.
+    ContextOut,
+    /// Likewise to its standard error.
+    ContextErr,
+    /// Where its driver and we speak.
+    ContextControl,
+    /// Whether it was executed.
+    ContextBorn,
 }
 
-const ALL: [What; 23] = [
+const ALL: [What; 27] = [
     What::Listen,
     What::Children,
     What::Conn,
@@ -83,6 +91,10 @@ const ALL: [What; 23] = [
     What::ProcessIn,
     What::ProcessBorn,
     What::ProcessGroup,
+    What::ContextOut,
+    What::ContextErr,
+    What::ContextControl,
+    What::ContextBorn,
 ];
 
 /// One thing that is ready. Ids are never used twice, so a late event finds nobody.

@@ -140,6 +140,12 @@ pub(crate) fn resident_mib(pid: i32) -> usize {
     pages.unwrap_or(0) * rustix::param::page_size() / (1024 * 1024)
 }
 
+/// How many threads a process has; 0 when it is gone.
+#[must_use]
+pub(crate) fn tasks(pid: i32) -> u32 {
+    std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, |tasks| tasks.count() as u32)
+}
+
 /// The children of a process.
 #[must_use]
 pub(crate) fn children_of(pid: i32) -> Vec<Process> {

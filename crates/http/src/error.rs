@@ -149,6 +149,11 @@ fn refusal(why: Why) -> (StatusCode, &'static str, &'static str) {
             "short",
             "descriptors or memory are short at this moment; try again",
         ),
+        Why::Unable => (
+            S::NOT_IMPLEMENTED,
+            "not_in_image",
+            "use an image that has it, or put it where the message says",
+        ),
         Why::Failed => {
             (S::INTERNAL_SERVER_ERROR, "failed", "the message says what the kernel answered")
         }

@@ -5,7 +5,7 @@ use axum::{
     extract::{FromRequestParts, RawPathParams},
     http::request::Parts,
 };
-use isolet_sandbox::{ProcessId, SandboxId, SessionId, info::ENV_BYTES_MAX};
+use isolet_sandbox::{ContextId, ProcessId, SandboxId, SessionId, info::ENV_BYTES_MAX};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
@@ -111,6 +111,8 @@ pub(crate) struct Ids {
     session: Option<SessionId>,
     /// Which process, likewise.
     process: Option<ProcessId>,
+    /// Which code context, likewise.
+    context: Option<ContextId>,
 }
 
 impl Ids {
@@ -122,6 +124,11 @@ impl Ids {
     /// The session of a path that names one.
     pub(crate) fn session(&self) -> Result<&SessionId, Failure> {
         self.session.as_ref().ok_or_else(|| Failure::bad("session: is needed"))
+    }
+
+    /// The context of a path that names one.
+    pub(crate) fn context(&self) -> Result<&ContextId, Failure> {
+        self.context.as_ref().ok_or_else(|| Failure::bad("context: is needed"))
     }
 }
 
@@ -136,7 +143,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Ids {
         let sandbox = SandboxId::parse(find("id").unwrap_or("")).map_err(bad_id)?;
         let session = find("sid").map(SessionId::parse).transpose().map_err(bad_id)?;
         let process = find("process").map(ProcessId::parse).transpose().map_err(bad_id)?;
-        Ok(Self { sandbox, session, process })
+        let context = find("cid").map(ContextId::parse).transpose().map_err(bad_id)?;
+        Ok(Self { sandbox, session, process, context })
     }
 }
 

@@ -23,6 +23,7 @@ mod page;
 mod ports;
 mod query;
 mod routes;
+mod run;
 mod server;
 mod signals;
 mod sse;

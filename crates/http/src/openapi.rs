@@ -21,6 +21,7 @@ use utoipa::{
         (name = "sessions", description = "Shell contexts in a sandbox."),
         (name = "commands", description = "Commands by HTTP and over the shell WebSocket."),
         (name = "terminals", description = "A session's PTY over WebSocket, and the tickets that open it from a page."),
+        (name = "contexts", description = "Code interpreters that keep variables and imports."),
         (name = "files", description = "Files of a sandbox, and of its sessions."),
         (name = "ports", description = "Programs that listen inside a sandbox."),
         (name = "events", description = "What happens to sandboxes, as it happens."),

@@ -203,7 +203,8 @@ impl Telling {
     }
 }
 
-fn name(stream: u8) -> &'static str {
+/// A stream's event.
+pub(crate) fn name(stream: u8) -> &'static str {
     if stream == STDOUT { "stdout" } else { "stderr" }
 }
 
@@ -213,6 +214,12 @@ fn said(out: &mut Vec<u8>, piece: &Piece<'_>) {
     out.extend_from_slice(head.as_bytes());
     quote(out, &piece.text);
     out.extend_from_slice(b"}\n\n");
+}
+
+/// Appends the last event of a stream that cannot go on.
+pub(crate) fn failed(out: &mut Vec<u8>, failure: &Failure) {
+    let text = serde_json::to_string(failure).unwrap_or_default();
+    out.extend_from_slice(format!("event: error\ndata: {text}\n\n").as_bytes());
 }
 
 #[cfg(test)]

@@ -137,6 +137,10 @@ id!(
     ProcessId, "process", "proc_"
 );
 id!(
+    /// A code context's id, unique within its sandbox.
+    ContextId, "context", "ctx_"
+);
+id!(
     /// Who an API key belongs to.
     TenantId, "tenant", "te_"
 );

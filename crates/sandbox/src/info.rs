@@ -145,6 +145,8 @@ pub enum Lost {
     ShellState(LostState),
     /// Terminals that ran.
     Terminals,
+    /// Code contexts, with their variables.
+    Contexts,
 }
 
 /// Whose shell comes back as it was saved earlier, or as new.
@@ -198,6 +200,7 @@ impl Lost {
             Self::Files => "files",
             Self::ShellState(_) => "shell_state",
             Self::Terminals => "terminals",
+            Self::Contexts => "contexts",
         }
     }
 

@@ -9,6 +9,7 @@ pub mod access;
 mod across;
 mod awake;
 pub mod config;
+pub mod contexts;
 mod driver;
 pub mod error;
 pub mod events;
@@ -52,7 +53,7 @@ pub use access::FileAccess;
 pub use across::HOME;
 pub use config::{Config, TenantLimits};
 pub use error::{Error, OpenError};
-pub use ids::{BadId, ProcessId, SandboxId, SessionId, TenantId};
+pub use ids::{BadId, ContextId, ProcessId, SandboxId, SessionId, TenantId};
 pub use info::{
     Created, Ended, Info, Life, Limits, Lost, LostState, Once, Page, Patch, SessionInfo,
     SessionWish, Usage, WhyLost, Wish,

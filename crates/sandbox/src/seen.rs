@@ -13,6 +13,8 @@ const SHELLS_MAX: usize = 8192;
 pub(crate) struct Seen {
     /// Whether each is busy.
     shells: BTreeMap<String, bool>,
+    /// Threads of each context's interpreter.
+    tasks: BTreeMap<String, u32>,
     execs: u32,
 }
 
@@ -31,7 +33,11 @@ impl Seen {
         let Some(shell) = shell else { return };
         if shell.closed.is_some() {
             self.shells.remove(&shell.name);
+            self.tasks.remove(&shell.name);
         } else if self.shells.len() < SHELLS_MAX || self.shells.contains_key(&shell.name) {
+            if shell.name.starts_with("c/") {
+                self.tasks.insert(shell.name.clone(), shell.clients);
+            }
             self.shells.insert(shell.name.clone(), shell.busy || shell.queued > 0);
         }
     }
@@ -64,7 +70,17 @@ impl Seen {
 
     /// Open shells.
     pub(crate) fn shells(&self) -> usize {
-        self.shells.len() - self.terminals()
+        self.shells.len() - self.terminals() - self.contexts()
+    }
+
+    /// Code contexts.
+    pub(crate) fn contexts(&self) -> usize {
+        self.named("c/")
+    }
+
+    /// Threads of their interpreters, as far as they were told.
+    pub(crate) fn context_tasks(&self) -> usize {
+        self.tasks.values().map(|count| *count as usize).sum()
     }
 
     /// Terminals that run.

@@ -261,7 +261,8 @@ impl Sandbox {
     pub(crate) async fn close_session(&self, session: &SessionId) -> Result<(), Error> {
         let shell = ShellName::Session(session.clone());
         let (shell, terminal) = tokio::join!(self.close(&shell), self.terminal_close(session));
-        shell.and(terminal)
+        let contexts = self.close_contexts(session).await;
+        shell.and(terminal).and(contexts)
     }
 }
 

@@ -94,6 +94,8 @@ pub enum Ask {
     Listening,
     /// About processes that run in the background; see [`crate::process`].
     Process(crate::process::Order),
+    /// About code contexts; see [`crate::context`].
+    Context(crate::context::Ask),
 }
 
 /// Who wants to be a client of which shell.

@@ -3,12 +3,13 @@
 //! One connection carries frames: a length, a kind, a body. [`frame`] cuts them out of bytes and
 //! refuses what is too long before it allocates; [`ask`] is every message that a server sends to
 //! an agent, [`tell`] every answer, [`terminal`] the words of both for a PTY, [`process`] those for
-//! what runs in the background, [`port`] for sockets inside, [`launch`] what server and launcher say
+//! what runs in the background, [`context`] for code, [`port`] for sockets inside, [`launch`] what server and launcher say
 //! to each other.
 //! No I/O here: whoever owns a socket feeds the bytes.
 #![forbid(unsafe_code)]
 
 pub mod ask;
+pub mod context;
 pub mod frame;
 pub mod launch;
 pub mod port;

@@ -140,6 +140,8 @@ pub enum Tell {
         /// First that is there again.
         to: u64,
     },
+    /// About code contexts; see [`crate::context`].
+    Context(crate::context::Tell),
 }
 
 /// The longest state of a shell, in bytes. A usual one has five thousand.
@@ -237,6 +239,7 @@ pub enum Happened {
 
 /// A shell, for the census. A terminal is told of as one, under its name `t/<session>`: never busy,
 /// nothing queued, its clients those that are not hidden; when it opens, ends, or its clients change.
+/// A code context is told of under `c/<id>`: its clients are the threads of its interpreter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shell {
     /// Its name, as attached.
@@ -336,6 +339,8 @@ pub enum Why {
     NoSuchProcess,
     /// The process has ended, or takes no input.
     Ended,
+    /// What is needed for it is not in the image.
+    Unable,
 }
 
 /// What kind of file.

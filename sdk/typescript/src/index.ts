@@ -1,5 +1,17 @@
 /** Sandboxes with shells that stay. */
 
+export {
+  CodeResult,
+  type CodeContext,
+  type CodeEvent,
+  type CodeLanguage,
+  type CreateContextOptions,
+  type Execution,
+  type ExecutionEnd,
+  type ExecutionError,
+  type OutputMessage,
+  type RunCodeOptions,
+} from "./code.js";
 export { Isolet, type Call, type ClientOptions } from "./client.js";
 export { IsoletError } from "./error.js";
 export type { ExecOptions, ExecResult, LostState } from "./exec.js";

@@ -1,6 +1,7 @@
 /** A sandbox by its id. */
 
 import { Isolet } from "./client.js";
+import * as code from "./code.js";
 import { duration } from "./duration.js";
 import { IsoletError } from "./error.js";
 import { named, run, type ExecOptions, type ExecResult } from "./exec.js";
@@ -206,6 +207,44 @@ export class Sandbox extends Files {
   async createTicket(options: terminals.TicketOptions = {}): Promise<terminals.Ticket> {
     await this.#ready();
     return terminals.ticket(this.client, this.id, options);
+  }
+
+  /** Makes a code context: an interpreter that keeps variables and imports. */
+  async createCodeContext(options: code.CreateContextOptions = {}): Promise<code.CodeContext> {
+    return code.create(this.client, await this.#ready(), options);
+  }
+
+  /** Runs code, and gives what came of it. What the code does wrong is its `error`, and is not thrown. */
+  async runCode(text: string, options: code.RunCodeOptions = {}): Promise<code.Execution> {
+    return code.gather(text, this.runCodeStream(text, options), options);
+  }
+
+  /** Runs code, and gives what happens in its order. Who leaves the loop early interrupts the run. */
+  async *runCodeStream(text: string, options: code.RunCodeOptions = {}): AsyncGenerator<code.CodeEvent> {
+    const { context = options.language ?? "python" } = options;
+    const id = typeof context === "string" ? context : context.id;
+    yield* code.stream(this.client, await this.#ready(), id, text, options);
+  }
+
+  /** The code contexts that there are; none of a sandbox that sleeps. */
+  async listCodeContexts(): Promise<code.CodeContext[]> {
+    return code.list(this.client, await this.#ready());
+  }
+
+  /** Interrupts what runs in a context; whether anything did. */
+  async interruptCodeContext(id: string): Promise<boolean> {
+    const at = `${code.place(await this.#ready(), id)}/interrupt`;
+    return (await this.client.json<{ interrupted: boolean }>(at, { method: "POST" })).interrupted;
+  }
+
+  /** Begins a context with a new interpreter. */
+  async restartCodeContext(id: string): Promise<void> {
+    await this.client.send(`${code.place(await this.#ready(), id)}/restart`, { method: "POST" });
+  }
+
+  /** Ends a context and all that it started; no error where there is none. */
+  async deleteCodeContext(id: string): Promise<void> {
+    await this.client.send(code.place(await this.#ready(), id), { method: "DELETE" });
   }
 
   /** What was recorded of terminals. */

@@ -1,6 +1,7 @@
 /** A session: a shell that stays, with its directory and environment. */
 
 import type { Isolet } from "./client.js";
+import * as code from "./code.js";
 import { run, type ExecOptions, type ExecResult } from "./exec.js";
 import { Files } from "./files.js";
 import type { Process, Processes, ProcessOptions } from "./processes.js";
@@ -80,6 +81,21 @@ export class ExecutionSession extends Files {
   /** Attaches to its terminal, which is opened where none runs. It connects by itself. */
   terminal(options: TerminalOptions = {}): Terminal {
     return this.#terminal(options);
+  }
+
+  /** Makes a code context with this session's directory, environment and files; it ends with the session. */
+  async createCodeContext(options: code.CreateContextOptions = {}): Promise<code.CodeContext> {
+    return code.create(this.client, await this.#ready(), options, this.id);
+  }
+
+  /** Runs code in a context: one of this session's, or any other of the sandbox. */
+  async runCode(
+    text: string,
+    options: code.RunCodeOptions & { context: code.CodeContext | string },
+  ): Promise<code.Execution> {
+    const id = typeof options.context === "string" ? options.context : options.context.id;
+    const happens = code.stream(this.client, await this.#ready(), id, text, options);
+    return code.gather(text, happens, options);
   }
 
   /** Sets variables for all further commands of this session; `undefined` unsets. */

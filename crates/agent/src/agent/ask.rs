@@ -2,6 +2,7 @@
 
 use super::Agent;
 use crate::conn::{Conn, Role};
+use crate::context::Context;
 use crate::exec::{self, Exec};
 use crate::hub::{Hub, Timer};
 use crate::shell::{self, Shell};
@@ -61,6 +62,7 @@ impl Agent {
             Ask::Dial { port } => self.dial(id, port),
             Ask::Listening => self.listening(id),
             Ask::Process(order) => self.process(id, order),
+            Ask::Context(ask) => self.context(id, ask),
         }
     }
 
@@ -134,6 +136,9 @@ impl Agent {
     pub(super) fn cancel(&mut self, id: u64, of: String) {
         if let Some((exec, hub)) = self.exec_of(id) {
             exec.cancel(hub);
+            return;
+        }
+        if self.context_cancel(id) {
             return;
         }
         let found = self.with_shell(id, |shell, hub, owner| shell.cancel(hub, owner, &of));
@@ -232,7 +237,9 @@ impl Agent {
         // A frame holds a few hundred shells: the rest is told as changes.
         let terminals = self.terminals.values().filter(|one| one.runs());
         let terminals = terminals.filter_map(Terminal::census);
-        let mut all: Vec<_> = self.shells.values().map(Shell::told).chain(terminals).collect();
+        let contexts = self.contexts.values().filter(|one| !one.over()).map(Context::census);
+        let shells = self.shells.values().map(Shell::told);
+        let mut all: Vec<_> = shells.chain(terminals).chain(contexts).collect();
         let rest = all.split_off(all.len().min(256));
         let execs = self.running();
         self.tell(id, &Tell::Census { shells: all, execs });
@@ -261,7 +268,9 @@ impl Agent {
     pub(super) fn tell_watchers(&mut self) {
         let execs = self.running();
         for id in std::mem::take(&mut self.hub.changed) {
-            let shell = self.shells.get(&id).map(Shell::told).or_else(|| self.told_terminal(id));
+            let shell = self.shells.get(&id).map(Shell::told);
+            let shell = shell.or_else(|| self.told_terminal(id));
+            let shell = shell.or_else(|| self.contexts.get(&id).map(Context::census));
             if shell.is_none() && id != 0 {
                 continue;
             }

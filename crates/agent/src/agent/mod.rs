@@ -4,6 +4,7 @@
 
 mod ask;
 mod attach;
+mod context;
 mod keep;
 mod port;
 mod process;
@@ -11,6 +12,7 @@ mod settle;
 mod terminal;
 
 use crate::conn::{Conn, Role};
+use crate::context::Context;
 use crate::exec::Exec;
 use crate::hub::{Hub, Parent, READ_BYTES, Timer};
 use crate::poll::{Ready, What};
@@ -48,6 +50,9 @@ pub(crate) struct Agent {
     terminals: HashMap<u64, Terminal>,
     dials: HashMap<u64, Dial>,
     processes: BTreeMap<u64, Process>,
+    contexts: HashMap<u64, Context>,
+    /// Contexts that something happened to.
+    turned: Vec<u64>,
     /// By process: when it must have ended; `None` of a watch.
     files: HashMap<i32, Option<Instant>>,
     watchers: Vec<u64>,
@@ -81,6 +86,8 @@ impl Agent {
             terminals: HashMap::new(),
             dials: HashMap::new(),
             processes: BTreeMap::new(),
+            contexts: HashMap::new(),
+            turned: Vec::new(),
             files: HashMap::new(),
             watchers: Vec::new(),
             watch_set: false,
@@ -101,8 +108,8 @@ impl Agent {
             if let Some(due) = self.lazy_due {
                 limit = Some(limit.map_or(due, |limit| limit.min(due)));
             }
-            if !(self.again.is_empty() && self.hub.stirred.is_empty() && self.hub.moved.is_empty())
-            {
+            let busy = [&self.again, &self.hub.stirred, &self.hub.moved, &self.turned];
+            if busy.iter().any(|ids| !ids.is_empty()) {
                 limit = Some(self.hub.now);
             }
             self.hub.poll.wait(self.hub.now, limit, &mut ready);
@@ -142,6 +149,9 @@ impl Agent {
             | What::ProcessBorn
             | What::ProcessGroup => self.process_event(ready),
             What::ExecOut | What::ExecErr | What::ExecIn | What::ExecBorn => self.exec_event(ready),
+            What::ContextOut | What::ContextErr | What::ContextControl | What::ContextBorn => {
+                self.context_event(ready);
+            }
             what => {
                 let Some(shell) = self.shells.get_mut(&id) else { return };
                 match what {
@@ -207,6 +217,7 @@ impl Agent {
             Timer::Reads => {
                 self.processes.keys().for_each(|id| self.hub.shift(*id));
             }
+            Timer::Context(id) => self.context_tick(id),
             // Only a reason to settle.
             Timer::Save => {}
             Timer::Files => {
@@ -321,6 +332,7 @@ impl Agent {
                         terminal.died(&mut self.hub, code, signal);
                     }
                 }
+                Some(Parent::Context(id)) => self.context_died(id, pid, code, signal),
                 Some(Parent::File) => drop(self.files.remove(&pid)),
                 // An orphan that came to us as to process 1.
                 None => {}
@@ -369,7 +381,7 @@ impl Agent {
                 self.touched.push(exec);
             }
             Role::Watch => self.watchers.retain(|watcher| *watcher != id),
-            _ => {}
+            _ => self.leave_contexts(id),
         }
     }
 }

@@ -35,6 +35,10 @@ impl Agent {
                 self.touched.push(*exec);
                 conn.flush()
             }
+            Role::Context(context) => {
+                self.turned.push(*context);
+                conn.flush()
+            }
             _ => conn.flush(),
         };
         match sent {
@@ -70,6 +74,10 @@ impl Agent {
         for id in std::mem::take(&mut self.hub.moved) {
             self.settle_process(id);
         }
+        let mut turned = std::mem::take(&mut self.turned);
+        turned.sort_unstable();
+        turned.dedup();
+        turned.into_iter().for_each(|id| self.settle_context(id));
         if !self.hub.changed.is_empty() {
             if self.watchers.is_empty() {
                 self.hub.changed.clear();

@@ -179,7 +179,7 @@ pub(crate) fn stdin(
     }
 }
 
-fn kept(max: Option<u64>) -> Result<usize, Failure> {
+pub(crate) fn kept(max: Option<u64>) -> Result<usize, Failure> {
     let max = max.map_or(Some(KEPT_BYTES), |max| usize::try_from(max).ok());
     max.filter(|max| *max <= KEPT_BYTES_MAX)
         .ok_or_else(|| Failure::field("max_output_bytes", "at most 67108864 (64 MiB)"))

@@ -17,7 +17,6 @@ const LIFE: &str =
 /// All of them, below a sandbox and beside.
 pub(super) fn router() -> Router<App> {
     let below = [
-        ("contexts", "code contexts are not built yet; a session can run an interpreter"),
         ("network", "sandboxes have loopback only; rules for more are not built yet"),
         ("snapshots", LIFE),
         ("fork", LIFE),

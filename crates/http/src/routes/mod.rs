@@ -1,5 +1,6 @@
 //! What can be asked: one file a resource.
 
+pub(crate) mod contexts;
 mod events;
 pub(crate) mod exec;
 pub(crate) mod files;
@@ -42,6 +43,11 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .routes(routes!(recordings::list))
         .routes(routes!(recordings::read, recordings::delete))
         .routes(routes!(tickets::create))
+        .routes(routes!(contexts::create, contexts::list))
+        .routes(routes!(contexts::get, contexts::delete))
+        .routes(routes!(contexts::run))
+        .routes(routes!(contexts::interrupt))
+        .routes(routes!(contexts::restart))
         .routes(routes!(sessions::create, sessions::list))
         .routes(routes!(sessions::get, sessions::delete))
         .routes(routes!(exec::in_session))

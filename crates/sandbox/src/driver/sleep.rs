@@ -101,6 +101,7 @@ impl Driver {
         }
         let (mut private, mut shells) = (self.seen.private(), self.seen.shells());
         let mut terminals = self.seen.terminals();
+        let (mut contexts, mut tasks) = (self.seen.contexts(), self.seen.context_tasks());
         for (id, scope) in self.entry.scopes.all() {
             let (mut wire, open, execs) = watch_at(&scope.directory, REATTACH_WAIT).await?;
             let now = Seen::census(&open, execs);
@@ -111,6 +112,8 @@ impl Driver {
             private += now.private();
             shells += now.shells();
             terminals += now.terminals();
+            contexts += now.contexts();
+            tasks += now.context_tasks();
         }
         let mut lost = self.entry.lost().clone().unwrap_or_default();
         lost.extend(unsaved);
@@ -121,7 +124,10 @@ impl Driver {
         if terminals > 0 {
             lost.push(Lost::Terminals);
         }
-        if self.more_than((shells + terminals) as u64).await? {
+        if contexts > 0 {
+            lost.push(Lost::Contexts);
+        }
+        if self.more_than((shells + terminals + tasks) as u64).await? {
             lost.push(Lost::Processes);
         }
         if !persistent {

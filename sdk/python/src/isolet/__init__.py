@@ -11,6 +11,7 @@
 
 from ._async.client import AsyncIsolet
 from ._async.commands import AsyncExecStream
+from ._async.context import AsyncCodeStream, AsyncContext
 from ._async.events import AsyncEvents, AsyncWatch
 from ._async.files import AsyncFileStream
 from ._async.processes import AsyncProcess
@@ -19,12 +20,14 @@ from ._async.session import AsyncSession
 from ._async.shell import AsyncCommand, AsyncShell
 from ._sync.client import Isolet
 from ._sync.commands import ExecStream
+from ._sync.context import CodeStream, Context
 from ._sync.events import Events, Watch
 from ._sync.files import FileStream
 from ._sync.processes import Process
 from ._sync.sandbox import Sandbox
 from ._sync.session import Session
 from ._sync.shell import Command, Shell
+from .code import CodeError, CodeEvent, CodeResult, ContextInfo, Execution
 from .errors import (
     BadRequestError,
     CommandError,
@@ -67,7 +70,9 @@ from .results import ExecResult, Output, Truncated
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncCodeStream",
     "AsyncCommand",
+    "AsyncContext",
     "AsyncEvents",
     "AsyncExecStream",
     "AsyncFileStream",
@@ -78,13 +83,20 @@ __all__ = [
     "AsyncShell",
     "AsyncWatch",
     "BadRequestError",
+    "CodeError",
+    "CodeEvent",
+    "CodeResult",
+    "CodeStream",
     "Command",
     "CommandError",
     "ConflictError",
+    "Context",
+    "ContextInfo",
     "Events",
     "ExecResult",
     "ExecStream",
     "ExposedPort",
+    "Execution",
     "FileAccess",
     "FileEvent",
     "FileInfo",

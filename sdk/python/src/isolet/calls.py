@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import uuid
 from collections.abc import Mapping, Sequence
@@ -359,6 +360,46 @@ def watch(at: str, path: AnyPath, recursive: bool) -> Call:
     if recursive:
         query.append(("recursive", "1"))
     return call("GET", f"{at}/files", query, headers={"accept": "text/event-stream"}, again=True)
+
+
+def context_path(sandbox: str, context: str) -> str:
+    """Where a code context is."""
+    return f"{sandbox_path(sandbox)}/contexts/{id_in_url(context)}"
+
+
+def create_context(
+    sandbox: str,
+    context: str | None,
+    *,
+    language: str | None,
+    session: str | None,
+    cwd: AnyPath | None,
+    env: Env | None,
+    timeout: Duration | None,
+) -> Call:
+    """Makes a code context."""
+    body = _said(
+        id=context,
+        language=language,
+        session=session,
+        cwd=None if cwd is None else os.fspath(cwd),
+        env=None if env is None else dict(env),
+        timeout_ms=None if timeout is None else milliseconds(timeout),
+    )
+    return _json("POST", f"{sandbox_path(sandbox)}/contexts", body)
+
+
+def run_code(at: str, code: str, *, stdin: str | None, timeout: Duration | None, stream: bool) -> Call:
+    """Runs code in a context."""
+    body = _said(
+        code=code,
+        stdin=stdin,
+        timeout_ms=None if timeout is None else milliseconds(timeout),
+        cancel_on_close=True,
+    )
+    request = _json("POST", f"{at}/run", body)
+    headers = {**request.headers, **({"accept": "text/event-stream"} if stream else {})}
+    return replace(request, headers=headers, patient=True)
 
 
 def read_archive(at: str, path: AnyPath, compress: bool) -> Call:

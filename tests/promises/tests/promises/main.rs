@@ -7,6 +7,8 @@ mod archives;
 mod attach;
 mod background;
 mod bytes;
+mod contexts;
+mod contexts_hold;
 mod descriptors;
 mod dialects;
 mod endings;

@@ -28,6 +28,15 @@ fn body(method: &str, path: &str) -> Option<Value> {
         ("post", "/v1/sandboxes/{id}/terminals/{sid}/recording") => Value::Null,
         ("post", "/v1/sandboxes/{id}/links") => json!({"port": 8000}),
         ("post", "/v1/tickets") => json!({"sandbox": "any", "use": "terminal"}),
+        ("post", "/v1/sandboxes/{id}/contexts") => json!({}),
+        ("post", "/v1/sandboxes/{id}/contexts/{cid}/run") => {
+            json!({"code": "open('/workspace/secret').read()"})
+        }
+        (
+            "post",
+            "/v1/sandboxes/{id}/contexts/{cid}/interrupt"
+            | "/v1/sandboxes/{id}/contexts/{cid}/restart",
+        ) => Value::Null,
         ("put", _) => json!("x"),
         ("post", "/v1/sandboxes/{id}/files" | "/v1/sandboxes/{id}/sessions/{sid}/files") => {
             json!({"op": "mkdir", "path": "made"})
@@ -97,6 +106,7 @@ impl Route {
         let session = if self.path.starts_with("/v1/sessions") { id } else { "s" };
         let path = self.path.replace("{id}", id).replace("{sid}", session);
         let bridge = path.starts_with("/v1/sandbox/");
+        let path = path.replace("{cid}", "python");
         let path = path
             .replace("{path}", if bridge { "workspace/secret" } else { "secret" })
             .replace("{port}", "8000")
@@ -165,6 +175,8 @@ impl Route {
             "sandbox/{id}/session",
             "/hydrate",
         ];
+        let ends = ["/exec", "/sessions", "/shell", "/terminal", "/pty", "/files", "/processes"];
+        let ends = [&ends[..], &["/contexts", "/run"]].concat();
         let works = self.method == "PUT" || ends.iter().any(|end| self.path.ends_with(end));
         !self.path.contains('{') || (works && !self.reads() && !within && self.method != "DELETE")
     }
@@ -205,6 +217,9 @@ pub(crate) fn fresh(server: &Server, route: &Route) -> (String, String) {
         let made = sandbox.post("/terminals/s/recording", &json!({})).expect(201).json();
         let id = made["id"].as_str().expect("an id").to_owned();
         *route.recording.lock().expect("a text") = id;
+    }
+    if route.path.contains("{cid}") {
+        sandbox.post("/contexts/python/run", &json!({"code": ""})).expect(200);
     }
     if !route.path.starts_with("/v1/sessions") {
         return (id.clone(), id);

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import calls
 from ..calls import Call, sandbox_path
+from ..code import ContextInfo, Execution
 from ..errors import ConflictError, NotFoundError
 from ..models import (
     ExposedPort,
@@ -22,6 +23,7 @@ from ..results import ExecResult
 from ..values import AnyPath, Duration, Env, exports
 from . import commands, io
 from .commands import AsyncExecStream, OnOutput
+from .context import AsyncContext, OnEvent
 from .events import AsyncEvents
 from .files import AsyncFiles
 from .processes import AsyncProcess
@@ -325,6 +327,61 @@ class AsyncSandbox(AsyncFiles):
             ConflictError: ``default_session``.
         """
         await self.session(id).delete()
+
+    def context(self, id: str) -> AsyncContext:
+        """A code context by its id; ``python``, ``javascript`` and ``typescript`` need not be made."""
+        return AsyncContext(self._connection, self.id, id, self._ready)
+
+    async def create_context(
+        self,
+        id: str | None = None,
+        *,
+        language: str = "python",
+        session: str | None = None,
+        cwd: AnyPath | None = None,
+        env: Env | None = None,
+        timeout: Duration | None = None,
+    ) -> AsyncContext:
+        """Makes a code context: an interpreter that keeps variables and imports.
+
+        Args:
+            id: the server makes one unless told.
+            language: ``python``, ``javascript`` or ``typescript``.
+            session: whose directory, environment and files it has, and with which it ends.
+            cwd: where it starts; ``/workspace``, or the session's own, unless told.
+            env: over the sandbox's environment; ``None`` unsets a name.
+            timeout: for runs that name none, in seconds: 60 unless told; 0 is a day, the longest.
+
+        Raises:
+            ConflictError: ``exists``.
+            ServerError: ``not_in_image``: the image has no such interpreter.
+        """
+        await self._ready()
+        call = calls.create_context(
+            self.id, id, language=language, session=session, cwd=cwd, env=env, timeout=timeout
+        )
+        return self.context(ContextInfo.of(await self._connection.json(call)).id)
+
+    async def contexts(self) -> list[ContextInfo]:
+        """Its code contexts, sorted by id; none while it sleeps."""
+        at = await self._at()
+        told = await self._connection.json(calls.call("GET", f"{at}/contexts", again=True))
+        return [ContextInfo.of(one) for one in told]
+
+    async def run_code(
+        self,
+        code: str,
+        *,
+        language: str = "python",
+        stdin: str | None = None,
+        timeout: Duration | None = None,
+        on_event: OnEvent | None = None,
+    ) -> Execution:
+        """Runs code in the context of a language's own name, which is made where it is not there.
+
+        Takes what a context's :meth:`run` takes.
+        """
+        return await self.context(language).run(code, stdin=stdin, timeout=timeout, on_event=on_event)
 
     async def info(self) -> SandboxInfo:
         """Its record, and what it uses. Neither makes nor wakes it.

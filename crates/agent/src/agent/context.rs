@@ -1,0 +1,213 @@
+//! Code contexts: what is asked of them, and what becomes of it at the end of a round.
+
+use super::Agent;
+use crate::conn::{Conn, Role};
+use crate::context::Context;
+use crate::poll::{Ready, What};
+use isolet_wire::context::{Ask, CONTEXTS_MAX, LABEL_BYTES_MAX, Open, Tell};
+use isolet_wire::tell::{self, Why};
+
+/// The longest id of a context, in bytes.
+const ID_BYTES_MAX: usize = 128;
+
+impl Agent {
+    pub(super) fn context(&mut self, id: u64, ask: Ask) {
+        if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
+            return self.refuse(id, None, Why::BadAsk, "this connection has another use");
+        }
+        match ask {
+            Ask::Open(open) => self.open_context(id, open),
+            Ask::List => {
+                let stays = |one: &&Context| !one.over() && one.failed.is_none();
+                let mut all: Vec<_> = self.contexts.values().filter(stays).collect();
+                all.sort_by(|a, b| a.open.context.cmp(&b.open.context));
+                let all: Vec<_> = all.into_iter().map(|one| one.told(false)).collect();
+                all.into_iter().for_each(|told| self.tell(id, &tell::Tell::Context(told)));
+                self.tell(id, &tell::Tell::Done);
+            }
+            Ask::Close(name) => match self.named(&name) {
+                None => self.tell(id, &tell::Tell::Done),
+                Some(of) => self.with_context(of, |context, hub| context.close(hub, id)),
+            },
+            Ask::Interrupt(name) => {
+                let Some(of) = self.named(&name) else { return self.no_context(id, &name) };
+                let mut any = false;
+                self.with_context(of, |context, hub| any = context.interrupt(hub));
+                self.tell(id, &tell::Tell::Context(Tell::Interrupted(any)));
+            }
+            Ask::Restart(name) => {
+                let Some(of) = self.named(&name) else { return self.no_context(id, &name) };
+                self.with_context(of, |context, hub| context.restart(hub, id));
+            }
+            Ask::Run(run) => {
+                let Some(of) = self.named(&run.context) else {
+                    return self.no_context(id, &run.context);
+                };
+                let mut put = Ok(());
+                self.with_context(of, |context, _| put = context.put(id, run));
+                match (put, self.conns.get_mut(&id)) {
+                    (Ok(()), Some(conn)) => conn.role = Role::Context(of),
+                    (Err((why, message)), _) => self.refuse(id, None, why, message),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn open_context(&mut self, id: u64, open: Open) {
+        let long = open.context.is_empty() || open.context.len() > ID_BYTES_MAX;
+        if long || open.label.len() > LABEL_BYTES_MAX {
+            return self.refuse(id, None, Why::BadAsk, "a context's id or label is too long");
+        }
+        if let Some(of) = self.named(&open.context) {
+            if open.reuse {
+                return self.with_context(of, |context, _| context.openers.push(id));
+            }
+            let message = format!("context {} exists", open.context);
+            return self.refuse(id, None, Why::Exists, message);
+        }
+        if self.contexts.len() >= CONTEXTS_MAX {
+            let message = format!("at most {CONTEXTS_MAX} contexts; delete one of them");
+            return self.refuse(id, None, Why::TooMany, message);
+        }
+        let of = self.hub.id();
+        match Context::open(&mut self.hub, of, open) {
+            Ok(mut context) => {
+                context.openers.push(id);
+                self.contexts.insert(of, context);
+                self.turned.push(of);
+            }
+            Err((why, message)) => self.refuse(id, None, why, message),
+        }
+    }
+
+    /// The context of this name; one that is being deleted is none.
+    fn named(&self, name: &str) -> Option<u64> {
+        let fits =
+            |one: &&Context| one.open.context == name && !one.closing && one.failed.is_none();
+        self.contexts.values().find(fits).map(|context| context.id)
+    }
+
+    fn no_context(&mut self, id: u64, name: &str) {
+        self.refuse(id, None, Why::NoShell, format!("there is no context {name}"));
+    }
+
+    fn with_context(&mut self, of: u64, work: impl FnOnce(&mut Context, &mut crate::hub::Hub)) {
+        if let Some(context) = self.contexts.get_mut(&of) {
+            work(context, &mut self.hub);
+            self.turned.push(of);
+        }
+    }
+
+    pub(super) fn context_event(&mut self, ready: Ready) {
+        self.with_context(ready.id, |context, hub| match ready.what {
+            What::ContextBorn => context.born(hub),
+            What::ContextControl => context.write(hub),
+            // What is to be read is read at the end of the round, in its order.
+            _ => {}
+        });
+    }
+
+    pub(super) fn context_tick(&mut self, id: u64) {
+        self.with_context(id, Context::tick);
+    }
+
+    pub(super) fn context_died(&mut self, id: u64, pid: i32, code: Option<i32>, sig: Option<i32>) {
+        if self.contexts.get(&id).is_some_and(|context| context.is(pid)) {
+            self.with_context(id, |context, hub| context.died(hub, code, sig));
+        }
+    }
+
+    /// Who ran something, or waited to, is not interested any more.
+    pub(super) fn context_cancel(&mut self, id: u64) -> bool {
+        let Some(Role::Context(of)) = self.conns.get(&id).map(|conn| &conn.role) else {
+            return false;
+        };
+        let of = *of;
+        self.with_context(of, |context, hub| context.cancel(hub, id));
+        true
+    }
+
+    /// A connection has gone.
+    pub(super) fn leave_contexts(&mut self, id: u64) {
+        for context in self.contexts.values_mut() {
+            context.leave(id);
+            self.turned.push(context.id);
+        }
+    }
+
+    /// After every round: hands on, begins what is next, answers, forgets what is over.
+    pub(super) fn settle_context(&mut self, id: u64) {
+        self.flow_context(id);
+        let Some(context) = self.contexts.get_mut(&id) else { return };
+        for (conn, (why, message)) in std::mem::take(&mut context.refusals) {
+            self.free(conn);
+            self.refuse(conn, None, why, message);
+        }
+        let Some(context) = self.contexts.get_mut(&id) else { return };
+        context.revive(&mut self.hub);
+        if let Some((conn, began)) = context.next(&mut self.hub) {
+            self.turned.push(id);
+            self.tell(conn, &tell::Tell::Context(began));
+        }
+        let Some(context) = self.contexts.get_mut(&id) else { return };
+        if context.ready() {
+            let new = context.unannounced();
+            let told = context.told(new);
+            for conn in std::mem::take(&mut context.openers) {
+                self.tell(conn, &tell::Tell::Context(told.clone()));
+            }
+        }
+        let Some(context) = self.contexts.get_mut(&id) else { return };
+        if context.over() {
+            let closers = std::mem::take(&mut context.closers);
+            self.tell_watchers_of(id);
+            self.contexts.remove(&id);
+            closers.into_iter().for_each(|conn| self.tell(conn, &tell::Tell::Done));
+        }
+    }
+
+    fn flow_context(&mut self, id: u64) {
+        let Some(context) = self.contexts.get_mut(&id) else { return };
+        let conn_id = context.client();
+        let mut conn = conn_id.and_then(|conn| self.conns.get_mut(&conn));
+        if let Some(conn) = &mut conn {
+            let _ = conn.flush();
+        }
+        let flow = context.flow(&mut self.hub, conn.as_deref_mut());
+        if let Some(conn) = conn {
+            if let Some(end) = &flow.end {
+                conn.tell(&tell::Tell::Context(end.clone()));
+                conn.role = Role::Ready;
+            }
+            let waited = conn.waiting() > 0;
+            let _ = conn.flush();
+            if waited && conn.waiting() == 0 && flow.end.is_none() {
+                // Nothing tells of room that was not missed for long.
+                self.turned.push(id);
+            }
+            conn.interest(&self.hub.poll);
+            if conn.resumes() {
+                self.again.extend(conn_id);
+            }
+        }
+        if flow.more || flow.end.is_some() {
+            self.turned.push(id);
+        }
+    }
+
+    fn free(&mut self, conn: u64) {
+        let conn = self.conns.get_mut(&conn);
+        if let Some(Conn { role, .. }) = conn.filter(|conn| matches!(conn.role, Role::Context(_))) {
+            *role = Role::Ready;
+        }
+    }
+
+    /// The last word on a context goes out before it is forgotten.
+    fn tell_watchers_of(&mut self, id: u64) {
+        self.hub.tell(id);
+        if !self.watchers.is_empty() {
+            self.tell_watchers();
+        }
+    }
+}

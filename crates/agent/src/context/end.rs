@@ -1,0 +1,181 @@
+//! How a run ends that does not end by itself, and how an interpreter does.
+//!
+//! A timeout or an interrupt is SIGINT first, which every language makes an error of the run, and
+//! once more in case the driver was between two runs; then SIGKILL to the interpreter and to all
+//! that it started. The context stays, and its next run finds a new interpreter.
+
+use super::{Context, State};
+use crate::hub::{Hub, Timer};
+use crate::tree;
+use isolet_sys::signal;
+use isolet_wire::context::{self, Died, Tell};
+use isolet_wire::tell::Why;
+use std::time::{Duration, Instant};
+
+const INT: i32 = 2;
+const KILL: i32 = 9;
+/// From the first SIGINT to the second.
+const AGAIN: Duration = Duration::from_secs(1);
+/// From a timeout to the kill.
+const TIMEOUT_GRACE: Duration = Duration::from_secs(2);
+/// From an interrupt to the kill: cleaning up may take a while, and nobody said when it must end.
+const INTERRUPT_GRACE: Duration = Duration::from_secs(10);
+/// How often it is looked whether all that was killed has ended, and until when.
+const LOOK: Duration = Duration::from_millis(10);
+const LOOK_MAX: Duration = Duration::from_secs(10);
+
+/// An interpreter that is being killed, with all that it started.
+#[derive(Debug)]
+pub(super) struct Killing {
+    pid: i32,
+    began: Instant,
+    look_at: Instant,
+}
+
+impl Context {
+    /// Interrupts what runs; whether anything did.
+    pub(crate) fn interrupt(&mut self, hub: &mut Hub) -> bool {
+        let Some(run) = self.run.as_mut().filter(|run| !run.done) else { return false };
+        run.end.interrupted = true;
+        let kill_at = hub.now + INTERRUPT_GRACE;
+        run.kill_at = Some(run.kill_at.map_or(kill_at, |at| at.min(kill_at)));
+        hub.at(hub.now + AGAIN, Timer::Context(self.id));
+        hub.at(kill_at, Timer::Context(self.id));
+        self.press();
+        true
+    }
+
+    /// What waits or runs for this connection is not wanted any more.
+    pub(crate) fn cancel(&mut self, hub: &mut Hub, conn: u64) {
+        if self.client() == Some(conn) {
+            self.interrupt(hub);
+        } else if let Some(at) = self.queue.iter().position(|one| one.conn == conn) {
+            self.queue.remove(at);
+            self.refusals.push((conn, (Why::BadAsk, "it was cancelled before it began".into())));
+        }
+    }
+
+    fn press(&self) {
+        if let Some(life) = self.life.as_ref().filter(|life| life.died.is_none()) {
+            let _ = signal::send(-life.pid, INT).or_else(|_| signal::send(life.pid, INT));
+        }
+    }
+
+    /// Its timer went off.
+    pub(crate) fn tick(&mut self, hub: &mut Hub) {
+        let now = hub.now;
+        if self.killing.as_ref().is_some_and(|killing| now >= killing.look_at) {
+            self.look(hub);
+        }
+        let late = self.state == State::Starting
+            && self.life.as_ref().is_some_and(|life| now >= life.ready_by);
+        if late && self.killing.is_none() {
+            let text = "the interpreter was not ready in 30 seconds".to_owned();
+            self.unborn(hub, (Why::Failed, text));
+        }
+        let Some(run) = self.run.as_mut().filter(|run| !run.done) else { return };
+        if now >= run.due && !run.end.timed_out {
+            run.end.timed_out = true;
+            run.kill_at = Some(now + TIMEOUT_GRACE);
+            hub.at(now + AGAIN, Timer::Context(self.id));
+            hub.at(now + TIMEOUT_GRACE, Timer::Context(self.id));
+            return self.press();
+        }
+        match run.kill_at {
+            Some(at) if now >= at => self.kill(hub),
+            Some(_) => self.press(),
+            None => {}
+        }
+    }
+
+    /// Kills its interpreter and everything that it started.
+    pub(super) fn kill(&mut self, hub: &mut Hub) {
+        let Some(life) = self.life.as_ref().filter(|_| self.killing.is_none()) else { return };
+        let (pid, began) = (life.pid, hub.now);
+        self.killing = Some(Killing { pid, began, look_at: began });
+        self.look(hub);
+    }
+
+    fn look(&mut self, hub: &mut Hub) {
+        let Some(killing) = &mut self.killing else { return };
+        let below = tree::below(killing.pid, |pid| hub.parents.contains_key(&pid));
+        if self.life.as_ref().is_some_and(|life| life.died.is_none()) {
+            let _ = signal::send(-killing.pid, KILL);
+            let _ = signal::send(killing.pid, KILL);
+        }
+        below.iter().for_each(|process| process.send(KILL));
+        let late = hub.now.duration_since(killing.began) >= LOOK_MAX;
+        if self.life.is_none() && (below.is_empty() || late) {
+            self.killing = None;
+            hub.tell(self.id);
+            return;
+        }
+        killing.look_at = hub.now + LOOK;
+        hub.at(killing.look_at, Timer::Context(self.id));
+    }
+
+    /// Its interpreter's process has ended.
+    pub(crate) fn died(&mut self, hub: &mut Hub, code: Option<i32>, signal: Option<i32>) {
+        self.born(hub);
+        let Some(life) = &mut self.life else { return };
+        life.died = Some(Died { code, signal });
+        life.count_before();
+    }
+
+    /// All that it said was handed on: it is forgotten, and what it left is ended.
+    pub(super) fn fall(&mut self, hub: &mut Hub) -> Option<Tell> {
+        let life = self.life.as_ref()?;
+        let died = life.died?;
+        if self.state == State::Starting && self.killing.is_none() {
+            let said = String::from_utf8_lossy(&self.late[1]).into_owned();
+            let said = said.trim_end().lines().last().unwrap_or_default().to_owned();
+            let text = format!("the interpreter ended before it was ready: {said}");
+            self.unborn(hub, (Why::Failed, text));
+        }
+        self.kill(hub);
+        if let Some(life) = self.life.take() {
+            life.pipes.into_iter().flatten().for_each(|fd| hub.drain(fd));
+        }
+        self.state = State::Gone;
+        self.late = [Vec::new(), Vec::new()];
+        self.look(hub);
+        hub.tell(self.id);
+        self.run.is_some().then(|| self.finish(hub, Some(died)))
+    }
+
+    /// The run is over.
+    pub(super) fn finish(&mut self, hub: &mut Hub, died: Option<Died>) -> Tell {
+        let Some(run) = self.run.take() else { return Tell::End(context::End::default()) };
+        if died.is_none() {
+            self.state = State::Idle;
+        }
+        hub.tell(self.id);
+        let oom = hub.oom(false) > run.oom;
+        let micros = Instant::now().duration_since(run.began).as_micros() as u64;
+        Tell::End(context::End { oom, died, micros, ..run.end })
+    }
+
+    /// Ends its interpreter, to begin with a new one.
+    pub(crate) fn restart(&mut self, hub: &mut Hub, conn: u64) {
+        self.openers.push(conn);
+        self.refuse_queue(Why::NoShell, "the context was restarted");
+        if let Some(run) = &mut self.run {
+            run.end.interrupted = true;
+        }
+        self.kill(hub);
+    }
+
+    /// Ends it for good.
+    pub(crate) fn close(&mut self, hub: &mut Hub, conn: u64) {
+        self.closers.push(conn);
+        self.closing = true;
+        self.refuse_queue(Why::NoShell, "the context was deleted");
+        let openers = std::mem::take(&mut self.openers);
+        let refusal = (Why::NoShell, "the context was deleted".to_owned());
+        self.refusals.extend(openers.into_iter().map(|one| (one, refusal.clone())));
+        if let Some(run) = &mut self.run {
+            run.end.interrupted = true;
+        }
+        self.kill(hub);
+    }
+}

@@ -1,0 +1,270 @@
+//! What an interpreter says, on its way to who runs something in it: both streams as they come, and
+//! what its driver says between them, in the order in which it was written.
+//!
+//! A frame of the driver comes after all that was written before it: when its head is seen, both
+//! streams are read by count first. The driver waits until it was read, so nothing that is written
+//! after it comes before it.
+
+use super::start::READ;
+use super::{Context, Life, State};
+use crate::conn::Conn;
+use crate::hub::{Hub, READ_BYTES};
+use crate::poll::What as Fd;
+use isolet_wire::context::{DISPLAY, ERROR, PART_BYTES_MAX, SAID_BYTES_MAX, Tell};
+use isolet_wire::tell::{self, STDERR, STDOUT, Why};
+use rustix::event::epoll::EventFlags;
+
+const READY: u8 = 1;
+const DONE: u8 = 4;
+const SYNC: u8 = 5;
+const UNABLE: u8 = 6;
+/// The longest body of a frame that is for us, in bytes.
+const OWN_BYTES_MAX: usize = 4096;
+/// Kept of what is written between runs, in bytes a stream.
+const LATE_BYTES_MAX: usize = 64 * 1024;
+/// Steps of one context before others have their turn.
+const STEPS_MAX: usize = 64;
+
+/// What a round brought.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    /// The run is over, and this is to be told of it.
+    pub(crate) end: Option<Tell>,
+    /// There may be more to do at once.
+    pub(crate) more: bool,
+}
+
+/// One step of it.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Moved,
+    Nothing,
+}
+
+impl Context {
+    /// Whether its descriptors are looked at: not while who is told takes nothing.
+    pub(super) fn listen(&mut self, hub: &Hub, on: bool) {
+        let id = self.id;
+        let Some(life) = self.life.as_mut().filter(|life| life.listening != on) else { return };
+        life.listening = on;
+        for (fd, what) in life.pipes.iter().zip([Fd::ContextOut, Fd::ContextErr]) {
+            match fd {
+                Some(fd) if on => drop(hub.poll.add(fd, what, id, EventFlags::IN)),
+                Some(fd) => hub.poll.remove(fd),
+                None => {}
+            }
+        }
+        let Some(control) = &life.control else { return };
+        match (on, life.writing) {
+            (true, true) => hub.poll.modify(control, Fd::ContextControl, id, life.interest()),
+            (true, false) => {
+                let _ = hub.poll.add(control, Fd::ContextControl, id, EventFlags::IN);
+            }
+            (false, true) => hub.poll.modify(control, Fd::ContextControl, id, EventFlags::OUT),
+            (false, false) => hub.poll.remove(control),
+        }
+    }
+
+    /// After every round: hands on what has come, as far as `conn` takes it.
+    pub(crate) fn flow(&mut self, hub: &mut Hub, mut conn: Option<&mut Conn>) -> Flow {
+        let mut flow = Flow::default();
+        for steps in 0.. {
+            if conn.as_ref().is_some_and(|conn| conn.waiting() > 0) {
+                self.listen(hub, false);
+                return flow;
+            }
+            if self.run.as_ref().is_some_and(|run| run.done) {
+                flow.end = Some(self.finish(hub, None));
+                return flow;
+            }
+            if steps >= STEPS_MAX {
+                flow.more = true;
+                return flow;
+            }
+            if self.step(hub, conn.as_deref_mut()) == Step::Nothing {
+                break;
+            }
+        }
+        self.listen(hub, true);
+        if self.life.as_ref().is_some_and(|life| life.died.is_some()) {
+            flow.end = self.fall(hub);
+        }
+        flow
+    }
+
+    fn step(&mut self, hub: &mut Hub, mut conn: Option<&mut Conn>) -> Step {
+        if self.run.is_some() && self.hand_late(conn.as_deref_mut()) {
+            return Step::Moved;
+        }
+        let Some(life) = &self.life else { return Step::Nothing };
+        for (slot, before) in life.before.into_iter().enumerate() {
+            if before > 0 {
+                let count = self.pull(hub, conn, slot, before.min(READ_BYTES));
+                if let Some(life) = &mut self.life {
+                    life.before[slot] = if count == 0 { 0 } else { before - count };
+                }
+                return Step::Moved;
+            }
+        }
+        match life.body {
+            Some((kind, 0)) => {
+                self.whole(hub, kind);
+                return Step::Moved;
+            }
+            Some((kind, left)) => {
+                if self.body(hub, conn.as_deref_mut(), kind, left) {
+                    return Step::Moved;
+                }
+            }
+            None => {
+                if self.head(hub) {
+                    return Step::Moved;
+                }
+            }
+        }
+        if self.life.as_ref().is_some_and(|life| life.died.is_some()) {
+            return Step::Nothing;
+        }
+        let counts = [0, 1].map(|slot| self.pull(hub, conn.as_deref_mut(), slot, READ_BYTES));
+        if counts == [0, 0] { Step::Nothing } else { Step::Moved }
+    }
+
+    /// Hands on what was written between runs; whether there was any.
+    fn hand_late(&mut self, mut conn: Option<&mut Conn>) -> bool {
+        for slot in [0, 1] {
+            let late = std::mem::take(&mut self.late[slot]);
+            if !late.is_empty() {
+                self.hand(conn.as_deref_mut(), slot, &late);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Output goes to who runs something, or is kept for who does next.
+    fn hand(&mut self, conn: Option<&mut Conn>, slot: usize, bytes: &[u8]) {
+        let Some(run) = &mut self.run else {
+            let late = &mut self.late[slot];
+            late.extend_from_slice(bytes);
+            let over = late.len().saturating_sub(LATE_BYTES_MAX);
+            late.drain(..over);
+            self.late_lost += over as u64;
+            return;
+        };
+        let (stream, count) = match slot {
+            0 => (STDOUT, &mut run.end.out),
+            _ => (STDERR, &mut run.end.err),
+        };
+        let offset = *count;
+        *count += bytes.len() as u64;
+        if let Some(conn) = conn {
+            // A connection that has gone is found out by its own event.
+            let _ = conn.data(stream, offset, bytes);
+        }
+    }
+
+    fn pull(&mut self, hub: &mut Hub, conn: Option<&mut Conn>, slot: usize, max: usize) -> usize {
+        let Some(life) = &mut self.life else { return 0 };
+        let Some(fd) = &life.pipes[slot] else { return 0 };
+        match hub.read(fd, max) {
+            Ok(bytes) => {
+                let bytes = bytes.to_vec();
+                self.hand(conn, slot, &bytes);
+                bytes.len()
+            }
+            Err(()) => {
+                life.pipes[slot] = None;
+                0
+            }
+        }
+    }
+
+    /// Reads the head of a frame; whether anything came.
+    fn head(&mut self, hub: &mut Hub) -> bool {
+        let Some(life) = &mut self.life else { return false };
+        let Some(control) = &life.control else { return false };
+        match hub.read(control, 5 - life.held.len()) {
+            Ok([]) => return false,
+            Ok(bytes) => life.held.extend_from_slice(bytes),
+            Err(()) => {
+                // Its driver has closed it, or the code has.
+                life.control = None;
+                self.kill(hub);
+                return true;
+            }
+        }
+        let [a, b, c, d, kind] = life.held[..] else { return true };
+        life.held.clear();
+        let length = u32::from_be_bytes([a, b, c, d]) as usize;
+        let max = if kind == DISPLAY || kind == ERROR { SAID_BYTES_MAX } else { OWN_BYTES_MAX };
+        if length > max || !(READY..=UNABLE).contains(&kind) {
+            life.control = None;
+            self.kill(hub);
+            return true;
+        }
+        life.body = Some((kind, length));
+        life.count_before();
+        true
+    }
+
+    /// Reads more of a frame's body; whether anything came.
+    fn body(&mut self, hub: &mut Hub, conn: Option<&mut Conn>, kind: u8, left: usize) -> bool {
+        let Some(life) = &mut self.life else { return false };
+        let Some(control) = &life.control else { return false };
+        match hub.read(control, left.min(PART_BYTES_MAX)) {
+            Ok([]) => false,
+            Ok(bytes) => {
+                let left = left - bytes.len();
+                life.body = Some((kind, left));
+                if kind != DISPLAY && kind != ERROR {
+                    life.held.extend_from_slice(bytes);
+                } else if let (Some(conn), Some(_)) = (conn, &self.run) {
+                    let part = Tell::Part { kind, bytes: bytes.to_vec(), last: left == 0 };
+                    conn.tell(&tell::Tell::Context(part));
+                    let _ = conn.flush();
+                }
+                true
+            }
+            Err(()) => {
+                life.control = None;
+                self.kill(hub);
+                true
+            }
+        }
+    }
+
+    /// A frame is whole.
+    fn whole(&mut self, hub: &mut Hub, kind: u8) {
+        let Some(life) = &mut self.life else { return };
+        life.body = None;
+        let said = std::mem::take(&mut life.held);
+        match (kind, self.state) {
+            (READY, State::Starting) => {
+                self.state = State::Idle;
+                hub.tell(self.id);
+            }
+            (UNABLE, State::Starting) => {
+                let text = String::from_utf8_lossy(&said).into_owned();
+                self.unborn(hub, (Why::Unable, text));
+            }
+            (DISPLAY | SYNC, _) => self.say(hub, READ, &[]),
+            // One that names another run is of the tenant's code, or comes too late.
+            (DONE, State::Running) if said == self.number.to_be_bytes() => {
+                if let Some(run) = &mut self.run {
+                    run.done = true;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Life {
+    /// What both streams hold now comes first.
+    pub(super) fn count_before(&mut self) {
+        self.before = [0, 1].map(|slot: usize| {
+            let fd = self.pipes[slot].as_ref();
+            fd.and_then(|fd| rustix::io::ioctl_fionread(fd).ok()).map_or(0, |count| count as usize)
+        });
+    }
+}

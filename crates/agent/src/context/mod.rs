@@ -1,0 +1,275 @@
+//! One code context: an interpreter that stays, and the runs that it is given one after the other.
+//!
+//! Its driver speaks on a socket of its own, never on the interpreter's standard streams: those are
+//! the tenant's. A frame is `u32 length | u8 kind | body`, network order, either way. What the
+//! driver says is handed on unread, and bounded; it runs as the tenant and is trusted with nothing.
+//!
+//! ```text
+//!             ready               run                 done
+//!  Starting ─────────▶ Idle ──────────────▶ Running ─────────▶ Idle
+//!     │ ended            │ ended               │ ended
+//!     ▼                  ▼                     ▼
+//!   Gone ◀────────────  Gone ◀───────────────  Gone ── the next run starts it anew
+//! ```
+
+mod end;
+mod flow;
+mod start;
+
+use crate::hub::{Hub, Timer};
+use isolet_sys::spawn::Child;
+use isolet_wire::context::{self, Died, Open, QUEUE_MAX, TIMEOUT_MS_MAX, Tell};
+use isolet_wire::tell::{self, Why};
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// What a run may not do: more words than a code of 1 MiB, its input, and their escapes.
+const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// How long an interpreter may take until it is ready: a cold disk and a large library.
+const START_MAX: Duration = Duration::from_secs(30);
+
+/// Why something was refused, and in words.
+pub(crate) type Refusal = (Why, String);
+
+/// Where it stands; the module's page has the picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Starting,
+    Idle,
+    Running,
+    /// Its interpreter has ended.
+    Gone,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) id: u64,
+    pub(crate) open: Open,
+    pub(crate) state: State,
+    /// Its end was asked for; nothing is started any more.
+    pub(crate) closing: bool,
+    /// Connections that wait until it is ready.
+    pub(crate) openers: Vec<u64>,
+    /// Connections that wait for its end.
+    pub(crate) closers: Vec<u64>,
+    /// Answers for others than who runs something: connection and refusal.
+    pub(crate) refusals: Vec<(u64, Refusal)>,
+    announced: bool,
+    /// It was never ready: whoever opened it is refused, and it is forgotten.
+    pub(crate) failed: Option<Refusal>,
+    queue: VecDeque<Waiting>,
+    run: Option<Run>,
+    life: Option<Life>,
+    killing: Option<end::Killing>,
+    number: u64,
+    restarts: u64,
+    /// Its interpreter replaced one that had ended, and no run has begun in it.
+    fresh: bool,
+    /// What was written between runs, by stream, and how much of it is not held.
+    late: [Vec<u8>; 2],
+    late_lost: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    conn: u64,
+    body: Vec<u8>,
+    timeout_ms: u64,
+}
+
+/// What runs.
+#[derive(Debug)]
+struct Run {
+    /// Who is told, while that is there.
+    conn: Option<u64>,
+    began: Instant,
+    due: Instant,
+    /// When it is killed, once it was interrupted.
+    kill_at: Option<Instant>,
+    end: context::End,
+    oom: u64,
+    /// Its driver has said that it is done; the streams may hold more.
+    done: bool,
+}
+
+/// One interpreter.
+#[derive(Debug)]
+struct Life {
+    pid: i32,
+    child: Option<Child>,
+    control: Option<OwnedFd>,
+    pipes: [Option<OwnedFd>; 2],
+    listening: bool,
+    ready_by: Instant,
+    died: Option<Died>,
+    /// What came from the driver and was not looked at.
+    held: Vec<u8>,
+    /// The frame whose body is coming: its kind, and how much is to come.
+    body: Option<(u8, usize)>,
+    /// What the streams held when the last frame began: to be handed on before it.
+    before: [usize; 2],
+    /// What the driver did not take yet.
+    out: Vec<u8>,
+    writing: bool,
+}
+
+impl Context {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn open(hub: &mut Hub, id: u64, open: Open) -> Result<Self, Refusal> {
+        let mut context = Self {
+            id,
+            open,
+            state: State::Starting,
+            closing: false,
+            openers: Vec::new(),
+            closers: Vec::new(),
+            refusals: Vec::new(),
+            announced: false,
+            failed: None,
+            queue: VecDeque::new(),
+            run: None,
+            life: None,
+            killing: None,
+            number: 0,
+            restarts: 0,
+            fresh: false,
+            late: [Vec::new(), Vec::new()],
+            late_lost: 0,
+        };
+        context.start(hub)?;
+        Ok(context)
+    }
+
+    /// What is told of it.
+    #[must_use]
+    pub(crate) fn told(&self, new: bool) -> Tell {
+        Tell::Is(context::Context {
+            context: self.open.context.clone(),
+            language: self.open.language,
+            label: self.open.label.clone(),
+            pid: self.pid(),
+            busy: self.run.is_some(),
+            queued: self.queue.len() as u32,
+            runs: self.number,
+            restarts: self.restarts,
+            new,
+        })
+    }
+
+    /// What watchers are told of it.
+    #[must_use]
+    pub(crate) fn census(&self) -> tell::Shell {
+        tell::Shell {
+            name: format!("c/{}", self.open.context),
+            pid: self.pid(),
+            busy: self.run.is_some(),
+            queued: self.queue.len() as u32,
+            clients: self.life.as_ref().map_or(0, |life| crate::tree::tasks(life.pid)),
+            closed: self.over().then(tell::Closed::default),
+        }
+    }
+
+    fn pid(&self) -> i32 {
+        self.life.as_ref().filter(|life| life.died.is_none()).map_or(0, |life| life.pid)
+    }
+
+    /// Whose interpreter this is.
+    #[must_use]
+    pub(crate) fn is(&self, pid: i32) -> bool {
+        self.life.as_ref().is_some_and(|life| life.pid == pid)
+    }
+
+    /// Nothing of it is left, and it is not to come back.
+    #[must_use]
+    pub(crate) fn over(&self) -> bool {
+        (self.closing || self.failed.is_some()) && self.life.is_none() && self.killing.is_none()
+    }
+
+    /// Whether nobody was told of it yet; said once.
+    pub(crate) fn unannounced(&mut self) -> bool {
+        !std::mem::replace(&mut self.announced, true)
+    }
+
+    /// Whether it is ready for who waits for that.
+    #[must_use]
+    pub(crate) fn ready(&self) -> bool {
+        matches!(self.state, State::Idle | State::Running) && self.killing.is_none()
+    }
+
+    /// Starts its interpreter anew where somebody waits for it.
+    pub(crate) fn revive(&mut self, hub: &mut Hub) {
+        let wanted = !(self.openers.is_empty() && self.queue.is_empty());
+        let may = self.killing.is_none() && !self.closing && self.failed.is_none();
+        if wanted && may && self.state == State::Gone {
+            self.restart_gone(hub);
+        }
+    }
+
+    /// Who is told of what runs.
+    #[must_use]
+    pub(crate) fn client(&self) -> Option<u64> {
+        self.run.as_ref().and_then(|run| run.conn)
+    }
+
+    /// Puts a run in line.
+    ///
+    /// # Errors
+    /// The line is full, or the code too long.
+    pub(crate) fn put(&mut self, conn: u64, ask: context::Run) -> Result<(), Refusal> {
+        if self.closing {
+            return Err((Why::NoShell, "the context is being deleted".to_owned()));
+        }
+        if self.queue.len() >= QUEUE_MAX {
+            return Err((Why::QueueFull, format!("{QUEUE_MAX} runs wait in this context")));
+        }
+        if ask.body.len() > BODY_BYTES_MAX {
+            return Err((Why::TooLarge, "the code is too long".to_owned()));
+        }
+        let own = self.open.timeout_ms;
+        let (body, timeout_ms) = (ask.body, if ask.timeout_ms == 0 { own } else { ask.timeout_ms });
+        self.queue.push_back(Waiting { conn, body, timeout_ms });
+        Ok(())
+    }
+
+    /// Begins the next run where one waits and nothing stands in its way; who is told so, and what.
+    pub(crate) fn next(&mut self, hub: &mut Hub) -> Option<(u64, Tell)> {
+        if self.killing.is_some() || self.closing || self.state != State::Idle {
+            return None;
+        }
+        let Waiting { conn, body, timeout_ms } = self.queue.pop_front()?;
+        self.number += 1;
+        let due = hub.now + Duration::from_millis(timeout_ms.clamp(1, TIMEOUT_MS_MAX));
+        let oom = hub.oom(true);
+        let lost = std::mem::take(&mut self.late_lost);
+        let end = context::End { number: self.number, lost, ..context::End::default() };
+        let (conn_told, began) = (Some(conn), hub.now);
+        self.run = Some(Run { conn: conn_told, began, due, kill_at: None, end, oom, done: false });
+        self.state = State::Running;
+        hub.at(due, Timer::Context(self.id));
+        hub.tell(self.id);
+        let body = [&self.number.to_be_bytes()[..], &body].concat();
+        self.say(hub, start::RUN, &body);
+        Some((conn, Tell::Began { fresh: std::mem::take(&mut self.fresh) }))
+    }
+
+    /// A connection has gone: what it waited for is not begun; what runs goes on to its end.
+    pub(crate) fn leave(&mut self, conn: u64) {
+        self.queue.retain(|waiting| waiting.conn != conn);
+        self.openers.retain(|opener| *opener != conn);
+        self.closers.retain(|closer| *closer != conn);
+        if let Some(run) = self.run.as_mut().filter(|run| run.conn == Some(conn)) {
+            run.conn = None;
+        }
+    }
+
+    /// Who waits in line is told that nothing comes of it.
+    fn refuse_queue(&mut self, why: Why, message: &str) {
+        let waiting = self.queue.drain(..).map(|one| (one.conn, (why, message.to_owned())));
+        self.refusals.extend(waiting);
+    }
+}

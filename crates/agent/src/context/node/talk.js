@@ -1,0 +1,132 @@
+// The driver of a JavaScript or TypeScript context: runs what it is sent on descriptor 3, in one
+// global scope, and says there what came of it. It runs as the tenant, beside the tenant's code,
+// and is trusted with nothing.
+'use strict';
+((load) => {
+  const fs = require('fs');
+  const vm = require('vm');
+  const util = require('util');
+  const inspector = require('inspector');
+  const { Console } = require('console');
+  const { Readable, Writable } = require('stream');
+  const modules = require('module');
+  const path = require('path');
+  const url = require('url');
+
+  const CONTROL = 3;
+  const [READY, DISPLAY, ERROR, DONE, SYNC, UNABLE] = [1, 2, 3, 4, 5, 6];
+  const RUN = 1;
+  const BUNDLE_BYTES_MAX = 8 * 1024 * 1024;
+  const TEXT_BYTES_MAX = 1024 * 1024;
+  const typescript = process.env.ISOLET_CONTEXT_TYPESCRIPT === '1';
+  delete process.env.ISOLET_CONTEXT_TYPESCRIPT;
+  const exit = process.reallyExit.bind(process);
+  const { readSync, writeSync } = fs;
+
+  let running = null;
+  let syncs = 0;
+  let acks = 0;
+
+  function whole(fd, bytes) {
+    for (let at = 0; at < bytes.length; ) {
+      try {
+        at += writeSync(fd, bytes, at);
+      } catch (error) {
+        if (error.code !== 'EAGAIN') throw error;
+      }
+    }
+  }
+
+  function say(kind, text) {
+    const body = Buffer.from(text ?? '');
+    const frame = Buffer.alloc(5 + body.length);
+    frame.writeUInt32BE(body.length, 0);
+    frame[4] = kind;
+    body.copy(frame, 5);
+    whole(CONTROL, frame);
+  }
+
+  // Waits until the agent has read all that was written before.
+  function sayAndWait(kind, text) {
+    if (!running) return say(kind, text);
+    syncs += 1;
+    say(kind, text);
+    const head = Buffer.alloc(5);
+    while (acks < syncs) {
+      for (let at = 0; at < 5; ) {
+        const count = readSync(CONTROL, head, at, 5 - at);
+        if (!count) exit(0);
+        at += count;
+      }
+      acks += 1;
+    }
+  }
+
+  let last = null;
+  class Out extends Writable {
+    constructor(fd) {
+      super({ decodeStrings: true });
+      // A descriptor of its own: what the code does to the first ones is its own affair.
+      this.own = fs.openSync(`/proc/self/fd/${fd}`, 'w');
+      this.fd = fd;
+      this.isTTY = false;
+    }
+    write(data, encoding, done) {
+      if (typeof encoding === 'function') [encoding, done] = [undefined, encoding];
+      const bytes = typeof data === 'string' ? Buffer.from(data, encoding) : Buffer.from(data);
+      // What was written to the other one before this is to be seen before it.
+      if (last !== this) {
+        if (last && running) sayAndWait(SYNC);
+        last = this;
+      }
+      whole(this.own, bytes);
+      if (done) process.nextTick(done);
+      return true;
+    }
+    _write(data, _, done) {
+      this.write(data);
+      done();
+    }
+    destroy() {
+      return this;
+    }
+  }
+
+  const out = new Out(1);
+  const err = new Out(2);
+  const given = (name, value) =>
+    Object.defineProperty(process, name, { value, configurable: true, writable: true, enumerable: true });
+
+  class ProcessExit extends Error {
+    constructor(code) {
+      super(String(code ?? process.exitCode ?? 0));
+      this.name = 'ProcessExit';
+    }
+  }
+
+  // What an earlier run replaced is put back.
+  function begin(stdin) {
+    given('stdout', out);
+    given('stderr', err);
+    given('stdin', Readable.from(stdin == null ? [] : [Buffer.from(stdin)], { objectMode: false }));
+    process.exit = (code) => {
+      throw new ProcessExit(code);
+    };
+    process.exitCode = undefined;
+    process.removeAllListeners('SIGINT');
+    process.on('SIGINT', interrupted);
+    last = null;
+  }
+
+  function interrupted() {
+    if (running) running.fail(new Interrupted());
+  }
+
+  class Interrupted extends Error {
+    constructor() {
+      super('the run was interrupted');
+      this.name = 'Interrupted';
+      this.stack = '';
+    }
+  }
+

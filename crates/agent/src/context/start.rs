@@ -1,0 +1,216 @@
+//! How an interpreter begins: its program, its descriptors, and the driver it is given.
+
+use super::{Context, Life, Refusal, START_MAX, State};
+use crate::hub::{Hub, Order, Parent, Timer, environment};
+use crate::poll::What as Fd;
+use crate::words;
+use isolet_sys::spawn::Stage;
+use isolet_wire::context::Language;
+use isolet_wire::tell::Why;
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// Where a driver speaks with us, and where it is read from. The lowest that are free: `node` keeps
+/// those from its own children, and no higher ones.
+const FD_CONTROL: i32 = 3;
+const FD_DRIVER: i32 = 4;
+
+/// Kinds of what we say to a driver.
+pub(super) const RUN: u8 = 1;
+pub(super) const READ: u8 = 2;
+
+/// In one namespace of its own, so that nothing of it is the tenant's.
+const PYTHON: &str = concat!(
+    include_str!("python/talk.py"),
+    include_str!("python/show.py"),
+    include_str!("python/session.py")
+);
+const NODE: &str = concat!(
+    include_str!("node/talk.js"),
+    include_str!("node/show.js"),
+    include_str!("node/scan.js"),
+    include_str!("node/session.js")
+);
+/// Read from its descriptor rather than an argument, which `ps` would show in every line.
+const PYTHON_BEGIN: &str =
+    "exec(compile(open(4, 'rb').read(), '<isolet>', 'exec'), {'__name__': '__main__'})";
+const NODE_BEGIN: &str = "require('vm').runInThisContext(require('fs').readFileSync(4, 'utf8'), \
+                          '<isolet>')(name => import(name))";
+
+fn program(language: Language) -> (&'static str, [&'static str; 3], &'static str) {
+    match language {
+        Language::Python => ("python3", ["python3", "-c", PYTHON_BEGIN], PYTHON),
+        _ => ("node", ["node", "-e", NODE_BEGIN], NODE),
+    }
+}
+
+impl Context {
+    /// Starts an interpreter; there must be none.
+    pub(super) fn start(&mut self, hub: &mut Hub) -> Result<(), Refusal> {
+        let bad = || {
+            let text = "a NUL byte, or a name of the environment with `=`";
+            (Why::BadAsk, text.to_owned())
+        };
+        let failed = |errno: std::io::Error| (Why::NoProcess, format!("no process: {errno}"));
+        let (name, argv, driver) = program(self.open.language);
+        let path = self.open.env.get("PATH").map_or(words::PATH, String::as_str);
+        let mut envp = environment(&self.open.env).ok_or_else(bad)?;
+        if self.open.language == Language::TypeScript {
+            envp.push(c"ISOLET_CONTEXT_TYPESCRIPT=1".to_owned());
+        }
+        let programs = words::programs(name, path).into_iter().map(|text| CString::new(text).ok());
+        let argv = argv.iter().map(|text| CString::new(*text).ok());
+        let order = Order {
+            programs: programs.collect::<Option<Vec<_>>>().ok_or_else(bad)?,
+            argv: argv.collect::<Option<Vec<_>>>().ok_or_else(bad)?,
+            envp,
+            cwd: CString::new(self.open.cwd.as_str()).map_err(|_| bad())?,
+            fds: Vec::new(),
+            uid: 0,
+            terminal: None,
+        };
+        self.state = State::Starting;
+        self.life = Some(self.spawn(hub, order, driver).map_err(failed)?);
+        self.listen(hub, true);
+        Ok(())
+    }
+
+    fn spawn(&self, hub: &mut Hub, mut order: Order, driver: &str) -> std::io::Result<Life> {
+        let (out, err) = (pipe_with(PipeFlags::CLOEXEC)?, pipe_with(PipeFlags::CLOEXEC)?);
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        for end in [&out.0, &err.0, &ours] {
+            rustix::io::ioctl_fionbio(end, true)?;
+        }
+        // `/dev/stdout` opens the pipe anew, by the rights of its inode, which is ours.
+        for end in [&out.1, &err.1] {
+            rustix::fs::fchmod(end, rustix::fs::Mode::from_raw_mode(0o666))?;
+        }
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+        let input = rustix::fs::open(c"/dev/null", flags, rustix::fs::Mode::empty())?;
+        let text = text(driver)?;
+        order.fds = vec![
+            (input.as_raw_fd(), 0),
+            (out.1.as_raw_fd(), 1),
+            (err.1.as_raw_fd(), 2),
+            (theirs.as_raw_fd(), FD_CONTROL),
+            (text.as_raw_fd(), FD_DRIVER),
+        ];
+        let child = hub.spawn(order, Parent::Context(self.id))?;
+        hub.poll.add(&child.started, Fd::ContextBorn, self.id, EventFlags::IN)?;
+        hub.at(hub.now + START_MAX, Timer::Context(self.id));
+        Ok(Life {
+            pid: child.pid,
+            child: Some(child),
+            control: Some(ours),
+            pipes: [Some(out.0), Some(err.0)],
+            listening: false,
+            ready_by: hub.now + START_MAX,
+            died: None,
+            held: Vec::new(),
+            body: None,
+            before: [0; 2],
+            out: Vec::new(),
+            writing: false,
+        })
+    }
+
+    /// Starts it in place of one that has ended.
+    pub(super) fn restart_gone(&mut self, hub: &mut Hub) {
+        self.restarts += 1;
+        self.fresh = true;
+        if let Err((why, message)) = self.start(hub) {
+            self.refuse_queue(why, &message);
+            let openers = std::mem::take(&mut self.openers);
+            self.refusals.extend(openers.into_iter().map(|one| (one, (why, message.clone()))));
+            self.state = State::Gone;
+        }
+    }
+
+    /// Whether it was executed is known now.
+    pub(crate) fn born(&mut self, hub: &mut Hub) {
+        let name = program(self.open.language).0;
+        let Some(life) = &mut self.life else { return };
+        let Some(verdict) = life.child.as_mut().and_then(isolet_sys::spawn::Child::verdict) else {
+            return;
+        };
+        life.child = None;
+        let Err((stage, errno)) = verdict else { return };
+        let refusal = match (stage, errno) {
+            (Stage::Cwd, _) => (Why::BadCwd, format!("cannot enter the start directory: {errno}")),
+            (Stage::Exec, Errno::NOENT) => {
+                (Why::Unable, format!("there is no {name} in the image of this sandbox"))
+            }
+            (Stage::Exec, _) => (Why::Failed, format!("cannot execute {name}: {errno}")),
+            (Stage::Confine | Stage::Terminal, _) => {
+                (Why::NoProcess, format!("cannot confine: {errno}"))
+            }
+        };
+        self.unborn(hub, refusal);
+    }
+
+    /// It is not ready and will not be.
+    pub(super) fn unborn(&mut self, hub: &mut Hub, refusal: Refusal) {
+        let first = self.restarts == 0 && self.number == 0;
+        self.refuse_queue(refusal.0, &refusal.1);
+        let openers = std::mem::take(&mut self.openers);
+        self.refusals.extend(openers.into_iter().map(|one| (one, refusal.clone())));
+        if first {
+            self.failed = Some(refusal);
+        }
+        self.kill(hub);
+    }
+
+    /// Says something to its driver.
+    pub(super) fn say(&mut self, hub: &mut Hub, kind: u8, body: &[u8]) {
+        if let Some(life) = &mut self.life {
+            life.out.extend_from_slice(&(body.len() as u32).to_be_bytes());
+            life.out.push(kind);
+            life.out.extend_from_slice(body);
+        }
+        self.write(hub);
+    }
+
+    /// Sends what its driver takes of what waits.
+    pub(crate) fn write(&mut self, hub: &mut Hub) {
+        let id = self.id;
+        let Some(life) = &mut self.life else { return };
+        let Some(control) = &life.control else { return life.out.clear() };
+        let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
+        match rustix::net::send(control, &life.out, flags) {
+            Ok(count) => drop(life.out.drain(..count)),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            // Its end is told by what is read.
+            Err(_) => life.out.clear(),
+        }
+        if life.writing == life.out.is_empty() {
+            life.writing = !life.out.is_empty();
+            if life.listening {
+                hub.poll.modify(control, Fd::ContextControl, id, life.interest());
+            } else if life.writing {
+                let _ = hub.poll.add(control, Fd::ContextControl, id, EventFlags::OUT);
+            } else {
+                hub.poll.remove(control);
+            }
+        }
+    }
+}
+
+impl Life {
+    pub(super) fn interest(&self) -> EventFlags {
+        if self.writing { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN }
+    }
+}
+
+/// A file in memory that holds a text, to be read from its beginning.
+fn text(of: &str) -> std::io::Result<OwnedFd> {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let file = std::fs::File::from(rustix::fs::memfd_create(c"driver", flags)?);
+    std::os::unix::fs::FileExt::write_all_at(&file, of.as_bytes(), 0)?;
+    Ok(file.into())
+}

@@ -1,0 +1,360 @@
+//! Code contexts: interpreters that keep their variables, and the runs in them.
+
+use crate::{
+    auth::Caller,
+    error::Failure,
+    input::{self, Ids},
+    json::{Named, Strict, some},
+    output::lost_field,
+    query::Query,
+    run::{self, Running},
+    server::App,
+    sse,
+};
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderMap, HeaderValue, StatusCode, Uri, header},
+    response::{IntoResponse, Response},
+};
+use isolet_sandbox::{
+    ContextId, Error, Sandbox, SessionId,
+    contexts::{Code, Info, Wish},
+    service::Reach,
+};
+use isolet_wire::{context::Language, tell::Why};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// What contexts speak, as ids of those that are made by being named, too.
+const LANGUAGES: [(&str, Language); 5] = [
+    ("python", Language::Python),
+    ("javascript", Language::JavaScript),
+    ("typescript", Language::TypeScript),
+    ("js", Language::JavaScript),
+    ("ts", Language::TypeScript),
+];
+
+/// A context to make.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CreateContext {
+    /// Its id; the server makes one unless told.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    id: Option<String>,
+    /// `python` (unless told), `javascript` or `typescript`.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    language: Option<String>,
+    /// The session whose directory, environment and files it has, and with which it ends; made
+    /// where it is not there.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    session: Option<String>,
+    /// Where it starts; the session's own, or `/workspace`, unless told.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    cwd: Option<String>,
+    /// Over the sandbox's (and the session's) environment; `null` unsets.
+    #[schema(value_type = std::collections::BTreeMap<String, Option<String>>)]
+    env: Named<Option<String>>,
+    /// For runs that name none, in ms: 60000 unless told; 0 is a day, the most.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    timeout_ms: Option<u64>,
+}
+
+/// Code to run.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RunBody {
+    /// Its text, at most 1 MiB.
+    #[serde(deserialize_with = "some")]
+    #[schema(required = true, nullable = false)]
+    code: Option<String>,
+    /// What `input()` and the like read; without it they fail at once.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    stdin: Option<String>,
+    /// Interrupted after so many ms of running; the context's own unless told, 0 is a day. Where
+    /// the interrupt does not help within 2 s, the interpreter is killed.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    timeout_ms: Option<u64>,
+    /// Kept of each stream, in bytes: 8 MiB unless told, at most 64 MiB. Not for event streams.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    max_output_bytes: Option<u64>,
+    /// Interrupted when the client goes away before its end; otherwise it goes on.
+    cancel_on_close: bool,
+}
+
+/// A context.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ContextView {
+    /// Its id.
+    id: String,
+    /// `python`, `javascript` or `typescript`.
+    language: &'static str,
+    /// Whose it is, if a session's.
+    session: Option<String>,
+    /// Where it started.
+    cwd: String,
+    /// For runs that name none, in ms.
+    timeout_ms: u64,
+    /// Milliseconds since 1970.
+    created_at_ms: i64,
+    /// Process id of its interpreter, inside; `null` while there is none.
+    pid: Option<i32>,
+    /// Something runs.
+    busy: bool,
+    /// Runs that wait.
+    queued: u32,
+    /// Runs that have begun.
+    runs: u64,
+    /// How often its interpreter was started anew, without what the one before held.
+    restarts: u64,
+}
+
+/// Whether anything was interrupted.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Interrupted {
+    /// Something ran, and was told to stop.
+    interrupted: bool,
+}
+
+impl From<Info> for ContextView {
+    fn from(info: Info) -> Self {
+        Self {
+            id: info.id.into(),
+            language: word(info.language),
+            session: info.session.map(String::from),
+            cwd: info.cwd,
+            timeout_ms: info.timeout_ms,
+            created_at_ms: info.created_at_ms,
+            pid: info.pid,
+            busy: info.busy,
+            queued: info.queued,
+            runs: info.runs,
+            restarts: info.restarts,
+        }
+    }
+}
+
+fn word(language: Language) -> &'static str {
+    LANGUAGES.iter().find(|(_, one)| *one == language).map_or("", |(word, _)| word)
+}
+
+/// The language of a context that is made by being named.
+fn default_of(id: &ContextId) -> Option<Language> {
+    LANGUAGES[..3].iter().find(|(word, _)| *word == id.as_str()).map(|(_, language)| *language)
+}
+
+impl CreateContext {
+    fn wish(self) -> Result<Wish, Failure> {
+        let named = self.language.as_deref().unwrap_or("python").to_ascii_lowercase();
+        let language = LANGUAGES.iter().find(|(word, _)| *word == named).ok_or_else(|| {
+            Failure::field(
+                "language",
+                "python, javascript or typescript; for bash there are sessions",
+            )
+        })?;
+        let id = self.id.map(|id| ContextId::parse(&id)).transpose().map_err(input::bad_id)?;
+        if id.as_ref().and_then(default_of).is_some_and(|own| own != language.1) {
+            return Err(Failure::field("id", "the name of a language is for contexts of that"));
+        }
+        input::cwd(self.cwd.as_deref())?;
+        input::timeout(self.timeout_ms)?;
+        let session = self.session.map(|id| SessionId::parse(&id)).transpose();
+        Ok(Wish {
+            id,
+            language: language.1,
+            session: session.map_err(input::bad_id)?,
+            cwd: self.cwd,
+            env: input::env_change(self.env)?,
+            timeout_ms: self.timeout_ms,
+        })
+    }
+}
+
+/// A refusal about contexts in their own words.
+pub(crate) fn said(error: Error) -> Failure {
+    match error {
+        Error::Refused { why: Why::NoShell, message } => Failure::new(
+            StatusCode::NOT_FOUND,
+            "no_context",
+            message,
+            "make it with POST …/contexts; contexts end when their sandbox sleeps",
+        ),
+        other => other.into(),
+    }
+}
+
+/// Makes a context (and the sandbox, where it is not there); answers when its interpreter is ready.
+///
+/// Contexts `python`, `javascript` and `typescript` need not be made: a run makes them.
+/// 501 where the image has no such interpreter. An id that is taken is 409.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts", tag = "contexts",
+    params(("id" = String, Path)), request_body = CreateContext,
+    responses((status = 201, body = ContextView), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    body: Strict<CreateContext>,
+) -> Result<Response, Failure> {
+    let wish = body.value.wish()?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::CreateIfMissing).await?;
+    let info = sandbox.context_open(wish, false).await.map_err(said)?;
+    let location = format!("/v1/sandboxes/{}/contexts/{}", ids.sandbox, info.id);
+    let mut response = (StatusCode::CREATED, Json(ContextView::from(info))).into_response();
+    if let Ok(location) = HeaderValue::from_str(&location) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(response)
+}
+
+/// Contexts of a sandbox, sorted by id, at most 64 of each agent; none of one that sleeps.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/contexts", tag = "contexts",
+    params(("id" = String, Path)),
+    responses((status = 200, body = Vec<ContextView>), (status = "4XX", body = Failure)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    uri: Uri,
+) -> Result<Json<Vec<ContextView>>, Failure> {
+    Query::of(&uri, &[])?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
+    let all = sandbox.contexts().await?;
+    Ok(Json(all.into_iter().map(ContextView::from).collect()))
+}
+
+/// One context.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/contexts/{cid}", tag = "contexts",
+    params(("id" = String, Path), ("cid" = String, Path)),
+    responses((status = 200, body = ContextView), (status = "4XX", body = Failure)))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+) -> Result<Json<ContextView>, Failure> {
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
+    let info = sandbox.context(ids.context()?).await.map_err(said)?;
+    Ok(Json(info.into()))
+}
+
+/// Ends a context and all that it started. 204 also when there was none.
+#[utoipa::path(delete, path = "/v1/sandboxes/{id}/contexts/{cid}", tag = "contexts",
+    params(("id" = String, Path), ("cid" = String, Path)),
+    responses((status = 204), (status = "4XX", body = Failure)))]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+) -> Result<StatusCode, Failure> {
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
+    sandbox.context_close(ids.context()?).await.map_err(said)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Runs code in a context: variables and imports stay for the next run.
+///
+/// Runs of a context come one after the other; a full queue is 429. What the code does wrong is
+/// no failure of the call: the answer is 200 and its `exception` says it. With
+/// `Accept: text/event-stream` come events `stdout` and `stderr` (`{data, offset}`; with
+/// `; encoding=base64` behind it `{data_b64, offset}`), `result` and `exception` in the order in
+/// which they happened, then `end`. Contexts `python`, `javascript` and `typescript` are
+/// made where they are not there.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts/{cid}/run", tag = "contexts",
+    params(("id" = String, Path), ("cid" = String, Path)), request_body = RunBody,
+    responses((status = 200, body = run::RunAnswer), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+pub(crate) async fn run(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    headers: HeaderMap,
+    body: Strict<RunBody>,
+) -> Result<Response, Failure> {
+    let body = body.value;
+    let max = super::exec::kept(body.max_output_bytes)?;
+    input::timeout(body.timeout_ms)?;
+    let code = body.code.ok_or_else(|| Failure::field("code", "is needed"))?;
+    if code.len() + body.stdin.as_ref().map_or(0, String::len) > input::COMMAND_BYTES_MAX {
+        return Err(Failure::field(
+            "code",
+            "at most 1 MiB with its stdin; write more to a file first",
+        ));
+    }
+    let code = Code { code, stdin: body.stdin, timeout_ms: body.timeout_ms };
+    let id = ids.context()?;
+    let reach = Reach::CreateIfMissing;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, reach).await?;
+    let running = begin(&sandbox, id, code, body.cancel_on_close).await?;
+    let more = format!(",\"context\":\"{id}\"{}", lost_field(&sandbox));
+    let until = app.leases.until(&caller);
+    match sse::wanted(&headers) {
+        Some(form) => Ok(run::events(running, form, more, until)),
+        None => running.finish(max, &more, until).await,
+    }
+}
+
+/// Begins a run; in a context of a language's name also where that is not there yet.
+async fn begin(
+    sandbox: &Sandbox,
+    id: &ContextId,
+    code: Code,
+    cancel: bool,
+) -> Result<Running, Failure> {
+    let own = default_of(id);
+    let again = own.map(|_| code.clone());
+    let link = sandbox.context_run(id, code).await.map_err(said)?;
+    let first = Running::new(link, cancel).begun().await;
+    let (Some(language), Some(code), Err(Error::Refused { why: Why::NoShell, .. })) =
+        (own, again, &first)
+    else {
+        return first.map_err(said);
+    };
+    let wish = Wish {
+        id: Some(id.clone()),
+        language,
+        session: None,
+        cwd: None,
+        env: std::collections::BTreeMap::new(),
+        timeout_ms: None,
+    };
+    sandbox.context_open(wish, true).await.map_err(said)?;
+    let link = sandbox.context_run(id, code).await.map_err(said)?;
+    Running::new(link, cancel).begun().await.map_err(said)
+}
+
+/// Interrupts what runs in a context; what waits there comes next.
+///
+/// Code that does not heed it within 10 s is killed with its interpreter.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts/{cid}/interrupt", tag = "contexts",
+    params(("id" = String, Path), ("cid" = String, Path)),
+    responses((status = 200, body = Interrupted), (status = "4XX", body = Failure)))]
+pub(crate) async fn interrupt(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+) -> Result<Json<Interrupted>, Failure> {
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?;
+    let interrupted = sandbox.context_interrupt(ids.context()?).await.map_err(said)?;
+    Ok(Json(Interrupted { interrupted }))
+}
+
+/// Ends a context's interpreter, with all it holds and has started, and begins with a new one.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts/{cid}/restart", tag = "contexts",
+    params(("id" = String, Path), ("cid" = String, Path)),
+    responses((status = 200, body = ContextView), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+pub(crate) async fn restart(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+) -> Result<Json<ContextView>, Failure> {
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?;
+    let info = sandbox.context_restart(ids.context()?).await.map_err(said)?;
+    Ok(Json(info.into()))
+}

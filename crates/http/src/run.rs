@@ -1,0 +1,384 @@
+//! A run in a code context: gathered into one answer, or told as server-sent events.
+
+use crate::{
+    error::Failure,
+    output::{Output, ms},
+    sse::{self, Form, KEEP_ALIVE},
+    text::{Piece, Texts, quote},
+    until::Until,
+};
+use axum::{
+    body::Bytes,
+    http::{HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use futures_util::stream;
+use isolet_sandbox::{
+    Error,
+    contexts::{Event, Fault, RunLink},
+};
+use isolet_wire::{context::End, frame::Data, tell::STDOUT};
+use serde::Serialize;
+use std::{convert::Infallible, time::Duration};
+use tokio::time::{Instant, timeout, timeout_at};
+use utoipa::ToSchema;
+
+/// How long a refusal may take to become a status; what comes later becomes an event.
+const FIRST: Duration = Duration::from_millis(50);
+/// Kept of what a run shows, in bytes of JSON; what is more is counted.
+const RESULTS_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How many things one answer shows.
+const RESULTS_MAX: usize = 10_000;
+/// How much goes into one piece of the body.
+const PIECE_BYTES: usize = 128 * 1024;
+
+/// What came of a run.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(dead_code)] // Written by hand: outputs are large.
+pub(crate) struct RunAnswer {
+    /// The context.
+    context: String,
+    /// Counts the runs of this context, from 1.
+    run: u64,
+    /// What it has shown, in order; the value of its last expression comes last, as `result`.
+    results: Vec<ShownView>,
+    /// What ended it, where something did.
+    exception: Option<FaultView>,
+    /// Text; what is no UTF-8 is U+FFFD.
+    stdout: String,
+    /// Exact bytes, where the text is not them.
+    stdout_b64: Option<String>,
+    /// Text; what is no UTF-8 is U+FFFD.
+    stderr: String,
+    /// Exact bytes, where the text is not them.
+    stderr_b64: Option<String>,
+    /// What was written and is not here.
+    truncated: Option<super::routes::exec::Truncated>,
+    /// Results that were too large, too many, or could not be read.
+    results_lost: u64,
+    /// Bytes that were written since the run before and were not held.
+    late_lost: u64,
+    /// Its timeout ended it.
+    timed_out: bool,
+    /// Somebody interrupted it, or its context was restarted or deleted.
+    interrupted: bool,
+    /// The kernel killed something of the sandbox for memory meanwhile.
+    oom: bool,
+    /// Its interpreter ended with it: all variables are lost, the next run finds a new one.
+    died: Option<DiedView>,
+    /// It ran in an interpreter that replaced one that had ended.
+    fresh: bool,
+    /// From its beginning to its end, in ms.
+    duration_ms: f64,
+    /// In the first answer after the sandbox woke: what the sleep has ended.
+    lost: Option<Vec<String>>,
+}
+
+/// Something that a run shows.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(dead_code)]
+pub(crate) struct ShownView {
+    /// `result`: the value of the last expression; `display`: what the code has shown.
+    kind: String,
+    /// By media type: texts, JSON as such, pictures in base64.
+    data: serde_json::Map<String, serde_json::Value>,
+    /// What its maker says of it.
+    metadata: serde_json::Map<String, serde_json::Value>,
+    /// How large what was left out is, by media type; only where something was.
+    cut: Option<std::collections::BTreeMap<String, u64>>,
+}
+
+/// What ended a run.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(dead_code)]
+pub(crate) struct FaultView {
+    /// Its class: `ValueError`, `TypeError`, …; `ContextDied` where the interpreter has ended.
+    name: String,
+    /// What it says.
+    message: String,
+    /// Where it came from, line by line.
+    traceback: Vec<String>,
+}
+
+/// How an interpreter ended.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(dead_code)]
+pub(crate) struct DiedView {
+    /// Its exit code, where it exited.
+    code: Option<i32>,
+    /// The signal that ended it.
+    signal: Option<i32>,
+}
+
+/// A run that goes on.
+pub(crate) struct Running {
+    link: Option<RunLink>,
+    /// Interrupted when this is dropped before its end.
+    cancel: bool,
+    first: Option<Event>,
+    fresh: bool,
+    fault: bool,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let (Some(link), true) = (&mut self.link, self.cancel) {
+            let _ = link.cancel();
+        }
+    }
+}
+
+impl Running {
+    pub(crate) fn new(link: RunLink, cancel: bool) -> Self {
+        Self { link: Some(link), cancel, first: None, fresh: false, fault: false }
+    }
+
+    /// Waits a moment for a refusal.
+    pub(crate) async fn begun(mut self) -> Result<Self, Error> {
+        if let Ok(event) = timeout(FIRST, self.next()).await {
+            self.first = Some(event?);
+        }
+        Ok(self)
+    }
+
+    /// What comes next; [`Event::End`] is the last. Cancel-safe.
+    async fn next(&mut self) -> Result<Event, Error> {
+        if let Some(event) = self.first.take() {
+            return Ok(event);
+        }
+        let link = self.link.as_mut().ok_or(isolet_sandbox::LinkError::Ended)?;
+        let event = link.next().await?;
+        self.note(&event);
+        Ok(event)
+    }
+
+    fn ready(&mut self) -> Result<Option<Event>, Error> {
+        let Some(link) = self.link.as_mut() else { return Ok(None) };
+        let event = link.ready()?;
+        event.iter().for_each(|event| self.note(event));
+        Ok(event)
+    }
+
+    fn note(&mut self, event: &Event) {
+        match event {
+            Event::Began(fresh) => self.fresh = *fresh,
+            Event::Fault(_) => self.fault = true,
+            Event::End(_) => {
+                if let Some(link) = self.link.take() {
+                    link.park();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Gathers everything into one answer.
+    pub(crate) async fn finish(
+        mut self,
+        max: usize,
+        more: &str,
+        mut until: Until,
+    ) -> Result<Response, Failure> {
+        let mut output = Output::new(max);
+        let (mut results, mut count, mut unread) = (String::new(), 0, 0_u64);
+        let mut fault = None;
+        let end = loop {
+            let event = tokio::select! {
+                biased;
+                ending = until.ended() => return Err(ending.into()),
+                event = self.next() => event.map_err(crate::routes::contexts::said)?,
+            };
+            match event {
+                Event::Began(_) => {}
+                Event::Output(Data { stream, bytes, .. }) => output.take(stream, &bytes),
+                Event::Shown(shown) => {
+                    let text = json(&shown);
+                    if count >= RESULTS_MAX || results.len() + text.len() > RESULTS_BYTES_MAX {
+                        unread += 1;
+                        continue;
+                    }
+                    results.push_str(if count > 0 { "," } else { "" });
+                    results.push_str(&text);
+                    count += 1;
+                }
+                Event::Fault(one) => fault = Some(one),
+                Event::Unread => unread += 1,
+                Event::End(end) => break end,
+            }
+        };
+        let fault = fault.or_else(|| died(&end));
+        let mut text =
+            format!("{{\"results\":[{results}],\"exception\":{}", json(&fault)).into_bytes();
+        output.write(&mut text);
+        let fields = self.fields(&end);
+        text.extend_from_slice(format!(",\"results_lost\":{unread},{fields}{more}}}").as_bytes());
+        let mut response = text.into_response();
+        let kind = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        Ok(response)
+    }
+
+    /// The fields that say how it ended, without braces.
+    fn fields(&self, end: &End) -> String {
+        let died = match end.died {
+            None => "null".to_owned(),
+            Some(died) => json(&DiedView { code: died.code, signal: died.signal }),
+        };
+        format!(
+            "\"run\":{},\"late_lost\":{},\"timed_out\":{},\"interrupted\":{},\"oom\":{},\"died\":{died},\"fresh\":{},\"duration_ms\":{}",
+            end.number,
+            end.lost,
+            end.timed_out,
+            end.interrupted,
+            end.oom,
+            self.fresh,
+            ms(end.micros)
+        )
+    }
+}
+
+/// What is told as the error of a run whose interpreter has ended with it.
+fn died(end: &End) -> Option<Fault> {
+    let died = end.died?;
+    let how = match (died.code, died.signal) {
+        _ if end.timed_out => "was killed: it did not heed its timeout".to_owned(),
+        _ if end.oom => "was killed for memory".to_owned(),
+        _ if end.interrupted => "was ended while this ran".to_owned(),
+        (Some(code), _) => format!("has exited with code {code}"),
+        (_, signal) => format!("was ended by signal {}", signal.unwrap_or(0)),
+    };
+    let message =
+        format!("the interpreter {how}; its variables are lost, and the next run begins anew");
+    Some(Fault { name: "ContextDied".into(), message, traceback: Vec::new() })
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
+}
+
+/// A run being told.
+struct Telling {
+    running: Option<Running>,
+    texts: Texts,
+    form: Form,
+    /// More fields of the last event, each with a comma before it.
+    more: String,
+    next: Instant,
+    unread: u64,
+    until: Until,
+}
+
+/// The answer: events until the run's end.
+pub(crate) fn events(running: Running, form: Form, more: String, until: Until) -> Response {
+    let (texts, next) = (Texts::default(), Instant::now() + KEEP_ALIVE);
+    let telling = Telling { running: Some(running), texts, form, more, next, unread: 0, until };
+    let first = Some(b": begun\n\n".to_vec());
+    sse::response(stream::unfold((telling, first), |(mut telling, first)| async move {
+        let piece = match first {
+            Some(first) => first,
+            None => telling.piece().await?,
+        };
+        Some((Ok::<_, Infallible>(Bytes::from(piece)), (telling, None)))
+    }))
+}
+
+impl Telling {
+    /// The next events, as many as are there; `None` after the last.
+    async fn piece(&mut self) -> Option<Vec<u8>> {
+        let mut running = self.running.take()?;
+        let mut out = Vec::new();
+        while out.is_empty() {
+            let next = tokio::select! {
+                biased;
+                ending = self.until.ended() => {
+                    sse::failed(&mut out, &ending.into());
+                    return Some(out);
+                }
+                next = timeout_at(self.next, running.next()) => next,
+            };
+            let more = match next {
+                Err(_) => {
+                    out.extend_from_slice(b": alive\n\n");
+                    true
+                }
+                Ok(event) => self.write_all(event.map(Some), &mut running, &mut out),
+            };
+            if !more {
+                return Some(out);
+            }
+        }
+        self.next = Instant::now() + KEEP_ALIVE;
+        self.running = Some(running);
+        Some(out)
+    }
+
+    /// Appends an event and those that have come behind it; `false` after the last.
+    fn write_all(
+        &mut self,
+        mut event: Result<Option<Event>, Error>,
+        running: &mut Running,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        loop {
+            match event {
+                Ok(Some(event)) => {
+                    if self.write(event, running, out) {
+                        return false;
+                    }
+                }
+                Ok(None) => return true,
+                Err(error) => {
+                    sse::failed(out, &crate::routes::contexts::said(error));
+                    return false;
+                }
+            }
+            if out.len() > PIECE_BYTES {
+                return true;
+            }
+            event = running.ready();
+        }
+    }
+
+    /// Appends one event; `true` for the last.
+    fn write(&mut self, event: Event, running: &Running, out: &mut Vec<u8>) -> bool {
+        match event {
+            Event::Began(_) => {}
+            Event::Unread => self.unread += 1,
+            Event::Output(Data { stream, offset, bytes, .. }) if self.form == Form::Base64 => {
+                let (name, data) = (sse::name(stream), STANDARD.encode(&bytes));
+                put(out, name, &format!("{{\"offset\":{offset},\"data_b64\":\"{data}\"}}"));
+            }
+            Event::Output(Data { stream, offset, bytes, .. }) => {
+                if let Some(piece) = self.texts.piece(stream, "", offset, &bytes) {
+                    said(out, &piece);
+                }
+            }
+            Event::Shown(shown) => put(out, "result", &json(&shown)),
+            Event::Fault(fault) => put(out, "exception", &json(&fault)),
+            Event::End(end) => {
+                self.texts.close().iter().for_each(|piece| said(out, piece));
+                if let Some(fault) = died(&end).filter(|_| !running.fault) {
+                    put(out, "exception", &json(&fault));
+                }
+                let (fields, more, unread) = (running.fields(&end), &self.more, self.unread);
+                let bytes = format!("\"out_bytes\":{},\"err_bytes\":{}", end.out, end.err);
+                put(out, "end", &format!("{{{fields},{bytes},\"results_lost\":{unread}{more}}}"));
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn put(out: &mut Vec<u8>, name: &str, data: &str) {
+    out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
+}
+
+fn said(out: &mut Vec<u8>, piece: &Piece<'_>) {
+    let name = if piece.stream == STDOUT { "stdout" } else { "stderr" };
+    let head = format!("event: {name}\ndata: {{\"offset\":{},\"data\":", piece.offset);
+    out.extend_from_slice(head.as_bytes());
+    quote(out, &piece.text);
+    out.extend_from_slice(b"}\n\n");
+}

@@ -1,0 +1,165 @@
+"""A code context: an interpreter that keeps its variables and imports."""
+# Made by tools/make_sync.py from its async twin: change that one.
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Awaitable, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from .. import calls, transport
+from ..calls import Call
+from ..code import CodeEvent, ContextInfo, Execution, Gathered, answered
+from ..errors import ServerError, UnreachableError
+from ..values import Duration
+from .events import EventBody
+
+if TYPE_CHECKING:
+    from .client import Connection
+
+#: Hears what happens in a run.
+OnEvent = Callable[[CodeEvent], object]
+
+
+class CodeStream:
+    """What happens in a run, as it happens. Use it in ``with``, and ``for`` inside.
+
+    Left early, it interrupts the run.
+    """
+
+    def __init__(self, connection: Connection, call: Call, code: str) -> None:
+        self._connection = connection
+        self._call = call
+        self._said = Gathered(code)
+        self._end: Execution | None = None
+        self._body: EventBody | None = None
+        self._pieces = self._all()
+
+    def open(self) -> CodeStream:
+        """Sends the code now, rather than with the first event that is asked for."""
+        if self._body is None:
+            response = self._connection.open(self._call, read_s=transport.EVENTS_S)
+            self._body = EventBody(self._connection.url, response)
+        return self
+
+    def _all(self) -> Iterator[CodeEvent]:
+        self.open()
+        if self._body is None:
+            return
+        for event in self._body.events():
+            if event.name in ("stdout", "stderr", "result", "exception"):
+                yield self._said.take(event.name, event.data)
+            elif event.name == "end":
+                self._end = self._said.end(event.data)
+                return
+            elif event.name == "error":
+                said = event.data
+                raise ServerError(
+                    str(said.get("message", "")), code=str(said.get("error")), hint=str(said.get("hint", ""))
+                )
+        raise UnreachableError("the connection ended before the run", code="cut")
+
+    def __iter__(self) -> CodeStream:
+        return self
+
+    def __next__(self) -> CodeEvent:
+        return self._pieces.__next__()
+
+    def result(self) -> Execution:
+        """All of the run; reads what is left."""
+        for _ in self:
+            pass
+        if self._end is None:
+            raise UnreachableError("the stream was left before the run's end", code="cut")
+        return self._end
+
+    def __enter__(self) -> CodeStream:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends it, and interrupts the run where that still goes on."""
+        if self._body is not None:
+            self._body.close()
+
+
+class Context:
+    """A code context of a sandbox, by its id."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        sandbox: str,
+        id: str,
+        ready: Callable[[], None],
+    ) -> None:
+        self._connection = connection
+        self._ready = ready
+        self._path = calls.context_path(sandbox, id)
+        #: Unique within the sandbox.
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id!r})"
+
+    def run(
+        self,
+        code: str,
+        *,
+        stdin: str | None = None,
+        timeout: Duration | None = None,
+        on_event: OnEvent | None = None,
+    ) -> Execution:
+        """Runs code to its end; variables and imports stay for the next.
+
+        Args:
+            code: at most 1 MiB.
+            stdin: what ``input()`` and the like read; without it they fail at once.
+            timeout: seconds until it is interrupted; the context's own unless told.
+            on_event: hears output and results as they come.
+
+        Raises:
+            NotFoundError: ``no_context``: there is none, or a sleep has ended it.
+            TooManyRequestsError: ``queue_full``: 64 runs wait.
+        """
+        self._ready()
+        if on_event is None:
+            call = calls.run_code(self._path, code, stdin=stdin, timeout=timeout, stream=False)
+            return answered(code, self._connection.json(call))
+        with self.stream(code, stdin=stdin, timeout=timeout) as events:
+            for event in events:
+                on_event(event)
+            return events.result()
+
+    def stream(
+        self, code: str, *, stdin: str | None = None, timeout: Duration | None = None
+    ) -> CodeStream:
+        """Runs code, and gives what happens as it happens."""
+        self._ready()
+        call = calls.run_code(self._path, code, stdin=stdin, timeout=timeout, stream=True)
+        return CodeStream(self._connection, call, code).open()
+
+    def info(self) -> ContextInfo:
+        """What is known of it.
+
+        Raises:
+            NotFoundError: ``no_context``.
+        """
+        return ContextInfo.of(self._connection.json(calls.call("GET", self._path, again=True)))
+
+    def interrupt(self) -> bool:
+        """Interrupts what runs in it; whether anything did."""
+        told = self._connection.json(calls.call("POST", f"{self._path}/interrupt"))
+        return bool(told["interrupted"])
+
+    def restart(self) -> ContextInfo:
+        """Begins with a new interpreter: what the old one held is lost."""
+        return ContextInfo.of(self._connection.json(calls.call("POST", f"{self._path}/restart")))
+
+    def delete(self) -> None:
+        """Ends it and all that it started. No error where there is none."""
+        self._connection.send(calls.call("DELETE", self._path, again=True))

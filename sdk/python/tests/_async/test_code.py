@@ -1,0 +1,76 @@
+"""Code contexts: what stays in them, and what a run gives."""
+
+from __future__ import annotations
+
+import pytest
+
+from isolet import AsyncSandbox, CodeEvent, ConflictError, NotFoundError
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_what_a_run_makes_stays_for_the_next(sandbox: AsyncSandbox) -> None:
+    await sandbox.run_code("import math\nx = 20")
+    execution = await sandbox.run_code("print('hi')\nmath.floor(x + 22.5)")
+    assert (execution.text, execution.stdout, execution.error) == ("42", "hi\n", None)
+    assert (execution.number, execution.died, execution.fresh) == (2, False, False)
+    await sandbox.run_code("const x = 2", language="javascript")
+    execution = await sandbox.run_code("({ x })", language="javascript")
+    assert execution.results[0].json == {"x": 2}
+
+
+async def test_contexts_are_made_listed_and_ended(sandbox: AsyncSandbox) -> None:
+    context = await sandbox.create_context("mine", cwd="/usr", env={"A": "b"}, timeout=5)
+    assert (await context.run("import os; (os.getcwd(), os.environ['A'])")).text == "('/usr', 'b')"
+    with pytest.raises(ConflictError):
+        await sandbox.create_context("mine")
+    (info,) = await sandbox.contexts()
+    assert (info.id, info.language, info.timeout, info.runs) == ("mine", "python", 5, 1)
+    assert await context.interrupt() is False
+    assert (await context.restart()).restarts == 1
+    assert (await context.run("os")).error is not None
+    await context.delete()
+    await context.delete()
+    with pytest.raises(NotFoundError) as raised:
+        await context.run("1")
+    assert raised.value.code == "no_context"
+
+
+async def test_an_error_is_told_and_not_raised(sandbox: AsyncSandbox) -> None:
+    error = (await sandbox.run_code("def f():\n    return 1 / 0\nf()")).error
+    assert error is not None
+    assert (error.name, error.message) == ("ZeroDivisionError", "division by zero")
+    assert "return 1 / 0" in "\n".join(error.traceback)
+
+
+async def test_what_happens_is_told_in_its_order(sandbox: AsyncSandbox) -> None:
+    heard: list[str] = []
+
+    def hear(event: CodeEvent) -> None:
+        heard.append(event.result.text or "" if event.result else event.text or event.type)
+
+    code = "import sys\nprint('a')\nprint('b', file=sys.stderr)\ndisplay(3)\nprint('c')\n4"
+    execution = await sandbox.run_code(code, on_event=hear)
+    assert heard == ["a\n", "b\n", "3", "c\n", "4"]
+    assert (execution.stdout, execution.stderr, execution.text) == ("a\nc\n", "b\n", "4")
+    assert [one.kind for one in execution.results] == ["display", "result"]
+
+
+async def test_a_run_ends_at_its_timeout_or_when_it_is_left(sandbox: AsyncSandbox) -> None:
+    context = sandbox.context("python")
+    await context.run("kept = 1")
+    execution = await context.run("while True: pass", timeout=0.2)
+    assert execution.timed_out
+    assert execution.error is not None
+    async with await context.stream("print('on')\nwhile True: pass") as events:
+        async for event in events:
+            assert event.text == "on\n"
+            break
+    assert (await context.run("kept")).text == "1"
+
+
+async def test_input_is_what_came_with_the_run(sandbox: AsyncSandbox) -> None:
+    assert (await sandbox.run_code("input()", stdin="typed\n")).text == "'typed'"
+    error = (await sandbox.run_code("input()")).error
+    assert error is not None
+    assert error.name == "EOFError"

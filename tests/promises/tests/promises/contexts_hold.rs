@@ -1,0 +1,306 @@
+//! Code contexts: nothing that runs in one can hang it, blind it, or make it lie.
+
+use isolet_kit::{LONG, Rows, SOON, Sandbox, Server, Value, json, one, quickly, wait_until};
+
+fn post(sandbox: &Sandbox, context: &str, body: &Value) -> Value {
+    sandbox.post(&format!("/contexts/{context}/run"), body).expect(200).json()
+}
+
+fn python(sandbox: &Sandbox, code: &str) -> Value {
+    post(sandbox, "python", &json!({ "code": code, "timeout_ms": 20_000 }))
+}
+
+fn value(answer: &Value) -> &str {
+    let results = answer["results"].as_array().expect("results");
+    results.last().and_then(|one| one["data"]["text/plain"].as_str()).unwrap_or("(none)")
+}
+
+/// It still has what an earlier run gave it.
+fn stays(sandbox: &Sandbox, answer: &Value) {
+    assert_eq!(answer["died"], Value::Null, "{answer}");
+    assert_eq!(value(&python(sandbox, "kept")), "'kept'");
+}
+
+/// Its interpreter ended, that was said, and the next run finds a new one.
+fn begins_anew(sandbox: &Sandbox, answer: &Value) {
+    assert!(answer["died"].is_object(), "{answer}");
+    assert_eq!(answer["exception"]["name"], "ContextDied", "{answer}");
+    let next = python(sandbox, "kept = 'kept'");
+    assert_eq!((&next["fresh"], &next["exception"]), (&json!(true), &Value::Null), "{next}");
+    assert_eq!(python(sandbox, "kept")["fresh"], false);
+}
+
+#[test]
+fn nothing_that_runs_in_a_context_hangs_it() {
+    let server = Server::start();
+    let sandbox = server.sandbox_with(&json!({"pids": 100, "memory_mib": 256}));
+    let mut rows = Rows::new();
+    python(&sandbox, "kept = 'kept'");
+    let cases = [
+        ("input() without input", "input()", "EOFError"),
+        (
+            "reading standard input",
+            "import sys; assert sys.stdin.read() == ''; open(0).read() and 1/0; input()",
+            "EOFError",
+        ),
+        ("sys.exit", "import sys; sys.exit()", "SystemExit"),
+        ("exit()", "exit(2)", "SystemExit"),
+        ("deep recursion", "def r(): return r()\nr()", "RecursionError"),
+        ("standard output closed", "import os; os.close(1); print('x')", "OSError"),
+        ("sys.stdout replaced", "import sys; sys.stdout = None; 1/0", "ZeroDivisionError"),
+        (
+            "a fork that comes back",
+            "import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\n1/0",
+            "ZeroDivisionError",
+        ),
+        (
+            "a value that cannot be shown",
+            "class V:\n    def __repr__(self): raise OSError\nV()",
+            "OSError",
+        ),
+        (
+            "a signal handler",
+            "import signal; signal.signal(2, signal.SIG_IGN); 1/0",
+            "ZeroDivisionError",
+        ),
+        (
+            "threads that go on",
+            "import threading, time\nthreading.Thread(target=time.sleep, args=(3600,)).start(); 1/0",
+            "ZeroDivisionError",
+        ),
+    ];
+    for (name, code, wanted) in cases {
+        rows.row(name, || {
+            let answer = python(&sandbox, code);
+            assert_eq!(answer["exception"]["name"], wanted, "{answer}");
+            stays(&sandbox, &answer);
+        });
+    }
+    rows.row("an endless loop", || {
+        let answer =
+            post(&sandbox, "python", &json!({"code": "while True: pass", "timeout_ms": 300}));
+        assert_eq!(
+            (&answer["timed_out"], &answer["exception"]["name"]),
+            (&json!(true), &json!("KeyboardInterrupt")),
+            "{answer}"
+        );
+        stays(&sandbox, &answer);
+    });
+    rows.row("an endless loop of JavaScript", || {
+        post(&sandbox, "javascript", &json!({"code": "let kept = 1"}));
+        for code in ["while (true) {}", "await new Promise(() => {})"] {
+            let answer = post(&sandbox, "javascript", &json!({"code": code, "timeout_ms": 300}));
+            assert_eq!(
+                (&answer["timed_out"], &answer["exception"]["name"]),
+                (&json!(true), &json!("Interrupted")),
+                "{answer}"
+            );
+            assert_eq!(value(&post(&sandbox, "javascript", &json!({"code": "kept"}))), "1");
+        }
+    });
+    rows.row("code that heeds no interrupt", || {
+        let code =
+            "import time\nwhile True:\n    try: time.sleep(100)\n    except BaseException: pass";
+        let answer = post(&sandbox, "python", &json!({"code": code, "timeout_ms": 300}));
+        assert_eq!(answer["timed_out"], true, "{answer}");
+        begins_anew(&sandbox, &answer);
+    });
+    rows.row("an end of the process", || {
+        begins_anew(&sandbox, &python(&sandbox, "import os; os._exit(3)"));
+        begins_anew(&sandbox, &python(&sandbox, "import os; os.kill(os.getpid(), 11)"));
+    });
+    rows.row("all descriptors closed", || {
+        begins_anew(&sandbox, &python(&sandbox, "import os; os.closerange(0, 1000)"));
+    });
+    rows.row("more memory than there is", || {
+        let answer = python(&sandbox, "x = bytearray(1)\nwhile True: x += bytes(1 << 24)");
+        if answer["exception"]["name"] != "MemoryError" {
+            assert_eq!(answer["oom"], true, "{answer}");
+            begins_anew(&sandbox, &answer);
+        }
+    });
+    rows.row("a fork bomb", || {
+        let code = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass";
+        let answer = post(&sandbox, "python", &json!({"code": code, "timeout_ms": 500}));
+        assert_eq!(answer["timed_out"], true, "{answer}");
+        let next = wait_until("there is room for a process again", SOON, || {
+            let reply = sandbox.post("/contexts/python/run", &json!({"code": "kept = 'kept'; 1"}));
+            (reply.status == 200 && reply.json()["exception"].is_null()).then(|| reply.json())
+        });
+        assert_eq!(value(&next), "1");
+    });
+    drop(sandbox);
+    server.healthy();
+}
+
+#[test]
+fn a_large_output_is_cut_and_told_or_streamed_whole() {
+    let (_server, sandbox) = one();
+    let code = "print('a' * 30_000_000)";
+    let answer = python(&sandbox, code);
+    assert_eq!(answer["stdout"].as_str().map(str::len), Some(8 * 1024 * 1024));
+    assert_eq!(answer["truncated"]["stdout_bytes"], 30_000_001 - 8 * 1024 * 1024);
+    let mut stream =
+        sandbox.http.events(&sandbox.path("/contexts/python/run"), &json!({"code": code}));
+    let mut bytes = 0;
+    quickly("all of it", LONG, || {
+        while let Some(event) = stream.event() {
+            let data: Value = event.data.parse().expect("JSON");
+            bytes += data["data"].as_str().map_or(0, str::len);
+        }
+    });
+    assert_eq!(bytes, 30_000_001);
+    assert_eq!(value(&python(&sandbox, "range(3)")), "range(0, 3)");
+}
+
+#[test]
+fn input_is_what_came_with_the_run() {
+    let (_server, sandbox) = one();
+    let ask = |context: &str, code: &str| {
+        post(&sandbox, context, &json!({"code": code, "stdin": "one\ntwo"}))
+    };
+    let answer = ask("python", "a, b = input('? '), input()\n(a, b)");
+    assert_eq!((value(&answer), &answer["stdout"]), ("('one', 'two')", &json!("? ")), "{answer}");
+    assert_eq!(ask("python", "input(); input(); input()")["exception"]["name"], "EOFError");
+    let code = "let all = ''; for await (const piece of process.stdin) all += piece; all";
+    assert_eq!(value(&ask("javascript", code)), "'one\\ntwo'");
+}
+
+#[test]
+fn a_run_is_interrupted_and_a_context_restarted() {
+    let (_server, sandbox) = one();
+    python(&sandbox, "kept = 'kept'");
+    let path = sandbox.path("/contexts/python/run");
+    let begin = |code: &str| sandbox.http.events(&path, &json!({ "code": code }));
+    let mut stream = begin("print('on')\nwhile True: pass");
+    assert_eq!(stream.event().expect("it runs").name, "stdout");
+    let reply = sandbox.post("/contexts/python/interrupt", &Value::Null).expect(200);
+    assert_eq!(reply.json(), json!({"interrupted": true}));
+    let told = stream.event().expect("an error");
+    assert!(told.name == "exception" && told.data.contains("KeyboardInterrupt"), "{told:?}");
+    let end: Value = stream.event().expect("the end").data.parse().expect("JSON");
+    assert_eq!((&end["interrupted"], &end["timed_out"]), (&json!(true), &json!(false)));
+    let reply = sandbox.post("/contexts/python/interrupt", &Value::Null).expect(200);
+    assert_eq!(reply.json(), json!({"interrupted": false}), "nothing runs");
+    stays(&sandbox, &python(&sandbox, "1"));
+    let mut stream = begin("print('on')\nwhile True: pass");
+    assert_eq!(stream.event().expect("it runs").name, "stdout");
+    let info = sandbox.post("/contexts/python/restart", &Value::Null).expect(200).json();
+    assert_eq!((&info["restarts"], &info["busy"]), (&json!(1), &json!(false)), "{info}");
+    assert_eq!(stream.event().expect("its end is told").name, "exception");
+    let next = python(&sandbox, "kept");
+    assert_eq!((&next["exception"]["name"], &next["fresh"]), (&json!("NameError"), &json!(true)));
+}
+
+#[test]
+fn runs_of_a_context_wait_for_each_other_and_not_for_ever() {
+    let (_server, sandbox) = one();
+    python(&sandbox, "seen = []");
+    let go = "while not __import__('os').path.exists('/workspace/go'): pass";
+    let path = sandbox.path("/contexts/python/run");
+    let first = sandbox.http.events(&path, &json!({ "code": go }));
+    let waiting = |queued: u64| {
+        wait_until("they wait", SOON, || {
+            let info = sandbox.http.get(&sandbox.path("/contexts/python")).expect(200).json();
+            (info["busy"] == true && info["queued"] == queued).then_some(())
+        });
+    };
+    let mut streams = Vec::new();
+    for n in 0..64 {
+        streams.push(sandbox.http.events(&path, &json!({"code": format!("seen.append({n})")})));
+        waiting(n + 1);
+    }
+    let reply = sandbox.post("/contexts/python/run", &json!({"code": "1"})).expect(429);
+    assert_eq!(reply.error(), "queue_full");
+    // One whose client goes before it begins is not begun; what runs goes on without its client.
+    drop(streams.remove(5));
+    waiting(63);
+    drop(first);
+    sandbox.exec("touch /workspace/go");
+    for stream in &mut streams {
+        while let Some(event) = stream.event() {
+            assert_ne!(event.name, "exception");
+        }
+    }
+    let all = python(&sandbox, "seen == [n for n in range(64) if n != 5]");
+    assert_eq!(value(&all), "True", "in their order");
+}
+
+#[test]
+fn a_run_that_nobody_wants_any_more_is_interrupted() {
+    let (_server, sandbox) = one();
+    python(&sandbox, "kept = 'kept'");
+    let body = json!({"code": "print('on')\nwhile True: pass", "cancel_on_close": true});
+    let mut stream = sandbox.http.events(&sandbox.path("/contexts/python/run"), &body);
+    assert_eq!(stream.event().expect("it runs").name, "stdout");
+    drop(stream);
+    stays(&sandbox, &python(&sandbox, "1"));
+}
+
+#[test]
+fn what_is_written_between_runs_is_told_with_the_next() {
+    let (_server, sandbox) = one();
+    let code = "import threading, time\ndef late():\n    while not __import__('os').path.exists('/workspace/go'): time.sleep(.01)\n    \
+                print('late'); open('/workspace/done', 'w')\nthreading.Thread(target=late).start()";
+    assert_eq!(python(&sandbox, code)["stdout"], "");
+    sandbox.exec("touch /workspace/go; until [ -e /workspace/done ]; do sleep .02; done");
+    let answer = python(&sandbox, "print('now')");
+    assert_eq!(answer["stdout"], "late\nnow\n", "{answer}");
+    python(
+        &sandbox,
+        "import subprocess; subprocess.Popen('head -c 1000000 /dev/zero; touch /workspace/full', shell=True)",
+    );
+    sandbox.exec("until [ -e /workspace/full ]; do sleep .02; done");
+    let answer = python(&sandbox, "1");
+    let told = answer["stdout"].as_str().map_or(0, str::len) as u64;
+    assert!(
+        answer["late_lost"].as_u64().is_some_and(|lost| lost > 800_000 && lost + told <= 1_000_000),
+        "{}",
+        answer["late_lost"]
+    );
+}
+
+#[test]
+fn code_that_speaks_for_its_driver_is_not_believed() {
+    let (server, sandbox) = one();
+    let mut rows = Rows::new();
+    let say = |bytes: &str| {
+        python(&sandbox, &format!("import os\nos.write(3, {bytes})\nkept = 'kept'\n1"))
+    };
+    rows.row("a result that is no JSON", || {
+        let answer = say("b'\\0\\0\\0\\3\\2abc'");
+        assert_eq!(answer["results_lost"], 1, "{answer}");
+    });
+    rows.row("an end before the end", || {
+        let answer = say("b'\\0\\0\\0\\0\\4'");
+        assert_eq!(answer["died"], Value::Null, "{answer}");
+        let end = wait_until("the true end is taken for none of the next", SOON, || {
+            Some(python(&sandbox, "40 + 2"))
+        });
+        assert!(end["exception"].is_null() || end["died"].is_object(), "{end}");
+    });
+    for (name, bytes) in [
+        ("a kind that is none", "b'\\0\\0\\0\\0\\x63'"),
+        ("a length beyond all bounds", "b'\\xff\\xff\\xff\\xff\\2'"),
+        ("a long word for the agent", "b'\\0\\1\\0\\0\\4'"),
+    ] {
+        rows.row(name, || {
+            let answer = say(&format!("{bytes} + b'x' * 10"));
+            assert!(answer["died"].is_object(), "{answer}");
+            wait_until("a new one serves", SOON, || {
+                let next = python(&sandbox, "6 * 7");
+                (value(&next) == "42").then_some(())
+            });
+        });
+    }
+    rows.row("half a frame, and then nothing", || {
+        let code = "import os, time\nos.write(3, b'\\0\\0\\1\\0\\2ab')\ntime.sleep(100)";
+        let answer = post(&sandbox, "python", &json!({"code": code, "timeout_ms": 300}));
+        assert_eq!(answer["timed_out"], true, "{answer}");
+        wait_until("a new one serves", SOON, || {
+            let next = post(&sandbox, "python", &json!({"code": "6 * 7", "timeout_ms": 300}));
+            (value(&next) == "42").then_some(())
+        });
+    });
+    server.healthy();
+}
