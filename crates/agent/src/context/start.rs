@@ -72,6 +72,7 @@ impl Context {
             fds: Vec::new(),
             uid: 0,
             terminal: None,
+            group: None,
         };
         self.state = State::Starting;
         self.life = Some(self.spawn(hub, order, driver).map_err(failed)?);
