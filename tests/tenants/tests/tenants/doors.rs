@@ -174,9 +174,9 @@ impl Route {
             "/processes",
             "sandbox/{id}/session",
             "/hydrate",
+            "/contexts",
+            "/run",
         ];
-        let ends = ["/exec", "/sessions", "/shell", "/terminal", "/pty", "/files", "/processes"];
-        let ends = [&ends[..], &["/contexts", "/run"]].concat();
         let works = self.method == "PUT" || ends.iter().any(|end| self.path.ends_with(end));
         !self.path.contains('{') || (works && !self.reads() && !within && self.method != "DELETE")
     }
