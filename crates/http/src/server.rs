@@ -256,7 +256,7 @@ async fn answer(
     if foreign.is_none()
         && let Err(failure) = miss(shared, peer, response.status(), who)
     {
-        response = failure.into_response();
+        response = refused(failure, &path);
     }
     let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
@@ -269,6 +269,14 @@ async fn answer(
     let ms = began.elapsed().as_secs_f64() * 1000.0;
     debug!(%method, path, status = response.status().as_u16(), ms, "answered");
     response
+}
+
+/// A refusal, in the words of the dialect that was asked.
+fn refused(failure: Failure, path: &str) -> Response {
+    if cloudflare::owns(path) {
+        return cloudflare::Refusal::from(failure).into_response();
+    }
+    failure.into_response()
 }
 
 /// A path as it may be written down: without what is itself a right.
@@ -311,10 +319,7 @@ async fn routed(
     let found = checked(shared, local, request.method(), request.uri(), request.headers());
     let mut who = None;
     match found {
-        Err(failure) if cloudflare::owns(request.uri().path()) => {
-            return (cloudflare::Refusal::from(failure).into_response(), None);
-        }
-        Err(failure) => return (failure.into_response(), None),
+        Err(failure) => return (refused(failure, request.uri().path()), None),
         Ok(Entered::Anybody) => {}
         Ok(Entered::Key(caller)) => {
             who = Some(caller.clone());
