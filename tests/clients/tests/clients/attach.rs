@@ -36,7 +36,11 @@ fn attach_is_a_terminal_that_follows_the_window_and_ends_with_its_code() {
         "followed",
     );
     pty.line("sleep 100", "sleep 100");
-    pty.line("\x03", "^C");
+    let from = pty.sees("sleep 100");
+    pty.type_in("\x03");
+    let from = pty.sees_after(from, "^C");
+    // Bash drops what is typed before its prompt is there again.
+    pty.sees_after(from, "ready> ");
     pty.line("echo o''n", "on\r\n");
     pty.type_in("exit 3\r");
     assert_eq!(pty.ended(), 3);
