@@ -36,6 +36,8 @@ fn attach_is_a_terminal_that_follows_the_window_and_ends_with_its_code() {
         "followed",
     );
     pty.line("sleep 100", "sleep 100");
+    // An interrupt before it runs is one of bash alone.
+    wait_until("it runs", SOON, || (!server.processes("sleep").is_empty()).then_some(()));
     let from = pty.sees("sleep 100");
     pty.type_in("\x03");
     let from = pty.sees_after(from, "^C");
