@@ -411,7 +411,8 @@ fn a_session_with_a_scope_has_its_processes_in_it() {
     sandbox.command("default", "mkdir -p docs secret; echo key >secret/key");
     let access = json!({"id": "one", "file_access": {"read": ["docs"], "write": []}});
     sandbox.post("/sessions", &access).expect(201);
-    let body = json!({"id": "p", "session": "one", "command": "ls /workspace; setsid --wait sleep 4811"});
+    let body =
+        json!({"id": "p", "session": "one", "command": "ls /workspace; setsid --wait sleep 4811"});
     start(&sandbox, &body);
     assert_eq!(wait(&sandbox, "p", &json!({"log": {"text": "docs"}}))["line"], "docs");
     assert_eq!(log(&sandbox, "p", 0)["stdout"], "docs\n");
