@@ -73,7 +73,7 @@ test: packages tools console programs clients sdk browser python $(XTERM)
 	timeout 300 node crates/agent/tests/xterm/compare.mjs target/xterm
 	cd sdk/typescript && npx tsc --noEmit && npx vitest run
 	cd tests/browser && npx tsc --noEmit && npx playwright test
-	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && timeout -s INT 600 $(PYTHON)/pytest -o faulthandler_timeout=120
+	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && timeout -s INT 600 $(PYTHON)/pytest $(if $(CI),--reruns 1) -o faulthandler_timeout=120
 
 soak: packages tools programs
 	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-escape -p isolet-promises -p isolet-agent -p isolet-faults --profile soak \

@@ -281,7 +281,6 @@ fn find(text: &[u8], what: &[u8]) -> Option<usize> {
 
 /// Where each answer in some text stands: for tests.
 #[cfg(test)]
-#[allow(dead_code, reason = "for tests that are to come")]
 pub(super) fn answers(typed: &[u8]) -> Vec<std::ops::Range<usize>> {
     let mut out = Vec::new();
     let mut at = 0;

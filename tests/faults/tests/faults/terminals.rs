@@ -107,9 +107,11 @@ fn heavy_f23_floods_that_nobody_reads_are_bounded_and_come_back_to() {
 }
 
 /// A reader of a byte a second once slowed all others of a fan-out. Told by progress, not by time:
-/// while it has moved by some bytes, two others got everything, in order and once.
+/// while it has moved by some bytes, two others were shown a flood to its end, in order and once.
+/// A machine that stands still for longer than a program waits may cost them a jump, which is told.
 #[test]
 fn heavy_f24_a_slow_reader_of_a_terminal_slows_nobody() {
+    const LAST: u64 = 1_500_000;
     let (server, sandbox) = one();
     let mut first = sandbox.terminal("name=first");
     first.line("echo be''gin", "begin");
@@ -126,32 +128,46 @@ fn heavy_f24_a_slow_reader_of_a_terminal_slows_nobody() {
         count
     });
     let whole = |mut terminal: Terminal, types: bool| {
-        let from = terminal.output.len();
         if types {
             terminal.type_in("seq 1 1500000; echo en''d\r");
         }
         // What was read is let go: only its end and its order are of interest.
-        let (mut next, mut rest) = (1_u64, Vec::new());
+        let (mut next, mut missed, mut rest) = (1_u64, 0_u64, Vec::new());
+        let (mut jumps, before, mut torn) = (terminal.jumps, terminal.jumps, false);
+        terminal.base += terminal.output.len() as u64;
+        terminal.output.clear();
         let end = Instant::now() + LONG;
-        terminal.output.drain(..from);
         loop {
             assert!(Instant::now() < end, "nothing more behind {next}");
             terminal.step(SOON);
+            if terminal.jumps > jumps {
+                // It was cut off within a line, and goes on within one.
+                jumps = terminal.jumps;
+                rest.clear();
+                torn = true;
+            }
             terminal.base += terminal.output.len() as u64;
             rest.append(&mut terminal.output);
             let ended = rest.windows(5).any(|part| part == b"end\r\n");
             while let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = rest.drain(..=at).collect();
+                if std::mem::take(&mut torn) {
+                    continue;
+                }
                 let text = String::from_utf8_lossy(&line);
                 // Before the first, the shell switches something at its terminal.
                 let text = text.trim_end().rsplit('\r').next().unwrap_or_default();
                 if let Ok(number) = text.parse::<u64>() {
-                    assert_eq!(number, next, "a line is missing, or there twice");
+                    if terminal.jumps > before && number > next {
+                        missed += number - next;
+                        next = number;
+                    }
+                    assert_eq!(number, next, "a line is missing untold, or there twice");
                     next += 1;
                 }
             }
             if ended {
-                return (next, terminal.jumps);
+                return (next, missed, terminal.jumps - before);
             }
         }
     };
@@ -160,8 +176,9 @@ fn heavy_f24_a_slow_reader_of_a_terminal_slows_nobody() {
         let first = whole(first, true);
         [first, second.join().expect("reads")]
     });
-    for (next, _) in ends {
-        assert_eq!(next, 1_500_001);
+    for (next, missed, jumps) in ends {
+        assert!(jumps > 0 || next == LAST + 1, "it ends at {next}");
+        assert!(jumps <= 2 && missed < LAST / 2, "{missed} lines missed in {jumps} jumps");
     }
     server.healthy();
     drop(server);
