@@ -21,6 +21,9 @@ const PERIOD_US: u64 = 100_000;
 /// Which part of a sandbox's memory limit its socket buffers may take beside it (version 1).
 const SOCKETS_PART: u64 = 4;
 
+/// Groups of processes in the background that an agent can make in a sandbox: those of the sandbox
+/// and of its sessions with a scope.
+const PROCESSES_MAX: &str = "1024";
 /// The controllers that sandboxes are limited by.
 pub(crate) const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
@@ -222,6 +225,9 @@ impl Groups {
         }
         fs::create_dir(self.agent())?;
         fs::create_dir(self.tenant())?;
+        // The agent makes groups below it, and no more than this even when it is no longer ours.
+        fs::write(self.tenant().join("cgroup.max.depth"), "1")?;
+        fs::write(self.tenant().join("cgroup.max.descendants"), PROCESSES_MAX)?;
         self.limit(limits)
     }
 

@@ -243,6 +243,32 @@ fn e36_ids_outside_are_of_the_sandboxs_own_range() {
     assert!(owners.iter().all(|uid| *uid >= 0x7000_0000 && uid % 65_536 == 0), "{owners:?}");
 }
 
+/// An agent makes a group for each process in the background: in its own directory, one deep, and a
+/// bounded number. What limits the sandbox stays the host's.
+#[test]
+fn an_agent_makes_groups_within_bounds_and_changes_no_limit() {
+    use std::os::unix::fs::MetadataExt;
+    let server = Server::start();
+    let sandbox = server.sandbox();
+    let body = json!({ "command": "sleep 1000" });
+    sandbox.post("/processes", &body).expect(201);
+    let tenants: Vec<_> = server.groups().iter().map(|group| group.join("tenant")).collect();
+    let tenants: Vec<_> = tenants.into_iter().filter(|group| group.exists()).collect();
+    assert!(!tenants.is_empty());
+    for tenant in tenants {
+        let says = |file: &str| std::fs::read_to_string(tenant.join(file)).expect("is there");
+        assert_eq!(says("cgroup.max.depth").trim(), "1");
+        assert_eq!(says("cgroup.max.descendants").trim(), "1024");
+        for entry in std::fs::read_dir(&tenant).expect("a directory") {
+            let entry = entry.expect("an entry");
+            let kind = entry.file_type().expect("known");
+            let owned = entry.metadata().expect("is there").uid() != 0;
+            let handed = kind.is_dir() || entry.file_name() == "cgroup.procs";
+            assert_eq!(owned, handed, "{:?}", entry.path());
+        }
+    }
+}
+
 #[test]
 fn e38_e51_nothing_outlives_a_delete() {
     let server = Server::start();
