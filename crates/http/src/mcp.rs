@@ -5,6 +5,8 @@ use crate::{
     auth::{self, Caller},
     error::Failure,
     misses::{Misses, Who},
+    ports::Foreign,
+    routes::ports,
 };
 use axum::{
     Router,
@@ -74,7 +76,8 @@ impl Inside {
         caller: Caller,
     ) -> Result<Response<Bytes>, String> {
         let who = Who::of(&caller);
-        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD)
+            && !ports::leads_in(request.uri().path());
         let refusal = if caller.read_only && !reads {
             Some(auth::read_only("use a key that was made without --read-only"))
         } else {
@@ -91,7 +94,8 @@ impl Inside {
                 }
             }
         };
-        if response.status() == StatusCode::NOT_FOUND {
+        let foreign = response.extensions().get::<Foreign>().is_some();
+        if response.status() == StatusCode::NOT_FOUND && !foreign {
             self.misses.count(who, Instant::now());
         }
         let (head, body) = response.into_parts();

@@ -90,6 +90,52 @@ pub(crate) fn command(mut answer: Value) -> CallToolResult {
     result
 }
 
+/// A part of a process's log as a terminal shows it, with the process's state below. `left_out` bytes
+/// stand before it; of each stream at most the last `most` bytes are shown.
+pub(crate) fn log(mut answer: Value, left_out: u64, most: u64) -> CallToolResult {
+    let text = |name: &str| {
+        let text = answer.get(name).and_then(Value::as_str).unwrap_or_default();
+        let from = text.len().saturating_sub(usize::try_from(most).unwrap_or(usize::MAX));
+        text[text.ceil_char_boundary(from)..].to_owned()
+    };
+    let (mut shown, errors) = (text("stdout"), text("stderr"));
+    if !errors.is_empty() {
+        let _ = write!(shown, "{}[stderr]\n{errors}", line_end(&shown));
+    }
+    let process = answer.get("process").cloned().unwrap_or_default();
+    let state = process.get("status").and_then(Value::as_str).unwrap_or_default();
+    let mut note = state.to_owned();
+    if let Some(code) = process.get("exit_code").and_then(Value::as_i64) {
+        let _ = write!(note, "; exit {code}");
+    }
+    let missed = answer.get("missed").and_then(Value::as_u64).unwrap_or_default();
+    if left_out + missed > 0 {
+        let _ = write!(note, "; {} bytes before this are not shown", left_out + missed);
+    }
+    let position = answer.get("position").and_then(Value::as_u64).unwrap_or_default();
+    let _ = write!(shown, "{}[{note}; position {position}]", line_end(&shown));
+    // The text stands above, once.
+    if let Some(fields) = answer.as_object_mut() {
+        for name in ["stdout", "stderr", "stdout_b64", "stderr_b64"] {
+            fields.remove(name);
+        }
+    }
+    let mut result = said(shown);
+    result.structured_content = Some(answer);
+    result
+}
+
+/// What models can look at, by its first bytes.
+pub(crate) fn picture(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
+    }
+}
+
 fn line_end(text: &str) -> &'static str {
     if text.is_empty() || text.ends_with('\n') { "" } else { "\n" }
 }

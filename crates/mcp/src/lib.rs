@@ -1,4 +1,5 @@
-//! The tools of a Model Context Protocol server: sandboxes, a shell that stays, and files.
+//! The tools of a Model Context Protocol server: sandboxes, a shell that stays, processes, ports and
+//! files.
 //!
 //! Every tool is one call of the public API or two, made through an [`Api`]: over a connection to a
 //! server (`isolet mcp`, one client on standard input and output), or within the server (`/mcp`,
@@ -9,6 +10,7 @@ mod answer;
 mod api;
 mod clients;
 mod place;
+mod progress;
 mod server;
 mod streams;
 mod tools;

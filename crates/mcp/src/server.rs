@@ -3,7 +3,7 @@
 use crate::{
     answer::{self, refused},
     api::Api,
-    clients, place, tools,
+    clients, place, progress, tools,
 };
 use bytes::Bytes;
 use http::{Extensions, Method, Request, Response, request::Parts};
@@ -24,6 +24,8 @@ use std::{
 const SANDBOX: &str = "default";
 /// The shell of clients that cannot be told apart: their protocol has no sessions.
 const SHARED: &str = "mcp";
+/// Headers of a client's request that say what the server is called.
+const NAMES: [&str; 2] = ["host", "x-forwarded-proto"];
 /// Letters of a client's id in the name of its shell.
 const NAME_LETTERS: usize = 12;
 /// Sandboxes in which a client's shells are remembered, to end them with it.
@@ -32,6 +34,8 @@ const SHELLS_MAX: usize = 64;
 const INSTRUCTIONS: &str = "\
 Sandboxes: isolated Linux machines for running commands and programs. `shell_run` types a command into \
 one bash that stays: directory, variables, functions and background jobs are kept from call to call. \
+Servers and long work are processes: `process_start`, then `process_wait` for a port or a line, \
+`process_logs`. What listens in a sandbox is asked by `port_fetch`, and shown to people by `port_link`. \
 Files are those of the sandbox, relative to /workspace. Nothing has to be created first: a sandbox is \
 made when it is first used.";
 
@@ -57,6 +61,8 @@ struct Shells {
 pub(crate) struct Asked<'a> {
     server: &'a Server,
     context: &'a RequestContext<RoleServer>,
+    /// How long it may take, in ms, where that is known.
+    most_ms: Option<u64>,
 }
 
 impl Server {
@@ -75,7 +81,7 @@ impl Server {
     }
 
     pub(crate) fn asked<'a>(&'a self, context: &'a RequestContext<RoleServer>) -> Asked<'a> {
-        Asked { server: self, context }
+        Asked { server: self, context, most_ms: None }
     }
 
     /// Ends the shells that are this client's alone; to be called when it has gone.
@@ -110,6 +116,12 @@ impl Drop for Shells {
 }
 
 impl Asked<'_> {
+    /// Says how long it may take at most, in ms; 0 has no end.
+    pub(crate) fn within(mut self, most_ms: u64) -> Self {
+        self.most_ms = Some(most_ms).filter(|ms| *ms > 0);
+        self
+    }
+
     fn parts(&self) -> Option<&Parts> {
         self.context.extensions.get::<Parts>()
     }
@@ -167,11 +179,18 @@ impl Asked<'_> {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
+        // The name by which the client knows the server: addresses in answers are made of it.
+        for name in NAMES {
+            if let Some(value) = self.parts().and_then(|parts| parts.headers.get(name)) {
+                request = request.header(name, value);
+            }
+        }
         let request = request.body(body).map_err(|error| refused(error.to_string()))?;
         let caller = self.parts().map(|parts| parts.extensions.clone()).unwrap_or_default();
         tokio::select! {
             answered = self.server.api.call(request, caller) => answered.map_err(refused),
             () = self.context.ct.cancelled() => Err(refused("cancelled")),
+            never = progress::tell(self.context, self.most_ms) => match never {},
         }
     }
 

@@ -1,32 +1,6 @@
-// A session of the official MCP client with Isolet's tools: over standard input and output of
-// `isolet mcp`, or by streamable HTTP. Says what failed, or `all answered`.
+// A session of the official MCP client with Isolet's tools. Says what failed, or `all answered`.
 import assert from "node:assert/strict";
-import { Client } from "@modelcontextprotocol/sdk/client/index.js";
-import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
-import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
-
-const { ISOLET_URL: url, ISOLET_API_KEY: key, ISOLET_PROGRAM: program, WAY: way } = process.env;
-
-function transport() {
-  if (way === "stdio") {
-    const env = { ISOLET_URL: url, ISOLET_API_KEY: key };
-    return new StdioClientTransport({ command: program, args: ["mcp", "--sandbox", "tools"], env });
-  }
-  const requestInit = { headers: { authorization: `Bearer ${key}` } };
-  return new StreamableHTTPClientTransport(new URL(`${url}/mcp?sandbox=tools`), { requestInit });
-}
-
-async function connected() {
-  const client = new Client({ name: "test", version: "1.0.0" });
-  await client.connect(transport());
-  return client;
-}
-
-async function call(client, name, args = {}, options) {
-  const result = await client.callTool({ name, arguments: args }, undefined, options);
-  const text = result.content.map((block) => block.text ?? "").join("\n");
-  return { text, data: result.structuredContent, failed: result.isError === true, blocks: result.content };
-}
+import { call, connected, gone, key, url } from "./client.mjs";
 
 const shells = async () => {
   const response = await fetch(`${url}/v1/sandboxes/tools/sessions`, { headers: { authorization: `Bearer ${key}` } });
@@ -56,15 +30,15 @@ const slow = await call(one, "shell_run", { command: "sleep 60", timeout_ms: 200
 assert.equal(slow.data.timed_out, true);
 assert.equal((await call(one, "shell_run", { command: "echo $x" })).text, "5\n[exit 0]");
 // One that the client gives up as well.
-const gone = new AbortController();
-const given = call(one, "shell_run", { command: "touch begun; sleep 60" }, { signal: gone.signal });
+const up = new AbortController();
+const given = call(one, "shell_run", { command: "touch begun; sleep 60" }, { signal: up.signal });
 const refused = assert.rejects(given);
 for (;;) {
   const { failed } = await call(two, "file_read", { path: "/tmp/begun" });
   if (!failed) break;
   await new Promise((resolve) => setTimeout(resolve, 20));
 }
-gone.abort();
+up.abort();
 await refused;
 assert.equal((await call(one, "shell_run", { command: "echo again" })).text, "again\n[exit 0]");
 const cut = await call(one, "shell_run", { command: "seq 100000", max_output_bytes: 1000 });
@@ -99,10 +73,7 @@ assert.equal((await call(one, "sandbox_delete", { sandbox: "other" })).failed, f
 assert.ok((await call(one, "sandbox_info", { sandbox: "other" })).failed);
 
 // Clients that go take their shells with them.
-for (const client of [one, two]) {
-  await client.transport.terminateSession?.();
-  await client.close();
-}
+for (const client of [one, two]) await gone(client);
 const until = Date.now() + 10_000;
 while ((await shells()).length > 0) {
   assert.ok(Date.now() < until, `left: ${await shells()}`);

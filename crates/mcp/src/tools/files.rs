@@ -237,7 +237,7 @@ fn content(bytes: &Bytes, from: u64, whole: Option<u64>) -> CallToolResult {
     let to = from + bytes.len() as u64;
     let rest = whole.filter(|whole| to < *whole || from > 0);
     let note = rest.map(|whole| format!("[bytes {from} to {to} of {whole}]"));
-    if let Some(kind) = picture(bytes).filter(|_| rest.is_none()) {
+    if let Some(kind) = answer::picture(bytes).filter(|_| rest.is_none()) {
         return CallToolResult::success(vec![ContentBlock::image(STANDARD.encode(bytes), kind)]);
     }
     // A part may end within a character.
@@ -257,15 +257,4 @@ fn content(bytes: &Bytes, from: u64, whole: Option<u64>) -> CallToolResult {
     let mut blocks = vec![ContentBlock::text(text)];
     blocks.extend(note.map(ContentBlock::text));
     CallToolResult::success(blocks)
-}
-
-/// What models can look at, by its first bytes.
-fn picture(bytes: &[u8]) -> Option<&'static str> {
-    match bytes {
-        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
-        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
-        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
-        _ => None,
-    }
 }

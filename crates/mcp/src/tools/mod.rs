@@ -1,6 +1,8 @@
 //! The tools, one file a resource.
 
 mod files;
+mod ports;
+mod processes;
 mod sandboxes;
 mod shell;
 
@@ -9,5 +11,5 @@ use rmcp::handler::server::router::tool::ToolRouter;
 
 /// All of them.
 pub(crate) fn router() -> ToolRouter<Server> {
-    Server::sandboxes() + Server::shell() + Server::files()
+    Server::sandboxes() + Server::shell() + Server::processes() + Server::ports() + Server::files()
 }

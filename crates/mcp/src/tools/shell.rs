@@ -40,7 +40,7 @@ pub(crate) struct Line {
 #[tool_router(router = shell, vis = "pub(crate)")]
 impl Server {
     #[tool(
-        description = "Run a command in a bash that stays: directory, variables, functions and background jobs are kept for the next call. Answers with its output and exit code. A command that takes longer than its timeout is interrupted and the shell stays; start servers and long work with `&` and output to a file.",
+        description = "Run a command in a bash that stays: directory, variables, functions and background jobs are kept for the next call. Answers with its output and exit code. A command that takes longer than its timeout is interrupted and the shell stays; servers and long work are for process_start.",
         annotations(destructive_hint = true, open_world_hint = true)
     )]
     async fn shell_run(
@@ -48,12 +48,13 @@ impl Server {
         Parameters(line): Parameters<Line>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
-        let asked = self.asked(&context);
+        let timeout_ms = line.timeout_ms.unwrap_or(TIMEOUT_MS);
+        let asked = self.asked(&context).within(timeout_ms);
         let sandbox = asked.sandbox(line.sandbox);
         let shell = line.shell.unwrap_or_else(|| asked.shell(&sandbox));
         let mut body = json!({
             "command": line.command,
-            "timeout_ms": line.timeout_ms.unwrap_or(TIMEOUT_MS),
+            "timeout_ms": timeout_ms,
             "max_output_bytes": line.max_output_bytes.unwrap_or(OUTPUT_BYTES).min(OUTPUT_BYTES_MAX),
             "cancel_on_close": true,
         });

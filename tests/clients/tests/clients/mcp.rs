@@ -4,14 +4,18 @@ use crate::place::{checkout, fetched, run};
 use isolet_kit::Server;
 use std::{fs, process::Command};
 
-fn session(way: &str) {
+fn session(script: &str, way: &str) {
     let server = Server::start();
-    let home = fetched("mcp");
-    // Two tests run it at once.
-    let here = home.join(format!("session-{way}.mjs"));
-    fs::copy(checkout().join("tests/clients/mcp/session.mjs"), &here).expect("copies");
+    // Tests run at once, and each has a directory of its own below the client's packages.
+    let here = fetched("mcp").join(format!("{script}-{way}"));
+    fs::create_dir_all(&here).expect("a directory");
+    let script = format!("{script}.mjs");
+    for file in ["client.mjs", &script] {
+        let from = checkout().join("tests/clients/mcp").join(file);
+        fs::copy(from, here.join(file)).expect("copies");
+    }
     let mut node = Command::new("node");
-    node.arg(&here)
+    node.arg(here.join(script))
         .env("WAY", way)
         .env("ISOLET_URL", format!("http://127.0.0.1:{}", server.port()))
         .env("ISOLET_API_KEY", server.key())
@@ -21,10 +25,20 @@ fn session(way: &str) {
 
 #[test]
 fn mcp_client_uses_tools_over_standard_input_and_output() {
-    session("stdio");
+    session("session", "stdio");
 }
 
 #[test]
 fn mcp_client_uses_tools_by_http() {
-    session("http");
+    session("session", "http");
+}
+
+#[test]
+fn mcp_client_uses_processes_and_ports_over_standard_input_and_output() {
+    session("background", "stdio");
+}
+
+#[test]
+fn mcp_client_uses_processes_and_ports_by_http() {
+    session("background", "http");
 }

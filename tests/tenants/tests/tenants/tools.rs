@@ -72,6 +72,43 @@ fn tools_have_the_rights_of_the_key_that_comes_with_each_call() {
     page.post("/mcp", &body).expect(403);
 }
 
+/// A GET into a program is that program's to carry out, and so it is no reading.
+#[test]
+fn a_key_that_may_only_read_goes_through_no_port_by_a_tool() {
+    let mut server = Server::start();
+    let own = server.http();
+    let sandbox = server.sandbox();
+    sandbox.listen(8000);
+    let named = |more: Value| {
+        let mut all = more;
+        all["sandbox"] = json!(sandbox.id);
+        all
+    };
+    let reader = Http::new(server.port(), Some(&server.add_key(&["--read-only"])));
+    let other = Http::new(server.port(), Some(&server.add_key(&["--tenant", "other"])));
+    let port = named(json!({"port": 8000, "path": "/echo"}));
+    let (said, refused) = call(&own, &begin(&own), "port_fetch", &port);
+    assert!(!refused && said.contains("/echo"), "{said}");
+    let id = begin(&reader);
+    for (tool, arguments) in [
+        ("port_fetch", port.clone()),
+        ("port_link", named(json!({"port": 8000}))),
+        ("process_start", named(json!({"command": "touch /tmp/was-here"}))),
+    ] {
+        let (said, refused) = call(&reader, &id, tool, &arguments);
+        assert!(refused && said.contains("read_only"), "{tool}: {said}");
+    }
+    for tool in ["port_list", "process_list"] {
+        let (said, refused) = call(&reader, &id, tool, &named(json!({})));
+        assert!(!refused, "{tool}: {said}");
+    }
+    let theirs = begin(&other);
+    for (tool, arguments) in [("port_fetch", port), ("port_list", named(json!({})))] {
+        let (said, refused) = call(&other, &theirs, tool, &arguments);
+        assert!(refused && said.contains("no_sandbox"), "{tool}: {said}");
+    }
+}
+
 /// The id of a client was found to open it to every tenant: what it had been sent could be read again,
 /// and it could be ended.
 #[test]
