@@ -20,6 +20,8 @@ A first session:
   isolet shell demo                     a shell, command by command
   isolet exec demo 'echo $HOME; ls'     run a command line and end with its exit code
   isolet exec demo ls -la               or a program with its arguments
+  isolet start demo --id web 'npm start'  a program in the background
+  isolet logs demo web --follow         and what it says
   isolet ls                             what there is
   isolet rm demo                        end it
 
@@ -51,7 +53,13 @@ enum Command {
     Ls(client::list::ListArgs),
     /// End sandboxes and everything in them.
     Rm(client::list::RemoveArgs),
-    /// Show what a session's shell has said.
+    /// Start a program in the background.
+    Start(client::processes::start::Args),
+    /// List the processes of a sandbox.
+    Ps(client::processes::list::Args),
+    /// End processes with everything they started, or send a signal.
+    Kill(client::processes::kill::Args),
+    /// Show what a process, or a session's shell, has said.
     Logs(client::logs::Args),
     /// Show one sandbox.
     Info(client::list::InfoArgs),
@@ -85,6 +93,9 @@ fn main() -> ExitCode {
         Command::Shell(args) => client::run(client::OWN, client::shell::run(args)),
         Command::Ls(args) => client::run(1, client::list::list(args)),
         Command::Rm(args) => client::run(1, client::list::remove(args)),
+        Command::Start(args) => client::run(1, client::processes::start::run(args)),
+        Command::Ps(args) => client::run(1, client::processes::list::run(args)),
+        Command::Kill(args) => client::run(1, client::processes::kill::run(args)),
         Command::Logs(args) => client::run(1, client::logs::run(args)),
         Command::Info(args) => client::run(1, client::list::info(args)),
         Command::Mcp(args) => client::run(1, client::mcp::run(args)),

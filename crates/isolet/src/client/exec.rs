@@ -4,7 +4,9 @@
 //! program or the server, 126 cannot be executed, 127 not found, 128 and the signal that ended it.
 
 use super::{
-    Server, exit, id,
+    Server,
+    events::{Event, Events},
+    exit, id,
     refused::Refused,
     speak::{say, write},
     variable,
@@ -12,7 +14,6 @@ use super::{
 use anyhow::{Context, Result, anyhow, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use clap::Parser;
-use http_body_util::BodyExt;
 use hyper::Method;
 use serde_json::{Map, Value, json};
 use std::{io::Read, process::ExitCode};
@@ -119,23 +120,13 @@ fn unstarted(refused: &Refused) -> Option<(i64, &'static str)> {
 async fn answered(path: &str, body: &Value, id: &str) -> Result<i64> {
     let server = Server::find()?;
     let accept = "text/event-stream; encoding=base64";
-    let mut answer = server.send(Method::POST, path, accept, Some(body)).await?.into_body();
-    let mut held = Vec::new();
-    while let Some(frame) = answer.frame().await {
-        let frame = frame.context(
-            "the connection is lost before the command ended; the exit code is not known",
-        )?;
-        let Ok(bytes) = frame.into_data() else { continue };
-        held.extend_from_slice(&bytes);
-        let mut from = 0;
-        while let Some(end) = held[from..].windows(2).position(|two| two == b"\n\n") {
-            let event = String::from_utf8_lossy(&held[from..from + end]).into_owned();
-            from += end + 2;
-            if let Some(code) = heard(&event, id)? {
-                return Ok(code);
-            }
+    let answer = server.send(Method::POST, path, accept, Some(body)).await?;
+    let mut events = Events::new(answer.into_body());
+    let lost = "the command has not ended; its exit code is not known";
+    while let Some(event) = events.next().await.context(lost)? {
+        if let Some(code) = heard(&event, id)? {
+            return Ok(code);
         }
-        held.drain(..from);
     }
     Err(anyhow!(
         "sandbox {id}: the server stopped before the command ended; the exit code is not known"
@@ -192,19 +183,8 @@ fn quoted(words: &[String]) -> String {
 }
 
 /// Writes one event on; the exit code when it was the last.
-fn heard(event: &str, id: &str) -> Result<Option<i64>> {
-    let (mut name, mut data) = ("", "");
-    for line in event.lines() {
-        match line.split_once(": ") {
-            Some(("event", value)) => name = value,
-            Some(("data", value)) => data = value,
-            _ => {}
-        }
-    }
-    if name.is_empty() {
-        return Ok(None);
-    }
-    let data: Value = serde_json::from_str(data).context("the server sent a malformed event")?;
+fn heard(event: &Event, id: &str) -> Result<Option<i64>> {
+    let (name, data) = (event.name.as_str(), &event.data);
     match name {
         "stdout" | "stderr" => {
             let bytes = STANDARD.decode(data["data_b64"].as_str().unwrap_or_default())?;
@@ -215,7 +195,7 @@ fn heard(event: &str, id: &str) -> Result<Option<i64>> {
             data["to"].as_u64().unwrap_or(0).saturating_sub(data["from"].as_u64().unwrap_or(0)),
             data["stream"].as_str().unwrap_or("output")
         )),
-        "error" => return Err(Refused::read(&data, id).into()),
+        "error" => return Err(Refused::read(data, id).into()),
         "exit" => {
             if data["oom"] == true {
                 say(format_args!(

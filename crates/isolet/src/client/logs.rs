@@ -1,7 +1,7 @@
-//! `isolet logs`: what a session's shell has said, as far as it is still held.
+//! `isolet logs`: what a process, or a session's shell, has said, as far as it is still held.
 
 use super::{
-    Server, id,
+    Server, id, processes,
     socket::{Frame, Socket},
     speak::{plain, say, write},
 };
@@ -16,25 +16,38 @@ const QUIET: Duration = Duration::from_secs(2);
 /// Flags of `isolet logs`.
 #[derive(Parser)]
 #[command(after_help = "\
-What `exec --session` and `shell --session` have run says its output there; the last 1 MiB is held.
+Of a process the last MiB is held, of both its streams in their order. Without one, it is what
+`exec --session` and `shell --session` have run.
 
+  isolet logs demo web                  what the process `web` has said
+  isolet logs demo web -f               and what it says until it ends
+  isolet logs demo web -f --since now   only what comes
   isolet logs demo                      what the session `default` has said
   isolet logs demo --session build -f   and what it says from now on")]
 pub(crate) struct Args {
     /// Which sandbox
     #[arg(value_parser = id)]
     id: String,
+    /// Which process; a session's shell unless given
+    #[arg(value_parser = processes::id)]
+    process: Option<String>,
     /// Which session
-    #[arg(long, short, value_parser = id, default_value = "default")]
+    #[arg(long, short, value_parser = id, default_value = "default", conflicts_with = "process")]
     session: String,
     /// Go on with what comes
     #[arg(long, short)]
     follow: bool,
+    /// From this position of a process's log on, or `now`
+    #[arg(long, value_name = "POSITION", value_parser = processes::log::since, requires = "process")]
+    since: Option<String>,
 }
 
 /// Carries out `isolet logs`.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let server = Server::find()?;
+    if let Some(process) = &args.process {
+        return processes::log::show(&server, (&args.id, process), args.since, args.follow).await;
+    }
     // Looking must not make anything.
     let path = format!("/v1/sandboxes/{}/sessions/{}", args.id, args.session);
     let (session, _) = server.json(hyper::Method::GET, &path).await?;

@@ -48,6 +48,8 @@ impl Refused {
         let id = &self.id;
         match self.code.as_str() {
             "no_sandbox" => "`isolet ls` shows what there is".to_owned(),
+            "id_in_use" => format!("`isolet kill {id} PROCESS --rm` ends one and frees its id"),
+            "no_such_process" => format!("`isolet ps {id}` shows its processes"),
             "no_session" => format!("`isolet info {id}` shows its sessions"),
             "no_shell" => format!("open a new one: isolet shell {id}"),
             "sandbox_failed" => format!("`isolet rm {id}` ends it; the next call makes a new one"),

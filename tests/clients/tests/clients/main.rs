@@ -3,6 +3,7 @@
 
 mod agent_loop;
 mod attach;
+mod background;
 mod cli;
 mod isorun;
 mod mcp;

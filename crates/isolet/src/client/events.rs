@@ -1,0 +1,97 @@
+//! Server-sent events of an answer, one by one.
+
+use anyhow::{Context, Result, anyhow};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use serde_json::Value;
+
+/// The longest event that is read: more than any that a server of this kind sends.
+const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// The events of one answer.
+pub(crate) struct Events {
+    body: Incoming,
+    held: Vec<u8>,
+    /// What was looked at in vain.
+    looked: usize,
+}
+
+/// One event.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Event {
+    /// What it is.
+    pub(crate) name: String,
+    /// Where to go on.
+    pub(crate) id: Option<u64>,
+    /// What it says.
+    pub(crate) data: Value,
+}
+
+impl Events {
+    /// Of this answer.
+    pub(crate) fn new(body: Incoming) -> Self {
+        Self { body, held: Vec::new(), looked: 0 }
+    }
+
+    /// The next; `None` when the answer is whole.
+    ///
+    /// # Errors
+    /// The connection is lost, or what comes is no event.
+    pub(crate) async fn next(&mut self) -> Result<Option<Event>> {
+        loop {
+            let fresh = &self.held[self.looked..];
+            if let Some(end) = fresh.windows(2).position(|two| two == b"\n\n") {
+                let end = self.looked + end;
+                let event = parse(&String::from_utf8_lossy(&self.held[..end]))?;
+                self.held.drain(..end + 2);
+                self.looked = 0;
+                if event.is_some() {
+                    return Ok(event);
+                }
+                continue;
+            }
+            self.looked = self.held.len().saturating_sub(1);
+            let Some(frame) = self.body.frame().await else { return Ok(None) };
+            let frame = frame.context("the connection is lost")?;
+            self.held.extend_from_slice(&frame.into_data().unwrap_or_default());
+            if self.held.len() > EVENT_BYTES_MAX {
+                return Err(anyhow!("the server sent an event without an end"));
+            }
+        }
+    }
+}
+
+/// `None` for a comment.
+fn parse(text: &str) -> Result<Option<Event>> {
+    let (mut name, mut id, mut data) = ("", None, "");
+    for line in text.lines() {
+        match line.split_once(": ") {
+            Some(("event", value)) => name = value,
+            Some(("id", value)) => id = value.parse().ok(),
+            Some(("data", value)) => data = value,
+            _ => {}
+        }
+    }
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let data = serde_json::from_str(data).context("the server sent a malformed event")?;
+    Ok(Some(Event { name: name.to_owned(), id, data }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn comments_are_no_events_and_a_place_is_a_number() {
+        assert_eq!(parse(": alive").unwrap(), None);
+        let event = parse("id: 7\nevent: gap\ndata: {\"from\":1}").unwrap().unwrap();
+        assert_eq!(
+            (event.name.as_str(), event.id, event.data),
+            ("gap", Some(7), json!({"from": 1}))
+        );
+        assert!(parse("event: gap\ndata: {").is_err());
+    }
+}

@@ -1,0 +1,91 @@
+//! What a process has said: both streams, byte for byte, in the order in which they were read.
+
+use super::{path, state};
+use crate::client::{
+    Server,
+    events::{Event, Events},
+    refused::Refused,
+    speak::{say, write},
+};
+use anyhow::{Result, anyhow};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use hyper::Method;
+use std::{io::IsTerminal, process::ExitCode};
+
+/// A position, or `now`.
+pub(crate) fn since(text: &str) -> Result<String, String> {
+    match text == "now" || text.parse::<u64>().is_ok() {
+        true => Ok(text.to_owned()),
+        false => Err("a position (`isolet ps ID --json` tells it), or `now`".to_owned()),
+    }
+}
+
+/// Shows what is held, and with `follow` what comes until the process ends.
+pub(crate) async fn show(
+    server: &Server,
+    which: (&str, &str),
+    since: Option<String>,
+    follow: bool,
+) -> Result<ExitCode> {
+    let (process, _) = server.json(Method::GET, &path(which, "")).await?;
+    // What it had said when it was asked.
+    let end = if follow { None } else { process["position"].as_u64() };
+    let since = since.unwrap_or_else(|| "0".to_owned());
+    if end.is_some_and(|end| since == "now" || since.parse().is_ok_and(|since: u64| since >= end)) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let accept = "text/event-stream; encoding=base64";
+    let asked = path(which, &format!("/logs?since={since}"));
+    let mut events = Events::new(server.send(Method::GET, &asked, accept, None).await?.into_body());
+    let (mut at, (id, name)) = (since, which);
+    loop {
+        let event = events.next().await;
+        let Ok(Some(event)) = event else {
+            return Err(anyhow!(
+                "the connection is lost; go on with: isolet logs {id} {name} --follow --since {at}"
+            ));
+        };
+        if heard(&event, id)? || end.is_some_and(|end| event.id.is_some_and(|id| id >= end)) {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if let Some(id) = event.id {
+            at = id.to_string();
+        }
+    }
+}
+
+/// Writes one event on; whether it was the last.
+fn heard(event: &Event, id: &str) -> Result<bool> {
+    let data = &event.data;
+    match event.name.as_str() {
+        name @ ("stdout" | "stderr") => {
+            let bytes = STANDARD.decode(data["data_b64"].as_str().unwrap_or_default())?;
+            write(name == "stdout", &bytes)?;
+        }
+        "gap" => {
+            let at = |name: &str| data[name].as_u64().unwrap_or(0);
+            let count = at("to").saturating_sub(at("from"));
+            say(format_args!("{count} bytes are no longer held"));
+        }
+        "error" => return Err(Refused::read(data, id).into()),
+        "exit" => {
+            if std::io::stderr().is_terminal() {
+                say(state(data));
+            }
+            return Ok(true);
+        }
+        _ => {}
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::since;
+
+    #[test]
+    fn a_log_is_read_from_a_number_or_from_now() {
+        assert!(since("0").is_ok() && since("now").is_ok());
+        assert!(since("-1").is_err() && since("later").is_err());
+    }
+}

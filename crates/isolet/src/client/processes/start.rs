@@ -1,0 +1,154 @@
+//! `isolet start`: a program in the background.
+
+use super::{path, state};
+use crate::client::{
+    Server, id,
+    list::{pretty, text},
+    speak::{say, write},
+    variable,
+};
+use anyhow::{Result, bail};
+use clap::Parser;
+use http_body_util::BodyExt;
+use hyper::Method;
+use serde_json::{Map, Value, json};
+use std::process::ExitCode;
+
+/// The longest wait, in seconds.
+const WAIT_S_MAX: f64 = 600.0;
+const TIMEOUT_S_MAX: f64 = 86_400.0;
+
+/// Flags of `isolet start`.
+#[derive(Parser)]
+#[command(
+    override_usage = "isolet start [OPTIONS] <ID> [--] <COMMAND>...",
+    after_help = "\
+One word is a command line for bash; several are a program and its arguments. It runs on when this
+command has ended, until it ends or is killed; its id is printed.
+
+  isolet start demo --id web -- python3 -m http.server 8000
+  isolet start demo --id web --port 8000 'npm start'    wait until the port answers
+  isolet start demo --line 'ready in' 'npm run dev'     or until it says so
+  isolet logs demo web --follow
+  isolet forward demo 8000
+  isolet kill demo web
+
+With --port or --line it ends with 1 when that does not come within --wait seconds; the process
+runs on, unless it has ended itself."
+)]
+pub(crate) struct Args {
+    /// Which sandbox; made where it is not there
+    #[arg(value_parser = id)]
+    sandbox: String,
+    /// What the process is called; an id is made unless given
+    #[arg(long, value_parser = super::id, value_name = "PROCESS")]
+    id: Option<String>,
+    /// With this session's directory and environment
+    #[arg(long, short, value_parser = id)]
+    session: Option<String>,
+    /// Where it runs
+    #[arg(long, short = 'w', visible_alias = "workdir", value_name = "DIR")]
+    cwd: Option<String>,
+    /// A variable for it; may be given again
+    #[arg(long, short, value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<(String, String)>,
+    /// Ended with all it started after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<f64>,
+    /// Wait until something takes connections on this port of the sandbox
+    #[arg(long, value_name = "PORT", conflicts_with = "line", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// Wait for a line of its output that holds this text
+    #[arg(long, value_name = "TEXT")]
+    line: Option<String>,
+    /// How long to wait for that
+    #[arg(long, value_name = "SECONDS", default_value = "30")]
+    wait: f64,
+    /// As JSON, for scripts
+    #[arg(long)]
+    json: bool,
+    /// What to run
+    #[arg(
+        required = true,
+        value_name = "COMMAND",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    command: Vec<String>,
+}
+
+/// Carries out `isolet start`.
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let sandbox = args.sandbox.as_str();
+    let (start, wait) = (begin(&args)?, awaited(&args)?);
+    let server = Server::find()?;
+    let all = format!("/v1/sandboxes/{sandbox}/processes");
+    let mut process = post(&server, &all, &start).await?;
+    let name = text(&process["id"]);
+    let mut code = ExitCode::SUCCESS;
+    if let Some((wait, what)) = wait {
+        say(format_args!("{name} has started; waiting for {what}"));
+        let waited = post(&server, &path((sandbox, &name), "/wait"), &wait).await?;
+        process = waited["process"].clone();
+        if waited["outcome"] != "met" {
+            code = ExitCode::FAILURE;
+            say(format_args!(
+                "{what} did not come; {name} is {}; what it said: isolet logs {sandbox} {name}",
+                state(&process)
+            ));
+        }
+    }
+    match args.json {
+        true => drop(pretty(&process)?),
+        false => write(true, format!("{name}\n").as_bytes())?,
+    }
+    Ok(code)
+}
+
+async fn post(server: &Server, path: &str, body: &Value) -> Result<Value> {
+    let answer = server.send(Method::POST, path, "application/json", Some(body)).await?;
+    Ok(serde_json::from_slice(&answer.into_body().collect().await?.to_bytes())?)
+}
+
+/// The process as it is asked for.
+fn begin(args: &Args) -> Result<Value> {
+    let mut body = Map::new();
+    match args.command.as_slice() {
+        [one] => body.insert("command".into(), json!(one)),
+        several => body.insert("argv".into(), json!(several)),
+    };
+    for (name, value) in [("id", &args.id), ("session", &args.session), ("cwd", &args.cwd)] {
+        if let Some(value) = value {
+            body.insert(name.into(), json!(value));
+        }
+    }
+    let env: Map<String, Value> =
+        args.env.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+    body.insert("env".into(), env.into());
+    if let Some(seconds) = args.timeout {
+        if !(0.0..=TIMEOUT_S_MAX).contains(&seconds) {
+            bail!("--timeout: 0 (never) to {TIMEOUT_S_MAX} seconds");
+        }
+        body.insert("timeout_ms".into(), json!((seconds * 1000.0).ceil() as u64));
+    }
+    Ok(body.into())
+}
+
+/// The wait that is asked for, and its name.
+fn awaited(args: &Args) -> Result<Option<(Value, String)>> {
+    if !(0.001..=WAIT_S_MAX).contains(&args.wait) {
+        bail!("--wait: up to {WAIT_S_MAX} seconds");
+    }
+    let timeout_ms = (args.wait * 1000.0).ceil() as u64;
+    Ok(match (args.port, &args.line) {
+        (Some(port), _) => Some((
+            json!({"port": {"port": port}, "timeout_ms": timeout_ms}),
+            format!("port {port}"),
+        )),
+        (None, Some(line)) => Some((
+            json!({"log": {"text": line}, "timeout_ms": timeout_ms}),
+            format!("a line with {line:?}"),
+        )),
+        (None, None) => None,
+    })
+}
