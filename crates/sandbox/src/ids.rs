@@ -149,11 +149,23 @@ impl ProcessId {
     /// The one that is started under an idempotency key: always the same.
     #[must_use]
     pub fn of_key(key: &str) -> Self {
-        use sha2::{Digest, Sha256};
-        let hash = Sha256::digest(key.as_bytes());
-        let letter = |byte: &u8| char::from(LETTERS[usize::from(byte % 32)]);
-        Self(format!("proc_{}", hash.iter().take(26).map(letter).collect::<String>()))
+        Self(of_key("proc_", key))
     }
+}
+
+impl ContextId {
+    /// The one that is made under an idempotency key: always the same.
+    #[must_use]
+    pub fn of_key(key: &str) -> Self {
+        Self(of_key("ctx_", key))
+    }
+}
+
+fn of_key(prefix: &str, key: &str) -> String {
+    use sha2::{Digest, Sha256};
+    let hash = Sha256::digest(key.as_bytes());
+    let letter = |byte: &u8| char::from(LETTERS[usize::from(byte % 32)]);
+    format!("{prefix}{}", hash.iter().take(26).map(letter).collect::<String>())
 }
 
 impl SessionId {

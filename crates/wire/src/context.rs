@@ -37,6 +37,8 @@ pub enum Language {
     JavaScript,
     /// By `node`, once its types are taken out.
     TypeScript,
+    /// By `bash`.
+    Bash,
 }
 
 /// What a server asks.

@@ -5,7 +5,7 @@ import { IsoletError } from "./error.js";
 import { events } from "./sse.js";
 
 /** What a context speaks. */
-export type CodeLanguage = "python" | "javascript" | "typescript";
+export type CodeLanguage = "python" | "javascript" | "typescript" | "bash";
 
 /** What a context is to be. */
 export interface CreateContextOptions {

@@ -46,6 +46,9 @@ test("without a context each language has one of its own", async () => {
     { x: 2 },
     ["application/json", "text/plain"],
   ]);
+  await sandbox.runCode("x=3", { language: "bash" });
+  const three = await sandbox.runCode("echo $x; exit 4", { language: "bash" });
+  expect([three.logs.stdout, three.error?.message, three.died]).toEqual([["3\n"], "4", true]);
 });
 
 test("an error is given and not thrown", async () => {

@@ -108,7 +108,8 @@ impl Agent {
             if let Some(due) = self.lazy_due {
                 limit = Some(limit.map_or(due, |limit| limit.min(due)));
             }
-            let busy = [&self.again, &self.hub.stirred, &self.hub.moved, &self.turned];
+            let hub = &self.hub;
+            let busy = [&self.again, &hub.dirty, &hub.stirred, &hub.moved, &self.turned];
             if busy.iter().any(|ids| !ids.is_empty()) {
                 limit = Some(self.hub.now);
             }
@@ -153,7 +154,8 @@ impl Agent {
                 self.context_event(ready);
             }
             what => {
-                let Some(shell) = self.shells.get_mut(&id) else { return };
+                let own = self.contexts.get_mut(&id).and_then(Context::shell);
+                let Some(shell) = own.or(self.shells.get_mut(&id)) else { return };
                 match what {
                     What::Status => shell.status(&mut self.hub),
                     What::Out => shell.readable(&mut self.hub, STDOUT),
@@ -185,7 +187,8 @@ impl Agent {
     fn timer(&mut self, when: Instant, timer: Timer) {
         match timer {
             Timer::Shell(id) => {
-                if let Some(shell) = self.shells.get_mut(&id) {
+                let own = self.contexts.get_mut(&id).and_then(Context::shell);
+                if let Some(shell) = own.or(self.shells.get_mut(&id)) {
                     shell.tick(&mut self.hub, when);
                 }
             }
@@ -321,7 +324,9 @@ impl Agent {
             let (code, signal) = (status.exit_status(), status.terminating_signal());
             match self.hub.parents.remove(&pid) {
                 Some(Parent::Shell(id)) => {
-                    if let Some(shell) = self.shells.get_mut(&id).filter(|s| s.pid() == pid) {
+                    let own = self.contexts.get_mut(&id).and_then(Context::shell);
+                    let shell = own.or(self.shells.get_mut(&id));
+                    if let Some(shell) = shell.filter(|shell| shell.pid() == pid) {
                         shell.died(&mut self.hub, code, signal);
                     }
                 }

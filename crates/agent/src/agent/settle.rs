@@ -65,7 +65,11 @@ impl Agent {
                 self.settle_exec(id);
             }
             for id in std::mem::take(&mut self.hub.dirty) {
-                self.settle_shell(id);
+                if self.contexts.contains_key(&id) {
+                    self.turned.push(id);
+                } else {
+                    self.settle_shell(id);
+                }
             }
         }
         for id in std::mem::take(&mut self.hub.stirred) {

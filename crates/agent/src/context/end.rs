@@ -37,6 +37,10 @@ impl Context {
     pub(crate) fn interrupt(&mut self, hub: &mut Hub) -> bool {
         let Some(run) = self.run.as_mut().filter(|run| !run.done) else { return false };
         run.end.interrupted = true;
+        if self.bash.is_some() {
+            self.press_bash(hub);
+            return true;
+        }
         let kill_at = hub.now + INTERRUPT_GRACE;
         run.kill_at = Some(run.kill_at.map_or(kill_at, |at| at.min(kill_at)));
         hub.at(hub.now + AGAIN, Timer::Context(self.id));
@@ -73,7 +77,9 @@ impl Context {
             let text = "the interpreter was not ready in 30 seconds".to_owned();
             self.unborn(hub, (Why::Failed, text));
         }
-        let Some(run) = self.run.as_mut().filter(|run| !run.done) else { return };
+        // A shell heeds its timeouts by itself.
+        let runs = |run: &&mut super::Run| !run.done && self.bash.is_none();
+        let Some(run) = self.run.as_mut().filter(runs) else { return };
         if now >= run.due && !run.end.timed_out {
             run.end.timed_out = true;
             run.kill_at = Some(now + TIMEOUT_GRACE);
@@ -90,22 +96,30 @@ impl Context {
 
     /// Kills its interpreter and everything that it started.
     pub(super) fn kill(&mut self, hub: &mut Hub) {
-        let Some(life) = self.life.as_ref().filter(|_| self.killing.is_none()) else { return };
-        let (pid, began) = (life.pid, hub.now);
-        self.killing = Some(Killing { pid, began, look_at: began });
+        let life = self.life.as_ref().map(|life| life.pid);
+        let Some(pid) = life.or(self.bash.as_ref().map(|bash| bash.pid)) else { return };
+        self.kill_all_of(hub, pid);
+    }
+
+    /// Kills an interpreter of this process id, where it still runs, and everything that it started.
+    pub(super) fn kill_all_of(&mut self, hub: &mut Hub, pid: i32) {
+        if self.killing.is_none() && pid > 0 {
+            self.killing = Some(Killing { pid, began: hub.now, look_at: hub.now });
+        }
         self.look(hub);
     }
 
     fn look(&mut self, hub: &mut Hub) {
+        let live = self.pid() > 0;
         let Some(killing) = &mut self.killing else { return };
         let below = tree::below(killing.pid, |pid| hub.parents.contains_key(&pid));
-        if self.life.as_ref().is_some_and(|life| life.died.is_none()) {
+        if live {
             let _ = signal::send(-killing.pid, KILL);
             let _ = signal::send(killing.pid, KILL);
         }
         below.iter().for_each(|process| process.send(KILL));
         let late = hub.now.duration_since(killing.began) >= LOOK_MAX;
-        if self.life.is_none() && (below.is_empty() || late) {
+        if self.life.is_none() && self.bash.is_none() && (below.is_empty() || late) {
             self.killing = None;
             hub.tell(self.id);
             return;

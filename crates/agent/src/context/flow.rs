@@ -67,6 +67,9 @@ impl Context {
 
     /// After every round: hands on what has come, as far as `conn` takes it.
     pub(crate) fn flow(&mut self, hub: &mut Hub, mut conn: Option<&mut Conn>) -> Flow {
+        if self.bash.is_some() {
+            return self.flow_bash(hub, conn);
+        }
         let mut flow = Flow::default();
         for steps in 0.. {
             if conn.as_ref().is_some_and(|conn| conn.waiting() > 0) {
@@ -130,7 +133,7 @@ impl Context {
     }
 
     /// Hands on what was written between runs; whether there was any.
-    fn hand_late(&mut self, mut conn: Option<&mut Conn>) -> bool {
+    pub(super) fn hand_late(&mut self, mut conn: Option<&mut Conn>) -> bool {
         for slot in [0, 1] {
             let late = std::mem::take(&mut self.late[slot]);
             if !late.is_empty() {
@@ -142,7 +145,7 @@ impl Context {
     }
 
     /// Output goes to who runs something, or is kept for who does next.
-    fn hand(&mut self, conn: Option<&mut Conn>, slot: usize, bytes: &[u8]) {
+    pub(super) fn hand(&mut self, conn: Option<&mut Conn>, slot: usize, bytes: &[u8]) {
         let Some(run) = &mut self.run else {
             let late = &mut self.late[slot];
             late.extend_from_slice(bytes);

@@ -1,7 +1,7 @@
 //! One code context: an interpreter that stays, and the runs that it is given one after the other.
 //!
 //! Its driver speaks on a socket of its own, never on the interpreter's standard streams: those are
-//! the tenant's. A frame is `u32 length | u8 kind | body`, network order, either way. What the
+//! the tenant's ([`bash`] has its own way). A frame is `u32 length | u8 kind | body`, network order, either way. What the
 //! driver says is handed on unread, and bounded; it runs as the tenant and is trusted with nothing.
 //!
 //! ```text
@@ -12,13 +12,14 @@
 //!   Gone ◀────────────  Gone ◀───────────────  Gone ── the next run starts it anew
 //! ```
 
+mod bash;
 mod end;
 mod flow;
 mod start;
 
 use crate::hub::{Hub, Timer};
 use isolet_sys::spawn::Child;
-use isolet_wire::context::{self, Died, Open, QUEUE_MAX, TIMEOUT_MS_MAX, Tell};
+use isolet_wire::context::{self, Died, Language, Open, QUEUE_MAX, TIMEOUT_MS_MAX, Tell};
 use isolet_wire::tell::{self, Why};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -62,6 +63,8 @@ pub(crate) struct Context {
     queue: VecDeque<Waiting>,
     run: Option<Run>,
     life: Option<Life>,
+    /// Instead of a life, where it is one of bash.
+    bash: Option<Box<bash::Bash>>,
     killing: Option<end::Killing>,
     number: u64,
     restarts: u64,
@@ -134,6 +137,7 @@ impl Context {
             queue: VecDeque::new(),
             run: None,
             life: None,
+            bash: None,
             killing: None,
             number: 0,
             restarts: 0,
@@ -169,13 +173,14 @@ impl Context {
             pid: self.pid(),
             busy: self.run.is_some(),
             queued: self.queue.len() as u32,
-            clients: self.life.as_ref().map_or(0, |life| crate::tree::tasks(life.pid)),
+            clients: crate::tree::tasks(self.pid()),
             closed: self.over().then(tell::Closed::default),
         }
     }
 
     fn pid(&self) -> i32 {
-        self.life.as_ref().filter(|life| life.died.is_none()).map_or(0, |life| life.pid)
+        let life = self.life.as_ref().filter(|life| life.died.is_none()).map(|life| life.pid);
+        life.or(self.bash.as_ref().map(|bash| bash.shell.pid())).unwrap_or(0)
     }
 
     /// Whose interpreter this is.
@@ -187,7 +192,8 @@ impl Context {
     /// Nothing of it is left, and it is not to come back.
     #[must_use]
     pub(crate) fn over(&self) -> bool {
-        (self.closing || self.failed.is_some()) && self.life.is_none() && self.killing.is_none()
+        let ended = self.life.is_none() && self.bash.is_none() && self.killing.is_none();
+        (self.closing || self.failed.is_some()) && ended
     }
 
     /// Whether nobody was told of it yet; said once.
@@ -230,6 +236,9 @@ impl Context {
         if ask.body.len() > BODY_BYTES_MAX {
             return Err((Why::TooLarge, "the code is too long".to_owned()));
         }
+        if self.open.language == Language::Bash {
+            bash::Code::of(&ask.body)?;
+        }
         let own = self.open.timeout_ms;
         let (body, timeout_ms) = (ask.body, if ask.timeout_ms == 0 { own } else { ask.timeout_ms });
         self.queue.push_back(Waiting { conn, body, timeout_ms });
@@ -243,7 +252,15 @@ impl Context {
         }
         let Waiting { conn, body, timeout_ms } = self.queue.pop_front()?;
         self.number += 1;
-        let due = hub.now + Duration::from_millis(timeout_ms.clamp(1, TIMEOUT_MS_MAX));
+        let timeout_ms = timeout_ms.clamp(1, TIMEOUT_MS_MAX);
+        if self.open.language == Language::Bash
+            && let Err(refusal) = self.run_bash(hub, &body, timeout_ms)
+        {
+            self.refusals.push((conn, refusal));
+            hub.touch(self.id);
+            return None;
+        }
+        let due = hub.now + Duration::from_millis(timeout_ms);
         let oom = hub.oom(true);
         let lost = std::mem::take(&mut self.late_lost);
         let end = context::End { number: self.number, lost, ..context::End::default() };
@@ -252,8 +269,10 @@ impl Context {
         self.state = State::Running;
         hub.at(due, Timer::Context(self.id));
         hub.tell(self.id);
-        let body = [&self.number.to_be_bytes()[..], &body].concat();
-        self.say(hub, start::RUN, &body);
+        if self.open.language != Language::Bash {
+            let body = [&self.number.to_be_bytes()[..], &body].concat();
+            self.say(hub, start::RUN, &body);
+        }
         Some((conn, Tell::Began { fresh: std::mem::take(&mut self.fresh) }))
     }
 

@@ -51,6 +51,10 @@ fn program(language: Language) -> (&'static str, [&'static str; 3], &'static str
 impl Context {
     /// Starts an interpreter; there must be none.
     pub(super) fn start(&mut self, hub: &mut Hub) -> Result<(), Refusal> {
+        if self.open.language == Language::Bash {
+            self.start_bash(hub);
+            return Ok(());
+        }
         let bad = || {
             let text = "a NUL byte, or a name of the environment with `=`";
             (Why::BadAsk, text.to_owned())

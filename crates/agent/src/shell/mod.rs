@@ -210,6 +210,12 @@ impl Shell {
         }
     }
 
+    /// Whether it has a bash that takes commands.
+    #[must_use]
+    pub(crate) fn ready(&self) -> bool {
+        self.bash.as_ref().is_some_and(|bash| bash.ready)
+    }
+
     /// Process id of its bash, 0 without.
     #[must_use]
     pub(crate) fn pid(&self) -> i32 {

@@ -1,5 +1,6 @@
 //! Code contexts: interpreters that keep their variables, and the runs in them.
 
+use super::sandboxes::{created, once};
 use crate::{
     auth::Caller,
     error::Failure,
@@ -14,8 +15,8 @@ use crate::{
 use axum::{
     Json,
     extract::State,
-    http::{HeaderMap, HeaderValue, StatusCode, Uri, header},
-    response::{IntoResponse, Response},
+    http::{HeaderMap, StatusCode, Uri},
+    response::Response,
 };
 use isolet_sandbox::{
     ContextId, Error, Sandbox, SessionId,
@@ -27,12 +28,15 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// What contexts speak, as ids of those that are made by being named, too.
-const LANGUAGES: [(&str, Language); 5] = [
+const LANGUAGES: [(&str, Language); 8] = [
     ("python", Language::Python),
     ("javascript", Language::JavaScript),
     ("typescript", Language::TypeScript),
+    ("bash", Language::Bash),
     ("js", Language::JavaScript),
     ("ts", Language::TypeScript),
+    ("sh", Language::Bash),
+    ("shell", Language::Bash),
 ];
 
 /// A context to make.
@@ -43,7 +47,7 @@ pub(crate) struct CreateContext {
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     id: Option<String>,
-    /// `python` (unless told), `javascript` or `typescript`.
+    /// `python` (unless told), `javascript`, `typescript` or `bash`.
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     language: Option<String>,
@@ -95,7 +99,7 @@ pub(crate) struct RunBody {
 pub(crate) struct ContextView {
     /// Its id.
     id: String,
-    /// `python`, `javascript` or `typescript`.
+    /// `python`, `javascript`, `typescript` or `bash`.
     language: &'static str,
     /// Whose it is, if a session's.
     session: Option<String>,
@@ -148,18 +152,16 @@ fn word(language: Language) -> &'static str {
 
 /// The language of a context that is made by being named.
 fn default_of(id: &ContextId) -> Option<Language> {
-    LANGUAGES[..3].iter().find(|(word, _)| *word == id.as_str()).map(|(_, language)| *language)
+    LANGUAGES[..4].iter().find(|(word, _)| *word == id.as_str()).map(|(_, language)| *language)
 }
 
 impl CreateContext {
     fn wish(self) -> Result<Wish, Failure> {
         let named = self.language.as_deref().unwrap_or("python").to_ascii_lowercase();
-        let language = LANGUAGES.iter().find(|(word, _)| *word == named).ok_or_else(|| {
-            Failure::field(
-                "language",
-                "python, javascript or typescript; for bash there are sessions",
-            )
-        })?;
+        let language = LANGUAGES
+            .iter()
+            .find(|(word, _)| *word == named)
+            .ok_or_else(|| Failure::field("language", "python, javascript, typescript or bash"))?;
         let id = self.id.map(|id| ContextId::parse(&id)).transpose().map_err(input::bad_id)?;
         if id.as_ref().and_then(default_of).is_some_and(|own| own != language.1) {
             return Err(Failure::field("id", "the name of a language is for contexts of that"));
@@ -193,26 +195,26 @@ pub(crate) fn said(error: Error) -> Failure {
 
 /// Makes a context (and the sandbox, where it is not there); answers when its interpreter is ready.
 ///
-/// Contexts `python`, `javascript` and `typescript` need not be made: a run makes them.
+/// Contexts `python`, `javascript`, `typescript` and `bash` need not be made: a run makes them.
 /// 501 where the image has no such interpreter. An id that is taken is 409.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts", tag = "contexts",
-    params(("id" = String, Path)), request_body = CreateContext,
+    params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same key and body give the same context, as long as there is one; another body is refused with 422.")),
+    request_body = CreateContext,
     responses((status = 201, body = ContextView), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
     ids: Ids,
+    headers: HeaderMap,
     body: Strict<CreateContext>,
 ) -> Result<Response, Failure> {
+    let route = format!("POST /v1/sandboxes/{}/contexts", ids.sandbox);
+    let once = once(&headers, &route, &body.raw)?;
     let wish = body.value.wish()?;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::CreateIfMissing).await?;
-    let info = sandbox.context_open(wish, false).await.map_err(said)?;
+    let (info, replayed) = sandbox.context_create(wish, once).await.map_err(said)?;
     let location = format!("/v1/sandboxes/{}/contexts/{}", ids.sandbox, info.id);
-    let mut response = (StatusCode::CREATED, Json(ContextView::from(info))).into_response();
-    if let Ok(location) = HeaderValue::from_str(&location) {
-        response.headers_mut().insert(header::LOCATION, location);
-    }
-    Ok(response)
+    Ok(created(&location, replayed, Json(ContextView::from(info))))
 }
 
 /// Contexts of a sandbox, sorted by id, at most 64 of each agent; none of one that sleeps.
@@ -265,8 +267,8 @@ pub(crate) async fn delete(
 /// no failure of the call: the answer is 200 and its `exception` says it. With
 /// `Accept: text/event-stream` come events `stdout` and `stderr` (`{data, offset}`; with
 /// `; encoding=base64` behind it `{data_b64, offset}`), `result` and `exception` in the order in
-/// which they happened, then `end`. Contexts `python`, `javascript` and `typescript` are
-/// made where they are not there.
+/// which they happened, then `end`. Contexts `python`, `javascript`, `typescript` and
+/// `bash` are made where they are not there.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts/{cid}/run", tag = "contexts",
     params(("id" = String, Path), ("cid" = String, Path)), request_body = RunBody,
     responses((status = 200, body = run::RunAnswer), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]

@@ -15,7 +15,7 @@ class ContextInfo:
     """A code context, as the server has it."""
 
     id: str
-    language: str  #: ``python``, ``javascript`` or ``typescript``.
+    language: str  #: ``python``, ``javascript``, ``typescript`` or ``bash``.
     session: str | None  #: Whose it is, if a session's.
     cwd: str  #: Where it started.
     timeout: float  #: For runs that name none, in seconds.

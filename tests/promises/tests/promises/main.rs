@@ -8,6 +8,7 @@ mod attach;
 mod background;
 mod bytes;
 mod contexts;
+mod contexts_bash;
 mod contexts_hold;
 mod descriptors;
 mod dialects;

@@ -329,7 +329,7 @@ class AsyncSandbox(AsyncFiles):
         await self.session(id).delete()
 
     def context(self, id: str) -> AsyncContext:
-        """A code context by its id; ``python``, ``javascript`` and ``typescript`` need not be made."""
+        """A code context by its id; those named as a language (``python``, ``bash``, …) need not be made."""
         return AsyncContext(self._connection, self.id, id, self._ready)
 
     async def create_context(
@@ -346,7 +346,7 @@ class AsyncSandbox(AsyncFiles):
 
         Args:
             id: the server makes one unless told.
-            language: ``python``, ``javascript`` or ``typescript``.
+            language: ``python``, ``javascript``, ``typescript`` or ``bash``.
             session: whose directory, environment and files it has, and with which it ends.
             cwd: where it starts; ``/workspace``, or the session's own, unless told.
             env: over the sandbox's environment; ``None`` unsets a name.

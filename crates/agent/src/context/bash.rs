@@ -1,0 +1,245 @@
+//! A context of bash is one of the agent's shells: what that has solved (quotes that never close,
+//! interrupts, closed descriptors, an end of bash) is solved here, too. What its log says is told
+//! in the words of every other context.
+//!
+//! The shell has the context's own number, so events, timers and the ends of processes find it.
+
+use super::flow::Flow;
+use super::{Context, Refusal, State};
+use crate::conn::Conn;
+use crate::hub::Hub;
+use crate::log::{Item, Place, View};
+use crate::shell::{self, Shell};
+use isolet_wire::ask;
+use isolet_wire::context::{Died, ERROR, Tell};
+use isolet_wire::tell::{self, Closed, Exit, STDERR, Why};
+use serde::Deserialize;
+
+/// Steps of one context before others have their turn.
+const STEPS_MAX: usize = 64;
+
+/// The shell behind a context, and how far it was heard.
+#[derive(Debug)]
+pub(super) struct Bash {
+    pub(super) shell: Shell,
+    /// Its process id; still known after its end.
+    pub(super) pid: i32,
+    place: Place,
+    /// The exit of a run with which bash ended, while the end of bash was not told.
+    exit: Option<i32>,
+}
+
+/// What a run is to be given.
+#[derive(Debug, Deserialize)]
+pub(super) struct Code {
+    pub(super) code: String,
+    pub(super) stdin: Option<String>,
+}
+
+impl Code {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// It cannot be read, or bash cannot.
+    pub(super) fn of(body: &[u8]) -> Result<Self, Refusal> {
+        let bad = |text: &str| (Why::BadAsk, text.to_owned());
+        let code: Self = match body {
+            [] => return Err(bad("there is no code")),
+            _ => serde_json::from_slice(body).map_err(|_| bad("the code does not read"))?,
+        };
+        if code.code.contains('\0') {
+            return Err(bad("bash knows no NUL byte"));
+        }
+        Ok(code)
+    }
+}
+
+impl Context {
+    /// Its shell, where it is one of bash.
+    pub(crate) fn shell(&mut self) -> Option<&mut Shell> {
+        self.bash.as_mut().map(|bash| &mut bash.shell)
+    }
+
+    /// Starts a shell; there must be none.
+    pub(super) fn start_bash(&mut self, hub: &mut Hub) {
+        let (cwd, env) = (self.open.cwd.clone(), self.open.env.clone());
+        let open = ask::Open { cwd, env, ..ask::Open::default() };
+        let mut shell = Shell::new(self.id, format!("c/{}", self.open.context), open, hub.now);
+        shell.start(hub);
+        let (pid, place) = (shell.pid(), shell.log.now());
+        self.state = State::Starting;
+        self.bash = Some(Box::new(Bash { shell, pid, place, exit: None }));
+        hub.touch(self.id);
+    }
+
+    /// Gives it the run of this number.
+    pub(super) fn run_bash(
+        &mut self,
+        hub: &mut Hub,
+        body: &[u8],
+        timeout_ms: u64,
+    ) -> Result<(), Refusal> {
+        let id = self.number.to_string();
+        let Some(bash) = &mut self.bash else {
+            return Err((Why::NoShell, "the shell has ended".to_owned()));
+        };
+        let Code { code, stdin } = Code::of(body)?;
+        let run = ask::Run {
+            id: id.clone(),
+            text: code,
+            timeout_ms,
+            stdin: stdin.is_some(),
+            ..ask::Run::default()
+        };
+        bash.shell.run(hub, "", run)?;
+        if let Some(stdin) = stdin {
+            bash.shell.input(hub, ("", &id), stdin.as_bytes(), true);
+        }
+        Ok(())
+    }
+
+    /// Interrupts what runs; what does not heed it is ended by the shell's own means.
+    pub(super) fn press_bash(&mut self, hub: &mut Hub) {
+        let id = self.number.to_string();
+        if let Some(bash) = &mut self.bash {
+            bash.shell.cancel(hub, "", &id);
+        }
+    }
+
+    /// After every round: hands on what the shell has said, as far as `conn` takes it.
+    pub(super) fn flow_bash(&mut self, hub: &mut Hub, mut conn: Option<&mut Conn>) -> Flow {
+        let mut flow = Flow::default();
+        self.begun_bash(hub);
+        for steps in 0.. {
+            if conn.as_ref().is_some_and(|conn| conn.waiting() > 0) {
+                break;
+            }
+            if self.run.as_ref().is_some_and(|run| run.done) {
+                flow.end = Some(self.finish(hub, None));
+                return flow;
+            }
+            if steps >= STEPS_MAX {
+                flow.more = true;
+                break;
+            }
+            if self.run.is_some() && self.hand_late(conn.as_deref_mut()) {
+                continue;
+            }
+            match self.hear(hub, conn.as_deref_mut()) {
+                Heard::Something => {}
+                Heard::Nothing => break,
+                Heard::End(end) => {
+                    flow.end = end;
+                    return flow;
+                }
+            }
+        }
+        if let Some(bash) = &mut self.bash {
+            // Who takes nothing holds his own run up, and nothing is dropped for it.
+            bash.shell.flow(hub, bash.place, hub.now);
+            flow.more |= bash.shell.more(hub);
+        }
+        flow
+    }
+
+    /// Notices that its shell is ready, or never will be.
+    fn begun_bash(&mut self, hub: &mut Hub) {
+        let Some(bash) = self.bash.as_ref().filter(|_| self.state == State::Starting) else {
+            return;
+        };
+        match &bash.shell.state {
+            shell::State::Failed(why, message) => {
+                let why = if *why == Why::NotFound { Why::Unable } else { *why };
+                let refusal = (why, message.clone());
+                self.bash = None;
+                self.state = State::Gone;
+                self.unborn(hub, refusal);
+            }
+            shell::State::Open if bash.shell.ready() && self.killing.is_none() => {
+                self.state = State::Idle;
+                hub.tell(self.id);
+            }
+            _ => {}
+        }
+    }
+
+    /// One entry of the shell's log.
+    fn hear(&mut self, hub: &mut Hub, conn: Option<&mut Conn>) -> Heard {
+        let view = View { owner: String::new(), watch: false };
+        let Some(bash) = &mut self.bash else { return Heard::Nothing };
+        let told = match bash.shell.log.next(&mut bash.place, &view) {
+            None => return Heard::Nothing,
+            Some(Item::Data { stream, bytes, .. }) => {
+                let bytes = bytes.to_vec();
+                self.hand(conn, usize::from(stream == STDERR), &bytes);
+                return Heard::Something;
+            }
+            Some(Item::Tell(told)) => told,
+        };
+        match told {
+            tell::Tell::Exit(exit) => self.exited(conn, &exit),
+            tell::Tell::Gap { from, to, .. } => self.late_lost += to - from,
+            tell::Tell::Closed(closed) => return Heard::End(self.fall_bash(hub, conn, &closed)),
+            _ => {}
+        }
+        Heard::Something
+    }
+
+    /// A run has ended, and perhaps bash with it.
+    fn exited(&mut self, conn: Option<&mut Conn>, exit: &Exit) {
+        let (Some(bash), Some(run)) = (&mut self.bash, &mut self.run) else { return };
+        run.end.timed_out |= exit.timed_out;
+        run.end.interrupted |= exit.cancelled;
+        if bash.shell.pid() == 0 {
+            bash.exit = Some(exit.code);
+            return;
+        }
+        run.done = true;
+        if exit.timed_out || exit.cancelled {
+            fault(conn, "Interrupted", "the run was interrupted");
+        } else if exit.code != 0 {
+            fault(conn, "ExitCode", &exit.code.to_string());
+        }
+    }
+
+    /// Bash has ended, and all that it said was handed on: what it left is ended, too.
+    fn fall_bash(
+        &mut self,
+        hub: &mut Hub,
+        conn: Option<&mut Conn>,
+        closed: &Closed,
+    ) -> Option<Tell> {
+        let bash = self.bash.take()?;
+        if self.state == State::Starting && self.killing.is_none() {
+            let text = format!("bash ended before it was ready: {}", closed.cause);
+            self.unborn(hub, (Why::Failed, text));
+        }
+        self.state = State::Gone;
+        self.late = [Vec::new(), Vec::new()];
+        self.kill_all_of(hub, bash.pid);
+        hub.tell(self.id);
+        let run = self.run.as_ref()?;
+        let killed = run.end.timed_out || run.end.interrupted || closed.signal.is_some();
+        if let Some(code) = bash.exit.filter(|_| !killed) {
+            fault(conn, "Exit", &code.to_string());
+        }
+        Some(self.finish(hub, Some(Died { code: closed.code, signal: closed.signal })))
+    }
+}
+
+/// What became of a look into the log.
+enum Heard {
+    Something,
+    Nothing,
+    /// Bash has ended; what is told of the run, if anything ran.
+    End(Option<Tell>),
+}
+
+/// Tells what ended a run. Neither text may need an escape in JSON.
+fn fault(conn: Option<&mut Conn>, name: &str, message: &str) {
+    let Some(conn) = conn else { return };
+    let text = format!(r#"{{"name":"{name}","message":"{message}","traceback":[]}}"#);
+    let part = Tell::Part { kind: ERROR, bytes: text.into_bytes(), last: true };
+    conn.tell(&tell::Tell::Context(part));
+    let _ = conn.flush();
+}
