@@ -100,6 +100,15 @@ fn on_every_way_out_the_users_terminal_is_as_it_was() {
 }
 
 #[test]
+fn an_end_with_its_sandbox_is_told_as_that() {
+    let server = Server::start();
+    let mut pty = attach(&server, &["a"]);
+    run(server.program().args(["rm", "a"])).well();
+    pty.sees("sandbox a was removed");
+    assert_eq!(pty.ended(), 137);
+}
+
+#[test]
 fn a_killed_server_is_waited_for_and_not_a_byte_is_missing_or_double() {
     let mut server = Server::start();
     let mut pty = attach(&server, &["a"]);

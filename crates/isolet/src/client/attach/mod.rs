@@ -91,7 +91,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         (true, false) => Some(stay::MAY_LOOK),
         (true, true) => Some("you look only"),
     };
-    let stay = Stay::new(server, place, link, args.detach_keys.clone(), why)?;
+    let stay = Stay::new(server.clone(), place, link, args.detach_keys.clone(), why)?;
     let (end, line_open) = stay.run().await?;
     if line_open {
         let _ = std::io::Write::write_all(&mut stderr(), b"\r\n");
@@ -106,8 +106,12 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             ExitCode::SUCCESS
         }
         End::Exit(code, signal) => {
-            if let Some(signal) = signal {
-                say(format_args!("the terminal's program was ended by {signal}"));
+            match signal.as_deref() {
+                Some("SIGKILL") if removed(&server, id).await => {
+                    say(format_args!("sandbox {id} was removed, and its terminals with it"));
+                }
+                Some(signal) => say(format_args!("the terminal's program was ended by {signal}")),
+                None => {}
             }
             exit(code)
         }
@@ -117,6 +121,13 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             ExitCode::from(OWN)
         }
     })
+}
+
+/// Whether the sandbox is no more, which is why everything in it was killed.
+async fn removed(server: &Server, id: &str) -> bool {
+    let answer = server.json(Method::GET, &format!("/v1/sandboxes/{id}")).await;
+    let refused = answer.as_ref().err().and_then(|error| error.downcast_ref::<Refused>());
+    refused.is_some_and(|refused| refused.code == "no_sandbox")
 }
 
 async fn open(server: &Server, args: &Args, view: bool) -> Result<Link> {
