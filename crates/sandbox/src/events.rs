@@ -4,7 +4,11 @@
 //! is held is cut and told so, and never costs memory. Ids grow by one within a tenant; a server
 //! begins at the microseconds of its start, so that ids of an earlier one lie below.
 
-use crate::{Error, SandboxId, Service, SessionId, TenantId, record::now_ms, state::State};
+mod follow;
+
+pub use follow::{Follow, Gap, TooSlow};
+
+use crate::{ProcessId, SandboxId, SessionId, TenantId, record::now_ms, state::State};
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -13,8 +17,6 @@ use tokio::sync::{Notify, watch};
 
 /// Events that are held for one tenant.
 pub const EVENTS_MAX: usize = 4096;
-/// The most that a reader takes at once.
-const BATCH: usize = 256;
 
 /// What has happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +58,35 @@ pub enum Happened {
     PortOpened(u16),
     /// Nothing listens on it any more. Likewise.
     PortClosed(u16),
+    /// A process was started in the background.
+    ProcessStarted {
+        /// Which.
+        process: ProcessId,
+        /// The session that it was started in.
+        session: Option<SessionId>,
+    },
+    /// It has ended. Where it ends by itself, seen only while somebody follows.
+    ProcessExited {
+        /// Which.
+        process: ProcessId,
+        /// The session that it was started in.
+        session: Option<SessionId>,
+        /// How; `None`: it was lost or forgotten.
+        exit: Option<Exit>,
+    },
+    /// A session's terminal was opened.
+    TerminalOpened(SessionId),
+    /// It has ended. Seen only while somebody follows.
+    TerminalEnded(SessionId),
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exit {
+    /// Exit code; 128 and the signal where one ended it.
+    pub code: i32,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
 }
 
 /// A command of a shell, or a program without one.
@@ -251,113 +282,6 @@ impl Told {
 impl Drop for Told {
     fn drop(&mut self) {
         self.teller.exited("", self.code);
-    }
-}
-
-/// A reader's place.
-#[derive(Debug)]
-pub struct Follow {
-    log: Arc<Log>,
-    next: watch::Receiver<u64>,
-    at: u64,
-    sandbox: Option<SandboxId>,
-}
-
-/// Events that a reader asked for and that are no longer held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gap {
-    /// The first that is missing.
-    pub from: u64,
-    /// The first that is there.
-    pub to: u64,
-}
-
-/// The reader was so slow that events it had not read are no longer held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("events {} to {} are no longer held", .0.from, .0.to - 1)]
-pub struct TooSlow(pub Gap);
-
-impl Follow {
-    fn new(log: Arc<Log>, sandbox: Option<SandboxId>, last: Option<u64>) -> (Self, Option<Gap>) {
-        let next = log.next.subscribe();
-        *log.followers().entry(sandbox.clone()).or_default() += 1;
-        log.more.notify_one();
-        let (at, gap) = {
-            let ring = log.lock();
-            let gap = |from| (ring.first(), Some(Gap { from, to: ring.first() }));
-            match last {
-                None => (ring.next, None),
-                // One of the future was given by a server whose clock was ahead.
-                Some(last) if last >= ring.next => gap(0),
-                Some(last) if last + 1 < ring.first() => gap(last + 1),
-                Some(last) => (last + 1, None),
-            }
-        };
-        (Self { log, next, at, sandbox }, gap)
-    }
-
-    /// The next events, at least one, as many as are there and fit. Cancel-safe.
-    ///
-    /// # Errors
-    /// [`TooSlow`].
-    pub async fn next(&mut self) -> Result<Vec<Arc<Event>>, TooSlow> {
-        loop {
-            self.next.borrow_and_update();
-            let found = self.look()?;
-            if !found.is_empty() {
-                return Ok(found);
-            }
-            // The sender lives in the log that this holds.
-            let _ = self.next.changed().await;
-        }
-    }
-
-    fn look(&mut self) -> Result<Vec<Arc<Event>>, TooSlow> {
-        let ring = self.log.lock();
-        if self.at < ring.first() {
-            return Err(TooSlow(Gap { from: self.at, to: ring.first() }));
-        }
-        let skip = usize::try_from(self.at - ring.first()).unwrap_or(usize::MAX);
-        let mut found = Vec::new();
-        for event in ring.held.iter().skip(skip) {
-            if found.len() >= BATCH {
-                break;
-            }
-            self.at = event.id + 1;
-            if self.sandbox.as_ref().is_none_or(|sandbox| *sandbox == event.sandbox) {
-                found.push(Arc::clone(event));
-            }
-        }
-        Ok(found)
-    }
-}
-
-impl Drop for Follow {
-    fn drop(&mut self) {
-        let mut followers = self.log.followers();
-        if let Some(count) = followers.get_mut(&self.sandbox) {
-            *count -= 1;
-        }
-        followers.retain(|_, count| *count > 0);
-    }
-}
-
-impl Service {
-    /// Follows what happens to a tenant's sandboxes, or to one of them: from now on, or behind the
-    /// event `last`. Beside it what of that is no longer held.
-    ///
-    /// # Errors
-    /// [`Error::NoSandbox`].
-    pub async fn follow(
-        &self,
-        tenant: &TenantId,
-        sandbox: Option<&SandboxId>,
-        last: Option<u64>,
-    ) -> Result<(Follow, Option<Gap>), Error> {
-        if let Some(id) = sandbox {
-            self.get(tenant, id).await?;
-        }
-        Ok(Follow::new(self.inner.events.of(tenant), sandbox.cloned(), last))
     }
 }
 

@@ -8,6 +8,7 @@
 pub mod access;
 mod across;
 mod awake;
+mod background;
 pub mod config;
 pub mod contexts;
 mod driver;

@@ -1,7 +1,7 @@
-//! Ports that open and close, told as events while somebody follows them: nothing is asked of any
-//! agent otherwise.
+//! Ports that open and close, and what ends in the background, told as events while somebody follows
+//! them: nothing is asked of any agent otherwise.
 
-use crate::{Sandbox, events::Happened, registry::Entry, service::Inner, state::State};
+use crate::{Sandbox, events::Happened, service::Inner, state::State};
 use std::{
     collections::BTreeSet,
     sync::{Arc, PoisonError, atomic::Ordering},
@@ -31,7 +31,9 @@ pub(crate) async fn keep(inner: Arc<Inner>) {
         for (tenant, which) in followed {
             for entry in inner.registry.of(&tenant) {
                 if which.as_ref().is_none_or(|ids| ids.contains(&entry.id)) {
-                    look(&inner, entry).await;
+                    let sandbox = Sandbox::new(Arc::clone(&inner), entry);
+                    look(&sandbox).await;
+                    sandbox.entry.background.look(&sandbox).await;
                 }
             }
         }
@@ -39,8 +41,8 @@ pub(crate) async fn keep(inner: Arc<Inner>) {
     }
 }
 
-async fn look(inner: &Arc<Inner>, entry: Arc<Entry>) {
-    let sandbox = Sandbox::new(Arc::clone(inner), Arc::clone(&entry));
+async fn look(sandbox: &Sandbox) {
+    let entry = &sandbox.entry;
     let now: BTreeSet<u16> = match entry.state() {
         State::Running => match timeout(ANSWER_WAIT, sandbox.listening()).await {
             Ok(Ok(all)) => all.into_iter().map(|one| one.port).collect(),

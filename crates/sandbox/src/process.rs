@@ -2,6 +2,8 @@
 //! they outlive the server; what is noted here is only what is told of one that a sleep or a crash
 //! has ended ([`crate::notes`]).
 
+mod gone;
+
 use crate::{
     Error, Heard, LinkError, ProcessId, Sandbox, SessionId,
     info::Once,
@@ -164,6 +166,8 @@ impl Sandbox {
         let directory = scope.as_ref().map_or(&self.entry.directory, |scope| &scope.directory);
         let note = Note::new(&info, scope.is_some(), life(directory).await, once);
         self.entry.notes.put(note).await;
+        self.entry.background.started(self, &info);
+        self.entry.background.seen(self, &info);
         Ok(info)
     }
 
@@ -176,11 +180,6 @@ impl Sandbox {
             Err(Error::ProcessLost { .. }) => self.process_lost(id).await,
             told => one(told?),
         }
-    }
-
-    async fn process_lost(&self, id: &ProcessId) -> Result<ProcessInfo, Error> {
-        let note = self.entry.notes.get(id).await;
-        note.map(Note::lost).ok_or_else(|| self.no_process(id))
     }
 
     /// All processes, the oldest first: those that run, those that have ended, and those that went
@@ -299,7 +298,11 @@ impl Sandbox {
         let order = Order::Kill { id: id.to_string(), signal, grace_ms };
         match self.order_of(id, order, ANSWER_WAIT.saturating_add(grace)).await {
             Err(Error::ProcessLost { .. }) => self.process_lost(id).await,
-            told => one(told?),
+            told => {
+                let info = one(told?)?;
+                self.entry.background.seen(self, &info);
+                Ok(info)
+            }
         }
     }
 
@@ -311,6 +314,7 @@ impl Sandbox {
         match self.order_of(id, Order::Forget(id.to_string()), ANSWER_WAIT).await {
             Ok(_) | Err(Error::ProcessLost { .. } | Error::NoProcess { .. }) => {
                 self.entry.notes.remove(id).await;
+                self.entry.background.forgotten(self, id);
                 Ok(())
             }
             Err(error) => Err(error),
@@ -356,50 +360,6 @@ impl Sandbox {
         };
         scope.map_or(&self.entry.pool, |scope| &scope.pool).park(wire);
         told
-    }
-
-    /// Whether what ran under a note went with another life of its sandbox, and not by itself.
-    async fn outlived(&self, note: &Note) -> bool {
-        if self.entry.state() == State::Sleeping {
-            return true;
-        }
-        let scope = note.session.as_ref().filter(|_| note.scoped);
-        let scope = scope.and_then(|session| self.entry.scopes.get(session));
-        let directory = match (&scope, note.scoped) {
-            (Some(scope), _) => &scope.directory,
-            (None, false) => &self.entry.directory,
-            (None, true) => return true,
-        };
-        life(directory).await != note.life
-    }
-
-    /// Its agent does not know it.
-    async fn not_there(&self, id: &ProcessId) -> Error {
-        match self.entry.notes.get(id).await {
-            Some(note) if self.outlived(&note).await => self.process_gone(id),
-            Some(_) => {
-                // Forgotten as the oldest of many.
-                self.entry.notes.remove(id).await;
-                self.no_process(id)
-            }
-            None => self.no_process(id),
-        }
-    }
-
-    /// The sandbox sleeps.
-    async fn lost_or_none(&self, id: &ProcessId) -> Error {
-        match self.entry.notes.get(id).await {
-            Some(_) => self.process_gone(id),
-            None => self.no_process(id),
-        }
-    }
-
-    fn no_process(&self, id: &ProcessId) -> Error {
-        Error::NoProcess { id: self.entry.id.clone(), process: id.clone() }
-    }
-
-    fn process_gone(&self, id: &ProcessId) -> Error {
-        Error::ProcessLost { id: self.entry.id.clone(), process: id.clone() }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::{
     Ended, Error, Lost, SandboxId, SessionId, TenantId,
     awake::Uses,
+    background::Background,
     driver::Order,
     info::{Info, Page},
     kept::Kept,
@@ -51,6 +52,8 @@ pub(crate) struct Entry {
     pub(crate) scopes: Scopes,
     /// Ports of which was last told that they listen.
     pub(crate) listened: Mutex<BTreeSet<u16>>,
+    /// What runs by itself, as was last told.
+    pub(crate) background: Background,
     /// Places for connections to its ports.
     pub(crate) ports: Arc<Semaphore>,
     pub(crate) uses: Arc<Uses>,
@@ -84,6 +87,7 @@ impl Entry {
             pool: Arc::new(Pool::new(Arc::clone(watch))),
             scopes: Scopes::default(),
             listened: Mutex::default(),
+            background: Background::default(),
             ports: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             uses: Uses::new(),
             kept: Kept::new(&sandboxes.join(&record.name)),

@@ -176,8 +176,12 @@ impl Sandbox {
         let mut wire = self.wire(scope.as_deref()).await?;
         wire.awake = Some(awake);
         let link = TerminalLink::open(wire, attach, Arc::clone(&self.entry), session.clone()).await;
-        if let Err(Error::Refused { why: Why::NoProcess, .. }) = &link {
-            self.doubt();
+        match &link {
+            Err(Error::Refused { why: Why::NoProcess, .. }) => self.doubt(),
+            Ok(link) if link.attached.fresh => {
+                self.entry.background.opened(self, session, &link.attached.id);
+            }
+            _ => {}
         }
         link
     }

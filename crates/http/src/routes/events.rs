@@ -30,8 +30,10 @@ struct Reader {
 ///
 /// Events: `created`, `running`, `unreachable`, `sleeping`, `woke`, `failed`, `destroyed` (the
 /// stream ends), `session_created`, `session_deleted`, `command_started`, `command_exited`,
-/// `port_opened`, `port_closed` (looked for while somebody follows); each
-/// with `{id, at_ms, sandbox}` and its `session`, `command`, `code`, `port` or `cause`. Ids increase.
+/// `process_started`, `process_exited`, `terminal_opened`, `terminal_ended`, `port_opened`,
+/// `port_closed` (ports, and what ends by itself in the background, are looked for while somebody
+/// follows); each with `{id, at_ms, sandbox}` and its `session`, `command`, `process`, `code`,
+/// `signal`, `port` or `cause`. Ids increase.
 /// `Last-Event-ID` goes on behind that event; `gap {from, to}` says what is no longer held. A
 /// reader that falls behind what is held is cut with `error`. Wakes nothing.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/events", tag = "events",
@@ -159,6 +161,20 @@ fn parts(what: &Happened) -> (&'static str, Vec<(&'static str, String)>) {
         }
         Happened::PortOpened(port) => ("port_opened", vec![("port", port.to_string())]),
         Happened::PortClosed(port) => ("port_closed", vec![("port", port.to_string())]),
+        Happened::ProcessStarted { process, session } => {
+            let session = session.as_ref().map_or_else(null, |id| text(id.as_str()));
+            ("process_started", vec![("process", text(process.as_str())), ("session", session)])
+        }
+        Happened::ProcessExited { process, session, exit } => {
+            let session = session.as_ref().map_or_else(null, |id| text(id.as_str()));
+            let code = exit.map_or_else(null, |exit| exit.code.to_string());
+            let signal = exit.and_then(|exit| exit.signal);
+            let signal = signal.map_or_else(null, |signal| signal.to_string());
+            let own = vec![("process", text(process.as_str())), ("session", session)];
+            ("process_exited", [own, vec![("code", code), ("signal", signal)]].concat())
+        }
+        Happened::TerminalOpened(id) => ("terminal_opened", vec![("session", text(id.as_str()))]),
+        Happened::TerminalEnded(id) => ("terminal_ended", vec![("session", text(id.as_str()))]),
     }
 }
 

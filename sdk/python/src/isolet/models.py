@@ -315,8 +315,9 @@ class SandboxEvent:
 
     ``type`` is ``created``, ``running``, ``sleeping``, ``woke``, ``destroyed``, ``unreachable``,
     ``failed``, ``session_created``, ``session_deleted``, ``command_started``, ``command_exited``,
-    ``port_opened``, ``port_closed`` (looked for while somebody follows), or ``gap``: events that are no
-    longer held, or that a broken connection may have taken.
+    ``process_started``, ``process_exited``, ``terminal_opened``, ``terminal_ended``, ``port_opened``,
+    ``port_closed`` (looked for while somebody follows), or ``gap``: events that are no longer held, or
+    that a broken connection may have taken.
     """
 
     type: str
@@ -325,9 +326,11 @@ class SandboxEvent:
     sandbox: str | None
     session: str | None = None
     command: str | None = None  #: Its id; empty for a program without a shell.
-    code: int | None = None  #: With ``command_exited``.
+    code: int | None = None  #: With ``command_exited`` and ``process_exited``.
     cause: str | None = None  #: With ``unreachable`` and ``failed``.
     port: int | None = None  #: With ``port_opened`` and ``port_closed``.
+    process: str | None = None  #: With ``process_started`` and ``process_exited``.
+    signal: int | None = None  #: With ``process_exited``, where one ended it.
     missed: tuple[int, int] | None = None  #: With ``gap``: from and to, where they are known.
 
     @classmethod
@@ -343,6 +346,8 @@ class SandboxEvent:
             code=told.get("code"),
             cause=told.get("cause"),
             port=told.get("port"),
+            process=told.get("process"),
+            signal=told.get("signal"),
             missed=(told["from"], told["to"]) if name == "gap" else None,
         )
 

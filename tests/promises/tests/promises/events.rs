@@ -121,3 +121,55 @@ fn a_failure_is_told_with_its_cause_and_following_wakes_nothing() {
     assert_eq!(failed["cause"], sandbox.info()["cause"], "{failed}");
     assert!(failed["cause"].as_str().is_some_and(|cause| !cause.is_empty()));
 }
+
+/// The next event of this name, and what it says.
+fn next(stream: &mut Stream, name: &str) -> Value {
+    until(stream, name).pop().expect("the last of them").1
+}
+
+#[test]
+fn what_runs_in_the_background_is_told_as_it_begins_and_ends() {
+    let (mut server, sandbox) = one();
+    let mut own = follow(&server.http(), &sandbox.path("/events"), None);
+    let start = |body: &Value| sandbox.post("/processes", body).expect(201);
+    start(&json!({"id": "web", "command": "exec sleep 1000"}));
+    let begun = next(&mut own, "process_started");
+    assert_eq!((&begun["process"], &begun["session"]), (&json!("web"), &Value::Null));
+    start(&json!({"id": "short", "command": "exit 3", "session": "dev"}));
+    assert_eq!(next(&mut own, "process_started")["process"], "short");
+    let ended = next(&mut own, "process_exited");
+    assert_eq!((&ended["process"], &ended["session"]), (&json!("short"), &json!("dev")));
+    assert_eq!((&ended["code"], &ended["signal"]), (&json!(3), &Value::Null));
+    sandbox.post("/processes/web/kill", &json!({})).expect(200);
+    let ended = next(&mut own, "process_exited");
+    assert_eq!((&ended["process"], &ended["code"]), (&json!("web"), &json!(143)));
+    assert_eq!(ended["signal"], 15);
+
+    let mut terminal = sandbox.terminal("session=dev");
+    assert_eq!(next(&mut own, "terminal_opened")["session"], "dev");
+    terminal.type_in("exit\n");
+    assert_eq!(next(&mut own, "terminal_ended")["session"], "dev");
+
+    // The next server finds them, tells of them anew, and of their end.
+    start(&json!({"id": "on", "command": "exec sleep 1000"}));
+    let _terminal = sandbox.terminal("session=dev");
+    server.kill();
+    server.restart();
+    let mut own = follow(&server.http(), &sandbox.path("/events"), None);
+    assert_eq!(next(&mut own, "process_started")["process"], "on");
+    assert_eq!(next(&mut own, "terminal_opened")["session"], "dev");
+    sandbox.http.delete(&sandbox.path("/processes/on")).expect(204);
+    let ended = next(&mut own, "process_exited");
+    assert_eq!((&ended["process"], &ended["code"]), (&json!("on"), &Value::Null));
+    // What ends while nobody follows is told when somebody does, and once.
+    drop(own);
+    start(&json!({"id": "late", "command": "true"}));
+    sandbox.post("/processes/late/wait", &json!({"exit": true})).expect(200);
+    let mut own = follow(&server.http(), &sandbox.path("/events"), None);
+    let late = next(&mut own, "process_exited");
+    assert_eq!((&late["process"], &late["code"]), (&json!("late"), &json!(0)));
+    start(&json!({"id": "asleep", "command": "exec sleep 1000"}));
+    put_to_sleep(&server, &sandbox.path(""));
+    let lost = next(&mut own, "process_exited");
+    assert_eq!((&lost["process"], &lost["code"]), (&json!("asleep"), &Value::Null));
+}
