@@ -22,6 +22,8 @@ class Relay:
         self.connections = 0
         #: New bytes of the client are swallowed: it believes that they were sent.
         self.deaf = False
+        #: New bytes of the server are swallowed, as if they were still on their way.
+        self.mute = False
         #: So many of the next answers break the connection in place of being handed on.
         self.cut_answers = 0
         threading.Thread(target=self._accept, daemon=True).start()
@@ -41,10 +43,13 @@ class Relay:
     def _hand_on(self, source: socket.socket, target: socket.socket, from_client: bool) -> None:
         try:
             while data := source.recv(65536):
+                if source not in self._open:
+                    # It was cut, and nothing that was on its way arrives.
+                    break
                 if not from_client and self.cut_answers > 0:
                     self.cut_answers -= 1
                     break
-                if not (from_client and self.deaf):
+                if not (self.deaf if from_client else self.mute):
                     # A server answers to its own name alone.
                     target.sendall(data.replace(self._name, self._server) if from_client else data)
         except OSError:
@@ -54,8 +59,8 @@ class Relay:
 
     def cut(self) -> None:
         """Breaks all connections; the next ones are served."""
-        self.deaf = False
         ends, self._open = self._open, []
+        self.deaf = self.mute = False
         for end in ends:
             _shut(end)
 

@@ -21,6 +21,7 @@ from isolet import (
     UsageError,
     calls,
     config,
+    file_calls,
     values,
 )
 from isolet.errors import refused
@@ -74,11 +75,11 @@ def test_variables_are_words() -> None:
 
 
 def test_only_what_can_be_done_twice_is_sent_twice() -> None:
-    write = calls.whole(calls.write_file("/at", "append=1"), b"")
+    write = file_calls.whole(file_calls.write_file("/at", "append=1"), b"")
     assert write.again
-    assert not calls.whole(calls.write_file("/at", "f", append=True), b"").again
+    assert not file_calls.whole(file_calls.write_file("/at", "f", append=True), b"").again
     assert not calls.exec_call("/at", "true", in_shell=True).again
-    assert not calls.order("/at", "move", "a", "b").again
+    assert not file_calls.order("/at", "move", "a", "b").again
     create = calls.create_sandbox("a")
     assert create.again
     assert calls.anew(create).headers["idempotency-key"] != create.headers["idempotency-key"]

@@ -30,6 +30,7 @@ WORDS = (
     (r"\b_async\b", "_sync"),
     (r", for asyncio\b", ""),
     (r"\bSeveral tasks\b", "Several threads"),
+    (r"\bOne task reads\b", "One thread reads"),
     (r"\bin another task or thread\b", "in another thread"),
     (r"\(cancelled, or its connection lost\)", "(interrupted, or its connection lost)"),
     (r"@pytest\.mark\.anyio\n", ""),

@@ -18,6 +18,7 @@ from ._async.processes import AsyncProcess
 from ._async.sandbox import AsyncSandbox
 from ._async.session import AsyncSession
 from ._async.shell import AsyncCommand, AsyncShell
+from ._async.terminal import AsyncTerminal
 from ._sync.client import Isolet
 from ._sync.commands import ExecStream
 from ._sync.context import CodeStream, Context
@@ -27,6 +28,7 @@ from ._sync.processes import Process
 from ._sync.sandbox import Sandbox
 from ._sync.session import Session
 from ._sync.shell import Command, Shell
+from ._sync.terminal import Terminal
 from .code import CodeError, CodeEvent, CodeResult, ContextInfo, Execution
 from .errors import (
     BadRequestError,
@@ -39,6 +41,7 @@ from .errors import (
     RefusedError,
     ServerError,
     ShellClosedError,
+    TerminalClosedError,
     TooManyRequestsError,
     UnauthorizedError,
     UnreachableError,
@@ -66,6 +69,21 @@ from .models import (
     Usage,
 )
 from .results import ExecResult, Output, Truncated
+from .tenant import TenantSession
+from .terminal import (
+    Recording,
+    TerminalAttached,
+    TerminalClient,
+    TerminalClients,
+    TerminalEvent,
+    TerminalExit,
+    TerminalInfo,
+    TerminalOutput,
+    TerminalRefused,
+    TerminalSize,
+    TerminalSnapshot,
+    Ticket,
+)
 
 __version__ = "0.1.0"
 
@@ -81,6 +99,7 @@ __all__ = [
     "AsyncSandbox",
     "AsyncSession",
     "AsyncShell",
+    "AsyncTerminal",
     "AsyncWatch",
     "BadRequestError",
     "CodeError",
@@ -116,6 +135,7 @@ __all__ = [
     "ProcessInfo",
     "ProcessLog",
     "ProcessOutput",
+    "Recording",
     "RefusedError",
     "Sandbox",
     "SandboxEvent",
@@ -127,6 +147,20 @@ __all__ = [
     "SessionInfo",
     "Shell",
     "ShellClosedError",
+    "TenantSession",
+    "Terminal",
+    "TerminalAttached",
+    "TerminalClient",
+    "TerminalClients",
+    "TerminalClosedError",
+    "TerminalEvent",
+    "TerminalExit",
+    "TerminalInfo",
+    "TerminalOutput",
+    "TerminalRefused",
+    "TerminalSize",
+    "TerminalSnapshot",
+    "Ticket",
     "TooManyRequestsError",
     "Truncated",
     "UnauthorizedError",

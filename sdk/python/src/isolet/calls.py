@@ -12,21 +12,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from .errors import UsageError
 from .models import FileAccess
 from .values import (
     AnyPath,
     Duration,
     Env,
     id_in_url,
-    in_url,
     milliseconds,
     path_bytes,
-    path_field,
     whole_seconds,
 )
 
-_Query = Sequence[tuple[str, str | bytes]]
+#: Names and values behind the ``?``.
+Query = Sequence[tuple[str, str | bytes]]
 
 
 @dataclass(frozen=True)
@@ -41,20 +39,22 @@ class Call:
     patient: bool = False  #: Its answer comes when a command ends.
 
 
-def call(method: str, path: str, query: _Query = (), **more: Any) -> Call:
+def call(method: str, path: str, query: Query = (), **more: Any) -> Call:
     """A request without a body."""
     text = urlencode(query, quote_via=quote, safe="")
     return Call(method, f"{path}?{text}" if text else path, **more)
 
 
-def _json(method: str, path: str, body: Mapping[str, Any], **more: Any) -> Call:
+def json_call(method: str, path: str, body: Mapping[str, Any], **more: Any) -> Call:
+    """A request with a body of JSON."""
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
     headers = {"content-type": "application/json", **more.pop("headers", {})}
     return Call(method, path, body=text, headers=headers, **more)
 
 
-def _once(path: str, body: Mapping[str, Any]) -> Call:
-    return anew(_json("POST", path, body, again=True))
+def once(path: str, body: Mapping[str, Any]) -> Call:
+    """Makes something: once, however often it is sent."""
+    return anew(json_call("POST", path, body, again=True))
 
 
 def anew(request: Call) -> Call:
@@ -63,7 +63,8 @@ def anew(request: Call) -> Call:
     return replace(request, headers={**request.headers, "idempotency-key": uuid.uuid4().hex})
 
 
-def _said(**fields: Any) -> dict[str, Any]:
+def said(**fields: Any) -> dict[str, Any]:
+    """The fields that were told."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -90,7 +91,7 @@ def create_sandbox(
     ttl: Duration | None = None,
 ) -> Call:
     """Makes a sandbox."""
-    body = _said(
+    body = said(
         id=sandbox,
         image=image,
         memory_mib=memory_mib,
@@ -103,7 +104,7 @@ def create_sandbox(
         sleep_after_s=None if sleep_after is None else whole_seconds(sleep_after),
         ttl_s=None if ttl is None else whole_seconds(ttl),
     )
-    return _once("/v1/sandboxes", body)
+    return once("/v1/sandboxes", body)
 
 
 def change_sandbox(
@@ -118,7 +119,7 @@ def change_sandbox(
     ttl: Duration | None = None,
 ) -> Call:
     """Changes a sandbox: all of it, or nothing."""
-    body = _said(
+    body = said(
         memory_mib=memory_mib,
         cpu_millis=cpu_millis,
         pids=pids,
@@ -127,7 +128,7 @@ def change_sandbox(
         sleep_after_s=None if sleep_after is None else whole_seconds(sleep_after),
         ttl_s=None if ttl is None else whole_seconds(ttl),
     )
-    return _json("PATCH", sandbox_path(sandbox), body, again=True)
+    return json_call("PATCH", sandbox_path(sandbox), body, again=True)
 
 
 def page(path: str, limit: int) -> Call:
@@ -156,13 +157,18 @@ def links(path: str) -> Call:
 
 def expose(path: str, port: int, name: str | None, ttl: Duration | None) -> Call:
     """A link to a port. Another one made by a repetition does no harm."""
-    body = _said(port=port, name=name, ttl_s=None if ttl is None else whole_seconds(ttl))
-    return _json("POST", f"{path}/links", body, again=True)
+    body = said(port=port, name=name, ttl_s=None if ttl is None else whole_seconds(ttl))
+    return json_call("POST", f"{path}/links", body, again=True)
 
 
 def unexpose(path: str, port: int) -> Call:
     """An end of all links to a port."""
     return call("DELETE", f"{path}/links/{int(port)}")
+
+
+def port_target(path: str, port: int, target: str) -> str:
+    """A path of the program on a port."""
+    return f"{path}/ports/{int(port)}{'' if target.startswith('/') else '/'}{target}"
 
 
 def events(path: str, after: int | None) -> Call:
@@ -195,7 +201,7 @@ def create_session(
     own = dict(metadata or {})
     if name is not None:
         own["name"] = name
-    body = _said(
+    body = said(
         id=session,
         env=None if env is None else dict(env),
         cwd=_directory(cwd),
@@ -204,11 +210,43 @@ def create_session(
         metadata=own or None,
         ttl_s=None if ttl is None else whole_seconds(ttl),
     )
-    return _once(f"{sandbox_path(sandbox)}/sessions", body)
+    return once(f"{sandbox_path(sandbox)}/sessions", body)
 
 
 def _directory(cwd: AnyPath | None) -> str | None:
     return None if cwd is None else path_bytes(cwd).decode(errors="surrogateescape")
+
+
+def create_tenant_session(
+    *,
+    persistent: bool,
+    sandbox: str | None,
+    file_access: FileAccess | None,
+    metadata: Mapping[str, Any] | None,
+    ttl: Duration | None,
+) -> Call:
+    """Makes a session across the tenant's sandboxes."""
+    body = said(
+        persistent=persistent,
+        sandbox_id=sandbox,
+        file_access=None if file_access is None else file_access.told(),
+        metadata=None if metadata is None else dict(metadata),
+        ttl=None if ttl is None else whole_seconds(ttl),
+    )
+    return once("/v1/sessions", body)
+
+
+def delete_tenant_sessions(idle: bool, older_than: Duration | None) -> Call:
+    """Ends those for which every filter holds."""
+    query = [("status", "idle")] if idle else []
+    if older_than is not None:
+        query.append(("older_than", f"{whole_seconds(older_than)}s"))
+    return call("DELETE", "/v1/sessions", query)
+
+
+def tenant_session(id: str, method: str = "GET") -> Call:
+    """One of them."""
+    return call(method, f"/v1/sessions/{id_in_url(id)}", again=method == "GET")
 
 
 def exec_call(
@@ -227,7 +265,7 @@ def exec_call(
     stream: bool = False,
 ) -> Call:
     """Runs a command: in a session's shell, or by itself."""
-    body = _said(
+    body = said(
         session=session,
         cwd=_directory(cwd),
         env=None if env is None else dict(env),
@@ -246,7 +284,7 @@ def exec_call(
         if merge:
             body["merge"] = True
     headers = {"accept": "text/event-stream; encoding=base64"} if stream else {}
-    return _json("POST", f"{path}/exec", body, headers=headers, patient=not stream)
+    return json_call("POST", f"{path}/exec", body, headers=headers, patient=not stream)
 
 
 def shell(
@@ -265,101 +303,7 @@ def shell(
     return call("GET", f"{sandbox_path(sandbox)}/shell", query)
 
 
-# Files.
-
-
-def _file(at: str, path: AnyPath) -> str:
-    return f"{at}/files/{in_url(path)}"
-
-
-def read_file(at: str, path: AnyPath, start: int = 0, length: int | None = None) -> Call:
-    """Reads a file, or a part of it."""
-    if start < 0 or (length is not None and length < 1):
-        raise UsageError("a part begins at 0 or later and has at least one byte", code="bad_range")
-    headers = {}
-    if start > 0 or length is not None:
-        headers["range"] = f"bytes={start}-{'' if length is None else start + length - 1}"
-    return call("GET", _file(at, path), headers=headers, again=True)
-
-
-def write_file(
-    at: str, path: AnyPath, *, mode: int | None = None, append: bool = False, fsync: bool = False
-) -> Call:
-    """Writes a file; its body is the caller's to add."""
-    query = []
-    if mode is not None:
-        query.append(("mode", f"{mode:04o}"))
-    if append:
-        query.append(("append", "1"))
-    if fsync:
-        query.append(("fsync", "1"))
-    headers = {"content-type": "application/octet-stream"}
-    return call("PUT", _file(at, path), query, headers=headers)
-
-
-def whole(request: Call, body: bytes) -> Call:
-    """With all of its body: written twice, a file is the same, unless it is added to."""
-    return replace(request, body=body, again="append=1" not in request.target.partition("?")[2])
-
-
-def delete_file(at: str, path: AnyPath, recursive: bool) -> Call:
-    """Removes a file or a directory."""
-    return call("DELETE", _file(at, path), [("recursive", "1")] if recursive else [])
-
-
-def order(at: str, op: str, path: AnyPath, to: AnyPath | None = None, **fields: Any) -> Call:
-    """Does one thing with a file."""
-    body = {"op": op, **path_field("path", path), **fields}
-    if to is not None:
-        body |= path_field("to", to)
-    return _json("POST", f"{at}/files", body, again=op in ("stat", "exists", "mkdir", "chmod"))
-
-
-def list_files(
-    at: str, path: AnyPath, *, recursive: bool, hidden: bool, glob: str | None, limit: int
-) -> Call:
-    """The first page of what a directory holds."""
-    query: list[tuple[str, str | bytes]] = [("path", path_bytes(path)), ("limit", str(limit))]
-    query += [(name, "1") for name, told in (("recursive", recursive), ("hidden", hidden)) if told]
-    if glob is not None:
-        query.append(("glob", glob))
-    return call("GET", f"{at}/files", query, again=True)
-
-
-def search(
-    at: str,
-    path: AnyPath,
-    pattern: str,
-    *,
-    literal: bool,
-    ignore_case: bool,
-    hidden: bool,
-    ignored: bool,
-    glob: str | None,
-    context: int,
-    limit: int,
-) -> Call:
-    """Lines that match."""
-    query: list[tuple[str, str | bytes]] = [
-        ("path", path_bytes(path)),
-        ("search", pattern),
-        ("limit", str(limit)),
-    ]
-    flags = {"literal": literal, "ignore_case": ignore_case, "hidden": hidden, "ignored": ignored}
-    query += [(name, "1") for name, told in flags.items() if told]
-    if context:
-        query.append(("context", str(context)))
-    if glob is not None:
-        query.append(("glob", glob))
-    return call("GET", f"{at}/files", query, again=True)
-
-
-def watch(at: str, path: AnyPath, recursive: bool) -> Call:
-    """What happens in a directory, from now on."""
-    query: list[tuple[str, str | bytes]] = [("path", path_bytes(path)), ("watch", "1")]
-    if recursive:
-        query.append(("recursive", "1"))
-    return call("GET", f"{at}/files", query, headers={"accept": "text/event-stream"}, again=True)
+# Code contexts.
 
 
 def context_path(sandbox: str, context: str) -> str:
@@ -378,7 +322,7 @@ def create_context(
     timeout: Duration | None,
 ) -> Call:
     """Makes a code context."""
-    body = _said(
+    body = said(
         id=context,
         language=language,
         session=session,
@@ -386,32 +330,20 @@ def create_context(
         env=None if env is None else dict(env),
         timeout_ms=None if timeout is None else milliseconds(timeout),
     )
-    return _json("POST", f"{sandbox_path(sandbox)}/contexts", body)
+    return json_call("POST", f"{sandbox_path(sandbox)}/contexts", body)
 
 
 def run_code(at: str, code: str, *, stdin: str | None, timeout: Duration | None, stream: bool) -> Call:
     """Runs code in a context."""
-    body = _said(
+    body = said(
         code=code,
         stdin=stdin,
         timeout_ms=None if timeout is None else milliseconds(timeout),
         cancel_on_close=True,
     )
-    request = _json("POST", f"{at}/run", body)
+    request = json_call("POST", f"{at}/run", body)
     headers = {**request.headers, **({"accept": "text/event-stream"} if stream else {})}
     return replace(request, headers=headers, patient=True)
-
-
-def read_archive(at: str, path: AnyPath, compress: bool) -> Call:
-    """A directory as a tar archive."""
-    query: list[tuple[str, str | bytes]] = [("path", path_bytes(path)), ("tar", "zstd" if compress else "1")]
-    return call("GET", f"{at}/files", query, again=True)
-
-
-def write_archive(at: str, path: AnyPath) -> Call:
-    """Unpacks a tar archive; its body is the caller's to add."""
-    headers = {"content-type": "application/octet-stream"}
-    return call("PUT", _file(at, path), [("untar", "1")], headers=headers)
 
 
 # Processes.
@@ -434,7 +366,7 @@ def start_process(
     timeout: Duration | None,
 ) -> Call:
     """Starts a process."""
-    body = _said(
+    body = said(
         id=id,
         session=session,
         cwd=_directory(cwd),
@@ -445,18 +377,18 @@ def start_process(
     body["command" if isinstance(command, str) else "argv"] = (
         command if isinstance(command, str) else list(command)
     )
-    return _once(f"{sandbox_path(sandbox)}/processes", body)
+    return once(f"{sandbox_path(sandbox)}/processes", body)
 
 
 def process_post(path: str, what: str, body: Mapping[str, Any], patient: bool) -> Call:
     """Does something with a process."""
-    return _json("POST", f"{path}/{what}", body, patient=patient)
+    return json_call("POST", f"{path}/{what}", body, patient=patient)
 
 
 def process_stdin(path: str, data: str | bytes, eof: bool) -> Call:
     """Bytes for its standard input."""
     given = {"data_b64": base64.b64encode(data).decode()} if isinstance(data, bytes) else {"data": data}
-    return _json("POST", f"{path}/stdin", {**given, "eof": eof})
+    return json_call("POST", f"{path}/stdin", {**given, "eof": eof})
 
 
 def process_follow(path: str, last: str | None) -> Call:

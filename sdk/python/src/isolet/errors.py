@@ -51,6 +51,11 @@ class ShellClosedError(IsoletError):
     """The shell has ended, or its sandbox; ``message`` says the cause."""
 
 
+class TerminalClosedError(IsoletError):
+    """The terminal's program has ended (``exited``), it was left here (``closed``), or ended while the
+    connection was lost (``no_terminal``)."""
+
+
 class CommandError(IsoletError):
     """A command ended with another exit code than 0; raised by :meth:`ExecResult.check` alone."""
 
@@ -125,7 +130,7 @@ def refused(status: int, body: bytes, headers: Mapping[str, str]) -> RefusedErro
 
 
 class WaitTimeoutError(IsoletError):
-    """What was waited for did not come in its time. The process runs on."""
+    """What was waited for did not come in its time. The process, or the terminal, runs on."""
 
 
 class ProcessEndedError(IsoletError):

@@ -6,7 +6,7 @@ import socket
 
 import httpx
 
-from .errors import IsoletError, ShellClosedError, UnreachableError, refused
+from .errors import IsoletError, ShellClosedError, TerminalClosedError, UnreachableError, refused
 
 #: Seconds without a sign of life after which the kernel asks whether the other side is there, and
 #: between its questions. A command may be silent for hours; a dead connection is not to look like it.
@@ -22,6 +22,8 @@ SILENT_S = 45.0
 ANSWER_S = 20.0
 #: Seconds between two signs of life of a stream of events, with room: the server has 15.
 EVENTS_S = 60.0
+#: Close code of a terminal's socket: none runs, and none was to be opened.
+_NONE_RUNS = 4404
 
 
 class CutError(Exception):
@@ -82,8 +84,25 @@ def hopeless(cut: CutError) -> IsoletError | None:
     """Why a shell is not connected to again; ``None`` where it is."""
     if cut.code in (1000, 1001):
         return ShellClosedError(f"the shell has ended: {cut.reason or 'closed'}", code="shell_closed")
+    return _broken("shell", cut)
+
+
+def terminal_over(cut: CutError) -> IsoletError | None:
+    """Why a terminal is not connected to again; ``None`` where it is."""
+    if cut.code in (1000, 1001):
+        return TerminalClosedError(f"the terminal has ended: {cut.reason or 'closed'}", code="closed")
+    if cut.code == _NONE_RUNS:
+        return TerminalClosedError(
+            "the terminal ended while the connection was lost",
+            code="no_terminal",
+            hint="attach again: that opens a fresh one",
+        )
+    return _broken("terminal", cut)
+
+
+def _broken(what: str, cut: CutError) -> IsoletError | None:
     if cut.code == 1008:
-        return IsoletError(f"the server has cut the shell off: {cut.reason}", code="unauthorized")
+        return IsoletError(f"the server has cut the {what} off: {cut.reason}", code="unauthorized")
     if cut.code in (1002, 1003, 1007, 1009, 1010):
         return IsoletError(f"the server did not understand this client: {cut.reason}", code="protocol")
     return None

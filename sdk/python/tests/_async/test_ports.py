@@ -1,4 +1,4 @@
-"""Ports: listed, exposed by links, and withdrawn."""
+"""Ports: listed, asked, exposed by links, and withdrawn."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ async def test_a_port_is_listed_exposed_by_a_link_and_withdrawn(sandbox: AsyncSa
             break
         await io.sleep(0.05)
     assert [(one.port, one.addresses) for one in listening] == [(8000, ("127.0.0.1",))]
+    answer = await sandbox.fetch_port(8000, "/index.html?x=1", headers={"accept": "text/html"})
+    assert (answer.status_code, answer.text) == (200, "<h1>here")
+    assert (await sandbox.fetch_port(8000, "none")).status_code == 404
+    assert (await sandbox.fetch_port(8000, method="POST", content="x")).status_code == 501
+    assert (await sandbox.fetch_port(8001)).status_code == 502
     link = await sandbox.expose_port(8000, name="web", ttl="1m")
     assert (link.port, link.name) == (8000, "web")
     assert link.token not in repr(link)

@@ -1,4 +1,4 @@
-"""Ports: listed, exposed by links, and withdrawn."""
+"""Ports: listed, asked, exposed by links, and withdrawn."""
 # Made by tools/make_sync.py from its async twin: change that one.
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ def test_a_port_is_listed_exposed_by_a_link_and_withdrawn(sandbox: Sandbox) -> N
             break
         io.sleep(0.05)
     assert [(one.port, one.addresses) for one in listening] == [(8000, ("127.0.0.1",))]
+    answer = sandbox.fetch_port(8000, "/index.html?x=1", headers={"accept": "text/html"})
+    assert (answer.status_code, answer.text) == (200, "<h1>here")
+    assert (sandbox.fetch_port(8000, "none")).status_code == 404
+    assert (sandbox.fetch_port(8000, method="POST", content="x")).status_code == 501
+    assert (sandbox.fetch_port(8001)).status_code == 502
     link = sandbox.expose_port(8000, name="web", ttl="1m")
     assert (link.port, link.name) == (8000, "web")
     assert link.token not in repr(link)

@@ -16,6 +16,7 @@ from ..values import Duration
 from . import io
 from .events import AsyncEvents
 from .sandbox import AsyncSandbox
+from .tenant import AsyncTenantSessions
 
 
 class AsyncConnection:
@@ -79,6 +80,17 @@ class AsyncConnection:
             raise transport.unreachable(self.url, error) from error
         raise errors.refused(response.status_code, response.content, response.headers)
 
+    async def hand_on(self, method: str, target: str, headers: Any, content: Any) -> httpx.Response:
+        """What somebody else answers to a request, whatever its status, with its whole body."""
+        request = self._http.build_request(
+            method, self.url + target, content=content, headers=headers, timeout=self.timeout
+        )
+        request.headers.update(self._key.header())
+        try:
+            return await self._http.send(request)
+        except httpx.TransportError as error:
+            raise transport.unreachable(self.url, error) from error
+
     async def send(self, call: Call, body: Any = None) -> httpx.Response:
         """The answer to a request, with its whole body."""
         attempt = 0
@@ -125,7 +137,7 @@ class AsyncConnection:
         await self._http.aclose()
 
 
-class AsyncIsolet:
+class AsyncIsolet(AsyncTenantSessions):
     """A client of one server, for asyncio.
 
     A client keeps connections: use it for many calls, and close it, or use it in ``async with``.

@@ -9,7 +9,8 @@ from typing import IO, TYPE_CHECKING
 
 import httpx
 
-from .. import calls, transport
+from .. import file_calls, transport
+from ..calls import Call
 from ..errors import ConflictError, NotFoundError
 from ..models import FileInfo, SavedFile, SearchResult
 from ..values import AnyPath, path_bytes
@@ -106,8 +107,8 @@ class AsyncFiles:
             fsync: it is on the disk, file and name, before this returns.
         """
         body = content.encode() if isinstance(content, str) else content
-        call = calls.write_file(await self._at(), path, mode=mode, append=append, fsync=fsync)
-        return SavedFile.of(await self._connection.json(calls.whole(call, body)))
+        call = file_calls.write_file(await self._at(), path, mode=mode, append=append, fsync=fsync)
+        return SavedFile.of(await self._connection.json(file_calls.whole(call, body)))
 
     async def read_file(self, path: AnyPath, *, encoding: str = "utf-8", errors: str = "replace") -> str:
         """Reads a whole file as text."""
@@ -126,7 +127,7 @@ class AsyncFiles:
         self, path: AnyPath, *, start: int = 0, length: int | None = None
     ) -> AsyncFileStream:
         """A file's bytes, or a part of them, as they come."""
-        response = await self._connection.open(calls.read_file(await self._at(), path, start, length))
+        response = await self._connection.open(file_calls.read_file(await self._at(), path, start, length))
         stream = AsyncFileStream(self._connection.url, response)
         if response.headers.get("content-type") == "application/json":
             # A directory is answered with its list.
@@ -150,7 +151,7 @@ class AsyncFiles:
             mode: permission bits; a new file has 0o644 unless told, an old one keeps its own.
             fsync: it is on the disk, file and name, before this returns.
         """
-        call = calls.write_file(await self._at(), path, mode=mode, fsync=fsync)
+        call = file_calls.write_file(await self._at(), path, mode=mode, fsync=fsync)
         return SavedFile.of(await self._put(call, source))
 
     async def download(self, path: AnyPath, to: str | os.PathLike[str] | IO[bytes]) -> int:
@@ -166,7 +167,7 @@ class AsyncFiles:
                 return await _save(stream, file)
         return await _save(stream, to)
 
-    async def _put(self, call: calls.Call, source: str | os.PathLike[str] | io.Source) -> dict[str, object]:
+    async def _put(self, call: Call, source: str | os.PathLike[str] | io.Source) -> dict[str, object]:
         if isinstance(source, (str, os.PathLike)):
             with open(source, "rb") as file:  # noqa: ASYNC230
                 told = await self._connection.json(call, io.pieces(file, _PIECE_BYTES))
@@ -181,7 +182,7 @@ class AsyncFiles:
             path: which directory; ``/workspace`` unless told.
             compress: with zstd.
         """
-        at = calls.read_archive(await self._at(), path, compress)
+        at = file_calls.read_archive(await self._at(), path, compress)
         return AsyncFileStream(self._connection.url, await self._connection.open(at))
 
     async def write_archive(
@@ -198,10 +199,10 @@ class AsyncFiles:
         Raises:
             BadRequestError: it is no archive, or an entry would lie outside of the directory.
         """
-        await self._put(calls.write_archive(await self._at(), path), source)
+        await self._put(file_calls.write_archive(await self._at(), path), source)
 
     async def _order(self, op: str, path: AnyPath, to: AnyPath | None = None, **fields: object) -> FileInfo:
-        told = await self._connection.json(calls.order(await self._at(), op, path, to, **fields))
+        told = await self._connection.json(file_calls.order(await self._at(), op, path, to, **fields))
         return FileInfo.of(told)
 
     async def stat(self, path: AnyPath, *, follow: bool = True) -> FileInfo:
@@ -211,7 +212,7 @@ class AsyncFiles:
     async def exists(self, path: AnyPath) -> bool:
         """Whether there is something under a name. A link counts when it leads somewhere."""
         try:
-            told = await self._connection.json(calls.order(await self._at(), "exists", path))
+            told = await self._connection.json(file_calls.order(await self._at(), "exists", path))
         except NotFoundError:
             return False
         return bool(told["exists"])
@@ -238,7 +239,7 @@ class AsyncFiles:
 
     async def delete_file(self, path: AnyPath, *, recursive: bool = False) -> None:
         """Removes a file, a link or an empty directory; with ``recursive`` a directory and all it holds."""
-        await self._connection.send(calls.delete_file(await self._at(), path, recursive))
+        await self._connection.send(file_calls.delete_file(await self._at(), path, recursive))
 
     async def list_files(
         self,
@@ -258,7 +259,7 @@ class AsyncFiles:
             glob: ``*.py`` is for names, ``src/**/*.py`` for paths below the directory.
             page: how many are asked for at once, 1 to 10000.
         """
-        call = calls.list_files(
+        call = file_calls.list_files(
             await self._at(), path, recursive=recursive, hidden=hidden, glob=glob, limit=page
         )
         async for told in self._connection.pages(call):
@@ -290,7 +291,7 @@ class AsyncFiles:
             context: lines beside each match, 0 to 20.
             limit: matching lines, 1 to 10000.
         """
-        call = calls.search(
+        call = file_calls.search(
             await self._at(),
             path,
             pattern,
@@ -312,7 +313,7 @@ class AsyncFiles:
             recursive: also in all below it, at most 8192.
         """
         return await AsyncWatch.begin(
-            self._connection, calls.watch(await self._at(), path_bytes(path), recursive)
+            self._connection, file_calls.watch(await self._at(), path_bytes(path), recursive)
         )
 
 

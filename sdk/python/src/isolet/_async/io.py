@@ -10,6 +10,7 @@ from typing import IO, Any
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.protocol import State
 
 from .. import transport
 from ..errors import UnreachableError
@@ -106,7 +107,7 @@ class Socket:
             raise UnreachableError(f"{url.partition('?')[0]} does not answer", code="unreachable") from error
         return cls(connection)
 
-    async def send(self, message: str) -> None:
+    async def send(self, message: str | bytes) -> None:
         """Sends a message; waits while the other side takes nothing."""
         try:
             await self._connection.send(message)
@@ -127,6 +128,20 @@ class Socket:
         except asyncio.TimeoutError:
             self.abort()
             raise CutError(None, "the connection is dead") from None
+
+    async def receive_within(self, seconds: float) -> str | bytes | None:
+        """The next message; ``None`` when none comes in so many seconds."""
+        try:
+            return await asyncio.wait_for(self._connection.recv(), seconds)
+        except ConnectionClosed as error:
+            raise _cut(error) from None
+        except asyncio.TimeoutError:
+            return None
+
+    @property
+    def stands(self) -> bool:
+        """It is not known to be closed."""
+        return self._connection.protocol.state is State.OPEN
 
     async def close(self) -> None:
         """Says goodbye."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import calls, config, transport
 from ..calls import Call
 from ..errors import ProcessEndedError, ServerError, UnauthorizedError, UnreachableError, WaitTimeoutError
 from ..models import FoundLogLine, ProcessInfo, ProcessLog, ProcessOutput
-from ..values import Duration, milliseconds
+from ..values import AnyPath, Duration, Env, milliseconds
 from . import io
 from .events import AsyncEventBody
 
@@ -176,3 +176,62 @@ class AsyncProcess:
             code = told["process"]["exit_code"]
             raise ProcessEndedError(f"process {self.id} has ended (exit {code})", code="process_ended")
         return told
+
+
+class AsyncProcesses:
+    """The processes of a sandbox."""
+
+    _connection: AsyncConnection
+    id: str
+
+    async def _ready(self) -> None:
+        raise NotImplementedError
+
+    async def _at(self) -> str:
+        raise NotImplementedError
+
+    async def start_process(
+        self,
+        command: str | Sequence[str],
+        *,
+        id: str | None = None,
+        session: str | None = None,
+        cwd: AnyPath | None = None,
+        env: Env | None = None,
+        stdin: bool = False,
+        timeout: Duration | None = None,
+    ) -> AsyncProcess:
+        """Starts a process in the background: a text for ``bash -c``, or program and arguments.
+
+        Args:
+            command: what to run.
+            id: unique in the sandbox; the server makes one otherwise.
+            session: begin with the directory and environment that this session was made with.
+            cwd: where it runs; ``/workspace``, or the session's own, unless told.
+            env: over the sandbox's environment; ``None`` unsets a name.
+            stdin: its standard input stays open for :meth:`AsyncProcess.write`.
+            timeout: seconds until it is ended with all it started; 0 never.
+
+        Raises:
+            ConflictError: ``id_in_use``.
+            NotFoundError: ``not_found``: there is no such program.
+            TooManyRequestsError: ``too_many``: 256 run.
+        """
+        await self._ready()
+        call = calls.start_process(
+            self.id, command, id=id, session=session, cwd=cwd, env=env, stdin=stdin, timeout=timeout
+        )
+        return self.process((await self._connection.json(call))["id"])
+
+    def process(self, id: str) -> AsyncProcess:
+        """A process by its id; nothing is asked."""
+        return AsyncProcess(self._connection, self.id, id)
+
+    async def processes(self) -> list[ProcessInfo]:
+        """All, the oldest first: also those that have ended, and that a sleep has ended."""
+        call = calls.call("GET", f"{await self._at()}/processes", again=True)
+        return [ProcessInfo.of(told) for told in await self._connection.json(call)]
+
+    async def forget_processes(self) -> None:
+        """Kills all processes at once, and frees their ids."""
+        await self._connection.send(calls.call("DELETE", f"{await self._at()}/processes", again=True))

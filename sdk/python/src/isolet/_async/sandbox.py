@@ -8,33 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 from .. import calls
 from ..calls import Call, sandbox_path
-from ..code import ContextInfo, Execution
 from ..errors import ConflictError, NotFoundError
-from ..models import (
-    ExposedPort,
-    FileAccess,
-    ListeningPort,
-    PortLink,
-    ProcessInfo,
-    SandboxInfo,
-    SessionInfo,
-)
+from ..models import FileAccess, SandboxInfo, SessionInfo
 from ..results import ExecResult
 from ..values import AnyPath, Duration, Env, exports
 from . import commands, io
 from .commands import AsyncExecStream, OnOutput
-from .context import AsyncContext, OnEvent
+from .contexts import AsyncContexts
 from .events import AsyncEvents
 from .files import AsyncFiles
-from .processes import AsyncProcess
+from .ports import AsyncPorts
+from .processes import AsyncProcesses
 from .session import AsyncSession
 from .shell import AsyncShell
+from .terminals import AsyncTerminals
 
 if TYPE_CHECKING:
     from .client import AsyncConnection
 
 
-class AsyncSandbox(AsyncFiles):
+class AsyncSandbox(AsyncFiles, AsyncProcesses, AsyncContexts, AsyncPorts, AsyncTerminals):
     """A sandbox. In ``async with`` it is deleted at the end, whatever happened in between.
 
     It falls asleep when nobody uses it, and any call that works in it wakes it: the first command's
@@ -197,52 +190,6 @@ class AsyncSandbox(AsyncFiles):
             keep_running=False,
         )
 
-    async def start_process(
-        self,
-        command: str | Sequence[str],
-        *,
-        id: str | None = None,
-        session: str | None = None,
-        cwd: AnyPath | None = None,
-        env: Env | None = None,
-        stdin: bool = False,
-        timeout: Duration | None = None,
-    ) -> AsyncProcess:
-        """Starts a process in the background: a text for ``bash -c``, or program and arguments.
-
-        Args:
-            command: what to run.
-            id: unique in the sandbox; the server makes one otherwise.
-            session: begin with the directory and environment that this session was made with.
-            cwd: where it runs; ``/workspace``, or the session's own, unless told.
-            env: over the sandbox's environment; ``None`` unsets a name.
-            stdin: its standard input stays open for :meth:`AsyncProcess.write`.
-            timeout: seconds until it is ended with all it started; 0 never.
-
-        Raises:
-            ConflictError: ``id_in_use``.
-            NotFoundError: ``not_found``: there is no such program.
-            TooManyRequestsError: ``too_many``: 256 run.
-        """
-        await self._ready()
-        call = calls.start_process(
-            self.id, command, id=id, session=session, cwd=cwd, env=env, stdin=stdin, timeout=timeout
-        )
-        return self.process((await self._connection.json(call))["id"])
-
-    def process(self, id: str) -> AsyncProcess:
-        """A process by its id; nothing is asked."""
-        return AsyncProcess(self._connection, self.id, id)
-
-    async def processes(self) -> list[ProcessInfo]:
-        """All, the oldest first: also those that have ended, and that a sleep has ended."""
-        call = calls.call("GET", f"{await self._at()}/processes", again=True)
-        return [ProcessInfo.of(told) for told in await self._connection.json(call)]
-
-    async def forget_processes(self) -> None:
-        """Kills all processes at once, and frees their ids."""
-        await self._connection.send(calls.call("DELETE", f"{await self._at()}/processes", again=True))
-
     def shell(
         self,
         session: str | None = None,
@@ -266,7 +213,7 @@ class AsyncSandbox(AsyncFiles):
 
     def session(self, id: str) -> AsyncSession:
         """A session by its id; where it is not there, its first command makes it."""
-        return AsyncSession(self._connection, self.id, id, self._ready)
+        return AsyncSession(self, id)
 
     async def create_session(
         self,
@@ -328,61 +275,6 @@ class AsyncSandbox(AsyncFiles):
         """
         await self.session(id).delete()
 
-    def context(self, id: str) -> AsyncContext:
-        """A code context by its id; those named as a language (``python``, ``bash``, …) need not be made."""
-        return AsyncContext(self._connection, self.id, id, self._ready)
-
-    async def create_context(
-        self,
-        id: str | None = None,
-        *,
-        language: str = "python",
-        session: str | None = None,
-        cwd: AnyPath | None = None,
-        env: Env | None = None,
-        timeout: Duration | None = None,
-    ) -> AsyncContext:
-        """Makes a code context: an interpreter that keeps variables and imports.
-
-        Args:
-            id: the server makes one unless told.
-            language: ``python``, ``javascript``, ``typescript`` or ``bash``.
-            session: whose directory, environment and files it has, and with which it ends.
-            cwd: where it starts; ``/workspace``, or the session's own, unless told.
-            env: over the sandbox's environment; ``None`` unsets a name.
-            timeout: for runs that name none, in seconds: 60 unless told; 0 is a day, the longest.
-
-        Raises:
-            ConflictError: ``exists``.
-            ServerError: ``not_in_image``: the image has no such interpreter.
-        """
-        await self._ready()
-        call = calls.create_context(
-            self.id, id, language=language, session=session, cwd=cwd, env=env, timeout=timeout
-        )
-        return self.context(ContextInfo.of(await self._connection.json(call)).id)
-
-    async def contexts(self) -> list[ContextInfo]:
-        """Its code contexts, sorted by id; none while it sleeps."""
-        at = await self._at()
-        told = await self._connection.json(calls.call("GET", f"{at}/contexts", again=True))
-        return [ContextInfo.of(one) for one in told]
-
-    async def run_code(
-        self,
-        code: str,
-        *,
-        language: str = "python",
-        stdin: str | None = None,
-        timeout: Duration | None = None,
-        on_event: OnEvent | None = None,
-    ) -> Execution:
-        """Runs code in the context of a language's own name, which is made where it is not there.
-
-        Takes what a context's :meth:`run` takes.
-        """
-        return await self.context(language).run(code, stdin=stdin, timeout=timeout, on_event=on_event)
-
     async def info(self) -> SandboxInfo:
         """Its record, and what it uses. Neither makes nor wakes it.
 
@@ -442,36 +334,6 @@ class AsyncSandbox(AsyncFiles):
         """
         await self._ready()
         return SandboxInfo.of(await self._connection.json(calls.call("POST", f"{self._path}/sleep")))
-
-    async def ports(self) -> list[ListeningPort]:
-        """The ports on which something listens, sorted. None of a sandbox that sleeps, which stays asleep."""
-        told = await self._connection.json(calls.ports(await self._at()))
-        return [ListeningPort.of(one) for one in told]
-
-    async def expose_port(
-        self, port: int, *, name: str | None = None, ttl: Duration | None = None
-    ) -> PortLink:
-        """Makes a link to a port, for those who have no key: a browser, a webhook.
-
-        Args:
-            port: 1 to 65535. Nothing needs to listen there yet.
-            name: what the port is called in the list, at most 128 bytes.
-            ttl: seconds that the link lives, or ``"10m"``; an hour unless told, at most 30 days.
-        """
-        return PortLink.of(await self._connection.json(calls.expose(await self._at(), port, name, ttl)))
-
-    async def unexpose_port(self, port: int) -> None:
-        """Ends all links to a port.
-
-        Raises:
-            NotFoundError: ``no_link``: none leads there.
-        """
-        await self._connection.send(calls.unexpose(await self._at(), port))
-
-    async def exposed_ports(self) -> list[ExposedPort]:
-        """The ports that links lead to, sorted."""
-        told = await self._connection.json(calls.links(await self._at()))
-        return [ExposedPort.of(one) for one in told]
 
     def events(self, *, after: int | None = None) -> AsyncEvents:
         """What happens to it: an iterator that comes back by itself after a broken connection, goes on

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .. import calls
@@ -12,11 +12,14 @@ from ..results import ExecResult
 from ..values import AnyPath, Duration, Env, exports
 from . import commands
 from .commands import AsyncExecStream, OnOutput
+from .context import AsyncContext
 from .files import AsyncFiles
+from .processes import AsyncProcess
 from .shell import AsyncShell
+from .terminal import AsyncTerminal
 
 if TYPE_CHECKING:
-    from .client import AsyncConnection
+    from .sandbox import AsyncSandbox
 
 
 class AsyncSession(AsyncFiles):
@@ -25,17 +28,12 @@ class AsyncSession(AsyncFiles):
     Its file calls see what it sees.
     """
 
-    def __init__(
-        self,
-        connection: AsyncConnection,
-        sandbox: str,
-        id: str,
-        ready: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._connection = connection
-        self._ready = ready
+    def __init__(self, sandbox: AsyncSandbox, id: str) -> None:
+        self._sandbox = sandbox
+        self._connection = sandbox._connection
+        self._ready = sandbox._ready
         #: The sandbox that it belongs to.
-        self.sandbox_id = sandbox
+        self.sandbox_id = sandbox.id
         #: Unique within the sandbox.
         self.id = id
 
@@ -147,6 +145,62 @@ class AsyncSession(AsyncFiles):
         It takes what the sandbox's :meth:`shell` takes.
         """
         return AsyncShell(self._connection, self.sandbox_id, self._ready, self.id, resume, since, watch)
+
+    def terminal(
+        self,
+        *,
+        cols: int = 80,
+        rows: int = 24,
+        command: Sequence[str] = (),
+        mode: str = "edit",
+        name: str | None = None,
+        record: bool = False,
+        resume: str | None = None,
+        since: int | None = None,
+    ) -> AsyncTerminal:
+        """The session's terminal: takes what the sandbox's :meth:`terminal` takes."""
+        return self._sandbox.terminal(
+            self.id,
+            cols=cols,
+            rows=rows,
+            command=command,
+            mode=mode,
+            name=name,
+            record=record,
+            resume=resume,
+            since=since,
+        )
+
+    async def start_process(
+        self,
+        command: str | Sequence[str],
+        *,
+        id: str | None = None,
+        cwd: AnyPath | None = None,
+        env: Env | None = None,
+        stdin: bool = False,
+        timeout: Duration | None = None,
+    ) -> AsyncProcess:
+        """Starts a process with the directory and environment that this session was made with: takes what
+        the sandbox's :meth:`start_process` takes."""
+        return await self._sandbox.start_process(
+            command, id=id, session=self.id, cwd=cwd, env=env, stdin=stdin, timeout=timeout
+        )
+
+    async def create_context(
+        self,
+        id: str | None = None,
+        *,
+        language: str = "python",
+        cwd: AnyPath | None = None,
+        env: Env | None = None,
+        timeout: Duration | None = None,
+    ) -> AsyncContext:
+        """Makes a code context with this session's directory, environment and files, which ends with it:
+        takes what the sandbox's :meth:`create_context` takes."""
+        return await self._sandbox.create_context(
+            id, language=language, session=self.id, cwd=cwd, env=env, timeout=timeout
+        )
 
     async def info(self) -> SessionInfo:
         """Its record.

@@ -17,6 +17,7 @@ from ..values import Duration
 from . import io
 from .events import Events
 from .sandbox import Sandbox
+from .tenant import TenantSessions
 
 
 class Connection:
@@ -80,6 +81,17 @@ class Connection:
             raise transport.unreachable(self.url, error) from error
         raise errors.refused(response.status_code, response.content, response.headers)
 
+    def hand_on(self, method: str, target: str, headers: Any, content: Any) -> httpx.Response:
+        """What somebody else answers to a request, whatever its status, with its whole body."""
+        request = self._http.build_request(
+            method, self.url + target, content=content, headers=headers, timeout=self.timeout
+        )
+        request.headers.update(self._key.header())
+        try:
+            return self._http.send(request)
+        except httpx.TransportError as error:
+            raise transport.unreachable(self.url, error) from error
+
     def send(self, call: Call, body: Any = None) -> httpx.Response:
         """The answer to a request, with its whole body."""
         attempt = 0
@@ -126,7 +138,7 @@ class Connection:
         self._http.close()
 
 
-class Isolet:
+class Isolet(TenantSessions):
     """A client of one server.
 
     A client keeps connections: use it for many calls, and close it, or use it in ``with``.

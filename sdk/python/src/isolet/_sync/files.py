@@ -10,7 +10,8 @@ from typing import IO, TYPE_CHECKING
 
 import httpx
 
-from .. import calls, transport
+from .. import file_calls, transport
+from ..calls import Call
 from ..errors import ConflictError, NotFoundError
 from ..models import FileInfo, SavedFile, SearchResult
 from ..values import AnyPath, path_bytes
@@ -107,8 +108,8 @@ class Files:
             fsync: it is on the disk, file and name, before this returns.
         """
         body = content.encode() if isinstance(content, str) else content
-        call = calls.write_file(self._at(), path, mode=mode, append=append, fsync=fsync)
-        return SavedFile.of(self._connection.json(calls.whole(call, body)))
+        call = file_calls.write_file(self._at(), path, mode=mode, append=append, fsync=fsync)
+        return SavedFile.of(self._connection.json(file_calls.whole(call, body)))
 
     def read_file(self, path: AnyPath, *, encoding: str = "utf-8", errors: str = "replace") -> str:
         """Reads a whole file as text."""
@@ -127,7 +128,7 @@ class Files:
         self, path: AnyPath, *, start: int = 0, length: int | None = None
     ) -> FileStream:
         """A file's bytes, or a part of them, as they come."""
-        response = self._connection.open(calls.read_file(self._at(), path, start, length))
+        response = self._connection.open(file_calls.read_file(self._at(), path, start, length))
         stream = FileStream(self._connection.url, response)
         if response.headers.get("content-type") == "application/json":
             # A directory is answered with its list.
@@ -151,7 +152,7 @@ class Files:
             mode: permission bits; a new file has 0o644 unless told, an old one keeps its own.
             fsync: it is on the disk, file and name, before this returns.
         """
-        call = calls.write_file(self._at(), path, mode=mode, fsync=fsync)
+        call = file_calls.write_file(self._at(), path, mode=mode, fsync=fsync)
         return SavedFile.of(self._put(call, source))
 
     def download(self, path: AnyPath, to: str | os.PathLike[str] | IO[bytes]) -> int:
@@ -167,7 +168,7 @@ class Files:
                 return _save(stream, file)
         return _save(stream, to)
 
-    def _put(self, call: calls.Call, source: str | os.PathLike[str] | io.Source) -> dict[str, object]:
+    def _put(self, call: Call, source: str | os.PathLike[str] | io.Source) -> dict[str, object]:
         if isinstance(source, (str, os.PathLike)):
             with open(source, "rb") as file:
                 told = self._connection.json(call, io.pieces(file, _PIECE_BYTES))
@@ -182,7 +183,7 @@ class Files:
             path: which directory; ``/workspace`` unless told.
             compress: with zstd.
         """
-        at = calls.read_archive(self._at(), path, compress)
+        at = file_calls.read_archive(self._at(), path, compress)
         return FileStream(self._connection.url, self._connection.open(at))
 
     def write_archive(
@@ -199,10 +200,10 @@ class Files:
         Raises:
             BadRequestError: it is no archive, or an entry would lie outside of the directory.
         """
-        self._put(calls.write_archive(self._at(), path), source)
+        self._put(file_calls.write_archive(self._at(), path), source)
 
     def _order(self, op: str, path: AnyPath, to: AnyPath | None = None, **fields: object) -> FileInfo:
-        told = self._connection.json(calls.order(self._at(), op, path, to, **fields))
+        told = self._connection.json(file_calls.order(self._at(), op, path, to, **fields))
         return FileInfo.of(told)
 
     def stat(self, path: AnyPath, *, follow: bool = True) -> FileInfo:
@@ -212,7 +213,7 @@ class Files:
     def exists(self, path: AnyPath) -> bool:
         """Whether there is something under a name. A link counts when it leads somewhere."""
         try:
-            told = self._connection.json(calls.order(self._at(), "exists", path))
+            told = self._connection.json(file_calls.order(self._at(), "exists", path))
         except NotFoundError:
             return False
         return bool(told["exists"])
@@ -239,7 +240,7 @@ class Files:
 
     def delete_file(self, path: AnyPath, *, recursive: bool = False) -> None:
         """Removes a file, a link or an empty directory; with ``recursive`` a directory and all it holds."""
-        self._connection.send(calls.delete_file(self._at(), path, recursive))
+        self._connection.send(file_calls.delete_file(self._at(), path, recursive))
 
     def list_files(
         self,
@@ -259,7 +260,7 @@ class Files:
             glob: ``*.py`` is for names, ``src/**/*.py`` for paths below the directory.
             page: how many are asked for at once, 1 to 10000.
         """
-        call = calls.list_files(
+        call = file_calls.list_files(
             self._at(), path, recursive=recursive, hidden=hidden, glob=glob, limit=page
         )
         for told in self._connection.pages(call):
@@ -291,7 +292,7 @@ class Files:
             context: lines beside each match, 0 to 20.
             limit: matching lines, 1 to 10000.
         """
-        call = calls.search(
+        call = file_calls.search(
             self._at(),
             path,
             pattern,
@@ -313,7 +314,7 @@ class Files:
             recursive: also in all below it, at most 8192.
         """
         return Watch.begin(
-            self._connection, calls.watch(self._at(), path_bytes(path), recursive)
+            self._connection, file_calls.watch(self._at(), path_bytes(path), recursive)
         )
 
 

@@ -11,6 +11,7 @@ from typing import IO, Any
 
 import httpx
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.protocol import State
 from websockets.sync.client import ClientConnection, connect
 
 from .. import transport
@@ -108,7 +109,7 @@ class Socket:
             raise UnreachableError(f"{url.partition('?')[0]} does not answer", code="unreachable") from error
         return cls(connection)
 
-    def send(self, message: str) -> None:
+    def send(self, message: str | bytes) -> None:
         """Sends a message; waits while the other side takes nothing."""
         try:
             self._connection.send(message)
@@ -127,6 +128,20 @@ class Socket:
                         raise CutError(None, "the connection is dead") from None
         except ConnectionClosed as error:
             raise _cut(error) from None
+
+    def receive_within(self, seconds: float) -> str | bytes | None:
+        """The next message; ``None`` when none comes in so many seconds."""
+        try:
+            return self._connection.recv(timeout=seconds)
+        except ConnectionClosed as error:
+            raise _cut(error) from None
+        except TimeoutError:
+            return None
+
+    @property
+    def stands(self) -> bool:
+        """It is not known to be closed."""
+        return self._connection.protocol.state is State.OPEN
 
     def close(self) -> None:
         """Says goodbye."""

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import calls, config, transport
 from ..calls import Call
 from ..errors import ProcessEndedError, ServerError, UnauthorizedError, UnreachableError, WaitTimeoutError
 from ..models import FoundLogLine, ProcessInfo, ProcessLog, ProcessOutput
-from ..values import Duration, milliseconds
+from ..values import AnyPath, Duration, Env, milliseconds
 from . import io
 from .events import EventBody
 
@@ -177,3 +177,62 @@ class Process:
             code = told["process"]["exit_code"]
             raise ProcessEndedError(f"process {self.id} has ended (exit {code})", code="process_ended")
         return told
+
+
+class Processes:
+    """The processes of a sandbox."""
+
+    _connection: Connection
+    id: str
+
+    def _ready(self) -> None:
+        raise NotImplementedError
+
+    def _at(self) -> str:
+        raise NotImplementedError
+
+    def start_process(
+        self,
+        command: str | Sequence[str],
+        *,
+        id: str | None = None,
+        session: str | None = None,
+        cwd: AnyPath | None = None,
+        env: Env | None = None,
+        stdin: bool = False,
+        timeout: Duration | None = None,
+    ) -> Process:
+        """Starts a process in the background: a text for ``bash -c``, or program and arguments.
+
+        Args:
+            command: what to run.
+            id: unique in the sandbox; the server makes one otherwise.
+            session: begin with the directory and environment that this session was made with.
+            cwd: where it runs; ``/workspace``, or the session's own, unless told.
+            env: over the sandbox's environment; ``None`` unsets a name.
+            stdin: its standard input stays open for :meth:`Process.write`.
+            timeout: seconds until it is ended with all it started; 0 never.
+
+        Raises:
+            ConflictError: ``id_in_use``.
+            NotFoundError: ``not_found``: there is no such program.
+            TooManyRequestsError: ``too_many``: 256 run.
+        """
+        self._ready()
+        call = calls.start_process(
+            self.id, command, id=id, session=session, cwd=cwd, env=env, stdin=stdin, timeout=timeout
+        )
+        return self.process((self._connection.json(call))["id"])
+
+    def process(self, id: str) -> Process:
+        """A process by its id; nothing is asked."""
+        return Process(self._connection, self.id, id)
+
+    def processes(self) -> list[ProcessInfo]:
+        """All, the oldest first: also those that have ended, and that a sleep has ended."""
+        call = calls.call("GET", f"{self._at()}/processes", again=True)
+        return [ProcessInfo.of(told) for told in self._connection.json(call)]
+
+    def forget_processes(self) -> None:
+        """Kills all processes at once, and frees their ids."""
+        self._connection.send(calls.call("DELETE", f"{self._at()}/processes", again=True))

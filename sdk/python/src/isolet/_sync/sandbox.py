@@ -9,33 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 from .. import calls
 from ..calls import Call, sandbox_path
-from ..code import ContextInfo, Execution
 from ..errors import ConflictError, NotFoundError
-from ..models import (
-    ExposedPort,
-    FileAccess,
-    ListeningPort,
-    PortLink,
-    ProcessInfo,
-    SandboxInfo,
-    SessionInfo,
-)
+from ..models import FileAccess, SandboxInfo, SessionInfo
 from ..results import ExecResult
 from ..values import AnyPath, Duration, Env, exports
 from . import commands, io
 from .commands import ExecStream, OnOutput
-from .context import Context, OnEvent
+from .contexts import Contexts
 from .events import Events
 from .files import Files
-from .processes import Process
+from .ports import Ports
+from .processes import Processes
 from .session import Session
 from .shell import Shell
+from .terminals import Terminals
 
 if TYPE_CHECKING:
     from .client import Connection
 
 
-class Sandbox(Files):
+class Sandbox(Files, Processes, Contexts, Ports, Terminals):
     """A sandbox. In ``with`` it is deleted at the end, whatever happened in between.
 
     It falls asleep when nobody uses it, and any call that works in it wakes it: the first command's
@@ -198,52 +191,6 @@ class Sandbox(Files):
             keep_running=False,
         )
 
-    def start_process(
-        self,
-        command: str | Sequence[str],
-        *,
-        id: str | None = None,
-        session: str | None = None,
-        cwd: AnyPath | None = None,
-        env: Env | None = None,
-        stdin: bool = False,
-        timeout: Duration | None = None,
-    ) -> Process:
-        """Starts a process in the background: a text for ``bash -c``, or program and arguments.
-
-        Args:
-            command: what to run.
-            id: unique in the sandbox; the server makes one otherwise.
-            session: begin with the directory and environment that this session was made with.
-            cwd: where it runs; ``/workspace``, or the session's own, unless told.
-            env: over the sandbox's environment; ``None`` unsets a name.
-            stdin: its standard input stays open for :meth:`Process.write`.
-            timeout: seconds until it is ended with all it started; 0 never.
-
-        Raises:
-            ConflictError: ``id_in_use``.
-            NotFoundError: ``not_found``: there is no such program.
-            TooManyRequestsError: ``too_many``: 256 run.
-        """
-        self._ready()
-        call = calls.start_process(
-            self.id, command, id=id, session=session, cwd=cwd, env=env, stdin=stdin, timeout=timeout
-        )
-        return self.process((self._connection.json(call))["id"])
-
-    def process(self, id: str) -> Process:
-        """A process by its id; nothing is asked."""
-        return Process(self._connection, self.id, id)
-
-    def processes(self) -> list[ProcessInfo]:
-        """All, the oldest first: also those that have ended, and that a sleep has ended."""
-        call = calls.call("GET", f"{self._at()}/processes", again=True)
-        return [ProcessInfo.of(told) for told in self._connection.json(call)]
-
-    def forget_processes(self) -> None:
-        """Kills all processes at once, and frees their ids."""
-        self._connection.send(calls.call("DELETE", f"{self._at()}/processes", again=True))
-
     def shell(
         self,
         session: str | None = None,
@@ -267,7 +214,7 @@ class Sandbox(Files):
 
     def session(self, id: str) -> Session:
         """A session by its id; where it is not there, its first command makes it."""
-        return Session(self._connection, self.id, id, self._ready)
+        return Session(self, id)
 
     def create_session(
         self,
@@ -329,61 +276,6 @@ class Sandbox(Files):
         """
         self.session(id).delete()
 
-    def context(self, id: str) -> Context:
-        """A code context by its id; those named as a language (``python``, ``bash``, …) need not be made."""
-        return Context(self._connection, self.id, id, self._ready)
-
-    def create_context(
-        self,
-        id: str | None = None,
-        *,
-        language: str = "python",
-        session: str | None = None,
-        cwd: AnyPath | None = None,
-        env: Env | None = None,
-        timeout: Duration | None = None,
-    ) -> Context:
-        """Makes a code context: an interpreter that keeps variables and imports.
-
-        Args:
-            id: the server makes one unless told.
-            language: ``python``, ``javascript``, ``typescript`` or ``bash``.
-            session: whose directory, environment and files it has, and with which it ends.
-            cwd: where it starts; ``/workspace``, or the session's own, unless told.
-            env: over the sandbox's environment; ``None`` unsets a name.
-            timeout: for runs that name none, in seconds: 60 unless told; 0 is a day, the longest.
-
-        Raises:
-            ConflictError: ``exists``.
-            ServerError: ``not_in_image``: the image has no such interpreter.
-        """
-        self._ready()
-        call = calls.create_context(
-            self.id, id, language=language, session=session, cwd=cwd, env=env, timeout=timeout
-        )
-        return self.context(ContextInfo.of(self._connection.json(call)).id)
-
-    def contexts(self) -> list[ContextInfo]:
-        """Its code contexts, sorted by id; none while it sleeps."""
-        at = self._at()
-        told = self._connection.json(calls.call("GET", f"{at}/contexts", again=True))
-        return [ContextInfo.of(one) for one in told]
-
-    def run_code(
-        self,
-        code: str,
-        *,
-        language: str = "python",
-        stdin: str | None = None,
-        timeout: Duration | None = None,
-        on_event: OnEvent | None = None,
-    ) -> Execution:
-        """Runs code in the context of a language's own name, which is made where it is not there.
-
-        Takes what a context's :meth:`run` takes.
-        """
-        return self.context(language).run(code, stdin=stdin, timeout=timeout, on_event=on_event)
-
     def info(self) -> SandboxInfo:
         """Its record, and what it uses. Neither makes nor wakes it.
 
@@ -443,36 +335,6 @@ class Sandbox(Files):
         """
         self._ready()
         return SandboxInfo.of(self._connection.json(calls.call("POST", f"{self._path}/sleep")))
-
-    def ports(self) -> list[ListeningPort]:
-        """The ports on which something listens, sorted. None of a sandbox that sleeps, which stays asleep."""
-        told = self._connection.json(calls.ports(self._at()))
-        return [ListeningPort.of(one) for one in told]
-
-    def expose_port(
-        self, port: int, *, name: str | None = None, ttl: Duration | None = None
-    ) -> PortLink:
-        """Makes a link to a port, for those who have no key: a browser, a webhook.
-
-        Args:
-            port: 1 to 65535. Nothing needs to listen there yet.
-            name: what the port is called in the list, at most 128 bytes.
-            ttl: seconds that the link lives, or ``"10m"``; an hour unless told, at most 30 days.
-        """
-        return PortLink.of(self._connection.json(calls.expose(self._at(), port, name, ttl)))
-
-    def unexpose_port(self, port: int) -> None:
-        """Ends all links to a port.
-
-        Raises:
-            NotFoundError: ``no_link``: none leads there.
-        """
-        self._connection.send(calls.unexpose(self._at(), port))
-
-    def exposed_ports(self) -> list[ExposedPort]:
-        """The ports that links lead to, sorted."""
-        told = self._connection.json(calls.links(self._at()))
-        return [ExposedPort.of(one) for one in told]
 
     def events(self, *, after: int | None = None) -> Events:
         """What happens to it: an iterator that comes back by itself after a broken connection, goes on

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .. import calls
@@ -13,11 +13,14 @@ from ..results import ExecResult
 from ..values import AnyPath, Duration, Env, exports
 from . import commands
 from .commands import ExecStream, OnOutput
+from .context import Context
 from .files import Files
+from .processes import Process
 from .shell import Shell
+from .terminal import Terminal
 
 if TYPE_CHECKING:
-    from .client import Connection
+    from .sandbox import Sandbox
 
 
 class Session(Files):
@@ -26,17 +29,12 @@ class Session(Files):
     Its file calls see what it sees.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        sandbox: str,
-        id: str,
-        ready: Callable[[], None],
-    ) -> None:
-        self._connection = connection
-        self._ready = ready
+    def __init__(self, sandbox: Sandbox, id: str) -> None:
+        self._sandbox = sandbox
+        self._connection = sandbox._connection
+        self._ready = sandbox._ready
         #: The sandbox that it belongs to.
-        self.sandbox_id = sandbox
+        self.sandbox_id = sandbox.id
         #: Unique within the sandbox.
         self.id = id
 
@@ -148,6 +146,62 @@ class Session(Files):
         It takes what the sandbox's :meth:`shell` takes.
         """
         return Shell(self._connection, self.sandbox_id, self._ready, self.id, resume, since, watch)
+
+    def terminal(
+        self,
+        *,
+        cols: int = 80,
+        rows: int = 24,
+        command: Sequence[str] = (),
+        mode: str = "edit",
+        name: str | None = None,
+        record: bool = False,
+        resume: str | None = None,
+        since: int | None = None,
+    ) -> Terminal:
+        """The session's terminal: takes what the sandbox's :meth:`terminal` takes."""
+        return self._sandbox.terminal(
+            self.id,
+            cols=cols,
+            rows=rows,
+            command=command,
+            mode=mode,
+            name=name,
+            record=record,
+            resume=resume,
+            since=since,
+        )
+
+    def start_process(
+        self,
+        command: str | Sequence[str],
+        *,
+        id: str | None = None,
+        cwd: AnyPath | None = None,
+        env: Env | None = None,
+        stdin: bool = False,
+        timeout: Duration | None = None,
+    ) -> Process:
+        """Starts a process with the directory and environment that this session was made with: takes what
+        the sandbox's :meth:`start_process` takes."""
+        return self._sandbox.start_process(
+            command, id=id, session=self.id, cwd=cwd, env=env, stdin=stdin, timeout=timeout
+        )
+
+    def create_context(
+        self,
+        id: str | None = None,
+        *,
+        language: str = "python",
+        cwd: AnyPath | None = None,
+        env: Env | None = None,
+        timeout: Duration | None = None,
+    ) -> Context:
+        """Makes a code context with this session's directory, environment and files, which ends with it:
+        takes what the sandbox's :meth:`create_context` takes."""
+        return self._sandbox.create_context(
+            id, language=language, session=self.id, cwd=cwd, env=env, timeout=timeout
+        )
 
     def info(self) -> SessionInfo:
         """Its record.
