@@ -170,10 +170,16 @@ async fn discard(inner: &Arc<Inner>, made: Made) {
     inner.trash.notify_one();
 }
 
-/// Removes all of them; the server stops.
+/// Removes all that wait.
 pub(crate) async fn clear(inner: &Arc<Inner>) {
     let made = std::mem::take(&mut inner.ready.lock().made);
     for made in made {
         discard(inner, made).await;
     }
+}
+
+/// Removes those that wait, and begins to make as many.
+pub(crate) async fn renew(inner: &Arc<Inner>) {
+    clear(inner).await;
+    inner.ready.more.notify_one();
 }

@@ -192,6 +192,11 @@ impl Service {
         (self.inner.ready.count(), size as usize)
     }
 
+    /// Ends the sandboxes that were made ahead; others are made in their stead at once.
+    pub async fn renew_ready(&self) {
+        ready::renew(&self.inner).await;
+    }
+
     /// How many sandboxes a tenant has, and may have.
     #[must_use]
     pub fn quota(&self, tenant: &TenantId) -> (usize, u32) {

@@ -7,6 +7,7 @@ mod pool;
 mod pty;
 mod sandboxes;
 mod sessions;
+mod tunnel;
 mod workspace;
 
 pub(crate) use exec::words;
@@ -34,8 +35,10 @@ pub(crate) fn router() -> OpenApiRouter<App> {
         .routes(routes!(workspace::hydrate))
         .routes(routes!(sessions::create))
         .routes(routes!(sessions::delete))
+        .routes(routes!(tunnel::open, tunnel::close))
         .routes(routes!(pool::stats))
         .routes(routes!(pool::prime))
+        .routes(routes!(pool::renew))
         .merge(missing::router())
 }
 

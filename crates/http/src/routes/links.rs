@@ -75,15 +75,15 @@ pub(crate) struct LinkView {
     /// 1 to 65535.
     port: u16,
     /// As the port is called.
-    name: Option<String>,
+    pub(crate) name: Option<String>,
     /// Who has it, has the right to it.
-    url: String,
+    pub(crate) url: String,
     /// The right alone: `?isolet-token=` on the port's own host.
     token: String,
     /// Until when.
     expires_at: String,
     /// Since when links lead there.
-    created_at: String,
+    pub(crate) created_at: String,
 }
 
 /// Makes a link to a port, for those who have no key: a browser, a webhook.
@@ -108,12 +108,24 @@ pub(crate) async fn create(
     if ttl.is_zero() || ttl > links::TTL_MAX {
         return Err(Failure::field("ttl_s", "1 to 2592000"));
     }
-    let exposed = app.service.expose(&caller.tenant, &ids.sandbox, (port, wish.name)).await?;
-    let (life, _) = app.service.exposed(&caller.tenant, &ids.sandbox)?;
+    let link = make(&app, &caller, (&ids.sandbox, port, wish.name), ttl, &headers).await?;
+    Ok((StatusCode::CREATED, Json(link)))
+}
+
+/// A link to a port of a sandbox, called so.
+pub(crate) async fn make(
+    app: &App,
+    caller: &Caller,
+    (sandbox, port, name): (&SandboxId, u16, Option<String>),
+    ttl: Duration,
+    headers: &HeaderMap,
+) -> Result<LinkView, Failure> {
+    let exposed = app.service.expose(&caller.tenant, sandbox, (port, name)).await?;
+    let (life, _) = app.service.exposed(&caller.tenant, sandbox)?;
     let expires_s = (links::now() + ttl).as_secs();
-    let place = Place { app: &app, headers: &headers, tenant: &caller.tenant, id: &ids.sandbox };
+    let place = Place { app, headers, tenant: &caller.tenant, id: sandbox };
     let (url, own) = place.url(port);
-    let link = Link { caller: caller.clone(), sandbox: ids.sandbox.clone(), port, expires_s };
+    let link = Link { caller: caller.clone(), sandbox: sandbox.clone(), port, expires_s };
     let token = link.token(&exposed.secret, &life);
     let url = match own {
         true => format!("{url}?{}={token}", host::TOKEN),
@@ -122,7 +134,7 @@ pub(crate) async fn create(
     let expires_at = rfc3339(i64::try_from(expires_s).unwrap_or(i64::MAX).saturating_mul(1000));
     let Exposed { name, created_at_ms, .. } = exposed;
     let created_at = rfc3339(created_at_ms);
-    Ok((StatusCode::CREATED, Json(LinkView { port, name, url, token, expires_at, created_at })))
+    Ok(LinkView { port, name, url, token, expires_at, created_at })
 }
 
 /// Lists the ports that links lead to, sorted.

@@ -5,7 +5,7 @@ mod events;
 pub(crate) mod exec;
 pub(crate) mod files;
 mod health;
-mod links;
+pub(crate) mod links;
 pub(crate) mod missing;
 pub(crate) mod ports;
 mod processes;

@@ -1,6 +1,6 @@
 //! Other systems' words: every call of the published table, and the bridge of Cloudflare's.
 
-use isolet_kit::{Http, Reply, Rows, Sandbox, Server, Value, json};
+use isolet_kit::{Http, Options, Reply, Rows, SOON, Sandbox, Server, Value, json, wait_until};
 use std::collections::BTreeSet;
 use std::fs;
 
@@ -253,4 +253,45 @@ fn the_bridge_makes_and_ends_sandboxes_and_sessions() {
     let stats = http.get("/v1/pool/stats").expect(200).json();
     assert_eq!(stats["assigned"], 0, "{stats}");
     assert_eq!(http.get("/health").expect(200).json()["ok"], true);
+}
+
+/// A port behind an address that needs no key, until the tunnel is closed.
+#[test]
+fn a_tunnel_of_the_bridge_leads_to_its_port_until_it_is_closed() {
+    let server = Server::start();
+    let http = server.http();
+    let sandbox = bridge(&http);
+    let at = format!("/v1/sandbox/{}/tunnel/8000", sandbox.id);
+    let tunnel = http.post(&at, &json!({"name": "web"})).expect(200).json();
+    assert_eq!((&tunnel["id"], &tunnel["port"]), (&json!("8000"), &json!(8000)));
+    assert_eq!((&tunnel["name"], &tunnel["hostname"]), (&json!("web"), &json!("127.0.0.1")));
+    let serve =
+        json!({"command": "echo through > a; exec python3 -m http.server 8000", "id": "web"});
+    sandbox.post("/processes", &serve).expect(201);
+    let wait = json!({"port": {"port": 8000}});
+    assert_eq!(sandbox.post("/processes/web/wait", &wait).expect(200).json()["outcome"], "met");
+    let url = tunnel["url"].as_str().expect("an address");
+    let path = &url[url.find("/v1/").expect("a path")..];
+    let stranger = Http::new(http.port, None);
+    assert_eq!(stranger.get(&format!("{path}a")).expect(200).text(), "through\n");
+    for _ in 0..2 {
+        http.delete(&at).expect(204);
+        assert_eq!(stranger.get(&format!("{path}a")).status, 401);
+    }
+}
+
+#[test]
+fn sandboxes_made_ahead_are_renewed() {
+    let server = Options::new().ready(2).start();
+    let http = server.http();
+    let full = || {
+        let stats = http.get("/v1/pool/stats").expect(200).json();
+        let (warm, target) = (&stats["warm"], &stats["config"]["warmTarget"]);
+        (warm == target && *target != json!(0)).then(|| server.agents())
+    };
+    let before = wait_until("the stock is full", SOON, full);
+    http.post("/v1/pool/shutdown-prewarmed", &Value::Null).expect(200);
+    let other = || full().filter(|agents| agents.iter().all(|agent| !before.contains(agent)));
+    wait_until("others were made", SOON, other);
+    bridge(&http);
 }

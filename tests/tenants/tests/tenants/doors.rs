@@ -14,9 +14,13 @@ fn body(method: &str, path: &str) -> Option<Value> {
         ("post", "/v1/sandboxes" | "/v1/sandboxes/{id}/sessions" | "/v1/runs" | "/v1/sessions") => {
             json!({})
         }
-        ("post", "/v1/sandbox" | "/v1/sandbox/{id}/session") => json!({}),
+        ("post", "/v1/sandbox" | "/v1/sandbox/{id}/session" | "/v1/sandbox/{id}/tunnel/{port}") => {
+            json!({})
+        }
         ("post", "/v1/sandbox/{id}/exec") => json!({"argv": ["cat", "/workspace/secret"]}),
-        ("post", "/v1/sandbox/{id}/persist" | "/v1/pool/prime") => Value::Null,
+        ("post", "/v1/sandbox/{id}/persist" | "/v1/pool/prime" | "/v1/pool/shutdown-prewarmed") => {
+            Value::Null
+        }
         ("post", "/v1/sandbox/{id}/hydrate") => json!(EMPTY_ARCHIVE),
         ("patch", "/v1/sandboxes/{id}") => json!({"metadata": {}}),
         ("post", "/v1/sandboxes/{id}/exec" | "/v1/sandboxes/{id}/sessions/{sid}/exec") => {
@@ -147,7 +151,7 @@ impl Route {
     pub(crate) fn missed(&self) -> u16 {
         match (self.method.as_str(), self.path.as_str()) {
             ("GET", "/v1/sandbox/{id}/running") => 200,
-            ("DELETE", "/v1/sandbox/{id}") => 204,
+            ("DELETE", "/v1/sandbox/{id}" | "/v1/sandbox/{id}/tunnel/{port}") => 204,
             _ => 404,
         }
     }
@@ -173,6 +177,7 @@ impl Route {
             "/files",
             "/processes",
             "sandbox/{id}/session",
+            "/tunnel/{port}",
             "/hydrate",
             "/contexts",
             "/run",

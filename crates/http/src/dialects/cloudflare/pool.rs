@@ -47,3 +47,11 @@ pub(crate) async fn stats(State(app): State<App>, caller: Caller) -> Json<PoolSt
 pub(crate) async fn prime(_: Caller) -> Json<Done> {
     Done::OK
 }
+
+/// Ends the sandboxes that were made ahead; others are made in their stead at once.
+#[utoipa::path(post, path = "/v1/pool/shutdown-prewarmed", tag = "cloudflare",
+    responses((status = 200, body = Done), (status = "4XX", body = RefusalView)))]
+pub(crate) async fn renew(State(app): State<App>, _: Caller) -> Json<Done> {
+    app.service.renew_ready().await;
+    Done::OK
+}
