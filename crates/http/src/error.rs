@@ -174,6 +174,11 @@ impl From<LinkError> for Failure {
             let hint = "make a session again, and run the program in that";
             return Self::new(StatusCode::CONFLICT, "session_ended", error.to_string(), hint);
         }
+        if error == LinkError::Short {
+            let hint =
+                "try again in a moment; whoever runs the server may raise its limit of open files";
+            return Self::new(StatusCode::SERVICE_UNAVAILABLE, "short", error.to_string(), hint);
+        }
         let hint = "ask for the sandbox's state, then try again";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "agent_lost", error.to_string(), hint)
     }
@@ -341,6 +346,7 @@ mod tests {
             (Error::Refused { why: Why::QueueFull, message: "full".into() }, 429, "queue_full"),
             (Error::BadField { field: "pids", reason: "at least 1".into() }, 400, "bad_field"),
             (Error::Link(LinkError::Silent), 503, "agent_lost"),
+            (Error::Link(LinkError::Short), 503, "short"),
             (Error::Link(LinkError::SessionEnded), 409, "session_ended"),
         ];
         for (error, status, code) in cases {

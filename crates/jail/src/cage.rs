@@ -3,9 +3,10 @@
 use crate::cgroup::Groups;
 use crate::config::{Config, SCOPES, scope_dir};
 use crate::disk;
-use crate::stray::Agent;
+use crate::stray::{Agent, known};
 use isolet_wire::launch::Limits;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs;
 use std::io;
@@ -24,7 +25,8 @@ const TRASH_TURNS: u32 = 100;
 pub struct Cage {
     directory: PathBuf,
     trash: PathBuf,
-    groups: Option<Groups>,
+    /// `Err`: it is not known where they are, descriptors or memory are short.
+    groups: Result<Option<Groups>, Errno>,
 }
 
 /// What a sandbox uses.
@@ -49,12 +51,18 @@ impl Cage {
     #[must_use]
     pub fn open(config: &Config, name: &str) -> Self {
         let directory = config.sandbox_dir(name);
-        let groups = fs::read_to_string(directory.join("cgroups"))
-            .ok()
-            .and_then(|text| Groups::from_text(&text))
+        let noted = known(fs::read_to_string(directory.join("cgroups")));
+        let groups = noted.and_then(|text| match text.and_then(|text| Groups::from_text(&text)) {
             // What runs must end though its directory is damaged.
-            .or_else(|| Groups::guess(&config.cgroup, name));
+            None => Groups::guess(&config.cgroup, name),
+            some => Ok(some),
+        });
+        let groups = groups.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NFILE));
         Self { directory, trash: config.trash(), groups }
+    }
+
+    fn groups(&self) -> io::Result<Option<&Groups>> {
+        Ok(self.groups.as_ref().map_err(|errno| *errno)?.as_ref())
     }
 
     /// Kills everything in it, also what is frozen or multiplies, or was moved to other groups.
@@ -63,12 +71,12 @@ impl Cage {
     /// # Errors
     /// As the kernel says.
     pub fn kill(&self) -> io::Result<()> {
-        let Some(groups) = &self.groups else { return Ok(()) };
+        let Some(groups) = self.groups()? else { return Ok(()) };
         match fs::write(groups.unified.join("cgroup.kill"), "1") {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        Agent::of(&self.directory).map_or(Ok(()), |agent| agent.kill())
+        Agent::of(&self.directory)?.map_or(Ok(()), |agent| agent.kill())
     }
 
     /// Stops or continues every process in it.
@@ -76,7 +84,7 @@ impl Cage {
     /// # Errors
     /// As the kernel says.
     pub fn freeze(&self, frozen: bool) -> io::Result<()> {
-        let Some(groups) = &self.groups else { return Ok(()) };
+        let Some(groups) = self.groups()? else { return Ok(()) };
         fs::write(groups.unified.join("cgroup.freeze"), if frozen { "1" } else { "0" })
     }
 
@@ -106,7 +114,7 @@ impl Cage {
     /// # Errors
     /// `TimedOut`, or as the kernel says.
     pub fn end_scope(&self, session: &str, limit: Duration) -> io::Result<()> {
-        let Some(groups) = &self.groups else { return Ok(()) };
+        let Some(groups) = self.groups()? else { return Ok(()) };
         let (group, until) = (groups.scope(session), Instant::now() + limit);
         let agent = members(&group);
         match fs::write(group.join("cgroup.kill"), "1") {
@@ -131,18 +139,24 @@ impl Cage {
         }
     }
 
-    /// Whether a process of it runs.
+    /// Whether a process of it runs, or may run: it cannot be looked at now.
     #[must_use]
     pub fn populated(&self) -> bool {
-        let Some(groups) = &self.groups else { return false };
-        let events = fs::read_to_string(groups.unified.join("cgroup.events")).unwrap_or_default();
-        events.lines().any(|line| line == "populated 1") || Agent::of(&self.directory).is_some()
+        self.looked().unwrap_or(true)
+    }
+
+    fn looked(&self) -> io::Result<bool> {
+        let Some(groups) = self.groups()? else { return Ok(false) };
+        let events = known(fs::read_to_string(groups.unified.join("cgroup.events")))?;
+        let events = events.unwrap_or_default();
+        let populated = events.lines().any(|line| line == "populated 1");
+        Ok(populated || Agent::of(&self.directory)?.is_some())
     }
 
     /// A group of it that is not there any more, though the others may be.
     #[must_use]
     pub fn missing(&self) -> Option<PathBuf> {
-        let groups = self.groups.as_ref()?;
+        let groups = self.groups().ok()??;
         let all = groups.legacy.iter().flatten().cloned();
         let mut all = all.chain([groups.unified.clone(), groups.agent(), groups.tenant()]);
         all.find(|group| !group.is_dir())
@@ -154,7 +168,9 @@ impl Cage {
         let disk_bytes = fs::symlink_metadata(self.directory.join(disk::IMAGE))
             .ok()
             .map(|about| about.blocks() * 512);
-        let Some(groups) = &self.groups else { return Usage { disk_bytes, ..Usage::default() } };
+        let Ok(Some(groups)) = self.groups() else {
+            return Usage { disk_bytes, ..Usage::default() };
+        };
         let tenant = groups.tenant();
         let file = |controller: usize, legacy: &str, unified: &str| match &groups.legacy[controller]
         {
@@ -192,13 +208,13 @@ impl Cage {
     /// # Errors
     /// `EBUSY` when more memory is in use and cannot be freed; `NotFound` when it is gone.
     pub fn set_limits(&self, limits: &Limits) -> io::Result<()> {
-        self.groups.as_ref().ok_or(io::ErrorKind::NotFound)?.limit(limits)
+        self.groups()?.ok_or(io::ErrorKind::NotFound)?.limit(limits)
     }
 
-    /// Whether its groups stand: they do not after the host was started anew.
+    /// Whether its groups stand, as far as is known: they do not after the host was started anew.
     #[must_use]
     pub fn stands(&self) -> bool {
-        self.groups.as_ref().is_some_and(Groups::left)
+        self.groups().map_or(true, |groups| groups.is_some_and(Groups::left))
     }
 
     /// Removes its groups once nothing runs in it; its files stay.
@@ -206,7 +222,7 @@ impl Cage {
     /// # Errors
     /// When the groups do not become free within a second.
     pub fn dismantle(&self) -> io::Result<()> {
-        let Some(groups) = &self.groups else { return Ok(()) };
+        let Some(groups) = self.groups()? else { return Ok(()) };
         let until = Instant::now() + Duration::from_secs(1);
         loop {
             groups.remove_now();

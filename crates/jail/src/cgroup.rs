@@ -10,6 +10,7 @@
 //! v1      <own>/<instance>/<sandbox>                      one each in memory, cpu and pids: the tenant
 //! ```
 
+use crate::stray::known;
 use isolet_wire::launch::Limits;
 use std::fs;
 use std::io;
@@ -212,8 +213,12 @@ pub struct Groups {
 
 impl Groups {
     /// Where those of a sandbox must be of which no record is left, as far as that can be known.
-    pub(crate) fn guess(instance: &str, name: &str) -> Option<Self> {
-        Some(Base::of(&Hierarchies::find().ok()?, instance)?.named(name))
+    ///
+    /// # Errors
+    /// As [`known`] says.
+    pub(crate) fn guess(instance: &str, name: &str) -> io::Result<Option<Self>> {
+        let found = known(Hierarchies::find())?;
+        Ok(found.and_then(|found| Some(Base::of(&found, instance)?.named(name))))
     }
 
     fn fill(&self, limits: &Limits) -> io::Result<()> {

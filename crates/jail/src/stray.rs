@@ -24,7 +24,7 @@ const NOTE_BYTES_MAX: u64 = 64;
 /// # Errors
 /// As the kernel says.
 pub(crate) fn note(directory: BorrowedFd<'_>, pid: i32) -> Result<(), Errno> {
-    let started = started(pid).ok_or(Errno::SRCH)?;
+    let started = started(pid).ok().flatten().ok_or(Errno::SRCH)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
     let file = rustix::fs::openat(directory, FILE, flags, Mode::from_raw_mode(0o600))?;
     rustix::io::write(file, format!("{pid} {started}").as_bytes()).map(drop)
@@ -39,20 +39,28 @@ pub(crate) struct Agent {
 
 impl Agent {
     /// `None` where none was noted, or it has ended.
-    pub(crate) fn of(directory: &Path) -> Option<Self> {
+    ///
+    /// # Errors
+    /// It is not known: descriptors or memory are short.
+    pub(crate) fn of(directory: &Path) -> io::Result<Option<Self>> {
         let mut text = String::new();
-        let file = fs::File::open(directory.join(FILE)).ok()?;
-        file.take(NOTE_BYTES_MAX).read_to_string(&mut text).ok()?;
-        let (pid, started) = text.split_once(' ')?;
-        let (pid, started) = (pid.parse().ok()?, started.parse().ok()?);
-        let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-        let agent = Self { pid, started, process };
+        let noted = fs::File::open(directory.join(FILE))
+            .and_then(|file| file.take(NOTE_BYTES_MAX).read_to_string(&mut text));
+        if known(noted)?.is_none() {
+            return Ok(None);
+        }
+        let number = |text: &str| Pid::from_raw(text.parse().ok()?);
+        let noted = text.split_once(' ').map(|(pid, started)| (number(pid), started.parse()));
+        let Some((Some(pid), Ok(started))) = noted else { return Ok(None) };
+        let process = pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from);
+        let Some(process) = known(process)? else { return Ok(None) };
+        let agent = Self { pid: pid.as_raw_nonzero().get(), started, process };
         // Looked at after the descriptor is held: the id may have been another's by then.
-        agent.lives().then_some(agent)
+        Ok(agent.lives()?.then_some(agent))
     }
 
-    fn lives(&self) -> bool {
-        started(self.pid) == Some(self.started)
+    fn lives(&self) -> io::Result<bool> {
+        Ok(started(self.pid)? == Some(self.started))
     }
 
     /// Ends it, and with it everything in its process namespace.
@@ -68,13 +76,31 @@ impl Agent {
 }
 
 /// When a process was started, in ticks since the host was; `None` for one that has ended.
-fn started(pid: i32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, rest) = text.rsplit_once(") ")?;
-    let mut fields = rest.split(' ');
-    // A process that has ended and was not waited for holds nothing any more.
-    (!matches!(fields.next()?, "Z" | "X")).then_some(())?;
-    fields.nth(18)?.parse().ok()
+fn started(pid: i32) -> io::Result<Option<u64>> {
+    let Some(text) = known(fs::read_to_string(format!("/proc/{pid}/stat")))? else {
+        return Ok(None);
+    };
+    Ok(text.rsplit_once(") ").and_then(|(_, rest)| {
+        let mut fields = rest.split(' ');
+        // A process that has ended and was not waited for holds nothing any more.
+        (!matches!(fields.next()?, "Z" | "X")).then_some(())?;
+        fields.nth(18)?.parse().ok()
+    }))
+}
+
+/// What was read; `None` where it is not to be had.
+///
+/// # Errors
+/// Nothing is known of it, since descriptors or memory are short: what cannot be looked at now may
+/// well be there, and run.
+pub(crate) fn known<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Err(error),
+            _ => Ok(None),
+        },
+    }
 }
 
 #[cfg(test)]
@@ -93,13 +119,13 @@ mod tests {
         let note = fs::read_to_string(folder.join(FILE)).expect("reads");
         // The same id, as it were used again.
         fs::write(folder.join(FILE), format!("{note}1")).expect("writes");
-        assert!(Agent::of(&folder).is_none());
+        assert!(Agent::of(&folder).expect("known").is_none());
         fs::write(folder.join(FILE), "no note").expect("writes");
-        assert!(Agent::of(&folder).is_none());
+        assert!(Agent::of(&folder).expect("known").is_none());
         fs::write(folder.join(FILE), note).expect("writes");
-        Agent::of(&folder).expect("it lives").kill().expect("is ended");
+        Agent::of(&folder).expect("known").expect("it lives").kill().expect("is ended");
         assert!(!child.wait().expect("our child").success());
-        assert!(Agent::of(&folder).is_none());
+        assert!(Agent::of(&folder).expect("known").is_none());
         fs::remove_dir_all(&folder).expect("removes");
     }
 }

@@ -44,8 +44,8 @@ pub enum LinkError {
     /// The agent did not answer in time.
     #[error("agent does not answer")]
     Silent,
-    /// This server has no descriptor left for what the agent handed over.
-    #[error("this server is short of descriptors")]
+    /// This server has no descriptor or memory left for a connection, or for what the agent handed over.
+    #[error("this server is short of descriptors or memory")]
     Short,
     /// The session that a program ran in has ended, and the program with it.
     #[error("the session of this program has ended")]
@@ -60,7 +60,11 @@ impl From<FrameError> for LinkError {
 
 impl From<std::io::Error> for LinkError {
     fn from(error: std::io::Error) -> Self {
-        Self::Io(error.kind())
+        use rustix::io::Errno;
+        match Errno::from_io_error(&error) {
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Self::Short,
+            _ => Self::Io(error.kind()),
+        }
     }
 }
 

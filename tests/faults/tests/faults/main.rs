@@ -3,6 +3,7 @@
 //! be made, nothing is left over.
 
 mod agents;
+mod descriptors;
 mod disk;
 mod inside;
 mod kills;
