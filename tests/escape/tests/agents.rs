@@ -1,0 +1,71 @@
+//! The agent's own socket, for somebody inside who knows where it is.
+#![allow(missing_docs)]
+
+use isolet_kit::{Server, one};
+use isolet_wire::{VERSION, ask::Ask, frame};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Sends bytes to a socket, and prints how many come back until a moment of silence or the end.
+const SPEAK: &str = "
+import socket, sys
+one = socket.socket(socket.AF_UNIX)
+one.settimeout(10)
+one.connect(sys.argv[1])
+count = 0
+try:
+    one.sendall(bytes.fromhex(sys.argv[2]))
+    count = len(one.recv(65536))
+except (BrokenPipeError, ConnectionResetError): pass
+print(count)
+";
+
+fn socket(server: &Server) -> PathBuf {
+    let mut folders: Vec<_> = vec![server.data()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a directory").flatten() {
+            if entry.file_name() == "agent.sock" {
+                return entry.path();
+            }
+            // Not the sandbox's own files.
+            let own = entry.file_name() != "image" && entry.file_name() != "root";
+            if own && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(entry.path());
+            }
+        }
+    }
+    panic!("no agent listens below {}", server.data().display());
+}
+
+/// How many bytes an agent answers to a program that runs in these namespaces of it; `-p` is its
+/// process ids, as those of who is inside.
+fn answered(namespaces: &[&str], agent: i32, socket: &Path, words: &[u8]) -> usize {
+    let hex: String = words.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut command = match namespaces {
+        [] => Command::new("python3"),
+        some => {
+            let mut command = Command::new("nsenter");
+            command.arg("-t").arg(agent.to_string()).args(some).arg("python3");
+            command
+        }
+    };
+    let said = command.args(["-c", SPEAK]).arg(socket).arg(hex).output().expect("it runs");
+    let text = String::from_utf8_lossy(&said.stdout).trim().to_owned();
+    text.parse().unwrap_or_else(|_| panic!("{said:?}"))
+}
+
+#[test]
+fn e50_an_agent_hears_nobody_who_is_inside_whatever_they_know() {
+    let (server, sandbox) = one();
+    let mut shell = sandbox.shell();
+    shell.run("x=kept").is("", 0);
+    let (agent, socket) = (server.agent(), socket(&server));
+    let mut words = Vec::new();
+    frame::put(&mut words, &Ask::Hello { version: VERSION });
+    assert!(answered(&[], agent, &socket, &words) > 0, "the server's side is answered");
+    // Root of the machine, with the address and the right words, among the sandbox's processes.
+    assert_eq!(answered(&["-p"], agent, &socket, &words), 0);
+    // Whoever was refused has cost nobody anything.
+    shell.run("echo $x").is("kept\n", 0);
+    server.healthy();
+}
