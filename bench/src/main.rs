@@ -2,6 +2,7 @@
 //! take turns, so that noise hits all of them; read ratios, not microseconds.
 #![forbid(unsafe_code)]
 
+mod context;
 mod create;
 mod event;
 mod file;
@@ -55,6 +56,8 @@ enum Table {
     Save,
     /// Terminals against a raw PTY and ttyd: echo, output, many clients, screens, memory.
     Terminal,
+    /// A run in a code context, against the interpreter over bare pipes.
+    Context,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -73,6 +76,7 @@ fn main() -> anyhow::Result<()> {
             Table::File => file::table(&args.bin, args.rounds)?,
             Table::Event => event::table(&args.bin, args.rounds)?,
             Table::Save => save::table(&args.bin, args.rounds)?,
+            Table::Context => context::table(&args.bin, args.rounds)?,
             Table::Terminal => terminal::table(&args.bin, args.rounds)?,
         }
     }

@@ -37,6 +37,8 @@ pub struct Wish {
     pub id: Option<ContextId>,
     /// What it speaks.
     pub language: Language,
+    /// The kernel's name, where it is one of Jupyter.
+    pub kernel: Option<String>,
     /// Whose directory, environment and scope it has, and with which it ends.
     pub session: Option<SessionId>,
     /// Start directory; as the session has it, or `/workspace`.
@@ -54,6 +56,8 @@ pub struct Info {
     pub id: ContextId,
     /// What it speaks.
     pub language: Language,
+    /// The kernel's name, where it is one of Jupyter.
+    pub kernel: Option<String>,
     /// Whose it is, if a session's.
     pub session: Option<SessionId>,
     /// Start directory.
@@ -82,6 +86,8 @@ struct Label {
     cwd: String,
     timeout_ms: u64,
     created_at_ms: i64,
+    #[serde(default)]
+    kernel: Option<String>,
     /// The idempotency key that it was made with, and what it was bound to.
     #[serde(default)]
     once: Option<(String, [u8; 32])>,
@@ -258,6 +264,7 @@ fn info(told: context::Context) -> Result<Info, Error> {
     Ok(Info {
         id: ContextId::parse(&told.context).map_err(|_| bad())?,
         language: told.language,
+        kernel: label.kernel,
         session: label.session,
         cwd: label.cwd,
         timeout_ms: label.timeout_ms,

@@ -25,6 +25,9 @@ pub const CONTEXTS_MAX: usize = 64;
 /// Runs that wait in one context.
 pub const QUEUE_MAX: usize = 64;
 
+/// The name in [`Open::env`] of the kernel's name; the kernel itself does not see it.
+pub const KERNEL: &str = "ISOLET_CONTEXT_KERNEL";
+
 /// The longest that a run may take, in ms: a day.
 pub const TIMEOUT_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 
@@ -39,6 +42,8 @@ pub enum Language {
     TypeScript,
     /// By `bash`.
     Bash,
+    /// By a Jupyter kernel of the image; [`KERNEL`] names it.
+    Jupyter,
 }
 
 /// What a server asks.

@@ -5,7 +5,7 @@ import { IsoletError } from "./error.js";
 import { events } from "./sse.js";
 
 /** What a context speaks. */
-export type CodeLanguage = "python" | "javascript" | "typescript" | "bash";
+export type CodeLanguage = "python" | "javascript" | "typescript" | "bash" | "jupyter";
 
 /** What a context is to be. */
 export interface CreateContextOptions {
@@ -13,6 +13,8 @@ export interface CreateContextOptions {
   id?: string;
   /** `python` unless told. */
   language?: CodeLanguage;
+  /** A Jupyter kernel of the image by its name, for the language `jupyter`; `python3` unless told. */
+  kernel?: string;
   /** Where it starts; `/workspace` unless told. */
   cwd?: string;
   /** Over the sandbox's environment; `undefined` unsets. */
@@ -199,6 +201,7 @@ export async function create(
   const json: Record<string, unknown> = {};
   if (options.id !== undefined) json["id"] = options.id;
   if (options.language !== undefined) json["language"] = options.language;
+  if (options.kernel !== undefined) json["kernel"] = options.kernel;
   if (options.cwd !== undefined) json["cwd"] = options.cwd;
   if (options.timeout !== undefined) json["timeout_ms"] = options.timeout;
   if (session !== undefined) json["session"] = session;

@@ -244,6 +244,8 @@ impl Context {
         match (kind, self.state) {
             (READY, State::Starting) => {
                 self.state = State::Idle;
+                // What it has said of its own beginning is nobody's.
+                self.late = [Vec::new(), Vec::new()];
                 hub.tell(self.id);
             }
             (UNABLE, State::Starting) => {

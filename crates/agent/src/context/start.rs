@@ -35,6 +35,8 @@ const NODE: &str = concat!(
     include_str!("node/scan.js"),
     include_str!("node/session.js")
 );
+/// Beside the kernel, which speaks its own protocol.
+const JUPYTER: &str = include_str!("jupyter/driver.py");
 /// Read from its descriptor rather than an argument, which `ps` would show in every line.
 const PYTHON_BEGIN: &str =
     "exec(compile(open(4, 'rb').read(), '<isolet>', 'exec'), {'__name__': '__main__'})";
@@ -43,6 +45,7 @@ const NODE_BEGIN: &str = "require('vm').runInThisContext(require('fs').readFileS
 
 fn program(language: Language) -> (&'static str, [&'static str; 3], &'static str) {
     match language {
+        Language::Jupyter => ("python3", ["python3", "-c", PYTHON_BEGIN], JUPYTER),
         Language::Python => ("python3", ["python3", "-c", PYTHON_BEGIN], PYTHON),
         _ => ("node", ["node", "-e", NODE_BEGIN], NODE),
     }

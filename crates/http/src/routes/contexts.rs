@@ -28,11 +28,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// What contexts speak, as ids of those that are made by being named, too.
-const LANGUAGES: [(&str, Language); 8] = [
+const LANGUAGES: [(&str, Language); 9] = [
     ("python", Language::Python),
     ("javascript", Language::JavaScript),
     ("typescript", Language::TypeScript),
     ("bash", Language::Bash),
+    ("jupyter", Language::Jupyter),
     ("js", Language::JavaScript),
     ("ts", Language::TypeScript),
     ("sh", Language::Bash),
@@ -47,10 +48,15 @@ pub(crate) struct CreateContext {
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     id: Option<String>,
-    /// `python` (unless told), `javascript`, `typescript` or `bash`.
+    /// `python` (unless told), `javascript`, `typescript`, `bash` or `jupyter`.
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     language: Option<String>,
+    /// For `jupyter`, which it means: a kernel of the image by its name, as `jupyter kernelspec
+    /// list` tells them; `python3` (the package `ipykernel`) unless told.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    kernel: Option<String>,
     /// The session whose directory, environment and files it has, and with which it ends; made
     /// where it is not there.
     #[serde(deserialize_with = "some")]
@@ -99,8 +105,10 @@ pub(crate) struct RunBody {
 pub(crate) struct ContextView {
     /// Its id.
     id: String,
-    /// `python`, `javascript`, `typescript` or `bash`.
+    /// `python`, `javascript`, `typescript`, `bash` or `jupyter`.
     language: &'static str,
+    /// The Jupyter kernel's name; `null` for others.
+    kernel: Option<String>,
     /// Whose it is, if a session's.
     session: Option<String>,
     /// Where it started.
@@ -133,6 +141,7 @@ impl From<Info> for ContextView {
         Self {
             id: info.id.into(),
             language: word(info.language),
+            kernel: info.kernel,
             session: info.session.map(String::from),
             cwd: info.cwd,
             timeout_ms: info.timeout_ms,
@@ -152,31 +161,47 @@ fn word(language: Language) -> &'static str {
 
 /// The language of a context that is made by being named.
 fn default_of(id: &ContextId) -> Option<Language> {
-    LANGUAGES[..4].iter().find(|(word, _)| *word == id.as_str()).map(|(_, language)| *language)
+    LANGUAGES[..5].iter().find(|(word, _)| *word == id.as_str()).map(|(_, language)| *language)
 }
 
 impl CreateContext {
     fn wish(self) -> Result<Wish, Failure> {
-        let named = self.language.as_deref().unwrap_or("python").to_ascii_lowercase();
-        let language = LANGUAGES
-            .iter()
-            .find(|(word, _)| *word == named)
-            .ok_or_else(|| Failure::field("language", "python, javascript, typescript or bash"))?;
+        let usual = if self.kernel.is_some() { "jupyter" } else { "python" };
+        let named = self.language.as_deref().unwrap_or(usual).to_ascii_lowercase();
+        let language = LANGUAGES.iter().find(|(word, _)| *word == named).ok_or_else(|| {
+            Failure::field("language", "python, javascript, typescript, bash or jupyter")
+        })?;
         let id = self.id.map(|id| ContextId::parse(&id)).transpose().map_err(input::bad_id)?;
         if id.as_ref().and_then(default_of).is_some_and(|own| own != language.1) {
             return Err(Failure::field("id", "the name of a language is for contexts of that"));
         }
+        let kernel = kernel(language.1, self.kernel)?;
         input::cwd(self.cwd.as_deref())?;
         input::timeout(self.timeout_ms)?;
         let session = self.session.map(|id| SessionId::parse(&id)).transpose();
         Ok(Wish {
             id,
             language: language.1,
+            kernel,
             session: session.map_err(input::bad_id)?,
             cwd: self.cwd,
             env: input::env_change(self.env)?,
             timeout_ms: self.timeout_ms,
         })
+    }
+}
+
+/// The kernel of a context: a name as Jupyter knows them.
+fn kernel(language: Language, wish: Option<String>) -> Result<Option<String>, Failure> {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    match wish {
+        None if language == Language::Jupyter => Ok(Some("python3".to_owned())),
+        None => Ok(None),
+        Some(_) if language != Language::Jupyter => {
+            Err(Failure::field("kernel", "is for the language jupyter"))
+        }
+        Some(name) if (1..=100).contains(&name.len()) && name.bytes().all(letter) => Ok(Some(name)),
+        Some(_) => Err(Failure::field("kernel", "1 to 100 letters, digits, `.`, `_` and `-`")),
     }
 }
 
@@ -195,7 +220,7 @@ pub(crate) fn said(error: Error) -> Failure {
 
 /// Makes a context (and the sandbox, where it is not there); answers when its interpreter is ready.
 ///
-/// Contexts `python`, `javascript`, `typescript` and `bash` need not be made: a run makes them.
+/// Contexts `python`, `javascript`, `typescript`, `bash` and `jupyter` need not be made: a run makes them.
 /// 501 where the image has no such interpreter. An id that is taken is 409.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts", tag = "contexts",
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same key and body give the same context, as long as there is one; another body is refused with 422.")),
@@ -267,8 +292,8 @@ pub(crate) async fn delete(
 /// no failure of the call: the answer is 200 and its `exception` says it. With
 /// `Accept: text/event-stream` come events `stdout` and `stderr` (`{data, offset}`; with
 /// `; encoding=base64` behind it `{data_b64, offset}`), `result` and `exception` in the order in
-/// which they happened, then `end`. Contexts `python`, `javascript`, `typescript` and
-/// `bash` are made where they are not there.
+/// which they happened, then `end`. Contexts `python`, `javascript`, `typescript`,
+/// `bash` and `jupyter` are made where they are not there.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts/{cid}/run", tag = "contexts",
     params(("id" = String, Path), ("cid" = String, Path)), request_body = RunBody,
     responses((status = 200, body = run::RunAnswer), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
@@ -321,6 +346,7 @@ async fn begin(
     let wish = Wish {
         id: Some(id.clone()),
         language,
+        kernel: kernel(language, None).unwrap_or(None),
         session: None,
         cwd: None,
         env: std::collections::BTreeMap::new(),

@@ -69,6 +69,7 @@ impl Sandbox {
                 None => env.remove(&name),
             };
         }
+        env.remove(context::KERNEL);
         check_env(env.iter().map(|(name, value)| (name, value.as_str())))?;
         let own = session.map(|session| session.cwd);
         let cwd = wish.cwd.or(own).unwrap_or_else(|| crate::sandbox::WORKSPACE.to_owned());
@@ -76,7 +77,11 @@ impl Sandbox {
             0 => TIMEOUT_MS_MAX,
             ms => ms.min(TIMEOUT_MS_MAX),
         };
+        if let Some(kernel) = &wish.kernel {
+            env.insert(context::KERNEL.to_owned(), kernel.clone());
+        }
         let label = Label {
+            kernel: wish.kernel,
             session: wish.session,
             cwd: cwd.clone(),
             timeout_ms,

@@ -316,6 +316,7 @@ def create_context(
     context: str | None,
     *,
     language: str | None,
+    kernel: str | None,
     session: str | None,
     cwd: AnyPath | None,
     env: Env | None,
@@ -325,6 +326,7 @@ def create_context(
     body = said(
         id=context,
         language=language,
+        kernel=kernel,
         session=session,
         cwd=None if cwd is None else os.fspath(cwd),
         env=None if env is None else dict(env),

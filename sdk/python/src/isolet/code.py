@@ -15,7 +15,8 @@ class ContextInfo:
     """A code context, as the server has it."""
 
     id: str
-    language: str  #: ``python``, ``javascript``, ``typescript`` or ``bash``.
+    language: str  #: ``python``, ``javascript``, ``typescript``, ``bash`` or ``jupyter``.
+    kernel: str | None  #: The Jupyter kernel's name; ``None`` for others.
     session: str | None  #: Whose it is, if a session's.
     cwd: str  #: Where it started.
     timeout: float  #: For runs that name none, in seconds.
@@ -32,6 +33,7 @@ class ContextInfo:
         return cls(
             id=told["id"],
             language=told["language"],
+            kernel=told.get("kernel"),
             session=told["session"],
             cwd=told["cwd"],
             timeout=told["timeout_ms"] / 1000,

@@ -10,6 +10,7 @@ mod bytes;
 mod contexts;
 mod contexts_bash;
 mod contexts_hold;
+mod contexts_jupyter;
 mod descriptors;
 mod dialects;
 mod endings;

@@ -33,7 +33,8 @@ class AsyncContexts:
         self,
         id: str | None = None,
         *,
-        language: str = "python",
+        language: str | None = None,
+        kernel: str | None = None,
         session: str | None = None,
         cwd: AnyPath | None = None,
         env: Env | None = None,
@@ -43,7 +44,8 @@ class AsyncContexts:
 
         Args:
             id: the server makes one unless told.
-            language: ``python``, ``javascript``, ``typescript`` or ``bash``.
+            language: ``python`` (unless told), ``javascript``, ``typescript``, ``bash`` or ``jupyter``.
+            kernel: a Jupyter kernel of the image by its name; ``python3`` for ``jupyter`` unless told.
             session: whose directory, environment and files it has, and with which it ends.
             cwd: where it starts; ``/workspace``, or the session's own, unless told.
             env: over the sandbox's environment; ``None`` unsets a name.
@@ -55,7 +57,14 @@ class AsyncContexts:
         """
         await self._ready()
         call = calls.create_context(
-            self.id, id, language=language, session=session, cwd=cwd, env=env, timeout=timeout
+            self.id,
+            id,
+            language=language,
+            kernel=kernel,
+            session=session,
+            cwd=cwd,
+            env=env,
+            timeout=timeout,
         )
         return self.context(ContextInfo.of(await self._connection.json(call)).id)
 

@@ -191,7 +191,8 @@ class AsyncSession(AsyncFiles):
         self,
         id: str | None = None,
         *,
-        language: str = "python",
+        language: str | None = None,
+        kernel: str | None = None,
         cwd: AnyPath | None = None,
         env: Env | None = None,
         timeout: Duration | None = None,
@@ -199,7 +200,7 @@ class AsyncSession(AsyncFiles):
         """Makes a code context with this session's directory, environment and files, which ends with it:
         takes what the sandbox's :meth:`create_context` takes."""
         return await self._sandbox.create_context(
-            id, language=language, session=self.id, cwd=cwd, env=env, timeout=timeout
+            id, language=language, kernel=kernel, session=self.id, cwd=cwd, env=env, timeout=timeout
         )
 
     async def info(self) -> SessionInfo:

@@ -34,7 +34,8 @@ class Contexts:
         self,
         id: str | None = None,
         *,
-        language: str = "python",
+        language: str | None = None,
+        kernel: str | None = None,
         session: str | None = None,
         cwd: AnyPath | None = None,
         env: Env | None = None,
@@ -44,7 +45,8 @@ class Contexts:
 
         Args:
             id: the server makes one unless told.
-            language: ``python``, ``javascript``, ``typescript`` or ``bash``.
+            language: ``python`` (unless told), ``javascript``, ``typescript``, ``bash`` or ``jupyter``.
+            kernel: a Jupyter kernel of the image by its name; ``python3`` for ``jupyter`` unless told.
             session: whose directory, environment and files it has, and with which it ends.
             cwd: where it starts; ``/workspace``, or the session's own, unless told.
             env: over the sandbox's environment; ``None`` unsets a name.
@@ -56,7 +58,14 @@ class Contexts:
         """
         self._ready()
         call = calls.create_context(
-            self.id, id, language=language, session=session, cwd=cwd, env=env, timeout=timeout
+            self.id,
+            id,
+            language=language,
+            kernel=kernel,
+            session=session,
+            cwd=cwd,
+            env=env,
+            timeout=timeout,
         )
         return self.context(ContextInfo.of(self._connection.json(call)).id)
 

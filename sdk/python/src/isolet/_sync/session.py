@@ -192,7 +192,8 @@ class Session(Files):
         self,
         id: str | None = None,
         *,
-        language: str = "python",
+        language: str | None = None,
+        kernel: str | None = None,
         cwd: AnyPath | None = None,
         env: Env | None = None,
         timeout: Duration | None = None,
@@ -200,7 +201,7 @@ class Session(Files):
         """Makes a code context with this session's directory, environment and files, which ends with it:
         takes what the sandbox's :meth:`create_context` takes."""
         return self._sandbox.create_context(
-            id, language=language, session=self.id, cwd=cwd, env=env, timeout=timeout
+            id, language=language, kernel=kernel, session=self.id, cwd=cwd, env=env, timeout=timeout
         )
 
     def info(self) -> SessionInfo:
