@@ -39,6 +39,15 @@ export {
 export type { ExposedPort, ExposeOptions, ListeningPort, PortLink, PortRequest } from "./ports.js";
 export { getSandbox, Sandbox, type SandboxOptions } from "./sandbox.js";
 export { ExecutionSession, type FileAccess, type SessionOptions } from "./session.js";
+export { Shell, ShellCommand } from "./shell.js";
+export type {
+  ShellClosed,
+  ShellConnection,
+  ShellEvents,
+  ShellOptions,
+  ShellResult,
+  ShellRunOptions,
+} from "./shell-options.js";
 export { openTerminal, Terminal } from "./terminal.js";
 export type { TerminalEvents, TerminalOptions, TerminalState } from "./terminal-options.js";
 export type { Recording, TerminalInfo, Ticket, TicketOptions } from "./terminals.js";

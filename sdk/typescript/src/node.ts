@@ -18,7 +18,10 @@ function connect(url: string, headers: Record<string, string>, on: SocketEvents)
     over = true;
     on.closed(code, refused);
   };
-  socket.on("open", () => over || on.open());
+  let answered: Record<string, string | string[] | undefined> = {};
+  socket.on("upgrade", (response) => (answered = response.headers));
+  socket.on("open", () => over || on.open((name) => answered[name]?.toString()));
+  socket.on("ping", () => over || on.alive?.());
   socket.on("message", (data, binary) => {
     if (over) return;
     // ws gives a Buffer, unless another `binaryType` was set.
@@ -52,6 +55,10 @@ function connect(url: string, headers: Record<string, string>, on: SocketEvents)
       socket.close();
       // A dead peer answers no close: ws itself waits 30 s, and would hold up the program's end.
       setTimeout(() => socket.terminate(), 1000).unref();
+    },
+    drop: () => {
+      over = true;
+      socket.terminate();
     },
     still: (still) => (still ? socket.pause() : socket.resume()),
     get unsent() {

@@ -16,6 +16,9 @@ import {
 } from "./processes.js";
 import * as ports from "./ports.js";
 import { exports } from "./quote.js";
+import type { Shell } from "./shell.js";
+import type { ShellOptions } from "./shell-options.js";
+import { shell as openShell } from "./shells.js";
 import type { Terminal } from "./terminal.js";
 import type { TerminalOptions } from "./terminal-options.js";
 import * as terminals from "./terminals.js";
@@ -162,7 +165,8 @@ export class Sandbox extends Files {
 
   #session(id: string): ExecutionSession {
     const terminal = (options: TerminalOptions): Terminal => this.terminal({ ...options, sessionId: id });
-    return new ExecutionSession(this.client, id, () => this.#ready(), terminal, this.#processes);
+    const shell = (options: ShellOptions): Shell => this.shell({ ...options, sessionId: id });
+    return new ExecutionSession(this.client, id, () => this.#ready(), terminal, shell, this.#processes);
   }
 
   /** A session by its id; where it is not there, its first command makes it. */
@@ -189,6 +193,14 @@ export class Sandbox extends Files {
   terminal(options: TerminalOptions & { sessionId?: string } = {}): Terminal {
     const { sessionId = "default", ...rest } = options;
     return terminals.attach(this.client, this.id, sessionId, () => this.#ready(), rest);
+  }
+
+  /**
+   * Opens a shell: one bash over one connection, for many commands in sequence. It connects by itself.
+   * Without a session it is this client's own, and ends with {@link Shell.close} or the sandbox.
+   */
+  shell(options: ShellOptions = {}): Shell {
+    return openShell(this.client, this.id, () => this.#ready(), options);
   }
 
   /** The terminals that run. */

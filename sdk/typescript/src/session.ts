@@ -6,6 +6,8 @@ import { run, type ExecOptions, type ExecResult } from "./exec.js";
 import { Files } from "./files.js";
 import type { Process, Processes, ProcessOptions } from "./processes.js";
 import { exports } from "./quote.js";
+import type { Shell } from "./shell.js";
+import type { ShellOptions } from "./shell-options.js";
 import type { Terminal } from "./terminal.js";
 import type { TerminalOptions } from "./terminal-options.js";
 
@@ -42,6 +44,7 @@ export class ExecutionSession extends Files {
   readonly id: string;
   readonly #ready: () => Promise<string>;
   readonly #terminal: (options: TerminalOptions) => Terminal;
+  readonly #shell: (options: ShellOptions) => Shell;
   readonly #processes: Processes;
 
   /** @param ready gives the sandbox's path, once it is there. */
@@ -50,12 +53,14 @@ export class ExecutionSession extends Files {
     id: string,
     ready: () => Promise<string>,
     terminal: (options: TerminalOptions) => Terminal,
+    shell: (options: ShellOptions) => Shell,
     processes: Processes,
   ) {
     super(client, async () => `${await ready()}/sessions/${encodeURIComponent(id)}`);
     this.id = id;
     this.#ready = ready;
     this.#terminal = terminal;
+    this.#shell = shell;
     this.#processes = processes;
   }
 
@@ -81,6 +86,11 @@ export class ExecutionSession extends Files {
   /** Attaches to its terminal, which is opened where none runs. It connects by itself. */
   terminal(options: TerminalOptions = {}): Terminal {
     return this.#terminal(options);
+  }
+
+  /** Its shell over one WebSocket, for many commands in sequence; it outlives the connection. */
+  shell(options: Omit<ShellOptions, "sessionId"> = {}): Shell {
+    return this.#shell(options);
   }
 
   /** Makes a code context with this session's directory, environment and files; it ends with the session. */

@@ -4,7 +4,10 @@ import { IsoletError } from "./error.js";
 
 /** What a socket tells. Nothing is told after its `close`. */
 export interface SocketEvents {
-  open(): void;
+  /** `header`: of the answer to the upgrade, where the platform shows it. */
+  open(header?: (name: string) => string | undefined): void;
+  /** The server has asked whether somebody is there, where the platform shows that. */
+  alive?(): void;
   message(data: string | Uint8Array): void;
   /** It is no more. `refused`: the answer to the upgrade, where the platform shows it. */
   closed(code: number, refused?: IsoletError): void;
@@ -14,6 +17,8 @@ export interface SocketEvents {
 export interface Socket {
   send(data: string | Uint8Array): void;
   close(): void;
+  /** Lets go of it without a goodbye, where the platform can. */
+  drop?(): void;
   /** Bytes that were sent and have not left. */
   readonly unsent: number;
   /** Reads nothing more, or again, where the platform can: what is not read waits at the server. */

@@ -1,10 +1,9 @@
 /** Terminals from Node, against a real server. */
 
 import { randomUUID } from "node:crypto";
-import { once } from "node:events";
-import { connect, createServer, type AddressInfo, type Socket } from "node:net";
 import { afterAll, expect, test } from "vitest";
 import { getSandbox, Isolet, openTerminal, type Sandbox, type SandboxOptions } from "../src/node.js";
+import { network } from "./network.js";
 
 const client = new Isolet();
 const made: Sandbox[] = [];
@@ -18,32 +17,6 @@ function fresh(options: SandboxOptions = {}, through = client): Sandbox {
 afterAll(async () => {
   await Promise.all(made.map((sandbox) => sandbox.destroy()));
 });
-
-/** A network that can be cut. */
-async function network(): Promise<{ url: string; cut: () => void; close: () => void }> {
-  const open = new Set<Socket>();
-  const to = Number(new URL(client.url).port);
-  const listener = createServer((near) => {
-    const far = connect(to, "127.0.0.1");
-    for (const [from, into] of [
-      [near, far],
-      [far, near],
-    ] as const) {
-      open.add(from);
-      from.pipe(into);
-      from.on("error", () => into.destroy());
-      from.on("close", () => open.delete(from));
-    }
-  }).listen(0, "127.0.0.1");
-  await once(listener, "listening");
-  const cut = (): void => open.forEach((socket) => socket.resetAndDestroy());
-  const { port } = listener.address() as AddressInfo;
-  const close = (): void => {
-    cut();
-    listener.close();
-  };
-  return { url: `http://127.0.0.1:${port}`, cut, close };
-}
 
 test("a script types, waits for what it wants to see, and is told the end", async () => {
   const terminal = fresh().terminal({ cols: 100, rows: 30 });
@@ -106,7 +79,7 @@ test("a viewer looks on", async () => {
 });
 
 test("a cut connection is taken up where it was", async () => {
-  const cable = await network();
+  const cable = await network(client.url);
   const own = new Isolet({ url: cable.url });
   const sandbox = fresh();
   await sandbox.exec("true");
