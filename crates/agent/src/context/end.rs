@@ -61,6 +61,9 @@ impl Context {
 
     fn press(&self) {
         if let Some(life) = self.life.as_ref().filter(|life| life.died.is_none()) {
+            if let Some(nudge) = &life.nudge {
+                let _ = rustix::io::write(nudge, b"!");
+            }
             let _ = signal::send(-life.pid, INT).or_else(|_| signal::send(life.pid, INT));
         }
     }

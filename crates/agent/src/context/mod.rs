@@ -103,6 +103,8 @@ struct Life {
     pid: i32,
     child: Option<Child>,
     control: Option<OwnedFd>,
+    /// Tells `node` of an interrupt that it may not hear of otherwise.
+    nudge: Option<OwnedFd>,
     pipes: [Option<OwnedFd>; 2],
     listening: bool,
     ready_by: Instant,

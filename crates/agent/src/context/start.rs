@@ -18,6 +18,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// those from its own children, and no higher ones.
 const FD_CONTROL: i32 = 3;
 const FD_DRIVER: i32 = 4;
+/// Where `node` is told beside a signal that its run is interrupted.
+const FD_INTERRUPT: i32 = 5;
 
 /// Kinds of what we say to a driver.
 pub(super) const RUN: u8 = 1;
@@ -33,6 +35,7 @@ const NODE: &str = concat!(
     include_str!("node/talk.js"),
     include_str!("node/show.js"),
     include_str!("node/scan.js"),
+    include_str!("node/watch.js"),
     include_str!("node/session.js")
 );
 /// Beside the kernel, which speaks its own protocol.
@@ -43,11 +46,14 @@ const PYTHON_BEGIN: &str =
 const NODE_BEGIN: &str = "require('vm').runInThisContext(require('fs').readFileSync(4, 'utf8'), \
                           '<isolet>')(name => import(name))";
 
-fn program(language: Language) -> (&'static str, [&'static str; 3], &'static str) {
+/// A run that is ended within a callback leaves node's own books open, which it would abort for.
+const NODE_ARGV: &[&str] = &["node", "--no-force-async-hooks-checks", "-e", NODE_BEGIN];
+
+fn program(language: Language) -> (&'static str, &'static [&'static str], &'static str) {
     match language {
-        Language::Jupyter => ("python3", ["python3", "-c", PYTHON_BEGIN], JUPYTER),
-        Language::Python => ("python3", ["python3", "-c", PYTHON_BEGIN], PYTHON),
-        _ => ("node", ["node", "-e", NODE_BEGIN], NODE),
+        Language::Jupyter => ("python3", &["python3", "-c", PYTHON_BEGIN], JUPYTER),
+        Language::Python => ("python3", &["python3", "-c", PYTHON_BEGIN], PYTHON),
+        _ => ("node", NODE_ARGV, NODE),
     }
 }
 
@@ -102,6 +108,8 @@ impl Context {
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
         let input = rustix::fs::open(c"/dev/null", flags, rustix::fs::Mode::empty())?;
         let text = text(driver)?;
+        let (told, nudge) = pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&nudge, true)?;
         order.fds = vec![
             (input.as_raw_fd(), 0),
             (out.1.as_raw_fd(), 1),
@@ -109,6 +117,8 @@ impl Context {
             (theirs.as_raw_fd(), FD_CONTROL),
             (text.as_raw_fd(), FD_DRIVER),
         ];
+        let node = matches!(self.open.language, Language::JavaScript | Language::TypeScript);
+        order.fds.extend(node.then_some((told.as_raw_fd(), FD_INTERRUPT)));
         let child = hub.spawn(order, Parent::Context(self.id))?;
         hub.poll.add(&child.started, Fd::ContextBorn, self.id, EventFlags::IN)?;
         hub.at(hub.now + START_MAX, Timer::Context(self.id));
@@ -116,6 +126,7 @@ impl Context {
             pid: child.pid,
             child: Some(child),
             control: Some(ours),
+            nudge: node.then_some(nudge),
             pipes: [Some(out.0), Some(err.0)],
             listening: false,
             ready_by: hub.now + START_MAX,

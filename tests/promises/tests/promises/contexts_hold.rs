@@ -88,7 +88,15 @@ fn nothing_that_runs_in_a_context_hangs_it() {
     });
     rows.row("an endless loop of JavaScript", || {
         post(&sandbox, "javascript", &json!({"code": "let kept = 1"}));
-        for code in ["while (true) {}", "await new Promise(() => {})"] {
+        for code in [
+            "while (true) {}",
+            "await new Promise(() => {})",
+            "await 1; while (true) {}",
+            "await new Promise(done => setTimeout(done, 1)); for (;;) {}",
+            "await new Promise(() => setTimeout(() => { for (;;) {} }))",
+            "for (;;) await 1",
+            "require('fs').readFile('/etc/hostname', () => { for (;;) {} }); await new Promise(() => {})",
+        ] {
             let answer = post(&sandbox, "javascript", &json!({"code": code, "timeout_ms": 300}));
             assert_eq!(
                 (&answer["timed_out"], &answer["exception"]["name"]),

@@ -92,6 +92,7 @@
   async function run(number, { code, stdin }) {
     begin(stdin);
     running = { fail: () => {} };
+    watched(number.readInt32BE(4), code);
     let error = null;
     try {
       const value = await evaluate(code);
@@ -102,6 +103,7 @@
     } catch (caught) {
       error = { caught };
     }
+    unwatched();
     // What was rejected and caught by nobody is told with this run.
     await new Promise(setImmediate);
     running = null;

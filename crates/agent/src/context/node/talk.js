@@ -14,6 +14,7 @@
   const url = require('url');
 
   const CONTROL = 3;
+  const INTERRUPT = 5;
   const [READY, DISPLAY, ERROR, DONE, SYNC, UNABLE] = [1, 2, 3, 4, 5, 6];
   const RUN = 1;
   const BUNDLE_BYTES_MAX = 8 * 1024 * 1024;
