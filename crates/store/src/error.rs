@@ -1,7 +1,7 @@
 //! Why records cannot be read or written.
 
 use rusqlite::ErrorCode;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Answers that say that the disk was asked to keep what it was given, and did not.
 const UNSYNCED: [i32; 2] =
@@ -41,9 +41,23 @@ pub enum Error {
     /// A record does not read.
     #[error("a record does not read: {0}")]
     Json(String),
+    /// A file beside the records cannot be read or written.
+    #[error("{}: {reason}", .path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What the kernel says.
+        reason: String,
+    },
     /// A field is out of its bounds.
     #[error("{0}")]
     Bad(&'static str),
+}
+
+impl Error {
+    pub(crate) fn io(path: &Path, error: &std::io::Error) -> Self {
+        Self::Io { path: path.to_owned(), reason: error.to_string() }
+    }
 }
 
 impl From<rusqlite::Error> for Error {

@@ -6,6 +6,7 @@
 //! 261 µs, p99 85 against 1,123, on ext4; `--example commit` measures it).
 #![forbid(unsafe_code)]
 
+pub mod audit;
 mod error;
 pub mod keys;
 pub mod record;

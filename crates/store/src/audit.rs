@@ -1,0 +1,363 @@
+//! The audit log: what was done to each tenant's sandboxes, by whom and from where, in lines that
+//! can only be appended to.
+//!
+//! Each tenant has a log of its own in `DATA/audit/tenants/<tenant>/`. Its lines are chained by HMAC
+//! under a key that lies in `DATA/audit/key` (0600): who does not have it can neither change a line
+//! nor leave one out unseen. Callers put entries into a queue and go on; one thread writes.
+
+mod line;
+mod log;
+mod read;
+mod verify;
+
+pub use verify::{Expected, Finding, Verdict, verify};
+
+use crate::Error;
+use line::Key;
+use log::Log;
+use serde_json::{Map, Value};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, VecDeque},
+    fs::{self, DirBuilder, OpenOptions},
+    io::{self, ErrorKind, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+use tokio::sync::{Semaphore, watch};
+use tracing::warn;
+
+/// The size of one file of a log, in bytes.
+pub const SEGMENT_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Files of one log; the oldest goes where there would be more.
+pub const SEGMENTS_MAX: usize = 8;
+/// Entries that may wait; who would add more waits before it does anything.
+const QUEUE_MAX: usize = 8192;
+/// How long entries are gathered before they are written: at most this is lost with a server that
+/// is killed.
+const GATHER: Duration = Duration::from_millis(20);
+/// How long what is written may be in memory alone: at most this is lost with the power.
+const SYNC: Duration = Duration::from_secs(1);
+/// Exports at once.
+const READERS_MAX: usize = 4;
+
+/// One thing that was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Whose log it goes to.
+    pub tenant: String,
+    /// Which sandbox it was done to; `None`: to none, or to more than one.
+    pub sandbox: Option<String>,
+    /// What, as `sandbox.destroy`.
+    pub event: Cow<'static, str>,
+    /// Milliseconds since 1970.
+    pub at_ms: i64,
+    /// Who, from where, and what exactly: no secrets, no output.
+    pub data: Map<String, Value>,
+}
+
+impl Entry {
+    /// Something that was done now.
+    #[must_use]
+    pub fn now(tenant: &str, sandbox: Option<&str>, event: &'static str) -> Self {
+        Self {
+            tenant: tenant.to_owned(),
+            sandbox: sandbox.map(str::to_owned),
+            event: event.into(),
+            at_ms: crate::record::now_ms(),
+            data: Map::new(),
+        }
+    }
+
+    /// Says one thing more of it.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.data.insert(name.to_owned(), value.into());
+        self
+    }
+}
+
+/// All logs of a data directory. Clones share them; the last one to go writes what is left.
+#[derive(Clone)]
+pub struct Audit {
+    writer: Arc<Writer>,
+}
+
+struct Writer {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    place: Place,
+    queue: Mutex<Queue>,
+    more: Condvar,
+    /// How many entries were written, or given up.
+    written: watch::Sender<u64>,
+    readers: Arc<Semaphore>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Entry>,
+    /// How many were ever put in.
+    put: u64,
+    /// Somebody waits for what is in it.
+    urgent: bool,
+    closed: bool,
+}
+
+/// Where logs lie, and what they are signed with. For who reads them beside a server.
+#[derive(Clone)]
+pub struct Place {
+    directory: PathBuf,
+    secret: Arc<[u8]>,
+}
+
+impl Place {
+    /// The logs of a data directory, for reading. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the key cannot be read, as where no server has run yet.
+    pub fn open(data: &Path) -> Result<Self, Error> {
+        let directory = data.join("audit");
+        let file = directory.join("key");
+        let secret = fs::read(&file).map_err(|error| Error::io(&file, &error))?;
+        Ok(Self { directory, secret: secret.into() })
+    }
+
+    /// Likewise; makes them where there are none.
+    fn make(data: &Path) -> Result<Self, Error> {
+        let directory = data.join("audit");
+        let tenants = directory.join("tenants");
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&tenants);
+        made.map_err(|error| Error::io(&tenants, &error))?;
+        let file = directory.join("key");
+        match make_key(&file) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                Err(Error::io(&file, &error))
+            }
+            _ => Self::open(data),
+        }
+    }
+
+    /// The tenants that have a log. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn tenants(&self) -> Result<Vec<String>, Error> {
+        let path = self.directory.join("tenants");
+        let names = || -> io::Result<Vec<String>> {
+            let all = fs::read_dir(&path)?;
+            all.map(|one| Ok(one?.file_name().to_string_lossy().into_owned())).collect()
+        };
+        let mut names = names().map_err(|error| Error::io(&path, &error))?;
+        names.sort();
+        Ok(names)
+    }
+
+    fn of(&self, tenant: &str) -> PathBuf {
+        self.directory.join("tenants").join(tenant)
+    }
+
+    fn key(&self, tenant: &str) -> Key {
+        Key::of(&self.secret, tenant)
+    }
+}
+
+/// A key of 32 bytes in hexadecimal letters, readable to its owner alone; nobody sees half of it.
+fn make_key(file: &Path) -> io::Result<()> {
+    if file.try_exists()? {
+        return Ok(());
+    }
+    let mut bytes = [0u8; 32];
+    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let new = file.with_extension("new");
+    let _ = fs::remove_file(&new);
+    let mut open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    open.write_all(text.as_bytes())?;
+    open.sync_all()?;
+    fs::rename(&new, file)
+}
+
+impl Audit {
+    /// Opens the logs of a data directory for writing; its lock must be held. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn open(data: &Path) -> Result<Self, Error> {
+        let shared = Arc::new(Shared {
+            place: Place::make(data)?,
+            queue: Mutex::default(),
+            more: Condvar::new(),
+            written: watch::Sender::new(0),
+            readers: Arc::new(Semaphore::new(READERS_MAX)),
+        });
+        let own = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("audit".into());
+        let thread = thread
+            .spawn(move || own.run())
+            .map_err(|error| Error::io(&shared.place.directory, &error))?;
+        Ok(Self { writer: Arc::new(Writer { shared, thread: Some(thread) }) })
+    }
+
+    /// Puts an entry behind those before it. Never waits.
+    pub fn put(&self, entry: Entry) {
+        let shared = &self.writer.shared;
+        let mut queue = shared.lock();
+        queue.waiting.push_back(entry);
+        queue.put += 1;
+        // The writer sleeps until there is one; from then on it looks by itself.
+        if queue.waiting.len() == 1 {
+            shared.more.notify_one();
+        }
+    }
+
+    /// Waits until there is room for more: before something is done that is put in afterwards.
+    pub async fn room(&self) {
+        let mut written = self.writer.shared.written.subscribe();
+        while self.writer.shared.lock().waiting.len() >= QUEUE_MAX {
+            self.writer.shared.hurry();
+            if written.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Waits until all that was put in so far is in its file, or was given up.
+    pub async fn flush(&self) {
+        let mut written = self.writer.shared.written.subscribe();
+        let put = self.writer.shared.hurry();
+        let _ = written.wait_for(|written| *written >= put).await;
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.more.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The writer's own.
+#[derive(Default)]
+struct Writing {
+    logs: HashMap<String, Log>,
+    /// Entries that could not be written, by tenant.
+    lost: HashMap<String, u64>,
+    /// Written and not yet on the disk for sure.
+    dirty: Vec<String>,
+    synced: Option<Instant>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has what waits written at once; how many were ever put in.
+    fn hurry(&self) -> u64 {
+        let mut queue = self.lock();
+        queue.urgent = true;
+        self.more.notify_one();
+        queue.put
+    }
+
+    fn run(&self) {
+        let mut writing = Writing::default();
+        while let Some((batch, put)) = self.batch(&mut writing) {
+            writing.write(&self.place, batch);
+            self.written.send_replace(put);
+        }
+        writing.sync();
+    }
+
+    /// What is to be written next; `None` at the end.
+    fn batch(&self, writing: &mut Writing) -> Option<(VecDeque<Entry>, u64)> {
+        let mut queue = self.lock();
+        loop {
+            if !queue.waiting.is_empty() || queue.urgent {
+                break;
+            }
+            if queue.closed {
+                return None;
+            }
+            let wait = if writing.dirty.is_empty() { Duration::from_secs(3600) } else { SYNC };
+            let waited = self.more.wait_timeout(queue, wait);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if queue.waiting.is_empty() && !writing.dirty.is_empty() {
+                drop(queue);
+                writing.sync();
+                queue = self.lock();
+            }
+        }
+        let busy = |queue: &mut Queue| {
+            !(queue.urgent || queue.closed || queue.waiting.len() >= QUEUE_MAX / 2)
+        };
+        let gathered = self.more.wait_timeout_while(queue, GATHER, busy);
+        queue = gathered.unwrap_or_else(PoisonError::into_inner).0;
+        queue.urgent = false;
+        Some((std::mem::take(&mut queue.waiting), queue.put))
+    }
+}
+
+impl Writing {
+    fn write(&mut self, place: &Place, batch: VecDeque<Entry>) {
+        let mut by_tenant: HashMap<String, Vec<Entry>> = HashMap::new();
+        for entry in batch {
+            by_tenant.entry(entry.tenant.clone()).or_default().push(entry);
+        }
+        for (tenant, entries) in by_tenant {
+            let count = entries.len() as u64;
+            if let Err(error) = self.append(place, &tenant, entries) {
+                warn!(tenant, count, %error, "entries of the audit log are lost");
+                *self.lost.entry(tenant).or_default() += count;
+            }
+        }
+        if self.synced.is_none_or(|synced| synced.elapsed() >= SYNC) {
+            self.sync();
+        }
+    }
+
+    fn append(&mut self, place: &Place, tenant: &str, entries: Vec<Entry>) -> io::Result<()> {
+        let mut all = Vec::with_capacity(entries.len() + 2);
+        if !self.logs.contains_key(tenant) {
+            let (log, repaired) = Log::open(&place.of(tenant), place.key(tenant))?;
+            if repaired != log::Repaired::default() {
+                let log::Repaired { torn_bytes, lost, no_head } = repaired;
+                warn!(tenant, torn_bytes, lost, no_head, "the audit log was not whole");
+                let entry = Entry::now(tenant, None, "audit.repaired");
+                let entry = entry.with("torn_bytes", torn_bytes).with("lost", lost);
+                all.push(entry.with("no_head", no_head));
+            }
+            self.logs.insert(tenant.to_owned(), log);
+        }
+        let Some(log) = self.logs.get_mut(tenant) else { return Ok(()) };
+        if let Some(lost) = self.lost.get(tenant) {
+            all.push(Entry::now(tenant, None, "audit.lost").with("count", *lost));
+        }
+        all.extend(entries);
+        log.append(&all)?;
+        self.lost.remove(tenant);
+        if !self.dirty.iter().any(|dirty| dirty == tenant) {
+            self.dirty.push(tenant.to_owned());
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) {
+        for tenant in std::mem::take(&mut self.dirty) {
+            if let Some(Err(error)) = self.logs.get(&tenant).map(Log::sync) {
+                warn!(tenant, %error, "the disk did not take the audit log");
+            }
+        }
+        self.synced = Some(Instant::now());
+    }
+}

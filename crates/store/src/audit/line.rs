@@ -1,0 +1,248 @@
+//! One line of an audit log: how it is written, signed and read again.
+//!
+//! `{"seq":…,"ts":…,"sandbox_id":…,"event":…,"data":{…},"last":…,"prev":"…","hmac":"…"}`: `prev` is
+//! the `hmac` of the line before, `last` the `seq` of the sandbox's line before (0: none is held),
+//! and `hmac` is over every byte up to its own comma. A line holds visible ASCII alone.
+
+use super::Entry;
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use std::{borrow::Cow, fmt::Write as _};
+
+/// What stands before the signature.
+const HMAC: &[u8] = br#","hmac":""#;
+/// A signature in hexadecimal letters.
+const HEX: usize = 64;
+/// The block of SHA-256, in bytes.
+const BLOCK: usize = 64;
+/// The longest line that is read, in bytes: what is written is bounded by far less.
+pub(crate) const LINE_BYTES_MAX: usize = 64 * 1024;
+/// The most that one entry says beside its frame, in bytes; what is more is left out, and that told.
+const DATA_BYTES_MAX: usize = 8 * 1024;
+
+/// The key of one chain.
+#[derive(Clone)]
+pub(crate) struct Key {
+    inner: Sha256,
+    outer: Sha256,
+}
+
+impl Key {
+    /// The key for one tenant's log: a line of one log holds in no other.
+    pub(crate) fn of(secret: &[u8], tenant: &str) -> Self {
+        Self::new(&Self::new(secret).sign_bytes(tenant.as_bytes()))
+    }
+
+    /// HMAC with SHA-256 (RFC 2104), its two halves begun.
+    fn new(secret: &[u8]) -> Self {
+        let mut block = [0u8; BLOCK];
+        if secret.len() > BLOCK {
+            block[..32].copy_from_slice(&Sha256::digest(secret));
+        } else {
+            block[..secret.len()].copy_from_slice(secret);
+        }
+        let pad = |with: u8| Sha256::new().chain_update(block.map(|byte| byte ^ with));
+        Self { inner: pad(0x36), outer: pad(0x5c) }
+    }
+
+    fn sign_bytes(&self, text: &[u8]) -> [u8; 32] {
+        let inner = self.inner.clone().chain_update(text).finalize();
+        self.outer.clone().chain_update(inner).finalize().into()
+    }
+
+    /// In hexadecimal letters.
+    pub(crate) fn sign(&self, text: &[u8]) -> String {
+        self.sign_bytes(text).iter().fold(String::with_capacity(HEX), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        })
+    }
+}
+
+/// Where a line stands in its log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) seq: u64,
+    /// Of the sandbox's line before; 0: none.
+    pub(crate) last: u64,
+    /// The signature of the line before; empty before the first.
+    pub(crate) prev: &'a str,
+}
+
+/// Appends a line with its end, and gives its signature.
+pub(crate) fn write(out: &mut Vec<u8>, key: &Key, entry: &Entry, place: Place<'_>) -> String {
+    let data = serde_json::Value::Object(entry.data.clone()).to_string();
+    let data = match data.len() {
+        len if len > DATA_BYTES_MAX => format!("{{\"left_out_bytes\":{len}}}"),
+        _ => data,
+    };
+    let ts = rfc3339(entry.at_ms);
+    let sandbox = serde_json::Value::from(entry.sandbox.clone());
+    let event = serde_json::Value::from(entry.event.as_ref());
+    let Place { seq, last, prev } = place;
+    let text = format!(
+        r#"{{"seq":{seq},"ts":"{ts}","sandbox_id":{sandbox},"event":{event},"data":{data},"last":{last},"prev":"{prev}""#
+    );
+    let body = ascii(&text);
+    let hmac = key.sign(body.as_bytes());
+    out.extend_from_slice(body.as_bytes());
+    out.extend_from_slice(HMAC);
+    out.extend_from_slice(hmac.as_bytes());
+    out.extend_from_slice(b"\"}\n");
+    hmac
+}
+
+/// What is not visible ASCII stands in strings alone, and is written there as JSON escapes: no
+/// letter of a tenant's moves a terminal's cursor, turns a line around or ends one.
+fn ascii(text: &str) -> Cow<'_, str> {
+    if text.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 64);
+    for letter in text.chars() {
+        if (' '..='~').contains(&letter) {
+            out.push(letter);
+            continue;
+        }
+        for unit in letter.encode_utf16(&mut [0; 2]) {
+            let _ = write!(out, "\\u{unit:04x}");
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// A line that was read; whether it is genuine is another question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) seq: u64,
+    pub(crate) sandbox: Option<String>,
+    pub(crate) last: u64,
+    pub(crate) prev: String,
+    pub(crate) hmac: String,
+    /// How much of it is signed, in bytes.
+    signed: usize,
+}
+
+#[derive(Deserialize)]
+struct Frame<'a> {
+    seq: u64,
+    #[serde(borrow)]
+    sandbox_id: Option<Cow<'a, str>>,
+    last: u64,
+    #[serde(borrow)]
+    prev: Cow<'a, str>,
+    #[serde(borrow)]
+    hmac: Cow<'a, str>,
+}
+
+impl Line {
+    /// Reads one without its line end; `None`: that is no line of a log.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+        let signed = bytes.len().checked_sub(HMAC.len() + HEX + 2)?;
+        let tail = bytes.get(signed..)?.strip_prefix(HMAC)?;
+        if bytes.len() > LINE_BYTES_MAX || !tail.ends_with(b"\"}") {
+            return None;
+        }
+        let frame: Frame<'_> = serde_json::from_slice(bytes).ok()?;
+        Some(Self {
+            seq: frame.seq,
+            sandbox: frame.sandbox_id.map(Cow::into_owned),
+            last: frame.last,
+            prev: frame.prev.into_owned(),
+            hmac: frame.hmac.into_owned(),
+            signed,
+        })
+    }
+
+    /// Whether these bytes, which it was read from, are as they were written.
+    pub(crate) fn holds(&self, key: &Key, bytes: &[u8]) -> bool {
+        bytes.get(..self.signed).is_some_and(|text| key.sign(text) == self.hmac)
+    }
+}
+
+/// Milliseconds since 1970 as a date.
+pub(crate) fn rfc3339(ms: i64) -> String {
+    let (days, rest) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
+    // Days of years that begin in March, so that leap days stand at their end.
+    let shifted = days + 719_468;
+    let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + i64::from(month <= 2);
+    let (hour, minute) = (rest / 3_600_000, rest / 60_000 % 60);
+    let (second, ms) = (rest / 1000 % 60, rest % 1000);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(sandbox: &str, text: &str) -> Entry {
+        let data = [("path".to_owned(), text.into())].into_iter().collect();
+        let (tenant, sandbox) = ("t".to_owned(), Some(sandbox.to_owned()));
+        Entry { tenant, sandbox, event: "file.write".into(), at_ms: 0, data }
+    }
+
+    fn written(entry: &Entry) -> Vec<u8> {
+        let mut out = Vec::new();
+        let place = Place { seq: 7, last: 3, prev: "ab" };
+        write(&mut out, &Key::of(b"secret", "t"), entry, place);
+        out
+    }
+
+    #[test]
+    fn the_signature_is_hmac_as_others_make_it() {
+        // RFC 4231, cases 2 and 6.
+        let two = Key::new(b"Jefe").sign(b"what do ya want for nothing?");
+        assert_eq!(two, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+        let six = Key::new(&[0xaa; 131])
+            .sign(b"Test Using Larger Than Block-Size Key - Hash Key First");
+        assert_eq!(six, "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+    }
+
+    #[test]
+    fn a_line_reads_as_it_was_written() {
+        let bytes = written(&entry("box", "/a \"b\""));
+        let line = Line::read(&bytes[..bytes.len() - 1]).unwrap();
+        assert_eq!((line.seq, line.last, line.prev.as_str()), (7, 3, "ab"));
+        assert_eq!(line.sandbox.as_deref(), Some("box"));
+        assert!(line.holds(&Key::of(b"secret", "t"), &bytes[..bytes.len() - 1]));
+        assert!(!line.holds(&Key::of(b"secret", "u"), &bytes[..bytes.len() - 1]), "another tenant");
+    }
+
+    #[test]
+    fn t17_no_byte_of_a_line_can_be_another() {
+        let bytes = written(&entry("box", "/a"));
+        let (bytes, key) = (&bytes[..bytes.len() - 1], Key::of(b"secret", "t"));
+        for at in 0..bytes.len() {
+            for with in [1, 2, 0x20] {
+                let mut other = bytes.to_vec();
+                other[at] ^= with;
+                let line = Line::read(&other);
+                assert!(!line.is_some_and(|line| line.holds(&key, &other)), "byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn t17_what_a_tenant_wrote_is_one_line_of_visible_letters() {
+        let text = "a\n{\"seq\":1}\r\u{1b}[2J\u{7f}\u{9b}31m\u{202e}\u{2028}\u{1f600}\0";
+        let bytes = written(&entry("box", text));
+        let (end, body) = bytes.split_last().unwrap();
+        assert!(*end == b'\n' && body.iter().all(|byte| (0x20..0x7f).contains(byte)));
+        let value: serde_json::Value = serde_json::from_slice(body).unwrap();
+        assert_eq!(value["data"]["path"], text, "and nothing of it is lost");
+    }
+
+    #[test]
+    fn what_is_too_much_is_left_out_and_told() {
+        let bytes = written(&entry("box", &"x".repeat(1 << 20)));
+        assert!(bytes.len() < 400, "{}", bytes.len());
+        let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        assert!(value["data"]["left_out_bytes"].as_u64().unwrap() > 1 << 20);
+    }
+}
