@@ -5,7 +5,7 @@ use crate::{
     auth::{self, Caller},
     error::Failure,
     misses::{Misses, Who},
-    ports::Foreign,
+    ports::{Foreign, Peer},
     routes::ports,
 };
 use axum::{
@@ -64,7 +64,7 @@ impl Api for Inside {
     fn call<'a>(&'a self, request: Request<Bytes>, on_behalf: Extensions) -> Answered<'a> {
         Box::pin(async move {
             let caller = on_behalf.get::<Caller>().ok_or("nobody is known to call")?;
-            self.answer(request, caller.clone()).await
+            self.answer(request, caller.clone(), on_behalf.get::<Peer>().copied()).await
         })
     }
 }
@@ -74,6 +74,7 @@ impl Inside {
         &self,
         request: Request<Bytes>,
         caller: Caller,
+        peer: Option<Peer>,
     ) -> Result<Response<Bytes>, String> {
         let who = Who::of(&caller);
         let reads = matches!(*request.method(), Method::GET | Method::HEAD)
@@ -88,6 +89,9 @@ impl Inside {
             None => {
                 let mut request = request.map(Body::from);
                 request.extensions_mut().insert(caller);
+                if let Some(peer) = peer {
+                    request.extensions_mut().insert(peer);
+                }
                 match self.router.clone().oneshot(request).await {
                     Ok(response) => response,
                     Err(never) => match never {},

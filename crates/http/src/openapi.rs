@@ -24,6 +24,7 @@ use utoipa::{
         (name = "contexts", description = "Code interpreters that keep variables and imports."),
         (name = "files", description = "Files of a sandbox, and of its sessions."),
         (name = "ports", description = "Programs that listen inside a sandbox."),
+        (name = "audit", description = "What was done to sandboxes, by whom."),
         (name = "events", description = "What happens to sandboxes, as it happens."),
         (name = "cloudflare", description = "The bridge of Cloudflare's sandboxes."),
         (name = "isorun", description = "The Isorun dialect."),

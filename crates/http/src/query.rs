@@ -73,7 +73,7 @@ pub(crate) fn bad(name: &str, reason: &str) -> Failure {
     Failure::bad(format!("?{name}: {reason}"))
 }
 
-fn unescape(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn unescape(text: &str) -> Option<Vec<u8>> {
     unescape_path(&text.replace('+', " "))
 }
 

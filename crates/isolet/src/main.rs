@@ -1,6 +1,7 @@
 //! The program `isolet`: the server, and the commands that speak to one.
 #![forbid(unsafe_code)]
 
+mod audit;
 mod client;
 mod config;
 mod keys;
@@ -39,6 +40,8 @@ enum Command {
     Serve(Box<serve::Args>),
     /// Make, list and revoke API keys (on the server's machine).
     Keys(keys::Args),
+    /// Show and verify audit logs (on the server's machine).
+    Audit(audit::Args),
     /// Run a command in a sandbox; ends with its exit code.
     Exec(client::exec::Args),
     /// A session's terminal, in this one.
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Serve(args) => serve::run(*args),
         Command::Keys(args) => keys::run(args),
+        Command::Audit(args) => audit::run(args),
         Command::Exec(args) => client::run(client::OWN, client::exec::run(args)),
         Command::Attach(args) => client::run(client::OWN, client::attach::run(args)),
         Command::Terminals(args) => client::run(1, client::terminals::run(args)),

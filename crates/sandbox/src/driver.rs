@@ -493,7 +493,7 @@ impl Driver {
             let (entry, cause) = (&self.entry, self.record.body.cause.as_ref());
             let ids = (&entry.tenant, &entry.id);
             // Before anybody is answered: who follows events after that hears what comes then.
-            self.inner.events.moved(ids, (was, self.record.state), cause);
+            self.inner.moved(ids, (was, self.record.state), cause);
         }
         self.entry.view.send_replace(view);
     }

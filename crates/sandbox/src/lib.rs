@@ -7,6 +7,7 @@
 
 pub mod access;
 mod across;
+mod audited;
 mod awake;
 mod background;
 pub mod config;
@@ -59,6 +60,7 @@ pub use info::{
     Created, Ended, Info, Life, Limits, Lost, LostState, Once, Page, Patch, SessionInfo,
     SessionWish, Usage, WhyLost, Wish,
 };
+pub use isolet_store::audit;
 pub use isolet_store::keys::{Grant, Key, Keys, NewKey};
 pub use link::{ExecLink, Heard, LinkError, ShellLink};
 pub use port::PortLink;

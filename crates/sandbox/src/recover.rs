@@ -27,7 +27,7 @@ use crate::{
     state::{Event, State},
 };
 use isolet_jail::Cage;
-use isolet_store::{Store, keys::Keys};
+use isolet_store::{Store, audit::Audit, keys::Keys};
 use std::{
     collections::{HashMap, HashSet},
     fs,
@@ -78,8 +78,10 @@ fn lock(data: &Path) -> Result<fs::File, OpenError> {
     Ok(file)
 }
 
+type Prepared = (fs::File, Store, Keys, Audit, Launch);
+
 /// Everything that blocks: directories, lock, records, launcher.
-fn prepare(config: &Config) -> Result<(fs::File, Store, Keys, Launch), OpenError> {
+fn prepare(config: &Config) -> Result<Prepared, OpenError> {
     let data = &config.data_dir;
     for path in [data.clone(), data.join("sandboxes"), data.join("trash")] {
         fs::DirBuilder::new().recursive(true).mode(0o711).create(&path).map_err(at(&path))?;
@@ -87,8 +89,9 @@ fn prepare(config: &Config) -> Result<(fs::File, Store, Keys, Launch), OpenError
     let lock = lock(data)?;
     let file = data.join("isolet.db");
     let (store, keys) = (Store::open(&file)?, Keys::open(&file)?);
+    let audit = Audit::open(data)?;
     let launch = Launch::start(config.jail()).map_err(OpenError::Launcher)?;
-    Ok((lock, store, keys, launch))
+    Ok((lock, store, keys, audit, launch))
 }
 
 /// What the records say.
@@ -132,7 +135,7 @@ async fn records(config: &Config, store: &Store) -> Result<Found, OpenError> {
 pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
     let told = config.clone();
     let prepared = tokio::task::spawn_blocking(move || prepare(&told)).await;
-    let (lock, store, keys, launch) =
+    let (lock, store, keys, audit, launch) =
         prepared.map_err(|error| OpenError::Fault(error.to_string()))??;
     let mut found = records(&config, &store).await?;
     pass("recover.listed").await?;
@@ -146,6 +149,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
         config,
         store,
         keys,
+        audit,
         launch,
         registry: Registry::new(&slots),
         ready: crate::ready::Ready::default(),
@@ -285,7 +289,7 @@ fn lost(inner: &Arc<Inner>, entry: Arc<Entry>, event: Event, cause: &str) {
     }
     let id: &SandboxId = &entry.id;
     warn!(sandbox = %id, tenant = %entry.tenant, cause, state = state.word(), "not found again");
-    inner.events.moved((&entry.tenant, id), (was, state), record.body.cause.as_ref());
+    inner.moved((&entry.tenant, id), (was, state), record.body.cause.as_ref());
     entry.view.send_replace(View { record: Arc::new(record), end: None });
     inner.drive(entry, Begin::Lost);
 }

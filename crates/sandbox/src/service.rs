@@ -18,7 +18,7 @@ use crate::{
     space::Space,
     state::State,
 };
-use isolet_store::{Store, keys::Keys};
+use isolet_store::{Store, audit::Audit, keys::Keys};
 use std::{
     future::Future,
     sync::{
@@ -62,6 +62,7 @@ pub(crate) struct Inner {
     pub(crate) jail: isolet_jail::Config,
     pub(crate) store: Store,
     pub(crate) keys: Keys,
+    pub(crate) audit: Audit,
     pub(crate) launch: Launch,
     pub(crate) registry: Registry,
     pub(crate) ready: Ready,
@@ -207,6 +208,12 @@ impl Service {
     #[must_use]
     pub fn keys(&self) -> &Keys {
         &self.inner.keys
+    }
+
+    /// What was done to sandboxes, by whom.
+    #[must_use]
+    pub fn audit(&self) -> &Audit {
+        &self.inner.audit
     }
 
     /// Makes a sandbox; answers when its agent has answered. Goes on when the caller is dropped.
@@ -371,6 +378,7 @@ impl Service {
         let mut tasks =
             std::mem::take(&mut *self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         tasks.shutdown().await;
+        self.inner.audit.flush().await;
     }
 
     pub(crate) fn entry(&self, tenant: &TenantId, id: &SandboxId) -> Result<Arc<Entry>, Error> {

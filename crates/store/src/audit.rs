@@ -12,6 +12,8 @@ mod verify;
 
 pub use verify::{Expected, Finding, Verdict, verify};
 
+pub use crate::Error as AuditError;
+
 use crate::Error;
 use line::Key;
 use log::Log;
@@ -137,9 +139,7 @@ impl Place {
         made.map_err(|error| Error::io(&tenants, &error))?;
         let file = directory.join("key");
         match make_key(&file) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                Err(Error::io(&file, &error))
-            }
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(Error::io(&file, &error)),
             _ => Self::open(data),
         }
     }

@@ -56,6 +56,19 @@ await sandbox.setTimeout(60)
 await sandbox.setTimeout(0)
 assert.equal((await sandbox.info()).status, 'running')
 
+// What was done to it: each entry's signature chains the one before.
+const audit = await sandbox.auditLog()
+assert.equal(audit[0].event, 'sandbox.created')
+for (const event of ['sandbox.create', 'exec.start', 'file.write', 'sandbox.change']) {
+  assert.ok(audit.some((entry) => entry.event === event), event)
+}
+for (const entry of audit) {
+  assert.deepEqual([entry.sandboxId, entry.hmac.length], [sandbox.id, 64])
+  assert.ok(Math.abs(Date.parse(entry.timestamp) - Date.now()) < 60_000, entry.timestamp)
+}
+assert.ok(audit.every((entry, n) => n === 0 || entry.seq > audit[n - 1].seq))
+assert.equal(audit.find((entry) => entry.event === 'file.write').data.path, '/app/config.json')
+
 // Destroyed: what it used, and then it is unknown.
 const ended = await sandbox.destroy()
 assert.equal(ended.status, 'destroyed')
@@ -65,6 +78,7 @@ assert.equal(await isorun.get(sandbox.id), null)
 await assert.rejects(sandbox.exec('true'), (e) => e instanceof IsorunError && e.status === 404)
 await assert.rejects(sandbox.destroy(), (e) => e.status === 404)
 assert.deepEqual(await isorun.list(), [])
+assert.ok((await sandbox.auditLog()).some((entry) => entry.event === 'sandbox.destroy'))
 
 // A run ends by itself when its time is over.
 const brief = await isorun.create({ timeoutSec: 1 })

@@ -1,5 +1,6 @@
 //! Isorun's `/v1/runs`: a run is a sandbox that ends at its timeout. Nothing here creates but `create`.
 
+mod account;
 mod files;
 mod missing;
 mod proxy;
@@ -18,6 +19,7 @@ pub(crate) fn router() -> OpenApiRouter<App> {
         .routes(routes!(files::upload))
         .routes(routes!(files::download))
         .routes(routes!(files::list))
+        .routes(routes!(account::audit))
         .merge(proxy::router())
         .merge(missing::router())
 }

@@ -1,5 +1,6 @@
 //! What can be asked: one file a resource.
 
+pub(crate) mod audit;
 pub(crate) mod contexts;
 mod events;
 pub(crate) mod exec;
@@ -18,7 +19,7 @@ pub(crate) mod terminal;
 mod terminals;
 mod tickets;
 
-use crate::{console, dialects, error::Failure, openapi, server::App};
+use crate::{audit as audited, console, dialects, error::Failure, openapi, server::App};
 use axum::{
     Router,
     http::{Method, StatusCode, Uri},
@@ -32,6 +33,7 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .routes(routes!(sandboxes::create, sandboxes::list))
         .routes(routes!(sandboxes::get, sandboxes::patch, sandboxes::delete))
         .routes(routes!(sandboxes::sleep))
+        .routes(routes!(audit::read))
         .routes(routes!(events::of_one))
         .routes(routes!(events::of_all))
         .routes(routes!(exec::alone))
@@ -64,7 +66,9 @@ pub(crate) fn native() -> OpenApiRouter<App> {
 /// Everything, with its answers to what is not there.
 pub(crate) fn router(app: App) -> Router {
     let (router, _) = native().split_for_parts();
+    let noted = axum::middleware::from_fn_with_state(app.clone(), audited::noted);
     router
+        .route_layer(noted)
         .route("/v1/openapi.json", axum::routing::get(openapi::serve))
         .merge(missing::router())
         .merge(links::way_in())

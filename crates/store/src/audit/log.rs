@@ -174,8 +174,7 @@ impl Log {
         for entry in entries {
             let sandbox = entry.sandbox.as_deref().unwrap_or_default();
             let before = last.get(sandbox).or_else(|| self.last.get(sandbox)).copied();
-            let place =
-                Place { seq: head.seq + 1, last: before.unwrap_or(0), prev: &head.hmac };
+            let place = Place { seq: head.seq + 1, last: before.unwrap_or(0), prev: &head.hmac };
             let hmac = line::write(&mut text, &self.key, entry, place);
             (head.seq, head.hmac) = (head.seq + 1, hmac);
             if entry.sandbox.is_some() {

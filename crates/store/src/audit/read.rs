@@ -87,7 +87,8 @@ impl Audit {
             let mut piece = Vec::new();
             let read = place.read(&tenant, sandbox.as_deref(), |line| {
                 piece.extend_from_slice(line);
-                piece.len() < PIECE_BYTES || pieces.blocking_send(Ok(std::mem::take(&mut piece))).is_ok()
+                piece.len() < PIECE_BYTES
+                    || pieces.blocking_send(Ok(std::mem::take(&mut piece))).is_ok()
             });
             if !piece.is_empty() {
                 let _ = pieces.blocking_send(Ok(piece));

@@ -345,6 +345,9 @@ fn every_command_teaches_by_an_example() {
         "keys add",
         "keys ls",
         "keys revoke",
+        "audit",
+        "audit show",
+        "audit verify",
     ] {
         let mut words: Vec<_> = command.split(' ').collect();
         words.push("--help");

@@ -5,6 +5,7 @@
 
 mod archives;
 mod attach;
+mod audit;
 mod background;
 mod bytes;
 mod contexts;

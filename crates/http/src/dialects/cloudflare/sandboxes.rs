@@ -1,9 +1,9 @@
 //! Sandboxes by the bridge: made, ended, asked whether they are there.
 
 use super::{Refusal, RefusalView, sandbox};
-use crate::{auth::Caller, error::Failure, json::Strict, server::App};
+use crate::{audit::Of, auth::Caller, error::Failure, json::Strict, server::App};
 use axum::{
-    Json,
+    Extension, Json,
     extract::{Path, State},
     http::StatusCode,
 };
@@ -36,12 +36,13 @@ pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
     body: Result<Strict<BridgeCreate>, Failure>,
-) -> Result<Json<BridgeSandbox>, Refusal> {
+) -> Result<(Extension<Of>, Json<BridgeSandbox>), Refusal> {
     body?;
     let id = sandbox(&ids::random())?;
     let wish = Wish { id: Some(id), ..Wish::default() };
     let made = app.service.create(&caller.tenant, wish, None).await?;
-    Ok(Json(BridgeSandbox { id: made.info.id.into() }))
+    let of = Extension(Of(made.info.id.clone()));
+    Ok((of, Json(BridgeSandbox { id: made.info.id.into() })))
 }
 
 /// Ends a sandbox and everything in it; 204 also when nothing is there.

@@ -2,6 +2,7 @@
 
 use super::duration;
 use crate::{
+    audit::Of,
     auth::Caller,
     error::Failure,
     input,
@@ -150,7 +151,9 @@ pub(crate) async fn create(
     let sandbox = SandboxId::parse(sandbox).map_err(input::bad_id)?;
     let made = app.service.session_create(&caller.tenant, &sandbox, wish, once).await?;
     let record = Record::from(made.0);
-    Ok(created(&format!("/v1/sessions/{}", record.id), made.1, Json(record)))
+    let mut answer = created(&format!("/v1/sessions/{}", record.id), made.1, Json(record));
+    answer.extensions_mut().insert(Of(sandbox));
+    Ok(answer)
 }
 
 /// The sessions that were made here, sorted by id.
