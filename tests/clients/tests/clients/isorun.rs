@@ -53,6 +53,13 @@ fn isorun_client_makes_all_its_calls() {
 }
 
 #[test]
+fn isorun_mcp_server_works_against_this_one() {
+    let server = shipped();
+    assert_eq!(program(&server, "mcp.mjs").out, "all answered\n");
+    assert!(server.ids(&server.http()).is_empty());
+}
+
+#[test]
 fn isorun_client_reads_why_it_is_refused() {
     let server = shipped();
     assert_eq!(program(&server, "refused.mjs").out, "all refused\n");
