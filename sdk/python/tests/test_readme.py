@@ -13,7 +13,15 @@ from server import KEY, Server
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
-EXAMPLES = [file.read_text() for file in sorted((ROOT / "examples").glob("*.py"))]
+#: Each example, and what it says.
+EXAMPLES = {
+    "agent_loop.py": "done after 1 fix: 2 words\n/workspace/project\n[0, ",
+    "come_back.py": "attached: ['first']\nTrue TerminalExit(code=3, signal=None)\n",
+    "draw_a_figure.py": "a figure with 5 bars\ntold as it is: ZeroDivisionError\n",
+    "fix_the_tests.py": "after: 1 line changed, the tests pass\n",
+    "serve_and_fetch.py": "200 you asked for /a?b=c\n",
+    "watch_and_build.py": "build 3\n",
+}
 SAID = {
     "demo": "0 hello",
     "demo-async": "one\ntwo",
@@ -35,21 +43,31 @@ def _name(sample: str) -> str:
     return match[1] if match else "no sandbox"
 
 
-@pytest.mark.parametrize("sample", [*SAMPLES, *EXAMPLES], ids=_name)
-def test_a_sample_runs(sample: str, server: Server, tmp_path: Path) -> None:
+def _said(sample: str, server: Server, folder: Path) -> str:
     environment = {**os.environ, "ISOLET_URL": server.url, "ISOLET_API_KEY": KEY}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", sample],
         env=environment,
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert SAID.get(_name(sample), "") in done.stdout
+    return done.stdout
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=_name)
+def test_a_sample_runs(sample: str, server: Server, tmp_path: Path) -> None:
+    assert SAID[_name(sample)] in _said(sample, server, tmp_path)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs(name: str, server: Server, tmp_path: Path) -> None:
+    assert EXAMPLES[name] in _said((ROOT / "examples" / name).read_text(), server, tmp_path)
 
 
 def test_every_sample_is_looked_at() -> None:
     assert {_name(sample) for sample in SAMPLES} == SAID.keys()
+    assert {file.name for file in (ROOT / "examples").glob("*.py")} == EXAMPLES.keys()

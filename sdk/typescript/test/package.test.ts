@@ -1,7 +1,7 @@
 /** The package as it is shipped: what it exports where, and its examples. */
 
 import { execFile } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
@@ -34,7 +34,20 @@ test("in pages the package is itself alone, in Node it takes ws", () => {
   expect(at(exports["."].node)).toEqual(["ws"]);
 });
 
-test("the example of a terminal runs", async () => {
-  const { stdout } = await run("node", ["examples/terminal.mjs"], { cwd: root });
-  expect(stdout).toBe("first: connected\nfirst: closed\nthe answer is 42\nended with 3\n");
+/** Each example, and what it says. */
+const EXAMPLES = {
+  "figure.mjs": "100 in all\na figure with 3 bars\ntold as it is: ZeroDivisionError\n",
+  "server.mjs":
+    '200 <h1>here</h1>\nwithout a key: 200\nits log: "GET /index.html HTTP/1.1" 200 -\nthen it is killed\n',
+  "shell.mjs": "done after 1 fix: 2 words\n/workspace/project\n[0]\n",
+  "terminal.mjs": "first: connected\nfirst: closed\nthe answer is 42\nended with 3\n",
+};
+
+test.each(Object.entries(EXAMPLES))("the example %s runs", async (name, says) => {
+  const { stdout } = await run("node", [`examples/${name}`], { cwd: root });
+  expect(stdout).toContain(says);
 }, 60_000);
+
+test("every example is run", () => {
+  expect(readdirSync(join(root, "examples")).sort()).toEqual(Object.keys(EXAMPLES).sort());
+});
