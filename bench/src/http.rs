@@ -8,6 +8,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use std::net::TcpStream;
 use tokio::runtime::Runtime;
 
 /// One kept connection; blocking, so that a timing is one call.
@@ -20,11 +21,17 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(server: &Server) -> Result<Self> {
+        Self::over(TcpStream::connect(("127.0.0.1", server.port))?, server)
+    }
+
+    /// Over a connection that was made otherwise.
+    pub(crate) fn over(stream: TcpStream, server: &Server) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let host = format!("127.0.0.1:{}", server.port);
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
         let sender = runtime.block_on(async {
-            let stream = tokio::net::TcpStream::connect(&host).await?;
-            stream.set_nodelay(true)?;
+            let stream = tokio::net::TcpStream::from_std(stream)?;
             let (sender, connection) = handshake(TokioIo::new(stream)).await?;
             tokio::spawn(connection);
             anyhow::Ok(sender)
@@ -58,6 +65,45 @@ impl Client {
             bail!("{path}: {status} {}", String::from_utf8_lossy(&bytes));
         }
         if bytes.is_empty() { Ok(Value::Null) } else { Ok(serde_json::from_slice(&bytes)?) }
+    }
+
+    /// A GET; returns how many bytes came, which are not kept.
+    pub(crate) fn fetch(&mut self, path: &str) -> Result<usize> {
+        let request = Request::builder()
+            .uri(path)
+            .header("host", &self.host)
+            .header("authorization", format!("Bearer {}", self.key))
+            .body(Full::default())?;
+        self.runtime.block_on(async {
+            self.sender.ready().await?;
+            let response = self.sender.send_request(request).await?;
+            if !response.status().is_success() {
+                bail!("{path}: {}", response.status());
+            }
+            let (mut body, mut count) = (response.into_body(), 0);
+            while let Some(frame) = body.frame().await {
+                count += frame?.into_data().map_or(0, |bytes| bytes.len());
+            }
+            Ok(count)
+        })
+    }
+
+    /// Writes a file.
+    pub(crate) fn put(&mut self, path: &str, bytes: Vec<u8>) -> Result<()> {
+        let request = Request::put(path)
+            .header("host", &self.host)
+            .header("authorization", format!("Bearer {}", self.key))
+            .body(Full::new(Bytes::from(bytes)))?;
+        self.runtime.block_on(async {
+            self.sender.ready().await?;
+            let response = self.sender.send_request(request).await?;
+            let status = response.status();
+            let body = response.into_body().collect().await?.to_bytes();
+            if !status.is_success() {
+                bail!("{path}: {status} {}", String::from_utf8_lossy(&body));
+            }
+            Ok(())
+        })
     }
 
     pub(crate) fn create(&mut self, id: &str) -> Result<()> {

@@ -6,8 +6,11 @@ mod context;
 mod create;
 mod event;
 mod file;
+mod guest;
 mod http;
 mod memory;
+mod port;
+mod process;
 mod pty;
 mod raw;
 mod save;
@@ -34,6 +37,9 @@ struct Args {
     /// Rounds of each table; more for quieter numbers.
     #[arg(long, default_value_t = 20)]
     rounds: usize,
+    /// Be the web server of a table, inside a sandbox.
+    #[arg(long, hide = true, value_name = "PORT")]
+    serve: Option<u16>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -58,10 +64,17 @@ enum Table {
     Terminal,
     /// A run in a code context, against the interpreter over bare pipes.
     Context,
+    /// Start of a program in the background until its pid and its end are known, against fork and exec.
+    Process,
+    /// A web server inside: 1 KB and 100 MB through `/ports/`, against a connection inside.
+    Port,
 }
 
 fn main() -> anyhow::Result<()> {
     let mut args = Args::parse();
+    if let Some(port) = args.serve {
+        return guest::serve(port);
+    }
     if args.what.is_empty() {
         args.what = Table::value_variants().to_vec();
     }
@@ -78,6 +91,8 @@ fn main() -> anyhow::Result<()> {
             Table::Save => save::table(&args.bin, args.rounds)?,
             Table::Context => context::table(&args.bin, args.rounds)?,
             Table::Terminal => terminal::table(&args.bin, args.rounds)?,
+            Table::Process => process::table(&args.bin, args.rounds)?,
+            Table::Port => port::table(&args.bin, args.rounds)?,
         }
     }
     Ok(())

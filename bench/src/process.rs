@@ -1,0 +1,93 @@
+//! A program in the background, from its start until its pid is told, and until its end is
+//! known.
+
+use crate::http::Client;
+use crate::server::Server;
+use crate::stats::{Times, rows};
+use anyhow::{Context, Result, ensure};
+use hyper::Method;
+use serde_json::json;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Starts in a row of one variant before the next has its turn.
+const BURST: usize = 20;
+/// Of these, dropped at the start.
+const WARM: usize = 4;
+/// Who starts and ends at once.
+const PROGRAM: &str = "/bin/true";
+
+/// Until its pid is told, and until its end is known.
+type Both = (Duration, Duration);
+
+pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
+    let server = Server::start(bin)?;
+    let mut client = Client::connect(&server)?;
+    client.create("bench")?;
+    let names = ["fork and exec", "bubblewrap", "isolet, process", "isolet, program of one call"];
+    let mut told: Vec<_> = names.iter().map(|name| (*name, Times::default())).collect();
+    let mut known = told.clone();
+    for _ in 0..rounds {
+        for (at, _) in names.iter().enumerate() {
+            for turn in 0..BURST {
+                let (pid, end) = match at {
+                    0 => spawn(&mut Command::new(PROGRAM))?,
+                    1 => spawn(&mut bubblewrap())?,
+                    2 => process(&mut client)?,
+                    _ => program(&mut client)?,
+                };
+                if turn >= WARM {
+                    told[at].1.push(pid);
+                    known[at].1.push(end);
+                }
+            }
+        }
+    }
+    // Of bubblewrap's own pid, and of a call that ends with its program, nothing is to be read.
+    told.truncate(3);
+    told.remove(1);
+    rows("### until its pid is told", &told);
+    rows("### until its end is known", &known);
+    Ok(())
+}
+
+/// As much of a sandbox as its flags give, on the host's own root.
+fn bubblewrap() -> Command {
+    let mut command = Command::new("bwrap");
+    command.args(["--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]);
+    command.arg(PROGRAM);
+    command
+}
+
+fn spawn(command: &mut Command) -> Result<Both> {
+    let begun = Instant::now();
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Returns when it was executed.
+    let mut child = command.spawn().context("spawn")?;
+    let told = begun.elapsed();
+    ensure!(child.wait()?.success());
+    Ok((told, begun.elapsed()))
+}
+
+fn process(client: &mut Client) -> Result<Both> {
+    let path = "/v1/sandboxes/bench/processes";
+    let begun = Instant::now();
+    let made = client.call(Method::POST, path, Some(&json!({ "argv": [PROGRAM] })))?;
+    let told = begun.elapsed();
+    let id = made["id"].as_str().context("an id")?;
+    let wait = format!("{path}/{id}/wait");
+    let waited = client.call(Method::POST, &wait, Some(&json!({ "exit": true })))?;
+    let known = begun.elapsed();
+    ensure!(waited["process"]["exit_code"] == 0, "{waited}");
+    client.call(Method::DELETE, &format!("{path}/{id}"), None)?;
+    Ok((told, known))
+}
+
+fn program(client: &mut Client) -> Result<Both> {
+    let begun = Instant::now();
+    let body = json!({ "argv": [PROGRAM] });
+    let done = client.call(Method::POST, "/v1/sandboxes/bench/exec", Some(&body))?;
+    ensure!(done["exit_code"] == 0, "{done}");
+    Ok((begun.elapsed(), begun.elapsed()))
+}
