@@ -269,6 +269,12 @@ fn sort(error: &Error) -> (StatusCode, &'static str, &'static str) {
         Error::ProcessLost { .. } => {
             (S::GONE, "process_lost", "start it again; set sleep_after_s to 0 to keep it running")
         }
+        Error::NoProfile(_) => {
+            (S::NOT_FOUND, "no_network_profile", "list them with GET /v1/network-profiles")
+        }
+        Error::TooManyProfiles { .. } => {
+            (S::TOO_MANY_REQUESTS, "too_many_network_profiles", "delete a network profile first")
+        }
         Error::NoRecording { .. } => {
             (S::NOT_FOUND, "no_recording", "list them with GET …/recordings")
         }

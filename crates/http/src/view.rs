@@ -72,6 +72,8 @@ pub(crate) struct UsageView {
     disk_bytes: Option<u64>,
     /// Since its creation, in ms.
     uptime_ms: u64,
+    /// How much of that it did not sleep, in ms.
+    awake_ms: u64,
 }
 
 impl From<Usage> for UsageView {
@@ -84,6 +86,7 @@ impl From<Usage> for UsageView {
             oom_kills: usage.oom_kills,
             disk_bytes: usage.disk_bytes,
             uptime_ms: usage.uptime_ms,
+            awake_ms: usage.awake_ms,
         }
     }
 }

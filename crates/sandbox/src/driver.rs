@@ -6,7 +6,7 @@ mod end;
 mod sleep;
 
 use crate::{
-    Ended, Error, Info, LinkError, Patch, Sandbox, SessionId, Usage,
+    Ended, Error, Info, LinkError, Patch, Sandbox, SessionId,
     awake::Awake,
     exposed::{self, Change, Exposed},
     failpoint::pass,
@@ -508,19 +508,6 @@ pub(crate) struct Caged {
 impl Caged {
     pub(crate) fn open(&self) -> Cage {
         Cage::open(&self.config, &self.name)
-    }
-}
-
-/// What the kernel counted, as clients are told.
-pub(crate) fn told(usage: isolet_jail::Usage, created_at_ms: i64) -> Usage {
-    Usage {
-        memory_bytes: usage.memory_bytes,
-        memory_peak_bytes: usage.memory_peak_bytes,
-        cpu_us: usage.cpu_us,
-        pids: usage.pids,
-        oom_kills: usage.oom_kills,
-        disk_bytes: usage.disk_bytes,
-        uptime_ms: u64::try_from(now_ms() - created_at_ms).unwrap_or(0),
     }
 }
 

@@ -187,6 +187,15 @@ pub enum Error {
     /// The server is stopping; sandboxes stay.
     #[error("the server is stopping")]
     Stopping,
+    /// No network profile of that name.
+    #[error("no network profile {0}")]
+    NoProfile(String),
+    /// As many network profiles as a tenant may keep.
+    #[error("at most {max} network profiles")]
+    TooManyProfiles {
+        /// How many that are.
+        max: usize,
+    },
     /// A fault of this server. Only this call suffers.
     #[error("internal fault: {0}")]
     Fault(String),

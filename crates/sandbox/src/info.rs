@@ -232,7 +232,7 @@ pub struct Page {
     pub next: Option<SandboxId>,
 }
 
-/// What a sandbox uses, from its cgroups.
+/// What a sandbox uses, as its control groups count; what is summed is so over its sleeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
     /// Memory now, in bytes.
@@ -249,6 +249,8 @@ pub struct Usage {
     pub disk_bytes: Option<u64>,
     /// Since its creation.
     pub uptime_ms: u64,
+    /// How much of that it did not sleep.
+    pub awake_ms: u64,
 }
 
 /// What a delete answers: the last words about a sandbox.

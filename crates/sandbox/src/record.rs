@@ -57,6 +57,9 @@ pub(crate) struct Body {
     /// Ports that links lead to.
     #[serde(default)]
     pub(crate) exposed: crate::exposed::All,
+    /// What it had used when its groups were last removed.
+    #[serde(default)]
+    pub(crate) used: crate::used::Used,
 }
 
 fn yes() -> bool {
@@ -182,6 +185,7 @@ impl Body {
             persistent: wish.persistent.unwrap_or(true),
             lost: None,
             exposed: crate::exposed::All::new(),
+            used: crate::used::Used::default(),
         })
     }
 
@@ -294,6 +298,7 @@ impl Record {
             persistent: true,
             lost: None,
             exposed: crate::exposed::All::new(),
+            used: crate::used::Used::default(),
         }
     }
 }

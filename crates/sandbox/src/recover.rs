@@ -279,6 +279,10 @@ fn crashed(entry: &Entry, persistent: bool) -> Vec<Lost> {
 fn lost(inner: &Arc<Inner>, entry: Arc<Entry>, event: Event, cause: &str) {
     let mut record = (*entry.view().record).clone();
     let was = record.state;
+    // When its host ended is not known.
+    if event != Event::Rebooted {
+        record.rest();
+    }
     record.state = was.next(event).unwrap_or(State::Failed);
     let state = record.state;
     if state == State::Sleeping {

@@ -4,7 +4,7 @@ use crate::{
     Error, ExecLink, Info, Lost, SandboxId, SessionId, SessionInfo, SessionWish, ShellLink,
     TenantId, Usage,
     awake::Awake,
-    driver::{Caged, Order, blocking, told},
+    driver::{Caged, Order, blocking},
     events::{Happened, Teller},
     ids,
     info::Once,
@@ -147,8 +147,7 @@ impl Sandbox {
                 .await
                 .unwrap_or(Error::TooLate("the check")));
         }
-        let created_at_ms = self.entry.view.borrow().record.body.created_at_ms;
-        Ok(told(usage, created_at_ms))
+        Ok(self.entry.view().record.usage(usage))
     }
 
     /// Ends when this sandbox is no longer running; says why, as a call on it would.

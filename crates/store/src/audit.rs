@@ -10,6 +10,7 @@ mod log;
 mod read;
 mod verify;
 
+pub use read::Export;
 pub use verify::{Expected, Finding, Verdict, verify};
 
 pub use crate::Error as AuditError;
@@ -43,7 +44,7 @@ const QUEUE_MAX: usize = 8192;
 const GATHER: Duration = Duration::from_millis(20);
 /// How long what is written may be in memory alone: at most this is lost with the power.
 const SYNC: Duration = Duration::from_secs(1);
-/// Exports at once.
+/// Exports that read at the same moment.
 const READERS_MAX: usize = 4;
 
 /// One thing that was done.

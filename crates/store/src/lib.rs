@@ -8,6 +8,7 @@
 
 pub mod audit;
 mod error;
+pub mod history;
 pub mod keys;
 pub mod record;
 mod schema;

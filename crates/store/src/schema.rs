@@ -23,6 +23,18 @@ const STEPS: &[&str] = &["
         id TEXT PRIMARY KEY, hash BLOB NOT NULL UNIQUE, tenant TEXT NOT NULL, label TEXT NOT NULL,
         read_only INTEGER NOT NULL, created_ms INTEGER NOT NULL, expires_ms INTEGER, revoked_ms INTEGER
     ) STRICT;
+", "
+    CREATE TABLE ended (
+        n INTEGER PRIMARY KEY AUTOINCREMENT, tenant TEXT NOT NULL, body TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX ended_of ON ended (tenant, n);
+    CREATE TABLE totals (
+        tenant TEXT PRIMARY KEY, count INTEGER NOT NULL, cpu_us INTEGER NOT NULL,
+        memory_mib_ms INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE profiles (
+        tenant TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (tenant, name)
+    ) STRICT, WITHOUT ROWID;
 "];
 
 /// How long one process waits for another's write (the server's, or `isolet keys`).

@@ -80,6 +80,19 @@ await assert.rejects(sandbox.destroy(), (e) => e.status === 404)
 assert.deepEqual(await isorun.list(), [])
 assert.ok((await sandbox.auditLog()).some((entry) => entry.event === 'sandbox.destroy'))
 
+// What they had used stays: each by itself, and all together.
+const [last, first] = await isorun.history()
+assert.deepEqual([last.id, first.id], [sandbox.id, other.id])
+assert.deepEqual([last.image, last.vcpus, last.memMiB, last.costCents], ['node:22-slim', 0.5, 256, 0])
+assert.deepEqual([last.cpuMs, last.memPeakBytes], [ended.cpuMs, ended.memPeakBytes])
+const lived = Date.parse(last.destroyedAt) - Date.parse(last.createdAt)
+assert.ok(Math.abs(lived - last.uptimeMs) < 1000, JSON.stringify(last))
+const usage = await isorun.usage()
+assert.deepEqual([usage.activeSandboxes, usage.historySandboxes, usage.totalCostCents], [0, 2, 0])
+assert.ok(Math.abs(usage.cpuSeconds - (last.cpuMs + first.cpuMs) / 1000) < 0.001, JSON.stringify(usage))
+assert.ok(usage.memSeconds > (256 * ended.uptimeMs) / 1000 * 0.9, JSON.stringify(usage))
+assert.ok(Math.abs(Date.parse(usage.asOf) - Date.now()) < 60_000)
+
 // A run ends by itself when its time is over.
 const brief = await isorun.create({ timeoutSec: 1 })
 while (await isorun.get(brief.id)) await new Promise((again) => setTimeout(again, 20))

@@ -3,6 +3,7 @@
 mod account;
 mod files;
 mod missing;
+mod profiles;
 mod proxy;
 mod runs;
 
@@ -20,6 +21,10 @@ pub(crate) fn router() -> OpenApiRouter<App> {
         .routes(routes!(files::download))
         .routes(routes!(files::list))
         .routes(routes!(account::audit))
+        .routes(routes!(account::usage))
+        .routes(routes!(account::history))
+        .routes(routes!(profiles::list))
+        .routes(routes!(profiles::get, profiles::put, profiles::delete))
         .merge(proxy::router())
         .merge(missing::router())
 }

@@ -4,15 +4,14 @@ use crate::{auth::Caller, error::Failure, input, query::Query, server::App};
 use axum::{
     body::{Body, Bytes},
     extract::State,
-    http::{HeaderValue, Uri, header},
+    http::{HeaderValue, StatusCode, Uri, header},
     response::{IntoResponse, Response},
 };
 use futures_util::stream;
-use isolet_sandbox::{SandboxId, audit::AuditError};
-use tokio::sync::mpsc;
-
-type Piece = Result<Vec<u8>, AuditError>;
-type Pieces = mpsc::Receiver<Piece>;
+use isolet_sandbox::{
+    SandboxId,
+    audit::{AuditError, Export},
+};
 
 /// Reads the audit log.
 ///
@@ -30,9 +29,9 @@ pub(crate) async fn read(
     let query = Query::of(&uri, &["sandbox"])?;
     let sandbox = query.text("sandbox")?.map(SandboxId::parse).transpose();
     let sandbox = sandbox.map_err(input::bad_id)?;
-    let mut pieces = open(&app, &caller, sandbox.as_ref()).await;
-    let first = pieces.recv().await;
-    Ok(answer(first, pieces))
+    let mut export = open(&app, &caller, sandbox.as_ref()).await?;
+    let first = export.next().await.map_err(unread)?;
+    Ok(answer(first, export))
 }
 
 /// What was done to one sandbox; 404 where there was never one, or its entries are no longer held.
@@ -41,28 +40,35 @@ pub(crate) async fn of_one(
     caller: &Caller,
     sandbox: &SandboxId,
 ) -> Result<Response, Failure> {
-    let mut pieces = open(app, caller, Some(sandbox)).await;
-    let first = pieces.recv().await;
+    let mut export = open(app, caller, Some(sandbox)).await?;
+    let first = export.next().await.map_err(unread)?;
     if first.is_none() {
         app.service.get(&caller.tenant, sandbox).await?;
     }
-    Ok(answer(first, pieces))
+    Ok(answer(first, export))
 }
 
-async fn open(app: &App, caller: &Caller, sandbox: Option<&SandboxId>) -> Pieces {
+async fn open(app: &App, caller: &Caller, sandbox: Option<&SandboxId>) -> Result<Export, Failure> {
     let sandbox = sandbox.map(SandboxId::as_str);
-    app.service.audit().read(caller.tenant.as_str(), sandbox).await
+    app.service.audit().read(caller.tenant.as_str(), sandbox).await.map_err(unread)
 }
 
-fn answer(first: Option<Piece>, pieces: Pieces) -> Response {
-    let body = stream::unfold((first, pieces), |(first, mut pieces)| async move {
+fn unread(error: AuditError) -> Failure {
+    tracing::error!(%error, "the audit log cannot be read");
+    let hint = "look at the server's log";
+    let what = "the audit log cannot be read";
+    Failure::new(StatusCode::SERVICE_UNAVAILABLE, "audit", what, hint)
+}
+
+fn answer(first: Option<Vec<u8>>, export: Export) -> Response {
+    let body = stream::unfold((first, export), |(first, mut export)| async move {
         let piece = match first {
-            Some(first) => first,
-            None => pieces.recv().await?,
+            Some(first) => Ok(first),
+            None => export.next().await.transpose()?,
         };
-        let piece =
-            piece.inspect_err(|error| tracing::error!(%error, "the audit log cannot be read"));
-        Some((piece.map(Bytes::from), (None, pieces)))
+        let failed =
+            |error: &AuditError| tracing::error!(%error, "an export of the audit log ends");
+        Some((piece.inspect_err(failed).map(Bytes::from), (None, export)))
     });
     let mut response = Body::from_stream(body).into_response();
     let kind = HeaderValue::from_static("application/x-ndjson");

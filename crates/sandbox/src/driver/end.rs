@@ -1,7 +1,7 @@
 //! The end of a sandbox: of a half-made one, by a delete, by a failure. Each step may have been
 //! done before, and what fails is tried again.
 
-use super::{AGAIN, Driver, KILL_WAIT, blocking, told};
+use super::{AGAIN, Driver, KILL_WAIT, blocking};
 use crate::{
     Ended, Error,
     failpoint::pass,
@@ -17,7 +17,7 @@ impl Driver {
         self.record.state = State::Destroying;
         self.publish(None);
         self.watch = None;
-        while let Err(error) = self.clear().await {
+        while let Err(error) = self.clear(false).await {
             warn!(sandbox = %self.entry.id, %error, "half-made sandbox is not removed yet");
             if matches!(error, Error::StoreBroken) {
                 // Nothing of it runs, and what may be recorded is the next start's to remove.
@@ -33,8 +33,11 @@ impl Driver {
     /// Ends it. The answer comes when nothing of it runs; what fails is tried again until it is done.
     pub(super) async fn end(&mut self, answer: Option<oneshot::Sender<Result<Ended, Error>>>) {
         let mut answer = answer;
-        if self.record.state != State::Destroying && self.shift(Event::Delete).is_err() {
-            return;
+        if self.record.state != State::Destroying {
+            self.record.rest();
+            if self.shift(Event::Delete).is_err() {
+                return;
+            }
         }
         self.watch = None;
         self.entry.let_go();
@@ -45,7 +48,7 @@ impl Driver {
         }
         let usage = loop {
             let done = match pass("delete.recorded").await {
-                Ok(()) => self.clear().await,
+                Ok(()) => self.clear(true).await,
                 Err(error) => Err(error),
             };
             match done {
@@ -61,8 +64,7 @@ impl Driver {
             }
         };
         self.record.state = State::Destroyed;
-        let ended =
-            Ended { info: self.record.info(), usage: told(usage, self.record.body.created_at_ms) };
+        let ended = Ended { info: self.record.info(), usage: self.record.usage(usage) };
         info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "destroyed");
         // In this order: the id is free before anybody hears that it is gone, and who asked for
         // it hears the answer and not only that it is gone.
@@ -88,8 +90,9 @@ impl Driver {
         self.publish(Some(Err(error)));
     }
 
-    /// Kills, takes apart and forgets; each step may have been done before.
-    pub(super) async fn clear(&self) -> Result<isolet_jail::Usage, Error> {
+    /// Kills, takes apart and forgets; each step may have been done before. What it had used is
+    /// kept where it was one that could be worked in.
+    pub(super) async fn clear(&self, past: bool) -> Result<isolet_jail::Usage, Error> {
         let usage = self.kill().await?;
         pass("delete.killed").await?;
         let cage = self.cage();
@@ -97,7 +100,11 @@ impl Driver {
         removed.map_err(|error| Error::Fault(format!("cannot remove the sandbox: {error}")))?;
         self.inner.trash.notify_one();
         pass("delete.removed").await?;
-        self.inner.store.remove(&self.record.name).await?;
+        if past {
+            self.inner.store.end(&self.record.name, self.record.past(usage)?).await?;
+        } else {
+            self.inner.store.remove(&self.record.name).await?;
+        }
         Ok(usage)
     }
 
@@ -119,6 +126,7 @@ impl Driver {
         warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, cause, "failed");
         self.watch = None;
         self.entry.let_go();
+        self.record.rest();
         if self.shift(Event::Died).is_err() {
             return;
         }

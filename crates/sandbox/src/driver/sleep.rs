@@ -70,6 +70,10 @@ impl Driver {
         let lost = self.at_stake().await?;
         self.keep_ends().await;
         let old = self.record.clone();
+        let cage = self.cage();
+        let groups = blocking(move || cage.open().usage()).await?;
+        self.record.rest();
+        self.record.counted(groups);
         self.shift(Event::Sleep)?;
         self.record.body.lost = Some(lost);
         self.keep_activity().await;
@@ -240,6 +244,7 @@ impl Driver {
         pass("wake.launched").await?;
         self.adopt(watch(&self.entry, GREETING_WAIT).await?).await;
         self.shift(Event::Greeted)?;
+        self.record.woke();
         self.write(None).await?;
         let _ = pass("wake.recorded").await;
         self.entry.lost().clone_from(&self.record.body.lost);

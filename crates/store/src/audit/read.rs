@@ -2,20 +2,68 @@
 
 use super::{
     Audit, Place,
-    line::Line,
-    log::{lines, segments},
+    line::{LINE_BYTES_MAX, Line},
+    log::segments,
 };
 use crate::Error;
 use std::{
+    collections::VecDeque,
     fs::File,
-    io::{self, ErrorKind},
+    io::{self, BufRead, BufReader, ErrorKind, Read},
+    path::PathBuf,
+    sync::Arc,
 };
-use tokio::sync::mpsc;
+use tokio::sync::Semaphore;
 
-/// How much is handed on at once, in bytes.
+/// How much is handed on at once, in bytes; a line is whole.
 const PIECE_BYTES: usize = 64 * 1024;
-/// Pieces that wait for who reads them.
-const PIECES_MAX: usize = 4;
+
+/// A place in a log.
+#[derive(Debug, Default)]
+struct Reading {
+    left: VecDeque<PathBuf>,
+    open: Option<BufReader<File>>,
+    sandbox: Option<String>,
+}
+
+impl Reading {
+    fn new(place: &Place, tenant: &str, sandbox: Option<&str>) -> io::Result<Self> {
+        let left = match segments(&place.of(tenant)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => VecDeque::new(),
+            found => found?.into_iter().map(|(_, path)| path).collect(),
+        };
+        Ok(Self { left, open: None, sandbox: sandbox.map(str::to_owned) })
+    }
+
+    /// The next lines; `None` behind the last. Blocks. A file that was dropped meanwhile is an error.
+    fn piece(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let (mut out, mut line) = (Vec::new(), Vec::new());
+        while out.len() < PIECE_BYTES {
+            let Some(open) = &mut self.open else {
+                let Some(path) = self.left.pop_front() else { break };
+                self.open = Some(BufReader::with_capacity(PIECE_BYTES, File::open(path)?));
+                continue;
+            };
+            line.clear();
+            if open.take(LINE_BYTES_MAX as u64 + 2).read_until(b'\n', &mut line)? == 0 {
+                self.open = None;
+                continue;
+            }
+            // What has no end yet is being written.
+            if line.pop_if(|byte| *byte == b'\n').is_some() && self.wants(&line) {
+                out.extend_from_slice(&line);
+                out.push(b'\n');
+            }
+        }
+        Ok(Some(out).filter(|out| !out.is_empty()))
+    }
+
+    /// Lines that do not read are in the whole log alone.
+    fn wants(&self, bytes: &[u8]) -> bool {
+        let Some(sandbox) = &self.sandbox else { return true };
+        Line::read(bytes).is_some_and(|line| line.sandbox.as_ref() == Some(sandbox))
+    }
+}
 
 impl Place {
     /// Hands on the lines of a tenant's log, of all or of one sandbox, each with its end, until
@@ -29,74 +77,58 @@ impl Place {
         sandbox: Option<&str>,
         mut take: impl FnMut(&[u8]) -> bool,
     ) -> Result<(), Error> {
-        let directory = self.of(tenant);
-        let mut all = || -> io::Result<()> {
-            // Opened before any is read: one that is dropped meanwhile is read to its end.
-            let mut files = Vec::new();
-            for (_, path) in segments(&directory)? {
-                match File::open(path) {
-                    Err(error) if error.kind() == ErrorKind::NotFound => {}
-                    file => files.push(file?),
-                }
+        let wrong = |error| Error::io(&self.of(tenant), &error);
+        let mut reading = Reading::new(self, tenant, sandbox).map_err(wrong)?;
+        while let Some(piece) = reading.piece().map_err(wrong)? {
+            if !piece.split_inclusive(|byte| *byte == b'\n').all(&mut take) {
+                break;
             }
-            let mut more = true;
-            for file in files {
-                lines(file, |bytes, whole| {
-                    // What has no end yet is being written.
-                    if more && whole && wanted(bytes, sandbox) {
-                        more = take(&[bytes, b"\n"].concat());
-                    }
-                    if more { Ok(()) } else { Err(ErrorKind::BrokenPipe.into()) }
-                })?;
-            }
-            Ok(())
-        };
-        match all() {
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::BrokenPipe) => {
-                Ok(())
-            }
-            Err(error) => Err(Error::io(&directory, &error)),
-            Ok(()) => Ok(()),
         }
+        Ok(())
     }
 }
 
-/// Lines that do not read are in the whole log alone.
-fn wanted(bytes: &[u8], sandbox: Option<&str>) -> bool {
-    let Some(sandbox) = sandbox else { return true };
-    Line::read(bytes).is_some_and(|line| line.sandbox.as_deref() == Some(sandbox))
+/// Lines of a tenant's log on their way to who asked for them. Between two pieces it holds one open
+/// file and no thread: one that is not read holds up nobody else.
+#[derive(Debug)]
+pub struct Export {
+    directory: PathBuf,
+    readers: Arc<Semaphore>,
+    /// `None` behind the end, and after a fault.
+    reading: Option<Reading>,
+}
+
+impl Export {
+    /// The next whole lines; `None` behind the last.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; nothing comes behind it.
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        let Some(mut reading) = self.reading.take() else { return Ok(None) };
+        let permit = Arc::clone(&self.readers).acquire_owned().await;
+        let read = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let piece = reading.piece();
+            (reading, piece)
+        });
+        let (reading, piece) = read.await.map_err(|_| Error::Closed)?;
+        let piece = piece.map_err(|error| Error::io(&self.directory, &error))?;
+        self.reading = Some(reading).filter(|_| piece.is_some());
+        Ok(piece)
+    }
 }
 
 impl Audit {
-    /// The lines of a tenant's log up to now, in pieces of whole lines; of all or of one sandbox.
-    /// One that cannot be read to its end gives an error as its last piece.
-    pub async fn read(
-        &self,
-        tenant: &str,
-        sandbox: Option<&str>,
-    ) -> mpsc::Receiver<Result<Vec<u8>, Error>> {
+    /// The lines of a tenant's log up to now, of all or of one sandbox.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub async fn read(&self, tenant: &str, sandbox: Option<&str>) -> Result<Export, Error> {
         let shared = &self.writer.shared;
-        let (pieces, received) = mpsc::channel(PIECES_MAX);
-        // The semaphore is never closed.
-        let Ok(permit) = shared.readers.clone().acquire_owned().await else { return received };
         self.flush().await;
-        let (place, tenant) = (shared.place.clone(), tenant.to_owned());
-        let sandbox = sandbox.map(str::to_owned);
-        tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            let mut piece = Vec::new();
-            let read = place.read(&tenant, sandbox.as_deref(), |line| {
-                piece.extend_from_slice(line);
-                piece.len() < PIECE_BYTES
-                    || pieces.blocking_send(Ok(std::mem::take(&mut piece))).is_ok()
-            });
-            if !piece.is_empty() {
-                let _ = pieces.blocking_send(Ok(piece));
-            }
-            if let Err(error) = read {
-                let _ = pieces.blocking_send(Err(error));
-            }
-        });
-        received
+        let directory = shared.place.of(tenant);
+        let reading = Reading::new(&shared.place, tenant, sandbox);
+        let reading = Some(reading.map_err(|error| Error::io(&directory, &error))?);
+        Ok(Export { directory, readers: Arc::clone(&shared.readers), reading })
     }
 }

@@ -43,7 +43,10 @@ fn every_call_of_the_dialects_table_is_answered_as_it_says() {
         rows.row(&format!("{method} {path}"), || {
             let session = if path.starts_with("/v1/sessions") { &session } else { "s" };
             let at = path.replace("{id}", &id).replace("{sid}", session);
-            let at = at.replace("{port}", "8000").replace("{path}", "workspace/a");
+            let at = at
+                .replace("{port}", "8000")
+                .replace("{path}", "workspace/a")
+                .replace("{name}", "profile");
             let reply = http.send(&method, &at, None);
             let code = reply.status;
             match how.as_str() {

@@ -3,6 +3,7 @@
 //! The first modules are the correctness table of the shell, grouped by theme: a test runs all
 //! rows of its group, each in a shell of its own, and names those that failed.
 
+mod account;
 mod archives;
 mod attach;
 mod audit;

@@ -41,6 +41,7 @@ fn body(method: &str, path: &str) -> Option<Value> {
             "/v1/sandboxes/{id}/contexts/{cid}/interrupt"
             | "/v1/sandboxes/{id}/contexts/{cid}/restart",
         ) => Value::Null,
+        ("put", "/v1/network-profiles/{name}") => json!({"deny": ["*"]}),
         ("put", _) => json!("x"),
         ("post", "/v1/sandboxes/{id}/files" | "/v1/sandboxes/{id}/sessions/{sid}/files") => {
             json!({"op": "mkdir", "path": "made"})
@@ -114,6 +115,7 @@ impl Route {
         let path = path
             .replace("{path}", if bridge { "workspace/secret" } else { "secret" })
             .replace("{port}", "8000")
+            .replace("{name}", "profile")
             .replace("{process}", "daemon")
             .replace("{recording}", &self.recording.lock().expect("a text"));
         path + query(&self.method, &self.path)
@@ -208,6 +210,10 @@ pub(crate) fn fresh(server: &Server, route: &Route) -> (String, String) {
     sandbox.command("s", "echo canary-of-default >/workspace/secret");
     if route.path.contains("/links") {
         sandbox.post("/links", &json!({"port": 8000})).expect(201);
+    }
+    if route.path.contains("/network-profiles/") {
+        let reply = http.send("PUT", "/v1/network-profiles/profile", Some(b"{}"));
+        assert!(reply.status < 300, "{}", reply.text());
     }
     if route.leads_in() {
         sandbox.background("exec python3 -m http.server --bind 127.0.0.1 8000");

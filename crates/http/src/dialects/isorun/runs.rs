@@ -22,7 +22,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, Uri, header},
     response::{IntoResponse, Response},
 };
-use isolet_sandbox::{Info, Patch, Start, Wish, info::TTL_S_MAX, service::Reach};
+use isolet_sandbox::{Error, Info, Patch, Start, Wish, info::TTL_S_MAX, profiles, service::Reach};
 use isolet_wire::ask::What;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -60,8 +60,10 @@ pub(crate) struct CreateRun {
     disk_mib: Option<u64>,
     #[schema(ignore)]
     network: Unbuilt,
-    #[schema(ignore)]
-    network_profile: Unbuilt,
+    /// A network profile; `none` alone can be had.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    network_profile: Option<String>,
     #[schema(ignore)]
     credentials: Unbuilt,
 }
@@ -107,6 +109,22 @@ fn ttl(seconds: f64) -> Result<u64, Failure> {
     Ok(seconds.ceil() as u64)
 }
 
+/// Refuses a network that a run would not have: never is a rule silently left out.
+async fn network(app: &App, caller: &Caller, profile: &str) -> Result<(), Failure> {
+    match app.service.profile(&caller.tenant, profile).await {
+        Ok(known) if known.name == profiles::NONE => Ok(()),
+        Ok(known) => {
+            let name = known.name;
+            let why = format!("{name} is kept, and cannot be enforced yet: {NO_NETWORK}");
+            Err(Failure::unbuilt("network_profile", &why))
+        }
+        Err(error @ Error::NoProfile(_)) => {
+            Err(Failure::field("network_profile", &error.to_string()))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Makes a run.
 #[utoipa::path(post, path = "/v1/runs", tag = "isorun", request_body = CreateRun,
     responses((status = 201, body = Run), (status = "4XX", body = Failure)))]
@@ -119,7 +137,9 @@ pub(crate) async fn create(
     let once = once(&headers, "POST /v1/runs", &body.raw)?;
     let body = body.value;
     body.network.refuse("network", NO_NETWORK)?;
-    body.network_profile.refuse("network_profile", NO_NETWORK)?;
+    if let Some(name) = &body.network_profile {
+        network(&app, &caller, name).await?;
+    }
     body.credentials.refuse("credentials", NO_NETWORK)?;
     let cpu_millis = match body.vcpus {
         None => None,

@@ -1,0 +1,67 @@
+//! What stays of sandboxes that have ended, and network profiles: by tenant, bounded.
+
+use isolet_store::{
+    Sandbox, Store,
+    history::{HISTORY_MAX, Past, Totals},
+};
+
+fn store() -> (tempfile::TempDir, Store) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("isolet.db")).unwrap();
+    (dir, store)
+}
+
+fn past(tenant: &str, n: usize) -> Past {
+    let sums = Totals { count: 1, cpu_us: 10, memory_mib_ms: 100 };
+    Past { tenant: tenant.to_owned(), body: n.to_string(), sums }
+}
+
+async fn made(store: &Store, tenant: &str, n: usize) -> String {
+    let name = format!("{tenant}{n}");
+    let (id, state, body) = (n.to_string(), "running".to_owned(), "{}".to_owned());
+    let slot = u32::try_from(n).unwrap();
+    let sandbox = Sandbox { name: name.clone(), tenant: tenant.to_owned(), id, slot, state, body };
+    store.insert(sandbox).await.unwrap();
+    name
+}
+
+#[tokio::test]
+async fn an_end_is_kept_once_and_sums_outlive_what_is_held() {
+    let (_dir, store) = store();
+    for n in 0..HISTORY_MAX + 3 {
+        let name = made(&store, "t", n).await;
+        store.end(&name, past("t", n)).await.unwrap();
+    }
+    // An end that is tried again, as after a fault behind it.
+    store.end("t0", past("t", 0)).await.unwrap();
+    let held = store.history("t").await.unwrap();
+    assert_eq!(held.len(), HISTORY_MAX);
+    assert_eq!((held[0].as_str(), held[HISTORY_MAX - 1].as_str()), ("1002", "3"));
+    let count = HISTORY_MAX as u64 + 3;
+    let all = Totals { count, cpu_us: 10 * count, memory_mib_ms: 100 * count };
+    assert_eq!(store.totals("t").await.unwrap(), all);
+    let name = made(&store, "u", 5000).await;
+    store.end(&name, past("u", 1)).await.unwrap();
+    assert_eq!(store.history("u").await.unwrap(), ["1"]);
+    assert_eq!(store.totals("u").await.unwrap().count, 1);
+    assert_eq!(store.history("t").await.unwrap().len(), HISTORY_MAX, "not the other's");
+    assert_eq!(store.totals("nobody").await.unwrap(), Totals::default());
+}
+
+#[tokio::test]
+async fn profiles_are_a_tenants_own_and_bounded() {
+    let (_dir, store) = store();
+    let put = async |tenant: &str, name: &str, max| {
+        store.put_profile(tenant, name, format!("{tenant} {name}"), max).await.unwrap()
+    };
+    assert_eq!(put("t", "b", 2).await, Some(true));
+    assert_eq!(put("t", "a", 2).await, Some(true));
+    assert_eq!(put("t", "c", 2).await, None);
+    assert_eq!(put("t", "a", 2).await, Some(false), "one that is there is written anew");
+    assert_eq!(put("u", "a", 2).await, Some(true));
+    let names: Vec<_> = store.profiles("t").await.unwrap().into_iter().map(|one| one.0).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert!(!store.remove_profile("u", "b").await.unwrap());
+    assert!(store.remove_profile("t", "b").await.unwrap());
+    assert_eq!(store.profiles("u").await.unwrap(), [("a".to_owned(), "u a".to_owned())]);
+}
