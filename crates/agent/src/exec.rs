@@ -124,7 +124,7 @@ impl Exec {
             self.direct = false;
             return self.launch(hub, None).err();
         }
-        Some(start::refusal(failed))
+        Some(start::refusal(start::program(&self.ask), failed))
     }
 
     /// Is this its process (and not one that it replaced)?

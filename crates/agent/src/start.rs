@@ -107,15 +107,24 @@ impl Pipes {
     }
 }
 
-/// What is said of a start that failed.
+/// The program that is asked for, as it is called to people.
 #[must_use]
-pub(crate) fn refusal((stage, errno): (Stage, Errno)) -> Refusal {
+pub(crate) fn program(ask: &Exec) -> &str {
+    match &ask.what {
+        What::Argv(argv) => argv.first().map_or("", String::as_str),
+        What::Command(_) => "bash",
+    }
+}
+
+/// What is said of a start of this program that failed.
+#[must_use]
+pub(crate) fn refusal(program: &str, (stage, errno): (Stage, Errno)) -> Refusal {
     match (stage, errno) {
         (Stage::Cwd, _) => (Why::BadCwd, format!("cannot enter the start directory: {errno}")),
-        (Stage::Exec, Errno::ACCESS) => (Why::Denied, "permission denied".to_owned()),
+        (Stage::Exec, Errno::ACCESS) => (Why::Denied, format!("permission denied: {program}")),
         (Stage::Exec, Errno::TOOBIG) => (Why::TooLarge, "argument list too long".to_owned()),
-        (Stage::Exec, Errno::NOENT) => (Why::NotFound, "program not found".to_owned()),
-        (Stage::Exec, _) => (Why::Failed, format!("cannot execute: {errno}")),
+        (Stage::Exec, Errno::NOENT) => (Why::NotFound, format!("program not found: {program}")),
+        (Stage::Exec, _) => (Why::Failed, format!("cannot execute {program}: {errno}")),
         (Stage::Confine | Stage::Terminal, _) => {
             (Why::NoProcess, format!("cannot confine: {errno}"))
         }

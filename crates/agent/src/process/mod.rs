@@ -171,7 +171,11 @@ impl Process {
             Err(failed) => failed,
         };
         let again = failed.0 == Stage::Exec && std::mem::take(&mut self.direct);
-        if again { self.again(hub).err() } else { Some(start::refusal(failed)) }
+        if again {
+            self.again(hub).err()
+        } else {
+            Some(start::refusal(start::program(&self.ask), failed))
+        }
     }
 
     /// The same by `bash -c`.

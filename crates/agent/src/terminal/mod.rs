@@ -17,6 +17,7 @@ pub(crate) use input::INPUT_BYTES_MAX;
 use crate::hub::{Hub, Order, Parent, environment};
 use crate::poll::What;
 use crate::screen::{Questions, Screen};
+use crate::start;
 use crate::words;
 use end::Closing;
 use isolet_sys::pty;
@@ -198,24 +199,8 @@ impl Terminal {
         }
     }
 
-    fn refusal(&self, (stage, errno): (spawn::Stage, Errno)) -> Refusal {
-        let program = self.argv.first().map_or("", String::as_str);
-        match (stage, errno) {
-            (spawn::Stage::Cwd, _) => {
-                (Why::BadCwd, format!("cannot enter the start directory: {errno}"))
-            }
-            (spawn::Stage::Exec, Errno::NOENT) => {
-                (Why::NotFound, format!("program not found: {program}"))
-            }
-            (spawn::Stage::Exec, Errno::ACCESS) => {
-                (Why::Denied, format!("permission denied: {program}"))
-            }
-            (spawn::Stage::Exec, Errno::TOOBIG) => {
-                (Why::TooLarge, "argument list too long".to_owned())
-            }
-            (spawn::Stage::Exec, _) => (Why::Failed, format!("cannot execute {program}: {errno}")),
-            (spawn::Stage::Terminal | spawn::Stage::Confine, _) => no_process(&errno),
-        }
+    fn refusal(&self, failed: (spawn::Stage, Errno)) -> Refusal {
+        start::refusal(self.argv.first().map_or("", String::as_str), failed)
     }
 
     /// Its number of a new client's.

@@ -7,7 +7,7 @@ use super::{
     Server,
     events::{Event, Events},
     exit, id,
-    refused::Refused,
+    refused::{Refused, unstarted},
     speak::{say, write},
     variable,
 };
@@ -87,14 +87,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let (path, body) = request(args)?;
     match answered(&path, &body, &id).await {
         Ok(code) => Ok(exit(code)),
-        Err(error) => match error.downcast_ref().and_then(unstarted) {
-            Some((code, hint)) => {
-                let said = error.downcast_ref::<Refused>().map_or("", |said| &said.message);
-                say(format_args!("sandbox {id}: {word:?}: {said} ({hint})"));
-                Ok(exit(code))
-            }
-            None => Err(error),
-        },
+        Err(error) => unstarted(error),
     }
 }
 
@@ -102,18 +95,6 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 fn escaped(command: &[String]) -> bool {
     let count = std::env::args_os().filter(|arg| arg == "--").count();
     count > command.iter().filter(|word| *word == "--").count()
-}
-
-/// The exit code of a program that could not be started, as a shell would have it, and a hint.
-fn unstarted(refused: &Refused) -> Option<(i64, &'static str)> {
-    match refused.code.as_str() {
-        "not_found" => Some((127, "it is looked up in the sandbox, by its PATH")),
-        "denied" => Some((126, "is it a program, and is its x bit set? See ls -l in the sandbox")),
-        "failed" if refused.message.starts_with("cannot execute") => {
-            Some((126, "is it a program for this machine? A script begins with #!"))
-        }
-        _ => None,
-    }
 }
 
 /// Sends the request and writes what comes on, up to the exit code.

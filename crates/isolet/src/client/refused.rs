@@ -1,8 +1,12 @@
 //! What a server refuses, in the words of this command line: about which sandbox, and what to do next.
 
-use super::speak::plain;
+use super::{
+    exit,
+    speak::{plain, say},
+};
+use anyhow::Result;
 use serde_json::Value;
-use std::fmt;
+use std::{fmt, process::ExitCode};
 
 /// A refusal by the server.
 #[derive(Debug)]
@@ -85,6 +89,24 @@ impl fmt::Display for Refused {
 }
 
 impl std::error::Error for Refused {}
+
+/// Ends as a shell does where a program could not be started: 127 not found, 126 not executed.
+///
+/// # Errors
+/// Any other error, as it was.
+pub(crate) fn unstarted(error: anyhow::Error) -> Result<ExitCode> {
+    let Some(refused) = error.downcast_ref::<Refused>() else { return Err(error) };
+    let (code, hint) = match refused.code.as_str() {
+        "not_found" => (127, "it is looked up in the sandbox, by its PATH"),
+        "denied" => (126, "is it a program, and is its x bit set? See ls -l in the sandbox"),
+        "failed" if refused.message.starts_with("cannot execute") => {
+            (126, "is it a program for this machine? A script begins with #!")
+        }
+        _ => return Err(error),
+    };
+    say(format_args!("sandbox {}: {} ({hint})", refused.id, refused.message));
+    Ok(exit(code))
+}
 
 #[cfg(test)]
 mod tests {

@@ -100,6 +100,19 @@ fn on_every_way_out_the_users_terminal_is_as_it_was() {
 }
 
 #[test]
+fn a_program_that_cannot_be_started_is_told_as_a_shell_tells_it() {
+    let server = Server::start();
+    for (program, code, told) in [
+        ("/nope", 127, "program not found: /nope"),
+        ("/etc/passwd", 126, "permission denied: /etc/passwd"),
+    ] {
+        let mut pty = start(&server, &["a", "--command", program]);
+        pty.sees(told);
+        assert_eq!(pty.ended(), code);
+    }
+}
+
+#[test]
 fn an_end_with_its_sandbox_is_told_as_that() {
     let server = Server::start();
     let mut pty = attach(&server, &["a"]);

@@ -10,7 +10,7 @@ mod way;
 
 use super::{
     OWN, Server, exit, id,
-    refused::Refused,
+    refused::{Refused, unstarted},
     speak::{plain, say},
 };
 use anyhow::{Result, bail};
@@ -46,7 +46,8 @@ Ctrl-b d, it is used by no shell, editor or multiplexer inside. `exit` ends the 
   isolet attach demo --detach-keys ctrl-p,ctrl-q
 
 It ends with the exit code of the terminal's program (128+N: ended by signal N), with 0 when you
-leave, and with 125 when the server or this program refused. `isolet terminals` lists them.")]
+leave, with 125 when the server or this program refused, with 126 or 127 when its program cannot
+be executed or is not found. `isolet terminals` lists them.")]
 pub(crate) struct Args {
     /// Which sandbox; made where it is not there
     #[arg(value_parser = id)]
@@ -80,8 +81,14 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     if refused.is_some_and(|refused| refused.code == "read_only") && !view {
         (link, view) = (open(&server, &args, true).await, true);
     }
-    let mut link = link?;
-    let attached = link.attached().await?;
+    let begun = match link {
+        Ok(mut link) => link.attached().await.map(|attached| (link, attached)),
+        Err(error) => Err(error),
+    };
+    let (link, attached) = match begun {
+        Ok(begun) => begun,
+        Err(error) => return unstarted(error),
+    };
     if !args.command.is_empty() && attached["fresh"] == false {
         runs_the_same(&server, &args).await?;
     }
