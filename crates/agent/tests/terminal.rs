@@ -367,6 +367,24 @@ fn one_that_stands_still_slows_nobody_and_is_told_what_it_missed() {
     still.wait("live output", |screen| screen.out.len() > 100);
 }
 
+/// One that had stood still for longer than is waited for was cut off at the program's end, and
+/// never heard of it.
+#[test]
+fn one_that_stood_still_hears_of_the_end() {
+    let agent = Agent::with(&["--stall-ms", "3000"]);
+    let open = || argv(&["bash", "-c", "seq 1 1000000; echo al''l; read -r; exit 7"]);
+    let mut still = agent.screen(wish(open()));
+    let mut reader = agent.screen(wish(open()));
+    while !reader.out.ends_with(b"all\r\n") && !reader.out.ends_with(b"all\n") {
+        reader.step();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(3500));
+    reader.type_in("\r");
+    assert_eq!(reader.end().code, Some(7));
+    assert_eq!(still.end().code, Some(7));
+    assert!(still.snapshots.iter().any(|snapshot| snapshot.missed > 0));
+}
+
 #[test]
 fn a_program_waits_for_the_one_client_that_reads_slowly() {
     let agent = Agent::start();

@@ -204,14 +204,16 @@ impl Agent {
         let (mut gone, mut over) = (Vec::new(), Vec::new());
         let Some(terminal) = self.terminals.get_mut(&id) else { return (gone, over) };
         let now = self.hub.now;
-        let ended = matches!(terminal.state, State::Ended(_));
+        let ended = terminal.ended;
         for client in terminal.clients.clone() {
             let Some(conn) = self.conns.get_mut(&client) else { continue };
             let sent = terminal.pump(conn, now);
-            let stalled = conn.guest().is_some_and(|guest| {
-                !guest.idle && now.duration_since(guest.moved) >= self.hub.config.stall
+            // However long it stood still before: from the end on it has time to hear of it.
+            let stalled = ended.is_some_and(|ended| {
+                let moved = conn.guest().filter(|guest| !guest.idle).map(|guest| guest.moved);
+                moved.is_some_and(|at| now.duration_since(at.max(ended)) >= self.hub.config.stall)
             });
-            if sent.is_err() || ended && stalled {
+            if sent.is_err() || stalled {
                 gone.push(client);
                 continue;
             }

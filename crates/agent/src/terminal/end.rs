@@ -91,6 +91,7 @@ impl Terminal {
         };
         self.master = None;
         self.input.clear();
+        self.ended = Some(hub.now);
         self.state = State::Ended(Closed { code, signal: number, cause: cause.to_owned() });
         self.closing_elapsed(hub);
     }

@@ -102,7 +102,11 @@ impl Terminal {
         let opening = (self.state == State::Opening).then(|| self.opened + START_MAX);
         let writing =
             (!self.input.is_empty() && self.master.is_some()).then(|| hub.now + INPUT_PAUSE);
-        let due = [paused, opening, writing, self.closing_due(hub.now)].into_iter().flatten().min();
+        // Who takes nothing of its last bytes is let go then.
+        let parting = self.ended.filter(|_| !self.clients.is_empty());
+        let parting = parting.map(|_| hub.now + hub.config.stall);
+        let dues = [paused, opening, writing, parting, self.closing_due(hub.now)];
+        let due = dues.into_iter().flatten().min();
         if let Some(due) = due
             && self.armed.is_none_or(|armed| armed > due)
         {

@@ -97,6 +97,8 @@ pub(crate) struct Terminal {
     readable: bool,
     input: Vec<u8>,
     opened: Instant,
+    /// When its program has ended.
+    pub(crate) ended: Option<Instant>,
     child: Option<Child>,
     handover: Option<OwnedFd>,
     closing: Option<Closing>,
@@ -159,6 +161,7 @@ impl Terminal {
             readable: false,
             input: Vec::new(),
             opened: hub.now,
+            ended: None,
             child: None,
             handover: Some(ours),
             closing: None,
