@@ -7,6 +7,7 @@
 use crate::{auth::Caller, error::Failure};
 use axum::http::StatusCode;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use hmac::{Hmac, Mac};
 use isolet_sandbox::{SandboxId, Service, TenantId};
 use sha2::{Digest, Sha256};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,8 +19,6 @@ pub(crate) const TTL_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 const TOKEN_LETTERS_MAX: usize = 640;
 const VERSION: u8 = 1;
 const MAC_BYTES: usize = 32;
-/// The block of SHA-256, in bytes.
-const BLOCK: usize = 64;
 /// Below this path stand links of servers without a domain for ports.
 pub(crate) const UNDER: &str = "/v1/links/";
 
@@ -109,14 +108,10 @@ pub(crate) fn open(service: &Service, token: &str) -> Option<Link> {
 
 /// HMAC with SHA-256 (RFC 2104) of the sandbox's life and a text.
 fn sign(secret: &str, life: &str, text: &[u8]) -> [u8; MAC_BYTES] {
-    let mut block = [0u8; BLOCK];
     let key = Sha256::digest(secret.as_bytes());
-    block[..key.len()].copy_from_slice(&key);
-    let pad = |with: u8| block.map(|byte| byte ^ with);
+    let mac = Hmac::<Sha256>::new_from_slice(&key).expect("any length of key will do");
     // A life's name has no NUL: where it ends is plain.
-    let inner = Sha256::new().chain_update(pad(0x36)).chain_update(life).chain_update([0]);
-    let inner = inner.chain_update(text).finalize();
-    Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().into()
+    mac.chain_update(life).chain_update([0]).chain_update(text).finalize().into_bytes().into()
 }
 
 pub(crate) fn now() -> Duration {

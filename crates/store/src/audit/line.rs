@@ -5,27 +5,23 @@
 //! and `hmac` is over every byte up to its own comma. A line holds visible ASCII alone.
 
 use super::Entry;
+use hmac::{Hmac, Mac};
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
+use sha2::Sha256;
 use std::{borrow::Cow, fmt::Write as _};
 
 /// What stands before the signature.
 const HMAC: &[u8] = br#","hmac":""#;
 /// A signature in hexadecimal letters.
 const HEX: usize = 64;
-/// The block of SHA-256, in bytes.
-const BLOCK: usize = 64;
 /// The longest line that is read, in bytes: what is written is bounded by far less.
 pub(crate) const LINE_BYTES_MAX: usize = 64 * 1024;
 /// The most that one entry says beside its frame, in bytes; what is more is left out, and that told.
 const DATA_BYTES_MAX: usize = 8 * 1024;
 
-/// The key of one chain.
+/// The key of one chain: HMAC with SHA-256 (RFC 2104), begun.
 #[derive(Clone)]
-pub(crate) struct Key {
-    inner: Sha256,
-    outer: Sha256,
-}
+pub(crate) struct Key(Hmac<Sha256>);
 
 impl Key {
     /// The key for one tenant's log: a line of one log holds in no other.
@@ -33,21 +29,12 @@ impl Key {
         Self::new(&Self::new(secret).sign_bytes(tenant.as_bytes()))
     }
 
-    /// HMAC with SHA-256 (RFC 2104), its two halves begun.
     fn new(secret: &[u8]) -> Self {
-        let mut block = [0u8; BLOCK];
-        if secret.len() > BLOCK {
-            block[..32].copy_from_slice(&Sha256::digest(secret));
-        } else {
-            block[..secret.len()].copy_from_slice(secret);
-        }
-        let pad = |with: u8| Sha256::new().chain_update(block.map(|byte| byte ^ with));
-        Self { inner: pad(0x36), outer: pad(0x5c) }
+        Self(Hmac::new_from_slice(secret).expect("any length of key will do"))
     }
 
     fn sign_bytes(&self, text: &[u8]) -> [u8; 32] {
-        let inner = self.inner.clone().chain_update(text).finalize();
-        self.outer.clone().chain_update(inner).finalize().into()
+        self.0.clone().chain_update(text).finalize().into_bytes().into()
     }
 
     /// In hexadecimal letters.
