@@ -28,12 +28,13 @@ fn last(mut events: isolet_kit::Stream) -> (String, String) {
     (last.name, value["error"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Sockets that say much, nothing, or are not read; a stream; a call that waits.
+/// Sockets that say much, nothing, or are not read; streams of a command and of a process's log.
 struct Open {
     talking: Shell,
     idle: Shell,
     deaf: Shell,
     events: isolet_kit::Stream,
+    log: isolet_kit::Stream,
 }
 
 impl Open {
@@ -44,16 +45,25 @@ impl Open {
         let body = json!({"command": "echo begun; sleep 600"});
         let mut events = sandbox.http.events(&sandbox.path("/exec"), &body);
         assert_eq!(events.event().expect("its output").name, "stdout");
+        sandbox
+            .post("/processes", &json!({"id": "p", "command": "echo on; sleep 600"}))
+            .expect(201);
+        let asked = sandbox.http.with("accept", "text/event-stream");
+        let path = sandbox.path("/processes/p/logs");
+        let mut log = asked.try_open("GET", &path, None).expect("an answer");
+        assert_eq!(log.event().expect("its output").name, "stdout");
         let read = talking.next(SOON);
         assert!(matches!(read, Some(Frame::Text(_))), "{read:?}");
-        Self { talking, idle, deaf, events }
+        Self { talking, idle, deaf, events, log }
     }
 
     /// Each ends with its word, and at once.
     fn ends(mut self, code: u16, error: &str) {
         assert_eq!(closes(&mut self.idle), code);
         assert_eq!(closes(&mut self.talking), code);
-        assert_eq!(last(self.events), ("error".into(), error.into()));
+        for stream in [self.events, self.log] {
+            assert_eq!(last(stream), ("error".into(), error.into()));
+        }
         drop(self.deaf);
     }
 }
