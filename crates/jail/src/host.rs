@@ -7,6 +7,7 @@ use crate::filter::{Whose, compile};
 use crate::image;
 use isolet_sys::mount as attributes;
 use rustix::fs::{CWD, FileType, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
     OpenTreeFlags, UnmountFlags,
@@ -15,6 +16,11 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How long a file in memory may be busy before it is sealed, and how often that is tried.
+const SEAL_MAX: Duration = Duration::from_secs(5);
+const SEAL_PAUSE: Duration = Duration::from_millis(10);
 
 /// Everything that is the same for all sandboxes.
 #[derive(Debug)]
@@ -99,8 +105,14 @@ fn sealed(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
         rest = &rest[count..];
     }
     let all = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
-    rustix::fs::fcntl_add_seals(&file, all)?;
-    Ok(file)
+    let until = Instant::now() + SEAL_MAX;
+    loop {
+        match rustix::fs::fcntl_add_seals(&file, all) {
+            // The kernel itself holds a page of it for a moment, to write it out or to move it.
+            Err(Errno::BUSY) if Instant::now() < until => std::thread::sleep(SEAL_PAUSE),
+            sealed => return Ok(sealed.map(|()| file)?),
+        }
+    }
 }
 
 /// A mount namespace of our own that still follows what the host unmounts.

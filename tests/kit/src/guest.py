@@ -121,6 +121,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Refuses a body unread."""
         self.close_connection = True
         self.answer(413, b"too much\n", [("connection", "close")])
+        # What lies unread at a close would take the answer back.
+        self.wfile.flush()
+        self.connection.shutdown(socket.SHUT_WR)
+        self.connection.settimeout(5)
+        try:
+            while self.connection.recv(65536):
+                pass
+        except OSError:
+            pass
 
     def on_continue(self, path, query):
         self.wfile.write(b"HTTP/1.1 103 Early Hints\r\nlink: </a.css>\r\n\r\n" * 3)

@@ -51,6 +51,10 @@ while True:
             if not piece: break
             head += piece
         one.sendall(answer)
+        # What lies unread at a close would take the answer back.
+        one.shutdown(socket.SHUT_WR)
+        one.settimeout(5)
+        while one.recv(65536): pass
     except OSError: pass
     one.close()
 '"
