@@ -102,7 +102,8 @@ test("tmux is redrawn", async ({ lab }) => {
   await cut(
     lab,
     proxy,
-    () => lab.type("stayed", "seq 1 500\n"),
+    // What tmux draws in the end: names in colours, more than the cut waits for.
+    () => lab.type("stayed", "ls --color=always -la /usr/bin | head -200\n"),
     () => lab.type("stayed", "tmux split-window -v 'bash --norc'; tmux clock-mode; tmux rename-window changed\n"),
   );
   await lab.exec("tmux kill-server");

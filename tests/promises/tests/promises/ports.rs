@@ -300,6 +300,11 @@ fn connections_are_used_again_and_a_stale_one_costs_nothing() {
     assert!(peers.iter().all(|peer| *peer == peers[0]), "{peers:?}");
     // The program is replaced by another: the connection that idles is to one that is gone.
     sandbox.says("pkill -f [g]uest.py; while pgrep -f [g]uest.py; do sleep 0.02; done");
+    // A process that ends has no name any more a moment before it has no sockets.
+    wait_until("nothing listens", SOON, || {
+        let all = sandbox.http.get(&sandbox.path("/ports")).expect(200).json();
+        all.as_array()?.is_empty().then_some(())
+    });
     assert_eq!(sandbox.http.get(&at(&sandbox, "/echo")).expect(502).error(), "not_listening");
     sandbox.listen(8000);
     echo(sandbox.http.get(&at(&sandbox, "/echo")));
