@@ -124,6 +124,8 @@ fn a_log_is_followed_until_its_process_ends_and_its_bytes_are_exact() {
     isolet(&server, &["exec", "a", "touch /tmp/go"]).well();
     let rest = child.wait_with_output().expect("ends");
     assert_eq!((rest.status.code(), &*rest.stdout), (Some(0), &b"two\n"[..]));
+    let later = run(server.program().args(["logs", "a", "talk", "-f", "--since", "6"])).well();
+    assert_eq!(later.out, "two\n", "from there on");
     let mut endless = server.program();
     isolet(&server, &["start", "a", "--id", "loud", "while echo line; do :; done"]).well();
     endless.args(["logs", "a", "loud", "-f"]).stdout(Stdio::piped()).stderr(Stdio::piped());

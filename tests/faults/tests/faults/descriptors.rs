@@ -45,9 +45,8 @@ fn running(sandbox: &Sandbox) -> Option<()> {
     (reply.status == 200 && reply.json()["state"] == "running").then_some(())
 }
 
-/// A server that could open nothing was found to answer a delete with success while what ran in the
-/// sandbox ran on, and to leave the half-made sandbox of a create that failed: it took groups that it
-/// could not read about for groups that are not there.
+/// A create that failed for lack of descriptors was found to leave what it had half made: groups that
+/// could not be read about were taken for groups that are not there.
 #[test]
 fn f17_a_server_without_descriptors_keeps_what_is_open_and_is_cured() {
     let (server, sandbox) = one();
