@@ -1,7 +1,7 @@
 # The doors. CI calls the same ones.
 #
 #   make run     build what is missing, start the server on 127.0.0.1:7300
-#   make build   the three programs, side by side in dist/
+#   make build   the four programs, side by side in dist/
 #   make test    install what the tests need, build, run all of them
 #   make soak    what is rare, tried 100,000 times; half an hour
 #   make bench   speed and memory, as ratios, side by side in one run
@@ -13,7 +13,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 
 HOST := $(shell rustc -vV | sed -n 's/^host: //p')
-PROGRAMS := isolet isolet-launcher isolet-agent
+PROGRAMS := isolet isolet-launcher isolet-agent isolet-edge
 PROFILE := $(if $(CI),ci,default)
 
 # Launcher and agent run where no library of the host is to be found, and are to be small.
@@ -22,7 +22,7 @@ STATIC := --target $(HOST) --config 'target.$(HOST).rustflags=["-C","target-feat
 INSIDE := -p isolet-agent -p isolet-jail --bins
 
 # What the tests start inside sandboxes or beside them, by Debian package.
-PACKAGES := bash bubblewrap ca-certificates chromium curl e2fsprogs g++ git htop less openssh-client procps python3 python3-ipykernel python-is-python3 strace systemd tmux vim
+PACKAGES := bash bash-static bubblewrap busybox-static ca-certificates chromium curl docker-registry e2fsprogs g++ git htop iproute2 less nftables openssh-client procps python3 python3-ipykernel python-is-python3 strace systemd tmux vim
 # These also come in other ways than by a Debian package.
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)
@@ -34,9 +34,9 @@ run: build
 
 build: console-if-can
 	cargo build --release $(INSIDE) $(STATIC)
-	cargo build --release -p isolet
+	cargo build --release -p isolet -p isolet-edge
 	mkdir -p dist
-	install target/release/isolet target/$(HOST)/release/isolet-launcher target/$(HOST)/release/isolet-agent dist/
+	install target/release/isolet target/release/isolet-edge target/$(HOST)/release/isolet-launcher target/$(HOST)/release/isolet-agent dist/
 
 # The console's files. Every build of the server takes them in.
 console: console/dist/index.html
@@ -53,19 +53,23 @@ console-if-can:
 	@if ! command -v npm >/dev/null; then echo "npm is not here: the server is built without its console" >&2; \
 	elif ! $(MAKE) --no-print-directory console; then echo "the console was not built (above is why): the server is built without it" >&2; fi
 
-# The same three for tests: quick to build. The tests find them here, or in ISOLET_PROGRAMS.
+# The same four for tests: quick to build. The tests find them here, or in ISOLET_PROGRAMS.
+# The whole workspace together, and before tests with them: built by itself, a package has its
+# dependencies with fewer features, and most of what lies below the server is compiled twice.
+BUILT := --workspace --bins
 programs:
 	cargo build $(INSIDE) $(STATIC)
-	cargo build -p isolet
+	cargo build $(BUILT)
 	mkdir -p target/programs
 	rm -rf target/programs/image
-	install target/debug/isolet target/$(HOST)/debug/isolet-launcher target/$(HOST)/debug/isolet-agent target/programs/
+	install target/debug/isolet target/debug/isolet-edge target/$(HOST)/debug/isolet-launcher target/$(HOST)/debug/isolet-agent target/programs/
 
 # The same terminal as in the console, without a window.
 XTERM := crates/agent/tests/xterm/node_modules/.fetched
 
 # Properties are tried with the same values in every run; `make soak` takes others each time.
 test: export PROPTEST_RNG_SEED := 4
+test: BUILT := --workspace --all-targets
 test: packages tools console programs clients sdk browser python $(XTERM)
 	cargo nextest run --workspace --profile $(PROFILE)
 	rm -rf target/xterm && mkdir -p target/xterm

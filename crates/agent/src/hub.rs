@@ -1,6 +1,7 @@
 //! What shells and programs share: the poll set, timers, ids, who is whose child, how a tenant's
 //! process is confined.
 
+use crate::context::Spares;
 use crate::poll::{Poll, What};
 use isolet_sys::pty::Terminal;
 use isolet_sys::spawn::{Child, Plan};
@@ -50,6 +51,10 @@ pub(crate) struct Config {
     pub(crate) filter: Option<Vec<u64>>,
     /// How long a shell waits for clients that do not read.
     pub(crate) stall: Duration,
+    /// User of what names none, inside.
+    pub(crate) uid: u32,
+    /// Its group.
+    pub(crate) gid: u32,
 }
 
 /// Whose child it is.
@@ -94,6 +99,8 @@ pub(crate) enum Timer {
     Reads,
     /// Something of a context.
     Context(u64),
+    /// A kernel is to be begun ahead, or was not taken.
+    Spare,
 }
 
 /// See the module's page.
@@ -121,6 +128,8 @@ pub(crate) struct Hub {
     pub(crate) crowded: bool,
     /// Shells that are being saved.
     pub(crate) saving: usize,
+    /// A kernel that is begun ahead.
+    pub(crate) spares: Spares,
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
     drains: VecDeque<(u64, OwnedFd)>,
     ids: u64,
@@ -154,6 +163,7 @@ impl Hub {
             watched: false,
             crowded: false,
             saving: 0,
+            spares: Spares::default(),
             timers: BinaryHeap::new(),
             drains: VecDeque::new(),
             ids: 0,
@@ -286,10 +296,13 @@ impl Hub {
     }
 
     fn plan(&self, fds: Vec<(RawFd, RawFd)>, uid: u32) -> Plan<'_> {
+        let own = (self.config.uid, self.config.gid);
+        let (uid, gid) = if uid == 0 { own } else { (uid, uid) };
         Plan {
             fds,
             userns: self.config.userns.as_ref().map(AsFd::as_fd),
             uid,
+            gid,
             cgroup: self.config.cgroup.as_ref().map(AsFd::as_fd),
             tasks: self.config.tasks.iter().map(AsFd::as_fd).collect(),
             capabilities: CAPABILITIES,

@@ -87,6 +87,11 @@ fn arguments(mut args: impl Iterator<Item = String>) -> Result<(OwnedFd, Config)
             config.stall = Duration::from_millis(number);
             continue;
         }
+        if name == "--uid" || name == "--gid" {
+            let id = u32::try_from(number).map_err(|_| bad())?;
+            *(if name == "--uid" { &mut config.uid } else { &mut config.gid }) = id;
+            continue;
+        }
         let known = ["--listen", "--userns", "--cgroup", "--tasks", "--oom", "--filter"];
         if !known.contains(&name.as_str()) {
             return Err(bad());

@@ -6,7 +6,9 @@ use crate::{
     until::{Ending, Until},
 };
 use bytes::Bytes;
-use isolet_sandbox::{ExecLink, Heard, LinkError, Sandbox, SessionId, ShellLink, Start};
+use isolet_sandbox::{
+    Denials, Denied, ExecLink, Heard, LinkError, Sandbox, SessionId, ShellLink, Start,
+};
 use isolet_wire::{
     ask::{Ask, Run},
     frame::{DATA_BYTES_MAX, Data},
@@ -44,8 +46,8 @@ pub(crate) enum Event {
         /// First byte that is there again.
         to: u64,
     },
-    /// It has ended; nothing follows.
-    Exit(Exit),
+    /// It has ended; nothing follows. With what was refused to its sandbox meanwhile.
+    Exit(Exit, Denied),
 }
 
 enum Link {
@@ -72,6 +74,9 @@ pub(crate) struct Command {
     stdin: VecDeque<Ask>,
     /// Whether it ends with its client.
     bound: bool,
+    denials: Denials,
+    /// It has ended, and what was refused meanwhile is waited for.
+    ended: Option<Exit>,
 }
 
 /// Ids of commands by HTTP: several links share one owner, and an earlier server's commands may
@@ -93,12 +98,13 @@ impl Command {
         bound: bool,
     ) -> Result<Self, Failure> {
         let mut link = sandbox.commands(session).await?;
+        let denials = sandbox.denials();
         run.id = fresh_id();
         run.stdin = stdin.is_some();
         let id = run.id.clone();
         link.send(&Ask::Run(run)).await?;
         let stdin = input(&id, stdin);
-        Ok(Self { link: Some(Link::Shell(link)), id, stdin, bound })
+        Ok(Self { link: Some(Link::Shell(link)), id, stdin, bound, denials, ended: None })
     }
 
     /// Starts a program. It is killed when this is dropped.
@@ -108,14 +114,20 @@ impl Command {
         stdin: Option<Vec<u8>>,
     ) -> Result<Self, Failure> {
         start.stdin = stdin.is_some();
+        let denials = sandbox.denials();
         let link = sandbox.exec(start).await?;
         let (id, stdin) = (String::new(), input("", stdin));
-        Ok(Self { link: Some(Link::Exec(link)), id, stdin, bound: true })
+        Ok(Self { link: Some(Link::Exec(link)), id, stdin, bound: true, denials, ended: None })
     }
 
     /// What comes next. Cancel-safe. After an `Exit` nothing may be asked.
     pub(crate) async fn next(&mut self) -> Result<Event, Failure> {
         loop {
+            if self.ended.is_some() {
+                let denied = self.denials.told().await;
+                let exit = self.ended.take().ok_or(LinkError::Ended)?;
+                return Ok(Event::Exit(exit, denied));
+            }
             let heard = self.hear().await?;
             if let Some(event) = self.sort(heard)? {
                 return Ok(event);
@@ -125,7 +137,7 @@ impl Command {
 
     /// What has already come.
     pub(crate) fn ready(&mut self) -> Result<Option<Event>, Failure> {
-        loop {
+        while self.ended.is_none() {
             let heard = match &mut self.link {
                 Some(Link::Shell(link)) => link.try_next()?,
                 Some(Link::Exec(link)) => link.try_next()?,
@@ -136,6 +148,7 @@ impl Command {
                 return Ok(Some(event));
             }
         }
+        Ok(None)
     }
 
     async fn hear(&mut self) -> Result<Heard, LinkError> {
@@ -151,7 +164,7 @@ impl Command {
         }
     }
 
-    fn sort(&self, heard: Heard) -> Result<Option<Event>, Failure> {
+    fn sort(&mut self, heard: Heard) -> Result<Option<Event>, Failure> {
         match heard {
             Heard::Data(body) => {
                 let data = Data::parse(body).map_err(LinkError::from)?;
@@ -159,8 +172,17 @@ impl Command {
                 let Data { stream, offset, bytes, .. } = data;
                 Ok(ours.then_some(Event::Output { stream, offset, bytes }))
             }
-            Heard::Tell(Tell::Started { id }) if id == self.id => Ok(Some(Event::Started)),
-            Heard::Tell(Tell::Exit(exit)) if exit.id == self.id => Ok(Some(Event::Exit(exit))),
+            Heard::Tell(Tell::Started { id }) if id == self.id => {
+                self.denials.begin();
+                Ok(Some(Event::Started))
+            }
+            Heard::Tell(Tell::Exit(exit)) if exit.id == self.id => {
+                if !self.denials.there() {
+                    return Ok(Some(Event::Exit(exit, Denied::default())));
+                }
+                self.ended = Some(exit);
+                Ok(None)
+            }
             Heard::Tell(Tell::Gap { stream, from, to }) => {
                 Ok(Some(Event::Gap { stream, from, to }))
             }
@@ -179,7 +201,7 @@ impl Command {
         mut self,
         max: usize,
         mut until: Until,
-    ) -> Result<(Exit, Output), Failure> {
+    ) -> Result<(Exit, Output, Denied), Failure> {
         let mut output = Output::new(max);
         let ended = async move {
             let ending = until.ended().await;
@@ -200,9 +222,9 @@ impl Command {
                 Event::Started => {}
                 Event::Output { stream, bytes, .. } => output.take(stream, &bytes),
                 Event::Gap { stream, from, to } => output.miss(stream, to.saturating_sub(from)),
-                Event::Exit(exit) => {
+                Event::Exit(exit, denied) => {
                     self.park();
-                    return Ok((exit, output));
+                    return Ok((exit, output, denied));
                 }
             }
         }

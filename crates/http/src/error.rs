@@ -5,7 +5,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use isolet_sandbox::{Error, LinkError};
+use isolet_sandbox::{Error, LinkError, image};
 use isolet_wire::tell::Why;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -247,16 +247,20 @@ fn sort(error: &Error) -> (StatusCode, &'static str, &'static str) {
             "not_here",
             "leave the field out, or have whoever runs this server provide what is missing",
         ),
+        Error::NoWay(_) => (
+            S::NOT_IMPLEMENTED,
+            "no_network",
+            "have whoever runs this server provide what is missing; network \"none\" can be had",
+        ),
+        Error::WayLost(_) => {
+            (S::SERVICE_UNAVAILABLE, "network_lost", "it is started anew; try again in a moment")
+        }
         Error::NoSpace { .. } | Error::DiskFull { .. } => (
             S::INSUFFICIENT_STORAGE,
             "no_space",
             "delete files or sandboxes, or free space on the server's disk; reads and deletes go on",
         ),
-        Error::NoImage(_) => (
-            S::BAD_REQUEST,
-            "no_image",
-            "use \"host\", or give the name to another in [images.aliases] of the configuration",
-        ),
+        Error::Image(error) => of_image(error),
         Error::TooManySandboxes { .. } => {
             (S::TOO_MANY_REQUESTS, "too_many_sandboxes", "delete a sandbox first")
         }
@@ -328,6 +332,73 @@ fn sort(error: &Error) -> (StatusCode, &'static str, &'static str) {
     }
 }
 
+/// Likewise, of images. What a registry refuses is refused to this server: 401 would send a client
+/// to look at its own key.
+fn of_image(error: &image::Error) -> (StatusCode, &'static str, &'static str) {
+    use StatusCode as S;
+    use image::Error as E;
+    match error {
+        E::Reference(_) => (
+            S::BAD_REQUEST,
+            "bad_image",
+            "use \"host\", or a name as docker has it: registry/path:tag",
+        ),
+        E::NotHere(_) => (
+            S::NOT_FOUND,
+            "no_image",
+            "pull it with POST /v1/images/pull, import it, or use \"host\"",
+        ),
+        E::NotFound { .. } => {
+            (S::NOT_FOUND, "no_image", "check name and tag; \"host\" needs no registry")
+        }
+        E::Denied { .. } => (
+            S::FORBIDDEN,
+            "image_denied",
+            "check the name; whoever runs this server gives it credentials for the registry",
+        ),
+        E::NotAsked { .. } => (
+            S::FORBIDDEN,
+            "registry_not_asked",
+            "whoever runs this server names the registry in [images] registries",
+        ),
+        E::Registry { .. } => {
+            (S::BAD_GATEWAY, "registry_failed", "try again; layers that came are kept")
+        }
+        E::TooLate { .. } => {
+            (S::GATEWAY_TIMEOUT, "registry_slow", "try again: layers that came are kept")
+        }
+        E::TooLarge { .. } => (
+            S::PAYLOAD_TOO_LARGE,
+            "image_too_large",
+            "use a smaller image, or have the limits in [images] raised",
+        ),
+        E::Bad(_) => (
+            S::UNPROCESSABLE_ENTITY,
+            "bad_image",
+            "the image itself is to be changed; the message says what",
+        ),
+        E::Lacks(_) => (
+            S::NOT_IMPLEMENTED,
+            "image_needs_more",
+            "whoever runs this server must provide what is missing",
+        ),
+        E::InUse(_) => {
+            (S::CONFLICT, "image_in_use", "delete the sandboxes that are made of it first")
+        }
+        E::LayerGone { .. } => (
+            S::CONFLICT,
+            "image_gone",
+            "pull the image again by its digest (image_resolved), then go on; deleting works",
+        ),
+        E::Full => (
+            S::INSUFFICIENT_STORAGE,
+            "no_space",
+            "delete images or sandboxes, or free space on the server's disk",
+        ),
+        E::Disk(_) => (S::INTERNAL_SERVER_ERROR, "images_failed", "look at the server's log"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -347,6 +418,8 @@ mod tests {
             (Error::StoreBroken, 503, "store_broken"),
             (Error::NoSpace { free_mib: 1, floor_mib: 2 }, 507, "no_space"),
             (Error::Lacks { field: "disk_mib", reason: "no ext4".into() }, 400, "not_here"),
+            (Error::NoWay("no nft".into()), 501, "no_network"),
+            (Error::WayLost("ended".into()), 503, "network_lost"),
             (Error::Stopping, 503, "stopping"),
             (Error::TooLate("delete"), 504, "too_late"),
             (Error::Refused { why: Why::QueueFull, message: "full".into() }, 429, "queue_full"),

@@ -9,6 +9,7 @@ mod auth;
 mod command;
 mod console;
 mod date;
+mod denied;
 mod dialects;
 mod error;
 mod gate;

@@ -18,6 +18,7 @@ use utoipa::{
     security(("key" = [])),
     tags(
         (name = "sandboxes", description = "Isolated files, processes and network."),
+        (name = "images", description = "What sandboxes are made of."),
         (name = "sessions", description = "Shell contexts in a sandbox."),
         (name = "commands", description = "Commands by HTTP and over the shell WebSocket."),
         (name = "terminals", description = "A session's PTY over WebSocket, and the tickets that open it from a page."),
@@ -55,7 +56,7 @@ pub fn document() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let mut text = routes::native().into_openapi().to_pretty_json().unwrap_or_default();
         // The router's mark for a path of several parts is not the document's.
-        text = text.replace("{*path}", "{path}");
+        text = text.replace("{*path}", "{path}").replace("{*image}", "{image}");
         text.push('\n');
         text
     });

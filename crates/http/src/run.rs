@@ -1,6 +1,7 @@
 //! A run in a code context: gathered into one answer, or told as server-sent events.
 
 use crate::{
+    denied::{self, DeniedView},
     error::Failure,
     output::{Output, ms},
     sse::{self, Form, KEEP_ALIVE},
@@ -15,7 +16,7 @@ use axum::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use futures_util::stream;
 use isolet_sandbox::{
-    Error,
+    Denials, Denied, Error,
     contexts::{Event, Fault, RunLink},
 };
 use isolet_wire::{context::End, frame::Data, tell::STDOUT};
@@ -73,6 +74,11 @@ pub(crate) struct RunAnswer {
     duration_ms: f64,
     /// In the first answer after the sandbox woke: what the sleep has ended.
     lost: Option<Vec<String>>,
+    /// What was refused to the sandbox while this ran, whoever in it has tried; only where
+    /// something was, at most 64.
+    denied: Option<Vec<DeniedView>>,
+    /// How much more was refused.
+    denied_lost: Option<u64>,
 }
 
 /// Something that a run shows.
@@ -119,6 +125,10 @@ pub(crate) struct Running {
     first: Option<Event>,
     fresh: bool,
     fault: bool,
+    denials: Denials,
+    /// It has ended, and what was refused meanwhile is waited for.
+    ended: Option<End>,
+    denied: Denied,
 }
 
 impl Drop for Running {
@@ -130,8 +140,9 @@ impl Drop for Running {
 }
 
 impl Running {
-    pub(crate) fn new(link: RunLink, cancel: bool) -> Self {
-        Self { link: Some(link), cancel, first: None, fresh: false, fault: false }
+    pub(crate) fn new(link: RunLink, denials: Denials, cancel: bool) -> Self {
+        let (first, ended, denied) = (None, None, Denied::default());
+        Self { link: Some(link), cancel, first, fresh: false, fault: false, denials, ended, denied }
     }
 
     /// Waits a moment for a refusal.
@@ -147,30 +158,46 @@ impl Running {
         if let Some(event) = self.first.take() {
             return Ok(event);
         }
-        let link = self.link.as_mut().ok_or(isolet_sandbox::LinkError::Ended)?;
-        let event = link.next().await?;
-        self.note(&event);
-        Ok(event)
+        loop {
+            if self.ended.is_some() {
+                self.denied = self.denials.told().await;
+                let end = self.ended.take().ok_or(isolet_sandbox::LinkError::Ended)?;
+                return Ok(Event::End(end));
+            }
+            let link = self.link.as_mut().ok_or(isolet_sandbox::LinkError::Ended)?;
+            let event = link.next().await?;
+            if let Some(event) = self.note(event) {
+                return Ok(event);
+            }
+        }
     }
 
     fn ready(&mut self) -> Result<Option<Event>, Error> {
         let Some(link) = self.link.as_mut() else { return Ok(None) };
-        let event = link.ready()?;
-        event.iter().for_each(|event| self.note(event));
-        Ok(event)
+        Ok(link.ready()?.and_then(|event| self.note(event)))
     }
 
-    fn note(&mut self, event: &Event) {
+    /// Its end is told by [`Self::next`], once it is known what was refused.
+    fn note(&mut self, event: Event) -> Option<Event> {
         match event {
-            Event::Began(fresh) => self.fresh = *fresh,
+            Event::Began(fresh) => {
+                self.denials.begin();
+                self.fresh = fresh;
+            }
             Event::Fault(_) => self.fault = true,
-            Event::End(_) => {
+            Event::End(end) => {
                 if let Some(link) = self.link.take() {
                     link.park();
                 }
+                if self.denials.there() {
+                    self.ended = Some(end);
+                    return None;
+                }
+                return Some(Event::End(end));
             }
             _ => {}
         }
+        Some(event)
     }
 
     /// Gathers everything into one answer.
@@ -226,14 +253,15 @@ impl Running {
             Some(died) => json(&DiedView { code: died.code, signal: died.signal }),
         };
         format!(
-            "\"run\":{},\"late_lost\":{},\"timed_out\":{},\"interrupted\":{},\"oom\":{},\"died\":{died},\"fresh\":{},\"duration_ms\":{}",
+            "\"run\":{},\"late_lost\":{},\"timed_out\":{},\"interrupted\":{},\"oom\":{},\"died\":{died},\"fresh\":{},\"duration_ms\":{}{}",
             end.number,
             end.lost,
             end.timed_out,
             end.interrupted,
             end.oom,
             self.fresh,
-            ms(end.micros)
+            ms(end.micros),
+            denied::fields(&self.denied)
         )
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::{
     command::{Command, Event},
+    denied,
     dialects::cloudflare::words,
     error::Failure,
     output::exit_fields,
@@ -154,7 +155,7 @@ impl Telling {
             Event::Gap { from, to, .. } if self.form == Form::Bridge => {
                 self.lost += to.saturating_sub(from);
             }
-            Event::Exit(exit) if self.form == Form::Bridge => {
+            Event::Exit(exit, _) if self.form == Form::Bridge => {
                 out.extend_from_slice(words::exit(&exit, self.lost).as_bytes());
                 return true;
             }
@@ -178,12 +179,14 @@ impl Telling {
                 );
                 out.extend_from_slice(text.as_bytes());
             }
-            Event::Exit(exit) => {
+            Event::Exit(exit, denied) => {
                 self.texts.close().iter().for_each(|piece| said(out, piece));
                 let (fields, more) = (exit_fields(&exit), &self.more);
                 let fresh = if exit.fresh { ",\"fresh\":true" } else { "" };
                 let bytes = format!(",\"out_bytes\":{},\"err_bytes\":{}", exit.out, exit.err);
-                let text = format!("event: exit\ndata: {{{fields}{bytes}{fresh}{more}}}\n\n");
+                let denied = denied::fields(&denied);
+                let text =
+                    format!("event: exit\ndata: {{{fields}{bytes}{fresh}{more}{denied}}}\n\n");
                 out.extend_from_slice(text.as_bytes());
                 return true;
             }

@@ -30,8 +30,11 @@ pub(crate) struct SandboxView {
     pids: u64,
     /// Its files, in MiB; 0: as much as the server's disk has.
     disk_mib: u64,
-    /// `none`: loopback only.
-    network: String,
+    /// `none` (loopback alone), `open` or `rules`; `GET …/network` tells the rules.
+    network: &'static str,
+    /// The network profile that its rules were taken from, unless they were changed since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network_profile: Option<String>,
     /// Its files outlive a sleep.
     persistent: bool,
     /// Seconds to live, counted from its creation or the last change; `null` never ends by itself.
@@ -103,7 +106,8 @@ impl From<Info> for SandboxView {
             cpu_millis: info.limits.cpu_millis,
             pids: info.limits.pids,
             disk_mib: info.limits.disk_mib,
-            network: info.network,
+            network: info.network.mode().word(),
+            network_profile: info.network.profile().map(ToOwned::to_owned),
             persistent: info.persistent,
             ttl_s: info.ttl_s,
             expires_at_ms: info.expires_at_ms,

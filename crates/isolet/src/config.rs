@@ -1,7 +1,10 @@
 //! What can be set: flags, then `ISOLET_*` variables, then one TOML file, then defaults.
 
+mod network;
+
 use anyhow::{Context, Result, bail};
 use isolet_sandbox::{Config, Limits, TenantId, TenantLimits};
+use network::NetworkFile;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -41,6 +44,7 @@ struct File {
     limits_max: LimitsFile,
     tenants: BTreeMap<TenantId, TenantFile>,
     images: Option<Images>,
+    network: NetworkFile,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
@@ -61,7 +65,67 @@ struct TenantFile {
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct Images {
-    aliases: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pull: Option<Pull>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    registries: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credentials: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shared: Option<TenantId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compressed_mib: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unpacked_mib: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pull_s: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idle_s: Option<u64>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    mirrors: BTreeMap<String, Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    aliases: Option<BTreeMap<String, String>>,
+}
+
+/// What becomes of an image that is named and not here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Pull {
+    Missing,
+    Never,
+}
+
+impl Images {
+    /// Over what is set without a file.
+    fn over(self, mut config: isolet_sandbox::image::Config) -> isolet_sandbox::image::Config {
+        config.pull = self.pull != Some(Pull::Never);
+        config.registries = self.registries.unwrap_or(config.registries);
+        config.credentials = self.credentials.or(config.credentials);
+        config.shared = self.shared.map(|tenant| tenant.to_string()).or(config.shared);
+        config.mirrors = self.mirrors;
+        let limits = &mut config.limits;
+        limits.compressed_mib = self.compressed_mib.unwrap_or(limits.compressed_mib);
+        limits.unpacked_mib = self.unpacked_mib.unwrap_or(limits.unpacked_mib);
+        limits.pull = self.pull_s.map_or(limits.pull, Duration::from_secs);
+        limits.idle = self.idle_s.map_or(limits.idle, Duration::from_secs);
+        config
+    }
+
+    fn of(config: &Config) -> Self {
+        let (images, limits) = (&config.images, config.images.limits);
+        Self {
+            pull: Some(if images.pull { Pull::Missing } else { Pull::Never }),
+            registries: Some(images.registries.clone()),
+            credentials: images.credentials.clone(),
+            shared: images.shared.as_deref().and_then(|id| TenantId::parse(id).ok()),
+            compressed_mib: Some(limits.compressed_mib),
+            unpacked_mib: Some(limits.unpacked_mib),
+            pull_s: Some(limits.pull.as_secs()),
+            idle_s: Some(limits.idle.as_secs()),
+            mirrors: images.mirrors.clone(),
+            aliases: Some(config.aliases.clone()),
+        }
+    }
 }
 
 /// What was said by flags or variables.
@@ -123,6 +187,7 @@ struct Shown<'a> {
     limits_max: LimitsFile,
     tenants: BTreeMap<&'a str, TenantFile>,
     images: Images,
+    network: NetworkFile,
 }
 
 impl Settings {
@@ -143,11 +208,13 @@ impl Settings {
         let programs = programs()?;
         let mut sandboxes = Config::new(data_dir, &programs);
         let shipped = || parse(SHIPPED, Path::new("the shipped configuration"));
-        let images = match file.images {
-            Some(images) => images,
-            None => shipped()?.images.unwrap_or_default(),
+        let mut images = file.images.unwrap_or_default();
+        sandboxes.aliases = match images.aliases.take() {
+            Some(aliases) => aliases,
+            None => shipped()?.images.and_then(|images| images.aliases).unwrap_or_default(),
         };
-        sandboxes.aliases = images.aliases;
+        sandboxes.images = images.over(sandboxes.images);
+        sandboxes.network = file.network.settings()?;
         sandboxes.limits = over(sandboxes.limits, file.limits);
         sandboxes.limits_max = over(sandboxes.limits_max, file.limits_max);
         sandboxes.sandboxes_max = file.sandboxes_max.unwrap_or(sandboxes.sandboxes_max);
@@ -211,7 +278,8 @@ impl Settings {
             tenants: tenants
                 .map(|(id, t)| (id.as_str(), TenantFile { sandboxes_max: t.sandboxes_max }))
                 .collect(),
-            images: Images { aliases: all.aliases.clone() },
+            images: Images::of(all),
+            network: NetworkFile::shown(&all.network),
         };
         Ok(toml::to_string_pretty(&shown)?)
     }
@@ -253,7 +321,7 @@ mod tests {
     #[test]
     fn the_shipped_file_is_understood_and_names_the_clients_images() {
         let shipped = parse(SHIPPED, Path::new("shipped")).unwrap();
-        let aliases = shipped.images.unwrap().aliases;
+        let aliases = shipped.images.unwrap().aliases.unwrap();
         for name in
             ["node:22-slim", "node:24-slim", "python:3.12-slim", "ubuntu:24.04", "debian:12"]
         {
@@ -287,6 +355,17 @@ mod tests {
         assert_eq!(file.sleep_after_s, Some(plain.sandboxes.sleep_after_s));
         assert_eq!(file.free_space_floor_mib, Some(plain.sandboxes.free_space_floor_mib));
         assert_eq!(file.misses_max, Some(plain.misses_max));
+        let images = file.images.unwrap();
+        let limits = plain.sandboxes.images.limits;
+        assert_eq!((images.pull, plain.sandboxes.images.pull), (Some(Pull::Missing), true));
+        assert_eq!(images.compressed_mib, Some(limits.compressed_mib));
+        assert_eq!(images.unpacked_mib, Some(limits.unpacked_mib));
+        assert_eq!(images.pull_s, Some(limits.pull.as_secs()));
+        assert_eq!(images.idle_s, Some(limits.idle.as_secs()));
+        let mut network = file.network.settings().unwrap();
+        assert_eq!(network.profiles.len(), 1, "an example");
+        network.profiles.clear();
+        assert_eq!(network, plain.sandboxes.network);
         assert_eq!(over(plain.sandboxes.limits, file.limits), plain.sandboxes.limits);
         assert_eq!(over(plain.sandboxes.limits_max, file.limits_max), plain.sandboxes.limits_max);
     }

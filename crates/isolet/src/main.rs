@@ -42,6 +42,10 @@ enum Command {
     Keys(keys::Args),
     /// Show and verify audit logs (on the server's machine).
     Audit(audit::Args),
+    /// Make a sandbox with limits and a network of its own.
+    Create(client::create::Args),
+    /// Show or change where a sandbox may connect to.
+    Network(client::network::Args),
     /// Run a command in a sandbox; ends with its exit code.
     Exec(client::exec::Args),
     /// A session's terminal, in this one.
@@ -64,6 +68,8 @@ enum Command {
     Kill(client::processes::kill::Args),
     /// Show what a process, or a session's shell, has said.
     Logs(client::logs::Args),
+    /// Pull, list, import and remove images.
+    Image(client::image::Args),
     /// Show one sandbox.
     Info(client::list::InfoArgs),
     /// Be an MCP server on standard input and output, for an agent.
@@ -90,6 +96,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(*args),
         Command::Keys(args) => keys::run(args),
         Command::Audit(args) => audit::run(args),
+        Command::Create(args) => client::run(1, client::create::run(args)),
+        Command::Network(args) => client::run(1, client::network::run(args)),
         Command::Exec(args) => client::run(client::OWN, client::exec::run(args)),
         Command::Attach(args) => client::run(client::OWN, client::attach::run(args)),
         Command::Terminals(args) => client::run(1, client::terminals::run(args)),
@@ -101,6 +109,7 @@ fn main() -> ExitCode {
         Command::Ps(args) => client::run(1, client::processes::list::run(args)),
         Command::Kill(args) => client::run(1, client::processes::kill::run(args)),
         Command::Logs(args) => client::run(1, client::logs::run(args)),
+        Command::Image(args) => client::run(1, client::image::run(args)),
         Command::Info(args) => client::run(1, client::list::info(args)),
         Command::Mcp(args) => client::run(1, client::mcp::run(args)),
     };

@@ -23,6 +23,8 @@ pub(crate) struct Given<'a> {
     pub(crate) tenant: &'a OwnedFd,
     pub(crate) tasks: &'a [OwnedFd],
     pub(crate) oom: Option<&'a OwnedFd>,
+    /// User and group of what the agent starts, inside.
+    pub(crate) user: (u32, u32),
     /// Closes at the execution, which is how the launcher learns of it.
     pub(crate) signal: &'a OwnedFd,
 }
@@ -139,6 +141,10 @@ fn hand_over(host: &Host, given: &Given<'_>) -> Result<Errno, Errno> {
     fds.extend(given.tasks.iter().map(|tasks| ("--tasks", tasks)));
     let mut argv = vec![CString::from(c"isolet-agent"), CString::from(c"--stall-ms")];
     argv.push(CString::new(host.config.stall_ms.to_string()).map_err(|_| Errno::INVAL)?);
+    for (flag, id) in [(c"--uid", given.user.0), (c"--gid", given.user.1)] {
+        argv.push(flag.into());
+        argv.push(CString::new(id.to_string()).map_err(|_| Errno::INVAL)?);
+    }
     let lift = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 64);
     let lifted = fds.iter().map(|(_, fd)| lift(fd)).collect::<Result<Vec<_>, _>>()?;
     let agent = lift(&host.agent)?;

@@ -79,6 +79,14 @@ impl Cage {
         Agent::of(&self.directory)?.map_or(Ok(()), |agent| agent.kill())
     }
 
+    /// The network namespace that its agent lives in.
+    ///
+    /// # Errors
+    /// `NotFound` where none lives, or as the kernel says.
+    pub fn network(&self) -> io::Result<OwnedFd> {
+        Agent::of(&self.directory)?.ok_or(io::ErrorKind::NotFound)?.network()
+    }
+
     /// Stops or continues every process in it.
     ///
     /// # Errors

@@ -54,6 +54,12 @@ impl Config {
         self.data_dir.join("sandboxes").join(name)
     }
 
+    /// Where the layers of images lie.
+    #[must_use]
+    pub fn images(&self) -> PathBuf {
+        self.data_dir.join("images")
+    }
+
     /// Where things are moved to be deleted.
     #[must_use]
     pub fn trash(&self) -> PathBuf {

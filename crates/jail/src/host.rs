@@ -39,6 +39,8 @@ pub struct Host {
     pub empty: OwnedFd,
     /// The launcher's own mount namespace.
     pub own: OwnedFd,
+    /// The launcher's own network namespace.
+    pub network: OwnedFd,
     /// The agent's program, sealed.
     pub agent: OwnedFd,
     /// The agent's filter.
@@ -59,6 +61,9 @@ const DEVICES: &[(&str, u32, u32)] = &[
 
 /// Directories of the empty tree: where a sandbox's parts are attached while it is made.
 const PLACES: &[&str] = &["new", "own", "etc", "usr", "proc"];
+
+/// Layers that a root of an image may have. A place of each lies in the empty tree, by its number.
+pub(crate) const LAYERS_MAX: usize = 32;
 
 impl Host {
     /// Prepares everything. The process must have one thread and be root.
@@ -81,6 +86,7 @@ impl Host {
         let room = config.data_dir.join("launcher");
         let (dev, sys) = templates(&room).map_err(step("template trees"))?;
         let (own, empty) = emptiness(&room).map_err(step("empty namespace"))?;
+        let network = crate::links::own().map_err(|errno| ("network namespace", errno.into()))?;
         Ok(Self {
             config,
             groups,
@@ -89,6 +95,7 @@ impl Host {
             sys,
             empty,
             own,
+            network,
             agent: agent.map_err(step("agent in memory"))?,
             agent_filter: compile(Whose::Agent),
             tenant_filter: sealed("filter", &tenant).map_err(step("filter in memory"))?,
@@ -236,8 +243,9 @@ fn emptiness(room: &std::path::Path) -> io::Result<(OwnedFd, OwnedFd)> {
         let tree =
             filesystem("tmpfs", &[("mode", "0755"), ("size", "16k")], MountAttrFlags::empty())?;
         attach(tree.as_fd(), &root)?;
-        for name in PLACES {
-            rustix::fs::mkdirat(&tree, *name, Mode::from_raw_mode(0o755))?;
+        let numbers = (0..LAYERS_MAX).map(|number| number.to_string());
+        for name in PLACES.iter().map(|name| (*name).to_owned()).chain(numbers) {
+            rustix::fs::mkdirat(&tree, name, Mode::from_raw_mode(0o755))?;
         }
         rustix::process::chdir(&root)?;
         rustix::process::pivot_root(".", ".")?;

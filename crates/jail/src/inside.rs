@@ -5,7 +5,8 @@
 
 use crate::agent::{self, Given};
 use crate::config::TENANT_UIDS;
-use crate::host::{Host, attach, copy, filesystem};
+use crate::host::{Host, LAYERS_MAX, attach, copy, filesystem};
+use crate::root;
 use isolet_sys::clone::hold_userns;
 use isolet_sys::mount as attributes;
 use isolet_wire::launch::Spec;
@@ -33,8 +34,8 @@ struct Inside<'a> {
     host: &'a Host,
     spec: &'a Spec,
     parts: &'a Parts,
-    skeleton: Option<OwnedFd>,
-    usr: Option<OwnedFd>,
+    /// Layers of its root, the top one first; of the host's: what is made for it, and `/usr`.
+    trees: Vec<OwnedFd>,
     userns: Option<OwnedFd>,
 }
 
@@ -51,6 +52,7 @@ const STEPS: &[(&str, Step)] = &[
     ("programs", programs),
     ("spare room again", spare_kept),
     ("workspace", workspace),
+    ("start directory", start_directory),
     ("proc", proc),
     ("devices", devices),
     ("sys", sys),
@@ -69,7 +71,7 @@ const STEPS: &[(&str, Step)] = &[
 /// Runs the steps and becomes the agent. Comes back only when one failed, having told which.
 pub(crate) fn run(host: &Host, spec: &Spec, parts: &Parts) -> i32 {
     isolet_sys::exec::default_signals();
-    let mut inside = Inside { host, spec, parts, skeleton: None, usr: None, userns: None };
+    let mut inside = Inside { host, spec, parts, trees: Vec::new(), userns: None };
     for (name, step) in STEPS {
         if let Err(errno) = step(&mut inside) {
             return agent::tell(&parts.signal, name, errno);
@@ -84,6 +86,7 @@ pub(crate) fn run(host: &Host, spec: &Spec, parts: &Parts) -> i32 {
         tenant: &parts.tenant,
         tasks: &parts.tasks,
         oom: parts.oom.as_ref(),
+        user: spec.root.as_ref().map_or((0, 0), |root| (root.uid, root.gid)),
         signal: &parts.signal,
     };
     let errno = agent::execute(host, &given);
@@ -92,7 +95,7 @@ pub(crate) fn run(host: &Host, spec: &Spec, parts: &Parts) -> i32 {
 
 fn receive(inside: &mut Inside<'_>) -> Result<(), Errno> {
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LAYERS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0_u8; 2];
     let mut into = [std::io::IoSliceMut::new(&mut bytes)];
@@ -102,9 +105,8 @@ fn receive(inside: &mut Inside<'_>) -> Result<(), Errno> {
         return Err(Errno::CONNRESET);
     }
     for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(mut fds) = message {
-            inside.skeleton = fds.next();
-            inside.usr = fds.next();
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            inside.trees.extend(fds);
         }
     }
     Ok(())
@@ -114,12 +116,12 @@ fn hostname(inside: &mut Inside<'_>) -> Result<(), Errno> {
     rustix::system::sethostname(inside.spec.hostname.as_bytes())
 }
 
-fn overlay(layer: &OwnedFd, at: &str, part: &str, to: &str) -> Result<(), Errno> {
-    attach(layer.as_fd(), Path::new(at))?;
+/// An overlay of the sandbox's own, `part`, over what lies at `lower`: paths with colons between.
+fn overlay(lower: &str, part: &str, to: &str) -> Result<(), Errno> {
     let (upper, work) = (format!("/own/{part}/upper"), format!("/own/{part}/work"));
     let options = [
         ("source", "overlay"),
-        ("lowerdir", at),
+        ("lowerdir", lower),
         ("upperdir", upper.as_str()),
         ("workdir", work.as_str()),
         ("userxattr", ""),
@@ -174,46 +176,75 @@ fn spare_kept(inside: &mut Inside<'_>) -> Result<(), Errno> {
 }
 
 fn root(inside: &mut Inside<'_>) -> Result<(), Errno> {
-    let skeleton = inside.skeleton.take().ok_or(Errno::BADF)?;
-    overlay(&skeleton, "/etc", "root", "/new")
+    let Some(root) = &inside.spec.root else {
+        let [skeleton, _] = &inside.trees[..] else { return Err(Errno::BADF) };
+        attach(skeleton.as_fd(), Path::new("/etc"))?;
+        return overlay("/etc", "root", "/new");
+    };
+    if inside.trees.len() != root.layers.len() {
+        return Err(Errno::BADF);
+    }
+    let mut lower = Vec::with_capacity(inside.trees.len());
+    for (number, tree) in inside.trees.iter().enumerate() {
+        let place = format!("/{number}");
+        attach(tree.as_fd(), Path::new(&place))?;
+        lower.push(place);
+    }
+    overlay(&lower.join(":"), "root", "/new")
 }
 
 fn programs(inside: &mut Inside<'_>) -> Result<(), Errno> {
-    let usr = inside.usr.take().ok_or(Errno::BADF)?;
-    overlay(&usr, "/usr", "usr", "/new/usr")
+    if inside.spec.root.is_some() {
+        return Ok(());
+    }
+    let [_, usr] = &inside.trees[..] else { return Err(Errno::BADF) };
+    attach(usr.as_fd(), Path::new("/usr"))?;
+    overlay("/usr", "usr", "/new/usr")
+}
+
+fn start_directory(inside: &mut Inside<'_>) -> Result<(), Errno> {
+    match &inside.spec.root {
+        Some(order) if !inside.spec.kept => root::start(order),
+        _ => Ok(()),
+    }
 }
 
 fn workspace(_: &mut Inside<'_>) -> Result<(), Errno> {
     let tree = copy(CWD, Path::new("/own/workspace"), false)?;
     attributes::set(tree.as_fd(), attributes::NOSUID | attributes::NODEV, false)?;
-    attach(tree.as_fd(), Path::new("/new/workspace"))
+    root::place(&tree, "workspace")
 }
 
 fn proc(_: &mut Inside<'_>) -> Result<(), Errno> {
     let mounted = filesystem("proc", &[], agent::plain())?;
-    attach(mounted.as_fd(), Path::new("/new/proc"))
+    root::place(&mounted, "proc")
 }
 
 fn devices(inside: &mut Inside<'_>) -> Result<(), Errno> {
-    attach(inside.parts.dev.as_fd(), Path::new("/new/dev"))?;
-    let terminals = agent::terminals()?;
-    attach(terminals.as_fd(), Path::new("/new/dev/pts"))?;
+    root::place(&inside.parts.dev, "dev")?;
+    root::place(&agent::terminals()?, "dev/pts")?;
     let size = format!("{}m", (inside.spec.limits.memory_mib / 2).max(1));
     let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let options = [("mode", "1777"), ("size", &size), ("uid", "1"), ("gid", "1")];
     let shared = filesystem("tmpfs", &options, flags)?;
-    attach(shared.as_fd(), Path::new("/new/dev/shm"))
+    root::place(&shared, "dev/shm")
 }
 
 fn sys(inside: &mut Inside<'_>) -> Result<(), Errno> {
-    attach(inside.parts.sys.as_fd(), Path::new("/new/sys"))
+    root::place(&inside.parts.sys, "sys")
 }
 
-fn let_go(_: &mut Inside<'_>) -> Result<(), Errno> {
-    for place in ["/own", "/etc", "/usr"] {
-        rustix::mount::unmount(place, UnmountFlags::DETACH)?;
+fn let_go(inside: &mut Inside<'_>) -> Result<(), Errno> {
+    rustix::mount::unmount("/own", UnmountFlags::DETACH)?;
+    let count = std::mem::take(&mut inside.trees).len();
+    if inside.spec.root.is_some() {
+        return (0..count).try_for_each(|number| {
+            rustix::mount::unmount(format!("/{number}"), UnmountFlags::DETACH)
+        });
     }
-    Ok(())
+    ["/etc", "/usr"]
+        .iter()
+        .try_for_each(|place| rustix::mount::unmount(*place, UnmountFlags::DETACH))
 }
 
 /// Covers the empty root with the new one. What lies below is an empty read-only tree, so nothing
@@ -225,8 +256,9 @@ fn enter(_: &mut Inside<'_>) -> Result<(), Errno> {
     rustix::process::chdir("/")
 }
 
-fn loopback(_: &mut Inside<'_>) -> Result<(), Errno> {
-    isolet_sys::link::loopback_up()
+/// Where it has a link, this was done when its network was prepared.
+fn loopback(inside: &mut Inside<'_>) -> Result<(), Errno> {
+    if inside.spec.linked { Ok(()) } else { isolet_sys::link::loopback_up() }
 }
 
 fn write(path: &str, text: &str) -> Result<(), Errno> {
@@ -234,9 +266,11 @@ fn write(path: &str, text: &str) -> Result<(), Errno> {
     rustix::io::write(file, text.as_bytes()).map(drop)
 }
 
-fn settings(_: &mut Inside<'_>) -> Result<(), Errno> {
-    write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")?;
-    write("/proc/sys/net/ipv4/ping_group_range", "0 65535")?;
+fn settings(inside: &mut Inside<'_>) -> Result<(), Errno> {
+    if !inside.spec.linked {
+        write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")?;
+        write("/proc/sys/net/ipv4/ping_group_range", "0 65535")?;
+    }
     // The tenant's own namespace is the one; nobody inside makes another.
     write("/proc/sys/user/max_user_namespaces", "1")
 }

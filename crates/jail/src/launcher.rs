@@ -2,8 +2,8 @@
 
 use crate::config::Config;
 use isolet_wire::launch::{Order, PACKET_BYTES_MAX, Report, Scope, Spec, encode};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
-use std::os::fd::OwnedFd;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -85,12 +85,15 @@ impl Launcher {
         self.process.id()
     }
 
-    /// Makes a sandbox; blocks for some milliseconds. Returns the agent's process id.
+    /// Makes a sandbox; blocks for some milliseconds. Returns the agent's process id. It is born in
+    /// the network namespace behind `network`, or in one of its own with loopback alone.
     ///
     /// # Errors
     /// [`Error::Failed`] when a step failed, [`Error::Gone`] when the launcher died.
-    pub fn launch(&mut self, spec: &Spec) -> Result<i32, Error> {
-        self.order(&Order::Launch(spec.clone()), &spec.name, || {})
+    pub fn launch(&mut self, spec: &Spec, network: Option<BorrowedFd<'_>>) -> Result<i32, Error> {
+        let spec = Spec { linked: network.is_some(), ..spec.clone() };
+        let name = spec.name.clone();
+        self.order(&Order::Launch(spec), network, &name, || {})
     }
 
     /// Starts the agent of a session's scope; blocks for some milliseconds, and calls `granted` as
@@ -99,12 +102,18 @@ impl Launcher {
     /// # Errors
     /// As [`Launcher::launch`]; step `grant N` is the one of that index.
     pub fn scope(&mut self, scope: &Scope, granted: impl FnMut()) -> Result<(), Error> {
-        self.order(&Order::Scope(scope.clone()), &scope.name, granted).map(drop)
+        self.order(&Order::Scope(scope.clone()), None, &scope.name, granted).map(drop)
     }
 
-    fn order(&mut self, order: &Order, of: &str, mut granted: impl FnMut()) -> Result<i32, Error> {
+    fn order(
+        &mut self,
+        order: &Order,
+        network: Option<BorrowedFd<'_>>,
+        of: &str,
+        mut granted: impl FnMut(),
+    ) -> Result<i32, Error> {
         let packet = encode(order);
-        send(&self.orders, &packet, SendFlags::NOSIGNAL)
+        crate::links::sent(&self.orders, &packet, network, SendFlags::empty())
             .map_err(|error| Error::Gone(error.to_string()))?;
         loop {
             match self.hear()? {

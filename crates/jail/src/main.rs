@@ -1,14 +1,21 @@
 //! The launcher: one thread, small, root. Takes orders on its standard input (a packet socket
 //! from the server), makes sandboxes, and ends with the server. Sandboxes outlive it.
+//! As `isolet-launcher --links` it is the process that owns links instead.
 
 use isolet_jail::{Config, Host, make, missing, scope};
-use isolet_wire::launch::{Order, PACKET_BYTES_MAX, Report, encode};
-use rustix::net::{RecvFlags, SendFlags, recv, send};
-use std::os::fd::OwnedFd;
+use isolet_wire::launch::{Order, Report, encode};
+use rustix::net::{RecvFlags, SendFlags, send};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 
 fn main() {
     isolet_sys::own::close_from(3);
+    if let Some(options) = links() {
+        let Ok(server) = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3) else { return };
+        let Ok(null) = std::fs::File::open("/dev/null") else { return };
+        let _ = isolet_sys::own::place(null.as_fd(), 0);
+        return isolet_jail::links::run(options, server);
+    }
     isolet_sys::exec::ignore_children();
     let Some(config) = config() else {
         eprintln!("isolet-launcher is started by isolet serve");
@@ -41,17 +48,16 @@ fn say(to: &OwnedFd, report: &Report) {
 
 /// One order after the other until the server is gone.
 fn serve(host: &Host, orders: &OwnedFd) {
-    let mut packet = vec![0_u8; PACKET_BYTES_MAX];
     loop {
-        let length = match recv(orders, packet.as_mut_slice(), RecvFlags::empty()) {
+        let (packet, network) = match isolet_jail::links::received(orders, RecvFlags::empty()) {
             Err(rustix::io::Errno::INTR) => continue,
-            Ok((_, length)) if length > 0 => length,
+            Ok(Some(packet)) => packet,
             _ => return,
         };
-        let Ok(order) = isolet_wire::frame::decode(&packet[..length]) else { return };
+        let Ok(order) = isolet_wire::frame::decode(&packet) else { return };
         let (name, done) = match order {
             Order::Launch(spec) => {
-                let made = make(host, &spec);
+                let made = make(host, &spec, network);
                 (spec.name, made)
             }
             Order::Scope(order) => {
@@ -66,6 +72,17 @@ fn serve(host: &Host, orders: &OwnedFd) {
         };
         say(orders, &report);
     }
+}
+
+/// From the command line, as `Links::start` writes it; `None`: this is to be a launcher.
+fn links() -> Option<isolet_jail::links::Options> {
+    let mut args = std::env::args().skip(1);
+    (args.next()? == "--links").then_some(())?;
+    let mut next = |flag: &str| (args.next()? == flag).then(|| args.next()).flatten();
+    let data_dir = PathBuf::from(next("--data")?);
+    let edge = PathBuf::from(next("--edge")?);
+    let edge_user = next("--edge-user")?.parse().ok()?;
+    Some(isolet_jail::links::Options { data_dir, edge, edge_user })
 }
 
 /// From the command line, as `Launcher::start` writes it.

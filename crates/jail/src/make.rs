@@ -4,10 +4,11 @@
 use crate::cgroup::Groups;
 use crate::config::{AGENT_UID, SCOPES, TENANT_UIDS, UIDS};
 use crate::disk;
-use crate::host::{Host, copy, enter};
+use crate::host::{Host, LAYERS_MAX, copy, enter};
 use crate::inside::{self, Parts};
+use crate::links;
 use crate::stray;
-use isolet_sys::clone::{NAMESPACES, isolate};
+use isolet_sys::clone::{NAMESPACES, NETWORK, isolate};
 use isolet_sys::mount as attributes;
 use isolet_wire::launch::Spec;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid};
@@ -19,7 +20,7 @@ use rustix::net::{
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Waiting connections of an agent that has not accepted yet.
 const BACKLOG: i32 = 128;
@@ -27,18 +28,22 @@ const BACKLOG: i32 = 128;
 /// Which step failed, and the kernel's answer.
 pub(crate) type Failure = (String, i32);
 
-/// Makes a sandbox and starts its agent; returns the agent's process id.
+/// Makes a sandbox and starts its agent; returns the agent's process id. It is born in the network
+/// namespace `network`, or in one of its own that has loopback alone.
 ///
 /// # Errors
 /// The failed step; nothing of the sandbox is left.
-pub fn make(host: &Host, spec: &Spec) -> Result<i32, Failure> {
+pub fn make(host: &Host, spec: &Spec, network: Option<OwnedFd>) -> Result<i32, Failure> {
+    if spec.linked != network.is_some() {
+        return Err(failed("network of the link", Errno::BADF));
+    }
     let mut directory = Directory::make(host, spec)?;
     let groups = host
         .groups
         .sandbox(&spec.name, &spec.limits)
         .map_err(|error| failed("groups", Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
     let grouped = Grouped(&groups);
-    let pid = start(host, spec, &groups, &mut directory)?;
+    let pid = start(host, spec, &groups, (&mut directory, network))?;
     grouped.keep();
     directory.keep();
     Ok(pid)
@@ -96,10 +101,14 @@ impl<'a> Directory<'a> {
         let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
         for name in PLACES {
             rustix::fs::mkdirat(self.files(), name, Mode::from_raw_mode(0o755))?;
-            if name.contains('/') || name == "workspace" {
+            if name.contains('/') {
                 rustix::fs::chownat(self.files(), name, Some(uid), Some(gid), AtFlags::empty())?;
             }
         }
+        // Whoever its programs run as works there.
+        let (uid, gid) = self.spec.root.as_ref().map_or((0, 0), |root| (root.uid, root.gid));
+        let (uid, gid) = (Uid::from_raw(id + uid), Gid::from_raw(id + gid));
+        rustix::fs::chownat(self.files(), "workspace", Some(uid), Some(gid), AtFlags::empty())?;
         if let Some(disk) = &self.disk {
             let (uid, gid) = (Uid::from_raw(id + AGENT_UID), Gid::from_raw(id + AGENT_UID));
             rustix::fs::mkdirat(disk, "spare", Mode::from_raw_mode(0o700))?;
@@ -166,7 +175,7 @@ fn start(
     host: &Host,
     spec: &Spec,
     groups: &Groups,
-    directory: &mut Directory<'_>,
+    (directory, network): (&mut Directory<'_>, Option<OwnedFd>),
 ) -> Result<i32, Failure> {
     let step = |name: &'static str| move |errno: Errno| failed(name, errno);
     let text = groups.to_text();
@@ -195,16 +204,35 @@ fn start(
     let born = rustix::fs::open(groups.agent(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .map_err(step("agent's group"))?;
     let parts = Parts { own, dev, sys, listen, oom, tenant, tasks, signal: theirs };
-    enter(host.empty.as_fd()).map_err(step("enter emptiness"))?;
-    let child = isolate(NAMESPACES, Some(born.as_fd()), || inside::run(host, spec, &parts));
-    enter(host.own.as_fd()).map_err(step("leave emptiness"))?;
-    let child = child
-        .map_err(|error| failed("namespaces", Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+    let child = born_in(host, network.as_ref(), |namespaces| {
+        enter(host.empty.as_fd()).map_err(step("enter emptiness"))?;
+        let child = isolate(namespaces, Some(born.as_fd()), || inside::run(host, spec, &parts));
+        enter(host.own.as_fd()).map_err(step("leave emptiness"))?;
+        child.map_err(|error| {
+            failed("namespaces", Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        })
+    })?;
+    drop(network);
     drop(parts);
-    feed(host, spec, child.pid, &ours).map_err(step("map ids"))?;
+    feed(host, spec, child.pid, &ours)?;
     outcome(ours)?;
     stray::note(directory.fd.as_fd(), child.pid).map_err(step("note of the agent"))?;
     Ok(child.pid)
+}
+
+/// Makes a child in the network namespace of its link, which the host's root owns: nobody inside
+/// has a right over it. Without a link it has a new one.
+fn born_in<R>(
+    host: &Host,
+    network: Option<&OwnedFd>,
+    work: impl FnOnce(u64) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    let Some(network) = network else { return work(NAMESPACES) };
+    links::enter(network.as_fd()).map_err(|errno| failed("network of the link", errno))?;
+    let made = work(NAMESPACES & !NETWORK);
+    // What came next would be born in there.
+    links::enter(host.network.as_fd()).expect("back into its own network namespace");
+    made
 }
 
 fn put(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<(), Errno> {
@@ -248,22 +276,36 @@ pub(crate) fn tasks(groups: &Groups) -> Result<Vec<OwnedFd>, Errno> {
 /// to "root of that namespace" (its settings, the files of a process that may not be looked at)
 /// is then out of the tenant's reach. The tenant's ids lie behind it, and the tenant's own
 /// namespace maps them to 0 and up again.
-fn feed(host: &Host, spec: &Spec, pid: i32, to: &OwnedFd) -> Result<(), Errno> {
+fn feed(host: &Host, spec: &Spec, pid: i32, to: &OwnedFd) -> Result<(), Failure> {
+    let step = |name: &'static str| move |errno: Errno| failed(name, errno);
     let base = host.config.uid_base + spec.slot * UIDS;
-    map_ids(pid, &format!("0 {} 1\n1 {base} {TENANT_UIDS}", base + AGENT_UID))?;
-    let shown = shown_as(&format!("0 {base} {TENANT_UIDS}"))?;
-    let mut trees = Vec::with_capacity(2);
-    for source in [host.skeleton.as_path(), Path::new("/usr")] {
-        let tree = copy(CWD, source, false)?;
+    map_ids(pid, &format!("0 {} 1\n1 {base} {TENANT_UIDS}", base + AGENT_UID))
+        .map_err(step("map ids"))?;
+    let shown = shown_as(&format!("0 {base} {TENANT_UIDS}")).map_err(step("map ids"))?;
+    let sources = match &spec.root {
+        Some(root) => root.layers.iter().map(|layer| host.config.images().join(layer)).collect(),
+        None => vec![host.skeleton.clone(), PathBuf::from("/usr")],
+    };
+    if sources.len() > LAYERS_MAX {
+        return Err(failed("layers", Errno::TOOBIG));
+    }
+    let mut trees = Vec::with_capacity(sources.len());
+    for (index, source) in sources.iter().enumerate() {
+        let missing = |errno: Errno| match spec.root.as_ref().map(|root| &root.layers[index]) {
+            Some(layer) => failed(&format!("layer {layer}"), errno),
+            None => failed("trees of the host", errno),
+        };
+        let tree = copy(CWD, source, false).map_err(missing)?;
         let flags = attributes::RDONLY | attributes::NOSUID | attributes::NODEV;
-        attributes::map(tree.as_fd(), shown.as_fd(), flags)?;
+        attributes::map(tree.as_fd(), shown.as_fd(), flags).map_err(missing)?;
         trees.push(tree);
     }
-    let fds = [trees[0].as_fd(), trees[1].as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let fds: Vec<_> = trees.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LAYERS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&fds));
-    sendmsg(to, &[IoSlice::new(b"go")], &mut control, SendFlags::NOSIGNAL).map(drop)
+    let sent = sendmsg(to, &[IoSlice::new(b"go")], &mut control, SendFlags::NOSIGNAL);
+    sent.map(drop).map_err(step("hand over the trees"))
 }
 
 fn map_ids(pid: i32, map: &str) -> Result<(), Errno> {

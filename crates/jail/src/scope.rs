@@ -184,6 +184,7 @@ fn start(
         tenant: &tenant,
         tasks: &tasks,
         oom: oom.as_ref(),
+        user: order.user,
         signal: &theirs,
     };
     isolate(0, Some(born.as_fd()), || enter(host, order, above, &given)).map_err(|error| {

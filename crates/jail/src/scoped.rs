@@ -239,8 +239,14 @@ fn own(scoped: &mut Scoped<'_>) -> Result<(), Errno> {
 /// The rest of the sandbox's files are to be read only.
 fn read_only(_: &mut Scoped<'_>) -> Result<(), Errno> {
     for place in ["/", "/usr"] {
-        let mount = rustix::fs::openat(CWD, place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        attributes::set(mount.as_fd(), attributes::RDONLY, false)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mount = rustix::fs::openat(CWD, place, flags, Mode::empty());
+        let set = mount.and_then(|at| attributes::set(at.as_fd(), attributes::RDONLY, false));
+        match set {
+            // A root that is made of an image is one mount: `/usr` is a directory of it, or not there.
+            Err(Errno::INVAL | Errno::NOENT) if place == "/usr" => {}
+            done => done?,
+        }
     }
     Ok(())
 }

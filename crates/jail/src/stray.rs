@@ -59,6 +59,17 @@ impl Agent {
         Ok(agent.lives()?.then_some(agent))
     }
 
+    /// Its network namespace.
+    ///
+    /// # Errors
+    /// It has ended, or as the kernel says.
+    pub(crate) fn network(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let network = rustix::fs::open(format!("/proc/{}/ns/net", self.pid), flags, Mode::empty())?;
+        // Looked at after it was opened: the id may have been another's by then.
+        if self.lives()? { Ok(network) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
     fn lives(&self) -> io::Result<bool> {
         Ok(started(self.pid)? == Some(self.started))
     }

@@ -6,6 +6,9 @@ use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::Value;
 use std::fmt::Write;
 
+/// Refusals that are told in words; all are in the data.
+const REFUSALS_SHOWN: usize = 8;
+
 /// What a tool came to.
 pub(crate) type Done = Result<CallToolResult, CallToolResult>;
 
@@ -77,6 +80,10 @@ pub(crate) fn command(mut answer: Value) -> CallToolResult {
     if let Some(lost) = answer.get("lost").filter(|lost| lost.is_array()) {
         notes.push(format!("the sandbox slept and lost {lost}"));
     }
+    let denied = answer.get("denied").and_then(Value::as_array).map(Vec::as_slice);
+    for one in denied.unwrap_or_default().iter().take(REFUSALS_SHOWN) {
+        notes.push(refusal(one));
+    }
     let code = answer.get("exit_code").and_then(Value::as_i64).unwrap_or(-1);
     notes.push(format!("exit {code}"));
     let _ = write!(shown, "{}[{}]", line_end(&shown), notes.join("; "));
@@ -88,6 +95,18 @@ pub(crate) fn command(mut answer: Value) -> CallToolResult {
     let mut result = said(shown);
     result.structured_content = Some(answer);
     result
+}
+
+/// A connection that the sandbox's network refused, in words.
+fn refusal(one: &Value) -> String {
+    let text = |name: &str| one.get(name).and_then(Value::as_str).unwrap_or_default();
+    let port = one.get("port").and_then(Value::as_u64);
+    let port = port.map_or_else(String::new, |port| format!(":{port}"));
+    let why = match text("rule") {
+        "default" => "no rule allows it".to_owned(),
+        rule => rule.to_owned(),
+    };
+    format!("the sandbox's network refused {}{port} ({}): {why}", text("host"), text("protocol"))
 }
 
 /// A part of a process's log as a terminal shows it, with the process's state below. `left_out` bytes

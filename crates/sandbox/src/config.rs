@@ -16,6 +16,8 @@ pub struct Config {
     pub uid_base: u32,
     /// Name of the cgroup below which sandboxes get theirs.
     pub cgroup: String,
+    /// Images from registries.
+    pub images: isolet_image::Config,
     /// Image names that stand for another.
     pub aliases: BTreeMap<String, String>,
     /// Limits of a sandbox that names none.
@@ -41,6 +43,8 @@ pub struct Config {
     pub sleep_after_s: u64,
     /// How long recovery waits for all agents together.
     pub recover: Duration,
+    /// Networks of sandboxes.
+    pub network: crate::network::Settings,
 }
 
 /// What one tenant may have.
@@ -56,6 +60,7 @@ impl Config {
     pub fn new(data_dir: PathBuf, programs: &std::path::Path) -> Self {
         let jail = isolet_jail::Config::beside(&data_dir);
         Self {
+            images: isolet_image::Config::new(data_dir.join("images")),
             data_dir,
             launcher: programs.join("isolet-launcher"),
             agent: programs.join("isolet-agent"),
@@ -78,6 +83,7 @@ impl Config {
             session_idle: Duration::from_secs(300),
             sleep_after_s: 600,
             recover: Duration::from_secs(10),
+            network: crate::network::Settings::default(),
         }
     }
 

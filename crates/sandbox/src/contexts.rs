@@ -30,6 +30,25 @@ const OPEN_WAIT: Duration = Duration::from_secs(45);
 /// How long the end of one may take.
 const CLOSE_WAIT: Duration = Duration::from_secs(20);
 
+/// Below this much memory of its sandbox a context of Python has no Jupyter kernel unless it is
+/// asked for, in MiB: one holds 52, and libraries that are worth it as much again.
+const KERNEL_MEMORY_MIB_MIN: u64 = 256;
+
+/// With less memory of its sandbox no kernel is begun ahead, in MiB.
+const SPARE_MEMORY_MIB_MIN: u64 = 512;
+
+/// Whether a Jupyter kernel of the image runs what a context speaks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Kernel {
+    /// For Python where the image has one, and for what is a kernel's alone.
+    #[default]
+    Usual,
+    /// None.
+    Without,
+    /// The one of this name.
+    Named(String),
+}
+
 /// What a client wants a context to be.
 #[derive(Debug, Clone)]
 pub struct Wish {
@@ -37,8 +56,8 @@ pub struct Wish {
     pub id: Option<ContextId>,
     /// What it speaks.
     pub language: Language,
-    /// The kernel's name, where it is one of Jupyter.
-    pub kernel: Option<String>,
+    /// What is to run it.
+    pub kernel: Kernel,
     /// Whose directory, environment and scope it has, and with which it ends.
     pub session: Option<SessionId>,
     /// Start directory; as the session has it, or `/workspace`.
@@ -56,7 +75,7 @@ pub struct Info {
     pub id: ContextId,
     /// What it speaks.
     pub language: Language,
-    /// The kernel's name, where it is one of Jupyter.
+    /// The name of the Jupyter kernel that runs it, where one does.
     pub kernel: Option<String>,
     /// Whose it is, if a session's.
     pub session: Option<SessionId>,
@@ -86,8 +105,12 @@ struct Label {
     cwd: String,
     timeout_ms: u64,
     created_at_ms: i64,
+    /// The name of the Jupyter kernel that may run it.
     #[serde(default)]
     kernel: Option<String>,
+    /// What it was made to speak, where a kernel may run it.
+    #[serde(default)]
+    language: Option<Language>,
     /// The idempotency key that it was made with, and what it was bound to.
     #[serde(default)]
     once: Option<(String, [u8; 32])>,
@@ -263,8 +286,8 @@ fn info(told: context::Context) -> Result<Info, Error> {
     let label: Label = serde_json::from_slice(&told.label).map_err(|_| bad())?;
     Ok(Info {
         id: ContextId::parse(&told.context).map_err(|_| bad())?,
-        language: told.language,
-        kernel: label.kernel,
+        language: label.language.unwrap_or(told.language),
+        kernel: label.kernel.filter(|_| told.language == Language::Jupyter),
         session: label.session,
         cwd: label.cwd,
         timeout_ms: label.timeout_ms,

@@ -1,14 +1,15 @@
 //! The one task that owns a sandbox's state. Orders come by its queue, the agent's news by its
 //! connection, the end of its time by the clock; everybody else sees what it publishes.
 
+mod change;
 mod check;
 mod end;
 mod sleep;
 
 use crate::{
-    Ended, Error, Info, LinkError, Patch, Sandbox, SessionId,
+    Ended, Error, Info, LinkError, Network, NetworkChange, Patch, Sandbox, SessionId,
     awake::Awake,
-    exposed::{self, Change, Exposed},
+    exposed::{Change, Exposed},
     failpoint::pass,
     info::Once,
     link::Heard,
@@ -53,8 +54,12 @@ pub(crate) enum Order {
     Sleep(oneshot::Sender<Result<Info, Error>>),
     /// A port that links lead to, as it is or was.
     Expose(Change, oneshot::Sender<Result<Exposed, Error>>),
+    /// Where it may connect to.
+    Network(Box<NetworkChange>, oneshot::Sender<Result<Network, Error>>),
     /// Answered with a hold on it: no sleep comes between the waking and the work.
     Wake(oneshot::Sender<Result<Awake, Error>>),
+    /// It is to have a link, as its record says.
+    Link(oneshot::Sender<Result<(), Error>>),
     /// Somebody was told what a sleep has lost.
     Told,
     /// Something went wrong that would if its groups were gone.
@@ -219,6 +224,12 @@ impl Driver {
                     Some(Order::Expose(change, answer)) => {
                         let _ = answer.send(self.expose(change).await);
                     }
+                    Some(Order::Network(change, answer)) => {
+                        let _ = answer.send(self.network(*change).await);
+                    }
+                    Some(Order::Link(answer)) => {
+                        let _ = answer.send(self.link().await);
+                    }
                     Some(Order::Sleep(answer)) => {
                         let _ = answer.send(self.sleep().await);
                     }
@@ -348,7 +359,9 @@ impl Driver {
             slot: self.record.slot,
             hostname: crate::ready::HOSTNAME.to_owned(),
             limits: self.record.body.limits,
+            root: self.record.body.root.as_ref().map(crate::images::layers),
             kept,
+            linked: false,
         }
     }
 
@@ -367,7 +380,7 @@ impl Driver {
             match ready {
                 true if spec.limits == self.inner.config.limits => {}
                 true => self.limit(spec.limits).await?,
-                false => drop(self.inner.launch.launch(spec).await?),
+                false => self.launch(spec).await?,
             }
             pass("create.jailed").await
         };
@@ -395,53 +408,6 @@ impl Driver {
         info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, ms = self.record.body.create_ms, "created");
         self.publish(None);
         Ok(())
-    }
-
-    async fn patch(&mut self, patch: Patch) -> Result<Info, Error> {
-        let body = self.record.body.patched(&self.inner.config, patch)?;
-        let old = std::mem::replace(&mut self.record.body, body);
-        let (was, is) = (old.limits, self.record.body.limits);
-        if was != is
-            && let Err(error) = self.limit(is).await
-        {
-            self.record.body = old;
-            return Err(error);
-        }
-        if let Err(error) = self.write(None).await {
-            self.record.body = old;
-            if was != is {
-                let _ = self.limit(was).await;
-            }
-            return Err(error);
-        }
-        if old.expires_at_ms != self.record.body.expires_at_ms {
-            self.until = until(self.record.body.expires_at_ms);
-        }
-        self.publish(None);
-        Ok(self.record.info())
-    }
-
-    async fn expose(&mut self, change: Change) -> Result<Exposed, Error> {
-        let old = self.record.body.exposed.clone();
-        let done = exposed::apply(&mut self.record.body.exposed, change, &self.entry.id)?;
-        if let Err(error) = self.write(None).await {
-            self.record.body.exposed = old;
-            return Err(error);
-        }
-        self.publish(None);
-        Ok(done)
-    }
-
-    async fn limit(&self, limits: isolet_wire::launch::Limits) -> Result<(), Error> {
-        if !matches!(self.record.state, State::Creating | State::Running | State::Unreachable) {
-            return Ok(());
-        }
-        let cage = self.cage();
-        let done = blocking(move || cage.open().set_limits(&limits)).await?;
-        done.map_err(|error| Error::BadField {
-            field: "limits",
-            reason: format!("the kernel refuses them: {error}"),
-        })
     }
 
     /// The server stops: what is only in memory is written.

@@ -71,6 +71,12 @@ pub enum Error {
         /// What is missing, and how to provide it.
         reason: String,
     },
+    /// This machine cannot give sandboxes a network.
+    #[error("this machine cannot give sandboxes a network: {0}")]
+    NoWay(String),
+    /// What gives sandboxes a network has ended, or does not answer; it is started anew.
+    #[error("networks are not to be had at this moment: {0}")]
+    WayLost(String),
     /// The disk of the data directory is nearly full: nothing is made or uploaded.
     #[error("{free_mib} MiB are free on the server's disk, {floor_mib} are kept free")]
     NoSpace {
@@ -79,9 +85,9 @@ pub enum Error {
         /// The floor, in MiB.
         floor_mib: u64,
     },
-    /// The image is neither `host` nor an alias.
-    #[error("image {0} is not known here")]
-    NoImage(String),
+    /// The image is not to be had.
+    #[error(transparent)]
+    Image(#[from] isolet_image::Error),
     /// The tenant has as many sandboxes as it may.
     #[error("tenant has {max} sandboxes, the most it may have")]
     TooManySandboxes {

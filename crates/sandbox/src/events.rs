@@ -8,7 +8,9 @@ mod follow;
 
 pub use follow::{Follow, Gap, TooSlow};
 
-use crate::{ProcessId, SandboxId, SessionId, TenantId, record::now_ms, state::State};
+use crate::{
+    ProcessId, Refused, SandboxId, SessionId, TenantId, network::Mode, record::now_ms, state::State,
+};
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -78,6 +80,10 @@ pub enum Happened {
     TerminalOpened(SessionId),
     /// It has ended. Seen only while somebody follows.
     TerminalEnded(SessionId),
+    /// Its network was changed to this kind.
+    NetworkChanged(Mode),
+    /// Something in it was refused: at most ten events a second, whatever it tries.
+    NetworkDenied(Refused),
 }
 
 /// How a process ended.

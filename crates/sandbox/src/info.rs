@@ -3,6 +3,7 @@
 use crate::{
     access::FileAccess,
     ids::{SandboxId, SessionId, TenantId},
+    network::Network,
     state::State,
 };
 use serde::{Deserialize, Serialize};
@@ -48,6 +49,8 @@ pub struct Wish {
     pub env: BTreeMap<String, String>,
     /// Fields that a dialect must give back (`vcpus`, `mem_mib`, …), kept as they are.
     pub dialect: serde_json::Map<String, serde_json::Value>,
+    /// Where it may connect to; `None` as configured.
+    pub network: Option<Network>,
 }
 
 /// A change to a sandbox; what is `None` stays.
@@ -120,14 +123,30 @@ pub struct Info {
     pub env_names: BTreeSet<String>,
     /// What it may use.
     pub limits: Limits,
-    /// Always `none`: loopback only.
-    pub network: String,
+    /// Where it may connect to. Answers that were kept by earlier versions say `none`.
+    #[serde(deserialize_with = "network")]
+    pub network: Network,
     /// Its files outlive a sleep.
     pub persistent: bool,
     /// Seconds without use after which it falls asleep; `None` never.
     pub sleep_after_s: Option<u64>,
     /// A dialect's own fields, as they were given.
     pub dialect: serde_json::Map<String, serde_json::Value>,
+}
+
+/// A network, also as versions without one told it.
+fn network<'de, D: serde::Deserializer<'de>>(reader: D) -> Result<Network, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Told {
+        Network(Network),
+        Word(String),
+    }
+    match Told::deserialize(reader)? {
+        Told::Network(network) => Ok(network),
+        Told::Word(word) if word == "none" => Ok(Network::none()),
+        Told::Word(word) => Err(serde::de::Error::custom(format!("no network {word}"))),
+    }
 }
 
 /// Something that a sleep does not keep.

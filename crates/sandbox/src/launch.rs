@@ -3,6 +3,7 @@
 use crate::Error;
 use isolet_jail::{Cage, Config, Launcher};
 use isolet_wire::launch::{Scope, Spec};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -19,7 +20,8 @@ const FULL: [i32; 2] = [28, 122];
 
 /// What is to be made.
 enum Job {
-    Sandbox(Spec),
+    /// Born in the network namespace of its link, if it has one.
+    Sandbox(Spec, Option<OwnedFd>),
     /// Notified as soon as it is known that every grant can be had.
     Scope(Scope, Arc<Notify>),
 }
@@ -42,7 +44,7 @@ struct Keeper {
 impl Job {
     fn name(&self) -> &str {
         match self {
-            Self::Sandbox(spec) => &spec.name,
+            Self::Sandbox(spec, _) => &spec.name,
             Self::Scope(scope, _) => &scope.name,
         }
     }
@@ -74,9 +76,9 @@ impl Launch {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes a sandbox; the agent's process id.
-    pub(crate) async fn launch(&self, spec: Spec) -> Result<i32, Error> {
-        self.order(Job::Sandbox(spec)).await
+    /// Makes a sandbox, perhaps in the network namespace of its link; the agent's process id.
+    pub(crate) async fn launch(&self, spec: Spec, network: Option<OwnedFd>) -> Result<i32, Error> {
+        self.order(Job::Sandbox(spec, network)).await
     }
 
     /// Starts the agent of a session's scope; notifies as soon as every grant is known to be there.
@@ -112,7 +114,9 @@ impl Keeper {
     fn work(&mut self, job: &Job) -> Result<i32, Error> {
         for _ in 0..TRIES {
             let done = self.launcher().and_then(|launcher| match job {
-                Job::Sandbox(spec) => launcher.launch(spec),
+                Job::Sandbox(spec, network) => {
+                    launcher.launch(spec, network.as_ref().map(AsFd::as_fd))
+                }
                 Job::Scope(scope, granted) => {
                     launcher.scope(scope, || granted.notify_one()).map(|()| 0)
                 }
@@ -143,7 +147,7 @@ impl Keeper {
     /// What a dead launcher may have left of its last order.
     fn clear(&self, job: &Job) {
         let spec = match job {
-            Job::Sandbox(spec) => spec,
+            Job::Sandbox(spec, _) => spec,
             Job::Scope(scope, _) => {
                 let cage = Cage::open(&self.config, &scope.name);
                 if let Err(error) = cage.end_scope(&scope.session, CLEAR_WAIT) {

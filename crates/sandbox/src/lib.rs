@@ -19,11 +19,13 @@ pub mod exposed;
 mod failpoint;
 pub mod files;
 pub mod ids;
+mod images;
 pub mod info;
 mod kept;
 mod launch;
 pub mod link;
 mod listeners;
+pub mod network;
 mod notes;
 mod once;
 mod pool;
@@ -62,9 +64,11 @@ pub use info::{
     Created, Ended, Info, Life, Limits, Lost, LostState, Once, Page, Patch, SessionInfo,
     SessionWish, Usage, WhyLost, Wish,
 };
+pub use isolet_image as image;
 pub use isolet_store::audit;
 pub use isolet_store::keys::{Grant, Key, Keys, NewKey};
 pub use link::{ExecLink, Heard, LinkError, ShellLink};
+pub use network::{Denials, Denied, Network, NetworkChange, NetworkWish, Refused};
 pub use port::PortLink;
 pub use process::{ProcessInfo, ProcessLink, ProcessWish};
 pub use ready::READY_MAX;

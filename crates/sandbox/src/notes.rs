@@ -2,7 +2,7 @@
 //! it: one small file a process below the sandbox's directory, gone with it. While its agent lives,
 //! only the agent is asked.
 
-use crate::{ProcessId, SessionId, driver::blocking, info::Once, process::ProcessInfo};
+use crate::{Denied, ProcessId, SessionId, driver::blocking, info::Once, process::ProcessInfo};
 use isolet_wire::process::{End, Process};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -70,7 +70,8 @@ impl Note {
             end: self.end,
             ..Process::default()
         };
-        ProcessInfo { id: self.id, session: self.session, process, lost: true }
+        let denied = Denied::default();
+        ProcessInfo { id: self.id, session: self.session, process, lost: true, denied }
     }
 }
 
@@ -212,7 +213,8 @@ mod tests {
     fn note(id: &str, started_at_ms: i64) -> Note {
         let process = Process { started_at_ms, ..Process::default() };
         let id = ProcessId::parse(id).unwrap();
-        let info = ProcessInfo { id, session: None, process, lost: false };
+        let denied = Denied::default();
+        let info = ProcessInfo { id, session: None, process, lost: false, denied };
         Note::new(&info, false, "1-2-3".into(), None)
     }
 

@@ -5,11 +5,10 @@
 mod gone;
 
 use crate::{
-    Error, Heard, LinkError, ProcessId, Sandbox, SessionId,
+    Denied, Error, Heard, LinkError, ProcessId, Sandbox, SessionId,
     info::Once,
     link::Heard::Tell as Said,
     notes::{Note, life},
-    sandbox::WORKSPACE,
     scopes::Scope,
     state::State,
     wire::{ANSWER_WAIT, Wire},
@@ -34,7 +33,7 @@ pub struct ProcessWish {
     pub id: Option<ProcessId>,
     /// What to run.
     pub what: What,
-    /// Start directory; [`WORKSPACE`], or the session's own, unless told.
+    /// Start directory; the sandbox's, or the session's own, unless told.
     pub cwd: Option<String>,
     /// Over the sandbox's (and the session's) environment; `None` unsets.
     pub env: BTreeMap<String, Option<String>>,
@@ -58,6 +57,8 @@ pub struct ProcessInfo {
     /// It went with its sandbox's sleep or end, and its log with it. `process.end` is set where it
     /// had ended before.
     pub lost: bool,
+    /// What was refused to its sandbox while it ran, as far as this server knows it.
+    pub denied: Denied,
 }
 
 impl ProcessInfo {
@@ -65,7 +66,7 @@ impl ProcessInfo {
         let id = ProcessId::parse(&process.id).ok()?;
         let session = process.session.take().and_then(|id| SessionId::parse(&id).ok());
         process.command.truncate(process.command.floor_char_boundary(COMMAND_BYTES_TOLD));
-        Some(Self { id, session, process, lost: false })
+        Some(Self { id, session, process, lost: false, denied: Denied::default() })
     }
 }
 
@@ -153,7 +154,7 @@ impl Sandbox {
             id: id.to_string(),
             session: wish.session.as_ref().map(ToString::to_string),
             what: wish.what,
-            cwd: cwd.unwrap_or_else(|| WORKSPACE.to_owned()),
+            cwd: cwd.unwrap_or_else(|| self.start_dir()),
             env,
             stdin: wish.stdin,
             timeout_ms: wish.timeout_ms,
@@ -178,8 +179,17 @@ impl Sandbox {
     pub async fn process(&self, id: &ProcessId) -> Result<ProcessInfo, Error> {
         match self.order_of(id, Order::Get(id.to_string()), ANSWER_WAIT).await {
             Err(Error::ProcessLost { .. }) => self.process_lost(id).await,
-            told => one(told?),
+            told => one(told?).map(|info| self.with_denied(info)),
         }
+    }
+
+    /// With what was refused while it ran.
+    fn with_denied(&self, mut info: ProcessInfo) -> ProcessInfo {
+        let end = info.process.end.as_ref().map(|end| end.at_ms);
+        if !info.lost {
+            info.denied = self.denied_within(info.process.started_at_ms, end);
+        }
+        info
     }
 
     /// All processes, the oldest first: those that run, those that have ended, and those that went
@@ -204,7 +214,7 @@ impl Sandbox {
         }
         let key = |info: &ProcessInfo| (info.process.started_at_ms, info.id.clone());
         all.sort_by_cached_key(key);
-        Ok(all)
+        Ok(all.into_iter().map(|info| self.with_denied(info)).collect())
     }
 
     async fn list_processes(&self, scope: Option<&Scope>) -> Result<Vec<ProcessInfo>, Error> {
@@ -301,7 +311,7 @@ impl Sandbox {
             told => {
                 let info = one(told?)?;
                 self.entry.background.seen(self, &info);
-                Ok(info)
+                Ok(self.with_denied(info))
             }
         }
     }

@@ -1,21 +1,43 @@
-//! Network profiles that a tenant keeps: rules under a name. Sandboxes have loopback only, so none
-//! but [`NONE`] can be asked for yet; what is kept waits until there is a network to rule.
+//! Network profiles: rules under a name. Some are everybody's, some are the operator's for
+//! everybody, the rest a tenant keeps for itself.
 
-use crate::{Error, Service, TenantId};
+use crate::{Error, Network, Service, TenantId, network::checked};
 use serde::{Deserialize, Serialize};
 
-/// The profile that every tenant has and nobody changes: loopback only.
+/// The profile of loopback only.
 pub const NONE: &str = "none";
-/// Profiles of one tenant, `none` not counted.
+/// Profiles that one tenant keeps.
 pub const PROFILES_MAX: usize = 100;
-/// Rules of one list.
-pub const RULES_MAX: usize = 256;
-/// The longest rule, in bytes: a name of a host, with a port.
-pub const RULE_BYTES_MAX: usize = 260;
 /// The longest description, in bytes.
 pub const DESCRIPTION_BYTES_MAX: usize = 1024;
 /// The longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
+
+/// Where packages of common languages and systems come from. The one place that names them.
+const REGISTRIES: [&str; 18] = [
+    // pip
+    "pypi.org:443",
+    "files.pythonhosted.org:443",
+    // npm
+    "registry.npmjs.org:443",
+    // cargo
+    "crates.io:443",
+    "index.crates.io:443",
+    "static.crates.io:443",
+    // apt
+    "deb.debian.org:80",
+    "deb.debian.org:443",
+    "security.debian.org:80",
+    "security.debian.org:443",
+    "archive.ubuntu.com:80",
+    "archive.ubuntu.com:443",
+    "*.archive.ubuntu.com:80",
+    "*.archive.ubuntu.com:443",
+    "security.ubuntu.com:80",
+    "security.ubuntu.com:443",
+    "ports.ubuntu.com:80",
+    "ports.ubuntu.com:443",
+];
 
 /// Rules under a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,38 +52,48 @@ pub struct Profile {
     pub deny: Vec<String>,
 }
 
-impl Profile {
-    fn none() -> Self {
-        Self {
-            name: NONE.to_owned(),
-            description: "Loopback only.".to_owned(),
-            allow: Vec::new(),
-            deny: vec!["*".to_owned()],
-        }
-    }
+/// Those that every server has, [`NONE`] first.
+#[must_use]
+pub fn built_in() -> [Profile; 4] {
+    let profile = |name: &str, description: &str, allow: &[&str], deny: &[&str]| {
+        let texts = |rules: &[&str]| rules.iter().map(|rule| (*rule).to_owned()).collect();
+        let (name, description) = (name.to_owned(), description.to_owned());
+        Profile { name, description, allow: texts(allow), deny: texts(deny) }
+    };
+    [
+        profile(NONE, "Loopback only.", &[], &["*"]),
+        profile("locked-down", "Nothing is allowed; what is tried is told.", &[], &[]),
+        profile(
+            "packages",
+            "The public registries of pip, npm, cargo and apt, by their names.",
+            &REGISTRIES,
+            &[],
+        ),
+        profile("unrestricted", "Everything but what is closed to every sandbox.", &["*"], &[]),
+    ]
+}
 
-    fn check(&self) -> Result<(), Error> {
+impl Profile {
+    /// Whether its name and its rules are such, and within their bounds.
+    ///
+    /// # Errors
+    /// [`Error::BadField`].
+    pub fn check(&self) -> Result<(), Error> {
         let bad = |field, reason: &str| Err(Error::BadField { field, reason: reason.to_owned() });
         if !named(&self.name) {
             return bad("name", "must match [a-z0-9][a-z0-9_-]{0,63}");
         }
-        if self.name == NONE {
-            return bad("name", "`none` is every tenant's and stays as it is; choose another");
+        if built_in().iter().any(|own| own.name == self.name) {
+            let reason =
+                format!("`{}` is everybody's and stays as it is; choose another", self.name);
+            return bad("name", &reason);
         }
         if self.description.len() > DESCRIPTION_BYTES_MAX {
             return bad("description", "at most 1024 bytes");
         }
-        for (field, rules) in [("allow", &self.allow), ("deny", &self.deny)] {
-            if rules.len() > RULES_MAX {
-                return bad(field, "at most 256 rules");
-            }
-            if let Some(wrong) = rules.iter().find(|rule| !is_rule(rule)) {
-                let shown: String = wrong.chars().take(80).collect();
-                let reason = format!("{shown:?} is no host, address, network or *");
-                return Err(Error::BadField { field, reason });
-            }
-        }
-        Ok(())
+        checked("allow", &self.allow)?;
+        checked("deny", &self.deny)?;
+        Network::rules(&self.allow, &self.deny).map(drop)
     }
 }
 
@@ -73,58 +105,36 @@ fn named(name: &str) -> bool {
         && name.bytes().all(|byte| letter(byte) || matches!(byte, b'_' | b'-'))
 }
 
-/// A host, `*.` and a host, an address, a network, or `*`; with a port or without.
-fn is_rule(rule: &str) -> bool {
-    if rule.len() > RULE_BYTES_MAX {
-        return false;
+/// The network that a configuration's word or profile stands for, before there is a server.
+///
+/// # Errors
+/// [`Error::BadField`] for a profile that is neither everybody's nor among these.
+pub fn network(name: &str, own: &[Profile]) -> Result<Network, Error> {
+    match name {
+        "none" => Ok(Network::none()),
+        "open" => Ok(Network::open()),
+        name => match built_in().iter().chain(own).find(|profile| profile.name == name) {
+            Some(profile) => Network::of(profile),
+            None => {
+                let reason = format!("no network profile {name}; none and open are no profiles");
+                Err(Error::BadField { field: "network.default", reason })
+            }
+        },
     }
-    if is_place(rule) {
-        return true;
-    }
-    let Some((place, port)) = rule.rsplit_once(':') else { return false };
-    let digits = port.bytes().all(|byte| byte.is_ascii_digit());
-    let inner = place.strip_prefix('[').and_then(|place| place.strip_suffix(']'));
-    let place = inner.filter(|place| place.contains(':')).unwrap_or(place);
-    digits && port.parse::<u16>().is_ok_and(|port| port > 0) && is_place(place)
-}
-
-fn is_place(text: &str) -> bool {
-    use std::net::{IpAddr, Ipv6Addr};
-    if text == "*" || text.parse::<IpAddr>().is_ok() {
-        return true;
-    }
-    if let Some((address, bits)) = text.split_once('/') {
-        let most = if address.parse::<Ipv6Addr>().is_ok() { 128 } else { 32 };
-        let digits = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit());
-        return digits
-            && address.parse::<IpAddr>().is_ok()
-            && bits.parse::<u8>().is_ok_and(|bits| bits <= most);
-    }
-    let host = text.strip_prefix("*.").unwrap_or(text);
-    let label = |label: &str| {
-        let letters = label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        !label.is_empty()
-            && label.len() <= 63
-            && letters
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    // What ends with a number would be an address, and is none.
-    let last = host.rsplit('.').next().unwrap_or_default();
-    host.len() <= 253
-        && host.split('.').all(label)
-        && !last.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 impl Service {
-    /// A tenant's network profiles by name, `none` first.
+    /// A tenant's network profiles: everybody's with `none` first, the operator's, its own by name.
     ///
     /// # Errors
     /// What the records refuse.
     pub async fn profiles(&self, tenant: &TenantId) -> Result<Vec<Profile>, Error> {
         let rows = self.inner.store.profiles(tenant.as_str()).await?;
-        let own = rows.iter().filter_map(|(_, body)| serde_json::from_str(body).ok());
-        Ok(std::iter::once(Profile::none()).chain(own).collect())
+        let own = rows.iter().filter_map(|(_, body)| serde_json::from_str::<Profile>(body).ok());
+        // One that was kept under a name that has been taken since is not seen.
+        let own = own.filter(|profile| !self.taken(&profile.name));
+        let operators = self.inner.config.network.profiles.values().cloned();
+        Ok(built_in().into_iter().chain(operators).chain(own).collect())
     }
 
     /// One of them.
@@ -143,6 +153,7 @@ impl Service {
     /// [`Error::BadField`], [`Error::TooManyProfiles`], and what the records refuse.
     pub async fn put_profile(&self, tenant: &TenantId, profile: &Profile) -> Result<bool, Error> {
         profile.check()?;
+        self.own(&profile.name)?;
         let body =
             serde_json::to_string(profile).map_err(|error| Error::Fault(error.to_string()))?;
         let (tenant, store) = (tenant.as_str(), &self.inner.store);
@@ -153,14 +164,26 @@ impl Service {
     /// Forgets a profile.
     ///
     /// # Errors
-    /// [`Error::NoProfile`], [`Error::BadField`] for `none`, and what the records refuse.
+    /// [`Error::NoProfile`], [`Error::BadField`] for one that is not the tenant's own, and what the
+    /// records refuse.
     pub async fn remove_profile(&self, tenant: &TenantId, name: &str) -> Result<(), Error> {
-        if name == NONE {
-            let reason = "`none` is every tenant's and stays".to_owned();
-            return Err(Error::BadField { field: "name", reason });
-        }
+        self.own(name)?;
         let gone = self.inner.store.remove_profile(tenant.as_str(), name).await?;
         if gone { Ok(()) } else { Err(no(name)) }
+    }
+
+    fn taken(&self, name: &str) -> bool {
+        self.inner.config.network.profiles.contains_key(name)
+            || built_in().iter().any(|profile| profile.name == name)
+    }
+
+    /// Refuses names of profiles that a tenant does not change.
+    fn own(&self, name: &str) -> Result<(), Error> {
+        if !self.taken(name) {
+            return Ok(());
+        }
+        let reason = format!("`{name}` is every tenant's and stays as it is; choose another");
+        Err(Error::BadField { field: "name", reason })
     }
 }
 
@@ -171,60 +194,36 @@ fn no(name: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_rule_is_a_place_with_or_without_a_port() {
-        for good in [
-            "*",
-            "*:443",
-            "example.com",
-            "*.example.com:8443",
-            "xn--bcher-kva.example",
-            "localhost",
-            "10.0.0.0/8",
-            "192.168.1.1:80",
-            "::1",
-            "fd00::/8",
-            "[::1]:443",
-        ] {
-            assert!(is_rule(good), "{good}");
-        }
-        let long = "a.".repeat(200);
-        for bad in [
-            "",
-            " ",
-            "a b",
-            "http://a",
-            "a/b",
-            "*a.com",
-            "a.*",
-            "-a.com",
-            "a..b",
-            "a:0",
-            "a:70000",
-            "a:+1",
-            "300.1.1.1",
-            "10.0.0.0/33",
-            "10.0.0.0/",
-            "a\n",
-            "ä.com",
-            "[a]:1",
-            long.as_str(),
-        ] {
-            assert!(!is_rule(bad), "{bad:?}");
-        }
-    }
+    use crate::network::Mode;
+    use isolet_wire::network::RULES_MAX;
 
     #[test]
     fn a_profile_is_bounded() {
         let profile = |name: &str| Profile { name: name.to_owned(), ..Profile::default() };
         assert!(profile("a-b_1").check().is_ok());
-        for bad in ["", "none", "A", "-a", "a/b", "..", "ä", &"a".repeat(65)] {
+        for bad in ["", "none", "packages", "A", "-a", "a/b", "..", "ä", &"a".repeat(65)] {
             assert!(profile(bad).check().is_err(), "{bad}");
         }
-        let many = Profile { allow: vec!["*".to_owned(); RULES_MAX + 1], ..profile("a") };
-        assert!(many.check().is_err());
+        let many: Vec<String> = (0..=RULES_MAX).map(|n| format!("a{n}.example")).collect();
+        assert!(Profile { allow: many, ..profile("a") }.check().is_err());
+        assert!(Profile { deny: vec!["http://a".to_owned()], ..profile("a") }.check().is_err());
         let long = Profile { description: "x".repeat(DESCRIPTION_BYTES_MAX + 1), ..profile("a") };
         assert!(long.check().is_err());
+    }
+
+    #[test]
+    fn everybodys_profiles_are_what_they_say() {
+        let of = |name: &str| network(name, &[]).unwrap();
+        assert_eq!(of("none"), Network::none());
+        assert_eq!((of("open"), of("unrestricted").mode()), (Network::open(), Mode::Open));
+        let locked = of("locked-down");
+        assert_eq!(
+            (locked.mode(), locked.allow().len(), locked.profile()),
+            (Mode::Rules, 0, Some("locked-down"))
+        );
+        assert_eq!(of("packages").allow(), REGISTRIES, "each is a rule as it says itself");
+        assert!(network("never-was", &[]).is_err());
+        let own = Profile { name: "web".into(), allow: vec!["*:443".into()], ..Profile::default() };
+        assert_eq!(network("web", &[own]).unwrap().allow(), ["*:443"]);
     }
 }

@@ -21,6 +21,8 @@ pub const READY_MAX: u32 = 64;
 /// How long after a failed making the next is tried.
 const AGAIN: Duration = Duration::from_secs(5);
 
+/// How long a server that stops waits for one that is just being made.
+const END_WAIT: Duration = Duration::from_secs(2);
 /// How long after one was taken the next is begun.
 const PAUSE: Duration = Duration::from_millis(4);
 
@@ -141,7 +143,9 @@ async fn make(inner: &Arc<Inner>) -> Result<Made, Error> {
 async fn start(inner: &Arc<Inner>, made: &Made) -> Result<(), Error> {
     let limits = inner.config.limits;
     let (name, hostname) = (made.name.clone(), HOSTNAME.to_owned());
-    inner.launch.launch(Spec { name, slot: made.slot, hostname, limits, kept: false }).await?;
+    let slot = made.slot;
+    let spec = Spec { name, slot, hostname, limits, root: None, kept: false, linked: false };
+    inner.launch.launch(spec, None).await?;
     let directory = inner.jail.data_dir.join("sandboxes").join(&made.name);
     let greet = async {
         let mut wire = Wire::connect(&directory).await?;
@@ -176,6 +180,17 @@ pub(crate) async fn clear(inner: &Arc<Inner>) {
     for made in made {
         discard(inner, made).await;
     }
+}
+
+/// Removes all that wait, and what is just being made: nobody would know of it.
+pub(crate) async fn end(inner: &Arc<Inner>) {
+    let made = async {
+        while inner.ready.lock().making {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let _ = tokio::time::timeout(END_WAIT, made).await;
+    clear(inner).await;
 }
 
 /// Removes those that wait, and begins to make as many.

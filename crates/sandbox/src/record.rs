@@ -3,6 +3,7 @@
 use crate::{
     Config, Error, Info, Limits, Lost, Patch, SandboxId, TenantId, Wish,
     info::{ENV_BYTES_MAX, METADATA_BYTES_MAX, TTL_S_MAX},
+    network::Network,
     state::State,
 };
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,9 @@ pub(crate) struct Body {
     pub(crate) v: u32,
     pub(crate) image: String,
     pub(crate) image_resolved: String,
+    /// What its root is made of; `None`: the host's programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) root: Option<isolet_image::Root>,
     pub(crate) created_at_ms: i64,
     pub(crate) create_ms: f64,
     pub(crate) ttl_s: Option<u64>,
@@ -60,6 +64,9 @@ pub(crate) struct Body {
     /// What it had used when its groups were last removed.
     #[serde(default)]
     pub(crate) used: crate::used::Used,
+    /// Sandboxes of versions that had none have none.
+    #[serde(default)]
+    pub(crate) network: Network,
 }
 
 fn yes() -> bool {
@@ -143,10 +150,13 @@ fn check_limits(config: &Config, limits: Limits) -> Result<Limits, Error> {
     })
 }
 
+/// What a name stands for: `host`, or an image of a registry by its whole name.
 fn resolve(config: &Config, image: &str) -> Result<String, Error> {
     match config.aliases.get(image).map_or(image, String::as_str) {
         "host" => Ok("host".to_owned()),
-        _ => Err(Error::NoImage(image.to_owned())),
+        other => Ok(isolet_image::Reference::parse(other)
+            .map_err(isolet_image::Error::from)?
+            .to_string()),
     }
 }
 
@@ -172,6 +182,7 @@ impl Body {
             v: VERSION,
             image_resolved: resolve(config, &image)?,
             image,
+            root: None,
             created_at_ms: now_ms(),
             create_ms: 0.0,
             ttl_s,
@@ -186,6 +197,7 @@ impl Body {
             lost: None,
             exposed: crate::exposed::All::new(),
             used: crate::used::Used::default(),
+            network: wish.network.unwrap_or_else(|| config.network.default.clone()),
         })
     }
 
@@ -222,6 +234,12 @@ impl Body {
         Ok(new)
     }
 
+    /// Where its shells and programs begin.
+    pub(crate) fn home(&self) -> &str {
+        let own = self.root.as_ref().and_then(|root| root.cwd.as_deref());
+        own.unwrap_or(crate::sandbox::WORKSPACE)
+    }
+
     pub(crate) fn json(&self) -> Result<String, Error> {
         serde_json::to_string(self).map_err(|error| Error::Fault(error.to_string()))
     }
@@ -245,7 +263,7 @@ impl Record {
             metadata: body.metadata.clone(),
             env_names: body.env.keys().cloned().collect(),
             limits: body.limits,
-            network: "none".to_owned(),
+            network: body.network.clone(),
             persistent: body.persistent,
             sleep_after_s: body.sleep_after_s,
             dialect: body.dialect.clone(),
@@ -285,6 +303,7 @@ impl Record {
             v: VERSION,
             image: "host".to_owned(),
             image_resolved: "host".to_owned(),
+            root: None,
             created_at_ms: now_ms(),
             create_ms: 0.0,
             ttl_s: None,
@@ -299,6 +318,7 @@ impl Record {
             lost: None,
             exposed: crate::exposed::All::new(),
             used: crate::used::Used::default(),
+            network: Network::none(),
         }
     }
 }
@@ -321,7 +341,8 @@ mod tests {
         };
         assert_eq!(plan("node:22-slim").unwrap().image_resolved, "host");
         assert_eq!(plan("host").unwrap().image, "host");
-        assert!(matches!(plan("ubuntu"), Err(Error::NoImage(name)) if name == "ubuntu"));
+        assert_eq!(plan("ubuntu").unwrap().image_resolved, "docker.io/library/ubuntu:latest");
+        assert!(matches!(plan("../x"), Err(Error::Image(isolet_image::Error::Reference(_)))));
     }
 
     #[test]
@@ -399,18 +420,21 @@ mod tests {
         let body = Body::plan(&config(), Wish::default()).unwrap();
         assert_eq!((body.sleep_after_s, body.persistent), (Some(600), true));
         let mut json = serde_json::to_value(&body).unwrap();
-        for field in ["sleep_after_s", "persistent", "lost"] {
+        for field in ["sleep_after_s", "persistent", "lost", "network"] {
             json.as_object_mut().unwrap().remove(field);
         }
         json["limits"].as_object_mut().unwrap().remove("disk_mib");
         let old: Body = serde_json::from_value(json).unwrap();
         assert_eq!((old.sleep_after_s, old.persistent, old.lost), (None, true, None));
-        assert_eq!(old.limits.disk_mib, 0);
+        assert_eq!((old.limits.disk_mib, old.network), (0, Network::none()));
     }
 
     #[test]
     fn a_record_reads_as_it_was_written() {
-        let body = Body::plan(&config(), Wish { ttl_s: Some(9), ..Wish::default() }).unwrap();
+        let deny = ["*.bad.example:443".to_owned()];
+        let network = Some(Network::rules(&["*".to_owned()], &deny).unwrap());
+        let wish = Wish { ttl_s: Some(9), network, ..Wish::default() };
+        let body = Body::plan(&config(), wish).unwrap();
         let record = Record {
             name: "n".into(),
             tenant: TenantId::parse("t").unwrap(),

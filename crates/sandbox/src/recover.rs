@@ -19,6 +19,7 @@ use crate::{
     failpoint::pass,
     info::{Lost, LostState, WhyLost},
     launch::Launch,
+    network::way::Way,
     pool::Watched,
     record::Record,
     registry::{Entry, Registry, View},
@@ -143,8 +144,17 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
         sweep(&config.jail(), names).await;
     }
     let slots: Vec<u32> = found.records.iter().map(|record| record.slot).collect();
+    let (images, floor) = (config.images.clone(), config.free_space_floor_mib);
+    let images = tokio::task::spawn_blocking(move || {
+        let limits = isolet_image::Limits { floor_mib: floor, ..images.limits };
+        isolet_image::Images::open(isolet_image::Config { limits, ..images })
+    });
+    let images = images.await.map_err(|error| OpenError::Fault(error.to_string()))?;
+    let images = images.map_err(|error| OpenError::Fault(error.to_string()))?;
     let inner = Arc::new(Inner {
+        images,
         space: Arc::new(Space::new(&config)),
+        way: Way::new(&config),
         jail: config.jail(),
         config,
         store,
@@ -169,6 +179,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
     }
     let watched = Arc::clone(&inner.watched);
     inner.spawn(async move { watched.run().await });
+    inner.spawn(crate::network::way::keep(Arc::clone(&inner)));
     Ok(inner)
 }
 

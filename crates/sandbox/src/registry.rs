@@ -7,6 +7,7 @@ use crate::{
     driver::Order,
     info::{Info, Page},
     kept::Kept,
+    network::{refused::Refusals, way::Linked},
     notes::Notes,
     pool::{Pool, Watched},
     port::CONNECTIONS_MAX,
@@ -65,6 +66,10 @@ pub(crate) struct Entry {
     pub(crate) notes: Notes,
     /// What a sleep has lost and nobody was told yet.
     pub(crate) lost: Mutex<Option<Vec<Lost>>>,
+    /// What it was refused.
+    pub(crate) refusals: Refusals,
+    /// Its link, if it has one.
+    pub(crate) link: Mutex<Option<Linked>>,
 }
 
 impl Entry {
@@ -83,7 +88,11 @@ impl Entry {
             directory: sandboxes.join(&record.name),
             orders,
             post: tokio::sync::Mutex::new(post),
-            sessions: Sessions::new(&record.id, record.body.created_at_ms, sessions),
+            sessions: Sessions::new(
+                &record.id,
+                (record.body.created_at_ms, record.body.home()),
+                sessions,
+            ),
             pool: Arc::new(Pool::new(Arc::clone(watch))),
             scopes: Scopes::default(),
             listened: Mutex::default(),
@@ -94,6 +103,8 @@ impl Entry {
             recordings: Recordings::new(&sandboxes.join(&record.name)),
             notes: Notes::new(&sandboxes.join(&record.name)),
             lost: Mutex::new(record.body.lost.clone()),
+            refusals: Refusals::default(),
+            link: Mutex::default(),
             view: watch::Sender::new(View { record: Arc::new(record), end: None }),
         })
     }
@@ -108,6 +119,10 @@ impl Entry {
 
     pub(crate) fn lost(&self) -> MutexGuard<'_, Option<Vec<Lost>>> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn link(&self) -> MutexGuard<'_, Option<Linked>> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits while it is being made or removed.
@@ -157,6 +172,13 @@ impl Registry {
 
     pub(crate) fn find(&self, tenant: &TenantId, id: &SandboxId) -> Option<Arc<Entry>> {
         self.lock().tenants.get(tenant)?.get(id).cloned()
+    }
+
+    /// By the server's own name.
+    pub(crate) fn named(&self, name: &str) -> Option<Arc<Entry>> {
+        let map = self.lock();
+        let mut all = map.tenants.values().flat_map(BTreeMap::values);
+        all.find(|entry| entry.name == name).cloned()
     }
 
     /// A uid range for a sandbox that has no entry yet.

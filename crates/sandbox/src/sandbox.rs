@@ -27,7 +27,7 @@ use tokio::time::timeout;
 
 /// How long a private shell waits for a client that dropped, in ms.
 pub const PRIVATE_LINGER_MS: u64 = 60_000;
-/// Where shells, programs and relative paths begin.
+/// Where shells, programs and relative paths begin; shells and programs elsewhere where an image says so.
 pub const WORKSPACE: &str = "/workspace";
 /// How long its driver may take to look at its groups and end it.
 const CHECK_WAIT: Duration = Duration::from_secs(5);
@@ -81,7 +81,7 @@ pub struct Attach {
 pub struct Start {
     /// What.
     pub what: What,
-    /// Start directory; [`WORKSPACE`] unless told.
+    /// Start directory; [`WORKSPACE`], or the image's own, unless told.
     pub cwd: Option<String>,
     /// Over the sandbox's (and the session's) environment; `None` unsets.
     pub env: BTreeMap<String, Option<String>>,
@@ -195,11 +195,25 @@ impl Sandbox {
         Teller { log, sandbox: self.entry.id.clone(), session }
     }
 
+    /// Where shells and programs begin: where its image says, or the workspace.
+    pub(crate) fn start_dir(&self) -> String {
+        self.entry.view.borrow().record.body.home().to_owned()
+    }
+
     /// The environment of what is started now.
     pub(crate) fn env(&self, session: Option<&Session>) -> BTreeMap<String, String> {
         let mut env: BTreeMap<String, String> =
             BASE_ENV.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let record = Arc::clone(&self.entry.view.borrow().record);
+        if let Some(root) = &record.body.root {
+            let user = &root.user;
+            for (name, value) in
+                [("HOME", &user.home), ("USER", &user.name), ("LOGNAME", &user.name)]
+            {
+                env.insert(name.to_owned(), value.clone());
+            }
+            env.extend(root.env.iter().map(|(name, value)| (name.clone(), value.clone())));
+        }
         let own = session.iter().flat_map(|session| &session.env);
         env.extend(
             record.body.env.iter().chain(own).map(|(name, value)| (name.clone(), value.clone())),
@@ -234,7 +248,7 @@ impl Sandbox {
             }
             ShellName::Private => {
                 let open = Open {
-                    cwd: WORKSPACE.to_owned(),
+                    cwd: self.start_dir(),
                     env: self.env(None),
                     linger_ms: Some(PRIVATE_LINGER_MS),
                     ..Open::default()
@@ -302,10 +316,8 @@ impl Sandbox {
                 None => env.remove(&name),
             };
         }
-        let cwd = start
-            .cwd
-            .or(session.map(|session| session.cwd))
-            .unwrap_or_else(|| WORKSPACE.to_owned());
+        let cwd =
+            start.cwd.or(session.map(|session| session.cwd)).unwrap_or_else(|| self.start_dir());
         let exec = ask::Exec {
             what: start.what,
             cwd,
@@ -391,7 +403,7 @@ impl Sandbox {
             // It has ended: made by being named, it would be another, without its scope and its end.
             return Err(Error::NoSession { id: self.entry.id.clone(), session: id.clone() });
         }
-        self.insert(id, Sessions::plain(), None).await
+        self.insert(id, Sessions::plain(&self.start_dir()), None).await
     }
 
     /// Within a turn.
@@ -452,7 +464,8 @@ impl Sandbox {
         once: Option<Once>,
     ) -> Result<(SessionInfo, bool), Error> {
         let id = wish.id.clone().unwrap_or_else(SessionId::random);
-        let session = Session::plan(wish)?;
+        let cwd = wish.cwd.or_else(|| Some(self.start_dir()));
+        let session = Session::plan(SessionWish { cwd, ..wish })?;
         let (own, key) = (self.clone(), once.clone());
         let work = async move {
             let _turn = own.entry.sessions.turn.lock().await;

@@ -300,10 +300,16 @@ impl Sandbox {
         (grants, strict): (Vec<launch::Grant>, bool),
         granted: Arc<Notify>,
     ) -> Result<Arc<Scope>, Error> {
-        let memory_mib = self.entry.view.borrow().record.body.limits.memory_mib;
+        let (memory_mib, user) = {
+            let body = &self.entry.view.borrow().record.body;
+            (
+                body.limits.memory_mib,
+                body.root.as_ref().map_or((0, 0), |r| (r.user.uid, r.user.gid)),
+            )
+        };
         let (name, session) = (self.entry.name.clone(), id.to_string());
         let slot = self.entry.slot;
-        let order = launch::Scope { name, slot, session, grants, memory_mib, strict };
+        let order = launch::Scope { name, slot, session, grants, memory_mib, user, strict };
         if let Err(error) = self.inner.launch.scope(order.clone(), Arc::clone(&granted)).await {
             match refused(&order, &error) {
                 Some(refused) => return Err(refused),

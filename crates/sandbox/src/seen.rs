@@ -8,12 +8,15 @@ use std::collections::BTreeMap;
 /// More shells than any agent opens: what a lying one says beyond is not kept.
 const SHELLS_MAX: usize = 8192;
 
+/// The name of a kernel that is begun ahead, which is no context and nobody's.
+const KERNEL: &str = "k/";
+
 /// Shells and terminals that are open, and how many programs run without one.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// Whether each is busy.
     shells: BTreeMap<String, bool>,
-    /// Threads of each context's interpreter.
+    /// Threads of each context's interpreter, and of a kernel that is begun ahead.
     tasks: BTreeMap<String, u32>,
     execs: u32,
 }
@@ -35,7 +38,7 @@ impl Seen {
             self.shells.remove(&shell.name);
             self.tasks.remove(&shell.name);
         } else if self.shells.len() < SHELLS_MAX || self.shells.contains_key(&shell.name) {
-            if shell.name.starts_with("c/") {
+            if shell.name.starts_with("c/") || shell.name == KERNEL {
                 self.tasks.insert(shell.name.clone(), shell.clients);
             }
             self.shells.insert(shell.name.clone(), shell.busy || shell.queued > 0);
@@ -70,7 +73,7 @@ impl Seen {
 
     /// Open shells.
     pub(crate) fn shells(&self) -> usize {
-        self.shells.len() - self.terminals() - self.contexts()
+        self.shells.len() - self.terminals() - self.contexts() - self.named(KERNEL)
     }
 
     /// Code contexts.

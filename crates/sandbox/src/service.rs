@@ -9,6 +9,7 @@ use crate::{
     info::Once,
     launch::Launch,
     listeners,
+    network::{Mode, way::Way},
     once::Onces,
     pool::Watched,
     ready::{self, Ready},
@@ -64,7 +65,9 @@ pub(crate) struct Inner {
     pub(crate) keys: Keys,
     pub(crate) audit: Audit,
     pub(crate) launch: Launch,
+    pub(crate) way: Way,
     pub(crate) registry: Registry,
+    pub(crate) images: isolet_image::Images,
     pub(crate) ready: Ready,
     pub(crate) onces: Onces,
     pub(crate) watched: Arc<Watched>,
@@ -108,8 +111,10 @@ impl Inner {
             let max = self.config.sandboxes_max(tenant);
             let sandboxes = self.jail.data_dir.join("sandboxes");
             let make = |record| Entry::new(record, &sandboxes, Vec::new(), &self.watched);
-            // Those that wait have the disk of the configuration, and a disk stays as it was made.
-            let fits = body.limits.disk_mib == self.config.limits.disk_mib;
+            // Those that wait have the disk of the configuration, and a disk stays as it was made;
+            // and they were born without a link.
+            let disk = body.limits.disk_mib == self.config.limits.disk_mib;
+            let fits = disk && body.root.is_none() && body.network.mode() == Mode::None;
             let mut made = if fits { self.ready.take().await } else { None };
             let ready = made.is_some();
             let reserved = self.registry.reserve((tenant, id), max, body.clone(), &mut made, make);
@@ -138,7 +143,13 @@ impl Inner {
         once: Option<Once>,
     ) -> Result<Info, Error> {
         let id = wish.id.clone().unwrap_or_else(SandboxId::random);
-        let body = Body::plan(&self.config, wish)?;
+        let mut body = Body::plan(&self.config, wish)?;
+        self.way.check(&body.network).await?;
+        // One that is there is no reason to pull an image.
+        if self.registry.find(&tenant, &id).is_some_and(|entry| entry.state().visible()) {
+            return Err(Error::SandboxExists(id));
+        }
+        let _pin = self.image(&tenant, &mut body).await?;
         match self.begin(&tenant, &id, &body, once).await? {
             Reserved::New(entry) => {
                 let info = made(&entry).await?;
@@ -327,6 +338,7 @@ impl Service {
                 }
                 (_, Reach::CreateIfMissing) => {
                     let body = Body::plan(&self.inner.config, Wish::default())?;
+                    self.inner.way.check(&body.network).await?;
                     match self.inner.begin(tenant, id, &body, None).await? {
                         Reserved::New(entry) | Reserved::Existing(entry) => entry,
                     }
@@ -364,7 +376,7 @@ impl Service {
     /// Takes no new work, lets go of the agents, writes what is not written. Sandboxes live on.
     pub async fn shutdown(&self) {
         self.inner.stopping.store(true, Ordering::Relaxed);
-        ready::clear(&self.inner).await;
+        ready::end(&self.inner).await;
         let detach = async {
             for entry in self.inner.registry.all() {
                 entry.settled().await;

@@ -84,9 +84,9 @@ impl Only {
 
 impl Session {
     /// One made by being named.
-    fn plain(created_at_ms: i64) -> Self {
+    fn plain(created_at_ms: i64, home: &str) -> Self {
         Self {
-            cwd: WORKSPACE.to_owned(),
+            cwd: home.to_owned(),
             env: BTreeMap::new(),
             command_timeout_ms: 0,
             metadata: Map::new(),
@@ -211,10 +211,10 @@ impl Sessions {
     /// with defaults, so that it can be seen and deleted.
     pub(crate) fn new(
         sandbox: &SandboxId,
-        created_at_ms: i64,
+        (created_at_ms, home): (i64, &str),
         rows: Vec<(SessionId, String)>,
     ) -> Self {
-        let plain = || Held::new(Session::plain(created_at_ms));
+        let plain = || Held::new(Session::plain(created_at_ms, home));
         let mut held = BTreeMap::from([(SessionId::default_session(), plain())]);
         for (id, body) in rows {
             let session = serde_json::from_str(&body).map_or_else(|_| plain(), Held::new);
@@ -270,8 +270,8 @@ impl Sessions {
     }
 
     /// A plain one, as a call that names it makes it.
-    pub(crate) fn plain() -> Session {
-        Session::plain(now_ms())
+    pub(crate) fn plain(home: &str) -> Session {
+        Session::plain(now_ms(), home)
     }
 
     /// Whether it sees only a part of the workspace.
@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     fn sessions(rows: Vec<(SessionId, String)>) -> Sessions {
-        Sessions::new(&SandboxId::parse("box").unwrap(), 5, rows)
+        Sessions::new(&SandboxId::parse("box").unwrap(), (5, WORKSPACE), rows)
     }
 
     fn shell(name: &str, busy: bool, closed: bool) -> tell::Shell {
@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_record_that_does_not_read_hides_no_other() {
-        let good = Session { cwd: "/build".into(), ..Session::plain(1) };
+        let good = Session { cwd: "/build".into(), ..Session::plain(1, WORKSPACE) };
         let id = |text| SessionId::parse(text).unwrap();
         let sessions = sessions(vec![(id("bad"), "{".into()), (id("good"), good.json().unwrap())]);
         assert_eq!(sessions.info(&id("good")).unwrap().cwd, "/build");
@@ -444,7 +444,7 @@ mod tests {
         for n in 1..SESSIONS_MAX {
             let id = SessionId::parse(&format!("s{n}")).unwrap();
             sessions.free(&id).unwrap();
-            sessions.insert(id, Sessions::plain());
+            sessions.insert(id, Sessions::plain(WORKSPACE));
         }
         let one_more = SessionId::parse("one-more").unwrap();
         assert!(matches!(sessions.free(&one_more), Err(Error::TooManySessions { .. })));

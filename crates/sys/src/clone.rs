@@ -15,6 +15,9 @@ pub const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWNET) as u64;
 
+/// That of [`NAMESPACES`] which is not made where one was prepared.
+pub const NETWORK: u64 = libc::CLONE_NEWNET as u64;
+
 /// Those that a session with a scope has to itself, below its sandbox's.
 pub const SCOPE: u64 = (libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC) as u64;
 

@@ -85,7 +85,7 @@ unsafe fn lift(plan: &Plan<'_>) -> Result<[usize; FDS_MAX], Failed> {
 /// User namespace, ids and capabilities.
 unsafe fn identity(plan: &Plan<'_>) -> Result<(), Failed> {
     let Some(userns) = plan.userns else { return Ok(()) };
-    let id = plan.uid as usize;
+    let (uid, gid) = (plan.uid as usize, plan.gid as usize);
     // SAFETY: capset reads the two structures below; the others take no pointers.
     unsafe {
         let join = [userns.as_raw_fd() as usize, libc::CLONE_NEWUSER as usize, 0, 0, 0];
@@ -98,8 +98,8 @@ unsafe fn identity(plan: &Plan<'_>) -> Result<(), Failed> {
             }
         }
         check(call(libc::SYS_setgroups, [0, 0, 0, 0, 0]))?;
-        check(call(libc::SYS_setresgid, [id, id, id, 0, 0]))?;
-        check(call(libc::SYS_setresuid, [id, id, id, 0, 0]))?;
+        check(call(libc::SYS_setresgid, [gid, gid, gid, 0, 0]))?;
+        check(call(libc::SYS_setresuid, [uid, uid, uid, 0, 0]))?;
         let kept = if plan.uid == 0 { plan.capabilities } else { 0 };
         let (low, high) = (kept as u32, (kept >> 32) as u32);
         let head: [u32; 2] = [0x2008_0522, 0];

@@ -34,8 +34,10 @@ pub struct Plan<'a> {
     pub fds: Vec<(RawFd, RawFd)>,
     /// User namespace to join before the ids are set; without it ids and capabilities stay.
     pub userns: Option<BorrowedFd<'a>>,
-    /// User and group id inside.
+    /// User id inside.
     pub uid: u32,
+    /// Group id inside.
+    pub gid: u32,
     /// cgroup v2 directory to be born in.
     pub cgroup: Option<BorrowedFd<'a>>,
     /// cgroup v1 `tasks` files to write `0` to.

@@ -25,8 +25,12 @@ pub const CONTEXTS_MAX: usize = 64;
 /// Runs that wait in one context.
 pub const QUEUE_MAX: usize = 64;
 
-/// The name in [`Open::env`] of the kernel's name; the kernel itself does not see it.
+/// The name in [`Open::env`] of the kernel's name; the kernel itself does not see it. In one of
+/// [`Language::Python`]: a kernel where the image has one, and `python3` alone otherwise.
 pub const KERNEL: &str = "ISOLET_CONTEXT_KERNEL";
+
+/// The name in [`Open::env`] that says that there is room for a kernel that is begun ahead.
+pub const SPARE: &str = "ISOLET_CONTEXT_SPARE";
 
 /// The longest that a run may take, in ms: a day.
 pub const TIMEOUT_MS_MAX: u64 = 24 * 60 * 60 * 1000;
@@ -124,7 +128,8 @@ pub enum Tell {
 pub struct Context {
     /// Its id.
     pub context: String,
-    /// What it speaks.
+    /// What it was opened to speak; [`Language::Jupyter`] also where a kernel of the image does
+    /// that for another.
     pub language: Language,
     /// As it was opened with.
     pub label: Vec<u8>,

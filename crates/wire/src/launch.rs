@@ -37,6 +37,8 @@ pub struct Scope {
     pub grants: Vec<Grant>,
     /// The sandbox's memory limit, in MiB: bounds what the scope holds in memory for itself.
     pub memory_mib: u64,
+    /// User and group of its sandbox's programs.
+    pub user: (u32, u32),
     /// Refused where a path to be read is not there (or is a link by now); otherwise it is left out.
     pub strict: bool,
 }
@@ -61,9 +63,27 @@ pub struct Spec {
     pub hostname: String,
     /// What it may use.
     pub limits: Limits,
+    /// What its root is made of; `None`: the host's programs.
+    pub root: Option<Root>,
     /// Its directory stands, with the files of an earlier life: they are used, and stay when a
     /// step fails.
     pub kept: bool,
+    /// It is born in the network namespace whose descriptor comes with the order; otherwise in one
+    /// of its own that has loopback alone.
+    pub linked: bool,
+}
+
+/// A root that is made of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Root {
+    /// Its layers, the top one first, by their places below the image directory.
+    pub layers: Vec<String>,
+    /// Where programs begin: made, with what is above it, where it is not there.
+    pub cwd: Option<String>,
+    /// User id of its programs, inside.
+    pub uid: u32,
+    /// Group id of its programs, inside.
+    pub gid: u32,
 }
 
 /// What a sandbox may use.

@@ -4,7 +4,7 @@
 //! refuses what is too long before it allocates; [`ask`] is every message that a server sends to
 //! an agent, [`tell`] every answer, [`terminal`] the words of both for a PTY, [`process`] those for
 //! what runs in the background, [`context`] for code, [`port`] for sockets inside, [`launch`] what server and launcher say
-//! to each other.
+//! to each other, [`network`] where a sandbox may connect to.
 //! No I/O here: whoever owns a socket feeds the bytes.
 #![forbid(unsafe_code)]
 
@@ -12,6 +12,9 @@ pub mod ask;
 pub mod context;
 pub mod frame;
 pub mod launch;
+pub mod lend;
+pub mod links;
+pub mod network;
 pub mod port;
 pub mod process;
 pub mod tell;

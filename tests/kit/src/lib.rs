@@ -8,6 +8,8 @@
 
 mod guest;
 pub mod http;
+pub mod image;
+pub mod net;
 pub mod process;
 mod pty;
 mod rows;

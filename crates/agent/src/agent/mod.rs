@@ -12,7 +12,7 @@ mod settle;
 mod terminal;
 
 use crate::conn::{Conn, Role};
-use crate::context::Context;
+use crate::context::{Context, Spares};
 use crate::exec::Exec;
 use crate::hub::{Hub, Parent, READ_BYTES, Timer};
 use crate::poll::{Ready, What};
@@ -221,6 +221,10 @@ impl Agent {
                 self.processes.keys().for_each(|id| self.hub.shift(*id));
             }
             Timer::Context(id) => self.context_tick(id),
+            Timer::Spare => {
+                let busy = self.contexts.values().any(Context::busy);
+                Spares::tick(&mut self.hub, busy);
+            }
             // Only a reason to settle.
             Timer::Save => {}
             Timer::Files => {

@@ -6,7 +6,7 @@
 //! after it comes before it.
 
 use super::start::READ;
-use super::{Context, Life, State};
+use super::{Context, Life, Spares, State};
 use crate::conn::Conn;
 use crate::hub::{Hub, READ_BYTES};
 use crate::poll::What as Fd;
@@ -244,6 +244,13 @@ impl Context {
         match (kind, self.state) {
             (READY, State::Starting) => {
                 self.state = State::Idle;
+                self.kernel = match said[..] {
+                    [a, b, c, d] => Some(i32::from_be_bytes([a, b, c, d]).max(0)),
+                    _ => None,
+                };
+                if self.kernel.is_some() && self.spare {
+                    Spares::begun(hub, &self.open);
+                }
                 // What it has said of its own beginning is nobody's.
                 self.late = [Vec::new(), Vec::new()];
                 hub.tell(self.id);

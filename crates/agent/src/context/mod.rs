@@ -15,9 +15,13 @@
 mod bash;
 mod end;
 mod flow;
+mod spare;
 mod start;
 
+pub(crate) use spare::Spares;
+
 use crate::hub::{Hub, Timer};
+use crate::tree;
 use isolet_sys::spawn::Child;
 use isolet_wire::context::{self, Died, Language, Open, QUEUE_MAX, TIMEOUT_MS_MAX, Tell};
 use isolet_wire::tell::{self, Why};
@@ -68,6 +72,10 @@ pub(crate) struct Context {
     killing: Option<end::Killing>,
     number: u64,
     restarts: u64,
+    /// The process of the Jupyter kernel that is ready, beside what speaks with it; 0: not told.
+    kernel: Option<i32>,
+    /// Kernels may be begun ahead for others as this one.
+    spare: bool,
     /// Its interpreter replaced one that had ended, and no run has begun in it.
     fresh: bool,
     /// What was written between runs, by stream, and how much of it is not held.
@@ -125,7 +133,8 @@ impl Context {
     ///
     /// # Errors
     /// Why not.
-    pub(crate) fn open(hub: &mut Hub, id: u64, open: Open) -> Result<Self, Refusal> {
+    pub(crate) fn open(hub: &mut Hub, id: u64, mut open: Open) -> Result<Self, Refusal> {
+        let spare = open.env.remove(context::SPARE).is_some();
         let mut context = Self {
             id,
             open,
@@ -143,6 +152,8 @@ impl Context {
             killing: None,
             number: 0,
             restarts: 0,
+            kernel: None,
+            spare,
             fresh: false,
             late: [Vec::new(), Vec::new()],
             late_lost: 0,
@@ -156,9 +167,9 @@ impl Context {
     pub(crate) fn told(&self, new: bool) -> Tell {
         Tell::Is(context::Context {
             context: self.open.context.clone(),
-            language: self.open.language,
+            language: if self.kernel.is_some() { Language::Jupyter } else { self.open.language },
             label: self.open.label.clone(),
-            pid: self.pid(),
+            pid: Some(self.kernel_pid()).filter(|pid| *pid > 0).unwrap_or(self.pid()),
             busy: self.run.is_some(),
             queued: self.queue.len() as u32,
             runs: self.number,
@@ -175,7 +186,7 @@ impl Context {
             pid: self.pid(),
             busy: self.run.is_some(),
             queued: self.queue.len() as u32,
-            clients: crate::tree::tasks(self.pid()),
+            clients: tree::tasks(self.pid()) + tree::tasks(self.kernel_pid()),
             closed: self.over().then(tell::Closed::default),
         }
     }
@@ -183,6 +194,17 @@ impl Context {
     fn pid(&self) -> i32 {
         let life = self.life.as_ref().filter(|life| life.died.is_none()).map(|life| life.pid);
         life.or(self.bash.as_ref().map(|bash| bash.shell.pid())).unwrap_or(0)
+    }
+
+    /// Whether it runs something, or begins.
+    #[must_use]
+    pub(crate) fn busy(&self) -> bool {
+        self.run.is_some() || self.state == State::Starting
+    }
+
+    /// Of the kernel, where it runs and was told.
+    fn kernel_pid(&self) -> i32 {
+        self.kernel.filter(|_| self.pid() > 0).unwrap_or(0)
     }
 
     /// Whose interpreter this is.

@@ -124,9 +124,10 @@ impl Exchange<'_> {
     async fn ask(&self, parts: Parts, body: Body) -> Result<Asked, Failure> {
         use axum::body::HttpBody;
         let mut request = Request::from_parts(parts, body);
-        if let Some(idle) = self.app.upstreams.take(self.sandbox, self.port) {
-            let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-            let again = (safe && request.body().is_end_stream()).then(|| {
+        let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        let twice = safe && request.body().is_end_stream();
+        if let Some(idle) = self.app.upstreams.take(self.sandbox, self.port, !twice) {
+            let again = twice.then(|| {
                 let mut again = Request::new(Body::empty());
                 again.method_mut().clone_from(request.method());
                 again.uri_mut().clone_from(request.uri());

@@ -30,6 +30,8 @@ const READ_BYTES_MAX: usize = 256 * 1024;
 const IDLE: Duration = Duration::from_secs(2);
 /// How often those are let go that have idled so long.
 const SWEEP: Duration = Duration::from_millis(500);
+/// A program that closes after its answer without a word has done so by then.
+const RESTED: Duration = Duration::from_millis(100);
 /// Idle connections of one port, and of all.
 const PORT_MAX: usize = 16;
 const ALL_MAX: usize = 512;
@@ -41,6 +43,8 @@ type Conn = Connection<TokioIo<PortLink>, Body>;
 pub(crate) struct Upstream {
     sender: SendRequest<Body>,
     conn: Stand,
+    /// Requests that it has carried.
+    asked: u32,
 }
 
 /// How a connection stands.
@@ -68,7 +72,7 @@ impl Upstream {
             .max_buf_size(READ_BYTES_MAX)
             .handshake(TokioIo::new(link))
             .await?;
-        Ok(Self { sender, conn: Stand::Live(conn) })
+        Ok(Self { sender, conn: Stand::Live(conn), asked: 0 })
     }
 
     /// Asks, and gives the head of the answer. The connection is driven from here on by who reads
@@ -77,6 +81,7 @@ impl Upstream {
         mut self,
         request: Request<Body>,
     ) -> Result<(Response<Incoming>, Self), Lost> {
+        self.asked = self.asked.saturating_add(1);
         let answer = {
             let mut asked = pin!(self.sender.try_send_request(request));
             let conn = &mut self.conn;
@@ -154,10 +159,11 @@ impl Upstreams {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One that still stands.
-    pub(crate) fn take(&self, sandbox: &Sandbox, port: u16) -> Option<Upstream> {
+    /// One that still stands. `once`: for a request that must not be sent twice, so that it takes
+    /// none on which the program may be about to close.
+    pub(crate) fn take(&self, sandbox: &Sandbox, port: u16, once: bool) -> Option<Upstream> {
         loop {
-            let (since, mut one) = self.lock().pop(&(sandbox.name().to_owned(), port))?;
+            let (since, mut one) = self.lock().pop(&(sandbox.name().to_owned(), port), once)?;
             if since.elapsed() < IDLE && one.idle() {
                 return Some(one);
             }
@@ -200,9 +206,11 @@ impl Upstreams {
 }
 
 impl Idle {
-    fn pop(&mut self, key: &(String, u16)) -> Option<(Instant, Upstream)> {
+    fn pop(&mut self, key: &(String, u16), once: bool) -> Option<(Instant, Upstream)> {
         let own = self.held.get_mut(key)?;
-        let one = own.pop()?;
+        let sure = |(since, one): &(Instant, Upstream)| one.asked > 1 || since.elapsed() >= RESTED;
+        let at = own.iter().rposition(|held| !once || sure(held))?;
+        let one = own.remove(at);
         if own.is_empty() {
             self.held.remove(key);
         }

@@ -20,7 +20,7 @@ use axum::{
 };
 use isolet_sandbox::{
     ContextId, Error, Sandbox, SessionId,
-    contexts::{Code, Info, Wish},
+    contexts::{Code, Info, Kernel, Wish},
     service::Reach,
 };
 use isolet_wire::{context::Language, tell::Why};
@@ -40,6 +40,9 @@ const LANGUAGES: [(&str, Language); 9] = [
     ("shell", Language::Bash),
 ];
 
+/// Asks for no Jupyter kernel.
+const NO_KERNEL: &str = "none";
+
 /// A context to make.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -52,8 +55,10 @@ pub(crate) struct CreateContext {
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     language: Option<String>,
-    /// For `jupyter`, which it means: a kernel of the image by its name, as `jupyter kernelspec
-    /// list` tells them; `python3` (the package `ipykernel`) unless told.
+    /// A Jupyter kernel of the image by its name, as `jupyter kernelspec list` tells them, for
+    /// `jupyter`, which it means: `python3` (the package `ipykernel`) unless told. `none`, for any
+    /// other language: no Jupyter kernel. A context of `python` has that of `ipykernel` where the
+    /// image has it, unless told.
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     kernel: Option<String>,
@@ -107,7 +112,7 @@ pub(crate) struct ContextView {
     id: String,
     /// `python`, `javascript`, `typescript`, `bash` or `jupyter`.
     language: &'static str,
-    /// The Jupyter kernel's name; `null` for others.
+    /// The name of the Jupyter kernel that runs it; `null` where none does.
     kernel: Option<String>,
     /// Whose it is, if a session's.
     session: Option<String>,
@@ -166,7 +171,8 @@ fn default_of(id: &ContextId) -> Option<Language> {
 
 impl CreateContext {
     fn wish(self) -> Result<Wish, Failure> {
-        let usual = if self.kernel.is_some() { "jupyter" } else { "python" };
+        let named = self.kernel.as_deref().is_some_and(|name| name != NO_KERNEL);
+        let usual = if named { "jupyter" } else { "python" };
         let named = self.language.as_deref().unwrap_or(usual).to_ascii_lowercase();
         let language = LANGUAGES.iter().find(|(word, _)| *word == named).ok_or_else(|| {
             Failure::field("language", "python, javascript, typescript, bash or jupyter")
@@ -192,15 +198,20 @@ impl CreateContext {
 }
 
 /// The kernel of a context: a name as Jupyter knows them.
-fn kernel(language: Language, wish: Option<String>) -> Result<Option<String>, Failure> {
+fn kernel(language: Language, wish: Option<String>) -> Result<Kernel, Failure> {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     match wish {
-        None if language == Language::Jupyter => Ok(Some("python3".to_owned())),
-        None => Ok(None),
+        None => Ok(Kernel::Usual),
+        Some(name) if name == NO_KERNEL && language != Language::Jupyter => Ok(Kernel::Without),
         Some(_) if language != Language::Jupyter => {
-            Err(Failure::field("kernel", "is for the language jupyter"))
+            Err(Failure::field("kernel", "is for the language jupyter, or none"))
         }
-        Some(name) if (1..=100).contains(&name.len()) && name.bytes().all(letter) => Ok(Some(name)),
+        Some(name) if name == NO_KERNEL => {
+            Err(Failure::field("kernel", "the language jupyter is for a kernel"))
+        }
+        Some(name) if (1..=100).contains(&name.len()) && name.bytes().all(letter) => {
+            Ok(Kernel::Named(name))
+        }
         Some(_) => Err(Failure::field("kernel", "1 to 100 letters, digits, `.`, `_` and `-`")),
     }
 }
@@ -337,7 +348,7 @@ async fn begin(
     let own = default_of(id);
     let again = own.map(|_| code.clone());
     let link = sandbox.context_run(id, code).await.map_err(said)?;
-    let first = Running::new(link, cancel).begun().await;
+    let first = Running::new(link, sandbox.denials(), cancel).begun().await;
     let (Some(language), Some(code), Err(Error::Refused { why: Why::NoShell, .. })) =
         (own, again, &first)
     else {
@@ -346,7 +357,7 @@ async fn begin(
     let wish = Wish {
         id: Some(id.clone()),
         language,
-        kernel: kernel(language, None).unwrap_or(None),
+        kernel: Kernel::Usual,
         session: None,
         cwd: None,
         env: std::collections::BTreeMap::new(),
@@ -354,7 +365,7 @@ async fn begin(
     };
     sandbox.context_open(wish, true).await.map_err(said)?;
     let link = sandbox.context_run(id, code).await.map_err(said)?;
-    Running::new(link, cancel).begun().await.map_err(said)
+    Running::new(link, sandbox.denials(), cancel).begun().await.map_err(said)
 }
 
 /// Interrupts what runs in a context; what waits there comes next.

@@ -32,8 +32,9 @@ struct Reader {
 /// stream ends), `session_created`, `session_deleted`, `command_started`, `command_exited`,
 /// `process_started`, `process_exited`, `terminal_opened`, `terminal_ended`, `port_opened`,
 /// `port_closed` (ports, and what ends by itself in the background, are looked for while somebody
-/// follows); each with `{id, at_ms, sandbox}` and its `session`, `command`, `process`, `code`,
-/// `signal`, `port` or `cause`. Ids increase.
+/// follows), `network_changed`, `network_denied` (at most ten a second); each with `{id, at_ms,
+/// sandbox}` and its `session`, `command`, `process`, `code`, `signal`, `port`, `cause`, `network`,
+/// or the fields of a refusal. Ids increase.
 /// `Last-Event-ID` goes on behind that event; `gap {from, to}` says what is no longer held. A
 /// reader that falls behind what is held is cut with `error`. Wakes nothing.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/events", tag = "events",
@@ -175,6 +176,14 @@ fn parts(what: &Happened) -> (&'static str, Vec<(&'static str, String)>) {
         }
         Happened::TerminalOpened(id) => ("terminal_opened", vec![("session", text(id.as_str()))]),
         Happened::TerminalEnded(id) => ("terminal_ended", vec![("session", text(id.as_str()))]),
+        Happened::NetworkChanged(mode) => ("network_changed", vec![("network", text(mode.word()))]),
+        Happened::NetworkDenied(refused) => {
+            let port = refused.port.map_or_else(null, |port| port.to_string());
+            let about = vec![("host", text(&refused.host)), ("port", port)];
+            let how = vec![("protocol", text(&refused.protocol)), ("rule", text(&refused.rule))];
+            let times = vec![("times", refused.times.to_string())];
+            ("network_denied", [about, how, times].concat())
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::{
     auth::Caller,
     command::Command,
+    denied::{self, DeniedView},
     error::Failure,
     input::{self, Ids},
     json::{Named, Strict, some},
@@ -138,6 +139,11 @@ pub(crate) struct ExecAnswer {
     lost: Option<Vec<String>>,
     /// With `shell_state`: whose shells do not come back as they were.
     lost_state: Option<Vec<LostState>>,
+    /// What was refused to the sandbox while this ran, whoever in it has tried; only where
+    /// something was. At most 64; `PATCH …/network {"allow_add": denied}` opens it.
+    denied: Option<Vec<DeniedView>>,
+    /// How much more was refused.
+    denied_lost: Option<u64>,
 }
 
 /// A session whose shell does not come back as it was.
@@ -267,8 +273,9 @@ pub(crate) async fn alone(
     if let Some(form) = sse::wanted(&headers) {
         return sse::answer(command, form, named + &lost_field(&sandbox), until).await;
     }
-    let (exit, output) = command.finish(max, until).await?;
-    Ok(answer(&exit, &output, &(named + &lost_field(&sandbox))))
+    let (exit, output, denied) = command.finish(max, until).await?;
+    let more = named + &lost_field(&sandbox) + &denied::fields(&denied);
+    Ok(answer(&exit, &output, &more))
 }
 
 /// Runs a command in a session's shell.
@@ -322,7 +329,7 @@ pub(crate) async fn run_in(
     if let Some(form) = sse::wanted(headers) {
         return sse::answer(command, form, named + &lost_field(&sandbox), until).await;
     }
-    let (exit, output) = command.finish(max, until).await?;
-    let lost = lost_field(&sandbox);
-    Ok(answer(&exit, &output, &format!("{named},\"fresh\":{}{lost}", exit.fresh)))
+    let (exit, output, denied) = command.finish(max, until).await?;
+    let more = lost_field(&sandbox) + &denied::fields(&denied);
+    Ok(answer(&exit, &output, &format!("{named},\"fresh\":{}{more}", exit.fresh)))
 }

@@ -16,13 +16,7 @@ const LIFE: &str =
 
 /// All of them, below a sandbox and beside.
 pub(super) fn router() -> Router<App> {
-    let below = [
-        ("network", "sandboxes have loopback only; rules for more are not built yet"),
-        ("snapshots", LIFE),
-        ("fork", LIFE),
-        ("hibernate", LIFE),
-        ("resume", LIFE),
-    ];
+    let below = [("snapshots", LIFE), ("fork", LIFE), ("hibernate", LIFE), ("resume", LIFE)];
     let mut router = Router::new();
     for (name, reason) in below {
         let at = format!("/v1/sandboxes/{{id}}/{name}");

@@ -6,8 +6,10 @@ mod events;
 pub(crate) mod exec;
 pub(crate) mod files;
 mod health;
+mod images;
 pub(crate) mod links;
 pub(crate) mod missing;
+pub(crate) mod network;
 pub(crate) mod ports;
 mod processes;
 mod recordings;
@@ -33,7 +35,13 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .routes(routes!(sandboxes::create, sandboxes::list))
         .routes(routes!(sandboxes::get, sandboxes::patch, sandboxes::delete))
         .routes(routes!(sandboxes::sleep))
+        .routes(routes!(network::get, network::patch))
         .routes(routes!(audit::read))
+        .routes(routes!(images::list))
+        .routes(routes!(images::get, images::remove))
+        .routes(routes!(images::pull))
+        .routes(routes!(images::import))
+        .routes(routes!(images::gc))
         .routes(routes!(events::of_one))
         .routes(routes!(events::of_all))
         .routes(routes!(exec::alone))

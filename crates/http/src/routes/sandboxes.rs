@@ -6,6 +6,7 @@ use crate::{
     input::{self, Ids, Unbuilt},
     json::{Named, Object, Strict, never, some},
     page::Paging,
+    routes::network::{self, NetworkBody, NetworkWanted},
     server::App,
     view::SandboxView,
 };
@@ -26,8 +27,10 @@ use utoipa::ToSchema;
 /// Entries of a page unless told.
 const PAGE: usize = 100;
 
-/// Why fields are refused that a later version will carry out.
-pub(crate) const NO_NETWORK: &str = "sandboxes have loopback only; egress is not built yet";
+/// Why fields are refused that belong elsewhere.
+pub(crate) const OWN_NETWORK: &str =
+    "all sessions of a sandbox have its network: give it to the sandbox";
+const NO_NETWORK: &str = "change it with PATCH /v1/sandboxes/{id}/network";
 const NO_DISK: &str = "a disk keeps the size that it was made with";
 const NO_FILE_ACCESS: &str =
     "a scope belongs to a session: give it to POST /v1/sandboxes/{id}/sessions";
@@ -40,7 +43,8 @@ pub(crate) struct CreateSandbox {
     #[serde(deserialize_with = "some")]
     #[schema(value_type = Option<String>, nullable = false)]
     id: Option<String>,
-    /// `host`, or a name of the configuration's alias table.
+    /// `host` (also where it is left out), a name of the configuration's alias table, or an image
+    /// by its name in a registry, which is pulled where it is not here.
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     image: Option<String>,
@@ -66,8 +70,14 @@ pub(crate) struct CreateSandbox {
     /// Environment of every shell and program.
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
     env: Named<String>,
-    #[schema(ignore)]
-    network: Unbuilt,
+    /// Where it may connect to: `"none"` (loopback alone; unless configured), `"open"`, or rules.
+    #[serde(deserialize_with = "some")]
+    #[schema(value_type = Option<NetworkWanted>, nullable = false)]
+    network: Option<NetworkBody>,
+    /// The rules of a network profile, as it is now, in place of `network`.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    network_profile: Option<String>,
     /// Its files, in MiB, from 32 on: a file system of its own, with an inode for each 8 KiB. 0 (unless
     /// configured) for as much as the server's disk has.
     #[serde(deserialize_with = "some")]
@@ -86,8 +96,7 @@ pub(crate) struct CreateSandbox {
 }
 
 impl CreateSandbox {
-    fn wish(self) -> Result<Wish, Failure> {
-        self.network.refuse("network", NO_NETWORK)?;
+    async fn wish(self, app: &App, caller: &Caller) -> Result<Wish, Failure> {
         self.file_access.refuse("file_access", NO_FILE_ACCESS)?;
         input::env(self.env.0.iter().map(|(name, value)| (name, Some(value))))?;
         Ok(Wish {
@@ -103,6 +112,7 @@ impl CreateSandbox {
             metadata: metadata(self.metadata)?,
             env: self.env.0,
             dialect: serde_json::Map::new(),
+            network: network::wanted(app, caller, self.network, self.network_profile).await?,
         })
     }
 }
@@ -193,7 +203,8 @@ pub(crate) async fn create(
     body: Strict<CreateSandbox>,
 ) -> Result<Response, Failure> {
     let once = once(&headers, "POST /v1/sandboxes", &body.raw)?;
-    let created_now = app.service.create(&caller.tenant, body.value.wish()?, once).await?;
+    let wish = body.value.wish(&app, &caller).await?;
+    let created_now = app.service.create(&caller.tenant, wish, once).await?;
     let location = format!("/v1/sandboxes/{}", created_now.info.id);
     Ok(created(&location, created_now.replayed, Json(SandboxView::from(created_now.info))))
 }

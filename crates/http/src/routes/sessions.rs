@@ -59,7 +59,7 @@ pub(crate) struct CreateSession {
 
 impl CreateSession {
     fn wish(self) -> Result<SessionWish, Failure> {
-        self.network.refuse("network", super::sandboxes::NO_NETWORK)?;
+        self.network.refuse("network", super::sandboxes::OWN_NETWORK)?;
         input::cwd(self.cwd.as_deref())?;
         input::env(self.env.0.iter().map(|(name, value)| (name, Some(value))))?;
         input::timeout(self.command_timeout_ms)

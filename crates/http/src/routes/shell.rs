@@ -22,7 +22,8 @@ use isolet_sandbox::{
 use isolet_wire::ask::Since;
 
 /// Names of the query, all optional.
-const KNOWN: [&str; 7] = ["session", "resume", "since", "watch", "starts", "frames", tickets::NAME];
+const KNOWN: [&str; 8] =
+    ["session", "resume", "since", "watch", "starts", "opened", "frames", tickets::NAME];
 /// Letters of an id that the server makes: of a private shell, and of an owner.
 const MADE_LETTERS: usize = 26;
 
@@ -30,11 +31,13 @@ const MADE_LETTERS: usize = 26;
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
     session: Option<SessionId>,
-    /// A shell's id and the owner of its commands, from an `Isolet-Shell` header.
+    /// A shell's id and the owner of its commands, from an `Isolet-Shell` header or a `shell_opened`.
     resume: Option<(String, Option<String>)>,
     since: Option<Since>,
     watch: bool,
     starts: bool,
+    /// The first frame says what the headers of the answer do.
+    opened: bool,
     binary: bool,
 }
 
@@ -53,6 +56,7 @@ impl Wanted {
             since: query.text("since")?.map(since).transpose()?,
             watch: query.flag("watch")?,
             starts: query.flag("starts")?,
+            opened: query.flag("opened")?,
             binary,
         })
     }
@@ -111,7 +115,8 @@ fn since(text: &str) -> Result<Since, Failure> {
 /// `shell_exit {id, code, seq, duration_ms, …}`, `shell_gap {stream, from, to}`,
 /// `shell_error {id?, error, message, hint}`, `shell_closed {code|signal, cause}`.
 /// The answer's `Isolet-Shell` header names the shell and its client for `?resume=`; `Isolet-At`
-/// says `OUT,ERR,SEQ` of the shell at that moment.
+/// says `OUT,ERR,SEQ` of the shell at that moment. With `opened=1` the first frame says both, as
+/// `shell_opened {shell, at}`: a page is not shown headers.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/shell", tag = "commands",
     params(("id" = String, Path),
         ("session" = Option<String>, Query, description = "A session's shell, which outlives the socket; without it the shell is this client's own."),
@@ -119,6 +124,7 @@ fn since(text: &str) -> Result<Since, Failure> {
         ("since" = Option<String>, Query, description = "`OUT,ERR[,SEQ]`: go on behind these bytes of each stream and this exit."),
         ("watch" = Option<String>, Query, description = "`1`: see other clients' commands too, under `owner/id`."),
         ("starts" = Option<String>, Query, description = "`1`, with `watch`: also `shell_start {id, command}` when a command begins."),
+        ("opened" = Option<String>, Query, description = "`1`: the first frame is `shell_opened {shell, at}`, for clients that see no headers."),
         ("frames" = Option<String>, Query, description = "`binary`: output as u8 stream, u64 offset, u16 id length, id, bytes."),
         ("ticket" = Option<String>, Query, description = "In place of a key.")),
     responses((status = 101, description = "The connection is a WebSocket."), (status = "4XX", body = Failure)))]
@@ -157,12 +163,12 @@ pub(crate) async fn attach(
         .map_or(0, |session| session.command_timeout_ms);
     let mut response = ws::switch(accept);
     let name = format!("{}.{owner}", link.shell_id());
-    if let Ok(name) = HeaderValue::try_from(name) {
-        response.headers_mut().insert(HeaderName::from_static("isolet-shell"), name);
-    }
     let at = link.at();
-    if let Ok(at) = HeaderValue::try_from(format!("{},{},{}", at.out, at.err, at.seq)) {
-        response.headers_mut().insert(HeaderName::from_static("isolet-at"), at);
+    let at = format!("{},{},{}", at.out, at.err, at.seq);
+    for (header, value) in [("isolet-shell", &name), ("isolet-at", &at)] {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            response.headers_mut().insert(HeaderName::from_static(header), value);
+        }
     }
     let private = session.is_none();
     let client = ws::Client {
@@ -173,6 +179,7 @@ pub(crate) async fn attach(
         resumed: wanted.resume.is_some(),
         binary: wanted.binary,
         starts: wanted.starts,
+        opened: wanted.opened.then_some((name, at)),
         timeout_ms,
     };
     let until = app.leases.until(&caller);
@@ -217,9 +224,16 @@ mod tests {
             Some(("v1.2".into(), Some(owner.into())))
         );
         assert_eq!(of("resume=v1.2").unwrap().resume, Some(("v1.2".into(), None)));
-        for bad in
-            ["resume=", "resume=../x", "session=-", "frames=x", "watch=2", "starts=2", "nope=1"]
-        {
+        for bad in [
+            "resume=",
+            "resume=../x",
+            "session=-",
+            "frames=x",
+            "watch=2",
+            "starts=2",
+            "opened=2",
+            "nope=1",
+        ] {
             assert_eq!(of(bad), Err(400), "{bad}");
         }
     }

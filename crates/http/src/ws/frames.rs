@@ -42,6 +42,12 @@ pub(crate) fn output(piece: &Piece<'_>) -> Message {
     text(out)
 }
 
+/// `shell_opened`: what names the shell and its client for a return, and how far the shell is.
+pub(crate) fn opened(shell: &str, at: &str) -> Message {
+    let (shell, at) = (quoted(shell), quoted(at));
+    Message::Text(format!(r#"{{"type":"shell_opened","shell":{shell},"at":{at}}}"#).into())
+}
+
 /// `shell_start`: a command has begun.
 pub(crate) fn start(id: &str, command: &str) -> Message {
     let (id, command) = (quoted(id), quoted(command));
@@ -159,6 +165,10 @@ mod tests {
         assert_eq!(
             read(&gap(2, 1, 9)),
             json!({"type":"shell_gap","stream":"stderr","from":1,"to":9})
+        );
+        assert_eq!(
+            read(&opened("s.abc", "1,2,3")),
+            json!({"type":"shell_opened","shell":"s.abc","at":"1,2,3"})
         );
         let failed = read(&error(Some("a"), &Failure::bad("no")));
         assert_eq!((&failed["type"], &failed["id"]), (&json!("shell_error"), &json!("a")));

@@ -9,13 +9,14 @@ use super::{
     said,
 };
 use crate::{
+    denied,
     error::Failure,
     output::lost_field,
     text::{Piece, Texts},
     until::Until,
 };
 use isolet_sandbox::{
-    Heard, LinkError, Sandbox, ShellLink,
+    Denials, Heard, LinkError, Sandbox, ShellLink,
     sandbox::{Attach, ShellName},
 };
 use isolet_wire::{
@@ -23,7 +24,7 @@ use isolet_wire::{
     frame::{DATA_BYTES_MAX, Data},
     tell::{Closed, Tell, Why},
 };
-use std::{future::poll_fn, ops::ControlFlow};
+use std::{collections::HashMap, future::poll_fn, ops::ControlFlow};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::{Bytes, Message, protocol::frame::coding::CloseCode};
 use tracing::debug;
@@ -34,6 +35,9 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
 const BATCH_BYTES: usize = 128 * 1024;
 /// Standard input taken from the client before the agent took it.
 const INPUT_BYTES_MAX: usize = 256 * 1024;
+/// Commands of which is noted when they began: a shell runs one after the other.
+const BEGUN_MAX: usize = 1024;
+
 /// Who is at the other end, and what was agreed.
 pub(crate) struct Client {
     /// Where the shell is.
@@ -50,6 +54,8 @@ pub(crate) struct Client {
     pub(crate) binary: bool,
     /// It is told when a command begins.
     pub(crate) starts: bool,
+    /// What its first frame tells: the shell's name for a return, and where the shell stands.
+    pub(crate) opened: Option<(String, String)>,
     /// For commands that name none, in ms; 0 never.
     pub(crate) timeout_ms: u64,
 }
@@ -62,18 +68,28 @@ struct Talk {
     over: bool,
     /// Commands that take standard input: their cancel must not stand behind it.
     fed: Vec<String>,
+    /// What was refused since each command has begun that has not ended.
+    denials: HashMap<String, Denials>,
+    /// The same since this client came.
+    since: Denials,
 }
 
 /// Serves a client until either side ends.
 pub(crate) async fn run(socket: Socket, client: Client, until: Until) {
     let (line, texts) = (Line::new(socket), Texts::default());
-    let mut talk = Talk { line, client, texts, over: false, fed: Vec::new() };
+    let (since, denials) = (client.sandbox.denials(), HashMap::new());
+    let mut talk = Talk { line, client, texts, over: false, fed: Vec::new(), denials, since };
     let end = talk.talk(until).await;
     talk.leave(end).await;
 }
 
 impl Talk {
     async fn talk(&mut self, mut until: Until) -> End {
+        if let Some((shell, at)) = self.client.opened.take()
+            && let ControlFlow::Break(end) = self.write(frames::opened(&shell, &at))
+        {
+            return end;
+        }
         let mut clock = clock();
         // Lives as long as the loop: nothing is registered anew for each message.
         let ended = async move { until.ended().await };
@@ -190,7 +206,12 @@ impl Talk {
         loop {
             match heard {
                 Ok(None) => return ControlFlow::Continue(()),
-                Ok(Some(heard)) => self.tell(heard, &mut bytes)?,
+                Ok(Some(heard)) => {
+                    if matches!(heard, Heard::Tell(Tell::Exit(_))) {
+                        self.since.settle().await;
+                    }
+                    self.tell(heard, &mut bytes)?;
+                }
                 Err(error) => return self.lost(&error).await,
             }
             if bytes >= BATCH_BYTES {
@@ -216,10 +237,18 @@ impl Talk {
                 self.fed.retain(|id| *id != exit.id);
                 let rest = self.texts.end(&exit.id);
                 self.pieces(&rest)?;
-                self.write(frames::exit(&exit, &lost_field(&self.client.sandbox)))
+                let denied = self.denials.remove(&exit.id).unwrap_or_else(|| self.since.clone());
+                let more = lost_field(&self.client.sandbox) + &denied::fields(&denied.now());
+                self.write(frames::exit(&exit, &more))
             }
-            Tell::Began { id, command } if self.client.starts => {
-                self.write(frames::start(&id, &command))
+            Tell::Started { id } => {
+                self.begun(id);
+                ControlFlow::Continue(())
+            }
+            Tell::Began { id, command } => {
+                let told = self.client.starts.then(|| frames::start(&id, &command));
+                self.begun(id);
+                told.map_or(ControlFlow::Continue(()), |message| self.write(message))
             }
             Tell::Gap { stream, from, to } => {
                 let rest = self.texts.gap(stream);
@@ -234,6 +263,13 @@ impl Talk {
             }
             Tell::Closed(closed) => self.closed(&closed),
             _ => ControlFlow::Continue(()),
+        }
+    }
+
+    /// From here on what is refused is told with its end.
+    fn begun(&mut self, id: String) {
+        if self.denials.len() < BEGUN_MAX {
+            self.denials.insert(id, self.client.sandbox.denials());
         }
     }
 
@@ -263,6 +299,7 @@ impl Talk {
         self.pieces(&rest)?;
         self.write(frames::closed(closed))?;
         self.fed.clear();
+        self.denials.clear();
         self.over = true;
         if self.client.private {
             return ControlFlow::Break(End::Close(CloseCode::Normal, "the shell has ended"));

@@ -7,6 +7,7 @@ use super::{
     Server,
     events::{Event, Events},
     exit, id,
+    network::refusals,
     refused::{Refused, unstarted},
     speak::{say, write},
     variable,
@@ -178,6 +179,7 @@ fn heard(event: &Event, id: &str) -> Result<Option<i64>> {
         )),
         "error" => return Err(Refused::read(data, id).into()),
         "exit" => {
+            refusals(data, id);
             if data["oom"] == true {
                 say(format_args!(
                     "sandbox {id} ran out of memory (memory_mib sets its limit when it is made)"

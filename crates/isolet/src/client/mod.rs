@@ -1,13 +1,16 @@
 //! The commands that speak to a server: where it is, who asks, and how answers are read.
 
 pub(crate) mod attach;
+pub(crate) mod create;
 mod events;
 pub(crate) mod exec;
 pub(crate) mod forward;
 mod grammar;
+pub(crate) mod image;
 pub(crate) mod list;
 pub(crate) mod logs;
 pub(crate) mod mcp;
+pub(crate) mod network;
 pub(crate) mod processes;
 mod refused;
 pub(crate) mod shell;

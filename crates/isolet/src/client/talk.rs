@@ -2,6 +2,7 @@
 
 use super::{
     OWN,
+    network::refusals,
     refused::Refused,
     socket::{Frame, Socket},
     speak::{plain, say, write},
@@ -123,6 +124,7 @@ impl Talk {
         match said["type"].as_str().unwrap_or_default() {
             "shell_exit" if said["id"].as_str() == id => {
                 let code = said["code"].as_i64().unwrap_or(1);
+                refusals(&said, &self.id);
                 self.note(&said, code);
                 return Ok(Some(Outcome::Code(code)));
             }

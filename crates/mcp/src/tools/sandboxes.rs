@@ -49,6 +49,40 @@ pub(crate) struct Wanted {
     /// Environment of every shell and program.
     #[serde(skip_serializing_if = "Option::is_none")]
     env: Option<std::collections::BTreeMap<String, String>>,
+    /// Where it may connect to: "none" (loopback alone; unless configured), "open", or rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<Network>,
+    /// The rules of a network profile in place of `network`: "packages" allows the public
+    /// registries of pip, npm, cargo and apt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network_profile: Option<String>,
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Network {
+    /// Loopback alone, or everything but what is closed to every sandbox.
+    Word(Word),
+    /// What no rule allows is refused.
+    Rules(Rules),
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Word {
+    None,
+    Open,
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rules {
+    /// Hosts, "*." and a host, addresses, networks or "*", each with or without ":PORT".
+    #[serde(default)]
+    allow: Vec<String>,
+    /// The same, refused also where allow has it.
+    #[serde(default)]
+    deny: Vec<String>,
 }
 
 #[tool_router(router = sandboxes, vis = "pub(crate)")]

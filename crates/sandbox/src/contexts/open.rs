@@ -1,12 +1,15 @@
 //! How a context is made.
 
-use super::{Info, Label, OPEN_WAIT, TIMEOUT_MS, Wish, info};
+use super::{
+    Info, KERNEL_MEMORY_MIB_MIN, Kernel, Label, OPEN_WAIT, SPARE_MEMORY_MIB_MIN, TIMEOUT_MS, Wish,
+    info,
+};
 use crate::{
     ContextId, Error, LinkError, Once, Sandbox,
     record::{check_env, now_ms},
 };
 use isolet_wire::{
-    context::{self, TIMEOUT_MS_MAX},
+    context::{self, Language, TIMEOUT_MS_MAX},
     tell::Why,
 };
 
@@ -57,6 +60,22 @@ impl Sandbox {
         }
     }
 
+    /// The name of the kernel that is to run it; in a context of Python, if the image has it.
+    fn kernel(&self, language: Language, wish: Kernel) -> Option<String> {
+        let room = self.memory_for(KERNEL_MEMORY_MIB_MIN);
+        match (wish, language) {
+            (Kernel::Named(name), _) => Some(name),
+            (Kernel::Usual, Language::Jupyter) => Some("python3".to_owned()),
+            (Kernel::Usual, Language::Python) => room.then(|| "python3".to_owned()),
+            _ => None,
+        }
+    }
+
+    /// Whether the sandbox may have so much memory, in MiB.
+    fn memory_for(&self, least_mib: u64) -> bool {
+        self.entry.view.borrow().record.body.limits.memory_mib >= least_mib
+    }
+
     async fn open_with(&self, wish: Wish, once: Option<&Once>, reuse: bool) -> Result<Info, Error> {
         let (session, scope) = match &wish.session {
             Some(id) => (Some(self.session_of(id).await?), self.scope(id).await?),
@@ -70,18 +89,24 @@ impl Sandbox {
             };
         }
         env.remove(context::KERNEL);
+        env.remove(context::SPARE);
         check_env(env.iter().map(|(name, value)| (name, value.as_str())))?;
         let own = session.map(|session| session.cwd);
-        let cwd = wish.cwd.or(own).unwrap_or_else(|| crate::sandbox::WORKSPACE.to_owned());
+        let cwd = wish.cwd.or(own).unwrap_or_else(|| self.start_dir());
         let timeout_ms = match wish.timeout_ms.unwrap_or(TIMEOUT_MS) {
             0 => TIMEOUT_MS_MAX,
             ms => ms.min(TIMEOUT_MS_MAX),
         };
-        if let Some(kernel) = &wish.kernel {
+        let kernel = self.kernel(wish.language, wish.kernel);
+        if let Some(kernel) = &kernel {
             env.insert(context::KERNEL.to_owned(), kernel.clone());
+            if self.memory_for(SPARE_MEMORY_MIB_MIN) {
+                env.insert(context::SPARE.to_owned(), String::new());
+            }
         }
         let label = Label {
-            kernel: wish.kernel,
+            language: kernel.as_ref().map(|_| wish.language),
+            kernel,
             session: wish.session,
             cwd: cwd.clone(),
             timeout_ms,

@@ -240,7 +240,8 @@ impl Driver {
 
     async fn make_anew(&mut self) -> Result<(), Error> {
         pass("wake.begun").await?;
-        self.inner.launch.launch(self.spec(self.record.body.persistent)).await?;
+        self.inner.layers_there(&self.record.body)?;
+        self.launch(self.spec(self.record.body.persistent)).await?;
         pass("wake.launched").await?;
         self.adopt(watch(&self.entry, GREETING_WAIT).await?).await;
         self.shift(Event::Greeted)?;

@@ -74,16 +74,22 @@ fn what_one_tenant_has_used_and_keeps_is_its_own() {
     put(&own, "web", &rules).expect(200);
     other.get("/v1/network-profiles/web").expect(404);
     other.delete("/v1/network-profiles/web").expect(404);
-    assert_eq!(
-        other.get("/v1/network-profiles").expect(200).json().as_array().map(Vec::len),
-        Some(1)
-    );
+    let names = |http: &Http| {
+        let all = http.get("/v1/network-profiles").expect(200).json();
+        let all = all.as_array().expect("a list").clone();
+        all.iter().map(|one| one["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+    };
+    let everybodys = ["none", "locked-down", "packages", "unrestricted"];
+    assert_eq!(names(&other), everybodys);
+    assert_eq!(names(&own), [&everybodys[..], &["web"]].concat());
     for (name, body) in [
         ("none", &rules),
+        ("packages", &rules),
+        ("x", &json!({"allow": ["*"], "deny": ["*"]})),
         ("UP", &rules),
         ("a%2Fb", &rules),
         ("x", &json!({"allow": ["http://a"]})),
-        ("x", &json!({"allow": vec!["*"; 257]})),
+        ("x", &json!({"allow": vec!["a.example"; 257]})),
         ("x", &json!({"allow": "*"})),
         ("x", &json!({"description": "x".repeat(2000)})),
         ("x", &json!({"rules": []})),
@@ -91,11 +97,12 @@ fn what_one_tenant_has_used_and_keeps_is_its_own() {
         put(&own, name, body).expect(400);
     }
     own.delete("/v1/network-profiles/none").expect(400);
-    // It would have to be enforced, and cannot be: never is it taken and left out.
-    for (profile, why) in [("web", "cannot be enforced"), ("never-was", "no network profile")] {
-        let refused = own.post("/v1/runs", &json!({"network_profile": profile})).expect(400);
-        assert!(refused.text().contains(why), "{}", refused.text());
-    }
+    own.delete("/v1/network-profiles/packages").expect(400);
+    let refused = own.post("/v1/runs", &json!({"network_profile": "never-was"})).expect(400);
+    assert!(refused.text().contains("no network profile"), "{}", refused.text());
+    other.post("/v1/runs", &json!({"network_profile": "web"})).expect(400);
+    let both = json!({"network_profile": "none", "network": {"allow": []}});
+    own.post("/v1/runs", &both).expect(400);
     other.post("/v1/runs", &json!({"network_profile": "none"})).expect(201);
     own.delete("/v1/network-profiles/web").expect(204);
     own.get("/v1/network-profiles/web").expect(404);

@@ -1,5 +1,6 @@
 //! Code contexts: what stays in them, what comes back of a run, and in which order.
 
+use crate::engines;
 use isolet_kit::{Rows, SOON, Sandbox, Server, Value, json, one, wait_until};
 
 fn post(sandbox: &Sandbox, context: &str, body: &Value) -> Value {
@@ -31,35 +32,40 @@ fn make(sandbox: &Sandbox, body: &Value) -> Value {
 
 #[test]
 fn what_a_run_of_python_makes_stays_for_the_next() {
-    let (_server, sandbox) = one();
-    let mut rows = Rows::new();
-    python(&sandbox, "import math\nx = 20\ndef twice(n):\n    return 2 * n\nclass P: pass");
-    let cases = [
-        ("an expression", "twice(x) + 2", "42"),
-        ("an import", "math.floor(1.5)", "1"),
-        ("a class", "P.__module__", "'__main__'"),
-        ("the last value", "_", "'__main__'"),
-        ("lines before it", "y = 1\ny += 1\ny", "2"),
-        ("an await", "import asyncio\nawait asyncio.sleep(0)\n'woke'", "'woke'"),
-        ("a statement has none", "x = 21", "(none)"),
-        ("None is none", "print()", "(none)"),
-        ("a semicolon keeps it", "x;", "(none)"),
-        ("a decorated text", "'''a\nb'''", "'a\\nb'"),
-        ("no code", "", "(none)"),
-        ("a comment", "# nothing", "(none)"),
-    ];
-    for (name, code, wanted) in cases {
-        rows.row(name, || {
-            let answer = python(&sandbox, code);
-            assert_eq!((value(&answer), &answer["exception"]), (wanted, &Value::Null), "{answer}");
+    engines::each(|sandbox| {
+        let mut rows = Rows::new();
+        python(sandbox, "import math\nx = 20\ndef twice(n):\n    return 2 * n\nclass P: pass");
+        let cases = [
+            ("an expression", "twice(x) + 2", "42"),
+            ("an import", "math.floor(1.5)", "1"),
+            ("a class", "P.__module__", "'__main__'"),
+            ("the last value", "_", "'__main__'"),
+            ("lines before it", "y = 1\ny += 1\ny", "2"),
+            ("an await", "import asyncio\nawait asyncio.sleep(0)\n'woke'", "'woke'"),
+            ("a statement has none", "x = 21", "(none)"),
+            ("None is none", "print()", "(none)"),
+            ("a semicolon keeps it", "x;", "(none)"),
+            ("a decorated text", "'''a\nb'''", "'a\\nb'"),
+            ("no code", "", "(none)"),
+            ("a comment", "# nothing", "(none)"),
+        ];
+        for (name, code, wanted) in cases {
+            rows.row(name, || {
+                let answer = python(sandbox, code);
+                assert_eq!(
+                    (value(&answer), &answer["exception"]),
+                    (wanted, &Value::Null),
+                    "{answer}"
+                );
+            });
+        }
+        rows.row("the start directory", || {
+            assert_eq!(value(&python(sandbox, "import os; os.getcwd()")), "'/workspace'");
         });
-    }
-    rows.row("the start directory", || {
-        assert_eq!(value(&python(&sandbox, "import os; os.getcwd()")), "'/workspace'");
-    });
-    rows.row("a module beside it", || {
-        python(&sandbox, "open('beside.py', 'w').write('z = 9')");
-        assert_eq!(value(&python(&sandbox, "import beside; beside.z")), "9");
+        rows.row("a module beside it", || {
+            python(sandbox, "open('beside.py', 'w').write('z = 9')");
+            assert_eq!(value(&python(sandbox, "import beside; beside.z")), "9");
+        });
     });
 }
 
@@ -108,6 +114,7 @@ fn what_a_run_of_javascript_makes_stays_for_the_next() {
 #[test]
 fn an_error_has_its_name_its_message_and_the_users_lines_alone() {
     let (_server, sandbox) = one();
+    engines::driver(&sandbox);
     let mut rows = Rows::new();
     let cases = [
         (
@@ -177,6 +184,7 @@ fn an_error_has_its_name_its_message_and_the_users_lines_alone() {
 #[test]
 fn output_comes_in_the_order_in_which_it_was_written() {
     let (_server, sandbox) = one();
+    engines::driver(&sandbox);
     let code = "import subprocess, sys\nprint('a')\nprint('b', file=sys.stderr)\n\
                 subprocess.run(['echo', 'c'])\nprint('d', file=sys.stderr)\nprint('e')\n\
                 display(6)\nprint('g', end='')\n7";
@@ -204,21 +212,23 @@ fn output_comes_in_the_order_in_which_it_was_written() {
 
 #[test]
 fn output_is_told_while_the_code_runs() {
-    let (_server, sandbox) = one();
-    let code = "print('first', end='')\nwhile not __import__('os').path.exists('/workspace/go'): pass\nprint('second')";
-    let mut stream =
-        sandbox.http.events(&sandbox.path("/contexts/python/run"), &json!({"code": code}));
-    let first = stream.event().expect("an event");
-    assert!(first.name == "stdout" && first.data.contains("first"), "{first:?}");
-    assert_eq!(sandbox.exec("touch /workspace/go")["exit_code"], 0);
-    let second = stream.event().expect("another");
-    assert!(second.data.contains("second"), "{second:?}");
-    assert_eq!(stream.event().expect("the end").name, "end");
+    engines::each(|sandbox| {
+        let code = "print('first', end='')\nwhile not __import__('os').path.exists('/workspace/go'): pass\nprint('second')";
+        let mut stream =
+            sandbox.http.events(&sandbox.path("/contexts/python/run"), &json!({"code": code}));
+        let first = stream.event().expect("an event");
+        assert!(first.name == "stdout" && first.data.contains("first"), "{first:?}");
+        assert_eq!(sandbox.exec("touch /workspace/go")["exit_code"], 0);
+        let second = stream.event().expect("another");
+        assert!(second.data.contains("second"), "{second:?}");
+        assert_eq!(stream.event().expect("the end").name, "end");
+    });
 }
 
 #[test]
 fn what_jupyter_shows_is_shown() {
     let (_server, sandbox) = one();
+    engines::driver(&sandbox);
     let mut rows = Rows::new();
     let shown = |code: &str| {
         let answer = python(&sandbox, code);

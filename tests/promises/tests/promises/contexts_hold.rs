@@ -1,5 +1,6 @@
 //! Code contexts: nothing that runs in one can hang it, blind it, or make it lie.
 
+use crate::engines;
 use isolet_kit::{LONG, Rows, SOON, Sandbox, Server, Value, json, one, quickly, wait_until};
 
 fn post(sandbox: &Sandbox, context: &str, body: &Value) -> Value {
@@ -34,6 +35,7 @@ fn begins_anew(sandbox: &Sandbox, answer: &Value) {
 fn nothing_that_runs_in_a_context_hangs_it() {
     let server = Server::start();
     let sandbox = server.sandbox_with(&json!({"pids": 100, "memory_mib": 256}));
+    engines::driver(&sandbox);
     let mut rows = Rows::new();
     python(&sandbox, "kept = 'kept'");
     let cases = [
@@ -143,27 +145,29 @@ fn nothing_that_runs_in_a_context_hangs_it() {
 
 #[test]
 fn a_large_output_is_cut_and_told_or_streamed_whole() {
-    let (_server, sandbox) = one();
-    let code = "print('a' * 30_000_000)";
-    let answer = python(&sandbox, code);
-    assert_eq!(answer["stdout"].as_str().map(str::len), Some(8 * 1024 * 1024));
-    assert_eq!(answer["truncated"]["stdout_bytes"], 30_000_001 - 8 * 1024 * 1024);
-    let mut stream =
-        sandbox.http.events(&sandbox.path("/contexts/python/run"), &json!({"code": code}));
-    let mut bytes = 0;
-    quickly("all of it", LONG, || {
-        while let Some(event) = stream.event() {
-            let data: Value = event.data.parse().expect("JSON");
-            bytes += data["data"].as_str().map_or(0, str::len);
-        }
+    engines::each(|sandbox| {
+        let code = "print('a' * 30_000_000)";
+        let answer = python(sandbox, code);
+        assert_eq!(answer["stdout"].as_str().map(str::len), Some(8 * 1024 * 1024));
+        assert_eq!(answer["truncated"]["stdout_bytes"], 30_000_001 - 8 * 1024 * 1024);
+        let mut stream =
+            sandbox.http.events(&sandbox.path("/contexts/python/run"), &json!({"code": code}));
+        let mut bytes = 0;
+        quickly("all of it", LONG, || {
+            while let Some(event) = stream.event() {
+                let data: Value = event.data.parse().expect("JSON");
+                bytes += data["data"].as_str().map_or(0, str::len);
+            }
+        });
+        assert_eq!(bytes, 30_000_001);
+        assert_eq!(value(&python(sandbox, "range(3)")), "range(0, 3)");
     });
-    assert_eq!(bytes, 30_000_001);
-    assert_eq!(value(&python(&sandbox, "range(3)")), "range(0, 3)");
 }
 
 #[test]
 fn input_is_what_came_with_the_run() {
     let (_server, sandbox) = one();
+    engines::driver(&sandbox);
     let ask = |context: &str, code: &str| {
         post(&sandbox, context, &json!({"code": code, "stdin": "one\ntwo"}))
     };
@@ -176,28 +180,32 @@ fn input_is_what_came_with_the_run() {
 
 #[test]
 fn a_run_is_interrupted_and_a_context_restarted() {
-    let (_server, sandbox) = one();
-    python(&sandbox, "kept = 'kept'");
-    let path = sandbox.path("/contexts/python/run");
-    let begin = |code: &str| sandbox.http.events(&path, &json!({ "code": code }));
-    let mut stream = begin("print('on')\nwhile True: pass");
-    assert_eq!(stream.event().expect("it runs").name, "stdout");
-    let reply = sandbox.post("/contexts/python/interrupt", &Value::Null).expect(200);
-    assert_eq!(reply.json(), json!({"interrupted": true}));
-    let told = stream.event().expect("an error");
-    assert!(told.name == "exception" && told.data.contains("KeyboardInterrupt"), "{told:?}");
-    let end: Value = stream.event().expect("the end").data.parse().expect("JSON");
-    assert_eq!((&end["interrupted"], &end["timed_out"]), (&json!(true), &json!(false)));
-    let reply = sandbox.post("/contexts/python/interrupt", &Value::Null).expect(200);
-    assert_eq!(reply.json(), json!({"interrupted": false}), "nothing runs");
-    stays(&sandbox, &python(&sandbox, "1"));
-    let mut stream = begin("print('on')\nwhile True: pass");
-    assert_eq!(stream.event().expect("it runs").name, "stdout");
-    let info = sandbox.post("/contexts/python/restart", &Value::Null).expect(200).json();
-    assert_eq!((&info["restarts"], &info["busy"]), (&json!(1), &json!(false)), "{info}");
-    assert_eq!(stream.event().expect("its end is told").name, "exception");
-    let next = python(&sandbox, "kept");
-    assert_eq!((&next["exception"]["name"], &next["fresh"]), (&json!("NameError"), &json!(true)));
+    engines::each(|sandbox| {
+        python(sandbox, "kept = 'kept'");
+        let path = sandbox.path("/contexts/python/run");
+        let begin = |code: &str| sandbox.http.events(&path, &json!({ "code": code }));
+        let mut stream = begin("print('on')\nwhile True: pass");
+        assert_eq!(stream.event().expect("it runs").name, "stdout");
+        let reply = sandbox.post("/contexts/python/interrupt", &Value::Null).expect(200);
+        assert_eq!(reply.json(), json!({"interrupted": true}));
+        let told = stream.event().expect("an error");
+        assert!(told.name == "exception" && told.data.contains("KeyboardInterrupt"), "{told:?}");
+        let end: Value = stream.event().expect("the end").data.parse().expect("JSON");
+        assert_eq!((&end["interrupted"], &end["timed_out"]), (&json!(true), &json!(false)));
+        let reply = sandbox.post("/contexts/python/interrupt", &Value::Null).expect(200);
+        assert_eq!(reply.json(), json!({"interrupted": false}), "nothing runs");
+        stays(sandbox, &python(sandbox, "1"));
+        let mut stream = begin("print('on')\nwhile True: pass");
+        assert_eq!(stream.event().expect("it runs").name, "stdout");
+        let info = sandbox.post("/contexts/python/restart", &Value::Null).expect(200).json();
+        assert_eq!((&info["restarts"], &info["busy"]), (&json!(1), &json!(false)), "{info}");
+        assert_eq!(stream.event().expect("its end is told").name, "exception");
+        let next = python(sandbox, "kept");
+        assert_eq!(
+            (&next["exception"]["name"], &next["fresh"]),
+            (&json!("NameError"), &json!(true))
+        );
+    });
 }
 
 #[test]
@@ -236,24 +244,28 @@ fn runs_of_a_context_wait_for_each_other_and_not_for_ever() {
 
 #[test]
 fn a_run_that_nobody_wants_any_more_is_interrupted() {
-    let (_server, sandbox) = one();
-    python(&sandbox, "kept = 'kept'");
-    let body = json!({"code": "print('on')\nwhile True: pass", "cancel_on_close": true});
-    let mut stream = sandbox.http.events(&sandbox.path("/contexts/python/run"), &body);
-    assert_eq!(stream.event().expect("it runs").name, "stdout");
-    drop(stream);
-    stays(&sandbox, &python(&sandbox, "1"));
+    engines::each(|sandbox| {
+        python(sandbox, "kept = 'kept'");
+        let body = json!({"code": "print('on')\nwhile True: pass", "cancel_on_close": true});
+        let mut stream = sandbox.http.events(&sandbox.path("/contexts/python/run"), &body);
+        assert_eq!(stream.event().expect("it runs").name, "stdout");
+        drop(stream);
+        stays(sandbox, &python(sandbox, "1"));
+    });
 }
 
 #[test]
 fn what_is_written_between_runs_is_told_with_the_next() {
+    engines::each(|sandbox| {
+        let code = "import threading, time\ndef late():\n    while not __import__('os').path.exists('/workspace/go'): time.sleep(.01)\n    \
+                    print('late'); open('/workspace/done', 'w')\nthreading.Thread(target=late).start()";
+        assert_eq!(python(sandbox, code)["stdout"], "");
+        sandbox.exec("touch /workspace/go; until [ -e /workspace/done ]; do sleep .02; done");
+        let answer = python(sandbox, "print('now')");
+        assert_eq!(answer["stdout"], "late\nnow\n", "{answer}");
+    });
     let (_server, sandbox) = one();
-    let code = "import threading, time\ndef late():\n    while not __import__('os').path.exists('/workspace/go'): time.sleep(.01)\n    \
-                print('late'); open('/workspace/done', 'w')\nthreading.Thread(target=late).start()";
-    assert_eq!(python(&sandbox, code)["stdout"], "");
-    sandbox.exec("touch /workspace/go; until [ -e /workspace/done ]; do sleep .02; done");
-    let answer = python(&sandbox, "print('now')");
-    assert_eq!(answer["stdout"], "late\nnow\n", "{answer}");
+    engines::driver(&sandbox);
     python(
         &sandbox,
         "import subprocess; subprocess.Popen('head -c 1000000 /dev/zero; touch /workspace/full', shell=True)",
@@ -271,6 +283,7 @@ fn what_is_written_between_runs_is_told_with_the_next() {
 #[test]
 fn code_that_speaks_for_its_driver_is_not_believed() {
     let (server, sandbox) = one();
+    engines::driver(&sandbox);
     let mut rows = Rows::new();
     let say = |bytes: &str| {
         python(&sandbox, &format!("import os\nos.write(3, {bytes})\nkept = 'kept'\n1"))

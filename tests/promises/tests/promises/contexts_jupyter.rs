@@ -1,6 +1,6 @@
 //! Code contexts of a Jupyter kernel: a real ipykernel, by Jupyter's own protocol.
 
-use isolet_kit::{Rows, Sandbox, Value, json, one};
+use isolet_kit::{Rows, SOON, Sandbox, Server, Value, json, one, wait_until};
 
 fn post(sandbox: &Sandbox, body: &Value) -> Value {
     sandbox.post("/contexts/k/run", body).expect(200).json()
@@ -77,7 +77,7 @@ fn a_jupyter_kernel_is_a_context() {
         );
         let body = json!({"code": "input(); input()", "stdin": "one"});
         assert_eq!(post(&sandbox, &body)["exception"]["name"], "EOFError");
-        assert_eq!(run(&sandbox, "input()")["exception"]["name"], "StdinNotImplementedError");
+        assert_eq!(run(&sandbox, "input()")["exception"]["name"], "EOFError");
     });
     rows.row("also without being made", || {
         let answer =
@@ -92,6 +92,119 @@ fn a_jupyter_kernel_is_a_context() {
     let refused = sandbox.post("/contexts", &json!({"kernel": "none-such"})).expect(501);
     let text = refused.text();
     assert!(text.contains("none-such") && text.contains("python3"), "{text}");
+}
+
+#[test]
+fn python_has_its_images_kernel_and_without_one_a_driver() {
+    let server = Server::start();
+    let sandbox = server.sandbox();
+    let mut rows = Rows::new();
+    sandbox.exec(
+        "mkdir -p bare broken/ipykernel beside/ipykernel; cd bare
+         printf '#!/bin/sh\nexec /usr/bin/python3 -S \"$@\"\n' >python3; chmod +x python3
+         echo 'raise RuntimeError' >../broken/ipykernel/__init__.py; cp ../bare/python3 ../beside",
+    );
+    let path = |of: &str| json!({"PATH": format!("/workspace/{of}:/usr/bin:/bin")});
+    let cases = [
+        ("of the image", json!({}), json!("python3")),
+        ("none is wanted", json!({"kernel": "none"}), Value::Null),
+        ("there is none", json!({"env": path("bare")}), Value::Null),
+        (
+            "a directory of its name is none",
+            json!({"env": path("bare"), "cwd": "/workspace/beside"}),
+            Value::Null,
+        ),
+        (
+            "it is broken",
+            json!({"env": {"PYTHONPATH": "/workspace/broken"}, "cwd": "/workspace/broken"}),
+            Value::Null,
+        ),
+        ("of JavaScript", json!({"language": "js", "kernel": "none"}), Value::Null),
+    ];
+    for (name, wish, kernel) in cases {
+        rows.row(name, || {
+            let made = sandbox.post("/contexts", &wish).expect(201).json();
+            assert_eq!(made["kernel"], kernel, "{made}");
+            let cwd = wish["cwd"].as_str().unwrap_or("/workspace");
+            assert_eq!(made["cwd"], cwd);
+            let id = made["id"].as_str().expect("an id");
+            let code = if wish["language"] == "js" {
+                "'/' + process.cwd().slice(1)"
+            } else {
+                "x = __import__('os').getcwd()\nx"
+            };
+            let body = json!({ "code": code });
+            let answer = sandbox.post(&format!("/contexts/{id}/run"), &body).expect(200).json();
+            assert_eq!(value(&answer), format!("'{cwd}'"), "{answer}");
+            let told = sandbox.http.get(&sandbox.path(&format!("/contexts/{id}"))).expect(200);
+            assert_eq!((&told.json()["kernel"], &told.json()["runs"]), (&kernel, &json!(1)));
+        });
+    }
+    rows.row("a small sandbox has none unless it is asked for", || {
+        let small = server.sandbox_with(&json!({"memory_mib": 128}));
+        let made = small.post("/contexts", &json!({})).expect(201).json();
+        assert_eq!((&made["language"], &made["kernel"]), (&json!("python"), &Value::Null));
+        let made = small.post("/contexts", &json!({"kernel": "python3"})).expect(201).json();
+        assert_eq!((&made["language"], &made["kernel"]), (&json!("jupyter"), &json!("python3")));
+    });
+    let refused = sandbox.post("/contexts", &json!({"kernel": "none", "language": "jupyter"}));
+    assert!(refused.text().contains("kernel: ") && refused.status == 400, "{}", refused.text());
+}
+
+#[test]
+fn what_a_kernel_says_faster_than_it_is_taken_is_not_lost() {
+    let (_server, sandbox) = one();
+    make(&sandbox);
+    let told = run(&sandbox, "for n in range(6_000): print(n, flush=True)");
+    let said = told["stdout"].as_str().expect("a text");
+    let wanted: String = (0..6_000).map(|n| format!("{n}\n")).collect();
+    assert!(said == wanted, "{} of {} bytes", said.len(), wanted.len());
+}
+
+/// Processes of `python3` in the sandbox, and whose child each is.
+fn pythons(sandbox: &Sandbox) -> Vec<(i64, i64)> {
+    let told = sandbox.says("ps -C python3 -o pid=,ppid=; true");
+    let number = |word: Option<&str>| word.and_then(|word| word.parse().ok()).expect("a number");
+    let lines = told.lines().map(str::split_whitespace);
+    lines.map(|mut words| (number(words.next()), number(words.next()))).collect()
+}
+
+#[test]
+fn a_kernel_is_begun_ahead_where_kernels_come_and_go() {
+    let (_server, sandbox) = one();
+    let make = |wish: Value| {
+        let made = sandbox.post("/contexts", &wish).expect(201).json();
+        let kernel = made["pid"].as_i64().expect("a process");
+        let found = pythons(&sandbox).into_iter().find(|(pid, _)| *pid == kernel);
+        (made["id"].as_str().expect("an id").to_owned(), found.expect("it runs").1)
+    };
+    let (first, _) = make(json!({}));
+    assert_eq!(pythons(&sandbox).len(), 2, "a kernel, and who speaks with it");
+    assert_eq!(sandbox.http.delete(&sandbox.path(&format!("/contexts/{first}"))).status, 204);
+    make(json!({}));
+    let ahead = wait_until("one is begun ahead", SOON, || {
+        let all = pythons(&sandbox);
+        let alone = |one: &&(i64, i64)| !all.iter().any(|(pid, of)| *of == one.0 || *pid == one.1);
+        all.iter().find(alone).map(|(pid, _)| *pid)
+    });
+    let listed = sandbox.http.get(&sandbox.path("/contexts")).expect(200).json();
+    assert_eq!(listed.as_array().map(Vec::len), Some(1), "it is nobody's");
+    let (other, by) = make(json!({"env": {"OWN": "1"}}));
+    assert_ne!(by, ahead, "it was begun with another environment");
+    let body = json!({"code": "import os; os.environ['OWN']"});
+    let answer = sandbox.post(&format!("/contexts/{other}/run"), &body).expect(200).json();
+    assert_eq!(value(&answer), "'1'");
+    let (taken, by) = make(json!({}));
+    assert_eq!(by, ahead, "the next is that");
+    let answer = sandbox.post(&format!("/contexts/{taken}/run"), &json!({"code": "6 * 7"}));
+    assert_eq!(value(&answer.expect(200).json()), "42");
+    wait_until("another is begun ahead", SOON, || (pythons(&sandbox).len() == 7).then_some(()));
+    wait_until("it can be put to sleep", SOON, || {
+        (sandbox.post("/sleep", &json!({})).status == 200).then_some(())
+    });
+    let body = json!({"code": "1"});
+    let first = sandbox.post("/contexts/python/run", &body).expect(200).json();
+    assert_eq!(first["lost"], json!(["contexts"]), "nothing else was anybody's");
 }
 
 #[test]
@@ -116,13 +229,47 @@ fn nothing_that_runs_in_a_jupyter_kernel_hangs_its_context() {
         assert!(told.name == "exception" && told.data.contains("KeyboardInterrupt"), "{told:?}");
         assert_eq!(value(&run(&sandbox, "kept")), "'kept'");
     });
-    rows.row("sys.exit", || {
-        let answer = run(&sandbox, "import sys; sys.exit(3)");
-        assert_eq!(
-            (&answer["exception"]["name"], &answer["died"]),
-            (&json!("SystemExit"), &Value::Null)
-        );
-        assert_eq!(value(&run(&sandbox, "kept")), "'kept'");
+    let cases = [
+        ("sys.exit", "import sys; sys.exit(3)", "SystemExit"),
+        ("exit()", "exit()", "SystemExit"),
+        ("exit(2)", "exit(2)", "SystemExit"),
+        ("deep recursion", "def r(): return r()\nr()", "RecursionError"),
+        ("standard output closed", "import os; os.close(1); 1/0", "ZeroDivisionError"),
+        ("sys.stdout replaced", "import sys; sys.stdout = None; 1/0", "KernelError"),
+        (
+            "a fork that comes back",
+            "import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\n1/0",
+            "ZeroDivisionError",
+        ),
+        (
+            "a value that cannot be shown",
+            "class V:\n    def __repr__(self): raise OSError\nV()",
+            "OSError",
+        ),
+        (
+            "a signal handler",
+            "import signal; signal.signal(2, signal.SIG_IGN); 1/0",
+            "ZeroDivisionError",
+        ),
+    ];
+    for (name, code, wanted) in cases {
+        rows.row(name, || {
+            let answer = run(&sandbox, code);
+            assert_eq!(
+                (&answer["exception"]["name"], &answer["died"]),
+                (&json!(wanted), &Value::Null),
+                "{answer}"
+            );
+            let next = run(&sandbox, "import os; os.system('echo child'); kept");
+            assert_eq!((value(&next), &next["stdout"]), ("'kept'", &json!("child\n")), "{next}");
+        });
+    }
+    rows.row("code that heeds no interrupt", || {
+        let code =
+            "import time\nwhile True:\n    try: time.sleep(100)\n    except BaseException: pass";
+        let answer = post(&sandbox, &json!({"code": code, "timeout_ms": 300}));
+        assert!(answer["timed_out"] == true && answer["died"].is_object(), "{answer}");
+        assert_eq!(run(&sandbox, "kept = 'kept'")["fresh"], true);
     });
     rows.row("an end of the kernel", || {
         let code = "import os, subprocess; subprocess.Popen(['sleep', '4716']); os._exit(3)";
@@ -134,7 +281,9 @@ fn nothing_that_runs_in_a_jupyter_kernel_hangs_its_context() {
         assert_eq!(sandbox.says("pgrep -fc 'sleep 471[6]'"), "0\n", "what it started ends with it");
     });
     assert_eq!(sandbox.http.delete(&sandbox.path("/contexts/k")).status, 204);
-    assert_eq!(sandbox.says("pgrep -fc ipykernel_[l]auncher"), "0\n", "no kernel is left");
+    wait_until("no kernel is left", SOON, || {
+        (sandbox.says("pgrep -c python3") == "0\n").then_some(())
+    });
     drop(sandbox);
     server.healthy();
 }

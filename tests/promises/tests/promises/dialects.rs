@@ -298,3 +298,12 @@ fn sandboxes_made_ahead_are_renewed() {
     wait_until("others were made", SOON, other);
     bridge(&http);
 }
+
+#[test]
+fn a_server_that_stops_leaves_nothing_that_was_made_ahead() {
+    let mut server = Options::new().ready(8).start();
+    // The next ones are being made then.
+    wait_until("one is ready", SOON, || (!server.agents().is_empty()).then_some(()));
+    server.stop();
+    assert_eq!(server.agents(), Vec::<i32>::new());
+}

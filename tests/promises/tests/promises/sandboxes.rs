@@ -114,11 +114,17 @@ fn what_is_not_built_or_not_known_is_refused_by_name() {
     let server = Server::start();
     let mut rows = Rows::new();
     let wishes = [
-        ("network", json!({"network": {"allow": ["*"]}})),
+        ("network", json!({"network": {"allow": ["http://a"]}})),
+        ("network", json!({"network": {"deny": ["a b"]}})),
+        ("network", json!({"network": {"alow": ["a.b"]}})),
+        ("network", json!({"network": "rules"})),
+        ("network", json!({"network": null})),
+        ("network", json!({"network": "none", "network_profile": "none"})),
+        ("network_profile", json!({"network_profile": "never-was"})),
         ("disk_mib", json!({"disk_mib": 31})),
         ("disk_mib", json!({"disk_mib": u64::MAX})),
         ("disk_mib", json!({"disk_mib": null})),
-        ("image", json!({"image": "no-such-image:1"})),
+        ("image", json!({"image": "No-Such-Image:1"})),
         ("nope", json!({"nope": 1})),
         ("ttl_s", json!({"ttl_s": -1})),
         ("ttl_s", json!({"ttl_s": "1"})),

@@ -1,10 +1,33 @@
 //! Keys, tenants, hosts and origins: who comes in, and how far.
 
+use isolet_kit::image::{Image, Registry, busybox};
 use isolet_kit::{Http, Options, Reply, Rows, SOON, Server, Shell, Value, json, wait_until};
-use std::{os::unix::fs::PermissionsExt, sync::Mutex};
+use std::{
+    os::unix::fs::PermissionsExt,
+    sync::{Mutex, OnceLock},
+};
 
 /// Stands for the bytes of a tar archive that holds nothing.
 const EMPTY_ARCHIVE: &str = "an empty archive";
+/// Stands for the archive of an image.
+const IMAGE_ARCHIVE: &str = "an image";
+/// An image that a tenant has.
+const IMAGE: &str = "local/tools:1";
+
+/// A registry that has an image, for all tests of this process.
+fn registry() -> &'static (Registry, String) {
+    static REGISTRY: OnceLock<(Registry, String)> = OnceLock::new();
+    REGISTRY.get_or_init(|| {
+        let registry = Registry::start();
+        let name = registry.has("door", Image::new(&[busybox().bytes()], &json!({})));
+        (registry, name)
+    })
+}
+
+/// The configuration of a server that asks it.
+pub(crate) fn images() -> String {
+    format!("[images]\nregistries = [\"{}\"]\n", registry().0.host())
+}
 
 /// A body that is right for each route that takes one. A new route needs a line here: the test
 /// of all routes fails until it has one.
@@ -23,6 +46,7 @@ fn body(method: &str, path: &str) -> Option<Value> {
         }
         ("post", "/v1/sandbox/{id}/hydrate") => json!(EMPTY_ARCHIVE),
         ("patch", "/v1/sandboxes/{id}") => json!({"metadata": {}}),
+        ("patch", "/v1/sandboxes/{id}/network") => json!({"network": "none"}),
         ("post", "/v1/sandboxes/{id}/exec" | "/v1/sandboxes/{id}/sessions/{sid}/exec") => {
             json!({"command": "cat /workspace/secret; :"})
         }
@@ -52,6 +76,9 @@ fn body(method: &str, path: &str) -> Option<Value> {
         ("post", "/v1/sandboxes/{id}/processes/{process}/kill") => json!({"signal": "KILL"}),
         ("post", "/v1/sandboxes/{id}/processes/{process}/wait") => json!({"log": {"text": "on"}}),
         ("post", "/v1/sandboxes/{id}/sleep") => Value::Null,
+        ("post", "/v1/images/pull") => json!({"image": registry().1}),
+        ("post", "/v1/images/import") => json!(IMAGE_ARCHIVE),
+        ("post", "/v1/images/gc") => json!({}),
         ("patch", "/v1/runs/{id}") => json!({"timeout": 100}),
         ("post", "/v1/runs/{id}/files/upload") => json!("x"),
         _ => return None,
@@ -66,6 +93,7 @@ fn query(method: &str, path: &str) -> &'static str {
         "/v1/runs/{id}/files/download" => "?path=/workspace/secret",
         "/v1/runs/{id}/files" => "?path=/workspace",
         "/v1/runs/{id}/files/upload" => "?path=/workspace/up",
+        "/v1/images/import" => "?name=local/other:1",
         _ => "",
     }
 }
@@ -116,6 +144,7 @@ impl Route {
             .replace("{path}", if bridge { "workspace/secret" } else { "secret" })
             .replace("{port}", "8000")
             .replace("{name}", "profile")
+            .replace("{image}", IMAGE)
             .replace("{process}", "daemon")
             .replace("{recording}", &self.recording.lock().expect("a text"));
         path + query(&self.method, &self.path)
@@ -139,7 +168,10 @@ impl Route {
     /// The whole answer of one that ends.
     pub(crate) fn send(&self, http: &Http, id: &str) -> Reply {
         let text = self.body.to_string();
-        let bytes: &[u8] = if self.body == EMPTY_ARCHIVE { &[0; 1024] } else { text.as_bytes() };
+        let archive = (self.body == IMAGE_ARCHIVE)
+            .then(|| Image::new(&[busybox().bytes()], &json!({})).layout());
+        let empty = (self.body == EMPTY_ARCHIVE).then_some(&[0; 1024][..]);
+        let bytes = archive.as_deref().or(empty).unwrap_or(text.as_bytes());
         let body = (!self.body.is_null()).then_some(bytes);
         http.send(&self.method, &self.at(id), body)
     }
@@ -211,6 +243,11 @@ pub(crate) fn fresh(server: &Server, route: &Route) -> (String, String) {
     if route.path.contains("/links") {
         sandbox.post("/links", &json!({"port": 8000})).expect(201);
     }
+    if route.path.contains("{image}") {
+        let archive = Image::new(&[busybox().bytes()], &json!({})).layout();
+        let path = format!("/v1/images/import?name={IMAGE}");
+        http.send("POST", &path, Some(&archive)).expect(201);
+    }
     if route.path.contains("/network-profiles/") {
         let reply = http.send("PUT", "/v1/network-profiles/profile", Some(b"{}"));
         assert!(reply.status < 300, "{}", reply.text());
@@ -241,8 +278,7 @@ pub(crate) fn fresh(server: &Server, route: &Route) -> (String, String) {
 
 #[test]
 fn t1_every_route_answers_each_kind_of_key_as_it_must() {
-    let mut server =
-        Options::new().config("[images.aliases]\n\"node:22-slim\" = \"host\"\n").start();
+    let mut server = Options::new().config(&images()).start();
     let other = server.add_key(&["--tenant", "other"]);
     let reader = server.add_key(&["--tenant", "default", "--read-only"]);
     let expired = server.add_key(&["--tenant", "default", "--expires", "1s"]);

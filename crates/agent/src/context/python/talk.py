@@ -2,7 +2,6 @@
 # there what came of it. It runs as the tenant, beside the tenant's code, and is trusted with nothing.
 import ast, builtins, os, signal, sys, threading, types
 
-CONTROL = 3
 RUN = 1
 READY, DISPLAY, ERROR, DONE, SYNC = 1, 2, 3, 4, 5
 # A bundle above this is cut: its largest kinds are left out, and that is told.
@@ -11,28 +10,6 @@ TEXT_BYTES_MAX = 1024 * 1024
 FLUSH_S = 0.02
 HERE = '<isolet>'
 MAIN = threading.get_ident()
-
-
-def read_whole(count):
-    parts = []
-    while count:
-        part = os.read(CONTROL, min(count, 1 << 20))
-        if not part:
-            os._exit(0)
-        parts.append(part)
-        count -= len(part)
-    return b''.join(parts)
-
-
-def read_frame():
-    head = read_whole(5)
-    return head[4], read_whole(int.from_bytes(head[:4], 'big'))
-
-
-def write_whole(fd, data):
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view):]
 
 
 class Gate:

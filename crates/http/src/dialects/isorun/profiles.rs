@@ -1,4 +1,4 @@
-//! Network profiles: kept and listed. No run can be made with one but `none` yet.
+//! Network profiles: everybody's and the operator's, and those that a tenant keeps.
 
 use crate::{
     auth::Caller,
@@ -51,7 +51,7 @@ pub(crate) struct WriteProfile {
     deny: Option<Vec<String>>,
 }
 
-/// The caller's network profiles, `none` first.
+/// The caller's network profiles: everybody's with `none` first, the operator's, its own.
 #[utoipa::path(get, path = "/v1/network-profiles", tag = "isorun",
     responses((status = 200, body = Vec<ProfileView>)))]
 pub(crate) async fn list(
@@ -74,7 +74,8 @@ pub(crate) async fn get(
     Ok(Json(app.service.profile(&caller.tenant, &name).await?.into()))
 }
 
-/// Keeps a network profile, in place of the one of its name: 201 for a new one, else 200.
+/// Keeps a network profile, in place of the one of its name: 201 for a new one, else 200. Sandboxes
+/// that were made with it stay as they are.
 #[utoipa::path(put, path = "/v1/network-profiles/{name}", tag = "isorun",
     params(("name" = String, Path)), request_body = WriteProfile,
     responses((status = 200, body = ProfileView), (status = 201, body = ProfileView), (status = "4XX", body = Failure)))]

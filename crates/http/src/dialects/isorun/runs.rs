@@ -4,13 +4,15 @@ use crate::{
     auth::Caller,
     command::Command,
     date::rfc3339,
+    denied::{self, DeniedView},
     error::Failure,
     input::{self, Ids, Unbuilt},
     json::{Strict, some},
     output::{KEPT_BYTES, exit_fields},
     page::{PAGE_MAX, Paging},
     routes::{
-        sandboxes::{NO_NETWORK, created, once},
+        network::{self, NetworkBody, RulesBody},
+        sandboxes::{created, once},
         shell,
     },
     server::App,
@@ -22,7 +24,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, Uri, header},
     response::{IntoResponse, Response},
 };
-use isolet_sandbox::{Error, Info, Patch, Start, Wish, info::TTL_S_MAX, profiles, service::Reach};
+use isolet_sandbox::{Info, Patch, Start, Wish, info::TTL_S_MAX, service::Reach};
 use isolet_wire::ask::What;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -33,12 +35,13 @@ const TIMEOUT_S: f64 = 300.0;
 const EXEC_TIMEOUT_S: f64 = 30.0;
 /// The image of a run that names none.
 const IMAGE: &str = "node:22-slim";
+const NO_CREDENTIALS: &str = "secrets that stay outside are not built yet";
 
 /// What a run is to be.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CreateRun {
-    /// A name of the configuration's alias table.
+    /// A name of the configuration's alias table, or an image by its name in a registry.
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     image: Option<String>,
@@ -58,9 +61,11 @@ pub(crate) struct CreateRun {
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     disk_mib: Option<u64>,
-    #[schema(ignore)]
-    network: Unbuilt,
-    /// A network profile; `none` alone can be had.
+    /// What it may connect to; nothing unless told.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    network: Option<RulesBody>,
+    /// The rules of a network profile, in place of `network`.
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     network_profile: Option<String>,
@@ -109,22 +114,6 @@ fn ttl(seconds: f64) -> Result<u64, Failure> {
     Ok(seconds.ceil() as u64)
 }
 
-/// Refuses a network that a run would not have: never is a rule silently left out.
-async fn network(app: &App, caller: &Caller, profile: &str) -> Result<(), Failure> {
-    match app.service.profile(&caller.tenant, profile).await {
-        Ok(known) if known.name == profiles::NONE => Ok(()),
-        Ok(known) => {
-            let name = known.name;
-            let why = format!("{name} is kept, and cannot be enforced yet: {NO_NETWORK}");
-            Err(Failure::unbuilt("network_profile", &why))
-        }
-        Err(error @ Error::NoProfile(_)) => {
-            Err(Failure::field("network_profile", &error.to_string()))
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// Makes a run.
 #[utoipa::path(post, path = "/v1/runs", tag = "isorun", request_body = CreateRun,
     responses((status = 201, body = Run), (status = "4XX", body = Failure)))]
@@ -136,11 +125,9 @@ pub(crate) async fn create(
 ) -> Result<Response, Failure> {
     let once = once(&headers, "POST /v1/runs", &body.raw)?;
     let body = body.value;
-    body.network.refuse("network", NO_NETWORK)?;
-    if let Some(name) = &body.network_profile {
-        network(&app, &caller, name).await?;
-    }
-    body.credentials.refuse("credentials", NO_NETWORK)?;
+    body.credentials.refuse("credentials", NO_CREDENTIALS)?;
+    let network = body.network.map(NetworkBody::Rules);
+    let network = network::wanted(&app, &caller, network, body.network_profile).await?;
     let cpu_millis = match body.vcpus {
         None => None,
         Some(vcpus) if (0.001..=1024.0).contains(&vcpus) => Some((vcpus * 1000.0) as u64),
@@ -154,6 +141,7 @@ pub(crate) async fn create(
         ttl_s: Some(ttl(body.timeout.unwrap_or(TIMEOUT_S))?),
         // Runs end; they do not sleep.
         sleep_after_s: Some(0),
+        network,
         ..Wish::default()
     };
     let made = app.service.create(&caller.tenant, wish, once).await?;
@@ -264,6 +252,8 @@ pub(crate) struct Executed {
     stdout: String,
     stderr: String,
     timed_out: bool,
+    /// What was refused to the run meanwhile, only where something was.
+    denied: Option<Vec<DeniedView>>,
 }
 
 /// Runs a command line to its end.
@@ -289,13 +279,14 @@ pub(crate) async fn exec(
     };
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?;
     let command = Command::alone(&sandbox, start, None).await?;
-    let (exit, output) = command.finish(KEPT_BYTES, app.leases.until(&caller)).await?;
+    let (exit, output, denied) = command.finish(KEPT_BYTES, app.leases.until(&caller)).await?;
     let (stdout, stderr) = output.texts();
     let mut out = format!("{{{}", exit_fields(&exit)).into_bytes();
     out.extend_from_slice(br#","stdout":"#);
     quote(&mut out, &stdout);
     out.extend_from_slice(br#","stderr":"#);
     quote(&mut out, &stderr);
+    out.extend_from_slice(denied::fields(&denied).as_bytes());
     out.push(b'}');
     let mut response = out.into_response();
     let json = HeaderValue::from_static("application/json");

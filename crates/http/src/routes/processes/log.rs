@@ -89,7 +89,8 @@ impl Reading {
 
     fn info(&self, process: Process) -> ProcessInfo {
         let session = process.session.as_deref().and_then(|id| id.parse().ok());
-        ProcessInfo { id: self.id.clone(), session, process, lost: false }
+        let denied = isolet_sandbox::Denied::default();
+        ProcessInfo { id: self.id.clone(), session, process, lost: false, denied }
     }
 
     /// What comes next. Cancel-safe. After the end nothing may be asked.

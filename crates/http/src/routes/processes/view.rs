@@ -1,6 +1,9 @@
 //! A process, as the native API writes it.
 
-use crate::output::ms;
+use crate::{
+    denied::{self, DeniedView},
+    output::ms,
+};
 use isolet_sandbox::ProcessInfo;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -46,6 +49,10 @@ pub(crate) struct ProcessView {
     position: u64,
     /// The first position that its log holds.
     held_from: u64,
+    /// What was refused to its sandbox while it ran, whoever in it has tried, since the server's
+    /// start; only where something was, at most 64. Not in a log's answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    denied: Vec<DeniedView>,
 }
 
 impl From<ProcessInfo> for ProcessView {
@@ -76,6 +83,7 @@ impl From<ProcessInfo> for ProcessView {
             stderr_bytes: process.err,
             position: process.out.saturating_add(process.err),
             held_from: process.held,
+            denied: denied::views(info.denied),
         }
     }
 }

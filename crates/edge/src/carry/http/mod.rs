@@ -1,0 +1,183 @@
+//! HTTP/1: every request of a connection is read, judged by its own `Host`, and written anew to
+//! where it may go, so that nobody further on can read more requests in it than we did.
+
+mod upstream;
+mod wanted;
+
+use super::visit::{Said, Undialled, Visit};
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::net::SocketAddrV4;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use upstream::Upstream;
+
+/// How long a head may take, and how long a connection may stay without a request.
+const HEAD: Duration = Duration::from_secs(60);
+/// The longest head.
+pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const HEADERS_MAX: usize = 128;
+
+pub(crate) type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+
+/// One connection of a sandbox: where its requests went last.
+struct Door {
+    visit: Visit,
+    /// The host that TLS was spoken as.
+    tls: Option<String>,
+    upstream: tokio::sync::Mutex<Option<Upstream>>,
+    now: Mutex<Option<(Said, SocketAddrV4)>>,
+    upgraded: Mutex<Option<(OnUpgrade, OnUpgrade)>>,
+}
+
+/// Serves a connection until its end, or until rules forbid what it does.
+/// `tls` is the host that was spoken as, where TLS has ended here.
+pub(crate) async fn serve(
+    visit: Visit,
+    inside: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    tls: Option<String>,
+    changes: &mut watch::Receiver<u64>,
+) {
+    let door = Arc::new(Door {
+        visit,
+        tls,
+        upstream: tokio::sync::Mutex::default(),
+        now: Mutex::default(),
+        upgraded: Mutex::default(),
+    });
+    let work = async {
+        let service = service_fn(|request| {
+            let door = door.clone();
+            async move { Ok::<_, Infallible>(door.answer(request).await) }
+        });
+        let served = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD)
+            .max_headers(HEADERS_MAX)
+            .max_buf_size(HEAD_BYTES_MAX)
+            .half_close(true)
+            .preserve_header_case(true)
+            .auto_date_header(false)
+            .serve_connection(TokioIo::new(inside), service)
+            .with_upgrades()
+            .await;
+        if served.is_err_and(|error| error.is_parse() && door.now().is_none()) {
+            door.visit.refuse(&Said::Nothing, "protocol");
+        }
+        let upgraded = door.upgraded.lock().expect("nobody panics with it").take();
+        if let Some((inside, outside)) = upgraded {
+            through(inside, outside).await;
+        }
+    };
+    door.visit.hold(changes, || door.now(), work).await;
+}
+
+/// After an upgrade: bytes, both ways.
+async fn through(inside: OnUpgrade, outside: OnUpgrade) {
+    let (Ok(inside), Ok(outside)) = tokio::join!(inside, outside) else { return };
+    let (mut inside, mut outside) = (TokioIo::new(inside), TokioIo::new(outside));
+    let _ = tokio::io::copy_bidirectional(&mut inside, &mut outside).await;
+}
+
+impl Door {
+    fn now(&self) -> Option<(Said, SocketAddrV4)> {
+        self.now.lock().expect("nobody panics with it").clone()
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let said = match wanted::wanted(&request) {
+            Ok(said) => said,
+            Err(reason) => {
+                self.visit.refuse(&Said::Nothing, reason);
+                let text = format!("this request was refused ({reason})");
+                return plain(StatusCode::BAD_REQUEST, &text);
+            }
+        };
+        if let Some(reason) = self.misled(&request, &said) {
+            self.visit.refuse(&said, reason);
+            let text = format!("this request was refused ({reason})");
+            return plain(StatusCode::MISDIRECTED_REQUEST, &text);
+        }
+        match self.passed(request, &said).await {
+            Ok(response) => response,
+            Err(Undialled::Refused(rule)) => {
+                let (host, port) = (self.visit.host(&said), self.visit.to.port());
+                let text = format!(
+                    "connecting to {host}:{port} is refused in this sandbox (rule: {rule}); \
+                     whoever made the sandbox can allow it in its network rules"
+                );
+                plain(StatusCode::FORBIDDEN, &text)
+            }
+            Err(Undialled::Failed(error)) => {
+                let host = self.visit.host(&said);
+                plain(StatusCode::BAD_GATEWAY, &format!("{host} does not answer: {error}"))
+            }
+        }
+    }
+
+    /// Why a request may not have what is lent, and is not for anybody else either.
+    fn misled<B>(&self, request: &Request<B>, said: &Said) -> Option<&'static str> {
+        let named = match said {
+            Said::Name(name) => Some(name),
+            _ => None,
+        };
+        if self.tls.is_some() && self.tls.as_ref() != named {
+            return Some("other host");
+        }
+        // It would be answered with what was put into it.
+        let trace = *request.method() == Method::TRACE;
+        let lent = named.is_some_and(|name| self.lent(name));
+        (trace && lent).then_some("protocol")
+    }
+
+    fn lent(&self, name: &str) -> bool {
+        self.visit.link.lent().to(name, self.visit.to.port(), self.tls.is_some())
+    }
+
+    async fn passed(
+        &self,
+        mut request: Request<Incoming>,
+        said: &Said,
+    ) -> Result<Response<Body>, Undialled> {
+        let inside = hyper::upgrade::on(&mut request);
+        wanted::clean(&mut request);
+        if let Said::Name(name) = said {
+            let (lent, port) = (self.visit.link.lent(), self.visit.to.port());
+            lent.put(request.headers_mut(), name, port, self.tls.is_some());
+        }
+        let mut upstream = self.upstream.lock().await;
+        // Rules may have come since the last request.
+        let known = upstream.take().filter(|upstream| upstream.serves(said));
+        let known = match known {
+            Some(known) if self.visit.still(said, known.at()) => Some(known),
+            _ => None,
+        };
+        let (mut response, used) = Upstream::send(known, request, self, said).await?;
+        *upstream = Some(used);
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let outside = hyper::upgrade::on(&mut response);
+            *self.upgraded.lock().expect("nobody panics with it") = Some((inside, outside));
+        } else {
+            wanted::clean_answer(&mut response);
+        }
+        Ok(response.map(|body| body.boxed_unsync()))
+    }
+}
+
+/// An answer of our own.
+fn plain(status: StatusCode, text: &str) -> Response<Body> {
+    let body = Full::new(Bytes::from(format!("isolet: {text}\n"))).map_err(|never| match never {});
+    let mut response = Response::new(body.boxed_unsync());
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}

@@ -1,0 +1,127 @@
+//! What a request asks for, and what of it is not handed on.
+
+use crate::carry::visit::Said;
+use hyper::body::Incoming;
+use hyper::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, TE, TRANSFER_ENCODING, UPGRADE,
+};
+use hyper::http::uri::Authority;
+use hyper::{Method, Request, Response, Uri};
+use isolet_wire::network::host;
+use std::net::Ipv4Addr;
+
+/// Between two neighbours only, as are those that `Connection` names.
+const HOPS: [&str; 5] = [
+    "keep-alive",
+    "proxy-connection",
+    "proxy-authorization",
+    "http2-settings",
+    "proxy-authenticate",
+];
+/// What a connection must not become: the requests in it would not be seen.
+const NO_UPGRADE: [&str; 3] = ["h2c", "http", "tls"];
+
+/// The host that a request asks for.
+///
+/// # Errors
+/// Why it is refused: `other host`, `no name`, or `protocol`.
+pub(crate) fn wanted<B>(request: &Request<B>) -> Result<Said, &'static str> {
+    if request.method() == Method::CONNECT {
+        return Err("protocol");
+    }
+    let headers = request.headers();
+    let lengths = headers.get_all(CONTENT_LENGTH).iter().count();
+    let codings = headers.get_all(TRANSFER_ENCODING).iter().collect::<Vec<_>>();
+    let chunked = |it: &[u8]| it.eq_ignore_ascii_case(b"chunked");
+    let coded = codings.len() > 1 || codings.first().is_some_and(|it| !chunked(it.as_bytes()));
+    if lengths + codings.len() > 1 || coded {
+        return Err("protocol");
+    }
+    let mut hosts = headers.get_all(HOST).iter();
+    let named = match (hosts.next(), hosts.next()) {
+        (None, _) => None,
+        (Some(_), Some(_)) => return Err("other host"),
+        (Some(one), None) => {
+            let text = one.to_str().map_err(|_| "no name")?;
+            Some(text.parse::<Authority>().map_err(|_| "no name")?)
+        }
+    };
+    let target = request.uri().authority();
+    if target.is_some() && request.uri().scheme_str() != Some("http") {
+        return Err("protocol");
+    }
+    match (target, named) {
+        (Some(target), Some(named)) if *target != named => Err("other host"),
+        (Some(target), _) => said(target),
+        (None, Some(named)) => said(&named),
+        (None, None) => Ok(Said::Nameless),
+    }
+}
+
+fn said(authority: &Authority) -> Result<Said, &'static str> {
+    if authority.as_str().contains('@') {
+        return Err("no name");
+    }
+    if let Ok(address) = authority.host().parse::<Ipv4Addr>() {
+        return Ok(Said::Address(address));
+    }
+    host(authority.host()).map(Said::Name).ok_or("no name")
+}
+
+/// Takes out what is not handed on, and asks for a path alone.
+pub(crate) fn clean(request: &mut Request<Incoming>) {
+    let path = request.uri().path_and_query().cloned();
+    if let (Some(authority), Some(path)) = (request.uri().authority().cloned(), path) {
+        if let Ok(value) = authority.as_str().parse() {
+            request.headers_mut().entry(HOST).or_insert(value);
+        }
+        *request.uri_mut() = Uri::from(path);
+    }
+    let upgrade = upgrade(request.headers());
+    hops(request.headers_mut());
+    let headers = request.headers_mut();
+    headers.remove(TE);
+    // We have asked for the body ourselves.
+    headers.remove(EXPECT);
+    headers.remove(UPGRADE);
+    if let Some(upgrade) = upgrade {
+        headers.insert(UPGRADE, upgrade);
+        headers.insert(CONNECTION, hyper::header::HeaderValue::from_static("upgrade"));
+    }
+}
+
+/// Takes out what is not handed back.
+pub(crate) fn clean_answer<B>(response: &mut Response<B>) {
+    hops(response.headers_mut());
+    response.headers_mut().remove(UPGRADE);
+}
+
+/// To what a connection may be upgraded.
+fn upgrade(headers: &HeaderMap) -> Option<hyper::header::HeaderValue> {
+    let named = headers.get_all(CONNECTION).iter().filter_map(|it| it.to_str().ok());
+    named.flat_map(|it| it.split(',')).find(|it| it.trim().eq_ignore_ascii_case("upgrade"))?;
+    let mut all = headers.get_all(UPGRADE).iter();
+    let (one, None) = (all.next()?, all.next()) else { return None };
+    let mut kinds = one.to_str().ok()?.split(',').map(|it| it.trim().to_ascii_lowercase());
+    let bad = kinds.any(|kind| {
+        let name = kind.split('/').next().unwrap_or_default();
+        NO_UPGRADE.contains(&name)
+    });
+    (!bad).then(|| one.clone())
+}
+
+fn hops(headers: &mut HeaderMap) {
+    let listed = headers.get_all(CONNECTION).iter().filter_map(|it| it.to_str().ok());
+    let listed = listed.flat_map(|it| it.split(','));
+    let listed: Vec<_> = listed.filter_map(|it| it.trim().parse::<HeaderName>().ok()).collect();
+    for name in listed {
+        // These say how long the body is, and where it goes: nobody may have them forgotten.
+        if ![HOST, CONTENT_LENGTH, TRANSFER_ENCODING].contains(&name) {
+            headers.remove(name);
+        }
+    }
+    headers.remove(CONNECTION);
+    for name in HOPS {
+        headers.remove(name);
+    }
+}

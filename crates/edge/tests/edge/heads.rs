@@ -1,0 +1,59 @@
+//! First bytes, whatever they are.
+
+use crate::servers::Certificates;
+use isolet_edge::carry::hello;
+use isolet_edge::carry::sniff::{Spoken, spoken};
+use proptest::prelude::*;
+
+fn of(certificates: &Certificates, name: &str) -> Vec<u8> {
+    crate::tls::hello(certificates, name)
+}
+
+#[test]
+fn a_hello_is_read_when_it_is_whole_and_not_before() {
+    let certificates = Certificates::new(&["a.example"]);
+    let whole = of(&certificates, "Some.Host.example");
+    for length in 0..whole.len() {
+        assert_eq!(hello::read(&whole[..length]), Ok(None), "{length} bytes");
+    }
+    let name = Some("some.host.example".to_owned());
+    assert_eq!(hello::read(&whole), Ok(Some(hello::Hello { name, hidden: false })));
+    let nobody = hello::read(&of(&certificates, "192.0.2.1"));
+    assert_eq!(nobody, Ok(Some(hello::Hello { name: None, hidden: false })));
+    let mut early = whole.clone();
+    early.extend_from_slice(&[0x17, 3, 3, 0, 1, 0]);
+    assert!(hello::read(&early).is_ok_and(|it| it.is_some()), "what follows is carried too");
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_are_too_much_for_a_reader(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        let _ = hello::read(&bytes);
+        let mut record = vec![0x16, 3, 1, 2, 0];
+        record.extend_from_slice(&bytes);
+        let _ = hello::read(&record);
+        // What is clear stays clear when more comes.
+        for length in 0..bytes.len() {
+            for strict in [false, true] {
+                let before = spoken(&bytes[..length], strict);
+                if before != Spoken::Unsaid {
+                    prop_assert_eq!(before, spoken(&bytes, strict));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_hello_with_a_wrong_byte_names_nobody_else(at in 0_usize..10_000, byte in any::<u8>()) {
+        let certificates = CERTIFICATES.get_or_init(|| Certificates::new(&["a.example"]));
+        let mut bytes = of(certificates, "good.example");
+        let at = at % bytes.len();
+        bytes[at] = byte;
+        if let Ok(Some(hello::Hello { name: Some(name), .. })) = hello::read(&bytes) {
+            let other = name.bytes().zip(*b"good.example").filter(|(one, other)| one != other);
+            prop_assert!(name.len() == 12 && other.count() <= 1, "{}", name);
+        }
+    }
+}
+
+static CERTIFICATES: std::sync::OnceLock<Certificates> = std::sync::OnceLock::new();

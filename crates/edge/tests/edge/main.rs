@@ -1,0 +1,13 @@
+//! The edge in a small world of network namespaces: a sandbox, the edge's own, the host's, and an
+//! internet. The program is the real one, its policies come over a real control socket.
+#![forbid(unsafe_code)]
+
+mod heads;
+mod http;
+mod lent;
+mod limits;
+mod names;
+mod servers;
+mod tls;
+mod ways;
+mod world;

@@ -1,0 +1,177 @@
+//! Ways round: other protocols, addresses that are closed, the edge's own ports, and the edge
+//! itself.
+
+use crate::names::addresses;
+use crate::servers::{always, banner, line, resolver, source};
+use crate::world::{
+    EVIL, GATEWAY, GOOD, HOST, METADATA, OTHER, PRIVATE, SANDBOX, SOON, World, policy,
+};
+use isolet_wire::network::{EdgeOrder, EdgeTell};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+
+/// Whether somebody is answered at all.
+fn answers(stream: &mut TcpStream) -> bool {
+    let _ = stream.write_all(b"hello\n");
+    matches!(stream.read(&mut [0]), Ok(1..))
+}
+
+/// Whether it is cut, perhaps in a moment.
+fn is_cut(stream: &mut TcpStream) -> bool {
+    use std::io::ErrorKind::{TimedOut, WouldBlock};
+    loop {
+        match stream.read(&mut [0; 64]) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return !matches!(error.kind(), TimedOut | WouldBlock),
+        }
+    }
+}
+
+/// Whether the sandbox gets an answer from there.
+fn reaches(world: &World, to: Ipv4Addr, port: u16) -> bool {
+    world.inside(|| {
+        let to = SocketAddr::from((to, port));
+        let Ok(mut stream) = TcpStream::connect_timeout(&to, SOON) else { return false };
+        stream.set_read_timeout(Some(SOON)).expect("a limit");
+        answers(&mut stream)
+    })
+}
+
+#[test]
+fn other_protocols_go_where_a_rule_names_their_port() {
+    let world = World::new(&["good.example:25", "good.example:443", "198.51.100.11:26"], &[]);
+    resolver(&world, vec![("good.example", always(GOOD)), ("evil.example", always(EVIL))]);
+    for port in [25, 26, 443] {
+        banner(&world, GOOD, port);
+        banner(&world, EVIL, port);
+    }
+    // Its name was not asked for: then nobody knows whose address it is.
+    assert!(!reaches(&world, GOOD, 25));
+    addresses(&world, "good.example").expect("answered");
+    assert_eq!(line(&mut world.connect(GOOD, 25)), Ok(format!("220 {GOOD}")));
+    assert_eq!(line(&mut world.connect(EVIL, 26)), Ok(format!("220 {EVIL}")));
+    world.refused();
+    assert!(!reaches(&world, EVIL, 25) && !reaches(&world, GOOD, 26));
+    // Where only TLS and HTTP are spoken, nothing else is.
+    let mut stream = world.connect(GOOD, 443);
+    stream.write_all(b"SSH-2.0-me\r\n").expect("it reads");
+    assert!(!answers(&mut stream));
+    assert_eq!(
+        world.refused(),
+        [
+            "tcp 198.51.100.11:25 default",
+            "tcp good.example:26 default",
+            "tcp good.example:443 protocol"
+        ]
+    );
+    let mut stream = world.connect(GOOD, 25);
+    line(&mut stream).expect("a greeting");
+    world.rules(&["good.example:443"], &[]);
+    assert!(is_cut(&mut stream));
+}
+
+#[test]
+fn closed_addresses_stay_closed_whatever_rules_say() {
+    let world = World::new(&["*", "10.0.0.0/8", "169.254.169.254", "127.0.0.1"], &[]);
+    for at in [PRIVATE, METADATA] {
+        banner(&world, at, 7000);
+    }
+    world.order(&EdgeOrder::Set { address: OTHER, policy: policy(&["*"], &[]) });
+    world.beside(|| {
+        for at in [HOST, Ipv4Addr::LOCALHOST] {
+            let listener = TcpListener::bind((at, 7000)).expect("a free port");
+            std::thread::spawn(move || {
+                for mut stream in listener.incoming().flatten() {
+                    let _ = stream.write_all(b"the host\n");
+                }
+            });
+        }
+    });
+    for to in [PRIVATE, METADATA, HOST, Ipv4Addr::new(10, 231, 9, 9), Ipv4Addr::new(240, 0, 0, 1)] {
+        assert!(!reaches(&world, to, 7000), "{to}");
+    }
+    assert_eq!(
+        world.refused(),
+        [
+            "tcp 10.231.9.9:7000 private",
+            "tcp 10.9.9.9:7000 private",
+            "tcp 169.254.169.254:7000 link-local",
+            "tcp 198.51.100.254:7000 host",
+            "tcp 240.0.0.1:7000 reserved",
+        ]
+    );
+    // Whoever runs the server opens them.
+    world.guard(vec![HOST], &[(Ipv4Addr::new(10, 0, 0, 0), 8)]);
+    assert!(reaches(&world, PRIVATE, 7000));
+    // The edge's own port, and nobody's link.
+    assert!(!reaches(&world, GATEWAY, 15_001));
+    assert_eq!(world.refused(), ["tcp gateway:15001 host"]);
+}
+
+#[test]
+fn who_has_no_rules_is_answered_nothing() {
+    let world = World::new(&["*"], &[]);
+    banner(&world, GOOD, 25);
+    assert!(reaches(&world, GOOD, 25));
+    world.order(&EdgeOrder::Forget { address: SANDBOX });
+    world.settle();
+    assert!(!reaches(&world, GOOD, 25));
+}
+
+#[test]
+fn a_link_that_is_gone_takes_its_connections_with_it() {
+    let world = World::new(&["*"], &[]);
+    banner(&world, GOOD, 25);
+    let mut stream = world.connect(GOOD, 25);
+    line(&mut stream).expect("a greeting");
+    world.order(&EdgeOrder::Forget { address: SANDBOX });
+    assert!(is_cut(&mut stream));
+}
+
+#[test]
+fn every_byte_comes_through_and_is_counted() {
+    const BYTES: usize = 40 << 20;
+    let world = World::new(&["*"], &[]);
+    source(&world, GOOD, 7000, BYTES);
+    let mut stream = world.connect(GOOD, 7000);
+    let mut buffer = vec![0; 1 << 20];
+    let mut sum = 0;
+    loop {
+        match stream.read(&mut buffer).expect("it goes on") {
+            0 => break,
+            length => {
+                assert!(buffer[..length].iter().all(|byte| *byte == 7));
+                sum += length;
+            }
+        }
+    }
+    assert_eq!(sum, BYTES);
+    let mut told = 0;
+    while told < BYTES as u64 {
+        for tell in world.heard() {
+            if let EdgeTell::Carried { address: SANDBOX, back, .. } = tell {
+                told += back;
+            }
+        }
+        std::thread::yield_now();
+    }
+    assert_eq!(told, BYTES as u64);
+}
+
+#[test]
+fn the_edge_has_no_rights_and_ends_with_who_started_it() {
+    let world = World::new(&["good.example"], &[]);
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", world.pid())).expect("it lives");
+    for line in ["CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1"] {
+        assert!(status.contains(line), "{line}: {status}");
+    }
+    assert!(status.contains("Uid:\t65534\t65534\t65534\t65534"), "{status}");
+    assert!(status.contains("Gid:\t65534\t65534\t65534\t65534\n"), "{status}");
+    assert!(
+        status.contains("CapBnd:\t0000000000000000") && status.contains("Groups:\t \n"),
+        "{status}"
+    );
+    assert!(world.end());
+}

@@ -1,0 +1,77 @@
+//! What a sandbox was refused, as answers tell it and as a change of its network takes it back.
+
+use isolet_sandbox::{Denied, Refused};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A connection, a packet or a lookup that was refused.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct DeniedView {
+    /// The name, where one is known; else the address.
+    host: String,
+    /// `null` for a name that was looked up, and for protocols without ports.
+    port: Option<u16>,
+    /// `tcp`, `udp`, `icmp`, `dns`, or a number of IP's.
+    protocol: String,
+    /// The rule of `deny` that did it; `default`: no rule allows it; else why it is closed to every
+    /// sandbox: `host`, `private`, `link-local`, `metadata`, …
+    rule: String,
+    /// How often.
+    times: u32,
+}
+
+impl From<Refused> for DeniedView {
+    fn from(refused: Refused) -> Self {
+        let Refused { host, port, protocol, rule, times } = refused;
+        Self { host, port, protocol, rule, times }
+    }
+}
+
+impl From<DeniedView> for Refused {
+    fn from(view: DeniedView) -> Self {
+        let DeniedView { host, port, protocol, rule, times } = view;
+        Self { host, port, protocol, rule, times }
+    }
+}
+
+/// Its entries.
+pub(crate) fn views(denied: Denied) -> Vec<DeniedView> {
+    denied.list.into_iter().map(DeniedView::from).collect()
+}
+
+/// What was refused meanwhile, as fields with a comma before each; empty where nothing was.
+pub(crate) fn fields(denied: &Denied) -> String {
+    if denied == &Denied::default() {
+        return String::new();
+    }
+    let list = serde_json::to_string(&views(denied.clone())).unwrap_or_else(|_| "[]".to_owned());
+    let lost = match denied.lost {
+        0 => String::new(),
+        lost => format!(",\"denied_lost\":{lost}"),
+    };
+    format!(",\"denied\":{list}{lost}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn refused(host: &str) -> Refused {
+        let (protocol, rule) = ("tcp".to_owned(), "default".to_owned());
+        Refused { host: host.to_owned(), port: Some(443), protocol, rule, times: 2 }
+    }
+
+    #[test]
+    fn what_was_refused_is_told_only_where_something_was() {
+        assert_eq!(fields(&Denied::default()), "");
+        let denied = Denied { list: vec![refused("a\"b")], lost: 3 };
+        let json: Value = serde_json::from_str(&format!("{{\"a\":0{}}}", fields(&denied))).unwrap();
+        let told =
+            json!({"host": "a\"b", "port": 443, "protocol": "tcp", "rule": "default", "times": 2});
+        assert_eq!((&json["denied"], &json["denied_lost"]), (&json!([told]), &json!(3)));
+        let back: DeniedView = serde_json::from_value(told).unwrap();
+        assert_eq!(Refused::from(back), refused("a\"b"));
+    }
+}

@@ -1,0 +1,298 @@
+//! Images: pulled, listed, imported, removed.
+
+use crate::{
+    auth::Caller,
+    error::Failure,
+    json::{Strict, some},
+    query::{Query, unescape_path},
+    server::App,
+    sse,
+};
+use axum::{
+    Json,
+    body::{Body, Bytes},
+    extract::{Request, State},
+    http::{HeaderMap, StatusCode, Uri},
+    response::{IntoResponse, Response},
+};
+use futures_util::stream;
+use http_body_util::BodyExt;
+use isolet_sandbox::{
+    Error,
+    image::{self, Image, Platform, Progress},
+};
+use serde::{Deserialize, Serialize};
+use std::{convert::Infallible, time::Duration};
+use tokio::{sync::watch, time::timeout};
+use utoipa::ToSchema;
+
+/// How long an upload may stand still.
+const STILL: Duration = Duration::from_secs(60);
+/// How often progress is told, at most; and that there is somebody, at least.
+const TELL: Duration = Duration::from_millis(100);
+const ALIVE: Duration = Duration::from_secs(15);
+
+/// What is to be pulled.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PullImage {
+    /// As Docker has it: `python:3.12-slim`, `ghcr.io/a/b@sha256:…`.
+    image: String,
+    /// `linux/amd64`; this machine's unless told.
+    #[serde(default, deserialize_with = "some")]
+    #[schema(nullable = false)]
+    platform: Option<String>,
+}
+
+/// What is to be removed.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CollectImages {
+    /// Images that have a name too, where no sandbox uses them. The names are every tenant's: for
+    /// the tenant `default` alone.
+    all: bool,
+}
+
+/// One image.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ImageView {
+    /// Of its manifest.
+    digest: String,
+    /// By which this tenant has it.
+    names: Vec<String>,
+    platform: String,
+    /// As it came, in bytes.
+    bytes: u64,
+    /// Unpacked, in bytes.
+    unpacked_bytes: u64,
+    layers: usize,
+    /// Entries of unknown kinds and device nodes, which were left out.
+    skipped: u64,
+    /// Entries whose owner has no place in a sandbox: they are nobody's.
+    strangers: u64,
+    /// `own`, or where the host's static bash stands for the one that it has not: `bin`, `usr_bin`.
+    shell: String,
+    /// Where shells and programs begin; `null` for `/workspace`.
+    working_dir: Option<String>,
+    /// As whom they run.
+    user: String,
+    uid: u32,
+    gid: u32,
+    pulled_at_ms: i64,
+}
+
+/// What was removed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Collected {
+    images: u64,
+    layers: u64,
+}
+
+impl ImageView {
+    fn of(image: &Image, tenant: &str) -> Self {
+        let names = image.names.get(tenant).into_iter().flatten().cloned().collect();
+        let shell = serde_json::to_value(image.shell).ok();
+        Self {
+            digest: image.digest.clone(),
+            names,
+            platform: image.platform.clone(),
+            bytes: image.bytes,
+            unpacked_bytes: image.unpacked_bytes,
+            layers: image.root.layers.len().saturating_sub(1),
+            skipped: image.told.skipped,
+            strangers: image.told.strangers,
+            shell: shell.and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default(),
+            working_dir: image.root.cwd.clone(),
+            user: image.root.user.name.clone(),
+            uid: image.root.user.uid,
+            gid: image.root.user.gid,
+            pulled_at_ms: image.pulled_at_ms,
+        }
+    }
+}
+
+/// The caller's images, newest first.
+#[utoipa::path(get, path = "/v1/images", tag = "images",
+    responses((status = 200, body = Vec<ImageView>), (status = "4XX", body = Failure)))]
+pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Json<Vec<ImageView>> {
+    let all = app.service.images(&caller.tenant);
+    Json(all.iter().map(|image| ImageView::of(image, caller.tenant.as_str())).collect())
+}
+
+/// The name in an address: bytes, percent-encoded or not, slashes and all.
+fn name(uri: &Uri) -> Result<String, Failure> {
+    let text = uri.path().strip_prefix("/v1/images/").unwrap_or_default();
+    let bytes = unescape_path(text).ok_or_else(|| Failure::bad("a malformed % escape"))?;
+    String::from_utf8(bytes).map_err(|_| Failure::bad("the image's name must be UTF-8"))
+}
+
+/// One image, by a name that the caller has it by.
+#[utoipa::path(get, path = "/v1/images/{*image}", tag = "images",
+    params(("image" = String, Path, description = "Slashes may stand as they are.")),
+    responses((status = 200, body = ImageView), (status = 404, body = Failure)))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Json<ImageView>, Failure> {
+    let image = app.service.find_image(&caller.tenant, &name(&uri)?)?;
+    Ok(Json(ImageView::of(&image, caller.tenant.as_str())))
+}
+
+/// Takes a name of an image away; the image goes with its last name.
+///
+/// Refused with 409 while sandboxes are made of it.
+#[utoipa::path(delete, path = "/v1/images/{*image}", tag = "images",
+    params(("image" = String, Path, description = "Slashes may stand as they are.")),
+    responses((status = 204), (status = 404, body = Failure), (status = 409, body = Failure)))]
+pub(crate) async fn remove(
+    State(app): State<App>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<StatusCode, Failure> {
+    app.service.remove_image(&caller.tenant, &name(&uri)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Pulls an image.
+///
+/// Answers when it is here. With `Accept: text/event-stream` what is done is told meanwhile:
+/// `progress` `{phase, done, total, layers: [{digest, done, total, ready}]}`, then `done` with the
+/// image, or `error`. A pull goes on when its client leaves. Who pulls what is being pulled waits
+/// for that.
+#[utoipa::path(post, path = "/v1/images/pull", tag = "images", request_body = PullImage,
+    responses((status = 200, body = ImageView), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+pub(crate) async fn pull(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Strict<PullImage>,
+) -> Result<Response, Failure> {
+    let platform = match &body.value.platform {
+        Some(text) => Platform::parse(text)
+            .ok_or_else(|| Failure::field("platform", "linux/amd64 and the like"))?,
+        None => Platform::own(),
+    };
+    let mut progress = app.service.pull(&caller.tenant, &body.value.image, platform)?;
+    let tenant = caller.tenant.to_string();
+    if sse::wanted(&headers).is_some() {
+        return Ok(told(progress, tenant));
+    }
+    let ended = progress.wait_for(|now| now.end.is_some()).await;
+    let end = ended.map_err(|_| fault())?.end.clone();
+    let (image, _) = end.ok_or_else(fault)?.map_err(Error::from)?;
+    Ok(Json(ImageView::of(&image, &tenant)).into_response())
+}
+
+fn fault() -> Failure {
+    Error::Fault("the pull ended by a fault".into()).into()
+}
+
+/// Progress as events, up to its end.
+fn told(progress: watch::Receiver<Progress>, tenant: String) -> Response {
+    let events = stream::unfold((progress, true, false), move |(mut progress, first, over)| {
+        let tenant = tenant.clone();
+        async move {
+            if over {
+                return None;
+            }
+            let mut out = Vec::new();
+            if !first {
+                tokio::time::sleep(TELL).await;
+                match timeout(ALIVE, progress.changed()).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => {
+                        sse::failed(&mut out, &fault());
+                        return Some((
+                            Ok::<_, Infallible>(Bytes::from(out)),
+                            (progress, false, true),
+                        ));
+                    }
+                    Err(_) => {
+                        let alive = Bytes::from_static(b": alive\n\n");
+                        return Some((Ok(alive), (progress, false, false)));
+                    }
+                }
+            }
+            let now = progress.borrow_and_update().clone();
+            event(&mut out, "progress", &shown(&now));
+            match &now.end {
+                Some(Ok((image, _))) => event(&mut out, "done", &ImageView::of(image, &tenant)),
+                Some(Err(error)) => sse::failed(&mut out, &Error::from(error.clone()).into()),
+                None => {}
+            }
+            Some((Ok(Bytes::from(out)), (progress, false, now.end.is_some())))
+        }
+    });
+    sse::response(events)
+}
+
+fn event<T: Serialize>(out: &mut Vec<u8>, name: &str, value: &T) {
+    let text = serde_json::to_string(value).unwrap_or_default();
+    out.extend_from_slice(format!("event: {name}\ndata: {text}\n\n").as_bytes());
+}
+
+fn shown(now: &Progress) -> serde_json::Value {
+    let layer = |one: &image::LayerProgress| {
+        let (digest, total) = (&one.digest, one.total);
+        serde_json::json!({"digest": digest, "done": one.done, "total": total, "ready": one.ready})
+    };
+    let come = |one: &image::LayerProgress| if one.ready { one.total } else { one.done };
+    let done: u64 = now.layers.iter().map(come).sum();
+    let total: u64 = now.layers.iter().map(|one| one.total).sum();
+    let layers: Vec<_> = now.layers.iter().map(layer).collect();
+    serde_json::json!({"phase": now.phase.word(), "done": done, "total": total, "layers": layers})
+}
+
+/// Takes an image from an archive: an OCI layout or what `docker save` writes, as tar, also
+/// compressed.
+#[utoipa::path(post, path = "/v1/images/import", tag = "images",
+    params(("name" = Option<String>, Query, description = "Which name it gets; those in the archive unless told.")),
+    request_body(content = Vec<u8>, content_type = "application/x-tar"),
+    responses((status = 201, body = ImageView), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+pub(crate) async fn import(
+    State(app): State<App>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Failure> {
+    let uri = request.uri().clone();
+    let query = Query::of(&uri, &["name"])?;
+    let name = query.text("name")?;
+    let mut spool = app.service.spool_image().await?;
+    let mut body: Body = request.into_body();
+    loop {
+        let frame = timeout(STILL, body.frame()).await.map_err(|_| {
+            let status = StatusCode::REQUEST_TIMEOUT;
+            Failure::new(status, "too_late", "the upload stood still for 60 s", "send it again")
+        })?;
+        match frame {
+            None => break,
+            Some(Err(_)) => return Err(Failure::bad("the upload ended early")),
+            Some(Ok(frame)) => {
+                if let Ok(bytes) = frame.into_data() {
+                    spool.write(&bytes).await.map_err(Error::from)?;
+                }
+            }
+        }
+    }
+    let image = app.service.import_image(&caller.tenant, spool, name).await?;
+    let view = ImageView::of(&image, caller.tenant.as_str());
+    Ok((StatusCode::CREATED, Json(view)).into_response())
+}
+
+/// Removes images that have no name any more, and layers of none.
+#[utoipa::path(post, path = "/v1/images/gc", tag = "images", request_body = CollectImages,
+    responses((status = 200, body = Collected), (status = "4XX", body = Failure)))]
+pub(crate) async fn gc(
+    State(app): State<App>,
+    caller: Caller,
+    body: Strict<CollectImages>,
+) -> Result<Json<Collected>, Failure> {
+    if body.value.all && caller.tenant.as_str() != "default" {
+        let hint = "remove your own images with DELETE /v1/images/{image}";
+        let what = "all images are those of every tenant";
+        return Err(Failure::new(StatusCode::FORBIDDEN, "not_yours", what, hint));
+    }
+    let (images, layers) = app.service.collect_images(body.value.all).await?;
+    Ok(Json(Collected { images, layers }))
+}

@@ -1,0 +1,58 @@
+//! Who this server is to a registry, as the Docker client keeps it: `auths` and credential helpers
+//! of a `config.json`. The operator's; tenants have none here.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use docker_credential::{CredentialRetrievalError, DockerCredential};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a credential helper may think.
+const HELPER_MAX: Duration = Duration::from_secs(10);
+
+/// One registry's.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Credentials {
+    None,
+    /// Ready for a header.
+    Basic(String),
+    /// For the token service.
+    Identity(String),
+}
+
+/// Where Docker's client looks, unless told.
+pub(crate) fn default_path() -> Option<PathBuf> {
+    if let Some(folder) = std::env::var_os("DOCKER_CONFIG") {
+        return Some(Path::new(&folder).join("config.json"));
+    }
+    Some(Path::new(&std::env::var_os("HOME")?).join(".docker/config.json"))
+}
+
+/// What the file says of a registry. One that cannot be read is told to the log, and nobody asks
+/// with it: most images need none.
+pub(crate) async fn of(path: Option<PathBuf>, registry: &str) -> Credentials {
+    let Some(path) = path else { return Credentials::None };
+    let name = match registry {
+        "docker.io" => "https://index.docker.io/v1/".to_owned(),
+        other => other.to_owned(),
+    };
+    let read = move || {
+        let file = File::open(&path).ok()?;
+        match docker_credential::get_credential_from_reader(file, &name) {
+            Ok(found) => Some(found),
+            Err(CredentialRetrievalError::NoCredentialConfigured) => None,
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "credentials do not read");
+                None
+            }
+        }
+    };
+    let found = tokio::time::timeout(HELPER_MAX, tokio::task::spawn_blocking(read)).await;
+    match found {
+        Ok(Ok(Some(DockerCredential::UsernamePassword(name, password)))) => {
+            Credentials::Basic(STANDARD.encode(format!("{name}:{password}")))
+        }
+        Ok(Ok(Some(DockerCredential::IdentityToken(token)))) => Credentials::Identity(token),
+        _ => Credentials::None,
+    }
+}

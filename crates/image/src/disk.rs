@@ -1,0 +1,35 @@
+//! Files of this crate: written whole or not at all.
+
+use crate::Error;
+use rustix::fs::{Mode, OFlags};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+/// Everything below a directory is on the disk when this returns.
+pub(crate) fn sync(directory: &Path) -> Result<(), Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = rustix::fs::open(directory, flags, Mode::empty())?;
+    Ok(rustix::fs::syncfs(open)?)
+}
+
+/// Writes a file beside its name, then gives it the name.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let fresh = path.with_extension("new");
+    let mut file = fs::File::create(&fresh)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&fresh, path)?;
+    if let Some(above) = path.parent() {
+        fs::File::open(above)?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Removes a directory with all below it, if it is there.
+pub(crate) fn clear(directory: &Path) -> Result<(), Error> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,254 @@
+//! A tar stream, entry by entry, with every length bounded before it is believed.
+//!
+//! Header blocks are read by the `tar` crate. Walking from one to the next is done here: that crate
+//! reads a long name or a PAX record into memory however long it says to be.
+
+use crate::Error;
+use std::io::{ErrorKind, Read};
+use tar::{EntryType, Header};
+
+const BLOCK: usize = 512;
+/// Names and extended records of one entry together. Longer ones are an attack.
+const EXTRA_BYTES_MAX: u64 = 1024 * 1024;
+
+/// One entry; its content is read from the [`Tape`] before the next is asked for.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) path: Vec<u8>,
+    pub(crate) link: Vec<u8>,
+    pub(crate) kind: EntryType,
+    pub(crate) mode: u32,
+    pub(crate) uid: u64,
+    pub(crate) gid: u64,
+    /// Seconds and nanoseconds since 1970.
+    pub(crate) mtime: (i64, u32),
+    pub(crate) size: u64,
+    pub(crate) xattrs: Vec<(String, Vec<u8>)>,
+}
+
+/// A reader that stands within a tar stream.
+pub(crate) struct Tape<R> {
+    from: R,
+    /// Content of the entry that is not read yet, and what fills its last block.
+    left: u64,
+    padding: u64,
+}
+
+/// What extended records said of the next entry.
+#[derive(Default)]
+struct Extra {
+    bytes: u64,
+    path: Option<Vec<u8>>,
+    link: Option<Vec<u8>>,
+    pax: Vec<(String, Vec<u8>)>,
+}
+
+impl Extra {
+    fn number(&self, key: &str) -> Result<Option<u64>, Error> {
+        let Some((_, value)) = self.pax.iter().rev().find(|(name, _)| name == key) else {
+            return Ok(None);
+        };
+        let text = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+        text.map(Some).ok_or_else(|| Error::bad(format!("a PAX record says no number as {key}")))
+    }
+
+    fn text(&self, key: &str) -> Option<Vec<u8>> {
+        self.pax.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.clone())
+    }
+
+    fn mtime(&self) -> Option<(i64, u32)> {
+        let text = String::from_utf8(self.text("mtime")?).ok()?;
+        let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
+        let nanos: String = part.chars().chain("000000000".chars()).take(9).collect();
+        Some((whole.parse().ok()?, nanos.parse().ok()?))
+    }
+}
+
+impl<R: Read> Tape<R> {
+    pub(crate) fn new(from: R) -> Self {
+        Self { from, left: 0, padding: 0 }
+    }
+
+    /// The next entry; what was not read of the last one is passed over. `None` at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<Entry>, Error> {
+        let mut extra = Extra::default();
+        loop {
+            self.pass()?;
+            let Some(header) = self.header()? else { return Ok(None) };
+            let kind = header.entry_type();
+            let size = header.entry_size().map_err(|_| Error::bad("a tar header without size"))?;
+            match kind {
+                EntryType::GNULongName => extra.path = Some(self.name(size, &mut extra.bytes)?),
+                EntryType::GNULongLink => extra.link = Some(self.name(size, &mut extra.bytes)?),
+                EntryType::XHeader => {
+                    let text = self.record(size, &mut extra.bytes)?;
+                    extra.pax = pax(&text)?;
+                }
+                EntryType::XGlobalHeader => drop(self.record(size, &mut extra.bytes)?),
+                EntryType::GNUSparse => return Err(Error::bad("a sparse tar entry")),
+                _ => return self.entry(&header, kind, size, extra).map(Some),
+            }
+        }
+    }
+
+    fn entry(
+        &mut self,
+        header: &Header,
+        kind: EntryType,
+        size: u64,
+        extra: Extra,
+    ) -> Result<Entry, Error> {
+        if extra.pax.iter().any(|(name, _)| name.starts_with("GNU.sparse.")) {
+            return Err(Error::bad("a sparse tar entry"));
+        }
+        let what = |name: &'static str| move |_| Error::bad(format!("a tar header without {name}"));
+        let size = extra.number("size")?.unwrap_or(size);
+        let path = extra.text("path").or(extra.path.clone());
+        let link = extra.text("linkpath").or(extra.link.clone());
+        let content = !matches!(
+            kind,
+            EntryType::Directory
+                | EntryType::Symlink
+                | EntryType::Link
+                | EntryType::Fifo
+                | EntryType::Char
+                | EntryType::Block
+        );
+        let entry = Entry {
+            path: path.unwrap_or_else(|| header.path_bytes().into_owned()),
+            link: link.unwrap_or_else(|| header.link_name_bytes().unwrap_or_default().into_owned()),
+            kind,
+            mode: header.mode().map_err(what("mode"))? & 0o7777,
+            uid: extra.number("uid")?.map_or_else(|| header.uid(), Ok).map_err(what("owner"))?,
+            gid: extra.number("gid")?.map_or_else(|| header.gid(), Ok).map_err(what("group"))?,
+            mtime: extra
+                .mtime()
+                .unwrap_or_else(|| (i64::try_from(header.mtime().unwrap_or(0)).unwrap_or(0), 0)),
+            size: if content { size } else { 0 },
+            xattrs: extra
+                .pax
+                .into_iter()
+                .filter_map(|(name, value)| {
+                    Some((name.strip_prefix("SCHILY.xattr.")?.to_owned(), value))
+                })
+                .collect(),
+        };
+        self.left = entry.size;
+        self.padding = entry.size.wrapping_neg() % BLOCK as u64;
+        Ok(entry)
+    }
+
+    /// Content of the entry; 0 at its end.
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> Result<usize, Error> {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(into.len());
+        if most == 0 {
+            return Ok(0);
+        }
+        let count = some(&mut self.from, &mut into[..most])?;
+        if count == 0 {
+            return Err(cut());
+        }
+        self.left -= count as u64;
+        Ok(count)
+    }
+
+    /// Reads on behind the archive's end, for who wants the stream whole.
+    pub(crate) fn finish(mut self) -> Result<R, Error> {
+        let mut rest = [0; 16 * 1024];
+        while some(&mut self.from, &mut rest)? > 0 {}
+        Ok(self.from)
+    }
+
+    fn pass(&mut self) -> Result<(), Error> {
+        let mut rest = self.left + self.padding;
+        let mut scrap = [0; 16 * 1024];
+        while rest > 0 {
+            let most = usize::try_from(rest).unwrap_or(usize::MAX).min(scrap.len());
+            match some(&mut self.from, &mut scrap[..most])? {
+                0 => return Err(cut()),
+                count => rest -= count as u64,
+            }
+        }
+        (self.left, self.padding) = (0, 0);
+        Ok(())
+    }
+
+    fn header(&mut self) -> Result<Option<Header>, Error> {
+        let mut block = [0; BLOCK];
+        let mut filled = 0;
+        while filled < BLOCK {
+            match some(&mut self.from, &mut block[filled..])? {
+                // Some archives end without their two blocks of zeros.
+                0 if filled == 0 => return Ok(None),
+                0 => return Err(cut()),
+                count => filled += count,
+            }
+        }
+        if block.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let header = Header::from_byte_slice(&block).clone();
+        let sum = block.iter().enumerate().fold(0_u32, |sum, (at, byte)| {
+            sum + u32::from(if (148..156).contains(&at) { b' ' } else { *byte })
+        });
+        match header.cksum() {
+            Ok(said) if said == sum => Ok(Some(header)),
+            _ => Err(Error::bad("no tar archive, or a damaged one")),
+        }
+    }
+
+    fn record(&mut self, size: u64, sofar: &mut u64) -> Result<Vec<u8>, Error> {
+        *sofar = sofar.saturating_add(size);
+        if *sofar > EXTRA_BYTES_MAX {
+            return Err(Error::large("names and PAX records of one tar entry", "1 MiB"));
+        }
+        (self.left, self.padding) = (size, size.wrapping_neg() % BLOCK as u64);
+        let mut text = vec![0; usize::try_from(size).unwrap_or(0)];
+        let mut filled = 0;
+        while filled < text.len() {
+            filled += self.read(&mut text[filled..])?;
+        }
+        Ok(text)
+    }
+
+    fn name(&mut self, size: u64, sofar: &mut u64) -> Result<Vec<u8>, Error> {
+        let mut name = self.record(size, sofar)?;
+        if let Some(end) = name.iter().position(|byte| *byte == 0) {
+            name.truncate(end);
+        }
+        Ok(name)
+    }
+}
+
+fn cut() -> Error {
+    Error::bad("the tar archive is cut off")
+}
+
+fn some(from: &mut impl Read, into: &mut [u8]) -> Result<usize, Error> {
+    loop {
+        match from.read(into) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(crate::stream::from_stream(error)),
+            Ok(count) => return Ok(count),
+        }
+    }
+}
+
+/// `LENGTH KEY=VALUE\n`, again and again.
+fn pax(text: &[u8]) -> Result<Vec<(String, Vec<u8>)>, Error> {
+    let bad = || Error::bad("a PAX record that does not read");
+    let mut rest = text;
+    let mut all = Vec::new();
+    while !rest.is_empty() && rest[0] != 0 {
+        let space = rest.iter().position(|byte| *byte == b' ').ok_or_else(bad)?;
+        let length = std::str::from_utf8(&rest[..space]).ok().and_then(|text| text.parse().ok());
+        let length: usize = length.filter(|length| *length <= rest.len()).ok_or_else(bad)?;
+        let body = rest.get(space + 1..length).and_then(|body| body.strip_suffix(b"\n"));
+        let body = body.ok_or_else(bad)?;
+        let equals = body.iter().position(|byte| *byte == b'=').ok_or_else(bad)?;
+        let key = std::str::from_utf8(&body[..equals]).map_err(|_| bad())?;
+        all.push((key.to_owned(), body[equals + 1..].to_vec()));
+        rest = &rest[length..];
+    }
+    Ok(all)
+}

@@ -1,0 +1,358 @@
+//! A layer becomes a tree: what it holds, and nothing outside of it.
+//!
+//! Files that hide those of layers below become what overlay file systems understand: a character
+//! device 0/0 for one name, and `user.overlay.opaque` on a directory for all of it. Sandboxes mount
+//! with `userxattr`, so it is the `user.` form that counts.
+
+use crate::{
+    Error,
+    beneath::{self, Tree, kind, owner, parts},
+    reference::Digest,
+    stream::{Hashing, Plain, from_stream},
+    tape::{Entry, Tape},
+};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use tar::EntryType;
+
+/// Ids above this are not a tenant's; what belongs to them becomes nobody's.
+const ID_MAX: u64 = 65_533;
+const NOBODY: u32 = 65_534;
+/// How often it is looked whether the disk still has room.
+const LOOK_BYTES: u64 = 32 * 1024 * 1024;
+const OPAQUE: &str = "user.overlay.opaque";
+
+/// The most that one layer may come to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Budget {
+    pub(crate) compressed_bytes: u64,
+    pub(crate) bytes: u64,
+    pub(crate) entries: u64,
+    /// Free space of the disk below which nothing more is written.
+    pub(crate) floor_bytes: u64,
+}
+
+/// What a layer came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// Unpacked, as a tar archive, in bytes.
+    pub bytes: u64,
+    /// Entries of the archive.
+    pub entries: u64,
+    /// Device nodes and entries of unknown kinds that were left out.
+    pub skipped: u64,
+    /// Entries whose owner or group has no place in a sandbox: they are nobody's.
+    pub strangers: u64,
+}
+
+/// Digests of what was read: as it came, and unpacked.
+pub(crate) struct Digests {
+    pub(crate) blob: Digest,
+    pub(crate) blob_bytes: u64,
+    pub(crate) diff_id: Digest,
+}
+
+/// Unpacks a layer into `tree`; without one it is only read, to see that it is what it says.
+///
+/// # Errors
+/// The first thing that is not as it should be; the tree is then to be thrown away.
+pub(crate) fn layer(
+    from: impl Read,
+    tree: Option<BorrowedFd<'_>>,
+    budget: Budget,
+) -> Result<(Told, Digests), Error> {
+    let came = Hashing::new(from, budget.compressed_bytes, "a layer as it came");
+    let packed = came.counter();
+    let plain = Plain::of(came).map_err(from_stream)?;
+    // Headers and padding are beside what entries hold.
+    let most = budget.bytes.saturating_add(budget.entries.saturating_mul(1024));
+    let mut tape = Tape::new(Hashing::new(plain, most, "a layer unpacked").unpacked_from(packed));
+    let mut unpacking = tree.map(|root| Unpacking::new(root, budget));
+    let mut told = Told::default();
+    while let Some(entry) = tape.next()? {
+        told.entries += 1;
+        told.bytes = told.bytes.saturating_add(entry.size);
+        if told.entries > budget.entries {
+            return Err(Error::large("entries of a layer", budget.entries.to_string()));
+        }
+        if told.bytes > budget.bytes {
+            return Err(Error::large("files of a layer", format!("{} bytes", budget.bytes)));
+        }
+        if let Some(unpacking) = &mut unpacking {
+            unpacking.entry(&entry, &mut tape, &mut told)?;
+        }
+    }
+    if let Some(unpacking) = unpacking {
+        unpacking.times();
+    }
+    let hashing = tape.finish()?;
+    let (plain, diff_id) = hashing.over().map_err(from_stream)?;
+    let (blob, blob_bytes) = plain.into_inner().end().map_err(from_stream)?;
+    Ok((told, Digests { blob, blob_bytes, diff_id }))
+}
+
+/// A tree that is being filled.
+struct Unpacking<'a> {
+    tree: Tree<'a>,
+    budget: Budget,
+    /// Times of directories: whatever is put into one changes them.
+    times: Vec<(Vec<u8>, (i64, u32))>,
+    looked: u64,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Unpacking<'a> {
+    fn new(root: BorrowedFd<'a>, budget: Budget) -> Self {
+        // The first entry looks as well.
+        let looked = LOOK_BYTES;
+        Self { tree: Tree::new(root), budget, times: Vec::new(), looked, buffer: vec![0; 65_536] }
+    }
+
+    fn entry<R: Read>(
+        &mut self,
+        entry: &Entry,
+        tape: &mut Tape<R>,
+        told: &mut Told,
+    ) -> Result<(), Error> {
+        let parts = parts(&entry.path)?;
+        let Some((name, above)) = parts.split_last() else {
+            // The root of the layer: it says who owns it, and that it is opaque at most.
+            if entry.kind == EntryType::Directory {
+                self.finish(self.tree.root(), entry, told)?;
+            }
+            return Ok(());
+        };
+        if let Some(hidden) = name.strip_prefix(b".wh.") {
+            return self.hide(above, hidden, told);
+        }
+        let parent = self.tree.directory(above)?;
+        let shown = || String::from_utf8_lossy(&entry.path).into_owned();
+        let made = match entry.kind {
+            EntryType::Directory => self.directory(&parent, name, &parts, entry, told),
+            EntryType::Regular | EntryType::Continuous => {
+                self.file(&parent, name, entry, tape, told)
+            }
+            EntryType::Symlink => self.link(&parent, name, entry, told),
+            EntryType::Link => self.same(&parent, name, entry),
+            EntryType::Fifo => self.fifo(&parent, name, entry, told),
+            _ => {
+                told.skipped += 1;
+                Ok(())
+            }
+        };
+        made.map_err(|error| match error {
+            Error::Disk(said) => Error::bad(format!("{:?} of a layer: {said}", shown())),
+            error => error,
+        })
+    }
+
+    /// `.wh.NAME` hides a name of the layers below, `.wh..wh..opq` all names of its directory.
+    fn hide(&mut self, above: &[&[u8]], hidden: &[u8], told: &mut Told) -> Result<(), Error> {
+        if hidden == b".wh..opq" {
+            let directory = self.tree.directory(above)?;
+            rustix::fs::fsetxattr(&*directory, OPAQUE, b"y", XattrFlags::empty())?;
+            return Ok(());
+        }
+        if hidden.starts_with(b".wh.") {
+            // What another file system of layers keeps for itself.
+            told.skipped += 1;
+            return Ok(());
+        }
+        if matches!(hidden, b"" | b"." | b"..") {
+            return Err(Error::bad("a whiteout of no name"));
+        }
+        let parent = self.tree.directory(above)?;
+        let mode = Mode::empty();
+        match rustix::fs::mknodat(&*parent, hidden, FileType::CharacterDevice, mode, 0) {
+            // The layer itself has one of this name: that is what shows.
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Makes something under a name; what the layer had there before goes.
+    fn anew<T>(
+        &mut self,
+        parent: &OwnedFd,
+        name: &[u8],
+        make: impl Fn() -> Result<T, Errno>,
+    ) -> Result<T, Error> {
+        match make() {
+            Err(Errno::EXIST) => {
+                beneath::remove(parent.as_fd(), name)?;
+                self.tree.changed();
+                Ok(make()?)
+            }
+            made => Ok(made?),
+        }
+    }
+
+    fn directory(
+        &mut self,
+        parent: &OwnedFd,
+        name: &[u8],
+        parts: &[&[u8]],
+        entry: &Entry,
+        told: &mut Told,
+    ) -> Result<(), Error> {
+        let mode = Mode::from_raw_mode(0o700);
+        let there = matches!(kind(parent.as_fd(), name), Ok((FileType::Directory, _)));
+        if !there {
+            self.anew(parent, name, || rustix::fs::mkdirat(parent, name, mode))?;
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = rustix::fs::openat(parent, name, flags, Mode::empty())?;
+        self.times.push((parts.join(&b'/'), entry.mtime));
+        self.finish(made.as_fd(), entry, told)
+    }
+
+    fn file<R: Read>(
+        &mut self,
+        parent: &OwnedFd,
+        name: &[u8],
+        entry: &Entry,
+        tape: &mut Tape<R>,
+        told: &mut Told,
+    ) -> Result<(), Error> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o600);
+        let file = self.anew(parent, name, || rustix::fs::openat(parent, name, flags, mode))?;
+        loop {
+            let count = tape.read(&mut self.buffer)?;
+            if count == 0 {
+                break;
+            }
+            let mut rest = &self.buffer[..count];
+            while !rest.is_empty() {
+                rest = &rest[rustix::io::write(&file, rest)?..];
+            }
+            self.room(&file, count as u64)?;
+        }
+        self.finish(file.as_fd(), entry, told)
+    }
+
+    /// Stops where the disk has no more room than is to stay free.
+    fn room(&mut self, file: &OwnedFd, bytes: u64) -> Result<(), Error> {
+        self.looked += bytes;
+        if self.looked < LOOK_BYTES {
+            return Ok(());
+        }
+        self.looked = 0;
+        let about = rustix::fs::fstatvfs(file)?;
+        let free = about.f_bavail.saturating_mul(about.f_frsize);
+        if free < self.budget.floor_bytes { Err(Error::Full) } else { Ok(()) }
+    }
+
+    fn link(
+        &mut self,
+        parent: &OwnedFd,
+        name: &[u8],
+        entry: &Entry,
+        told: &mut Told,
+    ) -> Result<(), Error> {
+        let target = entry.link.as_slice();
+        self.anew(parent, name, || rustix::fs::symlinkat(target, parent, name))?;
+        let (uid, gid) = ids(entry, told);
+        let (uid, gid) = owner(uid, gid);
+        rustix::fs::chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+        let times = stamps(entry.mtime);
+        rustix::fs::utimensat(parent, name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(())
+    }
+
+    /// A further name of a file of the same layer. Those of layers below are not here: builders
+    /// put a copy of such a file into the layer that links to it.
+    fn same(&mut self, parent: &OwnedFd, name: &[u8], entry: &Entry) -> Result<(), Error> {
+        let to = parts(&entry.link)?;
+        let (last, above) = to.split_last().ok_or_else(|| Error::bad("a hard link to the root"))?;
+        let missing = |errno: Errno| {
+            let link = String::from_utf8_lossy(&entry.link);
+            let said = std::io::Error::from(errno);
+            Error::bad(format!("a hard link to {link:?}, which is not in its layer ({said})"))
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let from = beneath::open(self.tree.root(), &above.join(&b'/'), flags).map_err(missing)?;
+        match kind(from.as_fd(), last).map_err(missing)? {
+            (FileType::Directory, _) => return Err(missing(Errno::ISDIR)),
+            (FileType::CharacterDevice, _) => return Err(missing(Errno::NOENT)),
+            _ => {}
+        }
+        let link = || rustix::fs::linkat(&from, *last, parent, name, AtFlags::empty());
+        match link() {
+            Err(Errno::EXIST) => {
+                let one = |at: BorrowedFd<'_>, name: &[u8]| {
+                    rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)
+                };
+                let (a, b) = (one(from.as_fd(), last)?, one(parent.as_fd(), name)?);
+                if a.st_ino == b.st_ino {
+                    return Ok(());
+                }
+                beneath::remove(parent.as_fd(), name)?;
+                self.tree.changed();
+                link().map_err(missing)
+            }
+            made => made.map_err(Error::from),
+        }
+    }
+
+    fn fifo(
+        &mut self,
+        parent: &OwnedFd,
+        name: &[u8],
+        entry: &Entry,
+        told: &mut Told,
+    ) -> Result<(), Error> {
+        let mode = Mode::from_raw_mode(entry.mode);
+        self.anew(parent, name, || rustix::fs::mknodat(parent, name, FileType::Fifo, mode, 0))?;
+        let (uid, gid) = ids(entry, told);
+        let (uid, gid) = owner(uid, gid);
+        Ok(rustix::fs::chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// Owner, mode, attributes and time of a file or directory. The owner first: a change of it
+    /// takes set-user-id bits away, and those are kept as what they are, bits. Inside they mean
+    /// nothing, since every mount of a sandbox is `nosuid`.
+    fn finish(&self, file: BorrowedFd<'_>, entry: &Entry, told: &mut Told) -> Result<(), Error> {
+        let (uid, gid) = ids(entry, told);
+        let (uid, gid) = owner(uid, gid);
+        rustix::fs::fchown(file, uid, gid)?;
+        rustix::fs::fchmod(file, Mode::from_raw_mode(entry.mode))?;
+        for (name, value) in &entry.xattrs {
+            // Capabilities and the like are the host's to give; those of overlays say what is below.
+            if name.starts_with("user.") && !name.starts_with("user.overlay.") {
+                let _ = rustix::fs::fsetxattr(file, name.as_str(), value, XattrFlags::empty());
+            }
+        }
+        Ok(rustix::fs::futimens(file, &stamps(entry.mtime))?)
+    }
+
+    /// Times of directories, once all is in them. One that something else has replaced is left.
+    fn times(self) {
+        for (path, time) in self.times {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+            if let Ok(directory) = beneath::open(self.tree.root(), &path, flags) {
+                let _ = rustix::fs::futimens(directory, &stamps(time));
+            }
+        }
+    }
+}
+
+fn ids(entry: &Entry, told: &mut Told) -> (u32, u32) {
+    let within = |id: u64| u32::try_from(id).ok().filter(|_| id <= ID_MAX);
+    let (uid, gid) = (within(entry.uid), within(entry.gid));
+    if uid.is_none() || gid.is_none() {
+        told.strangers += 1;
+    }
+    (uid.unwrap_or(NOBODY), gid.unwrap_or(NOBODY))
+}
+
+fn stamps((seconds, nanos): (i64, u32)) -> Timestamps {
+    // Beyond what every file system keeps, in either direction, is 1970.
+    let tv_sec = if (0..=i64::from(u32::MAX)).contains(&seconds) { seconds } else { 0 };
+    let time = Timespec { tv_sec, tv_nsec: i64::from(nanos.min(999_999_999)) };
+    Timestamps { last_access: time, last_modification: time }
+}

@@ -1,0 +1,79 @@
+//! Who an image's programs run as: `USER` looked up in the image's own `/etc/passwd` and `/etc/group`.
+
+use crate::{Error, merged::Merged};
+use serde::{Deserialize, Serialize};
+
+/// Files of accounts that are longer are none.
+const BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// The highest id that a program may have.
+const ID_MAX: u32 = 65_533;
+
+/// An account of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// User id inside.
+    pub uid: u32,
+    /// Group id inside.
+    pub gid: u32,
+    /// Login name; the number where there is none.
+    pub name: String,
+    /// Home directory.
+    pub home: String,
+}
+
+/// Of `name`, `uid`, `name:group`, `uid:gid`; empty is root.
+///
+/// # Errors
+/// [`Error::Bad`] for one that the image does not know, or that has no place in a sandbox.
+pub(crate) fn of(text: &str, image: &Merged) -> Result<User, Error> {
+    let shown: String = text.chars().take(64).collect();
+    let bad = |why: &str| Error::bad(format!("its user {shown:?} {why}"));
+    let (who, group) = match text.split_once(':') {
+        Some((who, group)) => (who, Some(group).filter(|group| !group.is_empty())),
+        None => (text, None),
+    };
+    let who = if who.is_empty() { "0" } else { who };
+    let number: Option<u32> = who.parse().ok();
+    let lines = |path: &str| -> Result<String, Error> {
+        Ok(String::from_utf8_lossy(&image.read(path, BYTES_MAX)?.unwrap_or_default()).into_owned())
+    };
+    let passwd = lines("etc/passwd")?;
+    let account = passwd.lines().find_map(|line| {
+        let parts: Vec<&str> = line.split(':').collect();
+        let [name, _, uid, gid, _, home, ..] = parts[..] else { return None };
+        let (uid, gid) = (uid.parse().ok()?, gid.parse().ok()?);
+        let fits = number.map_or(name == who, |number| number == uid);
+        fits.then(|| User { uid, gid, name: name.to_owned(), home: home.to_owned() })
+    });
+    let mut user = match (account, number) {
+        (Some(user), _) => user,
+        (None, Some(uid)) => User {
+            uid,
+            gid: 0,
+            name: if uid == 0 { "root".to_owned() } else { uid.to_string() },
+            home: if uid == 0 { "/root".to_owned() } else { "/".to_owned() },
+        },
+        (None, None) => return Err(bad("is not in its /etc/passwd")),
+    };
+    if let Some(group) = group {
+        user.gid = match group.parse() {
+            Ok(gid) => gid,
+            Err(_) => {
+                let text = lines("etc/group")?;
+                let found = text.lines().find_map(|line| {
+                    let parts: Vec<&str> = line.split(':').collect();
+                    let [name, _, gid, ..] = parts[..] else { return None };
+                    (name == group).then(|| gid.parse().ok()).flatten()
+                });
+                found.ok_or_else(|| bad("names a group that is not in its /etc/group"))?
+            }
+        };
+    }
+    if user.uid > ID_MAX || user.gid > ID_MAX {
+        return Err(bad("has an id above 65533, and sandboxes have none there"));
+    }
+    if user.name.contains('\0') || user.home.contains('\0') || !user.home.starts_with('/') {
+        user.home = "/".to_owned();
+    }
+    Ok(user)
+}

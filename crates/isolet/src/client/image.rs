@@ -1,0 +1,247 @@
+//! `isolet image`: pull, ls, import, rm and gc.
+
+use super::{
+    Server,
+    events::Events,
+    list::{pretty, text},
+    speak::{plain, say, write},
+};
+use anyhow::{Context, Result, anyhow};
+use bytes::Bytes;
+use clap::{Parser, Subcommand};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::{Method, Request, body::Frame};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use std::{fmt::Write as _, io::IsTerminal, path::PathBuf, process::ExitCode};
+use tokio::io::AsyncReadExt;
+
+/// Columns of the bar.
+const BAR: usize = 30;
+/// What is read of an archive at once.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// Flags of `isolet image`.
+#[derive(Parser)]
+#[command(after_help = "\
+  isolet image pull python:3.12-slim
+  isolet image ls
+  isolet image import saved.tar --name tools:1
+  isolet image rm python:3.12-slim
+  isolet image gc")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+    /// As JSON, for scripts
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Pull an image, or look whether its tag has moved on.
+    Pull {
+        /// As docker has it: python:3.12-slim
+        image: String,
+        /// For another machine than this: linux/arm64
+        #[arg(long)]
+        platform: Option<String>,
+    },
+    /// List images.
+    Ls,
+    /// Take an image from an archive: an OCI layout, or what `docker save` writes.
+    Import {
+        /// The file; - for standard input
+        file: PathBuf,
+        /// Which name it gets; those in the archive unless told
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Take names of images away; an image goes with its last.
+    Rm {
+        /// Which
+        #[arg(required = true)]
+        images: Vec<String>,
+    },
+    /// Remove images without a name, and layers of none.
+    Gc {
+        /// Also images that no sandbox uses (with a key of the tenant `default`)
+        #[arg(long)]
+        all: bool,
+    },
+}
+
+/// Runs one of them.
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let server = Server::find()?;
+    match args.what {
+        What::Pull { image, platform } => pull(&server, &image, platform, args.json).await,
+        What::Ls => list(&server, args.json).await,
+        What::Import { file, name } => import(&server, file, name, args.json).await,
+        What::Rm { images } => remove(&server, images).await,
+        What::Gc { all } => {
+            let body = json!({"all": all});
+            let path = "/v1/images/gc";
+            let answer = server.send(Method::POST, path, "application/json", Some(&body)).await?;
+            let told: Value = serde_json::from_slice(&answer.collect().await?.to_bytes())?;
+            if args.json {
+                return pretty(&told);
+            }
+            say(format_args!("removed {} images and {} layers", told["images"], told["layers"]));
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+async fn pull(
+    server: &Server,
+    image: &str,
+    platform: Option<String>,
+    json: bool,
+) -> Result<ExitCode> {
+    let mut body = json!({"image": image});
+    if let Some(platform) = platform {
+        body["platform"] = platform.into();
+    }
+    let answer = server.send(Method::POST, "/v1/images/pull", "text/event-stream", Some(&body));
+    let mut events = Events::new(answer.await?.into_body());
+    let bar = !json && std::io::stderr().is_terminal();
+    while let Some(event) = events.next().await? {
+        match event.name.as_str() {
+            "progress" if bar => draw(&event.data)?,
+            "done" => {
+                clear(bar)?;
+                if json {
+                    return pretty(&event.data);
+                }
+                write(true, format!("{}\n", text(&event.data["digest"])).as_bytes())?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            "error" => {
+                clear(bar)?;
+                let (message, hint) = (text(&event.data["message"]), text(&event.data["hint"]));
+                return Err(anyhow!("{message}; {hint}"));
+            }
+            _ => {}
+        }
+    }
+    Err(anyhow!("the connection is lost; the pull goes on: ask again"))
+}
+
+/// One line, drawn over itself.
+fn draw(now: &Value) -> Result<()> {
+    let (done, total) = (now["done"].as_u64().unwrap_or(0), now["total"].as_u64().unwrap_or(0));
+    let part = |of: usize| (done.saturating_mul(of as u64) / total.max(1)) as usize;
+    let full = part(BAR).min(BAR);
+    let layers = now["layers"].as_array().map_or(&[][..], Vec::as_slice);
+    let ready = layers.iter().filter(|layer| layer["ready"] == true).count();
+    let line = format!(
+        "\r\x1b[K{:<9} [{}{}] {:>3} %  {} of {} MB, {ready} of {} layers",
+        text(&now["phase"]),
+        "#".repeat(full),
+        " ".repeat(BAR - full),
+        part(100).min(100),
+        done / 1_000_000,
+        total / 1_000_000,
+        layers.len()
+    );
+    write(false, line.as_bytes())
+}
+
+fn clear(bar: bool) -> Result<()> {
+    if bar { write(false, b"\r\x1b[K") } else { Ok(()) }
+}
+
+async fn list(server: &Server, json: bool) -> Result<ExitCode> {
+    let (all, _) = server.json(Method::GET, "/v1/images").await?;
+    if json {
+        return pretty(&all);
+    }
+    let all = all.as_array().map_or(&[][..], Vec::as_slice);
+    if all.is_empty() {
+        say("no images; `isolet image pull python:3.12-slim` pulls one, and `host` needs none");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut lines = format!("{:<19} {:>8} {:>6}  NAMES\n", "DIGEST", "SIZE", "LAYERS");
+    for one in all {
+        let names = one["names"].as_array().map_or(&[][..], Vec::as_slice);
+        let names: Vec<String> = names.iter().map(text).collect();
+        let digest: String = text(&one["digest"]).chars().take(19).collect();
+        let mb = one["unpacked_bytes"].as_u64().unwrap_or(0) / 1_000_000;
+        let layers = &one["layers"];
+        let _ = writeln!(lines, "{digest:<19} {mb:>5} MB {layers:>6}  {}", names.join(", "));
+    }
+    write(true, lines.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn remove(server: &Server, images: Vec<String>) -> Result<ExitCode> {
+    for image in images {
+        let path = format!("/v1/images/{}", escaped(&image));
+        server.send(Method::DELETE, &path, "application/json", None).await?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A name as a part of an address; slashes stand as they are.
+fn escaped(name: &str) -> String {
+    name.bytes().fold(String::new(), |mut text, byte| {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' | b'-' | b'/' | b':' | b'@' => {
+                text.push(char::from(byte));
+            }
+            other => {
+                let _ = write!(text, "%{other:02X}");
+            }
+        }
+        text
+    })
+}
+
+async fn import(
+    server: &Server,
+    file: PathBuf,
+    name: Option<String>,
+    json: bool,
+) -> Result<ExitCode> {
+    let source: Box<dyn tokio::io::AsyncRead + Send + Unpin> = if file.as_os_str() == "-" {
+        Box::new(tokio::io::stdin())
+    } else {
+        let opened = tokio::fs::File::open(&file).await;
+        Box::new(opened.with_context(|| format!("cannot read {}", file.display()))?)
+    };
+    let path = match name {
+        Some(name) => format!("/v1/images/import?name={}", escaped(&name)),
+        None => "/v1/images/import".to_owned(),
+    };
+    let pieces = futures_util::stream::unfold(source, |mut source| async move {
+        let mut piece = vec![0; PIECE_BYTES];
+        match source.read(&mut piece).await {
+            Ok(0) => None,
+            Ok(count) => {
+                piece.truncate(count);
+                Some((Ok(Frame::data(Bytes::from(piece))), source))
+            }
+            Err(error) => Some((Err(error), source)),
+        }
+    });
+    let request = Request::post(path)
+        .header("host", &server.host)
+        .header("authorization", format!("Bearer {}", server.key))
+        .header("content-type", "application/x-tar")
+        .body(StreamBody::new(Box::pin(pieces)))?;
+    let stream = TokioIo::new(server.connect().await?);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
+    tokio::spawn(connection);
+    let answer = sender.send_request(request).await.context("the archive is not taken")?;
+    let status = answer.status();
+    let told: Value = serde_json::from_slice(&answer.collect().await?.to_bytes())?;
+    if !status.is_success() {
+        return Err(anyhow!("{}; {}", text(&told["message"]), text(&told["hint"])));
+    }
+    if json {
+        return pretty(&told);
+    }
+    write(true, format!("{}\n", plain(told["digest"].as_str().unwrap_or_default())).as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}

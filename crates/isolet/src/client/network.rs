@@ -1,0 +1,176 @@
+//! `isolet network`: where a sandbox may connect to; and what it was refused, for people.
+
+use super::{
+    Server, id,
+    list::{pretty, text},
+    speak::{plain, say, write},
+};
+use anyhow::Result;
+use clap::Parser;
+use http_body_util::BodyExt;
+use hyper::Method;
+use serde_json::{Map, Value, json};
+use std::{fmt::Write as _, process::ExitCode};
+
+/// Refusals of one command that are shown; the rest is counted.
+const SHOWN_MAX: usize = 8;
+
+/// Flags of `isolet network`.
+#[derive(Parser)]
+#[command(after_help = "\
+Without a flag it shows the network; with flags it changes it, also while the sandbox runs. A rule
+is a host, *. and a host, an address, a network (10.0.0.0/8) or *, with or without :PORT. What no
+rule allows is refused, and deny goes before allow.
+
+  isolet network demo
+  isolet network demo --allow-add example.com:443
+  isolet network demo --profile packages
+  isolet network demo --set none")]
+pub(crate) struct Args {
+    /// Which sandbox
+    #[arg(value_parser = id)]
+    id: String,
+    /// Loopback alone, or everything but what is closed to every sandbox
+    #[arg(long, value_name = "none|open", conflicts_with = "profile", value_parser = ["none", "open"])]
+    set: Option<String>,
+    /// The rules of this network profile in place of those that are
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// Also allow this; may be given again
+    #[arg(long, value_name = "RULE")]
+    allow_add: Vec<String>,
+    /// Take this rule of allow away; may be given again
+    #[arg(long, value_name = "RULE")]
+    allow_remove: Vec<String>,
+    /// Also refuse this; may be given again
+    #[arg(long, value_name = "RULE")]
+    deny_add: Vec<String>,
+    /// Take this rule of deny away; may be given again
+    #[arg(long, value_name = "RULE")]
+    deny_remove: Vec<String>,
+    /// As JSON, for scripts
+    #[arg(long)]
+    json: bool,
+}
+
+/// Carries out `isolet network`.
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let server = Server::find()?;
+    let path = format!("/v1/sandboxes/{}/network", args.id);
+    let change = change(&args);
+    let (method, body) = match change.is_empty() {
+        true => (Method::GET, None),
+        false => (Method::PATCH, Some(Value::from(change))),
+    };
+    let network = asked(&server, method, &path, body.as_ref()).await?;
+    if args.json {
+        return pretty(&network);
+    }
+    let mut lines = format!("network {}\n", text(&network["mode"]));
+    if let Some(profile) = network["profile"].as_str() {
+        let _ = writeln!(lines, "profile {}", plain(profile));
+    }
+    for name in ["allow", "deny"] {
+        for rule in network[name].as_array().into_iter().flatten() {
+            let _ = writeln!(lines, "{name:<7} {}", text(rule));
+        }
+    }
+    write(true, lines.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is to change; empty for nothing.
+fn change(args: &Args) -> Map<String, Value> {
+    let mut body = Map::new();
+    for (name, value) in [("network", &args.set), ("network_profile", &args.profile)] {
+        if let Some(value) = value {
+            body.insert(name.into(), json!(value));
+        }
+    }
+    for (name, rules) in [
+        ("allow_add", &args.allow_add),
+        ("allow_remove", &args.allow_remove),
+        ("deny_add", &args.deny_add),
+        ("deny_remove", &args.deny_remove),
+    ] {
+        if !rules.is_empty() {
+            body.insert(name.into(), json!(rules));
+        }
+    }
+    body
+}
+
+/// The JSON answer to a request with a body.
+pub(super) async fn asked(
+    server: &Server,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<Value> {
+    let answer = server.send(method, path, "application/json", body).await?;
+    Ok(serde_json::from_slice(&answer.into_body().collect().await?.to_bytes())?)
+}
+
+/// Says what was refused while a command ran, and what opens it.
+pub(super) fn refusals(told: &Value, id: &str) {
+    lines(told, id).iter().for_each(say);
+}
+
+fn lines(told: &Value, id: &str) -> Vec<String> {
+    let all = told["denied"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut lines: Vec<String> = all.iter().take(SHOWN_MAX).map(|one| line(one, id)).collect();
+    let more = (all.len().saturating_sub(SHOWN_MAX) as u64)
+        .saturating_add(told["denied_lost"].as_u64().unwrap_or(0));
+    if more > 0 {
+        lines.push(format!("and {more} more were refused"));
+    }
+    lines
+}
+
+fn line(one: &Value, id: &str) -> String {
+    let (host, rule) = (text(&one["host"]), text(&one["rule"]));
+    let port = one["port"].as_u64().map_or_else(String::new, |port| format!(":{port}"));
+    let place = if host.contains(':') && !port.is_empty() {
+        format!("[{host}]{port}")
+    } else {
+        format!("{host}{port}")
+    };
+    let protocol = text(&one["protocol"]);
+    match rule.as_str() {
+        "default" => format!(
+            "refused: {place} ({protocol}); open it: isolet network {id} --allow-add {place}"
+        ),
+        closed @ ("host" | "this network" | "private" | "loopback" | "metadata" | "link-local"
+        | "reserved" | "multicast") => {
+            format!("refused: {place} ({protocol}); closed to every sandbox ({closed})")
+        }
+        deny => format!(
+            "refused: {place} ({protocol}) by {deny}; open it: isolet network {id} --deny-remove {deny}"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_refused_is_said_with_the_call_that_opens_it() {
+        let one = |host: &str, port: Option<u16>, rule: &str| json!({"host": host, "port": port, "protocol": "tcp", "rule": rule, "times": 1});
+        let told = json!({"denied": [
+            one("a.example", Some(443), "default"),
+            one("b.example", None, "*.example"),
+            one("10.0.0.1", Some(80), "private"),
+            one("fd00::1", Some(80), "default"),
+            one("x\u{1b}[31m", None, "default"),
+        ], "denied_lost": 2});
+        let lines = lines(&told, "demo");
+        assert!(lines[0].ends_with("isolet network demo --allow-add a.example:443"), "{lines:?}");
+        assert!(lines[1].ends_with("isolet network demo --deny-remove *.example"), "{lines:?}");
+        assert!(lines[2].ends_with("closed to every sandbox (private)"), "{lines:?}");
+        assert!(lines[3].ends_with("--allow-add [fd00::1]:80"), "{lines:?}");
+        assert!(!lines[4].contains('\u{1b}'), "{lines:?}");
+        assert_eq!(lines[5], "and 2 more were refused");
+        assert!(super::lines(&json!({"exit_code": 0}), "demo").is_empty());
+    }
+}

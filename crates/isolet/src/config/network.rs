@@ -1,0 +1,127 @@
+//! `[network]`: where sandboxes may connect to.
+
+use anyhow::{Context, Result, bail};
+use isolet_sandbox::{
+    network::Settings,
+    profiles::{self, Profile},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+};
+
+/// What the file may say of networks.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct NetworkFile {
+    resolvers: Option<Vec<SocketAddr>>,
+    opened: Option<Vec<String>>,
+    default: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    profiles: BTreeMap<String, ProfileFile>,
+}
+
+/// A profile of every tenant.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+struct ProfileFile {
+    description: String,
+    allow: Vec<String>,
+    deny: Vec<String>,
+}
+
+/// A network as text: its first address and its bits.
+fn network(text: &str) -> Option<(Ipv4Addr, u8)> {
+    let (address, bits) = text.split_once('/').unwrap_or((text, "32"));
+    let (address, bits): (Ipv4Addr, u8) = (address.parse().ok()?, bits.parse().ok()?);
+    let mask = u32::MAX.checked_shl(32_u32.checked_sub(u32::from(bits))?).unwrap_or(0);
+    (address.to_bits() & !mask == 0).then_some((address, bits))
+}
+
+impl NetworkFile {
+    /// With the defaults for what is not said.
+    pub(super) fn settings(self) -> Result<Settings> {
+        let resolvers = self.resolvers.unwrap_or_default();
+        let mut all = Settings { resolvers, ..Settings::default() };
+        for text in self.opened.unwrap_or_default() {
+            let Some(opened) = network(&text) else {
+                bail!("network.opened: {text:?} is no IPv4 network");
+            };
+            all.opened.push(opened);
+        }
+        let profile = |(name, file): (String, ProfileFile)| {
+            let ProfileFile { description, allow, deny } = file;
+            let profile = Profile { name: name.clone(), description, allow, deny };
+            profile.check().with_context(|| format!("network.profiles.{name}"))?;
+            Ok((name, profile))
+        };
+        all.profiles = self.profiles.into_iter().map(profile).collect::<Result<_>>()?;
+        if let Some(name) = self.default {
+            let own: Vec<Profile> = all.profiles.values().cloned().collect();
+            all.default = profiles::network(&name, &own)?;
+        }
+        Ok(all)
+    }
+
+    /// What is in force.
+    pub(super) fn shown(all: &Settings) -> Self {
+        let text = |(address, bits): &(Ipv4Addr, u8)| format!("{address}/{bits}");
+        let profile = |profile: &Profile| ProfileFile {
+            description: profile.description.clone(),
+            allow: profile.allow.clone(),
+            deny: profile.deny.clone(),
+        };
+        let default = all.default.profile().unwrap_or_else(|| all.default.mode().word());
+        Self {
+            resolvers: Some(all.resolvers.clone()),
+            opened: Some(all.opened.iter().map(text).collect()),
+            default: Some(default.to_owned()),
+            profiles: all.profiles.iter().map(|(name, it)| (name.clone(), profile(it))).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Settings> {
+        toml::from_str::<NetworkFile>(text).map_err(anyhow::Error::from)?.settings()
+    }
+
+    #[test]
+    fn what_is_said_is_in_force_and_shows_itself() {
+        let text = "resolvers = [\"192.0.2.1:53\"]\nopened = [\"10.1.0.0/16\", \"10.2.3.4\"]\n\
+            default = \"web\"\n[profiles.web]\nallow = [\"*:443\"]\n";
+        let all = read(text).unwrap();
+        assert_eq!(all.resolvers, ["192.0.2.1:53".parse().unwrap()]);
+        assert_eq!(all.opened[1], (Ipv4Addr::new(10, 2, 3, 4), 32));
+        assert_eq!(
+            (all.default.allow(), all.default.profile()),
+            (&["*:443".to_owned()][..], Some("web"))
+        );
+        assert_eq!(NetworkFile::shown(&all).settings().unwrap(), all);
+        assert_eq!(read("").unwrap(), Settings::default());
+        assert_eq!(read("default = \"open\"").unwrap().default.mode().word(), "open");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for bad in [
+            "opened = [\"x\"]",
+            "opened = [\"10.0.0.0/33\"]",
+            "opened = [\"fd00::/16\"]",
+            "opened = [\"10.0.0.1/16\"]",
+            "resolvers = [\"192.0.2.1\"]",
+            "default = \"never-was\"",
+            "[profiles.none]\nallow = []",
+            "[profiles.A]\nallow = []",
+            "[profiles.a]\nallow = [\"http://x\"]",
+            "[profiles.a]\nnope = 1",
+            "nope = 1",
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

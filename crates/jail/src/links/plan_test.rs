@@ -1,0 +1,86 @@
+//! What the kernel is told allows exactly what the rules allow.
+
+use super::*;
+use isolet_wire::network::{To, Verdict};
+use proptest::prelude::*;
+
+fn policy(allow: &[&str], deny: &[&str]) -> Policy {
+    let rules = |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).expect(text)).collect();
+    Policy { allow: rules(allow), deny: rules(deny) }
+}
+
+fn holds(ranges: &[Allowed], address: Ipv4Addr, port: u16) -> bool {
+    ranges.iter().any(|range| {
+        (range.first..=range.last).contains(&address)
+            && range.ports.iter().any(|(first, last)| (*first..=*last).contains(&port))
+    })
+}
+
+#[test]
+fn a_mode_follows_from_the_rules() {
+    for (allow, deny, expected) in [
+        (&[][..], &[][..], Mode::Closed),
+        (&["*"], &[], Mode::Open),
+        (&["*"], &["1.2.3.4"], Mode::Addresses),
+        (&["1.2.3.4"], &[], Mode::Addresses),
+        (&["example.com"], &[], Mode::Names),
+        (&["*"], &["example.com"], Mode::Names),
+        (&[], &["example.com"], Mode::Closed),
+    ] {
+        assert_eq!(mode(&policy(allow, deny)), expected, "{allow:?} {deny:?}");
+    }
+}
+
+#[test]
+fn every_link_has_an_address_of_its_own_below_the_range() {
+    let range = Range::new(Ipv4Addr::new(10, 231, 7, 7));
+    assert_eq!(range.net(), (Ipv4Addr::new(10, 231, 0, 0), 16));
+    assert_eq!(range.gateway(), Ipv4Addr::new(10, 231, 0, 1));
+    assert_eq!(range.address(FIRST), Ipv4Addr::new(10, 231, 1, 0));
+    assert_eq!(range.address(LAST), Ipv4Addr::new(10, 231, 255, 254));
+    assert_eq!(range.id(range.address(LAST)), Some(LAST));
+    assert_eq!(range.id(range.gateway()), None);
+    assert_eq!(range.id(Ipv4Addr::new(10, 232, 1, 0)), None);
+    assert!(name(LAST).len() < 16);
+}
+
+#[test]
+fn everything_but_names_that_are_denied_goes_by_who_knows_names() {
+    assert!(allowed(&policy(&["*"], &["example.com"])).is_empty());
+    let both = allowed(&policy(&["*", "1.2.3.0/24"], &["example.com"]));
+    assert_eq!(both.len(), 1);
+    assert!(both[0].all() && both[0].last == Ipv4Addr::new(1, 2, 3, 255));
+}
+
+fn rule() -> impl Strategy<Value = Rule> {
+    let address = (0_u8..4, 0_u8..4, 24_u8..=32).prop_map(|(third, fourth, bits)| {
+        Rule::parse(&format!("9.9.{third}.{}/{bits}", fourth * 64)).expect("a rule").place
+    });
+    let place = prop_oneof![1 => Just(Place::Any), 6 => address];
+    let port = prop_oneof![Just(None), (1_u16..4).prop_map(Some), Just(Some(65_535))];
+    (place, port).prop_map(|(place, port)| Rule { place, port })
+}
+
+proptest! {
+    #[test]
+    fn ranges_allow_what_rules_allow_and_do_not_overlap(
+        allow in prop::collection::vec(rule(), 0..6),
+        deny in prop::collection::vec(rule(), 0..6),
+    ) {
+        let policy = Policy { allow, deny };
+        let ranges = allowed(&policy);
+        for pair in ranges.windows(2) {
+            prop_assert!(pair[0].last < pair[1].first);
+        }
+        for third in 0..5_u8 {
+            for fourth in [0, 1, 63, 64, 127, 128, 192, 255] {
+                for port in [1, 2, 3, 4, 80, 65_534, 65_535] {
+                    let address = Ipv4Addr::new(9, 9, third, fourth);
+                    let to = To { name: None, address: Some(address), port: Some(port) };
+                    let by_rule = matches!(policy.judge(&to), Verdict::Allowed(_));
+                    prop_assert_eq!(holds(&ranges, address, port), by_rule, "{}:{}", address, port);
+                }
+            }
+        }
+    }
+}

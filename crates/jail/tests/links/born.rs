@@ -1,0 +1,69 @@
+//! A sandbox is born in the network of its link, over which nobody inside has a right.
+
+use crate::given::{Given, policy};
+use isolet_jail::{Cage, Launcher};
+use isolet_kit::net::{self, HOST, PUBLIC};
+use isolet_wire::launch::{Limits, Spec};
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+#[test]
+fn a_sandbox_is_born_in_the_network_of_its_link_and_has_no_right_over_it() {
+    let mut given = Given::new();
+    given.config.agent = isolet_kit::programs().join("isolet-agent");
+    for name in ["sandboxes", "trash"] {
+        std::fs::create_dir(given.config.data_dir.join(name)).expect("a directory");
+    }
+    let mut launcher = Launcher::start(&given.config).expect("it starts");
+    let (_, network) = given.take(&["*"], &[]);
+    let limits = Limits { memory_mib: 256, cpu_millis: 1000, pids: 64, disk_mib: 0 };
+    let spec = |name: &str| Spec {
+        name: name.to_owned(),
+        slot: u32::try_from(name.len()).expect("short"),
+        hostname: "sandbox".to_owned(),
+        limits,
+        root: None,
+        kept: false,
+        linked: false,
+    };
+    let pid = launcher.launch(&spec("a"), Some(network.as_fd())).expect("it is made");
+    let place = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/net")).expect("it runs");
+    let own =
+        std::fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&network)));
+    assert_eq!(place(pid), own.expect("a namespace"));
+    // As root of the sandbox, which is more than anybody inside is.
+    let inside = |text: &str| {
+        let words = format!("-t {pid} -U -n --preserve-credentials -- sh -c");
+        let mut command = std::process::Command::new("nsenter");
+        command.args(words.split(' ')).arg(text).output().expect("nsenter is there")
+    };
+    for forbidden in
+        ["ip link set eth0 down", "ip addr add 10.231.0.9/32 dev eth0", "nft list ruleset"]
+    {
+        assert!(!inside(forbidden).status.success(), "{forbidden}");
+    }
+    let reach = format!("exec 3<>/dev/tcp/{PUBLIC}/80; head -n 1 <&3");
+    let said = std::process::Command::new("nsenter")
+        .args(["-t", &pid.to_string(), "-n", "bash", "-c", &reach])
+        .output()
+        .expect("nsenter is there");
+    assert_eq!(String::from_utf8_lossy(&said.stdout), format!("{HOST} {PUBLIC}\n"));
+    // Without a link it is alone; the launcher has not stayed where it was.
+    let alone = launcher.launch(&spec("bc"), None).expect("it is made");
+    assert_ne!(place(alone), place(pid));
+    assert_eq!(net::run("nsenter", &format!("-t {alone} -n ip -o link")).lines().count(), 1);
+    // And is linked while it runs.
+    let space = std::fs::File::open(format!("/proc/{alone}/ns/net")).expect("it runs");
+    let link = given.links.attach("bc", &policy(&["*"], &[]), space.as_fd()).expect("a link");
+    assert_eq!(link.name, "bc");
+    drop((network, space));
+    for name in ["a", "bc"] {
+        let cage = Cage::open(&given.config, name);
+        cage.kill().expect("killed");
+        assert!(cage.wait_empty(Duration::from_secs(5)));
+        cage.remove().expect("removed");
+    }
+    for _ in 0..2 {
+        given.wait(|news| matches!(news, isolet_jail::LinkNews::Gone { .. }));
+    }
+}

@@ -1,0 +1,128 @@
+//! What others do to links, rules and processes, and what comes of it (F30).
+
+use crate::given::{Given, policy, says, tries};
+use isolet_jail::{LinkNews, Links};
+use isolet_kit::net::{self, HOST, PRIVATE, PUBLIC};
+use isolet_kit::{SOON, process, wait_until};
+
+fn reaches(network: &std::os::fd::OwnedFd) -> bool {
+    says(network, &tries(&[(&PUBLIC.to_string(), 80)])) == format!("{HOST} {PUBLIC}")
+}
+
+#[test]
+fn a_flushed_table_opens_nothing_is_named_and_made_anew() {
+    let given = Given::new();
+    let (_, network) = given.take(&["*"], &[]);
+    assert!(reaches(&network));
+    net::run("nft", "flush ruleset");
+    // Whatever comes first: what was closed stays closed.
+    let said = says(&network, &tries(&[(&PRIVATE.to_string(), 80), (&HOST.to_string(), 7300)]));
+    assert!(said.lines().all(|line| line.starts_with("ConnectionRefused")), "{said}");
+    let news = given.wait(|news| matches!(news, LinkNews::Repaired(_)));
+    assert!(matches!(&news, LinkNews::Repaired(what) if what.contains("ip isolet")), "{news:?}");
+    assert!(reaches(&network));
+}
+
+#[test]
+fn rules_flushed_between_let_nothing_out_and_are_made_anew() {
+    let given = Given::new();
+    let (_, network) = given.take(&["198.51.100.10"], &[]);
+    net::inside(&given.between(), "nft", "flush ruleset");
+    let news = given.wait(|news| matches!(news, LinkNews::Repaired(_)));
+    assert!(matches!(&news, LinkNews::Repaired(what) if what.contains("inet isolet")), "{news:?}");
+    assert!(reaches(&network));
+    let said = says(&network, &tries(&[(&PUBLIC.to_string(), 81), (&PRIVATE.to_string(), 80)]));
+    assert!(
+        said.lines().nth(1).is_some_and(|line| line.starts_with("ConnectionRefused")),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_renamed_or_removed_uplink_is_named_and_put_back() {
+    let given = Given::new();
+    let (_, network) = given.take(&["*"], &[]);
+    for what in ["link set isolet0 down", "link set isolet0 name other0", "link del isolet0"] {
+        if what.contains("name") {
+            net::ip("link set isolet0 down");
+        }
+        net::ip(what);
+        wait_until("it is as it was", SOON, || reaches(&network).then_some(()));
+        if !what.contains("down") {
+            let news = given.wait(|news| matches!(news, LinkNews::Repaired(_)));
+            assert!(matches!(&news, LinkNews::Repaired(it) if it.contains("isolet0")), "{news:?}");
+        }
+    }
+}
+
+#[test]
+fn a_killed_server_finds_its_links_and_what_runs_goes_on() {
+    let mut given = Given::new();
+    let (link, network) = given.take(&["*"], &[]);
+    let mut runs = net::background(
+        &network,
+        &format!(
+            "import socket\nit = socket.create_connection(('{PUBLIC}', 81))\nfor _ in range(400):\n    \
+             left = 1 << 20\n    while left: left -= len(it.recv(left))\n    \
+             if _ in (1, 399): print(_)"
+        ),
+    );
+    assert_eq!(runs.line(), "1");
+    let (keeper, boot) = (given.keeper(), given.links.boot);
+    given.again();
+    assert_eq!((given.keeper(), given.links.boot), (keeper, boot));
+    assert_eq!(given.links.list().expect("lists"), [link]);
+    assert_eq!(runs.line(), "399");
+    assert!(reaches(&network));
+}
+
+#[test]
+fn a_killed_owner_of_links_is_found_and_sandboxes_are_linked_anew() {
+    let mut given = Given::new();
+    let (_, network) = given.take(&["*"], &[]);
+    process::kill(given.keeper());
+    given.wait(|news| *news == LinkNews::Ended);
+    assert!(given.links.gone());
+    assert!(given.links.settle().is_err());
+    // Nothing leaves meanwhile.
+    assert!(!reaches(&network));
+    given.again();
+    let link =
+        given.links.attach("sandbox", &policy(&["*"], &[]), std::os::fd::AsFd::as_fd(&network));
+    let link = link.expect("linked anew");
+    assert!(reaches(&network));
+    // And once more, where it has one.
+    let again =
+        given.links.attach("sandbox", &policy(&["*"], &[]), std::os::fd::AsFd::as_fd(&network));
+    assert_ne!(again.expect("linked anew").id, link.id);
+    assert!(reaches(&network));
+    assert_eq!(given.links.list().expect("lists").len(), 1);
+}
+
+#[test]
+fn nobody_needs_it_and_it_ends_without_a_trace() {
+    let given = Given::new();
+    let keeper = given.keeper();
+    let (_, network) = given.take(&["*"], &[]);
+    let Given { links, config, .. } = &given;
+    assert!(Links::stand(config));
+    links.release(links.list().expect("lists")[0].id).expect("released");
+    drop(network);
+    given.links.leave();
+    wait_until("it ends", SOON, || (!process::alive(keeper)).then_some(()));
+    wait_until("its link is gone", SOON, || net::links("isolet0").is_empty().then_some(()));
+    assert!(!net::run("nft", "list ruleset").contains("isolet"));
+}
+
+#[test]
+fn a_set_that_somebody_emptied_is_filled_by_the_next_change() {
+    let given = Given::new();
+    let (link, network) = given.take(&["198.51.100.10"], &[]);
+    let (_, other) = given.take(&["*"], &[]);
+    for set in ["direct", "addresses", "open"] {
+        net::inside(&given.between(), "nft", &format!("flush set inet isolet {set}"));
+    }
+    assert!(!reaches(&network));
+    given.links.set(link.id, &policy(&["198.51.100.0/24"], &[])).expect("other rules");
+    assert!(reaches(&network) && reaches(&other));
+}

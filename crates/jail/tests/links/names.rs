@@ -1,0 +1,88 @@
+//! Rules with names: the edge is started, told, asked and mended.
+
+use crate::given::{Given, policy, says, tries};
+use isolet_jail::{LinkNews, LinkSettings};
+use isolet_kit::net::PUBLIC;
+use isolet_kit::{SOON, process, wait_until};
+use std::os::fd::OwnedFd;
+
+fn given() -> Given {
+    let resolvers = vec![(PUBLIC, 53).into()];
+    let settings = LinkSettings { resolvers, ..LinkSettings::default() };
+    Given::beside(settings, &["isolet-edge"])
+}
+
+/// What a page says, asked for by name at the gateway's resolver.
+fn page(network: &OwnedFd, name: &str) -> String {
+    says(network, &PAGE.replace("NAME", name))
+}
+
+const PAGE: &str = r#"
+import socket
+name = 'NAME'
+ask = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+ask.settimeout(3)
+labels = b''.join(bytes([len(part)]) + part.encode() for part in name.split('.'))
+ask.sendto(b'\0\7\1\0\0\1\0\0\0\0\0\0' + labels + b'\0\0\1\0\1', ('10.231.0.1', 53))
+try:
+    answer = ask.recv(999)
+    if answer[7] == 0:
+        print('no address', answer[3] & 15)
+    else:
+        it = socket.create_connection((socket.inet_ntoa(answer[-4:]), 8080), timeout=3)
+        it.sendall(f'GET / HTTP/1.1\r\nHost: {name}:8080\r\nConnection: close\r\n\r\n'.encode())
+        text = b''
+        while (more := it.recv(999)): text += more
+        print(text.decode().strip().splitlines()[-1])
+except OSError as error:
+    print(type(error).__name__)
+"#;
+
+#[test]
+fn names_lead_where_rules_let_them_and_nowhere_else() {
+    let given = given();
+    assert!(given.links.names);
+    let (link, network) = given.take(&["named.test"], &[]);
+    assert_eq!(page(&network, "named.test"), format!("named.test:8080 {PUBLIC}"));
+    let refused = page(&network, "other.test");
+    assert!(refused.starts_with("no address"), "{refused}");
+    let told = given.refusals();
+    assert!(told.iter().any(|it| it.host == "other.test"), "{told:?}");
+    // By address alone nothing is reached, though the name's is the same.
+    let raw = says(&network, &tries(&[(&PUBLIC.to_string(), 82)]));
+    assert!(raw.contains("Error") || raw == "open", "{raw}");
+    given.links.set(link.id, &policy(&["other.test"], &[])).expect("other rules");
+    assert_eq!(page(&network, "other.test"), format!("other.test:8080 {PUBLIC}"));
+    assert!(page(&network, "named.test").starts_with("no address"));
+    // Open: every name, and none of this machine's neighbours.
+    given.links.set(link.id, &policy(&["*"], &[])).expect("open");
+    assert_eq!(page(&network, "named.test"), format!("named.test:8080 {PUBLIC}"));
+    assert!(!page(&network, "private.test").contains("10.9.9.9"));
+}
+
+#[test]
+fn the_edge_is_nobody_and_one_that_was_killed_is_started_anew() {
+    let given = given();
+    let (_, network) = given.take(&["named.test"], &[]);
+    let keeper = given.keeper();
+    let edge = || {
+        let all = process::all().into_iter();
+        all.filter(|pid| process::parent(*pid) == Some(keeper))
+            .find(|pid| process::name(*pid).starts_with("isolet-edge") && process::alive(*pid))
+    };
+    let first = wait_until("it runs", SOON, edge);
+    let status = std::fs::read_to_string(format!("/proc/{first}/status")).expect("it runs");
+    let field = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name)).expect("it is there");
+        line.split_whitespace().nth(1).expect("a value").to_owned()
+    };
+    assert_ne!(field("Uid:"), "0");
+    assert_eq!((field("CapEff:"), field("NoNewPrivs:")), ("0000000000000000".into(), "1".into()));
+    process::kill(first);
+    let news = given.wait(|news| matches!(news, LinkNews::Repaired(_)));
+    assert!(matches!(&news, LinkNews::Repaired(what) if what.contains("isolet-edge")), "{news:?}");
+    wait_until("names lead on", SOON, || {
+        (page(&network, "named.test") == format!("named.test:8080 {PUBLIC}")).then_some(())
+    });
+    assert!(edge().is_some_and(|now| now != first));
+}

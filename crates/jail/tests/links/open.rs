@@ -1,0 +1,170 @@
+//! Open: everything but the ways to this machine and its neighbours.
+
+use crate::given::{Given, says, tries};
+use isolet_jail::LinkNews;
+use isolet_kit::net::{self, HOST, METADATA, OTHER, PRIVATE, PUBLIC};
+use isolet_kit::{SOON, wait_until};
+
+#[test]
+fn open_reaches_the_internet_by_tcp_udp_and_ping_from_the_hosts_address() {
+    let given = Given::new();
+    let (_, network) = given.take(&["*"], &[]);
+    let places = [(&*PUBLIC.to_string(), 80), (&*OTHER.to_string(), 443)];
+    let said = says(&network, &tries(&places));
+    assert_eq!(said, format!("{HOST} {PUBLIC}\n{HOST} {OTHER}"));
+    let udp = format!(
+        "import socket\nit = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nit.settimeout(3)\n\
+         it.sendto(b'well', ('{PUBLIC}', 82))\nprint(it.recv(99).decode())"
+    );
+    assert_eq!(says(&network, &udp), format!("{HOST} well"));
+    let ping = format!(
+        "import socket\nit = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, 1)\n\
+         it.settimeout(3)\nit.sendto(bytes([8, 0, 0, 0, 0, 0, 0, 1]) + b'x' * 3000, ('{PUBLIC}', 0))\n\
+         print(len(it.recv(9999)))"
+    );
+    // Longer than any packet: what comes in parts arrives too.
+    assert_eq!(says(&network, &ping), "3008");
+    let counters = given.links.counters(given.links.list().expect("lists")[0].id).expect("counts");
+    assert!(counters.out_bytes > 3000 && counters.back_bytes > 3000, "{counters:?}");
+    assert_eq!(given.refusals(), []);
+}
+
+#[test]
+fn this_machine_its_neighbours_and_other_sandboxes_are_closed_and_that_is_told() {
+    let given = Given::new();
+    let (_, network) = given.take(&["*"], &[]);
+    let (other, held) = given.take(&["*"], &[]);
+    // Somebody listens in each of these places.
+    let _server = std::net::TcpListener::bind("0.0.0.0:7300").expect("listens");
+    let _inside = net::background(
+        &held,
+        "import socket\nit = socket.create_server(('0.0.0.0', 80))\nprint('ready')\nit.accept()",
+    );
+    let places = [
+        (HOST.to_string(), 7300, "host"),
+        (PRIVATE.to_string(), 80, "private"),
+        (METADATA.to_string(), 80, "link-local"),
+        (other.address.to_string(), 80, "private"),
+        ("10.231.0.1".to_owned(), 22, "private"),
+        ("10.231.0.1".to_owned(), 15001, "private"),
+        ("255.255.255.255".to_owned(), 80, "reserved"),
+        ("0.0.0.1".to_owned(), 80, "this network"),
+    ];
+    let tried: Vec<_> = places.iter().map(|(host, port, _)| (host.as_str(), *port)).collect();
+    let said = says(&network, &tries(&tried));
+    for (line, (host, port, _)) in said.lines().zip(&places) {
+        assert!(line.contains("Error") || line.contains("timeout"), "{host}:{port}: {line}");
+    }
+    assert_eq!(said.lines().count(), places.len(), "{said}");
+    let told = given.refusals();
+    for (host, port, why) in &places[..6] {
+        let found = told.iter().find(|it| it.host == *host && it.port == Some(*port));
+        let found = found.unwrap_or_else(|| panic!("{host}:{port} in {told:?}"));
+        assert_eq!((found.rule.as_str(), found.protocol.as_str()), (*why, "tcp"), "{host}:{port}");
+        assert!(found.times >= 1);
+    }
+    // And it is refused at once, not left to wait.
+    assert!(said.starts_with("ConnectionRefusedError"), "{said}");
+}
+
+#[test]
+fn an_address_that_the_host_gets_is_closed() {
+    let given = Given::new();
+    let (_, network) = given.take(&["*"], &[]);
+    let program = tries(&[("198.51.100.77", 7300)]);
+    net::ip("addr add 198.51.100.77/32 dev wan");
+    let _server = std::net::TcpListener::bind("0.0.0.0:7300").expect("listens");
+    wait_until("it is closed by name", SOON, || {
+        says(&network, &program);
+        given.refusals().iter().any(|it| it.rule == "host").then_some(())
+    });
+}
+
+#[test]
+fn what_is_made_by_hand_does_not_leave() {
+    let given = Given::new();
+    let (mine, network) = given.take(&["*"], &[]);
+    let (other, held) = given.take(&["*"], &[]);
+    // Somebody who had every right over the sandbox's network, which nobody inside has.
+    let program = RAW
+        .replace("MINE", &mine.address.to_string())
+        .replace("OTHER", &other.address.to_string())
+        .replace("PUBLIC", &PUBLIC.to_string());
+    let mut seen = net::background(&held, SNIFF);
+    assert_eq!(seen.line(), "ready");
+    given.world.there("nft add table ip seen");
+    given.world.there("nft add chain ip seen seen { type filter hook input priority -400 ; }");
+    given.world.there("nft add rule ip seen seen ip protocol != { tcp, udp, icmp } counter drop");
+    given.world.there("nft add rule ip seen seen ip saddr != 203.0.113.1 counter drop");
+    let said = says(&network, &program);
+    assert!(said.ends_with("sent"), "{said}");
+    let ruleset = given.world.says("nft list table ip seen");
+    assert_eq!(ruleset.matches("counter packets 0 ").count(), 2, "{ruleset}");
+    assert_eq!(seen.line(), "nothing");
+}
+
+/// Packets with another's address, of other protocols, of IPv6, and questions for hardware.
+const RAW: &str = r#"
+import socket, struct
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+def packet(source, to, protocol, body):
+    head = struct.pack('!BBHHHBBH4s4s', 0x45, 0, 20 + len(body), 1, 0, 64, protocol, 0,
+        socket.inet_aton(source), socket.inet_aton(to))
+    return head + body
+udp = struct.pack('!HHHH', 9, 82, 12, 0) + b'ping'
+for source in ('OTHER', '10.231.0.1', '203.0.113.99', 'PUBLIC', '127.0.0.1'):
+    for to in ('PUBLIC', 'OTHER'):
+        raw.sendto(packet(source, to, 17, udp), (to, 0))
+for protocol in (47, 50, 132, 4, 41, 2):
+    for to in ('PUBLIC', 'OTHER'):
+        raw.sendto(packet('MINE', to, protocol, udp), (to, 0))
+for to in ('OTHER',):
+    raw.sendto(packet('MINE', to, 17, udp), (to, 0))
+    raw.sendto(packet('MINE', to, 1, bytes([5, 1, 0, 0]) + bytes(28)), (to, 0))
+wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+wire.bind(('eth0', 0))
+mine = wire.getsockname()[4]
+for kind, body in ((0x0806, bytes(28)), (0x86dd, b'\x60' + bytes(39)), (0x8100, bytes(46)),
+        (0x88cc, bytes(46)), (0x0800, packet('MINE', 'OTHER', 17, udp))):
+    for to in (b'\xff' * 6, mine, b'\x33\x33\0\0\0\1'):
+        wire.send(to + mine + struct.pack('!H', kind) + body)
+print('sent')
+"#;
+
+/// Hears for two seconds whatever comes.
+const SNIFF: &str = r#"
+import socket
+wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+wire.bind(('eth0', 0))
+wire.settimeout(2)
+print('ready')
+try:
+    while True:
+        data, about = wire.recvfrom(999)
+        if about[2] != 4:
+            print('heard', data.hex())
+            break
+except TimeoutError:
+    print('nothing')
+"#;
+
+#[test]
+fn a_link_ends_with_its_network_and_two_hundred_leave_nothing() {
+    let given = Given::new();
+    let count = isolet_kit::tries(40, 200);
+    for _ in 0..count {
+        let (_, network) = given.take(&["*"], &[]);
+        drop(network);
+    }
+    for _ in 0..count {
+        given.wait(|news| matches!(news, LinkNews::Gone { .. }));
+    }
+    assert_eq!(given.links.list().expect("lists"), []);
+    let space = given.between();
+    wait_until("links and elements are gone", SOON, || {
+        // Those that are ready, and no more.
+        let links = net::inside(&space, "ip", "-o link").matches(": l").count();
+        let table = net::inside(&space, "nft", "list set inet isolet addresses");
+        (links <= 8 && table.matches("10.231.").count() <= 6).then_some(())
+    });
+}

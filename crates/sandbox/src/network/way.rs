@@ -1,0 +1,296 @@
+//! What carries networks out: the process that owns links, found or started when somebody first
+//! needs it, asked, and listened to. It outlives this server; when it ends, every sandbox that had a
+//! link is given another.
+
+use super::{Mode, Network};
+use crate::{
+    Error,
+    driver::{Caged, Order, blocking},
+    registry::Entry,
+    service::Inner,
+    state::State,
+};
+use isolet_jail::{LinkError, LinkNews, Links, Opened};
+use isolet_wire::network::Policy;
+use std::{
+    os::fd::{AsFd as _, OwnedFd},
+    sync::{Arc, OnceLock, Weak, atomic::Ordering},
+    time::{Duration, Instant},
+};
+use tokio::{
+    sync::{Mutex, Notify, Semaphore, oneshot},
+    time::timeout,
+};
+use tracing::{info, warn};
+
+/// How long the end of a command waits for what is just being told.
+const SETTLE_WAIT: Duration = Duration::from_millis(200);
+/// Such waits at once: a process that does not answer must not take every thread.
+const SETTLES_MAX: usize = 8;
+/// How long what was missing on this machine is taken for missing.
+const MISSING_FOR: Duration = Duration::from_secs(5);
+/// How long after a failure sandboxes are linked anew.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The same at most.
+const AGAIN_MAX: Duration = Duration::from_secs(30);
+
+/// A sandbox's link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Linked {
+    /// Of which start of the process.
+    boot: u64,
+    id: u32,
+}
+
+/// The way out of this machine, for sandboxes.
+pub(crate) struct Way {
+    config: isolet_jail::Config,
+    opened: Opened,
+    up: Mutex<Up>,
+    inner: Arc<OnceLock<Weak<Inner>>>,
+    ended: Arc<Notify>,
+    settles: Arc<Semaphore>,
+}
+
+#[derive(Default)]
+struct Up {
+    links: Option<Arc<Links>>,
+    missing: Option<(Instant, String)>,
+}
+
+impl From<LinkError> for Error {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::Missing(why) => Self::NoWay(why),
+            other => Self::WayLost(other.to_string()),
+        }
+    }
+}
+
+impl Way {
+    pub(crate) fn new(config: &crate::Config) -> Self {
+        let all = &config.network;
+        let opened = Opened { networks: all.opened.clone(), resolvers: all.resolvers.clone() };
+        let settles = Arc::new(Semaphore::new(SETTLES_MAX));
+        let (inner, ended) = Default::default();
+        Self { config: config.jail(), opened, up: Mutex::default(), inner, ended, settles }
+    }
+
+    /// Whether this machine can do it.
+    pub(crate) async fn check(&self, network: &Network) -> Result<(), Error> {
+        match network.policy() {
+            None => Ok(()),
+            Some(policy) => {
+                let links = self.links().await?;
+                named(&links, &policy)
+            }
+        }
+    }
+
+    /// The process, found or started.
+    async fn links(&self) -> Result<Arc<Links>, Error> {
+        let mut up = self.up.lock().await;
+        if let Some(links) = up.links.as_ref().filter(|links| !links.gone()) {
+            return Ok(Arc::clone(links));
+        }
+        if let Some((since, why)) = &up.missing
+            && since.elapsed() < MISSING_FOR
+        {
+            return Err(Error::NoWay(why.clone()));
+        }
+        let (config, opened) = (self.config.clone(), self.opened.clone());
+        let (inner, ended) = (Arc::clone(&self.inner), Arc::clone(&self.ended));
+        let news = move |news| match inner.get().and_then(Weak::upgrade) {
+            Some(inner) => inner.heard(news, &ended),
+            None => ended.notify_one(),
+        };
+        match blocking(move || Links::start(&config, &opened, news)).await? {
+            Ok(links) => {
+                let links = Arc::new(links);
+                (up.links, up.missing) = (Some(Arc::clone(&links)), None);
+                Ok(links)
+            }
+            Err(LinkError::Missing(why)) => {
+                up.missing = Some((Instant::now(), why.clone()));
+                Err(Error::NoWay(why))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether there is such a process. One that is asked by another connection lets go of the first.
+    async fn stands(&self) -> Result<bool, Error> {
+        let up = self.up.lock().await;
+        if up.links.as_ref().is_some_and(|links| !links.gone()) {
+            return Ok(true);
+        }
+        let config = self.config.clone();
+        blocking(move || Links::stand(&config)).await
+    }
+
+    /// Gives a sandbox that runs this network, from the answer on.
+    pub(crate) async fn apply(&self, entry: &Entry, network: &Network) -> Result<(), Error> {
+        let Some(policy) = network.policy() else { return self.release(entry).await };
+        let links = self.links().await?;
+        named(&links, &policy)?;
+        if let Some(id) = entry.linked(links.boot) {
+            let links = Arc::clone(&links);
+            return Ok(blocking(move || links.set(id, &policy)).await??);
+        }
+        let cage = Caged { config: self.config.clone(), name: entry.name.clone() };
+        let (boot, name) = (links.boot, entry.name.clone());
+        let attached = blocking(move || {
+            let space = cage.open().network().map_err(|error| Error::WayLost(error.to_string()))?;
+            Ok::<_, Error>(links.attach(&name, &policy, space.as_fd())?)
+        });
+        let id = attached.await??.id;
+        *entry.link() = Some(Linked { boot, id });
+        Ok(())
+    }
+
+    /// A link that was prepared, for one that is to be born: its network namespace.
+    pub(crate) async fn birth(
+        &self,
+        entry: &Entry,
+        network: &Network,
+    ) -> Result<Option<OwnedFd>, Error> {
+        let Some(policy) = network.policy() else { return Ok(None) };
+        let links = self.links().await?;
+        named(&links, &policy)?;
+        let (boot, name) = (links.boot, entry.name.clone());
+        let (standing, space) = blocking(move || links.take(&name, &policy)).await??;
+        *entry.link() = Some(Linked { boot, id: standing.id });
+        Ok(Some(space))
+    }
+
+    /// Takes its link away, if it has one.
+    pub(crate) async fn release(&self, entry: &Entry) -> Result<(), Error> {
+        let Some(linked) = *entry.link() else { return Ok(()) };
+        let links = self.up.lock().await.links.clone();
+        if let Some(links) = links.filter(|links| !links.gone() && links.boot == linked.boot) {
+            blocking(move || links.release(linked.id)).await??;
+        }
+        *entry.link() = None;
+        Ok(())
+    }
+
+    /// Returns when all that was refused until now is told, or after a moment.
+    pub(crate) async fn settle(&self) {
+        let settle = async {
+            let links = self.up.lock().await.links.clone()?;
+            let place = Arc::clone(&self.settles).acquire_owned().await.ok()?;
+            let settled = blocking(move || {
+                let settled = links.settle();
+                drop(place);
+                settled
+            });
+            settled.await.ok()
+        };
+        let _ = timeout(SETTLE_WAIT, settle).await;
+    }
+}
+
+/// Refuses rules that nobody here can judge.
+fn named(links: &Links, policy: &Policy) -> Result<(), Error> {
+    if policy.by_address() || links.names {
+        return Ok(());
+    }
+    let why = "rules with names of hosts need the program isolet-edge beside the server";
+    Err(Error::NoWay(why.to_owned()))
+}
+
+/// Links what is to be linked, at the start and whenever the process has ended.
+pub(crate) async fn keep(inner: Arc<Inner>) {
+    let _ = inner.way.inner.set(Arc::downgrade(&inner));
+    let mut pause = AGAIN;
+    loop {
+        match all(&inner).await {
+            Ok(()) => {
+                pause = AGAIN;
+                inner.way.ended.notified().await;
+            }
+            Err(error) => {
+                warn!(%error, "sandboxes have no links");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(AGAIN_MAX);
+            }
+        }
+    }
+}
+
+fn wants(entry: &Entry) -> bool {
+    let view = entry.view.borrow();
+    view.record.body.network.mode() != Mode::None
+        && matches!(view.record.state, State::Running | State::Unreachable)
+}
+
+/// Each as its record says; links of nobody are taken away.
+async fn all(inner: &Arc<Inner>) -> Result<(), Error> {
+    let somebody = inner.registry.all().iter().any(|entry| wants(entry));
+    if !somebody && !inner.way.stands().await? {
+        return Ok(());
+    }
+    let links = inner.way.links().await?;
+    let listing = Arc::clone(&links);
+    let standing = blocking(move || listing.list()).await??;
+    for one in standing {
+        match inner.registry.named(&one.name) {
+            Some(entry) if wants(&entry) => {
+                *entry.link() = Some(Linked { boot: links.boot, id: one.id });
+            }
+            // It is being given one.
+            Some(entry) if entry.state() == State::Creating => {}
+            Some(entry) if *entry.link() == Some(Linked { boot: links.boot, id: one.id }) => {}
+            _ => {
+                let links = Arc::clone(&links);
+                blocking(move || links.release(one.id)).await??;
+            }
+        }
+    }
+    let mut failed = Ok(());
+    for entry in inner.registry.all().iter().filter(|entry| wants(entry)) {
+        let (answer, done) = oneshot::channel();
+        // One that has ended meanwhile needs none.
+        if entry.orders.send(Order::Link(answer)).await.is_ok()
+            && let Ok(Err(error)) = done.await
+        {
+            failed = Err(error);
+        }
+    }
+    failed
+}
+
+impl Inner {
+    /// Something that the process says by itself; on a thread of its own.
+    fn heard(&self, news: LinkNews, ended: &Notify) {
+        match news {
+            LinkNews::Refused { name, refused } => {
+                if let Some(entry) = self.registry.named(&name) {
+                    self.refused(&entry, refused);
+                }
+            }
+            LinkNews::Gone { name, id } => {
+                if let Some(entry) = self.registry.named(&name) {
+                    let known = entry.link().take_if(|link| link.id == id).is_some();
+                    // Most often it ends with its sandbox.
+                    if known && wants(&entry) {
+                        ended.notify_one();
+                    }
+                }
+            }
+            LinkNews::Repaired(what) => warn!(what, "links were changed from outside"),
+            LinkNews::Ended if self.stopping.load(Ordering::Relaxed) => {}
+            LinkNews::Ended => {
+                info!("the process that owns links has ended");
+                ended.notify_one();
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// The id of its link, of this start of the process.
+    fn linked(&self, boot: u64) -> Option<u32> {
+        self.link().filter(|link| link.boot == boot).map(|link| link.id)
+    }
+}

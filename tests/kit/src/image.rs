@@ -1,0 +1,407 @@
+//! Images that tests make themselves, and registries that serve them: Debian's own, and one that
+//! misbehaves as it is told.
+
+use crate::{Http, SOON, Value, json, wait_until};
+use flate2::{Compression, write::GzEncoder};
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+pub use tar::EntryType;
+use tar::{Builder, Header};
+use tempfile::TempDir;
+
+/// A layer that is being written.
+pub struct Layer(Builder<Vec<u8>>);
+
+impl Default for Layer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Layer {
+    /// Nothing in it.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Builder::new(Vec::new()))
+    }
+
+    /// An entry as it is said, also one that no archiver would write.
+    #[must_use]
+    pub fn entry(
+        mut self,
+        kind: EntryType,
+        path: &str,
+        link: &str,
+        mode: u32,
+        bytes: &[u8],
+    ) -> Self {
+        let mut header = Header::new_gnu();
+        header.as_old_mut().name[..path.len().min(100)]
+            .copy_from_slice(&path.as_bytes()[..path.len().min(100)]);
+        header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
+        header.set_entry_type(kind);
+        header.set_mode(mode);
+        header.set_mtime(1_600_000_000);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_size(bytes.len() as u64);
+        header.set_cksum();
+        self.0.append(&header, bytes).expect("appends");
+        self
+    }
+
+    /// A directory.
+    #[must_use]
+    pub fn directory(self, path: &str) -> Self {
+        self.entry(EntryType::Directory, path, "", 0o755, b"")
+    }
+
+    /// A file that can be executed.
+    #[must_use]
+    pub fn file(self, path: &str, bytes: &[u8]) -> Self {
+        self.entry(EntryType::Regular, path, "", 0o755, bytes)
+    }
+
+    /// A link.
+    #[must_use]
+    pub fn link(self, path: &str, to: &str) -> Self {
+        self.entry(EntryType::Symlink, path, to, 0o777, b"")
+    }
+
+    /// As a tar archive.
+    #[must_use]
+    pub fn bytes(self) -> Vec<u8> {
+        self.0.into_inner().expect("finishes")
+    }
+}
+
+/// Busybox with its usual names: a small userland without bash.
+#[must_use]
+pub fn busybox() -> Layer {
+    let program = fs::read("/bin/busybox").expect("the package busybox-static is installed");
+    let mut layer = Layer::new().directory("bin").file("bin/busybox", &program);
+    for name in [
+        "sh", "cat", "ls", "id", "echo", "stat", "pwd", "env", "sleep", "readlink", "mkdir", "test",
+    ] {
+        layer = layer.link(&format!("bin/{name}"), "busybox");
+    }
+    layer
+}
+
+/// An image: blobs by digest, and its manifest.
+#[derive(Debug, Clone)]
+pub struct Image {
+    /// By `sha256:…`.
+    pub blobs: HashMap<String, Vec<u8>>,
+    /// Of the manifest.
+    pub digest: String,
+    /// The manifest.
+    pub manifest: Vec<u8>,
+}
+
+/// `sha256:…` of these bytes.
+#[must_use]
+pub fn digest(bytes: &[u8]) -> String {
+    let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+/// The kind of an image's manifest.
+pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+
+impl Image {
+    /// Of these layers, the lowest one first, with these settings (`Env`, `User`, …).
+    #[must_use]
+    pub fn new(layers: &[Vec<u8>], settings: &Value) -> Self {
+        let zipped = |layer: &Vec<u8>| {
+            let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+            gzip.write_all(layer).expect("compresses");
+            gzip.finish().expect("compresses")
+        };
+        let diff_ids = layers.iter().map(|layer| digest(layer)).collect();
+        Self::of_blobs(layers.iter().map(zipped).collect(), diff_ids, settings)
+    }
+
+    /// Of blobs as they are, and what they are said to be unpacked.
+    #[must_use]
+    pub fn of_blobs(layers: Vec<Vec<u8>>, diff_ids: Vec<String>, settings: &Value) -> Self {
+        let config = json!({
+            "os": "linux", "architecture": "amd64", "config": settings,
+            "rootfs": {"type": "layers", "diff_ids": diff_ids},
+        });
+        let config = config.to_string().into_bytes();
+        let part = |kind: &str, bytes: &[u8]| json!({"mediaType": kind, "digest": digest(bytes), "size": bytes.len()});
+        let kind = "application/vnd.oci.image.layer.v1.tar+gzip";
+        let parts: Vec<Value> = layers.iter().map(|layer| part(kind, layer)).collect();
+        let manifest = json!({
+            "schemaVersion": 2, "mediaType": MANIFEST,
+            "config": part("application/vnd.oci.image.config.v1+json", &config), "layers": parts,
+        });
+        let manifest = manifest.to_string().into_bytes();
+        let all = layers.into_iter().chain([config]);
+        let blobs = all.map(|blob| (digest(&blob), blob)).collect();
+        Self { blobs, digest: digest(&manifest), manifest }
+    }
+
+    /// As the tar archive of an OCI layout.
+    #[must_use]
+    pub fn layout(&self) -> Vec<u8> {
+        let index = json!({"schemaVersion": 2, "manifests": [
+            {"mediaType": MANIFEST, "digest": self.digest, "size": self.manifest.len()},
+        ]});
+        let mut all = Layer::new()
+            .file("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)
+            .file("index.json", index.to_string().as_bytes());
+        let manifest = (&self.digest, &self.manifest);
+        for (digest, bytes) in self.blobs.iter().chain([manifest]) {
+            all = all.file(&format!("blobs/{}", digest.replace(':', "/")), bytes);
+        }
+        all.bytes()
+    }
+}
+
+/// How a registry answers a request that it is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// With this status.
+    Status(u16),
+    /// With 90 % of the bytes, and then no more.
+    Cut,
+    /// A byte now and then.
+    Drip,
+    /// With bytes that are others.
+    Wrong,
+    /// With a redirect to itself.
+    Loop,
+    /// With bytes without an end.
+    Endless,
+}
+
+/// A registry of one test, without TLS.
+pub struct Registry {
+    port: u16,
+    said: Arc<Said>,
+}
+
+#[derive(Default)]
+struct Said {
+    images: Mutex<HashMap<String, Image>>,
+    fault: Mutex<Option<(String, Fault)>>,
+    asked: Mutex<Vec<String>>,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::start()
+    }
+}
+
+impl Registry {
+    /// Starts one. It ends with the test's process.
+    #[must_use]
+    pub fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = listener.local_addr().expect("a port").port();
+        let said = Arc::new(Said::default());
+        let own = Arc::clone(&said);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let own = Arc::clone(&own);
+                std::thread::spawn(move || own.serve(stream));
+            }
+        });
+        Self { port, said }
+    }
+
+    /// Host and port.
+    #[must_use]
+    pub fn host(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Has an image from now on; returns its whole name.
+    pub fn has(&self, name: &str, image: Image) -> String {
+        self.said.images.lock().expect("no panic").insert(name.to_owned(), image);
+        format!("{}/{name}:1", self.host())
+    }
+
+    /// Answers so, where the request's path holds `part`.
+    pub fn fault(&self, part: &str, fault: Option<Fault>) {
+        *self.said.fault.lock().expect("no panic") = fault.map(|fault| (part.to_owned(), fault));
+    }
+
+    /// What it was asked for since the last time, by path.
+    #[must_use]
+    pub fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut *self.said.asked.lock().expect("no panic"))
+    }
+}
+
+impl Said {
+    fn serve(&self, mut stream: TcpStream) {
+        let mut head = Vec::new();
+        let mut byte = [0];
+        while !head.ends_with(b"\r\n\r\n") && matches!(stream.read(&mut byte), Ok(1)) {
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8_lossy(&head).into_owned();
+        let Some(path) = head.split(' ').nth(1) else { return };
+        self.asked.lock().expect("no panic").push(path.to_owned());
+        let fault = self.fault.lock().expect("no panic").clone();
+        let fault = fault.filter(|(part, _)| path.contains(part)).map(|(_, fault)| fault);
+        let found = self.find(path);
+        let _ = answer(&mut stream, path, found, fault);
+    }
+
+    fn find(&self, path: &str) -> Option<Vec<u8>> {
+        let rest = path.strip_prefix("/v2/")?;
+        let images = self.images.lock().expect("no panic");
+        let (name, which) =
+            rest.split_once("/manifests/").or_else(|| rest.split_once("/blobs/"))?;
+        let image = images.get(name)?;
+        if rest.contains("/blobs/") {
+            return image.blobs.get(which).cloned();
+        }
+        (which == "1" || which == image.digest).then(|| image.manifest.clone())
+    }
+}
+
+fn answer(
+    stream: &mut TcpStream,
+    path: &str,
+    found: Option<Vec<u8>>,
+    fault: Option<Fault>,
+) -> std::io::Result<()> {
+    let head =
+        |status: u16, more: &str| format!("HTTP/1.1 {status} X\r\nconnection: close\r\n{more}\r\n");
+    let Some(mut bytes) = found else {
+        let text = r#"{"errors":[{"code":"NAME_UNKNOWN","message":"not known here"}]}"#;
+        let more = format!("content-length: {}\r\n", text.len());
+        return stream.write_all((head(404, &more) + text).as_bytes());
+    };
+    let length = format!("content-length: {}\r\n", bytes.len());
+    match fault {
+        None => {}
+        Some(Fault::Status(status)) => {
+            return stream.write_all(head(status, "content-length: 0\r\n").as_bytes());
+        }
+        Some(Fault::Loop) => {
+            let more = format!("location: {path}\r\ncontent-length: 0\r\n");
+            return stream.write_all(head(307, &more).as_bytes());
+        }
+        Some(Fault::Cut) => {
+            stream.write_all(head(200, &length).as_bytes())?;
+            return stream.write_all(&bytes[..bytes.len() * 9 / 10]);
+        }
+        Some(Fault::Wrong) => {
+            if let Some(byte) = bytes.last_mut() {
+                *byte ^= 1;
+            }
+        }
+        Some(Fault::Drip) => {
+            stream.write_all(head(200, &length).as_bytes())?;
+            for byte in bytes {
+                stream.write_all(&[byte])?;
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            return Ok(());
+        }
+        Some(Fault::Endless) => {
+            stream.write_all(head(200, "").as_bytes())?;
+            loop {
+                stream.write_all(&[b' '; 65_536])?;
+            }
+        }
+    }
+    stream.write_all(head(200, &length).as_bytes())?;
+    stream.write_all(&bytes)
+}
+
+/// Debian's `docker-registry`, running.
+pub struct DockerRegistry {
+    child: Child,
+    folder: TempDir,
+    port: u16,
+}
+
+impl DockerRegistry {
+    /// Starts one; with `htpasswd` lines it asks who comes.
+    ///
+    /// # Panics
+    /// When the package is not there.
+    #[must_use]
+    pub fn start(htpasswd: Option<&str>) -> Self {
+        let folder = tempfile::tempdir().expect("a directory");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = listener.local_addr().expect("a port").port();
+        drop(listener);
+        let at = folder.path().display();
+        let mut config = format!(
+            "version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {at}/data\nhttp:\n  addr: 127.0.0.1:{port}\n"
+        );
+        if let Some(lines) = htpasswd {
+            fs::write(folder.path().join("htpasswd"), lines).expect("writes");
+            config += &format!("auth:\n  htpasswd:\n    realm: test\n    path: {at}/htpasswd\n");
+        }
+        let path = folder.path().join("config.yml");
+        fs::write(&path, config).expect("writes");
+        let mut command = Command::new("docker-registry");
+        command.arg("serve").arg(&path).stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.stderr(Stdio::null()).spawn();
+        let child = child.expect("the package docker-registry is installed");
+        let started = Self { child, folder, port };
+        wait_until("the registry answers", SOON, || {
+            Http::new(port, None).try_send("GET", "/v2/", None).ok().map(drop)
+        });
+        started
+    }
+
+    /// Host and port.
+    #[must_use]
+    pub fn host(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Where it keeps its files.
+    #[must_use]
+    pub fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    /// Pushes an image as the protocol has it; returns its whole name. `basic` is `user:password`
+    /// in base 64.
+    ///
+    /// # Panics
+    /// When the registry does not take it.
+    pub fn push(&self, name: &str, image: &Image, basic: Option<&str>) -> String {
+        let mut http = Http::new(self.port, None);
+        if let Some(basic) = basic {
+            http = http.with("authorization", &format!("Basic {basic}"));
+        }
+        for (digest, bytes) in &image.blobs {
+            let begun = http.send("POST", &format!("/v2/{name}/blobs/uploads/"), Some(b""));
+            let begun = begun.expect(202);
+            let place = begun.header("location").expect("a place").to_owned();
+            let place = place.split_once(&self.host()).map_or(place.as_str(), |(_, path)| path);
+            let to = format!("{place}&digest={digest}");
+            let typed = http.with("content-type", "application/octet-stream");
+            typed.send("PUT", &to, Some(bytes)).expect(201);
+        }
+        let path = format!("/v2/{name}/manifests/1");
+        http.with("content-type", MANIFEST).send("PUT", &path, Some(&image.manifest)).expect(201);
+        format!("{}/{name}:1", self.host())
+    }
+}
+
+impl Drop for DockerRegistry {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,210 @@
+//! Images and registries that mean harm, or are broken: each is refused with a reason, leaves
+//! nothing half-made, and reaches nothing outside.
+
+use isolet_kit::image::{EntryType, Fault, Image, Layer, Registry, busybox, digest};
+use isolet_kit::{Options, Rows, Server, json};
+
+fn asking(registry: &Registry, more: &str) -> Server {
+    let host = registry.host();
+    Options::new().config(&format!("[images]\nregistries = [\"{host}\"]\n{more}")).start()
+}
+
+/// What the layer store holds, whole and half-made.
+fn left(server: &Server) -> (usize, usize) {
+    let count = |name: &str| {
+        std::fs::read_dir(server.data().join("images").join(name)).expect("there").count()
+    };
+    (count("layers"), count("staging"))
+}
+
+fn bad_layers() -> Vec<(&'static str, Vec<u8>, &'static str)> {
+    let with =
+        |kind, path: &str, link: &str| Layer::new().entry(kind, path, link, 0o644, b"").bytes();
+    let mut lies = Layer::new().file("a", &[7; 600]).bytes();
+    lies.truncate(700);
+    // A file of 1 PiB that holds nothing, as its header says.
+    let mut huge = Layer::new().file("a", b"").bytes();
+    huge[124..136].copy_from_slice(&[0x80, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0]);
+    let sum: u32 = huge[..512]
+        .iter()
+        .enumerate()
+        .map(|(at, b)| u32::from(if (148..156).contains(&at) { b' ' } else { *b }))
+        .sum();
+    huge[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    let mut name =
+        Layer::new().entry(EntryType::XHeader, "x", "", 0o644, b"999999999 path=a\n").bytes();
+    name.extend([0; 1024]);
+    vec![
+        ("../x", with(EntryType::Regular, "../x", ""), "leads out"),
+        ("a/../../x", with(EntryType::Regular, "a/../../x", ""), "leads out"),
+        ("a whiteout of ..", with(EntryType::Regular, "a/.wh...", ""), "no name"),
+        ("a hard link outside", with(EntryType::Link, "a", "../../etc/passwd"), "leads out"),
+        ("a hard link to a lower layer", with(EntryType::Link, "a", "etc/passwd"), "hard link"),
+        ("a sparse file", with(EntryType::GNUSparse, "a", ""), "sparse"),
+        ("one cut off", lies, "cut off"),
+        ("1 PiB", huge, "more than"),
+        ("a PAX record that lies", name, "PAX"),
+        ("no tar at all", vec![b'x'; 4096], "tar"),
+    ]
+}
+
+#[test]
+fn i8_a_layer_that_means_harm_is_refused_and_leaves_nothing() {
+    let registry = Registry::start();
+    let server = asking(&registry, "");
+    let http = server.http();
+    let mut rows = Rows::new();
+    for (what, layer, word) in bad_layers() {
+        rows.row(what, || {
+            let name = registry.has("bad", Image::new(&[layer], &json!({})));
+            let reply = http.post("/v1/images/pull", &json!({"image": name}));
+            assert!(matches!(reply.status, 413 | 422), "{} {}", reply.status, reply.text());
+            assert!(reply.text().contains(word), "{}", reply.text());
+            assert_eq!(left(&server), (0, 0));
+        });
+    }
+    rows.row("a bomb", || {
+        let zeros = vec![0; 200 << 20];
+        let name =
+            registry.has("bad", Image::new(&[Layer::new().file("a", &zeros).bytes()], &json!({})));
+        let reply = http.post("/v1/images/pull", &json!({"image": name})).expect(413);
+        assert!(reply.text().contains("for one that came"), "{}", reply.text());
+        assert_eq!(left(&server), (0, 0));
+    });
+    drop(rows);
+    server.healthy();
+}
+
+#[test]
+fn i8_e19_e20_links_devices_and_bits_of_an_image_reach_nothing() {
+    let secret = std::env::temp_dir().join(format!("isolet-outside-{}", std::process::id()));
+    std::fs::write(&secret, "outside").expect("writes");
+    let outside = secret.display().to_string();
+    let registry = Registry::start();
+    let layer = busybox().link("out", &outside).file("out/x", b"through a link to a file").bytes();
+    let server = asking(&registry, "");
+    let http = server.http();
+    let name = registry.has("through", Image::new(&[layer], &json!({})));
+    http.post("/v1/images/pull", &json!({"image": name})).expect(422);
+    assert_eq!(std::fs::read_to_string(&secret).expect("there"), "outside");
+    std::fs::remove_file(&secret).expect("removes");
+
+    let layer = busybox()
+        .link("proc", "/etc")
+        .file("sys", b"a file")
+        .link("dev", "/bin")
+        .link("workspace", "/etc")
+        .link("tmp", "/nowhere/at/all")
+        .directory("etc")
+        .link("etc/hosts", "/bin/busybox")
+        .link("to", "/tmp")
+        .entry(EntryType::Char, "null", "", 0o666, b"")
+        .entry(EntryType::Block, "disk", "", 0o666, b"")
+        .entry(EntryType::Regular, "bits", "", 0o6755, b"#!/bin/sh\n")
+        .file("twice", b"first")
+        .link("twice", "/bin/busybox")
+        .file("twice", b"second\n")
+        .bytes();
+    let name = registry.has("links", Image::new(&[layer], &json!({})));
+    let sandbox = server.sandbox_with(&json!({"image": name}));
+    let said = sandbox.says("cat /proc/self/comm; stat -c %F /proc /sys /dev /workspace /tmp; cat /sys/nothing 2>/dev/null; echo x >/dev/null; cat /twice; stat -c %a /bits; ls / | cat");
+    let names: Vec<&str> = said.lines().collect();
+    assert_eq!(
+        names[..8],
+        ["cat", "directory", "directory", "directory", "directory", "directory", "second", "6755"],
+        "{said}"
+    );
+    assert!(!names.contains(&"null") && !names.contains(&"disk"), "{said}");
+    assert_eq!(http.get(&format!("/v1/images/{name}")).json()["skipped"], 2);
+    let twice = sandbox.says("cat /proc/mounts; sleep 0; readlink /proc/self/ns/mnt");
+    assert!(twice.contains("/proc proc rw"), "{twice}");
+    server.healthy();
+}
+
+#[test]
+fn i9_a_manifest_or_configuration_that_means_harm_is_refused_with_a_reason() {
+    let registry = Registry::start();
+    let server = asking(&registry, "");
+    let http = server.http();
+    let mut rows = Rows::new();
+    let long = "x".repeat(900_000);
+    for (settings, word) in [
+        (json!({"WorkingDir": "/proc/self/fd/7"}), "kernel's"),
+        (json!({"WorkingDir": "/a/../.."}), "leads out"),
+        (json!({"User": "../.."}), "/etc/passwd"),
+        (json!({"User": "nobody-here"}), "/etc/passwd"),
+        (json!({"User": "0:none"}), "/etc/group"),
+        (json!({"User": "4294967295"}), "65533"),
+        (json!({"Env": [format!("A={long}")]}), "more than"),
+    ] {
+        rows.row(word, || {
+            let name = registry.has("bad", Image::new(&[busybox().bytes()], &settings));
+            let reply = http.post("/v1/sandboxes", &json!({"image": name}));
+            assert!(matches!(reply.status, 413 | 422), "{} {}", reply.status, reply.text());
+            assert!(reply.text().contains(word), "{}", reply.text());
+        });
+    }
+    let mut refused = |what: &str, manifest: Vec<u8>, word: &str| {
+        rows.row(what, || {
+            let mut image = Image::new(&[busybox().bytes()], &json!({}));
+            image.digest = digest(&manifest);
+            image.manifest = manifest;
+            let name = registry.has("bad", image);
+            let reply = http.post("/v1/images/pull", &json!({"image": name}));
+            assert!(matches!(reply.status, 413 | 422), "{} {}", reply.status, reply.text());
+            assert!(reply.text().contains(word), "{}", reply.text());
+        });
+    };
+    refused("5 MiB", vec![b' '; 5 << 20], "4194304");
+    refused("no JSON", b"<html>".to_vec(), "does not read");
+    let part = |size: u64| {
+        let digest = "a".repeat(64);
+        json!({"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": format!("sha256:{digest}"), "size": size})
+    };
+    let config = json!({"mediaType": "application/vnd.oci.image.config.v1+json", "digest": part(1)["digest"], "size": 100 << 20});
+    let whole = json!({"schemaVersion": 2, "config": config, "layers": [part(1)]});
+    refused("a configuration of 100 MiB", whole.to_string().into_bytes(), "1 MiB");
+    let layers = vec![part(1); 20_000];
+    let config = json!({"mediaType": "application/vnd.oci.image.config.v1+json", "digest": part(1)["digest"], "size": 1});
+    let whole = json!({"schemaVersion": 2, "config": config, "layers": layers});
+    refused("20,000 layers", whole.to_string().into_bytes(), "256");
+    drop(rows);
+    let other = server.http().post("/v1/sandboxes", &json!({"image": "localhost:1/x"})).expect(403);
+    assert_eq!(other.error(), "registry_not_asked");
+    let other =
+        server.http().post("/v1/sandboxes", &json!({"image": "169.254.169.254/x"})).expect(403);
+    assert_eq!(other.error(), "registry_not_asked");
+    server.healthy();
+}
+
+#[test]
+fn f32_a_registry_that_fails_is_bounded_and_the_next_pull_is_clean() {
+    let registry = Registry::start();
+    let name = registry.has("app", Image::new(&[busybox().bytes()], &json!({})));
+    let server = asking(&registry, "idle_s = 2\npull_s = 4\n");
+    let http = server.http();
+    let mut rows = Rows::new();
+    for (part, fault, statuses) in [
+        ("/manifests/", Fault::Status(500), &[502][..]),
+        ("/blobs/", Fault::Status(429), &[502][..]),
+        ("/blobs/", Fault::Cut, &[422, 502][..]),
+        ("/blobs/", Fault::Wrong, &[422][..]),
+        ("/blobs/", Fault::Loop, &[422][..]),
+        ("/manifests/", Fault::Endless, &[413][..]),
+        ("/blobs/", Fault::Endless, &[413][..]),
+        ("/manifests/", Fault::Drip, &[504][..]),
+    ] {
+        rows.row(&format!("{fault:?} of {part}"), || {
+            registry.fault(part, Some(fault.clone()));
+            let reply = http.post("/v1/images/pull", &json!({"image": name}));
+            assert!(statuses.contains(&reply.status), "{} {}", reply.status, reply.text());
+            assert_eq!(left(&server), (0, 0), "nothing half-unpacked");
+        });
+    }
+    drop(rows);
+    registry.fault("", None);
+    http.post("/v1/images/pull", &json!({"image": name})).expect(200);
+    let sandbox = server.sandbox_with(&json!({"image": name}));
+    assert_eq!(sandbox.says("echo well"), "well\n");
+    server.healthy();
+}
