@@ -2,6 +2,8 @@
 
 import type { Isolet } from "./client.js";
 import { IsoletError } from "./error.js";
+import { refusals } from "./exec.js";
+import type { Denied } from "./network.js";
 import { events } from "./sse.js";
 
 /** What a context speaks. */
@@ -13,7 +15,10 @@ export interface CreateContextOptions {
   id?: string;
   /** `python` unless told. */
   language?: CodeLanguage;
-  /** A Jupyter kernel of the image by its name, for the language `jupyter`; `python3` unless told. */
+  /**
+   * A Jupyter kernel of the image by its name, for the language `jupyter`: `python3` unless told.
+   * `none`: no kernel, where `python` would have the image's `ipykernel`.
+   */
   kernel?: string;
   /** Where it starts; `/workspace` unless told. */
   cwd?: string;
@@ -157,6 +162,10 @@ export interface Execution {
   fresh: boolean;
   /** In the first answer after the sandbox slept: what that has ended. */
   lost?: string[];
+  /** What was refused to the sandbox while it ran. */
+  denied?: Denied[];
+  /** How much more was refused. */
+  deniedLost?: number;
 }
 
 /** How a run ended. */
@@ -257,6 +266,7 @@ function ended(value: Record<string, unknown>): ExecutionEnd {
     died: value["died"] !== null,
     fresh: value["fresh"] === true,
     ...(value["lost"] ? { lost: value["lost"] as string[] } : {}),
+    ...refusals(value as { denied?: Denied[]; denied_lost?: number }),
   };
 }
 

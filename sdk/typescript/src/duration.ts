@@ -14,3 +14,8 @@ export function duration(text: string | number): number {
   }
   return seconds;
 }
+
+/** The same where a part of a second counts as a whole one, so that only 0 is 0. */
+export function whole(value: string | number): number {
+  return duration(typeof value === "number" ? Math.ceil(value) : value);
+}

@@ -1,8 +1,9 @@
 /** One command, in a session's shell or without one. */
 
-import type { Isolet } from "./client.js";
 import { IsoletError } from "./error.js";
+import type { Denied } from "./network.js";
 import { events } from "./sse.js";
+import type { Transport } from "./transport.js";
 
 /** How a command is to run. */
 export interface ExecOptions {
@@ -50,6 +51,11 @@ export interface ExecResult {
   lost?: string[];
   /** With `shell_state` in `lost`: sessions whose shells do not come back as they were. */
   lostState?: LostState[];
+  /** What was refused to the sandbox while it ran, whoever in it has tried; at most 64. Give it to
+   *  {@link Sandbox.changeNetwork} as `allowAdd` to open it. */
+  denied?: Denied[];
+  /** How much more was refused. */
+  deniedLost?: number;
 }
 
 /** A session whose shell does not come back as it was. */
@@ -69,65 +75,139 @@ interface Answer {
   truncated?: { stdout_bytes: number; stderr_bytes: number } | null;
   lost?: string[] | null;
   lost_state?: LostState[] | null;
+  denied?: Denied[] | null;
+  denied_lost?: number | null;
 }
 
-/** Runs a command at `path`; `session` is told back. */
-export async function run(
-  client: Isolet,
-  path: string,
-  session: string | undefined,
-  command: string,
-  options: ExecOptions,
-): Promise<ExecResult> {
-  const timestamp = new Date().toISOString();
+/** What a command says, in its order; `complete` is the last. */
+export type ExecEvent =
+  | { type: "stdout" | "stderr"; data: string }
+  | { type: "complete"; exitCode: number; result: ExecResult };
+
+/** A command as the server takes it. */
+function body(command: string, session: string | undefined, options: ExecOptions): Record<string, unknown> {
   const json: Record<string, unknown> = { command };
   if (options.timeout !== undefined) json["timeout_ms"] = options.timeout;
   if (options.cwd !== undefined) json["cwd"] = options.cwd;
   if (options.stdin !== undefined) json["stdin"] = options.stdin;
   if (options.env) json["env"] = named(options.env);
   if (session !== undefined && options.signal) json["cancel_on_close"] = true;
-  const told = (answer: Answer, stdout: string, stderr: string): ExecResult => ({
+  return json;
+}
+
+function told(
+  answer: Answer,
+  said: { stdout: string; stderr: string },
+  call: { command: string; timestamp: string; session: string | undefined },
+): ExecResult {
+  return {
     success: answer.exit_code === 0,
     exitCode: answer.exit_code,
-    stdout,
-    stderr,
-    command,
+    ...said,
+    command: call.command,
     duration: answer.duration_ms,
-    timestamp,
+    timestamp: call.timestamp,
     timedOut: answer.timed_out,
-    ...(session === undefined ? {} : { sessionId: session }),
+    ...(call.session === undefined ? {} : { sessionId: call.session }),
     ...(answer.truncated
       ? { truncated: { stdout: answer.truncated.stdout_bytes, stderr: answer.truncated.stderr_bytes } }
       : {}),
     ...(answer.lost ? { lost: answer.lost } : {}),
     ...(answer.lost_state ? { lostState: answer.lost_state } : {}),
-  });
+    ...refusals(answer),
+  };
+}
+
+/** What was refused meanwhile, where something was. */
+export function refusals(told: {
+  denied?: Denied[] | null;
+  denied_lost?: number | null;
+}): Pick<ExecResult, "denied" | "deniedLost"> {
+  return {
+    ...(told.denied ? { denied: told.denied } : {}),
+    ...(told.denied_lost ? { deniedLost: told.denied_lost } : {}),
+  };
+}
+
+/** Runs a command at `path`; `session` is told back. */
+export async function run(
+  client: Transport,
+  path: string,
+  session: string | undefined,
+  command: string,
+  options: ExecOptions,
+): Promise<ExecResult> {
   if (!options.stream) {
+    const call = { command, timestamp: new Date().toISOString(), session };
+    const json = body(command, session, options);
     const answer = await client.json<Answer>(path, { json, signal: options.signal });
-    return told(answer, answer.stdout ?? "", answer.stderr ?? "");
+    return told(answer, { stdout: answer.stdout ?? "", stderr: answer.stderr ?? "" }, call);
   }
   try {
-    const headers = { accept: "text/event-stream" };
-    const response = await client.send(path, { json, headers, signal: options.signal });
-    const said = { stdout: "", stderr: "" };
-    for await (const { event, data } of events(response.body!)) {
-      const value = JSON.parse(data) as Answer & { data: string; error: string; message: string };
-      if (event === "stdout" || event === "stderr") {
-        said[event] += value.data;
-        options.onOutput?.(event, value.data);
-      } else if (event === "exit") {
-        const result = told(value, said.stdout, said.stderr);
-        options.onComplete?.(result);
-        return result;
-      } else if (event === "error") {
-        throw new IsoletError(response.status, value.error, value.message);
+    for await (const event of pieces(client, path, session, command, options)) {
+      if (event.type !== "complete") options.onOutput?.(event.type, event.data);
+      else {
+        options.onComplete?.(event.result);
+        return event.result;
       }
     }
-    throw new IsoletError(0, "cut", "the connection ended before the command");
+    throw cut();
   } catch (error) {
     options.onError?.(error as Error);
     throw error;
   }
+}
+
+/** Runs a command at `path`, and gives what it says as it is written. */
+export async function* pieces(
+  client: Transport,
+  path: string,
+  session: string | undefined,
+  command: string,
+  options: ExecOptions,
+  cancelled = false,
+): AsyncGenerator<ExecEvent> {
+  const call = { command, timestamp: new Date().toISOString(), session };
+  const json = body(command, session, options);
+  if (session !== undefined && cancelled) json["cancel_on_close"] = true;
+  const headers = { accept: "text/event-stream" };
+  const response = await client.send(path, { json, headers, signal: options.signal });
+  const said = { stdout: "", stderr: "" };
+  for await (const { event, data } of events(response.body!)) {
+    const value = JSON.parse(data) as Answer & { data: string; error: string; message: string };
+    if (event === "stdout" || event === "stderr") {
+      said[event] += value.data;
+      yield { type: event, data: value.data };
+    } else if (event === "exit") {
+      return yield { type: "complete", exitCode: value.exit_code, result: told(value, said, call) };
+    } else if (event === "error") {
+      throw new IsoletError(response.status, value.error, value.message);
+    }
+  }
+  throw cut();
+}
+
+function cut(): IsoletError {
+  return new IsoletError(0, "cut", "the connection ended before the command");
+}
+
+/** A program with its arguments, without a shell behind it that stays. */
+export interface Program {
+  argv: string[];
+  env: Record<string, string>;
+  /** Begins with the directory, environment and files of this one. */
+  session: string | undefined;
+  /** In ms; 0 never. */
+  timeout: number;
+}
+
+/** Runs a program in the sandbox at `path`. */
+export async function program(client: Transport, path: string, one: Program): Promise<ExecResult> {
+  const { argv, env, session, timeout } = one;
+  const call = { command: argv.join(" "), timestamp: new Date().toISOString(), session };
+  const json = { argv, env, timeout_ms: timeout, ...(session === undefined ? {} : { session }) };
+  const answer = await client.json<Answer>(`${path}/exec`, { json });
+  return told(answer, { stdout: answer.stdout ?? "", stderr: answer.stderr ?? "" }, call);
 }
 
 /** An environment as the server takes it: `null` unsets. */

@@ -12,10 +12,26 @@ export {
   type OutputMessage,
   type RunCodeOptions,
 } from "./code.js";
-export { Isolet, type Call, type ClientOptions } from "./client.js";
+export type { AuditEntry } from "./audit.js";
+export { Isolet, type AccountUsage } from "./client.js";
+export type { PortConnection } from "./dial.js";
 export { IsoletError } from "./error.js";
-export type { ExecOptions, ExecResult, LostState } from "./exec.js";
-export { Listing, type FileInfo } from "./files.js";
+export type { ExecEvent, ExecOptions, ExecResult, LostState } from "./exec.js";
+export {
+  Listing,
+  type FileInfo,
+  type FileRange,
+  type ListFilesOptions,
+  type ReadFileOptions,
+  type SearchLine,
+  type SearchOptions,
+  type SearchResult,
+  type WriteFileOptions,
+} from "./file-types.js";
+export type { GitCheckout, GitCheckoutOptions } from "./git.js";
+export type { EventsOptions, SandboxEvent } from "./happenings.js";
+export type { Denied, Network, NetworkChange, NetworkInfo, NetworkRules } from "./network.js";
+export type { SandboxInfo, SandboxUsage, SessionInfo } from "./records.js";
 export { events, type ServerEvent } from "./sse.js";
 export type { Reconnect } from "./backoff.js";
 export type {
@@ -37,9 +53,11 @@ export {
   type WaitForPortOptions,
 } from "./processes.js";
 export type { ExposedPort, ExposeOptions, ListeningPort, PortLink, PortRequest } from "./ports.js";
-export { getSandbox, Sandbox, type SandboxOptions } from "./sandbox.js";
+export { getSandbox, Sandbox } from "./sandbox.js";
+export type { SandboxChange, SandboxOptions } from "./sandbox-options.js";
 export { ExecutionSession, type FileAccess, type SessionOptions } from "./session.js";
 export { Shell, ShellCommand } from "./shell.js";
+export { openShell } from "./shells.js";
 export type {
   ShellClosed,
   ShellConnection,
@@ -51,3 +69,7 @@ export type {
 export { openTerminal, Terminal } from "./terminal.js";
 export type { TerminalEvents, TerminalOptions, TerminalState } from "./terminal-options.js";
 export type { Recording, TerminalInfo, Ticket, TicketOptions } from "./terminals.js";
+export type { TenantSession, TenantSessionOptions } from "./tenant.js";
+export { Transport, type Call, type ClientOptions } from "./transport.js";
+export type { FileEvent, FileWatch, WatchOptions } from "./watch.js";
+export type { BackupOptions, DirectoryBackup } from "./workspace.js";

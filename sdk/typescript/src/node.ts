@@ -18,9 +18,7 @@ function connect(url: string, headers: Record<string, string>, on: SocketEvents)
     over = true;
     on.closed(code, refused);
   };
-  let answered: Record<string, string | string[] | undefined> = {};
-  socket.on("upgrade", (response) => (answered = response.headers));
-  socket.on("open", () => over || on.open((name) => answered[name]?.toString()));
+  socket.on("open", () => over || on.open());
   socket.on("ping", () => over || on.alive?.());
   socket.on("message", (data, binary) => {
     if (over) return;

@@ -1,6 +1,7 @@
 /** Ports inside a sandbox: who listens, links that lead there, and requests. */
 
-import type { Call, Isolet } from "./client.js";
+import type { Isolet } from "./client.js";
+import type { Call } from "./transport.js";
 
 /** A port on which something listens. */
 export interface ListeningPort {

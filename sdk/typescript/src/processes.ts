@@ -1,5 +1,6 @@
 /** Processes in the background of a sandbox. */
 
+import { text } from "./base64.js";
 import type { Isolet } from "./client.js";
 import { IsoletError } from "./error.js";
 import { named } from "./exec.js";
@@ -150,13 +151,18 @@ export class Process {
 
   /** Writes to its standard input; with `eof` it reads the end behind that. */
   async write(data: string | Uint8Array, options: { eof?: boolean } = {}): Promise<void> {
-    const body = typeof data === "string" ? { data } : { data_b64: base64(data) };
+    const body = typeof data === "string" ? { data } : { data_b64: text(data) };
     await this.#all.post(this.id, "stdin", { ...body, eof: options.eof ?? false });
   }
 
   /** Nothing more comes by its standard input. */
   async closeInput(): Promise<void> {
     await this.#all.post(this.id, "stdin", { eof: true });
+  }
+
+  /** Kills it at once, and frees its id. No error where it is not there. */
+  async forget(): Promise<void> {
+    await this.#all.forget(this.id);
   }
 
   /** What is held of its log. */
@@ -247,6 +253,10 @@ export class Processes {
     await this.post(id, "kill", json);
   }
 
+  async forget(id: string): Promise<void> {
+    await this.client.send(await this.at(id), { method: "DELETE" });
+  }
+
   async post(id: string, what: string, json: unknown): Promise<void> {
     const response = await this.client.send(await this.at(id, `/${what}`), { json });
     await response.body?.cancel();
@@ -281,10 +291,4 @@ function worded(view: ProcessView): ProcessStatus {
 function source(pattern: RegExp): string {
   const flags = [...pattern.flags].filter((flag) => "ims".includes(flag)).join("");
   return flags === "" ? pattern.source : `(?${flags})${pattern.source}`;
-}
-
-function base64(bytes: Uint8Array): string {
-  let text = "";
-  for (const byte of bytes) text += String.fromCharCode(byte);
-  return btoa(text);
 }

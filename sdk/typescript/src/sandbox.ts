@@ -1,58 +1,42 @@
 /** A sandbox by its id. */
 
-import { Isolet } from "./client.js";
+import type { Isolet } from "./client.js";
 import * as code from "./code.js";
-import { duration } from "./duration.js";
+import { dial, type PortConnection } from "./dial.js";
+import { duration, whole } from "./duration.js";
 import { IsoletError } from "./error.js";
-import { named, run, type ExecOptions, type ExecResult } from "./exec.js";
-import { Files } from "./files.js";
-import {
-  type FollowOptions,
-  type LogEvent,
-  Process,
-  Processes,
-  type ProcessLogs,
-  type ProcessOptions,
-} from "./processes.js";
+import { type ExecEvent, type ExecOptions, type ExecResult, named, pieces, run } from "./exec.js";
+import { type EventsOptions, following, type SandboxEvent } from "./happenings.js";
+import { changed, type NetworkChange, type NetworkInfo } from "./network.js";
+import { type Process, Processes, type ProcessOptions } from "./processes.js";
 import * as ports from "./ports.js";
 import { exports } from "./quote.js";
+import { type SandboxInfo, sandboxInfo, type SessionInfo, sessionInfo, type SessionSent } from "./records.js";
+import { ExecutionSession, type SessionOptions } from "./session.js";
+import { limits, type SandboxChange, type SandboxOptions } from "./sandbox-options.js";
 import type { Shell } from "./shell.js";
 import type { ShellOptions } from "./shell-options.js";
 import { shell as openShell } from "./shells.js";
 import type { Terminal } from "./terminal.js";
 import type { TerminalOptions } from "./terminal-options.js";
 import * as terminals from "./terminals.js";
-import { ExecutionSession, type SessionOptions } from "./session.js";
+import { Workspace } from "./workspace.js";
 
 /** Seconds without use after which a sandbox falls asleep unless told. */
 const SLEEP_AFTER_S = 600;
 
-/** How a sandbox is to be, when the first call makes it. */
-export interface SandboxOptions {
-  /** Falls asleep after so long without use: `"10m"` (unless told), `"1h"`, or seconds. */
-  sleepAfter?: string | number;
-  /** Never falls asleep. */
-  keepAlive?: boolean;
-  /** Commands that name no session run in the session `default`; otherwise each by itself. */
-  enableDefaultSession?: boolean;
-  /** Its files outlive a sleep. */
-  persistent?: boolean;
-  /** Ids in lower case, so that they can be host names. */
-  normalizeId?: boolean;
-}
-
 /** A sandbox; it is made by the first call that works in it. */
-export class Sandbox extends Files {
+export class Sandbox extends Workspace {
   readonly id: string;
+  protected readonly session = undefined;
   readonly #options: SandboxOptions;
-  readonly #processes: Processes;
   #made: Promise<void> | undefined;
 
   constructor(client: Isolet, id: string, options: SandboxOptions = {}) {
-    super(client, () => this.#ready());
+    const ready = (): Promise<string> => this.#ready();
+    super(client, ready, ready, new Processes(client, ready));
     this.id = options.normalizeId ? id.toLowerCase() : id;
     this.#options = options;
-    this.#processes = new Processes(client, () => this.#ready());
   }
 
   get #path(): string {
@@ -70,9 +54,16 @@ export class Sandbox extends Files {
   }
 
   async #make(): Promise<void> {
-    const { sleepAfter, keepAlive, persistent } = this.#options;
-    const json: Record<string, unknown> = { id: this.id, persistent: persistent ?? false };
+    const { sleepAfter, keepAlive, persistent, image, diskMib, env, network, networkProfile } = this.#options;
+    const json = limits(this.#options);
+    json["id"] = this.id;
+    json["persistent"] = persistent ?? false;
     json["sleep_after_s"] = keepAlive ? 0 : duration(sleepAfter ?? SLEEP_AFTER_S);
+    if (image !== undefined) json["image"] = image;
+    if (diskMib !== undefined) json["disk_mib"] = diskMib;
+    if (env) json["env"] = env;
+    if (network !== undefined) json["network"] = network;
+    if (networkProfile !== undefined) json["network_profile"] = networkProfile;
     try {
       await this.client.send("/v1/sandboxes", { json });
     } catch (error) {
@@ -86,58 +77,27 @@ export class Sandbox extends Files {
 
   /** Runs a command in the session that is named, else in `default`, else by itself. */
   async exec(command: string, options: ExecOptions = {}): Promise<ExecResult> {
-    const path = await this.#ready();
-    const alone = options.sessionId === undefined && this.#options.enableDefaultSession === false;
-    if (alone) return run(this.client, `${path}/exec`, undefined, command, options);
-    const session = options.sessionId ?? "default";
-    const at = `${path}/sessions/${encodeURIComponent(session)}/exec`;
+    const { at, session } = await this.#place(options.sessionId);
     return run(this.client, at, session, command, options);
+  }
+
+  /** Runs a command, and gives what it says as it is written. Who leaves the loop early cancels it. */
+  async *execStream(command: string, options: ExecOptions = {}): AsyncGenerator<ExecEvent> {
+    const { at, session } = await this.#place(options.sessionId);
+    yield* pieces(this.client, at, session, command, options, true);
+  }
+
+  async #place(named: string | undefined): Promise<{ at: string; session: string | undefined }> {
+    const path = await this.#ready();
+    const alone = named === undefined && this.#options.enableDefaultSession === false;
+    if (alone) return { at: `${path}/exec`, session: undefined };
+    const session = named ?? "default";
+    return { at: `${path}/sessions/${encodeURIComponent(session)}/exec`, session };
   }
 
   /** Starts a process in the background: a command line, or program and arguments. */
   async startProcess(command: string | string[], options: ProcessOptions = {}): Promise<Process> {
-    return this.#processes.start(command, options);
-  }
-
-  /** Its processes, the oldest first: also those that have ended, and that a sleep has ended. */
-  async listProcesses(): Promise<Process[]> {
-    return this.#processes.list();
-  }
-
-  /** One process; `null` where there is none. */
-  async getProcess(id: string): Promise<Process | null> {
-    return this.#processes.get(id);
-  }
-
-  /** Ends a process with everything it started: `signal` (`"SIGTERM"` unless told), and after five
-   *  seconds the end. */
-  async killProcess(id: string, signal?: string | number): Promise<void> {
-    await this.#processes.kill(id, signal);
-  }
-
-  /** Ends all that run; how many these were. */
-  async killAllProcesses(): Promise<number> {
-    const live = (await this.listProcesses()).filter((one) => one.status === "running" || one.view.remains);
-    await Promise.all(live.map((one) => one.kill("SIGKILL")));
-    return live.length;
-  }
-
-  /** Forgets those that have ended; how many these were. */
-  async cleanupCompletedProcesses(): Promise<number> {
-    const ended = (await this.listProcesses()).filter((one) => one.status !== "running" && !one.view.remains);
-    const forget = async (id: string) => this.client.send(await this.#processes.at(id), { method: "DELETE" });
-    await Promise.all(ended.map((one) => forget(one.id)));
-    return ended.length;
-  }
-
-  /** What is held of a process's log. */
-  async getProcessLogs(id: string): Promise<ProcessLogs> {
-    return this.#processes.logs(id);
-  }
-
-  /** A process's log as it grows, up to its end; taken up at its byte after a lost connection. */
-  streamProcessLogs(id: string, options: FollowOptions = {}): AsyncGenerator<LogEvent> {
-    return this.#processes.stream(id, options);
+    return this.processes.start(command, options);
   }
 
   /** Sets variables for every shell and program that starts from now on, and in the session
@@ -150,23 +110,34 @@ export class Sandbox extends Files {
 
   /** Makes a session. */
   async createSession(options: SessionOptions = {}): Promise<ExecutionSession> {
-    const { id, name, env, cwd, commandTimeoutMs, fileAccess } = options;
+    const { id, name, env, cwd, commandTimeoutMs, fileAccess, metadata, ttl } = options;
     const json: Record<string, unknown> = {};
     if (id !== undefined) json["id"] = id;
-    if (name !== undefined) json["metadata"] = { name };
+    if (name !== undefined || metadata) json["metadata"] = { ...metadata, ...(name === undefined ? {} : { name }) };
     if (env) json["env"] = env;
     if (cwd !== undefined) json["cwd"] = cwd;
     if (commandTimeoutMs !== undefined) json["command_timeout_ms"] = commandTimeoutMs;
     if (fileAccess) json["file_access"] = fileAccess;
+    if (ttl !== undefined) json["ttl_s"] = whole(ttl);
     const path = await this.#ready();
     const made = await this.client.json<{ id: string }>(`${path}/sessions`, { json });
     return this.#session(made.id);
   }
 
   #session(id: string): ExecutionSession {
-    const terminal = (options: TerminalOptions): Terminal => this.terminal({ ...options, sessionId: id });
-    const shell = (options: ShellOptions): Shell => this.shell({ ...options, sessionId: id });
-    return new ExecutionSession(this.client, id, () => this.#ready(), terminal, shell, this.#processes);
+    const doors = {
+      terminal: (options: TerminalOptions) => this.terminal({ ...options, sessionId: id }),
+      shell: (options: ShellOptions) => this.shell({ ...options, sessionId: id }),
+    };
+    const ready = (): Promise<string> => this.#ready();
+    return new ExecutionSession(this.client, { sandbox: this.id, id }, ready, this.processes, doors);
+  }
+
+  /** Its sessions, sorted by id, `default` among them. */
+  async *listSessions(): AsyncGenerator<SessionInfo> {
+    for await (const sent of this.client.pages<SessionSent>(`${await this.#ready()}/sessions`)) {
+      yield sessionInfo(sent);
+    }
   }
 
   /** A session by its id; where it is not there, its first command makes it. */
@@ -238,27 +209,6 @@ export class Sandbox extends Files {
     yield* code.stream(this.client, await this.#ready(), id, text, options);
   }
 
-  /** The code contexts that there are; none of a sandbox that sleeps. */
-  async listCodeContexts(): Promise<code.CodeContext[]> {
-    return code.list(this.client, await this.#ready());
-  }
-
-  /** Interrupts what runs in a context; whether anything did. */
-  async interruptCodeContext(id: string): Promise<boolean> {
-    const at = `${code.place(await this.#ready(), id)}/interrupt`;
-    return (await this.client.json<{ interrupted: boolean }>(at, { method: "POST" })).interrupted;
-  }
-
-  /** Begins a context with a new interpreter. */
-  async restartCodeContext(id: string): Promise<void> {
-    await this.client.send(`${code.place(await this.#ready(), id)}/restart`, { method: "POST" });
-  }
-
-  /** Ends a context and all that it started; no error where there is none. */
-  async deleteCodeContext(id: string): Promise<void> {
-    await this.client.send(code.place(await this.#ready(), id), { method: "DELETE" });
-  }
-
   /** What was recorded of terminals. */
   async recordings(): Promise<terminals.Recording[]> {
     return terminals.recordings(this.client, await this.#ready());
@@ -315,6 +265,51 @@ export class Sandbox extends Files {
    *  status; 502 is the server's where nothing listens. */
   async fetchPort(port: number, path = "/", request: ports.PortRequest = {}): Promise<Response> {
     return ports.ask(this.client, ports.within(await this.#ready(), port, path), request);
+  }
+
+  /** Opens a TCP connection to the program on a port, also on the sandbox's loopback alone.
+   *  @throws `not_listening`. */
+  async connectPort(port: number): Promise<PortConnection> {
+    return dial(this.client, this.id, await this.#ready(), port);
+  }
+
+  /** Its record, and what it uses. Neither makes nor wakes it. @throws `no_sandbox`: it was not used yet,
+   *  or has ended. */
+  async info(): Promise<SandboxInfo> {
+    return sandboxInfo(await this.client.json(this.#path));
+  }
+
+  /** Changes what is told, all of it or nothing. */
+  async update(change: SandboxChange): Promise<SandboxInfo> {
+    const { env, sleepAfter } = change;
+    const json = limits(change);
+    if (env) json["env"] = named(env);
+    if (sleepAfter !== undefined) json["sleep_after_s"] = whole(sleepAfter);
+    return sandboxInfo(await this.client.json(await this.#ready(), { method: "PATCH", json }));
+  }
+
+  /** Puts it to sleep now. The next call that works in it wakes it; there is no other way to.
+   *  @throws `sandbox_in_use`: a command runs in it, or a client is attached. */
+  async sleep(): Promise<SandboxInfo> {
+    return sandboxInfo(await this.client.json(`${await this.#ready()}/sleep`, { method: "POST" }));
+  }
+
+  /** What happens to it, up to `destroyed`; comes back by itself after a lost connection, and goes on where
+   *  it was. It neither makes nor wakes it. */
+  events(options: EventsOptions = {}): AsyncGenerator<SandboxEvent> {
+    return following(this.client, `${this.#path}/events`, options, "destroyed");
+  }
+
+  /** Where it may connect to. */
+  async getNetwork(): Promise<NetworkInfo> {
+    return this.client.json<NetworkInfo>(`${await this.#ready()}/network`);
+  }
+
+  /** Changes where it may connect to, also for connections that run: all of the change or nothing.
+   *  `{ allowAdd: result.denied }` opens what a command was refused. */
+  async changeNetwork(change: NetworkChange): Promise<NetworkInfo> {
+    const at = `${await this.#ready()}/network`;
+    return this.client.json<NetworkInfo>(at, { method: "PATCH", json: changed(change) });
   }
 
   /** Whether it never falls asleep. */

@@ -2,14 +2,15 @@
 
 import type { Isolet } from "./client.js";
 import * as code from "./code.js";
-import { run, type ExecOptions, type ExecResult } from "./exec.js";
-import { Files } from "./files.js";
+import { type ExecEvent, type ExecOptions, type ExecResult, pieces, run } from "./exec.js";
 import type { Process, Processes, ProcessOptions } from "./processes.js";
 import { exports } from "./quote.js";
+import { type SessionInfo, sessionInfo } from "./records.js";
 import type { Shell } from "./shell.js";
 import type { ShellOptions } from "./shell-options.js";
 import type { Terminal } from "./terminal.js";
 import type { TerminalOptions } from "./terminal-options.js";
+import { Workspace } from "./workspace.js";
 
 /** What a session is to be. */
 export interface SessionOptions {
@@ -25,6 +26,10 @@ export interface SessionOptions {
   commandTimeoutMs?: number;
   /** What of the workspace it sees; all of it unless told. */
   fileAccess?: FileAccess;
+  /** The caller's own words, at most 16 KiB as JSON. */
+  metadata?: Record<string, unknown>;
+  /** Its end, also in the middle of a command: `"10m"`, or seconds from now; never unless told. */
+  ttl?: string | number;
 }
 
 /**
@@ -38,36 +43,55 @@ export interface FileAccess {
   write?: string[];
 }
 
+/** What opens a session's sockets. */
+export interface Doors {
+  terminal(options: TerminalOptions): Terminal;
+  shell(options: ShellOptions): Shell;
+}
+
 /** A session of a sandbox. It is made by its first command, where it is not there. */
-export class ExecutionSession extends Files {
+export class ExecutionSession extends Workspace {
   /** Unique within the sandbox. */
   readonly id: string;
-  readonly #ready: () => Promise<string>;
-  readonly #terminal: (options: TerminalOptions) => Terminal;
-  readonly #shell: (options: ShellOptions) => Shell;
-  readonly #processes: Processes;
+  /** The sandbox that it belongs to. */
+  readonly sandboxId: string;
+  protected readonly session: string;
+  readonly #doors: Doors;
 
   /** @param ready gives the sandbox's path, once it is there. */
   constructor(
     client: Isolet,
-    id: string,
+    of: { sandbox: string; id: string },
     ready: () => Promise<string>,
-    terminal: (options: TerminalOptions) => Terminal,
-    shell: (options: ShellOptions) => Shell,
     processes: Processes,
+    doors: Doors,
   ) {
-    super(client, async () => `${await ready()}/sessions/${encodeURIComponent(id)}`);
-    this.id = id;
-    this.#ready = ready;
-    this.#terminal = terminal;
-    this.#shell = shell;
-    this.#processes = processes;
+    super(client, async () => `${await ready()}/sessions/${encodeURIComponent(of.id)}`, ready, processes);
+    this.sandboxId = of.sandbox;
+    this.session = this.id = of.id;
+    this.#doors = doors;
+  }
+
+  async #path(): Promise<string> {
+    return `${await this.ready()}/sessions/${encodeURIComponent(this.id)}`;
   }
 
   /** Runs a command; directory, variables and jobs stay for the next. */
   async exec(command: string, options: Omit<ExecOptions, "sessionId"> = {}): Promise<ExecResult> {
-    const path = `${await this.#ready()}/sessions/${encodeURIComponent(this.id)}/exec`;
-    return run(this.client, path, this.id, command, options);
+    return run(this.client, `${await this.#path()}/exec`, this.id, command, options);
+  }
+
+  /** Runs a command, and gives what it says as it is written. Who leaves the loop early cancels it. */
+  async *execStream(
+    command: string,
+    options: Omit<ExecOptions, "sessionId"> = {},
+  ): AsyncGenerator<ExecEvent> {
+    yield* pieces(this.client, `${await this.#path()}/exec`, this.id, command, options, true);
+  }
+
+  /** Its record. @throws `no_session`: no command has run in it yet, or it has ended. */
+  async info(): Promise<SessionInfo> {
+    return sessionInfo(await this.client.json(await this.#path()));
   }
 
   /** Starts a process in the background, in its directory and environment as it was made. */
@@ -75,37 +99,33 @@ export class ExecutionSession extends Files {
     command: string | string[],
     options: Omit<ProcessOptions, "sessionId"> = {},
   ): Promise<Process> {
-    return this.#processes.start(command, { ...options, sessionId: this.id });
-  }
-
-  /** The processes of its sandbox: sessions share them. */
-  async listProcesses(): Promise<Process[]> {
-    return this.#processes.list();
+    return this.processes.start(command, { ...options, sessionId: this.id });
   }
 
   /** Attaches to its terminal, which is opened where none runs. It connects by itself. */
   terminal(options: TerminalOptions = {}): Terminal {
-    return this.#terminal(options);
+    return this.#doors.terminal({ ...options });
   }
 
   /** Its shell over one WebSocket, for many commands in sequence; it outlives the connection. */
   shell(options: Omit<ShellOptions, "sessionId"> = {}): Shell {
-    return this.#shell(options);
+    return this.#doors.shell({ ...options });
   }
 
   /** Makes a code context with this session's directory, environment and files; it ends with the session. */
   async createCodeContext(options: code.CreateContextOptions = {}): Promise<code.CodeContext> {
-    return code.create(this.client, await this.#ready(), options, this.id);
+    return code.create(this.client, await this.ready(), options, this.id);
   }
 
   /** Runs code in a context: one of this session's, or any other of the sandbox. */
-  async runCode(
-    text: string,
-    options: code.RunCodeOptions & { context: code.CodeContext | string },
-  ): Promise<code.Execution> {
+  async runCode(text: string, options: InContext): Promise<code.Execution> {
+    return code.gather(text, this.runCodeStream(text, options), options);
+  }
+
+  /** Runs code in a context, and gives what happens in its order. Who leaves the loop early interrupts it. */
+  async *runCodeStream(text: string, options: InContext): AsyncGenerator<code.CodeEvent> {
     const id = typeof options.context === "string" ? options.context : options.context.id;
-    const happens = code.stream(this.client, await this.#ready(), id, text, options);
-    return code.gather(text, happens, options);
+    yield* code.stream(this.client, await this.ready(), id, text, options);
   }
 
   /** Sets variables for all further commands of this session; `undefined` unsets. */
@@ -113,3 +133,5 @@ export class ExecutionSession extends Files {
     await this.exec(exports(vars));
   }
 }
+
+type InContext = code.RunCodeOptions & { context: code.CodeContext | string };

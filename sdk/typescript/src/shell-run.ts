@@ -1,7 +1,8 @@
 /** A command of a shell, and what it says. */
 
 import { IsoletError } from "./error.js";
-import { named, type LostState } from "./exec.js";
+import { named, refusals, type LostState } from "./exec.js";
+import type { Denied } from "./network.js";
 import type { ShellResult, ShellRunOptions } from "./shell-options.js";
 
 /** Kept of each stream for a result, in bytes. */
@@ -32,6 +33,8 @@ export interface Ended {
   fresh?: boolean;
   lost?: string[] | null;
   lost_state?: LostState[] | null;
+  denied?: Denied[] | null;
+  denied_lost?: number | null;
 }
 
 /** A command that was sent, or is about to be. */
@@ -129,6 +132,7 @@ export class Run {
       ...(cut ? { truncated: { stdout: stdout.dropped, stderr: stderr.dropped } } : {}),
       ...(told.lost ? { lost: told.lost } : {}),
       ...(told.lost_state ? { lostState: told.lost_state } : {}),
+      ...refusals(told),
     });
   }
 

@@ -12,6 +12,8 @@ const STREAMS = [undefined, "stdout", "stderr"] as const;
 
 /** Who wants to know what belongs to no command. */
 export interface ShellHearer {
+  /** The connection is in force: what names the shell, and where it stands. */
+  opened(shell: string, at: string): void;
   /** Output of background jobs. */
   background(stream: "stdout" | "stderr", bytes: Uint8Array): void;
   /** The bash has ended. */
@@ -21,6 +23,8 @@ export interface ShellHearer {
 /** The fields of all text frames. */
 interface Told extends Required<ShellClosed> {
   type: string;
+  shell: string;
+  at: string;
   id?: string;
   seq: number;
   stream: "stdout" | "stderr";
@@ -109,7 +113,8 @@ export class ShellState {
   take(message: string | Uint8Array): void {
     if (typeof message !== "string") return this.#output(message);
     const told = JSON.parse(message) as Told;
-    if (told.type === "shell_exit") this.#exit(told);
+    if (told.type === "shell_opened") this.to.opened(told.shell, told.at);
+    else if (told.type === "shell_exit") this.#exit(told);
     else if (told.type === "shell_gap") this.#gap(told);
     else if (told.type === "shell_error") this.#refused(told);
     else if (told.type === "shell_closed") {

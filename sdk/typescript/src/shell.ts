@@ -67,14 +67,14 @@ export class ShellCommand {
 }
 
 /** A bash that stays, over one connection. When that breaks it comes back by itself, at the byte where
- *  it broke: no output is missing or comes twice, and no command runs twice. (Pages cannot come back:
- *  they are not shown the header that names a shell.) */
+ *  it broke: no output is missing or comes twice, and no command runs twice. */
 export class Shell extends Emitter<ShellEvents> {
   readonly #decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() };
   readonly #state = new ShellState({
     background: (stream, bytes) => {
       this.tell("background", stream, this.#decoders[stream].decode(bytes, { stream: true }));
     },
+    opened: (shell, at) => this.#opened(shell, at),
     ended: (closed) => {
       // A session's next command gets a fresh one.
       const text = `the shell has ended: ${closed.cause}`;
@@ -93,7 +93,7 @@ export class Shell extends Emitter<ShellEvents> {
   #silence: ReturnType<typeof setTimeout> | undefined;
   #why: IsoletError | undefined;
 
-  /** Use `sandbox.shell()` or `session.shell()`. */
+  /** Use `sandbox.shell()`, `session.shell()` or `openShell`. */
   constructor(
     private readonly door: Door,
     private readonly options: ShellOptions = {},
@@ -154,7 +154,8 @@ export class Shell extends Emitter<ShellEvents> {
   }
 
   #query(): URLSearchParams {
-    const query = new URLSearchParams({ frames: "binary" });
+    // The first frame names the shell: pages are not shown the header that does.
+    const query = new URLSearchParams({ frames: "binary", opened: "1" });
     const { sessionId } = this.options;
     if (sessionId !== undefined) query.set("session", sessionId);
     if (this.#name !== undefined) {
@@ -172,7 +173,7 @@ export class Shell extends Emitter<ShellEvents> {
       .then(({ url, headers }) => {
         if (!current()) return;
         this.#socket = here().connect(url, headers ?? {}, {
-          open: (header) => current() && this.#opened(header),
+          open: () => undefined,
           alive: () => current() && this.#alive(),
           message: (data) => {
             if (!current()) return;
@@ -188,10 +189,10 @@ export class Shell extends Emitter<ShellEvents> {
       });
   }
 
-  #opened(header: ((name: string) => string | undefined) | undefined): void {
+  #opened(shell: string, at: string): void {
     if (this.#name === undefined) {
-      this.#name = header?.("isolet-shell");
-      this.#state.begin(header?.("isolet-at") ?? "");
+      this.#name = shell;
+      this.#state.begin(at);
     }
     this.#attempt = 0;
     this.#become("connected");
@@ -222,8 +223,7 @@ export class Shell extends Emitter<ShellEvents> {
     const { reconnect = true } = this.options;
     const first = this.#connection === "connecting";
     const lasting = HOPELESS.includes(code) || (error.status !== 0 && error.status < 500 && error.status !== 429);
-    const nameless = !first && this.#name === undefined;
-    if (lasting || nameless || reconnect === false || this.#attempt >= tries(reconnect)) {
+    if (lasting || reconnect === false || this.#attempt >= tries(reconnect)) {
       this.#finish(error);
       return this.tell("error", error);
     }

@@ -22,3 +22,21 @@ export function shell(
     return { url: url + query };
   }, options);
 }
+
+/**
+ * Opens a shell at an address: for pages, which are not to know the key. Their server takes a ticket
+ * (`sandbox.createTicket({ use: "shell" })`) for each connection and tells the page the address with it.
+ * @param address gives `wss://…/v1/sandboxes/ID/shell?ticket=…`; asked for each connection. The ticket
+ * of a session's shell is that session's, and `sessionId` names it.
+ */
+export function openShell(
+  address: () => string | URL | Promise<string | URL>,
+  options: ShellOptions = {},
+): Shell {
+  return new Shell(async (query) => {
+    const url = new URL(await address());
+    url.protocol = url.protocol.replace(/^http/, "ws");
+    for (const [name, value] of query) url.searchParams.append(name, value);
+    return { url: url.href };
+  }, options);
+}

@@ -4,8 +4,7 @@ import { IsoletError } from "./error.js";
 
 /** What a socket tells. Nothing is told after its `close`. */
 export interface SocketEvents {
-  /** `header`: of the answer to the upgrade, where the platform shows it. */
-  open(header?: (name: string) => string | undefined): void;
+  open(): void;
   /** The server has asked whether somebody is there, where the platform shows that. */
   alive?(): void;
   message(data: string | Uint8Array): void;

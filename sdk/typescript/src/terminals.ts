@@ -45,7 +45,9 @@ export interface Recording {
 export interface TicketOptions {
   session?: string;
   /** `"terminal"` unless told. */
-  use?: "terminal" | "shell";
+  use?: "terminal" | "shell" | "port";
+  /** Which, for `port`. */
+  port?: number;
   mode?: "edit" | "view";
   /** Seconds; 30 unless told, at most 300. */
   ttl?: number;
@@ -60,10 +62,11 @@ export interface Ticket {
 
 /** Takes a ticket for a sandbox that need not be there yet. */
 export async function ticket(client: Isolet, sandbox: string, options: TicketOptions): Promise<Ticket> {
-  const { session, use = "terminal", mode, ttl } = options;
+  const { session, use = "terminal", mode, port, ttl } = options;
   const json: Record<string, unknown> = { sandbox, use };
   if (session !== undefined) json["session"] = session;
   if (mode !== undefined) json["mode"] = mode;
+  if (port !== undefined) json["port"] = port;
   if (ttl !== undefined) json["ttl_s"] = ttl;
   const made = await client.json<{ ticket: string; expires_at: string }>("/v1/tickets", { json });
   return { ticket: made.ticket, expiresAt: made.expires_at };

@@ -118,3 +118,13 @@ test("a session's context has its surroundings", async () => {
   await sandbox.deleteSession(session.id);
   expect(await sandbox.listCodeContexts()).toEqual([]);
 });
+
+test("what a library says of a chart is told", async () => {
+  const sandbox = fresh();
+  const chart = { data: [{ type: "bar", y: [1, 2] }], layout: {} };
+  const { results } = await sandbox.runCode(
+    `class Figure:\n    def _repr_mimebundle_(self, **_):\n        return {"application/vnd.plotly.v1+json": ${JSON.stringify(chart)}}\nFigure()`,
+  );
+  expect(results[0]!.chart).toEqual(chart);
+  expect((await sandbox.runCode("1")).results[0]!.chart).toBeUndefined();
+});

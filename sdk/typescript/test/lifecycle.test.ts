@@ -150,3 +150,20 @@ test("what cannot be done is told before it is sent, or by the server's own word
   await expect(fresh({ sleepAfter: "soon" }).exec("true")).rejects.toThrow('"soon"');
   await expect(getSandbox(client, "../x").exec("true")).rejects.toMatchObject({ status: 400 });
 });
+
+test("a network is told and changed, all of a change or nothing", async () => {
+  const sandbox = fresh({ network: "none" });
+  expect((await sandbox.exec("true")).denied).toBeUndefined();
+  expect(await sandbox.getNetwork()).toEqual({ mode: "none", allow: [], deny: [] });
+  expect(await sandbox.changeNetwork({ networkProfile: "none" })).toMatchObject({ profile: "none" });
+  expect(await sandbox.info()).toMatchObject({ network: "none", networkProfile: "none" });
+  const closed = { host: "10.0.0.1", port: 80, protocol: "tcp", rule: "private", times: 1 };
+  for (const [change, why] of [
+    [{ allowAdd: ["http://example.com"] }, "allow_add"],
+    [{ allowAdd: [closed] }, "closed to every sandbox"],
+    [{ network: { allow: ["*"], deny: ["*"] } }, "network"],
+  ] as const) {
+    await expect(sandbox.changeNetwork(change as object)).rejects.toThrow(why);
+  }
+  await expect(fresh({ networkProfile: "never-was" }).exec("true")).rejects.toMatchObject({ status: 400 });
+});

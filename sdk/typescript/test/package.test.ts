@@ -37,6 +37,8 @@ test("in pages the package is itself alone, in Node it takes ws", () => {
 /** Each example, and what it says. */
 const EXAMPLES = {
   "figure.mjs": "100 in all\na figure with 3 bars\ntold as it is: ZeroDivisionError\n",
+  "keep.mjs":
+    "cloned main to /workspace/code/project\n/workspace/code/project/main.py:2: print('kept')  # later: more\nkept\nthe first: sandbox.destroy",
   "server.mjs":
     '200 <h1>here</h1>\nwithout a key: 200\nits log: "GET /index.html HTTP/1.1" 200 -\nthen it is killed\n',
   "shell.mjs": "done after 1 fix: 2 words\n/workspace/project\n[0]\n",

@@ -2,7 +2,7 @@
 
 import { randomUUID } from "node:crypto";
 import { afterAll, expect, test } from "vitest";
-import { getSandbox, Isolet, type Sandbox } from "../src/index.js";
+import { getSandbox, Isolet, type Sandbox } from "../src/node.js";
 
 const client = new Isolet();
 const sandbox: Sandbox = getSandbox(client, `ports-${randomUUID()}`);
@@ -34,4 +34,42 @@ test("a port is listed, exposed by a link, asked, and withdrawn", async () => {
   expect(await sandbox.getExposedPorts()).toHaveLength(1);
   await expect(sandbox.unexposePort(8000)).rejects.toMatchObject({ code: "no_link" });
   await expect(sandbox.exposePort(0)).rejects.toMatchObject({ code: "bad_field" });
+});
+
+test("a program is spoken to over TCP, up to either side's end", async () => {
+  const echo = `
+import socketserver, sys
+class Echo(socketserver.BaseRequestHandler):
+    def handle(self):
+        size = 0
+        while data := self.request.recv(65536):
+            size += len(data)
+            self.request.sendall(data)
+        self.request.sendall(b"end of %d" % size)
+socketserver.ThreadingTCPServer(("127.0.0.1", 9100), Echo).serve_forever()`;
+  const program = await sandbox.startProcess(["python3", "-c", echo]);
+  await program.waitForPort(9100);
+  const { readable, writable } = await sandbox.connectPort(9100);
+  const sent = new Uint8Array(3_000_000).map((_, at) => at % 251);
+  const written = (async () => {
+    const writer = writable.getWriter();
+    await writer.write(sent);
+    await writer.close();
+  })();
+  const heard = new Uint8Array(await new Response(readable).arrayBuffer());
+  await written;
+  expect(Buffer.compare(heard.subarray(0, sent.length), sent)).toBe(0);
+  expect(new TextDecoder().decode(heard.subarray(sent.length))).toBe("end of 3000000");
+
+  const left = await sandbox.connectPort(9100);
+  const reading = left.readable.getReader().read();
+  left.close();
+  await expect(reading).rejects.toMatchObject({ code: "closed" });
+  const held = await sandbox.connectPort(9100);
+  await held.writable.getWriter().write(new Uint8Array([1]));
+  const reader = held.readable.getReader();
+  expect((await reader.read()).value).toEqual(new Uint8Array([1]));
+  await program.kill("SIGKILL");
+  expect((await reader.read()).done).toBe(true);
+  await expect(sandbox.connectPort(9100)).rejects.toMatchObject({ code: "not_listening" });
 });

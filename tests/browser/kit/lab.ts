@@ -2,7 +2,7 @@
 
 import { randomUUID } from "node:crypto";
 import { expect, type Page } from "@playwright/test";
-import type { Pages } from "./pages.js";
+import { file, type Pages } from "./pages.js";
 import { Proxy } from "./proxy.js";
 import type { Server } from "./server.js";
 
@@ -38,8 +38,8 @@ export class Lab {
   async begin(): Promise<void> {
     await this.page.exposeFunction("ticket", async (wanted: Record<string, string>) => {
       const made = await this.server.json<{ ticket: string }>("POST", "/v1/tickets", {
-        ...wanted,
         use: "terminal",
+        ...wanted,
         ttl_s: 300,
       });
       return made.ticket;
@@ -51,6 +51,18 @@ export class Lab {
   /** Loads the page from an origin. */
   async load(origin: string): Promise<void> {
     await this.page.goto(`${origin}/kit/index.html`);
+    await this.page.waitForFunction(() => "kit" in window);
+  }
+
+  /** Loads the page from the server's own origin, as the console's are. */
+  async loadAtServer(): Promise<void> {
+    await this.page.route(/\/(kit|sdk|modules)\//, async (route) => {
+      const found = await file(new URL(route.request().url()).pathname);
+      await route.fulfill(found ? { body: found.body, contentType: found.type } : { status: 404 });
+    });
+    // A document that the server itself sends: Chromium asks where a page came from.
+    await this.page.goto(`${this.server.url}/health`);
+    await this.page.setContent((await file("/kit/index.html"))!.body.toString());
     await this.page.waitForFunction(() => "kit" in window);
   }
 

@@ -1,6 +1,5 @@
 /** A terminal in a page, as a person uses it. */
 
-import { file } from "../kit/pages.js";
 import { expect, test } from "../kit/test.js";
 
 test("what is typed is run, and Ctrl-C ends a sleep", async ({ lab }) => {
@@ -118,14 +117,7 @@ test("an end by a signal is told with its name", async ({ lab }) => {
 });
 
 test("a page of the server's own origin attaches by the SDK with a key", async ({ lab }) => {
-  await lab.page.route(/\/(kit|sdk|modules)\//, async (route) => {
-    const found = await file(new URL(route.request().url()).pathname);
-    await route.fulfill(found ? { body: found.body, contentType: found.type } : { status: 404 });
-  });
-  // A document that the server itself sends: Chromium asks where a page came from.
-  await lab.page.goto(`${lab.server.url}/health`);
-  await lab.page.setContent((await file("/kit/index.html"))!.body.toString());
-  await lab.page.waitForFunction(() => "kit" in window);
+  await lab.loadAtServer();
   const at = { key: lab.server.key, sandbox: lab.sandbox, session: "other" };
   await lab.in(({ kit, told }) => kit.open("one", told, { cols: 80, rows: 24 }), at);
   await lab.state("one", "connected");

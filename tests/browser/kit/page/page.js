@@ -1,7 +1,7 @@
 /** What tests do in the page: `kit.open`, `kit.dump` and so on. */
 
 import { Terminal as Xterm } from "@xterm/xterm";
-import { getSandbox, Isolet, openTerminal } from "@isolet/sdk";
+import { getSandbox, Isolet, openShell, openTerminal } from "@isolet/sdk";
 import { IsoletAddon } from "@isolet/sdk/xterm";
 import { SandboxAddon } from "@cloudflare/sandbox/xterm";
 import { dump } from "./buffer.js";
@@ -52,6 +52,17 @@ function open(name, at, size, options = {}) {
     one.terminal.on("data", (bytes, offset) => one.heard?.(bytes, offset));
   };
   one.connect();
+}
+
+/** A sandbox by a key, in a page of the server's own origin. */
+const sandbox = (at) => getSandbox(new Isolet({ url: location.origin, apiKey: at.key }), at.sandbox);
+
+/** A shell by tickets. `at`: `{ port, sandbox }`. */
+function shell(at, options) {
+  return openShell(async () => {
+    const ticket = await window.ticket({ sandbox: at.sandbox, use: "shell" });
+    return `ws://127.0.0.1:${at.port}/v1/sandboxes/${at.sandbox}/shell?ticket=${ticket}`;
+  }, options);
 }
 
 /** Keeps output by its offsets, for a comparison with what the program wrote. */
@@ -122,6 +133,8 @@ window.kit = {
   open,
   close,
   cloudflare,
+  shell,
+  sandbox,
   keep,
   kept,
   screen,
