@@ -19,6 +19,7 @@ EXAMPLES = {
     "come_back.py": "attached: ['first']\nTrue TerminalExit(code=3, signal=None)\n",
     "draw_a_figure.py": "a figure with 5 bars\ntold as it is: ZeroDivisionError\n",
     "fix_the_tests.py": "after: 1 line changed, the tests pass\n",
+    "keep_a_directory.py": "main.py:2: print('kept')  # later: more\nkept\nthe first: True\n",
     "serve_and_fetch.py": "200 you asked for /a?b=c\n",
     "watch_and_build.py": "build 3\n",
 }
@@ -28,11 +29,14 @@ SAID = {
     "demo-stream": "stdout",
     "demo-shell": "hello you\n/tmp",
     "demo-terminal": "the answer is 42",
+    "demo-network": "none",
     "demo-ports": "<h1>here</h1> [ListeningPort(port=8000",
     "demo-code": "7.0",
     "demo-kept": "5\n",
     "demo-files": "/workspace/src/main.py 11 0o755",
     "demo-scope": "not_found",
+    "demo-git": "main /workspace/project",
+    "demo-audit": "sandbox.created",
     "demo-sleep": "hello",
     "demo-errors": "sandbox_exists",
 }

@@ -23,7 +23,7 @@ WORDS = (
     (r"\bAsync([A-Z]\w*)", r"\1"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
     (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
-    (r"\ba(close|read|iter_bytes)\(", r"\1("),
+    (r"\ba(close|read|iter_bytes|iter_lines)\(", r"\1("),
     (r"\bCallable\[\[\], Awaitable\[None\]\]", "Callable[[], None]"),
     (r"import Awaitable, Callable\b", "import Callable"),
     (r"``async (with|for)``", r"``\1``"),

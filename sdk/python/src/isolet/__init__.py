@@ -12,6 +12,7 @@
 from ._async.client import AsyncIsolet
 from ._async.commands import AsyncExecStream
 from ._async.context import AsyncCodeStream, AsyncContext
+from ._async.dial import AsyncPortConnection
 from ._async.events import AsyncEvents, AsyncWatch
 from ._async.files import AsyncFileStream
 from ._async.processes import AsyncProcess
@@ -22,6 +23,7 @@ from ._async.terminal import AsyncTerminal
 from ._sync.client import Isolet
 from ._sync.commands import ExecStream
 from ._sync.context import CodeStream, Context
+from ._sync.dial import PortConnection
 from ._sync.events import Events, Watch
 from ._sync.files import FileStream
 from ._sync.processes import Process
@@ -29,14 +31,17 @@ from ._sync.sandbox import Sandbox
 from ._sync.session import Session
 from ._sync.shell import Command, Shell
 from ._sync.terminal import Terminal
+from .account import AccountUsage, AuditEntry
 from .code import CodeError, CodeEvent, CodeResult, ContextInfo, Execution
 from .errors import (
     BadRequestError,
     CommandError,
     ConflictError,
     ForbiddenError,
+    GitError,
     IsoletError,
     NotFoundError,
+    NotSupportedError,
     ProcessEndedError,
     RefusedError,
     ServerError,
@@ -48,7 +53,9 @@ from .errors import (
     UsageError,
     WaitTimeoutError,
 )
+from .git import GitCheckout
 from .models import (
+    Denied,
     ExposedPort,
     FileAccess,
     FileEvent,
@@ -57,6 +64,8 @@ from .models import (
     FoundLogLine,
     ListeningPort,
     LostState,
+    NetworkInfo,
+    NetworkRules,
     PortLink,
     ProcessInfo,
     ProcessLog,
@@ -88,6 +97,7 @@ from .terminal import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "AccountUsage",
     "AsyncCodeStream",
     "AsyncCommand",
     "AsyncContext",
@@ -95,12 +105,14 @@ __all__ = [
     "AsyncExecStream",
     "AsyncFileStream",
     "AsyncIsolet",
+    "AsyncPortConnection",
     "AsyncProcess",
     "AsyncSandbox",
     "AsyncSession",
     "AsyncShell",
     "AsyncTerminal",
     "AsyncWatch",
+    "AuditEntry",
     "BadRequestError",
     "CodeError",
     "CodeEvent",
@@ -111,6 +123,7 @@ __all__ = [
     "ConflictError",
     "Context",
     "ContextInfo",
+    "Denied",
     "Events",
     "ExecResult",
     "ExecStream",
@@ -123,12 +136,18 @@ __all__ = [
     "ForbiddenError",
     "FoundLine",
     "FoundLogLine",
+    "GitCheckout",
+    "GitError",
     "Isolet",
     "IsoletError",
     "ListeningPort",
     "LostState",
+    "NetworkInfo",
+    "NetworkRules",
     "NotFoundError",
+    "NotSupportedError",
     "Output",
+    "PortConnection",
     "PortLink",
     "Process",
     "ProcessEndedError",

@@ -7,12 +7,12 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from .models import FileAccess
+from .models import Denied, FileAccess, NetworkRules
 from .values import (
     AnyPath,
     Duration,
@@ -89,6 +89,8 @@ def create_sandbox(
     persistent: bool | None = None,
     sleep_after: Duration | None = None,
     ttl: Duration | None = None,
+    network: str | NetworkRules | None = None,
+    network_profile: str | None = None,
 ) -> Call:
     """Makes a sandbox."""
     body = said(
@@ -103,8 +105,41 @@ def create_sandbox(
         persistent=persistent,
         sleep_after_s=None if sleep_after is None else whole_seconds(sleep_after),
         ttl_s=None if ttl is None else whole_seconds(ttl),
+        network=_network(network),
+        network_profile=network_profile,
     )
     return once("/v1/sandboxes", body)
+
+
+def _network(network: str | NetworkRules | None) -> str | dict[str, list[str]] | None:
+    return network.told() if isinstance(network, NetworkRules) else network
+
+
+def network(path: str) -> Call:
+    """Where a sandbox may connect to."""
+    return call("GET", f"{path}/network", again=True)
+
+
+def change_network(
+    path: str,
+    network: str | NetworkRules | None,
+    network_profile: str | None,
+    allow_add: Iterable[str | Denied],
+    allow_remove: Iterable[str],
+    deny_add: Iterable[str],
+    deny_remove: Iterable[str],
+) -> Call:
+    """Changes it: all of it, or nothing."""
+    opened = [one.told() if isinstance(one, Denied) else one for one in allow_add]
+    body = said(
+        network=_network(network),
+        network_profile=network_profile,
+        allow_add=opened or None,
+        allow_remove=list(allow_remove) or None,
+        deny_add=list(deny_add) or None,
+        deny_remove=list(deny_remove) or None,
+    )
+    return json_call("PATCH", f"{path}/network", body, again=True)
 
 
 def change_sandbox(
@@ -171,10 +206,25 @@ def port_target(path: str, port: int, target: str) -> str:
     return f"{path}/ports/{int(port)}{'' if target.startswith('/') else '/'}{target}"
 
 
+def dial(path: str, port: int) -> Call:
+    """A TCP connection; to be sent as an upgrade."""
+    return call("GET", f"{path}/tcp/{int(port)}", [("half", "1")])
+
+
 def events(path: str, after: int | None) -> Call:
     """Follows what happens to sandboxes."""
     headers = {} if after is None else {"last-event-id": str(after)}
     return call("GET", path, headers={"accept": "text/event-stream", **headers}, again=True)
+
+
+def usage() -> Call:
+    """What the tenant's sandboxes have used."""
+    return call("GET", "/v1/usage", again=True)
+
+
+def audit(sandbox: str | None) -> Call:
+    """What was done to the tenant's sandboxes, or to one."""
+    return call("GET", "/v1/audit", [] if sandbox is None else [("sandbox", sandbox)], again=True)
 
 
 # Sessions and commands.

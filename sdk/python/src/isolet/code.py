@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from .models import moment
+from .models import Denied, moment
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class ContextInfo:
 
     id: str
     language: str  #: ``python``, ``javascript``, ``typescript``, ``bash`` or ``jupyter``.
-    kernel: str | None  #: The Jupyter kernel's name; ``None`` for others.
+    kernel: str | None  #: The Jupyter kernel that runs it; ``None``: none does.
     session: str | None  #: Whose it is, if a session's.
     cwd: str  #: Where it started.
     timeout: float  #: For runs that name none, in seconds.
@@ -44,6 +44,9 @@ class ContextInfo:
             runs=told["runs"],
             restarts=told["restarts"],
         )
+
+
+_CHARTS = ("application/vnd.plotly.", "application/vnd.vegalite.", "application/vnd.vega.")
 
 
 @dataclass(frozen=True)
@@ -100,9 +103,19 @@ class CodeResult:
         return self._text("image/jpeg")
 
     @property
+    def javascript(self) -> str | None:
+        """As a script for a page."""
+        return self._text("application/javascript")
+
+    @property
     def json(self) -> Any:
         """As JSON."""
         return self.data.get("application/json")
+
+    @property
+    def chart(self) -> Any:
+        """What a library says of a chart, for pages to draw: of Plotly, Vega or Vega-Lite."""
+        return next((value for kind, value in self.data.items() if kind.startswith(_CHARTS)), None)
 
 
 @dataclass(frozen=True)
@@ -147,6 +160,8 @@ class Execution:
     fresh: bool = False  #: It ran in an interpreter that replaced one which had ended.
     #: In the first answer after the sandbox slept: what that has ended.
     lost: tuple[str, ...] | None = None
+    denied: tuple[Denied, ...] = ()  #: What was refused to the sandbox while it ran.
+    denied_lost: int = 0  #: How much more was refused.
 
     @property
     def text(self) -> str | None:
@@ -213,4 +228,6 @@ def execution(
         died=told["died"] is not None,
         fresh=told["fresh"],
         lost=None if lost is None else tuple(lost),
+        denied=tuple(Denied.of(one) for one in told.get("denied") or ()),
+        denied_lost=told.get("denied_lost", 0),
     )

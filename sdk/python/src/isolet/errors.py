@@ -69,6 +69,15 @@ class CommandError(IsoletError):
         self.result = result
 
 
+class GitError(IsoletError):
+    """A repository was not cloned: ``git_failed`` (``message`` is what git said), ``timeout``, ``no_git``."""
+
+
+class NotSupportedError(IsoletError):
+    """A call of other services that this server cannot carry out; ``message`` says why, and nothing was
+    sent."""
+
+
 class RefusedError(IsoletError):
     """The server answered, and did not do it. ``status`` is at least 400."""
 

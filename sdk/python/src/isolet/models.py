@@ -35,6 +35,7 @@ class Usage:
     pids: int  #: Processes and threads now.
     oom_kills: int  #: Processes that were killed for memory.
     uptime_ms: int  #: Since its creation.
+    awake_ms: int  #: How much of that it did not sleep.
     disk_bytes: int | None  #: What its files take, where ``disk_mib`` limits them.
 
     @classmethod
@@ -47,6 +48,7 @@ class Usage:
             pids=told["pids"],
             oom_kills=told["oom_kills"],
             uptime_ms=told["uptime_ms"],
+            awake_ms=told["awake_ms"],
             disk_bytes=told.get("disk_bytes"),
         )
 
@@ -64,7 +66,7 @@ class SandboxInfo:
     cpu_millis: int  #: Thousandths of one core.
     pids: int  #: Processes and threads that it may have.
     disk_mib: int  #: 0: as much as the server's disk has.
-    network: str  #: ``none``: loopback only.
+    network: str  #: ``none`` (loopback alone), ``open`` or ``rules``.
     sleep_after: int | None  #: Seconds without use; ``None`` never.
     ttl: int | None  #: Seconds to live; ``None`` never ends by itself.
     env_names: tuple[str, ...]  #: Values are never told.
@@ -72,6 +74,8 @@ class SandboxInfo:
     created_at: datetime
     expires_at: datetime | None
     usage: Usage | None  #: Of one running sandbox; not in lists.
+    #: The network profile that its rules were taken from, unless they were changed since.
+    network_profile: str | None = None
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> SandboxInfo:
@@ -88,6 +92,7 @@ class SandboxInfo:
             pids=told["pids"],
             disk_mib=told["disk_mib"],
             network=told["network"],
+            network_profile=told.get("network_profile"),
             sleep_after=told.get("sleep_after_s"),
             ttl=told.get("ttl_s"),
             env_names=tuple(told["env_names"]),
@@ -96,6 +101,65 @@ class SandboxInfo:
             expires_at=_maybe(told.get("expires_at_ms")),
             usage=None if usage is None else Usage.of(usage),
         )
+
+
+@dataclass(frozen=True)
+class NetworkRules:
+    """Where a sandbox may connect to: what ``allow`` has and ``deny`` has not.
+
+    A rule is a host, ``*.`` and a host, an address, a network (``10.0.0.0/8``) or ``*``, with or without
+    ``:PORT``. At most 256 of each.
+    """
+
+    allow: Sequence[str] = ()
+    deny: Sequence[str] = ()  #: Also where ``allow`` has it.
+
+    def told(self) -> dict[str, list[str]]:
+        """As the server takes it."""
+        return {"allow": list(self.allow), "deny": list(self.deny)}
+
+
+@dataclass(frozen=True)
+class NetworkInfo:
+    """A sandbox's network, as its record has it."""
+
+    mode: str  #: ``none`` (loopback alone), ``open`` or ``rules``.
+    allow: tuple[str, ...]
+    deny: tuple[str, ...]
+    profile: str | None  #: That its rules were taken from, unless they were changed since.
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> NetworkInfo:
+        """Reads it from JSON."""
+        return cls(told["mode"], tuple(told["allow"]), tuple(told["deny"]), told.get("profile"))
+
+
+@dataclass(frozen=True)
+class Denied:
+    """Something that was refused to a sandbox."""
+
+    host: str  #: The name, where one is known; else the address.
+    port: int | None  #: ``None`` of a name that was looked up, and of protocols without ports.
+    protocol: str  #: ``tcp``, ``udp``, ``icmp``, ``dns``, or a number of IP's.
+    #: The rule of ``deny``; ``default``: no rule allows it; else why it is closed to every sandbox:
+    #: ``host``, ``private``, ``link-local``, …
+    rule: str
+    times: int  #: How often.
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Denied:
+        """Reads it from JSON."""
+        return cls(told["host"], told.get("port"), told["protocol"], told["rule"], told["times"])
+
+    def told(self) -> dict[str, Any]:
+        """As the server takes it."""
+        return {
+            "host": self.host,
+            "port": self.port,
+            "protocol": self.protocol,
+            "rule": self.rule,
+            "times": self.times,
+        }
 
 
 @dataclass(frozen=True)
@@ -302,11 +366,12 @@ class ExposedPort:
     port: int
     name: str | None
     url: str  #: Its address, without the right to it.
+    active: bool  #: Something listens there now.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> ExposedPort:
+    def of(cls, told: Mapping[str, Any], active: bool) -> ExposedPort:
         """Reads it from JSON."""
-        return cls(port=told["port"], name=told["name"], url=told["url"])
+        return cls(port=told["port"], name=told["name"], url=told["url"], active=active)
 
 
 @dataclass(frozen=True)
@@ -316,8 +381,8 @@ class SandboxEvent:
     ``type`` is ``created``, ``running``, ``sleeping``, ``woke``, ``destroyed``, ``unreachable``,
     ``failed``, ``session_created``, ``session_deleted``, ``command_started``, ``command_exited``,
     ``process_started``, ``process_exited``, ``terminal_opened``, ``terminal_ended``, ``port_opened``,
-    ``port_closed`` (looked for while somebody follows), or ``gap``: events that are no longer held, or
-    that a broken connection may have taken.
+    ``port_closed`` (looked for while somebody follows), ``network_changed``, ``network_denied``, or
+    ``gap``: events that are no longer held, or that a broken connection may have taken.
     """
 
     type: str
@@ -332,6 +397,8 @@ class SandboxEvent:
     process: str | None = None  #: With ``process_started`` and ``process_exited``.
     signal: int | None = None  #: With ``process_exited``, where one ended it.
     missed: tuple[int, int] | None = None  #: With ``gap``: from and to, where they are known.
+    network: str | None = None  #: With ``network_changed``: ``none``, ``open`` or ``rules``.
+    denied: Denied | None = None  #: With ``network_denied``.
 
     @classmethod
     def of(cls, name: str, told: Mapping[str, Any]) -> SandboxEvent:
@@ -349,6 +416,8 @@ class SandboxEvent:
             process=told.get("process"),
             signal=told.get("signal"),
             missed=(told["from"], told["to"]) if name == "gap" else None,
+            network=told.get("network"),
+            denied=Denied.of(told) if name == "network_denied" else None,
         )
 
 

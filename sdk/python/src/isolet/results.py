@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import CommandError
-from .models import LostState
+from .models import Denied, LostState
 
 #: Kept of each stream for an :class:`ExecResult`, in bytes, unless told.
 OUTPUT_BYTES = 8 * 1024 * 1024
@@ -55,6 +55,10 @@ class ExecResult:
     lost: tuple[str, ...] | None = None
     #: With ``shell_state`` in ``lost``: sessions whose shells do not come back as they were.
     lost_state: tuple[LostState, ...] = ()
+    #: What was refused to the sandbox while it ran, whoever in it has tried; at most 64. Given to
+    #: ``change_network`` as ``allow_add`` it is opened.
+    denied: tuple[Denied, ...] = ()
+    denied_lost: int = 0  #: How much more was refused.
     stdout_bytes: bytes = field(default=b"", repr=False)
     stderr_bytes: bytes = field(default=b"", repr=False)
 
@@ -107,6 +111,8 @@ def _result(
         truncated=missing,
         lost=None if lost is None else tuple(lost),
         lost_state=tuple(LostState.of(one) for one in told.get("lost_state") or ()),
+        denied=tuple(Denied.of(one) for one in told.get("denied") or ()),
+        denied_lost=told.get("denied_lost", 0),
         stdout_bytes=raw[0],
         stderr_bytes=raw[1],
     )

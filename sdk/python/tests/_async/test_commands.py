@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from relay import Relay
 
@@ -18,6 +20,32 @@ from isolet import (
 from isolet._async import io
 
 pytestmark = pytest.mark.anyio
+
+
+async def test_a_stream_that_is_left_without_a_word_is_let_go_at_once(sandbox: AsyncSandbox) -> None:
+    # The collector that lets go of it otherwise may come while a connection is being taken, and wait for
+    # that connection for ever.
+    await sandbox.write_file("large", b"x" * 10_000_000)
+    gc.disable()
+    try:
+        async for _ in await sandbox.stream("echo a; sleep 1000", session="left"):
+            break
+        async for _ in sandbox.events(after=0):
+            break
+        async for _ in await sandbox.stream_file("large"):
+            break
+        open_now = 0
+        for _ in range(100):
+            # Of the client's connections those that carry an answer.
+            pool = sandbox._connection._http._transport._pool  # type: ignore[attr-defined]
+            open_now = sum(not one.is_idle() for one in pool.connections)
+            if open_now == 0:
+                break
+            await io.sleep(0.05)
+        assert open_now == 0
+        assert (await sandbox.exec("echo free", session="left", timeout=20)).stdout == "free\n"
+    finally:
+        gc.enable()
 
 
 async def test_commands_of_the_default_session_share_directory_and_variables(sandbox: AsyncSandbox) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from isolet import AsyncSandbox, BadRequestError, NotFoundError
+from isolet import AsyncSandbox, BadRequestError, NotFoundError, ServerError, UnreachableError
 from isolet._async import io
 
 pytestmark = pytest.mark.anyio
@@ -14,6 +14,44 @@ pytestmark = pytest.mark.anyio
 def page(url: str) -> tuple[int, str]:
     answer = httpx.get(url, timeout=20)
     return answer.status_code, answer.text
+
+
+ECHO = """
+import socketserver
+class Echo(socketserver.BaseRequestHandler):
+    def handle(self):
+        size = 0
+        while data := self.request.recv(65536):
+            size += len(data)
+            self.request.sendall(data)
+        self.request.sendall(b"end of %d" % size)
+socketserver.ThreadingTCPServer(("127.0.0.1", 9100), Echo).serve_forever()
+"""
+
+
+async def test_a_program_is_spoken_to_over_tcp_up_to_either_sides_end(sandbox: AsyncSandbox) -> None:
+    program = await sandbox.start_process(["python3", "-c", ECHO])
+    await program.wait_for_port(9100)
+    sent = bytes(range(251)) * 400
+    async with await sandbox.connect_port(9100) as connection:
+        await connection.send(sent)
+        await connection.send_eof()
+        heard = b""
+        while piece := await connection.receive():
+            heard += piece
+        assert heard == sent + b"end of %d" % len(sent)
+        assert await connection.receive() == b""
+    held = await sandbox.connect_port(9100)
+    await held.send(b"x")
+    assert await held.receive() == b"x"
+    await program.kill("KILL")
+    assert await held.receive() == b""
+    await held.close()
+    with pytest.raises(UnreachableError):
+        await held.send(b"x")
+    with pytest.raises(ServerError) as raised:
+        await sandbox.connect_port(9100)
+    assert raised.value.code == "not_listening"
 
 
 async def test_a_port_is_listed_exposed_by_a_link_and_withdrawn(sandbox: AsyncSandbox) -> None:
@@ -34,7 +72,9 @@ async def test_a_port_is_listed_exposed_by_a_link_and_withdrawn(sandbox: AsyncSa
     assert (link.port, link.name) == (8000, "web")
     assert link.token not in repr(link)
     assert page(f"{link.url}index.html") == (200, "<h1>here")
-    assert [(one.port, one.name) for one in await sandbox.exposed_ports()] == [(8000, "web")]
+    await sandbox.expose_port(9000)
+    exposed = [(one.port, one.name, one.active) for one in await sandbox.exposed_ports()]
+    assert exposed == [(8000, "web", True), (9000, None, False)]
     await sandbox.unexpose_port(8000)
     assert page(link.url)[0] == 401
     with pytest.raises(NotFoundError):

@@ -20,6 +20,19 @@ def test_what_a_run_makes_stays_for_the_next(sandbox: Sandbox) -> None:
     assert execution.results[0].json == {"x": 2}
 
 
+def test_what_a_library_says_of_a_chart_is_told(sandbox: Sandbox) -> None:
+    chart = {"data": [{"type": "bar", "y": [1, 2]}], "layout": {}}
+    shows = f"""
+class Figure:
+    def _repr_mimebundle_(self, **_):
+        return {{"application/vnd.plotly.v1+json": {chart!r}, "application/javascript": "draw()"}}
+Figure()
+"""
+    (result,) = (sandbox.run_code(shows)).results
+    assert (result.chart, result.javascript) == (chart, "draw()")
+    assert (sandbox.run_code("1")).results[0].chart is None
+
+
 def test_contexts_are_made_listed_and_ended(sandbox: Sandbox) -> None:
     context = sandbox.create_context("mine", cwd="/usr", env={"A": "b"}, timeout=5)
     assert (context.run("import os; (os.getcwd(), os.environ['A'])")).text == "('/usr', 'b')"

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from relay import Relay
 
@@ -19,6 +21,32 @@ from isolet import (
 from isolet._sync import io
 
 pytestmark = pytest.mark.anyio
+
+
+def test_a_stream_that_is_left_without_a_word_is_let_go_at_once(sandbox: Sandbox) -> None:
+    # The collector that lets go of it otherwise may come while a connection is being taken, and wait for
+    # that connection for ever.
+    sandbox.write_file("large", b"x" * 10_000_000)
+    gc.disable()
+    try:
+        for _ in sandbox.stream("echo a; sleep 1000", session="left"):
+            break
+        for _ in sandbox.events(after=0):
+            break
+        for _ in sandbox.stream_file("large"):
+            break
+        open_now = 0
+        for _ in range(100):
+            # Of the client's connections those that carry an answer.
+            pool = sandbox._connection._http._transport._pool  # type: ignore[attr-defined]
+            open_now = sum(not one.is_idle() for one in pool.connections)
+            if open_now == 0:
+                break
+            io.sleep(0.05)
+        assert open_now == 0
+        assert (sandbox.exec("echo free", session="left", timeout=20)).stdout == "free\n"
+    finally:
+        gc.enable()
 
 
 def test_commands_of_the_default_session_share_directory_and_variables(sandbox: Sandbox) -> None:

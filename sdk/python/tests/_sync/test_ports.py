@@ -6,7 +6,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from isolet import Sandbox, BadRequestError, NotFoundError
+from isolet import Sandbox, BadRequestError, NotFoundError, ServerError, UnreachableError
 from isolet._sync import io
 
 pytestmark = pytest.mark.anyio
@@ -15,6 +15,44 @@ pytestmark = pytest.mark.anyio
 def page(url: str) -> tuple[int, str]:
     answer = httpx.get(url, timeout=20)
     return answer.status_code, answer.text
+
+
+ECHO = """
+import socketserver
+class Echo(socketserver.BaseRequestHandler):
+    def handle(self):
+        size = 0
+        while data := self.request.recv(65536):
+            size += len(data)
+            self.request.sendall(data)
+        self.request.sendall(b"end of %d" % size)
+socketserver.ThreadingTCPServer(("127.0.0.1", 9100), Echo).serve_forever()
+"""
+
+
+def test_a_program_is_spoken_to_over_tcp_up_to_either_sides_end(sandbox: Sandbox) -> None:
+    program = sandbox.start_process(["python3", "-c", ECHO])
+    program.wait_for_port(9100)
+    sent = bytes(range(251)) * 400
+    with sandbox.connect_port(9100) as connection:
+        connection.send(sent)
+        connection.send_eof()
+        heard = b""
+        while piece := connection.receive():
+            heard += piece
+        assert heard == sent + b"end of %d" % len(sent)
+        assert connection.receive() == b""
+    held = sandbox.connect_port(9100)
+    held.send(b"x")
+    assert held.receive() == b"x"
+    program.kill("KILL")
+    assert held.receive() == b""
+    held.close()
+    with pytest.raises(UnreachableError):
+        held.send(b"x")
+    with pytest.raises(ServerError) as raised:
+        sandbox.connect_port(9100)
+    assert raised.value.code == "not_listening"
 
 
 def test_a_port_is_listed_exposed_by_a_link_and_withdrawn(sandbox: Sandbox) -> None:
@@ -35,7 +73,9 @@ def test_a_port_is_listed_exposed_by_a_link_and_withdrawn(sandbox: Sandbox) -> N
     assert (link.port, link.name) == (8000, "web")
     assert link.token not in repr(link)
     assert page(f"{link.url}index.html") == (200, "<h1>here")
-    assert [(one.port, one.name) for one in sandbox.exposed_ports()] == [(8000, "web")]
+    sandbox.expose_port(9000)
+    exposed = [(one.port, one.name, one.active) for one in sandbox.exposed_ports()]
+    assert exposed == [(8000, "web", True), (9000, None, False)]
     sandbox.unexpose_port(8000)
     assert page(link.url)[0] == 401
     with pytest.raises(NotFoundError):

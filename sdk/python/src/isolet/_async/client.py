@@ -10,8 +10,9 @@ from typing import Any
 import httpx
 
 from .. import calls, config, errors, transport
+from ..account import AccountUsage, AuditEntry
 from ..calls import Call
-from ..models import SandboxInfo
+from ..models import NetworkRules, SandboxInfo
 from ..values import Duration
 from . import io
 from .events import AsyncEvents
@@ -200,6 +201,8 @@ class AsyncIsolet(AsyncTenantSessions):
         persistent: bool | None = None,
         sleep_after: Duration | None = None,
         ttl: Duration | None = None,
+        network: str | NetworkRules | None = None,
+        network_profile: str | None = None,
     ) -> AsyncSandbox:
         """A sandbox by its id. Nothing is sent before it is used; its first use makes it.
 
@@ -219,6 +222,9 @@ class AsyncIsolet(AsyncTenantSessions):
             persistent: files and what shells hold outlive a sleep; true unless told.
             sleep_after: seconds without use, or ``"10m"``; 0 never, 600 unless told or configured.
             ttl: ends by itself after so many seconds; never unless told.
+            network: ``none`` (loopback alone), ``open`` (everything but what is closed to every sandbox)
+                or rules; ``none`` unless told or configured.
+            network_profile: the rules of a network profile, in place of ``network``.
         """
         call = calls.create_sandbox(
             id,
@@ -232,6 +238,8 @@ class AsyncIsolet(AsyncTenantSessions):
             persistent=persistent,
             sleep_after=sleep_after,
             ttl=ttl,
+            network=network,
+            network_profile=network_profile,
         )
         return AsyncSandbox(self._connection, id, call, default_session)
 
@@ -250,6 +258,8 @@ class AsyncIsolet(AsyncTenantSessions):
         persistent: bool | None = None,
         sleep_after: Duration | None = None,
         ttl: Duration | None = None,
+        network: str | NetworkRules | None = None,
+        network_profile: str | None = None,
     ) -> AsyncSandbox:
         """Makes a sandbox now; the server makes its id where none is told.
 
@@ -271,6 +281,8 @@ class AsyncIsolet(AsyncTenantSessions):
             persistent=persistent,
             sleep_after=sleep_after,
             ttl=ttl,
+            network=network,
+            network_profile=network_profile,
         )
         info = SandboxInfo.of(await self._connection.json(call))
         return AsyncSandbox(self._connection, info.id, None, default_session)
@@ -283,6 +295,25 @@ class AsyncIsolet(AsyncTenantSessions):
         """
         async for told in self._connection.pages(calls.page("/v1/sandboxes", page)):
             yield SandboxInfo.of(told)
+
+    async def usage(self) -> AccountUsage:
+        """What the tenant's sandboxes have used, also those that are gone."""
+        return AccountUsage.of(await self._connection.json(calls.usage()))
+
+    async def audit(self, *, sandbox: str | None = None) -> AsyncIterator[AuditEntry]:
+        """What was done to the tenant's sandboxes, the oldest first.
+
+        Args:
+            sandbox: to this one alone, also when it is gone.
+        """
+        response = await self._connection.open(calls.audit(sandbox))
+        try:
+            async for line in response.aiter_lines():
+                yield AuditEntry.of(line)
+        except httpx.TransportError as error:
+            raise transport.unreachable(self.url, error) from error
+        finally:
+            await response.aclose()
 
     def events(self, *, after: int | None = None) -> AsyncEvents:
         """What happens to all sandboxes of the tenant: an iterator that comes back by itself after a

@@ -21,33 +21,30 @@ if TYPE_CHECKING:
 OnOutput = Callable[[Output], object]
 
 
-class AsyncExecStream:
-    """A command's output as it is written. Use it in ``async with``, and ``async for`` inside.
+class _Running:
+    """A command's answer, and what came of it so far."""
 
-    Left early, it ends the command, unless that was told to keep running. Bytes that nobody reads stay
-    with the server: the command waits for its reader for 60 s.
-    """
-
+    # Apart from what is iterated: one that is left in the middle of a loop is then let go at once, and not
+    # by the collector, which may come while a connection is being taken and would wait for that.
     def __init__(self, connection: AsyncConnection, call: Call, command: str, most: int) -> None:
         self._connection = connection
         self._call = call
         self._said = Collector(command, most)
-        self._result: ExecResult | None = None
-        self._body: AsyncEventBody | None = None
-        self._pieces = self._all()
+        self.result: ExecResult | None = None
+        self.body: AsyncEventBody | None = None
 
-    async def open(self) -> AsyncExecStream:
-        """Sends the command now, rather than with the first piece that is asked for."""
-        if self._body is None:
+    async def open(self) -> None:
+        """Sends the command, once."""
+        if self.body is None:
             response = await self._connection.open(self._call, read_s=transport.EVENTS_S)
-            self._body = AsyncEventBody(self._connection.url, response)
-        return self
+            self.body = AsyncEventBody(self._connection.url, response)
 
-    async def _all(self) -> AsyncIterator[Output]:
+    async def pieces(self) -> AsyncIterator[Output]:
+        """All that it says, in order."""
         await self.open()
-        if self._body is None:
+        if self.body is None:
             return
-        async for event in self._body.events():
+        async for event in self.body.events():
             if event.name in ("stdout", "stderr"):
                 data = base64.b64decode(event.data["data_b64"])
                 yield self._said.take(event.name, event.data["offset"], data)
@@ -56,7 +53,7 @@ class AsyncExecStream:
             elif event.name == "exit":
                 for piece in self._said.rest():
                     yield piece
-                self._result = self._said.result(event.data)
+                self.result = self._said.result(event.data)
                 return
             elif event.name == "error":
                 said = event.data
@@ -64,6 +61,23 @@ class AsyncExecStream:
                     str(said.get("message", "")), code=str(said.get("error")), hint=str(said.get("hint", ""))
                 )
         raise UnreachableError("the connection ended before the command", code="cut")
+
+
+class AsyncExecStream:
+    """A command's output as it is written. Use it in ``async with``, and ``async for`` inside.
+
+    Left early, it ends the command, unless that was told to keep running. Bytes that nobody reads stay
+    with the server: the command waits for its reader for 60 s.
+    """
+
+    def __init__(self, connection: AsyncConnection, call: Call, command: str, most: int) -> None:
+        self._running = _Running(connection, call, command, most)
+        self._pieces = self._running.pieces()
+
+    async def open(self) -> AsyncExecStream:
+        """Sends the command now, rather than with the first piece that is asked for."""
+        await self._running.open()
+        return self
 
     def __aiter__(self) -> AsyncExecStream:
         return self
@@ -75,9 +89,9 @@ class AsyncExecStream:
         """How it ended, with all that it said; reads what is left."""
         async for _ in self:
             pass
-        if self._result is None:
+        if self._running.result is None:
             raise UnreachableError("the stream was left before the command's end", code="cut")
-        return self._result
+        return self._running.result
 
     async def __aenter__(self) -> AsyncExecStream:
         return await self.open()
@@ -89,8 +103,8 @@ class AsyncExecStream:
 
     async def close(self) -> None:
         """Ends it, and the command where that still runs."""
-        if self._body is not None:
-            await self._body.close()
+        if self._running.body is not None:
+            await self._running.body.close()
 
 
 def stream(

@@ -20,36 +20,34 @@ if TYPE_CHECKING:
 OnEvent = Callable[[CodeEvent], object]
 
 
-class AsyncCodeStream:
-    """What happens in a run, as it happens. Use it in ``async with``, and ``async for`` inside.
+class _Running:
+    """A run's answer, and what came of it so far."""
 
-    Left early, it interrupts the run.
-    """
-
+    # Apart from what is iterated: one that is left in the middle of a loop is then let go at once, and not
+    # by the collector, which may come while a connection is being taken and would wait for that.
     def __init__(self, connection: AsyncConnection, call: Call, code: str) -> None:
         self._connection = connection
         self._call = call
         self._said = Gathered(code)
-        self._end: Execution | None = None
-        self._body: AsyncEventBody | None = None
-        self._pieces = self._all()
+        self.end: Execution | None = None
+        self.body: AsyncEventBody | None = None
 
-    async def open(self) -> AsyncCodeStream:
-        """Sends the code now, rather than with the first event that is asked for."""
-        if self._body is None:
+    async def open(self) -> None:
+        """Sends the code, once."""
+        if self.body is None:
             response = await self._connection.open(self._call, read_s=transport.EVENTS_S)
-            self._body = AsyncEventBody(self._connection.url, response)
-        return self
+            self.body = AsyncEventBody(self._connection.url, response)
 
-    async def _all(self) -> AsyncIterator[CodeEvent]:
+    async def pieces(self) -> AsyncIterator[CodeEvent]:
+        """All that happens, in order."""
         await self.open()
-        if self._body is None:
+        if self.body is None:
             return
-        async for event in self._body.events():
+        async for event in self.body.events():
             if event.name in ("stdout", "stderr", "result", "exception"):
                 yield self._said.take(event.name, event.data)
             elif event.name == "end":
-                self._end = self._said.end(event.data)
+                self.end = self._said.end(event.data)
                 return
             elif event.name == "error":
                 said = event.data
@@ -57,6 +55,22 @@ class AsyncCodeStream:
                     str(said.get("message", "")), code=str(said.get("error")), hint=str(said.get("hint", ""))
                 )
         raise UnreachableError("the connection ended before the run", code="cut")
+
+
+class AsyncCodeStream:
+    """What happens in a run, as it happens. Use it in ``async with``, and ``async for`` inside.
+
+    Left early, it interrupts the run.
+    """
+
+    def __init__(self, connection: AsyncConnection, call: Call, code: str) -> None:
+        self._running = _Running(connection, call, code)
+        self._pieces = self._running.pieces()
+
+    async def open(self) -> AsyncCodeStream:
+        """Sends the code now, rather than with the first event that is asked for."""
+        await self._running.open()
+        return self
 
     def __aiter__(self) -> AsyncCodeStream:
         return self
@@ -68,9 +82,9 @@ class AsyncCodeStream:
         """All of the run; reads what is left."""
         async for _ in self:
             pass
-        if self._end is None:
+        if self._running.end is None:
             raise UnreachableError("the stream was left before the run's end", code="cut")
-        return self._end
+        return self._running.end
 
     async def __aenter__(self) -> AsyncCodeStream:
         return await self.open()
@@ -82,8 +96,8 @@ class AsyncCodeStream:
 
     async def close(self) -> None:
         """Ends it, and interrupts the run where that still goes on."""
-        if self._body is not None:
-            await self._body.close()
+        if self._running.body is not None:
+            await self._running.body.close()
 
 
 class AsyncContext:

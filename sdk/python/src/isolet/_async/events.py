@@ -43,44 +43,24 @@ class AsyncEventBody:
         await self._response.aclose()
 
 
-class AsyncEvents:
-    """What happens to sandboxes, as it happens. Use it in ``async for``, and close it when you leave early.
+class _Following:
+    """Where the following of sandboxes stands."""
 
-    Raises:
-        UnauthorizedError: the key opens nothing any more.
-        UnreachableError: the server has not come back for a minute.
-    """
-
+    # Apart from what is iterated: one that is left in the middle of a loop is then let go at once, and not
+    # by the collector, which may come while a connection is being taken and would wait for that.
     def __init__(self, connection: AsyncConnection, path: str, after: int | None, last: str | None) -> None:
         self._connection = connection
         self._path = path
         self._last = last
-        #: The id of the last event: give it as ``after`` to go on behind it.
-        self.after = after
         self._body: AsyncEventBody | None = None
-        self._events = self._all()
+        self.after = after
 
-    async def open(self) -> AsyncEvents:
-        """Begins to listen now, rather than with the first event that is asked for."""
+    async def open(self) -> None:
+        """Begins to listen, where it does not."""
         if self._body is None:
             call = calls.events(self._path, self.after)
             response = await self._connection.open(call, read_s=transport.EVENTS_S)
             self._body = AsyncEventBody(self._connection.url, response)
-        return self
-
-    def __aiter__(self) -> AsyncEvents:
-        return self
-
-    async def __anext__(self) -> SandboxEvent:
-        return await self._events.__anext__()
-
-    async def __aenter__(self) -> AsyncEvents:
-        return await self.open()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Ends it."""
@@ -88,7 +68,8 @@ class AsyncEvents:
             await self._body.close()
             self._body = None
 
-    async def _all(self) -> AsyncIterator[SandboxEvent]:
+    async def events(self) -> AsyncIterator[SandboxEvent]:
+        """All that happens, in order."""
         failed, blind = 0, False
         while True:
             try:
@@ -123,6 +104,47 @@ class AsyncEvents:
             told = SandboxEvent.of(event.name, event.data)
             self.after = told.id if told.id is not None else self.after
             yield told
+
+
+class AsyncEvents:
+    """What happens to sandboxes, as it happens. Use it in ``async for``, and close it when you leave early.
+
+    Raises:
+        UnauthorizedError: the key opens nothing any more.
+        UnreachableError: the server has not come back for a minute.
+    """
+
+    def __init__(self, connection: AsyncConnection, path: str, after: int | None, last: str | None) -> None:
+        self._following = _Following(connection, path, after, last)
+        self._events = self._following.events()
+
+    @property
+    def after(self) -> int | None:
+        """The id of the last event: give it as ``after`` to go on behind it."""
+        return self._following.after
+
+    async def open(self) -> AsyncEvents:
+        """Begins to listen now, rather than with the first event that is asked for."""
+        await self._following.open()
+        return self
+
+    def __aiter__(self) -> AsyncEvents:
+        return self
+
+    async def __anext__(self) -> SandboxEvent:
+        return await self._events.__anext__()
+
+    async def __aenter__(self) -> AsyncEvents:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends it."""
+        await self._following.close()
 
 
 #: Tries to come back, about a minute of them.

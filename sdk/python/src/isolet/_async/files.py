@@ -24,27 +24,28 @@ if TYPE_CHECKING:
 _PIECE_BYTES = 256 * 1024
 
 
+async def _pieces(url: str, response: httpx.Response) -> AsyncIterator[bytes]:
+    # Knows nothing of the stream that it is read through: that is let go at once when it is left.
+    try:
+        async for piece in response.aiter_bytes():
+            yield piece
+    except httpx.TransportError as error:
+        raise transport.unreachable(url, error) from error
+    finally:
+        await response.aclose()
+
+
 class AsyncFileStream:
     """A file's bytes as they come. Use it in ``async with`` and ``async for``, or close it."""
 
     def __init__(self, url: str, response: httpx.Response) -> None:
-        self._url = url
         self._response = response
         length = response.headers.get("content-length")
         #: How many bytes come; ``None`` where the kernel makes them while they are read.
         self.size = None if length is None else int(length)
         #: Changes with the file; ``None`` for an archive.
         self.etag: str | None = response.headers.get("etag")
-        self._pieces = self._all()
-
-    async def _all(self) -> AsyncIterator[bytes]:
-        try:
-            async for piece in self._response.aiter_bytes():
-                yield piece
-        except httpx.TransportError as error:
-            raise transport.unreachable(self._url, error) from error
-        finally:
-            await self._response.aclose()
+        self._pieces = _pieces(url, response)
 
     def __aiter__(self) -> AsyncFileStream:
         return self

@@ -10,6 +10,7 @@ import httpx
 from .. import calls
 from ..models import ExposedPort, ListeningPort, PortLink
 from ..values import Duration
+from .dial import AsyncPortConnection
 
 if TYPE_CHECKING:
     from .client import AsyncConnection
@@ -51,7 +52,16 @@ class AsyncPorts:
     async def exposed_ports(self) -> list[ExposedPort]:
         """The ports that links lead to, sorted."""
         told = await self._connection.json(calls.links(await self._at()))
-        return [ExposedPort.of(one) for one in told]
+        active = {one.port for one in await self.ports()}
+        return [ExposedPort.of(one, one["port"] in active) for one in told]
+
+    async def connect_port(self, port: int) -> AsyncPortConnection:
+        """Opens a TCP connection to the program on a port, also on the sandbox's loopback alone.
+
+        Raises:
+            ServerError: ``not_listening``: nothing does there.
+        """
+        return await AsyncPortConnection.open(self._connection, await self._at(), port)
 
     async def fetch_port(
         self,

@@ -232,6 +232,13 @@ class AsyncProcesses:
         call = calls.call("GET", f"{await self._at()}/processes", again=True)
         return [ProcessInfo.of(told) for told in await self._connection.json(call)]
 
+    async def forget_ended_processes(self) -> int:
+        """Frees the ids of those that have ended, with all they started; how many these were."""
+        ended = [one for one in await self.processes() if one.status != "running" and not one.remains]
+        for one in ended:
+            await self.process(one.id).forget()
+        return len(ended)
+
     async def forget_processes(self) -> None:
         """Kills all processes at once, and frees their ids."""
         await self._connection.send(calls.call("DELETE", f"{await self._at()}/processes", again=True))

@@ -16,18 +16,19 @@ from . import commands, io
 from .commands import AsyncExecStream, OnOutput
 from .contexts import AsyncContexts
 from .events import AsyncEvents
-from .files import AsyncFiles
+from .network import AsyncNetwork
 from .ports import AsyncPorts
 from .processes import AsyncProcesses
 from .session import AsyncSession
 from .shell import AsyncShell
 from .terminals import AsyncTerminals
+from .workspace import AsyncWorkspace
 
 if TYPE_CHECKING:
     from .client import AsyncConnection
 
 
-class AsyncSandbox(AsyncFiles, AsyncProcesses, AsyncContexts, AsyncPorts, AsyncTerminals):
+class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, AsyncTerminals, AsyncNetwork):
     """A sandbox. In ``async with`` it is deleted at the end, whatever happened in between.
 
     It falls asleep when nobody uses it, and any call that works in it wakes it: the first command's
@@ -189,6 +190,9 @@ class AsyncSandbox(AsyncFiles, AsyncProcesses, AsyncContexts, AsyncPorts, AsyncT
             merge=False,
             keep_running=False,
         )
+
+    async def _program(self, argv: Sequence[str], env: Env, timeout: Duration) -> ExecResult:
+        return await self.run_program(argv, env=env, timeout=timeout)
 
     def shell(
         self,

@@ -13,16 +13,16 @@ from ..values import AnyPath, Duration, Env, exports
 from . import commands
 from .commands import AsyncExecStream, OnOutput
 from .context import AsyncContext
-from .files import AsyncFiles
 from .processes import AsyncProcess
 from .shell import AsyncShell
 from .terminal import AsyncTerminal
+from .workspace import AsyncWorkspace
 
 if TYPE_CHECKING:
     from .sandbox import AsyncSandbox
 
 
-class AsyncSession(AsyncFiles):
+class AsyncSession(AsyncWorkspace):
     """A session of a sandbox. Where it is not there, its first command makes it.
 
     Its file calls see what it sees.
@@ -128,6 +128,9 @@ class AsyncSession(AsyncFiles):
             stream=True,
         )
         return await commands.stream(self._connection, call, command, max_output_bytes).open()
+
+    async def _program(self, argv: Sequence[str], env: Env, timeout: Duration) -> ExecResult:
+        return await self._sandbox.run_program(argv, session=self.id, env=env, timeout=timeout)
 
     async def set_env(self, variables: Env) -> None:
         """Sets variables for all further commands of this session; ``None`` unsets."""

@@ -11,8 +11,9 @@ from typing import Any
 import httpx
 
 from .. import calls, config, errors, transport
+from ..account import AccountUsage, AuditEntry
 from ..calls import Call
-from ..models import SandboxInfo
+from ..models import NetworkRules, SandboxInfo
 from ..values import Duration
 from . import io
 from .events import Events
@@ -201,6 +202,8 @@ class Isolet(TenantSessions):
         persistent: bool | None = None,
         sleep_after: Duration | None = None,
         ttl: Duration | None = None,
+        network: str | NetworkRules | None = None,
+        network_profile: str | None = None,
     ) -> Sandbox:
         """A sandbox by its id. Nothing is sent before it is used; its first use makes it.
 
@@ -220,6 +223,9 @@ class Isolet(TenantSessions):
             persistent: files and what shells hold outlive a sleep; true unless told.
             sleep_after: seconds without use, or ``"10m"``; 0 never, 600 unless told or configured.
             ttl: ends by itself after so many seconds; never unless told.
+            network: ``none`` (loopback alone), ``open`` (everything but what is closed to every sandbox)
+                or rules; ``none`` unless told or configured.
+            network_profile: the rules of a network profile, in place of ``network``.
         """
         call = calls.create_sandbox(
             id,
@@ -233,6 +239,8 @@ class Isolet(TenantSessions):
             persistent=persistent,
             sleep_after=sleep_after,
             ttl=ttl,
+            network=network,
+            network_profile=network_profile,
         )
         return Sandbox(self._connection, id, call, default_session)
 
@@ -251,6 +259,8 @@ class Isolet(TenantSessions):
         persistent: bool | None = None,
         sleep_after: Duration | None = None,
         ttl: Duration | None = None,
+        network: str | NetworkRules | None = None,
+        network_profile: str | None = None,
     ) -> Sandbox:
         """Makes a sandbox now; the server makes its id where none is told.
 
@@ -272,6 +282,8 @@ class Isolet(TenantSessions):
             persistent=persistent,
             sleep_after=sleep_after,
             ttl=ttl,
+            network=network,
+            network_profile=network_profile,
         )
         info = SandboxInfo.of(self._connection.json(call))
         return Sandbox(self._connection, info.id, None, default_session)
@@ -284,6 +296,25 @@ class Isolet(TenantSessions):
         """
         for told in self._connection.pages(calls.page("/v1/sandboxes", page)):
             yield SandboxInfo.of(told)
+
+    def usage(self) -> AccountUsage:
+        """What the tenant's sandboxes have used, also those that are gone."""
+        return AccountUsage.of(self._connection.json(calls.usage()))
+
+    def audit(self, *, sandbox: str | None = None) -> Iterator[AuditEntry]:
+        """What was done to the tenant's sandboxes, the oldest first.
+
+        Args:
+            sandbox: to this one alone, also when it is gone.
+        """
+        response = self._connection.open(calls.audit(sandbox))
+        try:
+            for line in response.iter_lines():
+                yield AuditEntry.of(line)
+        except httpx.TransportError as error:
+            raise transport.unreachable(self.url, error) from error
+        finally:
+            response.close()
 
     def events(self, *, after: int | None = None) -> Events:
         """What happens to all sandboxes of the tenant: an iterator that comes back by itself after a

@@ -22,33 +22,30 @@ if TYPE_CHECKING:
 OnOutput = Callable[[Output], object]
 
 
-class ExecStream:
-    """A command's output as it is written. Use it in ``with``, and ``for`` inside.
+class _Running:
+    """A command's answer, and what came of it so far."""
 
-    Left early, it ends the command, unless that was told to keep running. Bytes that nobody reads stay
-    with the server: the command waits for its reader for 60 s.
-    """
-
+    # Apart from what is iterated: one that is left in the middle of a loop is then let go at once, and not
+    # by the collector, which may come while a connection is being taken and would wait for that.
     def __init__(self, connection: Connection, call: Call, command: str, most: int) -> None:
         self._connection = connection
         self._call = call
         self._said = Collector(command, most)
-        self._result: ExecResult | None = None
-        self._body: EventBody | None = None
-        self._pieces = self._all()
+        self.result: ExecResult | None = None
+        self.body: EventBody | None = None
 
-    def open(self) -> ExecStream:
-        """Sends the command now, rather than with the first piece that is asked for."""
-        if self._body is None:
+    def open(self) -> None:
+        """Sends the command, once."""
+        if self.body is None:
             response = self._connection.open(self._call, read_s=transport.EVENTS_S)
-            self._body = EventBody(self._connection.url, response)
-        return self
+            self.body = EventBody(self._connection.url, response)
 
-    def _all(self) -> Iterator[Output]:
+    def pieces(self) -> Iterator[Output]:
+        """All that it says, in order."""
         self.open()
-        if self._body is None:
+        if self.body is None:
             return
-        for event in self._body.events():
+        for event in self.body.events():
             if event.name in ("stdout", "stderr"):
                 data = base64.b64decode(event.data["data_b64"])
                 yield self._said.take(event.name, event.data["offset"], data)
@@ -57,7 +54,7 @@ class ExecStream:
             elif event.name == "exit":
                 for piece in self._said.rest():
                     yield piece
-                self._result = self._said.result(event.data)
+                self.result = self._said.result(event.data)
                 return
             elif event.name == "error":
                 said = event.data
@@ -65,6 +62,23 @@ class ExecStream:
                     str(said.get("message", "")), code=str(said.get("error")), hint=str(said.get("hint", ""))
                 )
         raise UnreachableError("the connection ended before the command", code="cut")
+
+
+class ExecStream:
+    """A command's output as it is written. Use it in ``with``, and ``for`` inside.
+
+    Left early, it ends the command, unless that was told to keep running. Bytes that nobody reads stay
+    with the server: the command waits for its reader for 60 s.
+    """
+
+    def __init__(self, connection: Connection, call: Call, command: str, most: int) -> None:
+        self._running = _Running(connection, call, command, most)
+        self._pieces = self._running.pieces()
+
+    def open(self) -> ExecStream:
+        """Sends the command now, rather than with the first piece that is asked for."""
+        self._running.open()
+        return self
 
     def __iter__(self) -> ExecStream:
         return self
@@ -76,9 +90,9 @@ class ExecStream:
         """How it ended, with all that it said; reads what is left."""
         for _ in self:
             pass
-        if self._result is None:
+        if self._running.result is None:
             raise UnreachableError("the stream was left before the command's end", code="cut")
-        return self._result
+        return self._running.result
 
     def __enter__(self) -> ExecStream:
         return self.open()
@@ -90,8 +104,8 @@ class ExecStream:
 
     def close(self) -> None:
         """Ends it, and the command where that still runs."""
-        if self._body is not None:
-            self._body.close()
+        if self._running.body is not None:
+            self._running.body.close()
 
 
 def stream(

@@ -21,36 +21,34 @@ if TYPE_CHECKING:
 OnEvent = Callable[[CodeEvent], object]
 
 
-class CodeStream:
-    """What happens in a run, as it happens. Use it in ``with``, and ``for`` inside.
+class _Running:
+    """A run's answer, and what came of it so far."""
 
-    Left early, it interrupts the run.
-    """
-
+    # Apart from what is iterated: one that is left in the middle of a loop is then let go at once, and not
+    # by the collector, which may come while a connection is being taken and would wait for that.
     def __init__(self, connection: Connection, call: Call, code: str) -> None:
         self._connection = connection
         self._call = call
         self._said = Gathered(code)
-        self._end: Execution | None = None
-        self._body: EventBody | None = None
-        self._pieces = self._all()
+        self.end: Execution | None = None
+        self.body: EventBody | None = None
 
-    def open(self) -> CodeStream:
-        """Sends the code now, rather than with the first event that is asked for."""
-        if self._body is None:
+    def open(self) -> None:
+        """Sends the code, once."""
+        if self.body is None:
             response = self._connection.open(self._call, read_s=transport.EVENTS_S)
-            self._body = EventBody(self._connection.url, response)
-        return self
+            self.body = EventBody(self._connection.url, response)
 
-    def _all(self) -> Iterator[CodeEvent]:
+    def pieces(self) -> Iterator[CodeEvent]:
+        """All that happens, in order."""
         self.open()
-        if self._body is None:
+        if self.body is None:
             return
-        for event in self._body.events():
+        for event in self.body.events():
             if event.name in ("stdout", "stderr", "result", "exception"):
                 yield self._said.take(event.name, event.data)
             elif event.name == "end":
-                self._end = self._said.end(event.data)
+                self.end = self._said.end(event.data)
                 return
             elif event.name == "error":
                 said = event.data
@@ -58,6 +56,22 @@ class CodeStream:
                     str(said.get("message", "")), code=str(said.get("error")), hint=str(said.get("hint", ""))
                 )
         raise UnreachableError("the connection ended before the run", code="cut")
+
+
+class CodeStream:
+    """What happens in a run, as it happens. Use it in ``with``, and ``for`` inside.
+
+    Left early, it interrupts the run.
+    """
+
+    def __init__(self, connection: Connection, call: Call, code: str) -> None:
+        self._running = _Running(connection, call, code)
+        self._pieces = self._running.pieces()
+
+    def open(self) -> CodeStream:
+        """Sends the code now, rather than with the first event that is asked for."""
+        self._running.open()
+        return self
 
     def __iter__(self) -> CodeStream:
         return self
@@ -69,9 +83,9 @@ class CodeStream:
         """All of the run; reads what is left."""
         for _ in self:
             pass
-        if self._end is None:
+        if self._running.end is None:
             raise UnreachableError("the stream was left before the run's end", code="cut")
-        return self._end
+        return self._running.end
 
     def __enter__(self) -> CodeStream:
         return self.open()
@@ -83,8 +97,8 @@ class CodeStream:
 
     def close(self) -> None:
         """Ends it, and interrupts the run where that still goes on."""
-        if self._body is not None:
-            self._body.close()
+        if self._running.body is not None:
+            self._running.body.close()
 
 
 class Context:

@@ -47,6 +47,7 @@ class Contexts:
             id: the server makes one unless told.
             language: ``python`` (unless told), ``javascript``, ``typescript``, ``bash`` or ``jupyter``.
             kernel: a Jupyter kernel of the image by its name; ``python3`` for ``jupyter`` unless told.
+                ``"none"``: no kernel, where ``python`` would have the image's ``ipykernel``.
             session: whose directory, environment and files it has, and with which it ends.
             cwd: where it starts; ``/workspace``, or the session's own, unless told.
             env: over the sandbox's environment; ``None`` unsets a name.

@@ -44,44 +44,24 @@ class EventBody:
         self._response.close()
 
 
-class Events:
-    """What happens to sandboxes, as it happens. Use it in ``for``, and close it when you leave early.
+class _Following:
+    """Where the following of sandboxes stands."""
 
-    Raises:
-        UnauthorizedError: the key opens nothing any more.
-        UnreachableError: the server has not come back for a minute.
-    """
-
+    # Apart from what is iterated: one that is left in the middle of a loop is then let go at once, and not
+    # by the collector, which may come while a connection is being taken and would wait for that.
     def __init__(self, connection: Connection, path: str, after: int | None, last: str | None) -> None:
         self._connection = connection
         self._path = path
         self._last = last
-        #: The id of the last event: give it as ``after`` to go on behind it.
-        self.after = after
         self._body: EventBody | None = None
-        self._events = self._all()
+        self.after = after
 
-    def open(self) -> Events:
-        """Begins to listen now, rather than with the first event that is asked for."""
+    def open(self) -> None:
+        """Begins to listen, where it does not."""
         if self._body is None:
             call = calls.events(self._path, self.after)
             response = self._connection.open(call, read_s=transport.EVENTS_S)
             self._body = EventBody(self._connection.url, response)
-        return self
-
-    def __iter__(self) -> Events:
-        return self
-
-    def __next__(self) -> SandboxEvent:
-        return self._events.__next__()
-
-    def __enter__(self) -> Events:
-        return self.open()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Ends it."""
@@ -89,7 +69,8 @@ class Events:
             self._body.close()
             self._body = None
 
-    def _all(self) -> Iterator[SandboxEvent]:
+    def events(self) -> Iterator[SandboxEvent]:
+        """All that happens, in order."""
         failed, blind = 0, False
         while True:
             try:
@@ -124,6 +105,47 @@ class Events:
             told = SandboxEvent.of(event.name, event.data)
             self.after = told.id if told.id is not None else self.after
             yield told
+
+
+class Events:
+    """What happens to sandboxes, as it happens. Use it in ``for``, and close it when you leave early.
+
+    Raises:
+        UnauthorizedError: the key opens nothing any more.
+        UnreachableError: the server has not come back for a minute.
+    """
+
+    def __init__(self, connection: Connection, path: str, after: int | None, last: str | None) -> None:
+        self._following = _Following(connection, path, after, last)
+        self._events = self._following.events()
+
+    @property
+    def after(self) -> int | None:
+        """The id of the last event: give it as ``after`` to go on behind it."""
+        return self._following.after
+
+    def open(self) -> Events:
+        """Begins to listen now, rather than with the first event that is asked for."""
+        self._following.open()
+        return self
+
+    def __iter__(self) -> Events:
+        return self
+
+    def __next__(self) -> SandboxEvent:
+        return self._events.__next__()
+
+    def __enter__(self) -> Events:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends it."""
+        self._following.close()
 
 
 #: Tries to come back, about a minute of them.

@@ -25,27 +25,28 @@ if TYPE_CHECKING:
 _PIECE_BYTES = 256 * 1024
 
 
+def _pieces(url: str, response: httpx.Response) -> Iterator[bytes]:
+    # Knows nothing of the stream that it is read through: that is let go at once when it is left.
+    try:
+        for piece in response.iter_bytes():
+            yield piece
+    except httpx.TransportError as error:
+        raise transport.unreachable(url, error) from error
+    finally:
+        response.close()
+
+
 class FileStream:
     """A file's bytes as they come. Use it in ``with`` and ``for``, or close it."""
 
     def __init__(self, url: str, response: httpx.Response) -> None:
-        self._url = url
         self._response = response
         length = response.headers.get("content-length")
         #: How many bytes come; ``None`` where the kernel makes them while they are read.
         self.size = None if length is None else int(length)
         #: Changes with the file; ``None`` for an archive.
         self.etag: str | None = response.headers.get("etag")
-        self._pieces = self._all()
-
-    def _all(self) -> Iterator[bytes]:
-        try:
-            for piece in self._response.iter_bytes():
-                yield piece
-        except httpx.TransportError as error:
-            raise transport.unreachable(self._url, error) from error
-        finally:
-            self._response.close()
+        self._pieces = _pieces(url, response)
 
     def __iter__(self) -> FileStream:
         return self

@@ -11,6 +11,7 @@ import httpx
 from .. import calls
 from ..models import ExposedPort, ListeningPort, PortLink
 from ..values import Duration
+from .dial import PortConnection
 
 if TYPE_CHECKING:
     from .client import Connection
@@ -52,7 +53,16 @@ class Ports:
     def exposed_ports(self) -> list[ExposedPort]:
         """The ports that links lead to, sorted."""
         told = self._connection.json(calls.links(self._at()))
-        return [ExposedPort.of(one) for one in told]
+        active = {one.port for one in self.ports()}
+        return [ExposedPort.of(one, one["port"] in active) for one in told]
+
+    def connect_port(self, port: int) -> PortConnection:
+        """Opens a TCP connection to the program on a port, also on the sandbox's loopback alone.
+
+        Raises:
+            ServerError: ``not_listening``: nothing does there.
+        """
+        return PortConnection.open(self._connection, self._at(), port)
 
     def fetch_port(
         self,

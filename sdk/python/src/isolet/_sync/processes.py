@@ -233,6 +233,13 @@ class Processes:
         call = calls.call("GET", f"{self._at()}/processes", again=True)
         return [ProcessInfo.of(told) for told in self._connection.json(call)]
 
+    def forget_ended_processes(self) -> int:
+        """Frees the ids of those that have ended, with all they started; how many these were."""
+        ended = [one for one in self.processes() if one.status != "running" and not one.remains]
+        for one in ended:
+            self.process(one.id).forget()
+        return len(ended)
+
     def forget_processes(self) -> None:
         """Kills all processes at once, and frees their ids."""
         self._connection.send(calls.call("DELETE", f"{self._at()}/processes", again=True))

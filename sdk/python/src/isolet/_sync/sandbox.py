@@ -17,18 +17,19 @@ from . import commands, io
 from .commands import ExecStream, OnOutput
 from .contexts import Contexts
 from .events import Events
-from .files import Files
+from .network import Network
 from .ports import Ports
 from .processes import Processes
 from .session import Session
 from .shell import Shell
 from .terminals import Terminals
+from .workspace import Workspace
 
 if TYPE_CHECKING:
     from .client import Connection
 
 
-class Sandbox(Files, Processes, Contexts, Ports, Terminals):
+class Sandbox(Workspace, Processes, Contexts, Ports, Terminals, Network):
     """A sandbox. In ``with`` it is deleted at the end, whatever happened in between.
 
     It falls asleep when nobody uses it, and any call that works in it wakes it: the first command's
@@ -190,6 +191,9 @@ class Sandbox(Files, Processes, Contexts, Ports, Terminals):
             merge=False,
             keep_running=False,
         )
+
+    def _program(self, argv: Sequence[str], env: Env, timeout: Duration) -> ExecResult:
+        return self.run_program(argv, env=env, timeout=timeout)
 
     def shell(
         self,

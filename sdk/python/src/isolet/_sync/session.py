@@ -14,16 +14,16 @@ from ..values import AnyPath, Duration, Env, exports
 from . import commands
 from .commands import ExecStream, OnOutput
 from .context import Context
-from .files import Files
 from .processes import Process
 from .shell import Shell
 from .terminal import Terminal
+from .workspace import Workspace
 
 if TYPE_CHECKING:
     from .sandbox import Sandbox
 
 
-class Session(Files):
+class Session(Workspace):
     """A session of a sandbox. Where it is not there, its first command makes it.
 
     Its file calls see what it sees.
@@ -129,6 +129,9 @@ class Session(Files):
             stream=True,
         )
         return commands.stream(self._connection, call, command, max_output_bytes).open()
+
+    def _program(self, argv: Sequence[str], env: Env, timeout: Duration) -> ExecResult:
+        return self._sandbox.run_program(argv, session=self.id, env=env, timeout=timeout)
 
     def set_env(self, variables: Env) -> None:
         """Sets variables for all further commands of this session; ``None`` unsets."""

@@ -1,0 +1,82 @@
+"""A TCP connection to a port inside a sandbox."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from .. import calls
+from ..errors import UnreachableError
+from ..transport import CutError
+from . import io
+
+if TYPE_CHECKING:
+    from .client import AsyncConnection
+
+#: Goes out at once, in bytes: the server takes no longer message.
+_MESSAGE_BYTES = 256 * 1024
+#: The close code where both sides have ended.
+_NORMAL = 1000
+
+
+class AsyncPortConnection:
+    """A connection to a program. Use it in ``async with``, or close it. One may send while another receives.
+
+    Raises:
+        UnreachableError: ``cut``: the connection was lost, or the program has reset it.
+    """
+
+    def __init__(self, socket: io.Socket) -> None:
+        self._socket = socket
+        self._ended = False
+
+    @classmethod
+    async def open(cls, connection: AsyncConnection, at: str, port: int) -> AsyncPortConnection:
+        """Connects."""
+        return cls(await connection.socket(calls.dial(at, port)))
+
+    async def __aenter__(self) -> AsyncPortConnection:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def send(self, data: bytes) -> None:
+        """Tells the program something; waits while it takes nothing."""
+        for at in range(0, len(data), _MESSAGE_BYTES):
+            await self._say(data[at : at + _MESSAGE_BYTES])
+
+    async def send_eof(self) -> None:
+        """Nothing more is sent; the program may go on."""
+        await self._say('{"type":"eof"}')
+
+    async def _say(self, message: str | bytes) -> None:
+        try:
+            await self._socket.send(message)
+        except CutError as cut:
+            raise _lost(cut) from None
+
+    async def receive(self) -> bytes:
+        """What the program says next, at most some 64 KiB; empty at its end."""
+        if self._ended:
+            return b""
+        try:
+            message = await self._socket.receive()
+        except CutError as cut:
+            if cut.code != _NORMAL:
+                raise _lost(cut) from None
+            # Both sides have ended: that is not said in a frame.
+            message = ""
+        # The only text that there is: the program's end.
+        self._ended = isinstance(message, str)
+        return b"" if isinstance(message, str) else message
+
+    async def close(self) -> None:
+        """Ends it for both sides."""
+        await self._socket.close()
+
+
+def _lost(cut: CutError) -> UnreachableError:
+    return UnreachableError(f"the connection to the port ended ({cut.code})", code="cut")

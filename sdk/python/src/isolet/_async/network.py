@@ -1,0 +1,55 @@
+"""Where a sandbox may connect to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from .. import calls
+from ..models import Denied, NetworkInfo, NetworkRules
+
+if TYPE_CHECKING:
+    from .client import AsyncConnection
+
+
+class AsyncNetwork:
+    """The network of a sandbox."""
+
+    _connection: AsyncConnection
+
+    async def _at(self) -> str:
+        raise NotImplementedError
+
+    async def network(self) -> NetworkInfo:
+        """Where it may connect to."""
+        return NetworkInfo.of(await self._connection.json(calls.network(await self._at())))
+
+    async def change_network(
+        self,
+        network: str | NetworkRules | None = None,
+        *,
+        network_profile: str | None = None,
+        allow_add: Iterable[str | Denied] = (),
+        allow_remove: Iterable[str] = (),
+        deny_add: Iterable[str] = (),
+        deny_remove: Iterable[str] = (),
+    ) -> NetworkInfo:
+        """Changes where it may connect to, all of it or nothing, also for connections that run: what the
+        new rules forbid is cut. Done twice it is as done once; what is not told stays.
+
+        Args:
+            network: ``none``, ``open`` or rules, in place of the network that is.
+            network_profile: the rules of this profile, in place of those that are.
+            allow_add: also allowed: rules, or what a command's ``denied`` told.
+            allow_remove: rules of ``allow`` that go.
+            deny_add: also refused.
+            deny_remove: rules of ``deny`` that go.
+
+        Raises:
+            BadRequestError: ``bad_field``: no rule; or refused by a rule of ``deny``, or closed to every
+                sandbox: allowing it would not open it.
+        """
+        call = calls.change_network(
+            await self._at(), network, network_profile, allow_add, allow_remove, deny_add, deny_remove
+        )
+        return NetworkInfo.of(await self._connection.json(call))

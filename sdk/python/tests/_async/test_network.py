@@ -1,0 +1,38 @@
+"""Where a sandbox may connect to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from isolet import AsyncIsolet, AsyncSandbox, BadRequestError, Denied, NetworkRules
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_network_is_told_and_a_change_is_all_or_nothing(sandbox: AsyncSandbox) -> None:
+    network = await sandbox.network()
+    assert (network.mode, network.allow, network.deny, network.profile) == ("none", (), (), None)
+    network = await sandbox.change_network(network_profile="none")
+    assert (network.mode, network.profile) == ("none", "none")
+    info = await sandbox.info()
+    assert (info.network, info.network_profile) == ("none", "none")
+    assert (await sandbox.change_network("none")).profile is None
+    with pytest.raises(BadRequestError, match="allow_add"):
+        await sandbox.change_network(allow_add=["http://example.com"])
+    closed = Denied("10.0.0.1", 80, "tcp", "private", 3)
+    with pytest.raises(BadRequestError, match="closed to every sandbox"):
+        await sandbox.change_network(allow_add=[closed])
+    with pytest.raises(BadRequestError, match="not both"):
+        await sandbox.change_network("none", network_profile="none")
+    assert (await sandbox.network()).mode == "none"
+
+
+async def test_a_sandbox_is_made_with_the_network_that_was_asked_for(
+    client: AsyncIsolet, fresh: Callable[[], str]
+) -> None:
+    async with client.sandbox(fresh(), network="none") as sandbox:
+        assert (await sandbox.exec("true")).denied == ()
+    with pytest.raises(BadRequestError, match="allow"):
+        await client.create_sandbox(network=NetworkRules(allow=["a b"]))

@@ -1,0 +1,39 @@
+"""Where a sandbox may connect to."""
+# Made by tools/make_sync.py from its async twin: change that one.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from isolet import Isolet, Sandbox, BadRequestError, Denied, NetworkRules
+
+pytestmark = pytest.mark.anyio
+
+
+def test_a_network_is_told_and_a_change_is_all_or_nothing(sandbox: Sandbox) -> None:
+    network = sandbox.network()
+    assert (network.mode, network.allow, network.deny, network.profile) == ("none", (), (), None)
+    network = sandbox.change_network(network_profile="none")
+    assert (network.mode, network.profile) == ("none", "none")
+    info = sandbox.info()
+    assert (info.network, info.network_profile) == ("none", "none")
+    assert (sandbox.change_network("none")).profile is None
+    with pytest.raises(BadRequestError, match="allow_add"):
+        sandbox.change_network(allow_add=["http://example.com"])
+    closed = Denied("10.0.0.1", 80, "tcp", "private", 3)
+    with pytest.raises(BadRequestError, match="closed to every sandbox"):
+        sandbox.change_network(allow_add=[closed])
+    with pytest.raises(BadRequestError, match="not both"):
+        sandbox.change_network("none", network_profile="none")
+    assert (sandbox.network()).mode == "none"
+
+
+def test_a_sandbox_is_made_with_the_network_that_was_asked_for(
+    client: Isolet, fresh: Callable[[], str]
+) -> None:
+    with client.sandbox(fresh(), network="none") as sandbox:
+        assert (sandbox.exec("true")).denied == ()
+    with pytest.raises(BadRequestError, match="allow"):
+        client.create_sandbox(network=NetworkRules(allow=["a b"]))
