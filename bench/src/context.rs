@@ -1,4 +1,5 @@
-//! A run of `1` in a code context, against the same interpreter over bare pipes in this process.
+//! A run of `1` in a code context, against the same interpreter over bare pipes in this process; of
+//! Python by the small driver and by the image's kernel, and how long both take to begin.
 
 use crate::http::Client;
 use crate::server::Server;
@@ -9,23 +10,28 @@ use serde_json::json;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Runs in a row of one variant before the next has its turn.
 const BURST: usize = 30;
 /// Of these, dropped at the start: caches and pages come back.
 const WARM: usize = 4;
 
+/// Until a kernel that was begun ahead waits.
+const AHEAD: Duration = Duration::from_secs(3);
+
+/// Python by the small driver, and by ipykernel.
+const DRIVER: &str = "python-driver";
+const KERNEL: &str = "python-kernel";
+const PYTHON: [&str; 3] = [
+    "python3",
+    "-uc",
+    "import sys\nnames = {}\nfor line in sys.stdin: print(repr(eval(line, names)))",
+];
 /// What reads a line, evaluates it, and says what it is.
-const LOOPS: [(&str, &[&str]); 3] = [
-    (
-        "python",
-        &[
-            "python3",
-            "-uc",
-            "import sys\nnames = {}\nfor line in sys.stdin: print(repr(eval(line, names)))",
-        ],
-    ),
+const LOOPS: [(&str, &[&str]); 4] = [
+    (DRIVER, &PYTHON),
+    (KERNEL, &PYTHON),
     (
         "javascript",
         &[
@@ -75,11 +81,21 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     let server = Server::start(bin)?;
     let mut client = Client::connect(&server)?;
     client.create("bench")?;
-    for (language, words) in LOOPS {
-        let code = if language == "bash" { "echo 1" } else { "1" };
+    for (engine, words) in LOOPS {
+        let code = if engine == "bash" { "echo 1" } else { "1" };
+        let wish = match engine {
+            KERNEL => json!({ "id": engine, "language": "python" }),
+            DRIVER => json!({ "id": engine, "language": "python", "kernel": "none" }),
+            language => json!({ "id": language, "language": language }),
+        };
+        let made = client.call(Method::POST, "/v1/sandboxes/bench/contexts", Some(&wish))?;
+        if engine == KERNEL && made["kernel"].is_null() {
+            println!("\npython3 has no ipykernel here: {KERNEL} is left out");
+            continue;
+        }
         let mut pipe = Pipe::open(words)?;
         let (mut bare, mut context) = (Times::default(), Times::default());
-        let path = format!("/v1/sandboxes/bench/contexts/{language}/run");
+        let path = format!("/v1/sandboxes/bench/contexts/{engine}/run");
         let body = json!({ "code": code });
         for _ in 0..rounds {
             for turn in 0..BURST {
@@ -99,9 +115,34 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
             }
         }
         rows(
-            &format!("### `{code}` in a context of {language}"),
+            &format!("### `{code}` in a context of {engine}"),
             &[("bare pipes", bare), ("context, HTTP", context)],
         );
     }
+    begins(&mut client, rounds)
+}
+
+/// How long contexts of Python take to begin, in a sandbox of their own each round: the driver, and
+/// kernels one after the other, of which the third takes the one that was begun ahead.
+fn begins(client: &mut Client, rounds: usize) -> Result<()> {
+    let mut times: [Times; 4] = Default::default();
+    for round in 0..rounds {
+        let id = format!("begin{round}");
+        client.create(&id)?;
+        let path = format!("/v1/sandboxes/{id}/contexts");
+        for (turn, times) in times.iter_mut().enumerate() {
+            let kernel = if turn == 0 { json!({ "kernel": "none" }) } else { json!({}) };
+            let begun = Instant::now();
+            let made = client.call(Method::POST, &path, Some(&kernel))?;
+            times.push(begun.elapsed());
+            ensure!(made["id"].is_string(), "{made}");
+            // A kernel is begun ahead half a second after another has begun.
+            std::thread::sleep(AHEAD);
+        }
+        client.delete(&id)?;
+    }
+    let [driver, first, second, ahead] = times;
+    let all = [("driver", driver), ("kernel", first), ("second", second), ("begun ahead", ahead)];
+    rows("### a context of Python, until it is made", &all);
     Ok(())
 }

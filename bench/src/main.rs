@@ -9,6 +9,7 @@ mod file;
 mod guest;
 mod http;
 mod memory;
+mod nginx;
 mod port;
 mod process;
 mod pty;
@@ -31,7 +32,7 @@ struct Args {
     /// Which table; all of them unless told.
     #[arg(value_enum)]
     what: Vec<Table>,
-    /// Directory of isolet, isolet-launcher and isolet-agent.
+    /// Directory of isolet, isolet-launcher, isolet-agent and isolet-edge.
     #[arg(long, env = "ISOLET_BIN", default_value = "dist")]
     bin: std::path::PathBuf,
     /// Rounds of each table; more for quieter numbers.
@@ -66,7 +67,7 @@ enum Table {
     Context,
     /// Start of a program in the background until its pid and its end are known, against fork and exec.
     Process,
-    /// A web server inside: 1 KB and 100 MB through `/ports/`, against a connection inside.
+    /// A web server inside: 1 KB and 100 MB through `/ports/`, against a connection inside and nginx.
     Port,
 }
 

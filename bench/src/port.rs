@@ -1,7 +1,9 @@
-//! A web server inside a sandbox, asked from within its own network and through the
-//! server's `/ports/`.
+//! A web server inside a sandbox, asked from within its own network and through the server's
+//! `/ports/`; beside it nginx as a proxy within that network, where this machine has it. What any
+//! proxy costs is two processes more to wake a request, and each byte once more in and out.
 
 use crate::http::Client;
+use crate::nginx::Nginx;
 use crate::server::Server;
 use crate::stats::{Times, rows};
 use anyhow::{Result, bail, ensure};
@@ -14,8 +16,15 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Where it listens inside.
+/// Where the small one listens inside, and one in Node.
 const PORT: u16 = 8000;
+const NODE_PORT: u16 = 8001;
+/// Where nginx does.
+const NGINX_PORT: u16 = 8002;
+/// A web server as people write them.
+const NODE: &str = "require('http').createServer((request, response) => {
+    response.end('x'.repeat(Number(request.url.slice(1))));
+}).listen(Number(process.argv[2]), '127.0.0.1');";
 /// Requests in a row of one variant before the next has its turn.
 const BURST: usize = 300;
 /// Of these, dropped at the start.
@@ -25,39 +34,77 @@ const LARGE: usize = 100_000_000;
 /// Until it listens.
 const LISTEN_WAIT: Duration = Duration::from_secs(10);
 
+/// One way to a web server, and what it took.
+struct Way {
+    name: &'static str,
+    client: Client,
+    /// Before the size that is asked for.
+    path: String,
+    small: Times,
+    large: Times,
+}
+
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     let server = Server::start(bin)?;
     let mut client = Client::connect(&server)?;
     client.create("bench")?;
-    guest(&mut client)?;
-    let mut direct = Client::over(within()?, &server)?;
-    let ways = ["direct, inside", "isolet, /ports/"];
-    let mut small: Vec<_> = ways.map(|name| (name, Times::default())).into();
-    let mut large = small.clone();
-    let through = |count: usize| format!("/v1/sandboxes/bench/ports/{PORT}/{count}");
-    for _ in 0..rounds {
-        for turn in 0..BURST {
-            let time = fetched(&mut direct, &format!("/{SMALL}"), SMALL)?;
-            if turn >= WARM {
-                small[0].1.push(time);
-            }
-        }
-        for turn in 0..BURST {
-            let time = fetched(&mut client, &through(SMALL), SMALL)?;
-            if turn >= WARM {
-                small[1].1.push(time);
-            }
-        }
-        large[0].1.push(fetched(&mut direct, &format!("/{LARGE}"), LARGE)?);
-        large[1].1.push(fetched(&mut client, &through(LARGE), LARGE)?);
+    let own = std::fs::read(std::env::current_exe()?)?;
+    client.put("/v1/sandboxes/bench/files/guest", own)?;
+    client.put("/v1/sandboxes/bench/files/guest.js", NODE.into())?;
+    let command = format!("chmod +x guest && exec ./guest --serve {PORT}");
+    guest(&mut client, "guest", &command, PORT)?;
+    guest(&mut client, "node", &format!("exec node guest.js {NODE_PORT}"), NODE_PORT)?;
+    let network = format!("/proc/{}/ns/net", pid()?);
+    let nginx = Nginx::start(&network, NGINX_PORT, PORT)?;
+    let way = |name, client, path: &str| Way {
+        name,
+        client,
+        path: path.to_owned(),
+        small: Times::default(),
+        large: Times::default(),
+    };
+    let through = |port: u16| format!("/v1/sandboxes/bench/ports/{port}/");
+    let within = |port: u16| Client::over(within(&network, port)?, &server);
+    let mut plain = vec![way("direct, inside", within(PORT)?, "/")];
+    if nginx.is_some() {
+        plain.push(way("nginx, inside", within(NGINX_PORT)?, "/"));
     }
-    rows("### a request of 1 KB over a kept connection (aim: 1.3)", &small);
+    plain.push(way("isolet, /ports/", Client::connect(&server)?, &through(PORT)));
+    let mut node = vec![
+        way("direct, inside", within(NODE_PORT)?, "/"),
+        way("isolet, /ports/", Client::connect(&server)?, &through(NODE_PORT)),
+    ];
+    for _ in 0..rounds {
+        for way in plain.iter_mut().chain(&mut node) {
+            way.small()?;
+        }
+        for way in &mut plain {
+            way.large.push(fetched(&mut way.client, &format!("{}{LARGE}", way.path), LARGE)?);
+        }
+    }
+    let small =
+        |ways: &[Way]| -> Vec<_> { ways.iter().map(|way| (way.name, way.small.clone())).collect() };
+    rows("### a request of 1 KB over a kept connection (aim: 1.3)", &small(&plain));
+    rows("### the same of a server in Node", &small(&node));
     println!("\n### 100 MB (aim: 0.7 of direct)\n| way | MB/s | of direct |\n|---|---|---|");
-    let rate = |times: &Times| LARGE as f64 / times.median();
-    for (name, times) in &large {
-        println!("| {name} | {:.0} | {:.2} |", rate(times), rate(times) / rate(&large[0].1));
+    let rate = |way: &Way| LARGE as f64 / way.large.median();
+    for way in &plain {
+        println!("| {} | {:.0} | {:.2} |", way.name, rate(way), rate(way) / rate(&plain[0]));
     }
     Ok(())
+}
+
+impl Way {
+    fn small(&mut self) -> Result<()> {
+        let path = format!("{}{SMALL}", self.path);
+        for turn in 0..BURST {
+            let time = fetched(&mut self.client, &path, SMALL)?;
+            if turn >= WARM {
+                self.small.push(time);
+            }
+        }
+        Ok(())
+    }
 }
 
 fn fetched(client: &mut Client, path: &str, count: usize) -> Result<Duration> {
@@ -68,27 +115,24 @@ fn fetched(client: &mut Client, path: &str, count: usize) -> Result<Duration> {
     Ok(time)
 }
 
-/// Starts this program as the web server inside, and waits until it listens.
-fn guest(client: &mut Client) -> Result<()> {
-    let own = std::fs::read(std::env::current_exe()?)?;
-    client.put("/v1/sandboxes/bench/files/guest", own)?;
+/// Starts a web server inside, and waits until it listens.
+fn guest(client: &mut Client, id: &str, command: &str, port: u16) -> Result<()> {
     let processes = "/v1/sandboxes/bench/processes";
-    let command = format!("chmod +x guest && exec ./guest --serve {PORT}");
-    let body = json!({ "id": "guest", "command": command });
+    let body = json!({ "id": id, "command": command });
     client.call(Method::POST, processes, Some(&body))?;
-    let wait = json!({ "port": { "port": PORT }, "timeout_ms": LISTEN_WAIT.as_millis() as u64 });
-    let waited = client.call(Method::POST, &format!("{processes}/guest/wait"), Some(&wait))?;
+    let wait = json!({ "port": { "port": port }, "timeout_ms": LISTEN_WAIT.as_millis() as u64 });
+    let waited = client.call(Method::POST, &format!("{processes}/{id}/wait"), Some(&wait))?;
     ensure!(waited["outcome"] == "met", "{waited}");
     Ok(())
 }
 
-/// A connection to it that is made within the sandbox's network: a thread goes there and leaves
+/// A connection to one that is made within the sandbox's network: a thread goes there and leaves
 /// nothing but the socket.
-fn within() -> Result<TcpStream> {
-    let network = File::open(format!("/proc/{}/ns/net", pid()?))?;
+fn within(network: &str, port: u16) -> Result<TcpStream> {
+    let network = File::open(network)?;
     let thread = std::thread::spawn(move || -> Result<TcpStream> {
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
-        Ok(TcpStream::connect(("127.0.0.1", PORT))?)
+        Ok(TcpStream::connect(("127.0.0.1", port))?)
     });
     thread.join().expect("no panic")
 }
