@@ -236,7 +236,10 @@ impl Repository<'_> {
     /// What answers a challenge; `None` where we have nothing for it.
     async fn identity(&self, headers: &HeaderMap) -> Result<Option<String>, Error> {
         let path = self.registries.credentials.clone();
-        let ours = credentials::of(path, self.reference.registry()).await;
+        // A mirror has its own: what is for the registry is not for it.
+        let asked = self.host == self.reference.host();
+        let whose = if asked { self.reference.registry() } else { &self.host };
+        let ours = credentials::of(path, whose).await;
         for challenge in headers.get_all(WWW_AUTHENTICATE) {
             let Ok(challenge) = challenge.to_str() else { continue };
             let (scheme, rest) = challenge.split_once(' ').unwrap_or((challenge, ""));

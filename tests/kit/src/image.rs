@@ -1,19 +1,16 @@
-//! Images that tests make themselves, and registries that serve them: Debian's own, and one that
-//! misbehaves as it is told.
+//! Images that tests make themselves, and a registry that misbehaves as it is told.
 
-use crate::{Http, SOON, Value, json, wait_until};
+use crate::{Value, json};
 use flate2::{Compression, write::GzEncoder};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 pub use tar::EntryType;
 use tar::{Builder, Header};
-use tempfile::TempDir;
 
 /// A layer that is being written.
 pub struct Layer(Builder<Vec<u8>>);
@@ -128,6 +125,21 @@ impl Image {
         Self::of_blobs(layers.iter().map(zipped).collect(), diff_ids, settings)
     }
 
+    /// The same, said to be for machines of another kind.
+    ///
+    /// # Panics
+    /// When it has no configuration.
+    #[must_use]
+    pub fn on(&self, architecture: &str) -> Self {
+        let manifest: Value = serde_json::from_slice(&self.manifest).expect("a manifest");
+        let digests = manifest["layers"].as_array().expect("layers").iter();
+        let layers = digests.map(|one| self.blobs[one["digest"].as_str().expect("text")].clone());
+        let config = &self.blobs[manifest["config"]["digest"].as_str().expect("text")];
+        let mut config: Value = serde_json::from_slice(config).expect("a configuration");
+        config["architecture"] = json!(architecture);
+        Self::assembled(layers.collect(), &config)
+    }
+
     /// Of blobs as they are, and what they are said to be unpacked.
     #[must_use]
     pub fn of_blobs(layers: Vec<Vec<u8>>, diff_ids: Vec<String>, settings: &Value) -> Self {
@@ -135,6 +147,10 @@ impl Image {
             "os": "linux", "architecture": "amd64", "config": settings,
             "rootfs": {"type": "layers", "diff_ids": diff_ids},
         });
+        Self::assembled(layers, &config)
+    }
+
+    fn assembled(layers: Vec<Vec<u8>>, config: &Value) -> Self {
         let config = config.to_string().into_bytes();
         let part = |kind: &str, bytes: &[u8]| json!({"mediaType": kind, "digest": digest(bytes), "size": bytes.len()});
         let kind = "application/vnd.oci.image.layer.v1.tar+gzip";
@@ -321,87 +337,4 @@ fn answer(
     }
     stream.write_all(head(200, &length).as_bytes())?;
     stream.write_all(&bytes)
-}
-
-/// Debian's `docker-registry`, running.
-pub struct DockerRegistry {
-    child: Child,
-    folder: TempDir,
-    port: u16,
-}
-
-impl DockerRegistry {
-    /// Starts one; with `htpasswd` lines it asks who comes.
-    ///
-    /// # Panics
-    /// When the package is not there.
-    #[must_use]
-    pub fn start(htpasswd: Option<&str>) -> Self {
-        let folder = tempfile::tempdir().expect("a directory");
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let port = listener.local_addr().expect("a port").port();
-        drop(listener);
-        let at = folder.path().display();
-        let mut config = format!(
-            "version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {at}/data\nhttp:\n  addr: 127.0.0.1:{port}\n"
-        );
-        if let Some(lines) = htpasswd {
-            fs::write(folder.path().join("htpasswd"), lines).expect("writes");
-            config += &format!("auth:\n  htpasswd:\n    realm: test\n    path: {at}/htpasswd\n");
-        }
-        let path = folder.path().join("config.yml");
-        fs::write(&path, config).expect("writes");
-        let mut command = Command::new("docker-registry");
-        command.arg("serve").arg(&path).stdin(Stdio::null()).stdout(Stdio::null());
-        let child = command.stderr(Stdio::null()).spawn();
-        let child = child.expect("the package docker-registry is installed");
-        let started = Self { child, folder, port };
-        wait_until("the registry answers", SOON, || {
-            Http::new(port, None).try_send("GET", "/v2/", None).ok().map(drop)
-        });
-        started
-    }
-
-    /// Host and port.
-    #[must_use]
-    pub fn host(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
-    }
-
-    /// Where it keeps its files.
-    #[must_use]
-    pub fn folder(&self) -> &std::path::Path {
-        self.folder.path()
-    }
-
-    /// Pushes an image as the protocol has it; returns its whole name. `basic` is `user:password`
-    /// in base 64.
-    ///
-    /// # Panics
-    /// When the registry does not take it.
-    pub fn push(&self, name: &str, image: &Image, basic: Option<&str>) -> String {
-        let mut http = Http::new(self.port, None);
-        if let Some(basic) = basic {
-            http = http.with("authorization", &format!("Basic {basic}"));
-        }
-        for (digest, bytes) in &image.blobs {
-            let begun = http.send("POST", &format!("/v2/{name}/blobs/uploads/"), Some(b""));
-            let begun = begun.expect(202);
-            let place = begun.header("location").expect("a place").to_owned();
-            let place = place.split_once(&self.host()).map_or(place.as_str(), |(_, path)| path);
-            let to = format!("{place}&digest={digest}");
-            let typed = http.with("content-type", "application/octet-stream");
-            typed.send("PUT", &to, Some(bytes)).expect(201);
-        }
-        let path = format!("/v2/{name}/manifests/1");
-        http.with("content-type", MANIFEST).send("PUT", &path, Some(&image.manifest)).expect(201);
-        format!("{}/{name}:1", self.host())
-    }
-}
-
-impl Drop for DockerRegistry {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

@@ -6,6 +6,7 @@
 //! deleted and whatever is still there then fails the test.
 #![forbid(unsafe_code)]
 
+pub mod docker;
 mod guest;
 pub mod http;
 pub mod image;
@@ -17,6 +18,7 @@ mod sandbox;
 mod server;
 mod shell;
 mod terminal;
+pub mod tokens;
 mod traces;
 mod wait;
 

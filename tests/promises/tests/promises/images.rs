@@ -1,6 +1,7 @@
 //! Images: pulled from a registry, imported, shared, kept and collected.
 
-use isolet_kit::image::{DockerRegistry, Image, Layer, Registry, busybox};
+use isolet_kit::docker::DockerRegistry;
+use isolet_kit::image::{Image, Layer, Registry, busybox};
 use isolet_kit::{Http, Options, SOON, Server, Value, json, wait_until};
 
 /// A server that asks this registry.
@@ -36,8 +37,8 @@ fn layered() -> Image {
 
 #[test]
 fn a_sandbox_is_made_of_an_image_from_a_registry() {
-    let registry = DockerRegistry::start(None);
-    let name = registry.push("tools/box", &layered(), None);
+    let registry = DockerRegistry::start();
+    let name = registry.push("tools/box", &layered());
     let server = asking(&registry.host());
     let sandbox = server.sandbox_with(&json!({"image": name}));
     let info = sandbox.info();
@@ -214,25 +215,4 @@ fn an_image_of_many_layers_is_what_it_would_be_with_each_mounted() {
     let said = sandbox
         .says("cat /last; cd /d; set -- *; echo $#; test -e /gone; echo $?; echo 03* 30* 3[19]*");
     assert_eq!(said, "39\n38\n1\n03* 30* 31 39\n");
-}
-
-#[test]
-fn a_registry_that_asks_who_comes_is_told_by_dockers_credentials() {
-    // `ann` and `secret`.
-    let line = "ann:$2b$05$3lPDdBTE9my4vY98xR1S2.Mjn7yNmLo3ZbGRe8SvEB.LraQCX4zV.\n";
-    let basic = "YW5uOnNlY3JldA==";
-    let registry = DockerRegistry::start(Some(line));
-    let name = registry.push("private/box", &layered(), Some(basic));
-    let host = registry.host();
-    let file = registry.folder().join("config.json");
-    let config =
-        format!("[images]\nregistries = [\"{host}\"]\ncredentials = \"{}\"\n", file.display());
-    let server = Options::new().config(&config).start();
-    let http = server.http();
-    let refused = http.post("/v1/images/pull", &json!({"image": name})).expect(403);
-    assert_eq!(refused.error(), "image_denied");
-    let text = json!({"auths": {host: {"auth": basic}}}).to_string();
-    std::fs::write(&file, text).expect("writes");
-    assert_eq!(pulled(&http, &name)["digest"], layered().digest);
-    assert!(!server.log().contains(basic) && !server.log().contains("secret"), "{}", server.log());
 }

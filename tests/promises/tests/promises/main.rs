@@ -29,6 +29,7 @@ mod network;
 mod ports;
 mod processes;
 mod recordings;
+mod registries;
 mod returns;
 mod sandboxes;
 mod scopes;

@@ -1,0 +1,137 @@
+//! Debian's `docker-registry`: as it comes, asking who comes, and within TLS.
+
+use crate::{Http, SOON, image, json, wait_until};
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+/// How an index of images is called.
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+
+/// A registry that runs.
+pub struct DockerRegistry {
+    child: Child,
+    folder: TempDir,
+    address: SocketAddr,
+}
+
+impl DockerRegistry {
+    /// Starts one on a free port of 127.0.0.1 that asks nobody who comes.
+    ///
+    /// # Panics
+    /// When the package is not there.
+    #[must_use]
+    pub fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = listener.local_addr().expect("a port");
+        drop(listener);
+        let folder = tempfile::tempdir().expect("a directory");
+        let child = serve(folder.path(), address, "", "");
+        Self { child, folder, address }
+    }
+
+    /// Starts it anew with what it has: at this address, with more lines of configuration at the
+    /// end and below `http`.
+    pub fn again(&mut self, address: SocketAddr, more: &str, http: &str) {
+        self.end();
+        self.address = address;
+        self.child = serve(self.folder.path(), address, more, http);
+    }
+
+    /// Likewise, where it is; these lines of a `htpasswd` file may come in.
+    ///
+    /// # Panics
+    /// When the file cannot be written.
+    pub fn ask_for_passwords(&mut self, lines: &str) {
+        let path = self.folder().join("htpasswd");
+        fs::write(&path, lines).expect("writes");
+        let at = path.display();
+        let more = format!("auth:\n  htpasswd:\n    realm: test\n    path: {at}\n");
+        self.again(self.address, &more, "");
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Host and port.
+    #[must_use]
+    pub fn host(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Where it keeps its files.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Pushes an image as the protocol has it; returns its whole name.
+    ///
+    /// # Panics
+    /// When the registry does not take it.
+    pub fn push(&self, name: &str, image: &image::Image) -> String {
+        let http = Http::new(self.address.port(), None);
+        for (digest, bytes) in &image.blobs {
+            let begun = http.send("POST", &format!("/v2/{name}/blobs/uploads/"), Some(b""));
+            let begun = begun.expect(202);
+            let place = begun.header("location").expect("a place").to_owned();
+            let place = place.split_once(&self.host()).map_or(place.as_str(), |(_, path)| path);
+            let to = format!("{place}&digest={digest}");
+            let typed = http.with("content-type", "application/octet-stream");
+            typed.send("PUT", &to, Some(bytes)).expect(201);
+        }
+        self.tag(name, image::MANIFEST, &image.manifest)
+    }
+
+    /// Pushes an image for each platform (`architecture` of Linux), under one name.
+    ///
+    /// # Panics
+    /// Likewise.
+    pub fn push_index(&self, name: &str, all: &[(&str, &image::Image)]) -> String {
+        let entry = |(architecture, one): &(&str, &image::Image)| {
+            self.push(name, one);
+            json!({"mediaType": image::MANIFEST, "digest": one.digest, "size": one.manifest.len(),
+                "platform": {"os": "linux", "architecture": architecture}})
+        };
+        let manifests: Vec<_> = all.iter().map(entry).collect();
+        let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests});
+        self.tag(name, INDEX, index.to_string().as_bytes())
+    }
+
+    fn tag(&self, name: &str, kind: &str, manifest: &[u8]) -> String {
+        let http = Http::new(self.address.port(), None).with("content-type", kind);
+        http.send("PUT", &format!("/v2/{name}/manifests/1"), Some(manifest)).expect(201);
+        format!("{}/{name}:1", self.host())
+    }
+
+    fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn serve(folder: &Path, address: SocketAddr, more: &str, http: &str) -> Child {
+    let at = folder.display();
+    let config = format!(
+        "version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {at}/data\nhttp:\n  addr: {address}\n{http}{more}"
+    );
+    let path = folder.join("config.yml");
+    fs::write(&path, config).expect("writes");
+    let mut command = Command::new("docker-registry");
+    command.arg("serve").arg(&path).stdin(Stdio::null()).stdout(Stdio::null());
+    let child = command.stderr(Stdio::null()).spawn();
+    let child = child.expect("the package docker-registry is installed");
+    wait_until("the registry listens", SOON, || TcpStream::connect(address).ok());
+    child
+}
+
+impl Drop for DockerRegistry {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
