@@ -27,7 +27,7 @@ PACKAGES := bash bash-static bubblewrap busybox-static ca-certificates chromium 
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)
 
-.PHONY: run build programs console console-if-can test soak bench lint fmt packages tools clients sdk python browser ttyd xterm
+.PHONY: run build programs console console-if-can test fetched soak bench lint fmt packages tools clients sdk python browser ttyd xterm
 
 run: build
 	exec ./dist/isolet serve
@@ -69,8 +69,8 @@ XTERM := crates/agent/tests/xterm/node_modules/.fetched
 
 # Properties are tried with the same values in every run; `make soak` takes others each time.
 test: export PROPTEST_RNG_SEED := 4
-test: BUILT := --workspace --all-targets
-test: packages tools console programs clients sdk browser python $(XTERM)
+test: packages tools console
+	$(MAKE) -j3 BUILT="--workspace --all-targets" programs fetched
 	cargo nextest run --workspace --profile $(PROFILE)
 	rm -rf target/xterm && mkdir -p target/xterm
 	ISOLET_XTERM_CASES=$(CURDIR)/target/xterm cargo nextest run --workspace --profile $(PROFILE) --run-ignored only -E 'test(cases_for_xterm_js)'
@@ -78,6 +78,9 @@ test: packages tools console programs clients sdk browser python $(XTERM)
 	cd sdk/typescript && npx tsc --noEmit && npx vitest run
 	cd tests/browser && npx tsc --noEmit && npx playwright test
 	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && timeout -s INT 600 $(PYTHON)/pytest $(if $(CI),--reruns 1) -o faulthandler_timeout=120
+
+# What tests need and is not built by cargo: it comes while cargo builds.
+fetched: clients sdk browser python $(XTERM)
 
 soak: packages tools programs
 	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-escape -p isolet-promises -p isolet-agent -p isolet-faults --profile soak \
