@@ -1,7 +1,7 @@
 //! What is told of sandboxes and sessions, as the native API writes it.
 
 use crate::error::Failure;
-use isolet_sandbox::{Ended, Info, SessionInfo, Usage};
+use isolet_sandbox::{Ended, Info, SessionInfo, Traffic, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -77,6 +77,37 @@ pub(crate) struct UsageView {
     uptime_ms: u64,
     /// How much of that it did not sleep, in ms.
     awake_ms: u64,
+    /// What went between it and the world; only of one that has or had a way out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<TrafficView>,
+}
+
+/// What went between a sandbox and the world, over its sleeps. Heads of packets are counted with
+/// them.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TrafficView {
+    /// Bytes that it sent.
+    sent_bytes: u64,
+    /// Bytes that it received.
+    received_bytes: u64,
+    /// Packets that it sent.
+    sent_packets: u64,
+    /// Packets that it received.
+    received_packets: u64,
+    /// Packets, connections and lookups that were refused.
+    refused: u64,
+}
+
+impl From<Traffic> for TrafficView {
+    fn from(traffic: Traffic) -> Self {
+        Self {
+            sent_bytes: traffic.sent_bytes,
+            received_bytes: traffic.received_bytes,
+            sent_packets: traffic.sent_packets,
+            received_packets: traffic.received_packets,
+            refused: traffic.refused,
+        }
+    }
 }
 
 impl From<Usage> for UsageView {
@@ -90,6 +121,7 @@ impl From<Usage> for UsageView {
             disk_bytes: usage.disk_bytes,
             uptime_ms: usage.uptime_ms,
             awake_ms: usage.awake_ms,
+            network: usage.network.map(Into::into),
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     access::FileAccess,
     ids::{SandboxId, SessionId, TenantId},
-    network::Network,
+    network::{Network, Traffic},
     state::State,
 };
 use serde::{Deserialize, Serialize};
@@ -270,6 +270,8 @@ pub struct Usage {
     pub uptime_ms: u64,
     /// How much of that it did not sleep.
     pub awake_ms: u64,
+    /// What went over its links; `None` of one that never had one.
+    pub network: Option<Traffic>,
 }
 
 /// What a delete answers: the last words about a sandbox.

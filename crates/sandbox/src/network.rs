@@ -5,11 +5,13 @@
 
 mod change;
 pub(crate) mod refused;
+mod traffic;
 pub(crate) mod way;
 
 pub use change::{NetworkChange, Opening};
 pub use isolet_wire::network::Refused;
 pub use refused::{DENIED_MAX, Denials, Denied};
+pub use traffic::Traffic;
 
 use crate::{Error, SandboxId, Service, TenantId, driver::Order, profiles, service::order};
 use isolet_wire::network::{POLICY_BYTES_MAX, Policy, RULES_MAX, Rule};

@@ -147,7 +147,11 @@ impl Sandbox {
                 .await
                 .unwrap_or(Error::TooLate("the check")));
         }
-        Ok(self.entry.view().record.usage(usage))
+        let mut usage = self.entry.view().record.usage(usage);
+        if let Some(now) = self.inner.way.traffic(&self.entry).await {
+            usage.network = Some(usage.network.unwrap_or_default().and(now));
+        }
+        Ok(usage)
     }
 
     /// Ends when this sandbox is no longer running; says why, as a call on it would.

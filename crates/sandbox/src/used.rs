@@ -4,6 +4,7 @@
 use crate::{
     Error, Info, Service, TenantId, Usage,
     driver::{Caged, blocking},
+    network::Traffic,
     record::{Record, now_ms},
     service::Inner,
     state::State,
@@ -20,6 +21,9 @@ pub(crate) struct Used {
     awake_ms: u64,
     /// Awake since then, in ms since 1970; `None`: since its creation.
     since_ms: Option<i64>,
+    /// What links have counted that are gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    network: Option<Traffic>,
     /// What its groups count stands here already: nothing may work in it until it wakes.
     counted: bool,
 }
@@ -90,6 +94,14 @@ impl Record {
         used.oom_kills += groups.oom_kills;
     }
 
+    /// Its link goes, and this is what went over it.
+    pub(crate) fn carried(&mut self, traffic: Option<Traffic>) {
+        if let Some(traffic) = traffic {
+            let before = self.body.used.network.unwrap_or_default();
+            self.body.used.network = Some(before.and(traffic));
+        }
+    }
+
     /// It wakes.
     pub(crate) fn woke(&mut self) {
         self.body.used.since_ms = Some(now_ms());
@@ -112,6 +124,7 @@ impl Record {
             disk_bytes: groups.disk_bytes,
             uptime_ms: u64::try_from(now_ms() - self.body.created_at_ms).unwrap_or(0),
             awake_ms: self.awake_ms(),
+            network: used.network,
         }
     }
 

@@ -31,7 +31,7 @@ export {
 export type { GitCheckout, GitCheckoutOptions } from "./git.js";
 export type { EventsOptions, SandboxEvent } from "./happenings.js";
 export type { Denied, Network, NetworkChange, NetworkInfo, NetworkRules } from "./network.js";
-export type { SandboxInfo, SandboxUsage, SessionInfo } from "./records.js";
+export type { NetworkTraffic, SandboxInfo, SandboxUsage, SessionInfo } from "./records.js";
 export { events, type ServerEvent } from "./sse.js";
 export type { Reconnect } from "./backoff.js";
 export type {

@@ -20,6 +20,18 @@ export interface SandboxUsage {
   awakeMs: number;
   /** What its files take, in bytes, where `diskMib` limits them. */
   diskBytes: number | undefined;
+  /** What went between it and the world, where it has or had a way out. */
+  network: NetworkTraffic | undefined;
+}
+
+/** What went between a sandbox and the world, over its sleeps; heads of packets are counted with them. */
+export interface NetworkTraffic {
+  sentBytes: number;
+  receivedBytes: number;
+  sentPackets: number;
+  receivedPackets: number;
+  /** Packets, connections and lookups that were refused. */
+  refused: number;
 }
 
 /** A sandbox. */
@@ -111,6 +123,15 @@ interface UsageSent {
   uptime_ms: number;
   awake_ms: number;
   disk_bytes?: number | null;
+  network?: TrafficSent | null;
+}
+
+interface TrafficSent {
+  sent_bytes: number;
+  received_bytes: number;
+  sent_packets: number;
+  received_packets: number;
+  refused: number;
 }
 
 /** A session, as the server says it. */
@@ -161,6 +182,17 @@ function used(sent: UsageSent): SandboxUsage {
     uptimeMs: sent.uptime_ms,
     awakeMs: sent.awake_ms,
     diskBytes: sent.disk_bytes ?? undefined,
+    network: sent.network ? carried(sent.network) : undefined,
+  };
+}
+
+function carried(sent: TrafficSent): NetworkTraffic {
+  return {
+    sentBytes: sent.sent_bytes,
+    receivedBytes: sent.received_bytes,
+    sentPackets: sent.sent_packets,
+    receivedPackets: sent.received_packets,
+    refused: sent.refused,
   };
 }
 

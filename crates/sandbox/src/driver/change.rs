@@ -86,7 +86,10 @@ impl Driver {
         way.check(&new).await?;
         let runs = matches!(self.record.state, State::Running | State::Unreachable);
         if runs {
+            let ends = new.mode() == Mode::None;
+            let went = if ends { way.traffic(&self.entry).await } else { None };
             way.apply(&self.entry, &new).await?;
+            self.record.carried(went);
         }
         let old = std::mem::replace(&mut self.record.body.network, new.clone());
         if let Err(error) = self.write(None).await {

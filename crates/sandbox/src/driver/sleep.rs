@@ -74,6 +74,7 @@ impl Driver {
         let groups = blocking(move || cage.open().usage()).await?;
         self.record.rest();
         self.record.counted(groups);
+        self.record.carried(self.inner.way.traffic(&self.entry).await);
         self.shift(Event::Sleep)?;
         self.record.body.lost = Some(lost);
         self.keep_activity().await;

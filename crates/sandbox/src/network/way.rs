@@ -174,6 +174,13 @@ impl Way {
         Ok(())
     }
 
+    /// The process and the number of a sandbox's link, where it has one.
+    pub(super) async fn standing(&self, entry: &Entry) -> Option<(Arc<Links>, u32)> {
+        let links = self.up.lock().await.links.clone().filter(|links| !links.gone())?;
+        let id = entry.linked(links.boot)?;
+        Some((links, id))
+    }
+
     /// Returns when all that was refused until now is told, or after a moment.
     pub(crate) async fn settle(&self) {
         let settle = async {

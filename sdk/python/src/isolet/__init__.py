@@ -75,6 +75,7 @@ from .models import (
     SavedFile,
     SearchResult,
     SessionInfo,
+    Traffic,
     Usage,
 )
 from .results import ExecResult, Output, Truncated
@@ -181,6 +182,7 @@ __all__ = [
     "TerminalSnapshot",
     "Ticket",
     "TooManyRequestsError",
+    "Traffic",
     "Truncated",
     "UnauthorizedError",
     "UnreachableError",

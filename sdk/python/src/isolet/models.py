@@ -26,6 +26,28 @@ def _exact(told: Mapping[str, Any], name: str) -> bytes:
 
 
 @dataclass(frozen=True)
+class Traffic:
+    """What went between a sandbox and the world, over its sleeps; heads of packets included."""
+
+    sent_bytes: int  #: That it sent.
+    received_bytes: int  #: That it received.
+    sent_packets: int  #: That it sent.
+    received_packets: int  #: That it received.
+    refused: int  #: Packets, connections and lookups that were refused.
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Traffic:
+        """Reads it from JSON."""
+        return cls(
+            sent_bytes=told["sent_bytes"],
+            received_bytes=told["received_bytes"],
+            sent_packets=told["sent_packets"],
+            received_packets=told["received_packets"],
+            refused=told["refused"],
+        )
+
+
+@dataclass(frozen=True)
 class Usage:
     """What a running sandbox uses."""
 
@@ -37,6 +59,7 @@ class Usage:
     uptime_ms: int  #: Since its creation.
     awake_ms: int  #: How much of that it did not sleep.
     disk_bytes: int | None  #: What its files take, where ``disk_mib`` limits them.
+    network: Traffic | None = None  #: Of one that has or had a way out.
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Usage:
@@ -50,6 +73,7 @@ class Usage:
             uptime_ms=told["uptime_ms"],
             awake_ms=told["awake_ms"],
             disk_bytes=told.get("disk_bytes"),
+            network=Traffic.of(told["network"]) if told.get("network") else None,
         )
 
 

@@ -186,6 +186,52 @@ fn what_was_refused_is_told_wherever_a_command_ends() {
     reaches(&sandbox, 443);
 }
 
+/// What is told of its traffic.
+fn traffic(sandbox: &Sandbox) -> Value {
+    sandbox.http.get(&sandbox.path("")).expect(200).json()["usage"]["network"].clone()
+}
+
+fn received(sandbox: &Sandbox) -> u64 {
+    traffic(sandbox)["received_bytes"].as_u64().unwrap_or_default()
+}
+
+#[test]
+fn what_goes_over_its_links_is_counted_over_sleeps_and_changes() {
+    const BYTES: u64 = 3_000_000;
+    let _world = World::new();
+    let mut server = Server::start();
+    let (sandbox, other) = (server.sandbox(), server.sandbox());
+    assert!(traffic(&sandbox).is_null(), "it never had a way out");
+    change(&sandbox, json!({"allow_add": [PUBLIC.to_string()]}));
+    change(&other, json!({"allow_add": [PUBLIC.to_string()]}));
+    let take = || {
+        let command = format!("timeout 20 head -c {BYTES} </dev/tcp/{PUBLIC}/81 | wc -c");
+        assert_eq!(sandbox.says(&command).trim(), BYTES.to_string());
+    };
+    take();
+    let first = received(&sandbox);
+    assert!(first >= BYTES, "{first}");
+    assert!(received(&other) < BYTES / 10, "it is of another");
+    assert_eq!(traffic(&sandbox)["refused"], 0);
+    drop(sandbox.exec(&fetch(METADATA, 80)));
+    wait_until("the refusal is counted", SOON, || {
+        traffic(&sandbox)["refused"].as_u64().filter(|refused| *refused > 0)
+    });
+
+    sandbox.http.post(&sandbox.path("/sleep"), &json!({})).expect(200);
+    take();
+    let second = received(&sandbox);
+    assert!(second >= first + BYTES, "{second} over the sleep, {first} before");
+    server.restart();
+    assert!(received(&sandbox) >= second, "over a restart");
+    change(&sandbox, json!({"network": "none"}));
+    let third = received(&sandbox);
+    assert!(third >= second, "{third} of links that are gone");
+    change(&sandbox, json!({"network": "open"}));
+    take();
+    assert!(received(&sandbox) >= third + BYTES);
+}
+
 #[test]
 fn the_command_line_makes_networks_and_says_what_opens_what_was_refused() {
     let _world = World::new();
