@@ -111,6 +111,8 @@ pub enum LinkTell {
         names: bool,
         /// Empty when links can be had.
         missing: Vec<String>,
+        /// What is in the way of some or all although links can be had, with what to do.
+        warnings: Vec<String>,
     },
     /// A link stands.
     Taken(Standing),

@@ -114,6 +114,17 @@ pub fn ip(words: &str) {
     run("ip", words);
 }
 
+/// Changes this host's packet filter.
+///
+/// # Panics
+/// When that fails.
+#[track_caller]
+pub fn nft(text: &str) {
+    let output = Command::new("nft").arg(text).output().expect("nft is installed");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}: {errors}");
+}
+
 /// Runs a program with these words; what it said.
 ///
 /// # Panics

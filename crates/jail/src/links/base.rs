@@ -2,6 +2,7 @@
 //! host, and the packet filter's tables in both. Made once; looked after for as long as it stands.
 
 use super::edge::Doors;
+use super::firewall;
 use super::log::Log;
 use super::netlink::Netlink;
 use super::nft;
@@ -235,6 +236,11 @@ impl Base {
     /// How that is told.
     pub(crate) fn was_changed(table: &str) -> String {
         format!("the packet filter's table {table} was changed: made anew")
+    }
+
+    /// What of the host's own firewall is in the way, with what opens it.
+    pub(crate) fn closing(&self) -> Vec<String> {
+        firewall::closing(&self.nft)
     }
 
     /// The host's addresses now.

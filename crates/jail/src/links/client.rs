@@ -79,6 +79,9 @@ pub struct Links {
     pub boot: u64,
     /// Whether rules with names can be had.
     pub names: bool,
+    /// What of this machine is in the way although links can be had: one sentence a thing, with what
+    /// to do.
+    pub warnings: Vec<String>,
     /// Where it was started here.
     child: Mutex<Option<Child>>,
 }
@@ -129,10 +132,11 @@ impl Links {
             .name("links".into())
             .spawn(move || reader.read(news))
             .map_err(|error| gone(&error))?;
-        let mut links = Self { shared, boot: 0, names: false, child: Mutex::new(child) };
+        let mut links =
+            Self { shared, boot: 0, names: false, warnings: Vec::new(), child: Mutex::new(child) };
         match links.ask(LinkAsk::Begin(settings.into()), None)?.0 {
-            LinkTell::Ready { boot, names, missing } if missing.is_empty() => {
-                (links.boot, links.names) = (boot, names);
+            LinkTell::Ready { boot, names, missing, warnings } if missing.is_empty() => {
+                (links.boot, links.names, links.warnings) = (boot, names, warnings);
                 Ok(links)
             }
             LinkTell::Ready { missing, .. } => Err(LinkError::Missing(missing.join("; "))),

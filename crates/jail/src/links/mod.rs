@@ -16,6 +16,7 @@
 mod base;
 pub(crate) mod client;
 mod edge;
+mod firewall;
 mod keeper;
 mod log;
 mod netlink;

@@ -29,7 +29,12 @@ pub(crate) fn apply(nft: &Path, text: &str) -> Result<(), String> {
 pub(crate) fn listed(nft: &Path, table: &str) -> Option<String> {
     let mut args = vec!["-t", "list", "table"];
     args.extend(table.split(' '));
-    run(nft, &args, "").ok()
+    said(nft, &args)
+}
+
+/// What it says to these words; `None`: it does not know them, or there is no such thing.
+pub(crate) fn said(nft: &Path, words: &[&str]) -> Option<String> {
+    run(nft, words, "").ok()
 }
 
 fn run(nft: &Path, args: &[&str], text: &str) -> Result<String, String> {

@@ -75,7 +75,8 @@ pub fn run(options: Options, first: OwnedFd) {
             links.keeper.base.remove();
         }
         Err(why) => {
-            let tell = LinkTell::Ready { boot: 0, names: false, missing: vec![why] };
+            let tell =
+                LinkTell::Ready { boot: 0, names: false, missing: vec![why], warnings: Vec::new() };
             peer.say(number, &tell, None);
         }
     }
@@ -127,7 +128,8 @@ impl Links {
 
     fn ready(&self) -> LinkTell {
         let names = self.keeper.edge.is_some();
-        LinkTell::Ready { boot: self.boot, names, missing: Vec::new() }
+        let warnings = self.keeper.base.closing();
+        LinkTell::Ready { boot: self.boot, names, missing: Vec::new(), warnings }
     }
 
     fn start_edge(&mut self) {

@@ -29,6 +29,42 @@ fn open_reaches_the_internet_by_tcp_udp_and_ping_from_the_hosts_address() {
     assert_eq!(given.refusals(), []);
 }
 
+/// What Docker does to a host on which it is installed.
+#[test]
+fn a_firewall_that_drops_what_is_forwarded_is_named_with_what_opens_it() {
+    let mut given = Given::new();
+    assert_eq!(given.links.warnings, [""; 0]);
+    let rules = "add table ip filter; add chain ip filter DOCKER-USER; \
+        add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }; \
+        add rule ip filter FORWARD jump DOCKER-USER";
+    net::nft(rules);
+    let (_, network) = given.take(&["*"], &[]);
+    let place = PUBLIC.to_string();
+    let said = says(&network, &tries(&[(&place, 80)]));
+    assert!(said.contains("TimeoutError"), "{said}");
+    given.again();
+    let warnings = given.links.warnings.join("\n");
+    let opens = "iptables -I DOCKER-USER -i isolet0 -j ACCEPT; iptables -I DOCKER-USER -o isolet0 -j ACCEPT";
+    assert!(warnings.contains("FORWARD (table ip filter)"), "{warnings}");
+    assert!(warnings.contains(opens), "{warnings}");
+    // As these two would do it.
+    net::nft(
+        "insert rule ip filter DOCKER-USER iifname isolet0 accept; insert rule ip filter DOCKER-USER oifname isolet0 accept",
+    );
+    assert_eq!(says(&network, &tries(&[(&place, 80)])), format!("{HOST} {PUBLIC}"));
+    given.again();
+    assert_eq!(given.links.warnings, [""; 0]);
+    net::nft(
+        "add table inet wall; add chain inet wall through { type filter hook forward priority 5; policy drop; }",
+    );
+    given.again();
+    let warnings = given.links.warnings.join("\n");
+    let opens = "nft insert rule inet wall through iifname isolet0 accept; nft insert rule inet wall through oifname isolet0 accept";
+    assert!(warnings.contains(opens), "{warnings}");
+    opens.split("; ").for_each(|line| drop(net::run("nft", line.trim_start_matches("nft "))));
+    assert_eq!(says(&network, &tries(&[(&place, 80)])), format!("{HOST} {PUBLIC}"));
+}
+
 #[test]
 fn this_machine_its_neighbours_and_other_sandboxes_are_closed_and_that_is_told() {
     let given = Given::new();

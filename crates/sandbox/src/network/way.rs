@@ -106,6 +106,9 @@ impl Way {
         };
         match blocking(move || Links::start(&config, &opened, news)).await? {
             Ok(links) => {
+                for warning in &links.warnings {
+                    warn!("{warning}");
+                }
                 let links = Arc::new(links);
                 (up.links, up.missing) = (Some(Arc::clone(&links)), None);
                 Ok(links)
