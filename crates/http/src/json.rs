@@ -164,6 +164,11 @@ impl<'de> Deserialize<'de> for Object {
 }
 
 /// Any JSON value in which no name stands twice.
+pub(crate) fn any<'de, D: Deserializer<'de>>(reader: D) -> Result<Value, D::Error> {
+    Any::deserialize(reader).map(|any| any.0)
+}
+
+/// Likewise.
 struct Any(Value);
 
 impl<'de> Deserialize<'de> for Any {

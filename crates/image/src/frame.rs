@@ -17,13 +17,14 @@ use std::path::{Path, PathBuf};
 /// Where frames lie, below the image directory.
 pub(crate) const FRAMES: &str = "frames";
 /// Changes when what is written here does.
-const EDITION: &str = "1";
+const EDITION: &str = "2";
 /// Debian's `bash-static`.
 const BASH: &str = "/bin/bash-static";
 
 const DIRECTORIES: &[(&str, u32)] = &[
     ("dev", 0o755),
     ("etc", 0o755),
+    ("etc/isolet", 0o755),
     ("home", 0o755),
     ("proc", 0o555),
     ("root", 0o700),

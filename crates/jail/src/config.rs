@@ -54,6 +54,12 @@ impl Config {
         self.data_dir.join("sandboxes").join(name)
     }
 
+    /// What its server has put into a sandbox for it to read, as `/etc/isolet` inside.
+    #[must_use]
+    pub fn given_dir(&self, name: &str) -> PathBuf {
+        self.sandbox_dir(name).join(GIVEN)
+    }
+
     /// Where the layers of images lie.
     #[must_use]
     pub fn images(&self) -> PathBuf {
@@ -75,6 +81,9 @@ fn group(data_dir: &Path) -> String {
     });
     format!("isolet-{:08x}", hash >> 32)
 }
+
+/// What the server has put there for the sandbox to read, likewise.
+pub(crate) const GIVEN: &str = "given";
 
 /// Where in a sandbox's directory the scopes of its sessions have theirs.
 pub(crate) const SCOPES: &str = "scopes";

@@ -64,6 +64,7 @@ const VAR: &[&str] =
 const DIRECTORIES: &[(&str, u32)] = &[
     ("etc", 0o755),
     ("etc/default", 0o755),
+    ("etc/isolet", 0o755),
     ("etc/ssl", 0o755),
     ("home", 0o755),
     ("home/user", 0o755),
@@ -140,7 +141,7 @@ fi
 "#;
 const PROFILE: &str = "if [ -n \"$BASH_VERSION\" ] && [ -r ~/.bashrc ]; then . ~/.bashrc; fi\n";
 /// Changes when what is written here does, so that an older tree is not taken for this one.
-const EDITION: u64 = 3;
+const EDITION: u64 = 4;
 
 /// Links at the top of a host whose programs all lie in `/usr`.
 const MERGED: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];

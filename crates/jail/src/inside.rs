@@ -20,6 +20,8 @@ use std::path::Path;
 /// Everything that a child needs, made before it is born.
 pub(crate) struct Parts {
     pub(crate) own: OwnedFd,
+    /// What the server puts there for it to read.
+    pub(crate) given: OwnedFd,
     pub(crate) dev: OwnedFd,
     pub(crate) sys: OwnedFd,
     pub(crate) listen: OwnedFd,
@@ -52,6 +54,7 @@ const STEPS: &[(&str, Step)] = &[
     ("programs", programs),
     ("spare room again", spare_kept),
     ("workspace", workspace),
+    ("what it is given", given),
     ("start directory", start_directory),
     ("proc", proc),
     ("devices", devices),
@@ -213,6 +216,14 @@ fn workspace(_: &mut Inside<'_>) -> Result<(), Errno> {
     let tree = copy(CWD, Path::new("/own/workspace"), false)?;
     attributes::set(tree.as_fd(), attributes::NOSUID | attributes::NODEV, false)?;
     root::place(&tree, "workspace")
+}
+
+/// Read-only, and changed from outside alone. A root that was made without its place has none.
+fn given(inside: &mut Inside<'_>) -> Result<(), Errno> {
+    match root::place(&inside.parts.given, "etc/isolet") {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
+        done => done,
+    }
 }
 
 fn proc(_: &mut Inside<'_>) -> Result<(), Errno> {

@@ -2,7 +2,7 @@
 //! new namespaces that makes the rest (`inside.rs`). What was made is taken back when a step fails.
 
 use crate::cgroup::Groups;
-use crate::config::{AGENT_UID, SCOPES, TENANT_UIDS, UIDS};
+use crate::config::{AGENT_UID, GIVEN, SCOPES, TENANT_UIDS, UIDS};
 use crate::disk;
 use crate::host::{Host, LAYERS_MAX, copy, enter};
 use crate::inside::{self, Parts};
@@ -75,6 +75,11 @@ impl<'a> Directory<'a> {
         }
         let fd = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .map_err(step("directory"))?;
+        match rustix::fs::mkdirat(&fd, GIVEN, Mode::from_raw_mode(0o755)) {
+            // Of an earlier life.
+            Err(Errno::EXIST) if spec.kept => {}
+            done => done.map_err(step("directory"))?,
+        }
         let mut made = Self { host, spec, fd, disk: None };
         if spec.kept {
             made.clear().map_err(step("directory"))?;
@@ -190,9 +195,13 @@ fn start(
             Some(disk) => disk,
             None => copy(directory.fd.as_fd(), none, false)?,
         };
-        Ok((own, copy(host.dev.as_fd(), none, true)?, copy(host.sys.as_fd(), none, true)?))
+        let given = copy(directory.fd.as_fd(), Path::new(GIVEN), false)?;
+        let only = attributes::RDONLY | attributes::NOSUID | attributes::NODEV | attributes::NOEXEC;
+        attributes::set(given.as_fd(), only, false)?;
+        let (dev, sys) = (copy(host.dev.as_fd(), none, true)?, copy(host.sys.as_fd(), none, true)?);
+        Ok((own, given, dev, sys))
     };
-    let (own, dev, sys) = here().map_err(step("trees"))?;
+    let (own, given, dev, sys) = here().map_err(step("trees"))?;
     let oom = rustix::fs::open(groups.oom(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -203,7 +212,7 @@ fn start(
     .map_err(step("socket pair"))?;
     let born = rustix::fs::open(groups.agent(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .map_err(step("agent's group"))?;
-    let parts = Parts { own, dev, sys, listen, oom, tenant, tasks, signal: theirs };
+    let parts = Parts { own, given, dev, sys, listen, oom, tenant, tasks, signal: theirs };
     let child = born_in(host, network.as_ref(), |namespaces| {
         enter(host.empty.as_fd()).map_err(step("enter emptiness"))?;
         let child = isolate(namespaces, Some(born.as_fd()), || inside::run(host, spec, &parts));

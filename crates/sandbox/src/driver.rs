@@ -7,7 +7,7 @@ mod end;
 mod sleep;
 
 use crate::{
-    Ended, Error, Info, LinkError, Network, NetworkChange, Patch, Sandbox, SessionId,
+    Ended, Error, Info, LinkError, NetworkChange, Patch, Sandbox, SessionId,
     awake::Awake,
     exposed::{Change, Exposed},
     failpoint::pass,
@@ -55,11 +55,13 @@ pub(crate) enum Order {
     /// A port that links lead to, as it is or was.
     Expose(Change, oneshot::Sender<Result<Exposed, Error>>),
     /// Where it may connect to.
-    Network(Box<NetworkChange>, oneshot::Sender<Result<Network, Error>>),
+    Network(Box<NetworkChange>, oneshot::Sender<Result<Info, Error>>),
     /// Answered with a hold on it: no sleep comes between the waking and the work.
     Wake(oneshot::Sender<Result<Awake, Error>>),
     /// It is to have a link, as its record says.
     Link(oneshot::Sender<Result<(), Error>>),
+    /// It is to trust whom its link has said.
+    Trust,
     /// Somebody was told what a sleep has lost.
     Told,
     /// Something went wrong that would if its groups were gone.
@@ -230,6 +232,7 @@ impl Driver {
                     Some(Order::Link(answer)) => {
                         let _ = answer.send(self.link().await);
                     }
+                    Some(Order::Trust) => self.trust().await,
                     Some(Order::Sleep(answer)) => {
                         let _ = answer.send(self.sleep().await);
                     }
@@ -373,6 +376,7 @@ impl Driver {
         let spec = self.spec(false);
         let row = self.record.row()?;
         let recorded = async {
+            self.entry.vault.write().await?;
             self.inner.store.insert(row).await?;
             pass("create.recorded").await
         };
@@ -388,6 +392,7 @@ impl Driver {
         recorded.and(launched)?;
         self.follow(watch(&self.entry, GREETING_WAIT).await?);
         pass("create.greeted").await?;
+        self.trust().await;
         // Whole microseconds: they read as three decimals.
         self.record.body.create_ms = begun.elapsed().as_micros() as f64 / 1000.0;
         self.shift(Event::Greeted)?;

@@ -3,7 +3,7 @@
 use crate::{
     access::FileAccess,
     ids::{SandboxId, SessionId, TenantId},
-    network::{Network, Traffic},
+    network::{Lending, Lent, Network, Traffic},
     state::State,
 };
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,9 @@ pub struct Wish {
     pub dialect: serde_json::Map<String, serde_json::Value>,
     /// Where it may connect to; `None` as configured.
     pub network: Option<Network>,
+    /// Put into its requests on their way out. Written nowhere with the rest.
+    #[serde(skip)]
+    pub credentials: Vec<Lending>,
 }
 
 /// A change to a sandbox; what is `None` stays.
@@ -126,6 +129,9 @@ pub struct Info {
     /// Where it may connect to. Answers that were kept by earlier versions say `none`.
     #[serde(deserialize_with = "network")]
     pub network: Network,
+    /// What is put into its requests, without values.
+    #[serde(default)]
+    pub lent: Vec<Lent>,
     /// Its files outlive a sleep.
     pub persistent: bool,
     /// Seconds without use after which it falls asleep; `None` never.

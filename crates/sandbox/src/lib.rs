@@ -68,7 +68,9 @@ pub use isolet_image as image;
 pub use isolet_store::audit;
 pub use isolet_store::keys::{Grant, Key, Keys, NewKey};
 pub use link::{ExecLink, Heard, LinkError, ShellLink};
-pub use network::{Denials, Denied, Network, NetworkChange, NetworkWish, Refused, Traffic};
+pub use network::{
+    Denials, Denied, Lending, Lent, Network, NetworkChange, NetworkWish, Refused, Traffic, Unlend,
+};
 pub use port::PortLink;
 pub use process::{ProcessInfo, ProcessLink, ProcessWish};
 pub use ready::READY_MAX;

@@ -4,16 +4,20 @@
 //! so that a record reads in every version. What they forbade is in [`refused`].
 
 mod change;
+pub mod lent;
 pub(crate) mod refused;
 mod traffic;
+pub(crate) mod trust;
+pub(crate) mod vault;
 pub(crate) mod way;
 
 pub use change::{NetworkChange, Opening};
 pub use isolet_wire::network::Refused;
+pub use lent::{Lending, Lent, Unlend};
 pub use refused::{DENIED_MAX, Denials, Denied};
 pub use traffic::Traffic;
 
-use crate::{Error, SandboxId, Service, TenantId, driver::Order, profiles, service::order};
+use crate::{Error, Info, SandboxId, Service, TenantId, driver::Order, profiles, service::order};
 use isolet_wire::network::{POLICY_BYTES_MAX, Policy, RULES_MAX, Rule};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -186,6 +190,12 @@ impl Network {
         self.profile.as_deref()
     }
 
+    /// Whether its rules let the host of a credential be reached, as far as names tell.
+    #[must_use]
+    pub fn allows(&self, lent: &Lent) -> bool {
+        self.policy().is_some_and(|policy| lent.allowed(&policy))
+    }
+
     /// The rules as they are carried out; `None`: there is no way out to rule. Rules that do not
     /// read allow nothing.
     pub(crate) fn policy(&self) -> Option<Policy> {
@@ -233,7 +243,7 @@ impl Service {
         tenant: &TenantId,
         id: &SandboxId,
         change: NetworkChange,
-    ) -> Result<Network, Error> {
+    ) -> Result<Info, Error> {
         let entry = self.entry(tenant, id)?;
         order(&entry, |answer| Order::Network(Box::new(change), answer)).await
     }

@@ -3,7 +3,7 @@
 use crate::{
     Config, Error, Info, Limits, Lost, Patch, SandboxId, TenantId, Wish,
     info::{ENV_BYTES_MAX, METADATA_BYTES_MAX, TTL_S_MAX},
-    network::Network,
+    network::{Lent, Network},
     state::State,
 };
 use serde::{Deserialize, Serialize};
@@ -67,6 +67,9 @@ pub(crate) struct Body {
     /// Sandboxes of versions that had none have none.
     #[serde(default)]
     pub(crate) network: Network,
+    /// What is lent to it, without the values: those are in its vault alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) lent: Vec<Lent>,
 }
 
 fn yes() -> bool {
@@ -198,6 +201,7 @@ impl Body {
             exposed: crate::exposed::All::new(),
             used: crate::used::Used::default(),
             network: wish.network.unwrap_or_else(|| config.network.default.clone()),
+            lent: wish.credentials.into_iter().map(|one| one.lent).collect(),
         })
     }
 
@@ -264,6 +268,7 @@ impl Record {
             env_names: body.env.keys().cloned().collect(),
             limits: body.limits,
             network: body.network.clone(),
+            lent: body.lent.clone(),
             persistent: body.persistent,
             sleep_after_s: body.sleep_after_s,
             dialect: body.dialect.clone(),
@@ -319,6 +324,7 @@ impl Record {
             exposed: crate::exposed::All::new(),
             used: crate::used::Used::default(),
             network: Network::none(),
+            lent: Vec::new(),
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::{
     failpoint::pass,
     info::{Lost, LostState, WhyLost},
     launch::Launch,
-    network::way::Way,
+    network::{vault, way::Way},
     pool::Watched,
     record::Record,
     registry::{Entry, Registry, View},
@@ -185,6 +185,11 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
 
 /// Ends what runs without a record. Before anything new is made: it may sit on a free uid range.
 async fn sweep(jail: &isolet_jail::Config, names: HashSet<String>) {
+    let (data, known) = (jail.data_dir.clone(), names.clone());
+    match crate::driver::blocking(move || vault::sweep(&data, &known)).await {
+        Ok(Ok(())) => {}
+        done => warn!(?done, "credentials of sandboxes that are gone are not removed yet"),
+    }
     let Ok(entries) = fs_names(jail).await else { return };
     let mut work = JoinSet::new();
     for name in entries.into_iter().filter(|name| !names.contains(name)) {

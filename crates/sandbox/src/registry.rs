@@ -7,7 +7,7 @@ use crate::{
     driver::Order,
     info::{Info, Page},
     kept::Kept,
-    network::{refused::Refusals, way::Linked},
+    network::{refused::Refusals, vault::Vault, way::Linked},
     notes::Notes,
     pool::{Pool, Watched},
     port::CONNECTIONS_MAX,
@@ -70,6 +70,8 @@ pub(crate) struct Entry {
     pub(crate) refusals: Refusals,
     /// Its link, if it has one.
     pub(crate) link: Mutex<Option<Linked>>,
+    /// What is lent to it.
+    pub(crate) vault: Vault,
 }
 
 impl Entry {
@@ -105,6 +107,7 @@ impl Entry {
             lost: Mutex::new(record.body.lost.clone()),
             refusals: Refusals::default(),
             link: Mutex::default(),
+            vault: Vault::new(sandboxes.parent().unwrap_or(sandboxes), &record.name),
             view: watch::Sender::new(View { record: Arc::new(record), end: None }),
         })
     }

@@ -1,7 +1,7 @@
 //! A running sandbox, to work in.
 
 use crate::{
-    Error, ExecLink, Info, Lost, SandboxId, SessionId, SessionInfo, SessionWish, ShellLink,
+    Error, ExecLink, Info, Lent, Lost, SandboxId, SessionId, SessionInfo, SessionWish, ShellLink,
     TenantId, Usage,
     awake::Awake,
     driver::{Caged, Order, blocking},
@@ -9,6 +9,7 @@ use crate::{
     ids,
     info::Once,
     link,
+    network::trust,
     once::row,
     registry::Entry,
     scopes::Scope,
@@ -217,6 +218,9 @@ impl Sandbox {
                 env.insert(name.to_owned(), value.clone());
             }
             env.extend(root.env.iter().map(|(name, value)| (name.clone(), value.clone())));
+        }
+        if record.body.lent.iter().any(Lent::within_tls) {
+            env.extend(trust::env());
         }
         let own = session.iter().flat_map(|session| &session.env);
         env.extend(

@@ -9,7 +9,7 @@ use crate::{
     info::Once,
     launch::Launch,
     listeners,
-    network::{Mode, way::Way},
+    network::{Lending, Mode, lent, way::Way},
     once::Onces,
     pool::Watched,
     ready::{self, Ready},
@@ -104,6 +104,7 @@ impl Inner {
         id: &SandboxId,
         body: &Body,
         once: Option<Once>,
+        credentials: &[Lending],
     ) -> Result<Reserved, Error> {
         loop {
             self.running()?;
@@ -123,6 +124,7 @@ impl Inner {
             }
             match reserved? {
                 Reserved::New(entry) => {
+                    entry.vault.fill(credentials.to_vec());
                     self.drive(Arc::clone(&entry), Begin::Make { once, ready });
                     return Ok(Reserved::New(entry));
                 }
@@ -143,6 +145,8 @@ impl Inner {
         once: Option<Once>,
     ) -> Result<Info, Error> {
         let id = wish.id.clone().unwrap_or_else(SandboxId::random);
+        let credentials = lent::changed(&[], &wish.credentials, &[])?;
+        let wish = Wish { credentials: credentials.clone(), ..wish };
         let mut body = Body::plan(&self.config, wish)?;
         self.way.check(&body.network).await?;
         // One that is there is no reason to pull an image.
@@ -150,7 +154,7 @@ impl Inner {
             return Err(Error::SandboxExists(id));
         }
         let _pin = self.image(&tenant, &mut body).await?;
-        match self.begin(&tenant, &id, &body, once).await? {
+        match self.begin(&tenant, &id, &body, once, &credentials).await? {
             Reserved::New(entry) => {
                 let info = made(&entry).await?;
                 pass("create.answered").await?;
@@ -339,7 +343,7 @@ impl Service {
                 (_, Reach::CreateIfMissing) => {
                     let body = Body::plan(&self.inner.config, Wish::default())?;
                     self.inner.way.check(&body.network).await?;
-                    match self.inner.begin(tenant, id, &body, None).await? {
+                    match self.inner.begin(tenant, id, &body, None, &[]).await? {
                         Reserved::New(entry) | Reserved::Existing(entry) => entry,
                     }
                 }

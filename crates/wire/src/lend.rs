@@ -33,6 +33,9 @@ pub const CREDENTIALS_MAX: usize = 32;
 /// Bytes of all of them together, so that they fit into a packet.
 pub const CREDENTIALS_BYTES_MAX: usize = 64 * 1024;
 
+/// The port on which nobody speaks TLS.
+const HTTP_PORT: u16 = 80;
+
 /// A value that is put into requests on their way out, and never comes inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credential {
@@ -53,6 +56,12 @@ impl Credential {
     pub fn holds(&self, host: &str, port: u16, tls: bool) -> bool {
         let to = To { name: Some(host), address: None, port: Some(port) };
         self.to.place.is_name() && self.to.holds(&to) && (tls || self.to.port.is_some())
+    }
+
+    /// Whether it may be put into requests within TLS: for all but the port of plain HTTP.
+    #[must_use]
+    pub fn within_tls(&self) -> bool {
+        self.to.port != Some(HTTP_PORT)
     }
 }
 

@@ -2,6 +2,7 @@
 //! over a `SOCK_SEQPACKET` connection. Every order is answered once, with its number; news (number
 //! 0) comes whenever there is some.
 
+use crate::lend::Credential;
 use crate::network::{Policy, Refused};
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -89,6 +90,14 @@ pub enum LinkAsk {
     },
     /// Answered once every refusal until now was told.
     Settle,
+    /// What is lent to a link, from the answer on, in place of what was; kept in memory, for an
+    /// edge that is started anew. Answered with [`LinkTell::Lent`].
+    Lend {
+        /// Which link.
+        id: u32,
+        /// All that it has.
+        credentials: Vec<Credential>,
+    },
 }
 
 /// An answer (with the number of its order) or news (number 0).
@@ -145,6 +154,18 @@ pub enum LinkTell {
     Repaired {
         /// In words.
         what: String,
+    },
+    /// Lent; whom the sandbox is to trust, as PEM, where something is for TLS.
+    Lent {
+        /// The certificate.
+        certificate: Option<String>,
+    },
+    /// News: whom a sandbox is to trust from now on, after the edge was started anew.
+    Authority {
+        /// The sandbox.
+        name: String,
+        /// The certificate, as PEM.
+        certificate: String,
     },
 }
 

@@ -30,7 +30,15 @@ export {
 } from "./file-types.js";
 export type { GitCheckout, GitCheckoutOptions } from "./git.js";
 export type { EventsOptions, SandboxEvent } from "./happenings.js";
-export type { Denied, Network, NetworkChange, NetworkInfo, NetworkRules } from "./network.js";
+export type {
+  Credential,
+  CredentialInfo,
+  Denied,
+  Network,
+  NetworkChange,
+  NetworkInfo,
+  NetworkRules,
+} from "./network.js";
 export type { NetworkTraffic, SandboxInfo, SandboxUsage, SessionInfo } from "./records.js";
 export { events, type ServerEvent } from "./sse.js";
 export type { Reconnect } from "./backoff.js";

@@ -12,6 +12,28 @@ export interface NetworkRules {
 /** `"none"`: loopback alone. `"open"`: everything but what is closed to every sandbox. */
 export type Network = "none" | "open" | NetworkRules;
 
+/** A value that is put into a sandbox's requests to a host, from outside: its value never is inside.
+ *  `header`, `placeholder` or both are needed. */
+export interface Credential {
+  /** The host, or `*.` and one; without `:PORT` it has it within TLS alone. */
+  host: string;
+  /** The header that is set. */
+  header?: string;
+  /** What stands for the value in headers that the sandbox sends. */
+  placeholder?: string;
+  /** The value. */
+  value: string;
+}
+
+/** What is known of a credential: all but its value. */
+export interface CredentialInfo {
+  host: string;
+  header?: string;
+  placeholder?: string;
+  /** Whether the network's rules let the host be reached. */
+  allowed: boolean;
+}
+
 /** A sandbox's network, as its record has it. */
 export interface NetworkInfo {
   mode: "none" | "open" | "rules";
@@ -19,6 +41,8 @@ export interface NetworkInfo {
   deny: string[];
   /** The profile that its rules were taken from, unless they were changed since. */
   profile?: string;
+  /** What is put into its requests, where something is. */
+  credentials?: CredentialInfo[];
 }
 
 /** Something that was refused. */
@@ -50,6 +74,10 @@ export interface NetworkChange {
   denyAdd?: string[];
   /** Rules of `deny` that go. */
   denyRemove?: string[];
+  /** Also put into its requests; for the same place instead of the one before. */
+  credentialsAdd?: Credential[];
+  /** Put in no longer: all of a host, or those with this header or placeholder. */
+  credentialsRemove?: Pick<CredentialInfo, "host" | "header" | "placeholder">[];
 }
 
 /** A change as the server takes it. */
@@ -61,6 +89,8 @@ export function changed(change: NetworkChange): Record<string, unknown> {
     allow_remove: change.allowRemove,
     deny_add: change.denyAdd,
     deny_remove: change.denyRemove,
+    credentials_add: change.credentialsAdd,
+    credentials_remove: change.credentialsRemove?.map(({ host, header, placeholder }) => ({ host, header, placeholder })),
   };
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
 }

@@ -1,7 +1,7 @@
 /** How a sandbox is to be. */
 
 import { whole } from "./duration.js";
-import type { Network } from "./network.js";
+import type { Credential, Network } from "./network.js";
 
 /** How a sandbox is to be, when the first call makes it. */
 export interface SandboxOptions {
@@ -35,6 +35,8 @@ export interface SandboxOptions {
   network?: Network;
   /** The rules of a network profile, in place of `network`. */
   networkProfile?: string;
+  /** Put into its requests to hosts, from outside; their values never are inside. */
+  credentials?: Credential[];
 }
 
 /** What of a sandbox can be changed. */

@@ -54,7 +54,7 @@ export class Sandbox extends Workspace {
   }
 
   async #make(): Promise<void> {
-    const { sleepAfter, keepAlive, persistent, image, diskMib, env, network, networkProfile } = this.#options;
+    const { sleepAfter, keepAlive, persistent, image, diskMib, env, network, networkProfile, credentials } = this.#options;
     const json = limits(this.#options);
     json["id"] = this.id;
     json["persistent"] = persistent ?? false;
@@ -64,6 +64,7 @@ export class Sandbox extends Workspace {
     if (env) json["env"] = env;
     if (network !== undefined) json["network"] = network;
     if (networkProfile !== undefined) json["network_profile"] = networkProfile;
+    if (credentials !== undefined) json["credentials"] = credentials;
     try {
       await this.client.send("/v1/sandboxes", { json });
     } catch (error) {

@@ -167,3 +167,21 @@ test("a network is told and changed, all of a change or nothing", async () => {
   }
   await expect(fresh({ networkProfile: "never-was" }).exec("true")).rejects.toMatchObject({ status: 400 });
 });
+
+test("credentials are lent and taken back, and their values are not told", async () => {
+  const host = "api.example";
+  const sandbox = fresh({ network: "none", credentials: [{ host, header: "Authorization", value: "hunter2" }] });
+  const lent = { host, header: "authorization", allowed: false };
+  await sandbox.exec("true");
+  expect((await sandbox.getNetwork()).credentials).toEqual([lent]);
+  const change = {
+    credentialsAdd: [{ host: "*.example", placeholder: "A_KEY", value: "hunter2" }],
+    credentialsRemove: [lent],
+  };
+  const word = { host: "*.example", placeholder: "A_KEY", allowed: false };
+  expect((await sandbox.changeNetwork(change)).credentials).toEqual([word]);
+  expect((await sandbox.changeNetwork({ credentialsRemove: [word] })).credentials).toBeUndefined();
+  const wrong = sandbox.changeNetwork({ credentialsAdd: [{ host: "hunter2 x", header: "a", value: "hunter2" }] });
+  await expect(wrong).rejects.toThrow("credentials_add[0].host");
+  await expect(wrong).rejects.not.toThrow("hunter2");
+});

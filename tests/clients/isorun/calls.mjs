@@ -18,6 +18,19 @@ assert.deepEqual(ids, [sandbox.id, other.id].sort())
 await other.destroy()
 assert.equal((await isorun.get(sandbox.id)).id, sandbox.id)
 
+// Credentials are lent to hosts, by name or by name and header: their values are not inside.
+const credentials = { 'api.example.com': 'Bearer of-isorun', 'other.example.com:X-Key': 'of-isorun' }
+const lent = await isorun.create({ credentials, networkProfile: 'none' })
+assert.equal((await lent.exec('env; cat /proc/*/environ | tr "\\0" "\\n"')).stdout.includes('of-isorun'), false)
+const told = await fetch(`${isorun.apiUrl}/v1/sandboxes/${lent.id}/network`, {
+  headers: { authorization: `Bearer ${isorun.apiKey}` },
+})
+assert.deepEqual((await told.json()).credentials, [
+  { host: 'api.example.com', header: 'authorization', allowed: false },
+  { host: 'other.example.com', header: 'x-key', allowed: false },
+])
+await lent.destroy()
+
 // Executed: both streams, the exit code, no shell between two calls, a failing command no error.
 const both = await sandbox.exec('echo out; echo err >&2; cd /; X=1; exit 3')
 assert.deepEqual(both, { exitCode: 3, stdout: 'out\n', stderr: 'err\n' })
@@ -81,15 +94,15 @@ assert.deepEqual(await isorun.list(), [])
 assert.ok((await sandbox.auditLog()).some((entry) => entry.event === 'sandbox.destroy'))
 
 // What they had used stays: each by itself, and all together.
-const [last, first] = await isorun.history()
-assert.deepEqual([last.id, first.id], [sandbox.id, other.id])
+const [last, between, first] = await isorun.history()
+assert.deepEqual([last.id, between.id, first.id], [sandbox.id, lent.id, other.id])
 assert.deepEqual([last.image, last.vcpus, last.memMiB, last.costCents], ['node:22-slim', 0.5, 256, 0])
 assert.deepEqual([last.cpuMs, last.memPeakBytes], [ended.cpuMs, ended.memPeakBytes])
 const lived = Date.parse(last.destroyedAt) - Date.parse(last.createdAt)
 assert.ok(Math.abs(lived - last.uptimeMs) < 1000, JSON.stringify(last))
 const usage = await isorun.usage()
-assert.deepEqual([usage.activeSandboxes, usage.historySandboxes, usage.totalCostCents], [0, 2, 0])
-assert.ok(Math.abs(usage.cpuSeconds - (last.cpuMs + first.cpuMs) / 1000) < 0.001, JSON.stringify(usage))
+assert.deepEqual([usage.activeSandboxes, usage.historySandboxes, usage.totalCostCents], [0, 3, 0])
+assert.ok(Math.abs(usage.cpuSeconds - (last.cpuMs + between.cpuMs + first.cpuMs) / 1000) < 0.001, JSON.stringify(usage))
 assert.ok(usage.memSeconds > (256 * ended.uptimeMs) / 1000 * 0.9, JSON.stringify(usage))
 assert.ok(Math.abs(Date.parse(usage.asOf) - Date.now()) < 60_000)
 

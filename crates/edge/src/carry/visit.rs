@@ -103,7 +103,12 @@ impl Visit {
 
     /// Whether a request may go on to where an earlier one went.
     pub(crate) fn still(&self, said: &Said, at: SocketAddrV4) -> bool {
-        self.against(said, at).is_none()
+        // What is lent since then is for the host, not for whom the sandbox took for it.
+        let its_own = match said {
+            Said::Name(name) if self.lent(said) => self.link.stands(name, *at.ip()),
+            _ => true,
+        };
+        its_own && self.against(said, at).is_none()
     }
 
     /// Judges, and dials where it may go. A refusal is noted.
@@ -123,6 +128,13 @@ impl Visit {
             Way::ByName(name) if !self.link.stands(&name, *self.to.ip()) => {
                 self.resolved(&name).await?
             }
+            // Rules that allow any address let the sandbox choose who is to be this host.
+            Way::Straight if self.lent(said) => match said {
+                Said::Name(name) if !self.link.stands(name, *self.to.ip()) => {
+                    self.resolved(name).await?
+                }
+                _ => vec![*self.to.ip()],
+            },
             Way::Straight | Way::ByName(_) => vec![*self.to.ip()],
         };
         let gone = std::io::Error::from(std::io::ErrorKind::HostUnreachable);
@@ -143,6 +155,13 @@ impl Visit {
             }
         }
         Err(failed)
+    }
+
+    /// Whether something is lent for the host that it has named.
+    fn lent(&self, said: &Said) -> bool {
+        let Said::Name(name) = said else { return false };
+        let (lent, port) = (self.link.lent(), self.to.port());
+        [false, true].into_iter().any(|tls| lent.to(name, port, tls))
     }
 
     async fn resolved(&self, name: &str) -> Result<Vec<Ipv4Addr>, Undialled> {

@@ -163,3 +163,26 @@ fn plain_http_has_a_credential_only_where_its_port_is_named() {
     }
     assert!(!heads(&api).contains(VALUE) && heads(&near).contains(VALUE));
 }
+
+/// A sandbox that may connect to any address said the name of a host to another one, and that one
+/// was sent what is lent for the host.
+#[test]
+fn what_is_lent_goes_to_no_address_that_the_sandbox_takes_for_its_host() {
+    let world = World::new(&["*"], &[]);
+    resolver(&world, vec![("api.example", always(GOOD))]);
+    let (good, evil) = (web(&world, GOOD, 80), web(&world, EVIL, 80));
+    let ask = |stream: &mut std::net::TcpStream| {
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: api.example\r\n\r\n").expect("it reads");
+        let mut answer = vec![0; 4096];
+        let length = stream.read(&mut answer).expect("it answers");
+        String::from_utf8_lossy(&answer[..length]).into_owned()
+    };
+    let mut before = world.connect(EVIL, 80);
+    assert!(ask(&mut before).contains(" 200 "));
+    assert_eq!(heads(&evil).matches("api.example").count(), 1, "nothing is lent: it may");
+    assert!(lend(&world, vec![credential("api.example:80", Some("X-Key"), None)], false).is_none());
+    assert!(ask(&mut before).contains(" 200 "), "a connection that stood");
+    assert!(ask(&mut world.connect(EVIL, 80)).contains(" 200 "), "and a new one");
+    assert_eq!(heads(&good).matches(VALUE).count(), 2);
+    assert!(!heads(&evil).contains(VALUE), "{}", heads(&evil));
+}

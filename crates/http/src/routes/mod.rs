@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod contexts;
+pub(crate) mod credentials;
 mod events;
 pub(crate) mod exec;
 pub(crate) mod files;

@@ -6,10 +6,11 @@ use crate::{
     error::Failure,
     input::Ids,
     json::{Strict, some},
+    routes::credentials::{self, CredentialBody, CredentialName, CredentialView, Given},
     server::App,
 };
 use axum::{Json, extract::State};
-use isolet_sandbox::{Network, NetworkChange, NetworkWish, network::Opening};
+use isolet_sandbox::{Info, Network, NetworkChange, NetworkWish, network::Opening};
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{self, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer},
@@ -30,11 +31,17 @@ pub(crate) struct NetworkView {
     /// The profile that these rules were taken from, unless they were changed since.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<String>,
+    /// What is put into its requests on their way out; only where something is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    credentials: Vec<CredentialView>,
 }
 
-impl From<Network> for NetworkView {
-    fn from(network: Network) -> Self {
+impl From<Info> for NetworkView {
+    fn from(info: Info) -> Self {
+        let network = &info.network;
         Self {
+            credentials: credentials::told(&info),
             mode: network.mode().word(),
             allow: network.allow().to_vec(),
             deny: network.deny().to_vec(),
@@ -193,6 +200,13 @@ pub(crate) struct ChangeNetwork {
     deny_add: Vec<String>,
     /// No longer refused by themselves: rules as they stand in `deny`.
     deny_remove: Vec<String>,
+    /// Also put into its requests; for the same host, header and placeholder in place of the one
+    /// before. At most 32 of a sandbox, of 64 KiB together.
+    #[schema(value_type = Vec<CredentialBody>)]
+    credentials_add: Given,
+    /// No longer put into its requests; done before `credentials_add`.
+    #[schema(value_type = Vec<CredentialName>)]
+    credentials_remove: Given,
 }
 
 /// Where a sandbox may connect to. Wakes nothing.
@@ -204,7 +218,7 @@ pub(crate) async fn get(
     caller: Caller,
     ids: Ids,
 ) -> Result<Json<NetworkView>, Failure> {
-    Ok(Json(app.service.get(&caller.tenant, &ids.sandbox).await?.network.into()))
+    Ok(Json(app.service.get(&caller.tenant, &ids.sandbox).await?.into()))
 }
 
 /// Changes where a sandbox may connect to: all of the fields, or nothing.
@@ -221,15 +235,26 @@ pub(crate) async fn patch(
     ids: Ids,
     body: Strict<ChangeNetwork>,
 ) -> Result<Json<NetworkView>, Failure> {
-    let ChangeNetwork { network, network_profile, allow_add, allow_remove, deny_add, deny_remove } =
-        body.value;
+    let ChangeNetwork {
+        network,
+        network_profile,
+        allow_add,
+        allow_remove,
+        deny_add,
+        deny_remove,
+        credentials_add,
+        credentials_remove,
+    } = body.value;
+    let lend = credentials_add.lend("credentials_add")?;
+    let unlend = credentials_remove.unlend("credentials_remove")?;
     let whole = wanted(&app, &caller, network, network_profile).await?;
     let opening = |body| match body {
         OpeningBody::Rule(rule) => Opening::Rule(rule),
         OpeningBody::Denied(denied) => Opening::Denied(denied.into()),
     };
     let allow_add = allow_add.into_iter().map(opening).collect();
-    let change = NetworkChange { whole, allow_add, allow_remove, deny_add, deny_remove };
+    let change =
+        NetworkChange { whole, allow_add, allow_remove, deny_add, deny_remove, lend, unlend };
     Ok(Json(app.service.network(&caller.tenant, &ids.sandbox, change).await?.into()))
 }
 

@@ -6,7 +6,10 @@ use crate::{
     input::{self, Ids, Unbuilt},
     json::{Named, Object, Strict, never, some},
     page::Paging,
-    routes::network::{self, NetworkBody, NetworkWanted},
+    routes::{
+        credentials::{CredentialBody, Given},
+        network::{self, NetworkBody, NetworkWanted},
+    },
     server::App,
     view::SandboxView,
 };
@@ -78,6 +81,10 @@ pub(crate) struct CreateSandbox {
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     network_profile: Option<String>,
+    /// Put into its requests on their way out, so that the values never are inside. At most 32, of
+    /// 64 KiB together.
+    #[schema(value_type = Vec<CredentialBody>)]
+    credentials: Given,
     /// Its files, in MiB, from 32 on: a file system of its own, with an inode for each 8 KiB. 0 (unless
     /// configured) for as much as the server's disk has.
     #[serde(deserialize_with = "some")]
@@ -113,6 +120,7 @@ impl CreateSandbox {
             env: self.env.0,
             dialect: serde_json::Map::new(),
             network: network::wanted(app, caller, self.network, self.network_profile).await?,
+            credentials: self.credentials.lend("credentials")?,
         })
     }
 }

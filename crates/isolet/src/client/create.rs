@@ -1,7 +1,9 @@
 //! `isolet create`: a sandbox with an image, limits and a network of its own.
 
 use super::{
-    Server, id,
+    Server,
+    credential::{self, Credential, credential},
+    id,
     list::{pretty, text},
     network::asked,
     speak::write,
@@ -22,7 +24,13 @@ rule is a host, *. and a host, an address, a network (10.0.0.0/8) or *, with or 
   isolet create demo --network open
   isolet create demo --allow example.com:443 --allow '*.example.org'
   isolet create demo --profile packages
-  isolet create --memory 2048 --ttl 3600")]
+  isolet create --memory 2048 --ttl 3600
+  isolet create demo --allow api.example.com --credential api.example.com:Authorization=@key.txt
+
+A credential is put into requests to its host on their way out; its value never is in the sandbox.
+It is HOST:HEADER=SOURCE, where the header is set, or HOST:{PLACEHOLDER}=SOURCE, where the word
+stands in the sandbox's own headers. SOURCE is @FILE, - for standard input, or env:NAME; the value
+itself is not taken from the command line, which every process of this machine can read.")]
 pub(crate) struct Args {
     /// Its id; one is made unless given
     #[arg(value_parser = id)]
@@ -54,6 +62,9 @@ pub(crate) struct Args {
     /// Refuse this, also where a rule of --allow has it; may be given again
     #[arg(long, value_name = "RULE")]
     deny: Vec<String>,
+    /// Put this into requests to its host, from outside; may be given again
+    #[arg(long, value_name = "HOST:HEADER=SOURCE", value_parser = credential)]
+    credential: Vec<Credential>,
     /// As JSON, for scripts
     #[arg(long)]
     json: bool,
@@ -61,7 +72,11 @@ pub(crate) struct Args {
 
 /// Carries out `isolet create`.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let body = Value::from(wish(&args));
+    let mut body = wish(&args);
+    if !args.credential.is_empty() {
+        body.insert("credentials".into(), credential::lent(&args.credential)?.into());
+    }
+    let body = Value::from(body);
     let made = asked(&Server::find()?, Method::POST, "/v1/sandboxes", Some(&body)).await?;
     if args.json {
         return pretty(&made);

@@ -2,6 +2,7 @@
 
 pub(crate) mod attach;
 pub(crate) mod create;
+mod credential;
 mod events;
 pub(crate) mod exec;
 pub(crate) mod forward;

@@ -1,7 +1,9 @@
 //! `isolet network`: where a sandbox may connect to; and what it was refused, for people.
 
 use super::{
-    Server, id,
+    Server,
+    credential::{self, Credential, Name, credential, named},
+    id,
     list::{pretty, text},
     speak::{plain, say, write},
 };
@@ -25,7 +27,12 @@ rule allows is refused, and deny goes before allow.
   isolet network demo
   isolet network demo --allow-add example.com:443
   isolet network demo --profile packages
-  isolet network demo --set none")]
+  isolet network demo --set none
+  isolet network demo --credential-add api.example.com:Authorization=@key.txt
+  isolet network demo --credential-remove api.example.com
+
+Credentials are as `isolet create --help` says: SOURCE is @FILE, - for standard input, or env:NAME,
+and never the value itself.")]
 pub(crate) struct Args {
     /// Which sandbox
     #[arg(value_parser = id)]
@@ -48,6 +55,12 @@ pub(crate) struct Args {
     /// Take this rule of deny away; may be given again
     #[arg(long, value_name = "RULE")]
     deny_remove: Vec<String>,
+    /// Put this into requests to its host, from outside; may be given again
+    #[arg(long, value_name = "HOST:HEADER=SOURCE", value_parser = credential)]
+    credential_add: Vec<Credential>,
+    /// Put this in no longer: a host, or HOST:HEADER; may be given again
+    #[arg(long, value_name = "HOST[:HEADER]", value_parser = named)]
+    credential_remove: Vec<Name>,
     /// As JSON, for scripts
     #[arg(long)]
     json: bool,
@@ -57,7 +70,14 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let server = Server::find()?;
     let path = format!("/v1/sandboxes/{}/network", args.id);
-    let change = change(&args);
+    let mut change = change(&args);
+    let (lent, gone) = (credential::lent(&args.credential_add)?, &args.credential_remove);
+    for (name, all) in [("credentials_add", lent), ("credentials_remove", credential::names(gone))]
+    {
+        if !all.is_empty() {
+            change.insert(name.into(), all.into());
+        }
+    }
     let (method, body) = match change.is_empty() {
         true => (Method::GET, None),
         false => (Method::PATCH, Some(Value::from(change))),
@@ -74,6 +94,12 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         for rule in network[name].as_array().into_iter().flatten() {
             let _ = writeln!(lines, "{name:<7} {}", text(rule));
         }
+    }
+    for one in network["credentials"].as_array().into_iter().flatten() {
+        let place = [&one["header"], &one["placeholder"]].into_iter().filter_map(Value::as_str);
+        let place: Vec<String> = place.map(plain).collect();
+        let note = if one["allowed"] == false { " (no rule allows this host)" } else { "" };
+        let _ = writeln!(lines, "lent    {} {}{note}", text(&one["host"]), place.join(" "));
     }
     write(true, lines.as_bytes())?;
     Ok(ExitCode::SUCCESS)

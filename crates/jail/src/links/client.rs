@@ -2,6 +2,7 @@
 
 use super::peer::{connect, received, sent};
 use crate::config::Config;
+use isolet_wire::lend::Credential;
 use isolet_wire::links::{
     Counters, LIST_MAX, LinkAsk, LinkOrder, LinkTell, LinkTold, Settings, Standing,
 };
@@ -64,6 +65,13 @@ pub enum LinkNews {
         name: String,
         /// Its link.
         id: u32,
+    },
+    /// Whom this sandbox is to trust from now on, so that credentials reach hosts within TLS.
+    Authority {
+        /// The server's own name of the sandbox.
+        name: String,
+        /// The certificate, as PEM.
+        certificate: String,
     },
     /// Something was changed from outside, and what was done about it.
     Repaired(String),
@@ -187,6 +195,18 @@ impl Links {
         self.done(LinkAsk::Set { id, policy: policy.clone() })
     }
 
+    /// Lends credentials to a link in place of those that it had; whom its sandbox is to trust, as
+    /// PEM, where some are for TLS.
+    ///
+    /// # Errors
+    /// As [`LinkError`] says.
+    pub fn lend(&self, id: u32, credentials: Vec<Credential>) -> Result<Option<String>, LinkError> {
+        match self.ask(LinkAsk::Lend { id, credentials }, None)?.0 {
+            LinkTell::Lent { certificate } => Ok(certificate),
+            _ => Err(turn()),
+        }
+    }
+
     /// Takes a link away; one that is gone is no error.
     ///
     /// # Errors
@@ -302,6 +322,9 @@ impl Shared {
                 LinkTell::Refused { name, refused } => news(LinkNews::Refused { name, refused }),
                 LinkTell::Gone { name, id } => news(LinkNews::Gone { name, id }),
                 LinkTell::Repaired { what } => news(LinkNews::Repaired(what)),
+                LinkTell::Authority { name, certificate } => {
+                    news(LinkNews::Authority { name, certificate });
+                }
                 _ => {}
             }
         }

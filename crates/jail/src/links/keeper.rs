@@ -12,9 +12,11 @@ use super::route::Routes;
 use super::space::{self, within};
 use super::text::{Element, Kept, change};
 use super::told::{Told, rule};
+use isolet_wire::lend::Credential;
 use isolet_wire::links::{Counters, LIST_MAX, Standing};
 use isolet_wire::network::{EdgeOrder, Guard, Policy, Refused};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Links made ahead that are open, and that are closed.
@@ -32,6 +34,8 @@ struct Link {
     /// Of the sandbox that has it; `None`: it is ready, with this namespace.
     taken: Result<String, OwnedFd>,
     refused: u64,
+    /// Here too, since an edge may end.
+    lent: Vec<Credential>,
 }
 
 /// All links.
@@ -132,9 +136,9 @@ impl Keeper {
     }
 
     fn keep(&mut self, (id, index): (u32, u32), policy: Policy, taken: Result<String, OwnedFd>) {
-        let kept = Kept::of(self.base.range, id, &policy);
+        let kept = Kept::of(self.base.range, id, &policy, false);
         self.by_index.insert(index, id);
-        self.links.insert(id, Link { index, policy, kept, taken, refused: 0 });
+        self.links.insert(id, Link { index, policy, kept, taken, refused: 0, lent: Vec::new() });
     }
 
     fn ready(&self, mode: Mode) -> impl Iterator<Item = u32> {
@@ -170,7 +174,7 @@ impl Keeper {
             let space = space::made(self.base.home.as_fd(), space::settings);
             let space = space.map_err(|errno| failed("make a namespace", errno))?;
             let link = self.pair(&space)?;
-            is.extend(Kept::of(self.base.range, link.0, &policy).elements());
+            is.extend(Kept::of(self.base.range, link.0, &policy, false).elements());
             made.push((link, policy, space));
         }
         self.apply(&BTreeSet::new(), &is)?;
@@ -238,7 +242,7 @@ impl Keeper {
             return Err("rules with names are not available: isolet-edge does not run".into());
         }
         let link = self.links.get(&id).ok_or_else(|| format!("there is no link {id}"))?;
-        let kept = Kept::of(self.base.range, id, &policy);
+        let kept = Kept::of(self.base.range, id, &policy, !link.lent.is_empty());
         let (was, is) = (link.kept.elements(), kept.elements());
         if was != is {
             self.apply(&was, &is)?;
@@ -251,6 +255,41 @@ impl Keeper {
             (link.policy, link.kept) = (policy, kept);
         }
         Ok(())
+    }
+
+    /// Lends credentials to a link in place of those that it had; its address, where the edge will
+    /// say whom to trust.
+    pub(crate) fn lend(
+        &mut self,
+        id: u32,
+        credentials: Vec<Credential>,
+    ) -> Result<Option<Ipv4Addr>, Failure> {
+        let link = self.links.get(&id).filter(|link| link.taken.is_ok());
+        let link = link.ok_or_else(|| format!("there is no link {id}"))?;
+        if !credentials.is_empty() && self.edge.is_none() {
+            return Err("credentials are not available: isolet-edge does not run".into());
+        }
+        let kept = Kept::of(self.base.range, id, &link.policy, !credentials.is_empty());
+        let (was, is) = (link.kept.elements(), kept.elements());
+        if was != is {
+            self.apply(&was, &is)?;
+        }
+        if let Some(link) = self.links.get_mut(&id) {
+            (link.lent, link.kept) = (credentials, kept);
+        }
+        Ok(self.tell_lent(id))
+    }
+
+    fn tell_lent(&self, id: u32) -> Option<Ipv4Addr> {
+        let (address, link) = (self.base.range.address(id), self.links.get(&id)?);
+        let tls = link.lent.iter().any(Credential::within_tls);
+        self.tell_edge(&EdgeOrder::Lend { address, credentials: link.lent.clone(), tls });
+        tls.then_some(address)
+    }
+
+    /// Who has the link with this address.
+    pub(crate) fn whose(&self, address: Ipv4Addr) -> Option<String> {
+        self.links.get(&self.base.range.id(address)?)?.taken.as_ref().ok().cloned()
     }
 
     /// Takes a link away.
@@ -326,7 +365,7 @@ impl Keeper {
     }
 
     /// The edge has refused something to this address: who has it.
-    pub(crate) fn refused(&mut self, of: std::net::Ipv4Addr, times: u32) -> Option<String> {
+    pub(crate) fn refused(&mut self, of: Ipv4Addr, times: u32) -> Option<String> {
         let id = self.base.range.id(of)?;
         let link = self.links.get_mut(&id)?;
         link.refused += u64::from(times);
@@ -346,6 +385,9 @@ impl Keeper {
         for (id, link) in self.links.iter().filter(|(_, link)| link.taken.is_ok()) {
             let (address, policy) = (self.base.range.address(*id), link.policy.clone());
             self.tell_edge(&EdgeOrder::Set { address, policy });
+            if !link.lent.is_empty() {
+                self.tell_lent(*id);
+            }
         }
     }
 }

@@ -26,16 +26,17 @@ pub(crate) struct Kept {
     address: Ipv4Addr,
     mode: Mode,
     allowed: Vec<Allowed>,
-    /// Only who knows names may let TCP through.
+    /// Only who knows names may let TCP through: names are denied, or something is put into requests.
     named: bool,
 }
 
 impl Kept {
-    pub(crate) fn of(range: Range, id: u32, policy: &Policy) -> Self {
+    /// `lent`: it is lent credentials, so that all its TCP is to come to the edge.
+    pub(crate) fn of(range: Range, id: u32, policy: &Policy, lent: bool) -> Self {
         let mode = mode(policy);
         let by_address = matches!(mode, Mode::Addresses | Mode::Names);
         let allowed = if by_address { allowed(policy) } else { Vec::new() };
-        let named = policy.deny.iter().any(|rule| rule.place.is_name());
+        let named = lent || policy.deny.iter().any(|rule| rule.place.is_name());
         Self { id, address: range.address(id), mode, allowed, named }
     }
 
@@ -44,9 +45,12 @@ impl Kept {
         let link = name(self.id);
         let mut all = BTreeSet::from([("addresses", format!("{link} . {}", self.address))]);
         match self.mode {
-            Mode::Closed | Mode::Addresses => {}
+            Mode::Closed | Mode::Addresses | Mode::Names => {}
             Mode::Open => drop(all.insert(("open", link.clone()))),
-            Mode::Names => drop(all.insert(("proxied", link.clone()))),
+        }
+        let judged = self.mode == Mode::Names || (self.named && self.mode != Mode::Closed);
+        if judged {
+            all.insert(("proxied", link.clone()));
         }
         let protocols: &[&str] = if self.named { &["udp"] } else { &["tcp", "udp"] };
         for range in &self.allowed {
@@ -252,7 +256,26 @@ mod tests {
     fn kept(id: u32, allow: &[&str], deny: &[&str]) -> BTreeSet<Element> {
         let rules =
             |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).expect(text)).collect();
-        Kept::of(range(), id, &Policy { allow: rules(allow), deny: rules(deny) }).elements()
+        let policy = Policy { allow: rules(allow), deny: rules(deny) };
+        Kept::of(range(), id, &policy, false).elements()
+    }
+
+    fn lent(allow: &[&str]) -> BTreeSet<Element> {
+        let allow = allow.iter().map(|text| Rule::parse(text).expect(text)).collect();
+        Kept::of(range(), 300, &Policy { allow, deny: Vec::new() }, true).elements()
+    }
+
+    #[test]
+    fn what_is_lent_credentials_is_led_to_who_puts_them_in() {
+        let proxied = ("proxied", "l300".to_owned());
+        for allow in [&["*"][..], &["1.2.3.4"], &["a.example"]] {
+            let some = lent(allow);
+            assert!(some.contains(&proxied), "{allow:?}: {some:?}");
+            assert!(some.iter().all(|(_, element)| !element.contains("tcp")), "{some:?}");
+        }
+        assert!(lent(&["*"]).contains(&("open", "l300".to_owned())), "the rest as it was");
+        assert!(lent(&["1.2.3.4"]).iter().any(|(_, element)| element.contains("udp")));
+        assert!(!lent(&[]).contains(&proxied), "nothing is allowed");
     }
 
     #[test]

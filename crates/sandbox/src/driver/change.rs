@@ -5,7 +5,7 @@ use crate::{
     Error, Info, NetworkChange, Patch,
     events::Happened,
     exposed::{self, Change, Exposed},
-    network::{Mode, Network},
+    network::{Lending, Lent, Mode, lent, trust},
     state::State,
 };
 use isolet_wire::launch::{Limits, Spec};
@@ -61,7 +61,7 @@ impl Driver {
 
     /// Makes it, born with its link where it is to have one.
     pub(super) async fn launch(&self, spec: Spec) -> Result<(), Error> {
-        let network = self.inner.way.birth(&self.entry, &self.record.body.network).await?;
+        let network = self.inner.way.birth(&self.entry, &self.record.body).await?;
         self.inner.launch.launch(spec, network).await.map(drop)
     }
 
@@ -72,37 +72,77 @@ impl Driver {
         match self.record.body.network.mode() {
             Mode::None => Ok(()),
             _ if !runs => Ok(()),
-            _ => self.inner.way.apply(&self.entry, &self.record.body.network).await,
+            _ => {
+                self.inner.way.apply(&self.entry, &self.record.body).await?;
+                self.trust().await;
+                Ok(())
+            }
         }
     }
 
-    /// Another network: carried out first, then recorded. What is not recorded is taken back.
-    pub(super) async fn network(&mut self, change: NetworkChange) -> Result<Network, Error> {
+    /// Puts the authority of its credentials where its programs look, or takes it from there. Where
+    /// that fails it runs all the same: hosts that it has credentials for fail it then.
+    pub(super) async fn trust(&self) {
+        let runs = matches!(self.record.state, State::Creating | State::Running | State::Sleeping);
+        if !runs || self.watch.is_none() {
+            return;
+        }
+        let known = self.entry.vault.authority().clone();
+        let lent = self.record.body.lent.iter().any(Lent::within_tls);
+        let certificate = known.filter(|_| lent);
+        if lent && certificate.is_none() {
+            // Without a way out there is nobody to trust; what is there stays until there is.
+            return;
+        }
+        let given = self.inner.jail.given_dir(&self.record.name);
+        let put = trust::put(&self.entry.directory, given, certificate.as_deref()).await;
+        if let Err(error) = put {
+            warn!(sandbox = %self.entry.id, %error, "it does not trust the authority of its credentials");
+        }
+    }
+
+    /// Another network, or other credentials: carried out first, then recorded. What is not
+    /// recorded is taken back.
+    pub(super) async fn network(&mut self, change: NetworkChange) -> Result<Info, Error> {
         let new = self.record.body.network.changed(&change)?;
-        if new == self.record.body.network {
-            return Ok(new);
+        let held = self.entry.vault.all(&self.record.body.lent).await?;
+        let lent = lent::changed(&held, &change.lend, &change.unlend)?;
+        let known: Vec<Lent> = lent.iter().map(|one| one.lent.clone()).collect();
+        let other = lent != held || known != self.record.body.lent;
+        if new == self.record.body.network && !other {
+            return Ok(self.record.info());
         }
-        let way = &self.inner.way;
-        way.check(&new).await?;
+        self.inner.way.check(&new).await?;
         let runs = matches!(self.record.state, State::Running | State::Unreachable);
-        if runs {
-            let ends = new.mode() == Mode::None;
-            let went = if ends { way.traffic(&self.entry).await } else { None };
-            way.apply(&self.entry, &new).await?;
-            self.record.carried(went);
-        }
-        let old = std::mem::replace(&mut self.record.body.network, new.clone());
-        if let Err(error) = self.write(None).await {
-            if runs && let Err(error) = self.inner.way.apply(&self.entry, &old).await {
+        let ends = runs && new.mode() == Mode::None;
+        let went = if ends { self.inner.way.traffic(&self.entry).await } else { None };
+        let old = self.record.body.clone();
+        (self.record.body.network, self.record.body.lent) = (new, known);
+        self.record.carried(went);
+        if let Err(error) = self.changed_to(other.then_some(lent)).await {
+            self.record.body = old;
+            if let Err(error) = self.changed_to(other.then_some(held)).await {
                 warn!(sandbox = %self.entry.id, %error, "its network is not what its record says");
             }
-            self.record.body.network = old;
             return Err(error);
         }
-        info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, network = new.mode().word(), "network changed");
+        let mode = self.record.body.network.mode();
+        info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, network = mode.word(), "network changed");
         self.publish(None);
         let (tenant, id) = (&self.entry.tenant, &self.entry.id);
-        self.inner.events.say(tenant, id, Happened::NetworkChanged(new.mode()));
-        Ok(new)
+        self.inner.events.say(tenant, id, Happened::NetworkChanged(mode));
+        Ok(self.record.info())
+    }
+
+    /// Carries out and writes what the record says by now.
+    async fn changed_to(&self, lent: Option<Vec<Lending>>) -> Result<(), Error> {
+        if let Some(lent) = lent {
+            self.entry.vault.keep(lent).await?;
+        }
+        if matches!(self.record.state, State::Running | State::Unreachable) {
+            self.inner.way.apply(&self.entry, &self.record.body).await?;
+            self.trust().await;
+        }
+        self.write(None).await
     }
 }

@@ -96,6 +96,7 @@ impl Driver {
         let usage = self.kill().await?;
         pass("delete.killed").await?;
         let cage = self.cage();
+        self.entry.vault.end().await?;
         let removed = blocking(move || cage.open().remove()).await?;
         removed.map_err(|error| Error::Fault(format!("cannot remove the sandbox: {error}")))?;
         self.inner.trash.notify_one();

@@ -245,6 +245,7 @@ impl Driver {
         self.launch(self.spec(self.record.body.persistent)).await?;
         pass("wake.launched").await?;
         self.adopt(watch(&self.entry, GREETING_WAIT).await?).await;
+        self.trust().await;
         self.shift(Event::Greeted)?;
         self.record.woke();
         self.write(None).await?;

@@ -1,6 +1,6 @@
 //! A change to a running sandbox's network.
 
-use super::{ALL, Network, bounded, checked};
+use super::{ALL, Lending, Network, Unlend, bounded, checked};
 use crate::Error;
 use isolet_wire::network::{CLOSED, RULES_MAX, Refused};
 
@@ -17,6 +17,10 @@ pub struct NetworkChange {
     pub deny_add: Vec<String>,
     /// No longer refused by itself.
     pub deny_remove: Vec<String>,
+    /// Also lent; in place of what was lent for the same.
+    pub lend: Vec<Lending>,
+    /// No longer lent; before what is lent anew.
+    pub unlend: Vec<Unlend>,
 }
 
 /// What is to be allowed.

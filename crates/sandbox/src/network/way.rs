@@ -2,10 +2,11 @@
 //! needs it, asked, and listened to. It outlives this server; when it ends, every sandbox that had a
 //! link is given another.
 
-use super::{Mode, Network};
+use super::{Lending, Mode, Network};
 use crate::{
     Error,
     driver::{Caged, Order, blocking},
+    record::Body,
     registry::Entry,
     service::Inner,
     state::State,
@@ -40,6 +41,8 @@ pub(crate) struct Linked {
     /// Of which start of the process.
     boot: u64,
     id: u32,
+    /// It may have credentials, of now or before.
+    lent: bool,
 }
 
 /// The way out of this machine, for sandboxes.
@@ -132,37 +135,56 @@ impl Way {
     }
 
     /// Gives a sandbox that runs this network, from the answer on.
-    pub(crate) async fn apply(&self, entry: &Entry, network: &Network) -> Result<(), Error> {
-        let Some(policy) = network.policy() else { return self.release(entry).await };
+    pub(crate) async fn apply(&self, entry: &Entry, body: &Body) -> Result<(), Error> {
+        let Some(policy) = body.network.policy() else { return self.release(entry).await };
         let links = self.links().await?;
         named(&links, &policy)?;
         if let Some(id) = entry.linked(links.boot) {
-            let links = Arc::clone(&links);
-            return Ok(blocking(move || links.set(id, &policy)).await??);
+            let setting = Arc::clone(&links);
+            blocking(move || setting.set(id, &policy)).await??;
+            return self.lend(&links, entry, body).await;
         }
         let cage = Caged { config: self.config.clone(), name: entry.name.clone() };
         let (boot, name) = (links.boot, entry.name.clone());
+        let attaching = Arc::clone(&links);
         let attached = blocking(move || {
             let space = cage.open().network().map_err(|error| Error::WayLost(error.to_string()))?;
-            Ok::<_, Error>(links.attach(&name, &policy, space.as_fd())?)
+            Ok::<_, Error>(attaching.attach(&name, &policy, space.as_fd())?)
         });
         let id = attached.await??.id;
-        *entry.link() = Some(Linked { boot, id });
+        *entry.link() = Some(Linked { boot, id, lent: false });
+        self.lend(&links, entry, body).await
+    }
+
+    /// Lends its link what the sandbox has, and notes whom it is to trust then.
+    async fn lend(&self, links: &Arc<Links>, entry: &Entry, body: &Body) -> Result<(), Error> {
+        let all = entry.vault.all(&body.lent).await?;
+        let all: Vec<_> = all.iter().filter_map(Lending::credential).collect();
+        let Some(linked) = *entry.link() else { return Ok(()) };
+        if all.is_empty() && !linked.lent {
+            return Ok(());
+        }
+        if !all.is_empty() && !links.names {
+            return Err(Error::NoWay(NO_EDGE.to_owned()));
+        }
+        let (links, id, some) = (Arc::clone(links), linked.id, !all.is_empty());
+        *entry.link() = Some(Linked { lent: true, ..linked });
+        let certificate = blocking(move || links.lend(id, all)).await??;
+        *entry.link() = Some(Linked { lent: some, ..linked });
+        *entry.vault.authority() = certificate;
         Ok(())
     }
 
     /// A link that was prepared, for one that is to be born: its network namespace.
-    pub(crate) async fn birth(
-        &self,
-        entry: &Entry,
-        network: &Network,
-    ) -> Result<Option<OwnedFd>, Error> {
-        let Some(policy) = network.policy() else { return Ok(None) };
+    pub(crate) async fn birth(&self, entry: &Entry, body: &Body) -> Result<Option<OwnedFd>, Error> {
+        let Some(policy) = body.network.policy() else { return Ok(None) };
         let links = self.links().await?;
         named(&links, &policy)?;
         let (boot, name) = (links.boot, entry.name.clone());
-        let (standing, space) = blocking(move || links.take(&name, &policy)).await??;
-        *entry.link() = Some(Linked { boot, id: standing.id });
+        let taking = Arc::clone(&links);
+        let (standing, space) = blocking(move || taking.take(&name, &policy)).await??;
+        *entry.link() = Some(Linked { boot, id: standing.id, lent: false });
+        self.lend(&links, entry, body).await?;
         Ok(Some(space))
     }
 
@@ -200,13 +222,15 @@ impl Way {
     }
 }
 
+const NO_EDGE: &str =
+    "rules with names of hosts, and credentials, need the program isolet-edge beside the server";
+
 /// Refuses rules that nobody here can judge.
 fn named(links: &Links, policy: &Policy) -> Result<(), Error> {
     if policy.by_address() || links.names {
         return Ok(());
     }
-    let why = "rules with names of hosts need the program isolet-edge beside the server";
-    Err(Error::NoWay(why.to_owned()))
+    Err(Error::NoWay(NO_EDGE.to_owned()))
 }
 
 /// Links what is to be linked, at the start and whenever the process has ended.
@@ -246,11 +270,11 @@ async fn all(inner: &Arc<Inner>) -> Result<(), Error> {
     for one in standing {
         match inner.registry.named(&one.name) {
             Some(entry) if wants(&entry) => {
-                *entry.link() = Some(Linked { boot: links.boot, id: one.id });
+                *entry.link() = Some(Linked { boot: links.boot, id: one.id, lent: true });
             }
             // It is being given one.
             Some(entry) if entry.state() == State::Creating => {}
-            Some(entry) if *entry.link() == Some(Linked { boot: links.boot, id: one.id }) => {}
+            Some(entry) if entry.linked(links.boot) == Some(one.id) => {}
             _ => {
                 let links = Arc::clone(&links);
                 blocking(move || links.release(one.id)).await??;
@@ -284,6 +308,15 @@ impl Inner {
                     let known = entry.link().take_if(|link| link.id == id).is_some();
                     // Most often it ends with its sandbox.
                     if known && wants(&entry) {
+                        ended.notify_one();
+                    }
+                }
+            }
+            LinkNews::Authority { name, certificate } => {
+                if let Some(entry) = self.registry.named(&name) {
+                    *entry.vault.authority() = Some(certificate);
+                    // Where its driver has too much to do, all is told anew.
+                    if entry.orders.try_send(Order::Trust).is_err() {
                         ended.notify_one();
                     }
                 }

@@ -55,6 +55,8 @@ from .errors import (
 )
 from .git import GitCheckout
 from .models import (
+    Credential,
+    CredentialInfo,
     Denied,
     ExposedPort,
     FileAccess,
@@ -124,6 +126,8 @@ __all__ = [
     "ConflictError",
     "Context",
     "ContextInfo",
+    "Credential",
+    "CredentialInfo",
     "Denied",
     "Events",
     "ExecResult",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from .models import Denied, FileAccess, NetworkRules
+from .models import Credential, CredentialInfo, Denied, FileAccess, NetworkRules
 from .values import (
     AnyPath,
     Duration,
@@ -91,6 +91,7 @@ def create_sandbox(
     ttl: Duration | None = None,
     network: str | NetworkRules | None = None,
     network_profile: str | None = None,
+    credentials: Iterable[Credential] = (),
 ) -> Call:
     """Makes a sandbox."""
     body = said(
@@ -107,6 +108,7 @@ def create_sandbox(
         ttl_s=None if ttl is None else whole_seconds(ttl),
         network=_network(network),
         network_profile=network_profile,
+        credentials=[one.told() for one in credentials] or None,
     )
     return once("/v1/sandboxes", body)
 
@@ -128,8 +130,11 @@ def change_network(
     allow_remove: Iterable[str],
     deny_add: Iterable[str],
     deny_remove: Iterable[str],
+    credentials_add: Iterable[Credential],
+    credentials_remove: Iterable[str | CredentialInfo],
 ) -> Call:
     """Changes it: all of it, or nothing."""
+    gone = [one.named() if isinstance(one, CredentialInfo) else {"host": one} for one in credentials_remove]
     opened = [one.told() if isinstance(one, Denied) else one for one in allow_add]
     body = said(
         network=_network(network),
@@ -138,6 +143,8 @@ def change_network(
         allow_remove=list(allow_remove) or None,
         deny_add=list(deny_add) or None,
         deny_remove=list(deny_remove) or None,
+        credentials_add=[one.told() for one in credentials_add] or None,
+        credentials_remove=gone or None,
     )
     return json_call("PATCH", f"{path}/network", body, again=True)
 

@@ -144,6 +144,46 @@ class NetworkRules:
 
 
 @dataclass(frozen=True)
+class Credential:
+    """A value that is put into a sandbox's requests to a host, from outside.
+
+    ``header`` is set to it; ``placeholder`` is what stands for it in headers that the sandbox sends. One
+    of both is needed. Without ``:PORT`` the host has it within TLS alone.
+    """
+
+    host: str
+    value: str = field(repr=False)
+    header: str | None = None
+    placeholder: str | None = None
+
+    def told(self) -> dict[str, str]:
+        """As the server takes it."""
+        told = {"host": self.host, "value": self.value}
+        told |= {} if self.header is None else {"header": self.header}
+        return told | ({} if self.placeholder is None else {"placeholder": self.placeholder})
+
+
+@dataclass(frozen=True)
+class CredentialInfo:
+    """What is known of a credential: all but its value."""
+
+    host: str
+    header: str | None
+    placeholder: str | None
+    allowed: bool  #: Whether the network's rules let the host be reached.
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> CredentialInfo:
+        """Reads it from JSON."""
+        return cls(told["host"], told.get("header"), told.get("placeholder"), told["allowed"])
+
+    def named(self) -> dict[str, str]:
+        """As the server is told which one is meant."""
+        named = {"host": self.host, "header": self.header, "placeholder": self.placeholder}
+        return {name: value for name, value in named.items() if value is not None}
+
+
+@dataclass(frozen=True)
 class NetworkInfo:
     """A sandbox's network, as its record has it."""
 
@@ -151,11 +191,13 @@ class NetworkInfo:
     allow: tuple[str, ...]
     deny: tuple[str, ...]
     profile: str | None  #: That its rules were taken from, unless they were changed since.
+    credentials: tuple[CredentialInfo, ...] = ()  #: What is put into its requests.
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> NetworkInfo:
         """Reads it from JSON."""
-        return cls(told["mode"], tuple(told["allow"]), tuple(told["deny"]), told.get("profile"))
+        lent = tuple(CredentialInfo.of(one) for one in told.get("credentials", ()))
+        return cls(told["mode"], tuple(told["allow"]), tuple(told["deny"]), told.get("profile"), lent)
 
 
 @dataclass(frozen=True)

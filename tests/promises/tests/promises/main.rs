@@ -13,6 +13,7 @@ mod contexts;
 mod contexts_bash;
 mod contexts_hold;
 mod contexts_jupyter;
+mod credentials;
 mod descriptors;
 mod dialects;
 mod endings;

@@ -6,11 +6,12 @@ use crate::{
     date::rfc3339,
     denied::{self, DeniedView},
     error::Failure,
-    input::{self, Ids, Unbuilt},
+    input::{self, Ids},
     json::{Strict, some},
     output::{KEPT_BYTES, exit_fields},
     page::{PAGE_MAX, Paging},
     routes::{
+        credentials::{self, Given},
         network::{self, NetworkBody, RulesBody},
         sandboxes::{created, once},
         shell,
@@ -35,7 +36,6 @@ const TIMEOUT_S: f64 = 300.0;
 const EXEC_TIMEOUT_S: f64 = 30.0;
 /// The image of a run that names none.
 const IMAGE: &str = "node:22-slim";
-const NO_CREDENTIALS: &str = "secrets that stay outside are not built yet";
 
 /// What a run is to be.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -69,8 +69,11 @@ pub(crate) struct CreateRun {
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     network_profile: Option<String>,
-    #[schema(ignore)]
-    credentials: Unbuilt,
+    /// Values by `HOST` (for its `Authorization` header) or `HOST:HEADER`, put into requests to
+    /// that host; they never are inside.
+    #[serde(deserialize_with = "some")]
+    #[schema(value_type = Option<std::collections::BTreeMap<String, String>>, nullable = false)]
+    credentials: Option<Given>,
 }
 
 /// A run.
@@ -125,7 +128,6 @@ pub(crate) async fn create(
 ) -> Result<Response, Failure> {
     let once = once(&headers, "POST /v1/runs", &body.raw)?;
     let body = body.value;
-    body.credentials.refuse("credentials", NO_CREDENTIALS)?;
     let network = body.network.map(NetworkBody::Rules);
     let network = network::wanted(&app, &caller, network, body.network_profile).await?;
     let cpu_millis = match body.vcpus {
@@ -142,6 +144,7 @@ pub(crate) async fn create(
         // Runs end; they do not sleep.
         sleep_after_s: Some(0),
         network,
+        credentials: credentials::by_name(body.credentials.unwrap_or_default())?,
         ..Wish::default()
     };
     let made = app.service.create(&caller.tenant, wish, once).await?;

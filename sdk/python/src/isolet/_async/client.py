@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -12,7 +12,7 @@ import httpx
 from .. import calls, config, errors, transport
 from ..account import AccountUsage, AuditEntry
 from ..calls import Call
-from ..models import NetworkRules, SandboxInfo
+from ..models import Credential, NetworkRules, SandboxInfo
 from ..values import Duration
 from . import io
 from .events import AsyncEvents
@@ -203,6 +203,7 @@ class AsyncIsolet(AsyncTenantSessions):
         ttl: Duration | None = None,
         network: str | NetworkRules | None = None,
         network_profile: str | None = None,
+        credentials: Iterable[Credential] = (),
     ) -> AsyncSandbox:
         """A sandbox by its id. Nothing is sent before it is used; its first use makes it.
 
@@ -225,6 +226,7 @@ class AsyncIsolet(AsyncTenantSessions):
             network: ``none`` (loopback alone), ``open`` (everything but what is closed to every sandbox)
                 or rules; ``none`` unless told or configured.
             network_profile: the rules of a network profile, in place of ``network``.
+            credentials: put into its requests to hosts, from outside; their values never are inside.
         """
         call = calls.create_sandbox(
             id,
@@ -240,6 +242,7 @@ class AsyncIsolet(AsyncTenantSessions):
             ttl=ttl,
             network=network,
             network_profile=network_profile,
+            credentials=credentials,
         )
         return AsyncSandbox(self._connection, id, call, default_session)
 
@@ -260,6 +263,7 @@ class AsyncIsolet(AsyncTenantSessions):
         ttl: Duration | None = None,
         network: str | NetworkRules | None = None,
         network_profile: str | None = None,
+        credentials: Iterable[Credential] = (),
     ) -> AsyncSandbox:
         """Makes a sandbox now; the server makes its id where none is told.
 
@@ -283,6 +287,7 @@ class AsyncIsolet(AsyncTenantSessions):
             ttl=ttl,
             network=network,
             network_profile=network_profile,
+            credentials=credentials,
         )
         info = SandboxInfo.of(await self._connection.json(call))
         return AsyncSandbox(self._connection, info.id, None, default_session)

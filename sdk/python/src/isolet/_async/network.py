@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from .. import calls
-from ..models import Denied, NetworkInfo, NetworkRules
+from ..models import Credential, CredentialInfo, Denied, NetworkInfo, NetworkRules
 
 if TYPE_CHECKING:
     from .client import AsyncConnection
@@ -33,6 +33,8 @@ class AsyncNetwork:
         allow_remove: Iterable[str] = (),
         deny_add: Iterable[str] = (),
         deny_remove: Iterable[str] = (),
+        credentials_add: Iterable[Credential] = (),
+        credentials_remove: Iterable[str | CredentialInfo] = (),
     ) -> NetworkInfo:
         """Changes where it may connect to, all of it or nothing, also for connections that run: what the
         new rules forbid is cut. Done twice it is as done once; what is not told stays.
@@ -44,12 +46,22 @@ class AsyncNetwork:
             allow_remove: rules of ``allow`` that go.
             deny_add: also refused.
             deny_remove: rules of ``deny`` that go.
+            credentials_add: also put into its requests, for the same place instead of the one before.
+            credentials_remove: put in no longer: all of a host, or one as :meth:`network` tells it.
 
         Raises:
             BadRequestError: ``bad_field``: no rule; or refused by a rule of ``deny``, or closed to every
                 sandbox: allowing it would not open it.
         """
         call = calls.change_network(
-            await self._at(), network, network_profile, allow_add, allow_remove, deny_add, deny_remove
+            await self._at(),
+            network,
+            network_profile,
+            allow_add,
+            allow_remove,
+            deny_add,
+            deny_remove,
+            credentials_add,
+            credentials_remove,
         )
         return NetworkInfo.of(await self._connection.json(call))

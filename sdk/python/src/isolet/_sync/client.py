@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -13,7 +13,7 @@ import httpx
 from .. import calls, config, errors, transport
 from ..account import AccountUsage, AuditEntry
 from ..calls import Call
-from ..models import NetworkRules, SandboxInfo
+from ..models import Credential, NetworkRules, SandboxInfo
 from ..values import Duration
 from . import io
 from .events import Events
@@ -204,6 +204,7 @@ class Isolet(TenantSessions):
         ttl: Duration | None = None,
         network: str | NetworkRules | None = None,
         network_profile: str | None = None,
+        credentials: Iterable[Credential] = (),
     ) -> Sandbox:
         """A sandbox by its id. Nothing is sent before it is used; its first use makes it.
 
@@ -226,6 +227,7 @@ class Isolet(TenantSessions):
             network: ``none`` (loopback alone), ``open`` (everything but what is closed to every sandbox)
                 or rules; ``none`` unless told or configured.
             network_profile: the rules of a network profile, in place of ``network``.
+            credentials: put into its requests to hosts, from outside; their values never are inside.
         """
         call = calls.create_sandbox(
             id,
@@ -241,6 +243,7 @@ class Isolet(TenantSessions):
             ttl=ttl,
             network=network,
             network_profile=network_profile,
+            credentials=credentials,
         )
         return Sandbox(self._connection, id, call, default_session)
 
@@ -261,6 +264,7 @@ class Isolet(TenantSessions):
         ttl: Duration | None = None,
         network: str | NetworkRules | None = None,
         network_profile: str | None = None,
+        credentials: Iterable[Credential] = (),
     ) -> Sandbox:
         """Makes a sandbox now; the server makes its id where none is told.
 
@@ -284,6 +288,7 @@ class Isolet(TenantSessions):
             ttl=ttl,
             network=network,
             network_profile=network_profile,
+            credentials=credentials,
         )
         info = SandboxInfo.of(self._connection.json(call))
         return Sandbox(self._connection, info.id, None, default_session)

@@ -1,0 +1,366 @@
+//! Credentials that are lent to a sandbox: with the hosts that they are for, and nowhere inside.
+//! Each test has a small world of its own, whose host trusts hosts that no sandbox does.
+
+use isolet_kit::{
+    Http, Options, SOON, Sandbox, Server, Value, json,
+    net::{PUBLIC, World},
+    process,
+    tls::{Hosts, own_mounts},
+    wait_until,
+};
+
+/// The value; in halves, so that a search for it does not find itself.
+const VALUE: [&str; 2] = ["canary-58c1", "e07d-lent"];
+const API: &str = "api.example";
+const OTHER: &str = "other.example";
+
+/// A server in a world of its own, whose names lead to hosts with TLS.
+fn server(world: &World) -> (Server, Hosts) {
+    let config = format!("[network]\nresolvers = [\"{PUBLIC}:53\"]\n");
+    let server = Options::new().env("RUST_LOG", "debug").config(&config).start();
+    let hosts = Hosts::new(world, &server, &[API, OTHER]);
+    (server, hosts)
+}
+
+fn world() -> World {
+    own_mounts();
+    World::new()
+}
+
+fn secret() -> String {
+    VALUE.concat()
+}
+
+fn bearer() -> String {
+    format!("Bearer {}", secret())
+}
+
+/// What every test lends.
+fn header() -> Value {
+    json!({"host": API, "header": "Authorization", "value": bearer()})
+}
+
+fn wish(network: Value) -> Value {
+    json!({"network": network, "credentials": [header()]})
+}
+
+fn allowed() -> Value {
+    json!({"allow": [API, OTHER]})
+}
+
+/// Asks a host, and gives what it says it was asked.
+#[track_caller]
+fn asks(sandbox: &Sandbox, hosts: &mut Hosts, command: &str) -> Value {
+    let told = sandbox.exec(command);
+    assert_eq!(told["exit_code"], 0, "{command}: {told}\n{}", state(sandbox));
+    hosts.asked()
+}
+
+/// For a test that fails.
+fn state(sandbox: &Sandbox) -> Value {
+    sandbox.http.get(&sandbox.path("/network")).json()
+}
+
+fn curl(host: &str) -> String {
+    format!("curl -sS -m 20 https://{host}:8443/")
+}
+
+#[track_caller]
+fn has_it(sandbox: &Sandbox, hosts: &mut Hosts) {
+    let asked = asks(sandbox, hosts, &curl(API));
+    assert_eq!(asked["headers"]["authorization"], bearer(), "{asked}");
+}
+
+/// A sandbox that nothing is lent speaks with the host itself, whom it does not know.
+#[track_caller]
+fn has_nothing(sandbox: &Sandbox, hosts: &mut Hosts) {
+    let strange = sandbox.exec(&curl(API));
+    assert_eq!(strange["exit_code"], 60, "{strange}");
+    let asked = asks(sandbox, hosts, &format!("{} -k", curl(API)));
+    assert!(!asked.to_string().contains(VALUE[0]), "{asked}");
+}
+
+/// Everything that the server has written or says, but for where values are kept.
+fn outside(server: &Server, sandbox: &Sandbox) -> Vec<(String, Vec<u8>)> {
+    let mut all = vec![("log".to_owned(), server.log().into_bytes())];
+    let mut folders = vec![server.data()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let kind = entry.file_type().expect("a kind");
+            if kind.is_dir() && path != server.data().join("credentials") {
+                folders.push(path);
+            } else if kind.is_file() {
+                all.push((path.display().to_string(), std::fs::read(&path).unwrap_or_default()));
+            }
+        }
+    }
+    for path in [
+        sandbox.path(""),
+        sandbox.path("/network"),
+        sandbox.path("/sessions"),
+        sandbox.path("/processes"),
+        sandbox.path("/files/?tar=1"),
+        sandbox.path("/files?path=/etc/isolet"),
+        format!("/v1/runs/{}/audit", sandbox.id),
+        "/v1/sandboxes".to_owned(),
+        "/v1/runs".to_owned(),
+        "/v1/runs/history".to_owned(),
+        "/v1/audit".to_owned(),
+        "/v1/network-profiles".to_owned(),
+        "/v1/openapi.json".to_owned(),
+    ] {
+        let told = server.http().get(&path).expect(200);
+        all.push((path, told.text().into_bytes()));
+    }
+    for args in
+        [&["network", &sandbox.id][..], &["ls", "--json"], &["network", &sandbox.id, "--json"]]
+    {
+        let output = server.command(args);
+        all.push((args.join(" "), [output.stdout, output.stderr].concat()));
+    }
+    all
+}
+
+/// Nowhere inside, and nowhere outside but where it is kept.
+#[track_caller]
+fn is_nowhere(server: &Server, sandbox: &Sandbox) {
+    assert_eq!(sandbox.search(VALUE), [""; 0]);
+    let has = |bytes: &[u8]| bytes.windows(VALUE[0].len()).any(|part| part == VALUE[0].as_bytes());
+    let found = outside(server, sandbox).into_iter().filter(|(_, bytes)| has(bytes));
+    let found: Vec<String> = found.map(|(place, _)| place).collect();
+    assert_eq!(found, [""; 0]);
+}
+
+/// What an events stream has said so far, up to an event that is made to happen.
+fn events(sandbox: &Sandbox, work: impl FnOnce()) -> String {
+    let mut stream =
+        sandbox.http.try_open("GET", &sandbox.path("/events"), None).expect("an answer");
+    work();
+    let mut said = String::new();
+    while let Some(event) = stream.event() {
+        said.push_str(&event.data);
+        if event.name == "network_changed" {
+            break;
+        }
+    }
+    said
+}
+
+#[test]
+fn a_credential_reaches_its_host_and_is_nowhere_inside() {
+    let world = world();
+    let (server, mut hosts) = server(&world);
+    let mut all = wish(allowed());
+    let word = json!({"host": "*.example", "placeholder": "ISOLET_KEY", "value": secret()});
+    all["credentials"].as_array_mut().expect("a list").push(word);
+    let sandbox = server.sandbox_with(&all);
+    for command in [
+        curl(API),
+        format!("wget -q -O - https://{API}:8443/"),
+        format!(
+            "python3 -c \"import urllib.request as u; u.urlopen('https://{API}:8443/', timeout=20).read()\""
+        ),
+        format!("node -e \"fetch('https://{API}:8443/').then(it => it.text())\""),
+    ] {
+        let asked = asks(&sandbox, &mut hosts, &command);
+        assert_eq!(asked["headers"]["authorization"], bearer(), "{command}: {asked}");
+    }
+    // What was sent in its place is not: it is set.
+    let own = format!("{} -H 'Authorization: Bearer mine'", curl(API));
+    assert_eq!(asks(&sandbox, &mut hosts, &own)["headers"]["authorization"], bearer());
+    let word = format!("{} -H 'X-Key: a ISOLET_KEY'", curl(OTHER));
+    let asked = asks(&sandbox, &mut hosts, &word);
+    assert_eq!(asked["headers"]["x-key"], format!("a {}", secret()), "{asked}");
+    assert!(asked["headers"]["authorization"].is_null(), "{asked}");
+    // Neither another host, nor plain HTTP, has anything of where a host leads.
+    for to in [format!("https://{OTHER}:8443/"), format!("http://{API}:8081/")] {
+        let command = format!("curl -sS -m 20 -L https://{API}:8443/to/{to}");
+        let first = asks(&sandbox, &mut hosts, &command);
+        assert_eq!(first["headers"]["authorization"], bearer(), "{first}");
+        let second = hosts.asked();
+        assert!(!second["headers"].to_string().contains(VALUE[0]), "{to}: {second}");
+    }
+    let strangers = server.sandbox_with(&json!({"network": allowed()}));
+    has_nothing(&strangers, &mut hosts);
+    // A search without a find would prove nothing.
+    let value = secret();
+    sandbox.exec(&format!("echo {value} >/workspace/own; A={value} setsid sleep 1000 &"));
+    let found = sandbox.search(VALUE);
+    assert!(found.iter().any(|place| place == "/workspace/own"), "{found:?}");
+    assert!(found.iter().any(|place| place.ends_with("/environ")), "{found:?}");
+    assert!(found.iter().any(|place| place.ends_with("/mem")), "{found:?}");
+    sandbox.exec("rm /workspace/own; pkill sleep");
+    is_nowhere(&server, &sandbox);
+    for (body, field) in [
+        (json!({"credentials_add": secret()}), "credentials_add"),
+        (json!({"credentials_add": [{"host": secret(), "value": secret()}]}), "credentials_add[0]"),
+        (json!({"credentials_add": [{"host": API, secret(): "x"}]}), "credentials_add[0]"),
+        (
+            json!({"credentials_remove": [{"host": API, "value": secret()}]}),
+            "credentials_remove[0]",
+        ),
+    ] {
+        let failure = sandbox.http.patch(&sandbox.path("/network"), &body).expect(400).text();
+        assert!(failure.contains(field) && !failure.contains(VALUE[0]), "{failure}");
+    }
+    let said = events(&sandbox, || {
+        let more = json!({"host": OTHER, "header": "X-Other", "value": secret()});
+        let body = json!({"credentials_add": [more]});
+        let told = sandbox.http.patch(&sandbox.path("/network"), &body).expect(200);
+        assert!(!told.text().contains(VALUE[0]), "{}", told.text());
+        let view = json!({"host": OTHER, "header": "x-other", "allowed": true});
+        assert_eq!(told.json()["credentials"][2], view);
+    });
+    assert!(said.contains("rules") && !said.contains(VALUE[0]), "{said}");
+    asleep(&sandbox);
+    has_it(&sandbox, &mut hosts);
+    is_nowhere(&server, &sandbox);
+    let kept = server.data().join("credentials");
+    assert_eq!(std::fs::read_dir(&kept).expect("there").count(), 1);
+    sandbox.delete();
+    assert_eq!(std::fs::read_dir(&kept).expect("there").count(), 0, "it went with its sandbox");
+}
+
+fn asleep(sandbox: &Sandbox) {
+    wait_until("it sleeps", SOON, || {
+        (sandbox.post("/sleep", &json!({})).status == 200).then_some(())
+    });
+}
+
+/// Processes of this test's server with this program.
+fn those(server: &Server, program: &str) -> Vec<i32> {
+    process::all()
+        .into_iter()
+        .filter(|pid| process::name(*pid) == program)
+        .filter(|pid| {
+            let mut above = Some(*pid);
+            while let Some(pid) = above.filter(|pid| *pid > 1) {
+                if process::arguments(pid).contains(&server.data().display().to_string()) {
+                    return true;
+                }
+                above = process::parent(pid);
+            }
+            false
+        })
+        .collect()
+}
+
+fn certificate(sandbox: &Sandbox) -> String {
+    sandbox.says("cat /etc/isolet/credentials.pem")
+}
+
+#[test]
+fn a_credential_is_lent_again_after_every_end_and_until_it_is_taken_back() {
+    let world = world();
+    let (mut server, mut hosts) = server(&world);
+    let sandbox = server.sandbox_with(&wish(allowed()));
+    has_it(&sandbox, &mut hosts);
+    let first = certificate(&sandbox);
+    server.kill();
+    server.launch();
+    server.ready();
+    has_it(&sandbox, &mut hosts);
+    let edges = those(&server, "isolet-edge");
+    assert_eq!(edges.len(), 1, "{edges:?}");
+    process::kill(edges[0]);
+    wait_until("another authority is trusted", SOON, || {
+        let now = certificate(&sandbox);
+        (now.contains("BEGIN CERTIFICATE") && now != first).then_some(())
+    });
+    has_it(&sandbox, &mut hosts);
+    // Programs that read no environment look into the system's own bundle.
+    let asked = asks(&sandbox, &mut hosts, &format!("env -i {}", curl(API)));
+    assert_eq!(asked["headers"]["authorization"], bearer(), "{asked}");
+    let second = certificate(&sandbox);
+    let owner = those(&server, "isolet-launcher");
+    let owner = owner.into_iter().find(|pid| process::arguments(*pid).contains("--links"));
+    process::kill(owner.expect("somebody owns links"));
+    wait_until("it is linked and lent anew", SOON, || {
+        let now = certificate(&sandbox);
+        (now.contains("BEGIN CERTIFICATE") && now != second).then_some(())
+    });
+    has_it(&sandbox, &mut hosts);
+    asleep(&sandbox);
+    server.restart();
+    has_it(&sandbox, &mut hosts);
+    // Nobody inside changes whom it trusts there.
+    assert_ne!(sandbox.exec("rm -f /etc/isolet/credentials.pem")["exit_code"], 0);
+    let gone = json!({"credentials_remove": [{"host": API}]});
+    let told = sandbox.http.patch(&sandbox.path("/network"), &gone).expect(200).json();
+    assert!(told["credentials"].is_null(), "{told}");
+    has_nothing(&sandbox, &mut hosts);
+    let left =
+        sandbox.says("ls /etc/isolet; grep -c isolet /etc/ssl/certs/ca-certificates.crt; true");
+    assert_eq!(left.trim(), "0");
+}
+
+#[test]
+fn a_credential_is_lent_whatever_the_rules_and_the_rules_decide() {
+    let world = world();
+    let (server, mut hosts) = server(&world);
+    let patch = |sandbox: &Sandbox, body: &Value| {
+        sandbox.http.patch(&sandbox.path("/network"), body).expect(200).json()
+    };
+    // Lent while it runs, with a network that is open; then by address alone.
+    let sandbox = server.sandbox_with(&json!({"network": "open"}));
+    has_nothing(&sandbox, &mut hosts);
+    patch(&sandbox, &json!({"credentials_add": [header()]}));
+    has_it(&sandbox, &mut hosts);
+    let other = sandbox.exec(&format!("timeout 5 cat </dev/tcp/{PUBLIC}/443"));
+    assert_eq!(other["exit_code"], 0, "the rest goes on: {other}");
+    let address = format!("{PUBLIC}/32");
+    patch(&sandbox, &json!({"network": {"allow": [address]}}));
+    let pinned = format!("{} --resolve {API}:8443:{PUBLIC}", curl(API));
+    assert_eq!(asks(&sandbox, &mut hosts, &pinned)["headers"]["authorization"], bearer());
+    let told = patch(&sandbox, &json!({"network": {"allow": [OTHER]}}));
+    assert_eq!(told["credentials"][0]["allowed"], false, "{told}");
+    let refused = sandbox.exec(&curl(API));
+    assert_ne!(refused["exit_code"], 0, "{refused}");
+    assert_eq!(refused["denied"][0]["host"], API, "{refused}");
+    // Plain HTTP: only where its port is named, and to no address that the sandbox calls so.
+    let plain = json!({"host": format!("{API}:8081"), "header": "X-Plain", "value": secret()});
+    patch(&sandbox, &json!({"network": "open", "credentials_add": [plain]}));
+    let asked = asks(&sandbox, &mut hosts, &format!("curl -sS -m 20 http://{API}:8081/"));
+    assert_eq!(asked["headers"]["x-plain"], secret(), "{asked}");
+    let false_one = isolet_kit::net::OTHER;
+    let command = format!("curl -sS -m 20 --resolve {API}:8081:{false_one} http://{API}:8081/");
+    let asked = asks(&sandbox, &mut hosts, &command);
+    assert_eq!(asked["headers"]["x-plain"], secret(), "the host itself has it: {asked}");
+    assert_eq!(asked["at"], PUBLIC.to_string(), "{asked}");
+    // What sleeps takes it with its waking; an ephemeral one keeps it too.
+    let ephemeral = server.sandbox_with(&json!({"network": allowed(), "persistent": false}));
+    asleep(&ephemeral);
+    patch(&ephemeral, &json!({"credentials_add": [header()]}));
+    has_it(&ephemeral, &mut hosts);
+    asleep(&ephemeral);
+    has_it(&ephemeral, &mut hosts);
+}
+
+#[test]
+fn the_command_line_and_another_dialect_lend_and_no_tenant_reads_another() {
+    let world = world();
+    let (mut server, mut hosts) = server(&world);
+    let file = server.data().with_file_name("value");
+    std::fs::write(&file, format!("{}\n", bearer())).expect("written");
+    let credential = format!("{API}:Authorization=@{}", file.display());
+    let made = server.command(&["create", "demo", "--allow", API, "--credential", &credential]);
+    assert!(made.status.success(), "{made:?}");
+    has_it(&server.named("demo"), &mut hosts);
+    let literal = format!("{API}:Authorization={}", bearer());
+    let refused = server.command(&["create", "no", "--credential", &literal]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("@FILE"), "{said}");
+    let shown = server.command(&["network", "demo"]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains(&format!("lent    {API} authorization\n")), "{shown}");
+    let gone = server.command(&["network", "demo", "--credential-remove", API]);
+    assert!(gone.status.success(), "{gone:?}");
+    has_nothing(&server.named("demo"), &mut hosts);
+    let run = json!({"image": "host", "network": {"allow": [API]}, "credentials": {API: bearer()}});
+    let run = server.http().post("/v1/runs", &run).expect(201).json();
+    has_it(&server.named(run["id"].as_str().expect("an id")), &mut hosts);
+    let key = server.add_key(&["--tenant", "other"]);
+    let theirs = Http::new(server.port(), Some(&key));
+    theirs.get("/v1/sandboxes/demo/network").expect(404);
+}
