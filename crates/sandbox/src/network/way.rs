@@ -168,9 +168,15 @@ impl Way {
             return Err(Error::NoWay(NO_EDGE.to_owned()));
         }
         let (links, id, some) = (Arc::clone(links), linked.id, !all.is_empty());
-        *entry.link() = Some(Linked { lent: true, ..linked });
+        // It may have ended meanwhile.
+        let note = |lent| {
+            if let Some(link) = entry.link().as_mut().filter(|link| link.id == id) {
+                link.lent = lent;
+            }
+        };
+        note(true);
         let certificate = blocking(move || links.lend(id, all)).await??;
-        *entry.link() = Some(Linked { lent: some, ..linked });
+        note(some);
         *entry.vault.authority() = certificate;
         Ok(())
     }
