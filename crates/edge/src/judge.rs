@@ -1,6 +1,6 @@
 //! What becomes of a connection: pure, so that every way round the rules can be written down.
 
-use isolet_wire::network::{Place, Policy, Rule, To, Verdict};
+use isolet_wire::network::{PROTOCOL, Place, Policy, Rule, To, Verdict};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// What a connection has shown of the host that it wants.
@@ -88,7 +88,7 @@ fn unnamed(policy: &Policy, to: SocketAddrV4, names: &[String]) -> Way {
     if allowed(&with_port) && !WEB.contains(&to.port()) {
         return Way::Straight;
     }
-    Way::Refuse(if allowed(policy) { "protocol" } else { "default" }.to_owned())
+    Way::Refuse(if allowed(policy) { PROTOCOL } else { "default" }.to_owned())
 }
 
 /// Whether a protocol that shows no name may be spoken with this address at all.

@@ -291,6 +291,16 @@ pub const CLOSED: [(Ipv4Addr, u8, &str); 16] = [
     (Ipv4Addr::new(240, 0, 0, 0), 4, "reserved"),
 ];
 
+/// Why the edge refuses a connection although rules may allow the host that it means, and what that
+/// says: no rule with a name opens these.
+pub const UNPROVEN: [(&str, &str); 3] = [
+    ("no name", "the connection does not say which host it means"),
+    ("hidden name", "the connection may hide which host it means"),
+    ("other host", "the request is for another host than the connection"),
+];
+/// Told as the rule where a host is allowed for TLS and HTTP, and something else was spoken.
+pub const PROTOCOL: &str = "protocol";
+
 /// Why an address is closed whatever a sandbox's rules say; the host's own addresses come beside.
 #[must_use]
 pub fn closed(address: Ipv4Addr) -> Option<&'static str> {

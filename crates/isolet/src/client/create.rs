@@ -35,7 +35,8 @@ pub(crate) struct Args {
     /// Its id; one is made unless given
     #[arg(value_parser = id)]
     id: Option<String>,
-    /// `host`, or a name of the server's table of images
+    /// An image by its name (python:3.12-slim), pulled if it is not here; `host`, the default, is the
+    /// machine's own programs
     #[arg(long)]
     image: Option<String>,
     /// Memory of its processes, in MiB
@@ -54,7 +55,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "none|open", conflicts_with_all = ["profile", "allow", "deny"], value_parser = ["none", "open"])]
     network: Option<String>,
     /// The rules of this network profile
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["allow", "deny"])]
+    #[arg(long, visible_alias = "network-profile", value_name = "NAME", conflicts_with_all = ["allow", "deny"])]
     profile: Option<String>,
     /// Allow this; may be given again
     #[arg(long, value_name = "RULE")]

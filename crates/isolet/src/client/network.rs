@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "none|open", conflicts_with = "profile", value_parser = ["none", "open"])]
     set: Option<String>,
     /// The rules of this network profile in place of those that are
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, visible_alias = "network-profile", value_name = "NAME")]
     profile: Option<String>,
     /// Also allow this; may be given again
     #[arg(long, value_name = "RULE")]
@@ -170,6 +170,12 @@ fn line(one: &Value, id: &str) -> String {
         | "reserved" | "multicast") => {
             format!("refused: {place} ({protocol}); closed to every sandbox ({closed})")
         }
+        "protocol" => format!(
+            "refused: {place} ({protocol}): neither TLS nor HTTP; open it: isolet network {id} --allow-add {place}"
+        ),
+        unproven @ ("no name" | "hidden name" | "other host") => format!(
+            "refused: {place} ({protocol}): {unproven}, and rules name hosts; only a rule with the address itself opens that"
+        ),
         deny => format!(
             "refused: {place} ({protocol}) by {deny}; open it: isolet network {id} --deny-remove {deny}"
         ),
@@ -189,6 +195,7 @@ mod tests {
             one("10.0.0.1", Some(80), "private"),
             one("fd00::1", Some(80), "default"),
             one("x\u{1b}[31m", None, "default"),
+            one("a.example", Some(443), "no name"),
         ], "denied_lost": 2});
         let lines = lines(&told, "demo");
         assert!(lines[0].ends_with("isolet network demo --allow-add a.example:443"), "{lines:?}");
@@ -196,7 +203,8 @@ mod tests {
         assert!(lines[2].ends_with("closed to every sandbox (private)"), "{lines:?}");
         assert!(lines[3].ends_with("--allow-add [fd00::1]:80"), "{lines:?}");
         assert!(!lines[4].contains('\u{1b}'), "{lines:?}");
-        assert_eq!(lines[5], "and 2 more were refused");
+        assert!(lines[5].ends_with("only a rule with the address itself opens that"), "{lines:?}");
+        assert_eq!(lines[6], "and 2 more were refused");
         assert!(super::lines(&json!({"exit_code": 0}), "demo").is_empty());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{ALL, Lending, Network, Unlend, bounded, checked};
 use crate::Error;
-use isolet_wire::network::{CLOSED, RULES_MAX, Refused};
+use isolet_wire::network::{CLOSED, RULES_MAX, Refused, UNPROVEN};
 
 /// A change; what is `None` or empty stays. Done twice it is as done once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,12 +43,17 @@ impl Opening {
             Self::Denied(denied) => denied,
         };
         let (host, why) = (&denied.host, denied.rule.as_str());
+        let unproven = UNPROVEN.iter().find(|(word, _)| *word == why);
         let closed = why == HOST || CLOSED.iter().any(|(_, _, word)| *word == why);
         let reason = if deny.iter().any(|rule| rule == why) {
             format!("{host} is refused by {why:?} of deny: take that away with deny_remove")
         } else if closed {
             format!(
                 "{host} is closed to every sandbox ({why}): whoever runs the server may open it, by [network] opened"
+            )
+        } else if let Some((_, said)) = unproven {
+            format!(
+                "{host} was refused because {said}: only a rule with the address itself opens that"
             )
         } else {
             return Ok(match denied.port {
@@ -139,6 +144,7 @@ mod tests {
         assert!(reason(denied("bad.example", Some(80), "bad.example")).contains("deny_remove"));
         assert!(reason(denied("10.0.0.1", Some(80), "private")).contains("[network] opened"));
         assert!(reason(denied("203.0.113.1", Some(80), "host")).contains("[network] opened"));
+        assert!(reason(denied("a.example", Some(443), "no name")).contains("the address itself"));
         assert!(reason(Opening::Rule("a b".into())).contains("allow_add"));
     }
 
