@@ -5,10 +5,13 @@
 mod context;
 mod create;
 mod event;
+mod far;
 mod file;
 mod guest;
 mod http;
+mod image;
 mod memory;
+mod network;
 mod nginx;
 mod port;
 mod process;
@@ -69,6 +72,10 @@ enum Table {
     Process,
     /// A web server inside: 1 KB and 100 MB through `/ports/`, against a connection inside and nginx.
     Port,
+    /// Creates with a way out, and bytes, connections and lookups over it, against a plain pair.
+    Network,
+    /// A layer of 100 MB against `tar`; creates from an image against the host's programs.
+    Image,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -94,6 +101,8 @@ fn main() -> anyhow::Result<()> {
             Table::Terminal => terminal::table(&args.bin, args.rounds)?,
             Table::Process => process::table(&args.bin, args.rounds)?,
             Table::Port => port::table(&args.bin, args.rounds)?,
+            Table::Network => network::table(&args.bin, args.rounds)?,
+            Table::Image => image::table(&args.bin, args.rounds)?,
         }
     }
     Ok(())
