@@ -2,6 +2,7 @@
 //! host, and the packet filter's tables in both. Made once; looked after for as long as it stands.
 
 use super::edge::Doors;
+use super::elements;
 use super::firewall;
 use super::log::Log;
 use super::netlink::Netlink;
@@ -17,10 +18,13 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// Why something was not done.
 pub(crate) type Failure = String;
 
+/// How long a link of an earlier one, which was killed, may take to go.
+const GOING_WAIT: Duration = Duration::from_millis(500);
 /// News of the packet filter's tables.
 const GROUP_TABLES: u32 = 1 << 6;
 /// The tables' names.
@@ -72,6 +76,8 @@ pub(crate) struct Base {
     pub(crate) doors: Doors,
     uplink: u32,
     tables: [Guarded; 2],
+    /// Changes elements of the table between.
+    filter: Netlink,
 }
 
 impl Base {
@@ -93,9 +99,10 @@ impl Base {
             between.map_err(step("make a network namespace (CAP_SYS_ADMIN is needed)"))?;
         let inside = || {
             let tables = Netlink::open(Some(netlink::NETFILTER), GROUP_TABLES)?;
-            Ok((Routes::open()?, Watch::open()?, Log::open()?, tables))
+            let filter = Netlink::open(Some(netlink::NETFILTER), 0)?;
+            Ok((Routes::open()?, Watch::open()?, Log::open()?, tables, filter))
         };
-        let (mut routes, link_news, log, tables) =
+        let (mut routes, link_news, log, tables, filter) =
             within(home.as_fd(), between.as_fd(), inside).map_err(step("listen to the kernel"))?;
         routes.address("lo", range.gateway()).map_err(step("give the gateway its address"))?;
         let doors = within(home.as_fd(), between.as_fd(), || Doors::open(range.gateway()));
@@ -119,6 +126,7 @@ impl Base {
             doors,
             uplink: 0,
             tables: [guarded(host_tables), guarded(tables)],
+            filter,
         };
         let addresses = base.host.addresses().map_err(step("list the host's addresses"))?;
         Ok((base, addresses))
@@ -160,6 +168,25 @@ impl Base {
             self.tables[1].heard();
         }
         done
+    }
+
+    /// From some elements of the table between to others.
+    ///
+    /// # Errors
+    /// Nothing has changed then.
+    pub(crate) fn elements(
+        &mut self,
+        was: &BTreeSet<text::Element>,
+        is: &BTreeSet<text::Element>,
+    ) -> Result<(), Failure> {
+        match elements::changed(&mut self.filter, was, is) {
+            Some(Ok(())) => {
+                self.tables[1].heard();
+                Ok(())
+            }
+            Some(Err(errno)) => Err(failed("change the packet filter", errno)),
+            None => self.between(&text::change(was, is)),
+        }
     }
 
     /// The pair between host and sandboxes, and the routes over it. As far as it is missing.
@@ -261,7 +288,14 @@ impl Base {
 /// Nobody else may have what is ours; what an earlier one has left is removed.
 fn claim(host: &mut Routes, alias: &str, range: Range) -> Result<(), Failure> {
     let range = range.net();
-    match host.alias(HOST_END) {
+    let until = Instant::now() + GOING_WAIT;
+    let mut found = host.alias(HOST_END);
+    // That of one that was just killed says nothing while it goes.
+    while matches!(found, Ok(None)) && Instant::now() < until {
+        std::thread::sleep(GOING_WAIT / 100);
+        found = host.alias(HOST_END);
+    }
+    match found {
         Ok(Some(other)) if other == alias => {
             host.remove(HOST_END).map_err(|errno| failed("remove an old link isolet0", errno))?;
         }

@@ -10,7 +10,7 @@ use super::edge::Edge;
 use super::plan::{END, FIRST, LAST, Mode, mode, name};
 use super::route::Routes;
 use super::space::{self, within};
-use super::text::{Element, Kept, change};
+use super::text::{Element, Kept};
 use super::told::{Told, rule};
 use isolet_wire::lend::Credential;
 use isolet_wire::links::{Counters, LIST_MAX, Standing};
@@ -80,7 +80,7 @@ impl Keeper {
     /// One transaction: from some elements to others, and those away of links that are gone.
     fn apply(&mut self, was: &BTreeSet<Element>, is: &BTreeSet<Element>) -> Result<(), Failure> {
         let before: BTreeSet<Element> = was.union(&self.stale).cloned().collect();
-        if self.base.between(&change(&before, is)).is_err() {
+        if self.base.elements(&before, is).is_err() {
             // Somebody else has changed a set: what is to be there is said whole.
             let standing = self.links.values().flat_map(|link| link.kept.elements());
             let mut whole: BTreeSet<Element> = standing.filter(|it| !was.contains(it)).collect();

@@ -16,6 +16,7 @@
 mod base;
 pub(crate) mod client;
 mod edge;
+mod elements;
 mod firewall;
 mod keeper;
 mod log;

@@ -150,6 +150,46 @@ impl Netlink {
         self.ask(request, |_, _| {})
     }
 
+    /// Sends requests that are done whole or not at all: the first and the last of them say so.
+    ///
+    /// # Errors
+    /// The first that the kernel has told; nothing is done then.
+    pub(crate) fn batch(&mut self, mut requests: Vec<Request>) -> Result<(), Errno> {
+        let asked = requests.len();
+        let mut bytes = Vec::new();
+        for (at, request) in requests.iter_mut().enumerate() {
+            self.number = self.number.wrapping_add(1).max(1);
+            // The last that asks for something: all before it are done, or it is not.
+            if at + 2 == asked {
+                request.bytes[6] |= ACK as u8;
+            }
+            let length = request.bytes.len() as u32;
+            request.bytes[..4].copy_from_slice(&length.to_ne_bytes());
+            request.bytes[8..12].copy_from_slice(&self.number.to_ne_bytes());
+            bytes.extend_from_slice(&request.bytes);
+        }
+        send(&self.socket, &bytes, SendFlags::empty())?;
+        // The kernel has answered by now: all that it says is read, so that nothing of it is taken
+        // for the answer to what comes next.
+        let mut done = Err(Errno::BADMSG);
+        let mut failed = None;
+        loop {
+            let datagram = match self.receive_if_any() {
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => break,
+                Err(errno) => return Err(errno),
+                Ok(datagram) => datagram,
+            };
+            for (_, _, body) in messages(&datagram).filter(|(kind, _, _)| *kind == ERROR) {
+                match outcome(body) {
+                    Ok(()) => done = Ok(()),
+                    Err(errno) => failed = failed.or(Some(errno)),
+                }
+            }
+        }
+        failed.map_or(done, Err)
+    }
+
     /// What came without being asked for; `None`: nothing more now.
     pub(crate) fn heard(&self) -> Result<Option<Vec<u8>>, Errno> {
         match self.receive() {
@@ -160,8 +200,16 @@ impl Netlink {
     }
 
     fn receive(&self) -> Result<Vec<u8>, Errno> {
+        self.received(RecvFlags::empty())
+    }
+
+    fn receive_if_any(&self) -> Result<Vec<u8>, Errno> {
+        self.received(RecvFlags::DONTWAIT)
+    }
+
+    fn received(&self, flags: RecvFlags) -> Result<Vec<u8>, Errno> {
         let mut space = vec![0_u8; DATAGRAM_BYTES_MAX];
-        let (_, length) = recv(&self.socket, space.as_mut_slice(), RecvFlags::empty())?;
+        let (_, length) = recv(&self.socket, space.as_mut_slice(), flags)?;
         space.truncate(length);
         Ok(space)
     }

@@ -17,7 +17,52 @@ pub(crate) const LOG_GROUP: u16 = 7;
 pub(crate) const LIMIT_PREFIX: &str = "limit";
 
 /// One element of a set.
-pub(crate) type Element = (&'static str, String);
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Element {
+    pub(crate) set: &'static str,
+    pub(crate) parts: Vec<Part>,
+}
+
+/// A part of it, each from first to last.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    /// Our end of a link.
+    Link(String),
+    /// Addresses.
+    Addresses(Ipv4Addr, Ipv4Addr),
+    /// A protocol, and IP's number of it.
+    Protocol(&'static str, u8),
+    /// Ports.
+    Ports(u16, u16),
+}
+
+impl Element {
+    fn new<const N: usize>(set: &'static str, parts: [Part; N]) -> Self {
+        Self { set, parts: parts.into() }
+    }
+
+    /// Whether its set is one of ranges.
+    pub(crate) fn ranges(&self) -> bool {
+        matches!(self.set, "direct" | "echo")
+    }
+}
+
+impl std::fmt::Display for Element {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (at, part) in self.parts.iter().enumerate() {
+            let between = if at == 0 { "" } else { " . " };
+            match part {
+                Part::Link(name) => write!(f, "{between}{name}")?,
+                Part::Addresses(first, last) if first == last => write!(f, "{between}{first}")?,
+                Part::Addresses(first, last) => write!(f, "{between}{first}-{last}")?,
+                Part::Protocol(name, _) => write!(f, "{between}{name}")?,
+                Part::Ports(first, last) if first == last => write!(f, "{between}{first}")?,
+                Part::Ports(first, last) => write!(f, "{between}{first}-{last}")?,
+            }
+        }
+        Ok(())
+    }
+}
 
 /// What holds for one link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,43 +87,42 @@ impl Kept {
 
     /// Its elements.
     pub(crate) fn elements(&self) -> BTreeSet<Element> {
-        let link = name(self.id);
-        let mut all = BTreeSet::from([("addresses", format!("{link} . {}", self.address))]);
+        let link = || Part::Link(name(self.id));
+        let own = Part::Addresses(self.address, self.address);
+        let mut all = BTreeSet::from([Element::new("addresses", [link(), own])]);
         match self.mode {
             Mode::Closed | Mode::Addresses | Mode::Names => {}
-            Mode::Open => drop(all.insert(("open", link.clone()))),
+            Mode::Open => drop(all.insert(Element::new("open", [link()]))),
         }
         let judged = self.mode == Mode::Names || (self.named && self.mode != Mode::Closed);
         if judged {
-            all.insert(("proxied", link.clone()));
+            all.insert(Element::new("proxied", [link()]));
         }
-        let protocols: &[&str] = if self.named { &["udp"] } else { &["tcp", "udp"] };
+        let (tcp, udp) = (Part::Protocol("tcp", 6), Part::Protocol("udp", 17));
+        let protocols = if self.named { vec![udp] } else { vec![tcp, udp] };
         for range in &self.allowed {
-            let place = between(range.first, range.last);
+            let place = || Part::Addresses(range.first, range.last);
             for (first, last) in &range.ports {
-                let ports = between(first, last);
-                let each = protocols.iter();
-                all.extend(each.map(|it| ("direct", format!("{link} . {place} . {it} . {ports}"))));
+                let ports = Part::Ports(*first, *last);
+                all.extend(protocols.iter().map(|it| {
+                    Element::new("direct", [link(), place(), it.clone(), ports.clone()])
+                }));
             }
             if range.all() {
-                all.insert(("echo", format!("{link} . {place}")));
+                all.insert(Element::new("echo", [link(), place()]));
             }
         }
         all
     }
 }
 
-fn between<T: PartialEq + std::fmt::Display>(first: T, last: T) -> String {
-    if first == last { first.to_string() } else { format!("{first}-{last}") }
-}
-
 /// The change from some elements to others; empty when there is none.
 pub(crate) fn change(was: &BTreeSet<Element>, is: &BTreeSet<Element>) -> String {
     let mut text = String::new();
     for (word, elements) in [("delete", was.difference(is)), ("add", is.difference(was))] {
-        let mut lists: std::collections::BTreeMap<&str, Vec<&str>> = Default::default();
-        for (set, element) in elements {
-            lists.entry(set).or_default().push(element);
+        let mut lists: std::collections::BTreeMap<&str, Vec<String>> = Default::default();
+        for element in elements {
+            lists.entry(element.set).or_default().push(element.to_string());
         }
         for (set, list) in lists {
             let _ = writeln!(text, "{word} element inet isolet {set} {{ {} }}", list.join(", "));
@@ -113,7 +157,7 @@ pub(crate) fn table(
     guard: &Guard,
 ) -> String {
     let gateway = range.gateway();
-    let of = |set: &str| list(kept.iter().filter(|(it, _)| *it == set).map(|(_, element)| element));
+    let of = |set: &str| list(kept.iter().filter(|element| element.set == set));
     let (addresses, open, proxied) = (of("addresses"), of("open"), of("proxied"));
     let (direct, echo) = (of("direct"), of("echo"));
     let closed = list(CLOSED.iter().map(|(first, bits, _)| net(&(*first, *bits))));
@@ -253,6 +297,10 @@ mod tests {
         Range::new(Ipv4Addr::new(10, 231, 0, 0))
     }
 
+    fn texts(elements: &BTreeSet<Element>) -> Vec<(&'static str, String)> {
+        elements.iter().map(|element| (element.set, element.to_string())).collect()
+    }
+
     fn kept(id: u32, allow: &[&str], deny: &[&str]) -> BTreeSet<Element> {
         let rules =
             |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).expect(text)).collect();
@@ -260,9 +308,9 @@ mod tests {
         Kept::of(range(), id, &policy, false).elements()
     }
 
-    fn lent(allow: &[&str]) -> BTreeSet<Element> {
+    fn lent(allow: &[&str]) -> Vec<(&'static str, String)> {
         let allow = allow.iter().map(|text| Rule::parse(text).expect(text)).collect();
-        Kept::of(range(), 300, &Policy { allow, deny: Vec::new() }, true).elements()
+        texts(&Kept::of(range(), 300, &Policy { allow, deny: Vec::new() }, true).elements())
     }
 
     #[test]
@@ -280,7 +328,8 @@ mod tests {
 
     #[test]
     fn a_link_that_may_nothing_has_its_address_alone() {
-        assert_eq!(kept(300, &[], &[]), [("addresses", "l300 . 10.231.1.44".into())].into());
+        let closed = kept(300, &[], &[]);
+        assert_eq!(texts(&closed), [("addresses", "l300 . 10.231.1.44".to_owned())]);
     }
 
     #[test]
@@ -299,13 +348,14 @@ mod tests {
     #[test]
     fn pings_go_where_everything_may() {
         let some = kept(300, &["1.2.3.4:80", "5.0.0.0/8"], &[]);
-        let echo: Vec<_> = some.iter().filter(|(set, _)| *set == "echo").collect();
-        assert_eq!(echo, [&("echo", "l300 . 5.0.0.0-5.255.255.255".to_owned())]);
+        let echo: Vec<_> = texts(&some).into_iter().filter(|(set, _)| *set == "echo").collect();
+        assert_eq!(echo, [("echo", "l300 . 5.0.0.0-5.255.255.255".to_owned())]);
     }
 
     #[test]
     fn a_denied_name_keeps_tcp_with_who_knows_names() {
         let some = kept(300, &["1.2.3.4"], &["example.com"]);
+        let some = texts(&some);
         assert!(some.contains(&("proxied", "l300".to_owned())));
         assert!(some.iter().all(|(_, element)| !element.contains("tcp")), "{some:?}");
     }
