@@ -31,6 +31,6 @@ pub use disk::no_disk;
 pub use host::Host;
 pub use isolet_wire::links::Settings as LinkSettings;
 pub use launcher::{Error, Launcher};
-pub use links::client::{LinkError, LinkNews, Links, Opened};
+pub use links::client::{LinkError, LinkNews, Links};
 pub use make::make;
 pub use scope::scope;

@@ -81,7 +81,7 @@ pub enum NetworkWish {
 }
 
 /// What whoever runs the server has set for networks.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Who is asked for names; the host's own resolvers when empty.
     pub resolvers: Vec<SocketAddr>,
@@ -91,6 +91,20 @@ pub struct Settings {
     pub default: Network,
     /// Profiles of every tenant, by name.
     pub profiles: BTreeMap<String, profiles::Profile>,
+    /// First of the 65,536 addresses that sandboxes and their gateway have. Another holds once the
+    /// process that owns links is started anew.
+    pub range: Ipv4Addr,
+    /// Connections of one sandbox at once.
+    pub connections_max: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let links = isolet_wire::links::Settings::default();
+        let (resolvers, opened, default) = Default::default();
+        let (range, connections_max) = (links.range, links.connections_max);
+        Self { resolvers, opened, default, profiles: BTreeMap::new(), range, connections_max }
+    }
 }
 
 /// The rule that holds for everything.

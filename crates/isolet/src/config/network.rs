@@ -18,9 +18,22 @@ pub(super) struct NetworkFile {
     resolvers: Option<Vec<SocketAddr>>,
     opened: Option<Vec<String>>,
     default: Option<String>,
+    range: Option<String>,
+    connections_max: Option<u32>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     profiles: BTreeMap<String, ProfileFile>,
 }
+
+/// Of the largest network of each kind that a site gives addresses out of.
+const RANGES: [(Ipv4Addr, u8); 5] = [
+    (Ipv4Addr::new(10, 0, 0, 0), 8),
+    (Ipv4Addr::new(172, 16, 0, 0), 12),
+    (Ipv4Addr::new(192, 168, 0, 0), 16),
+    (Ipv4Addr::new(100, 64, 0, 0), 10),
+    (Ipv4Addr::new(198, 18, 0, 0), 15),
+];
+/// Connections of one sandbox at once, at most: all share the kernel's table.
+const CONNECTIONS_MOST: u32 = 65_536;
 
 /// A profile of every tenant.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize, Serialize)]
@@ -39,6 +52,20 @@ fn network(text: &str) -> Option<(Ipv4Addr, u8)> {
     (address.to_bits() & !mask == 0).then_some((address, bits))
 }
 
+/// The addresses of sandboxes: 65,536 of those that are private or shared, so that no host of the
+/// world is hidden behind them.
+fn range(text: &str) -> Result<Ipv4Addr> {
+    let within = |first: Ipv4Addr, (net, bits): (Ipv4Addr, u8)| {
+        (first.to_bits() ^ net.to_bits()).leading_zeros() >= u32::from(bits)
+    };
+    match network(text) {
+        Some((first, 16)) if RANGES.into_iter().any(|one| within(first, one)) => Ok(first),
+        _ => bail!(
+            "network.range: {text:?} is no private or shared network of 16 bits, as \"10.231.0.0/16\""
+        ),
+    }
+}
+
 impl NetworkFile {
     /// With the defaults for what is not said.
     pub(super) fn settings(self) -> Result<Settings> {
@@ -49,6 +76,15 @@ impl NetworkFile {
                 bail!("network.opened: {text:?} is no IPv4 network");
             };
             all.opened.push(opened);
+        }
+        if let Some(text) = self.range {
+            all.range = range(&text)?;
+        }
+        if let Some(max) = self.connections_max {
+            if !(1..=CONNECTIONS_MOST).contains(&max) {
+                bail!("network.connections_max: {max} is not within 1 and {CONNECTIONS_MOST}");
+            }
+            all.connections_max = max;
         }
         let profile = |(name, file): (String, ProfileFile)| {
             let ProfileFile { description, allow, deny } = file;
@@ -77,6 +113,8 @@ impl NetworkFile {
             resolvers: Some(all.resolvers.clone()),
             opened: Some(all.opened.iter().map(text).collect()),
             default: Some(default.to_owned()),
+            range: Some(text(&(all.range, 16))),
+            connections_max: Some(all.connections_max),
             profiles: all.profiles.iter().map(|(name, it)| (name.clone(), profile(it))).collect(),
         }
     }
@@ -93,9 +131,10 @@ mod tests {
     #[test]
     fn what_is_said_is_in_force_and_shows_itself() {
         let text = "resolvers = [\"192.0.2.1:53\"]\nopened = [\"10.1.0.0/16\", \"10.2.3.4\"]\n\
-            default = \"web\"\n[profiles.web]\nallow = [\"*:443\"]\n";
+            default = \"web\"\nrange = \"172.20.0.0/16\"\nconnections_max = 9\n[profiles.web]\nallow = [\"*:443\"]\n";
         let all = read(text).unwrap();
         assert_eq!(all.resolvers, ["192.0.2.1:53".parse().unwrap()]);
+        assert_eq!((all.range, all.connections_max), (Ipv4Addr::new(172, 20, 0, 0), 9));
         assert_eq!(all.opened[1], (Ipv4Addr::new(10, 2, 3, 4), 32));
         assert_eq!(
             (all.default.allow(), all.default.profile()),
@@ -115,6 +154,17 @@ mod tests {
             "opened = [\"10.0.0.1/16\"]",
             "resolvers = [\"192.0.2.1\"]",
             "default = \"never-was\"",
+            "range = \"10.231.0.0/15\"",
+            "range = \"10.231.0.0/24\"",
+            "range = \"10.231.1.0/16\"",
+            "range = \"172.32.0.0/16\"",
+            "range = \"8.8.0.0/16\"",
+            "range = \"127.1.0.0/16\"",
+            "range = \"fd00::/16\"",
+            "range = \"\"",
+            "connections_max = 0",
+            "connections_max = -1",
+            "connections_max = 65537",
             "[profiles.none]\nallow = []",
             "[profiles.A]\nallow = []",
             "[profiles.a]\nallow = [\"http://x\"]",

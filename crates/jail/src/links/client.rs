@@ -9,7 +9,6 @@ use isolet_wire::links::{
 use isolet_wire::network::{Policy, Refused};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,22 +30,6 @@ pub enum LinkError {
     /// The process has ended: every link with it. Start another.
     #[error("the process that owns links is gone: {0}")]
     Gone(String),
-}
-
-/// The part of the settings that opens what is closed by default; the rest as it is by default.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Opened {
-    /// Networks that are opened though they are closed by default.
-    pub networks: Vec<(Ipv4Addr, u8)>,
-    /// Who is asked for names; the host's own resolvers when empty.
-    pub resolvers: Vec<SocketAddr>,
-}
-
-impl From<&Opened> for Settings {
-    fn from(opened: &Opened) -> Self {
-        let (networks, resolvers) = (opened.networks.clone(), opened.resolvers.clone());
-        Self { opened: networks, resolvers, ..Self::default() }
-    }
 }
 
 /// What comes without being asked for.
@@ -122,7 +105,7 @@ impl Links {
     /// [`LinkError::Missing`] with what this machine lacks, [`LinkError::Gone`].
     pub fn start(
         config: &Config,
-        settings: impl Into<Settings>,
+        settings: Settings,
         news: impl FnMut(LinkNews) + Send + 'static,
     ) -> Result<Self, LinkError> {
         let (socket, child) = match connect(&config.data_dir) {
@@ -142,7 +125,7 @@ impl Links {
             .map_err(|error| gone(&error))?;
         let mut links =
             Self { shared, boot: 0, names: false, warnings: Vec::new(), child: Mutex::new(child) };
-        match links.ask(LinkAsk::Begin(settings.into()), None)?.0 {
+        match links.ask(LinkAsk::Begin(settings), None)?.0 {
             LinkTell::Ready { boot, names, missing, warnings } if missing.is_empty() => {
                 (links.boot, links.names, links.warnings) = (boot, names, warnings);
                 Ok(links)

@@ -11,8 +11,8 @@ use crate::{
     service::Inner,
     state::State,
 };
-use isolet_jail::{LinkError, LinkNews, Links, Opened};
-use isolet_wire::network::Policy;
+use isolet_jail::{LinkError, LinkNews, Links};
+use isolet_wire::{links::Settings, network::Policy};
 use std::{
     os::fd::{AsFd as _, OwnedFd},
     sync::{Arc, OnceLock, Weak, atomic::Ordering},
@@ -48,7 +48,7 @@ pub(crate) struct Linked {
 /// The way out of this machine, for sandboxes.
 pub(crate) struct Way {
     config: isolet_jail::Config,
-    opened: Opened,
+    settings: Settings,
     up: Mutex<Up>,
     inner: Arc<OnceLock<Weak<Inner>>>,
     ended: Arc<Notify>,
@@ -73,10 +73,15 @@ impl From<LinkError> for Error {
 impl Way {
     pub(crate) fn new(config: &crate::Config) -> Self {
         let all = &config.network;
-        let opened = Opened { networks: all.opened.clone(), resolvers: all.resolvers.clone() };
+        let settings = Settings {
+            range: all.range,
+            connections_max: all.connections_max,
+            opened: all.opened.clone(),
+            resolvers: all.resolvers.clone(),
+        };
         let settles = Arc::new(Semaphore::new(SETTLES_MAX));
         let (inner, ended) = Default::default();
-        Self { config: config.jail(), opened, up: Mutex::default(), inner, ended, settles }
+        Self { config: config.jail(), settings, up: Mutex::default(), inner, ended, settles }
     }
 
     /// Whether this machine can do it.
@@ -101,13 +106,13 @@ impl Way {
         {
             return Err(Error::NoWay(why.clone()));
         }
-        let (config, opened) = (self.config.clone(), self.opened.clone());
+        let (config, settings) = (self.config.clone(), self.settings.clone());
         let (inner, ended) = (Arc::clone(&self.inner), Arc::clone(&self.ended));
         let news = move |news| match inner.get().and_then(Weak::upgrade) {
             Some(inner) => inner.heard(news, &ended),
             None => ended.notify_one(),
         };
-        match blocking(move || Links::start(&config, &opened, news)).await? {
+        match blocking(move || Links::start(&config, settings, news)).await? {
             Ok(links) => {
                 for warning in &links.warnings {
                     warn!("{warning}");
