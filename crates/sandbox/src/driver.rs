@@ -382,8 +382,7 @@ impl Driver {
         };
         let launched = async {
             match ready {
-                true if spec.limits == self.inner.config.limits => {}
-                true => self.limit(spec.limits).await?,
+                true => self.dress(spec.limits).await?,
                 false => self.launch(spec).await?,
             }
             pass("create.jailed").await

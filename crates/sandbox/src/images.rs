@@ -1,8 +1,6 @@
 //! Images that sandboxes are made of, and who uses which.
 
-use crate::{
-    Error, Service, TenantId, driver::blocking, record::Body, registry::Entry, service::Inner,
-};
+use crate::{Error, Service, TenantId, driver::blocking, ready, record::Body, service::Inner};
 use isolet_image::{Image, Images, Pin, Platform, Progress, Reference, Root, Spool};
 use std::{
     collections::{HashMap, HashSet},
@@ -55,10 +53,12 @@ impl Inner {
 }
 
 /// What sandboxes are made of, those that are being made and removed too.
-fn used(entries: &[Arc<Entry>]) -> isolet_image::Used {
+fn used(inner: &Inner) -> isolet_image::Used {
     let mut images: HashMap<String, usize> = HashMap::new();
-    let mut layers = HashSet::new();
-    for entry in entries {
+    // Before the entries: one that is taken meanwhile is in either.
+    let ready = inner.ready.roots().into_iter();
+    let mut layers: HashSet<String> = ready.flat_map(|root| root.layers).collect();
+    for entry in &inner.registry.all() {
         let record = entry.view().record;
         if let Some(root) = &record.body.root {
             layers.extend(root.layers.iter().cloned());
@@ -110,11 +110,11 @@ impl Service {
     pub async fn remove_image(&self, tenant: &TenantId, text: &str) -> Result<(), Error> {
         let reference = Reference::parse(text).map_err(isolet_image::Error::from)?;
         let (inner, tenant) = (Arc::clone(&self.inner), tenant.clone());
+        ready::forget_images(&inner).await;
         let work = move || {
-            let now = || used(&inner.registry.all());
-            inner.images.remove(tenant.as_str(), &reference, now)?;
+            inner.images.remove(tenant.as_str(), &reference, || used(&inner))?;
             // What was of no other image goes now, not at some time.
-            inner.images.collect(false, || used(&inner.registry.all()))
+            inner.images.collect(false, || used(&inner))
         };
         blocking(work).await?.map(drop).map_err(Error::from)
     }
@@ -125,7 +125,8 @@ impl Service {
     /// [`Error::Image`].
     pub async fn collect_images(&self, all: bool) -> Result<(u64, u64), Error> {
         let inner = Arc::clone(&self.inner);
-        let work = move || inner.images.collect(all, || used(&inner.registry.all()));
+        ready::forget_images(&inner).await;
+        let work = move || inner.images.collect(all, || used(&inner));
         Ok(blocking(work).await??)
     }
 

@@ -1,19 +1,26 @@
 //! Sandboxes made before anybody asks: an agent that runs and answers, under a name and an id
-//! range of its own, with the default limits and no record. The next create takes one and has
-//! only to write its record; another is made at once.
+//! range of its own, with the default limits and no record. The next create of its kind takes one
+//! and has only to write its record and, where it is to have a way out, to set the rules of the
+//! link that it was born with, by which nothing leaves before. Another is made at once.
 //!
 //! One that nobody took is removed at a graceful stop; what a killed server left has no record,
 //! and the next start sweeps it.
 
-use crate::{Error, driver::blocking, service::Inner, wire::Wire};
+mod shelves;
+
+use crate::{Error, driver::blocking, network::way::Linked, service::Inner, wire::Wire};
 use isolet_jail::Cage;
-use isolet_wire::{ask::Ask, launch::Spec, tell::Tell};
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
-    time::Duration,
+use isolet_wire::{
+    ask::Ask,
+    launch::{Root, Spec},
+    tell::Tell,
 };
-use tokio::sync::{Notify, oneshot};
+use shelves::{Shelves, Taken};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    time::{Duration, Instant},
+};
+use tokio::sync::Notify;
 use tracing::warn;
 
 /// The most that are kept: each holds about a megabyte.
@@ -29,109 +36,147 @@ const PAUSE: Duration = Duration::from_millis(4);
 /// Host name inside every sandbox: it cannot be told by its id, which comes later than it is made.
 pub(crate) const HOSTNAME: &str = "sandbox";
 
+/// What a sandbox is born with and cannot be given later.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Kind {
+    /// In the namespace of a link.
+    pub(crate) linked: bool,
+    /// The layers of its image; `None`: the host's programs.
+    pub(crate) root: Option<Root>,
+}
+
+impl Kind {
+    fn plain(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// One that waits for its owner.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Made {
     pub(crate) name: String,
     pub(crate) slot: u32,
+    pub(crate) kind: Kind,
+    /// Its link; closed until it is taken.
+    pub(crate) link: Option<Linked>,
 }
 
 /// All that wait.
 #[derive(Default)]
 pub(crate) struct Ready {
-    stock: Mutex<Stock>,
+    shelves: Mutex<Shelves>,
     more: Notify,
 }
 
-#[derive(Default)]
-struct Stock {
-    made: VecDeque<Made>,
-    /// One is being made; who waits for it.
-    making: bool,
-    promised: Option<oneshot::Sender<Made>>,
-}
-
 impl Ready {
-    fn lock(&self) -> MutexGuard<'_, Stock> {
-        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes one; waits for the one that is being made unless somebody else does.
-    pub(crate) async fn take(&self) -> Option<Made> {
-        let promise = {
-            let mut stock = self.lock();
-            if let Some(made) = stock.made.pop_front() {
-                self.more.notify_one();
-                return Some(made);
-            }
-            if !stock.making || stock.promised.is_some() {
-                return None;
-            }
-            let (promised, promise) = oneshot::channel();
-            stock.promised = Some(promised);
-            promise
-        };
-        promise.await.ok()
+    fn lock(&self) -> MutexGuard<'_, Shelves> {
+        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives back one that was not used after all.
     pub(crate) fn put(&self, made: Made) {
-        let mut stock = self.lock();
-        let made = match stock.promised.take() {
-            Some(promised) => match promised.send(made) {
-                Ok(()) => return,
-                // Who waited has gone.
-                Err(made) => made,
-            },
-            None => made,
-        };
-        stock.made.push_back(made);
+        self.lock().put(made);
+        self.more.notify_one();
     }
 
-    /// How many wait.
+    /// How many plain ones wait.
     pub(crate) fn count(&self) -> usize {
-        self.lock().made.len()
+        self.lock().count()
     }
 
-    fn short(&self, size: u32) -> bool {
-        let mut stock = self.lock();
-        stock.making = stock.made.len() < size as usize;
-        stock.making
+    /// Whether one of this name waits, or is being made.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.lock().has(name)
     }
 
-    /// None is being made any more; who waited makes one itself.
-    fn give_up(&self) {
-        let mut stock = self.lock();
-        stock.making = false;
-        stock.promised = None;
+    /// What their roots are made of: these layers are in use.
+    pub(crate) fn roots(&self) -> Vec<Root> {
+        self.lock().roots()
+    }
+
+    /// The link of this one is gone, or of all: they are not to be used.
+    pub(crate) fn unlinked(&self, which: Option<&str>) {
+        let gone = |name: &str, kind: &Kind| match which {
+            Some(which) => name == which,
+            None => kind.linked,
+        };
+        self.lock().lost(gone);
+        self.more.notify_one();
     }
 }
 
-/// Keeps the stock full until the server stops.
-pub(crate) async fn keep(inner: Arc<Inner>) {
-    let size = inner.config.ready.min(READY_MAX);
+/// Takes one of a kind; waits for the one that is being made unless somebody else does.
+pub(crate) async fn take(inner: &Inner, kind: &Kind) -> Option<Made> {
+    if size(inner) == 0 {
+        return None;
+    }
+    let boot = if kind.linked { inner.way.boot().await } else { None };
     loop {
-        while inner.ready.short(size) && !inner.stopping.load(Ordering::Relaxed) {
-            match make(&inner).await {
-                Ok(made) => inner.ready.put(made),
-                Err(error) => {
-                    warn!(%error, "no sandbox could be made ahead");
-                    inner.ready.give_up();
-                    tokio::time::sleep(AGAIN).await;
-                }
-            }
+        let taken = inner.ready.lock().take(kind, Instant::now());
+        inner.ready.more.notify_one();
+        let made = match taken {
+            Taken::Made(made) => made,
+            Taken::Soon(promise) => promise.await.ok()?,
+            Taken::None => return None,
+        };
+        // One of a process that has ended is linked to nothing.
+        if made.link.is_none_or(|link| Some(link.boot) == boot) {
+            return Some(made);
         }
-        inner.ready.give_up();
-        inner.ready.more.notified().await;
+        inner.ready.lock().discard(made);
+    }
+}
+
+fn size(inner: &Inner) -> usize {
+    inner.config.ready.min(READY_MAX) as usize
+}
+
+/// Keeps the shelves full until the server stops.
+pub(crate) async fn keep(inner: Arc<Inner>) {
+    let size = size(&inner);
+    inner.ready.lock().want(&Kind::default(), Instant::now());
+    loop {
+        while fill(&inner, size).await {}
+        inner.ready.lock().none_made();
+        let look = inner.ready.lock().age(Instant::now());
+        let more = inner.ready.more.notified();
+        match look {
+            Some(at) => drop(tokio::time::timeout_at(at.into(), more).await),
+            None => more.await,
+        }
         // Who took one is about to start something in it: that comes first.
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-async fn make(inner: &Arc<Inner>) -> Result<Made, Error> {
+/// Removes what is old and makes one that is missing; whether there was one.
+async fn fill(inner: &Arc<Inner>, size: usize) -> bool {
+    remove(inner).await;
+    if inner.stopping.load(Ordering::Relaxed) {
+        return false;
+    }
+    let name = crate::ids::random();
+    let Some(kind) = inner.ready.lock().next(size, &name) else { return false };
+    match make(inner, name, kind.clone()).await {
+        Ok(made) => inner.ready.lock().put(made),
+        Err(error) => {
+            warn!(%error, linked = kind.linked, image = kind.root.is_some(), "no sandbox could be made ahead");
+            inner.ready.lock().none_made();
+            if kind.plain() {
+                tokio::time::sleep(AGAIN).await;
+            } else {
+                // Until somebody asks for such a one again.
+                inner.ready.lock().retain(|other| *other != kind);
+            }
+        }
+    }
+    true
+}
+
+async fn make(inner: &Arc<Inner>, name: String, kind: Kind) -> Result<Made, Error> {
     let slot = inner.registry.take_slot().ok_or(Error::ServerFull("no uid range is free"))?;
-    let made = Made { name: crate::ids::random(), slot };
-    match start(inner, &made).await {
+    let mut made = Made { name, slot, kind, link: None };
+    match start(inner, &mut made).await {
         Ok(()) => Ok(made),
         Err(error) => {
             discard(inner, made).await;
@@ -140,12 +185,22 @@ async fn make(inner: &Arc<Inner>) -> Result<Made, Error> {
     }
 }
 
-async fn start(inner: &Arc<Inner>, made: &Made) -> Result<(), Error> {
-    let limits = inner.config.limits;
-    let (name, hostname) = (made.name.clone(), HOSTNAME.to_owned());
-    let slot = made.slot;
-    let spec = Spec { name, slot, hostname, limits, root: None, kept: false, linked: false };
-    inner.launch.launch(spec, None).await?;
+async fn start(inner: &Arc<Inner>, made: &mut Made) -> Result<(), Error> {
+    let mut network = None;
+    if made.kind.linked {
+        let (link, space) = inner.way.closed(&made.name).await?;
+        (made.link, network) = (Some(link), Some(space));
+    }
+    let spec = Spec {
+        name: made.name.clone(),
+        slot: made.slot,
+        hostname: HOSTNAME.to_owned(),
+        limits: inner.config.limits,
+        root: made.kind.root.clone(),
+        kept: false,
+        linked: false,
+    };
+    inner.launch.launch(spec, network).await?;
     let directory = inner.jail.data_dir.join("sandboxes").join(&made.name);
     let greet = async {
         let mut wire = Wire::connect(&directory).await?;
@@ -174,27 +229,50 @@ async fn discard(inner: &Arc<Inner>, made: Made) {
     inner.trash.notify_one();
 }
 
-/// Removes all that wait.
-pub(crate) async fn clear(inner: &Arc<Inner>) {
-    let made = std::mem::take(&mut inner.ready.lock().made);
-    for made in made {
-        discard(inner, made).await;
+/// Removes what nobody is to have.
+async fn remove(inner: &Arc<Inner>) {
+    loop {
+        let old = inner.ready.lock().remove();
+        if old.is_empty() {
+            return;
+        }
+        for made in old {
+            let kind = made.kind.clone();
+            discard(inner, made).await;
+            inner.ready.lock().removed(&kind);
+        }
     }
+}
+
+/// Waits, for a moment, until nothing of such a kind is being made or removed.
+async fn settled(inner: &Inner, with: impl Fn(&Kind) -> bool) {
+    let settled = async {
+        while inner.ready.lock().busy(&with) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let _ = tokio::time::timeout(END_WAIT, settled).await;
 }
 
 /// Removes all that wait, and what is just being made: nobody would know of it.
 pub(crate) async fn end(inner: &Arc<Inner>) {
-    let made = async {
-        while inner.ready.lock().making {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    let _ = tokio::time::timeout(END_WAIT, made).await;
-    clear(inner).await;
+    inner.ready.lock().empty();
+    remove(inner).await;
+    settled(inner, |_| true).await;
+    inner.ready.lock().empty();
+    remove(inner).await;
 }
 
 /// Removes those that wait, and begins to make as many.
 pub(crate) async fn renew(inner: &Arc<Inner>) {
-    clear(inner).await;
+    inner.ready.lock().empty();
+    remove(inner).await;
     inner.ready.more.notify_one();
+}
+
+/// Removes all that are made of images: somebody wants to remove layers.
+pub(crate) async fn forget_images(inner: &Arc<Inner>) {
+    inner.ready.lock().retain(|kind| kind.root.is_none());
+    remove(inner).await;
+    settled(inner, |kind| kind.root.is_some()).await;
 }

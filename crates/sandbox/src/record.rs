@@ -164,6 +164,14 @@ fn resolve(config: &Config, image: &str) -> Result<String, Error> {
 }
 
 impl Body {
+    /// How one of it is born.
+    pub(crate) fn kind(&self) -> crate::ready::Kind {
+        crate::ready::Kind {
+            linked: self.network.mode() != crate::network::Mode::None,
+            root: self.root.as_ref().map(crate::images::layers),
+        }
+    }
+
     /// What a wish becomes, with the configuration's defaults.
     pub(crate) fn plan(config: &Config, wish: Wish) -> Result<Self, Error> {
         check_env(wish.env.iter().map(|(name, value)| (name, value.as_str())))?;

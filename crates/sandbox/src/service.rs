@@ -9,7 +9,7 @@ use crate::{
     info::Once,
     launch::Launch,
     listeners,
-    network::{Lending, Mode, lent, way::Way},
+    network::{Lending, lent, way::Way},
     once::Onces,
     pool::Watched,
     ready::{self, Ready},
@@ -112,18 +112,18 @@ impl Inner {
             let max = self.config.sandboxes_max(tenant);
             let sandboxes = self.jail.data_dir.join("sandboxes");
             let make = |record| Entry::new(record, &sandboxes, Vec::new(), &self.watched);
-            // Those that wait have the disk of the configuration, and a disk stays as it was made;
-            // and they were born without a link.
-            let disk = body.limits.disk_mib == self.config.limits.disk_mib;
-            let fits = disk && body.root.is_none() && body.network.mode() == Mode::None;
-            let mut made = if fits { self.ready.take().await } else { None };
+            // Those that wait have the disk of the configuration, and a disk stays as it was made.
+            let fits = body.limits.disk_mib == self.config.limits.disk_mib;
+            let mut made = if fits { ready::take(self, &body.kind()).await } else { None };
             let ready = made.is_some();
+            let link = made.as_ref().and_then(|made| made.link);
             let reserved = self.registry.reserve((tenant, id), max, body.clone(), &mut made, make);
             if let Some(unused) = made {
                 self.ready.put(unused);
             }
             match reserved? {
                 Reserved::New(entry) => {
+                    *entry.link() = link;
                     entry.vault.fill(credentials.to_vec());
                     self.drive(Arc::clone(&entry), Begin::Make { once, ready });
                     return Ok(Reserved::New(entry));

@@ -32,6 +32,7 @@ pub struct Options {
     env: Vec<(String, String)>,
     config: String,
     ready: usize,
+    others: usize,
     disk_mib: usize,
 }
 
@@ -61,6 +62,13 @@ impl Options {
     #[must_use]
     pub fn ready(mut self, count: usize) -> Self {
         self.ready = count;
+        self
+    }
+
+    /// With so many more at its end that were made ahead because somebody had asked for their kind.
+    #[must_use]
+    pub fn others(mut self, count: usize) -> Self {
+        self.others = count;
         self
     }
 
@@ -388,7 +396,7 @@ impl Server {
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             wait_until("nothing is left over", SOON, || {
                 seen = self.traces();
-                seen.holds(count + self.options.ready).then_some(())
+                seen.holds(count + self.options.ready + self.options.others).then_some(())
             });
         }));
         assert!(found.is_ok(), "{count} sandboxes are listed, and there are {seen:?}");

@@ -65,6 +65,22 @@ impl Driver {
         self.inner.launch.launch(spec, network).await.map(drop)
     }
 
+    /// One that was made ahead gets what it is to have.
+    pub(super) async fn dress(&self, limits: Limits) -> Result<(), Error> {
+        if limits != self.inner.config.limits {
+            self.limit(limits).await?;
+        }
+        match self.link().await {
+            Err(Error::WayLost(why)) => {
+                // Its link went while it waited: it gets another.
+                warn!(sandbox = %self.entry.id, why, "its link is gone");
+                *self.entry.link() = None;
+                self.link().await
+            }
+            done => done,
+        }
+    }
+
     /// Gives it the link that its record says.
     pub(super) async fn link(&self) -> Result<(), Error> {
         let runs =

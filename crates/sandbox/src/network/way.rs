@@ -39,7 +39,7 @@ const AGAIN_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Linked {
     /// Of which start of the process.
-    boot: u64,
+    pub(crate) boot: u64,
     id: u32,
     /// It may have credentials, of now or before.
     lent: bool,
@@ -199,6 +199,20 @@ impl Way {
         Ok(Some(space))
     }
 
+    /// A link by which nothing leaves, for one that is made ahead: its network namespace.
+    pub(crate) async fn closed(&self, name: &str) -> Result<(Linked, OwnedFd), Error> {
+        let links = self.links().await?;
+        let (boot, name) = (links.boot, name.to_owned());
+        let taken = blocking(move || links.take(&name, &Policy::default())).await??;
+        Ok((Linked { boot, id: taken.0.id, lent: false }, taken.1))
+    }
+
+    /// Of which start the process is that has links now, if there is one.
+    pub(crate) async fn boot(&self) -> Option<u64> {
+        let up = self.up.lock().await;
+        up.links.as_ref().filter(|links| !links.gone()).map(|links| links.boot)
+    }
+
     /// Takes its link away, if it has one.
     pub(crate) async fn release(&self, entry: &Entry) -> Result<(), Error> {
         let Some(linked) = *entry.link() else { return Ok(()) };
@@ -283,6 +297,7 @@ async fn all(inner: &Arc<Inner>) -> Result<(), Error> {
             Some(entry) if wants(&entry) => {
                 *entry.link() = Some(Linked { boot: links.boot, id: one.id, lent: true });
             }
+            None if inner.ready.has(&one.name) => {}
             // It is being given one.
             Some(entry) if entry.state() == State::Creating => {}
             Some(entry) if entry.linked(links.boot) == Some(one.id) => {}
@@ -321,6 +336,8 @@ impl Inner {
                     if known && wants(&entry) {
                         ended.notify_one();
                     }
+                } else {
+                    self.ready.unlinked(Some(&name));
                 }
             }
             LinkNews::Authority { name, certificate } => {
@@ -336,6 +353,7 @@ impl Inner {
             LinkNews::Ended if self.stopping.load(Ordering::Relaxed) => {}
             LinkNews::Ended => {
                 info!("the process that owns links has ended");
+                self.ready.unlinked(None);
                 ended.notify_one();
             }
         }

@@ -29,6 +29,7 @@ mod interrupts;
 mod network;
 mod ports;
 mod processes;
+mod ready;
 mod recordings;
 mod registries;
 mod returns;
