@@ -193,6 +193,7 @@ impl Server {
         let mut command = Command::new(programs().join("isolet"));
         command
             .env_remove("RUST_LOG")
+            .env_remove("ISOLET_URL")
             .env("ISOLET_DATA_DIR", self.data())
             .env("ISOLET_CONFIG", self.folder.path().join("isolet.toml"))
             .env("ISOLET_LISTEN", format!("127.0.0.1:{}", self.port))
