@@ -322,11 +322,8 @@ mod tests {
     fn the_shipped_file_is_understood_and_names_the_clients_images() {
         let shipped = parse(SHIPPED, Path::new("shipped")).unwrap();
         let aliases = shipped.images.unwrap().aliases.unwrap();
-        for name in
-            ["node:22-slim", "node:24-slim", "python:3.12-slim", "ubuntu:24.04", "debian:12"]
-        {
-            assert_eq!(aliases.get(name).map(String::as_str), Some("host"), "{name}");
-        }
+        let host = |name: &str| (name.to_owned(), "host".to_owned());
+        assert_eq!(aliases, BTreeMap::from([host("node:22-slim")]), "others are what they say");
     }
 
     #[test]
