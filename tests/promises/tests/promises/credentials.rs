@@ -1,9 +1,10 @@
 //! Credentials that are lent to a sandbox: with the hosts that they are for, and nowhere inside.
 //! Each test has a small world of its own, whose host trusts hosts that no sandbox does.
 
+use isolet_kit::image::{Image, Layer, busybox};
 use isolet_kit::{
     Http, Options, SOON, Sandbox, Server, Value, json,
-    net::{PUBLIC, World},
+    net::{PUBLIC, World, run},
     process,
     tls::{Hosts, own_mounts},
     wait_until,
@@ -363,4 +364,56 @@ fn the_command_line_and_another_dialect_lend_and_no_tenant_reads_another() {
     let key = server.add_key(&["--tenant", "other"]);
     let theirs = Http::new(server.port(), Some(&key));
     theirs.get("/v1/sandboxes/demo/network").expect(404);
+}
+
+/// The host's curl, with what it is linked to.
+fn with_curl() -> Layer {
+    let said = run("ldd", "/usr/bin/curl");
+    let files = said.split_whitespace().filter(|word| word.starts_with('/'));
+    files.chain(["/usr/bin/curl"]).fold(busybox(), |layer, path| {
+        let inside = path.trim_start_matches('/');
+        let folder = inside.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let bytes = std::fs::read(path).expect("the host's curl runs");
+        layer.directory(folder).file(inside, &bytes)
+    })
+}
+
+#[test]
+fn a_credential_is_lent_to_images_with_a_bundle_and_without_one() {
+    let world = world();
+    let (server, mut hosts) = server(&world);
+    let base = with_curl().bytes();
+    let users = Image::new(std::slice::from_ref(&base), &json!({"User": "1000:1000"}));
+    let bundle = std::fs::read("/etc/ssl/certs/ca-certificates.crt").expect("the host has one");
+    let bundle = Layer::new()
+        .directory("etc/ssl/certs")
+        .file("etc/ssl/certs/ca-certificates.crt", &bundle)
+        .bytes();
+    let whole = Image::new(&[base, bundle], &json!({}));
+    let made = |name: &str, image: &Image| {
+        let path = format!("/v1/images/import?name={name}");
+        server.http().send("POST", &path, Some(&image.layout())).expect(201);
+        let mut wish = wish(allowed());
+        wish["image"] = json!(name);
+        server.sandbox_with(&wish)
+    };
+    let ask = format!("{} --resolve {API}:8443:{PUBLIC}", curl(API));
+    // Nothing is trusted there, and nobody may write where it would be looked for.
+    let bare = made("local/bare:1", &users);
+    assert_eq!(bare.says("id -u").trim(), "1000");
+    assert_eq!(asks(&bare, &mut hosts, &ask)["headers"]["authorization"], bearer());
+    let whole = made("local/whole:1", &whole);
+    for ask in [ask.clone(), format!("env -i /usr/bin/{ask}")] {
+        let asked = asks(&whole, &mut hosts, &ask);
+        assert_eq!(asked["headers"]["authorization"], bearer(), "{ask}");
+    }
+    // A session that sees a part of the workspace trusts it too.
+    let scoped = json!({"id": "part", "file_access": {"read": ["a"], "write": ["b"]}});
+    whole.exec("mkdir a");
+    whole.post("/sessions", &scoped).expect(201);
+    let told = whole.command("part", &ask);
+    assert_eq!(told["exit_code"], 0, "{told}");
+    assert_eq!(hosts.asked()["headers"]["authorization"], bearer());
+    asleep(&bare);
+    assert_eq!(asks(&bare, &mut hosts, &ask)["headers"]["authorization"], bearer());
 }
