@@ -8,6 +8,10 @@ use hickory_proto::rr::{Name, RData, RecordType};
 use isolet_wire::network::EdgeOrder;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+/// How long an answer is waited for before the question is sent once more.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// A question, as a packet.
 pub(crate) fn question(name: &str, kind: RecordType) -> Message {
@@ -24,10 +28,16 @@ pub(crate) fn ask(world: &World, name: &str, kind: RecordType) -> Message {
     let bytes = question(name, kind).to_vec().expect("encodes");
     world.inside(|| {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a port");
-        socket.set_read_timeout(Some(SOON)).expect("a limit");
-        socket.send_to(&bytes, (GATEWAY, 53)).expect("sent");
-        let mut packet = [0; 2048];
-        let length = socket.recv(&mut packet).expect("an answer in time");
+        socket.set_read_timeout(Some(AGAIN)).expect("a limit");
+        let (begun, mut packet) = (Instant::now(), [0; 2048]);
+        // A datagram may be lost among many: it is sent again, as every resolver does.
+        let length = loop {
+            socket.send_to(&bytes, (GATEWAY, 53)).expect("sent");
+            match socket.recv(&mut packet) {
+                Ok(length) => break length,
+                Err(error) => assert!(begun.elapsed() < SOON, "no answer in time: {error}"),
+            }
+        };
         Message::from_vec(&packet[..length]).expect("a message")
     })
 }
