@@ -40,8 +40,8 @@ fn a_rule_that_is_taken_away_cuts_what_runs() {
             "import socket, threading\ndef load():\n    \
              it = socket.create_connection(('{PUBLIC}', 81))\n    seen = 0\n    try:\n        \
              while True:\n            data = it.recv(1 << 16)\n            seen += len(data)\n            \
-             if seen > 1 << 20 and seen - len(data) <= 1 << 20: print('runs')\n            \
-             if not data: break\n    except OSError as error:\n        print(type(error).__name__)\n\
+             if seen > 1 << 20 and seen - len(data) <= 1 << 20: print('runs\\n', end='')\n            \
+             if not data: break\n    except OSError as error:\n        print(type(error).__name__ + '\\n', end='')\n\
              for _ in range({LOADS}): threading.Thread(target=load).start()"
         ),
     );
