@@ -84,10 +84,11 @@ fn one_whose_link_is_gone_is_not_handed_out() {
     let sandbox = server.sandbox_with(&rules());
     assert!(fetched(&sandbox, 80).contains(&PUBLIC.to_string()));
     assert_eq!(fetched(&sandbox, 443), "");
+    sandbox.delete();
+    // Also where it was taken in the moment before that was known, and given another link.
     wait_until("what had lost its link is gone", SOON, || {
         (!server.agents().contains(&agent)).then_some(())
     });
-    sandbox.delete();
     // What a killed server had made is nobody's.
     let agent = waiting(&server);
     server.restart();
