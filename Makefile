@@ -22,7 +22,7 @@ STATIC := --target $(HOST) --config 'target.$(HOST).rustflags=["-C","target-feat
 INSIDE := -p isolet-agent -p isolet-jail --bins
 
 # What the tests start inside sandboxes or beside them, by Debian package.
-PACKAGES := bash bash-static bubblewrap busybox-static ca-certificates chromium curl docker-registry e2fsprogs g++ git htop iproute2 less nftables openssh-client openssl procps python3 python3-ipykernel python-is-python3 strace systemd tmux vim wget
+PACKAGES := bash bash-static bubblewrap busybox-static ca-certificates chromium curl docker-registry e2fsprogs g++ git htop iproute2 less musl-tools nftables openssh-client openssl procps python3 python3-ipykernel python-is-python3 strace systemd tmux vim wget
 # These also come in other ways than by a Debian package.
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)

@@ -76,8 +76,10 @@ fn unnamed(policy: &Policy, to: SocketAddrV4, names: &[String]) -> Way {
     }) {
         return Way::Refuse(rule.to_string());
     }
-    if let Verdict::Allowed(_) = policy.judge(&about(None)) {
-        return Way::Straight;
+    match policy.judge(&about(None)) {
+        Verdict::Allowed(_) => return Way::Straight,
+        Verdict::Refused(Some(rule)) => return Way::Refuse(rule.to_string()),
+        Verdict::Refused(None) => {}
     }
     let with_port = policy.allow.iter().filter(|rule| rule.port.is_some()).cloned().collect();
     let with_port = Policy { allow: with_port, deny: Vec::new() };
@@ -160,6 +162,21 @@ mod tests {
         let names = ["bad.example".to_owned()];
         assert_eq!(judge(&rules, to(22), Shown::Nothing, &names), refused("bad.example"));
         assert_eq!(judge(&rules, to(22), Shown::Nothing, &[]), Way::Straight);
+    }
+
+    #[test]
+    fn an_address_that_is_denied_is_refused_by_its_rule_whatever_is_spoken() {
+        let rules = policy(&["*:22", "git.example:22"], &["198.51.100.0/24"]);
+        let git = ["git.example".to_owned()];
+        for (shown, names) in
+            [(Shown::Nothing, &git[..]), (Shown::Nothing, &[]), (Shown::Nameless, &[])]
+        {
+            assert_eq!(
+                judge(&rules, to(22), shown, names),
+                refused("198.51.100.0/24"),
+                "{shown:?}"
+            );
+        }
     }
 
     #[test]

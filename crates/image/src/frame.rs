@@ -9,6 +9,7 @@ use crate::{
     Error,
     merged::{Found, Merged, present},
 };
+use isolet_wire::network::{HOSTS, RESOLVER};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -36,11 +37,8 @@ const DIRECTORIES: &[(&str, u32)] = &[
     ("workspace", 0o755),
 ];
 
-const FILES: &[(&str, &str)] = &[
-    ("etc/hosts", "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"),
-    ("etc/hostname", "sandbox\n"),
-    ("etc/resolv.conf", ""),
-];
+const FILES: &[(&str, &str)] =
+    &[("etc/hosts", HOSTS), ("etc/hostname", "sandbox\n"), ("etc/resolv.conf", RESOLVER)];
 
 /// Which bash an image has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,6 +3,7 @@
 //! `/usr` of the host is a lower layer of its own. Everything else is a tree made here: empty
 //! directories, accounts of our own, and from the host's `/etc` and `/var` only the names below.
 
+use isolet_wire::network::{HOSTS, RESOLVER};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -111,10 +112,6 @@ const GROUP: &str = "root:x:0:\ndaemon:x:1:\nbin:x:2:\nsys:x:3:\nadm:x:4:\ntty:x
 lp:x:7:\nmail:x:8:\nman:x:12:\nsudo:x:27:\nwww-data:x:33:\nbackup:x:34:\nshadow:x:42:\n\
 utmp:x:43:\nvideo:x:44:\nstaff:x:50:\ngames:x:60:\nusers:x:100:\nuser:x:1000:\nnogroup:x:65534:\n";
 const SHADOW: &str = "root:*:19000:0:99999:7:::\nuser:*:19000:0:99999:7:::\n";
-const HOSTS: &str = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n";
-
-/// The gateway of every link. Without a link it is not to be reached, and a lookup fails at once.
-const RESOLV: &str = "nameserver 10.231.0.1\n";
 
 /// What bash in a terminal begins with: a prompt that names the place, and colours. Shells of
 /// sessions do not read it.
@@ -214,7 +211,7 @@ fn fill(tree: &Path) -> io::Result<()> {
     write(tree, "etc/gshadow", "", 0o640)?;
     write(tree, "etc/hosts", HOSTS, 0o644)?;
     write(tree, "etc/hostname", "sandbox\n", 0o644)?;
-    write(tree, "etc/resolv.conf", RESOLV, 0o644)?;
+    write(tree, "etc/resolv.conf", RESOLVER, 0o644)?;
     write(tree, "var/lib/dpkg/available", "", 0o644)?;
     for home in ["root", "home/user"] {
         write(tree, &format!("{home}/.bashrc"), BASHRC, 0o644)?;

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 pub use tar::EntryType;
@@ -89,6 +90,23 @@ pub fn busybox() -> Layer {
         layer = layer.link(&format!("bin/{name}"), "busybox");
     }
     layer
+}
+
+/// Debian's packages of these names and all that they need, as this machine has them.
+///
+/// # Panics
+/// When they are not here.
+#[must_use]
+pub fn debian(packages: &[&str]) -> Image {
+    let folder = tempfile::tempdir().expect("a directory");
+    let mut make = Command::new("/usr/bin/python3");
+    make.args(["-c", include_str!("debian.py")]).arg(folder.path()).args(packages);
+    let made = make.output().expect("python3 is there");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let whole = String::from_utf8_lossy(&made.stdout).trim().to_owned();
+    let layer = fs::read(folder.path().join("layer.tar.gz")).expect("made");
+    let path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    Image::of_blobs(vec![layer], vec![whole], &json!({"Env": [path], "Cmd": ["bash"]}))
 }
 
 /// An image: blobs by digest, and its manifest.

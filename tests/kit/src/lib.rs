@@ -10,6 +10,7 @@ pub mod docker;
 mod guest;
 pub mod http;
 pub mod image;
+pub mod links;
 pub mod net;
 pub mod process;
 mod pty;
@@ -21,6 +22,7 @@ mod shell;
 mod terminal;
 pub mod tls;
 pub mod tokens;
+pub mod town;
 mod traces;
 mod wait;
 

@@ -36,10 +36,21 @@ impl World {
     /// When one of its parts cannot be made.
     #[must_use]
     pub fn new() -> Self {
+        Self::running(HELLO, &[])
+    }
+
+    /// Likewise, with another program for its internet, and words for that. It says `ready` when
+    /// it is, and ends with its standard input.
+    ///
+    /// # Panics
+    /// When one of its parts cannot be made.
+    #[must_use]
+    pub fn running(program: &str, words: &[&str]) -> Self {
         isolet_sys::clone::leave(UnshareFlags::NEWNET).expect("a network namespace");
         isolet_sys::link::loopback_up().expect("loopback");
         let mut internet = Command::new("unshare")
-            .args(["--net", "--", "python3", "-c", HELLO])
+            .args(["--net", "--", "python3", "-c", program])
+            .args(words)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -34,6 +34,7 @@ pub struct Options {
     ready: usize,
     others: usize,
     disk_mib: usize,
+    everywhere: bool,
 }
 
 impl Options {
@@ -69,6 +70,13 @@ impl Options {
     #[must_use]
     pub fn others(mut self, count: usize) -> Self {
         self.others = count;
+        self
+    }
+
+    /// Listening on every address of its host, not on loopback alone.
+    #[must_use]
+    pub fn everywhere(mut self) -> Self {
+        self.everywhere = true;
         self
     }
 
@@ -190,13 +198,14 @@ impl Server {
     /// The program with the environment of this server.
     #[must_use]
     pub fn program(&self) -> Command {
+        let at = if self.options.everywhere { "0.0.0.0" } else { "127.0.0.1" };
         let mut command = Command::new(programs().join("isolet"));
         command
             .env_remove("RUST_LOG")
             .env_remove("ISOLET_URL")
             .env("ISOLET_DATA_DIR", self.data())
             .env("ISOLET_CONFIG", self.folder.path().join("isolet.toml"))
-            .env("ISOLET_LISTEN", format!("127.0.0.1:{}", self.port))
+            .env("ISOLET_LISTEN", format!("{at}:{}", self.port))
             .env("ISOLET_API_KEY", &self.key)
             .env("ISOLET_READY", self.options.ready.to_string());
         command

@@ -49,26 +49,12 @@ impl Given {
 
     /// The process that owns the links.
     pub(crate) fn keeper(&self) -> i32 {
-        let data = self.config.data_dir.display().to_string();
-        let found = process::all().into_iter().find(|pid| {
-            let words = process::arguments(*pid);
-            words.contains("--links") && words.contains(&data) && process::alive(*pid)
-        });
-        found.expect("it runs")
+        isolet_kit::links::keeper(&self.config.data_dir).expect("it runs")
     }
 
-    /// The namespace between sandboxes and host: the one of its descriptors that has the gateway.
+    /// The namespace between sandboxes and host.
     pub(crate) fn between(&self) -> OwnedFd {
-        let folder = format!("/proc/{}/fd", self.keeper());
-        let all = std::fs::read_dir(folder).expect("its descriptors").flatten();
-        let spaces = all.filter(|fd| {
-            let at = std::fs::read_link(fd.path()).unwrap_or_default();
-            at.to_string_lossy().starts_with("net:")
-        });
-        let mut opened = spaces.filter_map(|fd| std::fs::File::open(fd.path()).ok());
-        let found =
-            opened.find(|space| net::inside(space, "ip", "-o addr").contains("10.231.0.1/"));
-        found.expect("it has one").into()
+        isolet_kit::links::between(self.keeper()).expect("it has one")
     }
 
     /// A link with these rules.

@@ -65,11 +65,7 @@ fn the_edge_is_nobody_and_one_that_was_killed_is_started_anew() {
     let given = given();
     let (_, network) = given.take(&["named.test"], &[]);
     let keeper = given.keeper();
-    let edge = || {
-        let all = process::all().into_iter();
-        all.filter(|pid| process::parent(*pid) == Some(keeper))
-            .find(|pid| process::name(*pid).starts_with("isolet-edge") && process::alive(*pid))
-    };
+    let edge = || isolet_kit::links::edge(keeper);
     let first = wait_until("it runs", SOON, edge);
     let status = std::fs::read_to_string(format!("/proc/{first}/status")).expect("it runs");
     let field = |name: &str| {

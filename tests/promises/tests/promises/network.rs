@@ -2,7 +2,7 @@
 //! of what was refused. Each test has a small world of its own.
 
 use isolet_kit::{
-    Options, SOON, Sandbox, Server, Value, json,
+    Options, SOON, Sandbox, Server, Value, json, links,
     net::{METADATA, PUBLIC, World},
     process, wait_until,
 };
@@ -110,9 +110,11 @@ fn a_network_is_kept_over_sleep_restart_and_the_end_of_what_owns_links() {
     server.restart();
     assert_eq!(network(&sandbox)["deny"], json!(["192.0.2.0/24"]));
     holds(&sandbox);
-    let (owner, before) = (links(&server), address(&sandbox));
+    let (owner, before) = (links::owner(&server.data()), address(&sandbox));
     process::kill(owner);
-    wait_until("another owns links", SOON, || (links(&server) != owner).then_some(()));
+    wait_until("another owns links", SOON, || {
+        links::keeper(&server.data()).filter(|keeper| *keeper != owner)
+    });
     // The old link leads out until the kernel has taken it away.
     wait_until("it is linked anew", SOON, || {
         let now = address(&sandbox);
@@ -126,21 +128,6 @@ fn address(sandbox: &Sandbox) -> String {
     let ask = "import socket\ns = socket.socket(type=socket.SOCK_DGRAM)\n\
                s.connect(('192.0.2.1', 9))\nprint(s.getsockname()[0])";
     sandbox.says(&format!("python3 -c \"{ask}\" 2>/dev/null; true"))
-}
-
-/// The process that owns links of this test's world.
-#[track_caller]
-fn links(server: &Server) -> i32 {
-    let data = server.data().display().to_string();
-    wait_until("somebody owns links", SOON, || {
-        let all = std::fs::read_dir("/proc").ok()?.flatten();
-        let mut numbers = all.filter_map(|one| one.file_name().to_str()?.parse::<i32>().ok());
-        numbers.find(|pid| {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let words: Vec<_> = line.split(|byte| *byte == 0).collect();
-            words.contains(&&b"--links"[..]) && words.contains(&data.as_bytes())
-        })
-    })
 }
 
 #[test]
