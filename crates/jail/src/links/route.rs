@@ -58,7 +58,8 @@ impl Routes {
     }
 
     /// Makes a pair: one end here, under `name`, the other in the namespace `other`, as `peer`.
-    /// Ours is up; the other cannot be before there are two.
+    /// Ours is up; the other cannot be before there are two. An alias is given by itself: the
+    /// kernel passes over one that comes with what is to be made.
     pub(crate) fn pair(
         &mut self,
         name: &str,
@@ -67,7 +68,7 @@ impl Routes {
     ) -> Result<(), Errno> {
         let (fixed, other_fixed) = (link(0, IFF_UP | IFF_NOARP), link(0, IFF_NOARP));
         let place = (other.as_raw_fd() as u32).to_ne_bytes();
-        let mut request = Request::new(NEWLINK, CREATE | EXCLUSIVE, &fixed)
+        let request = Request::new(NEWLINK, CREATE | EXCLUSIVE, &fixed)
             .text(3, name)
             .put(1, &HARDWARE)
             .nest(18, &[], |info| {
@@ -77,10 +78,9 @@ impl Routes {
                     })
                 })
             });
-        if let Some(alias) = alias {
-            request = request.text(20, alias);
-        }
-        self.0.tell(request)
+        self.0.tell(request)?;
+        let Some(alias) = alias else { return Ok(()) };
+        self.0.tell(Request::new(NEWLINK, 0, &link(0, 0)).text(3, name).text(20, alias))
     }
 
     /// Brings a link up.

@@ -99,6 +99,22 @@ fn a_killed_owner_of_links_is_found_and_sandboxes_are_linked_anew() {
     assert_eq!(given.links.list().expect("lists").len(), 1);
 }
 
+/// An owner of links was killed while its namespace was still held (by its edge, which had not yet
+/// ended): the link to the host stayed, and the next owner took it for a stranger's.
+#[test]
+fn a_link_that_a_killed_owner_left_is_known_and_removed() {
+    let mut given = Given::new();
+    let (_, network) = given.take(&["*"], &[]);
+    let held = given.between();
+    process::kill(given.keeper());
+    given.wait(|news| *news == LinkNews::Ended);
+    given.again();
+    let space = std::os::fd::AsFd::as_fd(&network);
+    given.links.attach("sandbox", &policy(&["*"], &[]), space).expect("linked anew");
+    assert!(reaches(&network));
+    drop(held);
+}
+
 #[test]
 fn nobody_needs_it_and_it_ends_without_a_trace() {
     let given = Given::new();
