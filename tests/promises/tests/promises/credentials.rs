@@ -17,8 +17,12 @@ const OTHER: &str = "other.example";
 
 /// A server in a world of its own, whose names lead to hosts with TLS.
 fn server(world: &World) -> (Server, Hosts) {
+    server_with(world, Options::new())
+}
+
+fn server_with(world: &World, options: Options) -> (Server, Hosts) {
     let config = format!("[network]\nresolvers = [\"{PUBLIC}:53\"]\n");
-    let server = Options::new().env("RUST_LOG", "debug").config(&config).start();
+    let server = options.env("RUST_LOG", "debug").config(&config).start();
     let hosts = Hosts::new(world, &server, &[API, OTHER]);
     (server, hosts)
 }
@@ -416,4 +420,23 @@ fn a_credential_is_lent_to_images_with_a_bundle_and_without_one() {
     assert_eq!(hosts.asked()["headers"]["authorization"], bearer());
     asleep(&bare);
     assert_eq!(asks(&bare, &mut hosts, &ask)["headers"]["authorization"], bearer());
+}
+
+#[test]
+fn a_sandbox_that_was_made_ahead_has_what_it_is_lent() {
+    let world = world();
+    let (server, mut hosts) = server_with(&world, Options::new().ready(1).others(1));
+    let first = server.sandbox_with(&wish(allowed()));
+    has_it(&first, &mut hosts);
+    first.delete();
+    let waiting = wait_until("one with a link waits beside a plain one", SOON, || {
+        let agents = server.agents();
+        (agents.len() == 2).then_some(agents)
+    });
+    let second = server.sandbox_with(&wish(allowed()));
+    has_it(&second, &mut hosts);
+    let again = server.sandbox_with(&json!({"network": allowed()}));
+    has_nothing(&again, &mut hosts);
+    let still = server.agents();
+    assert!(waiting.iter().all(|pid| still.contains(pid)), "{waiting:?} in {still:?}");
 }
