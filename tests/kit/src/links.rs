@@ -47,8 +47,8 @@ pub fn between(keeper: i32) -> Option<OwnedFd> {
     found.map(OwnedFd::from)
 }
 
-/// Links between, those that are ready for somebody among them, and what the filter's sets hold of
-/// links that somebody has.
+/// Links between, those that are ready for somebody among them, and how many addresses of links the
+/// filter's sets hold.
 #[must_use]
 pub fn standing(keeper: i32) -> (usize, usize) {
     let Some(space) = between(keeper) else { return (0, 0) };

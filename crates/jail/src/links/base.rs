@@ -11,7 +11,7 @@ use super::plan::{HOST_END, Range, UPLINK};
 use super::route::{Routes, Watch};
 use super::space::{self, within};
 use super::text;
-use isolet_wire::network::Guard;
+use isolet_wire::network::{Guard, RESOLVER_ADDRESS};
 use rustix::io::Errno;
 use rustix::net::netlink;
 use std::collections::BTreeSet;
@@ -104,7 +104,9 @@ impl Base {
         };
         let (mut routes, link_news, log, tables, filter) =
             within(home.as_fd(), between.as_fd(), inside).map_err(step("listen to the kernel"))?;
-        routes.address("lo", range.gateway()).map_err(step("give the gateway its address"))?;
+        for address in BTreeSet::from([range.gateway(), RESOLVER_ADDRESS]) {
+            routes.address("lo", address).map_err(step("give the gateway its address"))?;
+        }
         let doors = within(home.as_fd(), between.as_fd(), || Doors::open(range.gateway()));
         let doors = doors.map_err(step("listen at the gateway"))?;
         let host_news = Watch::open().map_err(step("listen to the kernel"))?;

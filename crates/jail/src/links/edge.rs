@@ -3,7 +3,7 @@
 
 use super::plan::CARRIER_PORT;
 use isolet_sys::{clone::isolate, exec, own};
-use isolet_wire::network::{EdgeOrder, EdgeTell, PACKET_BYTES_MAX};
+use isolet_wire::network::{EdgeOrder, EdgeTell, PACKET_BYTES_MAX, RESOLVER_ADDRESS};
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use rustix::net::{
@@ -30,20 +30,20 @@ pub(crate) struct Doors {
 impl Doors {
     /// Opens them in the namespace that this process is in.
     pub(crate) fn open(gateway: std::net::Ipv4Addr) -> Result<Self, Errno> {
-        let door = |kind: SocketType, port: u16| -> Result<OwnedFd, Errno> {
+        let door = |kind: SocketType, address, port: u16| -> Result<OwnedFd, Errno> {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket = socket_with(AddressFamily::INET, kind, flags, None)?;
             sockopt::set_socket_reuseaddr(&socket, true)?;
-            bind(&socket, &SocketAddrV4::new(gateway, port))?;
+            bind(&socket, &SocketAddrV4::new(address, port))?;
             if kind == SocketType::STREAM {
                 listen(&socket, BACKLOG)?;
             }
             Ok(socket)
         };
         Ok(Self {
-            carrier: door(SocketType::STREAM, CARRIER_PORT)?,
-            dns_udp: door(SocketType::DGRAM, 53)?,
-            dns_tcp: door(SocketType::STREAM, 53)?,
+            carrier: door(SocketType::STREAM, gateway, CARRIER_PORT)?,
+            dns_udp: door(SocketType::DGRAM, RESOLVER_ADDRESS, 53)?,
+            dns_tcp: door(SocketType::STREAM, RESOLVER_ADDRESS, 53)?,
         })
     }
 }

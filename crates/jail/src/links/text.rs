@@ -6,7 +6,7 @@
 //! host's address, and keeps what comes from sandboxes away from the host once more.
 
 use super::plan::{Allowed, CARRIER_PORT, HOST_END, Mode, Range, UPLINK, allowed, mode, name};
-use isolet_wire::network::{CLOSED, Guard, Policy};
+use isolet_wire::network::{CLOSED, Guard, Policy, RESOLVER_ADDRESS};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -225,7 +225,7 @@ table inet isolet {{
     iifname . ip saddr @addresses goto refuse
   }}
   chain gateway {{
-    ip daddr {gateway} meta l4proto {{ tcp, udp }} th dport 53 goto counted
+    ip daddr {RESOLVER_ADDRESS} meta l4proto {{ tcp, udp }} th dport 53 goto counted
     iifname @proxied tcp dport {CARRIER_PORT} ct status dnat goto counted
     goto refuse
   }}
@@ -247,6 +247,7 @@ table inet isolet {{
     meta l4proto != tcp return
     iifname . ip saddr != @addresses return
     ip daddr {range} return
+    ip daddr {RESOLVER_ADDRESS} return
     ip daddr @opened goto carried
     ip daddr @closed return
     ip daddr @host return

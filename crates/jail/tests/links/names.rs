@@ -38,6 +38,26 @@ except OSError as error:
     print(type(error).__name__)
 "#;
 
+/// What a sandbox has in `/etc/resolv.conf` is written before it is known what addresses there are.
+#[test]
+fn names_are_answered_where_sandboxes_have_other_addresses() {
+    let resolvers = vec![(PUBLIC, 53).into()];
+    // Also where the operator lets sandboxes into the network that the resolver's address is of.
+    for opened in [vec![], vec![([10, 0, 0, 0].into(), 8)]] {
+        let range = [172, 20, 0, 0].into();
+        let resolvers = resolvers.clone();
+        let settings = LinkSettings { resolvers, range, opened, ..LinkSettings::default() };
+        let given = Given::beside(settings, &["isolet-edge"]);
+        let (link, network) = given.take(&["named.test"], &[]);
+        assert_eq!(link.address.octets()[..2], [172, 20]);
+        assert_eq!(page(&network, "named.test"), format!("named.test:8080 {PUBLIC}"));
+        assert!(page(&network, "other.test").starts_with("no address"));
+        let by_tcp = says(&network, &tries(&[("10.231.0.1", 53), ("172.20.0.1", 53)]));
+        let lines: Vec<&str> = by_tcp.lines().collect();
+        assert!(!lines[0].contains("Refused") && lines[1].contains("Refused"), "{by_tcp}");
+    }
+}
+
 #[test]
 fn names_lead_where_rules_let_them_and_nowhere_else() {
     let given = given();

@@ -73,6 +73,10 @@ impl Driver {
             let _ = answer.send(Ok(ended.clone()));
         }
         self.publish(Some(Ok(ended)));
+        // Its namespace may outlive it for a while, by what was sent and not answered.
+        if let Err(error) = self.inner.way.release(&self.entry).await {
+            info!(sandbox = %self.entry.id, %error, "its link ends by itself");
+        }
     }
 
     /// Nothing of it is left but its record, which the next start finds without a sandbox.

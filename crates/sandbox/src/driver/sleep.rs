@@ -181,6 +181,10 @@ impl Driver {
             warn!(sandbox = %self.entry.id, %error, "asleep, and something of it is left");
             self.restless = true;
         }
+        // Its namespace may outlive it for a while, by what was sent and not answered.
+        if let Err(error) = self.inner.way.release(&self.entry).await {
+            info!(sandbox = %self.entry.id, %error, "its link ends by itself");
+        }
     }
 
     /// Nothing of it runs after this; an ephemeral one has no files either. May have been done.

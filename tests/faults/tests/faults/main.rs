@@ -8,6 +8,7 @@ mod disk;
 mod inside;
 mod kills;
 mod launcher;
+mod links;
 mod records;
 mod sleep;
 mod steps;

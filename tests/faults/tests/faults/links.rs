@@ -1,0 +1,223 @@
+//! F30, of links and rules: whoever is killed while a link is made, changed or taken away, rules
+//! hold at every moment, the next try succeeds, and nothing is left.
+
+use isolet_kit::links::{edge, owner, standing};
+use isolet_kit::net::{self, OTHER, PUBLIC};
+use isolet_kit::town::{THIRD, Town, zone};
+use isolet_kit::{LONG, Options, Rows, SOON, Sandbox, Server, Value, json, process, wait_until};
+use std::time::Duration;
+
+/// Tries what is closed, by TCP, UDP, by name and by a question, for as long as it lives, and now
+/// and then what is open.
+const PROBER: &str = r#"
+import socket, time
+def tcp(at, port, text=b""):
+    with socket.socket() as it:
+        it.settimeout(0.3)
+        it.connect((at, port))
+        if text: it.sendall(text)
+        return it.recv(99)
+def udp():
+    with socket.socket(type=socket.SOCK_DGRAM) as it:
+        it.settimeout(0.05)
+        it.connect(("OTHER", 7000))
+        it.send(b"x")
+        return it.recv(99)
+closed = [lambda: tcp("OTHER", 8000), udp, lambda: tcp("THIRD", 7000),
+          lambda: b"200 OK" in tcp("PUBLIC", 80, b"GET / HTTP/1.1\r\nHost: other.example\r\n\r\n")]
+tries = got = reached = 0
+begun = time.monotonic()
+while True:
+    for one in closed:
+        tries += 1
+        try: got += bool(one())
+        except OSError: pass
+    try: reached += bool(tcp("THIRD", 8000))
+    except OSError: pass
+    print(tries, got, reached, flush=True)
+    time.sleep(0.005)
+"#;
+
+/// Links that are made ahead.
+const READY_MAX: usize = 6;
+
+fn rules(named: bool) -> Value {
+    let mut allow = vec![format!("{THIRD}:8000")];
+    allow.extend(named.then(|| "web.example".to_owned()));
+    json!({"allow": allow})
+}
+
+/// Tries, those that got through, and those of what is open that did.
+fn counts(sandbox: &Sandbox) -> [u64; 3] {
+    let logs = sandbox.http.get(&sandbox.path("/processes/prober/logs")).expect(200).json();
+    let text = logs["stdout"].as_str().unwrap_or_default();
+    let last = text.lines().rev().find(|line| line.split(' ').count() == 3).unwrap_or("0 0 0");
+    let mut numbers = last.split(' ').map(|word| word.parse().expect("a number"));
+    std::array::from_fn(|_| numbers.next().expect("three"))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Victim {
+    Server,
+    Launcher,
+    Keeper,
+    Edge,
+}
+
+impl Victim {
+    /// Its process now, where it has one.
+    fn pid(self, server: &Server) -> Option<i32> {
+        match self {
+            Self::Server => Some(server.pid()),
+            // One that was killed is started again when somebody next needs it.
+            Self::Launcher => process::all().into_iter().find(|pid| {
+                process::parent(*pid) == Some(server.pid())
+                    && process::name(*pid).starts_with("isolet-launcher")
+                    && process::alive(*pid)
+            }),
+            Self::Keeper => Some(owner(&server.data())),
+            Self::Edge => edge(owner(&server.data())),
+        }
+    }
+}
+
+/// One that reaches what its rules have, and nothing else.
+#[track_caller]
+fn holds(sandbox: &Sandbox) {
+    // In a shell of its own: the connecting has an end, too.
+    let open = format!("timeout 2 bash -c 'cat </dev/tcp/{THIRD}/8000'");
+    wait_until("what is allowed is reached", SOON, || {
+        let told = sandbox.post("/exec", &json!({"command": open}));
+        (told.status == 200 && told.json()["exit_code"] == 0).then_some(())
+    });
+    let told = sandbox.exec(&format!("timeout 2 bash -c 'cat </dev/tcp/{OTHER}/8000'"));
+    assert_ne!(told["exit_code"], 0, "{told}");
+}
+
+/// Does something while its victim is killed `pause` later; a server is started again.
+fn killed<T: Send>(
+    server: &mut Server,
+    victim: Victim,
+    pause: Duration,
+    work: impl FnOnce() -> T + Send,
+) -> T {
+    let pid = victim.pid(server);
+    let done = std::thread::scope(|scope| {
+        let work = scope.spawn(work);
+        std::thread::sleep(pause);
+        if let Some(pid) = pid {
+            process::kill(pid);
+        }
+        work.join().expect("it ends")
+    });
+    if victim == Victim::Server {
+        server.restart();
+    }
+    done
+}
+
+#[test]
+fn f30_whoever_is_killed_while_links_change_rules_hold_and_nothing_is_left() {
+    let town = Town::new(&zone(&[("web.example", PUBLIC), ("other.example", OTHER)]));
+    let mut server = Options::new().config(&town.config()).start();
+    let prober = server.sandbox_with(&json!({"network": rules(false)}));
+    let at = [("OTHER", OTHER), ("THIRD", THIRD), ("PUBLIC", PUBLIC)];
+    let program =
+        at.iter().fold(PROBER.to_owned(), |text, (name, at)| text.replace(name, &at.to_string()));
+    let start = json!({"id": "prober", "argv": ["/usr/bin/python3", "-c", program]});
+    prober.post("/processes", &start).expect(201);
+    wait_until("it probes", SOON, || (counts(&prober)[2] > 0).then_some(()));
+    let mut named = false;
+    let mut rows = Rows::new();
+    for victim in [Victim::Server, Victim::Launcher, Victim::Keeper, Victim::Edge] {
+        for ms in [0, 9] {
+            let pause = Duration::from_millis(ms);
+            rows.row(&format!("{victim:?} after {ms} ms"), || {
+                one_round(&mut server, &prober, victim, pause, &mut named);
+            });
+        }
+    }
+    drop(rows);
+    let before = counts(&prober);
+    wait_until("it goes on", LONG, || (counts(&prober)[2] > before[2]).then_some(()));
+    let [tries, got, reached] = counts(&prober);
+    println!("{tries} tries at what is closed, {got} got through; {reached} at what is open did");
+    assert!(tries > 500 && got == 0 && reached > 50, "{tries} {got} {reached}");
+    let arrived = town.arrived();
+    let closed = arrived.iter().any(|it| it.contains(&OTHER.to_string()) || it.ends_with(" 7000"));
+    assert!(!closed, "{arrived:?}");
+    prober.delete();
+    server.healthy();
+    let keeper = owner(&server.data());
+    let mut seen = (0, 0, 0);
+    let left = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        wait_until("no link is anybody's, and nothing is held of one that is gone", SOON, || {
+            let (links, held) = standing(keeper);
+            seen = (links, held, spaces(keeper));
+            // Those that are ready for the next, each with its address and its namespace.
+            (seen.0 <= READY_MAX && seen.1 == seen.0 && seen.2 <= seen.0 + 4).then_some(())
+        });
+    }));
+    assert!(left.is_ok(), "links, elements, namespaces: {seen:?}");
+    let last = edge(keeper);
+    drop(server);
+    wait_until("those who own links end", SOON, || (!process::alive(keeper)).then_some(()));
+    wait_until("and their edge", SOON, || {
+        last.is_none_or(|pid| !process::alive(pid)).then_some(())
+    });
+    wait_until("their link is gone", SOON, || net::links("isolet0").is_empty().then_some(()));
+    assert!(!net::run("nft", "list ruleset").contains("isolet"));
+}
+
+/// Makes a sandbox with a link, changes its rules and those of the prober, and deletes it, with the
+/// victim killed during each.
+fn one_round(
+    server: &mut Server,
+    prober: &Sandbox,
+    victim: Victim,
+    pause: Duration,
+    named: &mut bool,
+) {
+    let http = server.http();
+    let wish = json!({"id": "one", "network": rules(true)});
+    let text = wish.to_string();
+    let _ = killed(server, victim, pause, || {
+        http.try_send("POST", "/v1/sandboxes", Some(text.as_bytes()))
+    });
+    wait_until("it is whole", SOON, || {
+        // What failed may be on its way out, and what was never heard of is made now.
+        matches!(http.try_send("POST", "/v1/sandboxes", Some(text.as_bytes())), Ok(made) if made.status < 300)
+            .then_some(())
+            .or_else(|| (http.get("/v1/sandboxes/one").json()["state"] == "running").then_some(()))
+    });
+    let one = server.named("one");
+    holds(&one);
+    *named = !*named;
+    let change = json!({"network": rules(*named)}).to_string();
+    for sandbox in [&one, prober] {
+        let path = sandbox.path("/network");
+        let _ = killed(server, victim, pause, || {
+            http.try_send("PATCH", &path, Some(change.as_bytes()))
+        });
+        wait_until("it is changed", SOON, || {
+            let done = http.try_send("PATCH", &path, Some(change.as_bytes()));
+            done.is_ok_and(|reply| reply.status == 200).then_some(())
+        });
+        holds(sandbox);
+    }
+    let path = one.path("");
+    let _ = killed(server, victim, pause, || http.try_send("DELETE", &path, None));
+    wait_until("it is gone", SOON, || {
+        let _ = http.try_send("DELETE", &path, None);
+        (http.get(&path).status == 404).then_some(())
+    });
+    server.tidy();
+    let _ = owner(&server.data());
+}
+
+/// Network namespaces that it holds.
+fn spaces(keeper: i32) -> usize {
+    let all = std::fs::read_dir(format!("/proc/{keeper}/fd")).into_iter().flatten().flatten();
+    let each = all.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+    each.filter(|at| at.to_string_lossy().starts_with("net:")).count()
+}
