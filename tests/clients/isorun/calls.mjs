@@ -1,4 +1,4 @@
-// Every call of the client that a run without network answers.
+// Every call of the client that a run answers.
 import assert from 'node:assert/strict'
 import { Isorun, IsorunError } from 'isorun'
 

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 /// How an index of images is called.
-const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// A registry that runs.
 pub struct DockerRegistry {

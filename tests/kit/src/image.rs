@@ -302,7 +302,9 @@ impl Said {
         if rest.contains("/blobs/") {
             return image.blobs.get(which).cloned();
         }
-        (which == "1" || which == image.digest).then(|| image.manifest.clone())
+        let own = (which == "1" || which == image.digest).then(|| image.manifest.clone());
+        // An index leads to others by their digests.
+        own.or_else(|| image.blobs.get(which).cloned())
     }
 }
 

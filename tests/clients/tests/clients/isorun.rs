@@ -1,6 +1,7 @@
 //! The public Isorun client, unmodified: what its README and documents show, and all its calls.
 
 use crate::place::{Said, checkout, fetched, run};
+use isolet_kit::net::{OTHER, PUBLIC, World};
 use isolet_kit::{Options, Server};
 use std::fs;
 use std::process::Command;
@@ -14,17 +15,23 @@ fn program(server: &Server, name: &str) -> Said {
     let mut node = Command::new(home.join("node_modules/.bin/node"));
     node.arg(&here)
         .env("ISORUN_API_URL", format!("http://127.0.0.1:{}", server.port()))
-        .env("ISORUN_API_KEY", server.key());
+        .env("ISORUN_API_KEY", server.key())
+        .env("HOSTS", format!("{PUBLIC} {OTHER}"));
     run(&mut node).well()
 }
 
 /// A server with the configuration that is shipped, and one more name for the host's programs at its
 /// end: there is no registry here.
 fn shipped() -> Server {
+    shipped_with("")
+}
+
+/// Likewise, with more behind it.
+fn shipped_with(more: &str) -> Server {
     let config = fs::read_to_string(checkout().join("config/isolet.toml")).expect("is shipped");
     let name = "[images.aliases]\n\"node:22-slim\" = \"host\"\n";
     assert!(config.ends_with(name), "the table of names is its end");
-    Options::new().config(&format!("{config}\"python:3.12-slim\" = \"host\"\n")).start()
+    Options::new().config(&format!("{config}\"python:3.12-slim\" = \"host\"\n{more}")).start()
 }
 
 #[test]
@@ -53,6 +60,15 @@ fn isorun_client_keeps_a_shell() {
 fn isorun_client_makes_all_its_calls() {
     let server = shipped();
     assert_eq!(program(&server, "calls.mjs").out, "all answered\n");
+}
+
+#[test]
+fn isorun_client_is_held_to_the_networks_that_it_asks_for() {
+    let _world = World::new();
+    let profile = "[network.profiles.web]\ndescription = \"Web servers.\"\nallow = [\"*:80\"]\n";
+    let server = shipped_with(profile);
+    assert_eq!(program(&server, "network.mjs").out, "all held\n");
+    assert!(server.ids(&server.http()).is_empty());
 }
 
 #[test]

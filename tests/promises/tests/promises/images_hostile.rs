@@ -1,6 +1,7 @@
 //! Images and registries that mean harm, or are broken: each is refused with a reason, leaves
 //! nothing half-made, and reaches nothing outside.
 
+use isolet_kit::docker::INDEX;
 use isolet_kit::image::{EntryType, Fault, Image, Layer, Registry, busybox, digest};
 use isolet_kit::{Options, Rows, Server, json};
 
@@ -168,6 +169,21 @@ fn i9_a_manifest_or_configuration_that_means_harm_is_refused_with_a_reason() {
     let config = json!({"mediaType": "application/vnd.oci.image.config.v1+json", "digest": part(1)["digest"], "size": 1});
     let whole = json!({"schemaVersion": 2, "config": config, "layers": layers});
     refused("20,000 layers", whole.to_string().into_bytes(), "256");
+    rows.row("an index of an index, and so on", || {
+        let mut image = Image::new(&[busybox().bytes()], &json!({}));
+        for _ in 0..4 {
+            let part = json!({"mediaType": INDEX, "digest": image.digest, "size": image.manifest.len(),
+                "platform": {"os": "linux", "architecture": "amd64"}});
+            let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [part]});
+            let inner = std::mem::replace(&mut image.manifest, index.to_string().into_bytes());
+            let known = std::mem::replace(&mut image.digest, digest(&image.manifest));
+            image.blobs.insert(known, inner);
+        }
+        let name = registry.has("bad", image);
+        let reply = http.post("/v1/images/pull", &json!({"image": name}));
+        assert_eq!(reply.status, 422, "{}", reply.text());
+        assert!(reply.text().contains("from one to the next"), "{}", reply.text());
+    });
     drop(rows);
     let other = server.http().post("/v1/sandboxes", &json!({"image": "localhost:1/x"})).expect(403);
     assert_eq!(other.error(), "registry_not_asked");
