@@ -1,6 +1,7 @@
 //! Images: a layer of 100 MB into a sandbox's reach beside `tar`, and sandboxes of an image beside
 //! those of the host's programs.
 
+use crate::ahead;
 use crate::http::Client;
 use crate::server::Server;
 use crate::stats::{Times, rows};
@@ -17,9 +18,6 @@ const FILES: usize = 3000;
 const FILE_BYTES: usize = 34_000;
 /// Pulls and unpackings at most: each writes all of it.
 const PULLS_MAX: usize = 6;
-/// Creates of one variant before the next has its turn, and a rest before each of them.
-const BURST: usize = 4;
-const REST: Duration = Duration::from_millis(60);
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     let folder = std::env::temp_dir().join(format!("isolet-bench-image-{}", std::process::id()));
@@ -116,30 +114,9 @@ fn creates(bin: &Path, folder: &Path, rounds: usize) -> Result<()> {
         let server = server(bin, folder, &registry, ready)?;
         let mut client = Client::connect(&server)?;
         client.call(Method::POST, "/v1/images/pull", Some(&json!({ "image": name })))?;
-        let variants = [("host", "host"), ("an image that was pulled", name.as_str())];
-        let mut made: Vec<_> = variants.iter().map(|(name, _)| (*name, Times::default())).collect();
-        let mut first = made.clone();
-        for round in 0..=rounds {
-            for (at, (_, image)) in variants.iter().enumerate() {
-                for turn in 0..BURST {
-                    let id = format!("i{round}-{turn}");
-                    std::thread::sleep(REST);
-                    let body = json!({ "id": id, "image": image });
-                    let begun = Instant::now();
-                    client.call(Method::POST, "/v1/sandboxes", Some(&body))?;
-                    let created = begun.elapsed();
-                    client.exec(&id, "echo ready")?;
-                    // The first round is of those that nobody could make ahead.
-                    if round > 0 {
-                        made[at].1.push(created);
-                        first[at].1.push(begun.elapsed());
-                    }
-                    client.delete(&id)?;
-                }
-            }
-        }
-        rows(&format!("### {title}"), &made);
-        rows("### the same to the first output of a command", &first);
+        let of = |image: &str| json!({ "image": image });
+        let variants = [("host", of("host")), ("an image that was pulled", of(&name))];
+        ahead::table(&mut client, title, &variants, rounds)?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! take turns, so that noise hits all of them; read ratios, not microseconds.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod context;
 mod create;
 mod event;

@@ -1,6 +1,7 @@
 //! A way out beside what it is built from: creates with one beside creates without, and bytes,
 //! connections and lookups beside a plain pair with the same masquerade.
 
+use crate::ahead;
 use crate::far::{self, Far, NAME, RESOLVER, within};
 use crate::http::Client;
 use crate::server::Server;
@@ -14,10 +15,6 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Creates of one variant before the next has its turn.
-const BURST: usize = 4;
-/// Rest before each, of every variant alike: what is made ahead is there again by then.
-const REST: Duration = Duration::from_millis(60);
 /// Connections, and lookups, in a row of one way before the next has its turn.
 const CONNECTIONS: usize = 60;
 /// Of a second that a link may ask: the edge refuses more.
@@ -67,31 +64,8 @@ fn networks() -> [(&'static str, Value); 4] {
 
 fn creates(server: &Server, rounds: usize) -> Result<()> {
     let mut client = Client::connect(server)?;
-    let variants = networks();
-    let mut made: Vec<_> = variants.iter().map(|(name, _)| (*name, Times::default())).collect();
-    let mut first = made.clone();
-    for round in 0..=rounds {
-        for (at, (_, network)) in variants.iter().enumerate() {
-            for turn in 0..BURST {
-                let id = format!("n{round}-{turn}");
-                std::thread::sleep(REST);
-                let body = json!({ "id": id, "network": network });
-                let begun = Instant::now();
-                client.call(Method::POST, "/v1/sandboxes", Some(&body))?;
-                let created = begun.elapsed();
-                client.exec(&id, "echo ready")?;
-                // The first round is of those that nobody could make ahead.
-                if round > 0 {
-                    made[at].1.push(created);
-                    first[at].1.push(begun.elapsed());
-                }
-                client.delete(&id)?;
-            }
-        }
-    }
-    rows("### a create, made ahead (aim: 1.15)", &made);
-    rows("### the same to the first output of a command", &first);
-    Ok(())
+    let variants = networks().map(|(name, network)| (name, json!({ "network": network })));
+    ahead::table(&mut client, "a create, made ahead (aim: 1.15)", &variants, rounds)
 }
 
 fn ways(server: &Server, far: &Far, rounds: usize) -> Result<()> {
