@@ -122,6 +122,8 @@ pub(crate) struct Hub {
     pub(crate) moved: Vec<u64>,
     /// Shells whose state watchers should hear of.
     pub(crate) changed: Vec<u64>,
+    /// One of them has opened or ended: they hear of it at once.
+    pub(crate) news: bool,
     /// Somebody watches, who keeps what shells hold.
     pub(crate) watched: bool,
     /// Who watches has much to read.
@@ -160,6 +162,7 @@ impl Hub {
             stirred: Vec::new(),
             moved: Vec::new(),
             changed: Vec::new(),
+            news: false,
             watched: false,
             crowded: false,
             saving: 0,
@@ -205,6 +208,12 @@ impl Hub {
         if !self.changed.contains(&shell) {
             self.changed.push(shell);
         }
+    }
+
+    /// Likewise, before whoever waits for it: it has opened or ended.
+    pub(crate) fn tell_now(&mut self, shell: u64) {
+        self.tell(shell);
+        self.news = true;
     }
 
     /// No more shells are to be saved at this moment.

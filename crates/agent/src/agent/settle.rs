@@ -8,7 +8,8 @@ use crate::shell::State;
 use isolet_wire::tell::Tell;
 use std::time::Duration;
 
-/// Changes of a shell within this time are told to watchers as one.
+/// Changes of a shell within this time are told to watchers as one; that it opened or ended is told
+/// at once too.
 const WATCH_PAUSE: Duration = Duration::from_millis(20);
 /// The news that a command began waits this long for its first output, to go out with it.
 const STARTED_PAUSE: Duration = Duration::from_millis(5);
@@ -54,6 +55,12 @@ impl Agent {
 
     /// After every round: sends, reads on where there is room again, forgets what is over.
     pub(super) fn settle(&mut self) {
+        if std::mem::take(&mut self.hub.news) && !self.watchers.is_empty() {
+            // Told again after the pause, as it is then.
+            let changed = self.hub.changed.clone();
+            self.tell_watchers();
+            self.hub.changed = changed;
+        }
         if self.lazy_due.is_some_and(|due| due <= self.hub.now) {
             self.lazy_due = None;
             let lazy = std::mem::take(&mut self.lazy);

@@ -101,7 +101,7 @@ impl Shell {
     /// Its bash has ended with this code or signal.
     pub(crate) fn died(&mut self, hub: &mut Hub, code: Option<i32>, signal: Option<i32>) {
         hub.touch(self.id);
-        hub.tell(self.id);
+        hub.tell_now(self.id);
         // Whether it was executed at all is told by another descriptor, perhaps not yet read.
         self.born(hub);
         let Some(left) = self.bash.as_ref().map(Bash::left) else { return };

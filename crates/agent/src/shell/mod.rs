@@ -181,7 +181,7 @@ impl Shell {
     pub(crate) fn born(&mut self, hub: &mut Hub) {
         let Some(verdict) = self.bash.as_mut().and_then(Bash::verdict) else { return };
         hub.touch(self.id);
-        hub.tell(self.id);
+        hub.tell_now(self.id);
         match verdict {
             Ok(()) => self.state = State::Open,
             Err((why, message)) => {

@@ -77,7 +77,7 @@ impl Terminal {
     /// Its program has ended with this code or signal.
     pub(crate) fn died(&mut self, hub: &mut Hub, code: Option<i32>, number: Option<i32>) {
         hub.stir(self.id);
-        hub.tell(self.id);
+        hub.tell_now(self.id);
         // Whether it was executed at all is told by another descriptor, perhaps not yet read.
         self.born(hub);
         if !matches!(self.state, State::Opening | State::Live) {

@@ -193,7 +193,7 @@ impl Terminal {
                 self.state = State::Live;
                 self.readable = true;
                 self.write();
-                hub.tell(self.id);
+                hub.tell_now(self.id);
             }
             Err((why, message)) => {
                 let _ = isolet_sys::signal::send(self.pid, 9);

@@ -78,7 +78,11 @@ fn what_is_no_longer_held_is_drawn_instead_and_counted() {
     let missed = snapshot["missed"].as_u64().expect("a number");
     assert!(missed > 5_000_000 && snapshot["bytes"].as_u64() > Some(0), "{snapshot}");
     late.frame("ready");
-    assert_eq!(late.offset(), other.offset());
+    // Its prompt may still be on its way to the one or the other.
+    while late.offset() != other.offset() {
+        let behind = if late.offset() < other.offset() { &mut late } else { &mut other };
+        assert!(behind.step(SOON), "both have counted the same bytes");
+    }
     assert!(String::from_utf8_lossy(&late.snapshot).contains("done"));
     late.line("echo 'a'gain", "again\r\n");
     // An offset of another terminal means nothing.

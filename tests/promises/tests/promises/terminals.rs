@@ -115,8 +115,11 @@ fn a_terminal_is_its_sessions_own() {
     other.line("pwd; echo ${WORD-unset}; x=1", "/workspace\r\nunset\r\n");
     let sessions: Vec<_> = list(&sandbox).iter().map(|one| one["session"].clone()).collect();
     assert_eq!(sessions, [json!("other"), json!("work")]);
-    let view = sandbox.http.get(&sandbox.path("/sessions/work")).expect(200).json();
-    assert_eq!((&view["terminal"], &view["shell_pid"]), (&json!(true), &json!(null)), "{view}");
+    let view = wait_until("the session tells of its terminal", SOON, || {
+        let view = sandbox.http.get(&sandbox.path("/sessions/work")).expect(200).json();
+        (view["terminal"] == true).then_some(view)
+    });
+    assert_eq!(view["shell_pid"], json!(null), "{view}");
     // It goes on when nobody is there.
     let (id, offset) = (other.id.clone(), other.offset());
     other.close();
