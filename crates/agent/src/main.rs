@@ -43,8 +43,6 @@ enum Failed {
     Argument(String),
     #[error("descriptor of {0}: {1}")]
     Descriptor(String, rustix::io::Errno),
-    #[error("the filter's length is not a multiple of 8")]
-    Filter,
     #[error(transparent)]
     Kernel(#[from] std::io::Error),
 }
@@ -104,20 +102,9 @@ fn arguments(mut args: impl Iterator<Item = String>) -> Result<(OwnedFd, Config)
             "--cgroup" => config.cgroup = Some(fd),
             "--tasks" => config.tasks.push(fd),
             "--oom" => config.oom = Some(fd),
-            _ => config.filter = Some(filter(fd)?),
+            _ => config.filter = Some(isolet_sys::seccomp::read(fd)?),
         }
     }
     let listen = listen.ok_or_else(|| Failed::Argument("--listen".to_owned()))?;
     Ok((listen, config))
-}
-
-/// Reads a seccomp program: 8 bytes an instruction. From its beginning: the descriptor is shared
-/// with every other agent, and so is its position.
-fn filter(fd: OwnedFd) -> Result<Vec<u64>, Failed> {
-    let file = std::fs::File::from(fd);
-    let length = usize::try_from(file.metadata()?.len()).map_err(|_| Failed::Filter)?;
-    let mut bytes = vec![0; length];
-    std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0)?;
-    let (words, []) = bytes.as_chunks::<8>() else { return Err(Failed::Filter) };
-    Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
 }

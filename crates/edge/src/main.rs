@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use isolet_edge::{Sockets, privileges, run};
+use isolet_sys::seccomp;
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::RawFd;
 
@@ -11,11 +12,12 @@ const CONTROL: RawFd = 3;
 const CARRIER: RawFd = 4;
 const NAMES: RawFd = 5;
 const NAMES_TCP: RawFd = 6;
+const FILTER: RawFd = 7;
 /// Threads that carry: more do not make one sandbox's download faster.
 const THREADS_MAX: usize = 4;
 
 /// Answers sandboxes' names and carries their connections. Started by isolet, with descriptors 3
-/// to 6: control, carrier, names by UDP, names by TCP.
+/// to 7: control, carrier, names by UDP, names by TCP, and the system calls that it may make.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Options {
@@ -34,8 +36,11 @@ fn main() -> Result<()> {
     };
     let (control, carrier) = (take(CONTROL)?, TcpListener::from(take(CARRIER)?));
     let (names, names_tcp) = (UdpSocket::from(take(NAMES)?), TcpListener::from(take(NAMES_TCP)?));
-    isolet_sys::own::close_from(NAMES_TCP + 1);
+    let filter = seccomp::read(take(FILTER)?).context("cannot read the filter")?;
+    isolet_sys::own::close_from(FILTER + 1);
     privileges::drop_all(options.id).context("cannot give up privileges")?;
+    // While there is one thread: those that follow have it too.
+    seccomp::install(&filter).context("cannot take the filter")?;
     let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads.min(THREADS_MAX))

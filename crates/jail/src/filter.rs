@@ -33,6 +33,8 @@ pub enum Whose {
     Tenant,
     /// The agent: the tenant's list and what it needs to start tenants.
     Agent,
+    /// The edge: a short list of its own.
+    Edge,
 }
 
 /// The file, as written. Reasons are for its readers.
@@ -42,6 +44,13 @@ struct Table {
     rules: Vec<Rule>,
     errno: Vec<Answer>,
     agent: Extra,
+    edge: List,
+}
+
+impl Table {
+    fn rules(&self, whose: Whose) -> &[Rule] {
+        if whose == Whose::Edge { &self.edge.rules } else { &self.rules }
+    }
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -51,6 +60,7 @@ struct Rule {
     one_of: Option<Vec<u32>>,
     not_one_of: Option<Vec<u32>>,
     none_of_bits: Option<u32>,
+    any_of_bits: Option<u32>,
     and_arg: Option<u32>,
     and_one_of: Option<Vec<u32>>,
     /// The errno when no rule of the call fits; 1 (EPERM) unless the last of them names one.
@@ -66,6 +76,12 @@ struct Answer {
 #[derive(Debug, Deserialize)]
 struct Extra {
     allow: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct List {
+    allow: Vec<String>,
+    rules: Vec<Rule>,
 }
 
 /// What happens at one call number.
@@ -86,8 +102,14 @@ pub fn compile(whose: Whose) -> Vec<u64> {
     let fates = fates(&table, whose);
     let mut program =
         vec![step(LD, 0, 0, 4), step(JEQ, 1, 0, ARCH), step(RET, 0, 0, KILL), step(LD, 0, 0, 0)];
-    program.extend(search(&fates, &table.rules));
+    program.extend(search(&fates, table.rules(whose)));
     program
+}
+
+/// The same as bytes, as [`isolet_sys::seccomp::read`] reads them.
+#[must_use]
+pub fn bytes(whose: Whose) -> Vec<u8> {
+    compile(whose).iter().flat_map(|step| step.to_ne_bytes()).collect()
 }
 
 /// The number of a call.
@@ -102,10 +124,11 @@ fn fates(table: &Table, whose: Whose) -> Vec<(u32, Fate)> {
     for (_, known) in CALLS {
         by_number.insert(*known as u32, Fate::Return(EPERM));
     }
-    for name in &table.allow {
+    let allow = if whose == Whose::Edge { &table.edge.allow } else { &table.allow };
+    for name in allow {
         by_number.insert(number(name), Fate::Return(ALLOW));
     }
-    for rule in &table.rules {
+    for rule in table.rules(whose) {
         by_number.insert(number(&rule.call), Fate::Look(rule.call.clone()));
     }
     for answer in &table.errno {
@@ -182,6 +205,8 @@ fn look(rule: &Rule) -> Vec<u64> {
     let mut program = vec![load(rule.arg)];
     if let Some(bits) = rule.none_of_bits {
         program.extend([step(JSET, 1, 0, bits), step(RET, 0, 0, ALLOW)]);
+    } else if let Some(bits) = rule.any_of_bits {
+        program.extend([step(JSET, 0, 1, bits), step(RET, 0, 0, ALLOW)]);
     } else if let Some(values) = &rule.not_one_of {
         program.extend(among(values, 1));
         program.push(step(RET, 0, 0, ALLOW));
@@ -327,6 +352,41 @@ mod tests {
         let program = compile(Whose::Tenant);
         assert_eq!(run(&program, 0x4000_0003, 4, [0; 6]), KILL);
         assert_eq!(run(&program, ARCH, X32 | 1, [0; 6]), EPERM);
+        assert_eq!(run(&program, ARCH, 1000, [0; 6]), ENOSYS);
+    }
+
+    #[test]
+    fn the_edge_starts_nothing_writes_no_file_and_executes_no_memory() {
+        let program = compile(Whose::Edge);
+        let fate = |name: &str, args: [u64; 6]| run(&program, ARCH, number(name), args);
+        let arg = |at: usize, value: u64| {
+            let mut args = [0; 6];
+            args[at] = value;
+            args
+        };
+        for name in ["execve", "execveat", "fork", "vfork", "kill", "ptrace", "open", "openat2"]
+            .into_iter()
+            .chain(["process_vm_readv", "unlink", "mount", "setns", "unshare", "memfd_create"])
+        {
+            assert_eq!(fate(name, [0; 6]), EPERM, "{name}");
+        }
+        assert_eq!(fate("clone", arg(0, 0x3d_0f00)), ALLOW, "a thread");
+        assert_eq!(fate("clone", arg(0, 17)), EPERM, "a process");
+        assert_eq!(fate("clone3", [0; 6]), ENOSYS);
+        assert_eq!(fate("openat", arg(2, 0o2_000_000)), ALLOW, "reading");
+        for flags in [0o1, 0o2, 0o100, 0o1000, 0o2000, 0o20_200_002] {
+            assert_eq!(fate("openat", arg(2, flags)), EPERM, "{flags:o}");
+        }
+        for family in 0..48 {
+            let expected = if [2, 10].contains(&family) { ALLOW } else { EPERM };
+            assert_eq!(fate("socket", arg(0, family)), expected, "family {family}");
+        }
+        for name in ["mmap", "mprotect"] {
+            assert_eq!(fate(name, arg(2, 3)), ALLOW);
+            assert_eq!(fate(name, arg(2, 5)), EPERM, "executed");
+        }
+        assert_eq!(fate("ioctl", arg(1, 0x5421)), ALLOW);
+        assert_eq!(fate("ioctl", arg(1, 0x5412)), EPERM);
         assert_eq!(run(&program, ARCH, 1000, [0; 6]), ENOSYS);
     }
 

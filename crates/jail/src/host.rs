@@ -3,11 +3,11 @@
 
 use crate::cgroup::{Base, Hierarchies};
 use crate::config::Config;
-use crate::filter::{Whose, compile};
+use crate::filter::{Whose, bytes, compile};
 use crate::image;
+use crate::sealed::sealed;
 use isolet_sys::mount as attributes;
-use rustix::fs::{CWD, FileType, MemfdFlags, Mode, OFlags, SealFlags};
-use rustix::io::Errno;
+use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
     OpenTreeFlags, UnmountFlags,
@@ -16,11 +16,6 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
-
-/// How long a file in memory may be busy before it is sealed, and how often that is tried.
-const SEAL_MAX: Duration = Duration::from_secs(5);
-const SEAL_PAUSE: Duration = Duration::from_millis(10);
 
 /// Everything that is the same for all sandboxes.
 #[derive(Debug)]
@@ -80,8 +75,6 @@ impl Host {
         let skeleton = image::host(&config.data_dir).map_err(step("host image"))?;
         let agent =
             sealed("isolet-agent", &std::fs::read(&config.agent).map_err(step("read agent"))?);
-        let tenant: Vec<u8> =
-            compile(Whose::Tenant).iter().flat_map(|op| op.to_ne_bytes()).collect();
         private().map_err(step("mount namespace"))?;
         let room = config.data_dir.join("launcher");
         let (dev, sys) = templates(&room).map_err(step("template trees"))?;
@@ -98,27 +91,9 @@ impl Host {
             network,
             agent: agent.map_err(step("agent in memory"))?,
             agent_filter: compile(Whose::Agent),
-            tenant_filter: sealed("filter", &tenant).map_err(step("filter in memory"))?,
+            tenant_filter: sealed("filter", &bytes(Whose::Tenant))
+                .map_err(step("filter in memory"))?,
         })
-    }
-}
-
-/// A file in memory that nobody can change any more.
-fn sealed(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
-    let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let count = rustix::io::write(&file, rest)?;
-        rest = &rest[count..];
-    }
-    let all = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
-    let until = Instant::now() + SEAL_MAX;
-    loop {
-        match rustix::fs::fcntl_add_seals(&file, all) {
-            // The kernel itself holds a page of it for a moment, to write it out or to move it.
-            Err(Errno::BUSY) if Instant::now() < until => std::thread::sleep(SEAL_PAUSE),
-            sealed => return Ok(sealed.map(|()| file)?),
-        }
     }
 }
 

@@ -22,6 +22,7 @@ mod make;
 mod root;
 mod scope;
 mod scoped;
+mod sealed;
 mod stray;
 
 pub use cage::{Cage, Usage, empty_trash};

@@ -2,7 +2,21 @@
 //!
 //! UNSAFETY: `seccomp(2)` has no safe wrapper.
 
-use std::io;
+use std::{fs::File, io, os::fd::OwnedFd, os::unix::fs::FileExt};
+
+/// Reads a program: 8 bytes an instruction. From the file's beginning: the descriptor may be shared,
+/// and so is its position.
+///
+/// # Errors
+/// Those of the file; `InvalidData` where its length is not a multiple of 8.
+pub fn read(fd: OwnedFd) -> io::Result<Vec<u64>> {
+    let file = File::from(fd);
+    let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, 0)?;
+    let (words, []) = bytes.as_chunks::<8>() else { return Err(io::ErrorKind::InvalidData.into()) };
+    Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
+}
 
 /// Takes `program` (raw `sock_filter`s) for this thread and all its children, for ever.
 /// The thread must have given up new privileges.

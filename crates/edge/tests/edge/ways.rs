@@ -164,7 +164,9 @@ fn the_edge_has_no_rights_and_ends_with_who_started_it() {
     let world = World::new(&["good.example"], &[]);
     let status =
         std::fs::read_to_string(format!("/proc/{}/status", world.pid())).expect("it lives");
-    for line in ["CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1"] {
+    for line in
+        ["CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"]
+    {
         assert!(status.contains(line), "{line}: {status}");
     }
     assert!(status.contains("Uid:\t65534\t65534\t65534\t65534"), "{status}");

@@ -4,6 +4,7 @@
 //! sandbox 10.231.0.2 (and .3) ── edge's 10.231.0.1 │ host 198.51.100.254 ── internet 198.51.100.1…
 //! ```
 
+use isolet_jail::filter::{Whose, bytes};
 use isolet_wire::frame::decode;
 use isolet_wire::launch::encode;
 use isolet_wire::network::{EdgeOrder, EdgeTell, Guard, PACKET_BYTES_MAX, Policy, Refused, Rule};
@@ -12,6 +13,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -138,11 +140,13 @@ impl World {
         )
         .expect("a pair");
         sockopt::set_socket_timeout(&control, sockopt::Timeout::Recv, Some(SOON)).expect("a limit");
-        let sockets: [OwnedFd; 4] = edges.within(|| {
+        let filter = tempfile::tempfile().expect("a file");
+        filter.write_all_at(&bytes(Whose::Edge), 0).expect("it is written");
+        let sockets: [OwnedFd; 5] = edges.within(|| {
             let carrier = TcpListener::bind((GATEWAY, 15_001)).expect("the carrier's port");
             let names = UdpSocket::bind((GATEWAY, 53)).expect("the names' port");
             let names_tcp = TcpListener::bind((GATEWAY, 53)).expect("the names' port");
-            [theirs, carrier.into(), names.into(), names_tcp.into()]
+            [theirs, carrier.into(), names.into(), names_tcp.into(), filter.into()]
         });
         let edge = host.within(|| start(&sockets, roots));
         drop(sockets);
@@ -272,8 +276,8 @@ fn line(refused: &Refused) -> String {
     format!("{} {}{port} {}", refused.protocol, refused.host, refused.rule)
 }
 
-/// The program with its four descriptors: a shell puts them in their places.
-fn start(sockets: &[OwnedFd; 4], roots: &Path) -> Child {
+/// The program with its five descriptors: a shell puts them in their places.
+fn start(sockets: &[OwnedFd; 5], roots: &Path) -> Child {
     let mut places = String::new();
     for (place, socket) in (3..).zip(sockets) {
         rustix::io::fcntl_setfd(socket, rustix::io::FdFlags::empty()).expect("open");

@@ -2,6 +2,8 @@
 //! namespace between sandboxes and host; it lives in the host's network, as a user that nobody is.
 
 use super::plan::CARRIER_PORT;
+use crate::filter::{Whose, bytes};
+use crate::sealed::sealed;
 use isolet_sys::{clone::isolate, exec, own};
 use isolet_wire::network::{EdgeOrder, EdgeTell, PACKET_BYTES_MAX, RESOLVER_ADDRESS};
 use rustix::fs::{Gid, Mode, OFlags, Uid};
@@ -64,11 +66,20 @@ impl Edge {
         let (control, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let _ = sockopt::set_socket_send_buffer_size(&control, CONTROL_BYTES);
-        let child = isolate(0, None, || match become_it(&file, theirs.as_fd(), doors, user) {
+        let short = |error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
+        let filter = sealed("filter", &bytes(Whose::Edge)).map_err(short)?;
+        let given = [
+            theirs.as_fd(),
+            doors.carrier.as_fd(),
+            doors.dns_udp.as_fd(),
+            doors.dns_tcp.as_fd(),
+            filter.as_fd(),
+        ];
+        let child = isolate(0, None, || match become_it(&file, &given, user) {
             Ok(()) => 0,
             Err(errno) => errno.raw_os_error(),
         });
-        let child = child.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
+        let child = child.map_err(short)?;
         Ok(Self { control, process: child.pidfd })
     }
 
@@ -115,28 +126,16 @@ impl Drop for Edge {
     }
 }
 
-/// In the child: its descriptors in a row, no right of ours, and the program.
-fn become_it(
-    file: &OwnedFd,
-    control: BorrowedFd<'_>,
-    doors: &Doors,
-    user: u32,
-) -> Result<(), Errno> {
+/// In the child: its descriptors in a row, no right of ours, and the program. The filter it takes
+/// itself: one that lets a program be started would let it start others.
+fn become_it(file: &OwnedFd, given: &[BorrowedFd<'_>], user: u32) -> Result<(), Errno> {
     exec::default_signals();
     let lift = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 64);
     let program = lift(file.as_fd())?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let null = lift(null.as_fd())?;
-    let row = [
-        null.as_fd(),
-        null.as_fd(),
-        null.as_fd(),
-        control,
-        doors.carrier.as_fd(),
-        doors.dns_udp.as_fd(),
-        doors.dns_tcp.as_fd(),
-    ];
-    let row = row.into_iter().map(lift).collect::<Result<Vec<_>, _>>()?;
+    let row = [null.as_fd(); 3].into_iter().chain(given.iter().copied());
+    let row = row.map(lift).collect::<Result<Vec<_>, _>>()?;
     let mut end = 0;
     for fd in &row {
         own::place(fd.as_fd(), end)?;

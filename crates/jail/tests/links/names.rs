@@ -87,7 +87,10 @@ fn the_edge_is_nobody_and_one_that_was_killed_is_started_anew() {
     let keeper = given.keeper();
     let edge = || isolet_kit::links::edge(keeper);
     let first = wait_until("it runs", SOON, edge);
-    let status = std::fs::read_to_string(format!("/proc/{first}/status")).expect("it runs");
+    let status = wait_until("it has taken its filter", SOON, || {
+        let status = std::fs::read_to_string(format!("/proc/{first}/status")).expect("it runs");
+        status.contains("Seccomp:\t2").then_some(status)
+    });
     let field = |name: &str| {
         let line = status.lines().find(|line| line.starts_with(name)).expect("it is there");
         line.split_whitespace().nth(1).expect("a value").to_owned()
