@@ -140,7 +140,9 @@ test("what a terminal is told to do to its page is not done", async ({ console }
   await console.shows(/^printed/m);
   const at = await page.locator(".xterm-rows > div", { hasText: /^click.here/ }).boundingBox();
   await page.mouse.click(at!.x + 20, at!.y + at!.height / 2);
-  await console.type("cat -v; echo done");
+  await console.type("echo reading; cat -v; echo done");
+  // Typed before the line is run it would be a character, not the end of input.
+  await console.shows(/^reading/m);
   await page.keyboard.press("Control+d");
   await console.shows(/^done/m);
   expect(await page.evaluate(() => navigator.clipboard.readText())).toBe("mine");
