@@ -87,10 +87,17 @@ fn unnamed(policy: &Policy, to: SocketAddrV4, names: &[String]) -> Way {
         let mut each = names.iter().map(|name| policy.judge(&about(Some(name))));
         each.any(|verdict| matches!(verdict, Verdict::Allowed(_)))
     };
-    if allowed(&with_port) && !WEB.contains(&to.port()) {
+    let web = WEB.contains(&to.port());
+    if allowed(&with_port) && !web {
         return Way::Straight;
     }
-    Way::Refuse(if allowed(policy) { PROTOCOL } else { "default" }.to_owned())
+    let reason = match allowed(policy) {
+        false => "default",
+        // No rule with a name opens that.
+        true if web => "no name",
+        true => PROTOCOL,
+    };
+    Way::Refuse(reason.to_owned())
 }
 
 /// Whether a protocol that shows no name may be spoken with this address at all.
@@ -189,7 +196,10 @@ mod tests {
         assert_eq!(judge(&rules, to(22), Shown::Nothing, &[]), refused("default"));
         assert_eq!(judge(&rules, to(23), Shown::Nothing, &git), refused("default"));
         let web = ["web.example".to_owned()];
-        assert_eq!(judge(&rules, to(443), Shown::Nothing, &web), refused("protocol"));
+        assert_eq!(judge(&rules, to(443), Shown::Nothing, &web), refused("no name"));
+        assert_eq!(judge(&rules, to(443), Shown::Nothing, &git), refused("no name"));
         assert!(may_be_unnamed(&rules, to(22), &git) && !may_be_unnamed(&rules, to(443), &web));
+        let rules = policy(&["web.example", "198.51.100.7:443"], &[]);
+        assert_eq!(judge(&rules, to(443), Shown::Nothing, &web), Way::Straight);
     }
 }

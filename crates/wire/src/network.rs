@@ -307,6 +307,15 @@ pub const UNPROVEN: [(&str, &str); 3] = [
     ("hidden name", "the connection may hide which host it means"),
     ("other host", "the request is for another host than the connection"),
 ];
+/// Why the edge refuses a request whatever rules say, and what that says.
+pub const UNFIT: [(&str, &str); 2] = [
+    (BAD_REQUEST, "it is no HTTP request that can be passed on"),
+    (TRACE, "TRACE shows what is lent for the host"),
+];
+/// HTTP that two readers may read in two ways, or that asks for a tunnel.
+pub const BAD_REQUEST: &str = "bad request";
+/// A TRACE to a host that something is lent for.
+pub const TRACE: &str = "trace";
 /// Told as the rule where a host is allowed for TLS and HTTP, and something else was spoken.
 pub const PROTOCOL: &str = "protocol";
 

@@ -62,6 +62,8 @@ impl Visit {
     pub(crate) fn host(&self, said: &Said) -> String {
         match said {
             Said::Name(name) | Said::Hidden(Some(name)) => name.clone(),
+            // Who asks for an address is told of that: a name that it has is another matter.
+            Said::Address(_) => self.to.ip().to_string(),
             _ => {
                 let name = self.link.names(*self.to.ip()).into_iter().next();
                 name.unwrap_or_else(|| self.to.ip().to_string())

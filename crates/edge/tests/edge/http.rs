@@ -120,9 +120,9 @@ fn a_request_without_a_name_is_judged_by_its_address() {
     assert_eq!(
         world.refused(),
         [
-            "tcp good.example:80 default",
+            "tcp 198.51.100.10:80 default",
+            "tcp 198.51.100.10:80 other host",
             "tcp good.example:80 no name",
-            "tcp good.example:80 other host"
         ]
     );
 }

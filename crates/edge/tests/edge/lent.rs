@@ -101,7 +101,9 @@ fn a_credential_reaches_its_host_within_tls_and_never_comes_inside() {
     assert!(answer.starts_with("HTTP/1.1 421"), "{answer}");
     // A host that would send back what it was sent.
     let trace = get("api.example").replace("GET", "TRACE");
+    world.refused();
     assert!(asked(&world, &trust, GOOD, "api.example", &trace).starts_with("HTTP/1.1 421"));
+    assert_eq!(world.refused(), ["tcp api.example:443 trace"]);
     // Nobody is in the place of a host that nothing is lent for.
     let plain = known.greeted(&world, GOOD, "other.example", &get("other.example"));
     assert!(plain.starts_with("HTTP/1.1 200"), "{plain}");

@@ -62,7 +62,7 @@ fn other_protocols_go_where_a_rule_names_their_port() {
         [
             "tcp 198.51.100.11:25 default",
             "tcp good.example:26 default",
-            "tcp good.example:443 protocol"
+            "tcp good.example:443 no name"
         ]
     );
     let mut stream = world.connect(GOOD, 25);

@@ -176,6 +176,12 @@ fn line(one: &Value, id: &str) -> String {
         unproven @ ("no name" | "hidden name" | "other host") => format!(
             "refused: {place} ({protocol}): {unproven}, and rules name hosts; only a rule with the address itself opens that"
         ),
+        "bad request" => format!(
+            "refused: {place} ({protocol}): no HTTP request that can be passed on; no rule opens that"
+        ),
+        "trace" => format!(
+            "refused: {place} ({protocol}): TRACE would show what is lent for it; no rule opens that"
+        ),
         deny => format!(
             "refused: {place} ({protocol}) by {deny}; open it: isolet network {id} --deny-remove {deny}"
         ),
@@ -196,6 +202,7 @@ mod tests {
             one("fd00::1", Some(80), "default"),
             one("x\u{1b}[31m", None, "default"),
             one("a.example", Some(443), "no name"),
+            one("a.example", Some(443), "trace"),
         ], "denied_lost": 2});
         let lines = lines(&told, "demo");
         assert!(lines[0].ends_with("isolet network demo --allow-add a.example:443"), "{lines:?}");
@@ -204,7 +211,8 @@ mod tests {
         assert!(lines[3].ends_with("--allow-add [fd00::1]:80"), "{lines:?}");
         assert!(!lines[4].contains('\u{1b}'), "{lines:?}");
         assert!(lines[5].ends_with("only a rule with the address itself opens that"), "{lines:?}");
-        assert_eq!(lines[6], "and 2 more were refused");
+        assert!(lines[6].ends_with("no rule opens that"), "{lines:?}");
+        assert_eq!(lines[7], "and 2 more were refused");
         assert!(super::lines(&json!({"exit_code": 0}), "demo").is_empty());
     }
 }

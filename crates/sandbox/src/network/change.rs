@@ -2,7 +2,7 @@
 
 use super::{ALL, Lending, Network, Unlend, bounded, checked};
 use crate::Error;
-use isolet_wire::network::{CLOSED, RULES_MAX, Refused, UNPROVEN};
+use isolet_wire::network::{CLOSED, RULES_MAX, Refused, UNFIT, UNPROVEN};
 
 /// A change; what is `None` or empty stays. Done twice it is as done once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,6 +43,7 @@ impl Opening {
             Self::Denied(denied) => denied,
         };
         let (host, why) = (&denied.host, denied.rule.as_str());
+        let unfit = UNFIT.iter().find(|(word, _)| *word == why);
         let unproven = UNPROVEN.iter().find(|(word, _)| *word == why);
         let closed = why == HOST || CLOSED.iter().any(|(_, _, word)| *word == why);
         let reason = if deny.iter().any(|rule| rule == why) {
@@ -55,6 +56,8 @@ impl Opening {
             format!(
                 "{host} was refused because {said}: only a rule with the address itself opens that"
             )
+        } else if let Some((_, said)) = unfit {
+            format!("a request to {host} was refused because {said}: no rule opens that")
         } else {
             return Ok(match denied.port {
                 Some(port) if host.contains(':') => format!("[{host}]:{port}"),

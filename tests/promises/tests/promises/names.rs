@@ -144,6 +144,20 @@ fn names_lead_real_clients_where_rules_let_them_and_one_call_opens_what_was_refu
         "default",
     );
 
+    // Plain HTTP that names an address is told by that, which opens it.
+    let bare = curl(&format!("-f http://{PUBLIC}/"));
+    let refused = denied(&sandbox, &bare);
+    told(&refused, &PUBLIC.to_string(), json!(80), "tcp", "default");
+    sandbox.http.patch(&sandbox.path("/network"), &json!({"allow_add": refused})).expect(200);
+    goes(&sandbox, &bare);
+    // Something else than TLS on a port where one address serves many names: no name opens that.
+    let hello = "exec 3<>/dev/tcp/alone.example/443 && echo hello >&3 && cat <&3 | grep .";
+    let refused = denied(&sandbox, hello);
+    told(&refused, "alone.example", json!(443), "tcp", "no name");
+    let change = json!({"allow_add": refused});
+    let said = sandbox.http.patch(&sandbox.path("/network"), &change).expect(400).text();
+    assert!(said.contains("only a rule with the address itself"), "{said}");
+
     // What was not allowed was not even asked for.
     let log = town.log();
     let asked = log.iter().position(|line| line.contains("other.example")).expect("it was opened");

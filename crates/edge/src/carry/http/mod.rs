@@ -12,6 +12,7 @@ use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use isolet_wire::network::{BAD_REQUEST, TRACE};
 use std::convert::Infallible;
 use std::net::SocketAddrV4;
 use std::sync::{Arc, Mutex};
@@ -70,7 +71,7 @@ pub(crate) async fn serve(
             .with_upgrades()
             .await;
         if served.is_err_and(|error| error.is_parse() && door.now().is_none()) {
-            door.visit.refuse(&Said::Nothing, "protocol");
+            door.visit.refuse(&Said::Nothing, BAD_REQUEST);
         }
         let upgraded = door.upgraded.lock().expect("nobody panics with it").take();
         if let Some((inside, outside)) = upgraded {
@@ -135,7 +136,7 @@ impl Door {
         // It would be answered with what was put into it.
         let trace = *request.method() == Method::TRACE;
         let lent = named.is_some_and(|name| self.lent(name));
-        (trace && lent).then_some("protocol")
+        (trace && lent).then_some(TRACE)
     }
 
     fn lent(&self, name: &str) -> bool {

@@ -7,7 +7,7 @@ use hyper::header::{
 };
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, Uri};
-use isolet_wire::network::host;
+use isolet_wire::network::{BAD_REQUEST, host};
 use std::net::Ipv4Addr;
 
 /// Between two neighbours only, as are those that `Connection` names.
@@ -24,10 +24,10 @@ const NO_UPGRADE: [&str; 3] = ["h2c", "http", "tls"];
 /// The host that a request asks for.
 ///
 /// # Errors
-/// Why it is refused: `other host`, `no name`, or `protocol`.
+/// Why it is refused: `other host`, `no name`, or `bad request`.
 pub(crate) fn wanted<B>(request: &Request<B>) -> Result<Said, &'static str> {
     if request.method() == Method::CONNECT {
-        return Err("protocol");
+        return Err(BAD_REQUEST);
     }
     let headers = request.headers();
     let lengths = headers.get_all(CONTENT_LENGTH).iter().count();
@@ -35,7 +35,7 @@ pub(crate) fn wanted<B>(request: &Request<B>) -> Result<Said, &'static str> {
     let chunked = |it: &[u8]| it.eq_ignore_ascii_case(b"chunked");
     let coded = codings.len() > 1 || codings.first().is_some_and(|it| !chunked(it.as_bytes()));
     if lengths + codings.len() > 1 || coded {
-        return Err("protocol");
+        return Err(BAD_REQUEST);
     }
     let mut hosts = headers.get_all(HOST).iter();
     let named = match (hosts.next(), hosts.next()) {
@@ -48,7 +48,7 @@ pub(crate) fn wanted<B>(request: &Request<B>) -> Result<Said, &'static str> {
     };
     let target = request.uri().authority();
     if target.is_some() && request.uri().scheme_str() != Some("http") {
-        return Err("protocol");
+        return Err(BAD_REQUEST);
     }
     match (target, named) {
         (Some(target), Some(named)) if *target != named => Err("other host"),
