@@ -8,7 +8,10 @@ use crate::{
     record::{check_env, check_metadata, now_ms},
     sandbox::WORKSPACE,
 };
-use isolet_wire::{launch::Grant, tell};
+use isolet_wire::{
+    launch::Grant,
+    tell::{self, Why},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{
@@ -20,6 +23,10 @@ use tokio::sync::watch;
 
 /// The longest start directory, in bytes: the kernel's own bound on a path.
 const CWD_BYTES_MAX: usize = 4095;
+
+/// Terminals of a sandbox at once: each has its screen and what it has said in an agent's memory,
+/// which no limit of the sandbox bounds.
+const TERMINALS_MAX: usize = 32;
 
 /// What of a session is JSON in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +57,8 @@ struct Held {
     pid: Option<i32>,
     /// Who is attached to its terminal, where one runs.
     terminal: Option<u32>,
+    /// Calls that may be opening it.
+    opening: u32,
     /// Its creation and its last use by a clock that nobody sets.
     made: Instant,
     used: Instant,
@@ -64,6 +73,21 @@ pub(crate) struct Sessions {
     sandbox: SandboxId,
     held: Mutex<BTreeMap<SessionId, Held>>,
     pub(crate) turn: tokio::sync::Mutex<()>,
+}
+
+/// A place among a sandbox's terminals, held while one may be opened.
+#[derive(Debug)]
+pub(crate) struct Opening<'a> {
+    sessions: &'a Sessions,
+    id: SessionId,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        if let Some(held) = self.sessions.lock().get_mut(&self.id) {
+            held.opening = held.opening.saturating_sub(1);
+        }
+    }
 }
 
 /// Which of the sessions that are named by nothing else.
@@ -163,6 +187,7 @@ impl Held {
             programs: watch::Sender::new(()),
             pid: None,
             terminal: None,
+            opening: 0,
             made,
             used,
             dirty: false,
@@ -175,6 +200,10 @@ impl Held {
 
     fn scoped(&self) -> bool {
         self.session.file_access.is_some()
+    }
+
+    fn has_terminal(&self) -> bool {
+        self.terminal.is_some() || self.opening > 0
     }
 
     /// Neither its shell nor its terminal is open.
@@ -259,6 +288,23 @@ impl Sessions {
         } else {
             Ok(())
         }
+    }
+
+    /// A place for a session's terminal. Agents count too, each its own: sessions that see a part
+    /// of the workspace have an agent each.
+    pub(crate) fn terminal_place(&self, id: &SessionId) -> Result<Opening<'_>, Error> {
+        let mut all = self.lock();
+        let others = all.iter().filter(|(other, held)| *other != id && held.has_terminal()).count();
+        if others >= TERMINALS_MAX {
+            let message = format!(
+                "at most {TERMINALS_MAX} terminals of a sandbox run at once; end one of them"
+            );
+            return Err(Error::Refused { why: Why::TooMany, message });
+        }
+        if let Some(held) = all.get_mut(id) {
+            held.opening += 1;
+        }
+        Ok(Opening { sessions: self, id: id.clone() })
     }
 
     pub(crate) fn insert(&self, id: SessionId, session: Session) {

@@ -151,6 +151,8 @@ impl Sandbox {
         session: &SessionId,
         wanted: Wanted,
     ) -> Result<TerminalLink, Error> {
+        // Held until it is there, and told to be.
+        let _place;
         let (open, scope) = match wanted.open {
             None => {
                 self.session(session)?;
@@ -158,6 +160,7 @@ impl Sandbox {
             }
             Some(argv) => {
                 let of = self.session_of(session).await?;
+                _place = self.entry.sessions.terminal_place(session)?;
                 let env = self.env(Some(&of));
                 (Some(Open { argv, cwd: of.cwd, env }), self.scope(session).await?)
             }

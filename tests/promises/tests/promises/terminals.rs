@@ -138,6 +138,27 @@ fn a_terminal_is_its_sessions_own() {
 }
 
 #[test]
+fn terminals_of_a_sandbox_are_bounded_whichever_agent_has_them() {
+    let (_server, sandbox) = one();
+    let sleeps = |session: &str| {
+        sandbox.try_terminal(&format!("session={session}&shell=sleep&arg=600")).map(drop)
+    };
+    for number in 0..31 {
+        assert_eq!(sleeps(&format!("s{number}")), Ok(()), "{number}");
+    }
+    for id in ["part", "other"] {
+        let access = json!({"id": id, "file_access": {"read": [""]}});
+        sandbox.post("/sessions", &access).expect(201);
+    }
+    assert_eq!(sleeps("part"), Ok(()));
+    assert_eq!(sleeps("other"), Err(429), "one more, of an agent that has none");
+    assert_eq!(sleeps("part"), Ok(()), "one that runs is no other");
+    sandbox.http.delete(&sandbox.path("/terminals/s7")).expect(204);
+    assert_eq!(sleeps("other"), Ok(()));
+    assert_eq!(list(&sandbox).len(), 32);
+}
+
+#[test]
 fn all_see_the_same_and_the_size_is_that_of_who_typed_last() {
     let (_server, sandbox) = one();
     let mut one = sandbox.terminal("cols=100&rows=30&name=one");
