@@ -375,7 +375,12 @@ fn of_image(error: &image::Error) -> (StatusCode, &'static str, &'static str) {
         E::Bad(_) => (
             S::UNPROCESSABLE_ENTITY,
             "bad_image",
-            "the image itself is to be changed; the message says what",
+            "the message says what of the image or its archive is to be changed",
+        ),
+        E::Unnamed => (
+            S::UNPROCESSABLE_ENTITY,
+            "no_name",
+            "say which name it gets: `isolet image import --name NAME`, or ?name=NAME",
         ),
         E::Lacks(_) => (
             S::NOT_IMPLEMENTED,

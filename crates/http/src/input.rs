@@ -30,7 +30,7 @@ pub(crate) fn command(text: &str) -> Result<(), Failure> {
 pub(crate) fn timeout(ms: Option<u64>) -> Result<u64, Failure> {
     match ms.unwrap_or(0) {
         ms if ms <= TIMEOUT_MS_MAX => Ok(ms),
-        _ => Err(Failure::field("timeout_ms", "0 (never) to 86400000 (a day)")),
+        _ => Err(Failure::field("timeout_ms", "at most 86400000 (a day)")),
     }
 }
 

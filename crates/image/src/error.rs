@@ -68,6 +68,9 @@ pub enum Error {
     /// What came is no image that can be used.
     #[error("image cannot be used: {0}")]
     Bad(String),
+    /// An archive says no name, and none was given.
+    #[error("the archive brings no name for its image, and the call gives none")]
+    Unnamed,
     /// This machine lacks something that the image needs.
     #[error("image cannot be used here: {0}")]
     Lacks(String),

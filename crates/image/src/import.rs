@@ -105,7 +105,7 @@ impl Images {
             None => found.names.iter().filter_map(|name| Reference::parse(name).ok()).collect(),
         };
         if called.is_empty() {
-            return Err(Error::bad("the archive brings no name: say which one it gets"));
+            return Err(Error::Unnamed);
         }
         let names: Vec<String> = called.iter().map(Reference::to_string).collect();
         let wanted: Vec<_> = std::iter::zip(&found.config.diff_ids, found.layers)

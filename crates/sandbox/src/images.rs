@@ -1,6 +1,12 @@
 //! Images that sandboxes are made of, and who uses which.
 
-use crate::{Error, Service, TenantId, driver::blocking, ready, record::Body, service::Inner};
+use crate::{
+    Error, Service, TenantId,
+    driver::blocking,
+    ready,
+    record::{Body, resolve},
+    service::Inner,
+};
 use isolet_image::{Image, Images, Pin, Platform, Progress, Reference, Root, Spool};
 use std::{
     collections::{HashMap, HashSet},
@@ -72,6 +78,18 @@ fn used(inner: &Inner) -> isolet_image::Used {
 
 /// A tenant's images.
 impl Service {
+    /// The image that a name leads to, as in a create: aliases of the configuration count.
+    fn meant(&self, text: &str) -> Result<Reference, Error> {
+        let meant = resolve(&self.inner.config, text)?;
+        if meant == "host" {
+            let reason = format!(
+                "{text:?} stands for this machine's own programs here, which are always there; for a registry's image give its whole name, as in docker.io/library/{text}"
+            );
+            return Err(Error::BadField { field: "image", reason });
+        }
+        Ok(Reference::parse(&meant).map_err(isolet_image::Error::from)?)
+    }
+
     /// Begins a pull, or joins the one that is under way.
     ///
     /// # Errors
@@ -82,7 +100,7 @@ impl Service {
         text: &str,
         platform: Platform,
     ) -> Result<watch::Receiver<Progress>, Error> {
-        let reference = Reference::parse(text).map_err(isolet_image::Error::from)?;
+        let reference = self.meant(text)?;
         self.inner.space.check()?;
         Ok(self.inner.images.follow(tenant.as_str(), reference, platform)?)
     }
@@ -98,7 +116,7 @@ impl Service {
     /// # Errors
     /// [`Error::Image`].
     pub fn find_image(&self, tenant: &TenantId, text: &str) -> Result<Arc<Image>, Error> {
-        let reference = Reference::parse(text).map_err(isolet_image::Error::from)?;
+        let reference = self.meant(text)?;
         let found = self.inner.images.find(tenant.as_str(), &reference);
         Ok(found.ok_or_else(|| isolet_image::Error::NotHere(reference.to_string()))?)
     }
@@ -108,7 +126,7 @@ impl Service {
     /// # Errors
     /// [`Error::Image`]: not here, or used by sandboxes.
     pub async fn remove_image(&self, tenant: &TenantId, text: &str) -> Result<(), Error> {
-        let reference = Reference::parse(text).map_err(isolet_image::Error::from)?;
+        let reference = self.meant(text)?;
         let (inner, tenant) = (Arc::clone(&self.inner), tenant.clone());
         ready::forget_images(&inner).await;
         let work = move || {

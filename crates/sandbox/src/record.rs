@@ -154,7 +154,7 @@ fn check_limits(config: &Config, limits: Limits) -> Result<Limits, Error> {
 }
 
 /// What a name stands for: `host`, or an image of a registry by its whole name.
-fn resolve(config: &Config, image: &str) -> Result<String, Error> {
+pub(crate) fn resolve(config: &Config, image: &str) -> Result<String, Error> {
     match config.aliases.get(image).map_or(image, String::as_str) {
         "host" => Ok("host".to_owned()),
         other => Ok(isolet_image::Reference::parse(other)

@@ -5,8 +5,7 @@ use crate::{error::Failure, server::App};
 use axum::{extract::RawPathParams, routing::post};
 use utoipa_axum::router::OpenApiRouter;
 
-const MOUNTS: &str =
-    "buckets are not mounted: a sandbox has no way out, and no FUSE; write the files instead";
+const MOUNTS: &str = "buckets are not mounted: a sandbox has no FUSE; write the files instead";
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new()

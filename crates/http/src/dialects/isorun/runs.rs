@@ -12,7 +12,7 @@ use crate::{
     page::{PAGE_MAX, Paging},
     routes::{
         credentials::{self, Given},
-        network::{self, NetworkBody, RulesBody},
+        network::{self, NetworkBody, NetworkWanted},
         sandboxes::{created, once},
         shell,
     },
@@ -63,8 +63,8 @@ pub(crate) struct CreateRun {
     disk_mib: Option<u64>,
     /// What it may connect to; nothing unless told.
     #[serde(deserialize_with = "some")]
-    #[schema(nullable = false)]
-    network: Option<RulesBody>,
+    #[schema(value_type = Option<NetworkWanted>, nullable = false)]
+    network: Option<NetworkBody>,
     /// The rules of a network profile, in place of `network`.
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
@@ -128,8 +128,7 @@ pub(crate) async fn create(
 ) -> Result<Response, Failure> {
     let once = once(&headers, "POST /v1/runs", &body.raw)?;
     let body = body.value;
-    let network = body.network.map(NetworkBody::Rules);
-    let network = network::wanted(&app, &caller, network, body.network_profile).await?;
+    let network = network::wanted(&app, &caller, body.network, body.network_profile).await?;
     let cpu_millis = match body.vcpus {
         None => None,
         Some(vcpus) if (0.001..=1024.0).contains(&vcpus) => Some((vcpus * 1000.0) as u64),
