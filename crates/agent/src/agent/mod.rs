@@ -103,6 +103,8 @@ impl Agent {
     /// Serves for good.
     pub(crate) fn serve(&mut self) -> ! {
         let mut ready = Vec::new();
+        // Of those that the launcher left to process 1, some have ended before it could hear of it.
+        self.reap();
         loop {
             let mut limit = self.hub.wait();
             if let Some(due) = self.lazy_due {

@@ -12,7 +12,7 @@ use super::{
     speak::{say, write},
     variable,
 };
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use clap::Parser;
 use hyper::Method;
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[arg(value_parser = id)]
     id: String,
     /// In this session's shell, with its directory and variables
-    #[arg(long, short, value_parser = id)]
+    #[arg(long, short, value_parser = crate::client::session_id)]
     session: Option<String>,
     /// Where it runs
     #[arg(long, short = 'w', visible_alias = "workdir", value_name = "DIR")]
@@ -85,8 +85,9 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             "unknown option {word}; if it is the command, write: isolet exec {id} -- {word}; see `isolet exec --help`"
         );
     }
+    let session = args.session.clone();
     let (path, body) = request(args)?;
-    match answered(&path, &body, &id).await {
+    match answered(&path, &body, &id, session.as_deref()).await {
         Ok(code) => Ok(exit(code)),
         Err(error) => unstarted(error),
     }
@@ -99,20 +100,33 @@ fn escaped(command: &[String]) -> bool {
 }
 
 /// Sends the request and writes what comes on, up to the exit code.
-async fn answered(path: &str, body: &Value, id: &str) -> Result<i64> {
+async fn answered(path: &str, body: &Value, id: &str, session: Option<&str>) -> Result<i64> {
     let server = Server::find()?;
     let accept = "text/event-stream; encoding=base64";
     let answer = server.send(Method::POST, path, accept, Some(body)).await?;
     let mut events = Events::new(answer.into_body());
-    let lost = "the command has not ended; its exit code is not known";
-    while let Some(event) = events.next().await.context(lost)? {
-        if let Some(code) = heard(&event, id)? {
-            return Ok(code);
+    loop {
+        match events.next().await {
+            Ok(Some(event)) => {
+                if let Some(code) = heard(&event, id)? {
+                    return Ok(code);
+                }
+            }
+            Ok(None) => bail!("{}: the server has stopped", lost(id, session)),
+            Err(error) => return Err(error.context(lost(id, session))),
         }
     }
-    Err(anyhow!(
-        "sandbox {id}: the server stopped before the command ended; the exit code is not known"
-    ))
+}
+
+/// What is not known when the connection ends before the command does.
+fn lost(id: &str, session: Option<&str>) -> String {
+    let end = "the command has not ended; its exit code is not known";
+    match session {
+        None => format!("sandbox {id}: {end}"),
+        Some(session) => format!(
+            "sandbox {id}: {end}; it goes on, and `isolet logs {id} --session {session}` shows what it says"
+        ),
+    }
 }
 
 fn request(args: Args) -> Result<(String, Value)> {

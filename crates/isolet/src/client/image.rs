@@ -87,7 +87,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             if args.json {
                 return pretty(&told);
             }
-            say(format_args!("removed {} images and {} layers", told["images"], told["layers"]));
+            say(format_args!("removed: images {}, layers {}", told["images"], told["layers"]));
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -167,7 +167,7 @@ async fn list(server: &Server, json: bool) -> Result<ExitCode> {
         let names = one["names"].as_array().map_or(&[][..], Vec::as_slice);
         let names: Vec<String> = names.iter().map(text).collect();
         let digest: String = text(&one["digest"]).chars().take(19).collect();
-        let mb = one["unpacked_bytes"].as_u64().unwrap_or(0) / 1_000_000;
+        let mb = one["unpacked_bytes"].as_u64().unwrap_or(0).div_ceil(1_000_000);
         let layers = &one["layers"];
         let _ = writeln!(lines, "{digest:<19} {mb:>5} MB {layers:>6}  {}", names.join(", "));
     }

@@ -32,7 +32,7 @@ pub(crate) struct Args {
     #[arg(value_parser = processes::id)]
     process: Option<String>,
     /// Which session
-    #[arg(long, short, value_parser = id, default_value = "default", conflicts_with = "process")]
+    #[arg(long, short, value_parser = crate::client::session_id, default_value = "default", conflicts_with = "process")]
     session: String,
     /// Go on with what comes
     #[arg(long, short)]

@@ -67,7 +67,7 @@ impl Server {
         let host = url.strip_prefix("http://").map(|host| host.trim_end_matches('/'));
         let host = host.filter(|host| !host.is_empty() && !host.contains(['/', '@', '?', '#']));
         let host =
-            host.ok_or_else(|| anyhow!("ISOLET_URL must be like http://{LISTEN}, not {url}"))?;
+            host.ok_or_else(|| anyhow!("ISOLET_URL must be like http://{LISTEN}, not {url}; TLS ends at a proxy in front of the server"))?;
         let host = if has_port(host) { host.to_owned() } else { format!("{host}:80") };
         Ok(Self { host, key: key()? })
     }
@@ -171,6 +171,11 @@ fn key() -> Result<String> {
 /// An id as it may stand in a path.
 pub(crate) fn id(text: &str) -> Result<String, String> {
     isolet_sandbox::SandboxId::parse(text).map(String::from).map_err(|error| error.to_string())
+}
+
+/// A session's id.
+pub(crate) fn session_id(text: &str) -> Result<String, String> {
+    isolet_sandbox::SessionId::parse(text).map(String::from).map_err(|error| error.to_string())
 }
 
 /// `NAME=VALUE`.

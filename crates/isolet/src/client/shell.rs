@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[arg(value_parser = id)]
     id: String,
     /// A session's shell, which stays when you leave
-    #[arg(long, short, value_parser = id)]
+    #[arg(long, short, value_parser = crate::client::session_id)]
     session: Option<String>,
     /// A shell that lost its connection, as it was named then
     #[arg(long, conflicts_with = "session")]

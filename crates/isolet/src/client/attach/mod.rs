@@ -53,7 +53,7 @@ pub(crate) struct Args {
     #[arg(value_parser = id)]
     id: String,
     /// Which session's terminal
-    #[arg(long, short, value_parser = id, default_value = "default")]
+    #[arg(long, short, value_parser = crate::client::session_id, default_value = "default")]
     session: String,
     /// Look only; also what a key that may only read gets
     #[arg(long)]

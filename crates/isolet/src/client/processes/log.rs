@@ -45,7 +45,12 @@ pub(crate) async fn show(
                 "the connection is lost; go on with: isolet logs {id} {name} --follow --since {at}"
             ));
         };
-        if heard(&event, id)? || end.is_some_and(|end| event.id.is_some_and(|id| id >= end)) {
+        let heard = heard(&event, id).inspect_err(|_| {
+            if event.name == "error" && follow {
+                say(format_args!("go on with: isolet logs {id} {name} --follow --since {at}"));
+            }
+        });
+        if heard? || end.is_some_and(|end| event.id.is_some_and(|id| id >= end)) {
             return Ok(ExitCode::SUCCESS);
         }
         if let Some(id) = event.id {

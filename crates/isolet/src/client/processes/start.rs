@@ -44,7 +44,7 @@ pub(crate) struct Args {
     #[arg(long, value_parser = super::id, value_name = "PROCESS")]
     id: Option<String>,
     /// With this session's directory and environment
-    #[arg(long, short, value_parser = id)]
+    #[arg(long, short, value_parser = crate::client::session_id)]
     session: Option<String>,
     /// Where it runs
     #[arg(long, short = 'w', visible_alias = "workdir", value_name = "DIR")]
