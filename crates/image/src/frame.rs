@@ -6,14 +6,17 @@
 //! An image without a bash gets one here, static, so that it needs nothing of the image.
 
 use crate::{
-    Error,
+    Error, disk,
     merged::{Found, Merged, present},
+    store::Store,
 };
 use isolet_wire::network::{HOSTS, RESOLVER};
+use rustix::fs::{CWD, RenameFlags};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::PoisonError;
 
 /// Where frames lie, below the image directory.
 pub(crate) const FRAMES: &str = "frames";
@@ -61,6 +64,15 @@ impl Shell {
         }
     }
 
+    /// Where its frame has bash, if it has.
+    fn bash(self) -> Option<&'static str> {
+        match self {
+            Self::Own => None,
+            Self::Bin => Some("bin/bash"),
+            Self::UsrBin => Some("usr/bin/bash"),
+        }
+    }
+
     /// Its frame's place, below the image directory.
     pub(crate) fn frame(self) -> String {
         format!("{FRAMES}/{EDITION}-{}", self.name())
@@ -93,13 +105,15 @@ impl Shell {
     }
 }
 
-/// Makes a frame unless it is there.
+/// Makes a frame unless a whole one is there, which is never changed: sandboxes stand on it. One
+/// at a time: `store` says whose turn it is.
 ///
 /// # Errors
 /// [`Error::Lacks`] where it needs a static bash and the host has none.
-pub(crate) fn make(images: &Path, shell: Shell) -> Result<(), Error> {
-    let made = images.join(shell.frame());
-    if present(&made) {
+pub(crate) fn make(store: &Store, shell: Shell) -> Result<(), Error> {
+    let _turn = store.frames.lock().unwrap_or_else(PoisonError::into_inner);
+    let made = store.root.join(shell.frame());
+    if whole(&made, shell) {
         return Ok(());
     }
     if shell != Shell::Own && !present(Path::new(BASH)) {
@@ -108,42 +122,76 @@ pub(crate) fn make(images: &Path, shell: Shell) -> Result<(), Error> {
                 .into(),
         ));
     }
-    let fresh: PathBuf = images.join(FRAMES).join(format!("new-{}", shell.name()));
-    match fs::remove_dir_all(&fresh) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-        _ => {}
+    let staged = store.stage()?;
+    let fresh = staged.0.join("frame");
+    fill(&fresh, shell)?;
+    disk::sync(&fresh)?;
+    if present(&made) {
+        tracing::warn!(path = %made.display(), "a frame was not whole and is made anew");
+        rustix::fs::renameat_with(CWD, &fresh, CWD, &made, RenameFlags::EXCHANGE)?;
+    } else {
+        fs::rename(&fresh, &made)?;
     }
-    let directory = |name: &str, mode: u32| {
+    disk::sync(&store.root.join(FRAMES))
+}
+
+/// Makes those anew that images have and that are not whole, and removes what is none.
+pub(crate) fn mend(store: &Store) -> Result<(), Error> {
+    for entry in fs::read_dir(store.root.join(FRAMES))? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("new-") {
+            disk::clear(&entry.path())?;
+        }
+    }
+    for shell in [Shell::Own, Shell::Bin, Shell::UsrBin] {
+        if present(&store.root.join(shell.frame()))
+            && let Err(error) = make(store, shell)
+        {
+            tracing::warn!(frame = shell.frame(), %error, "a frame is not whole");
+        }
+    }
+    Ok(())
+}
+
+fn fill(fresh: &Path, shell: Shell) -> Result<(), Error> {
+    for (name, mode) in directories(shell) {
         let path = fresh.join(name);
-        fs::create_dir_all(&path)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode))
-    };
-    directory("", 0o755)?;
-    for (name, mode) in DIRECTORIES {
-        directory(name, *mode)?;
+        fs::create_dir(&path)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
     }
     for (name, text) in FILES {
         fs::write(fresh.join(name), text)?;
         fs::set_permissions(fresh.join(name), fs::Permissions::from_mode(0o644))?;
     }
-    let bin = match shell {
-        Shell::Own => None,
-        Shell::Bin => Some("bin"),
-        Shell::UsrBin => {
-            directory("usr", 0o755)?;
-            Some("usr/bin")
-        }
+    if let Some(bash) = shell.bash() {
+        fs::copy(BASH, fresh.join(bash))?;
+        fs::set_permissions(fresh.join(bash), fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
+/// Whether all of it is there. Of bash only that something is: the host's may be another by now.
+fn whole(made: &Path, shell: Shell) -> bool {
+    let is = |name: &str, mode: u32, directory: bool| {
+        fs::symlink_metadata(made.join(name)).is_ok_and(|about| {
+            let kind = if directory { about.is_dir() } else { about.is_file() && about.len() > 0 };
+            kind && about.permissions().mode() & 0o7777 == mode
+        })
     };
-    if let Some(bin) = bin {
-        directory(bin, 0o755)?;
-        let bash = fresh.join(bin).join("bash");
-        fs::copy(BASH, &bash)?;
-        fs::set_permissions(&bash, fs::Permissions::from_mode(0o755))?;
-    }
-    crate::disk::sync(&fresh)?;
-    match fs::rename(&fresh, &made) {
-        // Somebody else made the same meanwhile.
-        Err(_) if present(&made) => Ok(()),
-        done => Ok(done?),
-    }
+    let text = |name: &str, text: &str| {
+        is(name, 0o644, false) && fs::read(made.join(name)).is_ok_and(|is| is == text.as_bytes())
+    };
+    directories(shell).all(|(name, mode)| is(name, mode, true))
+        && FILES.iter().all(|(name, said)| text(name, said))
+        && shell.bash().is_none_or(|bash| is(bash, 0o755, false))
+}
+
+/// The root first, and what is above before what is below.
+fn directories(shell: Shell) -> impl Iterator<Item = (&'static str, u32)> {
+    let more: &[(&str, u32)] = match shell {
+        Shell::Own => &[],
+        Shell::Bin => &[("bin", 0o755)],
+        Shell::UsrBin => &[("usr", 0o755), ("usr/bin", 0o755)],
+    };
+    std::iter::once(&("", 0o755)).chain(DIRECTORIES).chain(more).copied()
 }

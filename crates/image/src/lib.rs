@@ -62,7 +62,7 @@ type Flight = (String, Reference, Platform);
 
 pub(crate) struct Inner {
     config: Config,
-    store: Store,
+    store: Arc<Store>,
     registries: Registries,
     flights: Mutex<HashMap<Flight, watch::Receiver<Progress>>>,
     busy: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
@@ -75,7 +75,7 @@ impl Images {
     /// # Errors
     /// [`Error::Disk`].
     pub fn open(config: Config) -> Result<Self, Error> {
-        let store = Store::open(config.root.clone())?;
+        let store = Arc::new(Store::open(config.root.clone())?);
         let credentials = config.credentials.clone().or_else(credentials::default_path);
         let idle = config.limits.idle;
         let registries = Registries::new(config.registries.clone(), credentials, idle)?;

@@ -8,13 +8,12 @@ use crate::{
     merged::Merged,
     reference::{Digest, Reference},
     registry::Repository,
-    store,
+    store::{self, Store},
     unpack::Told,
     user,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::watch;
 
@@ -149,19 +148,20 @@ impl Inner {
         config: Config,
         layers: &[String],
     ) -> Result<(Arc<Image>, Pin), Error> {
-        let root = self.config.root.clone();
+        let store = Arc::clone(&self.store);
         let layers: Vec<String> = layers.iter().rev().map(|name| store::tree(name)).collect();
-        let image = blocking(move || look(&root, about, config, layers)).await?;
+        let image = blocking(move || look(&store, about, config, layers)).await?;
         self.store.put(image, tenant, called)
     }
 }
 
-fn look(root: &Path, about: About, config: Config, layers: Vec<String>) -> Result<Image, Error> {
+fn look(store: &Store, about: About, config: Config, layers: Vec<String>) -> Result<Image, Error> {
+    let root = &store.root;
     let paths: Vec<_> = layers.iter().map(|layer| root.join(layer)).collect();
     let merged = Merged::open(paths.iter().map(std::path::PathBuf::as_path))?;
     let shell = Shell::of(&merged)?;
     let user = user::of(&config.user, &merged)?;
-    frame::make(root, shell)?;
+    frame::make(store, shell)?;
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     Ok(Image {
         digest: about.digest.to_string(),

@@ -72,6 +72,8 @@ pub(crate) struct Store {
     pub(crate) root: PathBuf,
     images: Mutex<HashMap<String, Arc<Image>>>,
     pins: Mutex<HashMap<String, Weak<()>>>,
+    /// Whose turn it is to make a frame.
+    pub(crate) frames: Mutex<()>,
     next: AtomicU64,
 }
 
@@ -114,8 +116,11 @@ impl Store {
                 None => tracing::warn!(path = %path.display(), "an image's record does not read"),
             }
         }
-        let pins = Mutex::default();
-        Ok(Self { root, images: Mutex::new(images), pins, next: AtomicU64::new(0) })
+        let (pins, frames) = (Mutex::default(), Mutex::default());
+        let store =
+            Self { root, images: Mutex::new(images), pins, frames, next: AtomicU64::new(0) };
+        frame::mend(&store)?;
+        Ok(store)
     }
 
     pub(crate) fn stage(&self) -> Result<Staged, Error> {

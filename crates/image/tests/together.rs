@@ -1,0 +1,117 @@
+//! Images that come at once, or while others go: whole or not at all, and nobody's layers are taken.
+
+use isolet_image::{Config, Error, Image, Images, Pin, Reference};
+use isolet_kit::image::{Image as Made, Layer, Registry};
+use isolet_kit::{Value, json};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+type Done = Result<(Arc<Image>, Pin), Error>;
+
+fn opened(root: &Path, registry: Option<&Registry>) -> Images {
+    let mut config = Config::new(root.to_owned());
+    config.limits.pull = Duration::from_secs(2);
+    config.registries = registry.map(Registry::host).into_iter().collect();
+    Images::open(config).expect("opens")
+}
+
+fn named(name: &str) -> Reference {
+    Reference::parse(name).expect("a name")
+}
+
+/// Without bash, of some layers that no other image has.
+fn made(what: &str, layers: usize, settings: &Value) -> Made {
+    let layer = |number: usize| {
+        let text = format!("{what} {number}");
+        let layer = Layer::new().directory("etc").file("etc/passwd", b"").link("lost", "/nowhere");
+        layer.file("text", text.as_bytes()).bytes()
+    };
+    Made::new(&(0..layers).map(layer).collect::<Vec<_>>(), settings)
+}
+
+async fn import(images: &Images, name: &str, image: &Made) -> Done {
+    let mut spool = images.spool().await?;
+    spool.write(&image.layout()).await?;
+    images.import("default", spool, Some(named(name))).await
+}
+
+fn frame(root: &Path) -> std::path::PathBuf {
+    let mut found =
+        fs::read_dir(root.join("frames")).expect("there").map(|one| one.unwrap().path());
+    let frame = found.next().expect("a frame");
+    assert!(found.next().is_none(), "one frame and nothing else");
+    frame
+}
+
+/// What a sandbox needs of its frame.
+fn whole(root: &Path) {
+    let frame = frame(root);
+    let mode = |name: &str| {
+        let about = fs::symlink_metadata(frame.join(name));
+        about.unwrap_or_else(|error| panic!("{name}: {error}")).permissions().mode() & 0o7777
+    };
+    for (name, is) in [("proc", 0o555), ("root", 0o700), ("tmp", 0o1777), ("var/tmp", 0o1777)] {
+        assert_eq!(mode(name), is, "{name}");
+    }
+    for name in ["dev", "etc/isolet", "home", "run", "sys", "workspace", "bin/bash"] {
+        let _ = mode(name);
+    }
+    for name in ["etc/hosts", "etc/hostname", "etc/resolv.conf"] {
+        assert!(!fs::read(frame.join(name)).expect("there").is_empty(), "{name}");
+    }
+    let bash = fs::read("/bin/bash-static").expect("the package bash-static is installed");
+    assert!(fs::read(frame.join("bin/bash")).expect("there") == bash, "all of bash");
+}
+
+fn count(root: &Path, what: &str) -> usize {
+    fs::read_dir(root.join(what)).expect("there").count()
+}
+
+// Two first imports made the frame in one directory: the one that was done first gave the other's
+// half its name, and every sandbox without a bash stood on it for ever after.
+#[tokio::test(flavor = "multi_thread")]
+async fn images_that_come_first_and_at_once_stand_on_a_whole_frame() {
+    for _ in 0..4 {
+        let root = tempfile::tempdir().expect("a directory");
+        let images = opened(root.path(), None);
+        let all = (0..8).map(|number| {
+            let images = images.clone();
+            tokio::spawn(async move {
+                let name = format!("local/a{number}");
+                import(&images, &name, &made(&name, 1, &json!({}))).await
+            })
+        });
+        for one in all.collect::<Vec<_>>() {
+            one.await.expect("no panic").expect("imports");
+        }
+        whole(root.path());
+        assert_eq!(count(root.path(), "staging"), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_frame_that_is_not_whole_is_made_anew_and_a_whole_one_is_left_alone() {
+    let root = tempfile::tempdir().expect("a directory");
+    let root = root.path();
+    let images = opened(root, None);
+    let image = made("a", 1, &json!({}));
+    import(&images, "local/a", &image).await.expect("imports");
+    let which = |root: &Path| fs::metadata(frame(root)).expect("there").ino();
+    let first = which(root);
+    import(&images, "local/a", &image).await.expect("imports");
+    drop(images);
+    let images = opened(root, None);
+    assert_eq!(which(root), first, "sandboxes may stand on it");
+    fs::remove_file(frame(root).join("etc/hosts")).expect("removes");
+    import(&images, "local/a", &image).await.expect("imports");
+    whole(root);
+    drop(images);
+    fs::remove_dir(frame(root).join("workspace")).expect("removes");
+    fs::create_dir_all(root.join("frames/new-bin/etc")).expect("makes");
+    let _images = opened(root, None);
+    whole(root);
+    assert_eq!(count(root, "staging"), 0);
+}
