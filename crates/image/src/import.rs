@@ -115,9 +115,9 @@ impl Images {
             })
             .collect();
         let inner = &self.inner;
-        let (layers, came) = inner.layers(tenant, &wanted, &|_, _| {}).await?;
-        let about = About { digest: found.digest, platform: Platform::own(), bytes, came };
-        let done = inner.record(tenant, &names, about, found.config, &layers).await;
+        let ready = inner.layers(tenant, &wanted, &|_, _| {}).await?;
+        let about = About { digest: found.digest, platform: Platform::own(), bytes };
+        let done = inner.record(tenant, &names, about, found.config, ready).await;
         drop(staged);
         done
     }

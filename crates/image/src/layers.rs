@@ -11,6 +11,7 @@ use crate::{
     unpack::{self, Budget, Told},
 };
 use bytes::Bytes;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
@@ -34,6 +35,18 @@ pub(crate) struct Wanted<'a> {
     pub(crate) source: Source<'a>,
 }
 
+/// Keeps a layer from being collected until the image that it is for is recorded, or is not to be.
+pub(crate) type Held = Arc<tokio::sync::Mutex<()>>;
+
+/// Layers that are ready.
+pub(crate) struct Ready {
+    /// Their names below `layers`, the lowest one first.
+    pub(crate) names: Vec<String>,
+    pub(crate) told: Told,
+    /// Dropped when the image is recorded.
+    pub(crate) held: Vec<Held>,
+}
+
 /// Told how many bytes of a layer have come; `None`: it is ready.
 pub(crate) type Tell<'a> = &'a (dyn Fn(usize, Option<u64>) + Send + Sync);
 
@@ -48,25 +61,32 @@ impl Inner {
         }
     }
 
-    /// Nobody else makes this layer meanwhile, and it is not collected.
-    async fn alone(&self, name: &str) -> OwnedMutexGuard<()> {
+    /// Nobody else makes this layer meanwhile; it is not collected while either is there.
+    async fn alone(&self, name: &str) -> (OwnedMutexGuard<()>, Held) {
         let turn = {
             let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
             busy.retain(|_, turn| Arc::strong_count(turn) > 1);
             Arc::clone(busy.entry(name.to_owned()).or_default())
         };
-        turn.lock_owned().await
+        (Arc::clone(&turn).lock_owned().await, turn)
     }
 
-    /// Makes all layers of an image ready; their names below `layers`, the lowest one first.
+    /// Layers of images that are being made.
+    pub(crate) fn held(busy: &HashMap<String, Held>) -> HashSet<String> {
+        let held = busy.iter().filter(|(_, turn)| Arc::strong_count(turn) > 1);
+        held.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Makes all layers of an image ready, and holds them.
     pub(crate) async fn layers(
         &self,
         tenant: &str,
         wanted: &[Wanted<'_>],
         tell: Tell<'_>,
-    ) -> Result<(Vec<String>, Told), Error> {
+    ) -> Result<Ready, Error> {
         let low = if wanted.len() > STACK_MAX { wanted.len() + 1 - STACK_MAX } else { 0 };
         let mut names = Vec::with_capacity(wanted.len());
+        let mut all_held = Vec::with_capacity(wanted.len());
         let mut all = Told::default();
         let max = self.config.limits.unpacked_mib << 20;
         let mut add = |told: Told| {
@@ -78,9 +98,10 @@ impl Inner {
             if all.bytes > max { Err(whole()) } else { Ok(()) }
         };
         if low > 0 {
-            let (name, told) = self.one_of_many(tenant, &wanted[..low], tell).await?;
+            let (name, told, held) = self.one_of_many(tenant, &wanted[..low], tell).await?;
             add(told)?;
             names.push(name);
+            all_held.push(held);
         }
         // Two at a time: one is fetched while another is unpacked.
         use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
@@ -89,17 +110,18 @@ impl Inner {
             rest.push(self.layer(tenant, layer, index, tell).boxed());
         }
         let mut made = stream::iter(rest).buffered(2);
-        while let Some((name, told)) = made.try_next().await? {
+        while let Some((name, told, held)) = made.try_next().await? {
             add(told)?;
             names.push(name);
+            all_held.push(held);
         }
         drop(made);
         // The same layer twice hides nothing and is mounted once.
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         let mut once: Vec<_> =
             names.into_iter().rev().filter(|name| seen.insert(name.clone())).collect();
         once.reverse();
-        Ok((once, all))
+        Ok(Ready { names: once, told: all, held: all_held })
     }
 
     async fn layer(
@@ -108,15 +130,15 @@ impl Inner {
         wanted: &Wanted<'_>,
         index: usize,
         tell: Tell<'_>,
-    ) -> Result<(String, Told), Error> {
+    ) -> Result<(String, Told, Held), Error> {
         let name = wanted.diff_id.hex().to_owned();
-        let _alone = self.alone(&name).await;
+        let (_alone, held) = self.alone(&name).await;
         let known = self.store.layer(&name);
         if let Some(told) = &known
             && self.store.has_shown(&name, tenant)
         {
             tell(index, None);
-            return Ok((name, told.clone()));
+            return Ok((name, told.clone(), held));
         }
         let staged = if known.is_some() { None } else { Some(self.store.stage()?) };
         let (told, staged) = self.unpack(wanted, staged, index, tell).await?;
@@ -125,7 +147,7 @@ impl Inner {
         }
         self.store.show(&name, tenant)?;
         tell(index, None);
-        Ok((name, told))
+        Ok((name, told, held))
     }
 
     /// The lower layers of an image of many, made one.
@@ -134,20 +156,22 @@ impl Inner {
         tenant: &str,
         wanted: &[Wanted<'_>],
         tell: Tell<'_>,
-    ) -> Result<(String, Told), Error> {
+    ) -> Result<(String, Told, Held), Error> {
         let ids: Vec<&str> = wanted.iter().map(|layer| layer.diff_id.hex()).collect();
         let name = Digest::of(ids.join("\n").as_bytes()).hex().to_owned();
-        let _alone = self.alone(&name).await;
-        if let Some(told) = self.store.layer(&name)
+        let (_alone, held) = self.alone(&name).await;
+        let known = self.store.layer(&name);
+        if let Some(told) = &known
             && self.store.has_shown(&name, tenant)
         {
             (0..wanted.len()).for_each(|index| tell(index, None));
-            return Ok((name, told));
+            return Ok((name, told.clone(), held));
         }
         let (mut base, mut all) = (None, Told::default());
         for (index, layer) in wanted.iter().enumerate() {
-            let stage = self.store.stage()?;
-            let (told, staged) = self.unpack(layer, Some(stage), index, tell).await?;
+            // One that is there is only shown again: sandboxes may stand on it.
+            let stage = if known.is_some() { None } else { Some(self.store.stage()?) };
+            let (told, staged) = self.unpack(layer, stage, index, tell).await?;
             all.bytes = all.bytes.saturating_add(told.bytes);
             all.entries += told.entries;
             all.skipped += told.skipped;
@@ -159,10 +183,12 @@ impl Inner {
                 (base, None) => base,
             };
         }
-        let base = base.ok_or_else(|| Error::bad("it has no layers"))?;
-        self.store.place(&base, &name, &all)?;
+        if known.is_none() {
+            let base = base.ok_or_else(|| Error::bad("it has no layers"))?;
+            self.store.place(&base, &name, &all)?;
+        }
         self.store.show(&name, tenant)?;
-        Ok((name, all))
+        Ok((name, all, held))
     }
 
     /// Reads a layer to its end, into a directory where one is given, and compares.

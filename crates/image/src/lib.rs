@@ -65,7 +65,8 @@ pub(crate) struct Inner {
     store: Arc<Store>,
     registries: Registries,
     flights: Mutex<HashMap<Flight, watch::Receiver<Progress>>>,
-    busy: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// Layers of images that are being made, by their names. Locked before the images are.
+    busy: Mutex<HashMap<String, layers::Held>>,
     threads: Semaphore,
 }
 
@@ -111,8 +112,9 @@ impl Images {
     /// Those of [`Images::pull`]; [`Error::NotHere`] where nothing may be pulled.
     pub async fn reach(&self, tenant: &str, text: &str) -> Result<(Arc<Image>, Pin), Error> {
         let reference = Reference::parse(text)?;
-        if let Some(image) = self.find(tenant, &reference) {
-            let pin = self.inner.store.pin(&image.digest);
+        let (store, shared) = (&self.inner.store, self.inner.config.shared.as_deref());
+        let mut owners = [Some(tenant), shared].into_iter().flatten();
+        if let Some((image, pin)) = owners.find_map(|one| store.take(one, &reference)) {
             let own = image.platform == Platform::own().to_string();
             if own && self.gone(&image.root).is_none() {
                 return Ok((image, pin));
@@ -190,14 +192,11 @@ impl Images {
     /// # Errors
     /// [`Error::Disk`].
     pub fn collect(&self, all: bool, used: impl FnOnce() -> Used) -> Result<(u64, u64), Error> {
-        // While an image is being made its layers are nobody's.
-        let flights = self.inner.flights.lock().unwrap_or_else(PoisonError::into_inner);
+        // While an image is being made its layers are nobody's but held. None is held anew until
+        // what is not has left its place.
         let busy = self.inner.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        let names: HashSet<String> = busy
-            .iter()
-            .filter(|(_, turn)| !flights.is_empty() || Arc::strong_count(turn) > 1)
-            .map(|(name, _)| name.clone())
-            .collect();
-        self.inner.store.collect(all, &names, used)
+        let (images, layers) = self.inner.store.collect(all, &Inner::held(&busy), used)?;
+        drop(busy);
+        Ok((images, layers.len() as u64))
     }
 }

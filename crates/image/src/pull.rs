@@ -3,7 +3,7 @@
 use crate::{
     Error, Flight, Image, Inner, LayerProgress, Phase, Pin, Platform, Progress, Root,
     frame::{self, Shell},
-    layers::{Source, Wanted, blocking},
+    layers::{Ready, Source, Wanted, blocking},
     manifest::{CONFIG_BYTES_MAX, Config, MANIFEST_BYTES_MAX, Manifest, Said},
     merged::Merged,
     reference::{Digest, Reference},
@@ -78,11 +78,11 @@ async fn pull(
             None => now.layers[index].ready = true,
         });
     };
-    let (names, came) = inner.layers(tenant, &wanted, &told).await?;
+    let ready = inner.layers(tenant, &wanted, &told).await?;
     tell.send_modify(|now| now.phase = Phase::Finishing);
-    let about = About { digest: digest.clone(), platform: platform.clone(), bytes, came };
+    let about = About { digest: digest.clone(), platform: platform.clone(), bytes };
     let called = [reference.to_string()];
-    let done = inner.record(tenant, &called, about, config, &names).await?;
+    let done = inner.record(tenant, &called, about, config, ready).await?;
     tracing::info!(image = %reference, tenant, %digest, bytes, "pulled");
     Ok(done)
 }
@@ -135,7 +135,6 @@ pub(crate) struct About {
     pub(crate) digest: Digest,
     pub(crate) platform: Platform,
     pub(crate) bytes: u64,
-    pub(crate) came: Told,
 }
 
 impl Inner {
@@ -146,16 +145,25 @@ impl Inner {
         called: &[String],
         about: About,
         config: Config,
-        layers: &[String],
+        ready: Ready,
     ) -> Result<(Arc<Image>, Pin), Error> {
+        let Ready { names, told, held } = ready;
         let store = Arc::clone(&self.store);
-        let layers: Vec<String> = layers.iter().rev().map(|name| store::tree(name)).collect();
-        let image = blocking(move || look(&store, about, config, layers)).await?;
-        self.store.put(image, tenant, called)
+        let layers: Vec<String> = names.iter().rev().map(|name| store::tree(name)).collect();
+        let image = blocking(move || look(&store, about, told, config, layers)).await?;
+        let done = self.store.put(image, tenant, called);
+        drop(held);
+        done
     }
 }
 
-fn look(store: &Store, about: About, config: Config, layers: Vec<String>) -> Result<Image, Error> {
+fn look(
+    store: &Store,
+    about: About,
+    told: Told,
+    config: Config,
+    layers: Vec<String>,
+) -> Result<Image, Error> {
     let root = &store.root;
     let paths: Vec<_> = layers.iter().map(|layer| root.join(layer)).collect();
     let merged = Merged::open(paths.iter().map(std::path::PathBuf::as_path))?;
@@ -167,8 +175,8 @@ fn look(store: &Store, about: About, config: Config, layers: Vec<String>) -> Res
         digest: about.digest.to_string(),
         platform: about.platform.to_string(),
         bytes: about.bytes,
-        unpacked_bytes: about.came.bytes,
-        told: about.came,
+        unpacked_bytes: told.bytes,
+        told,
         shell,
         root: Root {
             layers: std::iter::once(shell.frame()).chain(layers).collect(),

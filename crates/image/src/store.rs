@@ -67,6 +67,12 @@ pub struct Image {
     pub names: BTreeMap<String, BTreeSet<String>>,
 }
 
+/// Whether a name and a reference are of the same repository.
+fn same_place(name: &str, reference: &Reference) -> bool {
+    Reference::parse(name)
+        .is_ok_and(|has| (has.registry(), has.path()) == (reference.registry(), reference.path()))
+}
+
 /// All of them. What is on the disk is read once and written through.
 pub(crate) struct Store {
     pub(crate) root: PathBuf,
@@ -124,10 +130,15 @@ impl Store {
     }
 
     pub(crate) fn stage(&self) -> Result<Staged, Error> {
+        let staged = self.spot();
+        fs::create_dir(&staged.0)?;
+        Ok(staged)
+    }
+
+    /// A place in `staging` that nobody else has.
+    fn spot(&self) -> Staged {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let path = self.root.join("staging").join(number.to_string());
-        fs::create_dir(&path)?;
-        Ok(Staged(path))
+        Staged(self.root.join("staging").join(number.to_string()))
     }
 
     /// All images of a tenant, newest first.
@@ -141,22 +152,15 @@ impl Store {
 
     /// The image that a tenant has by this name. A digest need not be the name it was pulled by.
     pub(crate) fn find(&self, tenant: &str, reference: &Reference) -> Option<Arc<Image>> {
-        let name = reference.to_string();
+        look_up(&lock(&self.images), tenant, reference)
+    }
+
+    /// The same, and pinned before it can be collected.
+    pub(crate) fn take(&self, tenant: &str, reference: &Reference) -> Option<(Arc<Image>, Pin)> {
         let images = lock(&self.images);
-        images
-            .values()
-            .find(|one| one.names.get(tenant).is_some_and(|names| names.contains(&name)))
-            .or_else(|| {
-                let digest = reference.digest()?.to_string();
-                let one = images.get(&digest)?;
-                let same = |name: &String| {
-                    Reference::parse(name).is_ok_and(|has| {
-                        (has.registry(), has.path()) == (reference.registry(), reference.path())
-                    })
-                };
-                one.names.get(tenant)?.iter().any(same).then_some(one)
-            })
-            .cloned()
+        let image = look_up(&images, tenant, reference)?;
+        let pin = self.pin(&image.digest);
+        Some((image, pin))
     }
 
     /// An image's layer that is not there any more, if any.
@@ -212,7 +216,7 @@ impl Store {
         self.root.join("known").join(format!("{}.json", digest.trim_start_matches("sha256:")))
     }
 
-    pub(crate) fn pin(&self, digest: &str) -> Pin {
+    fn pin(&self, digest: &str) -> Pin {
         let mut pins = lock(&self.pins);
         pins.retain(|_, pin| pin.strong_count() > 0);
         if let Some(pin) = pins.get(digest).and_then(Weak::upgrade) {
@@ -268,16 +272,18 @@ impl Store {
     }
 
     /// Removes images that nobody has a name for, with `all` also those that no sandbox uses, and
-    /// every layer that no image and no sandbox has. Returns how many of each.
+    /// every layer that no image and no sandbox has. Returns how many images, and the layers, which
+    /// are off the disk when they are dropped.
     ///
     /// `used` says which images sandboxes are made of, and which layers; it is asked under the lock
-    /// under which images come to be known. A layer that is being unpacked is held in `busy`.
+    /// under which images come to be known. `held` are those of images that are being made, as
+    /// they were before.
     pub(crate) fn collect(
         &self,
         all: bool,
-        busy: &HashSet<String>,
+        held: &HashSet<String>,
         used: impl FnOnce() -> (HashMap<String, usize>, HashSet<String>),
-    ) -> Result<(u64, u64), Error> {
+    ) -> Result<(u64, Vec<Staged>), Error> {
         let mut images = lock(&self.images);
         let (sandboxes, mut layers) = used();
         let idle: Vec<String> = images
@@ -292,17 +298,16 @@ impl Store {
             self.forget(&mut images, digest)?;
         }
         layers.extend(images.values().flat_map(|one| one.root.layers.iter().cloned()));
-        let mut removed = 0;
+        let mut removed = Vec::new();
         for entry in fs::read_dir(self.root.join("layers"))? {
             let name = entry?.file_name().to_string_lossy().into_owned();
-            if layers.contains(&format!("layers/{name}/tree")) || busy.contains(&name) {
+            if layers.contains(&format!("layers/{name}/tree")) || held.contains(&name) {
                 continue;
             }
             // Out of its place first: whoever looks for it sees none, or all of it.
-            let staged = self.root.join("staging").join(format!("old-{name}"));
-            fs::rename(self.root.join("layers").join(&name), &staged)?;
-            disk::clear(&staged)?;
-            removed += 1;
+            let staged = self.spot();
+            fs::rename(self.root.join("layers").join(&name), &staged.0)?;
+            removed.push(staged);
         }
         Ok((idle.len() as u64, removed))
     }
@@ -343,6 +348,23 @@ impl Store {
         fs::rename(&staged.0, &place)?;
         disk::sync(&self.root.join("layers"))
     }
+}
+
+fn look_up(
+    images: &HashMap<String, Arc<Image>>,
+    tenant: &str,
+    reference: &Reference,
+) -> Option<Arc<Image>> {
+    let name = reference.to_string();
+    images
+        .values()
+        .find(|one| one.names.get(tenant).is_some_and(|names| names.contains(&name)))
+        .or_else(|| {
+            let one = images.get(&reference.digest()?.to_string())?;
+            let same = |name: &String| same_place(name, reference);
+            one.names.get(tenant)?.iter().any(same).then_some(one)
+        })
+        .cloned()
 }
 
 /// The place of a layer's tree, below the image directory.

@@ -1,12 +1,13 @@
 //! Images that come at once, or while others go: whole or not at all, and nobody's layers are taken.
 
-use isolet_image::{Config, Error, Image, Images, Pin, Reference};
-use isolet_kit::image::{Image as Made, Layer, Registry};
+use isolet_image::{Config, Error, Image, Images, Pin, Platform, Reference, Used};
+use isolet_kit::image::{Fault, Image as Made, Layer, Registry};
 use isolet_kit::{Value, json};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 type Done = Result<(Arc<Image>, Pin), Error>;
@@ -70,6 +71,16 @@ fn count(root: &Path, what: &str) -> usize {
     fs::read_dir(root.join(what)).expect("there").count()
 }
 
+async fn layers(root: &Path, are: usize) {
+    let mut soon = tokio::time::interval(Duration::from_millis(10));
+    let come = async {
+        while count(root, "layers") != are {
+            soon.tick().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), come).await.expect("layers are ready");
+}
+
 // Two first imports made the frame in one directory: the one that was done first gave the other's
 // half its name, and every sandbox without a bash stood on it for ever after.
 #[tokio::test(flavor = "multi_thread")]
@@ -114,4 +125,83 @@ async fn a_frame_that_is_not_whole_is_made_anew_and_a_whole_one_is_left_alone() 
     let _images = opened(root, None);
     whole(root);
     assert_eq!(count(root, "staging"), 0);
+}
+
+// A layer that was ready was nobody's until its image was recorded; whoever removed an image took
+// it, and the import of another tenant failed, or was told as done without its layers.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_keeps_its_layers_while_others_remove_theirs() {
+    let (root, registry) = (tempfile::tempdir().expect("a directory"), Registry::start());
+    let images = opened(root.path(), Some(&registry));
+    let over = Arc::new(AtomicBool::new(false));
+    let remover = std::thread::spawn({
+        let (images, over) = (images.clone(), Arc::clone(&over));
+        move || {
+            while !over.load(Ordering::Relaxed) {
+                images.collect(false, Used::default).expect("collects");
+            }
+        }
+    });
+    let come = async {
+        // The second time over layers that nobody has any more, or has still.
+        for number in (0..6).flat_map(|number| [number, number]) {
+            let image = made(&format!("{number}"), 5, &json!({}));
+            let (done, _pin) = import(&images, "local/a", &image).await?;
+            assert_eq!(images.gone(&done.root), None, "imported");
+            images.remove("default", &named("local/a"), Used::default).ok();
+            let name = named(&registry.has("b", image));
+            let (done, _pin) = images.pull("default", name, Platform::own()).await?;
+            assert_eq!(images.gone(&done.root), None, "pulled");
+        }
+        Ok::<_, Error>(())
+    };
+    let end = come.await;
+    over.store(true, Ordering::Relaxed);
+    remover.join().expect("no panic");
+    end.expect("all come");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn layers_are_held_until_their_pull_has_ended_and_no_longer() {
+    let (root, registry) = (tempfile::tempdir().expect("a directory"), Registry::start());
+    let root = root.path();
+    let images = opened(root, Some(&registry));
+    let image = made("a", 3, &json!({}));
+    let name = registry.has("a", image.clone());
+    let manifest: Value = serde_json::from_slice(&image.manifest).expect("a manifest");
+    let second = manifest["layers"][1]["digest"].as_str().expect("a digest");
+    registry.fault(second, Some(Fault::Drip));
+    let pull = tokio::spawn({
+        let (images, name) = (images.clone(), named(&name));
+        async move { images.pull("default", name, Platform::own()).await }
+    });
+    // The first one is done with, and the third, while the second comes.
+    layers(root, 2).await;
+    assert_eq!(images.collect(true, Used::default), Ok((0, 0)));
+    assert_eq!(count(root, "layers"), 2);
+    let end = pull.await.expect("no panic").expect_err("it is slow");
+    assert!(matches!(end, Error::TooLate { .. }), "{end}");
+    assert_eq!(images.collect(false, Used::default), Ok((0, 2)));
+    registry.fault("", None);
+    images.reach("default", &name).await.expect("pulls");
+    assert_eq!(count(root, "layers"), 3);
+}
+
+// The lower layers of an image of many were put in the place of those that sandboxes stood on, when
+// another tenant brought the same image.
+#[tokio::test]
+async fn layers_that_are_one_stay_when_another_tenant_brings_them() {
+    let root = tempfile::tempdir().expect("a directory");
+    let images = opened(root.path(), None);
+    let image = made("a", 30, &json!({}));
+    let (first, _pin) = import(&images, "local/a", &image).await.expect("imports");
+    let lowest = root.path().join(first.root.layers.last().expect("layers"));
+    let which = || fs::metadata(&lowest).expect("there").ino();
+    let before = which();
+    let mut spool = images.spool().await.expect("takes it");
+    spool.write(&image.layout()).await.expect("takes it");
+    let (other, _pin) =
+        images.import("other", spool, Some(named("local/a"))).await.expect("imports");
+    assert_eq!((which(), &other.root), (before, &first.root));
+    assert_eq!(count(root.path(), "staging"), 0);
 }

@@ -192,6 +192,40 @@ fn f30_a_layer_that_is_gone_is_named_and_the_sandbox_can_be_deleted() {
 }
 
 #[test]
+fn first_images_that_come_at_once_while_others_go_all_make_sandboxes() {
+    let mut server = Server::start();
+    let other = server.add_key(&["--tenant", "other"]);
+    let other = Http::new(server.port(), Some(&other));
+    let http = server.http();
+    std::thread::scope(|scope| {
+        for number in 0..6 {
+            let http = &http;
+            scope.spawn(move || {
+                let own = Layer::new().file("own", format!("{number}\n").as_bytes());
+                let image = Image::new(&[busybox().bytes(), own.bytes()], &json!({}));
+                let path = format!("/v1/images/import?name=local/many:{number}");
+                http.send("POST", &path, Some(&image.layout())).expect(201);
+            });
+        }
+        scope.spawn(|| {
+            for number in 0..6 {
+                let text = format!("other {number}");
+                let image =
+                    Image::new(&[Layer::new().file("a", text.as_bytes()).bytes()], &json!({}));
+                let path = "/v1/images/import?name=local/other:1";
+                other.send("POST", path, Some(&image.layout())).expect(201);
+                other.delete("/v1/images/docker.io/local/other:1").expect(204);
+            }
+        });
+    });
+    for number in 0..6 {
+        let sandbox = server.sandbox_with(&json!({"image": format!("local/many:{number}")}));
+        assert_eq!(sandbox.says("cat /own; cat /etc/hostname"), format!("{number}\nsandbox\n"));
+    }
+    server.healthy();
+}
+
+#[test]
 fn an_image_of_many_layers_is_what_it_would_be_with_each_mounted() {
     let registry = Registry::start();
     let mut layers =
