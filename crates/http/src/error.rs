@@ -393,8 +393,12 @@ fn of_image(error: &image::Error) -> (StatusCode, &'static str, &'static str) {
         E::LayerGone { .. } => (
             S::CONFLICT,
             "image_gone",
-            "pull the image again by its digest (image_resolved), then go on; deleting works",
+            "pull the image again by its digest (image_resolved), or import it again, then go on; \
+             deleting works",
         ),
+        E::ImportGone { .. } => {
+            (S::CONFLICT, "image_gone", "import the image again under this name, then go on")
+        }
         E::Full => (
             S::INSUFFICIENT_STORAGE,
             "no_space",

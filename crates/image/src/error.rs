@@ -85,6 +85,14 @@ pub enum Error {
         /// Which of its layers, by its place below the image directory.
         layer: String,
     },
+    /// The same, of an image that came with an archive: no registry is asked for it.
+    #[error("a layer of imported image {image} is gone from this server's disk: {layer}")]
+    ImportGone {
+        /// Which image.
+        image: String,
+        /// Which of its layers, by its place below the image directory.
+        layer: String,
+    },
     /// The server's disk is full, or nearly.
     #[error("the server's disk has too little space for the image")]
     Full,

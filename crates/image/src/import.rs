@@ -6,7 +6,7 @@ use crate::{
     manifest::{CONFIG_BYTES_MAX, Config, MANIFEST_BYTES_MAX, Manifest, Said, names},
     pull::{About, same},
     reference::Digest,
-    store::Staged,
+    store::{Origin, Staged},
     stream::{Plain, from_stream},
     tape::Tape,
 };
@@ -116,7 +116,8 @@ impl Images {
             .collect();
         let inner = &self.inner;
         let ready = inner.layers(tenant, &wanted, &|_, _| {}).await?;
-        let about = About { digest: found.digest, platform: Platform::own(), bytes };
+        let (platform, from) = (Platform::own(), Origin::Archive);
+        let about = About { digest: found.digest, platform, bytes, from };
         let done = inner.record(tenant, &names, about, found.config, ready).await;
         drop(staged);
         done

@@ -109,15 +109,22 @@ impl Images {
     /// stays as long as the pin is held.
     ///
     /// # Errors
-    /// Those of [`Images::pull`]; [`Error::NotHere`] where nothing may be pulled.
+    /// Those of [`Images::pull`]; [`Error::NotHere`] where nothing may be pulled;
+    /// [`Error::ImportGone`] for what came with an archive and is not whole any more.
     pub async fn reach(&self, tenant: &str, text: &str) -> Result<(Arc<Image>, Pin), Error> {
         let reference = Reference::parse(text)?;
         let (store, shared) = (&self.inner.store, self.inner.config.shared.as_deref());
         let mut owners = [Some(tenant), shared].into_iter().flatten();
-        if let Some((image, pin)) = owners.find_map(|one| store.take(one, &reference)) {
+        let found = owners.find_map(|one| Some((one, store.take(one, &reference)?)));
+        if let Some((owner, (image, pin))) = found {
             let own = image.platform == Platform::own().to_string();
-            if own && self.gone(&image.root).is_none() {
-                return Ok((image, pin));
+            match self.gone(&image.root) {
+                None if own => return Ok((image, pin)),
+                // A registry may have somebody else's by this name.
+                Some(layer) if image.imported(owner, &reference) => {
+                    return Err(Error::ImportGone { image: reference.to_string(), layer });
+                }
+                _ => {}
             }
         }
         if !self.inner.config.pull {

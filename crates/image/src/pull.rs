@@ -8,7 +8,7 @@ use crate::{
     merged::Merged,
     reference::{Digest, Reference},
     registry::Repository,
-    store::{self, Store},
+    store::{self, Origin, Store},
     unpack::Told,
     user,
 };
@@ -80,7 +80,8 @@ async fn pull(
     };
     let ready = inner.layers(tenant, &wanted, &told).await?;
     tell.send_modify(|now| now.phase = Phase::Finishing);
-    let about = About { digest: digest.clone(), platform: platform.clone(), bytes };
+    let (platform, from) = (platform.clone(), Origin::Registry);
+    let about = About { digest: digest.clone(), platform, bytes, from };
     let called = [reference.to_string()];
     let done = inner.record(tenant, &called, about, config, ready).await?;
     tracing::info!(image = %reference, tenant, %digest, bytes, "pulled");
@@ -135,6 +136,7 @@ pub(crate) struct About {
     pub(crate) digest: Digest,
     pub(crate) platform: Platform,
     pub(crate) bytes: u64,
+    pub(crate) from: Origin,
 }
 
 impl Inner {
@@ -148,10 +150,10 @@ impl Inner {
         ready: Ready,
     ) -> Result<(Arc<Image>, Pin), Error> {
         let Ready { names, told, held } = ready;
-        let store = Arc::clone(&self.store);
+        let (store, from) = (Arc::clone(&self.store), about.from);
         let layers: Vec<String> = names.iter().rev().map(|name| store::tree(name)).collect();
         let image = blocking(move || look(&store, about, told, config, layers)).await?;
-        let done = self.store.put(image, tenant, called);
+        let done = self.store.put(image, tenant, called, from);
         drop(held);
         done
     }
@@ -186,5 +188,6 @@ fn look(
         },
         pulled_at_ms: since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX)),
         names: BTreeMap::new(),
+        imported: BTreeMap::new(),
     })
 }

@@ -65,6 +65,43 @@ pub struct Image {
     pub pulled_at_ms: i64,
     /// Tenants, and the references by which each has it.
     pub names: BTreeMap<String, BTreeSet<String>>,
+    /// Those of the names that came with an archive: no registry is asked for them.
+    #[serde(default)]
+    pub imported: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// Where an image came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Registry,
+    Archive,
+}
+
+impl Image {
+    /// Whether what a tenant calls so came with an archive. By its digest it may have another name.
+    pub(crate) fn imported(&self, tenant: &str, reference: &Reference) -> bool {
+        let same = |name: &String| {
+            *name == reference.to_string()
+                || reference.digest().is_some() && same_place(name, reference)
+        };
+        self.imported.get(tenant).is_some_and(|names| names.iter().any(same))
+    }
+
+    /// Takes a tenant's names away; whether it had any of them.
+    fn lose(&mut self, tenant: &str, names: &[String]) -> bool {
+        let mut lost = false;
+        for has in [&mut self.names, &mut self.imported] {
+            if let Some(all) = has.get_mut(tenant) {
+                let before = all.len();
+                all.retain(|name| !names.contains(name));
+                lost |= all.len() < before;
+                if all.is_empty() {
+                    has.remove(tenant);
+                }
+            }
+        }
+        lost
+    }
 }
 
 /// Whether a name and a reference are of the same repository.
@@ -175,12 +212,19 @@ impl Store {
         image: Image,
         tenant: &str,
         names: &[String],
+        from: Origin,
     ) -> Result<(Arc<Image>, Pin), Error> {
         let mut images = lock(&self.images);
         let mut new = match images.get(&image.digest) {
-            Some(known) => Image { names: known.names.clone(), ..image },
+            Some(known) => {
+                Image { names: known.names.clone(), imported: known.imported.clone(), ..image }
+            }
             None => image,
         };
+        new.lose(tenant, names);
+        if from == Origin::Archive {
+            new.imported.entry(tenant.to_owned()).or_default().extend(names.iter().cloned());
+        }
         new.names.entry(tenant.to_owned()).or_default().extend(names.iter().cloned());
         let new = Arc::new(new);
         self.write(&new)?;
@@ -193,15 +237,9 @@ impl Store {
             .collect();
         for other in others {
             let mut less = (*other).clone();
-            if let Some(has) = less.names.get_mut(tenant) {
-                has.retain(|name| !names.contains(name));
-                if *has != other.names[tenant] {
-                    if has.is_empty() {
-                        less.names.remove(tenant);
-                    }
-                    self.write(&less)?;
-                    images.insert(less.digest.clone(), Arc::new(less));
-                }
+            if less.lose(tenant, names) {
+                self.write(&less)?;
+                images.insert(less.digest.clone(), Arc::new(less));
             }
         }
         Ok((new, pin))
@@ -243,11 +281,10 @@ impl Store {
         let mut images = lock(&self.images);
         let image = images.get(&image.digest).cloned().ok_or(Error::NotHere(name.clone()))?;
         let mut less = (*image).clone();
-        if let Some(names) = less.names.get_mut(tenant) {
-            // By its digest it goes with all its names.
-            if !names.remove(&name) || names.is_empty() {
-                less.names.remove(tenant);
-            }
+        // By its digest it goes with all its names.
+        if !less.lose(tenant, std::slice::from_ref(&name)) {
+            less.names.remove(tenant);
+            less.imported.remove(tenant);
         }
         if !less.names.is_empty() {
             self.write(&less)?;

@@ -205,3 +205,34 @@ async fn layers_that_are_one_stay_when_another_tenant_brings_them() {
     assert_eq!((which(), &other.root), (before, &first.root));
     assert_eq!(count(root.path(), "staging"), 0);
 }
+
+// A registry has somebody else's image by the name that an import was given: once its layers were
+// gone, that one was pulled, and ran in its place.
+#[tokio::test]
+async fn no_registry_is_asked_for_an_imported_image_whose_layers_are_gone() {
+    let (root, registry) = (tempfile::tempdir().expect("a directory"), Registry::start());
+    let root = root.path();
+    let name = registry.has("a", made("stranger", 1, &json!({})));
+    let own = made("own", 1, &json!({}));
+    import(&opened(root, Some(&registry)), &name, &own).await.expect("imports");
+    let images = opened(root, Some(&registry));
+    let lose = || {
+        fs::remove_dir_all(root.join("layers")).expect("removes");
+        fs::create_dir(root.join("layers")).expect("makes");
+    };
+    lose();
+    let by_digest = format!("{}/a@{}", registry.host(), own.digest);
+    for text in [&name, &by_digest] {
+        let refused = images.reach("default", text).await.expect_err("it is gone");
+        assert!(matches!(refused, Error::ImportGone { .. }), "{refused}");
+    }
+    assert_eq!(registry.asked(), [""; 0]);
+    import(&images, &name, &own).await.expect("imports");
+    assert_eq!(images.reach("default", &name).await.expect("is here").0.digest, own.digest);
+    // Who pulls that name says where it is from.
+    let (pulled, _pin) =
+        images.pull("default", named(&name), Platform::own()).await.expect("pulls");
+    assert_ne!(pulled.digest, own.digest);
+    lose();
+    assert_eq!(images.reach("default", &name).await.expect("pulls").0.digest, pulled.digest);
+}

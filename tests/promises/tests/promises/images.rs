@@ -226,6 +226,27 @@ fn first_images_that_come_at_once_while_others_go_all_make_sandboxes() {
 }
 
 #[test]
+fn an_imported_image_that_is_gone_is_not_a_strangers_from_a_registry() {
+    let registry = Registry::start();
+    let stranger = busybox().file("whose", b"stranger\n");
+    let name = registry.has("tools", Image::new(&[stranger.bytes()], &json!({})));
+    let server = asking(&registry.host());
+    let http = server.http();
+    let own = Image::new(&[busybox().file("whose", b"own\n").bytes()], &json!({})).layout();
+    let path = format!("/v1/images/import?name={name}");
+    http.send("POST", &path, Some(&own)).expect(201);
+    std::fs::remove_dir_all(server.data().join("images/layers")).expect("removes");
+    std::fs::create_dir(server.data().join("images/layers")).expect("makes");
+    let refused = http.post("/v1/sandboxes", &json!({"image": name})).expect(409);
+    assert_eq!(refused.error(), "image_gone", "{}", refused.text());
+    assert!(refused.text().contains("import the image again"), "{}", refused.text());
+    assert!(registry.asked().is_empty(), "nobody was asked");
+    http.send("POST", &path, Some(&own)).expect(201);
+    assert_eq!(server.sandbox_with(&json!({"image": name})).says("cat /whose"), "own\n");
+    server.healthy();
+}
+
+#[test]
 fn an_image_of_many_layers_is_what_it_would_be_with_each_mounted() {
     let registry = Registry::start();
     let mut layers =
