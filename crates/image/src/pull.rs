@@ -5,7 +5,7 @@ use crate::{
     frame::{self, Shell},
     layers::{Ready, Source, Wanted, blocking},
     manifest::{CONFIG_BYTES_MAX, Config, MANIFEST_BYTES_MAX, Manifest, Said},
-    merged::Merged,
+    merged::{Found, Merged},
     reference::{Digest, Reference},
     registry::Repository,
     store::{self, Origin, Store},
@@ -172,6 +172,11 @@ fn look(
     let shell = Shell::of(&merged)?;
     let user = user::of(&config.user, &merged)?;
     frame::make(store, shell)?;
+    if let Some(cwd) = &config.cwd {
+        let frame = root.join(shell.frame());
+        let all = std::iter::once(&frame).chain(&paths);
+        begins(&Merged::open(all.map(std::path::PathBuf::as_path))?, cwd)?;
+    }
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     Ok(Image {
         digest: about.digest.to_string(),
@@ -190,4 +195,17 @@ fn look(
         names: BTreeMap::new(),
         imported: BTreeMap::new(),
     })
+}
+
+/// Refuses what no program can begin in. What is not there is made when a sandbox is.
+fn begins(whole: &Merged, cwd: &str) -> Result<(), Error> {
+    let ends = cwd.match_indices('/').map(|(end, _)| end).chain([cwd.len()]);
+    for path in ends.map(|end| &cwd[..end]) {
+        match whole.find(path)? {
+            Found::Directory => {}
+            Found::Nothing if whole.link(path.trim_start_matches('/'))?.is_none() => break,
+            _ => return Err(Error::bad(format!("its WorkingDir {cwd}: {path} is no directory"))),
+        }
+    }
+    Ok(())
 }

@@ -236,3 +236,25 @@ async fn no_registry_is_asked_for_an_imported_image_whose_layers_are_gone() {
     lose();
     assert_eq!(images.reach("default", &name).await.expect("pulls").0.digest, pulled.digest);
 }
+
+#[tokio::test]
+async fn an_image_whose_programs_have_nowhere_to_begin_is_refused() {
+    let root = tempfile::tempdir().expect("a directory");
+    let images = opened(root.path(), None);
+    for (cwd, well) in [
+        ("/etc/passwd", false),
+        ("/etc/passwd/x", false),
+        ("/text", false),
+        ("/lost", false),
+        ("/etc", true),
+        ("/new/one", true),
+        ("/workspace", true),
+    ] {
+        let image = made("a", 1, &json!({"WorkingDir": cwd}));
+        let done = import(&images, "local/a", &image).await;
+        assert_eq!(done.is_ok(), well, "{cwd}: {done:?}");
+        if let Err(error) = done {
+            assert!(matches!(&error, Error::Bad(why) if why.contains(cwd)), "{error}");
+        }
+    }
+}
