@@ -43,8 +43,9 @@ where
     H: Handler<T, App>,
     T: 'static,
 {
-    let (schemas, paths, router) = documented;
-    (schemas, paths, router.fallback(handler))
+    let (schemas, paths, _) = documented;
+    // Not a fallback beside GET: that would say `Allow` where the program has not.
+    (schemas, paths, axum::routing::any(handler))
 }
 
 /// Whether a path leads into a program: whoever may only read may not go there, since what a GET

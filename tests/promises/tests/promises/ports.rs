@@ -35,6 +35,10 @@ fn every_method_path_and_body_reaches_a_port_as_it_was_sent() {
         let said = echo(http.send(method, &at(&sandbox, "/echo/a"), Some(b"xyz")));
         assert_eq!((&said["method"], &said["bytes"]), (&json!(method), &json!(3)));
     }
+    for method in ["GET", "POST", "OPTIONS", "PURGE"] {
+        let reply = http.send(method, &at(&sandbox, "/status/404"), None);
+        assert_eq!((reply.status, reply.header("allow")), (404, None), "{method}");
+    }
     for path in ["/echo/a%2Fb//c/../d?x=%20&y&ticket=", "/echo/%ff", "/echo?q=a?b/c"] {
         let said = echo(http.get(&at(&sandbox, path)));
         let path = path.strip_suffix("&ticket=").unwrap_or(path);
