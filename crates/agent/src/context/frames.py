@@ -26,3 +26,13 @@ def write_whole(fd, data):
         view = view[os.write(fd, view):]
 
 
+def packed(said, **how):
+    """As JSON in UTF-8. Halves of a pair of surrogates are no text to whoever reads it."""
+    import json
+    text = json.dumps(said, ensure_ascii=False, **how)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode('utf-16-le', 'surrogatepass').decode('utf-16-le', 'replace').encode()
+
+

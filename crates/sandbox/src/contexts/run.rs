@@ -39,7 +39,7 @@ pub enum Event {
     Shown(Shown),
     /// The error that ended it.
     Fault(Fault),
-    /// The driver said what is too long or cannot be read.
+    /// The driver showed what is too long or cannot be read.
     Unread,
     /// It is over.
     End(context::End),
@@ -69,6 +69,15 @@ pub struct Fault {
     pub message: String,
     /// Where it came from, line by line.
     pub traceback: Vec<String>,
+}
+
+impl Fault {
+    /// Of an error that was told, and not as it must be: the run has failed all the same.
+    fn unread(long: bool) -> Self {
+        let why = if long { "is too long" } else { "cannot be read" };
+        let message = format!("the code ended with an error; what was said of it {why}");
+        Self { name: "Error".to_owned(), message, traceback: Vec::new() }
+    }
 }
 
 /// One run, until its end.
@@ -157,12 +166,13 @@ impl RunLink {
             return None;
         }
         let (said, long) = (std::mem::take(&mut self.said), std::mem::take(&mut self.long));
-        let read = match kind {
-            _ if long => None,
-            DISPLAY => serde_json::from_slice(&said).ok().map(Event::Shown),
-            _ => serde_json::from_slice(&said).ok().map(Event::Fault),
-        };
-        Some(read.unwrap_or(Event::Unread))
+        // What is too long was not kept, and is no JSON either.
+        Some(match kind {
+            DISPLAY => serde_json::from_slice(&said).map_or(Event::Unread, Event::Shown),
+            _ => {
+                Event::Fault(serde_json::from_slice(&said).unwrap_or_else(|_| Fault::unread(long)))
+            }
+        })
     }
 }
 

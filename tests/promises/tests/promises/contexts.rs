@@ -181,6 +181,61 @@ fn an_error_has_its_name_its_message_and_the_users_lines_alone() {
     }
 }
 
+/// An error whose text held half of a pair of surrogates was JSON that nobody reads: `exception`
+/// was null, and the run a success to whoever looked there.
+#[test]
+fn an_error_is_told_whatever_its_text_is() {
+    engines::each(|sandbox| {
+        let mut rows = Rows::new();
+        for (code, name, message) in [
+            (r#"raise Exception("x\ud800y")"#, "Exception", "x\u{fffd}y"),
+            (r#"raise Exception("\udc80")"#, "Exception", "\u{fffd}"),
+            (r#"raise Exception("\ud83d\ude00")"#, "Exception", "\u{1f600}"),
+            (r#"raise KeyError("\\ud800", 1)"#, "KeyError", "('\\\\ud800', 1)"),
+        ] {
+            rows.row(code, || {
+                let answer = python(sandbox, code);
+                let told = &answer["exception"];
+                assert_eq!((&told["name"], &told["message"]), (&json!(name), &json!(message)));
+                assert_eq!(answer["results_lost"], 0, "{answer}");
+            });
+        }
+        rows.row("a result", || {
+            let code = "class P:\n    def _repr_html_(self): return 'x\\ud800y'\nP()";
+            let answer = python(sandbox, code);
+            assert_eq!(answer["results"][0]["data"]["text/html"], "x\u{fffd}y", "{answer}");
+        });
+    });
+    let (_server, sandbox) = one();
+    engines::driver(&sandbox);
+    let mut rows = Rows::new();
+    for (context, code, message) in [
+        ("python", r#"import sys; sys.exit("x\ud800y")"#, "x\u{fffd}y"),
+        ("javascript", r#"throw new Error("x\ud800y")"#, "x\u{fffd}y"),
+        ("javascript", r#"throw new Error("\ud83d\ude00")"#, "\u{1f600}"),
+        ("javascript", r#"throw new Error("\\ud800")"#, "\\ud800"),
+        ("javascript", r#"throw new Error("\u{1f600}".repeat(1e6).slice(1))"#, "\u{fffd}\u{1f600}"),
+    ] {
+        rows.row(code, || {
+            let answer = run(&sandbox, context, code);
+            let told = answer["exception"]["message"].as_str().unwrap_or_default();
+            assert!(told.starts_with(message), "{}", answer["exception"]["name"]);
+            assert_eq!(answer["results_lost"], 0);
+        });
+    }
+    rows.row("a result of JavaScript", || {
+        let answer = js(&sandbox, r#"({ "a\udc00": "\\ud800\ud800" })"#);
+        let told = &answer["results"][0]["data"]["application/json"];
+        assert_eq!(told, &json!({"a\u{fffd}": "\\ud800\u{fffd}"}), "{answer}");
+    });
+    rows.row("what is no error at all is one", || {
+        let answer = python(&sandbox, "import os\nos.write(3, b'\\0\\0\\0\\3\\3abc');");
+        assert_eq!(answer["exception"]["name"], "Error", "{answer}");
+        let text = answer["exception"]["message"].as_str().unwrap_or_default();
+        assert!(text.contains("cannot be read"), "{answer}");
+    });
+}
+
 #[test]
 fn output_comes_in_the_order_in_which_it_was_written() {
     let (_server, sandbox) = one();

@@ -115,6 +115,18 @@ def lossless(application):
     return Lossless
 
 
+def surrogates(pack):
+    """Packs also what holds halves of a pair of them, which a kernel could not say: nor that it is idle."""
+
+    def packs(said):
+        try:
+            return pack(said)
+        except UnicodeError:
+            return pack(json.loads(packed(said, default=str)))
+
+    return packs
+
+
 def be_kernel(application, file):
     os.setsid()
     forget()
@@ -128,6 +140,7 @@ def be_kernel(application, file):
         os.environ['JPY_PARENT_PID'] = str(os.getppid())
         app = lossless(application).instance()
         app.initialize(['-f', file, *OPTIONS])
+        app.session.pack = surrogates(app.session.pack)
         tend(app.shell)
         os.close(errors)
     except BaseException as error:

@@ -122,9 +122,9 @@ def show(kind, content):
     said = {'kind': kind, 'data': data, 'metadata': content.get('metadata') or {}}
     if cut:
         said['cut'] = cut
-    said = json.dumps(said, default=str).encode('utf-8', 'surrogatepass')
+    said = packed(said, default=str)
     if len(said) > 2 * BUNDLE_BYTES_MAX:
-        said = json.dumps({'kind': kind, 'data': {}, 'metadata': {}, 'cut': {'application/json': len(said)}}).encode()
+        said = packed({'kind': kind, 'data': {}, 'metadata': {}, 'cut': {'application/json': len(said)}})
     say(DISPLAY, said, wait=True)
 
 
@@ -141,6 +141,6 @@ def fault(content):
         'message': plain(content.get('evalue') or '')[:TEXT_BYTES_MAX],
         'traceback': [line[:4000] for line in lines],
     }
-    return json.dumps(said).encode('utf-8', 'surrogatepass')
+    return packed(said)
 
 

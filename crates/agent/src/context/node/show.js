@@ -37,6 +37,13 @@
     return util.inspect(value, { depth: 4, maxArrayLength: 1000, maxStringLength: TEXT_BYTES_MAX });
   }
 
+  // As JSON. Halves of a pair of surrogates, which stand in it as escapes, are no text to whoever reads it.
+  function packed(said) {
+    const text = JSON.stringify(said);
+    if (!/\\ud[89a-f]/.test(text)) return text;
+    return text.replace(/\\(?:u[0-9a-f]{4}|.)/g, (one) => (/^\\ud[89a-f]/.test(one) ? '\ufffd' : one));
+  }
+
   function tell(kind, data) {
     const cut = {};
     const size = (value) => (typeof value === 'string' || value instanceof Uint8Array ? value.length : 0);
@@ -56,7 +63,7 @@
     }
     const said = { kind, data, metadata: {} };
     if (Object.keys(cut).length) said.cut = cut;
-    sayAndWait(DISPLAY, JSON.stringify(said));
+    sayAndWait(DISPLAY, packed(said));
   }
 
   const display = (value, options) => tell('display', options?.raw ? { ...value } : bundle(value));
@@ -65,7 +72,7 @@
     let [name, message, lines] = ['Error', '', []];
     try {
       if (error instanceof Error || util.types.isNativeError(error)) {
-        name = String(error.name || 'Error');
+        name = String(error.name || 'Error').slice(0, 1000);
         message = String(error.message);
         lines = frames(String(error.stack ?? ''));
       } else {
@@ -78,7 +85,7 @@
     }
     if (lines.length > 400) lines = [...lines.slice(0, 200), `… ${lines.length - 400} lines …`, ...lines.slice(-200)];
     lines = lines.map((line) => line.slice(0, 4000));
-    return JSON.stringify({ name, message: message.slice(0, TEXT_BYTES_MAX), traceback: lines });
+    return packed({ name, message: message.slice(0, TEXT_BYTES_MAX), traceback: lines });
   }
 
   // Frames of this driver are no part of anybody's program.

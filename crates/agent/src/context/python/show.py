@@ -101,7 +101,7 @@ def size(said):
 
 
 def tell(kind, data, metadata):
-    import base64, json
+    import base64
     data = dict(data)
     cut = {}
     text = data.get('text/plain')
@@ -119,9 +119,9 @@ def tell(kind, data, metadata):
         said['cut'] = cut
     for stream in streams:
         stream.flush()
-    said = json.dumps(said, default=repr).encode('utf-8', 'surrogatepass')
+    said = packed(said, default=repr)
     if len(said) > 2 * BUNDLE_BYTES_MAX:
-        said = json.dumps({'kind': kind, 'data': {}, 'metadata': {}, 'cut': {'application/json': len(said)}}).encode()
+        said = packed({'kind': kind, 'data': {}, 'metadata': {}, 'cut': {'application/json': len(said)}})
     say(DISPLAY, said, wait=True)
 
 
@@ -180,9 +180,10 @@ os.environ.setdefault('MPLBACKEND', 'Agg')
 
 def trace(error):
     """An error as JSON, with the frames of the tenant's code alone."""
-    import json, traceback
-    name, message, lines = type(error).__name__, '', []
+    import traceback
+    name, message, lines = 'Error', '', []
     try:
+        name = str(type(error).__name__)[:1000]
         message = str(error)
     except BaseException:
         message = '(its text cannot be made)'
@@ -199,7 +200,7 @@ def trace(error):
         lines = lines[:200] + ['… %d lines …' % (len(lines) - 400)] + lines[-200:]
     lines = [line[:4000] for line in lines]
     said = {'name': name, 'message': message[:TEXT_BYTES_MAX], 'traceback': lines}
-    return json.dumps(said).encode('utf-8', 'surrogatepass')
+    return packed(said)
 
 
 def clean(told, seen):
