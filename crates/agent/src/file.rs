@@ -16,6 +16,7 @@ use isolet_wire::frame::{self, DATA_BYTES_MAX, Data, Frame, SERVER_FRAME_BYTES_M
 use isolet_wire::tell::{Entry, Found, Kind, Stat, Tell, Why};
 use rustix::fs::{AtFlags, CWD, Mode};
 use rustix::net::{SendFlags, sockopt};
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek as _, SeekFrom, Write};
 use std::os::fd::OwnedFd;
@@ -233,13 +234,15 @@ impl Line {
             return Err(Failure(Why::WrongKind, "not a directory".to_owned()).into());
         }
         self.tell(&Tell::FileStat(stat))?;
-        let out = BufWriter::with_capacity(DATA_BYTES_MAX, Sink { line: self, at: 0 });
+        let cut = Cell::new(false);
+        let sink = Sink { line: self, at: 0, cut: &cut };
+        let out = BufWriter::with_capacity(DATA_BYTES_MAX, sink);
         if !zstd {
-            return Ok(pack::pack(&path, without, out).map(drop)?);
+            return Ok(pack::pack(&path, without, out, &cut).map(drop)?);
         }
         let mut out = zstd::Encoder::new(out, ZSTD_LEVEL)?;
         out.window_log(ZSTD_WINDOW_LOG)?;
-        Ok(pack::pack(&path, without, out)?.finish()?.flush()?)
+        Ok(pack::pack(&path, without, out, &cut)?.finish()?.flush()?)
     }
 
     fn unpack(&mut self, path: &[u8]) -> Result<(), Ended> {
@@ -301,7 +304,10 @@ impl Line {
 
     fn walk(&mut self, path: &[u8], wish: &Walk) -> Result<(), Ended> {
         let (mut part, mut bytes) = (Vec::new(), 0);
-        walk::walk(&disk::path(path)?, wish, |found| {
+        walk::walk(&disk::path(path)?, wish, |found, unread| {
+            if let Some(Failure(why, _)) = unread {
+                self.tell(&Tell::FileUnread { path: found.path.clone(), why })?;
+            }
             bytes += found.path.len() + found.target.as_ref().map_or(0, Vec::len);
             part.push(found);
             if bytes >= LIST_BYTES || part.len() >= LIST_ENTRIES {
@@ -323,9 +329,10 @@ impl Line {
         let dir = File::open(&path)?;
         let (mut part, mut bytes) = (Vec::new(), 0);
         for name in names {
-            let Ok(stat) = rustix::fs::statat(&dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)
-            else {
-                continue;
+            let stat = match rustix::fs::statat(&dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
+                Err(errno) if walk::gone(errno) => continue,
+                Err(errno) => return Err(errno.into()),
             };
             bytes += name.len();
             part.push(Entry { name, stat: disk::stat(&stat) });
@@ -341,14 +348,18 @@ impl Line {
     }
 }
 
-/// What is written goes out as data.
+/// What is written goes out as data, until it is cut.
 struct Sink<'a> {
     line: &'a mut Line,
     at: u64,
+    cut: &'a Cell<bool>,
 }
 
 impl Write for Sink<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.cut.get() {
+            return Err(std::io::ErrorKind::BrokenPipe.into());
+        }
         let bytes = &bytes[..bytes.len().min(DATA_BYTES_MAX)];
         let mut head = Vec::new();
         frame::put_data_head(&mut head, 0, self.at, "", bytes.len());

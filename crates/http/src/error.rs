@@ -96,6 +96,11 @@ impl IntoResponse for Failure {
     }
 }
 
+/// The code of a refusal by the agent.
+pub(crate) fn code(why: Why) -> &'static str {
+    refusal(why).1
+}
+
 /// Status, code and hint of a refusal by the agent.
 fn refusal(why: Why) -> (StatusCode, &'static str, &'static str) {
     use StatusCode as S;

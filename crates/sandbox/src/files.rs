@@ -4,7 +4,7 @@
 
 mod calls;
 
-pub use calls::{CONTEXT_MAX, GLOB_BYTES_MAX, Opened, PAGE_MAX, PATTERN_BYTES_MAX, Watcher};
+pub use calls::{CONTEXT_MAX, GLOB_BYTES_MAX, Opened, PAGE_MAX, PATTERN_BYTES_MAX, Page, Watcher};
 
 use crate::{
     Error, LinkError, Sandbox,
@@ -37,6 +37,8 @@ pub struct Reader {
     pub stat: Stat,
     wire: Wire,
     done: bool,
+    /// Bytes that are already here.
+    ahead: Option<Bytes>,
 }
 
 /// A file being written under a temporary name. Dropped before [`Writer::finish`]: no change.
@@ -100,8 +102,8 @@ impl Reader {
     /// # Errors
     /// [`Error::Link`], [`Error::Refused`], [`Error::TooLate`] when nothing comes for a minute.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        if self.done {
-            return Ok(None);
+        if self.ahead.is_some() || self.done {
+            return Ok(self.ahead.take());
         }
         match hear(&mut self.wire).await? {
             Heard::Data(body) => Ok(Some(Data::parse(body).map_err(LinkError::from)?.bytes)),
@@ -194,7 +196,7 @@ impl Sandbox {
         limit: Option<u64>,
     ) -> Result<Reader, Error> {
         let mut wire = self.file(path, File::Read { path: path.to_vec(), offset, limit }).await?;
-        Ok(Reader { stat: stat(&mut wire).await?, wire, done: false })
+        Ok(Reader { stat: stat(&mut wire).await?, wire, done: false, ahead: None })
     }
 
     /// Writes a whole file; parents are made, a new one gets `mode`.

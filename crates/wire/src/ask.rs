@@ -254,7 +254,8 @@ pub enum File {
         /// How.
         how: Save,
     },
-    /// Answered by `FileFound` messages, sorted by the parts of their paths, then `Done`.
+    /// Answered by `FileFound` messages, sorted by the parts of their paths, with `FileUnread`
+    /// among them, then `Done`.
     Walk {
         /// Which directory.
         path: Vec<u8>,
@@ -279,7 +280,8 @@ pub enum File {
         /// 0 to 0o7777.
         mode: u32,
     },
-    /// Answered by `FileStat` of the directory, then its tar archive as data frames, then `Done`.
+    /// Answered by `FileStat` of the directory, then its tar archive as data frames, then `Done`; or
+    /// by a refusal instead of the archive's end, where something cannot be read.
     Pack {
         /// Which directory.
         path: Vec<u8>,

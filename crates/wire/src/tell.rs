@@ -142,6 +142,13 @@ pub enum Tell {
     },
     /// About code contexts; see [`crate::context`].
     Context(crate::context::Tell),
+    /// Of a `Walk`: nothing is told of what this directory holds. It is in a `FileFound` as well.
+    FileUnread {
+        /// Bytes; below the directory of the `Walk`.
+        path: Vec<u8>,
+        /// Why not.
+        why: Why,
+    },
 }
 
 /// The longest state of a shell, in bytes. A usual one has five thousand.

@@ -13,6 +13,8 @@ export interface FileInfo {
   mode: string;
   /** What a symbolic link says. */
   target?: string;
+  /** Of a directory that a recursive list could not look into: `denied`, `too_large`. */
+  unread?: string;
 }
 
 /** What a directory holds; `includes("name")` asks by name. */
@@ -30,8 +32,9 @@ export interface Entry extends Omit<FileInfo, "modified" | "target"> {
 }
 
 /** Reads an entry. */
-export function entry({ name, path, type, size, modified_ms, mode, target }: Entry): FileInfo {
-  return { name, path, type, size, modified: modified_ms, mode, ...(target == null ? {} : { target }) };
+export function entry({ name, path, type, size, modified_ms, mode, target, unread }: Entry): FileInfo {
+  const more = { ...(target == null ? {} : { target }), ...(unread == null ? {} : { unread }) };
+  return { name, path, type, size, modified: modified_ms, mode, ...more };
 }
 
 /** How a file is to be written. */

@@ -1,10 +1,11 @@
 //! A directory as a tar archive, and an archive as a directory; entry by entry, in constant memory.
 
-use super::walk::walk;
+use super::walk::{failed, gone, walk};
 use crate::disk::{self, Failure};
 use isolet_wire::ask::Walk;
 use isolet_wire::tell::{Found, Kind, Why};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,16 +16,23 @@ use std::rc::Rc;
 use tar::{Archive, Builder, EntryType, Header};
 
 /// Writes all that lies in `root`, under names that begin below it. Sockets, FIFOs and devices
-/// are left out; what is gone or cannot be read by then as well, and `without` with all it holds.
-pub(crate) fn pack<W: Write>(root: &Path, without: &[Vec<u8>], out: W) -> Result<W, Failure> {
+/// are left out; what is gone by then as well, and `without` with all it holds. What cannot be read
+/// ends it: `cut` is then set before the archive gets an end, which is to go nowhere.
+pub(crate) fn pack<W: Write>(
+    root: &Path,
+    without: &[Vec<u8>],
+    out: W,
+    cut: &Cell<bool>,
+) -> Result<W, Failure> {
     let mut archive = Builder::new(out);
     let wish = Walk { recursive: true, hidden: true, max: u32::MAX, ..Walk::default() };
-    walk(root, &wish, |found| {
+    walk(root, &wish, |found, unread| {
         if without.iter().any(|left| holds(left, &found.path)) {
             return Ok(());
         }
-        entry(&mut archive, root, &found).map_err(sorted)
-    })?;
+        unread.map_or_else(|| entry(&mut archive, root, &found), Err)
+    })
+    .inspect_err(|_| cut.set(true))?;
     let mut out = archive.into_inner().map_err(sorted)?;
     out.flush().map_err(sorted)?;
     Ok(out)
@@ -35,7 +43,7 @@ fn holds(whole: &[u8], path: &[u8]) -> bool {
     path.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-fn entry(archive: &mut Builder<impl Write>, root: &Path, found: &Found) -> io::Result<()> {
+fn entry(archive: &mut Builder<impl Write>, root: &Path, found: &Found) -> Result<(), Failure> {
     let path = Path::new(OsStr::from_bytes(&found.path));
     let mut header = Header::new_gnu();
     header.set_mode(found.stat.mode);
@@ -44,17 +52,20 @@ fn entry(archive: &mut Builder<impl Write>, root: &Path, found: &Found) -> io::R
     match found.stat.kind {
         Kind::Directory => {
             header.set_entry_type(EntryType::Directory);
-            archive.append_data(&mut header, path, io::empty())
+            archive.append_data(&mut header, path, io::empty()).map_err(sorted)
         }
         Kind::Symlink => {
             header.set_entry_type(EntryType::Symlink);
             let target = found.target.as_deref().unwrap_or_default();
-            archive.append_link(&mut header, path, OsStr::from_bytes(target))
+            archive.append_link(&mut header, path, OsStr::from_bytes(target)).map_err(sorted)
         }
         Kind::File => {
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let Ok(fd) = rustix::fs::open(root.join(path), flags, Mode::empty()) else {
-                return Ok(());
+            let fd = match rustix::fs::open(root.join(path), flags, Mode::empty()) {
+                Ok(fd) => fd,
+                // A socket is not opened: something else has its name by now.
+                Err(errno) if gone(errno) || errno == Errno::NXIO => return Ok(()),
+                Err(errno) => return Err(failed(&found.path, errno)),
             };
             let stat = disk::stat(&rustix::fs::fstat(&fd)?);
             if stat.kind != Kind::File {
@@ -64,7 +75,7 @@ fn entry(archive: &mut Builder<impl Write>, root: &Path, found: &Found) -> io::R
             header.set_size(stat.size);
             // One that grows is cut, one that shrinks filled up: the header is out by then.
             let whole = File::from(fd).chain(io::repeat(0)).take(stat.size);
-            archive.append_data(&mut header, path, whole)
+            archive.append_data(&mut header, path, whole).map_err(sorted)
         }
         Kind::Other => Ok(()),
     }

@@ -16,6 +16,8 @@ use std::path::Path;
 const NAMES_MAX: usize = 4096;
 /// What is longer cannot be named in a call.
 const PATH_BYTES_MAX: usize = 4095;
+/// Bytes of a path that an error repeats.
+const SHOWN_BYTES_MAX: usize = 256;
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
@@ -32,11 +34,12 @@ struct Level {
     more: bool,
 }
 
-/// Walks below `root` and hands out what is asked for, at most `wish.max` entries.
+/// Walks below `root` and hands out what is asked for, at most `wish.max` entries. A directory that
+/// cannot be walked comes with the reason, also where the pattern is not for it.
 pub(crate) fn walk<E: From<Failure>>(
     root: &Path,
     wish: &Walk,
-    mut take: impl FnMut(Found) -> Result<(), E>,
+    mut take: impl FnMut(Found, Option<Failure>) -> Result<(), E>,
 ) -> Result<(), E> {
     let root = rustix::fs::open(root, DIRECTORY, Mode::empty()).map_err(Failure::from)?;
     let mut left = wish.max;
@@ -49,25 +52,55 @@ pub(crate) fn walk<E: From<Failure>>(
             continue;
         };
         let path = [last.path.as_slice(), &name].concat();
-        let Ok(stat) = rustix::fs::statat(&last.dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)
-        else {
-            continue;
+        let at = (&last.dir, name.as_slice());
+        let stat = match rustix::fs::statat(at.0, at.1, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => disk::stat(&stat),
+            Err(errno) if gone(errno) => continue,
+            Err(errno) => return Err(failed(&path, errno).into()),
         };
-        let stat = disk::stat(&stat);
-        let below = wish.recursive && stat.kind == Kind::Directory && path.len() < PATH_BYTES_MAX;
+        let target = disk::target(last.dir.as_fd(), &name, &stat);
+        let (below, unread) = if wish.recursive && stat.kind == Kind::Directory {
+            below(&root, &path, wish)
+        } else {
+            (None, None)
+        };
         if wish.after.as_ref().is_none_or(|after| parts(&path).gt(parts(after)))
-            && wish.glob.as_ref().is_none_or(|glob| matches(glob, &path, &name))
+            && (unread.is_some()
+                || wish.glob.as_ref().is_none_or(|glob| matches(glob, &path, &name)))
         {
-            let target = disk::target(last.dir.as_fd(), &name, &stat);
-            take(Found { path: path.clone(), stat, target })?;
+            take(Found { path, stat, target }, unread)?;
             left -= 1;
         }
-        if below {
-            // One that cannot be read, or is gone, or is no directory any more, is empty.
-            levels.extend(level(&root, [path.as_slice(), b"/"].concat(), wish).ok());
-        }
+        levels.extend(below);
     }
     Ok(())
+}
+
+/// Whether something is not there any more, or has become something else: no part of the tree then.
+pub(super) fn gone(errno: Errno) -> bool {
+    matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::SRCH)
+}
+
+/// Why what lies at a path below the root could not be read.
+pub(super) fn failed(path: &[u8], errno: Errno) -> Failure {
+    let Failure(why, message) = errno.into();
+    let (shown, cut) = match path.len() {
+        0..=SHOWN_BYTES_MAX => (path, ""),
+        _ => (&path[..SHOWN_BYTES_MAX], "…"),
+    };
+    Failure(why, format!("{}{cut}: {message}", String::from_utf8_lossy(shown).escape_debug()))
+}
+
+/// A directory of the tree, opened, or why it is not; neither where it is gone.
+fn below(root: &OwnedFd, path: &[u8], wish: &Walk) -> (Option<Level>, Option<Failure>) {
+    if path.len() >= PATH_BYTES_MAX {
+        return (None, Some(failed(path, Errno::NAMETOOLONG)));
+    }
+    match level(root, [path, b"/"].concat(), wish) {
+        Ok(level) => (Some(level), None),
+        Err(errno) if gone(errno) => (None, None),
+        Err(errno) => (None, Some(failed(path, errno))),
+    }
 }
 
 /// Opens a directory below the root, through no link.
@@ -75,6 +108,8 @@ fn level(root: &OwnedFd, path: Vec<u8>, wish: &Walk) -> Result<Level, Errno> {
     let stay = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let name = if path.is_empty() { b"." } else { path.as_slice() };
     let dir = rustix::fs::openat2(root, name, DIRECTORY, Mode::empty(), stay)?;
+    // Of one that tells its names and no more nothing is known.
+    rustix::fs::statat(&dir, c".", AtFlags::empty())?;
     // Where the page begins within this directory: what is before is not even looked at.
     let done = wish.after.as_ref().and_then(|after| after.strip_prefix(path.as_slice()));
     let done = done.map(|rest| rest.split(|b| *b == b'/').next().unwrap_or_default().to_vec());
@@ -87,7 +122,10 @@ impl Level {
     fn next(&mut self, wish: &Walk) -> Result<Option<Vec<u8>>, Errno> {
         if self.names.is_empty() && self.more {
             let done = self.done.take().unwrap_or_default();
-            self.fill(wish, |name| name > done.as_slice())?;
+            match self.fill(wish, |name| name > done.as_slice()) {
+                Err(errno) if !gone(errno) => return Err(errno),
+                _ => {}
+            }
         }
         Ok(self.names.pop())
     }

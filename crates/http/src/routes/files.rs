@@ -12,7 +12,7 @@ mod watch;
 
 use crate::{
     auth::Caller,
-    error::Failure,
+    error::{self, Failure},
     page::paged,
     query::{self, Query},
     server::App,
@@ -29,7 +29,7 @@ use content::Asked;
 use http_body_util::BodyExt;
 use isolet_sandbox::{
     Sandbox,
-    files::{GLOB_BYTES_MAX, Opened, PAGE_MAX, Writer},
+    files::{GLOB_BYTES_MAX, Opened, PAGE_MAX, Page, Writer},
 };
 use isolet_wire::{
     ask::{Save, Walk},
@@ -178,9 +178,14 @@ async fn answer(
     let sandbox = enter(app, caller, place, Making::Never).await?;
     match get(&sandbox, place, (method, headers), (&path, query, wish)).await? {
         Got::Bytes(response) => Ok(response),
-        Got::List(found, next) => {
+        Got::List(page, next) => {
             let base = whole(&path);
-            let views: Vec<_> = found.into_iter().map(|one| FileView::below(&base, one)).collect();
+            let Page { found, unread, .. } = page;
+            let view = |one: Found| {
+                let why = unread.get(&one.path).map(|why| error::code(*why));
+                FileView::below(&base, one).unread(why)
+            };
+            let views: Vec<_> = found.into_iter().map(view).collect();
             Ok(paged(next, Json(views)))
         }
     }
@@ -191,7 +196,7 @@ pub(crate) enum Got {
     /// A file's bytes, a directory's archive, or why they need not be sent.
     Bytes(Response),
     /// A directory's entries, and the `Link` to the next page.
-    List(Vec<Found>, Option<String>),
+    List(Page, Option<String>),
 }
 
 /// Reads a file, or lists a directory as it is wished.
@@ -227,10 +232,10 @@ pub(crate) async fn get(
             Ok(Got::Bytes(content::archive(reader, false, method)))
         }
         Opened::Directory(_) => {
-            let (found, more) = sandbox.file_walk(path, wish).await?;
-            let last = found.last().filter(|_| more);
+            let page = sandbox.file_walk(path, wish).await?;
+            let last = page.found.last().filter(|_| page.more);
             let next = last.map(|last| next_link(place, query, &last.path));
-            Ok(Got::List(found, next))
+            Ok(Got::List(page, next))
         }
     }
 }

@@ -4,8 +4,9 @@ use super::{LONG, Reader, STILL, Writer, done, done_in, fault, hear, hear_in, st
 use crate::{Error, Sandbox, link::Heard, wire::Wire};
 use isolet_wire::{
     ask::{File, Pair, Save, Search, Span, Walk},
-    tell::{Change, Found, Kind, Line, Searched, Stat, Tell},
+    tell::{Change, Found, Kind, Line, Searched, Stat, Tell, Why},
 };
+use std::collections::HashMap;
 
 /// The most entries that one page of a walk may have.
 pub const PAGE_MAX: u32 = 10_000;
@@ -26,6 +27,17 @@ pub enum Opened {
     File(Reader),
     /// A directory.
     Directory(Stat),
+}
+
+/// A page of what lies in a directory.
+#[derive(Debug)]
+pub struct Page {
+    /// Sorted by the parts of their paths.
+    pub found: Vec<Found>,
+    /// Directories among them of whose content nothing is known, and why.
+    pub unread: HashMap<Vec<u8>, Why>,
+    /// There is more.
+    pub more: bool,
 }
 
 /// A directory that is watched.
@@ -81,7 +93,7 @@ impl Sandbox {
             done(&mut wire).await?;
             return Ok(Opened::Directory(stat));
         }
-        Ok(Opened::File(Reader { stat, wire, done: false }))
+        Ok(Opened::File(Reader { stat, wire, done: false, ahead: None }))
     }
 
     /// Writes a file, whole or at its end; parents are made.
@@ -93,55 +105,60 @@ impl Sandbox {
         Ok(self.writer(wire))
     }
 
-    /// What lies in a directory, at most `wish.max` entries ([`PAGE_MAX`]), sorted by the parts
-    /// of their paths; `true` beside them: there are more.
+    /// What lies in a directory, at most `wish.max` entries ([`PAGE_MAX`]).
     ///
     /// # Errors
     /// As `file_fetch`.
-    pub async fn file_walk(
-        &self,
-        path: &[u8],
-        mut wish: Walk,
-    ) -> Result<(Vec<Found>, bool), Error> {
+    pub async fn file_walk(&self, path: &[u8], mut wish: Walk) -> Result<Page, Error> {
         let max = wish.max.min(PAGE_MAX) as usize;
         wish.max = max as u32 + 1;
         let mut wire = self.file(path, File::Walk { path: path.to_vec(), wish }).await?;
-        let mut all = Vec::new();
+        let (mut found, mut unread) = (Vec::new(), HashMap::new());
         loop {
             match hear(&mut wire).await? {
-                Heard::Tell(Tell::FileFound(mut part)) if all.len() + part.len() <= max + 1 => {
-                    all.append(&mut part);
+                Heard::Tell(Tell::FileFound(mut part)) if found.len() + part.len() <= max + 1 => {
+                    found.append(&mut part);
+                }
+                Heard::Tell(Tell::FileUnread { path, why }) if unread.len() <= max => {
+                    unread.insert(path, why);
                 }
                 Heard::Tell(Tell::Done) => break,
                 _ => return Err(fault("a walk")),
             }
         }
-        let more = all.len() > max;
-        all.truncate(max);
-        Ok((all, more))
+        let more = found.len() > max;
+        found.truncate(max);
+        Ok(Page { found, unread, more })
     }
 
     /// A directory as a tar archive, compressed on request.
     ///
     /// # Errors
-    /// As `file_fetch`.
+    /// As `file_fetch`; also for what it holds, where that is found before any byte is sent.
     pub async fn file_pack(&self, path: &[u8], zstd: bool) -> Result<Reader, Error> {
         let call = match (path.to_vec(), zstd) {
             (path, true) => File::PackZstd { path },
             (path, false) => File::Pack { path },
         };
-        let mut wire = self.file(path, call).await?;
-        Ok(Reader { stat: stat(&mut wire).await?, wire, done: false })
+        self.packed(path, call).await
     }
 
     /// A directory as a tar archive, without some of what it holds: paths below it, each left out
     /// with all that is below.
     ///
     /// # Errors
-    /// As `file_fetch`.
+    /// As `file_pack`.
     pub async fn file_pack_but(&self, path: &[u8], without: Vec<Vec<u8>>) -> Result<Reader, Error> {
-        let mut wire = self.file(path, File::PackBut { path: path.to_vec(), without }).await?;
-        Ok(Reader { stat: stat(&mut wire).await?, wire, done: false })
+        self.packed(path, File::PackBut { path: path.to_vec(), without }).await
+    }
+
+    async fn packed(&self, path: &[u8], call: File) -> Result<Reader, Error> {
+        let mut wire = self.file(path, call).await?;
+        let stat = stat(&mut wire).await?;
+        let mut reader = Reader { stat, wire, done: false, ahead: None };
+        // Of a small one a fault is the answer, and not a break in it.
+        reader.ahead = reader.next().await?;
+        Ok(reader)
     }
 
     /// A tar archive into a directory, which is made; end with [`Writer::finish`].

@@ -296,6 +296,8 @@ class FileInfo:
     modified: datetime
     target: str | None  #: What a symbolic link says.
     path_bytes: bytes = field(repr=False)  #: The path's exact bytes; every file call takes them.
+    #: Of a directory that a recursive list could not look into: ``denied``, ``too_large``.
+    unread: str | None = None
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> FileInfo:
@@ -309,6 +311,7 @@ class FileInfo:
             modified=moment(told["modified_ms"]),
             target=told.get("target"),
             path_bytes=_exact(told, "path"),
+            unread=told.get("unread"),
         )
 
 

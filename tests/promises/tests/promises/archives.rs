@@ -1,7 +1,10 @@
-//! Archives made to do harm, or to cost more than they look (I8), and compressed ones.
+//! Archives made to do harm, or to cost more than they look (I8), compressed ones, and ones that
+//! cannot be whole.
 
-use isolet_kit::{LONG, Reply, Rows, Sandbox, Server, one, quickly};
+use isolet_kit::image::{Image, Registry, busybox};
+use isolet_kit::{LONG, Options, Reply, Rows, Sandbox, Server, Value, json, one, quickly};
 use std::fs;
+use std::io::Read as _;
 use std::process::Command;
 
 /// Makes archives by a program of the tests' machine; each shape is a function of `t`.
@@ -173,5 +176,106 @@ fn an_archive_goes_compressed_and_comes_back_the_same() {
     send(&sandbox, "again", &reply.body).expect(200);
     let look = "cd in/plain && find . -printf '%p %m %y %l\\n' | sort; cat deep/file";
     assert_eq!(sandbox.says(look), sandbox.says(&look.replace("in/plain", "again")));
+    server.healthy();
+}
+
+/// What lies deeper than a call can name was left out of lists and archives, and those ended as
+/// if they were whole.
+#[test]
+fn a_tree_too_deep_for_an_archive_is_no_archive() {
+    let (server, sandbox) = one();
+    sandbox.says(
+        "python3 -c '
+import os
+for name, depth in ((\"d\", 2100), (\"n\" * 250, 20)):
+    os.chdir(\"/workspace\")
+    os.mkdir(\"of-\" + name[0])
+    os.chdir(\"of-\" + name[0])
+    for _ in range(depth):
+        os.mkdir(name)
+        os.chdir(name)
+    open(\"leaf\", \"w\").close()
+'",
+    );
+    let get = |rest: &str| sandbox.http.get(&sandbox.path(&format!("/files/{rest}")));
+    let mut rows = Rows::new();
+    rows.row("an archive that has begun is cut", || {
+        let mut reply =
+            sandbox.http.try_open("GET", &sandbox.path("/files/of-d?tar=1"), None).unwrap();
+        let mut bytes = Vec::new();
+        assert!(reply.status == 200 && reply.body.read_to_end(&mut bytes).is_err());
+        assert!(!bytes.ends_with(&[0; 1024]), "it has no end");
+    });
+    for path in ["of-d?tar=zstd", "of-n?tar=zstd"] {
+        rows.row(path, || {
+            let reply = get(path).expect(413);
+            assert_eq!(reply.error(), "too_large");
+            assert!(reply.text().contains("File name too long"), "{}", reply.text());
+        });
+    }
+    for path in ["of-d", "of-n"] {
+        for query in ["", "&glob=le*"] {
+            rows.row(&format!("a list of {path}{query}"), || {
+                let all = get(&format!("{path}?recursive=1&limit=10000{query}"));
+                let all = all.expect(200).json();
+                let unread: Vec<_> =
+                    all.as_array().unwrap().iter().map(|one| &one["unread"]).collect();
+                assert_eq!(unread.last(), Some(&&json!("too_large")));
+                assert_eq!(unread.iter().filter(|why| !why.is_null()).count(), 1);
+            });
+        }
+    }
+    drop(rows);
+    server.healthy();
+}
+
+/// A file and a directory that the sandbox's user may not read were left out of archives and
+/// lists, which ended as if they were whole.
+#[test]
+fn what_a_user_may_not_read_is_told_and_not_left_out() {
+    let registry = Registry::start();
+    let users = b"ann:x:1234:55:Ann:/home/ann:/bin/sh\n";
+    let layer = busybox().directory("etc").file("etc/passwd", users);
+    let name = registry.has("app", Image::new(&[layer.bytes()], &json!({"User": "ann"})));
+    let config = format!("[images]\nregistries = [\"{}\"]\n", registry.host());
+    let server = Options::new().config(&config).start();
+    let sandbox = server.sandbox_with(&json!({"image": name}));
+    sandbox.says(
+        "cd /workspace; for at in file dir names late; do mkdir -p $at/sub; echo $at >$at/sub/open; done
+         echo x >file/sub/shut; busybox chmod 0 file/sub/shut; busybox chmod 0 dir/sub
+         busybox chmod 444 names/sub; busybox head -c 200000 /dev/urandom >late/a; busybox chmod 0 late/sub",
+    );
+    let get = |rest: &str| sandbox.http.get(&sandbox.path(&format!("/files/{rest}")));
+    for (path, shut) in [("file", "sub/shut"), ("dir", "sub"), ("names", "sub")] {
+        for tar in ["1", "zstd"] {
+            let reply = get(&format!("{path}?tar={tar}")).expect(403);
+            assert_eq!(reply.error(), "denied");
+            assert!(reply.text().contains(&format!("{path}: {shut}: ")), "{}", reply.text());
+        }
+    }
+    let late = sandbox.path("/files/late?tar=1");
+    assert!(sandbox.http.try_send("GET", &late, None).is_err(), "it is cut");
+    let told = |list: Value| -> Vec<_> {
+        let all = list.as_array().expect("an array").iter();
+        let one = |one: &Value| (one["path"].to_string(), one["unread"].to_string());
+        all.map(one).filter(|(_, unread)| unread != "null").collect()
+    };
+    let shut = ["dir", "late", "names"]
+        .map(|path| (format!("\"/workspace/{path}/sub\""), "\"denied\"".to_owned()));
+    assert_eq!(told(get("?recursive=1").expect(200).json()), shut);
+    assert_eq!(told(get("?recursive=1&glob=op*").expect(200).json()), shut);
+    let (mut pages, mut next) = (Vec::new(), sandbox.path("/files?recursive=1&limit=1"));
+    loop {
+        let page = server.http().get(&next).expect(200);
+        pages.extend(told(page.json()));
+        let Some(link) = page.header("link") else { break };
+        next = link.split(['<', '>']).nth(1).expect("a link").to_owned();
+    }
+    assert_eq!(pages, shut);
+    for path in ["dir/sub", "names/sub"] {
+        assert_eq!(get(path).expect(403).error(), "denied", "{path}");
+    }
+    let found = get("?search=.").expect(200).json();
+    assert!(found["unread"].as_u64() >= Some(3), "{found}");
     server.healthy();
 }

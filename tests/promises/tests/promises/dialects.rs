@@ -225,6 +225,10 @@ fn the_bridge_keeps_a_workspace_and_brings_it_back() {
     for bad in ["..", "a/../b", "/etc"] {
         assert_eq!(code(pack(&format!("?excludes={bad}")).expect(400)), "invalid_request");
     }
+    // What is too deep for an archive was not in it, and it was a success.
+    sandbox.says("n=$(printf n%.0s {1..240}); mkdir deep; cd deep; for _ in {1..20}; do mkdir $n; cd $n; done");
+    assert_eq!(pack("").status, 413);
+    pack("?excludes=deep").expect(200);
 }
 
 #[test]

@@ -104,8 +104,8 @@ async fn answer(
     let path = if path.is_empty() { b".".to_vec() } else { path };
     match files::get(&sandbox, &place, request, (&path, query, wish)).await? {
         Got::Bytes(response) => Ok(response),
-        Got::List(found, next) => {
-            Ok(paged(next, Json(found.into_iter().map(Entry::from).collect::<Vec<_>>())))
+        Got::List(page, next) => {
+            Ok(paged(next, Json(page.found.into_iter().map(Entry::from).collect::<Vec<_>>())))
         }
     }
 }

@@ -108,7 +108,7 @@ enum Task {
 
 enum Outcome {
     Exists(bool),
-    File(FileView),
+    File(Box<FileView>),
 }
 
 impl FileOrder {
@@ -175,7 +175,8 @@ impl Task {
                 (path, true)
             }
         };
-        Ok(Outcome::File(FileView::of(&path, sandbox.file_look(&path, follow).await?)))
+        let found = sandbox.file_look(&path, follow).await?;
+        Ok(Outcome::File(Box::new(FileView::of(&path, found))))
     }
 }
 

@@ -34,6 +34,10 @@ pub(crate) struct FileView {
     /// The same in base64, where it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     target_b64: Option<String>,
+    /// Of a directory that a recursive list could not look into, the code of the error: `denied`,
+    /// `too_large`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unread: Option<&'static str>,
 }
 
 /// A file that was written.
@@ -70,6 +74,11 @@ impl FileView {
         Self::at(path.strip_prefix(b"/").filter(|p| p.starts_with(b"/")).unwrap_or(&path), found)
     }
 
+    /// Why nothing is told of what it holds.
+    pub(super) fn unread(self, unread: Option<&'static str>) -> Self {
+        Self { unread, ..self }
+    }
+
     fn at(path: &[u8], found: Found) -> Self {
         let (name, name_b64) = text(path.rsplit(|byte| *byte == b'/').next().unwrap_or_default());
         let (path, path_b64) = text(path);
@@ -83,7 +92,19 @@ impl FileView {
         };
         let Stat { size, modified_ms, mode, .. } = found.stat;
         let mode = format!("{mode:04o}");
-        Self { name, name_b64, path, path_b64, kind, size, modified_ms, mode, target, target_b64 }
+        Self {
+            name,
+            name_b64,
+            path,
+            path_b64,
+            kind,
+            size,
+            modified_ms,
+            mode,
+            target,
+            target_b64,
+            unread: None,
+        }
     }
 }
 
