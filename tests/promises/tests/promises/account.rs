@@ -104,6 +104,9 @@ fn what_one_tenant_has_used_and_keeps_is_its_own() {
     let both = json!({"network_profile": "none", "network": {"allow": []}});
     own.post("/v1/runs", &both).expect(400);
     other.post("/v1/runs", &json!({"network_profile": "none"})).expect(201);
+    other.post("/v1/runs", &json!({"network": "none"})).expect(201);
+    let word = other.post("/v1/runs", &json!({"network": "all"})).expect(400).text();
+    assert!(word.contains("open"), "it says what there is: {word}");
     own.delete("/v1/network-profiles/web").expect(204);
     own.get("/v1/network-profiles/web").expect(404);
 }

@@ -61,6 +61,28 @@ fn a_sandbox_is_made_of_an_image_from_a_registry() {
 }
 
 #[test]
+fn an_alias_is_the_same_image_in_creates_pulls_and_removals() {
+    let registry = DockerRegistry::start();
+    let (name, host) = (registry.push("tools/box", &layered()), registry.host());
+    let server = Options::new()
+        .config(&format!(
+            "[images]\nregistries = [\"{host}\"]\n[images.aliases]\ntool = \"{name}\"\nown = \"host\"\n"
+        ))
+        .start();
+    let http = server.http();
+    assert_eq!(pulled(&http, "tool")["names"], json!([name]));
+    let sandbox = server.sandbox_with(&json!({"image": "tool"}));
+    assert_eq!(sandbox.says("pwd"), "/opt/app\n");
+    sandbox.delete();
+    http.delete("/v1/images/tool").expect(204);
+    http.get(&format!("/v1/images/{}", name.replace('/', "%2F"))).expect(404);
+    let said = http.post("/v1/images/pull", &json!({"image": "own"})).expect(400).text();
+    assert!(said.contains("this machine's own programs"), "{said}");
+    let wish = json!({"image": "own"});
+    assert_eq!(server.sandbox_with(&wish).info()["image_resolved"], "host");
+}
+
+#[test]
 fn a_sandbox_keeps_its_image_when_the_tag_moves_on_and_over_sleep_and_restart() {
     let registry = Registry::start();
     let version = |text: &str| {
