@@ -285,6 +285,23 @@ fn watchers_hear_of_terminals() {
     assert!(matches!(second.tell(), Tell::Census { shells, .. } if shells[0].name == "t/test"));
 }
 
+#[test]
+fn a_watcher_hears_of_a_terminal_before_who_opens_it() {
+    let agent = Agent::start();
+    let mut watcher = agent.connect();
+    watcher.ask(&Ask::Watch);
+    assert!(matches!(watcher.tell(), Tell::Census { .. }));
+    let _screen = agent.screen(wish(bash()));
+    // It is not waited for: it lies there.
+    watcher.stream.set_nonblocking(true).expect("a socket");
+    let told = watcher.tell();
+    assert!(
+        matches!(&told, Tell::Changed { shell: Some(shell), .. }
+        if shell.name == "t/test" && shell.closed.is_none()),
+        "{told:?}"
+    );
+}
+
 /// Numbered lines for good, as fast as they go.
 fn flood() -> Open {
     argv(&["bash", "-c", "i=0; while :; do echo $((i++)) some words that make it longer; done"])

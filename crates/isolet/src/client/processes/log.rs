@@ -46,7 +46,7 @@ pub(crate) async fn show(
             ));
         };
         let heard = heard(&event, id).inspect_err(|_| {
-            if event.name == "error" && follow {
+            if follow && event.data["error"] == "stopping" {
                 say(format_args!("go on with: isolet logs {id} {name} --follow --since {at}"));
             }
         });
