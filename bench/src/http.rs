@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::{Method, Request};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use std::net::TcpStream;
@@ -22,6 +22,11 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn connect(server: &Server) -> Result<Self> {
         Self::over(TcpStream::connect(("127.0.0.1", server.port))?, server)
+    }
+
+    /// With another key than the server's own.
+    pub(crate) fn connect_with(server: &Server, key: &str) -> Result<Self> {
+        Ok(Self { key: key.to_owned(), ..Self::connect(server)? })
     }
 
     /// Over a connection that was made otherwise.
@@ -65,6 +70,23 @@ impl Client {
             bail!("{path}: {status} {}", String::from_utf8_lossy(&bytes));
         }
         if bytes.is_empty() { Ok(Value::Null) } else { Ok(serde_json::from_slice(&bytes)?) }
+    }
+
+    /// The status of an answer, whatever it is.
+    pub(crate) fn status(&mut self, method: Method, path: &str) -> Result<StatusCode> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", &self.host)
+            .header("authorization", format!("Bearer {}", self.key))
+            .body(Full::default())?;
+        self.runtime.block_on(async {
+            self.sender.ready().await?;
+            let response = self.sender.send_request(request).await?;
+            let status = response.status();
+            response.into_body().collect().await?;
+            Ok(status)
+        })
     }
 
     /// A GET; returns how many bytes came, which are not kept.

@@ -19,6 +19,7 @@ mod process;
 mod pty;
 mod raw;
 mod save;
+mod secret;
 mod server;
 mod session;
 mod shell;
@@ -77,6 +78,8 @@ enum Table {
     Network,
     /// A layer of 100 MB against `tar`; creates from an image against the host's programs.
     Image,
+    /// A nearly right key against a wrong one, and another tenant's id against one that never was.
+    Secret,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -104,6 +107,7 @@ fn main() -> anyhow::Result<()> {
             Table::Port => port::table(&args.bin, args.rounds)?,
             Table::Network => network::table(&args.bin, args.rounds)?,
             Table::Image => image::table(&args.bin, args.rounds)?,
+            Table::Secret => secret::table(&args.bin, args.rounds)?,
         }
     }
     Ok(())

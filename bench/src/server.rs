@@ -47,6 +47,11 @@ impl Server {
         Ok(server)
     }
 
+    /// Its data directory.
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
+    }
+
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.process.id()

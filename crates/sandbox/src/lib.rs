@@ -65,6 +65,7 @@ pub use info::{
     SessionWish, Usage, WhyLost, Wish,
 };
 pub use isolet_image as image;
+pub use isolet_store::KeyDigest;
 pub use isolet_store::audit;
 pub use isolet_store::keys::{Grant, Key, Keys, NewKey};
 pub use link::{ExecLink, Heard, LinkError, ShellLink};

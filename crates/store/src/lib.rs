@@ -9,11 +9,13 @@
 pub mod audit;
 mod error;
 pub mod history;
+mod key_digest;
 pub mod keys;
 pub mod record;
 mod schema;
 
 pub use error::Error;
+pub use key_digest::KeyDigest;
 pub use record::{Answer, Sandbox, Session};
 
 use rusqlite::Connection;
