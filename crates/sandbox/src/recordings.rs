@@ -49,6 +49,25 @@ pub struct Recording {
     pub(crate) at_ms: u64,
 }
 
+impl Recording {
+    /// What is known of a recording by its note on the disk and, where a recorder held it while the
+    /// notes were read, by that recorder.
+    fn known_with(mut self, growing: Option<Self>) -> Self {
+        match growing {
+            // The note of an end is the recorder's last word: it is newer than what the recorder held.
+            Some(growing) if self.ended_at_ms.is_none() => growing,
+            // Its server was killed, and its terminal has ended since.
+            None if self.ended_at_ms.is_none() => {
+                let last = i64::try_from(self.at_ms).unwrap_or(0);
+                self.ended_at_ms = Some(self.started_at_ms + last);
+                self.cut = true;
+                self
+            }
+            Some(_) | None => self,
+        }
+    }
+}
+
 /// One that grows.
 #[derive(Debug)]
 pub(crate) struct Growing {
@@ -230,20 +249,16 @@ impl Sandbox {
     /// # Errors
     /// [`Error::Fault`].
     pub async fn recordings(&self) -> Result<Vec<Recording>, Error> {
-        let (mut all, growing) =
-            (self.entry.recordings.files().await?, self.entry.recordings.all_growing());
-        for about in &mut all {
-            match growing.get(&about.id) {
-                Some(now) => about.clone_from(now),
-                // Its server was killed, and its terminal has ended since.
-                None if about.ended_at_ms.is_none() => {
-                    let last = i64::try_from(about.at_ms).unwrap_or(0);
-                    (about.ended_at_ms, about.cut) = (Some(about.started_at_ms + last), true);
-                }
-                None => {}
-            }
-        }
-        Ok(all)
+        let recordings = &self.entry.recordings;
+        // Before and after the notes are read: a recording may begin or end in between.
+        let before = recordings.all_growing();
+        let notes = recordings.files().await?;
+        let after = recordings.all_growing();
+        let all = notes.into_iter().map(|note| {
+            let growing = after.get(&note.id).or_else(|| before.get(&note.id)).cloned();
+            note.known_with(growing)
+        });
+        Ok(all.collect())
     }
 
     async fn find_recording(&self, id: &str) -> Result<Recording, Error> {
@@ -352,5 +367,41 @@ impl Sandbox {
                 self.run_recorder(link, cast, recordings.begin(about));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(size: u64, ended_at_ms: Option<i64>) -> Recording {
+        Recording {
+            id: "r".into(),
+            session: SessionId::default_session(),
+            terminal: "t".into(),
+            started_at_ms: 1_000,
+            ended_at_ms,
+            size,
+            cut: false,
+            offset: 0,
+            at_ms: 500,
+        }
+    }
+
+    /// A recording ended while the list was read: its note was read before, its recorder looked for
+    /// after. It was listed as cut, with the size of an earlier note.
+    #[test]
+    fn a_recording_that_ends_while_it_is_listed_is_not_cut() {
+        let growing = note(1_079, None);
+        assert_eq!(note(1_079, None).known_with(Some(growing.clone())), growing);
+        let ended = note(1_146, Some(2_000));
+        assert_eq!(ended.clone().known_with(Some(growing)), ended);
+        assert_eq!(ended.clone().known_with(None), ended);
+    }
+
+    #[test]
+    fn a_recording_that_no_recorder_holds_lacks_its_end() {
+        let left = note(1_079, None).known_with(None);
+        assert_eq!((left.ended_at_ms, left.cut, left.size), (Some(1_500), true, 1_079));
     }
 }

@@ -131,6 +131,26 @@ fn a_recording_is_begun_by_an_attach_and_ended_by_a_call_and_keeps_nothing_awake
     assert_eq!(sandbox.info()["state"], "sleeping", "lists wake nobody");
 }
 
+/// Its note was read while it grew and its recorder was looked for when that had ended: it was listed
+/// as cut, with the size of before.
+#[test]
+fn f46_a_recording_that_ends_while_it_is_listed_is_whole() {
+    let (_server, sandbox) = one();
+    for _ in 0..20 {
+        let mut terminal = sandbox.terminal("record=1");
+        terminal.line("echo 'r'ecorded", "recorded\r\n");
+        terminal.type_in("exit\r");
+        let ended = wait_until("it ends", SOON, || {
+            let all = list(&sandbox);
+            (!all[0]["ended_at"].is_null()).then(|| all[0].clone())
+        });
+        assert_eq!(ended["cut"], false, "{ended}");
+        assert_eq!(ended["size"], size(&sandbox, &ended["id"]), "{ended}");
+        let id = ended["id"].as_str().expect("an id");
+        sandbox.http.delete(&sandbox.path(&format!("/recordings/{id}"))).expect(204);
+    }
+}
+
 /// Byte for byte: a recording whose server was killed goes on where its file was whole.
 #[test]
 fn a_killed_servers_recording_goes_on_where_it_was() {
