@@ -161,6 +161,39 @@ fn what_a_kernel_says_faster_than_it_is_taken_is_not_lost() {
     assert!(said == wanted, "{} of {} bytes", said.len(), wanted.len());
 }
 
+/// ipykernel reads what children print in a thread that nothing waits for at the end of a run: the
+/// child's line was missing from the answer, and stood in the next one. Its thread ended at a byte
+/// that is no UTF-8, and children blocked from then on.
+#[test]
+fn f46_what_children_of_a_kernel_print_is_in_the_answer_of_their_run() {
+    let (_server, sandbox) = one();
+    make(&sandbox);
+    // The thread that reads is slow: what must be waited for is not there by luck.
+    let slow = "import os, sys, threading, time
+stream = type(sys.stdout)
+write = stream.write
+def slow(self, text):
+    if threading.current_thread() is not threading.main_thread():
+        time.sleep(.05)
+    return write(self, text)
+stream.write = slow";
+    run(&sandbox, slow);
+    for turn in 0..10 {
+        let code = format!("os.system('echo child {turn}; echo error {turn} >&2'); 'done'");
+        let answer = run(&sandbox, &code);
+        let streams = (&answer["stdout"], &answer["stderr"]);
+        let wanted = (json!(format!("child {turn}\n")), json!(format!("error {turn}\n")));
+        assert_eq!(streams, (&wanted.0, &wanted.1), "{answer}");
+    }
+    let answer = run(&sandbox, "os.system(r\"printf 'a\\377b\\n'\"); 'done'");
+    assert_eq!(answer["stdout"], "a\u{FFFD}b\n", "{answer}");
+    let answer = run(&sandbox, "os.system('seq 100000 | wc -c >&2; seq 100000 | sed s/$/\u{FC}/')");
+    assert_eq!(answer["stderr"], "588895\n", "{}", answer["exception"]);
+    let wanted: String = (1..=100_000).map(|n| format!("{n}\u{FC}\n")).collect();
+    let said = answer["stdout"].as_str().expect("a text");
+    assert!(said == wanted, "{} of {} bytes", said.len(), wanted.len());
+}
+
 /// Processes of `python3` in the sandbox, and whose child each is.
 fn pythons(sandbox: &Sandbox) -> Vec<(i64, i64)> {
     let told = sandbox.says("ps -C python3 -o pid=,ppid=; true");

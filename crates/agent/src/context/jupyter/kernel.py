@@ -115,6 +115,49 @@ def lossless(application):
     return Lossless
 
 
+def complete(stream):
+    """A stream that publishes all that children of the kernel have printed, before the run is over.
+
+    ipykernel 6 and 7 read the pipe behind descriptors 1 and 2 in a thread, and nothing waits for that
+    thread when a run ends. The thread of 6.17 also ends at the first byte that is not UTF-8: children
+    block from then on, once the pipe is full.
+    """
+    import codecs, fcntl, struct, termios, threading
+
+    class Complete(stream):
+        def _setup_stream_redirects(self, name):
+            self._pipe_lock = threading.Lock()
+            self._pipe_decoder = codecs.getincrementaldecoder('utf-8')('replace')
+            super()._setup_stream_redirects(name)
+
+        def _watch_pipe_fd(self):
+            poll = select.poll()
+            poll.register(self._fid, select.POLLIN)
+            while self._should_watch:
+                if not any(event & select.POLLIN for _, event in poll.poll()):
+                    return
+                self.publish_pipe()
+
+        def publish_pipe(self):
+            """Publishes what the pipe holds now; what comes later is not waited for."""
+            with self._pipe_lock:
+                held = fcntl.ioctl(self._fid, termios.FIONREAD, struct.pack('i', 0))
+                left, = struct.unpack('i', held)
+                while left > 0:
+                    part = os.read(self._fid, left)
+                    left -= len(part)
+                    self.write(self._pipe_decoder.decode(part))
+
+    return Complete
+
+
+def publish_children_whole():
+    """Has the kernel's streams publish what its children print before a run's end."""
+    from ipykernel import iostream
+    if all(hasattr(iostream.OutStream, name) for name in ('_setup_stream_redirects', '_watch_pipe_fd')):
+        iostream.OutStream = complete(iostream.OutStream)
+
+
 def surrogates(pack):
     """Packs also what holds halves of a pair of them, which a kernel could not say: nor that it is idle."""
 
@@ -138,6 +181,7 @@ def be_kernel(application, file):
     try:
         sys.argv = ['ipykernel_launcher.py', '-f', file]
         os.environ['JPY_PARENT_PID'] = str(os.getppid())
+        publish_children_whole()
         app = lossless(application).instance()
         app.initialize(['-f', file, *OPTIONS])
         app.session.pack = surrogates(app.session.pack)
@@ -163,6 +207,8 @@ def tend(shell):
                 sys.stdout.flush()
             finally:
                 os._exit(0)
+        for stream in streams:
+            getattr(stream, 'publish_pipe', lambda: None)()
         sys.stdout, sys.stderr = streams
         for fd, backup in enumerate(backups):
             os.dup2(backup, fd)
