@@ -1,7 +1,7 @@
 /** The frame around every page: where one is, how the server is, and the keys that hold everywhere. */
 
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { client } from "./lib/api";
 import { link as events, retry } from "./lib/events";
 import { many } from "./lib/format";
@@ -24,7 +24,7 @@ import { openPalette } from "./parts/palette";
 
 /** All of it. */
 export function App(): JSX.Element {
-  useEffect(everywhere, []);
+  useLayoutEffect(everywhere, []);
   useEffect(
     () =>
       events.subscribe((now) => {

@@ -2,11 +2,11 @@
 
 import { computed, signal } from "@preact/signals";
 
-const parts = signal(read());
+const fragment = signal(location.hash);
 
-function read(): string[] {
-  if (!location.hash.startsWith("#/")) return [];
-  return location.hash
+function read(hash: string): string[] {
+  if (!hash.startsWith("#/")) return [];
+  return hash
     .slice(2)
     .split("/")
     .filter((part) => part !== "")
@@ -19,7 +19,7 @@ function read(): string[] {
     });
 }
 
-addEventListener("hashchange", () => (parts.value = read()));
+addEventListener("hashchange", () => (fragment.value = location.hash));
 
 /** What a sandbox's page shows. */
 export type Tab = "sessions" | "terminal" | "commands" | "files" | "details";
@@ -30,7 +30,7 @@ export type Route = { page: "sandboxes" } | { page: "sandbox"; id: string; tab: 
 
 /** Where one is now. */
 export const route = computed<Route>(() => {
-  const [page, id, tab, ...name] = parts.value;
+  const [page, id, tab, ...name] = read(fragment.value);
   if (page !== "sandboxes" || id === undefined) return { page: "sandboxes" };
   const known = TABS.find((one) => one === tab) ?? "sessions";
   return { page: "sandbox", id, tab: known, name: name.join("/") };
@@ -41,13 +41,14 @@ export function link(...to: string[]): string {
   return `#/${to.map(encodeURIComponent).join("/")}`;
 }
 
-/** Goes to a place. */
+/** Goes to a place. The page is there at once: the next key that is pressed is already for it. */
 export function go(...to: string[]): void {
   location.hash = link(...to);
+  fragment.value = location.hash;
 }
 
 /** Goes to a place that takes the present one's place in the history. */
 export function move(...to: string[]): void {
   history.replaceState(null, "", link(...to));
-  parts.value = read();
+  fragment.value = location.hash;
 }

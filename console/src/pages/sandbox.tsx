@@ -1,7 +1,7 @@
 /** One sandbox: its sessions, terminals, commands, files and limits, in tabs. */
 
 import type { JSX } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useLayoutEffect } from "preact/hooks";
 import * as actions from "../lib/actions";
 import { bytes, cores, mib } from "../lib/format";
 import { bind } from "../lib/keys";
@@ -20,7 +20,7 @@ import { TerminalTab } from "../terminal/tab";
 /** The page. */
 export function SandboxPage({ id, tab, name }: { id: string; tab: Tab; name: string }): JSX.Element {
   useEffect(() => watch(id), [id]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const to = (tab: Tab) => () => go("sandboxes", id, tab);
     return bind([
       { group: "Sandbox", keys: "t", says: "Terminal", run: to("terminal") },

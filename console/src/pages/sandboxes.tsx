@@ -2,7 +2,7 @@
 
 import { computed, signal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import * as actions from "../lib/actions";
 import type { Sandbox } from "../lib/api";
 import { now } from "../lib/clock";
@@ -28,7 +28,7 @@ const ROWS = 200;
 /** The page. */
 export function Sandboxes(): JSX.Element {
   const [rows, setRows] = useState(ROWS);
-  useEffect(
+  useLayoutEffect(
     () =>
       bind([
         { group: "Lists", keys: "j", says: "Down (also ↓)", run: () => step(".row a.to", 1) },

@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { told } from "../lib/api";
 import { Button } from "./button";
 
@@ -31,7 +31,8 @@ export function Dialogs(): JSX.Element | null {
 export function Dialog(props: { title: string; wide?: boolean; bare?: boolean; children: ComponentChildren }): JSX.Element {
   const ref = useRef<HTMLDialogElement>(null);
   const title = useId();
-  useEffect(() => {
+  // Before the next key, and not after the next frame: what is typed at once is for the dialog.
+  useLayoutEffect(() => {
     const before = document.activeElement;
     const dialog = ref.current!;
     dialog.showModal();

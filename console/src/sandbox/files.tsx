@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import type { JSX, RefObject } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import * as actions from "../lib/actions";
 import { told, type Sandbox } from "../lib/api";
 import { hear } from "../lib/events";
@@ -98,7 +98,7 @@ function Browser({ id, path }: { id: string; path: string }): JSX.Element {
   }, [listed, wanted]);
   const visible = useMemo(() => shown.find((one) => one.path === seen?.path && one.type !== "symlink") ?? seen, [shown, seen]);
   const put = (files: { name: string; blob: Blob }[]): void => send(id, path, files, renew);
-  useEffect(
+  useLayoutEffect(
     () =>
       bind([
         { group: "Lists", keys: "j", says: "Down (also ↓)", run: () => step(".row .to", 1) },

@@ -3,7 +3,7 @@
 import type { TerminalInfo } from "@isolet/sdk";
 import { IsoletError } from "@isolet/sdk";
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { api, at, type Sandbox, type Session } from "../lib/api";
 import { now } from "../lib/clock";
 import { hear } from "../lib/events";
@@ -26,7 +26,7 @@ const TERMINALS_MS = 6000;
 /** The tab. */
 export function Sessions({ of }: { of: Sandbox }): JSX.Element {
   const terminals = useTerminals(of);
-  useEffect(
+  useLayoutEffect(
     () =>
       bind([
         { group: "Lists", keys: "j", says: "Down (also ↓)", run: () => step(".row a.to", 1) },

@@ -57,6 +57,31 @@ test("everything is reached by keyboard", async ({ console }) => {
   expect(outline).toBe("solid");
 });
 
+/** A key that came before the page had drawn what the key before it asked for was lost. */
+test("keys that are pressed without a pause all count", async ({ console }) => {
+  const { page } = console;
+  await console.made();
+  await console.open(`sandboxes/${console.id}`);
+  await expect(page.getByRole("heading", { name: console.id })).toBeVisible();
+  // Without a frame or a task between them: faster than anybody types, and the same on every machine.
+  const focused = (keys: string[], ctrlKey = false): Promise<string> =>
+    page.evaluate(
+      async ([keys, ctrlKey]) => {
+        for (const key of keys) {
+          document.activeElement!.dispatchEvent(new KeyboardEvent("keydown", { key, ctrlKey, bubbles: true, cancelable: true }));
+          for (let turn = 0; turn < 20; turn++) await Promise.resolve();
+        }
+        return document.activeElement!.getAttribute("placeholder") ?? document.activeElement!.tagName;
+      },
+      [keys, ctrlKey] as const,
+    );
+  expect(await focused(["g", "s", "/"])).toBe("Filter by id, state or image");
+  await page.keyboard.press("Escape");
+  expect(await focused(["k"], true)).toBe("Go to a sandbox, or do something …");
+  await page.keyboard.press("Escape");
+  expect(await focused(["n"])).toBe("left empty, the server makes one");
+});
+
 const SIZES = { phone: [360, 740], laptop: [1280, 800], wall: [3840, 2160] } as const;
 
 test("in every size and theme nothing overflows, and the letters can be read", async ({ console }) => {
