@@ -77,7 +77,7 @@ test: packages tools console
 	timeout 300 node crates/agent/tests/xterm/compare.mjs target/xterm
 	cd sdk/typescript && npx tsc --noEmit && npx vitest run
 	cd tests/browser && npx tsc --noEmit && npx playwright test
-	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && timeout -s INT 600 $(PYTHON)/pytest $(if $(CI),--reruns 1) -o faulthandler_timeout=120
+	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && timeout -s INT 600 $(PYTHON)/pytest $(if $(CI),--reruns 1 -rR) -o faulthandler_timeout=120
 
 # What tests need and is not built by cargo: it comes while cargo builds.
 fetched: clients sdk browser python $(XTERM)

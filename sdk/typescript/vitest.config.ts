@@ -5,7 +5,8 @@ export default defineConfig({
     globalSetup: "test/server.ts",
     testTimeout: 30_000,
     hookTimeout: 60_000,
-    // A machine that is shared: a test may fail once for its neighbours' load.
+    // On CI a test may fail once, and is then listed as flaky; for people no test is repeated.
     retry: process.env["CI"] ? 1 : 0,
+    reporters: ["default", "./test/flaky.ts"],
   },
 });

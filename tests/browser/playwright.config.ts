@@ -12,7 +12,7 @@ export default defineConfig({
   workers: 2,
   fullyParallel: true,
   timeout: 60_000,
-  // A machine that is shared: a test may fail once for its neighbours' load, and is told as flaky.
+  // On CI a test may fail once, and is then listed as flaky; for people no test is repeated.
   retries: process.env["CI"] ? 1 : 0,
   globalTimeout: 12 * 60_000,
   expect: { timeout: 15_000 },

@@ -1,4 +1,4 @@
-/** Closes a run with one line: how many tests passed and failed. */
+/** Closes a run with the tests that passed only when repeated, and one line of counts. */
 
 import type { Reporter, Suite } from "@playwright/test/reporter";
 
@@ -10,6 +10,9 @@ export default class Count implements Reporter {
   }
 
   onEnd(): void {
+    for (const test of this.#all?.allTests() ?? []) {
+      if (test.outcome() === "flaky") console.log(`FLAKY tests/browser ${test.titlePath().filter(Boolean).join(" > ")}`);
+    }
     const outcomes = this.#all?.allTests().map((test) => test.outcome()) ?? [];
     const passed = outcomes.filter((outcome) => outcome === "expected" || outcome === "flaky").length;
     const skipped = outcomes.filter((outcome) => outcome === "skipped").length;

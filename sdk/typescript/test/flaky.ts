@@ -1,0 +1,9 @@
+/** Names the tests that passed only when they were repeated. */
+
+import type { Reporter, TestCase } from "vitest/node";
+
+export default class Flaky implements Reporter {
+  onTestCaseResult(test: TestCase): void {
+    if (test.diagnostic()?.flaky) console.log(`FLAKY sdk/typescript ${test.module.moduleId} > ${test.fullName}`);
+  }
+}
