@@ -1,5 +1,7 @@
 //! Credentials that are lent to a sandbox: put into its requests by the edge, and never inside.
 
+pub mod headers;
+
 use crate::network::{Rule, To};
 use serde::{Deserialize, Serialize};
 use std::fmt;

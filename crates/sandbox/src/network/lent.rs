@@ -3,6 +3,7 @@
 
 use crate::Error;
 use isolet_wire::{
+    lend::headers::{HeaderRole, role},
     lend::{CREDENTIALS_BYTES_MAX, CREDENTIALS_MAX, Credential, Secret},
     network::{Place, Policy, Rule, To, Verdict},
 };
@@ -14,22 +15,6 @@ pub const VALUE_BYTES_MAX: usize = 8 * 1024;
 pub const HEADER_BYTES_MAX: usize = 128;
 /// A placeholder's bytes: shorter ones stand where nobody meant them.
 pub const PLACEHOLDER_BYTES: std::ops::RangeInclusive<usize> = 4..=256;
-
-/// Headers that say how a request is read, or to whom it goes.
-const NOT_HEADERS: [&str; 12] = [
-    "connection",
-    "content-length",
-    "expect",
-    "host",
-    "http2-settings",
-    "keep-alive",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 /// What is known of a credential: all but its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,7 +83,7 @@ impl Lending {
             if header.is_empty() || header.len() > HEADER_BYTES_MAX || !token(header) {
                 return Err(bad("credentials.header", "must be the name of a header"));
             }
-            if NOT_HEADERS.contains(&header.as_str()) {
+            if role(header) == HeaderRole::Framing {
                 let reason = "this header says how a request is read or to whom it goes";
                 return Err(bad("credentials.header", reason));
             }
@@ -237,6 +222,7 @@ mod tests {
             (one("a.example", Some("a b"), None), "credentials.header"),
             (one("a.example", Some("Host"), None), "credentials.header"),
             (one("a.example", Some("Transfer-Encoding"), None), "credentials.header"),
+            (one("a.example", Some("Sec-WebSocket-Key"), Some("A_KEY")), "credentials.header"),
             (one("a.example", None, Some("KEY")), "credentials.placeholder"),
             (one("a.example", None, Some("a key")), "credentials.placeholder"),
         ] {
