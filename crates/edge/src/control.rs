@@ -1,5 +1,6 @@
 //! The socket to the process that owns the links: its orders, and what is told.
 
+use crate::freed::Rounds;
 use crate::link::Links;
 use isolet_wire::launch::encode;
 use isolet_wire::network::{EdgeOrder, EdgeTell, PACKET_BYTES_MAX};
@@ -28,6 +29,7 @@ pub async fn serve(links: &Links, control: OwnedFd) -> Result<()> {
     let mut rounds = interval(TELL_EVERY);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut round = 0_u32;
+    let mut freeing = Rounds::default();
     loop {
         tokio::select! {
             length = take(&control, &mut packet) => {
@@ -42,6 +44,9 @@ pub async fn serve(links: &Links, control: OwnedFd) -> Result<()> {
             _ = rounds.tick() => {
                 round = (round + 1) % CARRIED_EVERY;
                 let carried = if round == 0 { links.carried() } else { Vec::new() };
+                if round == 0 && freeing.burst_ended(&links.freed) {
+                    isolet_sys::heap::trim();
+                }
                 for one in links.tells().into_iter().chain(carried) {
                     tell(&control, &one).await?;
                 }

@@ -21,6 +21,7 @@ mod bucket;
 pub mod carry;
 pub mod control;
 pub mod dns;
+mod freed;
 pub mod judge;
 mod lend;
 pub mod link;

@@ -2,6 +2,7 @@
 
 use crate::bucket::Bucket;
 use crate::dns::resolvers::Resolvers;
+use crate::freed::Freed;
 use crate::judge::{Shown, Way, judge};
 use crate::lend::{Lent, authority::Authority};
 use crate::pins::Pins;
@@ -19,6 +20,9 @@ use tokio::sync::{Semaphore, watch};
 pub const CARRIED_MAX: usize = 1024;
 /// Connections of one link that have not yet shown where they want to go.
 pub const UNDECIDED_MAX: usize = 128;
+/// Memory for long heads of requests of one link, in bytes. It is enough for about 120 heads of
+/// 64 KiB at once, or 70 that grow to 128 KiB by their credentials.
+pub const LONG_HEADS_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Names that one link waits for at the same time.
 pub const LOOKUPS_MAX: usize = 64;
 /// Questions of one link: at once, and a second.
@@ -38,6 +42,10 @@ pub struct Link {
     pub(crate) lookups: Arc<Semaphore>,
     pub(crate) undecided: Arc<Semaphore>,
     pub(crate) carried: Arc<Semaphore>,
+    /// Bytes of [`LONG_HEADS_BYTES_MAX`] that are free.
+    pub(crate) long_heads: Arc<Semaphore>,
+    /// What its connections have freed; counted for all links together.
+    pub(crate) freed: Freed,
     /// Bytes from the sandbox, not yet told.
     pub(crate) out: AtomicU64,
     /// Bytes to the sandbox, not yet told.
@@ -45,7 +53,7 @@ pub struct Link {
 }
 
 impl Link {
-    fn new(address: Ipv4Addr, policy: Policy) -> Self {
+    fn new(address: Ipv4Addr, policy: Policy, freed: Freed) -> Self {
         Self {
             address,
             policy: RwLock::new(Arc::new(policy)),
@@ -56,6 +64,8 @@ impl Link {
             lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
             undecided: Arc::new(Semaphore::new(UNDECIDED_MAX)),
             carried: Arc::new(Semaphore::new(CARRIED_MAX)),
+            long_heads: Arc::new(Semaphore::new(LONG_HEADS_BYTES_MAX)),
+            freed,
             out: AtomicU64::new(0),
             back: AtomicU64::new(0),
         }
@@ -129,6 +139,7 @@ pub struct Links {
     guard: RwLock<Arc<Guard>>,
     resolvers: Resolvers,
     tells: Tells,
+    pub(crate) freed: Freed,
 }
 
 impl Links {
@@ -159,7 +170,7 @@ impl Links {
                 link.changed();
             }
             None => {
-                all.insert(address, Arc::new(Link::new(address, policy)));
+                all.insert(address, Arc::new(Link::new(address, policy, self.freed.clone())));
             }
         }
     }

@@ -6,6 +6,7 @@ pub mod clone;
 mod confine;
 pub mod disk;
 pub mod exec;
+pub mod heap;
 pub mod link;
 pub mod mount;
 pub mod own;

@@ -308,14 +308,19 @@ pub const UNPROVEN: [(&str, &str); 3] = [
     ("other host", "the request is for another host than the connection"),
 ];
 /// Why the edge refuses a request whatever rules say, and what that says.
-pub const UNFIT: [(&str, &str); 2] = [
+pub const UNFIT: [(&str, &str); 3] = [
     (BAD_REQUEST, "it is no HTTP request that can be passed on"),
     (TRACE, "TRACE shows what is lent for the host"),
+    (HEADERS_TOO_LONG, "its headers are too long with the credentials in place of placeholders"),
 ];
 /// HTTP that two readers may read in two ways, or that asks for a tunnel.
 pub const BAD_REQUEST: &str = "bad request";
-/// A TRACE to a host that something is lent for.
+/// A TRACE, or what servers take for one, to a host that something is lent for.
 pub const TRACE: &str = "trace";
+/// A request whose placeholders stand for more than a head may have.
+pub const HEADERS_TOO_LONG: &str = "headers too long";
+/// More at once than one sandbox may have.
+pub const LIMIT: &str = "limit";
 /// Told as the rule where a host is allowed for TLS and HTTP, and something else was spoken.
 pub const PROTOCOL: &str = "protocol";
 

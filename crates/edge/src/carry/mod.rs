@@ -2,7 +2,7 @@
 
 mod ended;
 pub mod hello;
-mod http;
+pub(crate) mod http;
 mod inside;
 pub mod sniff;
 mod splice;

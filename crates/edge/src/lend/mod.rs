@@ -8,8 +8,32 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
-use isolet_wire::lend::{CREDENTIALS_MAX, Credential};
+use isolet_wire::lend::headers::{HeaderRole, role};
+use isolet_wire::lend::{CREDENTIALS_BYTES_MAX, CREDENTIALS_MAX, Credential};
 use std::sync::Arc;
+
+/// The headers of a request with its credentials: those of the longest head that is read, with
+/// every credential of a sandbox once. What is more has placeholders in great number, each of 4
+/// bytes that may stand for 8 KiB.
+pub(crate) const HEADERS_BYTES_MAX: usize =
+    crate::carry::http::HEAD_BYTES_MAX + CREDENTIALS_BYTES_MAX;
+/// What a header takes on the wire beside its name and value: `: ` and the end of the line.
+const HEADER_EXTRA_BYTES: usize = 4;
+
+/// The headers would be longer than [`HEADERS_BYTES_MAX`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the headers are longer than {HEADERS_BYTES_MAX} bytes with their credentials")]
+pub(crate) struct TooLong;
+
+/// What these headers take on the wire.
+pub(crate) fn header_bytes(headers: &HeaderMap) -> usize {
+    let one = |(name, value): (&HeaderName, &HeaderValue)| header_line_bytes(name, value.len());
+    headers.iter().map(one).sum()
+}
+
+fn header_line_bytes(name: &HeaderName, value_bytes: usize) -> usize {
+    name.as_str().len() + value_bytes + HEADER_EXTRA_BYTES
+}
 
 /// What a link is lent.
 #[derive(Debug, Default, Clone)]
@@ -30,30 +54,64 @@ impl Lent {
         self.credentials.iter().any(|one| one.holds(host, port, tls))
     }
 
-    /// Puts it in.
-    pub(crate) fn put(&self, headers: &mut HeaderMap, host: &str, port: u16, tls: bool) {
+    /// Puts the credentials for this host into a request's headers.
+    ///
+    /// # Errors
+    /// [`TooLong`]; then some may have been put in, and the request must not go anywhere.
+    pub(crate) fn put(
+        &self,
+        headers: &mut HeaderMap,
+        host: &str,
+        port: u16,
+        tls: bool,
+    ) -> Result<(), TooLong> {
         for one in self.credentials.iter().filter(|one| one.holds(host, port, tls)) {
             let header = one.header.as_ref().map(|header| header.parse::<HeaderName>());
             match (header, &one.placeholder) {
-                (Some(Ok(header)), None) => {
-                    if let Some(value) = secret(one.value.reveal().as_bytes().to_vec()) {
-                        headers.insert(header, value);
-                    }
-                }
+                (Some(Ok(header)), None) => set(headers, header, one),
                 (Some(Ok(header)), Some(placeholder)) => {
-                    let values = headers.iter_mut().filter(|(name, _)| **name == header);
-                    values.for_each(|(name, value)| replace(name, value, placeholder, one));
+                    let named = |name: &HeaderName| {
+                        *name == header && role(name.as_str()) != HeaderRole::Framing
+                    };
+                    replace_all(headers, named, placeholder, one)?;
                 }
                 (None, Some(placeholder)) => {
-                    headers
-                        .iter_mut()
-                        .for_each(|(name, value)| replace(name, value, placeholder, one));
+                    let free = |name: &HeaderName| role(name.as_str()) == HeaderRole::Free;
+                    replace_all(headers, free, placeholder, one)?;
                 }
                 // A name that is none, or nothing to look for.
                 (Some(Err(_)), _) | (None, None) => {}
             }
         }
+        if header_bytes(headers) > HEADERS_BYTES_MAX { Err(TooLong) } else { Ok(()) }
     }
+}
+
+/// Sets a header to the credential's value.
+fn set(headers: &mut HeaderMap, header: HeaderName, one: &Credential) {
+    if role(header.as_str()) == HeaderRole::Framing {
+        return;
+    }
+    if let Some(value) = secret(one.value.reveal().as_bytes().to_vec()) {
+        headers.insert(header, value);
+    }
+}
+
+/// Replaces a placeholder in the headers that are meant.
+fn replace_all(
+    headers: &mut HeaderMap,
+    meant: impl Fn(&HeaderName) -> bool,
+    placeholder: &str,
+    one: &Credential,
+) -> Result<(), TooLong> {
+    let mut total = header_bytes(headers);
+    for (name, value) in headers.iter_mut().filter(|(name, _)| meant(name)) {
+        let others = total - value.len();
+        let room = HEADERS_BYTES_MAX.checked_sub(others).ok_or(TooLong)?;
+        replace(name, value, placeholder, one, room)?;
+        total = others + value.len();
+    }
+    Ok(())
 }
 
 fn secret(value: Vec<u8>) -> Option<HeaderValue> {
@@ -62,25 +120,41 @@ fn secret(value: Vec<u8>) -> Option<HeaderValue> {
     Some(value)
 }
 
-fn replace(name: &HeaderName, value: &mut HeaderValue, placeholder: &str, one: &Credential) {
-    let Ok(text) = value.to_str() else { return };
+/// Replaces a placeholder in one header. `room` is the most that the header's value may take,
+/// in bytes; it is checked before memory is taken.
+fn replace(
+    name: &HeaderName,
+    value: &mut HeaderValue,
+    placeholder: &str,
+    one: &Credential,
+    room: usize,
+) -> Result<(), TooLong> {
+    let Ok(text) = value.to_str() else { return Ok(()) };
     if placeholder.is_empty() {
-        return;
+        return Ok(());
     }
-    let with = |text: &str| text.replace(placeholder, one.value.reveal());
+    let with = |text: &str| {
+        let times = text.matches(placeholder).count();
+        let bytes = text.len() - times * placeholder.len() + times * one.value.reveal().len();
+        (bytes <= room).then(|| text.replace(placeholder, one.value.reveal())).ok_or(TooLong)
+    };
     let basic = (*name == AUTHORIZATION).then(|| text.strip_prefix("Basic ")).flatten();
     let within = basic.and_then(|it| String::from_utf8(BASE64_STANDARD.decode(it).ok()?).ok());
     let changed = match within {
         // A name and a password, as git and curl send them.
         Some(pair) if pair.contains(placeholder) => {
-            format!("Basic {}", BASE64_STANDARD.encode(with(&pair)))
+            format!("Basic {}", BASE64_STANDARD.encode(with(&pair)?))
         }
-        _ if text.contains(placeholder) => with(text),
-        _ => return,
+        _ if text.contains(placeholder) => with(text)?,
+        _ => return Ok(()),
     };
+    if changed.len() > room {
+        return Err(TooLong);
+    }
     if let Some(changed) = secret(changed.into_bytes()) {
         *value = changed;
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -104,7 +178,7 @@ mod tests {
         for (name, value) in headers {
             map.append(*name, value.parse().expect("a value"));
         }
-        lent.put(&mut map, host, 443, true);
+        lent.put(&mut map, host, 443, true).expect("short");
         let text = |value: &HeaderValue| value.to_str().expect("text").to_owned();
         map.iter().map(|(name, value)| (name.to_string(), text(value))).collect()
     }
@@ -135,6 +209,64 @@ mod tests {
         let expected = format!("Basic {}", BASE64_STANDARD.encode("me:hunter2"));
         let headers = [("authorization", basic.as_str())];
         assert_eq!(put(&of_one, "api.example", &headers)[0].1, expected);
+    }
+
+    /// A placeholder in one of these came back with the value in the server's answer.
+    #[test]
+    fn headers_that_servers_repeat_keep_their_placeholders() {
+        let of_any = lent(None, Some("ISOLET_KEY"));
+        for name in ["host", "upgrade", "origin", "sec-websocket-protocol", "te", "if-match"] {
+            assert_eq!(put(&of_any, "api.example", &[(name, "ISOLET_KEY")])[0].1, "ISOLET_KEY");
+        }
+        // Kubernetes and others take a key there: whoever names the header knows that.
+        let named = lent(Some("Sec-WebSocket-Protocol"), Some("ISOLET_KEY"));
+        let headers = [("sec-websocket-protocol", "v1, key.ISOLET_KEY")];
+        assert_eq!(put(&named, "api.example", &headers)[0].1, "v1, key.hunter2");
+        // A record of an earlier version may name one that nothing is put into.
+        for placeholder in [None, Some("ISOLET_KEY")] {
+            let host = lent(Some("Host"), placeholder);
+            assert_eq!(put(&host, "api.example", &[("host", "ISOLET_KEY")])[0].1, "ISOLET_KEY");
+        }
+    }
+
+    /// 60 KB of a placeholder of 4 bytes stood for 120 MB.
+    #[test]
+    fn headers_with_credentials_are_bounded_before_memory_is_taken() {
+        let put = |bytes: usize, headers: &[(&'static str, String)]| {
+            let mut map = HeaderMap::new();
+            for (name, text) in headers {
+                map.append(*name, text.parse().expect("a value"));
+            }
+            let lent = Lent::new(vec![standing_for("KEY!", "v".repeat(bytes))], None);
+            lent.put(&mut map, "api.example", 443, true).map(|()| header_bytes(&map))
+        };
+        assert_eq!(put(8192, &[("x-a", "KEY!".repeat(15_000))]), Err(TooLong));
+        let most = (HEADERS_BYTES_MAX - 7) / 8192;
+        assert_eq!(put(8192, &[("x-a", "KEY!".repeat(most))]), Ok(7 + most * 8192));
+        assert_eq!(put(8192, &[("x-a", "KEY!".repeat(most + 1))]), Err(TooLong));
+        // Together with the others, and as base64, which is a third longer.
+        let other = ("x-b", "b".repeat(60_000));
+        assert_eq!(put(8192, &[("x-a", "KEY!".repeat(most)), other]), Err(TooLong));
+        let basic = |times: usize| {
+            let pair = BASE64_STANDARD.encode("KEY!".repeat(times));
+            put(8192, &[("authorization", format!("Basic {pair}"))])
+        };
+        assert!(basic(most * 3 / 4 - 1).is_ok() && basic(most) == Err(TooLong));
+        // One value that holds the placeholder of another grows no further either.
+        let one = |placeholder, value: &str| standing_for(placeholder, value.repeat(2048));
+        let chain = Lent::new(vec![one("AAAA", "BBBB"), one("BBBB", "CCCC")], None);
+        let mut map = HeaderMap::new();
+        map.append("x-a", "AAAA".parse().expect("a value"));
+        assert_eq!(chain.put(&mut map, "api.example", 443, true), Err(TooLong));
+    }
+
+    fn standing_for(placeholder: &str, value: String) -> Credential {
+        Credential {
+            to: Rule::parse("api.example").expect("a rule"),
+            header: None,
+            placeholder: Some(placeholder.to_owned()),
+            value: Secret::new(value),
+        }
     }
 
     #[test]

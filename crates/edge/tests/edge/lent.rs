@@ -11,9 +11,9 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown};
 use std::sync::Arc;
 
-const VALUE: &str = "canary-71f0c2";
+pub(crate) const VALUE: &str = "canary-71f0c2";
 
-fn credential(to: &str, header: Option<&str>, placeholder: Option<&str>) -> Credential {
+pub(crate) fn credential(to: &str, header: Option<&str>, placeholder: Option<&str>) -> Credential {
     Credential {
         to: Rule::parse(to).expect("a rule"),
         header: header.map(str::to_owned),
@@ -22,8 +22,21 @@ fn credential(to: &str, header: Option<&str>, placeholder: Option<&str>) -> Cred
     }
 }
 
-/// Lends, and gives what is told then; whom the sandbox is to trust.
-fn lend(world: &World, credentials: Vec<Credential>, tls: bool) -> Option<Arc<ClientConfig>> {
+/// Lends; a client that trusts the authority that is told then.
+pub(crate) fn lend(
+    world: &World,
+    credentials: Vec<Credential>,
+    tls: bool,
+) -> Option<Arc<ClientConfig>> {
+    authority(world, credentials, tls).map(trusting)
+}
+
+/// Lends; the authority that is told then.
+pub(crate) fn authority(
+    world: &World,
+    credentials: Vec<Credential>,
+    tls: bool,
+) -> Option<CertificateDer<'static>> {
     world.order(&EdgeOrder::Lend { address: SANDBOX, credentials, tls });
     let told = world.heard();
     assert!(!format!("{told:?}").contains(VALUE));
@@ -31,14 +44,14 @@ fn lend(world: &World, credentials: Vec<Credential>, tls: bool) -> Option<Arc<Cl
         EdgeTell::Authority { address: SANDBOX, certificate } => {
             assert!(!certificate.contains("PRIVATE"));
             let certificate = CertificateDer::from_pem_slice(certificate.as_bytes());
-            Some(trusting(certificate.expect("a certificate")))
+            Some(certificate.expect("a certificate"))
         }
         _ => None,
     })
 }
 
 /// What is answered within TLS to a sandbox that trusts this.
-fn asked(
+pub(crate) fn asked(
     world: &World,
     trust: &Arc<ClientConfig>,
     at: Ipv4Addr,
@@ -57,12 +70,12 @@ fn asked(
     String::from_utf8_lossy(&answer[..length]).into_owned()
 }
 
-fn heads(heard: &Heard) -> String {
+pub(crate) fn heads(heard: &Heard) -> String {
     heard.lock().expect("nobody panics with it").concat()
 }
 
 /// A world with two web servers within TLS, of which the host trusts one.
-fn world() -> (World, Certificates, Heard, Heard, tempfile::NamedTempFile) {
+pub(crate) fn world() -> (World, Certificates, Heard, Heard, tempfile::NamedTempFile) {
     let known = Certificates::new(&["api.example", "other.example"]);
     let unknown = Certificates::new(&["false.example"]);
     let mut roots = tempfile::NamedTempFile::new().expect("a file");

@@ -5,6 +5,8 @@
 mod heads;
 mod http;
 mod lent;
+mod lent_headers;
+mod lent_memory;
 mod limits;
 mod names;
 mod servers;

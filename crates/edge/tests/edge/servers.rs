@@ -134,12 +134,61 @@ fn requests<S: Read + Write>(stream: &mut BufReader<S>, at: Ipv4Addr, heads: &He
     }
 }
 
+/// Bytes that a server was sent.
+pub(crate) type Captured = Arc<Mutex<Vec<u8>>>;
+
+/// A web server that keeps each request whole, as it came, before it answers.
+pub(crate) fn capture(world: &World, at: Ipv4Addr, port: u16) -> Captured {
+    let heard = Captured::default();
+    let kept = heard.clone();
+    listen(world, at, port, move |mut stream| {
+        let mut request = Vec::new();
+        let mut buffer = [0; 4096];
+        while !is_whole(&request) {
+            match stream.read(&mut buffer) {
+                Ok(length @ 1..) => request.extend_from_slice(&buffer[..length]),
+                _ => return,
+            }
+        }
+        kept.lock().expect("nobody panics with it").extend_from_slice(&request);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        let _ = stream.read(&mut buffer);
+    });
+    heard
+}
+
+/// Whether these bytes are a request with all of its body.
+fn is_whole(request: &[u8]) -> bool {
+    let end = request.windows(4).position(|it| it == b"\r\n\r\n");
+    let Some(end) = end.map(|it| it + 4) else { return false };
+    let head = String::from_utf8_lossy(&request[..end]).to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    match length.and_then(|it| it.trim().parse::<usize>().ok()) {
+        Some(length) => request.len() >= end + length,
+        None => !head.contains("\r\ntransfer-encoding:") || request.ends_with(b"0\r\n\r\n"),
+    }
+}
+
+/// A server that takes connections and reads nothing from them; how many it has.
+pub(crate) fn deaf(world: &World, at: Ipv4Addr, port: u16) -> Arc<Mutex<Vec<TcpStream>>> {
+    let held = Arc::new(Mutex::new(Vec::new()));
+    let listener = world.outside(|| TcpListener::bind((at, port)).expect("a free port"));
+    let taken = held.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            taken.lock().expect("nobody panics with it").push(stream);
+        }
+    });
+    held
+}
+
 /// Certificates of an authority that clients of the tests know.
 pub(crate) struct Certificates {
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
     /// As PEM.
     pub(crate) pem: String,
+    pub(crate) certificate: CertificateDer<'static>,
 }
 
 /// Named: another crate of a build may bring another one.
@@ -149,8 +198,17 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
 
 /// A client that trusts this certificate alone.
 pub(crate) fn trusting(certificate: CertificateDer<'static>) -> Arc<ClientConfig> {
+    trusting_all([certificate])
+}
+
+/// A client that trusts these.
+pub(crate) fn trusting_all(
+    certificates: impl IntoIterator<Item = CertificateDer<'static>>,
+) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    roots.add(certificate).expect("a root");
+    for certificate in certificates {
+        roots.add(certificate).expect("a root");
+    }
     let client = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .expect("versions")
@@ -171,7 +229,13 @@ impl Certificates {
             .with_single_cert(vec![made.cert.der().clone()], key)
             .expect("a server");
         let client = trusting(made.cert.der().clone());
-        Self { server: Arc::new(server), client, pem: made.cert.pem() }
+        let certificate = made.cert.der().clone();
+        Self { server: Arc::new(server), client, pem: made.cert.pem(), certificate }
+    }
+
+    /// A client that trusts these alone.
+    pub(crate) fn trust(&self) -> Arc<ClientConfig> {
+        self.client.clone()
     }
 
     /// A web server, as [`web`], within TLS.
@@ -183,6 +247,23 @@ impl Certificates {
             let Ok(tls) = ServerConnection::new(config.clone()) else { return };
             let mut stream = BufReader::new(rustls::StreamOwned::new(tls, stream));
             let _ = requests(&mut stream, at, &heads);
+        });
+        heard
+    }
+
+    /// A server that keeps what it is sent within TLS, also before the handshake is done, and
+    /// answers each piece; with the name it was asked by in front.
+    pub(crate) fn keep(&self, world: &World, at: Ipv4Addr, port: u16, alpn: &[&[u8]]) -> Captured {
+        let mut config = (*self.server).clone();
+        config.alpn_protocols = alpn.iter().map(|it| it.to_vec()).collect();
+        config.max_early_data_size = 16 * 1024;
+        let config = Arc::new(config);
+        let heard = Captured::default();
+        let kept = heard.clone();
+        listen(world, at, port, move |stream| {
+            let Ok(tls) = ServerConnection::new(config.clone()) else { return };
+            let mut stream = rustls::StreamOwned::new(tls, stream);
+            keep_all(&mut stream, &kept);
         });
         heard
     }
@@ -229,6 +310,33 @@ impl Certificates {
         let length = stream.read(&mut answer).unwrap_or(0);
         String::from_utf8_lossy(&answer[..length]).into_owned()
     }
+}
+
+/// Keeps what comes, early or not, until it ends. Each piece is answered once the handshake is
+/// done, which is what a ticket comes with.
+fn keep_all(stream: &mut rustls::StreamOwned<ServerConnection, TcpStream>, kept: &Captured) {
+    let mut buffer = [0; 4096];
+    while stream.conn.is_handshaking() {
+        if stream.conn.complete_io(&mut stream.sock).is_err() {
+            return;
+        }
+        if let Some(mut early) = stream.conn.early_data() {
+            while let Ok(length @ 1..) = early.read(&mut buffer) {
+                keep_piece(kept, b"early:", &buffer[..length]);
+            }
+        }
+    }
+    let _ = stream.write_all(b"hello\n");
+    while let Ok(length @ 1..) = stream.read(&mut buffer) {
+        keep_piece(kept, b"", &buffer[..length]);
+        let _ = stream.write_all(b"kept\n");
+    }
+}
+
+fn keep_piece(kept: &Captured, mark: &[u8], piece: &[u8]) {
+    let mut kept = kept.lock().expect("nobody panics with it");
+    kept.extend_from_slice(mark);
+    kept.extend_from_slice(piece);
 }
 
 /// One line.

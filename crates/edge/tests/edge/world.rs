@@ -222,6 +222,15 @@ impl World {
         all
     }
 
+    /// How often this line of [`Self::refused`] was told since the last call.
+    pub(crate) fn refused_times(&self, what: &str) -> usize {
+        let all = self.heard().into_iter().map(|tell| match tell {
+            EdgeTell::Refused { refused, .. } if line(&refused) == what => refused.times as usize,
+            _ => 0,
+        });
+        all.sum()
+    }
+
     /// Does something as a program of the sandbox.
     pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.sandbox.within(work)

@@ -182,6 +182,15 @@ fn line(one: &Value, id: &str) -> String {
         "trace" => format!(
             "refused: {place} ({protocol}): TRACE would show what is lent for it; no rule opens that"
         ),
+        "headers too long" => format!(
+            "refused: {place} ({protocol}): too many placeholders in one request; no rule opens that"
+        ),
+        "limit" => format!(
+            "refused: {place} ({protocol}): more at once than one sandbox may have; retry when others have ended"
+        ),
+        "certificate" => format!(
+            "refused: {place} ({protocol}): the program does not trust the certificate in /etc/isolet/credentials.pem"
+        ),
         deny => format!(
             "refused: {place} ({protocol}) by {deny}; open it: isolet network {id} --deny-remove {deny}"
         ),
@@ -203,6 +212,9 @@ mod tests {
             one("x\u{1b}[31m", None, "default"),
             one("a.example", Some(443), "no name"),
             one("a.example", Some(443), "trace"),
+            one("a.example", Some(443), "headers too long"),
+            one("a.example", Some(443), "limit"),
+            one("a.example", Some(443), "certificate"),
         ], "denied_lost": 2});
         let lines = lines(&told, "demo");
         assert!(lines[0].ends_with("isolet network demo --allow-add a.example:443"), "{lines:?}");
@@ -212,7 +224,10 @@ mod tests {
         assert!(!lines[4].contains('\u{1b}'), "{lines:?}");
         assert!(lines[5].ends_with("only a rule with the address itself opens that"), "{lines:?}");
         assert!(lines[6].ends_with("no rule opens that"), "{lines:?}");
-        assert_eq!(lines[7], "and 2 more were refused");
+        for line in &lines[7..10] {
+            assert!(!line.contains("isolet network"), "no call opens it: {line}");
+        }
+        assert_eq!(lines[10], "and 2 more were refused");
         assert!(super::lines(&json!({"exit_code": 0}), "demo").is_empty());
     }
 }

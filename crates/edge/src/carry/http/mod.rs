@@ -1,6 +1,7 @@
 //! HTTP/1: every request of a connection is read, judged by its own `Host`, and written anew to
 //! where it may go, so that nobody further on can read more requests in it than we did.
 
+mod memory;
 mod upstream;
 mod wanted;
 
@@ -10,9 +11,10 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use isolet_wire::network::{BAD_REQUEST, TRACE};
+use isolet_wire::network::{BAD_REQUEST, HEADERS_TOO_LONG, LIMIT, TRACE};
+use memory::{Charge, head_bytes};
 use std::convert::Infallible;
 use std::net::SocketAddrV4;
 use std::sync::{Arc, Mutex};
@@ -37,6 +39,17 @@ struct Door {
     upstream: tokio::sync::Mutex<Option<Upstream>>,
     now: Mutex<Option<(Said, SocketAddrV4)>>,
     upgraded: Mutex<Option<(OnUpgrade, OnUpgrade)>>,
+    /// For a long head; the connection ends after its response.
+    charge: Mutex<Option<Charge>>,
+}
+
+/// What a connection takes, more or less, which is free when it ends.
+const CONNECTION_BYTES: usize = 64 * 1024;
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.visit.links.freed.add(CONNECTION_BYTES);
+    }
 }
 
 /// Serves a connection until its end, or until rules forbid what it does.
@@ -53,6 +66,7 @@ pub(crate) async fn serve(
         upstream: tokio::sync::Mutex::default(),
         now: Mutex::default(),
         upgraded: Mutex::default(),
+        charge: Mutex::default(),
     });
     let work = async {
         let service = service_fn(|request| {
@@ -107,10 +121,25 @@ impl Door {
             let text = format!("this request was refused ({reason})");
             return plain(StatusCode::MISDIRECTED_REQUEST, &text);
         }
-        match self.passed(request, &said).await {
+        let (mut response, long) = match self.ready(request, &said) {
+            Ok((request, long)) => (self.forwarded(request, &said).await, long),
+            Err((status, rule, text)) => {
+                self.visit.refuse(&said, rule);
+                (plain(status, text), true)
+            }
+        };
+        if long && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            wanted::close(response.headers_mut());
+        }
+        response
+    }
+
+    /// The host's response, or why there is none.
+    async fn forwarded(&self, request: Request<Incoming>, said: &Said) -> Response<Body> {
+        match self.passed(request, said).await {
             Ok(response) => response,
             Err(Undialled::Refused(rule)) => {
-                let (host, port) = (self.visit.host(&said), self.visit.to.port());
+                let (host, port) = (self.visit.host(said), self.visit.to.port());
                 let text = format!(
                     "connecting to {host}:{port} is refused in this sandbox (rule: {rule}); \
                      whoever made the sandbox can allow it in its network rules"
@@ -118,7 +147,7 @@ impl Door {
                 plain(StatusCode::FORBIDDEN, &text)
             }
             Err(Undialled::Failed(error)) => {
-                let host = self.visit.host(&said);
+                let host = self.visit.host(said);
                 plain(StatusCode::BAD_GATEWAY, &format!("{host} does not answer: {error}"))
             }
         }
@@ -134,13 +163,35 @@ impl Door {
             return Some("other host");
         }
         // It would be answered with what was put into it.
-        let trace = *request.method() == Method::TRACE;
         let lent = named.is_some_and(|name| self.lent(name));
-        (trace && lent).then_some(TRACE)
+        (lent && wanted::repeats(request)).then_some(TRACE)
     }
 
     fn lent(&self, name: &str) -> bool {
         self.visit.link.lent().to(name, self.visit.to.port(), self.tls.is_some())
+    }
+
+    /// The request as it goes on, with its credentials, and whether its head is long.
+    fn ready(
+        &self,
+        mut request: Request<Incoming>,
+        said: &Said,
+    ) -> Result<(Request<Incoming>, bool), Unready> {
+        let came = head_bytes(&request);
+        wanted::clean(&mut request);
+        if let Said::Name(name) = said {
+            let (lent, port) = (self.visit.link.lent(), self.visit.to.port());
+            let put = lent.put(request.headers_mut(), name, port, self.tls.is_some());
+            put.map_err(|_| TOO_LONG)?;
+        }
+        let goes = head_bytes(&request);
+        let charge = Charge::new(&self.visit.link, came, goes).map_err(|_| TOO_MANY)?;
+        let long = charge.is_some();
+        if long && !wanted::upgrades(&request) {
+            wanted::close(request.headers_mut());
+        }
+        *self.charge.lock().expect("nobody panics with it") = charge;
+        Ok((request, long))
     }
 
     async fn passed(
@@ -149,11 +200,6 @@ impl Door {
         said: &Said,
     ) -> Result<Response<Body>, Undialled> {
         let inside = hyper::upgrade::on(&mut request);
-        wanted::clean(&mut request);
-        if let Said::Name(name) = said {
-            let (lent, port) = (self.visit.link.lent(), self.visit.to.port());
-            lent.put(request.headers_mut(), name, port, self.tls.is_some());
-        }
         let mut upstream = self.upstream.lock().await;
         // Rules may have come since the last request.
         let known = upstream.take().filter(|upstream| upstream.serves(said));
@@ -166,12 +212,29 @@ impl Door {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let outside = hyper::upgrade::on(&mut response);
             *self.upgraded.lock().expect("nobody panics with it") = Some((inside, outside));
+            // The buffers of heads end with HTTP.
+            self.charge.lock().expect("nobody panics with it").take();
         } else {
             wanted::clean_answer(&mut response);
         }
         Ok(response.map(|body| body.boxed_unsync()))
     }
 }
+
+/// Why a request does not go on: the status, the rule that is noted, and the text of the answer.
+type Unready = (StatusCode, &'static str, &'static str);
+const TOO_LONG: Unready = (
+    StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+    HEADERS_TOO_LONG,
+    "the headers of this request are longer than 128 KiB with the credentials in place of their \
+     placeholders; use each placeholder once",
+);
+const TOO_MANY: Unready = (
+    StatusCode::TOO_MANY_REQUESTS,
+    LIMIT,
+    "this sandbox has too many requests with more than 16 KiB of headers at once; wait for their \
+     responses, then retry",
+);
 
 /// An answer of our own.
 fn plain(status: StatusCode, text: &str) -> Response<Body> {

@@ -3,7 +3,8 @@
 use crate::carry::visit::Said;
 use hyper::body::Incoming;
 use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, Uri};
@@ -18,6 +19,11 @@ const HOPS: [&str; 5] = [
     "http2-settings",
     "proxy-authenticate",
 ];
+/// Methods whose answer is the request, with all of its headers. Some servers know them in any
+/// case.
+const REPEATING: [&str; 2] = ["trace", "track"];
+/// Headers by which a request says that its method is another one.
+const METHOD_HEADERS: [&str; 3] = ["x-http-method", "x-http-method-override", "x-method-override"];
 /// What a connection must not become: the requests in it would not be seen.
 const NO_UPGRADE: [&str; 3] = ["h2c", "http", "tls"];
 
@@ -58,9 +64,31 @@ pub(crate) fn wanted<B>(request: &Request<B>) -> Result<Said, &'static str> {
     }
 }
 
+/// Whether the host may answer with the request itself.
+pub(crate) fn repeats<B>(request: &Request<B>) -> bool {
+    let one_of = |method: &str| REPEATING.iter().any(|it| it.eq_ignore_ascii_case(method.trim()));
+    let mut other = METHOD_HEADERS.iter().flat_map(|name| request.headers().get_all(*name));
+    one_of(request.method().as_str()) || other.any(|it| it.to_str().is_ok_and(one_of))
+}
+
+/// Whether it asks for another protocol, as far as that is handed on.
+pub(crate) fn upgrades<B>(request: &Request<B>) -> bool {
+    request.headers().contains_key(UPGRADE)
+}
+
+/// Has the neighbour end the connection after this.
+pub(crate) fn close(headers: &mut HeaderMap) {
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+}
+
 fn said(authority: &Authority) -> Result<Said, &'static str> {
     if authority.as_str().contains('@') {
         return Err("no name");
+    }
+    let behind = authority.as_str().strip_prefix(authority.host()).unwrap_or_default();
+    let port = behind.strip_prefix(':').unwrap_or_default();
+    if !port.is_empty() && port.parse::<u16>().is_err() {
+        return Err(BAD_REQUEST);
     }
     if let Ok(address) = authority.host().parse::<Ipv4Addr>() {
         return Ok(Said::Address(address));
@@ -86,7 +114,7 @@ pub(crate) fn clean(request: &mut Request<Incoming>) {
     headers.remove(UPGRADE);
     if let Some(upgrade) = upgrade {
         headers.insert(UPGRADE, upgrade);
-        headers.insert(CONNECTION, hyper::header::HeaderValue::from_static("upgrade"));
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     }
 }
 
@@ -97,7 +125,7 @@ pub(crate) fn clean_answer<B>(response: &mut Response<B>) {
 }
 
 /// To what a connection may be upgraded.
-fn upgrade(headers: &HeaderMap) -> Option<hyper::header::HeaderValue> {
+fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let named = headers.get_all(CONNECTION).iter().filter_map(|it| it.to_str().ok());
     named.flat_map(|it| it.split(',')).find(|it| it.trim().eq_ignore_ascii_case("upgrade"))?;
     let mut all = headers.get_all(UPGRADE).iter();
