@@ -5,6 +5,7 @@ use super::http;
 use super::inside::Inside;
 use super::visit::{Said, Visit};
 use crate::lend::authority::Authority;
+use isolet_wire::network::BAD_REQUEST;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -26,8 +27,17 @@ pub(crate) async fn serve(
     let accepted = visit.hold(changes, || None, accepted).await;
     match accepted {
         Some(Ok(Ok(stream))) => http::serve(visit, stream, Some(name.to_owned()), changes).await,
+        Some(Ok(Err(error))) if speaks_another(&error) => {
+            visit.refuse(&Said::Name(name.to_owned()), BAD_REQUEST);
+        }
         // It does not know the authority, mostly.
         Some(_) => visit.refuse(&Said::Name(name.to_owned()), "certificate"),
         None => {}
     }
+}
+
+/// Whether the client speaks no protocol that is read here: HTTP/2 alone, mostly.
+fn speaks_another(error: &std::io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    cause == Some(&rustls::Error::NoApplicationProtocol)
 }

@@ -1,7 +1,7 @@
 //! A sandbox's end of a connection: what was read ahead comes first, and bytes are counted.
 
 use crate::link::Link;
-use std::io::Result;
+use std::io::{IoSlice, Result};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -58,6 +58,23 @@ impl AsyncWrite for Inside {
         let length = ready!(Pin::new(&mut this.stream).poll_write(context, bytes))?;
         this.link.back.fetch_add(length as u64, Relaxed);
         Poll::Ready(Ok(length))
+    }
+
+    /// More than one piece at once: when a handshake fails, TLS writes what it has left once, and
+    /// the alert that says why is its last piece.
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<Result<usize>> {
+        let this = self.get_mut();
+        let length = ready!(Pin::new(&mut this.stream).poll_write_vectored(context, pieces))?;
+        this.link.back.fetch_add(length as u64, Relaxed);
+        Poll::Ready(Ok(length))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {

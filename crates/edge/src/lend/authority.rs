@@ -7,17 +7,21 @@ use rcgen::{
 };
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::ServerSessionMemoryCache;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
 /// Hosts whose certificates are kept; made again when there are more.
 const HOSTS_MAX: usize = 64;
+/// Sessions of TLS that a sandbox may resume, of all hosts together: some KiB each.
+const SESSIONS_MAX: usize = 256;
 
 /// An authority.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     hosts: Mutex<HashMap<String, Arc<ServerConfig>>>,
+    sessions: Arc<ServerSessionMemoryCache>,
 }
 
 impl std::fmt::Debug for Authority {
@@ -38,7 +42,8 @@ impl Authority {
         let name = format!("Isolet, credentials of the sandbox at {link}");
         params.distinguished_name.push(DnType::CommonName, name);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        Ok(Self { issuer, hosts: Mutex::default() })
+        let sessions = ServerSessionMemoryCache::new(SESSIONS_MAX);
+        Ok(Self { issuer, hosts: Mutex::default(), sessions })
     }
 
     /// Its certificate, as PEM.
@@ -76,7 +81,11 @@ impl Authority {
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(chain, key)?;
+        // Requests are read as HTTP/1.1 alone: their `Host` is held to the name of TLS.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // Early data can be repeated by whoever has seen it, and is not taken.
+        config.max_early_data_size = 0;
+        config.session_storage = self.sessions.clone();
         Ok(config)
     }
 }

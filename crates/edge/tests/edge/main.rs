@@ -2,9 +2,11 @@
 //! internet. The program is the real one, its policies come over a real control socket.
 #![forbid(unsafe_code)]
 
+mod h2;
 mod heads;
 mod http;
 mod lent;
+mod lent_early;
 mod lent_headers;
 mod lent_memory;
 mod limits;
