@@ -9,6 +9,7 @@ mod inside;
 mod kills;
 mod launcher;
 mod links;
+mod neighbours;
 mod records;
 mod sleep;
 mod steps;

@@ -1,0 +1,147 @@
+//! F6 and F8, of sandboxes beside the one that suffers: connections through the egress proxy go on
+//! when another sandbox's agent is killed, and end when the proxy itself is, until the next call.
+
+use isolet_kit::links::{edge, owner};
+use isolet_kit::net::{OTHER, PUBLIC};
+use isolet_kit::town::{THIRD, Town, zone};
+use isolet_kit::{Options, SOON, Sandbox, Server, json, process, wait_until};
+
+/// Connections that are made once, to the addresses that it is started with. Asks on each again and
+/// again, and says how often it was answered; one that has ended is -1, and is not made again.
+const CLIENT: &str = r#"
+import http.client, ssl, sys, time
+free = ssl._create_unverified_context()
+made = []
+for at in sys.argv[1:]:
+    scheme, _, place = at.partition("://")
+    it = (http.client.HTTPSConnection(place, timeout=20, context=free) if scheme == "https"
+          else http.client.HTTPConnection(place, timeout=20))
+    it.connect()
+    it.auto_open = 0
+    made.append(it)
+counts = [0] * len(made)
+while True:
+    for number, it in enumerate(made):
+        if counts[number] < 0: continue
+        try:
+            it.request("GET", "/")
+            it.getresponse().read()
+            counts[number] += 1
+        except (OSError, http.client.HTTPException):
+            counts[number] = -1
+    print(*counts, "", flush=True)
+    time.sleep(0.02)
+"#;
+
+/// Through the proxy: TLS that it carries as it is, and HTTP that it reads.
+const BY_NAME: [&str; 2] = ["https://web.example", "http://web.example"];
+
+fn town() -> Town {
+    Town::new(&zone(&[("web.example", PUBLIC), ("other.example", OTHER)]))
+}
+
+/// A sandbox with a shell that has a variable, a file, and a client that is being answered at
+/// these addresses.
+fn busy(server: &Server, allow: &str, at: &[&str]) -> Sandbox {
+    let sandbox = server.sandbox_with(&json!({"network": {"allow": [allow]}}));
+    sandbox.command("main", "x=kept; echo kept >/workspace/f");
+    let argv = [&["/usr/bin/python3", "-c", CLIENT][..], at].concat();
+    sandbox.post("/processes", &json!({"id": "client", "argv": argv})).expect(201);
+    wait_until("it is answered", SOON, || {
+        let now = counts(&sandbox);
+        (now.len() == at.len() && now.iter().all(|count| *count > 0)).then_some(())
+    });
+    sandbox
+}
+
+/// How often its client was answered on each connection.
+fn counts(sandbox: &Sandbox) -> Vec<i64> {
+    let logs = sandbox.http.get(&sandbox.path("/processes/client/logs")).expect(200).json();
+    let text = logs["stdout"].as_str().unwrap_or_default();
+    // Without what is not yet a whole line.
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let last = whole.lines().next_back().unwrap_or_default();
+    last.split_whitespace().map(|word| word.parse().expect("a number")).collect()
+}
+
+/// Each connection is answered more often than before.
+fn go_on(sandbox: &Sandbox) {
+    let before = counts(sandbox);
+    wait_until("its connections go on", SOON, || {
+        let now = counts(sandbox);
+        assert!(now.iter().all(|count| *count >= 0), "one has ended: {now:?}");
+        now.iter().zip(&before).all(|(now, before)| *now > before + 3).then_some(())
+    });
+}
+
+/// Its shell, its files and its process are as they were.
+fn is_unhurt(sandbox: &Sandbox) {
+    assert_eq!(sandbox.info()["state"], "running");
+    assert_eq!(sandbox.command("main", "echo $x; cat /workspace/f")["stdout"], "kept\nkept\n");
+    let client = sandbox.http.get(&sandbox.path("/processes/client")).json();
+    assert_eq!(client["status"], "running", "{client}");
+}
+
+/// The agent of a sandbox: among those of sandboxes that are made ahead too, the one that shares
+/// its network.
+fn agent(server: &Server, sandbox: &Sandbox) -> i32 {
+    let network = sandbox.says("readlink /proc/self/ns/net");
+    let shares = |pid: &i32| {
+        let at = std::fs::read_link(format!("/proc/{pid}/ns/net"));
+        at.is_ok_and(|at| at.to_string_lossy() == network.trim())
+    };
+    server.agents().into_iter().find(shares).expect("it has an agent")
+}
+
+#[test]
+fn f8_a_killed_agent_hurts_no_other_sandbox_nor_its_connections() {
+    let town = town();
+    let server = Options::new().config(&town.config()).start();
+    let mut all: Vec<_> = (0..2).map(|_| busy(&server, "web.example", &BY_NAME)).collect();
+    all.push(busy(&server, &format!("{THIRD}:8080"), &[&format!("http://{THIRD}:8080")]));
+    let proxy = edge(owner(&server.data())).expect("it runs");
+    let failed = all.remove(0);
+    process::kill(agent(&server, &failed));
+    wait_until("it has failed", SOON, || (failed.info()["state"] == "failed").then_some(()));
+    for other in &all {
+        is_unhurt(other);
+        go_on(other);
+    }
+    // Also when the failed one is deleted, whose link is taken away then.
+    failed.delete();
+    for other in &all {
+        is_unhurt(other);
+        go_on(other);
+    }
+    assert_eq!(edge(owner(&server.data())), Some(proxy), "nobody started another proxy");
+    server.healthy();
+}
+
+#[test]
+fn f6_a_killed_egress_proxy_ends_its_connections_alone_and_the_next_call_works() {
+    let town = town();
+    let server = Options::new().config(&town.config()).start();
+    let sandbox = busy(&server, "web.example", &BY_NAME);
+    let by_address = busy(&server, &format!("{THIRD}:8080"), &[&format!("http://{THIRD}:8080")]);
+    process::kill(edge(owner(&server.data())).expect("it runs"));
+    wait_until("what it carried has ended", SOON, || {
+        counts(&sandbox).iter().all(|count| *count < 0).then_some(())
+    });
+    // What the packet filter alone lets through is nobody's business.
+    go_on(&by_address);
+    is_unhurt(&by_address);
+    assert_eq!(sandbox.command("main", "echo $x; cat /workspace/f")["stdout"], "kept\nkept\n");
+    wait_until("the next call works", SOON, || {
+        let told = sandbox.exec("curl -sS -m 5 http://web.example/");
+        (told["exit_code"] == 0).then_some(())
+    });
+    // The rules are those that were.
+    for request in [format!("-H 'Host: other.example' {PUBLIC}"), format!("{OTHER}:8080")] {
+        let told = sandbox.exec(&format!("curl -sS -m 5 {request}"));
+        let said = told["stdout"].as_str().expect("text");
+        assert!(said.contains("is refused in this sandbox"), "{request}: {told}");
+    }
+    let arrived = town.arrived();
+    assert!(!arrived.iter().any(|it| it.contains(&OTHER.to_string())), "{arrived:?}");
+    server.healthy();
+}
