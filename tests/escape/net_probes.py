@@ -4,7 +4,7 @@ somebody answered who is not allowed, or the kernel took what it must not take.
 
 Rules allow one name (and, to see whether it can be turned, names below another), and one address
 with one port."""
-import ctypes, errno, json, os, re, socket, ssl, struct, sys, time
+import ctypes, errno, json, os, re, select, socket, ssl, struct, sys, time
 from concurrent.futures import ThreadPoolExecutor
 
 about = json.loads(sys.argv[1])
@@ -240,6 +240,30 @@ cast = (socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
 for at in ("255.255.255.255", about["broadcast"], "224.0.0.1", "224.0.0.251", "239.1.2.3"):
     probe(f"everybody at {at}")(lambda at=at: datagram((at, 7000), options=[cast]))
 
+# Data in the first packet of a connection (TCP Fast Open), which no handshake has checked.
+def fast(place, data, way):
+    with socket.socket() as it:
+        it.settimeout(1.5)
+        if way == "without a cookie":
+            it.setsockopt(socket.SOL_TCP, 34, 1)
+        if way == "by connecting":
+            it.setsockopt(socket.SOL_TCP, 30, 1)
+            it.connect(place)
+            it.sendall(data)
+        else:
+            try:
+                it.sendto(data, socket.MSG_FASTOPEN, place)
+            except BlockingIOError:  # no cookie yet: the connection is begun without data
+                select.select([], [it], [], 1.5)
+                it.sendall(data)
+        return exchange(it, b"")
+REQUEST = get(SIDE).replace("\n", "\r\n").encode()
+for way in ("with a cookie", "without a cookie", "by connecting"):
+    for place in ((OTHER, 8000), (THIRD, 7000), (NEIGHBOUR, 7000), (about["private"], 7000), (about["metadata"], 7000), (about["host"][0], 7000)):
+        probe(f"fast open {way} to {place[0]}:{place[1]}")(lambda place=place, way=way: (said := fast(place, b"probe", way)) and "out: %r" % said[:80])
+    for at in (PUBLIC, OTHER):
+        probe(f"fast open {way} of another host at {at}")(lambda at=at, way=way: pages(fast((at, 80), REQUEST, way)))
+
 # IPv6.
 SIX = about["six"]
 def six(at, port):
@@ -390,6 +414,10 @@ with ThreadPoolExecutor(24) as pool:
 held = {}
 if not about.get("only"):
     held["the page of the name"] = outcome(lambda: stream((PUBLIC, 80), get(NAME).replace("\n", "\r\n").encode()).split(b"\r\n\r\n")[-1].decode())
+    for way in ("with a cookie", "without a cookie", "by connecting"):
+        page = get(NAME).replace("\n", "\r\n").encode()
+        held["the page, fast open " + way] = outcome(lambda: fast((PUBLIC, 80), page, way).split(b"\r\n\r\n")[-1].decode())
+        held["the address, fast open " + way] = outcome(lambda: fast((THIRD, 8000), b"probe", way).decode())
     held["another name within"] = outcome(lambda: tls(NAME, SIDE).split(b"\r\n\r\n")[-1].decode())
     held["the allowed address"] = outcome(lambda: stream((THIRD, 8000)).decode())
 print(json.dumps({"probes": results, "held": held}))

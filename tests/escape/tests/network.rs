@@ -103,6 +103,8 @@ fn heard(sandbox: &Sandbox) -> String {
 #[test]
 fn e32_root_inside_gets_nowhere_but_where_rules_let_it() {
     let town = town();
+    // Hosts that take what comes in a connection's first packet, from clients without a cookie too.
+    town.world.there("sysctl -q -w net.ipv4.tcp_fastopen=1539");
     for address in HOSTS {
         net::ip(&format!("addr add {address}/32 dev wan"));
     }
@@ -145,6 +147,13 @@ fn e32_root_inside_gets_nowhere_but_where_rules_let_it() {
     let held: Value = serde_json::from_str::<Value>(&said).expect("JSON")["held"].clone();
     assert_eq!(held["the page of the name"], format!("web.example {PUBLIC} plain\n"), "{held}");
     assert_eq!(held["the allowed address"], format!("{HOST} {THIRD}\n"), "{held}");
+    // Data in the first packet of a connection changes nothing of where it may go.
+    for way in ["with a cookie", "without a cookie", "by connecting"] {
+        let page = &held[format!("the page, fast open {way}")];
+        assert_eq!(*page, format!("web.example {PUBLIC} plain\n"), "{way}: {held}");
+        let address = &held[format!("the address, fast open {way}")];
+        assert_eq!(*address, format!("{HOST} {THIRD}\n"), "{way}: {held}");
+    }
     // What is said within TLS nobody between reads: the name outside decides where it goes.
     assert_eq!(
         held["another name within"],
