@@ -2,6 +2,7 @@
 //! mount namespace, filters, and the agent in sealed memory.
 
 use crate::cgroup::{Base, Hierarchies};
+use crate::charge;
 use crate::config::Config;
 use crate::filter::{Whose, bytes, compile};
 use crate::image;
@@ -67,6 +68,7 @@ impl Host {
     /// As the kernel says, with the step that failed.
     pub fn prepare(config: Config) -> Result<Self, (&'static str, io::Error)> {
         let step = |name| move |error: io::Error| (name, error);
+        charge::prepare().map_err(|errno| ("limits of sandboxes", errno.into()))?;
         let hierarchies = Hierarchies::find().map_err(step("find cgroups"))?;
         let groups = Base::make(&hierarchies, &config.cgroup).map_err(step("make cgroups"))?;
         for name in ["sandboxes", "trash", "launcher"] {

@@ -9,6 +9,7 @@ mod agent;
 mod cage;
 mod calls;
 mod cgroup;
+mod charge;
 mod check;
 mod config;
 mod disk;

@@ -2,6 +2,7 @@
 //! new namespaces that makes the rest (`inside.rs`). What was made is taken back when a step fails.
 
 use crate::cgroup::Groups;
+use crate::charge;
 use crate::config::{AGENT_UID, GIVEN, SCOPES, TENANT_UIDS, UIDS};
 use crate::disk;
 use crate::host::{Host, LAYERS_MAX, copy, enter};
@@ -215,9 +216,11 @@ fn start(
     let parts = Parts { own, given, dev, sys, listen, oom, tenant, tasks, signal: theirs };
     let child = born_in(host, network.as_ref(), |namespaces| {
         enter(host.empty.as_fd()).map_err(step("enter emptiness"))?;
-        let child = isolate(namespaces, Some(born.as_fd()), || inside::run(host, spec, &parts));
+        let child = charge::as_user(agent_id, || {
+            isolate(namespaces, Some(born.as_fd()), || inside::run(host, spec, &parts))
+        });
         enter(host.own.as_fd()).map_err(step("leave emptiness"))?;
-        child.map_err(|error| {
+        child.map_err(step("own id"))?.map_err(|error| {
             failed("namespaces", Errno::from_io_error(&error).unwrap_or(Errno::IO))
         })
     })?;

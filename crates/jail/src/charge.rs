@@ -1,0 +1,59 @@
+//! Whom the kernel charges for the objects that a sandbox holds, and how many it may hold.
+//!
+//! The kernel counts inotify instances and watches, namespaces, queued signals (POSIX timers are
+//! among them), bytes of message queues and locked memory per user of a user namespace. Whatever a
+//! user namespace holds is counted a second time in the namespace above, for the effective user
+//! who created it. The limits of the host and of its root hold for that second count. A sandbox
+//! whose outer namespace was created by root is therefore limited together with all other
+//! sandboxes and with the host's root. So the launcher creates it as the sandbox's own agent id.
+
+use rustix::fs::Uid;
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CapabilitiesSecureBits, set_capabilities_secure_bits, set_thread_res_uid};
+
+/// The most of each object that one sandbox may hold, unless the host allows its root less. A user
+/// namespace takes them over from the process that creates it, and they hold for all of its users
+/// together.
+const LIMITS: [(Resource, u64); 3] = [
+    // Signals and timers. Each takes about 100 bytes to 400 bytes, which count as the sandbox's
+    // memory; the kernel's own default is 4 per MiB of the host's memory.
+    (Resource::Sigpending, 65_536),
+    // Bytes of POSIX message queues: the kernel's own default, nine queues of the default size.
+    (Resource::Msgqueue, 819_200),
+    // Bytes of locked memory: the kernel's own default. They count as the sandbox's memory too, and
+    // cannot be reclaimed while they are locked.
+    (Resource::Memlock, 8 << 20),
+];
+
+/// Prepares the launcher: limits that every sandbox takes over, and capabilities that stay while
+/// [`as_user`] runs.
+///
+/// # Errors
+/// As the kernel says.
+pub(crate) fn prepare() -> Result<(), Errno> {
+    for (resource, most) in LIMITS {
+        let now = getrlimit(resource);
+        let lower = |limit: Option<u64>| Some(limit.map_or(most, |limit| limit.min(most)));
+        let limit = Rlimit { current: lower(now.current), maximum: lower(now.maximum) };
+        setrlimit(resource, limit)?;
+    }
+    // Children in a user namespace of their own do not inherit this.
+    set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP)
+}
+
+/// Runs `work` with `id` as the effective user, who becomes the owner of a user namespace that is
+/// created meanwhile. The real user stays root, so nobody with that id may signal or trace the
+/// launcher. The process must have one thread.
+///
+/// # Errors
+/// As the kernel says; `work` has not run then.
+///
+/// # Panics
+/// When the kernel does not let the launcher be root again.
+pub(crate) fn as_user<R>(id: u32, work: impl FnOnce() -> R) -> Result<R, Errno> {
+    set_thread_res_uid(Uid::ROOT, Uid::from_raw(id), Uid::ROOT)?;
+    let done = work();
+    set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).expect("root again: it is the real user");
+    Ok(done)
+}
