@@ -25,7 +25,8 @@ const HALF: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// Watches until the directory or the server is gone.
 pub(super) fn watch(line: &mut Line, root: &Path, recursive: bool) -> Result<(), Ended> {
-    let kernel = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    let flags = CreateFlags::CLOEXEC | CreateFlags::NONBLOCK;
+    let kernel = inotify::init(flags).map_err(used_up)?;
     let mut watch = Watch {
         kernel,
         root: root.to_owned(),
@@ -36,7 +37,7 @@ pub(super) fn watch(line: &mut Line, root: &Path, recursive: bool) -> Result<(),
         told: Vec::new(),
         gone: false,
     };
-    watch.add(Vec::new(), false)?;
+    watch.add(Vec::new(), false).map_err(used_up)?;
     if watch.paths.len() >= DIRECTORIES_MAX {
         let message = format!("more than {DIRECTORIES_MAX} directories lie below");
         return Err(Failure(Why::TooLarge, message).into());
@@ -50,6 +51,19 @@ pub(super) fn watch(line: &mut Line, root: &Path, recursive: bool) -> Result<(),
             return Ok(());
         }
     }
+}
+
+/// The kernel counts instances and watches of the whole sandbox together: its programs may hold all.
+fn used_up(errno: Errno) -> Failure {
+    let limit = match errno {
+        Errno::MFILE => "instances",
+        Errno::NOSPC => "watches",
+        errno => return errno.into(),
+    };
+    let message = format!(
+        "the sandbox holds all inotify {limit} that its host allows (fs.inotify.max_user_{limit}); end a program that watches files"
+    );
+    Failure(Why::TooMany, message)
 }
 
 /// The first half of a move.
