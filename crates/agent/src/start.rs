@@ -125,6 +125,10 @@ pub(crate) fn refusal(program: &str, (stage, errno): (Stage, Errno)) -> Refusal 
         (Stage::Exec, Errno::TOOBIG) => (Why::TooLarge, "argument list too long".to_owned()),
         (Stage::Exec, Errno::NOENT) => (Why::NotFound, format!("program not found: {program}")),
         (Stage::Exec, _) => (Why::Failed, format!("cannot execute {program}: {errno}")),
+        (Stage::Terminal, Errno::NOSPC) => {
+            let message = "every terminal that the sandbox may have, or its host (kernel.pty.max), is in use; end a program that holds one";
+            (Why::TooMany, message.to_owned())
+        }
         (Stage::Confine | Stage::Terminal, _) => {
             (Why::NoProcess, format!("cannot confine: {errno}"))
         }

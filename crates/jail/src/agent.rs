@@ -53,11 +53,25 @@ pub(crate) fn plain() -> MountAttrFlags {
         | MountAttrFlags::MOUNT_ATTR_NOEXEC
 }
 
-/// Terminals of its own.
-pub(crate) fn terminals() -> Result<OwnedFd, Errno> {
+/// Terminals that all sessions of a sandbox without a scope have together: 32 that the API opens
+/// (`TERMINALS_MAX` of the agent), and as many that programs such as tmux and script open.
+pub(crate) const SANDBOX_TERMINALS: u32 = 64;
+/// Terminals of a session with a scope: one that the API opens, the others are its programs'.
+pub(crate) const SCOPE_TERMINALS: u32 = 32;
+
+/// A `devpts` of its own with at most `most` terminals: the host has `kernel.pty.max` of them for
+/// all sandboxes, 3,072 by default.
+pub(crate) fn terminals(most: u32) -> Result<OwnedFd, Errno> {
     let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     // Ids here are the sandbox's: the tenant's group 5 (tty) is 6, its root is 1.
-    let options = [("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620"), ("gid", "6")];
+    let most = most.to_string();
+    let options = [
+        ("newinstance", ""),
+        ("ptmxmode", "0666"),
+        ("mode", "0620"),
+        ("gid", "6"),
+        ("max", most.as_str()),
+    ];
     crate::host::filesystem("devpts", &options, flags)
 }
 

@@ -233,7 +233,7 @@ fn proc(_: &mut Inside<'_>) -> Result<(), Errno> {
 
 fn devices(inside: &mut Inside<'_>) -> Result<(), Errno> {
     root::place(&inside.parts.dev, "dev")?;
-    root::place(&agent::terminals()?, "dev/pts")?;
+    root::place(&agent::terminals(agent::SANDBOX_TERMINALS)?, "dev/pts")?;
     let size = format!("{}m", (inside.spec.limits.memory_mib / 2).max(1));
     let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let options = [("mode", "1777"), ("size", &size), ("uid", "1"), ("gid", "1")];

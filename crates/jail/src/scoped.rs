@@ -264,7 +264,7 @@ fn devices() -> Result<(), Errno> {
     let devices = copy(CWD, Path::new("/dev"), false)?;
     rustix::mount::unmount("/dev", UnmountFlags::DETACH)?;
     attach(devices.as_fd(), Path::new("/dev"))?;
-    attach(agent::terminals()?.as_fd(), Path::new("/dev/pts"))
+    attach(agent::terminals(agent::SCOPE_TERMINALS)?.as_fd(), Path::new("/dev/pts"))
 }
 
 #[cfg(test)]
