@@ -347,6 +347,35 @@ mod tests {
         assert_eq!(tenant("personality", [0xffff_ffff, 0, 0, 0, 0, 0]), ALLOW);
     }
 
+    /// Each would be compiled into memory that the whole machine shares.
+    #[test]
+    fn e53_no_filter_is_attached_to_a_socket_and_other_options_are_set() {
+        const SOL_SOCKET: u64 = 1;
+        const IPPROTO_IPV6: u64 = 41;
+        for option in 0..80_u64 {
+            let attaches = [26, 50, 51, 52].contains(&option);
+            let expected = if attaches { EPERM } else { ALLOW };
+            assert_eq!(
+                tenant("setsockopt", [3, SOL_SOCKET, option, 0, 0, 0]),
+                expected,
+                "{option}"
+            );
+            assert_eq!(tenant("setsockopt", [3, IPPROTO_IPV6, option, 0, 0, 0]), ALLOW, "{option}");
+        }
+        // The kernel reads a level and an option of 32 bits.
+        assert_eq!(tenant("setsockopt", [3, 1 << 32 | SOL_SOCKET, 1 << 32 | 26, 0, 0, 0]), EPERM);
+    }
+
+    /// Its requests are counted for the whole host.
+    #[test]
+    fn e53_the_kernels_asynchronous_io_is_not_there_for_libraries_to_fall_back() {
+        for name in ["io_setup", "io_destroy", "io_submit", "io_cancel", "io_getevents"] {
+            assert_eq!(tenant(name, [0; 6]), ENOSYS, "{name}");
+        }
+        let io_pgetevents = 333;
+        assert_eq!(run(&compile(Whose::Tenant), ARCH, io_pgetevents, [0; 6]), ENOSYS);
+    }
+
     #[test]
     fn other_architectures_and_unknown_calls_are_refused() {
         let program = compile(Whose::Tenant);
