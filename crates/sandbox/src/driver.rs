@@ -13,7 +13,7 @@ use crate::{
     failpoint::pass,
     info::Once,
     link::Heard,
-    once,
+    once, orphans,
     record::{Record, now_ms},
     registry::{Entry, View},
     saving::{self, Saving},
@@ -411,7 +411,18 @@ impl Driver {
         }
         info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, ms = self.record.body.create_ms, "created");
         self.publish(None);
+        if ready {
+            self.claimed();
+        }
         Ok(())
+    }
+
+    /// Its record says whose it is. Behind the answer: only a loss of that record makes this matter.
+    fn claimed(&self) {
+        let directory = self.entry.directory.clone();
+        self.inner.spawn(async move {
+            let _ = blocking(move || orphans::unmark(&directory)).await;
+        });
     }
 
     /// The server stops: what is only in memory is written.

@@ -28,6 +28,7 @@ mod listeners;
 pub mod network;
 mod notes;
 mod once;
+mod orphans;
 mod pool;
 pub mod port;
 pub mod process;

@@ -8,7 +8,7 @@
 
 mod shelves;
 
-use crate::{Error, driver::blocking, network::way::Linked, service::Inner, wire::Wire};
+use crate::{Error, driver::blocking, network::way::Linked, orphans, service::Inner, wire::Wire};
 use isolet_jail::Cage;
 use isolet_wire::{
     ask::Ask,
@@ -208,9 +208,11 @@ async fn start(inner: &Arc<Inner>, made: &mut Made) -> Result<(), Error> {
         wire.answer().await
     };
     match tokio::time::timeout(Duration::from_secs(10), greet).await {
-        Ok(Ok(Tell::Pong(1))) => Ok(()),
-        _ => Err(Error::Fault("its agent does not answer".into())),
+        Ok(Ok(Tell::Pong(1))) => {}
+        _ => return Err(Error::Fault("its agent does not answer".into())),
     }
+    let marked = blocking(move || orphans::mark(&directory)).await?;
+    marked.map_err(|error| Error::Fault(format!("cannot mark it as unclaimed: {error}")))
 }
 
 async fn discard(inner: &Arc<Inner>, made: Made) {

@@ -9,7 +9,10 @@
 //! | sleeping | anything | sleeping, killed, disk kept of a persistent one |
 //! | failed | anything | failed |
 //! | creating, destroying | anything | killed and removed |
-//! | none | directory | killed and removed |
+//! | none | directory | killed; removed where nobody had it, else moved to `orphaned/` |
+//!
+//! Before that the data directory says whether it is the one that its last server ran on
+//! ([`isolet_jail::identity`]): in a copy, and after a reboot, nothing is there.
 //!
 //! Every row may be cut off by a kill and done again: each step finds the one before done.
 
@@ -20,6 +23,7 @@ use crate::{
     info::{Lost, LostState, WhyLost},
     launch::Launch,
     network::{vault, way::Way},
+    orphans,
     pool::Watched,
     record::Record,
     registry::{Entry, Registry, View},
@@ -185,28 +189,24 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
 
 /// Ends what runs without a record. Before anything new is made: it may sit on a free uid range.
 async fn sweep(jail: &isolet_jail::Config, names: HashSet<String>) {
-    let (data, known) = (jail.data_dir.clone(), names.clone());
-    match crate::driver::blocking(move || vault::sweep(&data, &known)).await {
-        Ok(Ok(())) => {}
-        done => warn!(?done, "credentials of sandboxes that are gone are not removed yet"),
-    }
     let Ok(entries) = fs_names(jail).await else { return };
     let mut work = JoinSet::new();
     for name in entries.into_iter().filter(|name| !names.contains(name)) {
         let jail = jail.clone();
-        work.spawn_blocking(move || {
-            let cage = Cage::open(&jail, &name);
-            let killed = cage.kill();
-            let empty = cage.wait_empty(KILL_WAIT);
-            match killed.and_then(|()| cage.remove()) {
-                Ok(()) if empty => info!(sandbox = %name, "removed: it had no record"),
-                done => {
-                    warn!(sandbox = %name, ?done, empty, "without a record, and not removed yet")
-                }
-            }
-        });
+        work.spawn_blocking(move || orphans::end(&jail, &name));
     }
     while work.join_next().await.is_some() {}
+    let data = jail.data_dir.clone();
+    let swept = crate::driver::blocking(move || {
+        for name in &names {
+            let _ = orphans::unmark(&data.join("sandboxes").join(name));
+        }
+        vault::sweep(&data, &names)
+    });
+    match swept.await {
+        Ok(Ok(())) => {}
+        done => warn!(?done, "credentials of sandboxes that are gone are not removed yet"),
+    }
 }
 
 async fn fs_names(jail: &isolet_jail::Config) -> Result<Vec<String>, Error> {

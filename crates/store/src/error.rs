@@ -29,6 +29,30 @@ pub enum Error {
         /// What is known here.
         known: i64,
     },
+    /// The records are gone, and sandboxes are there: to begin with none would lose their files.
+    #[error(
+        "{file} is missing or empty, but {directory} holds the files of {count} sandboxes, which only its records tell whose they are; \
+         put isolet.db and isolet.db-wal back from a backup, or start without these sandboxes: mv {directory} {directory}.lost"
+    )]
+    Lost {
+        /// Which file.
+        file: PathBuf,
+        /// Where the sandboxes lie.
+        directory: PathBuf,
+        /// How many.
+        count: usize,
+    },
+    /// What was copied is not one state of the records.
+    #[error(
+        "{file} is damaged ({said}): it was copied while a server wrote to it; \
+         copy it again while that server is stopped, or with: sqlite3 ORIGINAL/isolet.db \".backup '{file}'\" after removing {file}-wal"
+    )]
+    Torn {
+        /// Which file.
+        file: PathBuf,
+        /// What SQLite says.
+        said: String,
+    },
     /// A name, slot or key is taken.
     #[error("a record of that name exists")]
     Exists,

@@ -66,6 +66,18 @@ impl Store {
         Ok(Self { jobs, broken: Arc::default() })
     }
 
+    /// Looks whether a file that was copied is one state of the records. One that is missing is
+    /// [`Store::open`]'s business. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Torn`].
+    pub fn check(file: &Path) -> Result<(), Error> {
+        if std::fs::metadata(file).map_or(true, |about| about.len() == 0) {
+            return Ok(());
+        }
+        schema::check(file)
+    }
+
     /// Whether the disk has failed: only reading works until the records are opened anew.
     #[must_use]
     pub fn broken(&self) -> bool {

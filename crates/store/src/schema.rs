@@ -1,8 +1,13 @@
 //! The tables, as a list of steps that only goes forward.
 
 use crate::Error;
-use rusqlite::Connection;
-use std::{fs::OpenOptions, os::unix::fs::OpenOptionsExt, path::Path, time::Duration};
+use rusqlite::{Connection, OpenFlags};
+use std::{
+    fs::{self, OpenOptions},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    time::Duration,
+};
 
 /// Each step takes the schema from its index to the next; a released step is never edited.
 const STEPS: &[&str] = &["
@@ -42,6 +47,9 @@ const BUSY: Duration = Duration::from_secs(5);
 
 /// Opens the file (0600 when it is made) with today's schema.
 pub(crate) fn open(file: &Path) -> Result<Connection, Error> {
+    if fs::metadata(file).map_or(true, |about| about.len() == 0) {
+        refuse_lost(file)?;
+    }
     // Made by us first: SQLite would make it readable to others; its log takes over the mode.
     let made = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
     made.map_err(|error| match error.kind() {
@@ -50,12 +58,35 @@ pub(crate) fn open(file: &Path) -> Result<Connection, Error> {
     })?;
     let mut connection = Connection::open(file)?;
     connection.busy_timeout(BUSY)?;
-    refuse_newer(&connection, file)?;
+    if refuse_newer(&connection, file)? == 0 {
+        refuse_lost(file)?;
+    }
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     migrate(&mut connection, file)?;
     Ok(connection)
+}
+
+/// Before anything is written: where sandboxes lie beside the file it had records of them.
+fn refuse_lost(file: &Path) -> Result<(), Error> {
+    let directory = file.with_file_name("sandboxes");
+    let count = fs::read_dir(&directory).map_or(0, Iterator::count);
+    match count {
+        0 => Ok(()),
+        count => Err(Error::Lost { file: file.to_owned(), directory, count }),
+    }
+}
+
+/// Whether the file is whole, as far as SQLite can tell.
+pub(crate) fn check(file: &Path) -> Result<(), Error> {
+    let look = || -> rusqlite::Result<String> {
+        let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        connection.busy_timeout(BUSY)?;
+        connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+    };
+    let said = look().unwrap_or_else(|error| error.to_string());
+    if said == "ok" { Ok(()) } else { Err(Error::Torn { file: file.to_owned(), said }) }
 }
 
 /// Before anything is written: a file of a later version stays as it is.

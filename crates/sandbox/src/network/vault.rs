@@ -28,7 +28,7 @@ pub(crate) struct Vault {
 
 impl Vault {
     pub(crate) fn new(data_dir: &Path, name: &str) -> Self {
-        let path = data_dir.join(DIRECTORY).join(name);
+        let path = path(data_dir, name);
         Self { path, held: Mutex::default(), authority: Mutex::default() }
     }
 
@@ -90,6 +90,11 @@ impl Vault {
         let path = self.path.clone();
         blocking(move || remove(&path)).await?.map_err(|error| fault("remove", &error))
     }
+}
+
+/// Where the values of a sandbox lie.
+pub(crate) fn path(data_dir: &Path, name: &str) -> PathBuf {
+    data_dir.join(DIRECTORY).join(name)
 }
 
 /// Not what stood in it: that is what is kept from being told.

@@ -138,6 +138,66 @@ fn f14_a_record_that_does_not_read_hides_no_other() {
     server.healthy();
 }
 
+/// A start without records swept every directory that it knew nothing of.
+#[test]
+fn f14_sandboxes_whose_records_are_gone_are_not_swept() {
+    let mut server = Server::start();
+    let id = server.sandbox().id;
+    server.named(&id).command("s", "x=kept; echo acked >/workspace/f");
+    server.kill();
+    let (whole, agents) = (files(&server), server.agents());
+    let mut rows = Rows::new();
+    let main = server.data().join("isolet.db");
+    for name in ["missing", "empty"] {
+        put_back(&server, &[]);
+        if name == "empty" {
+            fs::write(&main, "").expect("writes");
+        }
+        rows.row(name, || {
+            let said = refused(&mut server);
+            for word in ["isolet.db", "1 sandboxes", "backup", "mv "] {
+                assert!(said.contains(word), "it says {word}: {said}");
+            }
+            let keys = server.command(&["keys", "add", "--label", "new"]);
+            assert!(!keys.status.success(), "a key would begin new records");
+            assert_eq!(server.agents(), agents, "what runs was not touched");
+        });
+    }
+    drop(rows);
+    put_back(&server, &whole);
+    server.launch();
+    assert_eq!(server.named(&id).command("s", "echo $x; cat f")["stdout"], "kept\nacked\n");
+    server.healthy();
+}
+
+#[test]
+fn f14_files_of_a_sandbox_that_older_records_do_not_know_are_put_aside() {
+    let mut server = isolet_kit::Options::new().ready(2).start();
+    let known = server.sandbox().id;
+    server.named(&known).command("s", "x=kept");
+    server.kill();
+    sql(&server, "PRAGMA wal_checkpoint(TRUNCATE)");
+    let older = files(&server);
+    server.launch();
+    let lost = server.sandbox();
+    lost.says("echo acked >/workspace/f");
+    let disk = server.sandbox_with(&isolet_kit::json!({"disk_mib": 64}));
+    disk.says("echo acked >/workspace/f");
+    server.kill();
+    put_back(&server, &older);
+    server.launch();
+    assert_eq!(server.ids(&server.http()), [known.as_str()]);
+    assert_eq!(server.named(&known).command("s", "echo $x")["stdout"], "kept\n");
+    let aside = server.data().join("orphaned");
+    let all: Vec<PathBuf> =
+        fs::read_dir(aside).expect("it is made").flatten().map(|one| one.path()).collect();
+    assert_eq!(all.len(), 2, "what nobody had is not among them: {all:?}");
+    let found = all.iter().filter_map(|one| fs::read_to_string(one.join("workspace/f")).ok());
+    assert_eq!(found.collect::<Vec<_>>(), ["acked\n"]);
+    assert_eq!(all.iter().filter(|one| one.join("disk.ext4").is_file()).count(), 1);
+    server.healthy();
+}
+
 #[test]
 fn f16_a_damaged_directory_is_one_sandboxs_affair() {
     let mut server = Server::start();
