@@ -75,11 +75,29 @@ impl Config {
 
 /// Two servers with two data directories must not share groups: FNV-1a of the directory's name.
 fn group(data_dir: &Path) -> String {
-    let bytes = data_dir.as_os_str().as_encoded_bytes();
+    group_of(data_dir.as_os_str().as_encoded_bytes())
+}
+
+fn group_of(bytes: &[u8]) -> String {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
     format!("isolet-{:08x}", hash >> 32)
+}
+
+/// A name for the groups of a directory that no other directory has used, also not one that was at
+/// this path before.
+pub(crate) fn unique_group(data_dir: &Path) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = now.map_or(0, |now| now.as_nanos());
+    let pid = std::process::id();
+    group_of(format!("{} {now} {pid}", data_dir.display()).as_bytes())
+}
+
+/// Whether a text may be the name of a group.
+pub(crate) fn is_group(name: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=64).contains(&name.len()) && name.bytes().all(good)
 }
 
 /// What the server has put there for the sandbox to read, likewise.

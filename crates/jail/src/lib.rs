@@ -15,6 +15,7 @@ mod config;
 mod disk;
 pub mod filter;
 mod host;
+pub mod identity;
 mod image;
 mod inside;
 mod launcher;

@@ -59,6 +59,11 @@ impl Agent {
         Ok(agent.lives()?.then_some(agent))
     }
 
+    /// Its process id.
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+
     /// Its network namespace.
     ///
     /// # Errors

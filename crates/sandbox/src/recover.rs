@@ -31,8 +31,12 @@ use crate::{
     space::Space,
     state::{Event, State},
 };
-use isolet_jail::Cage;
+use isolet_jail::{
+    Cage,
+    identity::{self, Identity, Origin},
+};
 use isolet_store::{Store, audit::Audit, keys::Keys};
+use rustix::fs::FlockOperation;
 use std::{
     collections::{HashMap, HashSet},
     fs,
@@ -40,13 +44,15 @@ use std::{
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::Path,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::{sync::Notify, task::JoinSet};
 use tracing::{info, warn};
 
-/// How long what has no record may take to die.
-const KILL_WAIT: Duration = Duration::from_secs(4);
+/// How long a server that is just ending may take to let go of the data directory.
+const RELEASE_WAIT: Duration = Duration::from_secs(1);
+/// How often that is looked at.
+const RELEASE_LOOK: Duration = Duration::from_millis(10);
 
 impl From<Error> for OpenError {
     fn from(error: Error) -> Self {
@@ -60,7 +66,8 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> OpenError {
 }
 
 /// The lock on a data directory; released by the kernel when this process ends, however it ends.
-fn lock(data: &Path) -> Result<fs::File, OpenError> {
+/// Waits as long as `wait` for a server that is just ending. Blocks.
+fn lock(data: &Path, wait: Duration) -> Result<fs::File, OpenError> {
     let path = data.join("lock");
     let open = fs::OpenOptions::new()
         .read(true)
@@ -70,33 +77,61 @@ fn lock(data: &Path) -> Result<fs::File, OpenError> {
         .mode(0o600)
         .open(&path);
     let mut file = open.map_err(at(&path))?;
-    if rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
-        let mut holder = String::new();
-        let _ = (&file).take(32).read_to_string(&mut holder);
-        return Err(OpenError::Held {
-            path: path.display().to_string(),
-            holder: holder.trim().to_owned(),
-        });
+    let until = Instant::now() + wait;
+    while rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if Instant::now() >= until {
+            let mut holder = String::new();
+            let _ = (&file).take(32).read_to_string(&mut holder);
+            let path = path.display().to_string();
+            return Err(OpenError::Held { path, holder: holder.trim().to_owned() });
+        }
+        std::thread::sleep(RELEASE_LOOK);
     }
     file.set_len(0).and_then(|()| file.rewind()).map_err(at(&path))?;
     writeln!(file, "{}", std::process::id()).map_err(at(&path))?;
     Ok(file)
 }
 
-type Prepared = (fs::File, Store, Keys, Audit, Launch);
+/// What a start has taken hold of.
+struct Prepared {
+    /// With the groups that the data directory's identity names.
+    config: Config,
+    origin: Origin,
+    lock: fs::File,
+    store: Store,
+    keys: Keys,
+    audit: Audit,
+    launch: Launch,
+}
 
-/// Everything that blocks: directories, lock, records, launcher.
-fn prepare(config: &Config) -> Result<Prepared, OpenError> {
-    let data = &config.data_dir;
+/// Everything that blocks: directories, lock, records, identity, launcher.
+fn prepare(mut config: Config) -> Result<Prepared, OpenError> {
+    let data = config.data_dir.clone();
     for path in [data.clone(), data.join("sandboxes"), data.join("trash")] {
         fs::DirBuilder::new().recursive(true).mode(0o711).create(&path).map_err(at(&path))?;
     }
-    let lock = lock(data)?;
+    let lock = lock(&data, RELEASE_WAIT)?;
     let file = data.join("isolet.db");
+    if identity::is_copy(&data).map_err(at(&data))? {
+        Store::check(&file)?;
+    }
     let (store, keys) = (Store::open(&file)?, Keys::open(&file)?);
-    let audit = Audit::open(data)?;
+    let audit = Audit::open(&data)?;
+    let Identity { origin, cgroup, foreign } =
+        identity::adopt(&config.jail()).map_err(at(&data))?;
+    config.cgroup = cgroup;
+    match origin {
+        Origin::Copied => info!(
+            foreign,
+            "this data directory is a copy, or was restored: its sandboxes are asleep, and those of the original are not touched"
+        ),
+        _ if foreign > 0 => {
+            warn!(foreign, "sandboxes of another data directory run; they are not touched");
+        }
+        _ => {}
+    }
     let launch = Launch::start(config.jail()).map_err(OpenError::Launcher)?;
-    Ok((lock, store, keys, audit, launch))
+    Ok(Prepared { config, origin, lock, store, keys, audit, launch })
 }
 
 /// What the records say.
@@ -138,9 +173,8 @@ async fn records(config: &Config, store: &Store) -> Result<Found, OpenError> {
 
 /// The start of a server, in one piece.
 pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
-    let told = config.clone();
-    let prepared = tokio::task::spawn_blocking(move || prepare(&told)).await;
-    let (lock, store, keys, audit, launch) =
+    let prepared = tokio::task::spawn_blocking(move || prepare(config)).await;
+    let Prepared { config, origin, lock, store, keys, audit, launch } =
         prepared.map_err(|error| OpenError::Fault(error.to_string()))??;
     let mut found = records(&config, &store).await?;
     pass("recover.listed").await?;
@@ -175,7 +209,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
         tasks: Mutex::default(),
         _lock: lock,
     });
-    attach(&inner, found).await;
+    attach(&inner, found, origin).await;
     pass("recover.attached").await?;
     inner.spawn(empty(inner.jail.clone(), Arc::clone(&inner.trash)));
     if inner.launch.missing().is_empty() {
@@ -220,7 +254,7 @@ async fn fs_names(jail: &isolet_jail::Config) -> Result<Vec<String>, Error> {
 }
 
 /// Finds every agent again, all at once, in the time that there is for all.
-async fn attach(inner: &Arc<Inner>, mut found: Found) {
+async fn attach(inner: &Arc<Inner>, mut found: Found, origin: Origin) {
     let sandboxes = inner.jail.data_dir.join("sandboxes");
     let mut tries: JoinSet<(Arc<Entry>, Result<Watch, LinkError>)> = JoinSet::new();
     for mut record in found.records {
@@ -258,7 +292,11 @@ async fn attach(inner: &Arc<Inner>, mut found: Found) {
                 lost(inner, entry, Event::Silent, "agent does not answer")
             }
             Ok((entry, Err(_))) if rebooted(inner, &entry) => {
-                lost(inner, entry, Event::Rebooted, "the host was started anew");
+                let cause = match origin {
+                    Origin::Copied => "its data directory is a copy",
+                    _ => "the host was started anew",
+                };
+                lost(inner, entry, Event::Rebooted, cause);
             }
             Ok((entry, Err(error))) => {
                 warn!(sandbox = %entry.id, tenant = %entry.tenant, %error, "its agent is gone");
@@ -334,14 +372,16 @@ mod tests {
     #[test]
     fn a_second_lock_is_refused_and_names_the_holder() {
         let dir = tempfile::tempdir().unwrap();
-        let held = lock(dir.path()).unwrap();
-        let Err(OpenError::Held { path, holder }) = lock(dir.path()) else { panic!("taken twice") };
+        let held = lock(dir.path(), Duration::ZERO).unwrap();
+        let Err(OpenError::Held { path, holder }) = lock(dir.path(), Duration::ZERO) else {
+            panic!("taken twice")
+        };
         assert!(path.ends_with("lock"));
         assert_eq!(holder, std::process::id().to_string());
         drop(held);
         // What a killed server left says nothing: the kernel let go of it.
         fs::write(dir.path().join("lock"), "999999999\n").unwrap();
-        let _again = lock(dir.path()).unwrap();
+        let _again = lock(dir.path(), Duration::ZERO).unwrap();
         assert_eq!(
             fs::read_to_string(dir.path().join("lock")).unwrap(),
             format!("{}\n", std::process::id())

@@ -100,6 +100,8 @@ pub struct Server {
     folder: TempDir,
     child: Option<Child>,
     options: Options,
+    /// Its data directory is a mount point.
+    mounted: bool,
     port: u16,
     key: String,
     keys: Vec<String>,
@@ -112,13 +114,42 @@ impl Server {
         Self::with(Options::new())
     }
 
-    fn with(options: Options) -> Self {
+    /// Another server of the same options, on a data directory that `put` makes out of this one's.
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[must_use]
+    pub fn beside(&self, put: impl FnOnce(&Path, &Path)) -> Self {
+        let mut other = Self::planned(self.options.clone());
+        put(&self.data(), &other.data());
+        other.launch();
+        other
+    }
+
+    /// Another server, not started, with this one's data directory mounted as its own too.
+    ///
+    /// # Panics
+    /// When it cannot be mounted.
+    #[must_use]
+    pub fn bound(&self) -> Self {
+        let mut other = Self::planned(self.options.clone());
+        fs::create_dir(other.data()).expect("it is new");
+        rustix::mount::mount_bind(self.data(), other.data()).expect("it is mounted");
+        other.mounted = true;
+        other
+    }
+
+    fn planned(options: Options) -> Self {
         let folder = tempfile::Builder::new().prefix("isolet-test-").tempdir();
         let folder = folder.expect("a directory in /tmp");
         let key = format!("test-{}", folder.path().display().to_string().replace('/', "-"));
         fs::write(folder.path().join("isolet.toml"), &options.config).expect("writes");
-        let port = free_port();
-        let mut server = Self { folder, child: None, options, port, key, keys: Vec::new() };
+        let (port, mounted) = (free_port(), options.disk_mib > 0);
+        Self { folder, child: None, options, mounted, port, key, keys: Vec::new() }
+    }
+
+    fn with(options: Options) -> Self {
+        let mut server = Self::planned(options);
         let data = server.data();
         fs::create_dir(&data).expect("the data directory is new");
         if server.options.disk_mib > 0 {
@@ -459,7 +490,7 @@ impl Server {
         let data = self.data();
         helpers(&data).into_iter().for_each(process::kill);
         traces::erase(&data);
-        if self.options.disk_mib > 0 {
+        if self.mounted {
             let _ = rustix::mount::unmount(&data, rustix::mount::UnmountFlags::DETACH);
         }
     }

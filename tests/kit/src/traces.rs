@@ -36,6 +36,18 @@ impl Traces {
         Self { groups, directories, trash, mounts, disks: disks(data) }
     }
 
+    /// The agents of a data directory's sandboxes, whether or not a server runs on it, each with the
+    /// moment of its start.
+    #[must_use]
+    pub fn agents(data: &Path) -> BTreeSet<(i32, u64)> {
+        agents(data).into_iter().filter_map(|pid| Some((pid, process::started(pid)?))).collect()
+    }
+
+    /// Ends what runs of a data directory that no server runs on.
+    pub fn erase(data: &Path) {
+        erase(data);
+    }
+
     /// Whether exactly `count` sandboxes stand, and nothing is half removed.
     #[must_use]
     pub fn holds(&self, count: usize) -> bool {
@@ -61,6 +73,10 @@ fn disks(data: &Path) -> BTreeSet<String> {
 
 /// Name of the group below which the sandboxes of this data directory stand.
 pub(crate) fn instance(data: &Path) -> String {
+    let recorded = fs::read_to_string(data.join("identity")).unwrap_or_default();
+    if let Some(name) = recorded.lines().find_map(|line| line.strip_prefix("groups ")) {
+        return name.to_owned();
+    }
     isolet_jail::Config::beside(data).expect("own path is known").cgroup
 }
 

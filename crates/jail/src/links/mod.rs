@@ -30,8 +30,8 @@ mod space;
 mod text;
 mod told;
 
-pub(crate) use peer::sent;
 pub use peer::{Packet, received};
+pub(crate) use peer::{forget, sent};
 pub use serve::{Options, run};
 pub(crate) use space::{enter, own};
 

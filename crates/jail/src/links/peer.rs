@@ -129,15 +129,20 @@ pub(crate) fn listen(data_dir: &Path) -> std::io::Result<OwnedFd> {
     let directory = directory(data_dir)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    match std::fs::remove_file(data_dir.join(DIRECTORY).join(SOCKET)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    forget(data_dir)?;
     // The path itself may be too long for an address.
     let path = format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd());
     bind(&socket, &SocketAddrUnix::new(path.as_str())?)?;
     rustix::net::listen(&socket, 4)?;
     Ok(socket)
+}
+
+/// Removes a socket that another data directory has left in this one, as its copy.
+pub(crate) fn forget(data_dir: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(data_dir.join(DIRECTORY).join(SOCKET)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Connects to the one that listens, if any does.

@@ -93,8 +93,9 @@ fn descriptors() {
 impl Links {
     fn begin(options: Options, settings: Settings) -> Result<Self, Failure> {
         let nft = nft::find().ok_or("nft is missing: install the package nftables")?;
-        let alias = format!("isolet {}", options.data_dir.display());
-        let alias: String = alias.chars().take(200).collect();
+        // A copy of the data directory, at the same path too, is another's.
+        let place = crate::identity::place(&options.data_dir);
+        let alias = format!("isolet {}", place.map_err(|error| error.to_string())?);
         let (mut base, host) =
             Base::make(nft, alias, (Range::new(settings.range), settings.connections_max))?;
         let guard = Guard { host, opened: settings.opened };

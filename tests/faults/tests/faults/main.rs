@@ -3,6 +3,7 @@
 //! be made, nothing is left over.
 
 mod agents;
+mod copies;
 mod descriptors;
 mod disk;
 mod inside;

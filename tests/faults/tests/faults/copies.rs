@@ -1,0 +1,229 @@
+//! A data directory that is copied, moved, restored or mounted elsewhere, and one that a reboot or
+//! an older version has left: what runs is touched by nobody but the server of its own directory.
+
+use isolet_kit::{
+    Http, Options, SOON, Sandbox, Server, Traces, json, one, process, tries, wait_until,
+};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::Path,
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+/// Sandboxes of the original that work while it is copied.
+const BUSY: usize = 4;
+
+/// What `cp -a` makes of a directory that changes meanwhile; files that go are no fault.
+fn copy(from: &Path, to: &Path) {
+    let done = Command::new("cp").arg("-a").args([from, to]).output();
+    assert!(done.is_ok() && to.join("isolet.db").is_file(), "{done:?}");
+}
+
+/// What a data directory of a version without identities lacks.
+fn without_identity(data: &Path) {
+    fs::remove_file(data.join("identity")).unwrap_or_default();
+}
+
+fn state(http: &Http, id: &str) -> String {
+    let info = http.get(&format!("/v1/sandboxes/{id}")).expect(200).json();
+    info["state"].as_str().unwrap_or_default().to_owned()
+}
+
+/// A sandbox whose shell holds something, with a job behind it.
+fn busy(server: &Server) -> Sandbox {
+    let sandbox = server.sandbox();
+    sandbox.command("s", "x=kept; echo acked >/workspace/f; sleep 4716 & disown");
+    sandbox
+}
+
+fn unhurt(sandbox: &Sandbox) {
+    assert_eq!(sandbox.command("s", "echo $x; pgrep -c sleep")["stdout"], "kept\n1\n");
+    assert_eq!(sandbox.info()["state"], "running");
+}
+
+/// Asleep in another server, with its files.
+fn asleep(server: &Server, sandbox: &Sandbox) {
+    assert_eq!(state(&server.http(), &sandbox.id), "sleeping");
+    let there = server.named(&sandbox.id);
+    let told = there.command("s", "cat /workspace/f; pgrep -c sleep");
+    assert_eq!(told["stdout"], "acked\n0\n", "{told}");
+    assert!(told["lost"].as_array().is_some_and(|lost| !lost.is_empty()), "{told}");
+}
+
+/// The copy's server killed what its records named: every sandbox of the original failed with
+/// "agent killed".
+#[test]
+fn f44_a_copy_that_starts_beside_its_running_original_touches_nothing_of_it() {
+    let server = Options::new().ready(2).start();
+    let all: Vec<Sandbox> = (0..BUSY).map(|_| busy(&server)).collect();
+    let slept = busy(&server);
+    wait_until("one sleeps", SOON, || {
+        (slept.post("/sleep", &json!({})).status == 200).then_some(())
+    });
+    let of = |server: &Server| -> BTreeSet<(i32, u64)> {
+        let alive = Traces::agents(&server.data());
+        alive.into_iter().collect()
+    };
+    let before = of(&server);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        for sandbox in &all {
+            threads.spawn(|| {
+                for n in 0.. {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    sandbox.exec(&format!("echo {n} >>/workspace/log; echo {n} >/root/n"));
+                }
+            });
+        }
+        // Copies catch directories that are half-made and half-removed.
+        threads.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let sandbox = server.sandbox();
+                std::thread::sleep(Duration::from_millis(20));
+                sandbox.delete();
+            }
+        });
+        let rounds = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for round in 0..tries(3, 20) {
+                let file = format!("round-{round}");
+                let path = all[0].path(&format!("/files/{file}"));
+                let wrote = server.http().send("PUT", &path, Some(file.as_bytes()));
+                assert!(matches!(wrote.status, 200 | 201), "{}", wrote.text());
+                let other = server.beside(copy);
+                for sandbox in all.iter().chain([&slept]) {
+                    asleep(&other, sandbox);
+                }
+                assert_eq!(other.http().get(&path).expect(200).text(), file);
+                drop(other);
+                all.iter().for_each(unhurt);
+            }
+        }));
+        stop.store(true, Ordering::Relaxed);
+        rounds.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    let after = of(&server);
+    let ours: BTreeSet<_> = before.intersection(&after).collect();
+    assert!(ours.len() >= BUSY, "agents that ran on: {ours:?} of {before:?}");
+    all.iter().for_each(unhurt);
+    assert_eq!(slept.says("cat /workspace/f"), "acked\n");
+    server.healthy();
+}
+
+#[test]
+fn f44_a_copy_made_of_a_version_without_identities_touches_nothing_either() {
+    let server = Server::start();
+    let sandbox = busy(&server);
+    let other = server.beside(|from, to| {
+        copy(from, to);
+        without_identity(to);
+    });
+    asleep(&other, &sandbox);
+    drop(other);
+    unhurt(&sandbox);
+    server.healthy();
+}
+
+#[test]
+fn f44_a_copy_in_the_place_of_its_original_has_groups_of_its_own() {
+    let mut server = Server::start();
+    let sandbox = busy(&server);
+    server.kill();
+    let (data, old) = (server.data(), server.data().with_extension("old"));
+    fs::rename(&data, &old).expect("moves");
+    copy(&old, &data);
+    let before = Traces::agents(&old);
+    assert_eq!(before.len(), 1);
+    server.launch();
+    asleep(&server, &sandbox);
+    let told = server.log().contains("is a copy");
+    assert_eq!(Traces::agents(&old), before, "what runs of the original is another's");
+    Traces::erase(&old);
+    assert!(told, "{}", server.log());
+    server.healthy();
+}
+
+#[test]
+fn f44_a_data_directory_that_was_moved_has_its_sandboxes() {
+    let mut server = Server::start();
+    let sandbox = busy(&server);
+    let before = Traces::agents(&server.data());
+    server.kill();
+    let moved = server.beside(|from, to| fs::rename(from, to).expect("moves"));
+    assert_eq!(Traces::agents(&moved.data()), before);
+    unhurt(&moved.named(&sandbox.id));
+    moved.healthy();
+}
+
+#[test]
+fn f44_a_data_directory_under_another_mount_is_the_same() {
+    let mut server = Server::start();
+    let sandbox = busy(&server);
+    let mut bound = server.bound();
+    bound.launch_with("ISOLET_LOG_JSON", "0");
+    assert!(!bound.wait().success(), "its first server holds it");
+    assert!(bound.log().contains("held by process"), "{}", bound.log());
+    unhurt(&sandbox);
+    server.kill();
+    bound.launch();
+    unhurt(&bound.named(&sandbox.id));
+    bound.healthy();
+}
+
+#[test]
+fn f44_after_a_reboot_nobody_is_killed_by_a_number_of_before() {
+    let (mut server, _other) = one();
+    let sandbox = busy(&server);
+    server.kill();
+    let file = server.data().join("identity");
+    let text = fs::read_to_string(&file).expect("it is recorded");
+    let line = text.lines().find(|line| line.starts_with("boot ")).expect("names its boot");
+    let other = "boot 11111111-2222-3333-4444-555555555555";
+    fs::write(&file, text.replace(line, other)).expect("writes");
+    // They stand for somebody else's, in groups that somebody else has made.
+    let others = server.data().with_extension("others");
+    fs::create_dir(&others).expect("makes");
+    fs::write(others.join("identity"), &text).expect("writes");
+    let before = Traces::agents(&others);
+    assert_eq!(before.len(), 2);
+    server.launch();
+    asleep(&server, &sandbox);
+    let after = Traces::agents(&others);
+    Traces::erase(&others);
+    assert_eq!(after, before);
+    server.healthy();
+}
+
+#[test]
+fn f44_what_a_version_without_identities_left_running_runs_on() {
+    let mut server = Server::start();
+    let (sandbox, slept) = (busy(&server), busy(&server));
+    wait_until("one sleeps", SOON, || {
+        (slept.post("/sleep", &json!({})).status == 200).then_some(())
+    });
+    let limited = json!({"disk_mib": 64});
+    let limited = server.sandbox_with(&limited);
+    limited.command("s", "x=kept; sleep 4716 & disown");
+    let before = Traces::agents(&server.data());
+    server.kill();
+    without_identity(&server.data());
+    server.launch();
+    assert_eq!(Traces::agents(&server.data()), before);
+    for sandbox in [&sandbox, &limited] {
+        unhurt(sandbox);
+    }
+    assert_eq!(state(&server.http(), &slept.id), "sleeping");
+    assert_eq!(slept.says("cat /workspace/f"), "acked\n");
+    let agent = before.first().expect("an agent").0;
+    server.kill();
+    without_identity(&server.data());
+    process::kill(agent);
+    server.launch();
+    let states = [&sandbox, &limited].map(|one| one.info()["state"].clone());
+    assert_eq!(states.iter().filter(|state| *state == "running").count(), 1, "{states:?}");
+    server.healthy();
+}
