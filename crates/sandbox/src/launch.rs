@@ -134,7 +134,11 @@ impl Keeper {
                 Err(isolet_jail::Error::Gone(why)) => {
                     tracing::warn!(sandbox = %job.name(), why, "launcher ended; starting another");
                     self.launcher = None;
-                    self.clear(job);
+                    if let Err(error) = self.clear(job) {
+                        // The next launcher would only find it in its way.
+                        tracing::warn!(sandbox = %job.name(), %error, "what a launcher has half made is not removed yet");
+                        return Err(Error::TooLate("making the sandbox"));
+                    }
                 }
             }
         }
@@ -145,24 +149,18 @@ impl Keeper {
     }
 
     /// What a dead launcher may have left of its last order.
-    fn clear(&self, job: &Job) {
+    fn clear(&self, job: &Job) -> std::io::Result<()> {
         let spec = match job {
             Job::Sandbox(spec, _) => spec,
             Job::Scope(scope, _) => {
                 let cage = Cage::open(&self.config, &scope.name);
-                if let Err(error) = cage.end_scope(&scope.session, CLEAR_WAIT) {
-                    tracing::warn!(sandbox = %scope.name, %error, "half-made scope is not removed yet");
-                }
-                return;
+                return cage.end_scope(&scope.session, CLEAR_WAIT);
             }
         };
         let cage = Cage::open(&self.config, &spec.name);
         let _ = cage.kill();
         let _ = cage.wait_empty(CLEAR_WAIT);
         // Files of an earlier life stay.
-        let removed = if spec.kept { cage.dismantle() } else { cage.remove() };
-        if let Err(error) = removed {
-            tracing::warn!(sandbox = %spec.name, %error, "half-made sandbox is not removed yet");
-        }
+        if spec.kept { cage.dismantle() } else { cage.remove() }
     }
 }

@@ -33,7 +33,8 @@ const ORDERS_MAX: usize = 64;
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     pub(crate) record: Arc<Record>,
-    /// Set with `Destroyed`: the last words, or why it could not be made.
+    /// Set with `Destroyed`: the last words, or why it could not be made. The latter also while
+    /// what is left of it is being removed.
     pub(crate) end: Option<Result<Ended, Error>>,
 }
 
@@ -126,6 +127,16 @@ impl Entry {
 
     pub(crate) fn link(&self) -> MutexGuard<'_, Option<Linked>> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until it is made, or it is known why it is not.
+    pub(crate) async fn made(&self) -> View {
+        let mut seen = self.view.subscribe();
+        let made = |view: &View| {
+            view.end.is_some() || !matches!(view.record.state, State::Creating | State::Destroying)
+        };
+        let view = seen.wait_for(made).await.map(|view| view.clone());
+        view.unwrap_or_else(|_| self.view())
     }
 
     /// Waits while it is being made or removed.

@@ -38,6 +38,11 @@ use tokio::{
 pub const PAGE_MAX: usize = 1000;
 /// How long a stopping server waits for its drivers.
 const DETACH_WAIT: Duration = Duration::from_secs(5);
+/// How long a delete is waited for: its driver may be making the sandbox, with a launcher that does
+/// not answer. It goes on without who asked.
+const DELETE_WAIT: Duration = Duration::from_secs(10);
+/// How long a create waits until nothing is left of an earlier sandbox of its id.
+const REMOVED_WAIT: Duration = Duration::from_secs(10);
 
 /// All sandboxes of this server. Clones share one.
 #[derive(Clone)]
@@ -132,7 +137,8 @@ impl Inner {
                     return Ok(Reserved::Existing(entry));
                 }
                 Reserved::Existing(entry) => {
-                    entry.settled().await;
+                    let settled = timeout(REMOVED_WAIT, entry.settled()).await;
+                    settled.map_err(|_| Error::TooLate("removing the sandbox that had this id"))?;
                 }
             }
         }
@@ -167,7 +173,7 @@ impl Inner {
 
 /// How the making of a sandbox went.
 async fn made(entry: &Entry) -> Result<Info, Error> {
-    let view = entry.settled().await;
+    let view = entry.made().await;
     match view.end {
         Some(Err(error)) => Err(error),
         // Deleted as soon as it was made: it was made.
@@ -308,7 +314,8 @@ impl Service {
     /// goes on being tried).
     pub async fn delete(&self, tenant: &TenantId, id: &SandboxId) -> Result<Ended, Error> {
         let entry = self.entry(tenant, id)?;
-        order(&entry, Order::Delete).await
+        let deleted = timeout(DELETE_WAIT, order(&entry, Order::Delete)).await;
+        deleted.unwrap_or(Err(Error::TooLate("the delete")))
     }
 
     /// Puts a sandbox to sleep; answers when nothing of it runs. One that sleeps stays so.

@@ -17,12 +17,14 @@ impl Driver {
         self.record.state = State::Destroying;
         self.publish(None);
         self.watch = None;
-        while let Err(error) = self.clear(false).await {
-            warn!(sandbox = %self.entry.id, %error, "half-made sandbox is not removed yet");
-            if matches!(error, Error::StoreBroken) {
+        while let Err(left) = self.clear(false).await {
+            warn!(sandbox = %self.entry.id, error = %left, "half-made sandbox is not removed yet");
+            if matches!(left, Error::StoreBroken) {
                 // Nothing of it runs, and what may be recorded is the next start's to remove.
                 break;
             }
+            // Who asked for it need not wait for that.
+            self.publish(Some(Err(error.clone())));
             tokio::time::sleep(AGAIN).await;
         }
         self.record.state = State::Destroyed;

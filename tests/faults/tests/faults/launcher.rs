@@ -130,3 +130,45 @@ fn f30_groups_that_an_earlier_launcher_removes_are_made_again() {
     assert_eq!(sandbox.says("echo up"), "up\n");
     server.healthy();
 }
+
+/// What a launcher had half made was not removed yet when the next one was asked, which said
+/// "step directory: File exists".
+#[test]
+fn heavy_f31_a_create_after_a_slow_launcher_works_or_says_when() {
+    let server = Options::new().ready(0).start();
+    let pid = server.launcher();
+    let mut strace = std::process::Command::new("strace");
+    strace.args(["-f", "-qq", "-o", "/dev/null", "-p", &pid.to_string(), "-e", "trace=umount2"]);
+    strace.args(["-e", "inject=umount2:delay_enter=12000000"]);
+    let mut strace = strace.stderr(std::process::Stdio::null()).spawn().expect("strace runs");
+    wait_until("it is traced", SOON, || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status
+            .lines()
+            .any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0"))
+            .then_some(())
+    });
+    let truthful = |reply: &isolet_kit::Reply| {
+        let late = reply.status == 504 && reply.error() == "too_late";
+        assert!(reply.status == 201 || late, "{} {}", reply.status, reply.text());
+        assert!(!reply.text().contains("File exists"), "{}", reply.text());
+    };
+    std::thread::scope(|threads| {
+        let create = threads.spawn(|| server.http().post("/v1/sandboxes", &json!({"id": "slow"})));
+        wait_until("it is being made", SOON, || {
+            (server.http().get("/v1/sandboxes/slow").status == 200).then_some(())
+        });
+        let deleted = quickly("a delete", SOON, || server.http().delete("/v1/sandboxes/slow"));
+        assert!(matches!(deleted.status, 200 | 504), "{}", deleted.text());
+        truthful(&create.join().expect("it is answered"));
+    });
+    let _ = strace.kill();
+    let _ = strace.wait();
+    wait_until("a create of the same id", isolet_kit::LONG, || {
+        let reply = server.http().post("/v1/sandboxes", &json!({"id": "slow"}));
+        truthful(&reply);
+        (reply.status == 201).then_some(())
+    });
+    assert_eq!(server.named("slow").says("echo up"), "up\n");
+    server.healthy();
+}
