@@ -7,7 +7,7 @@ use isolet_http::{Names, Options};
 use isolet_sandbox::{Keys, NewKey, Service, TenantId};
 use std::{
     fs::OpenOptions,
-    io::{IsTerminal, Write},
+    io::{ErrorKind, IsTerminal, Write},
     net::SocketAddr,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
@@ -25,6 +25,11 @@ use tracing_subscriber::EnvFilter;
 const LOGGED: &str = "info,hyper=error,rmcp=warn";
 /// How long the sandboxes' side may take to let go.
 const STOP_WAIT: Duration = Duration::from_millis(1500);
+
+/// How long a server that is just ending may take to let go of the address.
+const RELEASE_WAIT: Duration = Duration::from_secs(1);
+/// How often that is looked at.
+const RELEASE_LOOK: Duration = Duration::from_millis(10);
 
 /// Flags of the server.
 #[derive(Parser)]
@@ -61,11 +66,20 @@ pub(crate) struct Args {
     #[arg(long, env = "ISOLET_READY", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(0..=64))]
     ready: Option<u32>,
     /// Log as JSON
-    #[arg(long, env = "ISOLET_LOG_JSON")]
+    #[arg(long, env = "ISOLET_LOG_JSON", value_parser = switch)]
     log_json: bool,
     /// Show what is in force and end
     #[arg(long)]
     print_config: bool,
+}
+
+/// A variable that is on or off.
+fn switch(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => Ok(true),
+        "" | "0" | "false" | "no" | "off" => Ok(false),
+        _ => Err("1, true, yes or on; 0, false, no, off or nothing".to_owned()),
+    }
 }
 
 /// Runs the server until it is told to stop.
@@ -114,7 +128,7 @@ async fn serve(settings: Settings) -> Result<ExitCode> {
     let listen = settings.listen;
     let data_dir = settings.sandboxes.data_dir.clone();
     let api_key = std::env::var("ISOLET_API_KEY").ok().filter(|key| !key.is_empty());
-    let listener = TcpListener::bind(listen).await.with_context(|| {
+    let listener = bind(listen, RELEASE_WAIT).await.with_context(|| {
         format!("cannot listen on {listen}; choose another address with --listen")
     })?;
     let first = first_image(&data_dir);
@@ -150,6 +164,23 @@ async fn serve(settings: Settings) -> Result<ExitCode> {
     }
     info!("stopped; sandboxes stay");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Listens; waits as long as `wait` for a server that is just ending and has the address.
+async fn bind(listen: SocketAddr, wait: Duration) -> std::io::Result<TcpListener> {
+    let until = Instant::now() + wait;
+    let mut told = false;
+    loop {
+        match TcpListener::bind(listen).await {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < until => {}
+            done => return done,
+        }
+        if !told {
+            info!(%listen, "the address is in use; waiting for it");
+            told = true;
+        }
+        tokio::time::sleep(RELEASE_LOOK).await;
+    }
 }
 
 /// The host image is being made: that takes seconds, and somebody may wait in front of a terminal.
@@ -280,4 +311,42 @@ fn greet(at: SocketAddr, data_dir: &Path, fresh: Option<&str>, own: bool) {
     // Who does not read this is served all the same.
     let mut stdout = std::io::stdout();
     let _ = stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_switch_is_on_or_off_in_every_usual_spelling() {
+        for (text, on) in [
+            ("1", true),
+            ("true", true),
+            ("TRUE", true),
+            ("yes", true),
+            ("on", true),
+            ("0", false),
+            ("false", false),
+            ("no", false),
+            ("off", false),
+            ("", false),
+        ] {
+            assert_eq!(switch(text), Ok(on), "{text:?}");
+        }
+        assert!(switch("json").is_err());
+        assert!(Args::try_parse_from(["serve", "--log-json"]).is_ok_and(|args| args.log_json));
+        assert!(Args::try_parse_from(["serve"]).is_ok_and(|args| !args.log_json));
+    }
+
+    #[tokio::test]
+    async fn an_address_that_becomes_free_is_waited_for() {
+        let first = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = first.local_addr().unwrap();
+        let refused = bind(at, Duration::ZERO).await.expect_err("it is in use");
+        assert_eq!(refused.kind(), ErrorKind::AddrInUse);
+        let waiting = tokio::spawn(bind(at, Duration::from_secs(60)));
+        tokio::task::yield_now().await;
+        drop(first);
+        assert_eq!(waiting.await.unwrap().unwrap().local_addr().unwrap(), at);
+    }
 }

@@ -127,6 +127,20 @@ fn f2_a_command_that_ends_while_the_server_is_away_is_told() {
     server.healthy();
 }
 
+/// A start gave up at once while the server before it was still letting go of the address.
+#[test]
+fn a_start_waits_for_the_server_before_it_to_let_go_of_the_address() {
+    let mut server = Server::start();
+    server.kill();
+    let held = std::net::TcpListener::bind(("127.0.0.1", server.port())).expect("it is free");
+    server.launch_with("ISOLET_LOG_JSON", "1");
+    wait_until("it waits", SOON, || server.log().contains("waiting for it").then_some(()));
+    drop(held);
+    server.ready();
+    assert!(server.log().contains("\"message\":\"serving\""), "{}", server.log());
+    server.healthy();
+}
+
 #[test]
 fn f4_recovery_that_is_killed_again_and_again_ends_the_same() {
     let mut server = Server::start();
