@@ -162,6 +162,7 @@ fn event(method: &Method, route: &str, upgrade: bool) -> Option<&'static str> {
         ("DELETE", "sandboxes" | "sandbox" | "runs") => "sandbox.destroy",
         ("PATCH", "sandboxes" | "runs") => "sandbox.change",
         ("POST", "sleep") => "sandbox.sleep",
+        ("POST", "recover") => "sandbox.recover",
         ("POST", "pull") => "image.pull",
         ("POST", "import") => "image.import",
         ("POST", "gc") => "image.collect",

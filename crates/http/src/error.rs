@@ -215,9 +215,11 @@ fn sort(error: &Error) -> (StatusCode, &'static str, &'static str) {
         Error::SandboxExists(_) => {
             (S::CONFLICT, "sandbox_exists", "use it, delete it, or choose another id")
         }
-        Error::Failed { .. } => {
-            (S::CONFLICT, "sandbox_failed", "delete the sandbox and create it again")
-        }
+        Error::Failed { .. } => (
+            S::CONFLICT,
+            "sandbox_failed",
+            "its files can be read; recover it with POST /v1/sandboxes/{id}/recover where it is persistent, or delete it",
+        ),
         Error::Unreachable(_) => (
             S::SERVICE_UNAVAILABLE,
             "sandbox_unreachable",

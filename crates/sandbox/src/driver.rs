@@ -4,6 +4,7 @@
 mod change;
 mod check;
 mod end;
+mod reading;
 mod sleep;
 
 use crate::{
@@ -58,6 +59,10 @@ pub(crate) enum Order {
     Network(Box<NetworkChange>, oneshot::Sender<Result<Info, Error>>),
     /// Answered with a hold on it: no sleep comes between the waking and the work.
     Wake(oneshot::Sender<Result<Awake, Error>>),
+    /// Its files are to be read though it has failed; answered with a hold on who reads them.
+    Read(oneshot::Sender<Result<Awake, Error>>),
+    /// It has failed, and is to be worked in again.
+    Recover(oneshot::Sender<Result<Info, Error>>),
     /// It is to have a link, as its record says.
     Link(oneshot::Sender<Result<(), Error>>),
     /// It is to trust whom its link has said.
@@ -95,6 +100,8 @@ pub(crate) struct Driver {
     seen: Seen,
     /// It sleeps, and something of it may still run.
     restless: bool,
+    /// It has failed, and an agent runs that reads its files.
+    reading: bool,
     /// When its time is over, by a clock that nobody sets.
     until: Option<Instant>,
     saving: Saving,
@@ -118,6 +125,7 @@ pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<Entry>, mut begin: B
             watch: None,
             seen: Seen::default(),
             restless: false,
+            reading: false,
             until: until(record.body.expires_at_ms),
             saving: Saving::new(&entry, None),
             record,
@@ -179,7 +187,7 @@ impl Driver {
                 self.adopt(watch).await;
                 self.find_scopes();
             }
-            Begin::Failed => {}
+            Begin::Failed => self.end_reading().await,
             Begin::Asleep => self.rest_on().await,
             Begin::Lost => {
                 self.settle().await;
@@ -201,7 +209,8 @@ impl Driver {
                     Err(_) => self.fail("internal fault").await,
                 },
                 State::Sleeping => self.rest_on().await,
-                State::Unreachable | State::Failed => {}
+                State::Failed => self.end_reading().await,
+                State::Unreachable => {}
                 State::Destroyed => return,
             },
         }
@@ -238,6 +247,12 @@ impl Driver {
                     }
                     Some(Order::Wake(answer)) => {
                         let _ = answer.send(self.wake().await);
+                    }
+                    Some(Order::Read(answer)) => {
+                        let _ = answer.send(self.read().await);
+                    }
+                    Some(Order::Recover(answer)) => {
+                        let _ = answer.send(self.recover().await);
                     }
                     Some(Order::Told) => self.told_lost().await,
                     Some(Order::Check) => self.check().await,
@@ -427,6 +442,9 @@ impl Driver {
 
     /// The server stops: what is only in memory is written.
     async fn detach(&mut self) {
+        if self.reading {
+            self.end_reading().await;
+        }
         self.watch = None;
         self.entry.let_go();
         self.keep_activity().await;

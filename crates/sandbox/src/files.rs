@@ -170,7 +170,21 @@ impl Writer {
 impl Sandbox {
     async fn file(&self, path: &[u8], file: File) -> Result<Wire, Error> {
         check(path)?;
-        let mut wire = self.file_wire().await?;
+        let reads = matches!(
+            file,
+            File::Read { .. }
+                | File::List { .. }
+                | File::Stat { .. }
+                | File::Fetch { .. }
+                | File::Walk { .. }
+                | File::Look { .. }
+                | File::Pack { .. }
+                | File::PackZstd { .. }
+                | File::PackBut { .. }
+                | File::Search { .. }
+                | File::Watch { .. }
+        );
+        let mut wire = self.file_wire(reads).await?;
         wire.send(&Ask::File(file)).await?;
         Ok(wire)
     }

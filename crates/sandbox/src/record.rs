@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 
 /// The version of [`Body`]. A change that older servers cannot read raises it.
 const VERSION: u32 = 1;
+/// The cause of one that has failed because of that.
+pub(crate) const UNREAD: &str = "its record does not read";
 /// Less memory does not hold a shell.
 const MEMORY_MIB_MIN: u64 = 16;
 /// Less processor time than this is none.
@@ -325,7 +327,7 @@ impl Record {
             env: BTreeMap::new(),
             limits: config.limits,
             dialect: Map::new(),
-            cause: Some("its record does not read".to_owned()),
+            cause: Some(UNREAD.to_owned()),
             sleep_after_s: None,
             persistent: true,
             lost: None,

@@ -315,7 +315,7 @@ fn rebooted(inner: &Inner, entry: &Entry) -> bool {
 }
 
 /// What the end of the host has cost: what was done since shells were last saved, and all that ran.
-fn crashed(entry: &Entry, persistent: bool) -> Vec<Lost> {
+pub(crate) fn crashed(entry: &Entry, persistent: bool) -> Vec<Lost> {
     let mut lost = vec![Lost::Shells, Lost::Processes];
     if !persistent {
         lost.push(Lost::Files);

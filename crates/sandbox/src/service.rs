@@ -61,6 +61,9 @@ pub enum Reach {
     Awake,
     /// Reading calls: 404 likewise, and one that sleeps is left asleep.
     Look,
+    /// Calls that read files: 404 likewise, one that sleeps is woken, and of one that has failed the
+    /// files are read, and nothing else is done.
+    Read,
 }
 
 pub(crate) struct Inner {
@@ -328,6 +331,23 @@ impl Service {
         order(&entry, Order::Sleep).await
     }
 
+    /// Makes a sandbox that has failed one to work in again: it sleeps then, with its files. One that
+    /// has not failed stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::NoSandbox`], [`Error::Failed`] for one that cannot be recovered, [`Error::InUse`]
+    /// while its files are read, and what the records refuse.
+    pub async fn recover(&self, tenant: &TenantId, id: &SandboxId) -> Result<Info, Error> {
+        let entry = self.entry(tenant, id)?;
+        order(&entry, Order::Recover).await
+    }
+
+    /// Whether a sandbox has failed.
+    #[must_use]
+    pub fn failed(&self, tenant: &TenantId, id: &SandboxId) -> bool {
+        self.entry(tenant, id).is_ok_and(|entry| entry.state() == State::Failed)
+    }
+
     /// A running sandbox to work in: made, or woken, by the first of those who arrive together
     /// while it is not there or asleep. It stays awake as long as this handle, or a link of it, is
     /// held.
@@ -344,7 +364,7 @@ impl Service {
         loop {
             let entry = match (self.inner.registry.find(tenant, id), reach) {
                 (Some(entry), _) if entry.state().visible() => entry,
-                (_, Reach::MustExist | Reach::Awake | Reach::Look) => {
+                (_, Reach::MustExist | Reach::Awake | Reach::Look | Reach::Read) => {
                     return Err(Error::NoSandbox(id.clone()));
                 }
                 (_, Reach::CreateIfMissing) => {
@@ -374,6 +394,10 @@ impl Service {
                         Err(Error::NoSandbox(_)) => {}
                         Err(error) => return Err(error),
                     }
+                }
+                (State::Failed, _) if reach == Reach::Read => {
+                    let awake = order(&entry, Order::Read).await?;
+                    return Ok(Sandbox::reading(Arc::clone(&self.inner), entry, awake));
                 }
                 (State::Failed, _) => return Err(failed(&view.record)),
                 (State::Unreachable, _) => return Err(Error::Unreachable(id.clone())),

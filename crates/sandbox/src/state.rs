@@ -23,7 +23,8 @@
 //!
 //! A create that fails leaves nothing: `creating` goes to `destroying`, never to `failed`.
 //! `unreachable` may only be slow: it is greeted again and again, and nothing of it is killed.
-//! `failed` keeps its disk until it is deleted.
+//! `failed` keeps its disk until it is deleted. Its files can be read (`driver/reading.rs`), and a
+//! persistent one that is recovered is `sleeping` (`Recover`, not drawn).
 //! `sleeping` has no process and no namespace; a persistent one has its files. The way to it and
 //! back is in `driver/sleep.rs`.
 
@@ -63,6 +64,8 @@ pub enum Event {
     Sleep,
     /// The host was started anew: nothing of it runs, and nothing is wrong with it.
     Rebooted,
+    /// Somebody wants to work again in one that has failed.
+    Recover,
     /// A client, its ttl or recovery ends it.
     Delete,
     /// Nothing of it is left.
@@ -88,7 +91,9 @@ impl State {
         use {Event as E, State as S};
         match (self, event) {
             (S::Creating | S::Unreachable | S::Sleeping, E::Greeted) => Ok(S::Running),
-            (S::Running, E::Sleep) | (S::Running | S::Unreachable, E::Rebooted) => Ok(S::Sleeping),
+            (S::Running, E::Sleep)
+            | (S::Running | S::Unreachable, E::Rebooted)
+            | (S::Failed, E::Recover) => Ok(S::Sleeping),
             (S::Running, E::Silent) => Ok(S::Unreachable),
             (S::Running | S::Unreachable, E::Died) => Ok(S::Failed),
             (S::Creating, E::Died)
@@ -139,6 +144,7 @@ mod tests {
             Just(Event::Died),
             Just(Event::Sleep),
             Just(Event::Rebooted),
+            Just(Event::Recover),
             Just(Event::Delete),
             Just(Event::Removed)
         ];
@@ -161,7 +167,7 @@ mod tests {
                         prop_assert!(next != State::Failed
                             || matches!(state, State::Running | State::Unreachable));
                         prop_assert!(next != State::Sleeping
-                            || matches!(event, Event::Sleep | Event::Rebooted));
+                            || matches!(event, Event::Sleep | Event::Rebooted | Event::Recover));
                         state = next;
                     }
                     Err(refused) => prop_assert_eq!(refused, Refused { state, event }),

@@ -161,7 +161,7 @@ async fn answer(
     query: &Query<'_>,
 ) -> Result<Response, Failure> {
     if let Some(wish) = search::wish(query)? {
-        let sandbox = enter(app, caller, place, Making::Never).await?;
+        let sandbox = enter(app, caller, place, Making::Read).await?;
         return Ok(Json(search::search(&sandbox, &path, wish).await?).into_response());
     }
     let wish = wish(query)?;
@@ -171,11 +171,11 @@ async fn answer(
                 return Err(query::bad(name, "does not stand with watch"));
             }
         }
-        let sandbox = enter(app, caller, place, Making::Never).await?;
+        let sandbox = enter(app, caller, place, Making::Read).await?;
         let watcher = sandbox.file_watch(&path, wish.recursive).await?;
         return Ok(watch::answer(watcher, &path, app.leases.until(caller)));
     }
-    let sandbox = enter(app, caller, place, Making::Never).await?;
+    let sandbox = enter(app, caller, place, Making::Read).await?;
     match get(&sandbox, place, (method, headers), (&path, query, wish)).await? {
         Got::Bytes(response) => Ok(response),
         Got::List(page, next) => {

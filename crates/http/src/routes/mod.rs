@@ -36,6 +36,7 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .routes(routes!(sandboxes::create, sandboxes::list))
         .routes(routes!(sandboxes::get, sandboxes::patch, sandboxes::delete))
         .routes(routes!(sandboxes::sleep))
+        .routes(routes!(sandboxes::recover))
         .routes(routes!(network::get, network::patch))
         .routes(routes!(audit::read))
         .routes(routes!(images::list))

@@ -301,6 +301,23 @@ pub(crate) async fn delete(
     Ok(Json(SandboxView::from(ended)))
 }
 
+/// Makes a sandbox that has failed one to work in again.
+///
+/// It sleeps then, with its files and what was saved of its shells, and the next call that works in
+/// it wakes it. One that has not failed stays as it is. Refused with 409 for one that is not
+/// persistent: its files can be read until it is deleted.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/recover", tag = "sandboxes",
+    params(("id" = String, Path)),
+    responses((status = 200, body = SandboxView), (status = 404, body = Failure), (status = 409, body = Failure)))]
+pub(crate) async fn recover(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+) -> Result<Json<SandboxView>, Failure> {
+    let info = app.service.recover(&caller.tenant, &ids.sandbox).await?;
+    Ok(Json(SandboxView::from(info)))
+}
+
 /// Puts a sandbox to sleep now.
 ///
 /// Answers when nothing of it runs: shells and background jobs end, files of a persistent one

@@ -6,7 +6,10 @@
 //! at any of these steps finds a record that says `sleeping` beside what may still run (killed then:
 //! nobody was let in), or one that says `running` beside an agent that answers.
 
-use super::{Driver, GREETING_WAIT, KILL_WAIT, REATTACH_WAIT, blocking, watch, watch_at};
+use super::{
+    Driver, GREETING_WAIT, KILL_WAIT, REATTACH_WAIT, blocking, reading::READING_IDLE, watch,
+    watch_at,
+};
 use crate::{
     Error, Info, LinkError, Sandbox,
     awake::Awake,
@@ -30,6 +33,9 @@ const ENDING_PAUSE: Duration = Duration::from_millis(4);
 impl Driver {
     /// How long nobody may work in it until it falls asleep; `None`: it does not now.
     pub(super) fn drowsy(&self) -> Option<Duration> {
+        if self.reading {
+            return Some(READING_IDLE);
+        }
         let awake =
             self.record.state != State::Running || self.seen.busy() || self.entry.scopes.busy();
         let after = self.record.body.sleep_after_s.filter(|_| !awake)?;
@@ -38,6 +44,9 @@ impl Driver {
 
     /// Nobody has worked in it for long enough.
     pub(super) async fn drowse(&mut self) {
+        if self.reading {
+            return self.end_reading().await;
+        }
         if let Err(error) = self.sleep().await {
             // In use after all, or not recorded: its time begins anew.
             self.entry.uses.touch();
@@ -236,7 +245,7 @@ impl Driver {
     }
 
     /// Only this driver closes the door, and it is here.
-    fn hold(&self) -> Result<Awake, Error> {
+    pub(super) fn hold(&self) -> Result<Awake, Error> {
         self.entry
             .uses
             .enter()
@@ -273,7 +282,7 @@ impl Driver {
     }
 
     /// Why it can neither sleep nor wake.
-    fn no_work(&self) -> Error {
+    pub(super) fn no_work(&self) -> Error {
         match self.record.state {
             State::Failed => failed(&self.record),
             State::Unreachable => Error::Unreachable(self.entry.id.clone()),

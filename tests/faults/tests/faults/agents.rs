@@ -28,6 +28,109 @@ fn f8_a_killed_agent_takes_its_sandbox_along_and_the_cause_is_told() {
     server.healthy();
 }
 
+/// A sandbox whose agent was killed, by its state.
+fn killed(server: &isolet_kit::Server, sandbox: &isolet_kit::Sandbox) {
+    process::kill(server.agent());
+    wait_until("it has failed", SOON, || (sandbox.info()["state"] == "failed").then_some(()));
+    wait_until("nothing of it runs", SOON, || server.agents().is_empty().then_some(()));
+}
+
+/// Its files were said to stay, and every call that reads them was 409.
+#[test]
+fn f7_files_of_a_sandbox_that_has_failed_are_read_and_nothing_else_is_done() {
+    let mut server = isolet_kit::Server::start();
+    let mut rows = Rows::new();
+    for (name, wish) in [
+        ("persistent", json!({})),
+        ("ephemeral", json!({"persistent": false})),
+        ("with a disk of its own", json!({"disk_mib": 64})),
+    ] {
+        rows.row(name, || {
+            let sandbox = server.sandbox_with(&wish);
+            sandbox.says("mkdir d; echo acked >d/f; echo own >/root/g; sync");
+            killed(&server, &sandbox);
+            for restart in [false, true] {
+                if restart {
+                    server.restart();
+                    assert!(server.agents().is_empty(), "what has read ended with its server");
+                }
+                let sandbox = server.named(&sandbox.id);
+                let get = |rest: &str| sandbox.http.get(&sandbox.path(rest)).expect(200);
+                assert_eq!(get("/files/d/f").text(), "acked\n");
+                assert_eq!(get("/files//root/g").text(), "own\n");
+                assert_eq!(get("/files").json()[0]["name"], "d");
+                assert_eq!(get("/files?search=acked").status, 200);
+                assert!(get("/files?tar=1").body.len() >= 1024);
+                for op in ["stat", "exists"] {
+                    sandbox.post("/files", &json!({"op": op, "path": "d/f"})).expect(200);
+                }
+                let refused = |reply: isolet_kit::Reply| {
+                    assert_eq!((reply.status, reply.error()), (409, "sandbox_failed".to_owned()));
+                };
+                refused(sandbox.post("/exec", &json!({"command": ":"})));
+                refused(sandbox.post("/files", &json!({"op": "mkdir", "path": "e"})));
+                refused(sandbox.http.send("PUT", &sandbox.path("/files/e"), Some(b"x")));
+                refused(sandbox.http.delete(&sandbox.path("/files/d/f")));
+                let info = sandbox.info();
+                assert_eq!(info["state"], "failed", "{info}");
+                assert!(info["cause"].is_string(), "{info}");
+            }
+            server.named(&sandbox.id).delete();
+        });
+    }
+    drop(rows);
+    server.healthy();
+}
+
+#[test]
+fn f7_who_reads_the_files_of_a_failed_sandbox_ends_after_the_last_reader() {
+    let (server, sandbox) = one();
+    sandbox.says("echo acked >f");
+    killed(&server, &sandbox);
+    assert_eq!(sandbox.http.get(&sandbox.path("/files/f")).expect(200).text(), "acked\n");
+    let agents = server.agents();
+    assert_eq!(agents.len(), 1);
+    // One that is killed is replaced by the next call.
+    process::kill(agents[0]);
+    assert_eq!(sandbox.http.get(&sandbox.path("/files/f")).expect(200).text(), "acked\n");
+    wait_until("it ends by itself", SOON, || server.agents().is_empty().then_some(()));
+    assert_eq!(sandbox.info()["state"], "failed");
+    sandbox.delete();
+    server.healthy();
+}
+
+#[test]
+fn f7_a_sandbox_that_has_failed_is_recovered_with_its_files_and_what_its_shells_held() {
+    let (mut server, sandbox) = one();
+    let saved = server.data().join("sandboxes");
+    sandbox.command("s", "x=kept; cd /tmp; echo acked >/workspace/f");
+    wait_until("its shell is saved", SOON, || {
+        let mut all = std::fs::read_dir(&saved).expect("reads").flatten();
+        all.any(|one| one.path().join("shells/s").is_file()).then_some(())
+    });
+    killed(&server, &sandbox);
+    let recovered = sandbox.post("/recover", &json!({})).expect(200).json();
+    assert_eq!(recovered["state"], "sleeping", "{recovered}");
+    assert!(recovered["cause"].is_null(), "{recovered}");
+    server.restart();
+    let sandbox = server.named(&sandbox.id);
+    assert_eq!(sandbox.post("/recover", &json!({})).expect(200).json()["state"], "sleeping");
+    let told = sandbox.command("s", "echo $x; pwd; cat /workspace/f");
+    assert_eq!(told["stdout"], "kept\n/tmp\nacked\n", "{told}");
+    assert!(
+        told["lost"].as_array().is_some_and(|lost| lost.contains(&json!("processes"))),
+        "{told}"
+    );
+    assert_eq!(sandbox.post("/recover", &json!({})).expect(200).json()["state"], "running");
+    let other = server.sandbox_with(&json!({"persistent": false}));
+    sandbox.delete();
+    killed(&server, &other);
+    let refused = other.post("/recover", &json!({})).expect(409);
+    assert_eq!(refused.error(), "sandbox_failed");
+    other.delete();
+    server.healthy();
+}
+
 #[test]
 fn f9_a_shell_that_ends_says_how_once() {
     let (server, sandbox) = one();

@@ -75,7 +75,7 @@ fn body(method: &str, path: &str) -> Option<Value> {
         ("post", "/v1/sandboxes/{id}/processes/{process}/signal") => json!({"signal": "CONT"}),
         ("post", "/v1/sandboxes/{id}/processes/{process}/kill") => json!({"signal": "KILL"}),
         ("post", "/v1/sandboxes/{id}/processes/{process}/wait") => json!({"log": {"text": "on"}}),
-        ("post", "/v1/sandboxes/{id}/sleep") => Value::Null,
+        ("post", "/v1/sandboxes/{id}/sleep" | "/v1/sandboxes/{id}/recover") => Value::Null,
         ("post", "/v1/images/pull") => json!({"image": registry().1}),
         ("post", "/v1/images/import") => json!(IMAGE_ARCHIVE),
         ("post", "/v1/images/gc") => json!({}),

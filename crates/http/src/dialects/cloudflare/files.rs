@@ -56,7 +56,7 @@ pub(crate) async fn read(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let (sandbox, path) = open((&app, &caller), (&uri, &headers), Reach::MustExist).await?;
+    let (sandbox, path) = open((&app, &caller), (&uri, &headers), Reach::Read).await?;
     let reader = sandbox.file_read(&path, 0, None).await;
     Ok(raw(reader.map_err(|error| not_found(error.into()))?))
 }

@@ -44,7 +44,7 @@ pub(crate) async fn persist(
     uri: Uri,
 ) -> Result<Response, Refusal> {
     let (id, without) = (sandbox(&id)?, excludes(&uri)?);
-    let sandbox = app.service.reach(&caller.tenant, &id, Reach::MustExist).await?;
+    let sandbox = app.service.reach(&caller.tenant, &id, Reach::Read).await?;
     Ok(raw(sandbox.file_pack_but(HOME, without).await?))
 }
 

@@ -21,8 +21,8 @@ use utoipa::ToSchema;
 /// Permission bits of a new file.
 const MODE: u32 = 0o644;
 
-async fn reach(app: &App, caller: &Caller, ids: &Ids) -> Result<Sandbox, Failure> {
-    Ok(app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?)
+async fn reach(app: &App, caller: &Caller, ids: &Ids, reach: Reach) -> Result<Sandbox, Failure> {
+    Ok(app.service.reach(&caller.tenant, &ids.sandbox, reach).await?)
 }
 
 fn path(uri: &Uri) -> Result<Vec<u8>, Failure> {
@@ -41,7 +41,7 @@ pub(crate) async fn upload(
     request: Request,
 ) -> Result<StatusCode, Failure> {
     let path = path(request.uri())?;
-    let sandbox = reach(&app, &caller, &ids).await?;
+    let sandbox = reach(&app, &caller, &ids, Reach::MustExist).await?;
     let mut writer = sandbox.file_write(&path, MODE).await?;
     receive(request.into_body(), &mut writer).await?;
     writer.finish().await?;
@@ -58,7 +58,7 @@ pub(crate) async fn download(
     ids: Ids,
     uri: Uri,
 ) -> Result<Response, Failure> {
-    let sandbox = reach(&app, &caller, &ids).await?;
+    let sandbox = reach(&app, &caller, &ids, Reach::Read).await?;
     let reader = sandbox.file_read(&path(&uri)?, 0, None).await?;
     Ok(raw(reader))
 }
@@ -79,7 +79,7 @@ pub(crate) async fn list(
     ids: Ids,
     uri: Uri,
 ) -> Result<Json<Names>, Failure> {
-    let sandbox = reach(&app, &caller, &ids).await?;
+    let sandbox = reach(&app, &caller, &ids, Reach::Read).await?;
     let entries = sandbox.file_list(&path(&uri)?, ENTRIES_MAX).await?;
     let entries = entries.iter().map(|e| String::from_utf8_lossy(&e.name).into_owned());
     Ok(Json(Names { entries: entries.collect() }))

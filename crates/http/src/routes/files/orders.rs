@@ -89,7 +89,11 @@ pub(super) async fn order(
 ) -> Result<Response, Failure> {
     let order = body.value;
     let task = order.task()?;
-    let sandbox = enter(&app, &caller, &place, Making::Reach).await?;
+    let making = match &task {
+        Task::Stat { .. } | Task::Exists { .. } => place.reading(&app, &caller),
+        _ => Making::Reach,
+    };
+    let sandbox = enter(&app, &caller, &place, making).await?;
     match task.run(&sandbox).await? {
         Outcome::Exists(exists) => Ok(Json(Existing { exists }).into_response()),
         Outcome::File(view) => Ok(Json(view).into_response()),

@@ -26,6 +26,15 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// How a call that only reads reaches the files: of a sandbox that has failed, they are there to
+    /// be read; any other is made where it is not there.
+    pub(crate) fn reading(&self, app: &App, caller: &Caller) -> Making {
+        match app.service.failed(&caller.tenant, &self.sandbox) {
+            true => Making::Read,
+            false => Making::Reach,
+        }
+    }
+
     /// Files of a session that was found, by an address that names no sandbox.
     pub(crate) fn in_session(
         uri: Uri,
@@ -92,6 +101,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Place {
 pub(crate) enum Making {
     /// 404 where they are not there.
     Never,
+    /// 404 likewise; files are read, also those of a sandbox that has failed.
+    Read,
     /// They are made.
     Reach,
 }
@@ -105,6 +116,7 @@ pub(crate) async fn enter(
 ) -> Result<Sandbox, Failure> {
     let reach = match making {
         Making::Never => Reach::MustExist,
+        Making::Read => Reach::Read,
         Making::Reach => Reach::CreateIfMissing,
     };
     let sandbox = app.service.reach(&caller.tenant, &place.sandbox, reach).await?;
