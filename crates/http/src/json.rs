@@ -9,7 +9,7 @@ use axum::{
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::{
     Deserialize, Deserializer, Serialize,
-    de::{DeserializeOwned, MapAccess, SeqAccess, Visitor},
+    de::{DeserializeOwned, MapAccess, SeqAccess, Unexpected, Visitor},
 };
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, fmt, marker::PhantomData, time::Duration};
@@ -75,11 +75,17 @@ fn is_json(headers: &HeaderMap) -> Result<(), Failure> {
 fn plain(said: &str) -> String {
     let said = said.split(" at line ").next().unwrap_or(said);
     let wrong = said.strip_prefix("invalid type: ").or(said.strip_prefix("invalid value: "));
-    let Some((got, expected)) = wrong.and_then(|wrong| wrong.split_once(", expected ")) else {
+    let Some((told, expected)) = wrong.and_then(|wrong| wrong.split_once(", expected ")) else {
         return said.to_owned();
     };
+    // Numbers stand between words and backquotes.
+    let got = ["integer `", "floating point `"].iter().find_map(|kind| told.strip_prefix(kind));
+    let got = got.and_then(|number| number.strip_suffix('`')).unwrap_or(told);
     let expected = match expected {
-        "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more",
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" => "a whole number from 0 to 4294967295",
+        "u64" | "usize" => "a whole number, 0 or more",
         "i32" | "i64" => "a whole number",
         "a map" => "an object",
         "a sequence" => "an array",
@@ -111,6 +117,41 @@ pub(crate) fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     reader: D,
 ) -> Result<Option<T>, D::Error> {
     T::deserialize(reader).map(Some)
+}
+
+/// A whole number within bounds, which its refusal names.
+struct Within<const LEAST: u16, const MOST: u16>;
+
+impl<const LEAST: u16, const MOST: u16> Visitor<'_> for Within<LEAST, MOST> {
+    type Value = u16;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number from {LEAST} to {MOST}")
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<u16, E> {
+        let fits = u16::try_from(number).ok().filter(|fits| (LEAST..=MOST).contains(fits));
+        fits.ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &self))
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<u16, E> {
+        Err(E::invalid_value(Unexpected::Signed(number), &self))
+    }
+}
+
+/// For ports.
+pub(crate) fn port<'de, D: Deserializer<'de>>(reader: D) -> Result<u16, D::Error> {
+    reader.deserialize_u16(Within::<1, 65_535>)
+}
+
+/// For optional ports.
+pub(crate) fn some_port<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<u16>, D::Error> {
+    port(reader).map(Some)
+}
+
+/// For the optional status of an answer of HTTP.
+pub(crate) fn some_status<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<u16>, D::Error> {
+    reader.deserialize_u16(Within::<100, 599>).map(Some)
 }
 
 /// For optional numbers of which `null` says the same as 0: never.
@@ -241,6 +282,10 @@ mod tests {
         metadata: Object,
         #[serde(default, deserialize_with = "some")]
         id: Option<String>,
+        #[serde(default, deserialize_with = "port")]
+        port: u16,
+        #[serde(default)]
+        count: u32,
     }
 
     fn refused(text: impl AsRef<[u8]>) -> String {
@@ -286,6 +331,13 @@ mod tests {
         let message = refused(r#"{"ttl_s":"9"}"#);
         assert_eq!(message, "ttl_s: must be a whole number, 0 or more, not string \"9\"");
         assert_eq!(refused(r#"{"metadata":[]}"#), "metadata: must be an object, not sequence");
+        assert_eq!(refused(r#"{"ttl_s":-1}"#), "ttl_s: must be a whole number, 0 or more, not -1");
+        for (number, said) in [("70000", "70000"), ("0", "0"), ("-1", "-1"), ("1.5", "1.5")] {
+            let message = format!("port: must be a whole number from 1 to 65535, not {said}");
+            assert_eq!(refused(format!("{{\"port\":{number}}}")), message);
+        }
+        let wide = refused(r#"{"count":4294967296}"#);
+        assert_eq!(wide, "count: must be a whole number from 0 to 4294967295, not 4294967296");
     }
 
     #[test]

@@ -114,6 +114,12 @@ fn sign(secret: &str, life: &str, text: &[u8]) -> [u8; MAC_BYTES] {
     mac.chain_update(life).chain_update([0]).chain_update(text).finalize().into_bytes().into()
 }
 
+/// The second in which a link ends that is to live until `end`. Rounded up: rounded down, one of a
+/// second would mostly have ended before anybody has it.
+pub(crate) fn expiry(end: Duration) -> u64 {
+    end.as_secs() + u64::from(end.subsec_nanos() > 0)
+}
+
 pub(crate) fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
@@ -161,6 +167,17 @@ mod tests {
             let mut other = text.clone();
             other[at] ^= 1;
             assert_ne!(sign("s", "life", &other), mac, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_link_lives_at_least_as_long_as_it_was_asked_to() {
+        let second = Duration::from_secs(1);
+        for made in
+            [Duration::from_secs(7), Duration::from_millis(7_001), Duration::new(7, 999_999_999)]
+        {
+            let ends = Duration::from_secs(expiry(made + second));
+            assert!(ends >= made + second && ends < made + 2 * second, "{made:?}: {ends:?}");
         }
     }
 

@@ -5,7 +5,7 @@ use crate::{
     date::rfc3339,
     error::Failure,
     input::Ids,
-    json::{Strict, some},
+    json::{Strict, port, some},
     ports::{self, Foreign, Target, heads::Way, host, links, links::Link},
     query::Query,
     routes::ports::At,
@@ -45,6 +45,7 @@ pub(super) fn way_in() -> Router<App> {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct MakeLink {
     /// 1 to 65535. Nothing needs to listen there yet.
+    #[serde(deserialize_with = "port")]
     port: u16,
     /// Seconds that it lives: 3600 unless told, at most 2592000 (30 days).
     #[serde(deserialize_with = "some")]
@@ -122,7 +123,7 @@ pub(crate) async fn make(
 ) -> Result<LinkView, Failure> {
     let exposed = app.service.expose(&caller.tenant, sandbox, (port, name)).await?;
     let (life, _) = app.service.exposed(&caller.tenant, sandbox)?;
-    let expires_s = (links::now() + ttl).as_secs();
+    let expires_s = links::expiry(links::now() + ttl);
     let place = Place { app, headers, tenant: &caller.tenant, id: sandbox };
     let (url, own) = place.url(port);
     let link = Link { caller: caller.clone(), sandbox: sandbox.clone(), port, expires_s };

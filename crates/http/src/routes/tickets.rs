@@ -5,7 +5,7 @@ use crate::{
     date::rfc3339,
     error::Failure,
     input,
-    json::{Strict, some},
+    json::{self, Strict, some},
     server::App,
     tickets::{Bound, TTL_MAX, Use},
 };
@@ -30,8 +30,8 @@ pub(crate) struct MakeTicket {
     session: Option<String>,
     /// `terminal`, `shell` or `port`.
     r#use: String,
-    /// Which port, for `port`.
-    #[serde(deserialize_with = "some")]
+    /// Which port, for `port`: 1 to 65535.
+    #[serde(deserialize_with = "json::some_port")]
     #[schema(nullable = false)]
     port: Option<u16>,
     /// `view`: to look only, at a terminal that runs; `edit` unless told.

@@ -1,6 +1,9 @@
 //! Waiting for a port: until something in the sandbox takes connections there, or answers a GET.
 
-use crate::{error::Failure, json::some};
+use crate::{
+    error::Failure,
+    json::{self, some},
+};
 use isolet_sandbox::{Error, ProcessId, ProcessInfo, Sandbox};
 use isolet_wire::tell::Why;
 use serde::{Deserialize, Serialize};
@@ -25,13 +28,14 @@ const LINE_BYTES_MAX: usize = 1024;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PortWish {
     /// 1 to 65535, on the sandbox's loopback.
+    #[serde(deserialize_with = "json::port")]
     port: u16,
     /// Asked by `GET`, rather than only connected to: a path with its query, from `/` on.
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     path: Option<String>,
     /// The status of the answer; any from 200 to 399 unless told. Only with `path`.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "json::some_status")]
     #[schema(nullable = false)]
     status: Option<u16>,
 }
@@ -98,6 +102,11 @@ fn status(line: &[u8]) -> Option<u16> {
     std::str::from_utf8(rest.get(..3)?).ok()?.parse().ok()
 }
 
+/// Whether nothing of it can take a connection any more: what it started may outlive it.
+fn over(info: &ProcessInfo) -> bool {
+    info.lost || info.process.end.is_some() && !info.process.remains
+}
+
 /// How such a wait ends: `met`, `timeout` or `ended`, and the process as it is then.
 pub(super) async fn wait(
     sandbox: &Sandbox,
@@ -110,13 +119,13 @@ pub(super) async fn wait(
         if wish.answers(sandbox, end).await? {
             return Ok(("met", info));
         }
-        // Its daemon may be on its way.
-        if info.lost || info.process.end.is_some() && !info.process.remains {
+        if over(&info) {
             return Ok(("ended", info));
         }
         let next = Instant::now() + AGAIN;
         if next >= end {
-            return Ok(("timeout", sandbox.process(id).await?));
+            let info = sandbox.process(id).await?;
+            return Ok((if over(&info) { "ended" } else { "timeout" }, info));
         }
         sleep_until(next).await;
     }
