@@ -51,7 +51,7 @@ impl Process {
         follower: &mut Follower,
         now: Instant,
     ) -> Result<bool, Errno> {
-        let end = follower.until.or(self.end.as_ref().map(|_| self.last));
+        let end = self.follower_end(follower);
         let before = conn.waiting();
         if std::mem::take(&mut follower.idle) {
             follower.moved = now;
@@ -67,6 +67,17 @@ impl Process {
             if !flushed || all {
                 return Ok(all && end.is_some());
             }
+        }
+    }
+
+    /// The position at which a follower is told how the process is; `None`: it goes on. A process
+    /// may end after a follower asked for what there was: it is then sent the last bytes too, so
+    /// that none hears of an end before the output that belongs to it.
+    fn follower_end(&self, follower: &Follower) -> Option<u64> {
+        let last = self.end.as_ref().map(|_| self.last);
+        match follower.until {
+            Some(until) => Some(last.map_or(until, |last| until.max(last))),
+            None => last,
         }
     }
 

@@ -34,6 +34,8 @@ const PROGRAM_BYTES_MAX: usize = 128 * 1024;
 const LINE_BYTES_MAX: usize = 4096;
 /// How often a line that is not complete is looked at.
 const UNFINISHED: Duration = Duration::from_millis(50);
+/// How long the rest of an ended process's log may take: at most 1 MiB, which the agent has.
+const REST: Duration = Duration::from_secs(10);
 
 /// What to wait for: `exit`, `log` or `port`.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -149,9 +151,12 @@ pub(crate) async fn wait(
     if !(1..=WAIT_MS_MAX).contains(&ms) {
         return Err(Failure::field("timeout_ms", "1 to 600000 (ten minutes)"));
     }
-    let looked = match (wish.exit, &wish.log, &wish.port) {
+    let mut lines = match (wish.exit, &wish.log, &wish.port) {
         (true, None, None) => None,
-        (false, Some(log), None) => Some(wanted(log)?),
+        (false, Some(log), None) => {
+            let (regex, stream) = wanted(log)?;
+            Some(Lines::new(regex, stream))
+        }
         (false, None, Some(port)) => {
             port.check()?;
             None
@@ -179,21 +184,37 @@ pub(crate) async fn wait(
     }
     let mut reading = Reading::open(&sandbox, id, since, true).await?;
     let waiting = async {
-        match looked {
-            None => exit(&mut reading, end).await,
-            Some((regex, stream)) => line(&mut reading, Lines::new(regex, stream), end).await,
+        let met = hear(&mut reading, lines.as_mut(), end).await?;
+        if let Some(info) = met.end {
+            return Ok(Waited { found: met.found, ..Waited::plain(met.outcome, info) });
         }
+        let info = sandbox.process(id).await?;
+        if met.found.is_none() && info.process.end.is_some() {
+            // It ended as the time ran out. What it wrote before counts: the answer must not call
+            // it ended and deny its last line.
+            let met = hear(&mut reading, lines.as_mut(), Instant::now() + REST).await?;
+            let info = met.end.unwrap_or(info);
+            return Ok(Waited { found: met.found, ..Waited::plain(met.outcome, info) });
+        }
+        Ok(Waited { found: met.found, ..Waited::plain(met.outcome, info) })
     };
-    let met = tokio::select! {
+    tokio::select! {
         biased;
-        ending = until.ended() => return Err(ending.into()),
-        met = waiting => met?,
-    };
-    let process = match met.end {
-        Some(info) => info,
-        None => sandbox.process(id).await?,
-    };
-    Ok(Json(Waited { found: met.found, ..Waited::plain(met.outcome, process) }))
+        ending = until.ended() => Err(ending.into()),
+        waited = waiting => waited.map(Json),
+    }
+}
+
+/// Hears a log until a line matches, or without lines to the process's end.
+async fn hear(
+    reading: &mut Reading,
+    lines: Option<&mut Lines>,
+    end: Instant,
+) -> Result<Met, Failure> {
+    match lines {
+        None => exit(reading, end).await,
+        Some(lines) => line(reading, lines, end).await,
+    }
 }
 
 impl Waited {
@@ -266,7 +287,7 @@ fn text(line: &[u8]) -> String {
 }
 
 /// Hears a log until a line matches.
-async fn line(reading: &mut Reading, mut lines: Lines, end: Instant) -> Result<Met, Failure> {
+async fn line(reading: &mut Reading, lines: &mut Lines, end: Instant) -> Result<Met, Failure> {
     let mut look_at = Instant::now() + UNFINISHED;
     loop {
         let event = tokio::select! {

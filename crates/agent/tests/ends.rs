@@ -1,0 +1,137 @@
+//! An end is never reported before the last byte of output (F46). The agent is stopped while a
+//! program writes its last bytes and ends, so that it finds everything at once when it goes on.
+
+mod kit;
+
+use isolet_wire::ask::{Ask, Exec, What};
+use isolet_wire::process::{Order, Start};
+use isolet_wire::tell::{STDOUT, Tell};
+use kit::{Agent, Client, Event, open, run, terminal};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A command that waits for the file `go`, writes `hello` and ends.
+fn waiting(agent: &Agent) -> String {
+    format!("until [ -e {} ]; do sleep 0.01; done; echo hello", agent.dir.at("go"))
+}
+
+impl Agent {
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        kill_process(pid.expect("a process id"), signal).expect("the agent is there");
+    }
+
+    fn children(&self) -> Vec<String> {
+        let path = format!("/proc/{0}/task/{0}/children", self.child.id());
+        let text = std::fs::read_to_string(path).expect("alive");
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Lets the waiting program write and end while the agent is stopped; `before` is done first.
+    fn miss(&self, before: impl FnOnce()) {
+        let own = self.child.id().to_string();
+        // Events are handled in the order in which they come, from the moment it waits for them.
+        kit::until("the agent waits", || state(&own) == Some('S'));
+        self.signal(Signal::STOP);
+        kit::until("the agent is stopped", || state(&own) == Some('T'));
+        before();
+        std::fs::write(self.dir.at("go"), "").expect("written");
+        kit::until("the program has ended", || {
+            self.children().iter().any(|pid| state(pid) == Some('Z'))
+        });
+        self.signal(Signal::CONT);
+    }
+}
+
+/// The state of a process: the letter behind its name in `stat`.
+fn state(pid: &str) -> Option<char> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    text.rsplit_once(") ")?.1.chars().next()
+}
+
+fn out(client: &mut Client) -> (Vec<u8>, Tell) {
+    let mut out = Vec::new();
+    loop {
+        match client.event() {
+            Event::Data(data) if data.stream == STDOUT => out.extend(&data.bytes),
+            Event::Tell(end @ (Tell::Process(_) | Tell::Exit(_) | Tell::Closed(_))) => {
+                return (out, end);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn f46_a_log_that_says_exited_holds_the_last_byte() {
+    let agent = Agent::start();
+    let mut starter = agent.connect();
+    let mut reader = agent.connect();
+    let start = Start {
+        id: "a".into(),
+        what: What::Command(waiting(&agent)),
+        cwd: "/tmp".into(),
+        env: open().env,
+        ..Start::default()
+    };
+    starter.ask(&Ask::Process(Order::Start(start)));
+    assert!(matches!(starter.tell(), Tell::Process(_)), "it runs");
+    // The request arrives before the output and the end, and all three are handled in one round.
+    agent.miss(|| {
+        let follow = Order::Follow { id: "a".into(), since: Some(0), follow: false };
+        reader.ask(&Ask::Process(follow));
+    });
+    let (out, end) = out(&mut reader);
+    let Tell::Process(process) = end else { panic!("{end:?}") };
+    if process.end.is_some() {
+        assert_eq!((out.as_slice(), process.out), (&b"hello\n"[..], 6), "{process:?}");
+    }
+}
+
+#[test]
+fn f46_a_follower_hears_the_last_byte_before_the_end() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    let start = Start {
+        id: "a".into(),
+        what: What::Command(waiting(&agent)),
+        cwd: "/tmp".into(),
+        env: open().env,
+        ..Start::default()
+    };
+    client.ask(&Ask::Process(Order::Start(start)));
+    assert!(matches!(client.tell(), Tell::Process(_)), "it runs");
+    client.ask(&Ask::Process(Order::Follow { id: "a".into(), since: None, follow: true }));
+    assert!(matches!(client.tell(), Tell::ProcessLog(_)), "it is followed");
+    agent.miss(|| {});
+    assert_eq!(out(&mut client).0, b"hello\n");
+}
+
+#[test]
+fn f46_a_program_and_a_shell_report_the_last_byte_before_the_end() {
+    let agent = Agent::start();
+    let mut client = agent.connect();
+    let what = What::Command(waiting(&agent));
+    client.ask(&Ask::Exec(Exec { what, cwd: "/tmp".into(), env: open().env, ..Exec::default() }));
+    kit::until("it runs", || !agent.children().is_empty());
+    agent.miss(|| {});
+    assert_eq!(out(&mut client).0, b"hello\n");
+
+    // Its bash ends with the command.
+    std::fs::remove_file(agent.dir.at("go")).expect("removed");
+    let mut shell = agent.shell();
+    shell.ask(&Ask::Run(run("r", &format!("{}; exit 3", waiting(&agent)))));
+    shell.skip_to(|tell| matches!(tell, Tell::Started { .. }));
+    agent.miss(|| {});
+    assert_eq!(out(&mut shell).0, b"hello\n");
+}
+
+#[test]
+fn f46_a_terminal_shows_the_last_byte_before_its_end() {
+    let agent = Agent::start();
+    let argv = ["bash", "-c", &waiting(&agent)].map(str::to_owned).to_vec();
+    let open = isolet_wire::terminal::Open { argv, ..terminal::bash() };
+    let mut screen = agent.screen(terminal::wish(open));
+    agent.miss(|| {});
+    screen.end();
+    assert_eq!(screen.text(), "hello\n");
+}
