@@ -3,6 +3,8 @@
 
 mod copy;
 mod draft;
+mod names;
+mod owned;
 mod pack;
 mod search;
 mod walk;
@@ -14,6 +16,7 @@ use draft::Draft;
 use isolet_wire::ask::{Ask, File as Call, Pair, Save, Span, Walk};
 use isolet_wire::frame::{self, DATA_BYTES_MAX, Data, Frame, SERVER_FRAME_BYTES_MAX};
 use isolet_wire::tell::{Entry, Found, Kind, Stat, Tell, Why};
+use owned::Owner;
 use rustix::fs::{AtFlags, CWD, Mode};
 use rustix::net::{SendFlags, sockopt};
 use std::cell::Cell;
@@ -21,6 +24,7 @@ use std::fs::File;
 use std::io::{BufWriter, Read, Seek as _, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 /// How long the server may neither send nor take a byte.
@@ -32,6 +36,8 @@ const LIST_BYTES: usize = 32 * 1024;
 /// Entries of one `FileList` message.
 const LIST_ENTRIES: usize = 256;
 
+/// A directory with more entries than this is not looked through for what killed writers have left.
+const DRAFTS_MAX: usize = 64;
 /// How hard an archive is compressed: fast, as the network is.
 const ZSTD_LEVEL: i32 = 3;
 /// What whoever unpacks it must hold: 2 to this power, in bytes.
@@ -164,7 +170,7 @@ impl Line {
                 Ok(self.tell(&Tell::FileStat(disk::stat(&stat)))?)
             }
             Call::MakeDir { path } => Ok(disk::make_dirs(&disk::path(&path)?)?),
-            Call::Remove { path, recursive } => Ok(disk::remove(&disk::path(&path)?, recursive)?),
+            Call::Remove { path, recursive } => Ok(remove(&disk::path(&path)?, recursive)?),
             Call::Fetch { path, span } => self.read(&path, span, true),
             Call::Save { path, how } => {
                 let (stat, created) = self.write(&path, None, how)?;
@@ -276,8 +282,9 @@ impl Line {
     fn write(&mut self, path: &[u8], fresh: Option<u32>, how: Save) -> Result<(Stat, bool), Ended> {
         let path = disk::path(path)?;
         let mut failed: Option<Failure> = None;
-        let mut draft =
-            Draft::new(&path, fresh, how).map_err(|failure| failed = Some(failure)).ok();
+        let mut draft = Draft::new(&path, fresh, how, Owner::Kept)
+            .map_err(|failure| failed = Some(failure))
+            .ok();
         // After a failure the rest is still taken, so that the answer finds a reader.
         while let Some(bytes) = self.more()? {
             if let Some(Err(error)) = draft.as_mut().map(|d| d.file.write_all(&bytes)) {
@@ -334,6 +341,10 @@ impl Line {
                 Err(errno) if walk::gone(errno) => continue,
                 Err(errno) => return Err(errno.into()),
             };
+            if names::is_draft(&name, stat.st_ino) {
+                names::sweep(&dir, &name);
+                continue;
+            }
             bytes += name.len();
             part.push(Entry { name, stat: disk::stat(&stat) });
             if bytes >= LIST_BYTES || part.len() >= LIST_ENTRIES {
@@ -345,6 +356,22 @@ impl Line {
             self.tell(&Tell::FileList(part))?;
         }
         Ok(())
+    }
+}
+
+/// Removes a path. A directory that holds nothing but what a killed writer has left counts as empty,
+/// as it does in lists.
+fn remove(path: &Path, recursive: bool) -> Result<(), Failure> {
+    match disk::remove(path, recursive) {
+        Err(Failure(Why::NotEmpty, _)) => {
+            let dir = File::open(path)?;
+            disk::names(path, DRAFTS_MAX)
+                .unwrap_or_default()
+                .iter()
+                .for_each(|name| names::sweep(&dir, name));
+            disk::remove(path, recursive)
+        }
+        result => result,
     }
 }
 

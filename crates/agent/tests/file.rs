@@ -7,7 +7,7 @@ use isolet_wire::frame;
 use isolet_wire::tell::{Entry, Kind, Stat, Tell, Why};
 use kit::{Agent, Event};
 use std::io::Write as _;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 #[derive(Debug, Default)]
 struct Told {
@@ -95,13 +95,41 @@ fn f25_an_upload_that_is_cut_leaves_nothing() {
     out.extend_from_slice(&[1; 500]);
     client.stream.write_all(&out).expect("written");
     let dir = agent.dir.at("cut");
-    kit::until("the draft is there", || {
-        std::fs::read_dir(&dir).is_ok_and(|entries| entries.count() == 1)
-    });
+    kit::until("the upload has begun", || std::fs::exists(&dir).is_ok_and(|there| there));
     drop(client);
-    kit::until("the draft is gone", || {
-        std::fs::read_dir(&dir).is_ok_and(|entries| entries.count() == 0)
+    let task = format!("/proc/{0}/task/{0}/children", agent.child.id());
+    kit::until("its worker has ended", || {
+        std::fs::read_to_string(&task).expect("alive").trim().is_empty()
     });
+    assert_eq!(std::fs::read_dir(&dir).expect("a directory").count(), 0);
+}
+
+/// The moment in which a replacement has a second name is short, and a kill can meet it.
+#[test]
+fn f25_what_a_killed_writer_has_left_is_hidden_and_removed() {
+    let agent = Agent::start();
+    let folder = agent.dir.at("left");
+    std::fs::create_dir(&folder).expect("made");
+    let path = |name: &str| format!("{folder}/{name}");
+    let file = std::fs::File::create(path("first")).expect("created");
+    let inode = file.metadata().expect("a stat").ino();
+    let draft = format!(".isolet-write-{inode:016x}{:016x}", 7);
+    std::fs::rename(path("first"), path(&draft)).expect("renamed");
+    // Those are a tenant's: the inode is another one, or the name is not of that form.
+    for own in [format!(".isolet-write-{:016x}{:016x}", inode + 1, 7), ".isolet-x".into()] {
+        std::fs::write(path(&own), "own").expect("written");
+    }
+    let list = || {
+        let told = call(&agent, File::List { path: folder.clone().into(), max: 100 });
+        told.expect("a list").entries.len()
+    };
+    file.lock().expect("locked");
+    assert_eq!(list(), 2);
+    assert!(std::fs::exists(path(&draft)).expect("a look"), "it is being written");
+    drop(file);
+    assert_eq!(list(), 2);
+    assert!(!std::fs::exists(path(&draft)).expect("a look"), "its writer has ended");
+    assert_eq!(std::fs::read_dir(&folder).expect("a directory").count(), 2);
 }
 
 #[test]

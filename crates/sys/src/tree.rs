@@ -19,6 +19,9 @@ pub fn open(path: &std::path::Path) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, DIRECTORY, Mode::empty())
 }
 
+/// What a directory is called that was too deep, until it is removed; 16 hexadecimal digits follow.
+pub const LIFTED: &str = ".isolet-remove-";
+
 /// Levels that are held open at a time.
 const LEVELS_MAX: usize = 100;
 
@@ -65,7 +68,7 @@ pub fn clear(top: &OwnedFd) -> Result<(), Errno> {
 fn lift(dir: &OwnedFd, name: &[u8], top: &OwnedFd, moved: &mut u64) -> Result<(), Errno> {
     loop {
         *moved += 1;
-        let to = format!(".isolet-{moved}");
+        let to = format!("{LIFTED}{moved:016x}");
         match rustix::fs::renameat_with(dir, name, top, to, RenameFlags::NOREPLACE) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
             Err(Errno::EXIST) => {}

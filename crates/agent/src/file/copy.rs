@@ -1,6 +1,8 @@
 //! Copies and new names, of files and of whole directories.
 
 use super::draft::Draft;
+use super::names;
+use super::owned::{Ids, Owner};
 use crate::disk::{self, Failure};
 use isolet_wire::ask::Save;
 use isolet_wire::tell::{Kind, Why};
@@ -17,7 +19,7 @@ pub(crate) fn rename(from: &Path, to: &Path, replace: bool) -> Result<(), Failur
     let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
     match rustix::fs::renameat_with(CWD, from, CWD, to, flags) {
         Err(Errno::XDEV) => {
-            copy(from, to, replace)?;
+            transfer(from, to, replace, Owners::Moved)?;
             disk::remove(from, true)
         }
         Err(Errno::INVAL) => Err(inside()),
@@ -25,8 +27,32 @@ pub(crate) fn rename(from: &Path, to: &Path, replace: bool) -> Result<(), Failur
     }
 }
 
-/// Copies a file, a link, or a directory with all it holds; what is half-made goes again.
+/// Copies a file, a link, or a directory with all it holds; what is half-made goes again. What is
+/// new belongs to who copies; a file that is replaced keeps its owner and its mode.
 pub(crate) fn copy(from: &Path, to: &Path, replace: bool) -> Result<(), Failure> {
+    transfer(from, to, replace, Owners::New)
+}
+
+/// Whose copies are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owners {
+    /// Of who copies.
+    New,
+    /// Of the owners of what is copied: it moves.
+    Moved,
+}
+
+impl Owners {
+    /// Gives a copy its owner.
+    fn give(self, of: &rustix::fs::Stat, to: &Path) -> Result<(), Errno> {
+        match self {
+            Self::New => Ok(()),
+            Self::Moved => Ids::from(of).own(to),
+        }
+    }
+}
+
+fn transfer(from: &Path, to: &Path, replace: bool, owners: Owners) -> Result<(), Failure> {
     let kind = kind(from)?;
     parents(to)?;
     let there = rustix::fs::statat(CWD, to, AtFlags::SYMLINK_NOFOLLOW).is_ok();
@@ -34,12 +60,12 @@ pub(crate) fn copy(from: &Path, to: &Path, replace: bool) -> Result<(), Failure>
         return Err(Errno::EXIST.into());
     }
     if kind != Kind::Directory {
-        return one(from, to, kind);
+        return one(from, to, kind, owners);
     }
     if contains(from, to)? {
         return Err(inside());
     }
-    tree(from, to).inspect_err(|_| {
+    tree(from, to, owners).inspect_err(|_| {
         let _ = disk::remove(to, true);
     })
 }
@@ -48,9 +74,12 @@ fn inside() -> Failure {
     Failure(Why::WrongKind, "a directory cannot go into itself".to_owned())
 }
 
+fn about(path: &Path) -> Result<rustix::fs::Stat, Errno> {
+    rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
+}
+
 fn kind(path: &Path) -> Result<Kind, Failure> {
-    let stat = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
-    Ok(disk::stat(&stat).kind)
+    Ok(disk::stat(&about(path)?).kind)
 }
 
 fn parents(path: &Path) -> Result<(), Failure> {
@@ -76,12 +105,18 @@ fn contains(from: &Path, to: &Path) -> Result<bool, Failure> {
 }
 
 /// One that is no directory.
-fn one(from: &Path, to: &Path, kind: Kind) -> Result<(), Failure> {
+fn one(from: &Path, to: &Path, kind: Kind, owners: Owners) -> Result<(), Failure> {
     match kind {
         Kind::File => {
             let (mut file, stat) = disk::open(from)?;
-            let how = Save { mode: Some(stat.mode), ..Save::default() };
-            let mut draft = Draft::new(to, None, how)?;
+            let (how, owner) = match owners {
+                Owners::New => (Save::default(), Owner::Kept),
+                Owners::Moved => {
+                    let how = Save { mode: Some(stat.mode), ..Save::default() };
+                    (how, Owner::Moved((&rustix::fs::fstat(&file)?).into()))
+                }
+            };
+            let mut draft = Draft::new(to, Some(stat.mode), how, owner)?;
             std::io::copy(&mut file, &mut draft.file)?;
             draft.keep().map(drop)
         }
@@ -90,14 +125,16 @@ fn one(from: &Path, to: &Path, kind: Kind) -> Result<(), Failure> {
             match rustix::fs::symlinkat(&target, CWD, to) {
                 Err(Errno::EXIST) => {
                     rustix::fs::unlinkat(CWD, to, AtFlags::empty())?;
-                    Ok(rustix::fs::symlinkat(&target, CWD, to)?)
+                    rustix::fs::symlinkat(&target, CWD, to)?;
                 }
-                result => Ok(result?),
+                result => result?,
             }
+            Ok(owners.give(&about(from)?, to)?)
         }
         _ if pipe(from) => {
             let mode = Mode::from_raw_mode(0o644);
-            Ok(rustix::fs::mknodat(CWD, to, FileType::Fifo, mode, 0)?)
+            rustix::fs::mknodat(CWD, to, FileType::Fifo, mode, 0)?;
+            Ok(owners.give(&about(from)?, to)?)
         }
         _ => {
             let name = from.to_string_lossy();
@@ -113,25 +150,31 @@ fn pipe(path: &Path) -> bool {
 
 /// A directory with all it holds, level by level; modes are set at the end, so that a directory
 /// that may not be written in is filled first.
-fn tree(from: &Path, to: &Path) -> Result<(), Failure> {
+fn tree(from: &Path, to: &Path, owners: Owners) -> Result<(), Failure> {
     let mut waiting = vec![PathBuf::new()];
     let mut modes = Vec::new();
     while let Some(below) = waiting.pop() {
         let (source, target) = (join(from, &below), join(to, &below));
-        let stat = rustix::fs::statat(CWD, &source, AtFlags::SYMLINK_NOFOLLOW)?;
+        let stat = about(&source)?;
         rustix::fs::mkdirat(CWD, &target, Mode::from_raw_mode(0o700))?;
+        owners.give(&stat, &target)?;
         modes.push((target.clone(), Mode::from_raw_mode(stat.st_mode & 0o7777)));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let dir = rustix::fs::open(&source, flags, Mode::empty())?;
         let mut failed = Ok(());
         disk::each(&dir, |name, _| {
+            let is_draft =
+                |path: &Path| about(path).is_ok_and(|about| names::is_draft(name, about.st_ino));
             let name = OsStr::from_bytes(name);
+            if is_draft(&source.join(name)) {
+                return true;
+            }
             failed = match kind(&source.join(name)) {
                 Ok(Kind::Directory) => {
                     waiting.push(below.join(name));
                     Ok(())
                 }
-                Ok(kind) => one(&source.join(name), &target.join(name), kind),
+                Ok(kind) => one(&source.join(name), &target.join(name), kind, owners),
                 // What has gone meanwhile is no part of it.
                 Err(Failure(Why::NotFound, _)) => Ok(()),
                 Err(failure) => Err(failure),

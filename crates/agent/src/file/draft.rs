@@ -1,22 +1,39 @@
-//! A file that is being written: under a temporary name beside its own, or at the end of what
-//! is there.
+//! A file that is being written: without a name until it is whole, or at the end of what is there.
+//!
+//! A new file is an `O_TMPFILE` that is linked to its name, so that whoever watches the directory
+//! sees that name created and nothing else. To replace a file, the kernel needs a second name for
+//! the moment of the rename ([`super::names`]).
 
+use super::names;
+use super::owned::Owner;
 use crate::disk::{self, Failure};
 use isolet_wire::ask::Save;
 use isolet_wire::tell::{Stat, Why};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::File;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-/// Tries for a name that is not taken.
-const NAMES_MAX: usize = 16;
+/// Attempts to find a name that is not taken, or to give a name that others give and take.
+const TRIES_MAX: usize = 16;
 /// As many links are followed as the kernel would.
 const LINKS_MAX: usize = 40;
 /// Permission bits of a new file unless told.
 const MODE: u32 = 0o644;
+
+/// Where the bytes are until the file is kept.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    /// In a file without a name.
+    Nameless,
+    /// Under a name of [`names`], where the file system has no files without names.
+    Named(PathBuf),
+    /// In the file itself: they are appended to it.
+    Own,
+}
 
 /// Gone unless it is kept.
 #[derive(Debug)]
@@ -24,16 +41,24 @@ pub(crate) struct Draft {
     /// Where the bytes go.
     pub(crate) file: File,
     path: PathBuf,
-    /// The name to be taken away; none of what is appended to.
-    draft: Option<PathBuf>,
+    place: Place,
+    /// There was none of this name when an append began.
     created: bool,
+    mode: Option<u32>,
+    fresh: u32,
+    owner: Owner,
     sync: bool,
 }
 
 impl Draft {
     /// Begins one for `path`, or for what `path` links to; its parents are made. A new file gets
-    /// `fresh` where `how` names no mode.
-    pub(crate) fn new(path: &Path, fresh: Option<u32>, how: Save) -> Result<Self, Failure> {
+    /// `fresh` where `how` names no mode; an old one keeps its mode, and its owner as `owner` says.
+    pub(crate) fn new(
+        path: &Path,
+        fresh: Option<u32>,
+        how: Save,
+        owner: Owner,
+    ) -> Result<Self, Failure> {
         let path = followed(path)?;
         let wrong = |what: &str| Failure(Why::WrongKind, what.to_owned());
         let old = rustix::fs::statat(CWD, &path, AtFlags::empty()).ok();
@@ -43,47 +68,115 @@ impl Draft {
         if path.file_name().is_none() || path.as_os_str().as_bytes().ends_with(b"/") {
             return Err(wrong("a directory"));
         }
-        let dir = path.parent().unwrap_or(Path::new("/"));
+        let dir = parent(&path);
         std::fs::create_dir_all(dir)?;
-        let (file, draft) = if how.append {
-            (end(&path)?, None)
-        } else {
-            let (file, draft) = temporary(dir)?;
-            (file, Some(draft))
-        };
-        let draft = Self { file, path, draft, created: old.is_none(), sync: how.sync };
-        let kept = old.map(|old| old.st_mode).or(fresh).unwrap_or(MODE);
-        // Not by the open, whose mode the mask would cut.
-        let mode = Mode::from_raw_mode(how.mode.unwrap_or(kept) & 0o7777);
-        rustix::fs::fchmod(&draft.file, mode)?;
+        let fresh = fresh.unwrap_or(MODE);
+        let (file, place) = if how.append { (end(&path)?, Place::Own) } else { begin(dir)? };
+        let Save { mode, sync, .. } = how;
+        let created = old.is_none();
+        let draft = Self { file, path, place, created, mode, fresh, owner, sync };
+        if draft.place == Place::Own && (created || mode.is_some()) {
+            draft.set_mode(mode.unwrap_or(fresh))?;
+        }
         Ok(draft)
     }
 
     /// Gives it its name; says whether there was none of that name.
     pub(crate) fn keep(mut self) -> Result<(Stat, bool), Failure> {
-        if self.sync {
-            self.file.sync_all()?;
-        }
-        if let Some(draft) = self.draft.take()
-            && let Err(errno) = rustix::fs::renameat(CWD, &draft, CWD, &self.path)
-        {
-            self.draft = Some(draft);
-            return Err(errno.into());
-        }
+        let created = self.publish()?;
         if self.sync {
             // The name is kept by the directory, not by the file.
-            File::open(self.path.parent().unwrap_or(Path::new("/")))?.sync_all()?;
+            File::open(parent(&self.path))?.sync_all()?;
         }
-        Ok((disk::stat(&rustix::fs::fstat(&self.file)?), self.created))
+        Ok((disk::stat(&rustix::fs::fstat(&self.file)?), created))
+    }
+
+    fn publish(&mut self) -> Result<bool, Failure> {
+        if self.place == Place::Own {
+            if self.sync {
+                self.file.sync_all()?;
+            }
+            return Ok(self.created);
+        }
+        for _ in 0..TRIES_MAX {
+            let old = rustix::fs::statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW).ok();
+            let old = old.filter(is_file);
+            self.dress(old.as_ref())?;
+            if self.sync {
+                self.file.sync_all()?;
+            }
+            let new = old.is_none();
+            match if new { self.name_new() } else { self.replace() } {
+                // Another writer was faster: its file is there now, and is replaced.
+                Err(Errno::EXIST) if new => {}
+                result => return Ok(result.map(|()| new)?),
+            }
+        }
+        Err(Failure(Why::Failed, "the name is taken and given up again and again".to_owned()))
+    }
+
+    /// Owner, attributes and mode, as the file that it replaces has them.
+    fn dress(&self, old: Option<&rustix::fs::Stat>) -> Result<(), Failure> {
+        let kept = self.owner.give(&self.file, old, &self.path)?;
+        let mode = old.map_or(self.fresh, |old| old.st_mode);
+        // A program that was to run as its owner does not run as another one.
+        let mode = if kept { mode } else { mode & 0o1777 };
+        self.set_mode(self.mode.unwrap_or(mode))
+    }
+
+    fn set_mode(&self, mode: u32) -> Result<(), Failure> {
+        // Not by the open, whose mode the mask would cut; and not without need, as it is an event.
+        let mode = mode & 0o7777;
+        if rustix::fs::fstat(&self.file)?.st_mode & 0o7777 != mode {
+            rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode))?;
+        }
+        Ok(())
+    }
+
+    /// Gives it a name that nobody has.
+    fn name_new(&mut self) -> Result<(), Errno> {
+        let Place::Named(draft) = &self.place else { return link(&self.file, &self.path) };
+        match rustix::fs::linkat(CWD, draft, CWD, &self.path, AtFlags::empty()) {
+            Ok(()) => {
+                let _ = rustix::fs::unlinkat(CWD, draft, AtFlags::empty());
+                self.place = Place::Own;
+                Ok(())
+            }
+            Err(Errno::EXIST) => Err(Errno::EXIST),
+            // A file system without second names.
+            Err(_) => self.replace(),
+        }
+    }
+
+    /// Takes the place of what has the name.
+    fn replace(&mut self) -> Result<(), Errno> {
+        if self.place == Place::Nameless {
+            // Whoever cleans up sees by the lock that this one is not left over.
+            let _ = rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive);
+            let inode = rustix::fs::fstat(&self.file)?.st_ino;
+            let draft = free(|| {
+                let draft = parent(&self.path).join(names::draft(inode)?);
+                link(&self.file, &draft).map(|()| draft)
+            })?;
+            self.place = Place::Named(draft);
+        }
+        let Place::Named(draft) = &self.place else { return Ok(()) };
+        rustix::fs::renameat(CWD, draft, CWD, &self.path)?;
+        self.place = Place::Own;
+        Ok(())
     }
 }
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if let Some(draft) = &self.draft {
+        if let Place::Named(draft) = &self.place {
             let _ = rustix::fs::unlinkat(CWD, draft, AtFlags::empty());
         }
     }
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
 }
 
 fn is_file(stat: &rustix::fs::Stat) -> bool {
@@ -96,7 +189,7 @@ fn followed(path: &Path) -> Result<PathBuf, Failure> {
     for _ in 0..LINKS_MAX {
         let Ok(target) = rustix::fs::readlinkat(CWD, &path, Vec::new()) else { return Ok(path) };
         let target = OsString::from_vec(target.into_bytes());
-        path = path.parent().unwrap_or(Path::new("/")).join(target);
+        path = parent(&path).join(target);
     }
     Err(Errno::LOOP.into())
 }
@@ -112,18 +205,56 @@ fn end(path: &Path) -> Result<File, Failure> {
     Ok(File::from(fd))
 }
 
-/// A new file under a name of its own.
-fn temporary(dir: &Path) -> Result<(File, PathBuf), Failure> {
-    for _ in 0..NAMES_MAX {
-        let mut random = [0; 8];
-        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-        let draft = dir.join(format!(".isolet-{:016x}", u64::from_ne_bytes(random)));
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        match rustix::fs::open(&draft, flags, Mode::from_raw_mode(0o600)) {
-            Ok(fd) => return Ok((File::from(fd), draft)),
-            Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno.into()),
+/// A new file in a directory, without a name where the file system has such.
+fn begin(dir: &Path) -> Result<(File, Place), Failure> {
+    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    match rustix::fs::open(dir, flags, Mode::from_raw_mode(MODE)) {
+        Ok(fd) => Ok((File::from(fd), Place::Nameless)),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+            let (fd, draft) = named(dir)?;
+            Ok((File::from(fd), Place::Named(draft)))
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// A new file under a name that says its inode. It is locked before it says so: see [`names`].
+fn named(dir: &Path) -> Result<(OwnedFd, PathBuf), Failure> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let (fd, first) = free(|| {
+        let first = dir.join(names::draft(0)?);
+        rustix::fs::open(&first, flags, Mode::from_raw_mode(0o600)).map(|fd| (fd, first))
+    })?;
+    let _ = rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive);
+    let draft = dir.join(names::draft(rustix::fs::fstat(&fd)?.st_ino)?);
+    match rustix::fs::renameat(CWD, &first, CWD, &draft) {
+        Ok(()) => Ok((fd, draft)),
+        Err(errno) => {
+            let _ = rustix::fs::unlinkat(CWD, &first, AtFlags::empty());
+            Err(errno.into())
         }
     }
-    Err(Failure(Why::Failed, "no free name for a temporary file".to_owned()))
+}
+
+/// Tries names until one is free.
+fn free<T>(attempt: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+    let mut tries = 0;
+    loop {
+        match attempt() {
+            Err(Errno::EXIST) if tries < TRIES_MAX => tries += 1,
+            result => return result,
+        }
+    }
+}
+
+/// Gives a file without a name one that nobody has.
+fn link(file: &File, to: &Path) -> Result<(), Errno> {
+    match rustix::fs::linkat(file, c"", CWD, to, AtFlags::EMPTY_PATH) {
+        // Kernels before 6.10 let only a privileged process name a file by its descriptor.
+        Err(Errno::NOENT | Errno::PERM) => {
+            let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+            rustix::fs::linkat(CWD, own, CWD, to, AtFlags::SYMLINK_FOLLOW)
+        }
+        result => result,
+    }
 }

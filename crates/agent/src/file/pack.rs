@@ -1,19 +1,20 @@
 //! A directory as a tar archive, and an archive as a directory; entry by entry, in constant memory.
 
+use super::owned::Ids;
 use super::walk::{failed, gone, walk};
 use crate::disk::{self, Failure};
 use isolet_wire::ask::Walk;
 use isolet_wire::tell::{Found, Kind, Why};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
-use tar::{Archive, Builder, EntryType, Header};
+use tar::{Archive, Builder, Entry, EntryType, Header};
 
 /// Writes all that lies in `root`, under names that begin below it. Sockets, FIFOs and devices
 /// are left out; what is gone by then as well, and `without` with all it holds. What cannot be read
@@ -82,7 +83,8 @@ fn entry(archive: &mut Builder<impl Write>, root: &Path, found: &Found) -> Resul
 }
 
 /// Puts all that an archive holds below `root`, which is made; one that zstd has compressed as well.
-/// Owners, set-user-id and set-group-id bits are not kept, and devices and FIFOs are left out.
+/// The archive's owners, set-user-id and set-group-id bits are not kept, and devices and FIFOs are
+/// left out; a file that is replaced keeps its owner.
 pub(crate) fn unpack(root: &Path, from: impl Read) -> Result<(), Failure> {
     disk::make_dirs(root)?;
     let received = Received::default();
@@ -118,10 +120,14 @@ fn entries(
             }
             _ => {}
         }
+        let replaced = replaced(root, &entry);
         if !entry.unpack_in(root).map_err(sorted)? {
             let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
             let name: String = name.chars().take(256).collect();
             return Err(Failure::order(&format!("the archive's {name:?} would lie outside")));
+        }
+        if let Some((path, owner)) = replaced {
+            owner.own(&path)?;
         }
     }
     // Of an empty directory it is a block of zeroes.
@@ -129,6 +135,24 @@ fn entries(
         return Err(Failure::order("the body is no tar archive, or an empty one"));
     }
     Ok(())
+}
+
+/// The regular file whose place an archive's file takes, and whose it is: it keeps its owner.
+fn replaced(root: &Path, entry: &Entry<'_, impl Read>) -> Option<(PathBuf, Ids)> {
+    if !matches!(entry.header().entry_type(), EntryType::Regular | EntryType::GNUSparse) {
+        return None;
+    }
+    let mut path = root.to_owned();
+    for part in entry.path().ok()?.components() {
+        match part {
+            Component::Normal(name) => path.push(name),
+            Component::ParentDir => return None,
+            _ => {}
+        }
+    }
+    let old = rustix::fs::lstat(&path).ok()?;
+    let file = FileType::from_raw_mode(old.st_mode) == FileType::RegularFile;
+    file.then(|| (path, Ids::from(&old)))
 }
 
 /// Of which archives consist.

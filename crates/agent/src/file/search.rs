@@ -1,7 +1,7 @@
 //! Lines of files that match a pattern: what lies below a directory, sorted, in bounded memory.
 //! Binary files are searched up to their first NUL, and counted.
 
-use super::{Ended, Line as Connection, walk};
+use super::{Ended, Line as Connection, names, walk};
 use crate::disk::{self, Failure};
 use grep_matcher::Matcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
@@ -14,6 +14,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 /// What a compiled pattern may take, in bytes: `(a{1000}){1000}` is refused.
@@ -113,6 +114,9 @@ fn below(
         let path = path.as_os_str().as_bytes().to_vec();
         let name = entry.file_name().as_bytes();
         if wish.glob.as_ref().is_some_and(|glob| !walk::matches(glob, &path, name)) {
+            continue;
+        }
+        if entry.metadata().is_ok_and(|about| names::is_draft(name, about.ino())) {
             continue;
         }
         if found.end.more {

@@ -3,6 +3,7 @@
 //! Paths are in the order of their parts, so that a page can begin after any path, also one
 //! that is gone.
 
+use super::names;
 use crate::disk::{self, Failure};
 use isolet_wire::ask::Walk;
 use isolet_wire::tell::{Found, Kind};
@@ -58,6 +59,10 @@ pub(crate) fn walk<E: From<Failure>>(
             Err(errno) if gone(errno) => continue,
             Err(errno) => return Err(failed(&path, errno).into()),
         };
+        if names::is_draft(&name, stat.inode) {
+            names::sweep(&last.dir, &name);
+            continue;
+        }
         let target = disk::target(last.dir.as_fd(), &name, &stat);
         let (below, unread) = if wish.recursive && stat.kind == Kind::Directory {
             below(&root, &path, wish)

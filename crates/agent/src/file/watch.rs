@@ -3,7 +3,7 @@
 //! Nothing is queued here: while the server does not read, the kernel's queue fills, and what it
 //! drops is told as an overflow.
 
-use super::{Ended, Line};
+use super::{Ended, Line, names};
 use crate::disk::Failure;
 use isolet_wire::tell::{Change, Happened, Tell, Why};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,6 +18,9 @@ use std::path::{Path, PathBuf};
 
 /// Directories of one watch.
 const DIRECTORIES_MAX: usize = 8192;
+/// What was found in new directories and is remembered until the kernel has told of it: more may be
+/// told twice.
+const LISTED_MAX: usize = 8192;
 /// Changes of one message.
 const PART_MAX: usize = 64;
 /// How long the second half of a move may be late.
@@ -34,6 +37,8 @@ pub(super) fn watch(line: &mut Line, root: &Path, recursive: bool) -> Result<(),
         paths: HashMap::new(),
         names: BTreeMap::new(),
         half: None,
+        listed: HashMap::new(),
+        round: 0,
         told: Vec::new(),
         gone: false,
     };
@@ -71,6 +76,8 @@ struct Half {
     cookie: u32,
     path: Vec<u8>,
     directory: bool,
+    /// It is a draft, about to take the place of a file.
+    draft: bool,
 }
 
 struct Watch {
@@ -81,6 +88,10 @@ struct Watch {
     paths: HashMap<i32, Vec<u8>>,
     names: BTreeMap<Vec<u8>, i32>,
     half: Option<Half>,
+    /// What was found in a new directory and told, with the round in which that was: the kernel may
+    /// tell of it as well.
+    listed: HashMap<Vec<u8>, u64>,
+    round: u64,
     told: Vec<Change>,
     gone: bool,
 }
@@ -132,7 +143,14 @@ impl Watch {
                 }
             }
         }
-        said.into_iter().try_for_each(|one| self.take(one).map_err(Ended::from))
+        // Nothing more is queued that happened before this.
+        let all = matches!(rustix::io::ioctl_fionread(&self.kernel), Ok(0));
+        self.round += 1;
+        said.into_iter().try_for_each(|one| self.take(one).map_err(Ended::from))?;
+        if all {
+            self.listed.retain(|_, round| *round == self.round);
+        }
+        Ok(())
     }
 
     fn take(&mut self, said: Said) -> Result<(), Errno> {
@@ -158,9 +176,30 @@ impl Watch {
             return Ok(());
         }
         let Some(name) = said.name else { return Ok(()) };
+        let below = self.root.join(OsStr::from_bytes(&at)).join(OsStr::from_bytes(&name));
+        if names::is_hidden(&below, &name) {
+            return self.hidden(said.flags, said.cookie);
+        }
         let path = if at.is_empty() { name } else { [at.as_slice(), b"/", &name].concat() };
         let directory = said.flags.contains(ReadFlags::ISDIR);
         self.changed(said.flags, said.cookie, path, directory)
+    }
+
+    /// Something happened to a file of the agent's own.
+    fn hidden(&mut self, flags: ReadFlags, cookie: u32) -> Result<(), Errno> {
+        let moved = self.half.take_if(|half| {
+            flags.contains(ReadFlags::MOVED_TO) && half.cookie == cookie && !half.draft
+        });
+        self.flush_half();
+        if moved.is_some() {
+            // A directory on its way to be removed has left its own name.
+            self.half = moved;
+            self.flush_half();
+        }
+        if flags.contains(ReadFlags::MOVED_FROM) {
+            self.half = Some(Half { cookie, path: Vec::new(), directory: false, draft: true });
+        }
+        Ok(())
     }
 
     fn changed(
@@ -172,6 +211,10 @@ impl Watch {
     ) -> Result<(), Errno> {
         if flags.contains(ReadFlags::MOVED_TO) {
             if let Some(half) = self.half.take_if(|half| half.cookie == cookie) {
+                if half.draft {
+                    self.put(Happened::Modified, path, directory);
+                    return Ok(());
+                }
                 if directory {
                     self.renamed(&half.path, &path);
                 }
@@ -184,10 +227,12 @@ impl Watch {
         }
         self.flush_half();
         if flags.contains(ReadFlags::MOVED_FROM) {
-            self.half = Some(Half { cookie, path, directory });
+            self.listed.remove(&path);
+            self.half = Some(Half { cookie, path, directory, draft: false });
         } else if flags.contains(ReadFlags::CREATE) {
             return self.created(path, directory);
         } else if flags.contains(ReadFlags::DELETE) {
+            self.listed.remove(&path);
             self.put(Happened::Deleted, path, directory);
         } else if flags.intersects(ReadFlags::MODIFY | ReadFlags::ATTRIB) {
             self.put(Happened::Modified, path, directory);
@@ -196,13 +241,16 @@ impl Watch {
     }
 
     fn created(&mut self, path: Vec<u8>, directory: bool) -> Result<(), Errno> {
+        if self.listed.remove(&path).is_some() {
+            return Ok(());
+        }
         self.put(Happened::Created, path.clone(), directory);
         if directory && self.recursive { self.add(path, true) } else { Ok(()) }
     }
 
     /// What has left and did not come in again is gone.
     fn flush_half(&mut self) {
-        let Some(half) = self.half.take() else { return };
+        let Some(half) = self.half.take().filter(|half| !half.draft) else { return };
         if half.directory {
             for (_, number) in self.below(&half.path) {
                 let _ = inotify::remove_watch(&self.kernel, number);
@@ -289,7 +337,13 @@ impl Watch {
                 path => [path, b"/", name.as_bytes()].concat(),
             };
             let directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if names::is_hidden(&entry.path(), name.as_bytes()) {
+                continue;
+            }
             if new {
+                if self.listed.len() < LISTED_MAX {
+                    self.listed.insert(below.clone(), self.round);
+                }
                 self.put(Happened::Created, below.clone(), directory);
             }
             if directory && waiting.len() < DIRECTORIES_MAX {

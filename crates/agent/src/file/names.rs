@@ -1,0 +1,91 @@
+//! Names that the agent gives to files for a moment, and by which it knows them as its own.
+//!
+//! A draft's name says the inode of the file that has it, so no copy and nothing that a tenant
+//! writes under such a name is taken for one. Lists, searches, archives and watches leave drafts
+//! out. One whose writer was killed is not locked any more, and is removed by whoever meets it.
+
+use isolet_sys::tree::LIFTED;
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+const DRAFT: &[u8] = b".isolet-write-";
+/// Hexadecimal digits of a draft's inode, and as many random ones.
+const DIGITS: usize = 16;
+
+/// A name for the draft with this inode.
+///
+/// # Errors
+/// The kernel has no random bytes.
+pub(super) fn draft(inode: u64) -> Result<String, Errno> {
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    let random = u64::from_ne_bytes(random);
+    Ok(format!("{}{inode:016x}{random:016x}", String::from_utf8_lossy(DRAFT)))
+}
+
+/// The inode that a draft's name says; `None` for other names.
+fn inode(name: &[u8]) -> Option<u64> {
+    let digits = name.strip_prefix(DRAFT).filter(|digits| digits.len() == 2 * DIGITS)?;
+    let lower = digits.iter().all(is_digit);
+    let own = digits.get(..DIGITS).filter(|_| lower)?;
+    u64::from_str_radix(std::str::from_utf8(own).ok()?, 16).ok()
+}
+
+fn is_digit(byte: &u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+}
+
+/// Whether what has this name and inode is a draft.
+pub(super) fn is_draft(name: &[u8], of: u64) -> bool {
+    inode(name) == Some(of)
+}
+
+/// Whether an event of this path is about a name of the agent's own: a draft, which is mostly gone
+/// by then; a file that has no name yet, which the kernel calls `#` and its number; or a directory
+/// that is being removed.
+pub(super) fn is_hidden(path: &Path, name: &[u8]) -> bool {
+    let lifted = name.strip_prefix(LIFTED.as_bytes());
+    if lifted.is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(is_digit)) {
+        return true;
+    }
+    let nameless = name
+        .strip_prefix(b"#")
+        .is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit));
+    if !nameless && inode(name).is_none() {
+        return false;
+    }
+    match rustix::fs::lstat(path) {
+        Ok(stat) => is_draft(name, stat.st_ino),
+        Err(_) => true,
+    }
+}
+
+/// Removes a draft whose writer has ended.
+pub(super) fn sweep(dir: impl AsFd, name: &[u8]) {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(fd) = rustix::fs::openat(&dir, name, flags, Mode::empty()) else { return };
+    let Ok(stat) = rustix::fs::fstat(&fd) else { return };
+    let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let lock = || rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive);
+    if file && is_draft(name, stat.st_ino) && lock().is_ok() {
+        let _ = rustix::fs::unlinkat(&dir, name, AtFlags::empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_name_that_says_its_own_inode_is_a_draft() {
+        let name = draft(0x1234).expect("random bytes");
+        assert!(is_draft(name.as_bytes(), 0x1234));
+        assert!(!is_draft(name.as_bytes(), 0x1235), "a copy");
+        for other in [".isolet-x", ".isolet-write-", &name[1..], &name[..name.len() - 1]] {
+            assert_eq!(inode(other.as_bytes()), None, "{other}");
+        }
+        assert_eq!(inode(name.to_uppercase().as_bytes()), None);
+    }
+}

@@ -1,0 +1,109 @@
+//! Whose a file is that takes the place of another, and what else it takes over from that one.
+
+use crate::disk::Failure;
+use rustix::fs::{AtFlags, CWD, Gid, Uid, XattrFlags};
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::fs::File;
+use std::path::Path;
+
+/// Bytes of all names of attributes of a file, and of one value: the kernel has no more.
+const ATTRIBUTES_BYTES_MAX: usize = 64 * 1024;
+/// The attribute that holds a file's access control list.
+const ACL: &[u8] = b"system.posix_acl_access";
+
+/// A user and a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ids {
+    uid: u32,
+    gid: u32,
+}
+
+impl From<&rustix::fs::Stat> for Ids {
+    fn from(stat: &rustix::fs::Stat) -> Self {
+        Self { uid: stat.st_uid, gid: stat.st_gid }
+    }
+}
+
+impl Ids {
+    fn uid(self) -> Option<Uid> {
+        Some(Uid::from_raw(self.uid))
+    }
+
+    fn gid(self) -> Option<Gid> {
+        Some(Gid::from_raw(self.gid))
+    }
+
+    /// Makes them the owner of what has this name; a link itself, not where it leads. Where the
+    /// sandbox's user may not do that, it stays the writer's.
+    pub(super) fn own(self, path: &Path) -> Result<(), Errno> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        match rustix::fs::chownat(CWD, path, self.uid(), self.gid(), flags) {
+            Err(Errno::PERM | Errno::INVAL) => Ok(()),
+            result => result,
+        }
+    }
+}
+
+/// Whose a written file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// That of the file that it replaces, with its attributes; a new one is the writer's.
+    Kept,
+    /// Of these, whatever it replaces: it was moved here.
+    Moved(Ids),
+}
+
+impl Owner {
+    /// Gives a file its owner, and of the one at `path` that it replaces its attributes. `false`:
+    /// the sandbox's user may not give it to that owner, so that it stays the writer's.
+    pub(super) fn give(
+        self,
+        file: &File,
+        old: Option<&rustix::fs::Stat>,
+        path: &Path,
+    ) -> Result<bool, Failure> {
+        let ids = match (self, old) {
+            (Self::Moved(ids), _) => ids,
+            (Self::Kept, Some(old)) => old.into(),
+            (Self::Kept, None) => return Ok(true),
+        };
+        if self == Self::Kept {
+            attributes(path, file)?;
+        }
+        if Ids::from(&rustix::fs::fstat(file)?) == ids {
+            return Ok(true);
+        }
+        match rustix::fs::fchown(file, ids.uid(), ids.gid()) {
+            Ok(()) => Ok(true),
+            // Another user's file in a directory of the writer's, or a user from outside.
+            Err(Errno::PERM | Errno::INVAL) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// Copies the access control list and the attributes that users set. What the kernel or a security
+/// module keeps of the old contents (`security.*`, capabilities above all) is not for new ones.
+fn attributes(from: &Path, to: &File) -> Result<(), Failure> {
+    let mut names = vec![0; ATTRIBUTES_BYTES_MAX];
+    let count = match rustix::fs::llistxattr(from, &mut names[..]) {
+        Ok(0) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOENT) => return Ok(()),
+        count => count?,
+    };
+    for name in names[..count].split_inclusive(|byte| *byte == 0) {
+        let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+        let bytes = name.to_bytes();
+        if bytes != ACL && !bytes.starts_with(b"user.") {
+            continue;
+        }
+        let mut value = vec![0; ATTRIBUTES_BYTES_MAX];
+        match rustix::fs::lgetxattr(from, name, &mut value[..]) {
+            Ok(count) => rustix::fs::fsetxattr(to, name, &value[..count], XattrFlags::empty())?,
+            // Taken away meanwhile.
+            Err(Errno::NODATA | Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
