@@ -100,6 +100,9 @@ pub(crate) fn is_name(name: &str) -> bool {
         && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
+/// The code of [`before`] where the command's directory cannot be entered.
+pub(crate) const NO_DIRECTORY: i32 = 2;
+
 /// The agent's step before a command: history that was not needed until now, the command's own
 /// directory and environment, and what stood there before.
 #[must_use]
@@ -123,10 +126,12 @@ pub(crate) fn before<'a>(
     // In a list that ends in `|| :` neither `set -e` nor an ERR trap looks at a failure.
     out.push_str("; { ");
     if let Some(cwd) = cwd {
+        // The code says that it was the directory which failed.
+        let _ = write!(out, "__isf={NO_DIRECTORY} ");
         out.push_str("__isw=$PWD __isq=${OLDPWD+x} __iso=${OLDPWD-} && CDPATH= ");
         let _ = write!(out, "\\{word} cd -- ");
         quote(&mut out, if cwd == "-" { "./-" } else { cwd });
-        out.push_str(" && __isd=$PWD && ");
+        out.push_str(" && __isd=$PWD __isf=1 && ");
     }
     for (at, (name, value)) in env.iter().enumerate() {
         let now = now(name);

@@ -284,7 +284,7 @@ fn a_start_directory_that_is_not_there_is_refused() {
         (None, Why::NoShell),
         (Some(Open { env: [("A=B".into(), "x".into())].into(), ..open() }), Why::BadAsk),
     ] {
-        let (shell, owner) = ("s/a".to_owned(), "me".to_owned());
+        let (shell, owner) = ("p/a".to_owned(), "me".to_owned());
         client.ask(&Ask::Attach(Attach { shell, open, owner, watch: false, since: None }));
         let told = client.tell();
         assert!(matches!(&told, Tell::Refused { why: w, .. } if *w == why), "{told:?}");

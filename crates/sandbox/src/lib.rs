@@ -12,6 +12,7 @@ mod awake;
 mod background;
 pub mod config;
 pub mod contexts;
+mod directory;
 mod driver;
 pub mod error;
 pub mod events;

@@ -479,10 +479,14 @@ impl Sandbox {
         once: Option<Once>,
     ) -> Result<(SessionInfo, bool), Error> {
         let id = wish.id.clone().unwrap_or_else(SessionId::random);
+        let named = wish.cwd.is_some();
         let cwd = wish.cwd.or_else(|| Some(self.start_dir()));
         let session = Session::plan(SessionWish { cwd, ..wish })?;
         let (own, key) = (self.clone(), once.clone());
         let work = async move {
+            if named {
+                own.check_directory(&session.cwd).await?;
+            }
             let _turn = own.entry.sessions.turn.lock().await;
             own.check()?;
             let session = own.insert(&id, session, key.as_ref()).await?;

@@ -127,7 +127,8 @@ pub struct Since {
 /// How a shell is opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Open {
-    /// Start directory. One that does not exist refuses with `BadCwd`.
+    /// Start directory. One that cannot be entered refuses with `BadCwd`; a session's shell then
+    /// starts in the nearest directory above it that can, and tells its first command.
     pub cwd: String,
     /// The whole environment; what the shell itself needs is put over it.
     pub env: BTreeMap<String, String>,

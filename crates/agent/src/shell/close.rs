@@ -103,7 +103,11 @@ impl Shell {
         hub.touch(self.id);
         hub.tell_now(self.id);
         // Whether it was executed at all is told by another descriptor, perhaps not yet read.
+        let pid = self.pid();
         self.born(hub);
+        if self.pid() != pid {
+            return;
+        }
         let Some(left) = self.bash.as_ref().map(Bash::left) else { return };
         for (stream, mut left) in [(STDOUT, left[0]), (STDERR, left[1])] {
             while left > 0 {

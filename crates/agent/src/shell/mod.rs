@@ -25,6 +25,7 @@ use isolet_wire::frame::ID_BYTES_MAX;
 use isolet_wire::tell::{self, Closed, Exit, STDERR, STDOUT, Why};
 use rustix::event::epoll::EventFlags;
 use std::collections::VecDeque;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -111,6 +112,11 @@ pub(crate) struct Shell {
     armed: Option<Instant>,
     pumped: u64,
     saves: save::Saves,
+    /// Where its bash begins while its start directory cannot be entered: the nearest directory
+    /// above that can.
+    elsewhere: Option<String>,
+    /// The same, until a command was told.
+    notice: Option<String>,
 }
 
 impl Shell {
@@ -147,6 +153,8 @@ impl Shell {
             armed: None,
             pumped: 0,
             saves: save::Saves::new(now),
+            elsewhere: None,
+            notice: None,
         }
     }
 
@@ -159,9 +167,15 @@ impl Shell {
     /// Gives it a bash.
     pub(crate) fn start(&mut self, hub: &mut Hub) {
         let again = self.ended.take().is_some() | std::mem::take(&mut self.open.again);
+        (self.elsewhere, self.notice) = (None, None);
+        self.launch(hub, again);
+    }
+
+    fn launch(&mut self, hub: &mut Hub, again: bool) {
         hub.touch(self.id);
         hub.tell(self.id);
-        match Bash::start(hub, self.id, &self.open) {
+        let elsewhere = self.elsewhere.clone().map(|cwd| Open { cwd, ..self.open.clone() });
+        match Bash::start(hub, self.id, elsewhere.as_ref().unwrap_or(&self.open)) {
             Ok(mut bash) => {
                 bash.fresh = again;
                 bash.write(hub, self.id, crate::text::INIT.as_bytes());
@@ -183,12 +197,29 @@ impl Shell {
         hub.touch(self.id);
         hub.tell_now(self.id);
         match verdict {
-            Ok(()) => self.state = State::Open,
+            Ok(()) => {
+                self.state = State::Open;
+                self.notice.clone_from(&self.elsewhere);
+            }
+            // A session outlives the directory that it was made in.
+            Err((Why::BadCwd, _)) if self.lasting() && self.step_up() => {
+                let again = self.bash.take().is_some_and(|bash| bash.fresh);
+                self.launch(hub, again);
+            }
             Err((why, message)) => {
                 self.bash = None;
                 self.fail(why, &message);
             }
         }
+    }
+
+    /// Turns to the directory above the one that cannot be entered; `false`: there is none.
+    fn step_up(&mut self) -> bool {
+        let at = self.elsewhere.as_deref().unwrap_or(&self.open.cwd);
+        let above = Path::new(at).parent().and_then(Path::to_str).filter(|above| !above.is_empty());
+        let Some(above) = above.map(str::to_owned) else { return false };
+        self.elsewhere = Some(above);
+        true
     }
 
     fn fail(&mut self, why: Why, message: &str) {

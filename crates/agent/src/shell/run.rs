@@ -9,7 +9,7 @@ use crate::log::{Note, Who};
 use crate::strip::Strip;
 use crate::text::{self, Report, Step};
 use isolet_wire::ask::Run;
-use isolet_wire::tell::{Exit, STDERR, STDOUT};
+use isolet_wire::tell::{Exit, STDERR, STDOUT, Why};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -73,6 +73,10 @@ pub(super) struct Running {
     from: [u64; 2],
     oom: u64,
     fresh: bool,
+    /// Its clients know that it began. One that is to begin elsewhere begins once it is there.
+    started: bool,
+    /// Why it did not run, and in words; told in place of its exit.
+    refusal: Option<(Why, String)>,
     complaint: Complaint,
     strip: Strip,
     noise: Vec<u8>,
@@ -90,6 +94,13 @@ impl Running {
             self.strip.interrupt();
         }
     }
+}
+
+/// Why a directory cannot be entered, out of what bash says: `bash: line 1: cd: /x: No such file …`.
+fn no_directory(noise: &[u8]) -> String {
+    let said = String::from_utf8_lossy(noise);
+    let reason = said.lines().rev().find_map(|line| Some(line.split_once(": cd: ")?.1));
+    format!("cannot enter the start directory: {}", reason.unwrap_or("no such directory"))
 }
 
 impl Shell {
@@ -116,7 +127,10 @@ impl Shell {
 
     fn begin(&mut self, hub: &mut Hub, waiting: Waiting, fresh: bool) -> Running {
         let Waiting { who, run, input, eof } = waiting;
-        self.log.started(who.clone(), &run.text);
+        let started = run.cwd.as_ref().is_none_or(String::is_empty);
+        if started {
+            self.log.started(who.clone(), &run.text);
+        }
         let first = Duration::from_secs(1);
         Running {
             who,
@@ -146,6 +160,8 @@ impl Shell {
             from: self.log.end(),
             oom: hub.oom(true),
             fresh,
+            started,
+            refusal: None,
             complaint: Complaint::new(self.pid()),
             strip: Strip::default(),
             noise: Vec::new(),
@@ -168,7 +184,26 @@ impl Shell {
         self.step(hub, Step { own: true, ..Step::default() }, &text);
     }
 
+    /// Tells that the running command began, where that was not told.
+    fn tell_started(&mut self) {
+        let Some(running) = self.running.as_mut() else { return };
+        if !std::mem::replace(&mut running.started, true) {
+            self.log.started(running.who.clone(), &running.run.text);
+        }
+    }
+
+    /// Tells the first command of a shell that could not begin in its start directory.
+    fn tell_place(&mut self) {
+        let Some(running) = self.running.as_mut() else { return };
+        let Some(place) = self.notice.take() else { return };
+        let text = format!("isolet: cannot enter {}; the shell starts in {place}\n", self.open.cwd);
+        running.count[1] += text.len() as u64;
+        self.log.data(STDERR, Some(&running.who), text.as_bytes());
+    }
+
     fn main(&mut self, hub: &mut Hub) {
+        self.tell_started();
+        self.tell_place();
         let (Some(running), Some(bash)) = (self.running.as_mut(), self.bash.as_mut()) else {
             return;
         };
@@ -332,7 +367,17 @@ impl Shell {
                 let failed = report.code != 0 || !report.whole || running.ladder.is_some();
                 running.code = if report.whole { 1 } else { report.code };
                 let noise = std::mem::take(&mut running.noise);
-                if failed || !bash.traced {
+                let whole = report.whole && running.ladder.is_none();
+                if whole && report.code == text::NO_DIRECTORY {
+                    running.refusal = Some((Why::BadCwd, no_directory(&noise)));
+                    return self.restore(hub);
+                }
+                if failed {
+                    self.tell_started();
+                }
+                let Some(running) = self.running.as_deref_mut() else { return };
+                let traced = self.bash.as_ref().is_some_and(|bash| bash.traced);
+                if failed || !traced {
                     running.count[1] += noise.len() as u64;
                     self.log.data(STDERR, Some(&running.who), &noise);
                 }
@@ -384,6 +429,10 @@ impl Shell {
 
     /// Tells the command's exit. `death`: bash ended with this code and signal.
     pub(super) fn finish(&mut self, hub: &mut Hub, death: Option<(i32, Option<i32>)>) {
+        let refused = self.running.as_ref().is_some_and(|running| running.refusal.is_some());
+        if !refused {
+            self.tell_started();
+        }
         let Some(mut running) = self.running.take() else { return };
         let held = running.complaint.rest();
         let mut rest = running.strip.push(&held);
@@ -409,7 +458,11 @@ impl Shell {
             micros: took.as_micros() as u64,
             seq: 0,
         };
-        self.log.note(Note::Exit(running.who.clone(), exit, running.from));
+        let note = match running.refusal.take() {
+            Some((why, message)) => Note::Refused(running.who.clone(), why, message),
+            None => Note::Exit(running.who.clone(), exit, running.from),
+        };
+        self.log.note(note);
         hub.tell(self.id);
         if death.is_none() {
             self.saves.ended(hub.now);
