@@ -134,14 +134,15 @@ impl Recordings {
     }
 
     /// Ends the one that a session's terminal has, and waits for its last byte.
-    async fn stop(&self, session: &SessionId) {
+    /// Ends the recording of a session's terminal; `false`: none grew.
+    async fn stop(&self, session: &SessionId) -> bool {
         let ended = self.growing().get(session).map(|growing| {
             let _ = growing.stop.send(true);
             growing.ended.clone()
         });
-        if let Some(mut ended) = ended {
-            while ended.changed().await.is_ok() {}
-        }
+        let Some(mut ended) = ended else { return false };
+        while ended.changed().await.is_ok() {}
+        true
     }
 
     async fn files(&self) -> Result<Vec<Recording>, Error> {
@@ -342,10 +343,10 @@ impl Sandbox {
         tokio::spawn(work).await.map_err(|error| Error::Fault(error.to_string()))?
     }
 
-    /// Ends the recording of a session's terminal, where one grows.
-    pub async fn terminal_record_stop(&self, session: &SessionId) {
+    /// Ends the recording of a session's terminal; `false`: none grew.
+    pub async fn terminal_record_stop(&self, session: &SessionId) -> bool {
         let _turn = self.entry.recordings.turn.lock().await;
-        self.entry.recordings.stop(session).await;
+        self.entry.recordings.stop(session).await
     }
 
     /// Goes on with the recordings that an earlier server has left growing, where their terminals run.

@@ -17,6 +17,15 @@ export class IsoletError extends Error {
   }
 }
 
+/** Waits for a `DELETE`; what is not there any more was deleted. */
+export async function gone(deleted: Promise<unknown>): Promise<void> {
+  try {
+    await deleted;
+  } catch (error) {
+    if (!(error instanceof IsoletError && error.status === 404)) throw error;
+  }
+}
+
 /** Reads an answer that is not 2xx. */
 export async function refusal(response: Response): Promise<IsoletError> {
   const text = await response.text().catch(() => "");

@@ -2,7 +2,7 @@
 
 import { text } from "./base64.js";
 import type { Isolet } from "./client.js";
-import { IsoletError } from "./error.js";
+import { IsoletError, gone } from "./error.js";
 import { named } from "./exec.js";
 import { follow } from "./process-log.js";
 
@@ -254,7 +254,7 @@ export class Processes {
   }
 
   async forget(id: string): Promise<void> {
-    await this.client.send(await this.at(id), { method: "DELETE" });
+    await gone(this.client.send(await this.at(id), { method: "DELETE" }));
   }
 
   async post(id: string, what: string, json: unknown): Promise<void> {

@@ -4,7 +4,7 @@ import type { Isolet } from "./client.js";
 import * as code from "./code.js";
 import { dial, type PortConnection } from "./dial.js";
 import { duration, whole } from "./duration.js";
-import { IsoletError } from "./error.js";
+import { IsoletError, gone } from "./error.js";
 import { type ExecEvent, type ExecOptions, type ExecResult, named, pieces, run } from "./exec.js";
 import { type EventsOptions, following, type SandboxEvent } from "./happenings.js";
 import { changed, type NetworkChange, type NetworkInfo } from "./network.js";
@@ -183,7 +183,7 @@ export class Sandbox extends Workspace {
   /** Hangs up a session's terminal and ends what is left of its program; no error where none runs. */
   async closeTerminal(session = "default"): Promise<void> {
     const at = `${await this.#ready()}/terminals/${encodeURIComponent(session)}`;
-    await this.client.send(at, { method: "DELETE" });
+    await gone(this.client.send(at, { method: "DELETE" }));
   }
 
   /** A ticket opens one WebSocket of this sandbox in place of a key: for pages, which are not to
@@ -220,9 +220,9 @@ export class Sandbox extends Workspace {
     await this.#recording(session, "POST");
   }
 
-  /** Ends it; the recording stays. */
+  /** Ends it; the recording stays. No error where none grows. */
   async stopRecording(session = "default"): Promise<void> {
-    await this.#recording(session, "DELETE");
+    await gone(this.#recording(session, "DELETE"));
   }
 
   async #recording(session: string, method: string): Promise<void> {
@@ -327,11 +327,7 @@ export class Sandbox extends Workspace {
   /** Ends it, and all that is in it. No error where it is not there. */
   async destroy(): Promise<void> {
     this.#made = undefined;
-    try {
-      await this.client.send(this.#path, { method: "DELETE" });
-    } catch (error) {
-      if (!(error instanceof IsoletError && error.status === 404)) throw error;
-    }
+    await gone(this.client.send(this.#path, { method: "DELETE" }));
   }
 }
 

@@ -2,7 +2,7 @@
 
 import type { Isolet } from "./client.js";
 import * as code from "./code.js";
-import { IsoletError } from "./error.js";
+import { IsoletError, gone } from "./error.js";
 import { program } from "./exec.js";
 import { Files } from "./files.js";
 import * as git from "./git.js";
@@ -81,7 +81,7 @@ export abstract class Workspace extends Files {
 
   /** Ends a context and all that it started; no error where there is none. */
   async deleteCodeContext(id: string): Promise<void> {
-    await this.client.send(code.place(await this.ready(), id), { method: "DELETE" });
+    await gone(this.client.send(code.place(await this.ready(), id), { method: "DELETE" }));
   }
 
   /**

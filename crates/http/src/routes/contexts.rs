@@ -283,7 +283,7 @@ pub(crate) async fn get(
     Ok(Json(info.into()))
 }
 
-/// Ends a context and all that it started. 204 also when there was none.
+/// Ends a context and all that it started; 404 where there is none.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/contexts/{cid}", tag = "contexts",
     params(("id" = String, Path), ("cid" = String, Path)),
     responses((status = 204), (status = "4XX", body = Failure)))]
@@ -293,7 +293,9 @@ pub(crate) async fn delete(
     ids: Ids,
 ) -> Result<StatusCode, Failure> {
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
-    sandbox.context_close(ids.context()?).await.map_err(said)?;
+    let id = ids.context()?;
+    sandbox.context(id).await.map_err(said)?;
+    sandbox.context_close(id).await.map_err(said)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -222,8 +222,8 @@ pub(crate) async fn get(
     Ok(Json(info.into()))
 }
 
-/// Ends a process at once with everything it started, and tells of it no more; 204 also where there
-/// is none.
+/// Ends a process at once with everything it started, and tells of it no more; 404 where there is
+/// none.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/processes/{process}", tag = "processes",
     params(("id" = String, Path), ("process" = String, Path)),
     responses((status = 204), (status = "4XX", body = Failure)))]
@@ -232,7 +232,10 @@ pub(crate) async fn forget(
     caller: Caller,
     ids: Ids,
 ) -> Result<StatusCode, Failure> {
-    look(&app, &caller, &ids).await?.process_forget(ids.process()?).await?;
+    let sandbox = look(&app, &caller, &ids).await?;
+    let id = ids.process()?;
+    sandbox.process(id).await?;
+    sandbox.process_forget(id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

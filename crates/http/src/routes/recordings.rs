@@ -68,7 +68,7 @@ pub(crate) async fn begin(
     Ok((status, Json(recording.into())))
 }
 
-/// Ends the recording of a session's terminal; 204 also where none grows.
+/// Ends the recording of a session's terminal; 404 where none grows.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/terminals/{sid}/recording", tag = "terminals",
     params(("id" = String, Path), ("sid" = String, Path)),
     responses((status = 204), (status = "4XX", body = Failure)))]
@@ -77,8 +77,13 @@ pub(crate) async fn stop(
     caller: Caller,
     ids: Ids,
 ) -> Result<StatusCode, Failure> {
-    look(&app, &caller, &ids).await?.terminal_record_stop(ids.session()?).await;
-    Ok(StatusCode::NO_CONTENT)
+    let session = ids.session()?;
+    if look(&app, &caller, &ids).await?.terminal_record_stop(session).await {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    let message = format!("the terminal of session {session} is not being recorded");
+    let hint = "list its recordings with GET …/recordings";
+    Err(Failure::new(StatusCode::NOT_FOUND, "no_recording", message, hint))
 }
 
 /// Recordings of a sandbox, the oldest first.

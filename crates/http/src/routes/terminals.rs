@@ -104,7 +104,7 @@ pub(crate) async fn list(
 
 /// Hangs a session's terminal up, then kills what is left of its program.
 ///
-/// 204 also when there was none.
+/// 404 where none runs.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/terminals/{sid}", tag = "terminals",
     params(("id" = String, Path), ("sid" = String, Path)),
     responses((status = 204), (status = "4XX", body = Failure)))]
@@ -114,6 +114,12 @@ pub(crate) async fn hang_up(
     ids: Ids,
 ) -> Result<StatusCode, Failure> {
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
-    sandbox.terminal_close(ids.session()?).await?;
+    let session = ids.session()?;
+    if !sandbox.terminals().await?.iter().any(|(id, _)| id == session) {
+        let message = format!("no terminal runs in session {session}");
+        let hint = "list them with GET …/terminals";
+        return Err(Failure::new(StatusCode::NOT_FOUND, "no_terminal", message, hint));
+    }
+    sandbox.terminal_close(session).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -4,6 +4,7 @@
 //! rows of its group, each in a shell of its own, and names those that failed.
 
 mod account;
+mod answers;
 mod archives;
 mod attach;
 mod audit;
@@ -17,6 +18,7 @@ mod credentials;
 mod descriptors;
 mod dialects;
 mod endings;
+mod ends;
 mod engines;
 mod events;
 mod exec;
@@ -44,3 +46,4 @@ mod sleep;
 mod state;
 mod terminals;
 mod texts;
+mod writes;

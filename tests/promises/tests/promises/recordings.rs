@@ -117,7 +117,7 @@ fn a_recording_is_begun_by_an_attach_and_ended_by_a_call_and_keeps_nothing_awake
     let (_, events) = cast(&sandbox, &all[0]["id"]);
     let said = shown(&events);
     assert!(said.contains("recorded\r\n") && !said.contains("not\r\n"), "{said}");
-    sandbox.http.delete(&sandbox.path(rest)).expect(204);
+    sandbox.http.delete(&sandbox.path(rest)).expect(404);
     begin(&sandbox, "default").expect(201);
     terminal.close();
     wait_until("a recorder keeps nothing awake", SOON, || {

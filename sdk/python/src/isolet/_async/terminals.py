@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .. import terminal_calls
-from ..errors import UsageError
+from ..errors import NotFoundError, UsageError
 from ..terminal import Recording, TerminalInfo, Ticket
 from ..terminal_calls import Attach
 from ..values import Duration
@@ -70,7 +71,8 @@ class AsyncTerminals:
 
     async def close_terminal(self, session: str = "default") -> None:
         """Hangs up a session's terminal, and kills what is left of its program. No error where none runs."""
-        await self._connection.send(terminal_calls.close(await self._at(), session))
+        with suppress(NotFoundError):
+            await self._connection.send(terminal_calls.close(await self._at(), session))
 
     async def create_ticket(
         self,
@@ -113,8 +115,9 @@ class AsyncTerminals:
         await self._connection.send(terminal_calls.record(await self._at(), session, "POST"))
 
     async def stop_recording(self, session: str = "default") -> None:
-        """Ends it; the recording stays."""
-        await self._connection.send(terminal_calls.record(await self._at(), session, "DELETE"))
+        """Ends it; the recording stays. No error where none grows."""
+        with suppress(NotFoundError):
+            await self._connection.send(terminal_calls.record(await self._at(), session, "DELETE"))
 
     async def read_recording(self, id: str) -> AsyncFileStream:
         """A recording's bytes, also while it grows: asciicast version 2.

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Awaitable, Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .. import calls, transport
 from ..calls import Call
 from ..code import CodeEvent, ContextInfo, Execution, Gathered, answered
-from ..errors import ServerError, UnreachableError
+from ..errors import NotFoundError, ServerError, UnreachableError
 from ..values import Duration
 from .events import EventBody
 
@@ -176,4 +177,5 @@ class Context:
 
     def delete(self) -> None:
         """Ends it and all that it started. No error where there is none."""
-        self._connection.send(calls.call("DELETE", self._path, again=True))
+        with suppress(NotFoundError):
+            self._connection.send(calls.call("DELETE", self._path, again=True))

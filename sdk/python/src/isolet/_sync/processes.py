@@ -4,11 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .. import calls, config, transport
 from ..calls import Call
-from ..errors import ProcessEndedError, ServerError, UnauthorizedError, UnreachableError, WaitTimeoutError
+from ..errors import (
+    NotFoundError,
+    ProcessEndedError,
+    ServerError,
+    UnauthorizedError,
+    UnreachableError,
+    WaitTimeoutError,
+)
 from ..models import FoundLogLine, ProcessInfo, ProcessLog, ProcessOutput
 from ..values import AnyPath, Duration, Env, milliseconds
 from . import io
@@ -109,7 +117,8 @@ class Process:
 
     def forget(self) -> None:
         """Kills it at once, and frees its id. No error where it is not there."""
-        self._connection.send(calls.call("DELETE", self._path, again=True))
+        with suppress(NotFoundError):
+            self._connection.send(calls.call("DELETE", self._path, again=True))
 
     def wait(self, *, timeout: Duration = 30) -> ProcessInfo:
         """Waits for its end.

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .. import terminal_calls
-from ..errors import UsageError
+from ..errors import NotFoundError, UsageError
 from ..terminal import Recording, TerminalInfo, Ticket
 from ..terminal_calls import Attach
 from ..values import Duration
@@ -71,7 +72,8 @@ class Terminals:
 
     def close_terminal(self, session: str = "default") -> None:
         """Hangs up a session's terminal, and kills what is left of its program. No error where none runs."""
-        self._connection.send(terminal_calls.close(self._at(), session))
+        with suppress(NotFoundError):
+            self._connection.send(terminal_calls.close(self._at(), session))
 
     def create_ticket(
         self,
@@ -114,8 +116,9 @@ class Terminals:
         self._connection.send(terminal_calls.record(self._at(), session, "POST"))
 
     def stop_recording(self, session: str = "default") -> None:
-        """Ends it; the recording stays."""
-        self._connection.send(terminal_calls.record(self._at(), session, "DELETE"))
+        """Ends it; the recording stays. No error where none grows."""
+        with suppress(NotFoundError):
+            self._connection.send(terminal_calls.record(self._at(), session, "DELETE"))
 
     def read_recording(self, id: str) -> FileStream:
         """A recording's bytes, also while it grows: asciicast version 2.
