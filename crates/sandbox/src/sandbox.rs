@@ -479,7 +479,8 @@ impl Sandbox {
         once: Option<Once>,
     ) -> Result<(SessionInfo, bool), Error> {
         let id = wish.id.clone().unwrap_or_else(SessionId::random);
-        let named = wish.cwd.is_some();
+        // What a scope may write is made when its agent starts.
+        let named = wish.cwd.is_some() && wish.file_access.is_none();
         let cwd = wish.cwd.or_else(|| Some(self.start_dir()));
         let session = Session::plan(SessionWish { cwd, ..wish })?;
         let (own, key) = (self.clone(), once.clone());

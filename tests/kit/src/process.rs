@@ -74,5 +74,15 @@ pub fn all() -> Vec<i32> {
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
+/// How many files an agent's workers are writing that have no name yet, or one of the agent's own.
+#[must_use]
+pub fn drafts(agent: i32) -> usize {
+    let workers = all().into_iter().filter(|pid| parent(*pid) == Some(agent));
+    let open = workers.filter_map(|pid| fs::read_dir(format!("/proc/{pid}/fd")).ok()).flatten();
+    let paths = open.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
+    let own = |path: String| path.contains("/#") || path.contains("/.isolet-");
+    paths.filter(|path| own(path.to_string_lossy().into_owned())).count()
+}
+
 /// The signal that asks a program to end.
 pub const TERM: Signal = Signal::TERM;

@@ -287,9 +287,10 @@ fn next_link(place: &Place, query: &Query<'_>, last: &[u8]) -> String {
     link
 }
 
-/// Writes a file: under a temporary name, then renamed, so that a reader sees the old or the new.
+/// Writes a file, whole or not at all: a reader sees the old one or the new one.
 ///
-/// Parents are made. An append is written as it comes, and so is an archive.
+/// Parents are made. A file that is overwritten keeps its owner and its mode. An append is written
+/// as it comes, and so is an archive.
 #[utoipa::path(put, path = "/files/{*path}", tag = "files",
     params(("id" = String, Path), ("path" = String, Path, description = "Bytes, percent-encoded."),
         ("mode" = Option<String>, Query, description = "Permission bits, octal; a new file has 0644 unless told, an old one keeps its own."),

@@ -31,7 +31,7 @@ pub(crate) struct CreateSession {
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     id: Option<String>,
-    /// Where its shell begins; `/workspace` unless told.
+    /// Where its shell begins; `/workspace` unless named. A directory that exists (400 `bad_cwd`).
     #[serde(deserialize_with = "some")]
     #[schema(nullable = false)]
     cwd: Option<String>,

@@ -97,9 +97,9 @@ def test_a_cancel_a_signal_and_a_timeout_keep_the_shell(sandbox: Sandbox) -> Non
 
 def test_what_cannot_run_is_told(sandbox: Sandbox) -> None:
     with sandbox.shell() as shell:
-        wrong = shell.run("true", cwd="/no/such")
-        assert not wrong.ok
-        assert "/no/such" in wrong.stderr
+        with pytest.raises(RefusedError, match="/no/such") as nowhere:
+            shell.run("true", cwd="/no/such")
+        assert nowhere.value.code == "bad_cwd"
         with pytest.raises(RefusedError) as name:
             shell.run("true", env={"A=B": "c"})
         assert name.value.code == "bad_field"

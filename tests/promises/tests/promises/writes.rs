@@ -89,18 +89,6 @@ fn a_write_is_one_event_of_the_name_that_was_written() {
     server.healthy();
 }
 
-/// Files that workers of an agent write under no name, or under one of their own.
-fn drafts(agent: i32) -> usize {
-    let workers = process::all().into_iter().filter(|pid| process::parent(*pid) == Some(agent));
-    let open = workers.flat_map(|pid| std::fs::read_dir(format!("/proc/{pid}/fd"))).flatten();
-    let paths = open.flatten().filter_map(|fd| std::fs::read_link(fd.path()).ok());
-    let own = |path: std::path::PathBuf| {
-        let path = path.to_string_lossy().into_owned();
-        path.contains("/#") || path.contains("/.isolet-")
-    };
-    paths.filter(|path| own(path.clone())).count()
-}
-
 #[test]
 fn nothing_is_seen_of_an_upload_before_it_is_whole() {
     let (server, sandbox) = one();
@@ -122,7 +110,9 @@ fn nothing_is_seen_of_an_upload_before_it_is_whole() {
         })
         .collect();
     // The agent's workers have their files open, with a name or without.
-    wait_until("both are being written", SOON, || (drafts(server.agent()) == 2).then_some(()));
+    wait_until("both are being written", SOON, || {
+        (process::drafts(server.agent()) == 2).then_some(())
+    });
     assert_eq!(list(&sandbox, "hidden=1"), [".isolet-x", "old"]);
     assert_eq!(list(&sandbox, "hidden=1&recursive=1"), [".isolet-x", "old"]);
     let found = sandbox.http.get(&sandbox.path("/files?search=n&hidden=1")).expect(200).json();
