@@ -7,6 +7,7 @@
 mod audit;
 mod auth;
 mod command;
+mod connections;
 mod console;
 mod date;
 mod denied;
@@ -16,6 +17,7 @@ mod gate;
 mod heads;
 mod input;
 mod json;
+mod limits;
 mod mcp;
 mod misses;
 mod openapi;
@@ -35,6 +37,7 @@ mod until;
 mod view;
 mod ws;
 
+pub use limits::{ConnectionLimits, Kind};
 pub use misses::MISSES_MAX;
 pub use openapi::document;
 pub use origin::Names;

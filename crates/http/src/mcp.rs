@@ -3,10 +3,13 @@
 
 use crate::{
     auth::{self, Caller},
+    connections::Connection,
     error::Failure,
+    limits::{self, Kind, Limiter},
     misses::{Misses, Who},
     ports::{Foreign, Peer},
     routes::ports,
+    server::App,
 };
 use axum::{
     Router,
@@ -34,29 +37,47 @@ struct Inside {
 }
 
 /// These routes, and the tools beside them; their clients are let go when `stop` is cancelled.
-pub(crate) fn beside(router: Router, misses: Arc<Misses>, stop: CancellationToken) -> Router {
+pub(crate) fn beside(
+    router: Router,
+    app: &App,
+    misses: Arc<Misses>,
+    stop: CancellationToken,
+) -> Router {
+    let limiter = Arc::clone(&app.limiter);
     let inside = Arc::new(Inside { router: router.clone(), misses });
     let clients = Clients::new(inside, stop);
-    router.route(PATH, any(move |request| answer(clients, request)))
+    router.route(PATH, any(move |request| answer(clients, limiter, request)))
 }
 
-async fn answer(clients: Clients, request: Request<Body>) -> Result<Response<Body>, Failure> {
+async fn answer(
+    clients: Clients,
+    limiter: Arc<Limiter>,
+    mut request: Request<Body>,
+) -> Result<Response<Body>, Failure> {
     let caller = request.extensions().get::<Caller>().ok_or_else(auth::unknown)?;
-    let owner = caller.tenant.to_string();
-    let answered = clients.answer(&owner, request).await;
-    answered.map(|reply| reply.map(Body::new)).map_err(|refused| match refused {
-        Refused::Unknown => Failure::new(
-            StatusCode::NOT_FOUND,
-            "no_client",
-            "no client of this Mcp-Session-Id: it has ended, or was never begun",
-            "send `initialize` without an id",
-        ),
-        Refused::Full => Failure::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "too_many_clients",
-            format!("at most {OWN_MAX} clients of a tenant, and {CLIENTS_MAX} of all, at once"),
-            "end one with DELETE and its Mcp-Session-Id; one that is silent ends after an hour",
-        ),
+    // A client listens by GET; what its tools do is counted by their own routes, too.
+    let listens = request.method() == Method::GET;
+    let kind = if listens { Kind::EventStream } else { Kind::Call };
+    let owner = caller.tenant.clone();
+    // A client keeps what came with its requests; the connection's place is not for that.
+    let connection = request.extensions_mut().remove::<Arc<Connection>>();
+    let permit = limiter.enter(&owner, kind, connection.as_ref())?;
+    let answered = clients.answer(owner.as_str(), request).await;
+    answered.map(|reply| limits::guarded(reply.map(Body::new), permit)).map_err(|refused| {
+        match refused {
+            Refused::Unknown => Failure::new(
+                StatusCode::NOT_FOUND,
+                "no_client",
+                "no client of this Mcp-Session-Id: it has ended, or was never begun",
+                "send `initialize` without an id",
+            ),
+            Refused::Full => Failure::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too_many_clients",
+                format!("at most {OWN_MAX} clients of a tenant, and {CLIENTS_MAX} of all, at once"),
+                "end one with DELETE and its Mcp-Session-Id; one that is silent ends after an hour",
+            ),
+        }
     })
 }
 

@@ -4,11 +4,13 @@
 
 use crate::{
     auth::{Caller, Doors},
+    connections::{Connection, Connections},
     console,
     dialects::cloudflare,
     error::Failure,
     gate::Gate,
     heads::{self, HEAD_BYTES_MAX, HEADERS_MAX},
+    limits::{ConnectionLimits, Limiter},
     mcp,
     misses::{Misses, Who},
     origin::{self, Names},
@@ -27,20 +29,18 @@ use futures_util::FutureExt;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use isolet_sandbox::Service;
+use socket2::TcpKeepalive;
 use std::{
     convert::Infallible,
     future::Future,
     net::SocketAddr,
     panic::AssertUnwindSafe,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    sync::{OwnedSemaphorePermit, watch},
 };
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
@@ -52,13 +52,14 @@ const HEAD_WAIT: Duration = Duration::from_secs(10);
 const IDLE_WAIT: Duration = Duration::from_secs(75);
 /// Read of one connection before it is taken: a head, and a body's first part.
 const READ_BYTES_MAX: usize = HEAD_BYTES_MAX;
-/// Connections at once; more wait in the kernel's queue.
-const CONNECTIONS_MAX: usize = 20_000;
 /// What the kernel holds for one client beyond what is on its way to it. Without this it is up to
 /// 4 MB, and a thousand clients that do not read take the memory that all TCP of the machine has.
 const UNSENT_BYTES_MAX: u32 = 128 * 1024;
 /// The pause when no connection can be taken: descriptors are short, and come back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// When the kernel asks a silent client whether it is still there: after so long, so often, and so
+/// many times in vain.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(15), 4);
 /// How long a stopping server waits for what it answers.
 const STOP_WAIT: Duration = Duration::from_secs(2);
 
@@ -74,6 +75,8 @@ pub struct Options {
     /// After so many requests within 10 s for what is not there, of one key, or with unknown keys from
     /// one address, more of them are refused; 0 for no bound. See [`crate::MISSES_MAX`].
     pub misses_max: u32,
+    /// How many connections there may be, and of which kinds.
+    pub connections: ConnectionLimits,
 }
 
 /// What every route needs.
@@ -89,18 +92,8 @@ pub(crate) struct App {
     pub(crate) ports_domain: Option<Arc<str>>,
     /// Connections to ports that idle.
     pub(crate) upstreams: Arc<Upstreams>,
-    /// Held by everything that outlives its request.
-    pub(crate) alive: Arc<Semaphore>,
-}
-
-impl App {
-    /// A place among the server's connections, for what outlives its request.
-    pub(crate) fn permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
-        Arc::clone(&self.alive).try_acquire_owned().map_err(|_| {
-            let (what, hint) = ("too many connections", "close a connection first");
-            Failure::new(StatusCode::SERVICE_UNAVAILABLE, "server_full", what, hint)
-        })
-    }
+    /// Counts the requests of each tenant.
+    pub(crate) limiter: Arc<Limiter>,
 }
 
 struct Shared {
@@ -120,7 +113,9 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     let (stopping, stopped) = watch::channel(false);
-    let alive = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    watch_clients(&listener, options.connections.stalled);
+    let connections = Connections::new(options.connections.max);
+    let limiter = Arc::new(Limiter::new(options.connections));
     let tickets = Arc::<Tickets>::default();
     let own = options.api_key.as_deref();
     let doors = Doors::new(service.keys().clone(), own, Arc::clone(&tickets));
@@ -130,44 +125,56 @@ pub async fn serve(
     let swept = Arc::clone(&upstreams);
     let sweeping = tokio::spawn(async move { swept.sweep().await });
     let ports_domain = options.ports_domain.map(|domain| Arc::from(domain.to_ascii_lowercase()));
-    let alive_too = Arc::clone(&alive);
-    let app = App { service, leases, tickets, ports_domain, upstreams, alive: alive_too };
+    let app = App { service, leases, tickets, ports_domain, upstreams, limiter };
     let misses = Arc::new(Misses::new(options.misses_max));
     let clients = CancellationToken::new();
     let router = routes::router(app.clone());
-    let router = mcp::beside(router, Arc::clone(&misses), clients.clone());
+    let router = mcp::beside(router, &app, Arc::clone(&misses), clients.clone());
     let shared = Arc::new(Shared { doors, names: options.names, router, app, misses });
     tokio::pin!(stop);
     loop {
         tokio::select! {
-            taken = take(&listener, &alive) => {
-                if let Some((stream, permit)) = taken {
-                    tokio::spawn(connection(stream, Arc::clone(&shared), stopped.clone(), permit));
+            taken = take(&listener, &connections) => {
+                if let Some((stream, room)) = taken {
+                    let listed = connections.add(room);
+                    let shared = Arc::clone(&shared);
+                    let stop = stopped.clone();
+                    tokio::spawn(async move {
+                        connection(stream, shared, stop, listed.connection()).await;
+                    });
                 }
             }
             () = &mut stop => break,
         }
     }
     drop(listener);
-    info!(connections = CONNECTIONS_MAX - alive.available_permits(), "stopping");
+    info!(connections = connections.count(), "stopping");
     let _ = stopping.send(true);
     clients.cancel();
-    let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
-    if tokio::time::timeout(STOP_WAIT, alive.acquire_many(all)).await.is_err() {
-        let left = CONNECTIONS_MAX - alive.available_permits();
-        warn!(left, "connections did not end in time");
+    if tokio::time::timeout(STOP_WAIT, connections.ended()).await.is_err() {
+        warn!(left = connections.count(), "connections did not end in time");
     }
     looking.abort();
     sweeping.abort();
 }
 
+/// Lets the kernel look after clients: connections inherit what their listener is set to. A client
+/// that takes nothing for `stalled` loses its connection, and so does one that is gone unnoticed.
+fn watch_clients(listener: &TcpListener, stalled: Duration) {
+    let (idle, pause, count) = KEEPALIVE;
+    let keepalive = TcpKeepalive::new().with_time(idle).with_interval(pause).with_retries(count);
+    let socket = socket2::SockRef::from(listener);
+    let _ = socket.set_tcp_keepalive(&keepalive);
+    let _ = socket.set_tcp_user_timeout(Some(stalled).filter(|time| !time.is_zero()));
+}
+
 async fn take(
     listener: &TcpListener,
-    alive: &Arc<Semaphore>,
+    connections: &Connections,
 ) -> Option<(TcpStream, OwnedSemaphorePermit)> {
-    let permit = Arc::clone(alive).acquire_owned().await.ok()?;
     match listener.accept().await {
-        Ok((stream, _)) => Some((stream, permit)),
+        // Only now: nobody is closed for a client that does not come.
+        Ok((stream, _)) => Some((stream, connections.room().await)),
         Err(error) => {
             warn!(%error, "no connection can be taken");
             tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -180,16 +187,17 @@ async fn connection(
     stream: TcpStream,
     shared: Arc<Shared>,
     mut stop: watch::Receiver<bool>,
-    _permit: OwnedSemaphorePermit,
+    own: &Arc<Connection>,
 ) {
     // An answer is one write: waiting for more of it would only cost time.
     let _ = stream.set_nodelay(true);
     let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
     let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return };
-    let spoke = Arc::new(AtomicBool::new(false));
     let service = service_fn(|request: Request<Incoming>| {
-        spoke.store(true, Ordering::Relaxed);
+        own.spoke();
         let shared = Arc::clone(&shared);
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(Arc::clone(own));
         async move { Ok::<_, Infallible>(answer(&shared, (local, peer), request).await) }
     });
     let served = http1::Builder::new()
@@ -208,6 +216,8 @@ async fn connection(
         let _ = stop.wait_for(|stop| *stop).await;
     };
     tokio::pin!(stopping);
+    let unneeded = own.unneeded();
+    tokio::pin!(unneeded);
     let mut asked = false;
     loop {
         tokio::select! {
@@ -218,11 +228,12 @@ async fn connection(
                 return;
             }
             () = &mut first, if waiting => {
-                if !spoke.load(Ordering::Relaxed) {
+                if !own.has_spoken() {
                     return;
                 }
                 waiting = false;
             }
+            () = &mut unneeded => return,
             () = &mut stopping, if !asked => {
                 asked = true;
                 served.as_mut().graceful_shutdown();
@@ -234,14 +245,13 @@ async fn connection(
 async fn answer(
     shared: &Shared,
     (local, peer): (SocketAddr, SocketAddr),
-    request: Request<Incoming>,
+    mut request: Request<Body>,
 ) -> Response {
     let began = Instant::now();
     let (method, path) = (request.method().clone(), shown(request.uri()));
     let last = heads::last(request.headers());
     let domain = shared.app.ports_domain.as_deref();
     let name = domain.and_then(|domain| host::of(domain, request.headers()));
-    let mut request = request.map(Body::new);
     request.extensions_mut().insert(Peer(peer.ip()));
     let answered = async {
         match name {
@@ -276,7 +286,7 @@ async fn answer(
 }
 
 /// A refusal, in the words of the dialect that was asked.
-fn refused(failure: Failure, path: &str) -> Response {
+pub(crate) fn refused(failure: Failure, path: &str) -> Response {
     if cloudflare::owns(path) {
         return cloudflare::Refusal::from(failure).into_response();
     }

@@ -1,8 +1,11 @@
 //! What can be set: flags, then `ISOLET_*` variables, then one TOML file, then defaults.
 
+mod connections;
 mod network;
 
 use anyhow::{Context, Result, bail};
+use connections::ConnectionsFile;
+use isolet_http::ConnectionLimits;
 use isolet_sandbox::{Config, Limits, TenantId, TenantLimits};
 use network::NetworkFile;
 use serde::{Deserialize, Serialize};
@@ -44,6 +47,7 @@ struct File {
     limits_max: LimitsFile,
     tenants: BTreeMap<TenantId, TenantFile>,
     images: Option<Images>,
+    connections: ConnectionsFile,
     network: NetworkFile,
 }
 
@@ -162,6 +166,8 @@ pub(crate) struct Settings {
     pub(crate) ports_domain: Option<String>,
     /// As [`isolet_http::Options`] has it.
     pub(crate) misses_max: u32,
+    /// How many connections clients may have.
+    pub(crate) connections: ConnectionLimits,
     /// For the sandboxes.
     pub(crate) sandboxes: Config,
 }
@@ -187,6 +193,7 @@ struct Shown<'a> {
     limits_max: LimitsFile,
     tenants: BTreeMap<&'a str, TenantFile>,
     images: Images,
+    connections: ConnectionsFile,
     network: NetworkFile,
 }
 
@@ -245,6 +252,7 @@ impl Settings {
             origins: if said.origins.is_empty() { file.origins } else { said.origins },
             ports_domain,
             misses_max: file.misses_max.unwrap_or(isolet_http::MISSES_MAX),
+            connections: file.connections.settings()?,
             sandboxes,
         })
     }
@@ -279,6 +287,7 @@ impl Settings {
                 .map(|(id, t)| (id.as_str(), TenantFile { sandboxes_max: t.sandboxes_max }))
                 .collect(),
             images: Images::of(all),
+            connections: ConnectionsFile::shown(&self.connections),
             network: NetworkFile::shown(&all.network),
         };
         Ok(toml::to_string_pretty(&shown)?)
@@ -352,6 +361,7 @@ mod tests {
         assert_eq!(file.sleep_after_s, Some(plain.sandboxes.sleep_after_s));
         assert_eq!(file.free_space_floor_mib, Some(plain.sandboxes.free_space_floor_mib));
         assert_eq!(file.misses_max, Some(plain.misses_max));
+        assert_eq!(file.connections.settings().unwrap(), ConnectionLimits::default());
         let images = file.images.unwrap();
         let limits = plain.sandboxes.images.limits;
         assert_eq!((images.pull, plain.sandboxes.images.pull), (Some(Pull::Missing), true));
@@ -380,6 +390,7 @@ mod tests {
             "[limits]\nnope = 1",
             "[tenants.a]\nnope = 1",
             "[images]\nnope = 1",
+            "[connections]\nnope = 1",
             "listen = \"x\"",
         ] {
             assert!(parse(text, Path::new("f")).is_err(), "{text}");

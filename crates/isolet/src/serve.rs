@@ -155,6 +155,7 @@ async fn serve(settings: Settings) -> Result<ExitCode> {
             ports_domain: settings.ports_domain,
             api_key,
             misses_max: settings.misses_max,
+            connections: settings.connections,
         },
         stop,
     )

@@ -34,6 +34,7 @@ pub struct Options {
     ready: usize,
     others: usize,
     disk_mib: usize,
+    descriptors: usize,
     everywhere: bool,
 }
 
@@ -70,6 +71,13 @@ impl Options {
     #[must_use]
     pub fn others(mut self, count: usize) -> Self {
         self.others = count;
+        self
+    }
+
+    /// With room for so many descriptors; as many as its tests have unless told.
+    #[must_use]
+    pub fn descriptors(mut self, count: usize) -> Self {
+        self.descriptors = count;
         self
     }
 
@@ -221,6 +229,22 @@ impl Server {
             OpenOptions::new().create(true).append(true).open(&log).expect("the log opens")
         };
         let mut command = self.program();
+        if self.options.descriptors > 0 {
+            // The shell becomes the server: its process id is the server's.
+            let limited = format!("ulimit -n {} && exec \"$0\" \"$@\"", self.options.descriptors);
+            let mut shell = Command::new("sh");
+            shell.arg("-c").arg(limited).arg(command.get_program());
+            let changes = command
+                .get_envs()
+                .map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned)));
+            for (name, value) in changes.collect::<Vec<_>>() {
+                match value {
+                    Some(value) => shell.env(name, value),
+                    None => shell.env_remove(name),
+                };
+            }
+            command = shell;
+        }
         command.arg("serve").envs(env.iter().cloned());
         command.stdin(Stdio::null()).stdout(open()).stderr(open());
         self.child = Some(command.spawn().expect("isolet starts"));

@@ -12,7 +12,14 @@ pub(crate) mod links;
 mod tunnel;
 pub(crate) mod upstream;
 
-use crate::{auth::Caller, error::Failure, server::App, ws};
+use crate::{
+    auth::Caller,
+    connections::Connection,
+    error::Failure,
+    limits::{self, Kind},
+    server::App,
+    ws,
+};
 use axum::{
     body::Body,
     http::{Method, Request, StatusCode, request::Parts},
@@ -22,7 +29,7 @@ use heads::Way;
 use hyper::upgrade::OnUpgrade;
 use isolet_sandbox::{Error, Sandbox, SandboxId, service::Reach};
 use isolet_wire::tell::Why;
-use std::{net::IpAddr, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 use tokio::time::timeout;
 use upstream::{Lost, Upstream};
 
@@ -71,9 +78,11 @@ pub(crate) async fn pass(
     app: App,
     caller: &Caller,
     target: Target,
-    request: Request<Body>,
+    mut request: Request<Body>,
 ) -> Result<Response, Failure> {
     let mut until = app.leases.until(caller).no_later(target.ends);
+    let connection = request.extensions_mut().remove::<Arc<Connection>>();
+    let permit = app.limiter.enter(&caller.tenant, Kind::Port, connection.as_ref())?;
     let sandbox = app.service.reach(&caller.tenant, &target.sandbox, Reach::Awake).await?;
     let (mut parts, body) = request.into_parts();
     let upgrade = parts.extensions.remove::<OnUpgrade>();
@@ -99,12 +108,12 @@ pub(crate) async fn pass(
     head.extensions.insert(Foreign { own_origin: target.way.own_origin() });
     match upgrade {
         Some(upgrade) if switched => {
-            tunnel::open(&app, upgrade, upstream, (sandbox, until))?;
+            tunnel::open(upgrade, upstream, (sandbox, until), permit);
             Ok(Response::from_parts(head, Body::empty()))
         }
         _ => {
             let body = body::Answer::new(incoming, upstream, (sandbox, target.port), &app, until);
-            Ok(Response::from_parts(head, Body::new(body)))
+            Ok(limits::guarded(Response::from_parts(head, Body::new(body)), permit))
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A connection that both sides have made something else of: bytes both ways, unseen.
 
 use super::upstream::Upstream;
-use crate::{error::Failure, gate::Gate, server::App, until::Until};
+use crate::{gate::Gate, limits::Permit, until::Until};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use isolet_sandbox::Sandbox;
@@ -21,12 +21,11 @@ const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration:
 
 /// Begins once the answer that switches has been sent.
 pub(super) fn open(
-    app: &App,
     upgrade: OnUpgrade,
     upstream: Upstream,
     (sandbox, mut until): (Sandbox, Until),
-) -> Result<(), Failure> {
-    let permit = app.permit()?;
+    permit: Permit,
+) {
     tokio::spawn(async move {
         let copied = carry(upgrade, upstream);
         tokio::select! {
@@ -36,7 +35,6 @@ pub(super) fn open(
         // The sandbox stays awake as long as both sides are there.
         drop((sandbox, permit));
     });
-    Ok(())
 }
 
 async fn carry(upgrade: OnUpgrade, upstream: Upstream) -> Option<()> {
@@ -59,5 +57,7 @@ pub(crate) fn watch(client: &TcpStream) {
     let _ = sockopt::set_socket_keepalive(client, true)
         .and_then(|()| sockopt::set_tcp_keepidle(client, idle))
         .and_then(|()| sockopt::set_tcp_keepintvl(client, pause))
-        .and_then(|()| sockopt::set_tcp_keepcnt(client, count));
+        .and_then(|()| sockopt::set_tcp_keepcnt(client, count))
+        // It would take the place of the number of times.
+        .and_then(|()| sockopt::set_tcp_user_timeout(client, 0));
 }

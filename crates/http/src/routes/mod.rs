@@ -22,7 +22,7 @@ pub(crate) mod terminal;
 mod terminals;
 mod tickets;
 
-use crate::{audit as audited, console, dialects, error::Failure, openapi, server::App};
+use crate::{audit as audited, console, dialects, error::Failure, limits, openapi, server::App};
 use axum::{
     Router,
     http::{Method, StatusCode, Uri},
@@ -77,8 +77,10 @@ pub(crate) fn native() -> OpenApiRouter<App> {
 pub(crate) fn router(app: App) -> Router {
     let (router, _) = native().split_for_parts();
     let noted = axum::middleware::from_fn_with_state(app.clone(), audited::noted);
+    let held = axum::middleware::from_fn_with_state(app.clone(), limits::held);
     router
         .route_layer(noted)
+        .route_layer(held)
         .route("/v1/openapi.json", axum::routing::get(openapi::serve))
         .merge(missing::router())
         .merge(links::way_in())

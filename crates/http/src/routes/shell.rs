@@ -147,7 +147,6 @@ pub(crate) async fn attach(
 ) -> Result<Response, Failure> {
     let accept = ws::handshake(request.method(), request.headers())?;
     let wanted = Wanted::of(request.uri())?;
-    let permit = app.permit()?;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, reach).await?;
     let (shell, owner) = wanted.shell(&sandbox)?;
     let session = match &shell {
@@ -183,7 +182,7 @@ pub(crate) async fn attach(
         timeout_ms,
     };
     let until = app.leases.until(&caller);
-    ws::hand_over(&mut request, permit, ws::MESSAGE_BYTES_MAX, async move |socket| {
+    ws::hand_over(&mut request, ws::MESSAGE_BYTES_MAX, async move |socket| {
         ws::run(socket, client, until).await;
     });
     Ok(response)

@@ -35,12 +35,11 @@ pub(crate) async fn open(
     if caller.bound.as_ref().is_some_and(|bound| bound.port != Some(at.port)) {
         return Err(auth::bad_ticket());
     }
-    let permit = app.permit()?;
     let sandbox = app.service.reach(&caller.tenant, &at.sandbox, Reach::Awake).await?;
     let link = sandbox.dial(at.port).await?;
     let client = tcp::Client { sandbox, link, half };
     let until = app.leases.until(&caller);
-    ws::hand_over(&mut request, permit, tcp::MESSAGE_BYTES_MAX, async move |socket| {
+    ws::hand_over(&mut request, tcp::MESSAGE_BYTES_MAX, async move |socket| {
         tcp::run(socket, client, until).await;
     });
     Ok(ws::switch(accept))

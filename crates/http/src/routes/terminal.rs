@@ -188,7 +188,6 @@ pub(crate) async fn attach(
     if caller.read_only {
         (wanted.open, wanted.view, reach) = (None, true, Reach::Look);
     }
-    let permit = app.permit()?;
     let (view, events) = (wanted.view, wanted.events);
     let attached = async {
         let sandbox = app.service.reach(&caller.tenant, &id, reach).await?;
@@ -200,7 +199,7 @@ pub(crate) async fn attach(
         // A page is not shown the answer to an upgrade: it would try again and again.
         Err(failure) if only_running && none_runs(&failure) => {
             let longest = terminal::MESSAGE_BYTES_MAX;
-            ws::hand_over(&mut request, permit, longest, async move |socket| {
+            ws::hand_over(&mut request, longest, async move |socket| {
                 terminal::none(socket, &failure.message).await;
             });
             return Ok(ws::switch(accept));
@@ -210,7 +209,7 @@ pub(crate) async fn attach(
     let refused = if record { recorded(&sandbox, &session, &caller).await } else { None };
     let client = terminal::Client { sandbox, link, view, events, refused };
     let until = app.leases.until(&caller);
-    ws::hand_over(&mut request, permit, terminal::MESSAGE_BYTES_MAX, async move |socket| {
+    ws::hand_over(&mut request, terminal::MESSAGE_BYTES_MAX, async move |socket| {
         terminal::run(socket, client, until).await;
     });
     Ok(ws::switch(accept))

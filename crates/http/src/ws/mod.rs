@@ -9,7 +9,7 @@ pub(crate) mod terminal;
 
 pub(crate) use shell::{Client, MESSAGE_BYTES_MAX, run};
 
-use crate::{error::Failure, gate::Gate};
+use crate::{error::Failure, gate::Gate, limits::Held};
 use axum::{
     body::Body,
     http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header},
@@ -17,7 +17,7 @@ use axum::{
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use std::time::Duration;
-use tokio::{net::TcpStream, sync::OwnedSemaphorePermit, time::timeout};
+use tokio::{net::TcpStream, time::timeout};
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
@@ -78,17 +78,17 @@ pub(crate) fn switch(accept: HeaderValue) -> Response<Body> {
     response
 }
 
-/// Has a task of its own run a request's socket, once the answer is sent; the connection's place
-/// among the server's is given back behind it. Messages as `upgraded`.
+/// Has a task of its own run a request's socket, once the answer is sent; the request's permit is
+/// given back behind it. Messages as `upgraded`.
 pub(crate) fn hand_over<F>(
     request: &mut Request<Body>,
-    permit: OwnedSemaphorePermit,
     longest: usize,
     run: impl FnOnce(Socket) -> F + Send + 'static,
 ) where
     F: Future<Output = ()> + Send,
 {
-    let upgrade = hyper::upgrade::on(request);
+    let upgrade = hyper::upgrade::on(&mut *request);
+    let permit = request.extensions_mut().remove::<Held>();
     tokio::spawn(async move {
         if let Some(socket) = upgraded(upgrade, longest).await {
             run(socket).await;

@@ -1,6 +1,7 @@
 //! Who may do what, and what hostile clients send. Rows of the catalogue by their number.
 
 mod bodies;
+mod connections;
 mod doors;
 mod ends;
 mod onces;

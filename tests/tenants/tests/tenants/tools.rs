@@ -1,6 +1,6 @@
 //! The tools of `/mcp` have the rights of the key that each request carries, and no others.
 
-use isolet_kit::{Http, Reply, Server, Value, json};
+use isolet_kit::{Http, Options, Reply, SOON, Server, Value, json, wait_until};
 
 /// A client's id, as the server gave it to whoever first spoke.
 fn begin(http: &Http) -> String {
@@ -137,4 +137,19 @@ fn a_tenants_clients_leave_places_to_others() {
     ask(&own).with("mcp-session-id", &ids[0]).delete("/mcp").expect(202);
     begin(&own);
     greet(&own).expect(429);
+}
+
+#[test]
+fn t19_tools_go_through_the_same_limits() {
+    let server = Options::new().config("[connections]\nexecs = 1").start();
+    let (own, sandbox) = (server.http(), server.sandbox());
+    let id = begin(&own);
+    let body = json!({"command": "sleep 10000"});
+    let held = own.events(&sandbox.path("/exec"), &body);
+    let run =
+        || call(&own, &id, "shell_run", &json!({"sandbox": sandbox.id, "command": "echo done"}));
+    let (said, refused) = run();
+    assert!(refused && said.contains("may hold no more"), "{said}");
+    drop(held);
+    wait_until("the command is gone", SOON, || run().0.contains("done").then_some(()));
 }

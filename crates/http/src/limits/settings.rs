@@ -1,0 +1,109 @@
+//! How many connections there may be, and the defaults that follow from the limit on descriptors.
+
+use super::Kind;
+use std::time::Duration;
+
+/// No more connections than this unless the operator says so: at some 30 KiB each, 600 MiB.
+const MAX: usize = 20_000;
+/// A connection may need three descriptors: its own, one to an agent, and a share of what sandboxes
+/// and the server itself keep open.
+const DESCRIPTORS_EACH: u64 = 3;
+/// Fewer are never derived: a server that can answer nobody is of no use.
+const MAX_LEAST: usize = 32;
+/// One connection in eight is left for clients that have not sent a request yet.
+const ARRIVING_SHARE: usize = 8;
+/// How many tenants can find room in the reserve at the same time.
+const RESERVE_TENANTS: usize = 16;
+/// A client that takes nothing for so long has gone, or has been forgotten.
+const STALLED: Duration = Duration::from_secs(300);
+
+/// Limits on the connections of clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// Connections at once, of all tenants and of clients that have shown no key yet.
+    pub max: usize,
+    /// Of one tenant, of all kinds but [`Kind::Call`].
+    pub tenant_max: usize,
+    /// The last so many, which only tenants with few connections get.
+    pub reserve: usize,
+    /// Of one tenant, of each kind.
+    pub kinds: [usize; Kind::COUNT],
+    /// How long a client may take nothing of what waits for it; zero: for ever.
+    pub stalled: Duration,
+}
+
+impl ConnectionLimits {
+    /// For a process that may have so many descriptors.
+    #[must_use]
+    pub fn of_descriptors(descriptors: u64) -> Self {
+        let max = usize::try_from(descriptors / DESCRIPTORS_EACH).unwrap_or(MAX);
+        Self::of_max(max.clamp(MAX_LEAST, MAX))
+    }
+
+    /// With everything else derived from how many there may be.
+    #[must_use]
+    pub fn of_max(max: usize) -> Self {
+        let requests = max - max / ARRIVING_SHARE;
+        let limits = Self {
+            max,
+            tenant_max: 0,
+            reserve: requests / 4,
+            kinds: [0; Kind::COUNT],
+            stalled: STALLED,
+        };
+        limits.with_tenant_max((requests / 2).max(1))
+    }
+
+    /// With the limits of one tenant derived from how many it may have.
+    #[must_use]
+    pub fn with_tenant_max(mut self, most: usize) -> Self {
+        self.tenant_max = most;
+        self.kinds = Kind::ALL.map(|kind| (most / kind.share()).max(1));
+        self
+    }
+
+    /// Of one tenant and kind.
+    #[must_use]
+    pub fn of(&self, kind: Kind) -> usize {
+        self.kinds[kind.index()]
+    }
+
+    /// Requests that are answered at once.
+    pub(crate) fn requests_max(&self) -> usize {
+        (self.max - self.max / ARRIVING_SHARE).max(1)
+    }
+
+    /// What the reserve gives to each tenant.
+    pub(crate) fn assured(&self) -> usize {
+        (self.reserve / RESERVE_TENANTS).max(1)
+    }
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> Self {
+        Self::of_max(MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_follow_from_the_descriptors() {
+        let few = ConnectionLimits::of_descriptors(1200);
+        assert_eq!((few.max, few.requests_max(), few.tenant_max), (400, 350, 175));
+        assert_eq!(ConnectionLimits::of_descriptors(1 << 20), ConnectionLimits::default());
+        let least = ConnectionLimits::of_descriptors(0);
+        assert!(Kind::ALL.into_iter().all(|kind| least.of(kind) > 0), "{least:?}");
+    }
+
+    #[test]
+    fn one_tenant_never_reaches_the_reserve_alone() {
+        for max in [MAX_LEAST, 400, 6666, MAX] {
+            let limits = ConnectionLimits::of_max(max);
+            let all = limits.tenant_max + limits.of(Kind::Call);
+            assert!(all + limits.reserve <= limits.requests_max(), "{limits:?}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! How many connections clients may have: the table `[connections]`.
+
+use anyhow::{Result, bail};
+use isolet_http::{ConnectionLimits, Kind};
+use rustix::process::{Resource, getrlimit};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// The table of the file. What is not in it is derived, from the top down.
+#[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ConnectionsFile {
+    max: Option<usize>,
+    reserve: Option<usize>,
+    tenant_max: Option<usize>,
+    calls: Option<usize>,
+    event_streams: Option<usize>,
+    sockets: Option<usize>,
+    execs: Option<usize>,
+    uploads: Option<usize>,
+    downloads: Option<usize>,
+    ports: Option<usize>,
+    stalled_s: Option<u64>,
+}
+
+/// The descriptors that this process may have: the server raises its own limit to this.
+fn descriptors() -> u64 {
+    getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
+}
+
+impl ConnectionsFile {
+    fn of(&mut self, kind: Kind) -> &mut Option<usize> {
+        match kind {
+            Kind::Call => &mut self.calls,
+            Kind::EventStream => &mut self.event_streams,
+            Kind::Socket => &mut self.sockets,
+            Kind::Exec => &mut self.execs,
+            Kind::Upload => &mut self.uploads,
+            Kind::Download => &mut self.downloads,
+            Kind::Port => &mut self.ports,
+        }
+    }
+
+    /// What is in force.
+    ///
+    /// # Errors
+    /// When a limit is 0, or the reserve leaves nothing.
+    pub(crate) fn settings(mut self) -> Result<ConnectionLimits> {
+        let derived = ConnectionLimits::of_descriptors(descriptors());
+        let mut limits = self.max.map_or(derived, ConnectionLimits::of_max);
+        if let Some(most) = self.tenant_max {
+            limits = limits.with_tenant_max(most);
+        }
+        for kind in Kind::ALL {
+            let most = self.of(kind).unwrap_or(limits.of(kind));
+            if most == 0 {
+                bail!("[connections] {} must be at least 1", kind.setting());
+            }
+            limits.kinds[kind.index()] = most;
+        }
+        limits.reserve = self.reserve.unwrap_or(limits.reserve);
+        if limits.max == 0 || limits.tenant_max == 0 {
+            bail!("[connections] max and tenant_max must be at least 1");
+        }
+        if limits.reserve >= limits.max {
+            bail!("[connections] reserve must be less than max, which is {}", limits.max);
+        }
+        limits.stalled = self.stalled_s.map_or(limits.stalled, Duration::from_secs);
+        Ok(limits)
+    }
+
+    /// All of it.
+    pub(crate) fn shown(limits: &ConnectionLimits) -> Self {
+        let mut shown = Self {
+            max: Some(limits.max),
+            reserve: Some(limits.reserve),
+            tenant_max: Some(limits.tenant_max),
+            stalled_s: Some(limits.stalled.as_secs()),
+            ..Self::default()
+        };
+        for kind in Kind::ALL {
+            *shown.of(kind) = Some(limits.of(kind));
+        }
+        shown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<ConnectionLimits> {
+        toml::from_str::<ConnectionsFile>(text).expect("TOML").settings()
+    }
+
+    #[test]
+    fn what_is_not_said_follows_from_what_is() {
+        let limits = read("max = 800\nexecs = 7").expect("sound");
+        let derived = ConnectionLimits::of_max(800);
+        assert_eq!((limits.max, limits.tenant_max), (800, derived.tenant_max));
+        assert_eq!((limits.of(Kind::Exec), limits.of(Kind::Socket)), (7, derived.of(Kind::Socket)));
+        let limits = read("tenant_max = 40").expect("sound");
+        assert_eq!((limits.of(Kind::EventStream), limits.of(Kind::Upload)), (20, 10));
+        let again = ConnectionsFile::shown(&limits).settings().expect("sound");
+        assert_eq!(again, limits, "what is shown says all of it");
+    }
+
+    #[test]
+    fn a_limit_of_nothing_is_refused() {
+        for text in ["max = 0", "tenant_max = 0", "calls = 0", "max = 10\nreserve = 10"] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! T19: one key takes as many connections as it can get. It is told at once why it gets no more, and
+//! nobody else notices.
+
+use isolet_kit::{Http, Options, Rows, SOON, Sandbox, Server, json, wait_until};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// More than any limit of a server with [`DESCRIPTORS`].
+const TRIES: usize = 1_300;
+const DESCRIPTORS: usize = 1_200;
+/// Larger than what the kernel holds between a server and a client that does not read.
+const LARGE_MIB: usize = 64;
+
+/// The head of an answer, and the connection that stays open behind it.
+struct Opened {
+    status: u16,
+    head: String,
+    stream: TcpStream,
+}
+
+impl Opened {
+    /// Sends a request with these headers, and reads the head of the answer. An answer of 100 says that
+    /// the body is waited for.
+    fn send(http: &Http, line: &str, headers: &str, body: &str) -> Self {
+        let mut stream = http.connect();
+        let key = http.key.as_deref().unwrap_or_default();
+        let request = format!(
+            "{line} HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nauthorization: Bearer {key}\r\n{headers}\r\n{body}",
+            http.port
+        );
+        stream.write_all(request.as_bytes()).expect("it is sent");
+        let mut head = Vec::new();
+        let mut byte = [0; 1];
+        while !head.ends_with(b"\r\n\r\n") {
+            stream.read_exact(&mut byte).expect("an answer, and no silence");
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8_lossy(&head).to_lowercase();
+        Self { status: head[9..12].parse().expect("a status"), head, stream }
+    }
+
+    fn get(http: &Http, path: &str, headers: &str) -> Self {
+        Self::send(http, &format!("GET {path}"), headers, "")
+    }
+
+    fn post(http: &Http, path: &str, body: &str) -> Self {
+        let headers = format!(
+            "accept: text/event-stream\r\ncontent-type: application/json\r\ncontent-length: {}\r\n",
+            body.len()
+        );
+        Self::send(http, &format!("POST {path}"), &headers, body)
+    }
+
+    fn socket(http: &Http, path: &str) -> Self {
+        let upgrade = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+                       sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+        Self::get(http, path, upgrade)
+    }
+
+    /// An upload that stays open: its body is announced, waited for, and never sent.
+    fn upload(http: &Http, line: &str) -> Self {
+        Self::send(http, line, "content-length: 10\r\nexpect: 100-continue\r\n", "")
+    }
+
+    /// Whether it is open; fails unless a refusal is one for too many connections, with its reason.
+    #[track_caller]
+    fn is_open(&mut self) -> bool {
+        if matches!(self.status, 100 | 101 | 200) {
+            return true;
+        }
+        let length = self.head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let mut body = vec![0; length.map_or(0, |length| length.parse().expect("a length"))];
+        self.stream.read_exact(&mut body).expect("a body");
+        let body = String::from_utf8_lossy(&body).into_owned();
+        assert_eq!(self.status, 429, "{body}");
+        assert!(self.head.contains("\r\nretry-after: 1\r\n"), "{}", self.head);
+        assert!(body.contains("too_many_connections"), "{body}");
+        assert!(body.contains("connection") || body.contains("tenant \\\"greedy\\\""), "{body}");
+        false
+    }
+}
+
+type Open<'a> = Box<dyn Fn() -> Opened + 'a>;
+
+/// Opens until it is refused.
+#[track_caller]
+fn fill(open: &Open<'_>) -> Vec<Opened> {
+    let mut all = Vec::new();
+    while all.len() < TRIES {
+        let mut opened = open();
+        if !opened.is_open() {
+            return all;
+        }
+        all.push(opened);
+    }
+    panic!("{} connections, and no end", all.len());
+}
+
+/// What a tenant does all day works.
+#[track_caller]
+fn served(sandbox: &Sandbox) {
+    sandbox.run("echo shell").is("shell\n", 0);
+    assert_eq!(sandbox.says("echo exec"), "exec\n");
+    let file = sandbox.path("/files/own.txt");
+    let put = sandbox.http.send("PUT", &file, Some(b"mine"));
+    assert!(matches!(put.status, 200 | 201 | 204), "{}", put.text());
+    assert_eq!(sandbox.http.get(&file).expect(200).text(), "mine");
+    assert_eq!(Opened::get(&sandbox.http, "/v1/events", "").status, 200);
+    sandbox.http.get("/v1/sandboxes").expect(200);
+}
+
+/// A server with few descriptors, and the tenant that wants all of them.
+struct Siege {
+    server: Server,
+    greedy: Http,
+    reads: Http,
+    mark: Sandbox,
+    process: String,
+}
+
+/// Answers with a head, and nothing more.
+const STALLS: &str = "import asyncio
+async def serve(reader, writer):
+    await reader.readuntil(b'\\r\\n\\r\\n')
+    writer.write(b'HTTP/1.1 200 OK\\r\\ntransfer-encoding: chunked\\r\\n\\r\\n')
+    await asyncio.sleep(10000)
+async def main():
+    server = await asyncio.start_server(serve, '127.0.0.1', 8000, backlog=1000)
+    await server.serve_forever()
+asyncio.run(main())
+";
+
+impl Siege {
+    fn begin() -> Self {
+        let mut server = Options::new().descriptors(DESCRIPTORS).start();
+        let greedy = server.add_key(&["--tenant", "greedy"]);
+        let reads = server.add_key(&["--tenant", "greedy", "--read-only"]);
+        let http = |key: &str| Http::new(server.port(), Some(key));
+        let (greedy, reads) = (http(&greedy), http(&reads));
+        let info = greedy.post("/v1/sandboxes", &json!({"pids": 4096})).expect(201).json();
+        let id = info["id"].as_str().expect("an id").to_owned();
+        let mark = Sandbox { id, http: greedy.clone() };
+        mark.exec(&format!("truncate -s {LARGE_MIB}M large"));
+        let started = mark.post("/processes", &json!({"command": "exec sleep 10000"})).expect(201);
+        let process = started.json()["id"].as_str().expect("an id").to_owned();
+        mark.http.send("PUT", &mark.path("/files/stalls.py"), Some(STALLS.as_bytes()));
+        mark.post("/processes", &json!({"command": "exec python3 stalls.py"})).expect(201);
+        wait_until("it listens", SOON, || {
+            let ports = mark.http.get(&mark.path("/ports")).json();
+            ports.as_array().is_some_and(|ports| !ports.is_empty()).then_some(())
+        });
+        Self { server, greedy, reads, mark, process }
+    }
+
+    /// Every way to hold a connection.
+    fn ways(&self) -> Vec<(&'static str, Open<'_>)> {
+        const EVENTS: &str = "accept: text/event-stream\r\n";
+        let (greedy, reads) = (&self.greedy, &self.reads);
+        let at = |rest: &str| self.mark.path(rest);
+        let logs = at(&format!("/processes/{}/logs", self.process));
+        vec![
+            ("event streams", Box::new(|| Opened::get(greedy, "/v1/events", ""))),
+            ("events, by a key that only reads", Box::new(|| Opened::get(reads, "/v1/events", ""))),
+            ("followed logs", Box::new(move || Opened::get(reads, &logs, EVENTS))),
+            (
+                "watched directories",
+                Box::new(move || Opened::get(reads, &at("/files?watch=1"), "")),
+            ),
+            ("shells", Box::new(move || Opened::socket(greedy, &at("/shell")))),
+            ("terminals", Box::new(move || Opened::socket(greedy, &at("/terminal?session=t")))),
+            ("views of a terminal", {
+                let view = at("/terminal?session=t&mode=view");
+                Box::new(move || Opened::socket(reads, &view))
+            }),
+            ("TCP", Box::new(move || Opened::socket(greedy, &at("/tcp/8000")))),
+            ("commands", {
+                Box::new(move || Opened::post(greedy, &at("/exec"), r#"{"command":"sleep 10000"}"#))
+            }),
+            (
+                "uploads",
+                Box::new(move || Opened::upload(greedy, &format!("PUT {}", at("/files/up")))),
+            ),
+            ("imports", Box::new(|| Opened::upload(greedy, "POST /v1/images/import"))),
+            ("downloads", Box::new(move || Opened::get(reads, &at("/files/large"), ""))),
+            ("ports", Box::new(move || Opened::get(greedy, &at("/ports/8000/"), ""))),
+        ]
+    }
+}
+
+#[test]
+fn heavy_t19_one_key_takes_only_its_part_of_the_connections() {
+    let siege = Siege::begin();
+    let neighbour = siege.server.sandbox();
+    let mut rows = Rows::new();
+    for (name, open) in siege.ways() {
+        rows.row(name, || {
+            let all = fill(&open);
+            assert!(!all.is_empty(), "the first is refused");
+            served(&neighbour);
+            let count = all.len();
+            drop(all);
+            let mut again = Vec::new();
+            wait_until("what was closed is given back", SOON, || {
+                let mut opened = open();
+                if opened.is_open() {
+                    again.push(opened);
+                }
+                (again.len() == count).then_some(())
+            });
+        });
+    }
+    rows.row("all of them at once", || {
+        let mut all: Vec<Opened> = Vec::new();
+        wait_until("the rows before have ended", SOON, || {
+            let mut opened = Opened::get(&siege.greedy, "/v1/events", "");
+            opened.is_open().then(|| all.push(opened))
+        });
+        for (_, open) in siege.ways() {
+            all.extend(fill(&open));
+        }
+        served(&neighbour);
+        siege.server.sandbox().delete();
+        // Whoever holds all that they may can still look and tidy up.
+        siege.greedy.get("/v1/sandboxes").expect(200);
+        siege.greedy.delete(&siege.mark.path("")).expect(204);
+        drop(all);
+    });
+    rows.row("no key at all", || {
+        let mut silent: Vec<TcpStream> = Vec::new();
+        for n in 0..TRIES {
+            let mut stream = siege.greedy.connect();
+            if n % 2 == 0 {
+                let _ = stream.write_all(b"GET /v1/sandboxes HTTP/1.1\r\nhost: loc");
+            }
+            silent.push(stream);
+            if n % 400 == 399 {
+                served(&neighbour);
+            }
+        }
+    });
+    drop(rows);
+    served(&neighbour);
+    siege.server.healthy();
+}
+
+#[test]
+fn t19_dialects_refuse_in_their_own_words() {
+    let server = Options::new().config("[connections]\nexecs = 1\nuploads = 1").start();
+    let http = server.http();
+    let sandbox = server.named(&server.sandbox_with(&json!({"id": "abc"})).id);
+    let _held = Opened::post(&http, &sandbox.path("/exec"), r#"{"command":"sleep 10000"}"#);
+    let argv = json!({"argv": ["true"]});
+    let refused = http.post("/v1/sandbox/abc/exec", &argv).expect(429);
+    assert_eq!(refused.json()["code"], "too_many_connections", "{}", refused.text());
+    assert!(refused.json()["error"].as_str().is_some_and(|said| said.contains("running commands")));
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    let refused = http.post("/v1/runs/abc/exec", &json!({"command": "true"})).expect(429);
+    assert_eq!(refused.error(), "too_many_connections", "{}", refused.text());
+    let _upload = Opened::upload(&http, &format!("PUT {}", sandbox.path("/files/a")));
+    let refused = http.send("PUT", "/v1/sandbox/abc/file/workspace/b", Some(b"b")).expect(429);
+    assert_eq!(refused.json()["code"], "too_many_connections", "{}", refused.text());
+}
+
+/// A client that takes nothing keeps its connection for a while, not for ever; one for which nothing
+/// waits keeps it.
+#[test]
+fn t19_a_client_that_reads_nothing_loses_its_connection_and_a_quiet_stream_stays() {
+    let config = "[connections]\ndownloads = 1\nstalled_s = 1";
+    let server = Options::new().config(config).start();
+    let (http, sandbox) = (server.http(), server.sandbox());
+    sandbox.exec(&format!("truncate -s {LARGE_MIB}M large"));
+    let mut quiet = http.try_open("GET", "/v1/events", None).expect("an answer");
+    let path = sandbox.path("/files/large");
+    let mut stalled = Opened::get(&http, &path, "");
+    assert!(stalled.is_open());
+    assert!(!Opened::get(&http, &path, "").is_open(), "the one place is taken");
+    wait_until("its place is free again", SOON, || {
+        Opened::get(&http, &path, "").is_open().then_some(())
+    });
+    stalled.stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
+    let mut rest = Vec::new();
+    let ended = stalled.stream.read_to_end(&mut rest);
+    assert!(rest.len() < LARGE_MIB << 20, "it was cut: {ended:?}");
+    server.sandbox().delete();
+    while quiet.event().expect("the stream goes on").name != "destroyed" {}
+}
