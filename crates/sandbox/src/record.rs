@@ -8,7 +8,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::LazyLock, time::Instant};
 
 /// The version of [`Body`]. A change that older servers cannot read raises it.
 const VERSION: u32 = 1;
@@ -82,6 +82,14 @@ fn yes() -> bool {
 pub(crate) fn now_ms() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// The same by a clock that nobody sets: the date of the server's start, and the time since. What is
+/// counted is counted by it; after a restart it is the date again.
+pub(crate) fn steady_ms() -> i64 {
+    static START: LazyLock<(i64, Instant)> = LazyLock::new(|| (now_ms(), Instant::now()));
+    let (date, start) = *START;
+    date.saturating_add(i64::try_from(start.elapsed().as_millis()).unwrap_or(i64::MAX))
 }
 
 fn bad(field: &'static str, reason: impl Into<String>) -> Error {
@@ -209,7 +217,7 @@ impl Body {
             persistent: wish.persistent.unwrap_or(true),
             lost: None,
             exposed: crate::exposed::All::new(),
-            used: crate::used::Used::default(),
+            used: crate::used::Used::begun(),
             network: wish.network.unwrap_or_else(|| config.network.default.clone()),
             lent: wish.credentials.into_iter().map(|one| one.lent).collect(),
         })

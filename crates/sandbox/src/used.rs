@@ -5,7 +5,7 @@ use crate::{
     Error, Info, Service, TenantId, Usage,
     driver::{Caged, blocking},
     network::Traffic,
-    record::{Record, now_ms},
+    record::{Record, now_ms, steady_ms},
     service::Inner,
     state::State,
 };
@@ -19,7 +19,7 @@ pub(crate) struct Used {
     memory_peak_bytes: u64,
     oom_kills: u64,
     awake_ms: u64,
-    /// Awake since then, in ms since 1970; `None`: since its creation.
+    /// Awake since then, in ms of [`steady_ms`]; `None`: since its creation.
     since_ms: Option<i64>,
     /// What links have counted that are gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,6 +68,13 @@ pub struct Account {
     pub memory_mib_ms: u64,
 }
 
+impl Used {
+    /// Of a sandbox that is being created.
+    pub(crate) fn begun() -> Self {
+        Self { since_ms: Some(steady_ms()), ..Self::default() }
+    }
+}
+
 impl Record {
     /// How long it has not slept, in ms.
     fn awake_ms(&self) -> u64 {
@@ -76,13 +83,13 @@ impl Record {
             return used.awake_ms;
         }
         let since = used.since_ms.unwrap_or(self.body.created_at_ms);
-        used.awake_ms + u64::try_from(now_ms() - since).unwrap_or(0)
+        used.awake_ms + u64::try_from(steady_ms() - since).unwrap_or(0)
     }
 
     /// It stops to be awake: called before its state says so.
     pub(crate) fn rest(&mut self) {
         self.body.used.awake_ms = self.awake_ms();
-        self.body.used.since_ms = Some(now_ms());
+        self.body.used.since_ms = Some(steady_ms());
     }
 
     /// Its groups go, and this is what they have counted.
@@ -104,7 +111,7 @@ impl Record {
 
     /// It wakes.
     pub(crate) fn woke(&mut self) {
-        self.body.used.since_ms = Some(now_ms());
+        self.body.used.since_ms = Some(steady_ms());
         self.body.used.counted = false;
     }
 

@@ -137,3 +137,104 @@ fn f28_a_key_ends_by_the_wall_clock_and_events_keep_their_order() {
         destroyed += u64::from(event.name == "destroyed");
     }
 }
+
+/// A step of an hour was billed as an hour of work, and a step back took what had been counted.
+#[test]
+fn f28_what_the_server_counts_does_not_step_with_the_wall_clock() {
+    let stepped = Stepped::start();
+    let server = &stepped.server;
+    let mut rows = Rows::new();
+    for (name, seconds) in STEPS {
+        rows.row(name, || {
+            let sandbox = server.sandbox();
+            let awake = || sandbox.info()["usage"]["awake_ms"].as_u64().expect("a number");
+            let before =
+                wait_until("it has been awake", SOON, || Some(awake()).filter(|ms| *ms > 0));
+            let key = format!("key-{seconds}");
+            let once = server.http().with("idempotency-key", &key);
+            let made = once.post("/v1/sandboxes", &json!({})).expect(201).json();
+            let wish = json!({"sandbox": sandbox.id, "use": "shell", "ttl_s": 60});
+            let ticket = server.http().post("/v1/tickets", &wish).expect(201).json();
+            let mut events = server.http().try_open("GET", "/v1/events", None).expect("an answer");
+            stepped.step(seconds);
+            let after = awake();
+            assert!(before <= after && after < 600_000, "{before} ms, then {after} ms");
+            let opened = format!("ticket={}", ticket["ticket"].as_str().expect("a ticket"));
+            let nobody = Sandbox { http: Http::new(server.port(), None), ..sandbox.clone() };
+            nobody.open(&opened).run("echo in").is("in\n", 0);
+            assert_eq!(nobody.try_open(&opened).err(), Some(401), "a ticket opens once");
+            sandbox.delete();
+            wait_until("the stream goes on", SOON, || {
+                (events.event().expect("an event").name == "destroyed").then_some(())
+            });
+            stepped.step(0);
+            let again = once.post("/v1/sandboxes", &json!({}));
+            assert_eq!(
+                again.json()["id"],
+                made["id"],
+                "a key means what it meant: {}",
+                again.text()
+            );
+            server.named(made["id"].as_str().expect("an id")).delete();
+        });
+    }
+    drop(rows);
+    server.healthy();
+}
+
+#[test]
+fn f28_a_link_ends_by_the_wall_clock() {
+    let stepped = Stepped::start();
+    let sandbox = stepped.server.sandbox();
+    let link = sandbox.post("/links", &json!({"port": 8000, "ttl_s": 1800})).expect(201).json();
+    let url = link["url"].as_str().expect("an address");
+    let path = &url[url.find("/v1/links/").expect("a path")..];
+    let http = Http::new(stepped.server.port(), None);
+    // Nothing listens there: whoever may ask is told so.
+    for (seconds, status) in [(0, 502), (1700, 502), (1900, 401), (-86_400, 502), (0, 502)] {
+        stepped.step(seconds);
+        assert_eq!(http.get(path).status, status, "{seconds} s");
+    }
+}
+
+#[test]
+fn f28_an_audit_log_that_was_written_over_steps_is_whole() {
+    let stepped = Stepped::start();
+    let server = &stepped.server;
+    for (_, seconds) in STEPS {
+        stepped.step(seconds);
+        server.sandbox().delete();
+        let said = server.command(&["audit", "verify", "--tenant", "default"]);
+        assert!(said.status.success(), "{seconds} s: {}", String::from_utf8_lossy(&said.stderr));
+    }
+    stepped.step(0);
+    let all = server.http().get("/v1/audit").expect(200);
+    let deletes = all.text().matches("sandbox.destroy").count();
+    assert!(deletes >= STEPS.len(), "{deletes}: {}", all.text());
+}
+
+/// Only the date outlives a server: what is left of a life is what the date says at the next start.
+#[test]
+fn f28_after_a_restart_a_life_ends_by_the_date() {
+    let mut stepped = Stepped::start();
+    let ending = stepped.server.sandbox_with(&json!({"ttl_s": 1800}));
+    let lasting = stepped.server.sandbox();
+    lasting.command("s", "x=1");
+    for seconds in [-86_400, 1700] {
+        stepped.step(seconds);
+        stepped.server.restart();
+        for one in [&ending, &lasting] {
+            let told = one.info();
+            assert_eq!(told["state"], "running", "{seconds} s: {told}");
+        }
+        assert_eq!(lasting.command("s", "echo $x")["stdout"], "1\n");
+    }
+    stepped.step(1900);
+    stepped.server.restart();
+    gone(&stepped.server.http(), &ending);
+    assert_eq!(lasting.info()["state"], "running");
+    stepped.step(0);
+    stepped.server.restart();
+    lasting.delete();
+    stepped.server.healthy();
+}
