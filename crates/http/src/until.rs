@@ -117,6 +117,7 @@ impl Leases {
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             clock.tick().await;
+            self.keys.look();
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             open.retain(|key, ended| {
                 // Records that cannot be read end nothing.

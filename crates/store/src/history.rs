@@ -18,6 +18,16 @@ pub struct Totals {
     pub memory_mib_ms: u64,
 }
 
+impl Totals {
+    fn and(self, more: Self) -> Self {
+        Self {
+            count: self.count.saturating_add(more.count),
+            cpu_us: self.cpu_us.saturating_add(more.cpu_us),
+            memory_mib_ms: self.memory_mib_ms.saturating_add(more.memory_mib_ms),
+        }
+    }
+}
+
 /// A sandbox that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Past {
@@ -30,36 +40,19 @@ pub struct Past {
 }
 
 impl Store {
-    /// Forgets a sandbox and its sessions, and keeps what it had used, once: one that is not there
-    /// changes nothing.
-    ///
-    /// # Errors
-    /// [`Error`]; nothing is changed then.
-    pub async fn end(&self, name: &str, past: Past) -> Result<(), Error> {
-        let name = name.to_owned();
-        self.call(move |connection| {
-            let all = connection.transaction()?;
-            let gone =
-                all.prepare_cached("DELETE FROM sandboxes WHERE name = ?1")?.execute([name])?;
-            if gone > 0 {
-                keep(&all, &past)?;
-            }
-            Ok(all.commit()?)
-        })
-        .await
-    }
-
     /// A tenant's ended sandboxes, as they were told, the last one first; at most [`HISTORY_MAX`].
     ///
     /// # Errors
     /// [`Error`].
     pub async fn history(&self, tenant: &str) -> Result<Vec<String>, Error> {
         let tenant = tenant.to_owned();
-        self.call(move |connection| {
-            let mut query = connection
+        self.read(move |records| {
+            let mut query = records
+                .connection
                 .prepare_cached("SELECT body FROM ended WHERE tenant = ?1 ORDER BY n DESC")?;
-            let rows = query.query_map([tenant], |row| row.get(0))?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            let rows = query.query_map([&tenant], |row| row.get(0))?;
+            let waiting = records.ended_of(&tenant).rev().map(|past| Ok(past.body.clone()));
+            Ok(waiting.chain(rows).take(HISTORY_MAX).collect::<Result<_, _>>()?)
         })
         .await
     }
@@ -70,17 +63,19 @@ impl Store {
     /// [`Error`].
     pub async fn totals(&self, tenant: &str) -> Result<Totals, Error> {
         let tenant = tenant.to_owned();
-        self.call(move |connection| {
-            let found = connection
+        self.read(move |records| {
+            let found = records
+                .connection
                 .prepare_cached(
                     "SELECT count, cpu_us, memory_mib_ms FROM totals WHERE tenant = ?1",
                 )?
-                .query_row([tenant], |row| {
+                .query_row([&tenant], |row| {
                     let sum = |at| Ok::<_, rusqlite::Error>(row.get::<_, i64>(at)?.unsigned_abs());
                     Ok(Totals { count: sum(0)?, cpu_us: sum(1)?, memory_mib_ms: sum(2)? })
                 })
                 .optional()?;
-            Ok(found.unwrap_or_default())
+            let waiting = records.ended_of(&tenant).map(|past| past.sums);
+            Ok(waiting.fold(found.unwrap_or_default(), Totals::and))
         })
         .await
     }
@@ -91,12 +86,14 @@ impl Store {
     /// [`Error`].
     pub async fn profiles(&self, tenant: &str) -> Result<Vec<(String, String)>, Error> {
         let tenant = tenant.to_owned();
-        self.call(move |connection| {
-            let mut query = connection.prepare_cached(
+        self.read(move |records| {
+            let mut query = records.connection.prepare_cached(
                 "SELECT name, body FROM profiles WHERE tenant = ?1 ORDER BY name",
             )?;
-            let rows = query.query_map([tenant], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            let rows = query.query_map([&tenant], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let mut all: Vec<(String, String)> = rows.collect::<Result<_, _>>()?;
+            all.retain(|(name, _)| !records.removed_profile(&tenant, name));
+            Ok(all)
         })
         .await
     }
@@ -133,24 +130,9 @@ impl Store {
         })
         .await
     }
-
-    /// Forgets a network profile; whether there was one.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn remove_profile(&self, tenant: &str, name: &str) -> Result<bool, Error> {
-        let (tenant, name) = (tenant.to_owned(), name.to_owned());
-        self.call(move |connection| {
-            let gone = connection
-                .prepare_cached("DELETE FROM profiles WHERE tenant = ?1 AND name = ?2")?
-                .execute([tenant, name])?;
-            Ok(gone > 0)
-        })
-        .await
-    }
 }
 
-fn keep(connection: &Connection, past: &Past) -> Result<(), Error> {
+pub(crate) fn keep(connection: &Connection, past: &Past) -> Result<(), Error> {
     let sum = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let (tenant, sums) = (&past.tenant, past.sums);
     connection

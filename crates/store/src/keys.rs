@@ -1,12 +1,20 @@
 //! API keys: only their SHA-256 is kept.
 
-use crate::{Error, KeyDigest, record::now_ms, schema};
+use crate::{
+    Error, KeyDigest,
+    record::now_ms,
+    removals::apply,
+    schema,
+    tombstones::{KEYS, Removal, Tombstones},
+};
 use rusqlite::{Connection, params};
 use std::{
     collections::HashMap,
     fmt::Write as _,
-    path::Path,
+    fs,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
 };
 
 /// The longest label, in bytes.
@@ -75,6 +83,12 @@ struct Held {
     /// SQLite's counter of other connections' commits; another value: read again.
     version: i64,
     by_hash: HashMap<KeyDigest, Key>,
+    /// The records.
+    file: PathBuf,
+    /// Keys that were revoked while the disk was full.
+    revoked: Tombstones,
+    /// When that file was last written, as far as was looked.
+    written: Option<SystemTime>,
 }
 
 const COLUMNS: &str = "hash, id, tenant, label, read_only, created_ms, expires_ms, revoked_ms";
@@ -86,7 +100,17 @@ impl Keys {
     /// [`Error`].
     pub fn open(file: &Path) -> Result<Self, Error> {
         let connection = schema::open(file)?;
-        let held = Held { connection, version: -1, by_hash: HashMap::new() };
+        let mut held = Held {
+            connection,
+            version: -1,
+            by_hash: HashMap::new(),
+            file: file.to_owned(),
+            revoked: Tombstones::open(file, KEYS),
+            written: None,
+        };
+        held.written = held.written_now();
+        // While the disk is full they are revoked by their tombstones.
+        let _ = held.settle();
         Ok(Self { held: Arc::new(Mutex::new(held)) })
     }
 
@@ -137,18 +161,39 @@ impl Keys {
         Ok(keys)
     }
 
-    /// Ends a key by its id; `false` when there is none that could be ended. Blocks.
+    /// Ends a key by its id; `false` when there is none that could be ended. Blocks. On a full disk
+    /// a running server knows of it when it next [looks](Self::look).
     ///
     /// # Errors
     /// [`Error`].
     pub fn revoke(&self, id: &str) -> Result<bool, Error> {
         let mut held = self.lock();
-        let changed = held.connection.execute(
-            "UPDATE keys SET revoked_ms = ?2 WHERE id = ?1 AND revoked_ms IS NULL",
-            params![id, now_ms()],
-        )?;
         held.read()?;
-        Ok(changed > 0)
+        let known = held.by_hash.values().any(|key| key.id == id && key.revoked_at_ms.is_none());
+        if !known {
+            return Ok(false);
+        }
+        let removal = Removal::Key { id: id.to_owned() };
+        let written = held.settle().and_then(|()| apply(&held.connection, &removal));
+        match written {
+            Err(Error::Full) => held.revoked.add(removal)?,
+            written => written?,
+        }
+        held.read()?;
+        Ok(true)
+    }
+
+    /// Looks for keys that another process has revoked while the disk was full. Blocks; to be called
+    /// now and then, not with every request.
+    pub fn look(&self) {
+        let mut held = self.lock();
+        let written = held.written_now();
+        if written != held.written {
+            held.revoked = Tombstones::open(&held.file, KEYS);
+            held.written = written;
+            // Read again: the rows do not say it yet.
+            held.version = -1;
+        }
     }
 
     /// What a key opens, by its digest; `None`: nothing (unknown, revoked, expired). A few
@@ -187,6 +232,21 @@ impl Keys {
 }
 
 impl Held {
+    /// Writes what was revoked while the disk was full.
+    fn settle(&mut self) -> Result<(), Error> {
+        if self.revoked.is_empty() {
+            return Ok(());
+        }
+        for removal in self.revoked.all() {
+            apply(&self.connection, removal)?;
+        }
+        self.revoked.clear()
+    }
+
+    fn written_now(&self) -> Option<SystemTime> {
+        fs::metadata(self.revoked.path()).and_then(|about| about.modified()).ok()
+    }
+
     fn version(&self) -> Result<i64, Error> {
         Ok(self
             .connection
@@ -216,6 +276,12 @@ impl Held {
             Ok((KeyDigest::from_record(row.get(0)?), key))
         })?;
         self.by_hash = rows.filter_map(Result::ok).collect();
+        let revoked = &self.revoked;
+        for key in self.by_hash.values_mut() {
+            if key.revoked_at_ms.is_none() && revoked.has(&Removal::Key { id: key.id.clone() }) {
+                key.revoked_at_ms = Some(now_ms());
+            }
+        }
         self.version = version;
         Ok(())
     }

@@ -66,14 +66,16 @@ fn keep(connection: &Connection, answer: &Answer) -> Result<(), Error> {
 }
 
 impl Store {
-    /// All sandboxes; a row that does not read is left out and told in the second list.
+    /// All sandboxes; a row that does not read is left out and told in the second list. Those whose
+    /// removal waits for space have the state `destroying`.
     ///
     /// # Errors
     /// [`Error`] when the table cannot be read.
     pub async fn sandboxes(&self) -> Result<(Vec<Sandbox>, Vec<String>), Error> {
-        self.call(|connection| {
-            let mut query =
-                connection.prepare("SELECT name, tenant, id, slot, state, body FROM sandboxes")?;
+        self.read(|records| {
+            let mut query = records
+                .connection
+                .prepare("SELECT name, tenant, id, slot, state, body FROM sandboxes")?;
             let (mut good, mut bad) = (Vec::new(), Vec::new());
             let rows = query.query_map([], |row| {
                 Ok(Sandbox {
@@ -86,20 +88,23 @@ impl Store {
                 })
             })?;
             for row in rows {
-                row.map_or_else(|error| bad.push(error.to_string()), |row| good.push(row));
+                row.map_or_else(
+                    |error| bad.push(error.to_string()),
+                    |row| good.push(records.as_removed(row)),
+                );
             }
             Ok((good, bad))
         })
         .await
     }
 
-    /// All sessions, likewise.
+    /// All sessions, likewise; without those whose removal waits for space.
     ///
     /// # Errors
     /// [`Error`] when the table cannot be read.
     pub async fn sessions(&self) -> Result<(Vec<Session>, Vec<String>), Error> {
-        self.call(|connection| {
-            let mut query = connection.prepare("SELECT sandbox, id, body FROM sessions")?;
+        self.read(|records| {
+            let mut query = records.connection.prepare("SELECT sandbox, id, body FROM sessions")?;
             let (mut good, mut bad) = (Vec::new(), Vec::new());
             let rows = query.query_map([], |row| {
                 Ok(Session { sandbox: row.get(0)?, id: row.get(1)?, body: row.get(2)? })
@@ -107,6 +112,7 @@ impl Store {
             for row in rows {
                 row.map_or_else(|error| bad.push(error.to_string()), |row| good.push(row));
             }
+            good.retain(|row: &Session| !records.removed_session(&row.sandbox, &row.id));
             Ok((good, bad))
         })
         .await
@@ -155,19 +161,6 @@ impl Store {
         .await
     }
 
-    /// Forgets a sandbox and its sessions. One that is not there is no error.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn remove(&self, name: &str) -> Result<(), Error> {
-        let name = name.to_owned();
-        self.call(move |connection| {
-            connection.prepare_cached("DELETE FROM sandboxes WHERE name = ?1")?.execute([name])?;
-            Ok(())
-        })
-        .await
-    }
-
     /// Records a new session, and the answer to an idempotency key with it.
     ///
     /// # Errors
@@ -208,29 +201,15 @@ impl Store {
         .await
     }
 
-    /// Forgets a session.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn remove_session(&self, sandbox: &str, id: &str) -> Result<(), Error> {
-        let (sandbox, id) = (sandbox.to_owned(), id.to_owned());
-        self.call(move |connection| {
-            connection
-                .prepare_cached("DELETE FROM sessions WHERE sandbox = ?1 AND id = ?2")?
-                .execute(params![sandbox, id])?;
-            Ok(())
-        })
-        .await
-    }
-
     /// What was answered to this idempotency key, unless that was too long ago.
     ///
     /// # Errors
     /// [`Error`].
     pub async fn answer(&self, tenant: &str, key: &str) -> Result<Option<Answer>, Error> {
         let (tenant, key) = (tenant.to_owned(), key.to_owned());
-        self.call(move |connection| {
-            let found = connection
+        self.read(move |records| {
+            let found = records
+                .connection
                 .prepare_cached(
                     "SELECT body, answer FROM answers WHERE tenant = ?1 AND key = ?2 AND expires_ms >= ?3",
                 )?

@@ -1,0 +1,246 @@
+//! Tombstones: removals that the records could not take because their disk is full.
+//!
+//! A commit of SQLite needs new blocks, so a full disk would keep what fills it, and what was
+//! deleted would come back with the next start. The blocks of this file are allocated when it is
+//! made. A tombstone overwrites one slot in place, which needs no new block, and is on the disk
+//! when [`Tombstones::add`] returns. The records apply all of them before their next write.
+//!
+//! On a file system that writes every block to a new place (btrfs, ZFS), deleting relies on the
+//! space that the file system itself reserves for it.
+
+use crate::Error;
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    fs::{File, OpenOptions},
+    io,
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+use tracing::warn;
+
+/// The size of one tombstone, in bytes: one sector, which a disk writes whole or not at all.
+const SLOT_BYTES: usize = 512;
+
+/// A file of tombstones beside the records.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reserve {
+    suffix: &'static str,
+    /// Tombstones at once.
+    slots: usize,
+}
+
+/// Of what the server removes. The records take tombstones as soon as a few pages are free, and what
+/// was deleted leaves more than that; 1 MiB of the disk is what a reserve may cost.
+pub(crate) const SERVERS: Reserve = Reserve { suffix: "tombstones", slots: 2048 };
+/// Of keys, which other processes revoke beside the server: a file of its own, so that two writers
+/// never have one slot. 64 KiB are more keys than anybody revokes by hand on a full disk.
+pub(crate) const KEYS: Reserve = Reserve { suffix: "revoked", slots: 128 };
+
+/// What is removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "of", rename_all = "lowercase")]
+pub(crate) enum Removal {
+    /// A sandbox: its record says `destroying` from now on.
+    Sandbox { name: String },
+    /// A session.
+    Session { sandbox: String, id: String },
+    /// A network profile.
+    Profile { tenant: String, name: String },
+    /// A member of an object in a sandbox's body, if `field` of it still has this value.
+    Member { sandbox: String, object: String, key: String, field: String, value: String },
+    /// An API key: it opens nothing.
+    Key { id: String },
+}
+
+/// The tombstones of one data directory.
+pub(crate) struct Tombstones {
+    path: PathBuf,
+    slots_max: usize,
+    /// `None`: there is no reserve, because the disk was full when it was to be made.
+    file: Option<File>,
+    slots: usize,
+    held: BTreeMap<usize, Removal>,
+}
+
+impl Tombstones {
+    /// Opens the file beside `records`, or makes it. A disk without room for it is no error: then a
+    /// full disk refuses removals too.
+    pub(crate) fn open(records: &Path, reserve: Reserve) -> Self {
+        let path = records.with_extension(reserve.suffix);
+        let (file, held) = (None, BTreeMap::new());
+        let mut all = Self { path, slots_max: reserve.slots, file, slots: 0, held };
+        if let Err(error) = all.reserve() {
+            let path = all.path.display();
+            warn!(%path, %error, slots = all.slots, "the reserve for deleting on a full disk is incomplete");
+        }
+        all
+    }
+
+    /// Allocates what is not allocated, and reads what is there.
+    fn reserve(&mut self) -> io::Result<()> {
+        let mut how = OpenOptions::new();
+        let how = how.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = how.open(&self.path)?;
+        let about = file.metadata()?;
+        let bytes = usize::try_from(about.len()).unwrap_or(0).min(self.slots_max * SLOT_BYTES);
+        let mut text = vec![0; bytes];
+        file.read_exact_at(&mut text, 0)?;
+        self.slots = bytes / SLOT_BYTES;
+        for (slot, bytes) in text.chunks_exact(SLOT_BYTES).enumerate() {
+            if let Some(removal) = read(bytes) {
+                self.held.insert(slot, removal);
+            }
+        }
+        // A copy of the file may have holes where it had zeroes.
+        let whole = about.blocks() * 512 >= about.len();
+        let result = if whole { Ok(()) } else { file.write_all_at(&text, 0) };
+        let result = result.and_then(|()| self.grow(&file)).and_then(|()| file.sync_all());
+        if result.is_err() {
+            file.set_len((self.slots * SLOT_BYTES) as u64)?;
+        }
+        self.file = Some(file);
+        result
+    }
+
+    fn grow(&mut self, file: &File) -> io::Result<()> {
+        while self.slots < self.slots_max {
+            file.write_all_at(&[0; SLOT_BYTES], (self.slots * SLOT_BYTES) as u64)?;
+            self.slots += 1;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Removal> {
+        self.held.values()
+    }
+
+    pub(crate) fn has(&self, removal: &Removal) -> bool {
+        self.held.values().any(|held| held == removal)
+    }
+
+    /// Writes one, on the disk when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when no slot is free; [`Error::Unsynced`], [`Error::Io`].
+    pub(crate) fn add(&mut self, removal: Removal) -> Result<(), Error> {
+        if self.has(&removal) {
+            return Ok(());
+        }
+        let free = (0..self.slots).find(|slot| !self.held.contains_key(slot));
+        let (Some(file), Some(slot)) = (&self.file, free) else { return Err(Error::Full) };
+        let mut text =
+            serde_json::to_vec(&removal).map_err(|error| Error::Json(error.to_string()))?;
+        if text.len() > SLOT_BYTES {
+            return Err(Error::Full);
+        }
+        text.resize(SLOT_BYTES, 0);
+        self.write(file, slot, &text)?;
+        self.held.insert(slot, removal);
+        Ok(())
+    }
+
+    /// Forgets all of them: the records have taken them.
+    ///
+    /// # Errors
+    /// [`Error::Unsynced`], [`Error::Io`]; those that are left are applied once more.
+    pub(crate) fn clear(&mut self) -> Result<(), Error> {
+        while let (Some(file), Some((slot, _))) = (&self.file, self.held.first_key_value()) {
+            let slot = *slot;
+            self.write(file, slot, &[0; SLOT_BYTES])?;
+            self.held.remove(&slot);
+        }
+        Ok(())
+    }
+
+    fn write(&self, file: &File, slot: usize, text: &[u8]) -> Result<(), Error> {
+        file.write_all_at(text, (slot * SLOT_BYTES) as u64).map_err(|error| {
+            match error.kind() {
+                io::ErrorKind::StorageFull => Error::Full,
+                _ => Error::io(&self.path, &error),
+            }
+        })?;
+        file.sync_data().map_err(|_| Error::Unsynced)
+    }
+}
+
+/// The tombstone in a slot. One that was torn is none: nobody was told of it.
+fn read(slot: &[u8]) -> Option<Removal> {
+    let end = slot.iter().position(|byte| *byte == 0).unwrap_or(slot.len());
+    serde_json::from_slice(&slot[..end]).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(id: &str) -> Removal {
+        Removal::Session { sandbox: "a".into(), id: id.into() }
+    }
+
+    #[test]
+    fn tombstones_are_found_again_until_they_are_cleared() {
+        let folder = tempfile::tempdir().unwrap();
+        let records = folder.path().join("isolet.db");
+        let mut all = Tombstones::open(&records, KEYS);
+        assert!(all.is_empty());
+        all.add(session("one")).unwrap();
+        all.add(session("two")).unwrap();
+        all.add(session("one")).unwrap();
+        let mut all = Tombstones::open(&records, KEYS);
+        let found: Vec<_> = all.all().cloned().collect();
+        assert_eq!(found, [session("one"), session("two")]);
+        all.clear().unwrap();
+        assert!(Tombstones::open(&records, KEYS).is_empty());
+    }
+
+    #[test]
+    fn the_reserve_has_its_blocks_and_is_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let records = folder.path().join("isolet.db");
+        let mut all = Tombstones::open(&records, KEYS);
+        let about = std::fs::metadata(&all.path).unwrap();
+        assert_eq!(about.len(), (KEYS.slots * SLOT_BYTES) as u64);
+        assert!(about.blocks() * 512 >= about.len(), "it has holes");
+        assert_eq!(about.mode() & 0o777, 0o600);
+        // In memory only: writes that reach the disk take long.
+        all.held = (0..KEYS.slots).map(|slot| (slot, session(&slot.to_string()))).collect();
+        assert!(matches!(all.add(session("more")), Err(Error::Full)));
+        assert!(matches!(all.add(session(&"x".repeat(SLOT_BYTES))), Err(Error::Full)));
+    }
+
+    #[test]
+    fn a_copy_with_holes_gets_its_blocks_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let records = folder.path().join("isolet.db");
+        let mut all = Tombstones::open(&records, KEYS);
+        all.add(session("one")).unwrap();
+        let text = std::fs::read(&all.path).unwrap();
+        std::fs::remove_file(&all.path).unwrap();
+        let copy = File::create(&all.path).unwrap();
+        copy.set_len(text.len() as u64).unwrap();
+        copy.write_all_at(&text[..SLOT_BYTES], 0).unwrap();
+        let all = Tombstones::open(&records, KEYS);
+        assert!(all.has(&session("one")));
+        let about = std::fs::metadata(&all.path).unwrap();
+        assert!(about.blocks() * 512 >= about.len(), "it has holes");
+    }
+
+    #[test]
+    fn a_torn_tombstone_is_none() {
+        let mut text = serde_json::to_vec(&session("one")).unwrap();
+        assert_eq!(read(&text), Some(session("one")));
+        text.truncate(text.len() - 3);
+        text.resize(SLOT_BYTES, 0);
+        assert_eq!(read(&text), None);
+        assert_eq!(read(&[0; SLOT_BYTES]), None);
+    }
+}
