@@ -10,7 +10,7 @@ use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, Method, StatusCode, Uri, header, request::Parts},
 };
-use isolet_sandbox::{KeyDigest, Keys, SessionId, TenantId};
+use isolet_sandbox::{KeyDigest, Keys, Sandbox, SessionId, TenantId, service::Reach};
 use std::sync::Arc;
 
 /// Who calls.
@@ -36,6 +36,24 @@ impl Caller {
             Some(bound) if bound.session.as_ref() != session => Err(bad_ticket()),
             _ => Ok(()),
         }
+    }
+
+    /// How it may reach the sandbox that it names: a ticket to one that there was makes no other.
+    pub(crate) fn reach(&self, reach: Reach) -> Reach {
+        let of_one = self.bound.as_ref().is_some_and(|bound| bound.incarnation.is_some());
+        match reach {
+            Reach::CreateIfMissing if of_one => Reach::MustExist,
+            reach => reach,
+        }
+    }
+
+    /// Whether this is the sandbox that its ticket was made for, and not a later one with its id.
+    ///
+    /// # Errors
+    /// 401 for a ticket to another.
+    pub(crate) fn may_work_in(&self, sandbox: &Sandbox) -> Result<(), Failure> {
+        let of = self.bound.as_ref().and_then(|bound| bound.incarnation.as_deref());
+        if of.is_none_or(|name| name == sandbox.name()) { Ok(()) } else { Err(bad_ticket()) }
     }
 }
 

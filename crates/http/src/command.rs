@@ -62,6 +62,11 @@ impl Link {
             Self::Exec(link) => link.push(ask),
         }
     }
+
+    /// Its session has ended, and took the shell along.
+    fn session_ended(&self) -> bool {
+        matches!(self, Self::Shell(link) if link.session_ended())
+    }
 }
 
 /// A command that was sent.
@@ -128,22 +133,36 @@ impl Command {
                 let exit = self.ended.take().ok_or(LinkError::Ended)?;
                 return Ok(Event::Exit(exit, denied));
             }
-            let heard = self.hear().await?;
+            let heard = self.hear().await.map_err(|error| self.why(error))?;
             if let Some(event) = self.sort(heard)? {
                 return Ok(event);
             }
         }
     }
 
+    /// A link that breaks when its session ends has ended because of that.
+    fn why(&self, error: LinkError) -> LinkError {
+        match error {
+            LinkError::Destroyed(_) => error,
+            _ if self.orphaned() => LinkError::SessionEnded,
+            _ => error,
+        }
+    }
+
+    /// Its session has ended: however its shell tells of the end, that is why.
+    fn orphaned(&self) -> bool {
+        self.link.as_ref().is_some_and(Link::session_ended)
+    }
+
     /// What has already come.
     pub(crate) fn ready(&mut self) -> Result<Option<Event>, Failure> {
         while self.ended.is_none() {
             let heard = match &mut self.link {
-                Some(Link::Shell(link)) => link.try_next()?,
-                Some(Link::Exec(link)) => link.try_next()?,
-                None => None,
+                Some(Link::Shell(link)) => link.try_next(),
+                Some(Link::Exec(link)) => link.try_next(),
+                None => Ok(None),
             };
-            let Some(heard) = heard else { return Ok(None) };
+            let Some(heard) = heard.map_err(|error| self.why(error))? else { return Ok(None) };
             if let Some(event) = self.sort(heard)? {
                 return Ok(Some(event));
             }
@@ -177,6 +196,9 @@ impl Command {
                 Ok(Some(Event::Started))
             }
             Heard::Tell(Tell::Exit(exit)) if exit.id == self.id => {
+                if self.orphaned() {
+                    return Err(LinkError::SessionEnded.into());
+                }
                 if !self.denials.there() {
                     return Ok(Some(Event::Exit(exit, Denied::default())));
                 }
@@ -189,6 +211,9 @@ impl Command {
             Heard::Tell(Tell::Refused { id, why, message })
                 if id.as_ref().is_none_or(|id| *id == self.id) =>
             {
+                if self.orphaned() {
+                    return Err(LinkError::SessionEnded.into());
+                }
                 Err(Failure::refused(why, message))
             }
             // Also that a session's shell has ended: what was sent opens the next, or is refused.

@@ -175,8 +175,14 @@ impl Failure {
 
 impl From<LinkError> for Failure {
     fn from(error: LinkError) -> Self {
+        if matches!(error, LinkError::Destroyed(_)) {
+            let hint = "what ran in it was ended and is not run again; the same request would \
+                        create a new sandbox with this id";
+            let message = error.to_string();
+            return Self::new(StatusCode::CONFLICT, "sandbox_destroyed", message, hint);
+        }
         if error == LinkError::SessionEnded {
-            let hint = "make a session again, and run the program in that";
+            let hint = "what ran in it was ended; make another session to run it again";
             return Self::new(StatusCode::CONFLICT, "session_ended", error.to_string(), hint);
         }
         if error == LinkError::Short {
@@ -427,7 +433,7 @@ mod tests {
             (Error::NoSandbox(id.clone()), 404, "no_sandbox"),
             (Error::SandboxExists(id.clone()), 409, "sandbox_exists"),
             (Error::Unreachable(id.clone()), 503, "sandbox_unreachable"),
-            (Error::Failed { id, cause: "agent killed".into() }, 409, "sandbox_failed"),
+            (Error::Failed { id: id.clone(), cause: "agent killed".into() }, 409, "sandbox_failed"),
             (Error::DefaultSession, 409, "default_session"),
             (Error::OtherBody, 422, "other_body"),
             (Error::StoreFull, 507, "store_full"),
@@ -443,6 +449,7 @@ mod tests {
             (Error::Link(LinkError::Silent), 503, "agent_lost"),
             (Error::Link(LinkError::Short), 503, "short"),
             (Error::Link(LinkError::SessionEnded), 409, "session_ended"),
+            (Error::Link(LinkError::Destroyed(id)), 409, "sandbox_destroyed"),
         ];
         for (error, status, code) in cases {
             let failure = Failure::from(error);

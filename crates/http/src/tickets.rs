@@ -39,6 +39,9 @@ pub(crate) enum Use {
 pub(crate) struct Bound {
     /// Which of its maker's sandboxes.
     pub(crate) sandbox: SandboxId,
+    /// Which life of it, by the server's own name; `None`: there was none when the ticket was made,
+    /// and it opens the one that is made next.
+    pub(crate) incarnation: Option<String>,
     /// Which session; `None`: a shell without one.
     pub(crate) session: Option<SessionId>,
     /// For what.
@@ -197,6 +200,7 @@ mod tests {
         let session = Some(SessionId::parse("dev").unwrap());
         Bound {
             sandbox: SandboxId::parse("box").unwrap(),
+            incarnation: None,
             session,
             purpose: Use::Terminal,
             port: None,

@@ -119,7 +119,7 @@ async fn end(
         }
         entry.pool_of(&id).drop_links(Some(&id));
         entry.kept.forget(&id).await;
-        inner.events.say(&entry.tenant, &entry.id, Happened::SessionDeleted(id.clone()));
+        inner.events.say(&entry, Happened::SessionDeleted(id.clone()));
         if session.file_access.is_some() {
             entry.end_scope(&inner, &id).await?;
         } else if entry.state() == State::Running {

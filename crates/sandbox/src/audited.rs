@@ -1,20 +1,20 @@
 //! What becomes of sandboxes, told to who follows it and put into the audit log. What callers do
 //! stands there too; that is put in where they are known.
 
-use crate::{SandboxId, TenantId, service::Inner, state::State};
+use crate::{registry, service::Inner, state::State};
 use isolet_store::audit::Entry;
 
 impl Inner {
     /// A sandbox has come from one state to the next.
     pub(crate) fn moved(
         &self,
-        (tenant, sandbox): (&TenantId, &SandboxId),
+        of: &registry::Entry,
         (from, to): (State, State),
         cause: Option<&String>,
     ) {
-        self.events.moved((tenant, sandbox), (from, to), cause);
+        self.events.moved(of, (from, to), cause);
         let Some(event) = event(from, to) else { return };
-        let entry = Entry::now(tenant.as_str(), Some(sandbox.as_str()), event);
+        let entry = Entry::now(of.tenant.as_str(), Some(of.id.as_str()), event);
         let entry = entry.with("from", "server");
         let told = matches!(to, State::Failed | State::Unreachable);
         self.audit.put(match cause.filter(|_| told) {

@@ -197,7 +197,10 @@ impl Driver {
                 State::Creating => {
                     return self.undo(Error::Fault("the making ended by a fault".into())).await;
                 }
-                State::Destroying => return self.end(None).await,
+                State::Destroying => {
+                    self.end(None).await;
+                    return;
+                }
                 State::Running => match watch(&self.entry, REATTACH_WAIT).await {
                     Ok(watch) => {
                         self.adopt(watch).await;
@@ -256,7 +259,11 @@ impl Driver {
                     }
                     Some(Order::Told) => self.told_lost().await,
                     Some(Order::Check) => self.check().await,
-                    Some(Order::Delete(answer)) => return self.end(Some(answer)).await,
+                    Some(Order::Delete(answer)) => {
+                        if self.end(Some(answer)).await {
+                            return;
+                        }
+                    }
                     Some(Order::Detach(answer)) => {
                         self.detach().await;
                         let _ = answer.send(());
@@ -266,7 +273,9 @@ impl Driver {
                 },
                 () = tokio::time::sleep(left) => {
                     info!(sandbox = %entry.id, tenant = %entry.tenant, "its time is over");
-                    return self.end(None).await;
+                    if self.end(None).await {
+                        return;
+                    }
                 }
                 () = entry.uses.idle(drowsy.unwrap_or(NEVER)), if drowsy.is_some() => self.drowse().await,
                 () = tokio::time::sleep(AGAIN), if restless => self.rest_on().await,
@@ -489,10 +498,9 @@ impl Driver {
         let was = self.entry.state();
         // What could not be made was never told of.
         if made {
-            let (entry, cause) = (&self.entry, self.record.body.cause.as_ref());
-            let ids = (&entry.tenant, &entry.id);
+            let cause = self.record.body.cause.as_ref();
             // Before anybody is answered: who follows events after that hears what comes then.
-            self.inner.moved(ids, (was, self.record.state), cause);
+            self.inner.moved(&self.entry, (was, self.record.state), cause);
         }
         self.entry.view.send_replace(view);
     }

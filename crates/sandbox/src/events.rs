@@ -9,7 +9,8 @@ mod follow;
 pub use follow::{Follow, Gap, TooSlow};
 
 use crate::{
-    ProcessId, Refused, SandboxId, SessionId, TenantId, network::Mode, record::now_ms, state::State,
+    ProcessId, Refused, SandboxId, SessionId, TenantId, network::Mode, record::now_ms,
+    registry::Entry, state::State,
 };
 use std::{
     collections::{HashMap, VecDeque},
@@ -113,6 +114,8 @@ pub struct Event {
     pub at_ms: i64,
     /// Whose.
     pub sandbox: SandboxId,
+    /// The server's own name of that life of it.
+    pub incarnation: Arc<str>,
     /// What.
     pub what: Happened,
 }
@@ -189,36 +192,29 @@ impl Events {
         self.more.notified().await;
     }
 
-    pub(crate) fn say(&self, tenant: &TenantId, sandbox: &SandboxId, what: Happened) {
-        self.of(tenant).say(sandbox, what);
+    pub(crate) fn say(&self, of: &Entry, what: Happened) {
+        self.of(&of.tenant).say(&of.id, &of.incarnation, what);
     }
 
     /// A sandbox has come from one state to the next.
-    pub(crate) fn moved(
-        &self,
-        (tenant, sandbox): (&TenantId, &SandboxId),
-        (from, to): (State, State),
-        cause: Option<&String>,
-    ) {
-        let log = self.of(tenant);
+    pub(crate) fn moved(&self, of: &Entry, (from, to): (State, State), cause: Option<&String>) {
+        let log = self.of(&of.tenant);
+        let say = |what| log.say(&of.id, &of.incarnation, what);
         let cause = || cause.cloned().unwrap_or_default();
         match (from, to) {
-            (State::Creating, State::Running) => log.say(sandbox, Happened::Created),
-            (State::Sleeping, State::Running) => log.say(sandbox, Happened::Woke),
+            (State::Creating, State::Running) => say(Happened::Created),
+            (State::Sleeping, State::Running) => say(Happened::Woke),
             _ => {}
         }
-        log.say(
-            sandbox,
-            match to {
-                _ if from == to => return,
-                State::Running => Happened::Running,
-                State::Unreachable => Happened::Unreachable { cause: cause() },
-                State::Sleeping => Happened::Sleeping,
-                State::Failed => Happened::Failed { cause: cause() },
-                State::Destroyed => Happened::Destroyed,
-                State::Creating | State::Destroying => return,
-            },
-        );
+        say(match to {
+            _ if from == to => return,
+            State::Running => Happened::Running,
+            State::Unreachable => Happened::Unreachable { cause: cause() },
+            State::Sleeping => Happened::Sleeping,
+            State::Failed => Happened::Failed { cause: cause() },
+            State::Destroyed => Happened::Destroyed,
+            State::Creating | State::Destroying => return,
+        });
     }
 }
 
@@ -231,13 +227,14 @@ impl Log {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn say(&self, sandbox: &SandboxId, what: Happened) {
+    fn say(&self, sandbox: &SandboxId, incarnation: &Arc<str>, what: Happened) {
         let at_ms = now_ms();
         let mut ring = self.lock();
         if ring.held.len() >= EVENTS_MAX {
             ring.held.pop_front();
         }
-        let event = Event { id: ring.next, at_ms, sandbox: sandbox.clone(), what };
+        let (sandbox, incarnation) = (sandbox.clone(), Arc::clone(incarnation));
+        let event = Event { id: ring.next, at_ms, sandbox, incarnation, what };
         ring.held.push_back(Arc::new(event));
         ring.next += 1;
         // Within the lock: readers never see an id that is not there.
@@ -250,6 +247,7 @@ impl Log {
 pub(crate) struct Teller {
     pub(crate) log: Arc<Log>,
     pub(crate) sandbox: SandboxId,
+    pub(crate) incarnation: Arc<str>,
     pub(crate) session: Option<Arc<str>>,
 }
 
@@ -259,11 +257,15 @@ impl Teller {
     }
 
     pub(crate) fn started(&self, id: &str) {
-        self.log.say(&self.sandbox, Happened::CommandStarted(self.command(id)));
+        self.say(Happened::CommandStarted(self.command(id)));
     }
 
     pub(crate) fn exited(&self, id: &str, code: Option<i32>) {
-        self.log.say(&self.sandbox, Happened::CommandExited { command: self.command(id), code });
+        self.say(Happened::CommandExited { command: self.command(id), code });
+    }
+
+    fn say(&self, what: Happened) {
+        self.log.say(&self.sandbox, &self.incarnation, what);
     }
 }
 
@@ -300,6 +302,10 @@ mod tests {
         (events.of(&TenantId::default_tenant()), SandboxId::parse("box").unwrap())
     }
 
+    fn life() -> Arc<str> {
+        Arc::from("a-life")
+    }
+
     async fn ids(follow: &mut Follow) -> Vec<u64> {
         follow.next().await.unwrap().iter().map(|event| event.id).collect()
     }
@@ -307,7 +313,7 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_comes_back_goes_on_behind_its_last_event() {
         let (log, sandbox) = log();
-        (0..3).for_each(|_| log.say(&sandbox, Happened::Running));
+        (0..3).for_each(|_| log.say(&sandbox, &life(), Happened::Running));
         let follow = |last| Follow::new(Arc::clone(&log), None, last);
         let (mut back, gap) = follow(Some(100));
         assert_eq!((ids(&mut back).await, gap), (vec![101, 102], None));
@@ -320,7 +326,7 @@ mod tests {
         assert_eq!(gap, Some(Gap { from: 0, to: 100 }), "all before is unknown");
         assert_eq!(ids(&mut ahead).await.len(), 3);
         let (mut fresh, gap) = follow(None);
-        log.say(&sandbox, Happened::Sleeping);
+        log.say(&sandbox, &life(), Happened::Sleeping);
         assert_eq!((ids(&mut fresh).await, gap), (vec![103], None));
         assert!(follow(Some(u64::MAX - 1)).1.is_some());
     }
@@ -329,7 +335,7 @@ mod tests {
     async fn a_slow_reader_is_cut_and_nothing_grows() {
         let (log, sandbox) = log();
         let (mut slow, _) = Follow::new(Arc::clone(&log), None, None);
-        (0..=EVENTS_MAX).for_each(|_| log.say(&sandbox, Happened::Running));
+        (0..=EVENTS_MAX).for_each(|_| log.say(&sandbox, &life(), Happened::Running));
         assert_eq!(log.lock().held.len(), EVENTS_MAX);
         assert_eq!(slow.next().await, Err(TooSlow(Gap { from: 100, to: 101 })));
     }
@@ -338,9 +344,22 @@ mod tests {
     async fn a_reader_of_one_sandbox_sees_no_other() {
         let (log, sandbox) = log();
         let other = SandboxId::parse("other").unwrap();
-        let (mut one, _) = Follow::new(Arc::clone(&log), Some(other.clone()), None);
-        (0..1000).for_each(|_| log.say(&sandbox, Happened::Running));
-        log.say(&other, Happened::Sleeping);
+        let (mut one, _) = Follow::new(Arc::clone(&log), Some((other.clone(), life())), None);
+        (0..1000).for_each(|_| log.say(&sandbox, &life(), Happened::Running));
+        log.say(&other, &life(), Happened::Sleeping);
         assert_eq!(ids(&mut one).await, [1100]);
+    }
+
+    #[tokio::test]
+    async fn e49_a_reader_of_one_sandbox_sees_no_earlier_one_of_its_id() {
+        let (log, sandbox) = log();
+        log.say(&sandbox, &life(), Happened::Created);
+        log.say(&sandbox, &life(), Happened::Destroyed);
+        let next: Arc<str> = Arc::from("the-next");
+        let (mut one, _) =
+            Follow::new(Arc::clone(&log), Some((sandbox.clone(), Arc::clone(&next))), Some(0));
+        log.say(&sandbox, &next, Happened::Created);
+        log.say(&sandbox, &life(), Happened::SessionDeleted(SessionId::default_session()));
+        assert_eq!(ids(&mut one).await, [102]);
     }
 }

@@ -4,6 +4,7 @@
 use crate::{
     Error, SandboxId, Service, TenantId, driver::Order, ids, record::now_ms, service::order,
 };
+use isolet_store::Member;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -33,6 +34,26 @@ pub(crate) enum Change {
     Expose(u16, Option<String>),
     /// No link leads to it any more.
     Hide(u16),
+}
+
+impl Change {
+    /// The port that links no longer lead to.
+    pub(crate) fn hides(&self) -> Option<u16> {
+        match self {
+            Self::Expose(..) => None,
+            Self::Hide(port) => Some(*port),
+        }
+    }
+}
+
+/// Where a record has this port: exposed again, it has another secret and is another member.
+pub(crate) fn member(port: u16, exposed: &Exposed) -> Member {
+    Member {
+        object: "exposed".to_owned(),
+        key: port.to_string(),
+        field: "secret".to_owned(),
+        value: exposed.secret.clone(),
+    }
 }
 
 /// Applies a change; the port as it is, or was.

@@ -1,7 +1,7 @@
 //! Connections to agents: frames over a unix socket, straight from the caller's task.
 
 use crate::{
-    Error,
+    Error, SandboxId,
     awake::Awake,
     driver::Order,
     events::{Teller, Told},
@@ -47,9 +47,12 @@ pub enum LinkError {
     /// This server has no descriptor or memory left for a connection, or for what the agent handed over.
     #[error("this server is short of descriptors or memory")]
     Short,
-    /// The session that a program ran in has ended, and the program with it.
-    #[error("the session of this program has ended")]
+    /// The session that a command or program ran or waited in has ended, and that with it.
+    #[error("the session has ended, and the command with it")]
     SessionEnded,
+    /// The sandbox was deleted, and with it all that ran or waited in it.
+    #[error("sandbox {0} was deleted while this call was in it")]
+    Destroyed(SandboxId),
 }
 
 impl From<FrameError> for LinkError {
@@ -88,6 +91,8 @@ pub struct ShellLink {
     pool: Weak<Pool>,
     pooled: bool,
     teller: Option<Teller>,
+    /// Of a session's shell: the other end is the session's own, and goes with it.
+    session: Option<Weak<()>>,
 }
 
 impl ShellLink {
@@ -101,7 +106,7 @@ impl ShellLink {
             // One that ends takes what it held with it.
             (open.restore, open.again) = (None, false);
         }
-        Ok(Self { wire, attach, pid, fresh, at, pool, pooled: false, teller: None })
+        Ok(Self { wire, attach, pid, fresh, at, pool, pooled: false, teller: None, session: None })
     }
 
     /// Marks it as one that [`ShellLink::park`] keeps.
@@ -114,6 +119,19 @@ impl ShellLink {
     pub(crate) fn telling(mut self, teller: Teller) -> Self {
         self.teller = Some(teller);
         self
+    }
+
+    /// It is a client of this session's shell.
+    pub(crate) fn of_session(mut self, session: Option<Weak<()>>) -> Self {
+        self.session = session;
+        self
+    }
+
+    /// Whether the session has ended that this shell is of: another one of the same id has another
+    /// shell.
+    #[must_use]
+    pub fn session_ended(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.strong_count() == 0)
     }
 
     fn tell(&self, heard: &Heard) {

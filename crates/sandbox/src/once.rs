@@ -52,6 +52,22 @@ impl Onces {
     where
         F: Future<Output = Result<String, Error>> + Send + 'static,
     {
+        self.run_in(store, tenant, (once, |_: &str| true), work).await
+    }
+
+    /// The same for work within a sandbox: an earlier answer counts only if it `holds`, which one
+    /// about another life of the sandbox does not.
+    pub(crate) async fn run_in<F, H>(
+        &self,
+        store: &Store,
+        tenant: &TenantId,
+        (once, holds): (&Once, H),
+        work: F,
+    ) -> Result<(String, bool), Error>
+    where
+        F: Future<Output = Result<String, Error>> + Send + 'static,
+        H: Fn(&str) -> bool + Clone + Send + Sync + 'static,
+    {
         if once.key.is_empty() || once.key.len() > KEY_BYTES_MAX {
             let reason = format!("1 to {KEY_BYTES_MAX} bytes");
             return Err(Error::BadField { field: "Idempotency-Key", reason });
@@ -61,7 +77,7 @@ impl Onces {
             // Who is at work may be about to be refused itself: what is recorded decides.
             Err(Error::OtherBody) => {
                 let found = store.answer(tenant.as_str(), &once.key).await?;
-                let found = found.filter(|found| found.body == once.body);
+                let found = found.filter(|found| found.body == once.body && holds(&found.answer));
                 return found.map(|found| (found.answer, true)).ok_or(Error::OtherBody);
             }
             joined => joined?,
@@ -70,8 +86,9 @@ impl Onces {
         if let Some(sender) = first {
             let (out, store, once) =
                 (Out(Arc::clone(&self.running), key), store.clone(), once.clone());
+            let holds = holds.clone();
             tokio::spawn(async move {
-                let result = perform(&store, &out.1.0, &once, work).await;
+                let result = perform(&store, &out.1.0, (&once, holds), work).await;
                 // Out of the map first: who comes now finds the row.
                 drop(out);
                 let _ = sender.send(Some(result));
@@ -82,6 +99,10 @@ impl Onces {
             done.map_err(|_| Error::Fault("the work of this idempotency key ended early".into()))?;
         let (answer, replayed) =
             done.clone().unwrap_or_else(|| Err(Error::Fault("no outcome".into())))?;
+        if !holds(&answer) {
+            // Joined to work in a life of the sandbox that has ended meanwhile.
+            return Err(Error::OtherBody);
+        }
         Ok((answer, replayed || joined))
     }
 
@@ -112,16 +133,16 @@ impl Onces {
 async fn perform<F>(
     store: &Store,
     tenant: &TenantId,
-    once: &Once,
+    (once, holds): (&Once, impl Fn(&str) -> bool),
     work: F,
 ) -> Result<(String, bool), Error>
 where
     F: Future<Output = Result<String, Error>>,
 {
     match store.answer(tenant.as_str(), &once.key).await? {
-        Some(found) if found.body == once.body => Ok((found.answer, true)),
-        Some(_) => Err(Error::OtherBody),
-        None => Ok((work.await?, false)),
+        Some(found) if found.body != once.body => Err(Error::OtherBody),
+        Some(found) if holds(&found.answer) => Ok((found.answer, true)),
+        _ => Ok((work.await?, false)),
     }
 }
 

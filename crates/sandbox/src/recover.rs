@@ -347,7 +347,7 @@ fn lost(inner: &Arc<Inner>, entry: Arc<Entry>, event: Event, cause: &str) {
     }
     let id: &SandboxId = &entry.id;
     warn!(sandbox = %id, tenant = %entry.tenant, cause, state = state.word(), "not found again");
-    inner.moved((&entry.tenant, id), (was, state), record.body.cause.as_ref());
+    inner.moved(&entry, (was, state), record.body.cause.as_ref());
     entry.view.send_replace(View { record: Arc::new(record), end: None });
     inner.drive(entry, Begin::Lost);
 }

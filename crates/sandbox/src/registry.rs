@@ -1,7 +1,7 @@
 //! Every sandbox of this server, by tenant and id; who is the first to name one makes it.
 
 use crate::{
-    Ended, Error, Lost, SandboxId, SessionId, TenantId,
+    Ended, Error, LinkError, Lost, SandboxId, SessionId, TenantId,
     awake::Uses,
     background::Background,
     driver::Order,
@@ -43,6 +43,9 @@ pub(crate) struct Entry {
     pub(crate) tenant: TenantId,
     pub(crate) id: SandboxId,
     pub(crate) name: String,
+    /// The same name, for what is told of this life of the sandbox: another one with its id has
+    /// another.
+    pub(crate) incarnation: Arc<str>,
     pub(crate) slot: u32,
     pub(crate) directory: PathBuf,
     pub(crate) view: watch::Sender<View>,
@@ -87,6 +90,7 @@ impl Entry {
             tenant: record.tenant.clone(),
             id: record.id.clone(),
             name: record.name.clone(),
+            incarnation: Arc::from(record.name.as_str()),
             slot: record.slot,
             directory: sandboxes.join(&record.name),
             orders,
@@ -119,6 +123,11 @@ impl Entry {
 
     pub(crate) fn state(&self) -> State {
         self.view.borrow().record.state
+    }
+
+    /// Why nothing can be done in it any more, once its end is decided.
+    pub(crate) fn destroyed(&self) -> Option<LinkError> {
+        (!self.state().visible()).then(|| LinkError::Destroyed(self.id.clone()))
     }
 
     pub(crate) fn lost(&self) -> MutexGuard<'_, Option<Vec<Lost>>> {

@@ -1,8 +1,8 @@
 //! A running sandbox, to work in.
 
 use crate::{
-    Error, ExecLink, Info, Lent, Lost, SandboxId, SessionId, SessionInfo, SessionWish, ShellLink,
-    TenantId, Usage,
+    Error, ExecLink, Info, Lent, LinkError, Lost, SandboxId, SessionId, SessionInfo, SessionWish,
+    ShellLink, TenantId, Usage,
     awake::Awake,
     driver::{Caged, Order, blocking},
     events::{Happened, Teller},
@@ -23,6 +23,7 @@ use isolet_wire::{
     ask::{self, Open, Since, What},
     tell::Why,
 };
+use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::timeout;
 
@@ -94,6 +95,22 @@ pub struct Start {
     pub stdin: bool,
     /// Killed whole after this many ms; 0 never.
     pub timeout_ms: u64,
+}
+
+/// A session that was made, as an idempotency key keeps it.
+#[derive(Serialize, Deserialize)]
+struct Made {
+    #[serde(flatten)]
+    info: SessionInfo,
+    /// In which life of its sandbox; versions before have not written it.
+    #[serde(default)]
+    incarnation: Option<String>,
+}
+
+/// Whether an answer is about this life of a sandbox.
+fn made_in(answer: &str, name: &str) -> bool {
+    let made = serde_json::from_str::<Made>(answer).ok();
+    made.and_then(|made| made.incarnation).is_none_or(|incarnation| incarnation == name)
 }
 
 impl Sandbox {
@@ -177,8 +194,14 @@ impl Sandbox {
             State::Failed => Err(failed(&view.record)),
             State::Unreachable => Err(Error::Unreachable(self.entry.id.clone())),
             State::Sleeping => Err(Error::Sleeping(self.entry.id.clone())),
-            _ => Err(Error::NoSandbox(self.entry.id.clone())),
+            _ => Err(LinkError::Destroyed(self.entry.id.clone()).into()),
         }
+    }
+
+    /// Why nothing can be done in it any more, once it is being deleted.
+    #[must_use]
+    pub fn destroyed(&self) -> Option<LinkError> {
+        self.entry.destroyed()
     }
 
     /// A connection to its agent, or to that of a session's scope; an idle one where there is one.
@@ -196,7 +219,7 @@ impl Sandbox {
     async fn connect(&self, scope: Option<&Scope>) -> Result<Wire, Error> {
         let directory = scope.map_or(&self.entry.directory, |scope| &scope.directory);
         match Wire::connect(directory).await {
-            Ok(wire) => Ok(wire),
+            Ok(wire) => Ok(wire.owned(&self.entry)),
             // Its end may be known by now, and says more than a connection that was refused.
             Err(error) => Err(self.check().err().unwrap_or(error.into())),
         }
@@ -204,7 +227,8 @@ impl Sandbox {
 
     fn teller(&self, session: Option<Arc<str>>) -> Teller {
         let log = self.inner.events.of(&self.entry.tenant);
-        Teller { log, sandbox: self.entry.id.clone(), session }
+        let incarnation = Arc::clone(&self.entry.incarnation);
+        Teller { log, sandbox: self.entry.id.clone(), incarnation, session }
     }
 
     /// Where shells and programs begin: where its image says, or the workspace.
@@ -242,9 +266,11 @@ impl Sandbox {
     /// [`Error::Refused`] with the agent's reason, [`Error::Link`], [`Error::Failed`].
     pub async fn shell(&self, attach: Attach) -> Result<ShellLink, Error> {
         let (mut scope, mut restored, mut told) = (None, None, None);
+        let mut life = None;
         let (shell, open) = match attach.shell {
             ShellName::Session(id) => {
                 let session = self.session_of(&id).await?;
+                life = Some(self.entry.sessions.life(&id));
                 scope = self.scope(&id).await?;
                 let restore = self.entry.kept.next(&id).await;
                 let again = self.entry.scopes.again(&id, scope.as_ref());
@@ -294,7 +320,7 @@ impl Sandbox {
         if let Some(id) = restored {
             self.entry.kept.taken(&id);
         }
-        Ok(link.telling(self.teller(session)))
+        Ok(link.of_session(life).telling(self.teller(session)))
     }
 
     /// A client of a session's shell for one command after the other: from the pool when one
@@ -461,12 +487,13 @@ impl Sandbox {
 
     /// An event of this sandbox.
     pub(crate) fn say(&self, what: Happened) {
-        self.inner.events.say(&self.entry.tenant, &self.entry.id, what);
+        self.inner.events.say(&self.entry, what);
     }
 
     fn text(&self, id: &SessionId, session: &Session) -> Result<String, Error> {
         let info = session.info(id, &self.entry.id);
-        serde_json::to_string(&info).map_err(|error| Error::Fault(error.to_string()))
+        let made = Made { info, incarnation: Some(self.entry.name.clone()) };
+        serde_json::to_string(&made).map_err(|error| Error::Fault(error.to_string()))
     }
 
     /// Makes a session; `true` beside it: the same idempotency key had made it before.
@@ -495,7 +522,9 @@ impl Sandbox {
         };
         let (text, replayed) = match &once {
             Some(once) => {
-                self.inner.onces.run(&self.inner.store, &self.entry.tenant, once, work).await?
+                let (inner, name) = (&self.inner, self.entry.name.clone());
+                let own = move |answer: &str| made_in(answer, &name);
+                inner.onces.run_in(&inner.store, &self.entry.tenant, (once, own), work).await?
             }
             // A task of its own: a caller that goes away leaves nothing half-done.
             None => {

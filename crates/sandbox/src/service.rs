@@ -277,6 +277,12 @@ impl Service {
         Ok(self.entry(tenant, id)?.view().record.info())
     }
 
+    /// The server's own name of the life that a sandbox is in; `None` where there is no such sandbox.
+    #[must_use]
+    pub fn incarnation(&self, tenant: &TenantId, id: &SandboxId) -> Option<String> {
+        Some(self.entry(tenant, id).ok()?.name.clone())
+    }
+
     /// The tenant's sandboxes after `after`, at most `limit` (1 to [`PAGE_MAX`]).
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::{Duration, Instant},
 };
 use tokio::sync::watch;
@@ -54,6 +54,8 @@ struct Held {
     clients: u32,
     /// The other ends are held by programs that run in it without a shell.
     programs: watch::Sender<()>,
+    /// Gone with the session: its shell's clients know by it that it has ended.
+    life: Arc<()>,
     pid: Option<i32>,
     /// Who is attached to its terminal, where one runs.
     terminal: Option<u32>,
@@ -185,6 +187,7 @@ impl Held {
             queued: 0,
             clients: 0,
             programs: watch::Sender::new(()),
+            life: Arc::default(),
             pid: None,
             terminal: None,
             opening: 0,
@@ -275,6 +278,11 @@ impl Sessions {
         let held = all.get_mut(id)?;
         held.use_now();
         Some(held.session.clone())
+    }
+
+    /// What lives as long as this session; nothing where it has ended.
+    pub(crate) fn life(&self, id: &SessionId) -> Weak<()> {
+        self.lock().get(id).map_or_else(Weak::new, |held| Arc::downgrade(&held.life))
     }
 
     /// Whether one more may be made under this id.

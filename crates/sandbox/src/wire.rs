@@ -3,12 +3,13 @@
 use crate::{
     awake::Awake,
     link::{Heard, LinkError},
+    registry::Entry,
 };
 use bytes::{Buf, BytesMut};
 use isolet_wire::{
     VERSION,
     ask::Ask,
-    frame,
+    context, frame,
     frame::Frame,
     tell::{Tell, Why},
 };
@@ -18,6 +19,7 @@ use std::{
     mem::MaybeUninit,
     os::fd::{AsRawFd, OwnedFd},
     path::Path,
+    sync::{Arc, Weak},
     time::Duration,
 };
 use tokio::{io::Interest, net::UnixStream, time::timeout};
@@ -51,7 +53,13 @@ pub(crate) struct Wire {
     torn: bool,
     /// Set while it serves somebody: the sandbox then stays awake.
     pub(crate) awake: Option<Awake>,
+    /// The sandbox that a caller works in: says why the connection has ended.
+    owner: Weak<Entry>,
 }
+
+/// What SIGKILL leaves as an exit code.
+const KILLED_CODE: i32 = 137;
+const SIGKILL: i32 = 9;
 
 impl Wire {
     /// Connects. The greeting goes out with the first message, to spare a round trip; its answer
@@ -70,20 +78,45 @@ impl Wire {
             greeted: false,
             torn: false,
             awake: None,
+            owner: Weak::new(),
         })
+    }
+
+    /// It is a caller's, who works in this sandbox.
+    pub(crate) fn owned(mut self, owner: &Arc<Entry>) -> Self {
+        self.owner = Arc::downgrade(owner);
+        self
+    }
+
+    /// A connection that ends while its sandbox is being deleted has ended because of that.
+    fn cause(&self, error: LinkError) -> LinkError {
+        let owner = self.owner.upgrade();
+        owner.and_then(|entry| entry.destroyed()).unwrap_or(error)
+    }
+
+    /// What was killed while its sandbox was being deleted was killed with it.
+    fn judged(&self, heard: Heard) -> Result<Heard, LinkError> {
+        match &heard {
+            Heard::Tell(tell) if killed(tell) => {}
+            _ => return Ok(heard),
+        }
+        match self.owner.upgrade().and_then(|entry| entry.destroyed()) {
+            Some(error) => Err(error),
+            None => Ok(heard),
+        }
     }
 
     /// Sends one message; not cancel-safe.
     pub(crate) async fn send(&mut self, ask: &Ask) -> Result<(), LinkError> {
         frame::put(&mut self.out, ask);
-        self.flush().await
+        self.flush().await.map_err(|error| self.cause(error))
     }
 
     /// Sends bytes of a file.
     pub(crate) async fn send_data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), LinkError> {
         frame::put_data_head(&mut self.out, 0, offset, "", bytes.len());
         self.out.extend_from_slice(bytes);
-        self.flush().await
+        self.flush().await.map_err(|error| self.cause(error))
     }
 
     /// Puts one message in line and sends what the socket takes now; [`Wire::next`] sends the rest.
@@ -95,7 +128,7 @@ impl Wire {
         self.late.extend_from_slice(&self.out);
         self.out.clear();
         self.out.shrink_to(64 * 1024);
-        self.drain()
+        self.drain().map_err(|error| self.cause(error))
     }
 
     /// Bytes in line.
@@ -152,7 +185,10 @@ impl Wire {
         let mut found = None;
         loop {
             match self.cut()? {
-                None => self.receive(&mut found).await?,
+                None => {
+                    let received = self.receive(&mut found).await;
+                    received.map_err(|error| self.cause(error))?;
+                }
                 Some(Heard::Tell(Tell::Dialed)) => {
                     return found.map(Ok).ok_or(LinkError::Turn("no socket came with a dial"));
                 }
@@ -197,17 +233,28 @@ impl Wire {
             if let Some(heard) = self.try_next()? {
                 return Ok(heard);
             }
-            if self.late.is_empty() {
-                self.stream.readable().await?;
-            } else {
-                self.stream.ready(Interest::READABLE | Interest::WRITABLE).await?;
-                self.drain()?;
-            }
+            self.stirred().await.map_err(|error| self.cause(error))?;
         }
+    }
+
+    /// Something may have arrived, or more of what was pushed is sent.
+    async fn stirred(&mut self) -> Result<(), LinkError> {
+        if self.late.is_empty() {
+            return Ok(self.stream.readable().await?);
+        }
+        self.stream.ready(Interest::READABLE | Interest::WRITABLE).await?;
+        self.drain()
     }
 
     /// What has arrived.
     pub(crate) fn try_next(&mut self) -> Result<Option<Heard>, LinkError> {
+        match self.arrived() {
+            Ok(heard) => heard.map(|heard| self.judged(heard)).transpose(),
+            Err(error) => Err(self.cause(error)),
+        }
+    }
+
+    fn arrived(&mut self) -> Result<Option<Heard>, LinkError> {
         loop {
             if let Some(heard) = self.cut()? {
                 return Ok(Some(heard));
@@ -261,10 +308,26 @@ impl Wire {
 
     /// The answer to something that is answered at once.
     pub(crate) async fn answer(&mut self) -> Result<Tell, LinkError> {
-        match timeout(ANSWER_WAIT, self.next()).await.map_err(|_| LinkError::Silent)?? {
+        let heard = timeout(ANSWER_WAIT, self.next()).await;
+        match heard.map_err(|_| self.cause(LinkError::Silent))?? {
             Heard::Tell(tell) => Ok(tell),
             Heard::Data(_) => Err(LinkError::Turn("data where an answer was due")),
         }
+    }
+}
+
+/// Whether it tells of something that SIGKILL has ended.
+fn killed(tell: &Tell) -> bool {
+    match tell {
+        Tell::Exit(exit) => exit.signal == Some(SIGKILL) || exit.code == KILLED_CODE,
+        Tell::Closed(closed) | Tell::TerminalExit(closed) => {
+            closed.signal == Some(SIGKILL) || closed.code == Some(KILLED_CODE)
+        }
+        Tell::Context(context::Tell::End(end)) => end.died.is_some(),
+        Tell::Process(process) => {
+            process.end.as_ref().is_some_and(|end| end.signal == Some(SIGKILL))
+        }
+        _ => false,
     }
 }
 

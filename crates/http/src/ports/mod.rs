@@ -84,6 +84,7 @@ pub(crate) async fn pass(
     let connection = request.extensions_mut().remove::<Arc<Connection>>();
     let permit = app.limiter.enter(&caller.tenant, Kind::Port, connection.as_ref())?;
     let sandbox = app.service.reach(&caller.tenant, &target.sandbox, Reach::Awake).await?;
+    caller.may_work_in(&sandbox)?;
     let (mut parts, body) = request.into_parts();
     let upgrade = parts.extensions.remove::<OnUpgrade>();
     let upgrade = upgrade.filter(|_| heads::upgrades(&parts.method, &parts.headers));
@@ -147,17 +148,23 @@ impl Exchange<'_> {
                 Ok(asked) => return Ok(asked),
                 Err(Lost { unsent: Some(unsent), .. }) => request = unsent,
                 // Closed meanwhile, or something stood there that was no part of an answer.
-                Err(Lost { error, .. }) => {
-                    request = again.ok_or_else(|| lost(self.port, &error))?
-                }
+                Err(Lost { error, .. }) => request = again.ok_or_else(|| self.lost(&error))?,
             }
         }
         let link = match self.sandbox.dial(self.port).await {
             Ok(link) => link,
             Err(error) => return Err(self.undialed(error).await),
         };
-        let fresh = Upstream::open(link).await.map_err(|error| lost(self.port, &error))?;
-        fresh.ask(request).await.map_err(|lost_| lost(self.port, &lost_.error))
+        let fresh = Upstream::open(link).await.map_err(|error| self.lost(&error))?;
+        fresh.ask(request).await.map_err(|lost| self.lost(&lost.error))
+    }
+
+    /// There is no answer: the sandbox was deleted, or the program closed the connection.
+    fn lost(&self, error: &hyper::Error) -> Failure {
+        match self.sandbox.destroyed() {
+            Some(destroyed) => destroyed.into(),
+            None => lost(self.port, error),
+        }
     }
 
     /// Nothing listens: says what does.

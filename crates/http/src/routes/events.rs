@@ -212,7 +212,8 @@ mod tests {
         let what = Happened::CommandExited { command, code: Some(3) };
         let sandbox = SandboxId::parse("box").unwrap();
         let mut out = String::new();
-        tell(&mut out, &Event { id: 7, at_ms: 5, sandbox, what });
+        let incarnation = "a-life".into();
+        tell(&mut out, &Event { id: 7, at_ms: 5, sandbox, incarnation, what });
         let data = out.strip_prefix("id: 7\nevent: command_exited\ndata: ").unwrap();
         let json: serde_json::Value =
             serde_json::from_str(data.strip_suffix("\n\n").unwrap()).unwrap();

@@ -246,6 +246,7 @@ fn answer(exit: &Exit, output: &Output, more: &str) -> Response {
 /// Runs a program without a shell behind it.
 ///
 /// It has a process group of its own and is killed whole at its timeout, or when the client goes.
+/// 409 `sandbox_destroyed` or `session_ended` when that was deleted meanwhile.
 /// With `Accept: text/event-stream` the output comes as events `stdout` and `stderr`
 /// (`{data, offset}`), then `exit`; with `; encoding=base64` behind it, as exact bytes
 /// (`{data_b64, offset}`). Makes the sandbox where it is not there.
@@ -281,7 +282,8 @@ pub(crate) async fn alone(
 /// Runs a command in a session's shell.
 ///
 /// Directory, environment, variables and jobs stay for the next. Commands of a session run one
-/// after the other; a full queue is 429. The command goes on when the client goes, unless
+/// after the other; a full queue is 429. 409 `sandbox_destroyed` or `session_ended` when that was
+/// deleted meanwhile. The command goes on when the client goes, unless
 /// `cancel_on_close` says otherwise. With
 /// `Accept: text/event-stream` as for `exec`. Makes sandbox and session where they are not there.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/sessions/{sid}/exec", tag = "commands",

@@ -113,7 +113,8 @@ fn since(text: &str) -> Result<Since, Failure> {
 /// `shell_stdin {id, data|data_b64|eof}`, `shell_signal {id, signal}`, `shell_cancel {id}`.
 /// Server frames: `shell_out` and `shell_err {id, data, offset}` (an empty id: a background job),
 /// `shell_exit {id, code, seq, duration_ms, …}`, `shell_gap {stream, from, to}`,
-/// `shell_error {id?, error, message, hint}`, `shell_closed {code|signal, cause}`.
+/// `shell_error {id?, error, message, hint}`, `shell_closed {code|signal|error, cause}`; the error is
+/// `sandbox_destroyed` or `session_ended` when that was deleted, and the socket closes with 1001.
 /// The answer's `Isolet-Shell` header names the shell and its client for `?resume=`; `Isolet-At`
 /// says `OUT,ERR,SEQ` of the shell at that moment. With `opened=1` the first frame says both, as
 /// `shell_opened {shell, at}`: a page is not shown headers.
@@ -147,7 +148,9 @@ pub(crate) async fn attach(
 ) -> Result<Response, Failure> {
     let accept = ws::handshake(request.method(), request.headers())?;
     let wanted = Wanted::of(request.uri())?;
+    let reach = caller.reach(reach);
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, reach).await?;
+    caller.may_work_in(&sandbox)?;
     let (shell, owner) = wanted.shell(&sandbox)?;
     let session = match &shell {
         ShellName::Session(session) => Some(session.clone()),

@@ -36,6 +36,7 @@ pub(crate) async fn open(
         return Err(auth::bad_ticket());
     }
     let sandbox = app.service.reach(&caller.tenant, &at.sandbox, Reach::Awake).await?;
+    caller.may_work_in(&sandbox)?;
     let link = sandbox.dial(at.port).await?;
     let client = tcp::Client { sandbox, link, half };
     let until = app.leases.until(&caller);

@@ -190,7 +190,8 @@ pub(crate) async fn attach(
     }
     let (view, events) = (wanted.view, wanted.events);
     let attached = async {
-        let sandbox = app.service.reach(&caller.tenant, &id, reach).await?;
+        let sandbox = app.service.reach(&caller.tenant, &id, caller.reach(reach)).await?;
+        caller.may_work_in(&sandbox)?;
         let link = sandbox.terminal(&session, wanted).await?;
         Ok::<_, Failure>((sandbox, link))
     };

@@ -64,7 +64,7 @@ impl MakeTicket {
             return Err(Failure::field("port", "1 to 65535, with use \"port\" alone"));
         }
         let sandbox = SandboxId::parse(&self.sandbox).map_err(input::bad_id)?;
-        Ok(Bound { sandbox, session, purpose, port: self.port })
+        Ok(Bound { sandbox, incarnation: None, session, purpose, port: self.port })
     }
 
     fn view(&self) -> Result<bool, Failure> {
@@ -97,7 +97,7 @@ pub(crate) struct Ticket {
 /// Makes a ticket: what a browser gives as `?ticket=` in place of a key.
 ///
 /// It opens one terminal, shell or port of one sandbox, by WebSocket, once, as its maker could; nothing after
-/// the key was revoked. A key that may only read makes tickets to look (`mode: "view"`).
+/// the key was revoked, and no later sandbox with the same id. A key that may only read makes tickets to look (`mode: "view"`).
 #[utoipa::path(post, path = "/v1/tickets", tag = "terminals", request_body = MakeTicket,
     responses((status = 201, body = Ticket), (status = "4XX", body = Failure)))]
 pub(crate) async fn create(
@@ -106,7 +106,8 @@ pub(crate) async fn create(
     body: Strict<MakeTicket>,
 ) -> Result<(StatusCode, Json<Ticket>), Failure> {
     let wanted = body.value;
-    let (bound, view, ttl) = (wanted.bound()?, wanted.view()?, wanted.ttl()?);
+    let (mut bound, view, ttl) = (wanted.bound()?, wanted.view()?, wanted.ttl()?);
+    bound.incarnation = app.service.incarnation(&caller.tenant, &bound.sandbox);
     if caller.read_only && !view {
         return Err(auth::read_only("make a ticket with mode \"view\", or use another key"));
     }

@@ -107,6 +107,13 @@ pub(crate) fn closed(closed: &Closed) -> Message {
     Message::Text(out.into())
 }
 
+/// `shell_closed` of a shell that ended with its sandbox or session: with the code of the same
+/// refusal by HTTP.
+pub(crate) fn ended_with(failure: &Failure) -> Message {
+    let (code, cause) = (quoted(failure.code), quoted(&failure.message));
+    Message::Text(format!(r#"{{"type":"shell_closed","error":{code},"cause":{cause}}}"#).into())
+}
+
 /// `shell_error`: about one frame of the client; the socket stays open.
 pub(crate) fn error(id: Option<&str>, failure: &Failure) -> Message {
     let id = id.map(|id| format!(r#","id":{}"#, quoted(id))).unwrap_or_default();

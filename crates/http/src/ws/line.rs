@@ -40,6 +40,17 @@ pub(super) enum End {
     Gone,
 }
 
+/// The reason in a close frame (1001) when the sandbox was deleted: the code of the same refusal by
+/// HTTP. Nobody is to come back: that would make another sandbox.
+const DESTROYED: &str = "sandbox_destroyed";
+
+impl End {
+    /// The sandbox was deleted.
+    pub(super) fn destroyed() -> Self {
+        Self::Close(CloseCode::Away, DESTROYED)
+    }
+}
+
 impl From<Ending> for End {
     fn from(ending: Ending) -> Self {
         match ending {

@@ -307,8 +307,21 @@ impl Talk {
         ControlFlow::Continue(())
     }
 
-    /// The link is gone: with its sandbox, or by itself.
+    /// The link is gone: with its sandbox, with its session, or by itself.
     async fn lost(&mut self, error: &LinkError) -> Go {
+        if let LinkError::Destroyed(_) = error {
+            let rest = self.texts.close();
+            self.pieces(&rest)?;
+            self.write(frames::ended_with(&Failure::from(error.clone())))?;
+            return ControlFlow::Break(End::destroyed());
+        }
+        if self.client.link.session_ended() {
+            let rest = self.texts.close();
+            self.pieces(&rest)?;
+            self.write(frames::ended_with(&Failure::from(LinkError::SessionEnded)))?;
+            let end = End::Close(CloseCode::Away, "session_ended");
+            return ControlFlow::Break(end);
+        }
         let Ok(why) = timeout(CLOSE_WAIT, self.client.sandbox.ended()).await else {
             debug!(%error, "the link of a client broke");
             return ControlFlow::Break(End::Close(CloseCode::Restart, "come back"));

@@ -36,14 +36,20 @@ pub(crate) async fn run(socket: Socket, client: Client, until: Until) {
     let Client { sandbox, link, half } = client;
     let (read, write) = tokio::io::split(link);
     let mut talk =
-        Talk { line: Line::new(socket), half, waiting: Bytes::new(), open: (true, true) };
+        Talk { line: Line::new(socket), sandbox, half, waiting: Bytes::new(), open: (true, true) };
     let end = talk.carry(read, write, until).await;
+    // The program's end is the sandbox's own: it was deleted.
+    let end = match end {
+        End::Close(..) if talk.sandbox.destroyed().is_some() => End::destroyed(),
+        end => end,
+    };
     talk.line.leave(end).await;
-    drop(sandbox);
 }
 
 struct Talk {
     line: Line,
+    /// Held, so that it stays awake.
+    sandbox: Sandbox,
     half: bool,
     /// From the client, and not taken by the program yet.
     waiting: Bytes,
@@ -114,6 +120,9 @@ impl Talk {
     /// The program speaks no more.
     fn ended(&mut self) -> Go {
         self.open.0 = false;
+        if self.sandbox.destroyed().is_some() {
+            return Go::Break(End::destroyed());
+        }
         if self.half && self.open.1 {
             return self.line.write(Message::text(EOF));
         }

@@ -277,6 +277,11 @@ impl Talk {
 
     /// The link is gone: with its sandbox, or by itself.
     async fn lost(&mut self, error: &LinkError) -> Go {
+        if let LinkError::Destroyed(_) = error {
+            let closed = Closed { signal: Some(KILLED), ..Closed::default() };
+            self.line.write(frames::exit(&closed))?;
+            return ControlFlow::Break(End::destroyed());
+        }
         if self.client.link.orphaned() {
             return self.over(&Closed { signal: Some(KILLED), ..Closed::default() });
         }

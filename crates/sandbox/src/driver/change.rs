@@ -38,8 +38,18 @@ impl Driver {
 
     pub(super) async fn expose(&mut self, change: Change) -> Result<Exposed, Error> {
         let old = self.record.body.exposed.clone();
+        let hidden = change.hides();
         let done = exposed::apply(&mut self.record.body.exposed, change, &self.entry.id)?;
-        if let Err(error) = self.write(None).await {
+        let written = match (self.write(None).await, hidden) {
+            // A link that was withdrawn must not lead in again, however full the disk is.
+            (Err(Error::StoreFull), Some(port)) => {
+                let withdrawn = exposed::member(port, &done);
+                let removed = self.inner.store.remove_member(&self.record.name, withdrawn).await;
+                removed.map_err(Error::from)
+            }
+            (written, _) => written,
+        };
+        if let Err(error) = written {
             self.record.body.exposed = old;
             return Err(error);
         }
@@ -145,8 +155,7 @@ impl Driver {
         let mode = self.record.body.network.mode();
         info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, network = mode.word(), "network changed");
         self.publish(None);
-        let (tenant, id) = (&self.entry.tenant, &self.entry.id);
-        self.inner.events.say(tenant, id, Happened::NetworkChanged(mode));
+        self.inner.events.say(&self.entry, Happened::NetworkChanged(mode));
         Ok(self.record.info())
     }
 

@@ -7,6 +7,7 @@ use crate::{
     failpoint::pass,
     state::{Event, State},
 };
+use std::time::Instant;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
@@ -32,22 +33,62 @@ impl Driver {
         self.publish(Some(Err(error)));
     }
 
-    /// Ends it. The answer comes when nothing of it runs; what fails is tried again until it is done.
-    pub(super) async fn end(&mut self, answer: Option<oneshot::Sender<Result<Ended, Error>>>) {
+    /// Ends it; `false` when that cannot be recorded and nothing was changed. The answer comes when
+    /// nothing of it runs; what fails is tried again until it is done.
+    pub(super) async fn end(
+        &mut self,
+        answer: Option<oneshot::Sender<Result<Ended, Error>>>,
+    ) -> bool {
         let mut answer = answer;
-        if self.record.state != State::Destroying {
-            self.record.rest();
-            if self.shift(Event::Delete).is_err() {
-                return;
+        if let Err(error) = self.condemn().await {
+            warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "not deleted");
+            self.until = self.until.map(|until| until.max(Instant::now() + AGAIN));
+            if let Some(answer) = answer {
+                let _ = answer.send(Err(error));
             }
+            return false;
         }
         self.watch = None;
         self.entry.let_go();
         self.publish(None);
-        if let Err(error) = self.write(None).await {
-            // A full disk must not keep what fills it.
-            warn!(sandbox = %self.entry.id, %error, "delete is not recorded; goes on");
+        self.destroy(&mut answer).await;
+        true
+    }
+
+    /// Records its end before anything of it is touched: no kill of the server brings it back.
+    ///
+    /// # Errors
+    /// [`Error::StoreFull`] when the disk is full and so is the reserve for this.
+    async fn condemn(&mut self) -> Result<(), Error> {
+        if self.record.state == State::Destroying {
+            return Ok(());
         }
+        let before = self.record.clone();
+        self.record.rest();
+        self.shift(Event::Delete)?;
+        let condemned = match self.record.body.json() {
+            Ok(body) => {
+                let condemned = self.inner.store.condemn(&self.record.name, body).await;
+                condemned.map_err(Error::from)
+            }
+            Err(error) => Err(error),
+        };
+        match condemned {
+            Err(Error::StoreFull) => {
+                self.record = before;
+                Err(Error::StoreFull)
+            }
+            Err(error) => {
+                // A broken disk must not keep what runs.
+                warn!(sandbox = %self.entry.id, %error, "delete is not recorded; goes on");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Kills and removes one whose end is recorded.
+    async fn destroy(&mut self, answer: &mut Option<oneshot::Sender<Result<Ended, Error>>>) {
         let usage = loop {
             let done = match pass("delete.recorded").await {
                 Ok(()) => self.clear(true).await,
@@ -55,7 +96,9 @@ impl Driver {
             };
             match done {
                 Ok(usage) => break usage,
-                Err(error @ Error::StoreBroken) => return self.end_unrecorded(answer, error),
+                Err(error @ Error::StoreBroken) => {
+                    return self.end_unrecorded(answer.take(), error);
+                }
                 Err(error) => {
                     warn!(sandbox = %self.entry.id, %error, "not removed yet");
                     if let Some(answer) = answer.take() {
@@ -71,7 +114,7 @@ impl Driver {
         // In this order: the id is free before anybody hears that it is gone, and who asked for
         // it hears the answer and not only that it is gone.
         self.inner.registry.remove(&self.entry);
-        if let Some(answer) = answer {
+        if let Some(answer) = answer.take() {
             let _ = answer.send(Ok(ended.clone()));
         }
         self.publish(Some(Ok(ended)));

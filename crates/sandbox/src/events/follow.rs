@@ -14,7 +14,8 @@ pub struct Follow {
     log: Arc<Log>,
     next: watch::Receiver<u64>,
     at: u64,
-    sandbox: Option<SandboxId>,
+    /// Which sandbox, and which life of it; `None`: all.
+    sandbox: Option<(SandboxId, Arc<str>)>,
 }
 
 /// Events that a reader asked for and that are no longer held.
@@ -34,11 +35,12 @@ pub struct TooSlow(pub Gap);
 impl Follow {
     pub(super) fn new(
         log: Arc<Log>,
-        sandbox: Option<SandboxId>,
+        sandbox: Option<(SandboxId, Arc<str>)>,
         last: Option<u64>,
     ) -> (Self, Option<Gap>) {
         let next = log.next.subscribe();
-        *log.followers().entry(sandbox.clone()).or_default() += 1;
+        let id = sandbox.as_ref().map(|(id, _)| id.clone());
+        *log.followers().entry(id).or_default() += 1;
         log.more.notify_one();
         let (at, gap) = {
             let ring = log.lock();
@@ -82,7 +84,8 @@ impl Follow {
                 break;
             }
             self.at = event.id + 1;
-            if self.sandbox.as_ref().is_none_or(|sandbox| *sandbox == event.sandbox) {
+            let own = |(_, incarnation): &(_, Arc<str>)| *incarnation == event.incarnation;
+            if self.sandbox.as_ref().is_none_or(own) {
                 found.push(Arc::clone(event));
             }
         }
@@ -93,7 +96,8 @@ impl Follow {
 impl Drop for Follow {
     fn drop(&mut self) {
         let mut followers = self.log.followers();
-        if let Some(count) = followers.get_mut(&self.sandbox) {
+        let id = self.sandbox.as_ref().map(|(id, _)| id.clone());
+        if let Some(count) = followers.get_mut(&id) {
             *count -= 1;
         }
         followers.retain(|_, count| *count > 0);
@@ -112,9 +116,15 @@ impl Service {
         sandbox: Option<&SandboxId>,
         last: Option<u64>,
     ) -> Result<(Follow, Option<Gap>), Error> {
-        if let Some(id) = sandbox {
-            self.get(tenant, id).await?;
+        let log = self.inner.events.of(tenant);
+        let Some(id) = sandbox else { return Ok(Follow::new(log, None, last)) };
+        let entry = self.entry(tenant, id)?;
+        let of = (id.clone(), Arc::clone(&entry.incarnation));
+        let follow = Follow::new(log, Some(of), last);
+        // One that has ended by now may have told so before anybody followed.
+        if !entry.state().visible() {
+            return Err(Error::NoSandbox(id.clone()));
         }
-        Ok(Follow::new(self.inner.events.of(tenant), sandbox.cloned(), last))
+        Ok(follow)
     }
 }

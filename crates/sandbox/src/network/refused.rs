@@ -176,7 +176,7 @@ impl Inner {
     /// A sandbox was refused something.
     pub(crate) fn refused(&self, entry: &Entry, refused: Refused) {
         if entry.refusals.push(refused.clone(), now_ms()) {
-            self.events.say(&entry.tenant, &entry.id, Happened::NetworkDenied(refused));
+            self.events.say(entry, Happened::NetworkDenied(refused));
         }
     }
 }

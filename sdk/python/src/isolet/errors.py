@@ -99,7 +99,11 @@ class NotFoundError(RefusedError):
 
 
 class ConflictError(RefusedError):
-    """409: something is there already, or in a state that does not allow it."""
+    """409: something is there already, or in a state that does not allow it.
+
+    ``sandbox_destroyed`` and ``session_ended``: what the call was in was deleted meanwhile. The call is
+    not made again: that would create a new sandbox or session, and run it there.
+    """
 
 
 class TooManyRequestsError(RefusedError):
