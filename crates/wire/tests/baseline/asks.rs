@@ -1,0 +1,179 @@
+//! One value for each kind of message that a server sends to an agent.
+
+use crate::{Row, context};
+use isolet_wire::ask::{
+    Ask, Attach, Exec, File, Open, Pair, Run, Save, Search, Since, Span, Walk, What,
+};
+use isolet_wire::process::{Order, Start};
+use isolet_wire::terminal;
+use std::collections::BTreeMap;
+
+pub(crate) fn env() -> BTreeMap<String, String> {
+    [("HOME", "/root"), ("PATH", "/usr/bin:/bin")]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into()
+}
+
+fn text(text: &str) -> String {
+    text.to_owned()
+}
+
+fn path(path: &str) -> Vec<u8> {
+    path.as_bytes().to_vec()
+}
+
+pub(crate) fn rows() -> Vec<Row<Ask>> {
+    let mut rows = connection();
+    rows.extend(shells());
+    rows.extend(files().into_iter().map(|(name, file)| (name, Ask::File(file))));
+    rows.extend(processes().into_iter().map(|(name, order)| (name, Ask::Process(order))));
+    rows.extend(context::asks().into_iter().map(|(name, ask)| (name, Ask::Context(ask))));
+    rows
+}
+
+fn connection() -> Vec<Row<Ask>> {
+    let attach = terminal::Attach {
+        terminal: text("t/dev"),
+        open: Some(terminal::Open { argv: vec![text("vim")], cwd: text("/workspace"), env: env() }),
+        size: Some(terminal::Size { cols: 120, rows: 40 }),
+        since: Some(terminal::Since { id: text("abcdefghijklmnop"), offset: 70_000 }),
+        view: true,
+        events: true,
+        client: text("browser"),
+        hidden: false,
+    };
+    vec![
+        ("hello", Ask::Hello { version: 3 }),
+        ("ping", Ask::Ping(300)),
+        ("watch", Ask::Watch),
+        ("save", Ask::Save),
+        ("kept", Ask::Kept { shell: text("s/dev"), number: 9 }),
+        ("terminal", Ask::Terminal(attach)),
+        ("terminal_least", Ask::Terminal(terminal::Attach::default())),
+        ("type", Ask::Type(b"ls\r".to_vec())),
+        ("resize", Ask::Resize(terminal::Size { cols: 80, rows: 24 })),
+        ("terminals", Ask::Terminals),
+        ("dial", Ask::Dial { port: 8080 }),
+        ("listening", Ask::Listening),
+    ]
+}
+
+fn shells() -> Vec<Row<Ask>> {
+    let open = Open {
+        cwd: text("/workspace"),
+        env: env(),
+        linger_ms: Some(60_000),
+        save: true,
+        restore: Some(b"declare -- x=1\n".to_vec()),
+        again: true,
+    };
+    let attach = Attach {
+        shell: text("s/dev"),
+        open: Some(open),
+        owner: text("abc"),
+        watch: true,
+        since: Some(Since { out: 1, err: 2, seq: 3 }),
+    };
+    let least =
+        Attach { shell: text("p/x"), open: None, since: None, watch: false, ..attach.clone() };
+    let run = Run {
+        id: text("c1"),
+        text: text("echo hello"),
+        timeout_ms: 1000,
+        cwd: Some(text("/tmp")),
+        env: [(text("A"), Some(text("b"))), (text("C"), None)].into(),
+        stdin: true,
+        merge: false,
+    };
+    let exec = Exec {
+        what: What::Argv(vec![text("ls"), text("-l")]),
+        cwd: text("/workspace"),
+        env: env(),
+        stdin: false,
+        timeout_ms: 0,
+        uid: 1000,
+    };
+    let line = Exec { what: What::Command(text("ls | wc -l")), stdin: true, ..exec.clone() };
+    vec![
+        ("attach", Ask::Attach(attach)),
+        ("attach_least", Ask::Attach(least)),
+        ("run", Ask::Run(run)),
+        ("run_least", Ask::Run(Run::default())),
+        ("stdin", Ask::Stdin { id: text("c1"), data: vec![0, 255], eof: true }),
+        ("signal", Ask::Signal { id: text("c1"), signal: 15 }),
+        ("cancel", Ask::Cancel { id: text("c1") }),
+        ("close", Ask::Close { shell: text("s/dev") }),
+        ("exec_argv", Ask::Exec(exec)),
+        ("exec_command", Ask::Exec(line)),
+    ]
+}
+
+fn files() -> Vec<Row<File>> {
+    let search = Search {
+        pattern: text("need.e"),
+        literal: false,
+        ignore_case: true,
+        hidden: false,
+        ignored: true,
+        glob: Some(path("*.rs")),
+        context: 2,
+        max: 1000,
+    };
+    let walk = Walk {
+        recursive: true,
+        hidden: false,
+        glob: Some(path("*.rs")),
+        after: Some(path("a/b")),
+        max: 1000,
+    };
+    let pair = Pair { from: path("/workspace/a"), to: path("/workspace/b"), replace: true };
+    let save = Save { mode: Some(0o640), append: false, sync: true };
+    let from = Span::From { offset: 7, limit: None };
+    vec![
+        ("file_read", File::Read { path: path("a"), offset: 5, limit: Some(9) }),
+        ("file_write", File::Write { path: path("a"), mode: 0o644 }),
+        ("file_end", File::End),
+        ("file_list", File::List { path: path("/workspace"), max: 100 }),
+        ("file_stat", File::Stat { path: path("a") }),
+        ("file_make_dir", File::MakeDir { path: path("a/b") }),
+        ("file_remove", File::Remove { path: path("a"), recursive: true }),
+        ("file_fetch_from", File::Fetch { path: path("a"), span: from }),
+        ("file_fetch_last", File::Fetch { path: path("a"), span: Span::Last(4096) }),
+        ("file_save", File::Save { path: path("a"), how: save }),
+        ("file_save_least", File::Save { path: path("a"), how: Save::default() }),
+        ("file_walk", File::Walk { path: path("/workspace"), wish: walk }),
+        ("file_look", File::Look { path: path("a"), follow: true }),
+        ("file_move", File::Move(pair.clone())),
+        ("file_copy", File::Copy(pair)),
+        ("file_chmod", File::Chmod { path: path("a"), mode: 0o755 }),
+        ("file_pack", File::Pack { path: path("/workspace") }),
+        ("file_unpack", File::Unpack { path: path("/workspace") }),
+        ("file_search", File::Search { path: path("/workspace"), wish: search }),
+        ("file_watch", File::Watch { path: path("/workspace"), recursive: true }),
+        ("file_pack_zstd", File::PackZstd { path: path("/workspace") }),
+        ("file_pack_but", File::PackBut { path: path("/workspace"), without: vec![path("a")] }),
+    ]
+}
+
+fn processes() -> Vec<Row<Order>> {
+    let id = || text("web");
+    let start = Start {
+        id: id(),
+        session: Some(text("dev")),
+        what: What::Command(text("exec server")),
+        cwd: text("/workspace"),
+        env: env(),
+        stdin: true,
+        timeout_ms: 5000,
+    };
+    vec![
+        ("process_start", Order::Start(start)),
+        ("process_list", Order::List),
+        ("process_get", Order::Get(id())),
+        ("process_follow", Order::Follow { id: id(), since: Some(10), follow: true }),
+        ("process_input", Order::Input { id: id(), data: b"x\n".to_vec(), eof: false }),
+        ("process_signal", Order::Signal { id: id(), signal: 1, all: true }),
+        ("process_kill", Order::Kill { id: id(), signal: 15, grace_ms: 5000 }),
+        ("process_forget", Order::Forget(id())),
+    ]
+}

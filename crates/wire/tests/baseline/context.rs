@@ -1,0 +1,67 @@
+//! One value for each kind of message about code contexts, of both sides.
+
+use crate::{Row, asks::env};
+use isolet_wire::context::{Ask, Context, DISPLAY, Died, End, Language, Open, Run, Tell};
+
+fn id() -> String {
+    "notebook".to_owned()
+}
+
+pub(crate) fn asks() -> Vec<Row<Ask>> {
+    let open = Open {
+        context: id(),
+        language: Language::Python,
+        cwd: "/workspace".to_owned(),
+        env: env(),
+        timeout_ms: 60_000,
+        label: b"{}".to_vec(),
+        reuse: true,
+    };
+    let other = |language| Ask::Open(Open { language, ..open.clone() });
+    let body = br#"{"code":"1+1","stdin":null}"#.to_vec();
+    vec![
+        ("context_open_python", Ask::Open(open.clone())),
+        ("context_open_javascript", other(Language::JavaScript)),
+        ("context_open_typescript", other(Language::TypeScript)),
+        ("context_open_bash", other(Language::Bash)),
+        ("context_open_jupyter", other(Language::Jupyter)),
+        ("context_run", Ask::Run(Run { context: id(), body, timeout_ms: 1000 })),
+        ("context_interrupt", Ask::Interrupt(id())),
+        ("context_restart", Ask::Restart(id())),
+        ("context_close", Ask::Close(id())),
+        ("context_list", Ask::List),
+    ]
+}
+
+pub(crate) fn tells() -> Vec<Row<Tell>> {
+    let context = Context {
+        context: id(),
+        language: Language::Jupyter,
+        label: b"{}".to_vec(),
+        pid: 40,
+        busy: true,
+        queued: 2,
+        runs: 7,
+        restarts: 1,
+        new: false,
+    };
+    let end = End {
+        timed_out: true,
+        interrupted: true,
+        oom: false,
+        died: Some(Died { code: None, signal: Some(9) }),
+        out: 100,
+        err: 200,
+        lost: 3,
+        number: 7,
+        micros: 1_000_000,
+    };
+    vec![
+        ("context_is", Tell::Is(context)),
+        ("context_interrupted", Tell::Interrupted(true)),
+        ("context_began", Tell::Began { fresh: true }),
+        ("context_part", Tell::Part { kind: DISPLAY, bytes: b"{}".to_vec(), last: true }),
+        ("context_end", Tell::End(end)),
+        ("context_end_least", Tell::End(End::default())),
+    ]
+}

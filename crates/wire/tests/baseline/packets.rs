@@ -1,0 +1,138 @@
+//! One value for each kind of packet between server and launcher, and between server and the
+//! process that owns links; and data frames.
+
+use crate::Row;
+use isolet_wire::launch::{Grant, Limits, Order, Report, Root, Scope, Spec};
+use isolet_wire::lend::{Credential, Secret};
+use isolet_wire::links::{Counters, LinkAsk, LinkOrder, LinkTell, LinkTold, Settings, Standing};
+use isolet_wire::network::{Policy, Refused, Rule};
+use isolet_wire::tell::{STDERR, STDOUT};
+
+fn text(text: &str) -> String {
+    text.to_owned()
+}
+
+pub(crate) fn orders() -> Vec<Row<Order>> {
+    let limits = Limits { memory_mib: 1024, cpu_millis: 1000, pids: 512, disk_mib: 64 };
+    let root = Root {
+        layers: vec![text("layers/one/tree")],
+        cwd: Some(text("/app")),
+        uid: 1000,
+        gid: 1000,
+    };
+    let spec = Spec {
+        name: text("abc123"),
+        slot: 7,
+        hostname: text("demo"),
+        limits,
+        root: Some(root),
+        kept: true,
+        linked: true,
+    };
+    let least = Spec { root: None, kept: false, linked: false, ..spec.clone() };
+    let scope = Scope {
+        name: text("abc123"),
+        slot: 7,
+        session: text("dev"),
+        grants: vec![
+            Grant { path: String::new(), write: false },
+            Grant { path: text("out"), write: true },
+        ],
+        memory_mib: 1024,
+        user: (1000, 1000),
+        strict: true,
+    };
+    vec![
+        ("launch", Order::Launch(spec)),
+        ("launch_least", Order::Launch(least)),
+        ("scope", Order::Scope(scope)),
+    ]
+}
+
+pub(crate) fn reports() -> Vec<Row<Report>> {
+    let name = || text("abc123");
+    vec![
+        ("ready", Report::Ready { missing: vec![text("no overlayfs")] }),
+        ("granted", Report::Granted { name: name() }),
+        ("launched", Report::Launched { name: name(), pid: 4711 }),
+        ("failed", Report::Failed { name: name(), step: text("mount root"), errno: 28 }),
+    ]
+}
+
+fn policy() -> Policy {
+    let rules = |all: &[&str]| all.iter().map(|one| Rule::parse(one).expect("a rule")).collect();
+    Policy {
+        allow: rules(&["*", "web.example:443", "*.example", "198.51.100.0/24", "[2001:db8::1]:80"]),
+        deny: rules(&["10.0.0.0/8"]),
+    }
+}
+
+pub(crate) fn link_orders() -> Vec<Row<LinkOrder>> {
+    let settings = Settings {
+        range: [10, 231, 0, 0].into(),
+        connections_max: 4096,
+        opened: vec![([10, 0, 0, 0].into(), 8)],
+        resolvers: vec!["127.0.0.1:53".parse().expect("an address")],
+    };
+    let credential = Credential {
+        to: Rule::parse("api.example").expect("a rule"),
+        header: Some(text("Authorization")),
+        placeholder: Some(text("TOKEN")),
+        value: Secret::new(text("a value for tests")),
+    };
+    let name = || text("abc123");
+    let all = vec![
+        ("begin", LinkAsk::Begin(settings)),
+        ("take", LinkAsk::Take { name: name(), policy: policy() }),
+        ("attach", LinkAsk::Attach { name: name(), policy: Policy::default() }),
+        ("set", LinkAsk::Set { id: 5, policy: policy() }),
+        ("release", LinkAsk::Release { id: 5 }),
+        ("list", LinkAsk::List { after: 0 }),
+        ("counters", LinkAsk::Counters { id: 5 }),
+        ("settle", LinkAsk::Settle),
+        ("lend", LinkAsk::Lend { id: 5, credentials: vec![credential] }),
+    ];
+    all.into_iter().map(|(kind, ask)| (kind, LinkOrder { number: 300, ask })).collect()
+}
+
+pub(crate) fn link_told() -> Vec<Row<LinkTold>> {
+    let name = || text("abc123");
+    let standing = || Standing { id: 5, address: [10, 231, 0, 9].into(), name: name() };
+    let counters =
+        Counters { out_bytes: 1, back_bytes: 2, out_packets: 3, back_packets: 4, refused: 5 };
+    let refused = Refused {
+        host: text("evil.example"),
+        port: Some(443),
+        protocol: text("tcp"),
+        rule: text("default"),
+        times: 2,
+    };
+    let ready =
+        LinkTell::Ready { boot: 99, names: true, missing: vec![], warnings: vec![text("slow")] };
+    let all = vec![
+        ("ready", ready),
+        ("taken", LinkTell::Taken(standing())),
+        ("done", LinkTell::Done),
+        ("listed", LinkTell::Listed(vec![standing()])),
+        ("counted", LinkTell::Counted(counters)),
+        ("failed", LinkTell::Failed { why: text("no address is left") }),
+        ("refused", LinkTell::Refused { name: name(), refused }),
+        ("gone", LinkTell::Gone { name: name(), id: 5 }),
+        ("repaired", LinkTell::Repaired { what: text("the table was flushed") }),
+        ("lent", LinkTell::Lent { certificate: Some(text("PEM")) }),
+        ("authority", LinkTell::Authority { name: name(), certificate: text("PEM") }),
+    ];
+    all.into_iter().map(|(kind, tell)| (kind, LinkTold { number: 300, tell })).collect()
+}
+
+/// Stream, offset, id and bytes of a data frame, behind its name.
+pub(crate) type DataRow = Row<(u8, u64, &'static str, &'static [u8])>;
+
+pub(crate) fn data() -> Vec<DataRow> {
+    vec![
+        ("output", (STDOUT, 70_000, "c1", b"hello\n")),
+        ("errors", (STDERR, 0, "abc/c1", b"\xff\x00")),
+        ("background", (STDOUT, 1 << 40, "", b"job")),
+        ("contents", (0, 0, "", b"of a file")),
+    ]
+}

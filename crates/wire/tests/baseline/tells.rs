@@ -1,0 +1,241 @@
+//! One value for each kind of message that an agent sends to a server.
+
+use crate::{Row, context};
+use isolet_wire::ask::Since;
+use isolet_wire::port::Listener;
+use isolet_wire::process::{self, Log, Process};
+use isolet_wire::tell::{
+    Change, Closed, Entry, Exit, Found, Happened, Kind, Line, Saved, Searched, Shell, Stat, Tell,
+    Unsaved, Why,
+};
+use isolet_wire::terminal::{Attached, Client, Size, Snapshot, Terminal};
+
+fn text(text: &str) -> String {
+    text.to_owned()
+}
+
+fn path(path: &str) -> Vec<u8> {
+    path.as_bytes().to_vec()
+}
+
+pub(crate) fn rows() -> Vec<Row<Tell>> {
+    let mut rows = shells();
+    rows.extend(exits());
+    rows.extend(saved());
+    rows.extend(files());
+    rows.extend(changes());
+    rows.extend(terminals());
+    rows.extend(processes());
+    rows.extend(refusals());
+    rows.extend(context::tells().into_iter().map(|(name, tell)| (name, Tell::Context(tell))));
+    rows
+}
+
+fn closed() -> Closed {
+    Closed { code: Some(7), signal: None, cause: text("exit") }
+}
+
+fn shells() -> Vec<Row<Tell>> {
+    let shell = Shell {
+        name: text("s/dev"),
+        pid: 12,
+        busy: true,
+        queued: 1,
+        clients: 2,
+        closed: Some(closed()),
+    };
+    let at = Since { out: 70_000, err: 2, seq: 3 };
+    let listeners = vec![
+        Listener { port: 80, address: "127.0.0.1".parse().expect("an address") },
+        Listener { port: 8080, address: "::".parse().expect("an address") },
+    ];
+    vec![
+        ("hello", Tell::Hello { version: 3 }),
+        ("pong", Tell::Pong(300)),
+        ("census", Tell::Census { shells: vec![shell.clone()], execs: 3 }),
+        ("changed", Tell::Changed { shell: Some(shell), execs: 0 }),
+        ("attached", Tell::Attached { pid: 12, fresh: true, at }),
+        ("started", Tell::Started { id: text("c1") }),
+        ("began", Tell::Began { id: text("abc/c1"), command: text("echo hello") }),
+        ("gap", Tell::Gap { stream: 1, from: 0, to: 1 << 20 }),
+        ("closed", Tell::Closed(Closed { code: None, signal: Some(9), cause: text("killed") })),
+        ("done", Tell::Done),
+        ("dialed", Tell::Dialed),
+        ("listening", Tell::Listening(listeners)),
+    ]
+}
+
+fn exits() -> Vec<Row<Tell>> {
+    let exit = Exit {
+        id: text("c1"),
+        code: 137,
+        signal: Some(9),
+        timed_out: true,
+        cancelled: false,
+        oom: true,
+        fresh: true,
+        out: 1 << 40,
+        err: 5,
+        lost: 6,
+        micros: 1_500_000,
+        seq: 8,
+    };
+    vec![("exit", Tell::Exit(exit)), ("exit_least", Tell::Exit(Exit::default()))]
+}
+
+fn saved() -> Vec<Row<Tell>> {
+    let of = |what| Tell::Saved { shell: text("s/dev"), what };
+    vec![
+        ("saved_part", of(Saved::Part(b"declare -- x=1\n".to_vec()))),
+        ("saved_whole", of(Saved::Whole { number: 9 })),
+        ("saved_not_too_large", of(Saved::Not(Unsaved::TooLarge))),
+        ("saved_not_no_answer", of(Saved::Not(Unsaved::NoAnswer))),
+        ("saved_gone", of(Saved::Gone)),
+        ("saved_unrestored", of(Saved::Unrestored)),
+    ]
+}
+
+fn stat(kind: Kind) -> Stat {
+    Stat { kind, size: 812, mode: 0o644, modified_ms: 1_795_284_881_780, inode: 4_711 }
+}
+
+fn files() -> Vec<Row<Tell>> {
+    let entry = |name: &str, kind| Entry { name: path(name), stat: stat(kind) };
+    let found = |target| Found { path: path("a/b"), stat: stat(Kind::Symlink), target };
+    let line = Line {
+        path: path("src/main.rs"),
+        number: 12,
+        text: path("let needle = 1;"),
+        cut: false,
+        spans: vec![(4, 10)],
+        context: false,
+    };
+    let searched = Searched { files: 40, binary: 2, unread: 1, more: true };
+    vec![
+        ("file_stat_file", Tell::FileStat(stat(Kind::File))),
+        ("file_stat_directory", Tell::FileStat(stat(Kind::Directory))),
+        ("file_stat_symlink", Tell::FileStat(stat(Kind::Symlink))),
+        ("file_stat_other", Tell::FileStat(stat(Kind::Other))),
+        ("file_list", Tell::FileList(vec![entry("a", Kind::File), entry("b", Kind::Directory)])),
+        ("file_found", Tell::FileFound(vec![found(Some(path("../c"))), found(None)])),
+        ("file_saved", Tell::FileSaved { stat: stat(Kind::File), created: true }),
+        ("file_lines", Tell::FileLines(vec![line])),
+        ("file_searched", Tell::FileSearched(searched)),
+        ("file_watched", Tell::FileWatched { directories: 3 }),
+        ("file_unread", Tell::FileUnread { path: path("secret"), why: Why::Denied }),
+    ]
+}
+
+fn changes() -> Vec<Row<Tell>> {
+    let change = |what, to: Option<&str>| {
+        let change = Change { what, path: path("a"), to: to.map(path), directory: false };
+        Tell::FileChanged(vec![change])
+    };
+    vec![
+        ("file_created", change(Happened::Created, None)),
+        ("file_modified", change(Happened::Modified, None)),
+        ("file_moved", change(Happened::Moved, Some("b"))),
+        ("file_deleted", change(Happened::Deleted, None)),
+        ("file_overflow", change(Happened::Overflow, None)),
+        ("file_unwatched", change(Happened::Unwatched, None)),
+        ("file_gone", change(Happened::Gone, None)),
+    ]
+}
+
+fn terminals() -> Vec<Row<Tell>> {
+    let size = Size { cols: 120, rows: 40 };
+    let snapshot = Snapshot { bytes: 4000, offset: 70_000, missed: 9 };
+    let client =
+        Client { number: 1, name: text("browser"), view: false, size: Some(size), typing: true };
+    let attached = Attached {
+        id: text("abcdefghijklmnop"),
+        number: 1,
+        pid: 33,
+        fresh: true,
+        size,
+        offset: 70_000,
+        snapshot: Some(snapshot),
+    };
+    let running = Terminal {
+        name: text("t/dev"),
+        id: text("abcdefghijklmnop"),
+        pid: 33,
+        argv: vec![text("vim"), text("a")],
+        size,
+        offset: 70_000,
+        title: text("a - VIM"),
+        clients: vec![client.clone()],
+        age_ms: 12_345,
+    };
+    vec![
+        ("terminal_attached", Tell::TerminalAttached(attached)),
+        ("terminal_ready", Tell::TerminalReady),
+        ("terminal_snapshot", Tell::TerminalSnapshot(snapshot)),
+        ("terminal_size", Tell::TerminalSize(size)),
+        ("terminal_clients", Tell::TerminalClients(vec![client])),
+        ("terminal_exit", Tell::TerminalExit(closed())),
+        ("terminals", Tell::Terminals(vec![running])),
+    ]
+}
+
+fn processes() -> Vec<Row<Tell>> {
+    let end = process::End {
+        code: 137,
+        signal: Some(9),
+        timed_out: false,
+        killed: true,
+        oom: false,
+        at_ms: 1_795_284_881_999,
+        micros: 219_000,
+    };
+    let process = Process {
+        id: text("web"),
+        session: Some(text("dev")),
+        pid: 42,
+        command: text("exec server"),
+        started_at_ms: 1_795_284_881_780,
+        end: Some(end),
+        remains: true,
+        stdin: true,
+        out: 10,
+        err: 20,
+        held: 3,
+    };
+    let log = Log { process: process.clone(), position: 3 };
+    vec![
+        ("process", Tell::Process(process.clone())),
+        ("process_least", Tell::Process(Process::default())),
+        ("processes", Tell::Processes(vec![process])),
+        ("process_log", Tell::ProcessLog(log)),
+        ("process_gap", Tell::ProcessGap { from: 1, to: 2 }),
+    ]
+}
+
+fn refusals() -> Vec<Row<Tell>> {
+    let of = |why| Tell::Refused { id: Some(text("c1")), why, message: text("no") };
+    let nameless = Tell::Refused { id: None, why: Why::BadAsk, message: String::new() };
+    vec![
+        ("refused_nameless", nameless),
+        ("refused_bad_ask", of(Why::BadAsk)),
+        ("refused_no_shell", of(Why::NoShell)),
+        ("refused_queue_full", of(Why::QueueFull)),
+        ("refused_id_in_use", of(Why::IdInUse)),
+        ("refused_too_many", of(Why::TooMany)),
+        ("refused_bad_cwd", of(Why::BadCwd)),
+        ("refused_not_found", of(Why::NotFound)),
+        ("refused_denied", of(Why::Denied)),
+        ("refused_no_process", of(Why::NoProcess)),
+        ("refused_wrong_kind", of(Why::WrongKind)),
+        ("refused_too_large", of(Why::TooLarge)),
+        ("refused_no_space", of(Why::NoSpace)),
+        ("refused_failed", of(Why::Failed)),
+        ("refused_exists", of(Why::Exists)),
+        ("refused_not_empty", of(Why::NotEmpty)),
+        ("refused_not_listening", of(Why::NotListening)),
+        ("refused_no_answer", of(Why::NoAnswer)),
+        ("refused_short", of(Why::Short)),
+        ("refused_no_such_process", of(Why::NoSuchProcess)),
+        ("refused_ended", of(Why::Ended)),
+        ("refused_unable", of(Why::Unable)),
+    ]
+}
