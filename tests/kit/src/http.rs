@@ -65,7 +65,7 @@ impl Http {
         self.try_connect().expect("the server accepts")
     }
 
-    fn try_connect(&self) -> std::io::Result<TcpStream> {
+    pub(crate) fn try_connect(&self) -> std::io::Result<TcpStream> {
         let stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(READ))?;

@@ -36,6 +36,27 @@ pub struct Options {
     disk_mib: usize,
     descriptors: usize,
     everywhere: bool,
+    restore: Option<Restore>,
+    key: Option<String>,
+}
+
+/// A data directory that was written earlier.
+#[derive(Debug, Clone)]
+struct Restore {
+    /// A tar archive of what lies in it.
+    archive: PathBuf,
+    /// Changes it before the server starts.
+    change: fn(&Path),
+}
+
+impl Restore {
+    fn unpack(&self, data: &Path) {
+        let mut tar = Command::new("tar");
+        tar.args(["--numeric-owner", "--same-owner", "-xpf"]).arg(&self.archive);
+        let done = tar.arg("-C").arg(data).status().expect("tar is there");
+        assert!(done.success(), "{}: {done}", self.archive.display());
+        (self.change)(data);
+    }
 }
 
 impl Options {
@@ -95,6 +116,21 @@ impl Options {
         self
     }
 
+    /// With the data directory of another server, out of a tar archive; `change` may change it
+    /// before the start.
+    #[must_use]
+    pub fn restore(mut self, archive: &Path, change: fn(&Path)) -> Self {
+        self.restore = Some(Restore { archive: archive.to_owned(), change });
+        self
+    }
+
+    /// With this key of the tenant `default`, rather than one of its own.
+    #[must_use]
+    pub fn key(mut self, key: &str) -> Self {
+        self.key = Some(key.to_owned());
+        self
+    }
+
     /// Starts it and waits until it answers.
     #[must_use]
     pub fn start(self) -> Server {
@@ -150,7 +186,8 @@ impl Server {
     fn planned(options: Options) -> Self {
         let folder = tempfile::Builder::new().prefix("isolet-test-").tempdir();
         let folder = folder.expect("a directory in /tmp");
-        let key = format!("test-{}", folder.path().display().to_string().replace('/', "-"));
+        let own = || format!("test-{}", folder.path().display().to_string().replace('/', "-"));
+        let key = options.key.clone().unwrap_or_else(own);
         fs::write(folder.path().join("isolet.toml"), &options.config).expect("writes");
         let (port, mounted) = (free_port(), options.disk_mib > 0);
         Self { folder, child: None, options, mounted, port, key, keys: Vec::new() }
@@ -162,6 +199,9 @@ impl Server {
         fs::create_dir(&data).expect("the data directory is new");
         if server.options.disk_mib > 0 {
             mount(&data, server.options.disk_mib);
+        }
+        if let Some(restore) = &server.options.restore {
+            restore.unpack(&data);
         }
         let first = share_image(&data);
         server.launch();
@@ -317,9 +357,14 @@ impl Server {
 
     /// As after a start of the whole machine: it and all that it ran are gone, the disk is there.
     pub fn reboot(&mut self) {
+        self.power_off();
+        self.launch();
+    }
+
+    /// As after the machine lost its power: it and all that it ran are gone, the disk is there.
+    pub fn power_off(&mut self) {
         self.kill();
         traces::erase(&self.data());
-        self.launch();
     }
 
     /// SIGTERM, and waits until it has ended.

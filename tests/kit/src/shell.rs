@@ -369,7 +369,8 @@ pub(crate) fn upgrade(
         let name: tungstenite::http::HeaderName = name.parse().map_err(|_| 0_u16)?;
         headers.insert(name, value.parse().map_err(|_| 0_u16)?);
     }
-    tungstenite::client::client(request, http.connect()).map_err(|error| match error {
+    let stream = http.try_connect().map_err(|_| 0_u16)?;
+    tungstenite::client::client(request, stream).map_err(|error| match error {
         HandshakeError::Failure(Error::Http(answer)) => answer.status().as_u16(),
         _ => 0,
     })

@@ -1,0 +1,101 @@
+//! The data directory of the baseline, opened by today's programs.
+
+use crate::{digest, path, read};
+use isolet_kit::{Http, Options, Rows, Sandbox, Server, Value, json};
+use std::process::Command;
+
+/// Its server, restored in a directory with another name, as after a start of the machine.
+fn restored() -> Server {
+    Options::new().key(crate::record::KEY).restore(&path("data.tar.gz"), lengthen).start()
+}
+
+/// The records of idempotency keys end after a day: as if it was written just now.
+fn lengthen(data: &std::path::Path) {
+    let change = "import sqlite3, sys, time
+with sqlite3.connect(sys.argv[1]) as records:
+    records.execute('UPDATE answers SET expires_ms = ?', (int(time.time() * 1000) + 3600000,))";
+    let mut python = Command::new("python3");
+    let done = python.args(["-c", change]).arg(data.join("isolet.db")).status();
+    assert!(done.expect("python3 is there").success());
+}
+
+#[test]
+fn the_data_directory_of_the_baseline_opens_with_all_that_it_held() {
+    let expected = read("data.json");
+    let server = restored();
+    let mut rows = Rows::new();
+    rows.row("sandboxes are asleep, and a failed one has failed", || {
+        let list = server.http().get("/v1/sandboxes").expect(200).json();
+        let states = list.as_array().expect("a list").iter();
+        let states: Value =
+            states.map(|one| json!([one["id"].clone(), one["state"].clone()])).collect();
+        let asleep = ["asleep", "files", "running"].map(|id| json!([id, "sleeping"]));
+        let all = [json!(["failed", "failed"])].into_iter().chain(asleep);
+        let mut all: Vec<Value> = all.collect();
+        all.sort_by_key(Value::to_string);
+        assert_eq!(states, Value::Array(all));
+    });
+    rows.row("a shell that was saved before a sleep", || {
+        let said = server.named("asleep").command("dev", crate::record::SHOW);
+        assert_eq!(said["stdout"], expected["shell"], "{said}");
+    });
+    rows.row("a sandbox that ran", || ran(&server.named("running")));
+    rows.row("files", || files(&server.named("files"), &expected));
+    rows.row("keys", || {
+        let other = Http::new(server.port(), expected["other_key"].as_str());
+        let list = other.get("/v1/sandboxes").expect(200).json();
+        assert_eq!(list[0]["id"], "theirs", "{list}");
+        other.get("/v1/sandboxes/files").expect(404);
+        let gone = other.delete("/v1/sandboxes/theirs");
+        assert!(matches!(gone.status, 200 | 204), "{}", gone.text());
+    });
+    rows.row("an idempotency key", || {
+        let again = server.http().with("idempotency-key", "baseline");
+        let again = again.post("/v1/sandboxes", &json!({"id": "files"})).expect(201).json();
+        assert_eq!(again["created_at_ms"], expected["files_created_at_ms"], "{again}");
+    });
+    rows.row("a network profile", || {
+        let profile = server.http().get("/v1/network-profiles/web").expect(200).json();
+        assert_eq!(profile["allow"], json!(["*:443"]), "{profile}");
+    });
+    rows.row("what has ended", || {
+        let history = server.http().get("/v1/runs/history").expect(200).text();
+        assert!(history.contains("\"gone\""), "{history}");
+    });
+    rows.row("the audit log", || {
+        let log = server.http().get("/v1/audit").expect(200).text();
+        assert!(log.contains("\"gone\""), "{log}");
+        let verified = server.command(&["audit", "verify"]);
+        assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+    });
+    rows.row("each can be deleted", || {
+        for id in ["asleep", "failed", "files", "running"] {
+            server.named(id).delete();
+        }
+    });
+    drop(rows);
+    server.healthy();
+}
+
+/// One that ran when the machine ended.
+fn ran(sandbox: &Sandbox) {
+    let web = sandbox.http.get(&sandbox.path("/processes/web")).expect(200).json();
+    assert_eq!(web["status"], "lost", "{web}");
+    let links = sandbox.http.get(&sandbox.path("/links")).expect(200).json();
+    assert!(links.is_array(), "{links}");
+    let said = sandbox.command("dev", "echo $y; cat acknowledged");
+    assert_eq!(said["stdout"], "saved\nwritten\n", "{said}");
+    let lost = said["lost"].as_array().expect("it tells what was lost");
+    assert!(lost.contains(&"processes".into()), "{said}");
+}
+
+fn files(sandbox: &Sandbox, expected: &Value) {
+    let all = expected["files"].as_object().expect("files");
+    assert!(all.len() >= 4, "{all:?}");
+    for (path, hash) in all {
+        let bytes = sandbox.http.get(&sandbox.path(&format!("/files/{path}"))).expect(200).body;
+        assert_eq!(digest(&bytes), hash.as_str().expect("a hash"), "{path}");
+    }
+    assert_eq!(sandbox.says(crate::record::LIST), expected["list"].as_str().expect("a list"));
+    assert_eq!(sandbox.says("tool"), "from a tool\n", "installed below /usr/local");
+}
