@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
+mod calls;
+mod compare;
 mod context;
 mod create;
 mod event;
@@ -29,11 +31,14 @@ mod terminal;
 mod tty_socket;
 mod wake;
 
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 
 /// Measures and prints tables. Needs root, the three binaries in one directory, and bubblewrap.
 #[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Which table; all of them unless told.
     #[arg(value_enum)]
     what: Vec<Table>,
@@ -46,6 +51,12 @@ struct Args {
     /// Be the web server of a table, inside a sandbox.
     #[arg(long, hide = true, value_name = "PORT")]
     serve: Option<u16>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Compare two builds: `:` over WebSocket and HTTP, create to first output, and system calls.
+    Compare(compare::Compare),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -86,6 +97,9 @@ fn main() -> anyhow::Result<()> {
     let mut args = Args::parse();
     if let Some(port) = args.serve {
         return guest::serve(port);
+    }
+    if let Some(Command::Compare(compare)) = &args.command {
+        return compare::run(compare);
     }
     if args.what.is_empty() {
         args.what = Table::value_variants().to_vec();
