@@ -149,7 +149,7 @@ pub(crate) fn remove(path: &Path, recursive: bool) -> Result<(), Failure> {
         result => return Ok(result?),
     }
     if recursive {
-        tree::clear(&tree::open(path)?)?;
+        tree::clear(tree::open(path)?)?;
     }
     Ok(rustix::fs::unlinkat(CWD, path, AtFlags::REMOVEDIR)?)
 }

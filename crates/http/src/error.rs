@@ -385,6 +385,9 @@ fn of_image(error: &image::Error) -> (StatusCode, &'static str, &'static str) {
             "image_too_large",
             "use a smaller image, or have the limits in [images] raised",
         ),
+        E::Busy { .. } => {
+            (S::TOO_MANY_REQUESTS, "too_many_imports", "wait until one has ended, then try again")
+        }
         E::Bad(_) => (
             S::UNPROCESSABLE_ENTITY,
             "bad_image",

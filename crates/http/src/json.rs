@@ -32,6 +32,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Strict<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
         let (parts, body) = request.into_parts();
+        not_encoded(&parts.headers)?;
         let raw = whole(body).await?;
         if raw.is_empty() {
             return Ok(Self { value: parse(b"{}")?, raw });
@@ -39,6 +40,21 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Strict<T> {
         is_json(&parts.headers)?;
         Ok(Self { value: parse(&raw)?, raw })
     }
+}
+
+/// Refuses a body that would have to be unpacked: nothing here does that, so that no body is larger
+/// than it came.
+pub(crate) fn not_encoded(headers: &HeaderMap) -> Result<(), Failure> {
+    let mut all = headers.get_all(header::CONTENT_ENCODING).iter();
+    if all.all(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Ok(());
+    }
+    Err(Failure::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "encoded_body",
+        "bodies are taken as they are, without Content-Encoding",
+        "send it without Content-Encoding; archives may be compressed with zstd",
+    ))
 }
 
 /// All of a body, within its limit and its time.

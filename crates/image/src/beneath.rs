@@ -1,23 +1,28 @@
 //! Names of an archive, resolved within a tree by the kernel: neither `..` nor a link leads out.
 
 use crate::Error;
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Parts of a path. Deeper ones are no file system's.
-const DEPTH_MAX: usize = 128;
+/// Directories in one another, also where a link leads there. Programs cannot name what lies much
+/// deeper, and whoever walks over a tree later needs an end.
+pub(crate) const DEPTH_MAX: usize = 128;
 /// As the kernel bounds a path.
-const PATH_BYTES_MAX: usize = 4095;
+pub(crate) const PATH_BYTES_MAX: usize = 4095;
 /// As file systems bound a name.
 const NAME_BYTES_MAX: usize = 255;
+/// Bytes of a path that an error repeats.
+const SHOWN_BYTES_MAX: usize = 200;
 /// How often a path is looked up that something is moved in meanwhile.
 const FIND_TRIES: u32 = 16;
 
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
+
 /// The parts of a path below a root, without `.` and empty ones.
 pub(crate) fn parts(path: &[u8]) -> Result<Vec<&[u8]>, Error> {
-    let shown = || String::from_utf8_lossy(&path[..path.len().min(200)]).into_owned();
+    let shown = || String::from_utf8_lossy(&path[..path.len().min(SHOWN_BYTES_MAX)]).into_owned();
     if path.len() > PATH_BYTES_MAX {
         return Err(Error::large(format!("path {}…", shown()), format!("{PATH_BYTES_MAX} bytes")));
     }
@@ -35,11 +40,21 @@ pub(crate) fn parts(path: &[u8]) -> Result<Vec<&[u8]>, Error> {
 
 /// Opens a path within `root`; links lead where they would if `root` were the whole file system.
 pub(crate) fn open(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    within(root, path, flags, ResolveFlags::empty())
+}
+
+fn within(
+    root: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+    more: ResolveFlags,
+) -> Result<OwnedFd, Errno> {
     let path = if path.is_empty() { b"." } else { path };
-    let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    let flags = flags | OFlags::CLOEXEC;
+    let stay = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV | more;
     let mut found = Err(Errno::AGAIN);
     for _ in 0..FIND_TRIES {
-        found = rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), within);
+        found = rustix::fs::openat2(root, path, flags, Mode::empty(), stay);
         if !matches!(found, Err(Errno::AGAIN | Errno::INTR)) {
             break;
         }
@@ -48,9 +63,21 @@ pub(crate) fn open(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<O
 }
 
 /// Directories of a tree that is being filled; the last one stays open.
+///
+/// What is put into a directory changes its times, so each has those back that it had before when
+/// the next one is opened: nothing has to be remembered of a directory once it is left.
 pub(crate) struct Tree<'a> {
     root: BorrowedFd<'a>,
-    last: Option<(Vec<u8>, Arc<OwnedFd>)>,
+    last: Option<Last>,
+}
+
+/// The directory that was opened last.
+struct Last {
+    path: Vec<u8>,
+    open: Arc<OwnedFd>,
+    times: Timestamps,
+    /// The path may lead elsewhere by now.
+    stale: bool,
 }
 
 impl<'a> Tree<'a> {
@@ -62,84 +89,136 @@ impl<'a> Tree<'a> {
         self.root
     }
 
-    /// The directory of these parts; made, with those above it, where it is not there.
+    /// The directory of these parts; made, with those above it, where it does not exist. What is
+    /// put into it lies at most [`DEPTH_MAX`] deep.
     pub(crate) fn directory(&mut self, parts: &[&[u8]]) -> Result<Arc<OwnedFd>, Error> {
         let path = parts.join(&b'/');
-        if let Some((known, open)) = &self.last
-            && *known == path
+        if let Some(last) = &self.last
+            && last.path == path
+            && !last.stale
         {
-            return Ok(Arc::clone(open));
+            return Ok(Arc::clone(&last.open));
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let found = match open(self.root, &path, flags) {
-            Err(Errno::NOENT) => self.make(parts)?,
-            found => found.map_err(|errno| blocked(&path, errno))?,
+        self.leave()?;
+        let failed = |errno| blocked(&path, errno);
+        let (open, depth) = match self.find(parts).map_err(failed)? {
+            // Where no link leads, a path has as many directories as parts.
+            Some((open, false)) => (open, parts.len()),
+            Some((open, true)) => {
+                let depth = self.depth(&open).map_err(failed)?;
+                (open, depth)
+            }
+            None => self.make(parts)?,
         };
-        let found = Arc::new(found);
-        self.last = Some((path, Arc::clone(&found)));
-        Ok(found)
-    }
-
-    fn make(&mut self, parts: &[&[u8]]) -> Result<OwnedFd, Error> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let mut at = open(self.root, b"", flags)?;
-        for end in 1..=parts.len() {
-            let path = parts[..end].join(&b'/');
-            at = match open(self.root, &path, flags) {
-                Err(Errno::NOENT) => {
-                    rustix::fs::mkdirat(&at, parts[end - 1], Mode::from_raw_mode(0o755))
-                        .map_err(|errno| blocked(&path, errno))?;
-                    let made = open(self.root, &path, flags);
-                    made.map_err(|errno| blocked(&path, errno))?
-                }
-                found => found.map_err(|errno| blocked(&path, errno))?,
-            };
+        if depth >= DEPTH_MAX {
+            return Err(too_deep(&path));
         }
-        Ok(at)
+        let times = times(&open).map_err(failed)?;
+        let open = Arc::new(open);
+        self.last = Some(Last { open: Arc::clone(&open), path, times, stale: false });
+        Ok(open)
     }
 
-    /// Something was put in another's place: what was open may be elsewhere.
-    pub(crate) fn changed(&mut self) {
-        self.last = None;
+    /// Opens a directory that exists, and says whether a link led there.
+    fn find(&self, parts: &[&[u8]]) -> Result<Option<(OwnedFd, bool)>, Errno> {
+        let path = parts.join(&b'/');
+        let (found, linked) = match within(self.root, &path, DIRECTORY, ResolveFlags::NO_SYMLINKS) {
+            Err(Errno::LOOP) => (open(self.root, &path, DIRECTORY), true),
+            found => (found, false),
+        };
+        match found {
+            Ok(found) => Ok(Some((found, linked))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno),
+        }
     }
+
+    /// Directories between one and the root, as the kernel counts them: a link of 4 KiB leads 2,000
+    /// deep, and further links from there. Beyond [`DEPTH_MAX`] it does not count on.
+    fn depth(&self, directory: &OwnedFd) -> Result<usize, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = identity(self.root)?;
+        let mut at = rustix::fs::openat(directory, c".", flags, Mode::empty())?;
+        for depth in 0..DEPTH_MAX {
+            if identity(at.as_fd())? == root {
+                return Ok(depth);
+            }
+            at = rustix::fs::openat(&at, c"..", flags, Mode::empty())?;
+        }
+        Ok(DEPTH_MAX)
+    }
+
+    /// Makes the directories of a path that do not exist.
+    fn make(&self, parts: &[&[u8]]) -> Result<(OwnedFd, usize), Error> {
+        let failed = |errno| blocked(&parts.join(&b'/'), errno);
+        let mut existing = 0;
+        let mut first = open(self.root, b"", DIRECTORY)?;
+        while let Some((found, _)) = self.find(&parts[..=existing]).map_err(failed)? {
+            first = found;
+            existing += 1;
+        }
+        let mut depth = self.depth(&first).map_err(failed)?;
+        if depth + parts.len() - existing >= DEPTH_MAX {
+            return Err(too_deep(&parts.join(&b'/')));
+        }
+        let before = times(&first).map_err(failed)?;
+        let mut made: Option<OwnedFd> = None;
+        for name in &parts[existing..] {
+            let at = made.as_ref().unwrap_or(&first);
+            rustix::fs::mkdirat(at, *name, Mode::from_raw_mode(0o755)).map_err(failed)?;
+            let flags = DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let next = rustix::fs::openat(at, *name, flags, Mode::empty()).map_err(failed)?;
+            depth += 1;
+            made = Some(next);
+        }
+        rustix::fs::futimens(&first, &before).map_err(failed)?;
+        Ok((made.unwrap_or(first), depth))
+    }
+
+    /// Something was removed: the path of the open directory may lead elsewhere.
+    pub(crate) fn changed(&mut self) {
+        if let Some(last) = &mut self.last {
+            last.stale = true;
+        }
+    }
+
+    /// Ends the work in the directory that is open, which has its times back.
+    pub(crate) fn leave(&mut self) -> Result<(), Error> {
+        match self.last.take() {
+            Some(last) => Ok(rustix::fs::futimens(&last.open, &last.times)?),
+            None => Ok(()),
+        }
+    }
+}
+
+/// When a directory was changed last, to be set again.
+pub(crate) fn times(directory: &OwnedFd) -> Result<Timestamps, Errno> {
+    let about = rustix::fs::fstat(directory)?;
+    #[allow(clippy::useless_conversion)]
+    let time = Timespec { tv_sec: about.st_mtime.into(), tv_nsec: about.st_mtime_nsec as i64 };
+    Ok(Timestamps { last_access: time, last_modification: time })
+}
+
+fn identity(directory: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
+    let about = rustix::fs::fstat(directory)?;
+    Ok((about.st_dev, about.st_ino))
+}
+
+fn too_deep(path: &[u8]) -> Error {
+    let shown = String::from_utf8_lossy(&path[..path.len().min(SHOWN_BYTES_MAX)]).into_owned();
+    let what = format!("directories in one another at {shown:?}, counted through links");
+    Error::large(what, DEPTH_MAX.to_string())
 }
 
 fn blocked(path: &[u8], errno: Errno) -> Error {
     match errno {
         Errno::NOSPC | Errno::DQUOT => Error::Full,
         errno => {
-            let path = String::from_utf8_lossy(&path[..path.len().min(200)]).into_owned();
+            let path =
+                String::from_utf8_lossy(&path[..path.len().min(SHOWN_BYTES_MAX)]).into_owned();
             Error::bad(format!("path {path:?} of a layer: {}", std::io::Error::from(errno)))
         }
     }
-}
-
-/// Removes what is there under this name, with all below it. Names are never followed.
-pub(crate) fn remove(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
-    match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
-        Err(Errno::ISDIR | Errno::PERM) => {}
-        Err(Errno::NOENT) => return Ok(()),
-        done => return done,
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // No deeper than what was made here: its depth is bounded.
-    let open = rustix::fs::openat(parent, name, flags, Mode::empty())?;
-    for name in names(open.as_fd())? {
-        remove(open.as_fd(), &name)?;
-    }
-    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
-}
-
-/// What a directory holds, without `.` and `..`.
-pub(crate) fn names(directory: BorrowedFd<'_>) -> Result<Vec<Vec<u8>>, Errno> {
-    let mut all = Vec::new();
-    for entry in rustix::fs::Dir::read_from(directory)? {
-        let name = entry?.file_name().to_bytes().to_vec();
-        if name != b"." && name != b".." {
-            all.push(name);
-        }
-    }
-    Ok(all)
 }
 
 /// Kind of what is there under a name, without following it.

@@ -26,10 +26,8 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes a directory with all below it, if it is there.
+/// Removes a directory with everything below it, if it exists. However deep it is: a tenant's
+/// image may lie there, or what an older version let in.
 pub(crate) fn clear(directory: &Path) -> Result<(), Error> {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
-    }
+    Ok(isolet_sys::tree::remove(directory)?)
 }

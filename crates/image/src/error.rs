@@ -65,6 +65,14 @@ pub enum Error {
         /// The limit, with its unit.
         limit: String,
     },
+    /// Too much of a kind is under way.
+    #[error("{what}: {limit} are under way, which is the limit")]
+    Busy {
+        /// What is under way.
+        what: &'static str,
+        /// How many may be.
+        limit: usize,
+    },
     /// What came is no image that can be used.
     #[error("image cannot be used: {0}")]
     Bad(String),

@@ -2,13 +2,16 @@
 
 use crate::{
     Error, Image, Images, Pin, Platform, Reference,
-    layers::{Source, Wanted, blocking},
+    beneath::PATH_BYTES_MAX,
+    imports::Import,
+    layers::{Source, Wanted, blocking, discard},
     manifest::{CONFIG_BYTES_MAX, Config, MANIFEST_BYTES_MAX, Manifest, Said, names},
     pull::{About, same},
     reference::Digest,
+    room::{ENTRY_BYTES, Room},
     store::{Origin, Staged},
-    stream::{Plain, from_stream},
-    tape::Tape,
+    stream::{Bounded, Plain, from_stream},
+    tape::{Entry, Tape},
 };
 use bytes::Bytes;
 use serde::Deserialize;
@@ -31,6 +34,9 @@ pub struct Spool {
     file: tokio::fs::File,
     bytes: u64,
     bytes_max: u64,
+    room: Arc<Room>,
+    /// One of the imports that there may be at once.
+    under_way: Import,
 }
 
 impl Spool {
@@ -43,6 +49,7 @@ impl Spool {
         if self.bytes > self.bytes_max {
             return Err(Error::large("the archive", format!("{} MiB", self.bytes_max >> 20)));
         }
+        self.room.take(bytes.len() as u64)?;
         Ok(self.file.write_all(bytes).await?)
     }
 }
@@ -71,15 +78,17 @@ struct Saved {
 }
 
 impl Images {
-    /// Begins to take an archive.
+    /// Begins to take an archive of a tenant.
     ///
     /// # Errors
-    /// [`Error::Disk`].
-    pub async fn spool(&self) -> Result<Spool, Error> {
+    /// [`Error::Busy`], [`Error::Disk`].
+    pub async fn spool(&self, tenant: &str) -> Result<Spool, Error> {
+        let under_way = self.inner.imports.begin(tenant)?;
         let staged = self.inner.store.stage()?;
         let file = tokio::fs::File::create(staged.0.join("archive")).await?;
         let bytes_max = self.inner.config.limits.compressed_mib << 20;
-        Ok(Spool { staged, file, bytes: 0, bytes_max })
+        let room = Arc::clone(&self.inner.room);
+        Ok(Spool { staged, file, bytes: 0, bytes_max, room, under_way })
     }
 
     /// Records the image of an archive under `name`, or the names that it brings.
@@ -93,13 +102,29 @@ impl Images {
         name: Option<Reference>,
     ) -> Result<(Arc<Image>, Pin), Error> {
         spool.file.flush().await?;
-        let Spool { staged, bytes, bytes_max, file } = spool;
+        let Spool { staged, bytes, bytes_max, file, room, under_way } = spool;
         drop(file);
+        let working = self.inner.turns.work().await?;
         let (found, staged) = blocking(move || {
-            let members = Members::read(&staged, bytes_max)?;
+            let _working = working;
+            let members = Members::read(&staged, bytes_max, &room)?;
             Ok((members.image()?, staged))
         })
         .await?;
+        let done = self.unpacked(tenant, found, bytes, name).await;
+        discard(Some(staged)).await;
+        drop(under_way);
+        done
+    }
+
+    /// Unpacks the layers of an image whose parts are files here, and records it.
+    async fn unpacked(
+        &self,
+        tenant: &str,
+        found: Found,
+        bytes: u64,
+        name: Option<Reference>,
+    ) -> Result<(Arc<Image>, Pin), Error> {
         let called = match name {
             Some(name) => vec![name],
             None => found.names.iter().filter_map(|name| Reference::parse(name).ok()).collect(),
@@ -118,56 +143,75 @@ impl Images {
         let ready = inner.layers(tenant, &wanted, &|_, _| {}).await?;
         let (platform, from) = (Platform::own(), Origin::Archive);
         let about = About { digest: found.digest, platform, bytes, from };
-        let done = inner.record(tenant, &names, about, found.config, ready).await;
-        drop(staged);
-        done
+        inner.record(tenant, &names, about, found.config, ready).await
     }
 }
 
 impl Members {
-    fn read(staged: &Staged, bytes_max: u64) -> Result<Self, Error> {
+    fn read(staged: &Staged, bytes_max: u64, room: &Room) -> Result<Self, Error> {
         let archive = File::open(staged.0.join("archive"))?;
-        let mut tape = Tape::new(Plain::of(archive).map_err(from_stream)?);
+        let came = Bounded::new(archive, bytes_max, "the archive");
+        let packed = came.counter();
+        let plain = Plain::of(came).map_err(from_stream)?;
+        // Layers come compressed already; an archive is seldom much larger than it comes.
+        let most = bytes_max.saturating_mul(2);
+        let plain = Bounded::new(plain, most, "the unpacked archive").unpacked_from(packed);
+        let mut tape = Tape::new(plain);
         let mut all = Self { files: BTreeMap::new(), links: BTreeMap::new() };
-        let (mut count, mut bytes, mut buffer) = (0, 0_u64, vec![0; 64 * 1024]);
+        let mut count = 0;
+        room.look()?;
         while let Some(entry) = tape.next()? {
             count += 1;
-            bytes = bytes.saturating_add(entry.size);
             if count > MEMBERS_MAX {
                 return Err(Error::large("members of the archive", MEMBERS_MAX.to_string()));
             }
-            if bytes > bytes_max.saturating_mul(2) {
-                return Err(Error::large(
-                    "the archive unpacked",
-                    format!("{} MiB", bytes_max >> 19),
-                ));
+            if entry.size > most {
+                return Err(Error::large("the unpacked archive", format!("{} MiB", most >> 20)));
             }
-            let name = plain(&String::from_utf8_lossy(&entry.path), "");
-            match entry.kind {
-                EntryType::Regular => {
-                    // Under a number: names are the archive's.
-                    let path = staged.0.join(count.to_string());
-                    let mut file = File::create(&path)?;
-                    loop {
-                        let length = tape.read(&mut buffer)?;
-                        if length == 0 {
-                            break;
-                        }
-                        file.write_all(&buffer[..length])?;
-                    }
-                    all.files.insert(name, path);
-                }
-                EntryType::Symlink => {
-                    let above = name.rsplit_once('/').map_or("", |(above, _)| above).to_owned();
-                    all.links.insert(name, plain(&String::from_utf8_lossy(&entry.link), &above));
-                }
-                EntryType::Link => {
-                    all.links.insert(name, plain(&String::from_utf8_lossy(&entry.link), ""));
-                }
-                _ => {}
-            }
+            room.take(ENTRY_BYTES)?;
+            all.member(&entry, &mut tape, staged.0.join(count.to_string()), room)?;
         }
         Ok(all)
+    }
+
+    /// Takes one member. A file's content goes to `path`, which is a number: names are the archive's.
+    fn member(
+        &mut self,
+        entry: &Entry,
+        tape: &mut Tape<impl Read>,
+        path: PathBuf,
+        room: &Room,
+    ) -> Result<(), Error> {
+        // All of them are held at once.
+        if entry.path.len().max(entry.link.len()) > PATH_BYTES_MAX {
+            return Err(Error::large("a name in the archive", format!("{PATH_BYTES_MAX} bytes")));
+        }
+        let name = plain(&String::from_utf8_lossy(&entry.path), "");
+        let target = String::from_utf8_lossy(&entry.link);
+        match entry.kind {
+            EntryType::Regular => {
+                let mut file = File::create(&path)?;
+                let mut buffer = vec![0; 64 * 1024];
+                loop {
+                    let length = tape.read(&mut buffer)?;
+                    if length == 0 {
+                        break;
+                    }
+                    file.write_all(&buffer[..length])?;
+                    room.take(length as u64)?;
+                }
+                self.files.insert(name, path);
+            }
+            EntryType::Symlink => {
+                let above = name.rsplit_once('/').map_or("", |(above, _)| above).to_owned();
+                self.links.insert(name, plain(&target, &above));
+            }
+            EntryType::Link => {
+                self.links.insert(name, plain(&target, ""));
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     fn find(&self, name: &str) -> Result<&PathBuf, Error> {

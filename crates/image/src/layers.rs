@@ -12,9 +12,10 @@ use crate::{
 };
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedMutexGuard, mpsc};
 
 /// Layers above this many are made one of: a name that no layer has is looked for in all of them.
@@ -57,24 +58,37 @@ impl Inner {
             compressed_bytes: limits.compressed_mib << 20,
             bytes: limits.unpacked_mib << 20,
             entries: limits.entries,
-            floor_bytes: limits.floor_mib << 20,
         }
     }
 
-    /// Nobody else makes this layer meanwhile; it is not collected while either is there.
-    async fn alone(&self, name: &str) -> (OwnedMutexGuard<()>, Held) {
-        let turn = {
-            let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-            busy.retain(|_, turn| Arc::strong_count(turn) > 1);
-            Arc::clone(busy.entry(name.to_owned()).or_default())
-        };
-        (Arc::clone(&turn).lock_owned().await, turn)
+    /// Keeps a layer from being collected.
+    fn hold(&self, name: &str) -> Held {
+        turn(&self.busy, name.to_owned())
+    }
+
+    /// This tenant does not make the layer twice at once. Others may: what is slow to come to one
+    /// need not be slow to come to another.
+    async fn alone(&self, tenant: &str, name: &str) -> OwnedMutexGuard<()> {
+        turn(&self.making, (tenant.to_owned(), name.to_owned())).lock_owned().await
     }
 
     /// Layers of images that are being made.
     pub(crate) fn held(busy: &HashMap<String, Held>) -> HashSet<String> {
         let held = busy.iter().filter(|(_, turn)| Arc::strong_count(turn) > 1);
         held.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Adds a layer to what an image came to.
+    fn add(&self, all: &mut Told, told: &Told) -> Result<(), Error> {
+        all.bytes = all.bytes.saturating_add(told.bytes);
+        all.entries += told.entries;
+        all.skipped += told.skipped;
+        all.strangers += told.strangers;
+        let max_mib = self.config.limits.unpacked_mib;
+        if all.bytes > max_mib << 20 {
+            return Err(Error::large("files of an image", format!("{max_mib} MiB")));
+        }
+        Ok(())
     }
 
     /// Makes all layers of an image ready, and holds them.
@@ -88,18 +102,9 @@ impl Inner {
         let mut names = Vec::with_capacity(wanted.len());
         let mut all_held = Vec::with_capacity(wanted.len());
         let mut all = Told::default();
-        let max = self.config.limits.unpacked_mib << 20;
-        let mut add = |told: Told| {
-            all.bytes = all.bytes.saturating_add(told.bytes);
-            all.entries += told.entries;
-            all.skipped += told.skipped;
-            all.strangers += told.strangers;
-            let whole = || Error::large("files of an image", format!("{} MiB", max >> 20));
-            if all.bytes > max { Err(whole()) } else { Ok(()) }
-        };
         if low > 0 {
             let (name, told, held) = self.one_of_many(tenant, &wanted[..low], tell).await?;
-            add(told)?;
+            self.add(&mut all, &told)?;
             names.push(name);
             all_held.push(held);
         }
@@ -111,7 +116,7 @@ impl Inner {
         }
         let mut made = stream::iter(rest).buffered(2);
         while let Some((name, told, held)) = made.try_next().await? {
-            add(told)?;
+            self.add(&mut all, &told)?;
             names.push(name);
             all_held.push(held);
         }
@@ -132,7 +137,8 @@ impl Inner {
         tell: Tell<'_>,
     ) -> Result<(String, Told, Held), Error> {
         let name = wanted.diff_id.hex().to_owned();
-        let (_alone, held) = self.alone(&name).await;
+        let held = self.hold(&name);
+        let _alone = self.alone(tenant, &name).await;
         let known = self.store.layer(&name);
         if let Some(told) = &known
             && self.store.has_shown(&name, tenant)
@@ -141,13 +147,36 @@ impl Inner {
             return Ok((name, told.clone(), held));
         }
         let staged = if known.is_some() { None } else { Some(self.store.stage()?) };
-        let (told, staged) = self.unpack(wanted, staged, index, tell).await?;
+        let (told, staged) = self.unpack(tenant, wanted, staged, index, tell).await?;
         if let Some(staged) = staged {
-            self.store.place(&staged, &name, &told)?;
+            self.place(staged, &name, &told, &held).await?;
         }
         self.store.show(&name, tenant)?;
         tell(index, None);
         Ok((name, told, held))
+    }
+
+    /// Gives a layer its place, and waits until it is on the disk. Where another tenant was first,
+    /// that one stays: sandboxes may stand on it.
+    async fn place(
+        &self,
+        staged: Staged,
+        name: &str,
+        told: &Told,
+        held: &Held,
+    ) -> Result<(), Error> {
+        let placing = Arc::clone(held).lock_owned().await;
+        let store = Arc::clone(&self.store);
+        let name = name.to_owned();
+        let told = told.clone();
+        let place = move || {
+            let _placing = placing;
+            if store.layer(&name).is_some() {
+                return Ok(());
+            }
+            store.place(&staged, &name, &told)
+        };
+        blocking(place).await
     }
 
     /// The lower layers of an image of many, made one.
@@ -159,7 +188,8 @@ impl Inner {
     ) -> Result<(String, Told, Held), Error> {
         let ids: Vec<&str> = wanted.iter().map(|layer| layer.diff_id.hex()).collect();
         let name = Digest::of(ids.join("\n").as_bytes()).hex().to_owned();
-        let (_alone, held) = self.alone(&name).await;
+        let held = self.hold(&name);
+        let _alone = self.alone(tenant, &name).await;
         let known = self.store.layer(&name);
         if let Some(told) = &known
             && self.store.has_shown(&name, tenant)
@@ -171,21 +201,35 @@ impl Inner {
         for (index, layer) in wanted.iter().enumerate() {
             // One that is there is only shown again: sandboxes may stand on it.
             let stage = if known.is_some() { None } else { Some(self.store.stage()?) };
-            let (told, staged) = self.unpack(layer, stage, index, tell).await?;
-            all.bytes = all.bytes.saturating_add(told.bytes);
-            all.entries += told.entries;
-            all.skipped += told.skipped;
-            all.strangers += told.strangers;
+            let (told, staged) = match self.unpack(tenant, layer, stage, index, tell).await {
+                Ok(done) => done,
+                Err(error) => {
+                    discard(base).await;
+                    return Err(error);
+                }
+            };
+            if let Err(error) = self.add(&mut all, &told) {
+                discard(base).await;
+                discard(staged).await;
+                return Err(error);
+            }
             tell(index, None);
             base = match (base, staged) {
-                (Some(base), Some(top)) => Some(blocking(move || folded(base, &top)).await?),
+                (Some(base), Some(top)) => {
+                    let working = self.turns.work().await?;
+                    let fold = move || {
+                        let _working = working;
+                        folded(base, &top)
+                    };
+                    Some(blocking(fold).await?)
+                }
                 (None, staged) => staged,
                 (base, None) => base,
             };
         }
         if known.is_none() {
             let base = base.ok_or_else(|| Error::bad("it has no layers"))?;
-            self.store.place(&base, &name, &all)?;
+            self.place(base, &name, &all, &held).await?;
         }
         self.store.show(&name, tenant)?;
         Ok((name, all, held))
@@ -194,46 +238,59 @@ impl Inner {
     /// Reads a layer to its end, into a directory where one is given, and compares.
     async fn unpack(
         &self,
+        tenant: &str,
         wanted: &Wanted<'_>,
         staged: Option<Staged>,
         index: usize,
         tell: Tell<'_>,
     ) -> Result<(Told, Option<Staged>), Error> {
-        let closed = |_| Error::Disk("no more images are unpacked".into());
-        let _thread = self.threads.acquire().await.map_err(closed)?;
+        let coming = self.turns.layer(tenant).await?;
+        let working = self.turns.work().await?;
         let budget = self.budget();
-        let work = move |from: Box<dyn std::io::Read + Send>| {
-            let tree = staged.as_ref().map(|staged| make_tree(&staged.0)).transpose()?;
-            let done = unpack::layer(from, tree.as_ref().map(AsFd::as_fd), budget)?;
-            Ok::<_, Error>((done, staged))
+        let room = Arc::clone(&self.room);
+        let diff_id = wanted.diff_id.clone();
+        let said = match &wanted.source {
+            Source::Registry(_, part) => Some(part.clone()),
+            Source::File(_, part) => part.clone(),
         };
-        let ((told, found), staged) = match &wanted.source {
+        // What fails is removed on the thread that made it.
+        let work = move |from: Box<dyn std::io::Read + Send>| {
+            let _coming = coming;
+            let tree = staged.as_ref().map(|staged| make_tree(&staged.0)).transpose()?;
+            let to = tree.as_ref().map(AsFd::as_fd);
+            let (told, digests) = unpack::layer(from, to, budget, &room)?;
+            digests.check(said.as_ref(), &diff_id)?;
+            Ok::<_, Error>((told, staged))
+        };
+        match &wanted.source {
             Source::Registry(repository, part) => {
                 let (to, from) = mpsc::channel(PIECES_MAX);
-                let unpacking = blocking(move || work(Box::new(Fetched::new(from))));
+                let unpacking = blocking(move || work(Box::new(Fetched::new(from, working))));
                 let fetching = fetch(repository, part, to, |done| tell(index, Some(done)));
-                tokio::join!(unpacking, fetching).0?
+                tokio::join!(unpacking, fetching).0
             }
             Source::File(path, _) => {
                 let path = path.clone();
-                blocking(move || work(Box::new(std::fs::File::open(path)?))).await?
+                let unpacking = move || {
+                    let _working = working;
+                    work(Box::new(std::fs::File::open(path)?))
+                };
+                blocking(unpacking).await
             }
-        };
-        let said = match &wanted.source {
-            Source::Registry(_, part) => Some(part),
-            Source::File(_, part) => part.as_ref(),
-        };
-        let whole =
-            said.is_none_or(|said| said.digest == found.blob && said.bytes == found.blob_bytes);
-        if !whole || wanted.diff_id != found.diff_id {
-            let (is, said) = match said.filter(|_| !whole) {
-                Some(said) => (found.blob, &said.digest),
-                None => (found.diff_id, &wanted.diff_id),
-            };
-            return Err(Error::bad(format!("a layer is not {said} but {is}")));
         }
-        Ok((told, staged))
     }
+}
+
+/// Removes what was staged: it may be large, and takes a thread that may block.
+pub(crate) async fn discard(staged: Option<Staged>) {
+    let _ = tokio::task::spawn_blocking(move || drop(staged)).await;
+}
+
+/// The turn of this name; names that nobody has any more are forgotten.
+fn turn<K: Eq + Hash>(turns: &Mutex<HashMap<K, Held>>, name: K) -> Held {
+    let mut turns = turns.lock().unwrap_or_else(PoisonError::into_inner);
+    turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+    Arc::clone(turns.entry(name).or_default())
 }
 
 fn folded(base: Staged, top: &Staged) -> Result<Staged, Error> {

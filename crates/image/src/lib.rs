@@ -13,6 +13,7 @@ mod disk;
 mod error;
 mod frame;
 mod import;
+mod imports;
 mod layers;
 mod manifest;
 mod merged;
@@ -20,9 +21,11 @@ mod progress;
 mod pull;
 pub mod reference;
 mod registry;
+mod room;
 mod store;
 mod stream;
 mod tape;
+mod turns;
 mod unpack;
 mod user;
 
@@ -37,14 +40,15 @@ pub use store::{Image, Pin, Root};
 pub use unpack::Told;
 pub use user::User;
 
+use imports::Imports;
 use registry::Registries;
+use room::Room;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use store::Store;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
+use turns::Turns;
 
-/// Layers that are unpacked at once, of all pulls.
-const THREADS_MAX: usize = 2;
 /// Pulls at once, of all tenants.
 const PULLS_MAX: usize = 32;
 
@@ -67,7 +71,11 @@ pub(crate) struct Inner {
     flights: Mutex<HashMap<Flight, watch::Receiver<Progress>>>,
     /// Layers of images that are being made, by their names. Locked before the images are.
     busy: Mutex<HashMap<String, layers::Held>>,
-    threads: Semaphore,
+    /// Layers that a tenant makes now, by both names: it makes each once at a time.
+    making: Mutex<HashMap<(String, String), layers::Held>>,
+    turns: Turns,
+    imports: Imports,
+    room: Arc<Room>,
 }
 
 impl Images {
@@ -80,13 +88,17 @@ impl Images {
         let credentials = config.credentials.clone().or_else(credentials::default_path);
         let idle = config.limits.idle;
         let registries = Registries::new(config.registries.clone(), credentials, idle)?;
+        let room = Arc::new(Room::new(config.root.clone(), config.limits.floor_mib << 20));
         let inner = Inner {
             config,
             store,
             registries,
             flights: Mutex::default(),
             busy: Mutex::default(),
-            threads: Semaphore::new(THREADS_MAX),
+            making: Mutex::default(),
+            turns: Turns::default(),
+            imports: Imports::default(),
+            room,
         };
         Ok(Self { inner: Arc::new(inner) })
     }

@@ -3,9 +3,10 @@
 
 use crate::{
     Error,
-    beneath::{self, kind, names},
+    beneath::{DEPTH_MAX, kind, times},
 };
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
+use isolet_sys::tree;
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RawDir, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io::Read;
@@ -14,16 +15,32 @@ use std::path::Path;
 
 /// Links that one name may lead through, as the kernel has it.
 const LINKS_MAX: u32 = 40;
+/// Names that one lookup may go through, those of links too. A link has room for 2,000, and each
+/// name is looked for in all layers.
+const STEPS_MAX: usize = 512;
 const OPAQUE: &str = "user.overlay.opaque";
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// What a name is in the end.
+/// Names of a directory that are held at a time while two layers are made one.
+const NAMES_MAX: usize = 512;
+
+/// What a path leads to.
 pub(crate) enum Found {
+    /// Nothing; what is missing can be made where the path is.
     Nothing,
     Directory,
     File(OwnedFd),
     Other,
+    /// A link on the way leads to nothing, or is one of too many: nothing can be made there.
+    Dangling,
+}
+
+/// A path, followed as far as its directories go.
+pub(crate) struct Resolved {
+    pub(crate) found: Found,
+    /// Names of the directories that it leads through in the end, without links and `..`.
+    pub(crate) through: Vec<Vec<u8>>,
 }
 
 /// An image's layers, the top one first.
@@ -64,38 +81,62 @@ impl Merged {
 
     /// What a path leads to, through links, never out of the image.
     pub(crate) fn find(&self, path: &str) -> Result<Found, Error> {
+        Ok(self.resolve(path)?.found)
+    }
+
+    /// The same, and which directories it leads through.
+    pub(crate) fn resolve(&self, path: &str) -> Result<Resolved, Error> {
         let mut left: VecDeque<Vec<u8>> = split(path.as_bytes());
-        let mut way = vec![self.root()?];
+        let mut through: Vec<Vec<u8>> = Vec::new();
+        let mut stacks = vec![self.root()?];
         let mut links = 0;
+        let mut steps = 0;
+        // How many of the names that are left come from a link.
+        let mut of_links = 0_usize;
+        let mut found = Found::Directory;
         while let Some(part) = left.pop_front() {
+            let of_link = of_links > 0;
+            of_links = of_links.saturating_sub(1);
+            steps += 1;
+            if steps > STEPS_MAX {
+                found = Found::Dangling;
+                break;
+            }
             if part == b".." {
                 // Above the root is the root.
-                if way.len() > 1 {
-                    way.pop();
+                if through.pop().is_some() {
+                    stacks.pop();
                 }
                 continue;
             }
-            let Some(at) = way.last() else { return Ok(Found::Nothing) };
-            match child(at, &part)? {
-                Child::Directory(next) => way.push(next),
-                Child::Link(target) => {
+            let Some(at) = stacks.last() else { break };
+            found = match child(at, &part)? {
+                Child::Directory(next) => {
+                    stacks.push(next);
+                    through.push(part);
+                    continue;
+                }
+                Child::Link(target) if links < LINKS_MAX => {
                     links += 1;
-                    if links > LINKS_MAX {
-                        return Ok(Found::Nothing);
-                    }
                     if target.first() == Some(&b'/') {
-                        way.truncate(1);
+                        stacks.truncate(1);
+                        through.clear();
                     }
                     let mut more = split(&target);
+                    of_links += more.len();
                     more.append(&mut left);
                     left = more;
+                    continue;
                 }
-                Child::File(file) if left.is_empty() => return Ok(Found::File(file)),
-                Child::Other if left.is_empty() => return Ok(Found::Other),
-                _ => return Ok(Found::Nothing),
-            }
+                Child::Link(_) => Found::Dangling,
+                Child::Nothing if of_link => Found::Dangling,
+                Child::Nothing => Found::Nothing,
+                Child::File(file) if left.is_empty() => Found::File(file),
+                Child::File(_) | Child::Other => Found::Other,
+            };
+            break;
         }
-        Ok(Found::Directory)
+        Ok(Resolved { found, through })
     }
 
     /// The first bytes of a file; `None` where there is none of this name.
@@ -161,10 +202,48 @@ fn opaque(directory: BorrowedFd<'_>) -> bool {
     matches!(rustix::fs::fgetxattr(directory, OPAQUE, &mut value[..]), Ok(1)) && value[0] == b'y'
 }
 
-/// Puts one layer over another, which it becomes part of. What it hid is gone; what it hides of
-/// layers further below stays hidden.
-pub(crate) fn fold(base: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<(), Error> {
-    for name in names(top)? {
+/// A directory that two layers have, on the way down.
+struct Level {
+    /// Its name in the directory above.
+    name: Vec<u8>,
+    base: OwnedFd,
+    top: OwnedFd,
+    /// Names in `top` that are next.
+    names: Vec<Vec<u8>>,
+    /// Times of `top`, which change when something is taken from it.
+    times: Timestamps,
+}
+
+impl Level {
+    fn open(base: BorrowedFd<'_>, top: BorrowedFd<'_>, name: Vec<u8>) -> Result<Self, Errno> {
+        let open = |at| rustix::fs::openat(at, name.as_slice(), DIRECTORY, Mode::empty());
+        let base = open(base)?;
+        let top = open(top)?;
+        let times = times(&top)?;
+        Ok(Self { name, base, top, names: Vec::new(), times })
+    }
+
+    /// The next name in `top`, from which each is taken; `None` once it is empty.
+    fn next(&mut self) -> Result<Option<Vec<u8>>, Errno> {
+        if self.names.is_empty() {
+            rustix::fs::seek(&self.top, rustix::fs::SeekFrom::Start(0))?;
+            let mut buffer = Vec::with_capacity(32 * 1024);
+            let mut entries = RawDir::new(&self.top, buffer.spare_capacity_mut());
+            while self.names.len() < NAMES_MAX
+                && let Some(entry) = entries.next()
+            {
+                let name = entry?.file_name().to_bytes().to_vec();
+                if name != b"." && name != b".." {
+                    self.names.push(name);
+                }
+            }
+        }
+        Ok(self.names.pop())
+    }
+
+    /// Moves a name into `base`, or gives the directory that both have, which is next.
+    fn take(&self, name: Vec<u8>) -> Result<Option<Self>, Error> {
+        let (base, top) = (self.base.as_fd(), self.top.as_fd());
         let (what, _) = kind(top, &name)?;
         let under = match kind(base, &name) {
             Ok((under, _)) => Some(under),
@@ -172,23 +251,45 @@ pub(crate) fn fold(base: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<(), Erro
             Err(errno) => return Err(errno.into()),
         };
         if (what, under) == (FileType::Directory, Some(FileType::Directory)) {
-            let above = rustix::fs::openat(top, &*name, DIRECTORY, Mode::empty())?;
-            if !opaque(above.as_fd()) {
-                let below = rustix::fs::openat(base, &*name, DIRECTORY, Mode::empty())?;
-                fold(below.as_fd(), above.as_fd())?;
-                alike(below.as_fd(), above.as_fd())?;
-                continue;
+            let both = Self::open(base, top, name.clone())?;
+            if !opaque(both.top.as_fd()) {
+                return Ok(Some(both));
             }
         }
         if under.is_some() {
-            beneath::remove(base, &name)?;
+            tree::remove_at(base, &name)?;
         }
         rustix::fs::renameat(top, &*name, base, &*name)?;
+        Ok(None)
+    }
+}
+
+/// Puts one layer over another, which it becomes part of. What it hid is gone; what it hides of
+/// layers further below stays hidden. Nothing is left in `top`.
+pub(crate) fn fold(base: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<(), Error> {
+    let mut levels = vec![Level::open(base, top, b".".to_vec())?];
+    while let Some(level) = levels.last_mut() {
+        if let Some(name) = level.next()? {
+            let both = level.take(name)?;
+            if both.is_some() && levels.len() > DEPTH_MAX {
+                let limit = DEPTH_MAX.to_string();
+                return Err(Error::large("directories in one another in a layer", limit));
+            }
+            levels.extend(both);
+            continue;
+        }
+        // Two descriptors a level, and no more levels than a layer may be deep.
+        let Some(done) = levels.pop() else { break };
+        if let Some(above) = levels.last() {
+            alike(done.base.as_fd(), done.top.as_fd())?;
+            rustix::fs::futimens(&done.base, &done.times)?;
+            rustix::fs::unlinkat(&above.top, done.name.as_slice(), AtFlags::REMOVEDIR)?;
+        }
     }
     Ok(())
 }
 
-/// Owner, mode, time and attributes of a directory as those of another.
+/// Owner, mode and attributes of a directory as those of another.
 fn alike(to: BorrowedFd<'_>, from: BorrowedFd<'_>) -> Result<(), Error> {
     let about = rustix::fs::fstat(from)?;
     let (uid, gid) = (Uid::from_raw(about.st_uid), Gid::from_raw(about.st_gid));
@@ -202,9 +303,7 @@ fn alike(to: BorrowedFd<'_>, from: BorrowedFd<'_>) -> Result<(), Error> {
             let _ = rustix::fs::fsetxattr(to, name, &value[..length], XattrFlags::empty());
         }
     }
-    #[allow(clippy::useless_conversion)]
-    let time = Timespec { tv_sec: about.st_mtime.into(), tv_nsec: about.st_mtime_nsec as i64 };
-    Ok(rustix::fs::futimens(to, &Timestamps { last_access: time, last_modification: time })?)
+    Ok(())
 }
 
 /// Whether a name is there, itself.

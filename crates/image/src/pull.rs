@@ -5,7 +5,7 @@ use crate::{
     frame::{self, Shell},
     layers::{Ready, Source, Wanted, blocking},
     manifest::{CONFIG_BYTES_MAX, Config, MANIFEST_BYTES_MAX, Manifest, Said},
-    merged::{Found, Merged},
+    merged::{Found, Merged, Resolved},
     reference::{Digest, Reference},
     registry::Repository,
     store::{self, Origin, Store},
@@ -197,15 +197,23 @@ fn look(
     })
 }
 
-/// Refuses what no program can begin in. What is not there is made when a sandbox is.
+/// Refuses what no program can begin in. What does not exist is made when a sandbox is, as far as it
+/// lies in a place of the image.
 fn begins(whole: &Merged, cwd: &str) -> Result<(), Error> {
-    let ends = cwd.match_indices('/').map(|(end, _)| end).chain([cwd.len()]);
-    for path in ends.map(|end| &cwd[..end]) {
-        match whole.find(path)? {
-            Found::Directory => {}
-            Found::Nothing if whole.link(path.trim_start_matches('/'))?.is_none() => break,
-            _ => return Err(Error::bad(format!("its WorkingDir {cwd}: {path} is no directory"))),
-        }
+    let bad = |why: &str| Err(Error::bad(format!("its WorkingDir {cwd} {why}")));
+    let Resolved { found, through } = whole.resolve(cwd)?;
+    if reserved(&through) {
+        return bad("is one of the sandbox's own places, where nothing can be made");
     }
-    Ok(())
+    match found {
+        Found::Directory | Found::Nothing => Ok(()),
+        Found::File(_) | Found::Other => bad("is no directory, or leads through something else"),
+        Found::Dangling => bad("leads through a link to nothing, or through too many"),
+    }
+}
+
+/// Whether a directory is the kernel's or the server's, whatever an image has there.
+fn reserved(through: &[Vec<u8>]) -> bool {
+    let names: Vec<&[u8]> = through.iter().map(Vec::as_slice).collect();
+    matches!(names.as_slice(), [b"proc" | b"sys" | b"dev", ..] | [b"etc", b"isolet", ..])
 }

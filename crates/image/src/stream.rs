@@ -1,6 +1,6 @@
 //! What a layer's bytes go through on their way into a tree: counted, hashed, unpacked.
 
-use crate::{Error, reference::Digest};
+use crate::{Error, reference::Digest, turns::Work};
 use bytes::Bytes;
 use flate2::bufread::MultiGzDecoder;
 use sha2::{Digest as _, Sha256};
@@ -13,10 +13,9 @@ use tokio::sync::mpsc;
 const RATIO_MAX: u64 = 400;
 const RATIO_FREE_BYTES: u64 = 64 * 1024 * 1024;
 
-/// A reader that hashes what goes through it, and lets no more through than it may.
-pub(crate) struct Hashing<R> {
+/// A reader that counts what goes through it, and stops at a bound and at a bomb.
+pub(crate) struct Bounded<R> {
     inner: R,
-    hash: Sha256,
     bytes: Rc<Cell<u64>>,
     max: u64,
     what: &'static str,
@@ -24,42 +23,27 @@ pub(crate) struct Hashing<R> {
     packed: Option<Rc<Cell<u64>>>,
 }
 
-impl<R: Read> Hashing<R> {
+impl<R: Read> Bounded<R> {
+    /// Lets `max` bytes through; the error names `what`.
     pub(crate) fn new(inner: R, max: u64, what: &'static str) -> Self {
-        let hash = Sha256::new();
-        Self { inner, hash, bytes: Rc::default(), max, what, packed: None }
+        Self { inner, bytes: Rc::default(), max, what, packed: None }
     }
 
-    /// How much has come so far, for who reads what is made of it.
+    /// Counts what is read, for a reader of what is unpacked from it.
     pub(crate) fn counter(&self) -> Rc<Cell<u64>> {
         Rc::clone(&self.bytes)
     }
 
-    /// Stops at a bomb, too.
+    /// Stops also where it has grown out of proportion to what came.
     pub(crate) fn unpacked_from(mut self, packed: Rc<Cell<u64>>) -> Self {
         self.packed = Some(packed);
         self
     }
-
-    /// What it read from, and the digest of everything, to the end.
-    pub(crate) fn over(mut self) -> io::Result<(R, Digest)> {
-        let mut rest = [0; 16 * 1024];
-        while self.read(&mut rest)? > 0 {}
-        Ok((self.inner, Digest::from_hash(self.hash.finalize().as_slice())))
-    }
-
-    /// The digest of everything, to the end; and how much it was.
-    pub(crate) fn end(mut self) -> io::Result<(Digest, u64)> {
-        let mut rest = [0; 16 * 1024];
-        while self.read(&mut rest)? > 0 {}
-        Ok((Digest::from_hash(self.hash.finalize().as_slice()), self.bytes.get()))
-    }
 }
 
-impl<R: Read> Read for Hashing<R> {
+impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(into)?;
-        self.hash.update(&into[..count]);
         let bytes = self.bytes.get() + count as u64;
         self.bytes.set(bytes);
         if bytes > self.max {
@@ -67,9 +51,47 @@ impl<R: Read> Read for Hashing<R> {
         }
         let packed = self.packed.as_ref().map_or(bytes, |packed| packed.get().max(1));
         if bytes > RATIO_FREE_BYTES && bytes / packed > RATIO_MAX {
-            let what = "unpacked bytes for one that came of a layer";
+            let what = format!("bytes of {} for one that came", self.what);
             return Err(carried(Error::large(what, RATIO_MAX.to_string())));
         }
+        Ok(count)
+    }
+}
+
+/// A reader that hashes what goes through it.
+pub(crate) struct Hashing<R> {
+    inner: Bounded<R>,
+    hash: Sha256,
+}
+
+impl<R: Read> Hashing<R> {
+    pub(crate) fn new(inner: Bounded<R>) -> Self {
+        Self { inner, hash: Sha256::new() }
+    }
+
+    /// What it read from, and the digest of everything, to the end.
+    pub(crate) fn over(mut self) -> io::Result<(R, Digest)> {
+        let (digest, _) = self.rest()?;
+        Ok((self.inner.inner, digest))
+    }
+
+    /// The digest of everything, to the end; and how much it was.
+    pub(crate) fn end(mut self) -> io::Result<(Digest, u64)> {
+        self.rest()
+    }
+
+    fn rest(&mut self) -> io::Result<(Digest, u64)> {
+        let mut rest = [0; 16 * 1024];
+        while self.read(&mut rest)? > 0 {}
+        let digest = Digest::from_hash(self.hash.finalize_reset().as_slice());
+        Ok((digest, self.inner.bytes.get()))
+    }
+}
+
+impl<R: Read> Read for Hashing<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(into)?;
+        self.hash.update(&into[..count]);
         Ok(count)
     }
 }
@@ -116,18 +138,27 @@ pub(crate) struct Fetched {
     from: mpsc::Receiver<Result<Option<Bytes>, Error>>,
     now: Bytes,
     over: bool,
+    working: Work,
 }
 
 impl Fetched {
-    pub(crate) fn new(from: mpsc::Receiver<Result<Option<Bytes>, Error>>) -> Self {
-        Self { from, now: Bytes::new(), over: false }
+    pub(crate) fn new(from: mpsc::Receiver<Result<Option<Bytes>, Error>>, working: Work) -> Self {
+        Self { from, now: Bytes::new(), over: false, working }
+    }
+
+    /// The next piece; while none has come, another may work.
+    fn next(&mut self) -> Option<Result<Option<Bytes>, Error>> {
+        match self.from.try_recv() {
+            Ok(piece) => Some(piece),
+            Err(_) => self.working.pause(|| self.from.blocking_recv()),
+        }
     }
 }
 
 impl Read for Fetched {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         while self.now.is_empty() && !self.over {
-            match self.from.blocking_recv() {
+            match self.next() {
                 Some(Ok(Some(bytes))) => self.now = bytes,
                 Some(Ok(None)) => self.over = true,
                 Some(Err(error)) => return Err(carried(error)),

@@ -8,7 +8,8 @@ use std::io::{ErrorKind, Read};
 use tar::{EntryType, Header};
 
 const BLOCK: usize = 512;
-/// Names and extended records of one entry together. Longer ones are an attack.
+/// Names and extended records of one entry together, with their headers: none is free, however
+/// empty. More are an attack.
 const EXTRA_BYTES_MAX: u64 = 1024 * 1024;
 
 /// One entry; its content is read from the [`Tape`] before the next is asked for.
@@ -198,7 +199,7 @@ impl<R: Read> Tape<R> {
     }
 
     fn record(&mut self, size: u64, sofar: &mut u64) -> Result<Vec<u8>, Error> {
-        *sofar = sofar.saturating_add(size);
+        *sofar = sofar.saturating_add(size).saturating_add(BLOCK as u64);
         if *sofar > EXTRA_BYTES_MAX {
             return Err(Error::large("names and PAX records of one tar entry", "1 MiB"));
         }

@@ -7,10 +7,13 @@
 use crate::{
     Error,
     beneath::{self, Tree, kind, owner, parts},
+    manifest::Part,
     reference::Digest,
-    stream::{Hashing, Plain, from_stream},
+    room::{ENTRY_BYTES, Room},
+    stream::{Bounded, Hashing, Plain, from_stream},
     tape::{Entry, Tape},
 };
+use isolet_sys::tree;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -22,8 +25,6 @@ use tar::EntryType;
 /// Ids above this are not a tenant's; what belongs to them becomes nobody's.
 const ID_MAX: u64 = 65_533;
 const NOBODY: u32 = 65_534;
-/// How often it is looked whether the disk still has room.
-const LOOK_BYTES: u64 = 32 * 1024 * 1024;
 const OPAQUE: &str = "user.overlay.opaque";
 
 /// The most that one layer may come to.
@@ -32,8 +33,6 @@ pub(crate) struct Budget {
     pub(crate) compressed_bytes: u64,
     pub(crate) bytes: u64,
     pub(crate) entries: u64,
-    /// Free space of the disk below which nothing more is written.
-    pub(crate) floor_bytes: u64,
 }
 
 /// What a layer came to.
@@ -56,6 +55,22 @@ pub(crate) struct Digests {
     pub(crate) diff_id: Digest,
 }
 
+impl Digests {
+    /// Compares them with what the layer is said to be: as it comes, where that is known, and
+    /// unpacked.
+    pub(crate) fn check(&self, said: Option<&Part>, diff_id: &Digest) -> Result<(), Error> {
+        let other =
+            |is: &Digest, said: &Digest| Err(Error::bad(format!("a layer is not {said} but {is}")));
+        match said {
+            Some(said) if said.digest != self.blob || said.bytes != self.blob_bytes => {
+                other(&self.blob, &said.digest)
+            }
+            _ if *diff_id != self.diff_id => other(&self.diff_id, diff_id),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Unpacks a layer into `tree`; without one it is only read, to see that it is what it says.
 ///
 /// # Errors
@@ -64,14 +79,17 @@ pub(crate) fn layer(
     from: impl Read,
     tree: Option<BorrowedFd<'_>>,
     budget: Budget,
+    room: &Room,
 ) -> Result<(Told, Digests), Error> {
-    let came = Hashing::new(from, budget.compressed_bytes, "a layer as it came");
+    let came = Bounded::new(from, budget.compressed_bytes, "a layer as it came");
     let packed = came.counter();
-    let plain = Plain::of(came).map_err(from_stream)?;
+    let plain = Plain::of(Hashing::new(came)).map_err(from_stream)?;
     // Headers and padding are beside what entries hold.
     let most = budget.bytes.saturating_add(budget.entries.saturating_mul(1024));
-    let mut tape = Tape::new(Hashing::new(plain, most, "a layer unpacked").unpacked_from(packed));
-    let mut unpacking = tree.map(|root| Unpacking::new(root, budget));
+    let plain = Bounded::new(plain, most, "the unpacked layer").unpacked_from(packed);
+    let mut tape = Tape::new(Hashing::new(plain));
+    let mut unpacking = tree.map(|root| Unpacking::new(root, room));
+    room.look()?;
     let mut told = Told::default();
     while let Some(entry) = tape.next()? {
         told.entries += 1;
@@ -86,8 +104,8 @@ pub(crate) fn layer(
             unpacking.entry(&entry, &mut tape, &mut told)?;
         }
     }
-    if let Some(unpacking) = unpacking {
-        unpacking.times();
+    if let Some(mut unpacking) = unpacking {
+        unpacking.tree.leave()?;
     }
     let hashing = tape.finish()?;
     let (plain, diff_id) = hashing.over().map_err(from_stream)?;
@@ -98,18 +116,13 @@ pub(crate) fn layer(
 /// A tree that is being filled.
 struct Unpacking<'a> {
     tree: Tree<'a>,
-    budget: Budget,
-    /// Times of directories: whatever is put into one changes them.
-    times: Vec<(Vec<u8>, (i64, u32))>,
-    looked: u64,
+    room: &'a Room,
     buffer: Vec<u8>,
 }
 
 impl<'a> Unpacking<'a> {
-    fn new(root: BorrowedFd<'a>, budget: Budget) -> Self {
-        // The first entry looks as well.
-        let looked = LOOK_BYTES;
-        Self { tree: Tree::new(root), budget, times: Vec::new(), looked, buffer: vec![0; 65_536] }
+    fn new(root: BorrowedFd<'a>, room: &'a Room) -> Self {
+        Self { tree: Tree::new(root), room, buffer: vec![0; 65_536] }
     }
 
     fn entry<R: Read>(
@@ -118,10 +131,12 @@ impl<'a> Unpacking<'a> {
         tape: &mut Tape<R>,
         told: &mut Told,
     ) -> Result<(), Error> {
+        self.room.take(ENTRY_BYTES)?;
         let parts = parts(&entry.path)?;
         let Some((name, above)) = parts.split_last() else {
             // The root of the layer: it says who owns it, and that it is opaque at most.
             if entry.kind == EntryType::Directory {
+                self.tree.leave()?;
                 self.finish(self.tree.root(), entry, told)?;
             }
             return Ok(());
@@ -132,7 +147,7 @@ impl<'a> Unpacking<'a> {
         let parent = self.tree.directory(above)?;
         let shown = || String::from_utf8_lossy(&entry.path).into_owned();
         let made = match entry.kind {
-            EntryType::Directory => self.directory(&parent, name, &parts, entry, told),
+            EntryType::Directory => self.directory(&parent, name, entry, told),
             EntryType::Regular | EntryType::Continuous => {
                 self.file(&parent, name, entry, tape, told)
             }
@@ -183,7 +198,7 @@ impl<'a> Unpacking<'a> {
     ) -> Result<T, Error> {
         match make() {
             Err(Errno::EXIST) => {
-                beneath::remove(parent.as_fd(), name)?;
+                tree::remove_at(parent.as_fd(), name)?;
                 self.tree.changed();
                 Ok(make()?)
             }
@@ -195,7 +210,6 @@ impl<'a> Unpacking<'a> {
         &mut self,
         parent: &OwnedFd,
         name: &[u8],
-        parts: &[&[u8]],
         entry: &Entry,
         told: &mut Told,
     ) -> Result<(), Error> {
@@ -206,7 +220,6 @@ impl<'a> Unpacking<'a> {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = rustix::fs::openat(parent, name, flags, Mode::empty())?;
-        self.times.push((parts.join(&b'/'), entry.mtime));
         self.finish(made.as_fd(), entry, told)
     }
 
@@ -230,21 +243,9 @@ impl<'a> Unpacking<'a> {
             while !rest.is_empty() {
                 rest = &rest[rustix::io::write(&file, rest)?..];
             }
-            self.room(&file, count as u64)?;
+            self.room.take(count as u64)?;
         }
         self.finish(file.as_fd(), entry, told)
-    }
-
-    /// Stops where the disk has no more room than is to stay free.
-    fn room(&mut self, file: &OwnedFd, bytes: u64) -> Result<(), Error> {
-        self.looked += bytes;
-        if self.looked < LOOK_BYTES {
-            return Ok(());
-        }
-        self.looked = 0;
-        let about = rustix::fs::fstatvfs(file)?;
-        let free = about.f_bavail.saturating_mul(about.f_frsize);
-        if free < self.budget.floor_bytes { Err(Error::Full) } else { Ok(()) }
     }
 
     fn link(
@@ -291,7 +292,7 @@ impl<'a> Unpacking<'a> {
                 if a.st_ino == b.st_ino {
                     return Ok(());
                 }
-                beneath::remove(parent.as_fd(), name)?;
+                tree::remove_at(parent.as_fd(), name)?;
                 self.tree.changed();
                 link().map_err(missing)
             }
@@ -328,16 +329,6 @@ impl<'a> Unpacking<'a> {
             }
         }
         Ok(rustix::fs::futimens(file, &stamps(entry.mtime))?)
-    }
-
-    /// Times of directories, once all is in them. One that something else has replaced is left.
-    fn times(self) {
-        for (path, time) in self.times {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-            if let Ok(directory) = beneath::open(self.tree.root(), &path, flags) {
-                let _ = rustix::fs::futimens(directory, &stamps(time));
-            }
-        }
     }
 }
 

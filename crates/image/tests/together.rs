@@ -34,7 +34,7 @@ fn made(what: &str, layers: usize, settings: &Value) -> Made {
 }
 
 async fn import(images: &Images, name: &str, image: &Made) -> Done {
-    let mut spool = images.spool().await?;
+    let mut spool = images.spool("default").await?;
     spool.write(&image.layout()).await?;
     images.import("default", spool, Some(named(name))).await
 }
@@ -198,7 +198,7 @@ async fn layers_that_are_one_stay_when_another_tenant_brings_them() {
     let lowest = root.path().join(first.root.layers.last().expect("layers"));
     let which = || fs::metadata(&lowest).expect("there").ino();
     let before = which();
-    let mut spool = images.spool().await.expect("takes it");
+    let mut spool = images.spool("other").await.expect("takes it");
     spool.write(&image.layout()).await.expect("takes it");
     let (other, _pin) =
         images.import("other", spool, Some(named("local/a"))).await.expect("imports");
@@ -255,6 +255,33 @@ async fn an_image_whose_programs_have_nowhere_to_begin_is_refused() {
         assert_eq!(done.is_ok(), well, "{cwd}: {done:?}");
         if let Err(error) = done {
             assert!(matches!(&error, Error::Bad(why) if why.contains(cwd)), "{error}");
+        }
+    }
+}
+
+// Paths and times of all directories were held until a layer's end, 4 KiB for each entry; now each
+// directory has its time back when it is left.
+#[tokio::test]
+async fn directories_have_the_times_that_their_layers_say() {
+    let root = tempfile::tempdir().expect("a directory");
+    let images = opened(root.path(), None);
+    let layer = |number: usize| {
+        let file = |path: &str| format!("{path}{number}");
+        let layer = Layer::new().directory("").directory("a").directory("a/b").link("l", "a/b");
+        let layer =
+            layer.file(&file("a/b/f"), b"x").file(&file("c"), b"x").file(&file("l/g"), b"x");
+        let layer = layer.file(&file("a/made/deep/h"), b"x").file("a/.wh.gone", b"").directory("d");
+        // What is removed on the way changes a time as well.
+        layer.directory("d/tree/below").file("d/tree", b"x").file(&file("d/i"), b"x").bytes()
+    };
+    for layers in [1, 30] {
+        let image = Made::new(&(0..layers).map(layer).collect::<Vec<_>>(), &json!({}));
+        let (done, _pin) = import(&images, "local/a", &image).await.expect("imports");
+        for tree in done.root.layers.iter().filter(|layer| layer.starts_with("layers/")) {
+            for name in ["", "a", "a/b", "d"] {
+                let about = fs::metadata(root.path().join(tree).join(name)).expect("there");
+                assert_eq!(about.mtime(), 1_600_000_000, "{name} of {tree}");
+            }
         }
     }
 }

@@ -141,10 +141,7 @@ impl Cage {
             std::thread::sleep(LOOK);
         }
         groups.sweep_processes();
-        match fs::remove_dir_all(scope_dir(&self.directory, session)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        Ok(isolet_sys::tree::remove(&scope_dir(&self.directory, session))?)
     }
 
     /// Whether a process of it runs, or may run: it cannot be looked at now.
@@ -273,20 +270,12 @@ impl Cage {
 pub fn empty_trash(config: &Config) -> io::Result<()> {
     let mut result = Ok(());
     for entry in fs::read_dir(config.trash())? {
-        let path = entry?.path();
-        let real = fs::symlink_metadata(&path).is_ok_and(|about| about.is_dir());
-        match if real { remove_tree(&path) } else { fs::remove_file(&path) } {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => result = Err(error),
-            _ => {}
+        // However deep it is: a tenant made it.
+        if let Err(errno) = isolet_sys::tree::remove(&entry?.path()) {
+            result = Err(errno.into());
         }
     }
     result
-}
-
-/// However deep it is: a tenant made it.
-fn remove_tree(path: &Path) -> io::Result<()> {
-    isolet_sys::tree::clear(&isolet_sys::tree::open(path)?)?;
-    fs::remove_dir(path)
 }
 
 /// The processes of a group. To wait for: the first of a process namespace leaves its group before

@@ -155,9 +155,7 @@ pub(crate) fn host(data: &Path) -> io::Result<PathBuf> {
     }
     fs::create_dir_all(&images)?;
     let fresh = images.join("host.new");
-    if fresh.try_exists()? {
-        fs::remove_dir_all(&fresh)?;
-    }
+    isolet_sys::tree::remove(&fresh)?;
     fs::create_dir(&fresh)?;
     fs::set_permissions(&fresh, fs::Permissions::from_mode(0o755))?;
     fill(&fresh)?;

@@ -127,12 +127,7 @@ impl<'a> Directory<'a> {
     fn clear(&self) -> Result<(), Errno> {
         // Agents of scopes, which ended with it; what they were told to see is in their sessions' records.
         let scopes = self.host.config.sandbox_dir(&self.spec.name).join(SCOPES);
-        match std::fs::remove_dir_all(scopes) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
-            }
-            _ => {}
-        }
+        isolet_sys::tree::remove(&scopes)?;
         for name in ["agent.sock", "cgroups", stray::FILE] {
             match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
@@ -150,7 +145,7 @@ impl<'a> Directory<'a> {
 impl Drop for Directory<'_> {
     fn drop(&mut self) {
         if !self.spec.kept {
-            let _ = std::fs::remove_dir_all(self.host.config.sandbox_dir(&self.spec.name));
+            let _ = isolet_sys::tree::remove(&self.host.config.sandbox_dir(&self.spec.name));
         }
     }
 }

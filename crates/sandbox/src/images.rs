@@ -152,9 +152,9 @@ impl Service {
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Image`].
-    pub async fn spool_image(&self) -> Result<Spool, Error> {
+    pub async fn spool_image(&self, tenant: &TenantId) -> Result<Spool, Error> {
         self.inner.space.check()?;
-        Ok(self.inner.images.spool().await?)
+        Ok(self.inner.images.spool(tenant.as_str()).await?)
     }
 
     /// Records the image of an archive.

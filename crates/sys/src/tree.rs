@@ -6,7 +6,9 @@
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags};
 use rustix::io::Errno;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -15,12 +17,41 @@ const DIRECTORY: OFlags =
 ///
 /// # Errors
 /// `ENOTDIR` for anything else, a link to one among them.
-pub fn open(path: &std::path::Path) -> Result<OwnedFd, Errno> {
+pub fn open(path: &Path) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, DIRECTORY, Mode::empty())
 }
 
 /// What a directory is called that was too deep, until it is removed; 16 hexadecimal digits follow.
 pub const LIFTED: &str = ".isolet-remove-";
+
+/// Removes a file, a link, or a directory with everything below it. A path that does not exist is
+/// no error.
+///
+/// # Errors
+/// As the kernel says; part of the directory may be gone by then.
+pub fn remove(path: &Path) -> Result<(), Errno> {
+    remove_at(rustix::fs::CWD, path.as_os_str().as_bytes())
+}
+
+/// The same for a name in an open directory.
+///
+/// # Errors
+/// As the kernel says; part of the directory may be gone by then.
+pub fn remove_at(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+    let removed = match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
+        Err(Errno::ISDIR | Errno::PERM) => remove_directory(parent, name),
+        done => done,
+    };
+    match removed {
+        Err(Errno::NOENT) => Ok(()),
+        done => done,
+    }
+}
+
+fn remove_directory(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+    clear(rustix::fs::openat(parent, name, DIRECTORY, Mode::empty())?)?;
+    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+}
 
 /// Levels that are held open at a time.
 const LEVELS_MAX: usize = 100;
@@ -36,11 +67,12 @@ struct Level {
 /// # Errors
 /// As the kernel says, `EMFILE` for what is too deep and cannot be moved up; what was removed by then
 /// is gone.
-pub fn clear(top: &OwnedFd) -> Result<(), Errno> {
+pub fn clear(top: impl AsFd) -> Result<(), Errno> {
+    let top = top.as_fd();
     let mut below: Vec<Level> = Vec::new();
     let mut moved = 0_u64;
     loop {
-        let dir = below.last().map_or(top, |level| &level.dir);
+        let dir = below.last().map_or(top, |level| level.dir.as_fd());
         match unlink(dir)? {
             Some(name) if below.len() >= LEVELS_MAX => lift(dir, &name, top, &mut moved)?,
             Some(name) => {
@@ -53,7 +85,7 @@ pub fn clear(top: &OwnedFd) -> Result<(), Errno> {
             }
             None => {
                 let Some(Level { name, .. }) = below.pop() else { return Ok(()) };
-                let above = below.last().map_or(top, |level| &level.dir);
+                let above = below.last().map_or(top, |level| level.dir.as_fd());
                 match rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR) {
                     // Something was put in meanwhile: the next look finds it.
                     Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::NOTDIR) => {}
@@ -65,7 +97,12 @@ pub fn clear(top: &OwnedFd) -> Result<(), Errno> {
 }
 
 /// Gives a directory a name at the top.
-fn lift(dir: &OwnedFd, name: &[u8], top: &OwnedFd, moved: &mut u64) -> Result<(), Errno> {
+fn lift(
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    top: BorrowedFd<'_>,
+    moved: &mut u64,
+) -> Result<(), Errno> {
     loop {
         *moved += 1;
         let to = format!("{LIFTED}{moved:016x}");
@@ -82,7 +119,7 @@ fn lift(dir: &OwnedFd, name: &[u8], top: &OwnedFd, moved: &mut u64) -> Result<()
 ///
 /// It is not tried whether that one is empty: the kernel walks through all that it knows below a
 /// directory before it refuses.
-fn unlink(dir: &OwnedFd) -> Result<Option<Vec<u8>>, Errno> {
+fn unlink(dir: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, Errno> {
     rustix::fs::seek(dir, rustix::fs::SeekFrom::Start(0))?;
     let mut buffer = Vec::with_capacity(32 * 1024);
     let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
@@ -107,7 +144,7 @@ fn unlink(dir: &OwnedFd) -> Result<Option<Vec<u8>>, Errno> {
     Ok(None)
 }
 
-fn is_dir(dir: &OwnedFd, name: &std::ffi::CStr) -> bool {
+fn is_dir(dir: BorrowedFd<'_>, name: &std::ffi::CStr) -> bool {
     rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }
@@ -136,10 +173,12 @@ mod tests {
         }
         // One that is held keeps the kernel's memory of all that was above it.
         drop(dir);
-        clear(&open(&tree).expect("opens")).expect("clears");
+        clear(open(&tree).expect("opens")).expect("clears");
         assert_eq!(fs::read_dir(&tree).expect("reads").count(), 0);
         assert!(beside.join("kept").is_file());
         assert!(open(&tree.join("../beside/kept")).is_err());
-        fs::remove_dir_all(&root).expect("removes");
+        remove(&root).expect("removes");
+        assert!(!root.try_exists().expect("looks"));
+        remove(&root).expect("nothing to remove is no error");
     }
 }

@@ -265,7 +265,7 @@ impl Registry {
         format!("{}/{name}:1", self.host())
     }
 
-    /// Answers so, where the request's path holds `part`.
+    /// Answers so, where the request's path holds `part`, or one of several with `|` between.
     pub fn fault(&self, part: &str, fault: Option<Fault>) {
         *self.said.fault.lock().expect("no panic") = fault.map(|fault| (part.to_owned(), fault));
     }
@@ -288,7 +288,8 @@ impl Said {
         let Some(path) = head.split(' ').nth(1) else { return };
         self.asked.lock().expect("no panic").push(path.to_owned());
         let fault = self.fault.lock().expect("no panic").clone();
-        let fault = fault.filter(|(part, _)| path.contains(part)).map(|(_, fault)| fault);
+        let meant = |parts: &str| parts.split('|').any(|part| path.contains(part));
+        let fault = fault.filter(|(parts, _)| meant(parts)).map(|(_, fault)| fault);
         let found = self.find(path);
         let _ = answer(&mut stream, path, found, fault);
     }

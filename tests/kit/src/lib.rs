@@ -8,6 +8,7 @@
 
 pub mod docker;
 mod guest;
+pub mod hostile;
 pub mod http;
 pub mod image;
 pub mod links;

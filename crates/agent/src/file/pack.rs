@@ -92,24 +92,53 @@ pub(crate) fn unpack(root: &Path, from: impl Read) -> Result<(), Failure> {
     let mut head = Vec::with_capacity(ZSTD_MAGIC.len());
     counted.by_ref().take(ZSTD_MAGIC.len() as u64).read_to_end(&mut head).map_err(sorted)?;
     let packed = head == ZSTD_MAGIC;
+    let other = other_format(&head);
     let whole = io::Cursor::new(head).chain(counted);
     if !packed {
-        return entries(root, Archive::new(whole), &received);
+        let first = |error| no_archive(error, other);
+        return entries(root, Archive::new(whole), &received, first);
     }
     let mut from = zstd::Decoder::new(whole).map_err(sorted)?;
     from.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(sorted)?;
-    entries(root, Archive::new(Grown { from, bytes: 0, received: received.clone() }), &received)
+    let grown = Grown { from, bytes: 0, received: received.clone() };
+    entries(root, Archive::new(grown), &received, sorted)
 }
 
+/// A format that is not taken, where the first bytes say so.
+fn other_format(head: &[u8]) -> Option<&'static str> {
+    let known: [(&[u8], &str); 4] =
+        [(b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\xfd7zX", "xz"), (b"PK\x03\x04", "zip")];
+    known.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, name)| *name)
+}
+
+/// The first header does not read: the answer names what would.
+fn no_archive(error: io::Error, other: Option<&str>) -> Failure {
+    if error.raw_os_error().is_some() {
+        return error.into();
+    }
+    let is = match other {
+        Some(name) => format!("no archive that is taken here: it is compressed with {name}"),
+        None => "no tar archive".to_owned(),
+    };
+    Failure::order(&format!(
+        "the body is {is}; send tar (GNU, pax or ustar), plain or compressed with zstd"
+    ))
+}
+
+/// Unpacks entry by entry; `first` says why where not even one header reads.
 fn entries(
     root: &Path,
     mut archive: Archive<impl Read>,
     received: &Received,
+    first: impl Fn(io::Error) -> Failure,
 ) -> Result<(), Failure> {
     let mut none = true;
     let mut holes = 0_u64;
     for entry in archive.entries().map_err(sorted)? {
-        let mut entry = entry.map_err(sorted)?;
+        let mut entry = match entry {
+            Err(error) if none => return Err(first(error)),
+            entry => entry.map_err(sorted)?,
+        };
         none = false;
         match entry.header().entry_type() {
             EntryType::Char | EntryType::Block | EntryType::Fifo => continue,
@@ -132,7 +161,7 @@ fn entries(
     }
     // Of an empty directory it is a block of zeroes.
     if none && received.0.get() < BLOCK_BYTES {
-        return Err(Failure::order("the body is no tar archive, or an empty one"));
+        return Err(no_archive(io::ErrorKind::UnexpectedEof.into(), None));
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ mod watch;
 use crate::{
     auth::Caller,
     error::{self, Failure},
+    json::not_encoded,
     page::paged,
     query::{self, Query},
     server::App,
@@ -315,6 +316,7 @@ async fn write(
     if untar && how != Save::default() {
         return Err(query::bad("untar", "stands without mode, append and fsync"));
     }
+    not_encoded(request.headers())?;
     let sandbox = enter(&app, &caller, &place, Making::Reach).await?;
     if untar {
         let mut writer = sandbox.file_unpack(path).await?;
@@ -336,6 +338,7 @@ pub(crate) async fn save(
     how: Save,
     request: Request,
 ) -> Result<(Stat, bool), Failure> {
+    not_encoded(request.headers())?;
     if request.headers().contains_key(header::CONTENT_RANGE) {
         return Err(Failure::field("Content-Range", "a file is written whole, or with ?append=1"));
     }

@@ -3,7 +3,7 @@
 use crate::{
     auth::Caller,
     error::Failure,
-    json::{Strict, some},
+    json::{Strict, not_encoded, some},
     query::{Query, unescape_path},
     server::App,
     sse,
@@ -258,7 +258,8 @@ pub(crate) async fn import(
     let uri = request.uri().clone();
     let query = Query::of(&uri, &["name"])?;
     let name = query.text("name")?;
-    let mut spool = app.service.spool_image().await?;
+    not_encoded(request.headers())?;
+    let mut spool = app.service.spool_image(&caller.tenant).await?;
     let mut body: Body = request.into_body();
     loop {
         let frame = timeout(STILL, body.frame()).await.map_err(|_| {

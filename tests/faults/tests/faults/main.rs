@@ -6,6 +6,7 @@ mod agents;
 mod copies;
 mod descriptors;
 mod disk;
+mod images;
 mod inside;
 mod kills;
 mod launcher;

@@ -1,7 +1,9 @@
 //! Archives made to do harm, or to cost more than they look (I8), compressed ones, and ones that
 //! cannot be whole.
 
+use isolet_kit::hostile::zipped;
 use isolet_kit::image::{Image, Registry, busybox};
+use isolet_kit::process::memory_kib;
 use isolet_kit::{LONG, Options, Reply, Rows, Sandbox, Server, Value, json, one, quickly};
 use std::fs;
 use std::io::Read as _;
@@ -163,6 +165,76 @@ fn i8_an_archive_that_lies_or_grows_is_bounded() {
         }
     });
     drop(rows);
+    server.healthy();
+}
+
+/// An archive compressed by gzip was answered with the checksum of its first header.
+#[test]
+fn an_archive_of_another_format_is_refused_with_those_that_are_taken() {
+    let (server, sandbox) = one();
+    let tar = archive("plain");
+    let mut rows = Rows::new();
+    for (what, body) in [
+        ("gzip", zipped(&tar)),
+        ("zip", [&b"PK\x03\x04"[..], &[7; 1000]].concat()),
+        ("xz", [&b"\xfd7zXZ\0"[..], &[7; 1000]].concat()),
+        ("bzip2", [&b"BZh91AY"[..], &[7; 1000]].concat()),
+        ("text", vec![b'x'; 4096]),
+        ("a few bytes", b"hello".to_vec()),
+    ] {
+        rows.row(what, || {
+            let reply = send(&sandbox, "other", &body).expect(400);
+            let text = reply.text();
+            assert!(text.contains("tar") && text.contains("zstd"), "{text}");
+            let named = !matches!(what, "text" | "a few bytes");
+            assert!(!named || text.contains(&format!("compressed with {what}")), "{text}");
+            assert!(!text.contains("checksum"), "{text}");
+        });
+    }
+    drop(rows);
+    server.healthy();
+}
+
+/// Nothing on the way unpacks a body: what is said to be encoded is refused, however small it is,
+/// and a file is what was sent.
+#[test]
+fn i8_a_body_is_taken_as_it_is_and_never_unpacked_on_the_way() {
+    let (server, sandbox) = one();
+    let bomb = zipped(&vec![b' '; 64 << 20]);
+    let encoded = server.http().with("content-encoding", "gzip");
+    let file = sandbox.path("/files/bomb.gz");
+    let before = memory_kib(server.pid());
+    let mut rows = Rows::new();
+    for (method, path) in [
+        ("PUT", file.clone()),
+        ("PUT", format!("{file}?append=1")),
+        ("PUT", sandbox.path("/files/in?untar=1")),
+        ("POST", "/v1/images/import?name=local/a:1".to_owned()),
+        ("POST", "/v1/sandboxes".to_owned()),
+        ("POST", sandbox.path("/exec")),
+        ("POST", sandbox.path("/sessions")),
+    ] {
+        rows.row(&format!("{method} {path}"), || {
+            let reply = encoded.send(method, &path, Some(&bomb)).expect(415);
+            assert_eq!(reply.error(), "encoded_body");
+            assert!(reply.text().contains("Content-Encoding"), "{}", reply.text());
+        });
+    }
+    rows.row("as a file it is what was sent", || {
+        sandbox.http.send("PUT", &file, Some(&bomb)).expect(201);
+        assert_eq!(sandbox.http.get(&file).expect(200).body, bomb);
+        let same = server.http().with("content-encoding", "identity");
+        same.send("PUT", &file, Some(&bomb)).expect(200);
+    });
+    rows.row("an image of it is a bomb", || {
+        let path = "/v1/images/import?name=local/a:1";
+        let large = zipped(&vec![0; 200 << 20]);
+        assert!(matches!(server.http().send("POST", path, Some(&bomb)).status, 413 | 422));
+        assert!(matches!(server.http().send("POST", path, Some(&large)).status, 413 | 422));
+    });
+    drop(rows);
+    let more = memory_kib(server.pid()).saturating_sub(before) / 1024;
+    assert!(more < 32, "{more} MiB more");
     server.healthy();
 }
 

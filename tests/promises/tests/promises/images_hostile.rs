@@ -193,6 +193,65 @@ fn i9_a_manifest_or_configuration_that_means_harm_is_refused_with_a_reason() {
     server.healthy();
 }
 
+/// A `WorkingDir` below `/etc/isolet`, or below a link to a place of the kernel's, came as an image,
+/// and every create from it failed with 500.
+#[test]
+fn i9_a_working_directory_that_cannot_be_made_is_refused_when_its_image_comes() {
+    let registry = Registry::start();
+    let server = asking(&registry, "");
+    let http = server.http();
+    let mut rows = Rows::new();
+    let layer = || {
+        busybox()
+            .directory("etc")
+            .link("own", "/etc/isolet")
+            .link("kernel", "/proc")
+            .link("devices", "dev")
+            .link("lost", "/nowhere/at/all")
+            .link("loop", "/loop")
+            .link("away", "/opt/there")
+            .directory("opt/there")
+            .bytes()
+    };
+    for (cwd, well) in [
+        ("/etc/isolet", false),
+        ("/etc/isolet/x", false),
+        ("/own/x", false),
+        ("/kernel/x", false),
+        ("/kernel", false),
+        ("/devices/x", false),
+        ("/lost", false),
+        ("/lost/x", false),
+        ("/loop/x", false),
+        ("/etc/hosts/x", false),
+        ("/away/lost/x", true),
+        ("/away/x", true),
+        ("/etc/x", true),
+        ("/tmp/x", true),
+        ("/run/x", true),
+        ("/home/x", true),
+        ("/root/x", true),
+        ("/var/tmp/x", true),
+        ("/workspace/x", true),
+    ] {
+        rows.row(cwd, || {
+            let name = registry.has("cwd", Image::new(&[layer()], &json!({"WorkingDir": cwd})));
+            let reply = http.post("/v1/images/pull", &json!({"image": name}));
+            assert_eq!(reply.status, if well { 200 } else { 422 }, "{}", reply.text());
+            if !well {
+                assert!(reply.text().contains(cwd), "{}", reply.text());
+                return;
+            }
+            let sandbox = server.sandbox_with(&json!({"image": name}));
+            let at = cwd.replace("/away", "/opt/there");
+            assert_eq!(sandbox.says("readlink /proc/self/cwd"), format!("{at}\n"));
+            sandbox.delete();
+        });
+    }
+    drop(rows);
+    server.healthy();
+}
+
 #[test]
 fn f32_a_registry_that_fails_is_bounded_and_the_next_pull_is_clean() {
     let registry = Registry::start();

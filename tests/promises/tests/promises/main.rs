@@ -26,6 +26,7 @@ mod files;
 mod heavy;
 mod held;
 mod images;
+mod images_bombs;
 mod images_hostile;
 mod interrupts;
 mod names;

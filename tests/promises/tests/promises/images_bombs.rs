@@ -1,0 +1,139 @@
+//! Images that cost more than they look (I8): too deep to be walked, too large for memory or disk.
+
+use isolet_kit::hostile::{again, deep, long, plain, zipped};
+use isolet_kit::image::{EntryType, Image, Layer, Registry, busybox};
+use isolet_kit::{Http, Options, Reply, Rows, SOON, Server, json, wait_until};
+use std::fs;
+use std::io::Write as _;
+
+/// What the layer store holds, whole and half-made.
+fn left(server: &Server) -> (usize, usize) {
+    let count =
+        |name: &str| fs::read_dir(server.data().join("images").join(name)).expect("there").count();
+    (count("layers"), count("staging"))
+}
+
+fn import(http: &Http, archive: &[u8]) -> Reply {
+    http.send("POST", "/v1/images/import?name=local/bad:1", Some(archive))
+}
+
+/// The most memory that the server has had, in MiB.
+fn peak_mib(server: &Server) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it is there");
+    peak.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1024
+}
+
+/// Each entry had at most 128 parts, but through links a layer of 0.5 MB was 15,360 directories
+/// deep. Whoever removed or merged such a tree did so by recursion, on a thread of the runtime: the
+/// stack overflowed, and the server was gone.
+#[test]
+fn i8_a_layer_too_deep_through_links_is_refused_and_the_server_lives_on() {
+    let registry = Registry::start();
+    let host = registry.host();
+    let server = Options::new().config(&format!("[images]\nregistries = [\"{host}\"]\n")).start();
+    let http = server.http();
+    let first = server.pid();
+    let mut rows = Rows::new();
+    for levels in [129, 3_840, 15_360] {
+        let tree = || deep(Layer::new(), levels);
+        let wrong = vec![format!("sha256:{}", "a".repeat(64))];
+        let other = Image::of_blobs(vec![zipped(&tree().bytes())], wrong, &json!({}));
+        // The lower five are made one.
+        let small = |number: usize| Layer::new().file(&format!("f{number}"), b"x").bytes();
+        let low = [tree().bytes(), tree().file("f", b"x").bytes()];
+        let many: Vec<_> = low.into_iter().chain((0..26).map(small)).collect();
+        for (what, image) in [
+            ("alone", Image::new(&[tree().bytes()], &json!({}))),
+            ("replaced by a file", Image::new(&[tree().file("a", b"x").bytes()], &json!({}))),
+            ("with another digest", other),
+            ("below 26 layers", Image::new(&many, &json!({}))),
+        ] {
+            rows.row(&format!("{levels} levels, {what}"), || {
+                let name = registry.has("deep", image);
+                let reply = http.post("/v1/images/pull", &json!({"image": name})).expect(413);
+                assert!(reply.text().contains("counted through links"), "{}", reply.text());
+                http.post("/v1/images/gc", &json!({})).expect(200);
+                assert_eq!(left(&server), (0, 0));
+            });
+        }
+    }
+    rows.row("128 levels are taken", || {
+        let layer = busybox().directory(&"a/".repeat(40));
+        let layer = long(layer, EntryType::Symlink, "near", &"a/".repeat(40));
+        let deepest = format!("near/{}", "b/".repeat(88));
+        let layer = long(layer, EntryType::Directory, &deepest, "");
+        let name = registry.has("deep", Image::new(&[layer.bytes()], &json!({})));
+        let sandbox = server.sandbox_with(&json!({"image": name}));
+        assert_eq!(sandbox.says(&format!("test -d /{deepest} && echo whole")), "whole\n");
+        sandbox.delete();
+    });
+    drop(rows);
+    assert_eq!(server.pid(), first);
+    server.healthy();
+}
+
+/// 493 KB of zstd wrote 15 GB into the staging directory; headers without content were not
+/// counted; paths and names were all held in memory.
+#[test]
+fn i8_an_import_that_grows_is_bounded_in_disk_and_memory() {
+    let server = Server::start();
+    let http = server.http();
+    let mut rows = Rows::new();
+    let names = (0..100).fold(Layer::new(), |layer, number| {
+        let name = format!("{number}{}", "n".repeat(1_000_000));
+        long(layer, EntryType::Regular, &name, "")
+    });
+    let headers = (0..80_000)
+        .fold(Layer::new(), |layer, _| layer.entry(EntryType::XGlobalHeader, "h", "", 0o644, b""));
+    for (what, archive, word) in [
+        ("a member of 200 MiB", Layer::new().file("a", &vec![0; 200 << 20]), "for one that came"),
+        ("names of 1 MB", names, "4095 bytes"),
+        ("80,000 headers without content", headers, "PAX records"),
+    ] {
+        rows.row(what, || {
+            let reply = import(&http, &zipped(&archive.bytes())).expect(413);
+            assert!(reply.text().contains(word), "{}", reply.text());
+            assert_eq!(left(&server), (0, 0));
+        });
+    }
+    rows.row("one directory 25,000 times", || {
+        let image = plain(vec![again(busybox(), 25_000).bytes()]);
+        let archive = image.layout();
+        let before = peak_mib(&server);
+        import(&http, &archive).expect(201);
+        let more = peak_mib(&server) - before;
+        assert!(more < 48, "{more} MiB more");
+        assert_eq!(left(&server).1, 0);
+    });
+    drop(rows);
+    server.healthy();
+}
+
+#[test]
+fn imports_of_one_tenant_at_once_are_bounded_and_end_with_their_clients() {
+    let server = Server::start();
+    let http = server.http();
+    let begin = || {
+        let mut stream = http.connect();
+        let head = format!(
+            "POST /v1/images/import?name=local/a:1 HTTP/1.1\r\nhost: 127.0.0.1:{}\r\n\
+             authorization: Bearer {}\r\ncontent-length: 1000000\r\n\r\n",
+            server.port(),
+            server.key()
+        );
+        stream.write_all(head.as_bytes()).expect("sends");
+        stream
+    };
+    let staged = |count: usize| {
+        wait_until("the imports are staged", SOON, || (left(&server).1 == count).then_some(()));
+    };
+    let under_way: Vec<_> = (0..4).map(|_| begin()).collect();
+    staged(4);
+    let archive = plain(vec![busybox().bytes()]).layout();
+    assert_eq!(import(&http, &archive).expect(429).error(), "too_many_imports");
+    drop(under_way);
+    staged(0);
+    import(&http, &archive).expect(201);
+    server.healthy();
+}
