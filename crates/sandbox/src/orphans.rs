@@ -71,10 +71,12 @@ fn unused(directory: &Path) -> io::Result<bool> {
         return Ok(false);
     }
     for name in FILES {
-        match fs::read_dir(directory.join(name)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            found if found?.next().is_some() => return Ok(false),
-            _ => {}
+        let mut files = match fs::read_dir(directory.join(name)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            files => files?,
+        };
+        if files.next().is_some() {
+            return Ok(false);
         }
     }
     Ok(true)
