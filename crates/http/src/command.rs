@@ -221,13 +221,12 @@ impl Command {
         }
     }
 
-    /// Hears it to its end, and gives the link back.
+    /// Hears it to its end, gathers what it says, and gives the link back.
     pub(crate) async fn finish(
         mut self,
-        max: usize,
+        mut output: Output,
         mut until: Until,
     ) -> Result<(Exit, Output, Denied), Failure> {
-        let mut output = Output::new(max);
         let ended = async move {
             let ending = until.ended().await;
             if ending == Ending::Stopping {

@@ -4,6 +4,7 @@
 //! file of [`routes`] a resource or a dialect. Neither a path nor a process id is touched here.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod audit;
 mod auth;
 mod command;

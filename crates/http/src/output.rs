@@ -1,6 +1,9 @@
 //! What a command said, kept whole up to a limit, and how it is written as JSON.
 
-use crate::text::{open_end, quote};
+use crate::{
+    answers::Share,
+    text::{open_end, quote},
+};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use isolet_sandbox::{Lost, LostState, Sandbox};
@@ -12,6 +15,9 @@ pub(crate) const KEPT_BYTES: usize = 8 * 1024 * 1024;
 /// The most that can be asked for, in bytes.
 pub(crate) const KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// Kept of a stream whatever all answers hold together, in bytes: what a command says usually.
+const ASSURED_BYTES: usize = 16 * 1024;
+
 /// One stream: its first bytes, and how many are not here.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
@@ -20,10 +26,12 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    fn take(&mut self, bytes: &[u8], max: usize) {
+    fn take(&mut self, bytes: &[u8], max: usize, share: &mut Share) {
         // Nothing is kept behind a hole.
         let room = if self.cut > 0 { 0 } else { max.saturating_sub(self.bytes.len()) };
-        let (kept, cut) = bytes.split_at(room.min(bytes.len()));
+        let wanted = room.min(bytes.len());
+        let assured = ASSURED_BYTES.saturating_sub(self.bytes.len()).min(wanted);
+        let (kept, cut) = bytes.split_at(assured + share.take(wanted - assured));
         self.bytes.extend_from_slice(kept);
         self.cut += cut.len() as u64;
         if self.cut > 0 {
@@ -52,11 +60,14 @@ pub(crate) struct Output {
     out: Kept,
     err: Kept,
     max: usize,
+    /// What both hold beyond what is assured.
+    share: Share,
 }
 
 impl Output {
-    pub(crate) fn new(max: usize) -> Self {
-        Self { out: Kept::default(), err: Kept::default(), max }
+    /// At most `max` bytes of each stream, out of `share`.
+    pub(crate) fn new(max: usize, share: Share) -> Self {
+        Self { out: Kept::default(), err: Kept::default(), max, share }
     }
 
     fn stream(&mut self, stream: u8) -> Option<&mut Kept> {
@@ -68,10 +79,17 @@ impl Output {
     }
 
     pub(crate) fn take(&mut self, stream: u8, bytes: &Bytes) {
-        let max = self.max;
-        if let Some(kept) = self.stream(stream) {
-            kept.take(bytes, max);
-        }
+        let kept = match stream {
+            STDOUT => &mut self.out,
+            STDERR => &mut self.err,
+            _ => return,
+        };
+        kept.take(bytes, self.max, &mut self.share);
+    }
+
+    /// Whether so many bytes of something else may be kept beside it, of which `kept` are there.
+    pub(crate) fn holds(&mut self, kept: usize, bytes: usize) -> bool {
+        kept + bytes <= ASSURED_BYTES || self.share.take(bytes) == bytes
     }
 
     /// Bytes that were not held any more.
@@ -146,7 +164,12 @@ pub(crate) fn ms(micros: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answers::AnswerMemory;
     use serde_json::Value;
+
+    fn output(max: usize, memory: u64) -> Output {
+        Output::new(max, AnswerMemory::new(memory).share())
+    }
 
     fn written(output: &Output) -> Value {
         let mut text = b"{\"a\":0".to_vec();
@@ -157,7 +180,7 @@ mod tests {
 
     #[test]
     fn exact_bytes_stand_beside_a_text_that_is_not_them() {
-        let mut output = Output::new(100);
+        let mut output = output(100, 0);
         output.take(1, &Bytes::from_static(b"a\xffb\n"));
         output.take(2, &Bytes::from_static("€".as_bytes()));
         let json = written(&output);
@@ -169,7 +192,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_is_counted_and_splits_no_character() {
-        let mut output = Output::new(4);
+        let mut output = output(4, 0);
         output.take(1, &Bytes::from_static("aa€€".as_bytes()));
         output.take(1, &Bytes::from_static(b"more"));
         output.miss(2, 7);
@@ -177,5 +200,18 @@ mod tests {
         assert_eq!((json["stdout"].as_str(), json.get("stdout_b64")), (Some("aa"), None));
         assert_eq!(json["truncated"]["stdout_bytes"], 10);
         assert_eq!(json["truncated"]["stderr_bytes"], 7);
+    }
+
+    #[test]
+    fn f20_output_beyond_the_memory_of_all_answers_is_cut_and_counted() {
+        let bytes = Bytes::from(vec![b'x'; 2 * ASSURED_BYTES]);
+        let mut output = output(10 * ASSURED_BYTES, ASSURED_BYTES as u64 + 5);
+        (0..3).for_each(|_| output.take(1, &bytes));
+        output.take(2, &bytes);
+        let json = written(&output);
+        assert_eq!(json["stdout"].as_str().unwrap().len(), 2 * ASSURED_BYTES + 5);
+        assert_eq!(json["stderr"].as_str().unwrap().len(), ASSURED_BYTES, "what is assured");
+        assert_eq!(json["truncated"]["stdout_bytes"], 4 * ASSURED_BYTES - 5);
+        assert_eq!(json["truncated"]["stderr_bytes"], ASSURED_BYTES);
     }
 }

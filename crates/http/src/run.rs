@@ -203,11 +203,10 @@ impl Running {
     /// Gathers everything into one answer.
     pub(crate) async fn finish(
         mut self,
-        max: usize,
+        mut output: Output,
         more: &str,
         mut until: Until,
     ) -> Result<Response, Failure> {
-        let mut output = Output::new(max);
         let (mut results, mut count, mut unread) = (String::new(), 0, 0_u64);
         let mut fault = None;
         let end = loop {
@@ -221,7 +220,8 @@ impl Running {
                 Event::Output(Data { stream, bytes, .. }) => output.take(stream, &bytes),
                 Event::Shown(shown) => {
                     let text = json(&shown);
-                    if count >= RESULTS_MAX || results.len() + text.len() > RESULTS_BYTES_MAX {
+                    let large = results.len() + text.len() > RESULTS_BYTES_MAX;
+                    if count >= RESULTS_MAX || large || !output.holds(results.len(), text.len()) {
                         unread += 1;
                         continue;
                     }

@@ -3,6 +3,7 @@
 //! HTTP/1.1 only: one request after the other on a connection, WebSocket by upgrade.
 
 use crate::{
+    answers::AnswerMemory,
     auth::{Caller, Doors},
     connections::{Connection, Connections},
     console,
@@ -94,6 +95,8 @@ pub(crate) struct App {
     pub(crate) upstreams: Arc<Upstreams>,
     /// Counts the requests of each tenant.
     pub(crate) limiter: Arc<Limiter>,
+    /// For answers that are made whole.
+    pub(crate) answers: Arc<AnswerMemory>,
 }
 
 struct Shared {
@@ -125,7 +128,8 @@ pub async fn serve(
     let swept = Arc::clone(&upstreams);
     let sweeping = tokio::spawn(async move { swept.sweep().await });
     let ports_domain = options.ports_domain.map(|domain| Arc::from(domain.to_ascii_lowercase()));
-    let app = App { service, leases, tickets, ports_domain, upstreams, limiter };
+    let answers = AnswerMemory::new(options.connections.answer_bytes);
+    let app = App { service, leases, tickets, ports_domain, upstreams, limiter, answers };
     let misses = Arc::new(Misses::new(options.misses_max));
     let clients = CancellationToken::new();
     let router = routes::router(app.clone());

@@ -2,6 +2,7 @@
 
 use super::{Kind, Permit};
 use crate::{
+    answers::Share,
     auth::Caller,
     connections::Connection,
     error::Failure,
@@ -17,12 +18,15 @@ use hyper::body::{Body as _, Frame, SizeHint};
 use std::{
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 /// An answer that is made already and no longer than this is on its way: the kernel takes it whole,
 /// and nothing is held for it.
 const SHORT_BYTES: u64 = 64 * 1024;
+
+/// An answer that is made whole is handed on in pieces of so many bytes.
+const PIECE_BYTES: usize = 256 * 1024;
 
 /// The permit of a request that becomes a socket; its task takes it.
 #[derive(Debug, Clone)]
@@ -48,20 +52,38 @@ pub(crate) async fn held(State(app): State<App>, mut request: Request, next: Nex
     }
     let response = next.run(request).await;
     let made = matches!(kind, Kind::Call | Kind::Exec);
-    if made && response.body().size_hint().exact().is_some_and(|bytes| bytes <= SHORT_BYTES) {
-        return response;
+    let made = response.body().size_hint().exact().filter(|_| made);
+    match made {
+        Some(bytes) if bytes <= SHORT_BYTES => response,
+        made => wrapped(response, permit, made.map(|bytes| app.answers.made(bytes))),
     }
-    guarded(response, permit)
 }
 
 /// An answer that holds its permit until its last byte is taken, or its client has gone.
 pub(crate) fn guarded(response: Response, permit: Permit) -> Response {
-    response.map(|body| Body::new(Guarded { body, permit: Some(permit) }))
+    wrapped(response, permit, None)
+}
+
+fn wrapped(response: Response, permit: Permit, share: Option<Share>) -> Response {
+    let rest = Bytes::new();
+    response.map(|body| Body::new(Guarded { body, rest, permit: Some(permit), share }))
 }
 
 struct Guarded {
     body: Body,
+    /// Of an answer that is made whole: what is not handed on yet. Handed on in one piece, it would
+    /// wait for its client where nobody counts it.
+    rest: Bytes,
     permit: Option<Permit>,
+    /// The memory of an answer that is made whole.
+    share: Option<Share>,
+}
+
+impl Guarded {
+    fn piece(&mut self) -> Frame<Bytes> {
+        let count = self.rest.len().min(PIECE_BYTES);
+        Frame::data(self.rest.split_to(count))
+    }
 }
 
 impl hyper::body::Body for Guarded {
@@ -72,18 +94,41 @@ impl hyper::body::Body for Guarded {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
-        if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
-            self.permit = None;
+        if !self.rest.is_empty() {
+            return Poll::Ready(Some(Ok(self.piece())));
         }
-        polled
+        let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            Some(Ok(frame)) => frame,
+            end => {
+                self.permit = None;
+                self.share = None;
+                return Poll::Ready(end);
+            }
+        };
+        if self.share.is_none() {
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        Poll::Ready(Some(Ok(match frame.into_data() {
+            Ok(data) => {
+                self.rest = data;
+                self.piece()
+            }
+            Err(frame) => frame,
+        })))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let rest = self.rest.len() as u64;
+        let inner = self.body.size_hint();
+        let mut hint = SizeHint::new();
+        if let Some(most) = inner.upper() {
+            hint.set_upper(most + rest);
+        }
+        hint.set_lower(inner.lower() + rest);
+        hint
     }
 }

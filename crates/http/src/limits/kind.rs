@@ -87,7 +87,7 @@ impl Kind {
             Use::Always(kind) => Some(*kind),
             Use::Reads(kind) => Some(if reads { *kind } else { Self::Call }),
             Use::Log if sse::wanted(headers).is_some() => Some(Self::EventStream),
-            Use::Log => Some(Self::Download),
+            Use::Log => Some(Self::Call),
             Use::Files => Some(match *method {
                 Method::GET if watches(uri) => Self::EventStream,
                 Method::GET | Method::HEAD => Self::Download,
@@ -231,7 +231,7 @@ mod tests {
             (Method::PUT, files, "", "*/*", Some(Kind::Upload)),
             (Method::DELETE, files, "", "*/*", Some(Kind::Call)),
             (Method::GET, logs, "", events, Some(Kind::EventStream)),
-            (Method::GET, logs, "", "*/*", Some(Kind::Download)),
+            (Method::GET, logs, "", "*/*", Some(Kind::Call)),
             (Method::DELETE, recording, "", "*/*", Some(Kind::Call)),
             (Method::DELETE, "/v1/sandboxes/{id}", "", "*/*", Some(Kind::Call)),
             (Method::GET, "/v1/sandboxes/{id}/ports/{port}/", "", "*/*", None),

@@ -3,8 +3,11 @@
 use super::Kind;
 use std::time::Duration;
 
-/// No more connections than this unless the operator says so: at some 30 KiB each, 600 MiB.
+/// No more connections than this unless the operator says so.
 const MAX: usize = 20_000;
+/// A client that reads nothing costs up to 600 KiB: a frame of 64 KiB whose bytes are six each in JSON,
+/// in a text that doubles as it grows. The rest is for what does not count clients.
+const CONNECTION_BYTES: u64 = 1 << 20;
 /// A connection may need three descriptors: its own, one to an agent, and a share of what sandboxes
 /// and the server itself keep open.
 const DESCRIPTORS_EACH: u64 = 3;
@@ -14,6 +17,13 @@ const MAX_LEAST: usize = 32;
 const ARRIVING_SHARE: usize = 8;
 /// How many tenants can find room in the reserve at the same time.
 const RESERVE_TENANTS: usize = 16;
+/// Memory for answers is never derived to be more than this: sixteen of the longest.
+const ANSWER_BYTES_MAX: u64 = 1 << 30;
+/// Less would cut what a single command says.
+const ANSWER_BYTES_MIN: u64 = 4 << 20;
+/// An answer may take twelve times as much while it is written as its output has bytes (each may be
+/// six in JSON, in a text that doubles as it grows), and half of the memory is for everything else.
+const MEMORY_SHARE: u64 = 24;
 /// A client that takes nothing for so long has gone, or has been forgotten.
 const STALLED: Duration = Duration::from_secs(300);
 
@@ -30,14 +40,17 @@ pub struct ConnectionLimits {
     pub kinds: [usize; Kind::COUNT],
     /// How long a client may take nothing of what waits for it; zero: for ever.
     pub stalled: Duration,
+    /// Output that is gathered into answers, of all requests together, in bytes.
+    pub answer_bytes: u64,
 }
 
 impl ConnectionLimits {
-    /// For a process that may have so many descriptors.
+    /// For a process that may have so many descriptors and so many bytes of memory.
     #[must_use]
-    pub fn of_descriptors(descriptors: u64) -> Self {
-        let max = usize::try_from(descriptors / DESCRIPTORS_EACH).unwrap_or(MAX);
-        Self::of_max(max.clamp(MAX_LEAST, MAX))
+    pub fn derived(descriptors: u64, memory_bytes: u64) -> Self {
+        let max = (descriptors / DESCRIPTORS_EACH).min(memory_bytes / CONNECTION_BYTES);
+        let max = usize::try_from(max).unwrap_or(MAX);
+        Self::of_max(max.clamp(MAX_LEAST, MAX)).with_memory(memory_bytes)
     }
 
     /// With everything else derived from how many there may be.
@@ -50,6 +63,7 @@ impl ConnectionLimits {
             reserve: requests / 4,
             kinds: [0; Kind::COUNT],
             stalled: STALLED,
+            answer_bytes: ANSWER_BYTES_MAX,
         };
         limits.with_tenant_max((requests / 2).max(1))
     }
@@ -59,6 +73,13 @@ impl ConnectionLimits {
     pub fn with_tenant_max(mut self, most: usize) -> Self {
         self.tenant_max = most;
         self.kinds = Kind::ALL.map(|kind| (most / kind.share()).max(1));
+        self
+    }
+
+    /// With room for answers as a server with so many bytes of memory has it.
+    #[must_use]
+    pub fn with_memory(mut self, bytes: u64) -> Self {
+        self.answer_bytes = (bytes / MEMORY_SHARE).clamp(ANSWER_BYTES_MIN, ANSWER_BYTES_MAX);
         self
     }
 
@@ -90,11 +111,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_follow_from_the_descriptors() {
-        let few = ConnectionLimits::of_descriptors(1200);
+    fn limits_follow_from_descriptors_and_memory() {
+        let few = ConnectionLimits::derived(1200, u64::MAX);
         assert_eq!((few.max, few.requests_max(), few.tenant_max), (400, 350, 175));
-        assert_eq!(ConnectionLimits::of_descriptors(1 << 20), ConnectionLimits::default());
-        let least = ConnectionLimits::of_descriptors(0);
+        assert_eq!(ConnectionLimits::derived(1 << 20, u64::MAX), ConnectionLimits::default());
+        let small = ConnectionLimits::derived(1 << 20, 200 << 20);
+        assert_eq!((small.max, small.answer_bytes >> 20), (200, 8));
+        let least = ConnectionLimits::derived(0, 0);
         assert!(Kind::ALL.into_iter().all(|kind| least.of(kind) > 0), "{least:?}");
     }
 

@@ -6,7 +6,7 @@ use crate::{
     error::Failure,
     input::{self, Ids},
     json::{Named, Strict, some},
-    output::lost_field,
+    output::{Output, lost_field},
     query::Query,
     run::{self, Running},
     server::App,
@@ -336,7 +336,10 @@ pub(crate) async fn run(
     let until = app.leases.until(&caller);
     match sse::wanted(&headers) {
         Some(form) => Ok(run::events(running, form, more, until)),
-        None => running.finish(max, &more, until).await,
+        None => {
+            let gathered = Output::new(max, app.answers.share());
+            running.finish(gathered, &more, until).await
+        }
     }
 }
 

@@ -274,7 +274,8 @@ pub(crate) async fn alone(
     if let Some(form) = sse::wanted(&headers) {
         return sse::answer(command, form, named + &lost_field(&sandbox), until).await;
     }
-    let (exit, output, denied) = command.finish(max, until).await?;
+    let gathered = Output::new(max, app.answers.share());
+    let (exit, output, denied) = command.finish(gathered, until).await?;
     let more = named + &lost_field(&sandbox) + &denied::fields(&denied);
     Ok(answer(&exit, &output, &more))
 }
@@ -331,7 +332,8 @@ pub(crate) async fn run_in(
     if let Some(form) = sse::wanted(headers) {
         return sse::answer(command, form, named + &lost_field(&sandbox), until).await;
     }
-    let (exit, output, denied) = command.finish(max, until).await?;
+    let gathered = Output::new(max, app.answers.share());
+    let (exit, output, denied) = command.finish(gathered, until).await?;
     let more = lost_field(&sandbox) + &denied::fields(&denied);
     Ok(answer(&exit, &output, &format!("{named},\"fresh\":{}{more}", exit.fresh)))
 }

@@ -6,6 +6,8 @@ use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
+const MIB: u64 = 1 << 20;
+
 /// The table of the file. What is not in it is derived, from the top down.
 #[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -21,11 +23,31 @@ pub(crate) struct ConnectionsFile {
     downloads: Option<usize>,
     ports: Option<usize>,
     stalled_s: Option<u64>,
+    answers_mib: Option<u64>,
 }
 
 /// The descriptors that this process may have: the server raises its own limit to this.
 fn descriptors() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
+}
+
+/// The memory that this process may use: that of the machine, or what its control group has.
+fn memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    let all = info.totalram.saturating_mul(u64::from(info.mem_unit.max(1)));
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    own.lines().filter_map(group_limit).fold(all, u64::min)
+}
+
+/// The limit of the group that a line of `/proc/self/cgroup` names, where it has one.
+fn group_limit(line: &str) -> Option<u64> {
+    let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+    let file = match controllers {
+        "" => format!("/sys/fs/cgroup{path}/memory.max"),
+        "memory" => format!("/sys/fs/cgroup/memory{path}/memory.limit_in_bytes"),
+        _ => return None,
+    };
+    std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
 impl ConnectionsFile {
@@ -46,8 +68,11 @@ impl ConnectionsFile {
     /// # Errors
     /// When a limit is 0, or the reserve leaves nothing.
     pub(crate) fn settings(mut self) -> Result<ConnectionLimits> {
-        let derived = ConnectionLimits::of_descriptors(descriptors());
-        let mut limits = self.max.map_or(derived, ConnectionLimits::of_max);
+        let memory = memory();
+        let mut limits = match self.max {
+            Some(max) => ConnectionLimits::of_max(max).with_memory(memory),
+            None => ConnectionLimits::derived(descriptors(), memory),
+        };
         if let Some(most) = self.tenant_max {
             limits = limits.with_tenant_max(most);
         }
@@ -66,6 +91,9 @@ impl ConnectionsFile {
             bail!("[connections] reserve must be less than max, which is {}", limits.max);
         }
         limits.stalled = self.stalled_s.map_or(limits.stalled, Duration::from_secs);
+        if let Some(mib) = self.answers_mib {
+            limits.answer_bytes = mib.saturating_mul(MIB);
+        }
         Ok(limits)
     }
 
@@ -76,6 +104,7 @@ impl ConnectionsFile {
             reserve: Some(limits.reserve),
             tenant_max: Some(limits.tenant_max),
             stalled_s: Some(limits.stalled.as_secs()),
+            answers_mib: Some(limits.answer_bytes / MIB),
             ..Self::default()
         };
         for kind in Kind::ALL {
@@ -101,8 +130,10 @@ mod tests {
         assert_eq!((limits.of(Kind::Exec), limits.of(Kind::Socket)), (7, derived.of(Kind::Socket)));
         let limits = read("tenant_max = 40").expect("sound");
         assert_eq!((limits.of(Kind::EventStream), limits.of(Kind::Upload)), (20, 10));
+        assert_eq!(read("answers_mib = 7").expect("sound").answer_bytes, 7 * MIB);
         let again = ConnectionsFile::shown(&limits).settings().expect("sound");
-        assert_eq!(again, limits, "what is shown says all of it");
+        assert_eq!(again.kinds, limits.kinds, "what is shown says all of it");
+        assert_eq!((again.max, again.reserve), (limits.max, limits.reserve));
     }
 
     #[test]

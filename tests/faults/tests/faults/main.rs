@@ -12,6 +12,7 @@ mod kills;
 mod launcher;
 mod links;
 mod neighbours;
+mod memory;
 mod records;
 mod sleep;
 mod steps;

@@ -8,7 +8,7 @@ use crate::{
     error::Failure,
     input::{self, Ids},
     json::{Strict, some},
-    output::{KEPT_BYTES, exit_fields},
+    output::{KEPT_BYTES, Output, exit_fields},
     page::{PAGE_MAX, Paging},
     routes::{
         credentials::{self, Given},
@@ -281,7 +281,8 @@ pub(crate) async fn exec(
     };
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?;
     let command = Command::alone(&sandbox, start, None).await?;
-    let (exit, output, denied) = command.finish(KEPT_BYTES, app.leases.until(&caller)).await?;
+    let gathered = Output::new(KEPT_BYTES, app.answers.share());
+    let (exit, output, denied) = command.finish(gathered, app.leases.until(&caller)).await?;
     let (stdout, stderr) = output.texts();
     let mut out = format!("{{{}", exit_fields(&exit)).into_bytes();
     out.extend_from_slice(br#","stdout":"#);
