@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Imports at once, of all tenants: each holds a connection and a part of the disk.
 const IMPORTS_MAX: usize = 32;
 /// Imports at once of one tenant, which leaves room for others.
-const TENANT_IMPORTS_MAX: usize = 4;
+const TENANT_IMPORTS_MAX: usize = 8;
 
 /// Imports that are under way, by tenant.
 #[derive(Debug, Clone, Default)]

@@ -280,9 +280,9 @@ pub(crate) fn fold(base: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<(), Erro
         }
         // Two descriptors a level, and no more levels than a layer may be deep.
         let Some(done) = levels.pop() else { break };
+        rustix::fs::futimens(&done.base, &done.times)?;
         if let Some(above) = levels.last() {
             alike(done.base.as_fd(), done.top.as_fd())?;
-            rustix::fs::futimens(&done.base, &done.times)?;
             rustix::fs::unlinkat(&above.top, done.name.as_slice(), AtFlags::REMOVEDIR)?;
         }
     }

@@ -562,6 +562,8 @@ impl Server {
         if self.mounted {
             let _ = rustix::mount::unmount(&data, rustix::mount::UnmountFlags::DETACH);
         }
+        // A failed test may leave trees too deep for the standard library.
+        let _ = isolet_sys::tree::remove(&data);
     }
 }
 

@@ -97,16 +97,22 @@ fn i8_an_import_that_grows_is_bounded_in_disk_and_memory() {
             assert_eq!(left(&server), (0, 0));
         });
     }
-    rows.row("one directory 25,000 times", || {
-        let image = plain(vec![again(busybox(), 25_000).bytes()]);
-        let archive = image.layout();
-        let before = peak_mib(&server);
-        import(&http, &archive).expect(201);
-        let more = peak_mib(&server) - before;
-        assert!(more < 48, "{more} MiB more");
-        assert_eq!(left(&server).1, 0);
-    });
     drop(rows);
+    server.healthy();
+}
+
+/// The path of every entry of a directory was held until the layer's end: 24 MB took 2.5 GB. On a
+/// server of its own, whose most memory nothing else has raised.
+#[test]
+fn i8_one_directory_again_and_again_takes_no_memory() {
+    let server = Server::start();
+    let http = server.http();
+    let archive = plain(vec![again(busybox(), 25_000).bytes()]).layout();
+    let before = peak_mib(&server);
+    import(&http, &archive).expect(201);
+    let more = peak_mib(&server) - before;
+    assert!(more < 48, "{more} MiB more");
+    assert_eq!(left(&server).1, 0);
     server.healthy();
 }
 
@@ -128,8 +134,8 @@ fn imports_of_one_tenant_at_once_are_bounded_and_end_with_their_clients() {
     let staged = |count: usize| {
         wait_until("the imports are staged", SOON, || (left(&server).1 == count).then_some(()));
     };
-    let under_way: Vec<_> = (0..4).map(|_| begin()).collect();
-    staged(4);
+    let under_way: Vec<_> = (0..8).map(|_| begin()).collect();
+    staged(8);
     let archive = plain(vec![busybox().bytes()]).layout();
     assert_eq!(import(&http, &archive).expect(429).error(), "too_many_imports");
     drop(under_way);
