@@ -7,6 +7,7 @@ mod copies;
 mod descriptors;
 mod disk;
 mod images;
+mod full;
 mod inside;
 mod kills;
 mod launcher;

@@ -16,6 +16,7 @@ mod contexts_hold;
 mod contexts_jupyter;
 mod credentials;
 mod descriptors;
+mod destroyed;
 mod dialects;
 mod endings;
 mod ends;

@@ -4,6 +4,7 @@ mod bodies;
 mod connections;
 mod doors;
 mod ends;
+mod incarnations;
 mod onces;
 mod others;
 mod paths;
