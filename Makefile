@@ -3,7 +3,7 @@
 #   make run     build what is missing, start the server on 127.0.0.1:7300
 #   make build   the four programs, side by side in dist/
 #   make test    install what the tests need, build, run all of them
-#   make soak    what is rare, tried 100,000 times; half an hour
+#   make soak    what is rare, tried 100,000 times, and 20 minutes of random kills; an hour
 #   make bench   speed and memory, as ratios, side by side in one run
 #   make lint    format, clippy, tidy
 #   make fmt     format
@@ -27,7 +27,7 @@ PACKAGES := bash bash-static bubblewrap busybox-static ca-certificates chromium 
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)
 
-.PHONY: run build programs console console-if-can test fetched soak bench lint fmt packages tools clients sdk python browser ttyd xterm
+.PHONY: run build programs console console-if-can test fetched soak kills baseline bench lint fmt packages tools clients sdk python browser ttyd xterm
 
 run: build
 	exec ./dist/isolet serve
@@ -85,6 +85,16 @@ fetched: clients sdk browser python $(XTERM)
 soak: packages tools programs
 	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-escape -p isolet-promises -p isolet-agent -p isolet-faults --profile soak \
 	  -E 'test(heavy_i4) | test(interrupts_at_any) | test(interrupts_among) | test(a_cancel_ends_whatever) | test(a_snapshot_gives_the_same_screen_for_any_stream) | test(f43_a_launcher_that_dies_over)'
+	$(MAKE) kills
+
+# Random kills of every process under busy sandboxes. ISOLET_SOAK_S: seconds; ISOLET_SOAK_SEED: as before.
+kills: packages tools programs
+	cargo nextest run -p isolet-faults --profile soak --run-ignored only --no-capture -E 'test(soak_random_kills)'
+
+# Records tests/baseline anew, by programs of the commit that it names: see its README.
+baseline: packages tools
+	@[ -n "$(ISOLET_PROGRAMS)" ] || { echo "set ISOLET_PROGRAMS to the programs of the commit to record" >&2; exit 1; }
+	ISOLET_PROGRAMS=$(ISOLET_PROGRAMS) cargo nextest run --workspace --test baseline --run-ignored only -j1 -E 'test(record_baseline)'
 
 bench: packages build ttyd
 	cargo run --release -p isolet-bench --

@@ -16,6 +16,7 @@ mod neighbours;
 mod memory;
 mod records;
 mod sleep;
+mod soak;
 mod steps;
 mod terminals;
 mod wall;
