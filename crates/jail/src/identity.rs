@@ -229,7 +229,7 @@ fn forget_one(directory: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     };
-    gone(fs::remove_dir_all(directory.join(SCOPES)))?;
+    isolet_sys::tree::remove(&directory.join(SCOPES))?;
     OF_PROCESSES.iter().try_for_each(|name| gone(fs::remove_file(directory.join(name))))
 }
 
