@@ -344,9 +344,11 @@ mod tests {
     async fn a_reader_of_one_sandbox_sees_no_other() {
         let (log, sandbox) = log();
         let other = SandboxId::parse("other").unwrap();
-        let (mut one, _) = Follow::new(Arc::clone(&log), Some((other.clone(), life())), None);
+        let others: Arc<str> = Arc::from("another-life");
+        let (mut one, _) =
+            Follow::new(Arc::clone(&log), Some((other.clone(), Arc::clone(&others))), None);
         (0..1000).for_each(|_| log.say(&sandbox, &life(), Happened::Running));
-        log.say(&other, &life(), Happened::Sleeping);
+        log.say(&other, &others, Happened::Sleeping);
         assert_eq!(ids(&mut one).await, [1100]);
     }
 
