@@ -81,7 +81,7 @@ impl Server {
         Self { folder, child: None, options, mounted, port, key, keys: Vec::new() }
     }
 
-    fn with(options: Options) -> Self {
+    pub(crate) fn with(options: Options) -> Self {
         let mut server = Self::planned(options);
         let data = server.data();
         fs::create_dir(&data).expect("the data directory is new");

@@ -52,7 +52,9 @@ fn f7_files_of_a_sandbox_that_has_failed_are_read_and_nothing_else_is_done() {
             for restart in [false, true] {
                 if restart {
                     server.restart();
-                    assert!(server.agents().is_empty(), "what has read ended with its server");
+                    wait_until("what has read for its server ends", SOON, || {
+                        server.agents().is_empty().then_some(())
+                    });
                 }
                 let sandbox = server.named(&sandbox.id);
                 let get = |rest: &str| sandbox.http.get(&sandbox.path(rest)).expect(200);

@@ -176,7 +176,7 @@ fn f44_a_data_directory_under_another_mount_is_the_same() {
 
 #[test]
 fn f44_after_a_reboot_nobody_is_killed_by_a_number_of_before() {
-    let (mut server, other) = one();
+    let (mut server, another) = one();
     let sandbox = busy(&server);
     server.kill();
     let file = server.data().join("identity");
@@ -196,7 +196,7 @@ fn f44_after_a_reboot_nobody_is_killed_by_a_number_of_before() {
     Traces::erase(&others);
     assert_eq!(after, before);
     // One that sleeps has no groups.
-    other.delete();
+    another.delete();
     server.healthy();
 }
 
