@@ -33,7 +33,7 @@ test("a port is listed, exposed by a link, asked, and withdrawn", async () => {
   expect((await fetch(made.url)).status).toBe(401);
   expect(await sandbox.getExposedPorts()).toHaveLength(1);
   await expect(sandbox.unexposePort(8000)).rejects.toMatchObject({ code: "no_link" });
-  await expect(sandbox.exposePort(0)).rejects.toMatchObject({ code: "bad_field" });
+  await expect(sandbox.exposePort(0)).rejects.toMatchObject({ code: "bad_request" });
 });
 
 test("a program is spoken to over TCP, up to either side's end", async () => {
