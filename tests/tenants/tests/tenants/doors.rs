@@ -266,6 +266,9 @@ pub(crate) fn fresh(server: &Server, route: &Route) -> (String, String) {
         let id = made["id"].as_str().expect("an id").to_owned();
         *route.recording.lock().expect("a text") = id;
     }
+    if route.method == "DELETE" && route.path.ends_with("/terminals/{sid}") {
+        sandbox.terminal("session=s").close();
+    }
     if route.path.contains("{cid}") {
         sandbox.post("/contexts/python/run", &json!({"code": ""})).expect(200);
     }
