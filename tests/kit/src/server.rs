@@ -158,10 +158,8 @@ impl Server {
         };
         let mut command = self.program();
         if self.options.descriptors > 0 {
-            // The shell becomes the server: its process id is the server's. Sandboxes have as many as
-            // the hard limit allows.
-            let limited =
-                format!("ulimit -S -n {} && exec \"$0\" \"$@\"", self.options.descriptors);
+            // The shell becomes the server: its process id is the server's.
+            let limited = format!("ulimit -n {} && exec \"$0\" \"$@\"", self.options.descriptors);
             let mut shell = Command::new("sh");
             shell.arg("-c").arg(limited).arg(command.get_program());
             let changes = command

@@ -136,7 +136,9 @@ asyncio.run(main())
 
 impl Siege {
     fn begin() -> Self {
-        let mut server = Options::new().descriptors(DESCRIPTORS).start();
+        // The agent has no more descriptors than the server, and each shell takes some of them.
+        let config = "[connections]\nsockets = 40\nexecs = 40";
+        let mut server = Options::new().descriptors(DESCRIPTORS).config(config).start();
         let greedy = server.add_key(&["--tenant", "greedy"]);
         let reads = server.add_key(&["--tenant", "greedy", "--read-only"]);
         let http = |key: &str| Http::new(server.port(), Some(key));
