@@ -239,6 +239,10 @@ impl Links {
                 self.look_at_tables();
             }
         }
+        // However a link went: released by the server, or gone with its sandbox.
+        if self.keeper.has_stale() {
+            self.sweep.get_or_insert(now + SWEEP);
+        }
         if past(self.fill) {
             self.fill = None;
             let filled = self.keeper.fill();

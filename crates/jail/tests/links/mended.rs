@@ -142,3 +142,18 @@ fn a_set_that_somebody_emptied_is_filled_by_the_next_change() {
     given.links.set(link.id, &policy(&["198.51.100.0/24"], &[])).expect("other rules");
     assert!(reaches(&network) && reaches(&other));
 }
+
+/// Addresses of links that the server had released stayed in the packet filter's sets until another
+/// link came or went by itself.
+#[test]
+fn what_a_released_link_had_in_the_sets_goes_soon() {
+    let given = Given::new();
+    let (link, _network) = given.take(&["198.51.100.10"], &[]);
+    let name = format!("\"l{}\"", link.id);
+    let held = || net::inside(&given.between(), "nft", "list ruleset").contains(&name);
+    assert!(held(), "it is in a set");
+    given.links.release(link.id).expect("it is released");
+    isolet_kit::wait_until("nothing of it is in a set", isolet_kit::SOON, || {
+        (!held()).then_some(())
+    });
+}

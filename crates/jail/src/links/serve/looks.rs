@@ -1,11 +1,10 @@
 //! What others do, and what was ours and is not any more: found, put right and told.
 
-use super::{Links, SWEEP};
+use super::Links;
 use crate::links::plan::HOST_END;
 use crate::links::route::News;
 use isolet_wire::links::LinkTell;
 use isolet_wire::network::{EdgeOrder, Guard};
-use std::time::Instant;
 
 impl Links {
     pub(super) fn repaired(&mut self, what: String) {
@@ -13,7 +12,6 @@ impl Links {
     }
 
     pub(super) fn gone(&mut self, (id, name): (u32, String)) {
-        self.sweep.get_or_insert_with(|| Instant::now() + SWEEP);
         self.news(LinkTell::Gone { name, id });
     }
 
