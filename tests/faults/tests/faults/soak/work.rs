@@ -114,11 +114,12 @@ impl Worker {
                 &self.sandbox.path("/files/me"),
                 Some(id.as_bytes()),
             );
-            if state == "running" && me.is_ok_and(|me| me.status < 300) {
-                if let Some(directory) = self.find() {
-                    self.directory = directory;
-                    return true;
-                }
+            if state == "running"
+                && me.is_ok_and(|me| me.status < 300)
+                && let Some(directory) = self.find()
+            {
+                self.directory = directory;
+                return true;
             }
             std::thread::sleep(AGAIN);
         }
