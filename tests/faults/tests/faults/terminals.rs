@@ -33,7 +33,11 @@ fn f10_what_holds_a_terminal_open_holds_up_neither_its_end_nor_the_next() {
         ("deaf", "(trap '' HUP TERM; sleep 1000) &"),
         ("disowned", "nohup sleep 1000 & disown"),
         ("in a session of its own", "setsid sleep 1000 </dev/tty >/dev/tty 2>&1 &"),
-        ("stopped", "sleep 1000 & kill -STOP $!"),
+        // Bash asks about jobs that it knows to be stopped, which takes the kernel a moment.
+        (
+            "stopped",
+            "sleep 1000 & kill -STOP $!; until [[ $(jobs) == *Stopped* ]]; do sleep 0.01; done;",
+        ),
     ];
     for (at, (name, text)) in holders.into_iter().enumerate() {
         rows.row(name, || {
