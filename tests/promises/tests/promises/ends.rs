@@ -19,7 +19,7 @@ fn forget(sandbox: &Sandbox, id: &str) {
 #[test]
 fn f46_a_log_that_is_polled_says_exited_with_the_last_byte() {
     let (server, sandbox) = one();
-    for turn in 0..tries(1_000, 100_000) {
+    for turn in 0..tries(300, 100_000) {
         let id = start(&sandbox);
         let path = sandbox.path(&format!("/processes/{id}/logs"));
         let log = loop {
