@@ -102,7 +102,8 @@ bench: packages build ttyd
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	tests/tidy
+	tests/tidy/check
+	cd tests/tidy && python3 -m unittest -q test_imports
 
 fmt:
 	cargo fmt --all
