@@ -20,7 +20,10 @@ use crate::{
     disk,
     stray::{self, Agent, known},
 };
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::{
+    fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags},
+    io::Errno,
+};
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read as _},
@@ -244,29 +247,34 @@ fn whose(directory: &Path) -> io::Result<Whose> {
         let members = known(fs::read_to_string(groups.agent().join("cgroup.procs")))?;
         pids.extend(members.unwrap_or_default().lines().filter_map(|pid| pid.parse::<i32>().ok()));
     }
-    if pids.is_empty() {
+    // Looked at before the disk: a process that ends is not one that runs elsewhere.
+    let shown: Vec<bool> = pids.iter().filter_map(|pid| shows(*pid, directory)).collect();
+    if shown.is_empty() {
         return Ok(Whose::Nobodys);
     }
     let ours = match directory.join(disk::IMAGE).try_exists()? {
         true => disk::held(directory),
-        false => pids.iter().any(|pid| shows(*pid, directory)),
+        false => shown.contains(&true),
     };
     Ok(if ours { Whose::Ours } else { Whose::Foreign })
 }
 
-/// Whether a process has the workspace of this directory as its own.
-fn shows(pid: i32, directory: &Path) -> bool {
+/// Whether a process has the workspace of this directory as its own. `None` when the process has
+/// ended, or is ending and has no root directory any more.
+fn shows(pid: i32, directory: &Path) -> Option<bool> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = match rustix::fs::open(format!("/proc/{pid}/root"), flags, Mode::empty()) {
+        Err(Errno::NOENT | Errno::SRCH) => return None,
+        root => root,
+    };
     let open = || {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(format!("/proc/{pid}/root"), flags, Mode::empty())?;
         let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
-        let shown = rustix::fs::openat2(root, "workspace", flags, Mode::empty(), how)?;
+        let shown = rustix::fs::openat2(root?, "workspace", flags, Mode::empty(), how)?;
         File::from(shown).metadata()
     };
-    match (open(), fs::symlink_metadata(directory.join("workspace"))) {
-        (Ok(shown), Ok(own)) => (shown.dev(), shown.ino()) == (own.dev(), own.ino()),
-        _ => false,
-    }
+    let own = fs::symlink_metadata(directory.join("workspace"));
+    Some(matches!((open(), own), (Ok(shown), Ok(own))
+        if (shown.dev(), shown.ino()) == (own.dev(), own.ino())))
 }
 
 #[cfg(test)]
@@ -327,6 +335,26 @@ mod tests {
         assert_ne!(copy.cgroup, first.cgroup, "its groups are its own");
         assert_eq!(adopt(&config).expect("adopts"), Identity { origin: Origin::Same, ..copy });
         assert_eq!(adopt(&moved).expect("adopts").origin, Origin::Same);
+    }
+
+    /// An agent that was killed a moment before the start was taken for another directory's.
+    #[test]
+    fn a_process_that_ends_is_nobodys() {
+        let folder = tempfile::tempdir().expect("makes");
+        let mut child = std::process::Command::new("true").spawn().expect("starts");
+        let pid = i32::try_from(child.id()).expect("a pid");
+        let ended = || {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("not waited for");
+            stat.contains(") Z ")
+        };
+        while !ended() {
+            std::thread::yield_now();
+        }
+        assert_eq!(shows(pid, folder.path()), None);
+        child.wait().expect("ends");
+        assert_eq!(shows(pid, folder.path()), None);
+        let own = i32::try_from(std::process::id()).expect("a pid");
+        assert_eq!(shows(own, folder.path()), Some(false));
     }
 
     #[test]

@@ -134,7 +134,7 @@ fn f30_groups_that_an_earlier_launcher_removes_are_made_again() {
 /// What a launcher had half made was not removed yet when the next one was asked, which said
 /// "step directory: File exists".
 #[test]
-fn heavy_f31_a_create_after_a_slow_launcher_works_or_says_when() {
+fn f31_a_create_after_a_slow_launcher_works_or_says_when() {
     let server = Options::new().ready(0).start();
     let pid = server.launcher();
     let mut strace = std::process::Command::new("strace");
