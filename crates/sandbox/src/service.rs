@@ -1,38 +1,34 @@
 //! The way in: every sandbox of every tenant.
 
+pub(crate) mod across;
+mod create;
+mod events;
+pub(crate) mod exposed;
+mod images;
+mod network;
+mod profiles;
+mod used;
+
 use crate::{
-    Config, Created, Ended, Error, Info, OpenError, Page, Patch, Sandbox, SandboxId, TenantId,
-    Wish, across,
-    driver::{Begin, Order, supervise},
-    events::Events,
-    failpoint::pass,
-    info::Once,
-    launch::Launch,
-    listeners,
-    network::{Lending, lent, way::Way},
-    once::Onces,
-    pool::Watched,
-    ready::{self, Ready},
-    record::Body,
-    recover,
-    registry::{Entry, Registry, Reserved},
-    space::Space,
-    state::State,
-};
-use isolet_store::{Store, audit::Audit, keys::Keys};
-use std::{
-    future::Future,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+    lifecycle::{listeners, recover},
+    live::{entry::Entry, inner::Inner, ready, registry::Reserved},
+    model::{
+        command::Order,
+        config::Config,
+        error::{Error, OpenError},
+        ids::{SandboxId, TenantId},
+        info::{Created, Ended, Info, Once, Page, Patch, Wish},
+        record::{Body, failed},
+        state::State,
     },
+    sandbox::Sandbox,
+};
+use isolet_store::{audit::Audit, keys::Keys};
+use std::{
+    sync::{Arc, PoisonError, atomic::Ordering},
     time::Duration,
 };
-use tokio::{
-    sync::{Notify, oneshot},
-    task::JoinSet,
-    time::timeout,
-};
+use tokio::{sync::oneshot, time::timeout};
 
 /// The most that one page lists.
 pub const PAGE_MAX: usize = 1000;
@@ -41,8 +37,6 @@ const DETACH_WAIT: Duration = Duration::from_secs(5);
 /// How long a delete is waited for: its driver may be making the sandbox, with a launcher that does
 /// not answer. It goes on without who asked.
 const DELETE_WAIT: Duration = Duration::from_secs(10);
-/// How long a create waits until nothing is left of an earlier sandbox of its id.
-const REMOVED_WAIT: Duration = Duration::from_secs(10);
 
 /// All sandboxes of this server. Clones share one.
 #[derive(Clone)]
@@ -64,124 +58,6 @@ pub enum Reach {
     /// Calls that read files: 404 likewise, one that sleeps is woken, and of one that has failed the
     /// files are read, and nothing else is done.
     Read,
-}
-
-pub(crate) struct Inner {
-    pub(crate) config: Config,
-    pub(crate) jail: isolet_jail::Config,
-    pub(crate) store: Store,
-    pub(crate) keys: Keys,
-    pub(crate) audit: Audit,
-    pub(crate) launch: Launch,
-    pub(crate) way: Way,
-    pub(crate) registry: Registry,
-    pub(crate) images: isolet_image::Images,
-    pub(crate) ready: Ready,
-    pub(crate) onces: Onces,
-    pub(crate) watched: Arc<Watched>,
-    pub(crate) events: Events,
-    /// Something was moved to the trash.
-    pub(crate) trash: Arc<Notify>,
-    pub(crate) space: Arc<Space>,
-    pub(crate) stopping: AtomicBool,
-    /// Drivers, and the two that tidy up.
-    pub(crate) tasks: Mutex<JoinSet<()>>,
-    /// Held as long as this server lives: no second one takes the directory.
-    pub(crate) _lock: std::fs::File,
-}
-
-impl Inner {
-    pub(crate) fn drive(self: &Arc<Self>, entry: Arc<Entry>, begin: Begin) {
-        self.spawn(supervise(Arc::clone(self), entry, begin));
-    }
-
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn(task);
-    }
-
-    fn running(&self) -> Result<(), Error> {
-        if self.stopping.load(Ordering::Relaxed) { Err(Error::Stopping) } else { Ok(()) }
-    }
-
-    /// Takes the id and starts the driver; waits behind one of the same id that is being removed.
-    async fn begin(
-        self: &Arc<Self>,
-        tenant: &TenantId,
-        id: &SandboxId,
-        body: &Body,
-        once: Option<Once>,
-        credentials: &[Lending],
-    ) -> Result<Reserved, Error> {
-        loop {
-            self.running()?;
-            self.space.check()?;
-            let max = self.config.sandboxes_max(tenant);
-            let sandboxes = self.jail.data_dir.join("sandboxes");
-            let make = |record| Entry::new(record, &sandboxes, Vec::new(), &self.watched);
-            // Those that wait have the disk of the configuration, and a disk stays as it was made.
-            let fits = body.limits.disk_mib == self.config.limits.disk_mib;
-            let mut made = if fits { ready::take(self, &body.kind()).await } else { None };
-            let ready = made.is_some();
-            let link = made.as_ref().and_then(|made| made.link);
-            let reserved = self.registry.reserve((tenant, id), max, body.clone(), &mut made, make);
-            if let Some(unused) = made {
-                self.ready.put(unused);
-            }
-            match reserved? {
-                Reserved::New(entry) => {
-                    *entry.link() = link;
-                    entry.vault.fill(credentials.to_vec());
-                    self.drive(Arc::clone(&entry), Begin::Make { once, ready });
-                    return Ok(Reserved::New(entry));
-                }
-                Reserved::Existing(entry) if entry.state().visible() => {
-                    return Ok(Reserved::Existing(entry));
-                }
-                Reserved::Existing(entry) => {
-                    let settled = timeout(REMOVED_WAIT, entry.settled()).await;
-                    settled.map_err(|_| Error::TooLate("removing the sandbox that had this id"))?;
-                }
-            }
-        }
-    }
-
-    async fn create(
-        self: Arc<Self>,
-        tenant: TenantId,
-        wish: Wish,
-        once: Option<Once>,
-    ) -> Result<Info, Error> {
-        let id = wish.id.clone().unwrap_or_else(SandboxId::random);
-        let credentials = lent::changed(&[], &wish.credentials, &[])?;
-        let wish = Wish { credentials: credentials.clone(), ..wish };
-        let mut body = Body::plan(&self.config, wish)?;
-        self.way.check(&body.network).await?;
-        // One that is there is no reason to pull an image.
-        if self.registry.find(&tenant, &id).is_some_and(|entry| entry.state().visible()) {
-            return Err(Error::SandboxExists(id));
-        }
-        let _pin = self.image(&tenant, &mut body).await?;
-        match self.begin(&tenant, &id, &body, once, &credentials).await? {
-            Reserved::New(entry) => {
-                let info = made(&entry).await?;
-                pass("create.answered").await?;
-                Ok(info)
-            }
-            Reserved::Existing(_) => Err(Error::SandboxExists(id)),
-        }
-    }
-}
-
-/// How the making of a sandbox went.
-async fn made(entry: &Entry) -> Result<Info, Error> {
-    let view = entry.made().await;
-    match view.end {
-        Some(Err(error)) => Err(error),
-        // Deleted as soon as it was made: it was made.
-        _ => Ok(view.record.info()),
-    }
 }
 
 impl Service {
@@ -438,12 +314,6 @@ impl Service {
         let found = self.inner.registry.find(tenant, id).filter(|entry| entry.state().visible());
         found.ok_or_else(|| Error::NoSandbox(id.clone()))
     }
-}
-
-/// Why a sandbox that has failed cannot be worked in.
-pub(crate) fn failed(record: &crate::record::Record) -> Error {
-    let cause = record.body.cause.clone().unwrap_or_else(|| "unknown".to_owned());
-    Error::Failed { id: record.id.clone(), cause }
 }
 
 /// Gives its driver an order. One that is being deleted meanwhile is gone for the caller.

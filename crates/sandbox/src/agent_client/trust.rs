@@ -1,0 +1,215 @@
+//! Whom a sandbox is to trust, so that credentials reach hosts within TLS: put where its programs
+//! look.
+//!
+//! Below `/etc/isolet`, which is read-only inside and changed from here while it runs, lie the
+//! authority's certificate and a bundle of it with those that the sandbox trusts anyway; the
+//! environment of what is started names them. Programs that read no environment look into the
+//! system's bundle: the certificate is put at the end of that one too, between two lines.
+
+use crate::{
+    agent_client::wire::{Heard, Wire},
+    model::{agent_error::LinkError, blocking::blocking, error::Error},
+};
+use isolet_wire::{
+    ask::{Ask, File, Save, Span},
+    frame::{DATA_BYTES_MAX, Data},
+    tell::Tell,
+};
+use std::{
+    fs,
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use tokio::time::timeout;
+
+/// The authority's certificate alone, in the directory that is shown as `/etc/isolet`.
+const OWN: &str = "credentials.pem";
+/// With those that the sandbox trusts anyway.
+const BUNDLE: &str = "ca-certificates.crt";
+const OWN_INSIDE: &str = "/etc/isolet/credentials.pem";
+const BUNDLE_INSIDE: &str = "/etc/isolet/ca-certificates.crt";
+
+/// What programs look for: those that want a whole bundle, then those that add to their own.
+const ENV: [(&str, &str); 11] = [
+    ("SSL_CERT_FILE", BUNDLE_INSIDE),
+    ("CURL_CA_BUNDLE", BUNDLE_INSIDE),
+    ("REQUESTS_CA_BUNDLE", BUNDLE_INSIDE),
+    ("PIP_CERT", BUNDLE_INSIDE),
+    ("GIT_SSL_CAINFO", BUNDLE_INSIDE),
+    ("CARGO_HTTP_CAINFO", BUNDLE_INSIDE),
+    ("AWS_CA_BUNDLE", BUNDLE_INSIDE),
+    ("NIX_SSL_CERT_FILE", BUNDLE_INSIDE),
+    ("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", BUNDLE_INSIDE),
+    ("NODE_EXTRA_CA_CERTS", OWN_INSIDE),
+    ("DENO_CERT", OWN_INSIDE),
+];
+
+/// Where systems have their bundle: Debian and Alpine, Fedora, SUSE, others.
+const SYSTEM: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+/// The longest bundle that is taken over; Debian's has 220 KiB.
+const BUNDLE_BYTES_MAX: usize = 4 * 1024 * 1024;
+const PEM: &str = "-----BEGIN CERTIFICATE-----";
+const BEGIN: &str = "# isolet: begin";
+const END: &str = "# isolet: end";
+/// How long all of it may take in a sandbox.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// The environment of what is started in a sandbox that is to trust the authority.
+pub(crate) fn env() -> impl Iterator<Item = (String, String)> {
+    ENV.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()))
+}
+
+/// A bundle without what was put there.
+fn stripped(text: &str) -> String {
+    let Some((before, rest)) = text.split_once(BEGIN) else { return text.to_owned() };
+    let after = rest.split_once(END).map_or("", |(_, after)| after.trim_start_matches('\n'));
+    format!("{before}{after}")
+}
+
+fn with(bundle: &str, certificate: &str) -> String {
+    let gap = if bundle.is_empty() || bundle.ends_with('\n') { "" } else { "\n" };
+    format!("{bundle}{gap}{BEGIN}\n{}\n{END}\n", certificate.trim_end())
+}
+
+/// Has a sandbox that runs trust this certificate, or none.
+pub(crate) async fn put(
+    agent: &Path,
+    given: PathBuf,
+    certificate: Option<&str>,
+) -> Result<(), Error> {
+    let own = given.join(OWN);
+    let before = blocking(move || fs::read_to_string(own).ok()).await?;
+    if certificate.is_none() && before.is_none() {
+        return Ok(());
+    }
+    let work = async {
+        let system = system(agent).await?;
+        if let Some(certificate) = certificate {
+            let base = match &system {
+                Some((_, text)) => stripped(text),
+                None => blocking(hosts).await?,
+            };
+            let files = [(BUNDLE, with(&base, certificate)), (OWN, certificate.to_owned())];
+            let folder = given.clone();
+            blocking(move || files.iter().try_for_each(|(name, text)| show(&folder, name, text)))
+                .await?
+                .map_err(|error| Error::Fault(format!("cannot show a certificate: {error}")))?;
+        }
+        if let Some((path, text)) = system {
+            let base = stripped(&text);
+            let new = certificate.map_or(base.clone(), |certificate| with(&base, certificate));
+            if new != text {
+                save(agent, path, new.as_bytes()).await?;
+            }
+        }
+        if certificate.is_none() {
+            let gone = move || [OWN, BUNDLE].map(|name| fs::remove_file(given.join(name)).ok());
+            blocking(gone).await?;
+        }
+        Ok(())
+    };
+    timeout(WAIT, work).await.map_err(|_| Error::TooLate("the certificate"))?
+}
+
+/// In one step for who reads it.
+fn show(folder: &Path, name: &str, text: &str) -> io::Result<()> {
+    let fresh = folder.join(format!("{name}.new"));
+    let mut how = fs::OpenOptions::new();
+    how.write(true).create(true).truncate(true).mode(0o644);
+    how.open(&fresh)?.write_all(text.as_bytes())?;
+    fs::rename(fresh, folder.join(name))
+}
+
+/// What this machine trusts, for a sandbox that trusts nobody. Blocks.
+fn hosts() -> String {
+    let texts = SYSTEM.iter().filter_map(|path| fs::read_to_string(path).ok());
+    texts.into_iter().find(|text| text.contains(PEM)).unwrap_or_default()
+}
+
+/// The bundle of the sandbox's own system, and where it is.
+async fn system(agent: &Path) -> Result<Option<(&'static str, String)>, Error> {
+    for path in SYSTEM {
+        if let Some(text) = fetch(agent, path).await?.filter(|text| text.contains(PEM)) {
+            return Ok(Some((path, text)));
+        }
+    }
+    Ok(None)
+}
+
+async fn file(agent: &Path, call: File) -> Result<Wire, LinkError> {
+    let mut wire = Wire::connect(agent).await?;
+    wire.send(&Ask::File(call)).await?;
+    Ok(wire)
+}
+
+/// A text of the sandbox; `None`: there is none, or none that is a bundle.
+async fn fetch(agent: &Path, path: &str) -> Result<Option<String>, Error> {
+    let limit = Some(BUNDLE_BYTES_MAX as u64);
+    let span = Span::From { offset: 0, limit };
+    let mut wire = file(agent, File::Fetch { path: path.as_bytes().to_vec(), span }).await?;
+    let mut bytes = Vec::new();
+    loop {
+        match wire.next().await? {
+            Heard::Tell(Tell::FileStat(stat)) if stat.size <= BUNDLE_BYTES_MAX as u64 => {}
+            Heard::Data(body) => {
+                bytes.extend_from_slice(&Data::parse(body).map_err(LinkError::from)?.bytes);
+                if bytes.len() > BUNDLE_BYTES_MAX {
+                    return Ok(None);
+                }
+            }
+            Heard::Tell(Tell::Done) => return Ok(String::from_utf8(bytes).ok()),
+            Heard::Tell(_) => return Ok(None),
+        }
+    }
+}
+
+/// Writes a file as the sandbox's user; one whose user may not is left as it is.
+async fn save(agent: &Path, path: &str, bytes: &[u8]) -> Result<(), Error> {
+    let path = path.as_bytes().to_vec();
+    let mut wire = file(agent, File::Save { path, how: Save::default() }).await?;
+    let mut at = 0;
+    for part in bytes.chunks(DATA_BYTES_MAX) {
+        wire.send_data(at, part).await?;
+        at += part.len() as u64;
+    }
+    wire.send(&Ask::File(File::End)).await?;
+    loop {
+        match wire.next().await? {
+            Heard::Tell(Tell::Done) => return Ok(()),
+            Heard::Tell(Tell::FileSaved { .. }) => {}
+            Heard::Tell(Tell::Refused { message, .. }) => {
+                tracing::info!(message, "the system's bundle has no certificate of ours");
+                return Ok(());
+            }
+            _ => return Err(LinkError::Turn("another answer to a file call").into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bundle_has_one_certificate_of_ours_and_loses_it_without_a_trace() {
+        for own in ["", "one\n", "one\ntwo", "-----\n"] {
+            let first = with(own, "AAA\n");
+            assert!(first.contains("AAA"));
+            let again = with(&stripped(&first), "BBB");
+            assert!(again.contains("BBB") && !again.contains("AAA"), "{again}");
+            assert_eq!(again.matches(BEGIN).count(), 1);
+            assert_eq!(stripped(&again).trim_end(), own.trim_end());
+        }
+        // What others have put behind it stays.
+        let more = format!("{}more\n", with("one\n", "AAA"));
+        assert_eq!(stripped(&more), "one\nmore\n");
+        assert_eq!(stripped(&format!("one\n{BEGIN}\ncut off")), "one\n");
+    }
+}

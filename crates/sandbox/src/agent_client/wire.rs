@@ -1,0 +1,363 @@
+//! One connection to an agent: bytes in, frames out. What it is used for is the business of [`super::link`].
+
+use crate::model::{activity::Awake, agent_error::LinkError, record::View};
+use bytes::{Buf, Bytes, BytesMut};
+use isolet_wire::{
+    VERSION,
+    ask::Ask,
+    context,
+    frame::{self, Frame},
+    tell::{Tell, Why},
+};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+use std::{
+    io::IoSliceMut,
+    mem::MaybeUninit,
+    os::fd::{AsRawFd, OwnedFd},
+    path::Path,
+    time::Duration,
+};
+use tokio::{io::Interest, net::UnixStream, sync::watch, time::timeout};
+
+/// What came from an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Heard {
+    /// A message.
+    Tell(Tell),
+    /// Output, laid out exactly as a binary frame of the shell WebSocket; see `isolet_wire::frame::Data`.
+    Data(Bytes),
+}
+
+/// How long a send waits for an agent that does not read.
+const SEND_WAIT: Duration = Duration::from_secs(30);
+/// How long an agent may take over something that it answers at once.
+pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(10);
+/// How often a full queue of connections is tried again, and the pause between.
+const CONNECT_TRIES: u32 = 200;
+const CONNECT_PAUSE: Duration = Duration::from_millis(5);
+/// The longest path that fits a socket address.
+const PATH_BYTES_MAX: usize = 107;
+/// What one read takes: small while a link idles, large while output runs.
+const READ_SMALL: usize = 8 * 1024;
+const READ_LARGE: usize = 128 * 1024;
+
+const TORN: LinkError = LinkError::Turn("an earlier message was cut off");
+
+/// A connection whose greeting is on its way.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    stream: UnixStream,
+    held: BytesMut,
+    out: Vec<u8>,
+    /// Pushed, and not taken by the socket yet.
+    late: BytesMut,
+    read_bytes: usize,
+    greeted: bool,
+    /// A send was dropped half-way: what follows would be no frame.
+    torn: bool,
+    /// Set while it serves somebody: the sandbox then stays awake.
+    pub(crate) awake: Option<Awake>,
+    /// The sandbox that a caller works in: says why the connection has ended.
+    owner: Option<watch::Receiver<View>>,
+}
+
+/// What SIGKILL leaves as an exit code.
+const KILLED_CODE: i32 = 137;
+const SIGKILL: i32 = 9;
+
+impl Wire {
+    /// Connects. The greeting goes out with the first message, to spare a round trip; its answer
+    /// is checked before anything else is handed on.
+    pub(crate) async fn connect(directory: &Path) -> Result<Self, LinkError> {
+        let stream = dial(directory).await?;
+        let mut out = Vec::with_capacity(256);
+        frame::put(&mut out, &Ask::Hello { version: VERSION });
+        let (held, late) = (BytesMut::new(), BytesMut::new());
+        Ok(Self {
+            stream,
+            held,
+            out,
+            late,
+            read_bytes: READ_SMALL,
+            greeted: false,
+            torn: false,
+            awake: None,
+            owner: None,
+        })
+    }
+
+    /// It is a caller's, who works in this sandbox.
+    pub(crate) fn owned(mut self, owner: watch::Receiver<View>) -> Self {
+        self.owner = Some(owner);
+        self
+    }
+
+    fn destroyed(&self) -> Option<LinkError> {
+        self.owner.as_ref()?.borrow().destroyed()
+    }
+
+    /// A connection that ends while its sandbox is being deleted has ended because of that.
+    fn cause(&self, error: LinkError) -> LinkError {
+        self.destroyed().unwrap_or(error)
+    }
+
+    /// What was killed while its sandbox was being deleted was killed with it.
+    fn judged(&self, heard: Heard) -> Result<Heard, LinkError> {
+        match &heard {
+            Heard::Tell(tell) if killed(tell) => {}
+            _ => return Ok(heard),
+        }
+        match self.destroyed() {
+            Some(error) => Err(error),
+            None => Ok(heard),
+        }
+    }
+
+    /// Sends one message; not cancel-safe.
+    pub(crate) async fn send(&mut self, ask: &Ask) -> Result<(), LinkError> {
+        frame::put(&mut self.out, ask);
+        self.flush().await.map_err(|error| self.cause(error))
+    }
+
+    /// Sends bytes of a file.
+    pub(crate) async fn send_data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), LinkError> {
+        frame::put_data_head(&mut self.out, 0, offset, "", bytes.len());
+        self.out.extend_from_slice(bytes);
+        self.flush().await.map_err(|error| self.cause(error))
+    }
+
+    /// Puts one message in line and sends what the socket takes now; [`Wire::next`] sends the rest.
+    pub(crate) fn push(&mut self, ask: &Ask) -> Result<(), LinkError> {
+        if self.torn {
+            return Err(TORN);
+        }
+        frame::put(&mut self.out, ask);
+        self.late.extend_from_slice(&self.out);
+        self.out.clear();
+        self.out.shrink_to(64 * 1024);
+        self.drain().map_err(|error| self.cause(error))
+    }
+
+    /// Bytes in line.
+    pub(crate) fn waiting(&self) -> usize {
+        self.late.len()
+    }
+
+    fn drain(&mut self) -> Result<(), LinkError> {
+        while !self.late.is_empty() {
+            match self.stream.try_write(&self.late) {
+                Ok(count) => self.late.advance(count),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.late = BytesMut::new();
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<(), LinkError> {
+        if std::mem::replace(&mut self.torn, true) {
+            return Err(TORN);
+        }
+        if !self.late.is_empty() {
+            let mut all = std::mem::take(&mut self.late).to_vec();
+            all.append(&mut self.out);
+            self.out = all;
+        }
+        let mut sent = 0;
+        while sent < self.out.len() {
+            match self.stream.try_write(&self.out[sent..]) {
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    timeout(SEND_WAIT, self.stream.writable())
+                        .await
+                        .map_err(|_| LinkError::Silent)??;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.out.clear();
+        self.out.shrink_to(64 * 1024);
+        self.torn = false;
+        Ok(())
+    }
+
+    /// Asks for a connection to a port of the sandbox; the socket comes with the answer. Not
+    /// cancel-safe: a wire whose dial was dropped is to be dropped too.
+    pub(crate) async fn dial(
+        &mut self,
+        port: u16,
+    ) -> Result<Result<OwnedFd, (Why, String)>, LinkError> {
+        self.send(&Ask::Dial { port }).await?;
+        let mut found = None;
+        loop {
+            match self.cut()? {
+                None => {
+                    let received = self.receive(&mut found).await;
+                    received.map_err(|error| self.cause(error))?;
+                }
+                Some(Heard::Tell(Tell::Dialed)) => {
+                    return found.map(Ok).ok_or(LinkError::Turn("no socket came with a dial"));
+                }
+                Some(Heard::Tell(Tell::Refused { why, message, .. })) => {
+                    return Ok(Err((why, message)));
+                }
+                Some(_) => return Err(LinkError::Turn("another answer to a dial")),
+            }
+        }
+    }
+
+    /// Reads once, and keeps the last descriptor that came. More than one at a time does not fit.
+    async fn receive(&mut self, found: &mut Option<OwnedFd>) -> Result<(), LinkError> {
+        let mut bytes = [0; 512];
+        let read = self.stream.async_io(Interest::READABLE, || {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut rights = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            let mut pieces = [IoSliceMut::new(&mut bytes)];
+            let got = recvmsg(&self.stream, &mut pieces, &mut rights, flags)?;
+            for message in rights.drain() {
+                if let RecvAncillaryMessage::ScmRights(fds) = message {
+                    *found = fds.last();
+                }
+            }
+            Ok((got.bytes, got.flags.contains(ReturnFlags::CTRUNC)))
+        });
+        match read.await? {
+            (0, _) => Err(LinkError::Ended),
+            // The kernel had a descriptor for us and could not give it.
+            (_, true) if found.is_none() => Err(LinkError::Short),
+            (count, _) => {
+                self.held.extend_from_slice(&bytes[..count]);
+                Ok(())
+            }
+        }
+    }
+
+    /// What comes next. Cancel-safe: half a frame stays held.
+    pub(crate) async fn next(&mut self) -> Result<Heard, LinkError> {
+        loop {
+            if let Some(heard) = self.try_next()? {
+                return Ok(heard);
+            }
+            self.stirred().await.map_err(|error| self.cause(error))?;
+        }
+    }
+
+    /// Something may have arrived, or more of what was pushed is sent.
+    async fn stirred(&mut self) -> Result<(), LinkError> {
+        if self.late.is_empty() {
+            return Ok(self.stream.readable().await?);
+        }
+        self.stream.ready(Interest::READABLE | Interest::WRITABLE).await?;
+        self.drain()
+    }
+
+    /// What has arrived.
+    pub(crate) fn try_next(&mut self) -> Result<Option<Heard>, LinkError> {
+        match self.arrived() {
+            Ok(heard) => heard.map(|heard| self.judged(heard)).transpose(),
+            Err(error) => Err(self.cause(error)),
+        }
+    }
+
+    fn arrived(&mut self) -> Result<Option<Heard>, LinkError> {
+        loop {
+            if let Some(heard) = self.cut()? {
+                return Ok(Some(heard));
+            }
+            self.held.reserve(self.read_bytes);
+            match self.stream.try_read_buf(&mut self.held) {
+                Ok(0) => return Err(LinkError::Ended),
+                Ok(count) if count >= READ_SMALL => self.read_bytes = READ_LARGE,
+                Ok(_) => self.read_bytes = READ_SMALL,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    if self.held.is_empty() && self.read_bytes == READ_LARGE {
+                        // Nothing of a burst is kept while nothing comes.
+                        (self.held, self.read_bytes) = (BytesMut::new(), READ_SMALL);
+                    }
+                    return Ok(None);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Whether nothing has arrived, its end neither. Asks the kernel: what the runtime knows of a
+    /// socket is as old as its last look.
+    pub(crate) fn quiet(&self) -> bool {
+        use rustix::net::recv;
+        let look = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        self.held.is_empty()
+            && recv(&self.stream, &mut [0u8][..], look) == Err(rustix::io::Errno::AGAIN)
+    }
+
+    fn cut(&mut self) -> Result<Option<Heard>, LinkError> {
+        let Some(frame) = frame::next(&mut self.held, frame::AGENT_FRAME_BYTES_MAX)? else {
+            return Ok(None);
+        };
+        let heard = match frame {
+            Frame::Data(body) => Heard::Data(body),
+            Frame::Message(body) => Heard::Tell(frame::decode::<Tell>(&body)?),
+        };
+        if self.greeted {
+            return Ok(Some(heard));
+        }
+        match heard {
+            Heard::Tell(Tell::Hello { version }) if version == VERSION => self.greeted = true,
+            Heard::Tell(Tell::Hello { version }) => {
+                return Err(LinkError::Version { theirs: version, ours: VERSION });
+            }
+            _ => return Err(LinkError::Turn("no greeting")),
+        }
+        self.cut()
+    }
+
+    /// The answer to something that is answered at once.
+    pub(crate) async fn answer(&mut self) -> Result<Tell, LinkError> {
+        let heard = timeout(ANSWER_WAIT, self.next()).await;
+        match heard.map_err(|_| self.cause(LinkError::Silent))?? {
+            Heard::Tell(tell) => Ok(tell),
+            Heard::Data(_) => Err(LinkError::Turn("data where an answer was due")),
+        }
+    }
+}
+
+/// Whether it tells of something that SIGKILL has ended.
+fn killed(tell: &Tell) -> bool {
+    match tell {
+        Tell::Exit(exit) => exit.signal == Some(SIGKILL) || exit.code == KILLED_CODE,
+        Tell::Closed(closed) | Tell::TerminalExit(closed) => {
+            closed.signal == Some(SIGKILL) || closed.code == Some(KILLED_CODE)
+        }
+        Tell::Context(context::Tell::End(end)) => end.died.is_some(),
+        Tell::Process(process) => {
+            process.end.as_ref().is_some_and(|end| end.signal == Some(SIGKILL))
+        }
+        _ => false,
+    }
+}
+
+async fn dial(directory: &Path) -> Result<UnixStream, LinkError> {
+    for _ in 0..CONNECT_TRIES {
+        match open(directory).await {
+            // The agent's queue of new connections is full.
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                tokio::time::sleep(CONNECT_PAUSE).await
+            }
+            done => return Ok(done?),
+        }
+    }
+    Err(LinkError::Silent)
+}
+
+async fn open(directory: &Path) -> std::io::Result<UnixStream> {
+    let plain = directory.join("agent.sock");
+    if plain.as_os_str().len() <= PATH_BYTES_MAX {
+        return UnixStream::connect(plain).await;
+    }
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let held = rustix::fs::open(directory, flags, Mode::empty())?;
+    UnixStream::connect(format!("/proc/self/fd/{}/agent.sock", held.as_raw_fd())).await
+}

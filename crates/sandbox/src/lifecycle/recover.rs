@@ -1,0 +1,382 @@
+//! A server's start: what the records say against what is there.
+//!
+//! | record | there | what follows |
+//! |---|---|---|
+//! | running, unreachable | agent answers | reattached |
+//! | running, unreachable | agent silent | unreachable, asked again and again |
+//! | running, unreachable | no agent, groups | failed, killed, disk kept |
+//! | running, unreachable | no groups: the host was started anew | sleeping |
+//! | sleeping | anything | sleeping, killed, disk kept of a persistent one |
+//! | failed | anything | failed |
+//! | creating, destroying | anything | killed and removed |
+//! | none | directory | killed; removed where nobody had it, else moved to `orphaned/` |
+//!
+//! Before that the data directory says whether it is the one that its last server ran on
+//! ([`isolet_jail::identity`]): in a copy, and after a reboot, nothing is there.
+//!
+//! Every row may be cut off by a kill and done again: each step finds the one before done.
+
+use crate::{
+    agent_client::pool::Watched,
+    lifecycle::driver::{Begin, Watch, reading::crashed, watch},
+    live::{
+        entry::{Entry, vault},
+        failpoint::pass,
+        inner::Inner,
+        launch::Launch,
+        orphans,
+        registry::Registry,
+        space::Space,
+        way::Way,
+    },
+    model::{
+        agent_error::LinkError,
+        config::Config,
+        error::{Error, OpenError},
+        ids::{SandboxId, SessionId},
+        record::{Record, View},
+        state::{Event, State},
+    },
+};
+use isolet_jail::{
+    Cage,
+    identity::{self, Identity, Origin},
+};
+use isolet_store::{Store, audit::Audit, keys::Keys};
+use rustix::fs::FlockOperation;
+use std::{
+    collections::{HashMap, HashSet},
+    fs,
+    io::{self, Read, Seek, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::Path,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+use tokio::{sync::Notify, task::JoinSet};
+use tracing::{info, warn};
+
+/// How long a server that is just ending may take to let go of the data directory.
+const RELEASE_WAIT: Duration = Duration::from_secs(1);
+/// How often that is looked at.
+const RELEASE_LOOK: Duration = Duration::from_millis(10);
+
+impl From<Error> for OpenError {
+    fn from(error: Error) -> Self {
+        Self::Fault(error.to_string())
+    }
+}
+
+pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+    let path = path.display().to_string();
+    |source| OpenError::Io { path, source }
+}
+
+/// The lock on a data directory; released by the kernel when this process ends, however it ends.
+/// Waits as long as `wait` for a server that is just ending. Blocks.
+fn lock(data: &Path, wait: Duration) -> Result<fs::File, OpenError> {
+    let path = data.join("lock");
+    let open = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path);
+    let mut file = open.map_err(at(&path))?;
+    let until = Instant::now() + wait;
+    while rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if Instant::now() >= until {
+            let mut holder = String::new();
+            let _ = (&file).take(32).read_to_string(&mut holder);
+            let path = path.display().to_string();
+            return Err(OpenError::Held { path, holder: holder.trim().to_owned() });
+        }
+        std::thread::sleep(RELEASE_LOOK);
+    }
+    file.set_len(0).and_then(|()| file.rewind()).map_err(at(&path))?;
+    writeln!(file, "{}", std::process::id()).map_err(at(&path))?;
+    Ok(file)
+}
+
+/// What a start has taken hold of.
+struct Prepared {
+    /// With the groups that the data directory's identity names.
+    config: Config,
+    origin: Origin,
+    lock: fs::File,
+    store: Store,
+    keys: Keys,
+    audit: Audit,
+    launch: Launch,
+}
+
+/// Everything that blocks: directories, lock, records, identity, launcher.
+fn prepare(mut config: Config) -> Result<Prepared, OpenError> {
+    let data = config.data_dir.clone();
+    for path in [data.clone(), data.join("sandboxes"), data.join("trash")] {
+        fs::DirBuilder::new().recursive(true).mode(0o711).create(&path).map_err(at(&path))?;
+    }
+    let lock = lock(&data, RELEASE_WAIT)?;
+    let file = data.join("isolet.db");
+    if identity::is_copy(&data).map_err(at(&data))? {
+        Store::check(&file)?;
+    }
+    let (store, keys) = (Store::open(&file)?, Keys::open(&file)?);
+    let audit = Audit::open(&data)?;
+    let Identity { origin, cgroup, foreign } =
+        identity::adopt(&config.jail()).map_err(at(&data))?;
+    config.cgroup = cgroup;
+    match origin {
+        Origin::Copied => info!(
+            foreign,
+            "this data directory is a copy, or was restored: its sandboxes are asleep, and those of the original are not touched"
+        ),
+        _ if foreign > 0 => {
+            warn!(foreign, "sandboxes of another data directory run; they are not touched");
+        }
+        _ => {}
+    }
+    let launch = Launch::start(config.jail()).map_err(OpenError::Launcher)?;
+    Ok(Prepared { config, origin, lock, store, keys, audit, launch })
+}
+
+/// What the records say.
+struct Found {
+    records: Vec<Record>,
+    sessions: HashMap<String, Vec<(SessionId, String)>>,
+    /// Names with a record, readable or not; `None` when not even all names could be read.
+    names: Option<HashSet<String>>,
+}
+
+async fn records(config: &Config, store: &Store) -> Result<Found, OpenError> {
+    let (rows, bad) = store.sandboxes().await?;
+    let mut names = Some(rows.iter().map(|row| row.name.clone()).collect::<HashSet<_>>());
+    for error in &bad {
+        warn!(
+            error,
+            "the record of a sandbox does not read; it and what has no record stay as they are"
+        );
+        names = None;
+    }
+    let mut records = Vec::with_capacity(rows.len());
+    for row in rows {
+        let name = row.name.clone();
+        match Record::read(config, row) {
+            Ok(record) => records.push(record),
+            Err(error) => {
+                warn!(sandbox = %name, error, "a record belongs to nobody; left as it is")
+            }
+        }
+    }
+    let mut sessions: HashMap<String, Vec<(SessionId, String)>> = HashMap::new();
+    for row in store.sessions().await?.0 {
+        if let Ok(id) = SessionId::parse(&row.id) {
+            sessions.entry(row.sandbox).or_default().push((id, row.body));
+        }
+    }
+    Ok(Found { records, sessions, names })
+}
+
+/// The start of a server, in one piece.
+pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
+    let prepared = tokio::task::spawn_blocking(move || prepare(config)).await;
+    let Prepared { config, origin, lock, store, keys, audit, launch } =
+        prepared.map_err(|error| OpenError::Fault(error.to_string()))??;
+    let mut found = records(&config, &store).await?;
+    pass("recover.listed").await?;
+    if let Some(names) = found.names.take() {
+        sweep(&config.jail(), names).await;
+    }
+    let slots: Vec<u32> = found.records.iter().map(|record| record.slot).collect();
+    let (images, floor) = (config.images.clone(), config.free_space_floor_mib);
+    let images = tokio::task::spawn_blocking(move || {
+        let limits = isolet_image::Limits { floor_mib: floor, ..images.limits };
+        isolet_image::Images::open(isolet_image::Config { limits, ..images })
+    });
+    let images = images.await.map_err(|error| OpenError::Fault(error.to_string()))?;
+    let images = images.map_err(|error| OpenError::Fault(error.to_string()))?;
+    let inner = Arc::new(Inner {
+        images,
+        space: Arc::new(Space::new(&config)),
+        way: Way::new(&config),
+        jail: config.jail(),
+        config,
+        store,
+        keys,
+        audit,
+        launch,
+        registry: Registry::new(&slots),
+        ready: crate::live::ready::stock::Ready::default(),
+        onces: crate::live::once::Onces::default(),
+        watched: Arc::new(Watched::default()),
+        events: crate::model::events::Events::default(),
+        trash: Arc::new(Notify::new()),
+        stopping: false.into(),
+        tasks: Mutex::default(),
+        _lock: lock,
+    });
+    attach(&inner, found, origin).await;
+    pass("recover.attached").await?;
+    inner.spawn(empty(inner.jail.clone(), Arc::clone(&inner.trash)));
+    if inner.launch.missing().is_empty() {
+        inner.spawn(crate::live::ready::keep(Arc::clone(&inner)));
+    }
+    let watched = Arc::clone(&inner.watched);
+    inner.spawn(async move { watched.run().await });
+    inner.spawn(crate::live::way::keep(Arc::clone(&inner)));
+    Ok(inner)
+}
+
+/// Ends what runs without a record. Before anything new is made: it may sit on a free uid range.
+async fn sweep(jail: &isolet_jail::Config, names: HashSet<String>) {
+    let Ok(entries) = fs_names(jail).await else { return };
+    let mut work = JoinSet::new();
+    for name in entries.into_iter().filter(|name| !names.contains(name)) {
+        let jail = jail.clone();
+        work.spawn_blocking(move || orphans::end(&jail, &name));
+    }
+    while work.join_next().await.is_some() {}
+    let data = jail.data_dir.clone();
+    let swept = crate::model::blocking::blocking(move || {
+        for name in &names {
+            let _ = orphans::unmark(&data.join("sandboxes").join(name));
+        }
+        vault::sweep(&data, &names)
+    });
+    match swept.await {
+        Ok(Ok(())) => {}
+        done => warn!(?done, "credentials of sandboxes that are gone are not removed yet"),
+    }
+}
+
+async fn fs_names(jail: &isolet_jail::Config) -> Result<Vec<String>, Error> {
+    let path = jail.data_dir.join("sandboxes");
+    let names = crate::model::blocking::blocking(move || -> io::Result<Vec<String>> {
+        fs::read_dir(path)?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect()
+    });
+    names.await?.map_err(|error| Error::Fault(error.to_string()))
+}
+
+/// Finds every agent again, all at once, in the time that there is for all.
+async fn attach(inner: &Arc<Inner>, mut found: Found, origin: Origin) {
+    let sandboxes = inner.jail.data_dir.join("sandboxes");
+    let mut tries: JoinSet<(Arc<Entry>, Result<Watch, LinkError>)> = JoinSet::new();
+    for mut record in found.records {
+        let (state, sessions) =
+            (record.state, found.sessions.remove(&record.name).unwrap_or_default());
+        match state {
+            State::Creating => record.state = State::Destroying,
+            State::Unreachable => (record.state, record.body.cause) = (State::Running, None),
+            _ => {}
+        }
+        let entry = Entry::new(record, &sandboxes, sessions, &inner.watched);
+        inner.registry.insert(&entry);
+        match state {
+            State::Running | State::Unreachable => {
+                let wait = inner.config.recover;
+                tries.spawn(async move {
+                    let found = watch(&entry, wait).await;
+                    (entry, found)
+                });
+            }
+            State::Failed => inner.drive(entry, Begin::Failed),
+            State::Sleeping => {
+                entry.uses.close();
+                inner.drive(entry, Begin::Asleep);
+            }
+            State::Creating | State::Destroying | State::Destroyed => {
+                inner.drive(entry, Begin::Broken)
+            }
+        }
+    }
+    while let Some(tried) = tries.join_next().await {
+        match tried {
+            Ok((entry, Ok(found))) => inner.drive(entry, Begin::Attached(found)),
+            Ok((entry, Err(LinkError::Silent))) => {
+                lost(inner, entry, Event::Silent, "agent does not answer")
+            }
+            Ok((entry, Err(_))) if rebooted(inner, &entry) => {
+                let cause = match origin {
+                    Origin::Copied => "its data directory is a copy",
+                    _ => "the host was started anew",
+                };
+                lost(inner, entry, Event::Rebooted, cause);
+            }
+            Ok((entry, Err(error))) => {
+                warn!(sandbox = %entry.id, tenant = %entry.tenant, %error, "its agent is gone");
+                lost(inner, entry, Event::Died, "agent is gone");
+            }
+            Err(error) => warn!(%error, "a sandbox was not found again"),
+        }
+    }
+}
+
+/// Whether it ended with its host, and can be made anew: not even its groups are there.
+fn rebooted(inner: &Inner, entry: &Entry) -> bool {
+    let there = fs::symlink_metadata(&entry.directory).is_ok_and(|found| found.is_dir());
+    let persistent = entry.view().record.body.persistent;
+    (there || !persistent) && !Cage::open(&inner.jail, &entry.name).stands()
+}
+
+/// Published before anybody can ask; recorded by its driver.
+pub(crate) fn lost(inner: &Arc<Inner>, entry: Arc<Entry>, event: Event, cause: &str) {
+    let mut record = (*entry.view().record).clone();
+    let was = record.state;
+    // When its host ended is not known.
+    if event != Event::Rebooted {
+        record.rest();
+    }
+    record.state = was.next(event).unwrap_or(State::Failed);
+    let state = record.state;
+    if state == State::Sleeping {
+        record.body.lost = Some(crashed(&entry, record.body.persistent));
+        entry.uses.close();
+    } else {
+        record.body.cause = Some(cause.to_owned());
+    }
+    let id: &SandboxId = &entry.id;
+    warn!(sandbox = %id, tenant = %entry.tenant, cause, state = state.word(), "not found again");
+    inner.moved(&entry, (was, state), record.body.cause.as_ref());
+    entry.view.send_replace(View { record: Arc::new(record), end: None });
+    inner.drive(entry, Begin::Lost);
+}
+
+/// Deletes what lies in the trash, whenever something was put there.
+async fn empty(jail: isolet_jail::Config, more: Arc<Notify>) {
+    loop {
+        let config = jail.clone();
+        if let Ok(Err(error)) =
+            crate::model::blocking::blocking(move || isolet_jail::empty_trash(&config)).await
+        {
+            warn!(%error, "trash is not empty yet");
+        }
+        more.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_lock_is_refused_and_names_the_holder() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = lock(dir.path(), Duration::ZERO).unwrap();
+        let Err(OpenError::Held { path, holder }) = lock(dir.path(), Duration::ZERO) else {
+            panic!("taken twice")
+        };
+        assert!(path.ends_with("lock"));
+        assert_eq!(holder, std::process::id().to_string());
+        drop(held);
+        // What a killed server left says nothing: the kernel let go of it.
+        fs::write(dir.path().join("lock"), "999999999\n").unwrap();
+        let _again = lock(dir.path(), Duration::ZERO).unwrap();
+        assert_eq!(
+            fs::read_to_string(dir.path().join("lock")).unwrap(),
+            format!("{}\n", std::process::id())
+        );
+    }
+}

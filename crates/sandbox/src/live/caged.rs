@@ -1,0 +1,15 @@
+//! The control groups of one sandbox, by its name.
+
+use isolet_jail::Cage;
+
+/// Which cage; opened where it may block.
+pub(crate) struct Caged {
+    pub(crate) config: isolet_jail::Config,
+    pub(crate) name: String,
+}
+
+impl Caged {
+    pub(crate) fn open(&self) -> Cage {
+        Cage::open(&self.config, &self.name)
+    }
+}

@@ -1,0 +1,192 @@
+//! Where the values of lent credentials are: one file a sandbox, 0600, in a directory that no
+//! sandbox is given anything of. Neither records nor their copies have them.
+
+use crate::model::{
+    blocking::blocking,
+    error::Error,
+    network::lent::{Lending, Lent},
+};
+use std::{
+    collections::HashSet,
+    fs,
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// The directory of all files, below the data directory.
+const DIRECTORY: &str = "credentials";
+/// The longest file: values and what belongs to them, as JSON.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The values of one sandbox.
+pub(crate) struct Vault {
+    path: PathBuf,
+    /// `None`: not read yet.
+    held: Mutex<Option<Vec<Lending>>>,
+    /// Whom the sandbox is to trust, as was last told.
+    authority: Mutex<Option<String>>,
+}
+
+impl Vault {
+    pub(crate) fn new(data_dir: &Path, name: &str) -> Self {
+        let path = path(data_dir, name);
+        Self { path, held: Mutex::default(), authority: Mutex::default() }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Vec<Lending>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whom the sandbox is to trust.
+    pub(crate) fn authority(&self) -> MutexGuard<'_, Option<String>> {
+        self.authority.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For one that is to be made; not on the disk yet.
+    pub(crate) fn fill(&self, all: Vec<Lending>) {
+        *self.held() = Some(all);
+    }
+
+    /// Those that the record names; the file alone lends nothing.
+    pub(crate) async fn all(&self, known: &[Lent]) -> Result<Vec<Lending>, Error> {
+        if known.is_empty() {
+            return Ok(Vec::new());
+        }
+        let held = self.held().clone();
+        let mut all = match held {
+            Some(all) => all,
+            None => {
+                let path = self.path.clone();
+                let read = blocking(move || read(&path)).await?;
+                let all = read.map_err(|error| fault("read", &error))?;
+                *self.held() = Some(all.clone());
+                all
+            }
+        };
+        all.retain(|one| known.contains(&one.lent));
+        Ok(all)
+    }
+
+    /// Keeps these in place of those before, on the disk when this returns.
+    pub(crate) async fn keep(&self, all: Vec<Lending>) -> Result<(), Error> {
+        let (path, new) = (self.path.clone(), all.clone());
+        let written = match all.is_empty() {
+            true => blocking(move || remove(&path)).await?,
+            false => blocking(move || write(&path, &new)).await?,
+        };
+        written.map_err(|error| fault("keep", &error))?;
+        *self.held() = Some(all);
+        Ok(())
+    }
+
+    /// Writes what [`Vault::fill`] has brought.
+    pub(crate) async fn write(&self) -> Result<(), Error> {
+        let all = self.held().clone().unwrap_or_default();
+        if all.is_empty() { Ok(()) } else { self.keep(all).await }
+    }
+
+    /// The sandbox is gone.
+    pub(crate) async fn end(&self) -> Result<(), Error> {
+        *self.held() = None;
+        let path = self.path.clone();
+        blocking(move || remove(&path)).await?.map_err(|error| fault("remove", &error))
+    }
+}
+
+/// Where the values of a sandbox lie.
+pub(crate) fn path(data_dir: &Path, name: &str) -> PathBuf {
+    data_dir.join(DIRECTORY).join(name)
+}
+
+/// Not what stood in it: that is what is kept from being told.
+fn fault(what: &str, error: &io::Error) -> Error {
+    Error::Fault(format!("cannot {what} the sandbox's credentials: {}", error.kind()))
+}
+
+fn read(path: &Path) -> io::Result<Vec<Lending>> {
+    let text = match fs::metadata(path) {
+        Ok(about) if about.len() > FILE_BYTES_MAX => return Err(io::ErrorKind::FileTooLarge.into()),
+        Ok(_) => fs::read(path)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    serde_json::from_slice(&text).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+fn write(path: &Path, all: &[Lending]) -> io::Result<()> {
+    let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let fresh = path.with_extension("new");
+    let text = serde_json::to_vec(all)?;
+    let mut how = fs::OpenOptions::new();
+    how.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = how.open(&fresh)?;
+    file.write_all(&text)?;
+    file.sync_all()?;
+    fs::rename(&fresh, path)?;
+    fs::File::open(folder)?.sync_all()
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    for path in [path.with_extension("new"), path.to_owned()] {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Removes the files of sandboxes that have no record. Blocks.
+pub(crate) fn sweep(data_dir: &Path, names: &HashSet<String>) -> io::Result<()> {
+    let files = match fs::read_dir(data_dir.join(DIRECTORY)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        files => files?,
+    };
+    for file in files {
+        let file = file?;
+        if !file.file_name().to_str().is_some_and(|name| names.contains(name)) {
+            fs::remove_file(file.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn lending(host: &str) -> Lending {
+        let made = Lending::new(host, Some("x-key".into()), None, "hunter2".to_owned());
+        made.expect("it can be lent")
+    }
+
+    #[tokio::test]
+    async fn values_are_kept_for_root_alone_and_found_again_and_end_with_their_sandbox() {
+        let data = tempfile::tempdir().unwrap();
+        let all = vec![lending("a.example"), lending("b.example")];
+        let known: Vec<Lent> = all.iter().map(|one| one.lent.clone()).collect();
+        Vault::new(data.path(), "one").keep(all.clone()).await.unwrap();
+        let path = data.path().join("credentials/one");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let folder = fs::metadata(path.parent().unwrap()).unwrap();
+        assert_eq!(folder.permissions().mode() & 0o777, 0o700);
+        let again = Vault::new(data.path(), "one");
+        assert_eq!(again.all(&known).await.unwrap(), all);
+        assert_eq!(again.all(&known[..1]).await.unwrap(), all[..1], "the record decides");
+        sweep(data.path(), &HashSet::from(["one".to_owned()])).unwrap();
+        assert!(path.is_file());
+        again.end().await.unwrap();
+        assert!(matches!(path.try_exists(), Ok(false)));
+        Vault::new(data.path(), "two").keep(all).await.unwrap();
+        sweep(data.path(), &HashSet::new()).unwrap();
+        assert_eq!(fs::read_dir(data.path().join("credentials")).unwrap().count(), 0);
+        // What does not read is not told of.
+        fs::write(&path, "hunter2").unwrap();
+        let error = Vault::new(data.path(), "one").all(&known).await.unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("hunter2"));
+    }
+}

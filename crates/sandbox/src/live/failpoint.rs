@@ -1,0 +1,88 @@
+//! Named places where a test makes the server fail: `ISOLET_FAILPOINTS="create.recorded=abort"`.
+//!
+//! Several are separated by `;`. An action is `off`, `error`, `panic`, `abort` or `delay(ms)`;
+//! `2*abort` lets the first passing go and acts at the second. Without the variable a passing
+//! costs one load.
+
+use crate::model::error::Error;
+use std::{
+    collections::HashMap,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Off,
+    Error,
+    Panic,
+    Abort,
+    Delay(u64),
+}
+
+struct Point {
+    action: Action,
+    from: u64,
+    passed: AtomicU64,
+}
+
+static POINTS: OnceLock<Option<HashMap<String, Point>>> = OnceLock::new();
+
+fn parse(text: &str) -> HashMap<String, Point> {
+    text.split(';').filter_map(|part| point(part.trim())).collect()
+}
+
+fn point(text: &str) -> Option<(String, Point)> {
+    let (name, action) = text.split_once('=')?;
+    let (from, action) =
+        action.split_once('*').map_or((1, action), |(n, rest)| (n.parse().unwrap_or(1), rest));
+    let action = match action {
+        "off" => Action::Off,
+        "error" => Action::Error,
+        "panic" => Action::Panic,
+        "abort" => Action::Abort,
+        other => Action::Delay(other.strip_prefix("delay(")?.strip_suffix(')')?.parse().ok()?),
+    };
+    Some((name.to_owned(), Point { action, from, passed: AtomicU64::new(0) }))
+}
+
+/// Passes the named place.
+///
+/// # Errors
+/// [`Error::Fault`] where the test wants it.
+pub(crate) async fn pass(name: &'static str) -> Result<(), Error> {
+    let points =
+        POINTS.get_or_init(|| std::env::var("ISOLET_FAILPOINTS").ok().map(|text| parse(&text)));
+    let Some(point) = points.as_ref().and_then(|points| points.get(name)) else { return Ok(()) };
+    if point.passed.fetch_add(1, Ordering::Relaxed) + 1 < point.from {
+        return Ok(());
+    }
+    match point.action {
+        Action::Off => {}
+        Action::Error => return Err(Error::Fault(format!("failpoint {name}"))),
+        Action::Panic => panic!("failpoint {name}"),
+        Action::Abort => std::process::abort(),
+        Action::Delay(ms) => {
+            // Who waits for this moment looks for it in the log.
+            tracing::info!(name, ms, "failpoint: delayed");
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_reads_as_documented() {
+        let points = parse("create.recorded=abort; a=2*delay(30);b=error;nonsense;c=what");
+        assert_eq!(points.len(), 3);
+        assert_eq!(points["create.recorded"].action, Action::Abort);
+        assert_eq!((points["a"].action, points["a"].from), (Action::Delay(30), 2));
+    }
+}

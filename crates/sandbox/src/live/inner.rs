@@ -1,0 +1,55 @@
+//! What all sandboxes of this server share.
+
+use crate::{
+    agent_client::pool::Watched,
+    live::{
+        launch::Launch, once::Onces, ready::stock::Ready, registry::Registry, space::Space,
+        way::Way,
+    },
+    model::{config::Config, error::Error, events::Events},
+};
+use isolet_store::{Store, audit::Audit, keys::Keys};
+use std::{
+    future::Future,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+use tokio::{sync::Notify, task::JoinSet};
+
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    pub(crate) jail: isolet_jail::Config,
+    pub(crate) store: Store,
+    pub(crate) keys: Keys,
+    pub(crate) audit: Audit,
+    pub(crate) launch: Launch,
+    pub(crate) way: Way,
+    pub(crate) registry: Registry,
+    pub(crate) images: isolet_image::Images,
+    pub(crate) ready: Ready,
+    pub(crate) onces: Onces,
+    pub(crate) watched: Arc<Watched>,
+    pub(crate) events: Events,
+    /// Something was moved to the trash.
+    pub(crate) trash: Arc<Notify>,
+    pub(crate) space: Arc<Space>,
+    pub(crate) stopping: AtomicBool,
+    /// Drivers, and the two that tidy up.
+    pub(crate) tasks: Mutex<JoinSet<()>>,
+    /// Held as long as this server lives: no second one takes the directory.
+    pub(crate) _lock: std::fs::File,
+}
+
+impl Inner {
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+
+    pub(crate) fn running(&self) -> Result<(), Error> {
+        if self.stopping.load(Ordering::Relaxed) { Err(Error::Stopping) } else { Ok(()) }
+    }
+}

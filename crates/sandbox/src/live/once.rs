@@ -1,0 +1,265 @@
+//! Idempotency keys: the same key and body has one effect and one answer, however often and
+//! however closely together it comes.
+
+use crate::model::{
+    error::Error,
+    ids::TenantId,
+    info::{KEY_BYTES_MAX, Once},
+};
+use isolet_store::{Answer, Store};
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tokio::sync::watch;
+
+/// Keys at work at once, over all tenants.
+const RUNNING_MAX: usize = 10_000;
+
+type Outcome = Option<Result<(String, bool), Error>>;
+type Running = HashMap<(TenantId, String), ([u8; 32], watch::Receiver<Outcome>)>;
+
+/// The keys at work now; those that are answered are the store's.
+#[derive(Clone, Default)]
+pub(crate) struct Onces {
+    running: Arc<Mutex<Running>>,
+}
+
+/// Takes its key out again, also when the work panics.
+struct Out(Arc<Mutex<Running>>, (TenantId, String));
+
+impl Drop for Out {
+    fn drop(&mut self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
+    }
+}
+
+/// The row that `work` must write in one transaction with its effect.
+pub(crate) fn row(tenant: &TenantId, once: &Once, answer: String) -> Answer {
+    Answer { tenant: tenant.to_string(), key: once.key.clone(), body: once.body, answer }
+}
+
+impl Onces {
+    /// Does `work` unless this key has done it; its answer, and whether it is an earlier one. The
+    /// work goes on when the caller is dropped.
+    pub(crate) async fn run<F>(
+        &self,
+        store: &Store,
+        tenant: &TenantId,
+        once: &Once,
+        work: F,
+    ) -> Result<(String, bool), Error>
+    where
+        F: Future<Output = Result<String, Error>> + Send + 'static,
+    {
+        self.run_in(store, tenant, (once, |_: &str| true), work).await
+    }
+
+    /// The same for work within a sandbox: an earlier answer counts only if it `holds`, which one
+    /// about another life of the sandbox does not.
+    pub(crate) async fn run_in<F, H>(
+        &self,
+        store: &Store,
+        tenant: &TenantId,
+        (once, holds): (&Once, H),
+        work: F,
+    ) -> Result<(String, bool), Error>
+    where
+        F: Future<Output = Result<String, Error>> + Send + 'static,
+        H: Fn(&str) -> bool + Clone + Send + Sync + 'static,
+    {
+        if once.key.is_empty() || once.key.len() > KEY_BYTES_MAX {
+            let reason = format!("1 to {KEY_BYTES_MAX} bytes");
+            return Err(Error::BadField { field: "Idempotency-Key", reason });
+        }
+        let key = (tenant.clone(), once.key.clone());
+        let (mut outcome, first) = match self.join(&key, once) {
+            // Who is at work may be about to be refused itself: what is recorded decides.
+            Err(Error::OtherBody) => {
+                let found = store.answer(tenant.as_str(), &once.key).await?;
+                let found = found.filter(|found| found.body == once.body && holds(&found.answer));
+                return found.map(|found| (found.answer, true)).ok_or(Error::OtherBody);
+            }
+            joined => joined?,
+        };
+        let joined = first.is_none();
+        if let Some(sender) = first {
+            let (out, store, once) =
+                (Out(Arc::clone(&self.running), key), store.clone(), once.clone());
+            let holds = holds.clone();
+            tokio::spawn(async move {
+                let result = perform(&store, &out.1.0, (&once, holds), work).await;
+                // Out of the map first: who comes now finds the row.
+                drop(out);
+                let _ = sender.send(Some(result));
+            });
+        }
+        let done = outcome.wait_for(Option::is_some).await;
+        let done =
+            done.map_err(|_| Error::Fault("the work of this idempotency key ended early".into()))?;
+        let (answer, replayed) =
+            done.clone().unwrap_or_else(|| Err(Error::Fault("no outcome".into())))?;
+        if !holds(&answer) {
+            // Joined to work in a life of the sandbox that has ended meanwhile.
+            return Err(Error::OtherBody);
+        }
+        Ok((answer, replayed || joined))
+    }
+
+    /// Joins the work under way; with a sender for who is the first and does it.
+    fn join(
+        &self,
+        key: &(TenantId, String),
+        once: &Once,
+    ) -> Result<(watch::Receiver<Outcome>, Option<watch::Sender<Outcome>>), Error> {
+        let mut running: MutexGuard<'_, Running> =
+            self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((body, outcome)) = running.get(key) {
+            return if *body == once.body {
+                Ok((outcome.clone(), None))
+            } else {
+                Err(Error::OtherBody)
+            };
+        }
+        if running.len() >= RUNNING_MAX {
+            return Err(Error::ServerFull("too many idempotency keys are at work"));
+        }
+        let (sender, receiver) = watch::channel(None);
+        running.insert(key.clone(), (once.body, receiver.clone()));
+        Ok((receiver, Some(sender)))
+    }
+}
+
+async fn perform<F>(
+    store: &Store,
+    tenant: &TenantId,
+    (once, holds): (&Once, impl Fn(&str) -> bool),
+    work: F,
+) -> Result<(String, bool), Error>
+where
+    F: Future<Output = Result<String, Error>>,
+{
+    match store.answer(tenant.as_str(), &once.key).await? {
+        Some(found) if found.body != once.body => Err(Error::OtherBody),
+        Some(found) if holds(&found.answer) => Ok((found.answer, true)),
+        _ => Ok((work.await?, false)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("isolet.db")).unwrap();
+        (dir, store)
+    }
+
+    /// The effect, and its answer in the same transaction, as a session's create does it.
+    async fn effect(
+        store: Store,
+        tenant: TenantId,
+        once: Once,
+        count: Arc<AtomicU32>,
+    ) -> Result<String, Error> {
+        let n = count.fetch_add(1, Ordering::SeqCst);
+        let session =
+            isolet_store::Session { sandbox: "a".into(), id: format!("s{n}"), body: "{}".into() };
+        let answer = format!("answer {n}");
+        store.insert_session(session, Some(row(&tenant, &once, answer.clone()))).await?;
+        Ok(answer)
+    }
+
+    async fn sandbox(store: &Store) {
+        let row = isolet_store::Sandbox {
+            name: "a".into(),
+            tenant: "t".into(),
+            id: "i".into(),
+            slot: 0,
+            state: "running".into(),
+            body: "{}".into(),
+        };
+        store.insert(row).await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_key_raced_a_hundred_times_has_one_effect() {
+        let (_dir, store) = store();
+        sandbox(&store).await;
+        let (onces, count) = (Onces::default(), Arc::new(AtomicU32::new(0)));
+        let tenant = TenantId::parse("t").unwrap();
+        let once = Once::new("key", "POST /x", b"{}");
+        let tasks: Vec<_> = (0..100)
+            .map(|_| {
+                let (onces, store, tenant, once, count) = (
+                    onces.clone(),
+                    store.clone(),
+                    tenant.clone(),
+                    once.clone(),
+                    Arc::clone(&count),
+                );
+                tokio::spawn(async move {
+                    let work = effect(store.clone(), tenant.clone(), once.clone(), count);
+                    onces.run(&store, &tenant, &once, work).await.unwrap()
+                })
+            })
+            .collect();
+        let mut first = 0;
+        for task in tasks {
+            let (answer, replayed) = task.await.unwrap();
+            assert_eq!(answer, "answer 0");
+            first += u32::from(!replayed);
+        }
+        assert_eq!((count.load(Ordering::SeqCst), first), (1, 1));
+        assert_eq!(store.sessions().await.unwrap().0.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn another_body_is_refused_while_it_runs_and_after() {
+        let (_dir, store) = store();
+        sandbox(&store).await;
+        let (onces, count) = (Onces::default(), Arc::new(AtomicU32::new(0)));
+        let tenant = TenantId::parse("t").unwrap();
+        let (one, two) = (Once::new("key", "r", b"1"), Once::new("key", "r", b"2"));
+        let (go, wait) = tokio::sync::oneshot::channel::<()>();
+        let work = {
+            let effect = effect(store.clone(), tenant.clone(), one.clone(), Arc::clone(&count));
+            async move {
+                wait.await.ok();
+                effect.await
+            }
+        };
+        let never = || async { panic!("must not run") };
+        let (first, second) = tokio::join!(onces.run(&store, &tenant, &one, work), async {
+            let refused = onces.run(&store, &tenant, &two, never()).await;
+            go.send(()).unwrap();
+            refused
+        });
+        assert_eq!(first.unwrap(), ("answer 0".to_owned(), false));
+        assert!(matches!(second, Err(Error::OtherBody)));
+        assert!(matches!(onces.run(&store, &tenant, &two, never()).await, Err(Error::OtherBody)));
+        let other = TenantId::parse("u").unwrap();
+        let theirs = effect(store.clone(), other.clone(), two.clone(), count);
+        assert_eq!(
+            onces.run(&store, &other, &two, theirs).await.unwrap(),
+            ("answer 1".to_owned(), false)
+        );
+    }
+
+    #[tokio::test]
+    async fn work_that_failed_may_be_tried_again() {
+        let (_dir, store) = store();
+        sandbox(&store).await;
+        let (onces, tenant, once) =
+            (Onces::default(), TenantId::parse("t").unwrap(), Once::new("key", "r", b""));
+        let failed = onces.run(&store, &tenant, &once, async { Err(Error::Stopping) }).await;
+        assert!(matches!(failed, Err(Error::Stopping)));
+        let panicked = onces.run(&store, &tenant, &once, async { panic!("a fault") }).await;
+        assert!(matches!(panicked, Err(Error::Fault(_))));
+        let again = effect(store.clone(), tenant.clone(), once.clone(), Arc::default());
+        assert_eq!(onces.run(&store, &tenant, &once, again).await.unwrap().0, "answer 0");
+    }
+}

@@ -1,0 +1,172 @@
+//! Directories of sandboxes that no record names. One that was never given to anybody is removed.
+//! Any other holds somebody's files, whose record was lost with a database: it is moved to
+//! `DATA/orphaned/`, where nothing of this server touches it again.
+
+use crate::live::entry::vault;
+use isolet_jail::Cage;
+use std::{
+    fs,
+    io::{self, ErrorKind},
+    os::unix::fs::DirBuilderExt as _,
+    path::Path,
+    time::Duration,
+};
+use tracing::{info, warn};
+
+/// Where they are moved, below the data directory.
+const DIRECTORY: &str = "orphaned";
+/// Marks a sandbox of the warm pool, in its directory, until a create takes it.
+const UNCLAIMED: &str = "unclaimed";
+/// How long the processes of one may take to die.
+const KILL_WAIT: Duration = Duration::from_secs(4);
+/// Directories of one name that may lie there.
+const TURNS: u32 = 100;
+/// What a tenant's files lie in, below the directory of a sandbox without a disk of its own.
+const FILES: [&str; 3] = ["workspace", "root/upper", "usr/upper"];
+/// The disk of one that has its own: whether it was used cannot be seen from outside.
+const DISK: &str = "disk.ext4";
+
+/// Marks a sandbox as one that nobody has been given yet. Blocks.
+pub(crate) fn mark(directory: &Path) -> io::Result<()> {
+    fs::write(directory.join(UNCLAIMED), "")
+}
+
+/// It has been given to somebody, and its record says so. Blocks.
+pub(crate) fn unmark(directory: &Path) -> io::Result<()> {
+    absent(fs::remove_file(directory.join(UNCLAIMED)))
+}
+
+/// Ends what runs of a sandbox without a record, and removes it or puts it aside. Blocks.
+pub(crate) fn end(jail: &isolet_jail::Config, name: &str) {
+    let cage = Cage::open(jail, name);
+    let killed = cage.kill();
+    let empty = cage.wait_empty(KILL_WAIT);
+    let directory = jail.sandbox_dir(name);
+    let unused = unused(&directory).unwrap_or(false);
+    let done = killed.and_then(|()| match unused {
+        true => cage.remove(),
+        false => cage.dismantle().and_then(|()| put_aside(&jail.data_dir, name)),
+    });
+    match done {
+        Ok(()) if unused => info!(sandbox = %name, empty, "removed: it had no record"),
+        Ok(()) => {
+            let to = jail.data_dir.join(DIRECTORY);
+            warn!(sandbox = %name, to = %to.display(), empty, "it has no record: its files were moved");
+        }
+        Err(error) => {
+            warn!(sandbox = %name, %error, empty, "without a record, and not removed yet")
+        }
+    }
+}
+
+/// Whether nobody ever had it: a create or a server was killed before.
+fn unused(directory: &Path) -> io::Result<bool> {
+    if !fs::symlink_metadata(directory)?.is_dir() {
+        return Ok(false);
+    }
+    if directory.join(UNCLAIMED).try_exists()? {
+        return Ok(true);
+    }
+    if directory.join(DISK).try_exists()? {
+        return Ok(false);
+    }
+    for name in FILES {
+        let mut files = match fs::read_dir(directory.join(name)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            files => files?,
+        };
+        if files.next().is_some() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn put_aside(data: &Path, name: &str) -> io::Result<()> {
+    let aside = data.join(DIRECTORY);
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&aside)?;
+    for turn in 0..TURNS {
+        let to = match turn {
+            0 => aside.join(name),
+            _ => aside.join(format!("{name}.{turn}")),
+        };
+        if to.symlink_metadata().is_ok() {
+            continue;
+        }
+        fs::rename(data.join("sandboxes").join(name), &to)?;
+        return absent(fs::rename(vault::path(data, name), to.join("credentials")));
+    }
+    Err(ErrorKind::AlreadyExists.into())
+}
+
+fn absent(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn made(data: &Path, name: &str) -> PathBuf {
+        let directory = data.join("sandboxes").join(name);
+        for name in FILES {
+            fs::create_dir_all(directory.join(name)).unwrap();
+        }
+        directory
+    }
+
+    fn ended(data: &Path, name: &str) -> bool {
+        let jail = isolet_jail::Config::beside(data).unwrap();
+        fs::create_dir_all(jail.trash()).unwrap();
+        end(&jail, name);
+        assert!(!jail.sandbox_dir(name).try_exists().unwrap(), "{name} is still there");
+        data.join(DIRECTORY).join(name).try_exists().unwrap()
+    }
+
+    #[test]
+    fn what_nobody_had_is_removed_and_what_somebody_may_have_had_is_put_aside() {
+        let data = tempfile::tempdir().unwrap();
+        let data = data.path();
+        made(data, "new");
+        assert!(!ended(data, "new"));
+        for (name, file) in [("a", "workspace/f"), ("b", "root/upper/etc"), ("c", DISK)] {
+            fs::write(made(data, name).join(file), name).unwrap();
+            assert!(ended(data, name), "{file}");
+            assert_eq!(
+                fs::read_to_string(data.join(DIRECTORY).join(name).join(file)).unwrap(),
+                name
+            );
+        }
+        let warm = made(data, "warm");
+        fs::write(warm.join(DISK), "").unwrap();
+        mark(&warm).unwrap();
+        assert!(!ended(data, "warm"));
+        let taken = made(data, "taken");
+        fs::write(taken.join(DISK), "").unwrap();
+        mark(&taken).unwrap();
+        unmark(&taken).unwrap();
+        unmark(&taken).unwrap();
+        assert!(ended(data, "taken"));
+    }
+
+    #[test]
+    fn credentials_go_with_their_sandbox_and_no_name_is_in_the_way() {
+        let data = tempfile::tempdir().unwrap();
+        let data = data.path();
+        for text in ["first", "second"] {
+            fs::write(made(data, "one").join("workspace/f"), text).unwrap();
+            fs::create_dir_all(data.join("credentials")).unwrap();
+            fs::write(data.join("credentials/one"), text).unwrap();
+            assert!(ended(data, "one"));
+        }
+        for (name, text) in [("one", "first"), ("one.1", "second")] {
+            let at = data.join(DIRECTORY).join(name);
+            assert_eq!(fs::read_to_string(at.join("workspace/f")).unwrap(), text);
+            assert_eq!(fs::read_to_string(at.join("credentials")).unwrap(), text);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The two clocks: the wall clock for people, and one that never steps for durations.
+
+use std::{sync::LazyLock, time::Instant};
+
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// The same by a clock that nobody sets: the date of the server's start, and the time since. What is
+/// counted is counted by it; after a restart it is the date again.
+pub(crate) fn steady_ms() -> i64 {
+    static START: LazyLock<(i64, Instant)> = LazyLock::new(|| (now_ms(), Instant::now()));
+    let (date, start) = *START;
+    date.saturating_add(i64::try_from(start.elapsed().as_millis()).unwrap_or(i64::MAX))
+}

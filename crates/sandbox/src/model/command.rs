@@ -1,0 +1,37 @@
+//! What a caller asks of the task that owns a sandbox.
+
+use crate::model::{
+    activity::Awake,
+    error::Error,
+    exposed::{Change, Exposed},
+    info::{Ended, Info, Patch},
+    network::change::NetworkChange,
+};
+use tokio::sync::oneshot;
+
+/// What a driver is told to do.
+pub(crate) enum Order {
+    Patch(Box<Patch>, oneshot::Sender<Result<Info, Error>>),
+    Delete(oneshot::Sender<Result<Ended, Error>>),
+    Sleep(oneshot::Sender<Result<Info, Error>>),
+    /// A port that links lead to, as it is or was.
+    Expose(Change, oneshot::Sender<Result<Exposed, Error>>),
+    /// Where it may connect to.
+    Network(Box<NetworkChange>, oneshot::Sender<Result<Info, Error>>),
+    /// Answered with a hold on it: no sleep comes between the waking and the work.
+    Wake(oneshot::Sender<Result<Awake, Error>>),
+    /// Its files are to be read though it has failed; answered with a hold on who reads them.
+    Read(oneshot::Sender<Result<Awake, Error>>),
+    /// It has failed, and is to be worked in again.
+    Recover(oneshot::Sender<Result<Info, Error>>),
+    /// It is to have a link, as its record says.
+    Link(oneshot::Sender<Result<(), Error>>),
+    /// It is to trust whom its link has said.
+    Trust,
+    /// Somebody was told what a sleep has lost.
+    Told,
+    /// Something went wrong that would if its groups were gone.
+    Check,
+    /// Let go of the agent and end; the sandbox lives on.
+    Detach(oneshot::Sender<()>),
+}

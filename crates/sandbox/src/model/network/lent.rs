@@ -1,0 +1,300 @@
+//! Credentials that are lent to a sandbox: as they are asked for, told and changed. What is told of
+//! one never has its value.
+
+use crate::model::error::Error;
+use isolet_wire::{
+    lend::{
+        CREDENTIALS_BYTES_MAX, CREDENTIALS_MAX, Credential, Secret,
+        headers::{HeaderRole, role},
+    },
+    network::{Place, Policy, Rule, To, Verdict},
+};
+use serde::{Deserialize, Serialize};
+
+/// The longest value, in bytes: with others it is to fit into a request's head.
+pub const VALUE_BYTES_MAX: usize = 8 * 1024;
+/// The longest name of a header, in bytes.
+pub const HEADER_BYTES_MAX: usize = 128;
+/// A placeholder's bytes: shorter ones stand where nobody meant them.
+pub const PLACEHOLDER_BYTES: std::ops::RangeInclusive<usize> = 4..=256;
+
+/// What is known of a credential: all but its value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lent {
+    /// The host, or `*.` and one; with or without a port.
+    pub host: String,
+    /// The header, in lower case; `None`: any, where `placeholder` stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<String>,
+    /// What stands for the value; `None`: the header is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placeholder: Option<String>,
+}
+
+/// A credential as it is given to be lent. Its value is shown by nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lending {
+    /// All but its value.
+    #[serde(flatten)]
+    pub lent: Lent,
+    /// The value.
+    pub value: Secret,
+}
+
+/// Which credentials are meant: what is `None` may be anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unlend {
+    /// As it is told.
+    pub host: String,
+    /// Likewise.
+    pub header: Option<String>,
+    /// Likewise.
+    pub placeholder: Option<String>,
+}
+
+fn bad(field: &'static str, reason: &str) -> Error {
+    Error::BadField { field, reason: reason.to_owned() }
+}
+
+/// What a header's name is made of.
+fn token(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}
+
+fn host(text: &str) -> Result<String, Error> {
+    let rule = Rule::parse(text).ok().filter(|rule| rule.place.is_name());
+    let rule = rule.ok_or_else(|| {
+        bad("credentials.host", "must be the name of a host, or *. and one, with or without :PORT")
+    })?;
+    Ok(rule.to_string())
+}
+
+impl Lending {
+    /// Checks one. Errors do not have what was given: any of it may be the secret.
+    ///
+    /// # Errors
+    /// [`Error::BadField`]
+    pub fn new(
+        host_text: &str,
+        header: Option<String>,
+        placeholder: Option<String>,
+        value: String,
+    ) -> Result<Self, Error> {
+        let header = header.map(|header| header.to_ascii_lowercase());
+        if let Some(header) = &header {
+            if header.is_empty() || header.len() > HEADER_BYTES_MAX || !token(header) {
+                return Err(bad("credentials.header", "must be the name of a header"));
+            }
+            if role(header) == HeaderRole::Framing {
+                let reason = "this header says how a request is read or to whom it goes";
+                return Err(bad("credentials.header", reason));
+            }
+        }
+        let stands = |text: &String| {
+            PLACEHOLDER_BYTES.contains(&text.len()) && text.bytes().all(|it| it.is_ascii_graphic())
+        };
+        if placeholder.as_ref().is_some_and(|text| !stands(text)) {
+            let reason = "must be 4 to 256 visible ASCII characters without spaces";
+            return Err(bad("credentials.placeholder", reason));
+        }
+        if header.is_none() && placeholder.is_none() {
+            return Err(bad("credentials", "give header, placeholder or both"));
+        }
+        let fits = (1..=VALUE_BYTES_MAX).contains(&value.len());
+        let shown = |byte: u8| byte.is_ascii_graphic() || byte == b' ' || byte == b'\t';
+        if !fits || value.trim() != value || !value.bytes().all(shown) {
+            let reason = "must be 1 to 8192 ASCII characters as a header can have them, with no space at either end";
+            return Err(bad("credentials.value", reason));
+        }
+        let lent = Lent { host: host(host_text)?, header, placeholder };
+        Ok(Self { lent, value: Secret::new(value) })
+    }
+
+    fn bytes(&self) -> usize {
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let Lent { host, header, placeholder } = &self.lent;
+        host.len() + text(header) + text(placeholder) + self.value.reveal().len()
+    }
+
+    /// As it is lent; `None`: of another version, whose host does not read.
+    pub(crate) fn credential(&self) -> Option<Credential> {
+        let Lent { host, header, placeholder } = self.lent.clone();
+        let to = Rule::parse(&host).ok().filter(|rule| rule.place.is_name())?;
+        Some(Credential { to, header, placeholder, value: self.value.clone() })
+    }
+}
+
+impl Unlend {
+    /// Checks one.
+    ///
+    /// # Errors
+    /// [`Error::BadField`]
+    pub fn new(
+        text: &str,
+        header: Option<String>,
+        placeholder: Option<String>,
+    ) -> Result<Self, Error> {
+        let header = header.map(|header| header.to_ascii_lowercase());
+        Ok(Self { host: host(text)?, header, placeholder })
+    }
+
+    fn means(&self, lent: &Lent) -> bool {
+        let same = |mine: &Option<String>, its: &Option<String>| mine.is_none() || mine == its;
+        self.host == lent.host
+            && same(&self.header, &lent.header)
+            && same(&self.placeholder, &lent.placeholder)
+    }
+}
+
+impl Lent {
+    /// Whether it is for requests within TLS: its sandbox is to trust who puts it in.
+    pub(crate) fn within_tls(&self) -> bool {
+        Rule::parse(&self.host).is_ok_and(|rule| rule.port != Some(80))
+    }
+
+    /// Whether a rule lets its host be reached, as far as names tell.
+    #[must_use]
+    pub fn allowed(&self, policy: &Policy) -> bool {
+        let Ok(rule) = Rule::parse(&self.host) else { return false };
+        let below = |name: &str, of: &str| name.ends_with(of) && name != of;
+        let within = |allow: &Rule| match (&allow.place, &rule.place) {
+            (Place::Any | Place::Net { .. }, _) => true,
+            (Place::Below(one), Place::Below(other)) => {
+                one == other || below(one, other) || below(other, one)
+            }
+            (Place::Name(name), Place::Below(of)) => below(name, of),
+            _ => false,
+        };
+        let to = match &rule.place {
+            Place::Name(name) => To { name: Some(name), address: None, port: rule.port },
+            _ => return policy.allow.iter().any(within),
+        };
+        match policy.judge(&to) {
+            Verdict::Allowed(_) => true,
+            Verdict::Refused(Some(_)) => false,
+            Verdict::Refused(None) => policy.allow.iter().any(within),
+        }
+    }
+}
+
+/// Those that there are after a change. One for the same host, header and placeholder takes the
+/// place of the one before.
+pub(crate) fn changed(
+    all: &[Lending],
+    add: &[Lending],
+    remove: &[Unlend],
+) -> Result<Vec<Lending>, Error> {
+    let mut new: Vec<Lending> = all.to_vec();
+    new.retain(|one| !remove.iter().any(|gone| gone.means(&one.lent)));
+    for one in add {
+        match new.iter_mut().find(|old| old.lent == one.lent) {
+            Some(old) => *old = one.clone(),
+            None => new.push(one.clone()),
+        }
+    }
+    if new.len() > CREDENTIALS_MAX {
+        let reason = format!("at most {CREDENTIALS_MAX} of a sandbox");
+        return Err(Error::BadField { field: "credentials", reason });
+    }
+    let bytes: usize = new.iter().map(Lending::bytes).sum();
+    if bytes > CREDENTIALS_BYTES_MAX {
+        let reason = format!("{bytes} bytes, at most {CREDENTIALS_BYTES_MAX} of a sandbox");
+        return Err(Error::BadField { field: "credentials", reason });
+    }
+    Ok(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(host: &str, header: Option<&str>, placeholder: Option<&str>) -> Result<Lending, Error> {
+        let text = |text: Option<&str>| text.map(str::to_owned);
+        Lending::new(host, text(header), text(placeholder), "hunter2-value".to_owned())
+    }
+
+    #[test]
+    fn what_cannot_be_lent_is_refused_and_its_value_is_not_told() {
+        let key = Some("X-Api-Key");
+        for (made, field) in [
+            (one("*", key, None), "credentials.host"),
+            (one("10.0.0.1", key, None), "credentials.host"),
+            (one("http://a.example", key, None), "credentials.host"),
+            (one("a.example", None, None), "credentials"),
+            (one("a.example", Some("a b"), None), "credentials.header"),
+            (one("a.example", Some("Host"), None), "credentials.header"),
+            (one("a.example", Some("Transfer-Encoding"), None), "credentials.header"),
+            (one("a.example", Some("Sec-WebSocket-Key"), Some("A_KEY")), "credentials.header"),
+            (one("a.example", None, Some("KEY")), "credentials.placeholder"),
+            (one("a.example", None, Some("a key")), "credentials.placeholder"),
+        ] {
+            match made {
+                Err(error @ Error::BadField { .. }) => {
+                    let said = format!("{error} {error:?}");
+                    assert!(said.contains(field) && !said.contains("hunter2"), "{said}");
+                }
+                other => panic!("{other:?} instead of {field}"),
+            }
+        }
+        for value in ["", " a", "a\n", "ä", &"x".repeat(VALUE_BYTES_MAX + 1)] {
+            let made = Lending::new("a.example", Some("x".into()), None, value.to_owned());
+            let error = made.expect_err(value).to_string();
+            assert!(error.contains("credentials.value"), "{error}");
+        }
+        let good = one("API.example:8443", key, None).unwrap();
+        assert_eq!(good.lent.host, "api.example:8443");
+        assert_eq!(good.lent.header.as_deref(), Some("x-api-key"));
+        assert!(!format!("{good:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn the_same_place_is_lent_anew_and_what_is_removed_is_gone() {
+        let first = one("a.example", Some("X-Key"), None).unwrap();
+        let other = one("a.example", None, Some("A_KEY")).unwrap();
+        let mut anew = first.clone();
+        anew.value = Secret::new("another".to_owned());
+        let all = changed(&[first], &[other.clone(), anew.clone()], &[]).unwrap();
+        assert_eq!(all, [anew.clone(), other.clone()]);
+        let gone = Unlend::new("A.example", Some("X-KEY".into()), None).unwrap();
+        assert_eq!(changed(&all, &[], &[gone]).unwrap(), [other]);
+        let every = Unlend::new("a.example", None, None).unwrap();
+        assert!(changed(&all, &[], &[every]).unwrap().is_empty());
+        let many: Vec<_> = (0..=CREDENTIALS_MAX)
+            .map(|n| one(&format!("a{n}.example"), Some("x"), None).unwrap())
+            .collect();
+        assert!(changed(&[], &many, &[]).is_err());
+        let long = |n: usize| {
+            let value = "x".repeat(VALUE_BYTES_MAX);
+            Lending::new(&format!("a{n}.example"), Some("x".into()), None, value).unwrap()
+        };
+        assert!(changed(&[], &(0..8).map(long).collect::<Vec<_>>(), &[]).is_err());
+    }
+
+    #[test]
+    fn it_is_told_whether_a_rule_lets_its_host_be_reached() {
+        let policy = |allow: &[&str], deny: &[&str]| {
+            let rules = |texts: &[&str]| {
+                texts.iter().map(|text| Rule::parse(text).expect(text)).collect::<Vec<_>>()
+            };
+            Policy { allow: rules(allow), deny: rules(deny) }
+        };
+        let allowed =
+            |host: &str, policy: &Policy| one(host, Some("x"), None).unwrap().lent.allowed(policy);
+        let some = policy(&["a.example:443", "*.b.example"], &["bad.b.example"]);
+        for (host, expected) in [
+            ("a.example", true),
+            ("a.example:443", true),
+            ("a.example:80", false),
+            ("x.b.example", true),
+            ("bad.b.example", false),
+            ("*.b.example", true),
+            ("*.example", true),
+            ("c.example", false),
+            ("*.c.example", false),
+        ] {
+            assert_eq!(allowed(host, &some), expected, "{host}");
+        }
+        assert!(allowed("any.example", &Policy::open()));
+        assert!(!allowed("any.example", &policy(&[], &[])));
+    }
+}

@@ -1,0 +1,475 @@
+//! A sandbox's record: what the store keeps and clients are told, and how a wish becomes one.
+
+use crate::model::{
+    agent_error::LinkError,
+    clock::now_ms,
+    config::Config,
+    error::Error,
+    ids::{SandboxId, TenantId},
+    info::{Ended, Info, Lost, Patch, TTL_S_MAX, Wish},
+    network::{Network, lent::Lent},
+    state::State,
+    validation::{bad, check_env, check_metadata},
+};
+use isolet_wire::launch::Limits;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// A root as the launcher is told it.
+pub(crate) fn layers(root: &isolet_image::Root) -> isolet_wire::launch::Root {
+    isolet_wire::launch::Root {
+        layers: root.layers.clone(),
+        cwd: root.cwd.clone(),
+        uid: root.user.uid,
+        gid: root.user.gid,
+    }
+}
+
+/// What a sandbox is born with and cannot be given later.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Kind {
+    /// In the namespace of a link.
+    pub(crate) linked: bool,
+    /// The layers of its image; `None`: the host's programs.
+    pub(crate) root: Option<isolet_wire::launch::Root>,
+}
+
+impl Kind {
+    pub(crate) fn plain(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The version of [`Body`]. A change that older servers cannot read raises it.
+const VERSION: u32 = 1;
+/// The cause of one that has failed because of that.
+pub(crate) const UNREAD: &str = "its record does not read";
+/// Less memory does not hold a shell.
+const MEMORY_MIB_MIN: u64 = 16;
+/// Less processor time than this is none.
+const CPU_MILLIS_MIN: u64 = 10;
+/// Fewer processes do not hold a shell and what it runs.
+const PIDS_MIN: u64 = 8;
+/// Less disk does not hold a file system with its journal, and what programs write.
+const DISK_MIB_MIN: u64 = 32;
+
+/// What is known of one sandbox.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Record {
+    pub(crate) name: String,
+    pub(crate) tenant: TenantId,
+    pub(crate) id: SandboxId,
+    pub(crate) slot: u32,
+    pub(crate) state: State,
+    pub(crate) body: Body,
+}
+
+/// The part that is JSON in the store.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Body {
+    pub(crate) v: u32,
+    pub(crate) image: String,
+    pub(crate) image_resolved: String,
+    /// What its root is made of; `None`: the host's programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) root: Option<isolet_image::Root>,
+    pub(crate) created_at_ms: i64,
+    pub(crate) create_ms: f64,
+    pub(crate) ttl_s: Option<u64>,
+    pub(crate) expires_at_ms: Option<i64>,
+    pub(crate) metadata: Map<String, Value>,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) limits: Limits,
+    pub(crate) dialect: Map<String, Value>,
+    pub(crate) cause: Option<String>,
+    /// Seconds; `None` never, as sandboxes of versions that had no sleep.
+    #[serde(default)]
+    pub(crate) sleep_after_s: Option<u64>,
+    #[serde(default = "yes")]
+    pub(crate) persistent: bool,
+    /// What was lost by a sleep, until it has been told.
+    #[serde(default)]
+    pub(crate) lost: Option<Vec<Lost>>,
+    /// Ports that links lead to.
+    #[serde(default)]
+    pub(crate) exposed: crate::model::exposed::All,
+    /// What it had used when its groups were last removed.
+    #[serde(default)]
+    pub(crate) used: crate::model::used::Used,
+    /// Sandboxes of versions that had none have none.
+    #[serde(default)]
+    pub(crate) network: Network,
+    /// What is lent to it, without the values: those are in its vault alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) lent: Vec<Lent>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Seconds as asked for; 0 is never.
+fn check_time(field: &'static str, seconds: Option<u64>) -> Result<Option<u64>, Error> {
+    match seconds {
+        Some(seconds) if seconds > TTL_S_MAX => {
+            Err(bad(field, format!("{seconds} is more than {TTL_S_MAX} (a year)")))
+        }
+        other => Ok(other.filter(|seconds| *seconds > 0)),
+    }
+}
+
+fn expiry(ttl_s: Option<u64>) -> Option<i64> {
+    ttl_s.map(|s| now_ms().saturating_add(i64::try_from(s * 1000).unwrap_or(i64::MAX)))
+}
+
+fn within(field: &'static str, value: u64, min: u64, max: u64) -> Result<u64, Error> {
+    if (min..=max).contains(&value) {
+        Ok(value)
+    } else {
+        Err(bad(field, format!("{value} is not within {min} and {max}")))
+    }
+}
+
+fn check_limits(config: &Config, limits: Limits) -> Result<Limits, Error> {
+    let max = config.limits_max;
+    Ok(Limits {
+        memory_mib: within("memory_mib", limits.memory_mib, MEMORY_MIB_MIN, max.memory_mib)?,
+        cpu_millis: within("cpu_millis", limits.cpu_millis, CPU_MILLIS_MIN, max.cpu_millis)?,
+        pids: within("pids", limits.pids, PIDS_MIN, max.pids)?,
+        disk_mib: match limits.disk_mib {
+            0 => 0,
+            mib => within("disk_mib", mib, DISK_MIB_MIN, max.disk_mib)?,
+        },
+    })
+}
+
+/// What a name stands for: `host`, or an image of a registry by its whole name.
+pub(crate) fn resolve(config: &Config, image: &str) -> Result<String, Error> {
+    match config.aliases.get(image).map_or(image, String::as_str) {
+        "host" => Ok("host".to_owned()),
+        other => Ok(isolet_image::Reference::parse(other)
+            .map_err(isolet_image::Error::from)?
+            .to_string()),
+    }
+}
+
+impl Body {
+    /// How one of it is born.
+    pub(crate) fn kind(&self) -> Kind {
+        Kind {
+            linked: self.network.mode() != crate::model::network::Mode::None,
+            root: self.root.as_ref().map(layers),
+        }
+    }
+
+    /// What a wish becomes, with the configuration's defaults.
+    pub(crate) fn plan(config: &Config, wish: Wish) -> Result<Self, Error> {
+        check_env(wish.env.iter().map(|(name, value)| (name, value.as_str())))?;
+        check_metadata(&wish.metadata)?;
+        check_metadata(&wish.dialect)?;
+        let limits = Limits {
+            memory_mib: wish.memory_mib.unwrap_or(config.limits.memory_mib),
+            cpu_millis: wish.cpu_millis.unwrap_or(config.limits.cpu_millis),
+            pids: wish.pids.unwrap_or(config.limits.pids),
+            disk_mib: wish.disk_mib.unwrap_or(config.limits.disk_mib),
+        };
+        if let Some(lack) = config.no_disk.as_ref().filter(|_| limits.disk_mib > 0) {
+            return Err(Error::Lacks { field: "disk_mib", reason: lack.clone() });
+        }
+        let image = wish.image.unwrap_or_else(|| "host".to_owned());
+        let ttl_s = check_time("ttl_s", wish.ttl_s)?;
+        let sleep_after_s = Some(wish.sleep_after_s.unwrap_or(config.sleep_after_s));
+        Ok(Self {
+            v: VERSION,
+            image_resolved: resolve(config, &image)?,
+            image,
+            root: None,
+            created_at_ms: now_ms(),
+            create_ms: 0.0,
+            ttl_s,
+            expires_at_ms: expiry(ttl_s),
+            metadata: wish.metadata,
+            env: wish.env,
+            limits: check_limits(config, limits)?,
+            dialect: wish.dialect,
+            cause: None,
+            sleep_after_s: check_time("sleep_after_s", sleep_after_s)?,
+            persistent: wish.persistent.unwrap_or(true),
+            lost: None,
+            exposed: crate::model::exposed::All::new(),
+            used: crate::model::used::Used::begun(),
+            network: wish.network.unwrap_or_else(|| config.network.default.clone()),
+            lent: wish.credentials.into_iter().map(|one| one.lent).collect(),
+        })
+    }
+
+    /// This body with a patch; nothing is changed when a part of it is refused.
+    pub(crate) fn patched(&self, config: &Config, patch: Patch) -> Result<Self, Error> {
+        let mut new = self.clone();
+        if let Some(ttl_s) = patch.ttl_s {
+            new.ttl_s = check_time("ttl_s", Some(ttl_s))?;
+            new.expires_at_ms = expiry(new.ttl_s);
+        }
+        if let Some(sleep_after_s) = patch.sleep_after_s {
+            new.sleep_after_s = check_time("sleep_after_s", Some(sleep_after_s))?;
+        }
+        if let Some(metadata) = patch.metadata {
+            check_metadata(&metadata)?;
+            new.metadata = metadata;
+        }
+        for (name, value) in patch.env {
+            match value {
+                Some(value) => new.env.insert(name, value),
+                None => new.env.remove(&name),
+            };
+        }
+        check_env(new.env.iter().map(|(name, value)| (name, value.as_str())))?;
+        let limits = Limits {
+            memory_mib: patch.memory_mib.unwrap_or(self.limits.memory_mib),
+            cpu_millis: patch.cpu_millis.unwrap_or(self.limits.cpu_millis),
+            pids: patch.pids.unwrap_or(self.limits.pids),
+            disk_mib: self.limits.disk_mib,
+        };
+        if limits != self.limits {
+            new.limits = check_limits(config, limits)?;
+        }
+        Ok(new)
+    }
+
+    /// Where its shells and programs begin.
+    pub(crate) fn home(&self) -> &str {
+        let own = self.root.as_ref().and_then(|root| root.cwd.as_deref());
+        own.unwrap_or(crate::model::sessions::WORKSPACE)
+    }
+
+    pub(crate) fn json(&self) -> Result<String, Error> {
+        serde_json::to_string(self).map_err(|error| Error::Fault(error.to_string()))
+    }
+}
+
+/// What everybody may know of a sandbox; its driver alone changes it.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    pub(crate) record: Arc<Record>,
+    /// Set with `Destroyed`: the last words, or why it could not be made. The latter also while
+    /// what is left of it is being removed.
+    pub(crate) end: Option<Result<Ended, Error>>,
+}
+
+impl View {
+    /// Why nothing can be done in the sandbox any more, once its end is decided.
+    pub(crate) fn destroyed(&self) -> Option<LinkError> {
+        (!self.record.state.visible()).then(|| LinkError::Destroyed(self.record.id.clone()))
+    }
+}
+
+impl Record {
+    /// What clients are told.
+    pub(crate) fn info(&self) -> Info {
+        let body = &self.body;
+        Info {
+            id: self.id.clone(),
+            tenant: self.tenant.clone(),
+            state: self.state,
+            cause: body.cause.clone(),
+            image: body.image.clone(),
+            image_resolved: body.image_resolved.clone(),
+            created_at_ms: body.created_at_ms,
+            create_ms: body.create_ms,
+            ttl_s: body.ttl_s,
+            expires_at_ms: body.expires_at_ms,
+            metadata: body.metadata.clone(),
+            env_names: body.env.keys().cloned().collect(),
+            limits: body.limits,
+            network: body.network.clone(),
+            lent: body.lent.clone(),
+            persistent: body.persistent,
+            sleep_after_s: body.sleep_after_s,
+            dialect: body.dialect.clone(),
+        }
+    }
+
+    pub(crate) fn row(&self) -> Result<isolet_store::Sandbox, Error> {
+        Ok(isolet_store::Sandbox {
+            name: self.name.clone(),
+            tenant: self.tenant.to_string(),
+            id: self.id.to_string(),
+            slot: self.slot,
+            state: self.state.word().to_owned(),
+            body: self.body.json()?,
+        })
+    }
+
+    /// Reads a row. One whose body does not read comes back as failed, so that it can be seen and
+    /// deleted; one whose ids do not read is no sandbox of anybody.
+    pub(crate) fn read(config: &Config, row: isolet_store::Sandbox) -> Result<Self, String> {
+        let tenant = TenantId::parse(&row.tenant).map_err(|error| error.to_string())?;
+        let id = SandboxId::parse(&row.id).map_err(|error| error.to_string())?;
+        let state = serde_json::from_value(Value::String(row.state));
+        let body = serde_json::from_str::<Body>(&row.body).ok().filter(|body| body.v == VERSION);
+        let (state, body) = match (state, body) {
+            (Ok(state), Some(body)) => (state, body),
+            (Ok(state @ (State::Creating | State::Destroying)), None) => {
+                (state, Self::unread(config))
+            }
+            _ => (State::Failed, Self::unread(config)),
+        };
+        Ok(Self { name: row.name, tenant, id, slot: row.slot, state, body })
+    }
+
+    fn unread(config: &Config) -> Body {
+        Body {
+            v: VERSION,
+            image: "host".to_owned(),
+            image_resolved: "host".to_owned(),
+            root: None,
+            created_at_ms: now_ms(),
+            create_ms: 0.0,
+            ttl_s: None,
+            expires_at_ms: None,
+            metadata: Map::new(),
+            env: BTreeMap::new(),
+            limits: config.limits,
+            dialect: Map::new(),
+            cause: Some(UNREAD.to_owned()),
+            sleep_after_s: None,
+            persistent: true,
+            lost: None,
+            exposed: crate::model::exposed::All::new(),
+            used: crate::model::used::Used::default(),
+            network: Network::none(),
+            lent: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> Config {
+        let mut config = Config::new("/nowhere".into(), std::path::Path::new("/nowhere"));
+        config.no_disk = None;
+        config.aliases.insert("node:22-slim".into(), "host".into());
+        config
+    }
+
+    #[test]
+    fn an_image_is_the_host_or_stands_for_it() {
+        let plan = |image: &str| {
+            Body::plan(&config(), Wish { image: Some(image.into()), ..Wish::default() })
+        };
+        assert_eq!(plan("node:22-slim").unwrap().image_resolved, "host");
+        assert_eq!(plan("host").unwrap().image, "host");
+        assert_eq!(plan("ubuntu").unwrap().image_resolved, "docker.io/library/ubuntu:latest");
+        assert!(matches!(plan("../x"), Err(Error::Image(isolet_image::Error::Reference(_)))));
+    }
+
+    #[test]
+    fn what_is_out_of_bounds_is_refused_with_its_field() {
+        let field = |wish: Wish| match Body::plan(&config(), wish) {
+            Err(Error::BadField { field, .. }) => field,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(field(Wish { memory_mib: Some(1), ..Wish::default() }), "memory_mib");
+        assert_eq!(field(Wish { disk_mib: Some(31), ..Wish::default() }), "disk_mib");
+        assert_eq!(field(Wish { disk_mib: Some(u64::MAX), ..Wish::default() }), "disk_mib");
+        assert_eq!(field(Wish { pids: Some(u64::MAX), ..Wish::default() }), "pids");
+        assert_eq!(field(Wish { ttl_s: Some(u64::MAX), ..Wish::default() }), "ttl_s");
+        let never = Wish { sleep_after_s: Some(u64::MAX), ..Wish::default() };
+        assert_eq!(field(never), "sleep_after_s");
+        assert_eq!(
+            field(Wish { env: [("A=B".into(), "x".into())].into(), ..Wish::default() }),
+            "env"
+        );
+        assert_eq!(
+            field(Wish { env: [("A".into(), "\0".into())].into(), ..Wish::default() }),
+            "env"
+        );
+        assert_eq!(
+            field(Wish { env: [("A".into(), "x".repeat(1 << 20))].into(), ..Wish::default() }),
+            "env"
+        );
+        let big = [("a".to_owned(), Value::String("x".repeat(1 << 15)))].into_iter().collect();
+        assert_eq!(field(Wish { metadata: big, ..Wish::default() }), "metadata");
+    }
+
+    #[test]
+    fn a_limited_disk_is_refused_where_the_machine_has_none_and_nothing_else_is() {
+        let config = Config { no_disk: Some("no ext4: modprobe ext4".into()), ..config() };
+        let plan = |disk_mib| Body::plan(&config, Wish { disk_mib, ..Wish::default() });
+        let Err(Error::Lacks { field, reason }) = plan(Some(64)) else { panic!("not refused") };
+        assert_eq!((field, reason.as_str()), ("disk_mib", "no ext4: modprobe ext4"));
+        assert_eq!(plan(None).unwrap().limits.disk_mib, 0);
+        assert_eq!(plan(Some(0)).unwrap().limits.disk_mib, 0);
+    }
+
+    #[test]
+    fn a_patch_is_all_or_nothing() {
+        let body = Body::plan(&config(), Wish { ttl_s: Some(5), ..Wish::default() }).unwrap();
+        let patch = Patch { ttl_s: Some(0), pids: Some(1), ..Patch::default() };
+        assert!(body.patched(&config(), patch).is_err());
+        let new = body.patched(&config(), Patch { ttl_s: Some(0), ..Patch::default() }).unwrap();
+        assert_eq!((new.ttl_s, new.expires_at_ms), (None, None));
+    }
+
+    #[test]
+    fn a_body_that_does_not_read_is_seen_as_failed() {
+        let row = |state: &str, body: &str| isolet_store::Sandbox {
+            name: "n".into(),
+            tenant: "t".into(),
+            id: "i".into(),
+            slot: 3,
+            state: state.into(),
+            body: body.into(),
+        };
+        let record = Record::read(&config(), row("running", "{")).unwrap();
+        assert_eq!((record.state, record.slot), (State::Failed, 3));
+        assert_eq!(
+            Record::read(&config(), row("destroying", "{\"v\":9}")).unwrap().state,
+            State::Destroying
+        );
+        let mut stranger = row("running", "{}");
+        stranger.tenant = "../x".into();
+        assert!(Record::read(&config(), stranger).is_err());
+    }
+
+    /// Clients of a version without sleep were told that their sandboxes run until deleted.
+    #[test]
+    fn a_record_of_a_version_without_sleep_never_sleeps() {
+        let body = Body::plan(&config(), Wish::default()).unwrap();
+        assert_eq!((body.sleep_after_s, body.persistent), (Some(600), true));
+        let mut json = serde_json::to_value(&body).unwrap();
+        for field in ["sleep_after_s", "persistent", "lost", "network"] {
+            json.as_object_mut().unwrap().remove(field);
+        }
+        json["limits"].as_object_mut().unwrap().remove("disk_mib");
+        let old: Body = serde_json::from_value(json).unwrap();
+        assert_eq!((old.sleep_after_s, old.persistent, old.lost), (None, true, None));
+        assert_eq!((old.limits.disk_mib, old.network), (0, Network::none()));
+    }
+
+    #[test]
+    fn a_record_reads_as_it_was_written() {
+        let deny = ["*.bad.example:443".to_owned()];
+        let network = Some(Network::rules(&["*".to_owned()], &deny).unwrap());
+        let wish = Wish { ttl_s: Some(9), network, ..Wish::default() };
+        let body = Body::plan(&config(), wish).unwrap();
+        let record = Record {
+            name: "n".into(),
+            tenant: TenantId::parse("t").unwrap(),
+            id: SandboxId::parse("a_b.c-").unwrap(),
+            slot: 1,
+            state: State::Running,
+            body,
+        };
+        assert_eq!(Record::read(&config(), record.row().unwrap()).unwrap(), record);
+    }
+}
+
+/// Why a sandbox that has failed cannot be worked in.
+pub(crate) fn failed(record: &Record) -> Error {
+    let cause = record.body.cause.clone().unwrap_or_else(|| "unknown".to_owned());
+    Error::Failed { id: record.id.clone(), cause }
+}

@@ -1,0 +1,520 @@
+//! The sessions of one sandbox: what they were told, and what their shells are doing.
+//!
+//! `default` is there from the beginning and is recorded only once it has been made by a call.
+
+use crate::model::{
+    access::FileAccess,
+    clock::now_ms,
+    error::Error,
+    ids::{SandboxId, SessionId},
+    info::{Life, SESSIONS_MAX, SessionInfo, SessionWish, TTL_S_MAX},
+    validation::{check_env, check_metadata},
+};
+use isolet_wire::{
+    launch::Grant,
+    tell::{self, Why},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::{Duration, Instant},
+};
+use tokio::sync::watch;
+/// Where shells, programs and relative paths begin; shells and programs elsewhere where an image says so.
+pub const WORKSPACE: &str = "/workspace";
+
+/// The longest start directory, in bytes: the kernel's own bound on a path.
+const CWD_BYTES_MAX: usize = 4095;
+
+/// Terminals of a sandbox at once: each has its screen and what it has said in an agent's memory,
+/// which no limit of the sandbox bounds.
+const TERMINALS_MAX: usize = 32;
+
+/// What of a session is JSON in the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Session {
+    pub(crate) cwd: String,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) command_timeout_ms: u64,
+    pub(crate) metadata: Map<String, Value>,
+    pub(crate) created_at_ms: i64,
+    pub(crate) last_activity_ms: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) life: Option<Life>,
+    /// What of the workspace it sees; `None`: all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) file_access: Option<FileAccess>,
+}
+
+/// A session and its shell as the agent last told.
+#[derive(Debug)]
+struct Held {
+    session: Session,
+    /// Its shell runs a command.
+    busy: bool,
+    queued: u32,
+    clients: u32,
+    /// The other ends are held by programs that run in it without a shell.
+    programs: watch::Sender<()>,
+    /// Gone with the session: its shell's clients know by it that it has ended.
+    life: Arc<()>,
+    pid: Option<i32>,
+    /// Who is attached to its terminal, where one runs.
+    terminal: Option<u32>,
+    /// Calls that may be opening it.
+    opening: u32,
+    /// Its creation and its last use by a clock that nobody sets.
+    made: Instant,
+    used: Instant,
+    /// `last_activity_ms` is newer than its record.
+    dirty: bool,
+}
+
+/// All of them. Changes of the set go one after the other (`turn`), so that two calls that name
+/// the same new session make one.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    sandbox: SandboxId,
+    held: Mutex<BTreeMap<SessionId, Held>>,
+    pub(crate) turn: tokio::sync::Mutex<()>,
+}
+
+/// A place among a sandbox's terminals, held while one may be opened.
+#[derive(Debug)]
+pub(crate) struct Opening<'a> {
+    sessions: &'a Sessions,
+    id: SessionId,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        if let Some(held) = self.sessions.lock().get_mut(&self.id) {
+            held.opening = held.opening.saturating_sub(1);
+        }
+    }
+}
+
+/// Which of the sessions that are named by nothing else.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Only {
+    /// Without a running or waiting command.
+    pub idle: bool,
+    /// Not used for so long.
+    pub older_than: Option<Duration>,
+}
+
+impl Only {
+    fn fits(self, held: &Held) -> bool {
+        let young = |least| held.used.elapsed() < least;
+        !(self.idle && held.works() || self.older_than.is_some_and(young))
+    }
+}
+
+impl Session {
+    /// One made by being named.
+    pub(crate) fn plain(created_at_ms: i64, home: &str) -> Self {
+        Self {
+            cwd: home.to_owned(),
+            env: BTreeMap::new(),
+            command_timeout_ms: 0,
+            metadata: Map::new(),
+            created_at_ms,
+            last_activity_ms: created_at_ms,
+            life: None,
+            file_access: None,
+        }
+    }
+
+    /// One as it was wished.
+    pub(crate) fn plan(wish: SessionWish) -> Result<Self, Error> {
+        check_env(wish.env.iter().map(|(name, value)| (name, value.as_str())))?;
+        check_metadata(&wish.metadata)?;
+        if wish.life.is_some_and(|life| life.ttl_s == 0 || life.ttl_s > TTL_S_MAX) {
+            let reason = format!("1 to {TTL_S_MAX} (a year)");
+            return Err(Error::BadField { field: "ttl", reason });
+        }
+        let cwd = wish.cwd.unwrap_or_else(|| WORKSPACE.to_owned());
+        if cwd.is_empty() || cwd.len() > CWD_BYTES_MAX || cwd.contains('\0') {
+            let reason = format!("1 to {CWD_BYTES_MAX} bytes without NUL");
+            return Err(Error::BadField { field: "cwd", reason });
+        }
+        let now = now_ms();
+        Ok(Self {
+            cwd: if cwd.starts_with('/') { cwd } else { format!("{WORKSPACE}/{cwd}") },
+            env: wish.env,
+            command_timeout_ms: wish.command_timeout_ms.unwrap_or(0),
+            metadata: wish.metadata,
+            created_at_ms: now,
+            last_activity_ms: now,
+            life: wish.life,
+            file_access: wish.file_access.filter(|access| !access.whole()),
+        })
+    }
+
+    pub(crate) fn json(&self) -> Result<String, Error> {
+        serde_json::to_string(self).map_err(|error| Error::Fault(error.to_string()))
+    }
+
+    pub(crate) fn info(&self, id: &SessionId, sandbox: &SandboxId) -> SessionInfo {
+        SessionInfo {
+            id: id.clone(),
+            sandbox_id: sandbox.clone(),
+            cwd: self.cwd.clone(),
+            env_names: self.env.keys().cloned().collect(),
+            command_timeout_ms: self.command_timeout_ms,
+            metadata: self.metadata.clone(),
+            created_at_ms: self.created_at_ms,
+            last_activity_ms: self.last_activity_ms,
+            busy: false,
+            shell_pid: None,
+            terminal: false,
+            life: self.life,
+            file_access: self.file_access.clone(),
+        }
+    }
+}
+
+impl Held {
+    /// One that was recorded, or is new: its age is what the wall clock says at this moment.
+    fn new(session: Session) -> Self {
+        let (now, wall) = (Instant::now(), now_ms());
+        let ago = |ms: i64| {
+            let past = Duration::from_millis(u64::try_from(wall - ms).unwrap_or(0));
+            now.checked_sub(past).unwrap_or(now)
+        };
+        let (made, used) = (ago(session.created_at_ms), ago(session.last_activity_ms));
+        Self {
+            session,
+            busy: false,
+            queued: 0,
+            clients: 0,
+            programs: watch::Sender::new(()),
+            life: Arc::default(),
+            pid: None,
+            terminal: None,
+            opening: 0,
+            made,
+            used,
+            dirty: false,
+        }
+    }
+
+    fn works(&self) -> bool {
+        self.busy || self.queued > 0 || self.programs.receiver_count() > 0
+    }
+
+    fn scoped(&self) -> bool {
+        self.session.file_access.is_some()
+    }
+
+    fn has_terminal(&self) -> bool {
+        self.terminal.is_some() || self.opening > 0
+    }
+
+    /// Neither its shell nor its terminal is open.
+    fn all_gone(&mut self) {
+        (self.busy, self.queued, self.clients, self.pid) = (false, 0, 0, None);
+        self.terminal = None;
+    }
+
+    /// Its terminal opened, ended, or somebody came or went: each is use of it.
+    fn terminal_changed(&mut self, clients: Option<u32>, now: bool) {
+        if std::mem::replace(&mut self.terminal, clients) != clients && now {
+            self.use_now();
+        }
+    }
+
+    fn use_now(&mut self) {
+        self.session.last_activity_ms = now_ms();
+        self.used = Instant::now();
+        self.dirty = true;
+    }
+
+    fn info(&self, id: &SessionId, sandbox: &SandboxId) -> SessionInfo {
+        SessionInfo {
+            busy: self.works(),
+            shell_pid: self.pid,
+            terminal: self.terminal.is_some(),
+            ..self.session.info(id, sandbox)
+        }
+    }
+}
+
+impl Sessions {
+    /// `default`, and those that were recorded (as id and JSON); one that does not read comes back
+    /// with defaults, so that it can be seen and deleted.
+    pub(crate) fn new(
+        sandbox: &SandboxId,
+        (created_at_ms, home): (i64, &str),
+        rows: Vec<(SessionId, String)>,
+    ) -> Self {
+        let plain = || Held::new(Session::plain(created_at_ms, home));
+        let mut held = BTreeMap::from([(SessionId::default_session(), plain())]);
+        for (id, body) in rows {
+            let session = serde_json::from_str(&body).map_or_else(|_| plain(), Held::new);
+            held.insert(id, session);
+        }
+        Self {
+            sandbox: sandbox.clone(),
+            held: Mutex::new(held),
+            turn: tokio::sync::Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn list(&self) -> Vec<SessionInfo> {
+        self.lock().iter().map(|(id, held)| held.info(id, &self.sandbox)).collect()
+    }
+
+    pub(crate) fn info(&self, id: &SessionId) -> Result<SessionInfo, Error> {
+        let none = || Error::NoSession { id: self.sandbox.clone(), session: id.clone() };
+        self.lock().get(id).map(|held| held.info(id, &self.sandbox)).ok_or_else(none)
+    }
+
+    /// What its shell and programs start with; also marks it as used now.
+    pub(crate) fn touch(&self, id: &SessionId) -> Option<Session> {
+        let mut all = self.lock();
+        let held = all.get_mut(id)?;
+        held.use_now();
+        Some(held.session.clone())
+    }
+
+    /// What lives as long as this session; nothing where it has ended.
+    pub(crate) fn life(&self, id: &SessionId) -> Weak<()> {
+        self.lock().get(id).map_or_else(Weak::new, |held| Arc::downgrade(&held.life))
+    }
+
+    /// Whether one more may be made under this id.
+    pub(crate) fn free(&self, id: &SessionId) -> Result<(), Error> {
+        let all = self.lock();
+        if all.contains_key(id) {
+            return Err(Error::SessionExists(id.clone()));
+        }
+        if all.len() >= SESSIONS_MAX {
+            Err(Error::TooManySessions { max: SESSIONS_MAX })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A place for a session's terminal. Agents count too, each its own: sessions that see a part
+    /// of the workspace have an agent each.
+    pub(crate) fn terminal_place(&self, id: &SessionId) -> Result<Opening<'_>, Error> {
+        let mut all = self.lock();
+        let others = all.iter().filter(|(other, held)| *other != id && held.has_terminal()).count();
+        if others >= TERMINALS_MAX {
+            let message = format!(
+                "at most {TERMINALS_MAX} terminals of a sandbox run at once; end one of them"
+            );
+            return Err(Error::Refused { why: Why::TooMany, message });
+        }
+        if let Some(held) = all.get_mut(id) {
+            held.opening += 1;
+        }
+        Ok(Opening { sessions: self, id: id.clone() })
+    }
+
+    pub(crate) fn insert(&self, id: SessionId, session: Session) {
+        self.lock().insert(id, Held::new(session));
+    }
+
+    pub(crate) fn remove(&self, id: &SessionId) {
+        self.lock().remove(id);
+    }
+
+    /// A plain one, as a call that names it makes it.
+    pub(crate) fn plain(home: &str) -> Session {
+        Session::plain(now_ms(), home)
+    }
+
+    /// Whether it sees only a part of the workspace.
+    pub(crate) fn scoped(&self, id: &SessionId) -> bool {
+        self.lock().get(id).is_some_and(Held::scoped)
+    }
+
+    /// Those that do.
+    pub(crate) fn all_scoped(&self) -> Vec<SessionId> {
+        self.lock().iter().filter(|(_, held)| held.scoped()).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// What it may see; `None` for one that sees all, and for one that is gone.
+    pub(crate) fn grants(&self, id: &SessionId) -> Result<Option<Vec<Grant>>, Error> {
+        let all = self.lock();
+        let access = all.get(id).and_then(|held| held.session.file_access.as_ref());
+        access.map(|access| access.grants(id)).transpose()
+    }
+
+    /// The shell of one that has an agent of its own, as that counted.
+    pub(crate) fn census_of(&self, id: &SessionId, shells: &[tell::Shell]) {
+        if let Some(held) = self.lock().get_mut(id) {
+            held.all_gone();
+        }
+        shells
+            .iter()
+            .filter(|shell| shell.name.get(2..) == Some(id.as_str()))
+            .for_each(|shell| self.changed(shell, false));
+    }
+
+    /// All shells of the sandbox's agent, as that counted them.
+    pub(crate) fn census(&self, shells: &[tell::Shell]) {
+        self.lock().values_mut().filter(|held| !held.scoped()).for_each(Held::all_gone);
+        for shell in shells {
+            self.changed(shell, false);
+        }
+    }
+
+    /// One shell or terminal has changed; `now`: at this moment, so that it counts as activity.
+    pub(crate) fn changed(&self, shell: &tell::Shell, now: bool) {
+        let Some((kind, id)) = shell.name.split_once('/') else { return };
+        let mut all = self.lock();
+        let Some(held) = all.get_mut(id) else { return };
+        let open = shell.closed.is_none();
+        match kind {
+            "s" => {}
+            "t" => return held.terminal_changed(open.then_some(shell.clients), now),
+            _ => return,
+        }
+        let before = (held.busy, held.queued, held.pid);
+        held.busy = open && shell.busy;
+        held.queued = if open { shell.queued } else { 0 };
+        held.clients = if open { shell.clients } else { 0 };
+        held.pid = open.then_some(shell.pid);
+        // That a client came or went is no use of it: the server's own come and go with calls.
+        if now && before != (held.busy, held.queued, held.pid) {
+            held.use_now();
+        }
+    }
+
+    /// A program begins in it: what it holds until its end, and which is over when the session is.
+    pub(crate) fn program(&self, id: &SessionId) -> Result<watch::Receiver<()>, Error> {
+        let mut all = self.lock();
+        let none = || Error::NoSession { id: self.sandbox.clone(), session: id.clone() };
+        let held = all.get_mut(id).ok_or_else(none)?;
+        held.use_now();
+        Ok(held.programs.subscribe())
+    }
+
+    /// Those whose time has come: past their ttl, or without work for `idle`. `parked` says how many
+    /// of a session's clients are only this server's own, kept for the next call; any other one is
+    /// somebody, and its being there counts as use.
+    pub(crate) fn over(
+        &self,
+        idle: Duration,
+        parked: impl Fn(&SessionId) -> usize,
+    ) -> Vec<SessionId> {
+        let mut over = Vec::new();
+        for (id, held) in self.lock().iter_mut() {
+            let Some(life) = held.session.life else { continue };
+            let attached = held.clients as usize > parked(id) || held.terminal > Some(0);
+            if held.works() || attached {
+                held.used = Instant::now();
+            }
+            let old = held.made.elapsed() >= Duration::from_secs(life.ttl_s);
+            if old || life.ends_idle && held.used.elapsed() >= idle {
+                over.push(id.clone());
+            }
+        }
+        over
+    }
+
+    /// Takes a session out, when it still fits; what it was.
+    pub(crate) fn take(&self, id: &SessionId, only: Only) -> Option<Session> {
+        let mut all = self.lock();
+        all.get(id).filter(|held| only.fits(held))?;
+        all.remove(id).map(|held| held.session)
+    }
+
+    /// No shell is open any more.
+    pub(crate) fn ended(&self) {
+        self.lock().values_mut().for_each(Held::all_gone);
+    }
+
+    /// Records that are older than what is known, as id and JSON.
+    pub(crate) fn unwritten(&self) -> Vec<(SessionId, String)> {
+        let all = self.lock();
+        let dirty = all.iter().filter(|(_, held)| held.dirty);
+        dirty.filter_map(|(id, held)| Some((id.clone(), held.session.json().ok()?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sessions(rows: Vec<(SessionId, String)>) -> Sessions {
+        Sessions::new(&SandboxId::parse("box").unwrap(), (5, WORKSPACE), rows)
+    }
+
+    fn shell(name: &str, busy: bool, closed: bool) -> tell::Shell {
+        let closed = closed.then(tell::Closed::default);
+        tell::Shell { name: name.into(), pid: 7, busy, queued: 0, clients: 1, closed }
+    }
+
+    #[test]
+    fn default_exists_by_itself() {
+        let sessions = sessions(Vec::new());
+        assert_eq!(sessions.list().len(), 1);
+        let default = sessions.info(&SessionId::default_session()).unwrap();
+        assert_eq!((default.cwd.as_str(), default.created_at_ms), ("/workspace", 5));
+        assert!(matches!(
+            sessions.free(&SessionId::default_session()),
+            Err(Error::SessionExists(_))
+        ));
+    }
+
+    #[test]
+    fn a_record_that_does_not_read_hides_no_other() {
+        let good = Session { cwd: "/build".into(), ..Session::plain(1, WORKSPACE) };
+        let id = |text| SessionId::parse(text).unwrap();
+        let sessions = sessions(vec![(id("bad"), "{".into()), (id("good"), good.json().unwrap())]);
+        assert_eq!(sessions.info(&id("good")).unwrap().cwd, "/build");
+        assert_eq!(sessions.info(&id("bad")).unwrap().cwd, "/workspace");
+    }
+
+    #[test]
+    fn busy_is_what_the_agent_says() {
+        let sessions = sessions(Vec::new());
+        let default = SessionId::default_session();
+        let seen = || sessions.info(&default).map(|info| (info.busy, info.shell_pid)).unwrap();
+        sessions.changed(&shell("s/default", true, false), true);
+        assert_eq!(seen(), (true, Some(7)));
+        sessions.changed(&shell("s/default", true, true), true);
+        assert_eq!(seen(), (false, None));
+        sessions.changed(&shell("s/nobody", true, false), true);
+        sessions.changed(&shell("p/default", true, false), true);
+        assert_eq!(seen(), (false, None));
+        sessions.census(&[shell("s/default", true, false), shell("t/default", false, false)]);
+        assert!(sessions.info(&default).unwrap().terminal);
+        sessions.changed(&shell("t/default", false, true), true);
+        assert_eq!((seen(), sessions.info(&default).unwrap().terminal), ((true, Some(7)), false));
+        sessions.ended();
+        assert_eq!(seen(), (false, None));
+    }
+
+    #[test]
+    fn the_set_is_bounded() {
+        let sessions = sessions(Vec::new());
+        for n in 1..SESSIONS_MAX {
+            let id = SessionId::parse(&format!("s{n}")).unwrap();
+            sessions.free(&id).unwrap();
+            sessions.insert(id, Sessions::plain(WORKSPACE));
+        }
+        let one_more = SessionId::parse("one-more").unwrap();
+        assert!(matches!(sessions.free(&one_more), Err(Error::TooManySessions { .. })));
+    }
+
+    #[test]
+    fn a_start_directory_is_below_the_workspace_unless_absolute() {
+        let plan = |cwd: &str| {
+            Session::plan(SessionWish { cwd: Some(cwd.into()), ..SessionWish::default() })
+        };
+        assert_eq!(plan("app").unwrap().cwd, "/workspace/app");
+        assert_eq!(plan("/srv").unwrap().cwd, "/srv");
+        assert!(plan("").is_err() && plan("a\0b").is_err());
+    }
+}

@@ -1,0 +1,154 @@
+//! What runs in a sandbox by itself, processes and terminals, as events have told of it. What begins
+//! is told at once, and so is what is ended by a call; what ends by itself is seen by the next look,
+//! and nobody looks unless somebody follows.
+
+use crate::{
+    live::entry::background::{Background, Known},
+    model::{
+        events::{Exit, Happened},
+        ids::{ProcessId, SessionId},
+        process::ProcessInfo,
+        state::State,
+    },
+    sandbox::Sandbox,
+};
+use std::{
+    sync::{MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::time::timeout;
+
+/// How long one agent may take.
+const ANSWER_WAIT: Duration = Duration::from_secs(1);
+/// What is known to run, of each kind: more is begun without its end being told.
+const KNOWN_MAX: usize = 1024;
+/// Changes of one sandbox that are told at a look; more follow at the next.
+const CHANGES_MAX: usize = 64;
+
+impl Background {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A process has begun.
+    pub(crate) fn started(&self, sandbox: &Sandbox, info: &ProcessInfo) {
+        self.known().started(sandbox, info);
+    }
+
+    /// A process is as it is told; where it has ended, that is an event.
+    pub(crate) fn seen(&self, sandbox: &Sandbox, info: &ProcessInfo) {
+        self.known().seen(sandbox, info);
+    }
+
+    /// A process is told of no more.
+    pub(crate) fn forgotten(&self, sandbox: &Sandbox, id: &ProcessId) {
+        let mut known = self.known();
+        let keys: Vec<_> = known.processes.keys().filter(|(own, _)| own == id).cloned().collect();
+        keys.iter().for_each(|key| known.exited(sandbox, key, None));
+    }
+
+    /// A session's terminal was opened.
+    pub(crate) fn opened(&self, sandbox: &Sandbox, session: &SessionId, id: &str) {
+        self.known().opened(sandbox, session, id);
+    }
+
+    /// Looks for what has begun and ended unseen.
+    pub(crate) async fn look(&self, sandbox: &Sandbox) {
+        // What begins while it is asked is not missing in the answer.
+        let before = self.known().clone();
+        if before.looked && before.processes.is_empty() && before.terminals.is_empty() {
+            return;
+        }
+        let gone = match sandbox.entry.state() {
+            State::Running | State::Sleeping => false,
+            State::Failed => true,
+            _ => return,
+        };
+        let asked = async { (sandbox.processes().await, sandbox.terminals().await) };
+        let (processes, terminals) = match timeout(ANSWER_WAIT, asked).await {
+            _ if gone => (Vec::new(), Vec::new()),
+            Ok((Ok(processes), Ok(terminals))) => (processes, terminals),
+            // It is not known.
+            _ => return,
+        };
+        let mut left = CHANGES_MAX;
+        let mut known = self.known();
+        for info in &processes {
+            let key = (info.id.clone(), info.process.started_at_ms);
+            let fresh = !before.looked && runs(info) && !known.processes.contains_key(&key);
+            let over = !runs(info) && known.processes.contains_key(&key);
+            if fresh || over {
+                let Some(fewer) = left.checked_sub(1) else { return };
+                left = fewer;
+            }
+            if fresh {
+                known.started(sandbox, info);
+            }
+            known.seen(sandbox, info);
+        }
+        let listed = |key: &(ProcessId, i64)| {
+            let mut all = processes.iter();
+            all.any(|info| info.id == key.0 && info.process.started_at_ms == key.1)
+        };
+        for key in before.processes.keys().filter(|key| !listed(key)).take(left) {
+            known.exited(sandbox, key, None);
+        }
+        for (session, id) in before.terminals.iter() {
+            let runs = terminals.iter().any(|(of, one)| of == session && one.id == *id);
+            if !runs && known.terminals.get(session) == Some(id) {
+                known.ended(sandbox, session);
+            }
+        }
+        if !before.looked {
+            terminals.iter().for_each(|(session, one)| known.opened(sandbox, session, &one.id));
+        }
+        known.looked = true;
+    }
+}
+
+impl Known {
+    fn started(&mut self, sandbox: &Sandbox, info: &ProcessInfo) {
+        let (process, session) = (info.id.clone(), info.session.clone());
+        if self.processes.len() < KNOWN_MAX {
+            let key = (process.clone(), info.process.started_at_ms);
+            self.processes.insert(key, session.clone());
+        }
+        sandbox.say(Happened::ProcessStarted { process, session });
+    }
+
+    pub(crate) fn seen(&mut self, sandbox: &Sandbox, info: &ProcessInfo) {
+        if !runs(info) {
+            let end = info.process.end.as_ref();
+            let exit = end.map(|end| Exit { code: end.code, signal: end.signal });
+            self.exited(sandbox, &(info.id.clone(), info.process.started_at_ms), exit);
+        }
+    }
+
+    /// Told once.
+    fn exited(&mut self, sandbox: &Sandbox, key: &(ProcessId, i64), exit: Option<Exit>) {
+        if let Some(session) = self.processes.remove(key) {
+            sandbox.say(Happened::ProcessExited { process: key.0.clone(), session, exit });
+        }
+    }
+
+    fn opened(&mut self, sandbox: &Sandbox, session: &SessionId, id: &str) {
+        if self.terminals.get(session).is_some_and(|known| known == id) {
+            return;
+        }
+        self.ended(sandbox, session);
+        if self.terminals.len() < KNOWN_MAX {
+            self.terminals.insert(session.clone(), id.to_owned());
+        }
+        sandbox.say(Happened::TerminalOpened(session.clone()));
+    }
+
+    fn ended(&mut self, sandbox: &Sandbox, session: &SessionId) {
+        if self.terminals.remove(session).is_some() {
+            sandbox.say(Happened::TerminalEnded(session.clone()));
+        }
+    }
+}
+
+fn runs(info: &ProcessInfo) -> bool {
+    info.process.end.is_none() && !info.lost
+}

@@ -1,0 +1,23 @@
+//! Whether a directory is there in which something is to begin later.
+
+use crate::{model::error::Error, sandbox::Sandbox};
+use isolet_wire::tell::{Kind, Why};
+
+impl Sandbox {
+    /// Looks whether a session can begin in this directory.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with `BadCwd`, [`Error::Link`].
+    pub(crate) async fn check_directory(&self, path: &str) -> Result<(), Error> {
+        let reason = match self.file_look(path.as_bytes(), true).await {
+            Ok(found) if found.stat.kind == Kind::Directory => return Ok(()),
+            Ok(_) => "not a directory",
+            Err(Error::Refused { why: Why::NotFound, .. }) => "no such directory",
+            Err(Error::Refused { why: Why::WrongKind, .. }) => "not a directory",
+            Err(Error::Refused { why: Why::Denied, .. }) => "it cannot be entered",
+            Err(error) => return Err(error),
+        };
+        let message = format!("cannot enter the start directory: {path}: {reason}");
+        Err(Error::Refused { why: Why::BadCwd, message })
+    }
+}

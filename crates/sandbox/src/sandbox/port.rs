@@ -1,0 +1,188 @@
+//! Ports inside a sandbox: connections to one, and who listens.
+//!
+//! The agent connects within the sandbox's network and hands the socket over; from then on its
+//! bytes go between that socket and the caller alone. An agent is never trusted: what it hands
+//! over is looked at, and can be nothing but a connection within its own network.
+
+use crate::{
+    agent_client::wire::Wire,
+    live::entry::CONNECTIONS_MAX,
+    model::{agent_error::LinkError, error::Error, state::State},
+    sandbox::Sandbox,
+};
+use isolet_wire::{
+    ask::Ask,
+    port::{LISTENERS_MAX, Listener},
+    tell::{Tell, Why},
+};
+use rustix::net::{AddressFamily, SocketType, sockopt};
+use std::{
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    sync::OwnedSemaphorePermit,
+    time::timeout,
+};
+/// How long the agent may take over a dial: it gives up by itself after ten seconds.
+const DIAL_WAIT: Duration = Duration::from_secs(12);
+
+/// A connection to a port of a sandbox. It keeps nothing awake: who uses it holds the [`Sandbox`].
+#[derive(Debug)]
+pub struct PortLink {
+    stream: TcpStream,
+    _place: OwnedSemaphorePermit,
+}
+
+impl AsyncRead for PortLink {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for PortLink {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl Sandbox {
+    /// The server's own name of this life of the sandbox: another one of the same id has another.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.entry.name
+    }
+
+    /// Connects to a TCP port on the sandbox's loopback. Reach it with [`crate::Reach::Awake`]: of a
+    /// sandbox that sleeps no program is left that could listen.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with `NotListening`, `NoAnswer`, `Short` or `TooMany`;
+    /// [`Error::Link`], [`Error::Failed`], [`Error::Unreachable`].
+    pub async fn dial(&self, port: u16) -> Result<PortLink, Error> {
+        let Ok(_place) = std::sync::Arc::clone(&self.entry.ports).try_acquire_owned() else {
+            let message = format!("at most {CONNECTIONS_MAX} connections to ports of a sandbox");
+            return Err(Error::Refused { why: Why::TooMany, message });
+        };
+        let mut wire = self.wire(None).await?;
+        let answer = timeout(DIAL_WAIT, wire.dial(port)).await;
+        let fd = match answer.map_err(|_| LinkError::Silent)?? {
+            Ok(fd) => fd,
+            Err((why, message)) => {
+                self.entry.pool.park(wire);
+                return Err(Error::Refused { why, message });
+            }
+        };
+        self.entry.pool.park(wire);
+        let stream = checked(fd, port)?;
+        Ok(PortLink { stream, _place })
+    }
+
+    /// Where programs in the sandbox listen, sorted; nowhere in one that sleeps, which stays asleep.
+    ///
+    /// # Errors
+    /// [`Error::Link`], [`Error::Failed`], [`Error::Unreachable`].
+    pub async fn listening(&self) -> Result<Vec<Listener>, Error> {
+        match self.ask_listening().await {
+            Err(_) if self.entry.state() == State::Sleeping => Ok(Vec::new()),
+            listed => listed,
+        }
+    }
+
+    async fn ask_listening(&self) -> Result<Vec<Listener>, Error> {
+        let mut wire: Wire = self.wire(None).await?;
+        wire.send(&Ask::Listening).await?;
+        let Tell::Listening(mut all) = wire.answer().await? else {
+            return Err(LinkError::Turn("another answer to who listens").into());
+        };
+        self.entry.pool.park(wire);
+        all.truncate(LISTENERS_MAX);
+        Ok(all)
+    }
+}
+
+/// A socket that an agent handed over, made ours where it is a TCP connection to that port of a
+/// loopback. It can only be one of the network that the agent lives in.
+fn checked(fd: OwnedFd, port: u16) -> Result<TcpStream, Error> {
+    const OTHER: LinkError = LinkError::Turn("another descriptor than a connection to the port");
+    let kind = sockopt::socket_type(&fd).map_err(|_| OTHER)?;
+    let family = sockopt::socket_domain(&fd).map_err(|_| OTHER)?;
+    let tcp = sockopt::socket_protocol(&fd).ok().flatten() == Some(rustix::net::ipproto::TCP);
+    let inet = matches!(family, AddressFamily::INET | AddressFamily::INET6);
+    if kind != SocketType::STREAM || !inet || !tcp {
+        return Err(OTHER.into());
+    }
+    let stream = std::net::TcpStream::from(fd);
+    let right = |peer: SocketAddr| peer.port() == port && peer.ip().is_loopback();
+    if !stream.peer_addr().is_ok_and(right) {
+        return Err(OTHER.into());
+    }
+    let made = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+    let stream = made.map_err(LinkError::from)?;
+    // What is written is whole: waiting for more would only cost time.
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, UdpSocket};
+
+    #[tokio::test]
+    async fn only_a_connection_to_the_port_asked_for_is_taken_from_an_agent() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let port = address.port();
+        let open = || OwnedFd::from(std::net::TcpStream::connect(address).expect("connected"));
+        assert!(checked(open(), port).is_ok());
+        let other = port.checked_add(1).unwrap_or(1);
+        assert!(checked(open(), other).is_err(), "another port");
+        let udp = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        udp.connect(address).expect("connected");
+        let file = std::fs::File::open("/dev/null").expect("opened");
+        let (unix, _peer) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let hostile: [(OwnedFd, &str); 4] = [
+            (udp.into(), "UDP"),
+            (file.into(), "a file"),
+            (unix.into(), "a unix socket"),
+            (listener.into(), "a listening socket"),
+        ];
+        for (fd, what) in hostile {
+            assert!(checked(fd, port).is_err(), "{what}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What is told of a process that its agent does not know: it went with a sleep or a crash, or there
+//! never was one.
+
+use crate::{
+    live::entry::notes::{Note, life},
+    model::{error::Error, ids::ProcessId, process::ProcessInfo, state::State},
+    sandbox::Sandbox,
+};
+
+impl Sandbox {
+    pub(crate) async fn process_lost(&self, id: &ProcessId) -> Result<ProcessInfo, Error> {
+        let note = self.entry.notes.get(id).await;
+        note.map(Note::lost).ok_or_else(|| self.no_process(id))
+    }
+
+    /// Whether what ran under a note went with another life of its sandbox, and not by itself.
+    pub(crate) async fn outlived(&self, note: &Note) -> bool {
+        if self.entry.state() == State::Sleeping {
+            return true;
+        }
+        let scope = note.session.as_ref().filter(|_| note.scoped);
+        let scope = scope.and_then(|session| self.entry.scopes.get(session));
+        let directory = match (&scope, note.scoped) {
+            (Some(scope), _) => &scope.directory,
+            (None, false) => &self.entry.directory,
+            (None, true) => return true,
+        };
+        life(directory).await != note.life
+    }
+
+    /// Its agent does not know it.
+    pub(crate) async fn not_there(&self, id: &ProcessId) -> Error {
+        match self.entry.notes.get(id).await {
+            Some(note) if self.outlived(&note).await => self.process_gone(id),
+            Some(_) => {
+                // Forgotten as the oldest of many.
+                self.entry.notes.remove(id).await;
+                self.no_process(id)
+            }
+            None => self.no_process(id),
+        }
+    }
+
+    /// The sandbox sleeps.
+    pub(crate) async fn lost_or_none(&self, id: &ProcessId) -> Error {
+        match self.entry.notes.get(id).await {
+            Some(_) => self.process_gone(id),
+            None => self.no_process(id),
+        }
+    }
+
+    pub(crate) fn no_process(&self, id: &ProcessId) -> Error {
+        Error::NoProcess { id: self.entry.id.clone(), process: id.clone() }
+    }
+
+    pub(crate) fn process_gone(&self, id: &ProcessId) -> Error {
+        Error::ProcessLost { id: self.entry.id.clone(), process: id.clone() }
+    }
+}

@@ -1,0 +1,182 @@
+//! Sessions of a sandbox: listed, created and deleted.
+
+use crate::{
+    live::once::row,
+    model::{
+        error::Error,
+        events::Happened,
+        ids::SessionId,
+        info::{Once, SessionInfo, SessionWish},
+        sessions::{Session, Sessions},
+    },
+    sandbox::Sandbox,
+};
+use serde::{Deserialize, Serialize};
+
+/// A session that was made, as an idempotency key keeps it.
+#[derive(Serialize, Deserialize)]
+struct Made {
+    #[serde(flatten)]
+    info: SessionInfo,
+    /// In which life of its sandbox; versions before have not written it.
+    #[serde(default)]
+    incarnation: Option<String>,
+}
+
+/// Whether an answer is about this life of a sandbox.
+fn made_in(answer: &str, name: &str) -> bool {
+    let made = serde_json::from_str::<Made>(answer).ok();
+    made.and_then(|made| made.incarnation).is_none_or(|incarnation| incarnation == name)
+}
+
+impl Sandbox {
+    /// Its sessions, sorted by id, `default` among them.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<SessionInfo> {
+        self.entry.sessions.list()
+    }
+
+    /// One session.
+    ///
+    /// # Errors
+    /// [`Error::NoSession`].
+    pub fn session(&self, id: &SessionId) -> Result<SessionInfo, Error> {
+        self.entry.sessions.info(id)
+    }
+
+    /// One session, made with defaults when it is not there.
+    ///
+    /// # Errors
+    /// [`Error::TooManySessions`], and what the records refuse.
+    pub async fn session_reach(&self, id: &SessionId) -> Result<SessionInfo, Error> {
+        self.session_of(id).await?;
+        self.entry.sessions.info(id)
+    }
+
+    /// What a session's shell starts with; makes the session. One that is being deleted is waited for.
+    pub(crate) async fn session_of(&self, id: &SessionId) -> Result<Session, Error> {
+        if let Some(session) = self.entry.sessions.touch(id) {
+            return Ok(session);
+        }
+        let _turn = self.entry.sessions.turn.lock().await;
+        if let Some(session) = self.entry.sessions.touch(id) {
+            return Ok(session);
+        }
+        self.check()?;
+        if id.is_short() {
+            // It has ended: made by being named, it would be another, without its scope and its end.
+            return Err(Error::NoSession { id: self.entry.id.clone(), session: id.clone() });
+        }
+        self.insert(id, Sessions::plain(&self.start_dir()), None).await
+    }
+
+    /// Within a turn.
+    async fn insert(
+        &self,
+        id: &SessionId,
+        session: Session,
+        once: Option<&Once>,
+    ) -> Result<Session, Error> {
+        self.entry.sessions.free(id)?;
+        let Some(access) = &session.file_access else {
+            return self.record(id, session, once).await;
+        };
+        self.new_scope(id, access.grants(id)?).await?;
+        let recorded = self.record(id, session, once).await;
+        if recorded.is_err() {
+            self.entry.end_scope(&self.inner, id).await?;
+        }
+        recorded
+    }
+
+    async fn record(
+        &self,
+        id: &SessionId,
+        session: Session,
+        once: Option<&Once>,
+    ) -> Result<Session, Error> {
+        let body = session.json()?;
+        let answer = match once {
+            Some(once) => Some(row(&self.entry.tenant, once, self.text(id, &session)?)),
+            None => None,
+        };
+        let record =
+            isolet_store::Session { sandbox: self.entry.name.clone(), id: id.to_string(), body };
+        self.inner.store.insert_session(record, answer).await?;
+        self.entry.sessions.insert(id.clone(), session.clone());
+        self.say(Happened::SessionCreated(id.clone()));
+        Ok(session)
+    }
+
+    fn text(&self, id: &SessionId, session: &Session) -> Result<String, Error> {
+        let info = session.info(id, &self.entry.id);
+        let made = Made { info, incarnation: Some(self.entry.name.clone()) };
+        serde_json::to_string(&made).map_err(|error| Error::Fault(error.to_string()))
+    }
+
+    /// Makes a session; `true` beside it: the same idempotency key had made it before.
+    ///
+    /// # Errors
+    /// [`Error::SessionExists`], [`Error::OtherBody`], [`Error::TooManySessions`], [`Error::BadField`].
+    pub async fn session_create(
+        &self,
+        wish: SessionWish,
+        once: Option<Once>,
+    ) -> Result<(SessionInfo, bool), Error> {
+        let id = wish.id.clone().unwrap_or_else(SessionId::random);
+        // What a scope may write is made when its agent starts.
+        let named = wish.cwd.is_some() && wish.file_access.is_none();
+        let cwd = wish.cwd.or_else(|| Some(self.start_dir()));
+        let session = Session::plan(SessionWish { cwd, ..wish })?;
+        let (own, key) = (self.clone(), once.clone());
+        let work = async move {
+            if named {
+                own.check_directory(&session.cwd).await?;
+            }
+            let _turn = own.entry.sessions.turn.lock().await;
+            own.check()?;
+            let session = own.insert(&id, session, key.as_ref()).await?;
+            own.text(&id, &session)
+        };
+        let (text, replayed) = match &once {
+            Some(once) => {
+                let (inner, name) = (&self.inner, self.entry.name.clone());
+                let own = move |answer: &str| made_in(answer, &name);
+                inner.onces.run_in(&inner.store, &self.entry.tenant, (once, own), work).await?
+            }
+            // A task of its own: a caller that goes away leaves nothing half-done.
+            None => {
+                (tokio::spawn(work).await.map_err(|error| Error::Fault(error.to_string()))??, false)
+            }
+        };
+        Ok((serde_json::from_str(&text).map_err(|_| Error::OtherBody)?, replayed))
+    }
+
+    /// Ends a session, its shell and its terminal.
+    ///
+    /// # Errors
+    /// [`Error::DefaultSession`], [`Error::NoSession`].
+    pub async fn session_delete(&self, id: &SessionId) -> Result<(), Error> {
+        if id.is_default() {
+            return Err(Error::DefaultSession);
+        }
+        let (own, id) = (self.clone(), id.clone());
+        let work = async move {
+            let _turn = own.entry.sessions.turn.lock().await;
+            let known = own.entry.sessions.info(&id)?;
+            own.inner.store.remove_session(&own.entry.name, id.as_str()).await?;
+            // From here on it is unknown; who names it again waits for the turn, and so for the
+            // end of its shell.
+            own.entry.sessions.remove(&known.id);
+            own.say(Happened::SessionDeleted(id.clone()));
+            own.entry.pool_of(&id).drop_links(Some(&id));
+            own.entry.kept.forget(&id).await;
+            if known.file_access.is_some() {
+                own.entry.notes.forget_scope(&id).await;
+                return own.entry.end_scope(&own.inner, &id).await;
+            }
+            own.close_session(&id).await
+        };
+        tokio::spawn(work).await.map_err(|error| Error::Fault(error.to_string()))?
+    }
+}
