@@ -1,8 +1,17 @@
-//! Sandboxes as their clients know them: made, found, changed, worked in, ended.
+//! Creates, finds, changes and ends sandboxes, and runs work in them.
 //!
-//! [`Service`] is the way in. One driver task per sandbox owns its state ([`state`] has the
-//! picture); a [`Sandbox`] is a handle for work in it, and its links ([`link`]) go from the
-//! caller's task to the agent directly: no channel or task stands between.
+//! [`Service`] is the entry point. One driver task per sandbox owns its state ([`State`] has the
+//! table of transitions). A [`Sandbox`] is a handle for work in a running sandbox; its connections
+//! go from the caller's task straight to the agent, without a channel or a task in between.
+//!
+//! The layers, bottom first; each uses only those above it in this list:
+//!
+//! - `model`: data and rules, without tasks or connections.
+//! - `agent_client`: connections to agents.
+//! - `live`: what the server holds of running sandboxes, shared by all calls.
+//! - `sandbox`: every `impl Sandbox`.
+//! - `lifecycle`: the tasks that move sandboxes from state to state.
+//! - `service`: every `impl Service`.
 #![forbid(unsafe_code)]
 
 mod agent_client;

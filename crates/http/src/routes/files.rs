@@ -215,12 +215,12 @@ pub(crate) async fn get(
             Err(Failure::new(StatusCode::BAD_REQUEST, "bad_request", message, hint))
         }
         Opened::File(reader) if asked.holds(&reader.stat) => {
-            Ok(Got::Bytes(content::response(reader, &asked, method)))
+            Ok(Got::Bytes(content::response(*reader, &asked, method)))
         }
         // `If-Range` names what the file was: all of it is needed.
         Opened::File(_) => match sandbox.file_fetch(path, Asked::default().span()).await? {
             Opened::File(reader) => {
-                Ok(Got::Bytes(content::response(reader, &Asked::default(), method)))
+                Ok(Got::Bytes(content::response(*reader, &Asked::default(), method)))
             }
             Opened::Directory(_) => Err(Failure::bad("the file became a directory; ask again")),
         },

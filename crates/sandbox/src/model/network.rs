@@ -1,7 +1,7 @@
 //! Where a sandbox may connect to, as its record keeps it and its callers change it.
 //!
 //! The rules themselves are [`isolet_wire::network`]'s; here they are texts, as they were given,
-//! so that a record reads in every version. What they forbade is in [`refused`].
+//! so that a record reads in every version. What they forbade is in [`denied`].
 
 pub(crate) mod change;
 pub(crate) mod denied;

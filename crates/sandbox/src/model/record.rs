@@ -344,6 +344,12 @@ impl Record {
     }
 }
 
+/// Why a sandbox that has failed cannot be worked in.
+pub(crate) fn failed(record: &Record) -> Error {
+    let cause = record.body.cause.clone().unwrap_or_else(|| "unknown".to_owned());
+    Error::Failed { id: record.id.clone(), cause }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -466,10 +472,4 @@ mod tests {
         };
         assert_eq!(Record::read(&config(), record.row().unwrap()).unwrap(), record);
     }
-}
-
-/// Why a sandbox that has failed cannot be worked in.
-pub(crate) fn failed(record: &Record) -> Error {
-    let cause = record.body.cause.clone().unwrap_or_else(|| "unknown".to_owned());
-    Error::Failed { id: record.id.clone(), cause }
 }

@@ -1,6 +1,6 @@
 //! Processes in the background: programs under an id, whose logs stay. The agent has them, and so
 //! they outlive the server; what is noted here is only what is told of one that a sleep or a crash
-//! has ended ([`crate::notes`]).
+//! has ended ([`crate::live::entry::notes`]).
 
 mod gone;
 

@@ -50,7 +50,7 @@ pub struct Attach {
 pub struct Start {
     /// What.
     pub what: What,
-    /// Start directory; [`WORKSPACE`], or the image's own, unless told.
+    /// Start directory; [`crate::WORKSPACE`], or the image's own, unless told.
     pub cwd: Option<String>,
     /// Over the sandbox's (and the session's) environment; `None` unsets.
     pub env: BTreeMap<String, Option<String>>,

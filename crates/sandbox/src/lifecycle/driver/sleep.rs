@@ -1,6 +1,6 @@
 //! Falling asleep and waking up: one driver's, in order, with nobody between.
 //!
-//! To sleep: the door is closed ([`crate::awake`]), the agent is asked once more and saves what
+//! To sleep: the door is closed ([`crate::model::activity`]), the agent is asked once more and saves what
 //! shells hold, `sleeping` is recorded, and only then anything is killed. To wake: it is made anew
 //! on its directories, and `running` is recorded before anybody is let in. A server that is killed
 //! at any of these steps finds a record that says `sleeping` beside what may still run (killed then:

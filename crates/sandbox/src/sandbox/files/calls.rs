@@ -30,7 +30,7 @@ const LINES_BYTES_MAX: usize = 8 * 1024 * 1024;
 #[derive(Debug)]
 pub enum Opened {
     /// A regular file.
-    File(Reader),
+    File(Box<Reader>),
     /// A directory.
     Directory(Stat),
 }
@@ -99,7 +99,7 @@ impl Sandbox {
             done(&mut wire).await?;
             return Ok(Opened::Directory(stat));
         }
-        Ok(Opened::File(Reader { stat, wire, done: false, ahead: None }))
+        Ok(Opened::File(Box::new(Reader { stat, wire, done: false, ahead: None })))
     }
 
     /// Writes a file, whole or at its end; parents are made.
