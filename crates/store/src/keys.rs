@@ -16,6 +16,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
+use tracing::warn;
 
 /// The longest label, in bytes.
 pub const LABEL_BYTES_MAX: usize = 200;
@@ -87,7 +88,7 @@ struct Held {
     file: PathBuf,
     /// Keys that were revoked while the disk was full.
     revoked: Tombstones,
-    /// When that file was last written, as far as was looked.
+    /// When the file of `revoked` was last changed, as of the last [look](Keys::look).
     written: Option<SystemTime>,
 }
 
@@ -105,12 +106,15 @@ impl Keys {
             version: -1,
             by_hash: HashMap::new(),
             file: file.to_owned(),
-            revoked: Tombstones::open(file, KEYS),
+            revoked: Tombstones::open(file, KEYS)?,
             written: None,
         };
         held.written = held.written_now();
-        // While the disk is full they are revoked by their tombstones.
-        let _ = held.settle();
+        match held.settle() {
+            Err(Error::Unsynced) => return Err(Error::Unsynced),
+            // While the disk is full they are revoked by their tombstones.
+            _ => {}
+        }
         Ok(Self { held: Arc::new(Mutex::new(held)) })
     }
 
@@ -189,7 +193,14 @@ impl Keys {
         let mut held = self.lock();
         let written = held.written_now();
         if written != held.written {
-            held.revoked = Tombstones::open(&held.file, KEYS);
+            match Tombstones::open(&held.file, KEYS) {
+                Ok(revoked) => held.revoked = revoked,
+                // What is known stays revoked, and the next look tries again.
+                Err(error) => {
+                    warn!(%error, "keys that were revoked on a full disk cannot be read");
+                    return;
+                }
+            }
             held.written = written;
             // Read again: the rows do not say it yet.
             held.version = -1;

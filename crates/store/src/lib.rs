@@ -57,7 +57,7 @@ impl Store {
             }
             other => other,
         })?;
-        let mut records = Records::new(connection, file);
+        let mut records = Records::new(connection, file)?;
         let (jobs, mut queue) = mpsc::channel::<Job>(QUEUE_MAX);
         std::thread::Builder::new()
             .name("store".into())
@@ -111,14 +111,18 @@ impl Store {
         job: impl FnOnce(&mut Records) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
         self.run(|records| {
-            // What the records could not take is still in memory, and the job counts it.
-            let _ = records.settle();
-            job(records)
+            match records.settle() {
+                // A disk that failed must not be asked again: it may say that all is well.
+                Err(Error::Unsynced) => Err(Error::Unsynced),
+                // What the records could not take is still in memory, and the job counts it.
+                _ => job(records),
+            }
         })
         .await
     }
 
-    /// The same for a job that removes something.
+    /// Runs `job` as it is, without taking tombstones in first: it removes something, and does that
+    /// itself.
     pub(crate) async fn run<R: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Records) -> Result<R, Error> + Send + 'static,

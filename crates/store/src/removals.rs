@@ -41,8 +41,8 @@ pub struct Member {
 }
 
 impl Records {
-    pub(crate) fn new(connection: Connection, file: &Path) -> Self {
-        Self { connection, tombstones: Tombstones::open(file, SERVERS), ended: Vec::new() }
+    pub(crate) fn new(connection: Connection, file: &Path) -> Result<Self, Error> {
+        Ok(Self { connection, tombstones: Tombstones::open(file, SERVERS)?, ended: Vec::new() })
     }
 
     /// Writes what was removed while the disk was full.
@@ -295,7 +295,7 @@ mod tests {
             field: "secret".into(),
             value: value.into(),
         };
-        let mut left = Tombstones::open(&file, SERVERS);
+        let mut left = Tombstones::open(&file, SERVERS).unwrap();
         for removal in [
             Removal::Sandbox { name: "a".into() },
             Removal::Session { sandbox: "b".into(), id: "dev".into() },
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(rows[1].body, r#"{"exposed":{"81":{"secret":"b"}}}"#);
         assert_eq!(store.sessions().await.unwrap().0, []);
         assert_eq!(store.profiles("t").await.unwrap(), []);
-        assert!(Tombstones::open(&file, SERVERS).is_empty(), "the records have them");
+        assert!(Tombstones::open(&file, SERVERS).unwrap().is_empty(), "the records have them");
     }
 
     #[test]
@@ -324,13 +324,13 @@ mod tests {
         let (key, secret) = keys.add(&NewKey { tenant: "t".into(), ..NewKey::default() }).unwrap();
         assert!(keys.check(&crate::KeyDigest::of(&secret)).unwrap().is_some());
         // By another process.
-        let mut others = Tombstones::open(&file, KEYS);
+        let mut others = Tombstones::open(&file, KEYS).unwrap();
         others.add(Removal::Key { id: key.id.clone() }).unwrap();
         keys.look();
         assert!(keys.check(&crate::KeyDigest::of(&secret)).unwrap().is_none());
         assert!(!keys.holds(&key.id).unwrap());
         let keys = Keys::open(&file).unwrap();
         assert!(keys.check(&crate::KeyDigest::of(&secret)).unwrap().is_none());
-        assert!(Tombstones::open(&file, KEYS).is_empty(), "the records have it");
+        assert!(Tombstones::open(&file, KEYS).unwrap().is_empty(), "the records have it");
     }
 }

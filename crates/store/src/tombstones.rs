@@ -33,8 +33,8 @@ pub(crate) struct Reserve {
 /// Of what the server removes. The records take tombstones as soon as a few pages are free, and what
 /// was deleted leaves more than that; 1 MiB of the disk is what a reserve may cost.
 pub(crate) const SERVERS: Reserve = Reserve { suffix: "tombstones", slots: 2048 };
-/// Of keys, which other processes revoke beside the server: a file of its own, so that two writers
-/// never have one slot. 64 KiB are more keys than anybody revokes by hand on a full disk.
+/// Of keys, which other processes revoke beside the server: a file of its own,
+/// which each writer locks. 64 KiB are more keys than anybody revokes by hand on a full disk.
 pub(crate) const KEYS: Reserve = Reserve { suffix: "revoked", slots: 128 };
 
 /// What is removed.
@@ -66,40 +66,59 @@ pub(crate) struct Tombstones {
 impl Tombstones {
     /// Opens the file beside `records`, or makes it. A disk without room for it is no error: then a
     /// full disk refuses removals too.
-    pub(crate) fn open(records: &Path, reserve: Reserve) -> Self {
+    ///
+    /// # Errors
+    /// [`Error::Io`] when there is such a file and it cannot be read: what it says was removed would
+    /// come back.
+    pub(crate) fn open(records: &Path, reserve: Reserve) -> Result<Self, Error> {
         let path = records.with_extension(reserve.suffix);
-        let (file, held) = (None, BTreeMap::new());
-        let mut all = Self { path, slots_max: reserve.slots, file, slots: 0, held };
-        if let Err(error) = all.reserve() {
-            let path = all.path.display();
-            warn!(%path, %error, slots = all.slots, "the reserve for deleting on a full disk is incomplete");
-        }
-        all
-    }
-
-    /// Allocates what is not allocated, and reads what is there.
-    fn reserve(&mut self) -> io::Result<()> {
+        let held = BTreeMap::new();
+        let mut all = Self { path, slots_max: reserve.slots, file: None, slots: 0, held };
         let mut how = OpenOptions::new();
         let how = how.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = how.open(&self.path)?;
-        let about = file.metadata()?;
-        let bytes = usize::try_from(about.len()).unwrap_or(0).min(self.slots_max * SLOT_BYTES);
-        let mut text = vec![0; bytes];
-        file.read_exact_at(&mut text, 0)?;
-        self.slots = bytes / SLOT_BYTES;
-        for (slot, bytes) in text.chunks_exact(SLOT_BYTES).enumerate() {
-            if let Some(removal) = read(bytes) {
-                self.held.insert(slot, removal);
+        let file = match how.open(&all.path) {
+            Ok(file) => file,
+            Err(error) if !all.path.try_exists().unwrap_or(true) => {
+                all.incomplete(&error);
+                return Ok(all);
             }
+            Err(error) => return Err(Error::io(&all.path, &error)),
+        };
+        let text = all.look(&file).map_err(|error| Error::io(&all.path, &error))?;
+        if let Err(error) = all.allocate(&file, &text) {
+            all.incomplete(&error);
         }
+        all.file = Some(file);
+        Ok(all)
+    }
+
+    fn incomplete(&self, error: &io::Error) {
+        let path = self.path.display();
+        let slots = self.slots;
+        warn!(%path, %error, slots, "the reserve for deleting on a full disk is incomplete");
+    }
+
+    /// Reads all tombstones; the bytes of the file.
+    fn look(&mut self, file: &File) -> io::Result<Vec<u8>> {
+        let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+        let mut text = vec![0; length.min(self.slots_max * SLOT_BYTES)];
+        file.read_exact_at(&mut text, 0)?;
+        let found = text.chunks_exact(SLOT_BYTES).enumerate();
+        self.held = found.filter_map(|(slot, bytes)| Some((slot, read(bytes)?))).collect();
+        self.slots = text.len() / SLOT_BYTES;
+        Ok(text)
+    }
+
+    /// Allocates the blocks of all slots.
+    fn allocate(&mut self, file: &File, text: &[u8]) -> io::Result<()> {
+        let about = file.metadata()?;
         // A copy of the file may have holes where it had zeroes.
         let whole = about.blocks() * 512 >= about.len();
-        let result = if whole { Ok(()) } else { file.write_all_at(&text, 0) };
-        let result = result.and_then(|()| self.grow(&file)).and_then(|()| file.sync_all());
+        let result = if whole { Ok(()) } else { file.write_all_at(text, 0) };
+        let result = result.and_then(|()| self.grow(file)).and_then(|()| file.sync_all());
         if result.is_err() {
             file.set_len((self.slots * SLOT_BYTES) as u64)?;
         }
-        self.file = Some(file);
         result
     }
 
@@ -135,17 +154,36 @@ impl Tombstones {
         if self.has(&removal) {
             return Ok(());
         }
-        let free = (0..self.slots).find(|slot| !self.held.contains_key(slot));
-        let (Some(file), Some(slot)) = (&self.file, free) else { return Err(Error::Full) };
         let mut text =
             serde_json::to_vec(&removal).map_err(|error| Error::Json(error.to_string()))?;
         if text.len() > SLOT_BYTES {
             return Err(Error::Full);
         }
         text.resize(SLOT_BYTES, 0);
-        self.write(file, slot, &text)?;
-        self.held.insert(slot, removal);
-        Ok(())
+        let Some(file) = self.file.take() else { return Err(Error::Full) };
+        let added = self.locked(&file, |all| {
+            // Another process may have taken a slot since.
+            all.look(&file).map_err(|error| Error::io(&all.path, &error))?;
+            let free = (0..all.slots).find(|slot| !all.held.contains_key(slot));
+            let slot = free.ok_or(Error::Full)?;
+            all.write(&file, slot, &text)?;
+            all.held.insert(slot, removal);
+            Ok(())
+        });
+        self.file = Some(file);
+        added
+    }
+
+    /// Does `job` while no other process changes the file.
+    fn locked(
+        &mut self,
+        file: &File,
+        job: impl FnOnce(&mut Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        file.lock().map_err(|error| Error::io(&self.path, &error))?;
+        let done = job(self);
+        file.unlock().map_err(|error| Error::io(&self.path, &error))?;
+        done
     }
 
     /// Forgets all of them: the records have taken them.
@@ -153,12 +191,25 @@ impl Tombstones {
     /// # Errors
     /// [`Error::Unsynced`], [`Error::Io`]; those that are left are applied once more.
     pub(crate) fn clear(&mut self) -> Result<(), Error> {
-        while let (Some(file), Some((slot, _))) = (&self.file, self.held.first_key_value()) {
-            let slot = *slot;
-            self.write(file, slot, &[0; SLOT_BYTES])?;
-            self.held.remove(&slot);
+        if self.held.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let Some(file) = self.file.take() else { return Ok(()) };
+        let cleared = self.locked(&file, |all| {
+            while let Some((&slot, removal)) = all.held.first_key_value() {
+                let mut there = [0; SLOT_BYTES];
+                file.read_exact_at(&mut there, (slot * SLOT_BYTES) as u64)
+                    .map_err(|error| Error::io(&all.path, &error))?;
+                // Another process may have cleared the slot, and used it again.
+                if read(&there).as_ref() == Some(removal) {
+                    all.write(&file, slot, &[0; SLOT_BYTES])?;
+                }
+                all.held.remove(&slot);
+            }
+            Ok(())
+        });
+        self.file = Some(file);
+        cleared
     }
 
     fn write(&self, file: &File, slot: usize, text: &[u8]) -> Result<(), Error> {
@@ -190,48 +241,81 @@ mod tests {
     fn tombstones_are_found_again_until_they_are_cleared() {
         let folder = tempfile::tempdir().unwrap();
         let records = folder.path().join("isolet.db");
-        let mut all = Tombstones::open(&records, KEYS);
+        let mut all = Tombstones::open(&records, KEYS).unwrap();
         assert!(all.is_empty());
         all.add(session("one")).unwrap();
         all.add(session("two")).unwrap();
         all.add(session("one")).unwrap();
-        let mut all = Tombstones::open(&records, KEYS);
+        let mut all = Tombstones::open(&records, KEYS).unwrap();
         let found: Vec<_> = all.all().cloned().collect();
         assert_eq!(found, [session("one"), session("two")]);
         all.clear().unwrap();
-        assert!(Tombstones::open(&records, KEYS).is_empty());
+        assert!(Tombstones::open(&records, KEYS).unwrap().is_empty());
     }
 
     #[test]
     fn the_reserve_has_its_blocks_and_is_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let records = folder.path().join("isolet.db");
-        let mut all = Tombstones::open(&records, KEYS);
+        let mut all = Tombstones::open(&records, KEYS).unwrap();
         let about = std::fs::metadata(&all.path).unwrap();
         assert_eq!(about.len(), (KEYS.slots * SLOT_BYTES) as u64);
         assert!(about.blocks() * 512 >= about.len(), "it has holes");
         assert_eq!(about.mode() & 0o777, 0o600);
-        // In memory only: writes that reach the disk take long.
-        all.held = (0..KEYS.slots).map(|slot| (slot, session(&slot.to_string()))).collect();
-        assert!(matches!(all.add(session("more")), Err(Error::Full)));
         assert!(matches!(all.add(session(&"x".repeat(SLOT_BYTES))), Err(Error::Full)));
+        let mut full = Vec::new();
+        for slot in 0..KEYS.slots {
+            full.extend(serde_json::to_vec(&session(&slot.to_string())).unwrap());
+            full.resize((slot + 1) * SLOT_BYTES, 0);
+        }
+        std::fs::write(&all.path, full).unwrap();
+        assert!(matches!(all.add(session("more")), Err(Error::Full)));
     }
 
     #[test]
     fn a_copy_with_holes_gets_its_blocks_back() {
         let folder = tempfile::tempdir().unwrap();
         let records = folder.path().join("isolet.db");
-        let mut all = Tombstones::open(&records, KEYS);
+        let mut all = Tombstones::open(&records, KEYS).unwrap();
         all.add(session("one")).unwrap();
         let text = std::fs::read(&all.path).unwrap();
         std::fs::remove_file(&all.path).unwrap();
         let copy = File::create(&all.path).unwrap();
         copy.set_len(text.len() as u64).unwrap();
         copy.write_all_at(&text[..SLOT_BYTES], 0).unwrap();
-        let all = Tombstones::open(&records, KEYS);
+        let all = Tombstones::open(&records, KEYS).unwrap();
         assert!(all.has(&session("one")));
         let about = std::fs::metadata(&all.path).unwrap();
         assert!(about.blocks() * 512 >= about.len(), "it has holes");
+    }
+
+    #[test]
+    fn two_writers_take_and_clear_only_their_own_slots() {
+        let folder = tempfile::tempdir().unwrap();
+        let records = folder.path().join("isolet.db");
+        let mut one = Tombstones::open(&records, KEYS).unwrap();
+        let mut two = Tombstones::open(&records, KEYS).unwrap();
+        one.add(session("one")).unwrap();
+        two.add(session("two")).unwrap();
+        let mut both = Tombstones::open(&records, KEYS).unwrap();
+        assert!(both.has(&session("one")) && both.has(&session("two")));
+        // The first slot is cleared and used again before the other clears what it knows.
+        both.clear().unwrap();
+        one.held = BTreeMap::new();
+        one.add(session("three")).unwrap();
+        two.clear().unwrap();
+        assert!(Tombstones::open(&records, KEYS).unwrap().has(&session("three")));
+    }
+
+    #[test]
+    fn tombstones_that_cannot_be_read_are_an_error_and_not_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let records = folder.path().join("isolet.db");
+        Tombstones::open(&records, KEYS).unwrap().add(session("one")).unwrap();
+        let path = records.with_extension(KEYS.suffix);
+        std::fs::rename(&path, folder.path().join("aside")).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(matches!(Tombstones::open(&records, KEYS), Err(Error::Io { .. })));
     }
 
     #[test]
