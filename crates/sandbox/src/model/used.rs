@@ -73,6 +73,11 @@ impl Used {
     pub(crate) fn begun() -> Self {
         Self { since_ms: Some(steady_ms()), ..Self::default() }
     }
+
+    /// Whether what the groups of the sandbox count stands in its record already.
+    pub(crate) fn counted(&self) -> bool {
+        self.counted
+    }
 }
 
 impl Record {

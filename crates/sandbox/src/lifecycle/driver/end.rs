@@ -198,6 +198,11 @@ impl Driver {
         {
             warn!(sandbox = %self.entry.id, %error, "something of it still runs");
         }
+        self.settle_record().await;
+    }
+
+    /// Writes the record, and goes on where that fails.
+    pub(crate) async fn settle_record(&mut self) {
         if let Err(error) = self.write(None).await {
             warn!(sandbox = %self.entry.id, %error, state = self.record.state.word(), "its state is not recorded");
         }

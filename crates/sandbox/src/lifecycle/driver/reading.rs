@@ -42,7 +42,13 @@ impl Driver {
     }
 
     async fn let_read(&mut self) -> Result<(), Error> {
+        let counted = self.record.body.used;
         self.take_apart().await?;
+        if self.record.body.used != counted {
+            // Where that fails, what it had used stands in memory until the next record of it.
+            self.settle_record().await;
+            self.publish(None);
+        }
         self.inner.layers_there(&self.record.body)?;
         self.reading = true;
         let begun = async {
@@ -65,26 +71,40 @@ impl Driver {
         }
     }
 
-    /// Nothing of it runs and no group of it is left; its files stay.
+    /// Nothing of it runs and no group of it is left; its files stay. What its groups and its link
+    /// had counted is added to the record, which the caller writes.
     async fn take_apart(&mut self) -> Result<(), Error> {
         self.reading = false;
         let cage = self.cage();
+        let traffic = self.inner.way.traffic(&self.entry).await;
         let apart = blocking(move || {
             let cage = cage.open();
             cage.kill()?;
             if !cage.wait_empty(KILL_WAIT) || !cage.wait_unmounted(KILL_WAIT) {
-                return Ok(false);
+                return Ok(None);
             }
+            let usage = cage.usage();
             cage.dismantle()?;
-            Ok::<_, std::io::Error>(true)
+            Ok::<_, std::io::Error>(Some(usage))
         });
-        match apart.await? {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Error::TooLate("killing what runs in the sandbox")),
+        let usage = match apart.await? {
+            Ok(Some(usage)) => usage,
+            Ok(None) => return Err(Error::TooLate("killing what runs in the sandbox")),
             Err(error) => {
-                Err(Error::Fault(format!("cannot end what runs in the sandbox: {error}")))
+                let message = format!("cannot end what runs in the sandbox: {error}");
+                return Err(Error::Fault(message));
             }
+        };
+        // Groups that were made to read files count for nothing: see `Used::counted`.
+        if !self.record.body.used.counted() {
+            self.record.counted(usage);
+            self.record.carried(traffic);
         }
+        // Its namespace may outlive it, and the next one is to have a link of its own.
+        if let Err(error) = self.inner.way.release(&self.entry).await {
+            info!(sandbox = %self.entry.id, %error, "its link ends by itself");
+        }
+        Ok(())
     }
 
     /// One that has failed is asleep after this, with its files and what was saved of its shells.
@@ -103,9 +123,12 @@ impl Driver {
         if !self.entry.uses.close() {
             return Err(Error::InUse(self.entry.id.clone()));
         }
+        if let Err(error) = self.take_apart().await {
+            self.entry.uses.open();
+            return Err(error);
+        }
         let old = self.record.clone();
         let done = async {
-            self.take_apart().await?;
             self.shift(Event::Recover)?;
             self.record.body.cause = None;
             self.record.body.lost = Some(crashed(&self.entry, true));
