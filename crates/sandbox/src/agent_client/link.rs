@@ -12,6 +12,7 @@ use crate::{
         command::Order,
         error::Error,
         events::{Teller, Told},
+        sessions::Lifetime,
     },
 };
 use isolet_wire::{
@@ -32,8 +33,8 @@ pub struct ShellLink {
     pool: Weak<Pool>,
     pooled: bool,
     teller: Option<Teller>,
-    /// Of a session's shell: the other end is the session's own, and goes with it.
-    session: Option<Weak<()>>,
+    /// Of a session's shell: the lifetime of that session.
+    session: Option<Weak<Lifetime>>,
 }
 
 impl ShellLink {
@@ -63,16 +64,16 @@ impl ShellLink {
     }
 
     /// It is a client of this session's shell.
-    pub(crate) fn of_session(mut self, session: Option<Weak<()>>) -> Self {
+    pub(crate) fn of_session(mut self, session: Option<Weak<Lifetime>>) -> Self {
         self.session = session;
         self
     }
 
-    /// Whether the session has ended that this shell is of: another one of the same id has another
-    /// shell.
+    /// Whether the session of this shell has ended: another one of the same id has another shell.
     #[must_use]
     pub fn session_ended(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.strong_count() == 0)
+        let ended = |session: &Weak<Lifetime>| session.upgrade().is_none_or(|life| life.ended());
+        self.session.as_ref().is_some_and(ended)
     }
 
     fn tell(&self, heard: &Heard) {
@@ -177,8 +178,15 @@ impl ShellLink {
     /// After `Tell::Closed`: attaches again, to a fresh shell (a session's only).
     ///
     /// # Errors
-    /// [`Error::Refused`], [`Error::Link`].
+    /// [`Error::Refused`], [`Error::Link`], also when the session has ended.
     pub async fn reattach(&mut self) -> Result<(), Error> {
+        let _opening = match &self.session {
+            None => None,
+            Some(session) => {
+                let opening = session.upgrade().and_then(|life| life.opening());
+                Some(opening.ok_or(LinkError::SessionEnded)?)
+            }
+        };
         // Positions of the shell that ended mean nothing in the next one.
         self.attach.since = None;
         (self.pid, self.fresh, self.at) = attach_to(&mut self.wire, &self.attach).await?;

@@ -4,6 +4,7 @@
 
 use crate::model::{
     access::FileAccess,
+    agent_error::LinkError,
     clock::now_ms,
     error::Error,
     ids::{SandboxId, SessionId},
@@ -18,10 +19,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 use tokio::sync::watch;
+
+mod lifetime;
+
+pub(crate) use lifetime::{Lifetime, OpeningGuard};
+
 /// Where shells, programs and relative paths begin; shells and programs elsewhere where an image says so.
 pub const WORKSPACE: &str = "/workspace";
 
@@ -58,8 +64,8 @@ struct Held {
     clients: u32,
     /// The other ends are held by programs that run in it without a shell.
     programs: watch::Sender<()>,
-    /// Gone with the session: its shell's clients know by it that it has ended.
-    life: Arc<()>,
+    /// Shared with the clients of its shell: they learn from it that the session has ended.
+    lifetime: Arc<Lifetime>,
     pid: Option<i32>,
     /// Who is attached to its terminal, where one runs.
     terminal: Option<u32>,
@@ -191,7 +197,7 @@ impl Held {
             queued: 0,
             clients: 0,
             programs: watch::Sender::new(()),
-            life: Arc::default(),
+            lifetime: Arc::default(),
             pid: None,
             terminal: None,
             opening: 0,
@@ -284,9 +290,18 @@ impl Sessions {
         Some(held.session.clone())
     }
 
-    /// What lives as long as this session; nothing where it has ended.
-    pub(crate) fn life(&self, id: &SessionId) -> Weak<()> {
-        self.lock().get(id).map_or_else(Weak::new, |held| Arc::downgrade(&held.life))
+    /// The lifetime of this session, and a guard that its deletion waits for: to be held until its
+    /// shell or terminal is open.
+    ///
+    /// # Errors
+    /// [`LinkError::SessionEnded`].
+    pub(crate) fn opening(&self, id: &SessionId) -> Result<(Arc<Lifetime>, OpeningGuard), Error> {
+        let lifetime = self.lock().get(id).map(|held| Arc::clone(&held.lifetime));
+        let opening = lifetime.and_then(|lifetime| {
+            let guard = lifetime.opening()?;
+            Some((lifetime, guard))
+        });
+        opening.ok_or_else(|| LinkError::SessionEnded.into())
     }
 
     /// Whether one more may be made under this id.
@@ -323,8 +338,13 @@ impl Sessions {
         self.lock().insert(id, Held::new(session));
     }
 
-    pub(crate) fn remove(&self, id: &SessionId) {
-        self.lock().remove(id);
+    /// Ends a session, within a turn and after its removal was recorded: it is unknown at once.
+    /// Returns when nothing of it is being opened any more, so that what is open can be closed.
+    pub(crate) async fn end(&self, id: &SessionId) {
+        let held = self.lock().remove(id);
+        if let Some(held) = held {
+            held.lifetime.end().await;
+        }
     }
 
     /// A plain one, as a call that names it makes it.
@@ -422,11 +442,9 @@ impl Sessions {
         over
     }
 
-    /// Takes a session out, when it still fits; what it was.
-    pub(crate) fn take(&self, id: &SessionId, only: Only) -> Option<Session> {
-        let mut all = self.lock();
-        all.get(id).filter(|held| only.fits(held))?;
-        all.remove(id).map(|held| held.session)
+    /// Whether a session is there and fits.
+    pub(crate) fn fits(&self, id: &SessionId, only: Only) -> bool {
+        self.lock().get(id).is_some_and(|held| only.fits(held))
     }
 
     /// No shell is open any more.

@@ -165,9 +165,9 @@ impl Sandbox {
             let _turn = own.entry.sessions.turn.lock().await;
             let known = own.entry.sessions.info(&id)?;
             own.inner.store.remove_session(&own.entry.name, id.as_str()).await?;
-            // From here on it is unknown; who names it again waits for the turn, and so for the
-            // end of its shell.
-            own.entry.sessions.remove(&known.id);
+            // From here on it is unknown. A call that names it again waits for the turn, and so for
+            // the end of its shell.
+            own.entry.sessions.end(&known.id).await;
             own.say(Happened::SessionDeleted(id.clone()));
             own.entry.pool_of(&id).drop_links(Some(&id));
             own.entry.kept.forget(&id).await;

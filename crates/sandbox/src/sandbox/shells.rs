@@ -69,11 +69,12 @@ impl Sandbox {
     /// [`Error::Refused`] with the agent's reason, [`Error::Link`], [`Error::Failed`].
     pub async fn shell(&self, attach: Attach) -> Result<ShellLink, Error> {
         let (mut scope, mut restored, mut told) = (None, None, None);
-        let mut life = None;
+        // Held until the shell is open: a deletion of its session waits for that.
+        let mut opening = None;
         let (shell, open) = match attach.shell {
             ShellName::Session(id) => {
                 let session = self.session_of(&id).await?;
-                life = Some(self.entry.sessions.life(&id));
+                opening = Some(self.entry.sessions.opening(&id)?);
                 scope = self.scope(&id).await?;
                 let restore = self.entry.kept.next(&id).await;
                 let again = self.entry.scopes.again(&id, scope.as_ref());
@@ -123,7 +124,8 @@ impl Sandbox {
         if let Some(id) = restored {
             self.entry.kept.taken(&id);
         }
-        Ok(link.of_session(life).telling(self.teller(session)))
+        let lifetime = opening.map(|(lifetime, _)| Arc::downgrade(&lifetime));
+        Ok(link.of_session(lifetime).telling(self.teller(session)))
     }
 
     /// A client of a session's shell for one command after the other: from the pool when one

@@ -156,8 +156,9 @@ impl Sandbox {
         session: &SessionId,
         wanted: Wanted,
     ) -> Result<TerminalLink, Error> {
-        // Held until it is there, and told to be.
+        // Held until the terminal is open.
         let _place;
+        let _opening;
         let (open, scope) = match wanted.open {
             None => {
                 self.session(session)?;
@@ -165,6 +166,7 @@ impl Sandbox {
             }
             Some(argv) => {
                 let of = self.session_of(session).await?;
+                _opening = self.entry.sessions.opening(session)?;
                 _place = self.entry.sessions.terminal_place(session)?;
                 let env = self.env(Some(&of));
                 (Some(Open { argv, cwd: of.cwd, env }), self.scope(session).await?)

@@ -117,16 +117,17 @@ async fn end(
     let inner = Arc::clone(inner);
     let work = async move {
         let _turn = entry.sessions.turn.lock().await;
-        // Out of the set first: who names it from here on waits for the turn, and gets a new one.
-        let Some(session) = entry.sessions.take(&id, only) else { return Ok(false) };
-        if let Err(error) = inner.store.remove_session(&entry.name, id.as_str()).await {
-            entry.sessions.insert(id, session);
-            return Err(error.into());
+        if !entry.sessions.fits(&id, only) {
+            return Ok(false);
         }
+        let scoped = entry.sessions.scoped(&id);
+        // Recorded first: where that fails, the session goes on as if nothing had been asked.
+        inner.store.remove_session(&entry.name, id.as_str()).await?;
+        entry.sessions.end(&id).await;
         entry.pool_of(&id).drop_links(Some(&id));
         entry.kept.forget(&id).await;
         inner.events.say(&entry, Happened::SessionDeleted(id.clone()));
-        if session.file_access.is_some() {
+        if scoped {
             entry.end_scope(&inner, &id).await?;
         } else if entry.state() == State::Running {
             Sandbox::new(inner, Arc::clone(&entry)).close_session(&id).await?;

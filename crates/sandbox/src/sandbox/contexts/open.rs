@@ -82,8 +82,14 @@ impl Sandbox {
     }
 
     async fn open_with(&self, wish: Wish, once: Option<&Once>, reuse: bool) -> Result<Info, Error> {
+        // Held until the context is open.
+        let _opening;
         let (session, scope) = match &wish.session {
-            Some(id) => (Some(self.session_of(id).await?), self.scope(id).await?),
+            Some(id) => {
+                let session = self.session_of(id).await?;
+                _opening = self.entry.sessions.opening(id)?;
+                (Some(session), self.scope(id).await?)
+            }
             None => (None, None),
         };
         let mut env = self.env(session.as_ref());
