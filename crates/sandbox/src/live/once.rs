@@ -74,37 +74,43 @@ impl Onces {
             return Err(Error::BadField { field: "Idempotency-Key", reason });
         }
         let key = (tenant.clone(), once.key.clone());
-        let (mut outcome, first) = match self.join(&key, once) {
-            // Who is at work may be about to be refused itself: what is recorded decides.
-            Err(Error::OtherBody) => {
-                let found = store.answer(tenant.as_str(), &once.key).await?;
-                let found = found.filter(|found| found.body == once.body && holds(&found.answer));
-                return found.map(|found| (found.answer, true)).ok_or(Error::OtherBody);
+        let mut work = Some(work);
+        loop {
+            let (mut outcome, first) = match self.join(&key, once) {
+                // Who is at work may be about to be refused itself: what is recorded decides.
+                Err(Error::OtherBody) => {
+                    let found = store.answer(tenant.as_str(), &once.key).await?;
+                    let found =
+                        found.filter(|found| found.body == once.body && holds(&found.answer));
+                    return found.map(|found| (found.answer, true)).ok_or(Error::OtherBody);
+                }
+                joined => joined?,
+            };
+            let joined = first.is_none();
+            if let (Some(sender), Some(work)) = (first, work.take_if(|_| !joined)) {
+                let out = Out(Arc::clone(&self.running), key.clone());
+                let store = store.clone();
+                let once = once.clone();
+                let holds = holds.clone();
+                tokio::spawn(async move {
+                    let result = perform(&store, &out.1.0, (&once, holds), work).await;
+                    // Out of the map first: who comes now finds the row.
+                    drop(out);
+                    let _ = sender.send(Some(result));
+                });
             }
-            joined => joined?,
-        };
-        let joined = first.is_none();
-        if let Some(sender) = first {
-            let (out, store, once) =
-                (Out(Arc::clone(&self.running), key), store.clone(), once.clone());
-            let holds = holds.clone();
-            tokio::spawn(async move {
-                let result = perform(&store, &out.1.0, (&once, holds), work).await;
-                // Out of the map first: who comes now finds the row.
-                drop(out);
-                let _ = sender.send(Some(result));
-            });
+            let done = outcome.wait_for(Option::is_some).await;
+            let early = |_| Error::Fault("the work of this idempotency key ended early".into());
+            let done = done.map_err(early)?.clone();
+            let (answer, replayed) =
+                done.unwrap_or_else(|| Err(Error::Fault("no outcome".into())))?;
+            if joined && !holds(&answer) {
+                // That was work in an earlier life of the sandbox. It is out of the map by now, so
+                // this call does its own.
+                continue;
+            }
+            return Ok((answer, replayed || joined));
         }
-        let done = outcome.wait_for(Option::is_some).await;
-        let done =
-            done.map_err(|_| Error::Fault("the work of this idempotency key ended early".into()))?;
-        let (answer, replayed) =
-            done.clone().unwrap_or_else(|| Err(Error::Fault("no outcome".into())))?;
-        if !holds(&answer) {
-            // Joined to work in a life of the sandbox that has ended meanwhile.
-            return Err(Error::OtherBody);
-        }
-        Ok((answer, replayed || joined))
     }
 
     /// Joins the work under way; with a sender for who is the first and does it.
@@ -141,9 +147,11 @@ where
     F: Future<Output = Result<String, Error>>,
 {
     match store.answer(tenant.as_str(), &once.key).await? {
+        // An answer about an earlier life of the sandbox says nothing about this one.
+        Some(found) if !holds(&found.answer) => Ok((work.await?, false)),
         Some(found) if found.body != once.body => Err(Error::OtherBody),
-        Some(found) if holds(&found.answer) => Ok((found.answer, true)),
-        _ => Ok((work.await?, false)),
+        Some(found) => Ok((found.answer, true)),
+        None => Ok((work.await?, false)),
     }
 }
 
@@ -247,6 +255,48 @@ mod tests {
             onces.run(&store, &other, &two, theirs).await.unwrap(),
             ("answer 1".to_owned(), false)
         );
+    }
+
+    #[tokio::test]
+    async fn an_answer_about_an_earlier_life_counts_for_nothing() {
+        let (_dir, store) = store();
+        sandbox(&store).await;
+        let onces = Onces::default();
+        let tenant = TenantId::parse("t").unwrap();
+        let first = Once::new("key", "r", b"1");
+        let work = effect(store.clone(), tenant.clone(), first.clone(), Arc::default());
+        onces.run(&store, &tenant, &first, work).await.unwrap();
+        let earlier = |answer: &str| answer != "answer 0";
+        let other = Once::new("key", "r", b"2");
+        let count = Arc::new(AtomicU32::new(1));
+        let work = effect(store.clone(), tenant.clone(), other.clone(), count);
+        let done = onces.run_in(&store, &tenant, (&other, earlier), work).await.unwrap();
+        assert_eq!(done, ("answer 1".to_owned(), false));
+    }
+
+    #[tokio::test]
+    async fn a_call_that_joined_work_of_an_earlier_life_does_its_own() {
+        let (_dir, store) = store();
+        sandbox(&store).await;
+        let onces = Onces::default();
+        let tenant = TenantId::parse("t").unwrap();
+        let once = Once::new("key", "r", b"1");
+        let (go, wait) = tokio::sync::oneshot::channel::<()>();
+        let effect_of = |n| {
+            let count = Arc::new(AtomicU32::new(n));
+            effect(store.clone(), tenant.clone(), once.clone(), count)
+        };
+        let slow = effect_of(0);
+        let old = async move {
+            wait.await.ok();
+            slow.await
+        };
+        let earlier = |answer: &str| answer != "answer 0";
+        let second = onces.run_in(&store, &tenant, (&once, earlier), effect_of(1));
+        let go = async move { go.send(()).unwrap() };
+        let (first, second, ()) = tokio::join!(onces.run(&store, &tenant, &once, old), second, go);
+        assert_eq!(first.unwrap(), ("answer 0".to_owned(), false));
+        assert_eq!(second.unwrap(), ("answer 1".to_owned(), false));
     }
 
     #[tokio::test]

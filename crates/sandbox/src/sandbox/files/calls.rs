@@ -26,6 +26,10 @@ pub const CONTEXT_MAX: u32 = 20;
 /// Bytes of all lines of one search: more than an agent tells.
 const LINES_BYTES_MAX: usize = 8 * 1024 * 1024;
 
+/// Bytes of all names and link targets of one page of a listing: a full page of long paths would be
+/// a hundred times as much as one of usual ones, and JSON makes up to six bytes of each.
+const WALK_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 /// What stands behind a name.
 #[derive(Debug)]
 pub enum Opened {
@@ -111,7 +115,8 @@ impl Sandbox {
         Ok(self.writer(wire))
     }
 
-    /// What lies in a directory, at most `wish.max` entries ([`PAGE_MAX`]).
+    /// What lies in a directory, at most `wish.max` entries ([`PAGE_MAX`]), and fewer where their
+    /// paths are very long.
     ///
     /// # Errors
     /// As `file_fetch`.
@@ -119,11 +124,19 @@ impl Sandbox {
         let max = wish.max.min(PAGE_MAX) as usize;
         wish.max = max as u32 + 1;
         let mut wire = self.file(path, File::Walk { path: path.to_vec(), wish }).await?;
-        let (mut found, mut unread) = (Vec::new(), HashMap::new());
+        let mut found = Vec::new();
+        let mut unread = HashMap::new();
+        let mut bytes = 0;
         loop {
             match hear(&mut wire).await? {
-                Heard::Tell(Tell::FileFound(mut part)) if found.len() + part.len() <= max + 1 => {
-                    found.append(&mut part);
+                Heard::Tell(Tell::FileFound(part)) if found.len() + part.len() <= max + 1 => {
+                    for one in part {
+                        bytes += one.path.len() + one.target.as_ref().map_or(0, Vec::len);
+                        if bytes > WALK_BYTES_MAX && !found.is_empty() {
+                            return Ok(Page { found, unread, more: true });
+                        }
+                        found.push(one);
+                    }
                 }
                 Heard::Tell(Tell::FileUnread { path, why }) if unread.len() <= max => {
                     unread.insert(path, why);
