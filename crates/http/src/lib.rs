@@ -1,45 +1,26 @@
 //! What a client says, made into typed requests: HTTP/1.1 and WebSocket on one port.
 //!
-//! A request passes [`origin`] (is it meant for this server), [`auth`] (whose is it), then one
+//! A request passes [`auth::origin`] (is it meant for this server), [`auth::authenticator`] (whose is it), then one
 //! file of [`routes`] a resource or a dialect. Neither a path nor a process id is touched here.
 #![forbid(unsafe_code)]
 
-mod answers;
-mod audit;
+mod app;
 mod auth;
-mod command;
-mod connections;
+mod connection;
 mod console;
-mod date;
-mod denied;
 mod dialects;
-mod error;
-mod gate;
-mod heads;
-mod input;
-mod json;
+mod foundation;
 mod limits;
 mod mcp;
-mod misses;
-mod openapi;
-mod origin;
-mod output;
-mod page;
-mod ports;
-mod query;
+mod middleware;
+mod proxy;
+mod router;
 mod routes;
-mod run;
 mod server;
-mod signals;
-mod sse;
-mod text;
-mod tickets;
-mod until;
-mod view;
+mod stream;
 mod ws;
 
-pub use limits::{ConnectionLimits, Kind};
-pub use misses::MISSES_MAX;
-pub use openapi::document;
-pub use origin::Names;
+pub use auth::{not_found_limiter::MISSES_MAX, origin::Names};
+pub use limits::{kind::Kind, settings::ConnectionLimits};
+pub use router::openapi::document;
 pub use server::{Options, serve};

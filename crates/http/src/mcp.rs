@@ -2,14 +2,18 @@
 //! routes beside it, made for the caller of the client's own request, with the caller's rights.
 
 use crate::{
-    auth::{self, Caller},
-    connections::Connection,
-    error::Failure,
-    limits::{self, Kind, Limiter},
-    misses::{Misses, Who},
-    ports::{Foreign, Peer},
-    routes::ports,
-    server::App,
+    app::App,
+    auth::{
+        caller::{Caller, read_only, unknown},
+        not_found_limiter::{Misses, Who},
+        route_access::{MCP_PATH, leads_in},
+    },
+    connection::connections::Connection,
+    foundation::{
+        error::Failure,
+        extensions::{Foreign, Peer},
+    },
+    limits::{kind::Kind, limiter::Limiter, permit_body::guarded},
 };
 use axum::{
     Router,
@@ -25,8 +29,6 @@ use std::{sync::Arc, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-/// Where it is.
-pub(crate) const PATH: &str = "/mcp";
 /// The largest answer that a tool reads: outputs of a MiB each, written as JSON.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -46,7 +48,7 @@ pub(crate) fn beside(
     let limiter = Arc::clone(&app.limiter);
     let inside = Arc::new(Inside { router: router.clone(), misses });
     let clients = Clients::new(inside, stop);
-    router.route(PATH, any(move |request| answer(clients, limiter, request)))
+    router.route(MCP_PATH, any(move |request| answer(clients, limiter, request)))
 }
 
 async fn answer(
@@ -54,7 +56,7 @@ async fn answer(
     limiter: Arc<Limiter>,
     mut request: Request<Body>,
 ) -> Result<Response<Body>, Failure> {
-    let caller = request.extensions().get::<Caller>().ok_or_else(auth::unknown)?;
+    let caller = request.extensions().get::<Caller>().ok_or_else(unknown)?;
     // A client listens by GET; what its tools do is counted by their own routes, too.
     let listens = request.method() == Method::GET;
     let kind = if listens { Kind::EventStream } else { Kind::Call };
@@ -63,21 +65,19 @@ async fn answer(
     let connection = request.extensions_mut().remove::<Arc<Connection>>();
     let permit = limiter.enter(&owner, kind, connection.as_ref())?;
     let answered = clients.answer(owner.as_str(), request).await;
-    answered.map(|reply| limits::guarded(reply.map(Body::new), permit)).map_err(|refused| {
-        match refused {
-            Refused::Unknown => Failure::new(
-                StatusCode::NOT_FOUND,
-                "no_client",
-                "no client of this Mcp-Session-Id: it has ended, or was never begun",
-                "send `initialize` without an id",
-            ),
-            Refused::Full => Failure::new(
-                StatusCode::TOO_MANY_REQUESTS,
-                "too_many_clients",
-                format!("at most {OWN_MAX} clients of a tenant, and {CLIENTS_MAX} of all, at once"),
-                "end one with DELETE and its Mcp-Session-Id; one that is silent ends after an hour",
-            ),
-        }
+    answered.map(|reply| guarded(reply.map(Body::new), permit)).map_err(|refused| match refused {
+        Refused::Unknown => Failure::new(
+            StatusCode::NOT_FOUND,
+            "no_client",
+            "no client of this Mcp-Session-Id: it has ended, or was never begun",
+            "send `initialize` without an id",
+        ),
+        Refused::Full => Failure::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "too_many_clients",
+            format!("at most {OWN_MAX} clients of a tenant, and {CLIENTS_MAX} of all, at once"),
+            "end one with DELETE and its Mcp-Session-Id; one that is silent ends after an hour",
+        ),
     })
 }
 
@@ -99,9 +99,9 @@ impl Inside {
     ) -> Result<Response<Bytes>, String> {
         let who = Who::of(&caller);
         let reads = matches!(*request.method(), Method::GET | Method::HEAD)
-            && !ports::leads_in(request.uri().path());
+            && !leads_in(request.uri().path());
         let refusal = if caller.read_only && !reads {
-            Some(auth::read_only("use a key that was made without --read-only"))
+            Some(read_only("use a key that was made without --read-only"))
         } else {
             self.misses.admit(&who, Instant::now()).err()
         };

@@ -1,13 +1,13 @@
 //! Isorun's `/v1/runs`: a run is a sandbox that ends at its timeout. Nothing here creates but `create`.
 
-mod account;
-mod files;
-mod missing;
-mod profiles;
-mod proxy;
-mod runs;
+pub(crate) mod account;
+pub(crate) mod files;
+pub(crate) mod not_implemented;
+pub(crate) mod profiles;
+pub(crate) mod proxy;
+pub(crate) mod runs;
 
-use crate::server::App;
+use crate::app::App;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 /// Every call that the public client makes.
@@ -26,5 +26,5 @@ pub(crate) fn router() -> OpenApiRouter<App> {
         .routes(routes!(profiles::list))
         .routes(routes!(profiles::get, profiles::put, profiles::delete))
         .merge(proxy::router())
-        .merge(missing::router())
+        .merge(not_implemented::router())
 }

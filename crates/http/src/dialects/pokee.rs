@@ -5,7 +5,7 @@ mod files;
 mod scope;
 mod sessions;
 
-use crate::server::App;
+use crate::app::App;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 /// Every call that is carried out.

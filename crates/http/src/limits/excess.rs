@@ -1,7 +1,6 @@
 //! Why a request gets no connection, as the client reads it.
 
-use super::Kind;
-use crate::error::Failure;
+use crate::{foundation::error::Failure, limits::kind::Kind};
 use axum::http::StatusCode;
 use isolet_sandbox::TenantId;
 use std::sync::Arc;

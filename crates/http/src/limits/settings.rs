@@ -1,6 +1,6 @@
 //! How many connections there may be, and the defaults that follow from the limit on descriptors.
 
-use super::Kind;
+use crate::limits::kind::Kind;
 use std::time::Duration;
 
 /// No more connections than this unless the operator says so.

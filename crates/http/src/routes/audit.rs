@@ -1,6 +1,10 @@
 //! The audit log, as lines of JSON: the caller's whole log, or what was done to one sandbox.
 
-use crate::{auth::Caller, error::Failure, input, query::Query, server::App};
+use crate::{
+    app::App,
+    auth::caller::Caller,
+    foundation::{error::Failure, input, query::Query},
+};
 use axum::{
     body::{Body, Bytes},
     extract::State,

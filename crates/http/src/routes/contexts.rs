@@ -1,16 +1,21 @@
 //! Code contexts: interpreters that keep their variables, and the runs in them.
 
-use super::sandboxes::{created, once};
 use crate::{
-    auth::Caller,
-    error::Failure,
-    input::{self, Ids},
-    json::{Named, Strict, some},
-    output::{Output, lost_field},
-    query::Query,
-    run::{self, Running},
-    server::App,
-    sse,
+    app::App,
+    auth::caller::Caller,
+    foundation::{
+        creation::{created, once},
+        error::Failure,
+        event_encoding::accepts_event_stream,
+        input::{self, Ids},
+        json::{Named, Strict, some},
+        query::Query,
+    },
+    stream::{
+        captured_output::{self, Output, lost_field},
+        context_run::{self, Running, said},
+        context_run_events,
+    },
 };
 use axum::{
     Json,
@@ -216,19 +221,6 @@ fn kernel(language: Language, wish: Option<String>) -> Result<Kernel, Failure> {
     }
 }
 
-/// A refusal about contexts in their own words.
-pub(crate) fn said(error: Error) -> Failure {
-    match error {
-        Error::Refused { why: Why::NoShell, message } => Failure::new(
-            StatusCode::NOT_FOUND,
-            "no_context",
-            message,
-            "make it with POST …/contexts; contexts end when their sandbox sleeps",
-        ),
-        other => other.into(),
-    }
-}
-
 /// Makes a context (and the sandbox, where it is not there); answers when its interpreter is ready.
 ///
 /// Contexts `python`, `javascript`, `typescript`, `bash` and `jupyter` need not be made: a run makes them.
@@ -309,7 +301,7 @@ pub(crate) async fn delete(
 /// `bash` and `jupyter` are made where they are not there.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts/{cid}/run", tag = "contexts",
     params(("id" = String, Path), ("cid" = String, Path)), request_body = RunBody,
-    responses((status = 200, body = run::RunAnswer), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+    responses((status = 200, body = context_run::RunAnswer), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
 pub(crate) async fn run(
     State(app): State<App>,
     caller: Caller,
@@ -318,7 +310,7 @@ pub(crate) async fn run(
     body: Strict<RunBody>,
 ) -> Result<Response, Failure> {
     let body = body.value;
-    let max = super::exec::kept(body.max_output_bytes)?;
+    let max = captured_output::kept(body.max_output_bytes)?;
     input::timeout(body.timeout_ms)?;
     let code = body.code.ok_or_else(|| Failure::field("code", "is needed"))?;
     if code.len() + body.stdin.as_ref().map_or(0, String::len) > input::COMMAND_BYTES_MAX {
@@ -334,8 +326,8 @@ pub(crate) async fn run(
     let running = begin(&sandbox, id, code, body.cancel_on_close).await?;
     let more = format!(",\"context\":\"{id}\"{}", lost_field(&sandbox));
     let until = app.leases.until(&caller);
-    match sse::wanted(&headers) {
-        Some(form) => Ok(run::events(running, form, more, until)),
+    match accepts_event_stream(&headers) {
+        Some(form) => Ok(context_run_events::events(running, form, more, until)),
         None => {
             let gathered = Output::new(max, app.answers.share());
             running.finish(gathered, &more, until).await

@@ -1,7 +1,10 @@
 //! What happens to sandboxes, as server-sent events: of one, or of all that the caller has.
 
 use crate::{
-    auth::Caller, error::Failure, input::Ids, server::App, sse, text::quote, until::Until,
+    app::App,
+    auth::{caller::Caller, cancellation::Until},
+    foundation::{error::Failure, input::Ids, json_text::quote},
+    stream::sse,
 };
 use axum::{
     body::Bytes,

@@ -1,27 +1,28 @@
 //! Commands by HTTP: without a shell behind them, or in a session's shell.
 
 use crate::{
-    auth::Caller,
-    command::Command,
-    denied::{self, DeniedView},
-    error::Failure,
-    input::{self, Ids},
-    json::{Named, Strict, some},
-    output::{KEPT_BYTES, KEPT_BYTES_MAX, Output, exit_fields, lost_field},
-    server::App,
-    sse,
+    app::App,
+    auth::caller::Caller,
+    foundation::{
+        denied::{self, DeniedView},
+        error::Failure,
+        event_encoding::accepts_event_stream,
+        input::{self, Ids, program, stdin},
+        json::{Named, Strict, some},
+    },
+    stream::{
+        captured_output::{Output, Truncated, exit_fields, kept, lost_field},
+        command::Command,
+        command_events,
+    },
 };
 use axum::{
     extract::State,
     http::{HeaderMap, HeaderValue, header},
     response::{IntoResponse, Response},
 };
-use base64::{Engine, engine::general_purpose::STANDARD};
 use isolet_sandbox::{SandboxId, SessionId, Start, service::Reach};
-use isolet_wire::{
-    ask::{Run, What},
-    tell::Exit,
-};
+use isolet_wire::{ask::Run, tell::Exit};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -158,60 +159,6 @@ pub(crate) struct LostState {
     saved_at_ms: Option<i64>,
 }
 
-/// What was written and is not in an answer.
-#[derive(Debug, Serialize, ToSchema)]
-#[allow(dead_code)]
-pub(crate) struct Truncated {
-    /// Bytes of standard output.
-    stdout_bytes: u64,
-    /// Bytes of standard error.
-    stderr_bytes: u64,
-}
-
-/// Bytes that are given as text or in base64, each field with its name.
-pub(crate) fn stdin(
-    (name, text): (&str, Option<String>),
-    (name_b64, b64): (&str, Option<String>),
-) -> Result<Option<Vec<u8>>, Failure> {
-    match (text, b64) {
-        (Some(_), Some(_)) => {
-            Err(Failure::field(name, &format!("give {name} or {name_b64}, not both")))
-        }
-        (None, Some(b64)) => STANDARD
-            .decode(b64)
-            .map(Some)
-            .map_err(|_| Failure::field(name_b64, "must be base64 with padding")),
-        (text, None) => Ok(text.map(String::into_bytes)),
-    }
-}
-
-pub(crate) fn kept(max: Option<u64>) -> Result<usize, Failure> {
-    let max = max.map_or(Some(KEPT_BYTES), |max| usize::try_from(max).ok());
-    max.filter(|max| *max <= KEPT_BYTES_MAX)
-        .ok_or_else(|| Failure::field("max_output_bytes", "at most 67108864 (64 MiB)"))
-}
-
-/// What to run: `command` or `argv`.
-pub(crate) fn program(command: Option<String>, argv: Option<Vec<String>>) -> Result<What, Failure> {
-    match (command, argv) {
-        (Some(text), None) => {
-            input::command(&text)?;
-            Ok(What::Command(text))
-        }
-        (None, Some(argv)) => {
-            if argv.first().is_none_or(String::is_empty) {
-                return Err(Failure::field("argv", "the first word names the program"));
-            }
-            let bytes: usize = argv.iter().map(|word| word.len() + 1).sum();
-            if bytes > input::COMMAND_BYTES_MAX || argv.iter().any(|word| word.contains('\0')) {
-                return Err(Failure::field("argv", "at most 1 MiB of words without NUL"));
-            }
-            Ok(What::Argv(argv))
-        }
-        _ => Err(Failure::field("command", "give command or argv, one of them")),
-    }
-}
-
 impl ExecBody {
     /// What to start, and what it reads.
     fn start(self) -> Result<(Start, Option<Vec<u8>>), Failure> {
@@ -271,8 +218,8 @@ pub(crate) async fn alone(
     }
     let command = Command::alone(&sandbox, start, stdin).await?;
     let until = app.leases.until(&caller);
-    if let Some(form) = sse::wanted(&headers) {
-        return sse::answer(command, form, named + &lost_field(&sandbox), until).await;
+    if let Some(form) = accepts_event_stream(&headers) {
+        return command_events::answer(command, form, named + &lost_field(&sandbox), until).await;
     }
     let gathered = Output::new(max, app.answers.share());
     let (exit, output, denied) = command.finish(gathered, until).await?;
@@ -329,8 +276,8 @@ pub(crate) async fn run_in(
     let command = Command::in_session(&sandbox, session, run, stdin, body.cancel_on_close).await?;
     let named = format!(",\"session\":\"{session}\"");
     let until = app.leases.until(caller);
-    if let Some(form) = sse::wanted(headers) {
-        return sse::answer(command, form, named + &lost_field(&sandbox), until).await;
+    if let Some(form) = accepts_event_stream(headers) {
+        return command_events::answer(command, form, named + &lost_field(&sandbox), until).await;
     }
     let gathered = Output::new(max, app.answers.share());
     let (exit, output, denied) = command.finish(gathered, until).await?;

@@ -4,41 +4,39 @@
 //! `/workspace`, unless they begin with a slash, and are resolved inside the sandbox.
 
 pub(crate) mod content;
-mod orders;
+pub(crate) mod fetch;
+pub(crate) mod listing;
+pub(crate) mod orders;
 pub(crate) mod place;
-mod search;
-mod view;
-mod watch;
+pub(crate) mod search;
+pub(crate) mod upload;
+pub(crate) mod view;
+pub(crate) mod watch;
 
 use crate::{
-    auth::Caller,
-    error::{self, Failure},
-    json::not_encoded,
-    page::paged,
-    query::{self, Query},
-    server::App,
+    app::App,
+    auth::caller::Caller,
+    foundation::{
+        error::{self, Failure},
+        json::not_encoded,
+        page::paged,
+        query::{self, Query},
+    },
+    routes::files::{
+        fetch::{Got, get},
+        listing::{LIST_GLOB, wish},
+        upload::{receive, save},
+    },
 };
 use axum::{
     Json,
-    body::Body,
     extract::{Request, State},
-    http::{HeaderMap, Method, StatusCode, Uri, header},
+    http::{HeaderMap, Method, StatusCode, Uri},
     response::{IntoResponse, Response},
 };
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use content::Asked;
-use http_body_util::BodyExt;
-use isolet_sandbox::{
-    Sandbox,
-    files::{GLOB_BYTES_MAX, Opened, PAGE_MAX, Page, Writer},
-};
-use isolet_wire::{
-    ask::{Save, Walk},
-    tell::{Found, Stat},
-};
+use isolet_sandbox::files::Page;
+use isolet_wire::{ask::Save, tell::Found};
 use place::{Making, Place, enter, mode, whole};
-use std::time::Duration;
-use tokio::time::timeout;
 use utoipa::openapi::{
     Object, Required, Type,
     path::{ParameterBuilder, ParameterIn},
@@ -46,14 +44,6 @@ use utoipa::openapi::{
 use utoipa_axum::{router::OpenApiRouter, routes};
 use view::{FileView, SavedView};
 
-/// How long an upload may stand still.
-const STILL: Duration = Duration::from_secs(60);
-/// Entries of a page unless told.
-const PAGE: u32 = 1000;
-/// The pattern for names and paths, of lists and of searches.
-const LIST_GLOB: &str = "glob";
-/// What can be said of a list, and of nothing else.
-const LIST: [&str; 7] = ["recursive", "hidden", LIST_GLOB, "limit", "cursor", "tar", "watch"];
 /// All that can be said of a reading call.
 const READ: [&str; 12] = [
     "recursive",
@@ -192,102 +182,6 @@ async fn answer(
     }
 }
 
-/// What stands under a path.
-pub(crate) enum Got {
-    /// A file's bytes, a directory's archive, or why they need not be sent.
-    Bytes(Response),
-    /// A directory's entries, and the `Link` to the next page.
-    List(Page, Option<String>),
-}
-
-/// Reads a file, or lists a directory as it is wished.
-pub(crate) async fn get(
-    sandbox: &Sandbox,
-    place: &Place,
-    (method, headers): (&Method, &HeaderMap),
-    (path, query, wish): (&[u8], &Query<'_>, Walk),
-) -> Result<Got, Failure> {
-    let asked = Asked::of(headers);
-    match sandbox.file_fetch(path, asked.span()).await? {
-        Opened::File(_) if LIST.iter().any(|name| query.bytes(name).is_some()) => {
-            let hint = "leave recursive, hidden, glob, limit, cursor, tar and watch out";
-            let message = "this is a file; the query is one for directories";
-            Err(Failure::new(StatusCode::BAD_REQUEST, "bad_request", message, hint))
-        }
-        Opened::File(reader) if asked.holds(&reader.stat) => {
-            Ok(Got::Bytes(content::response(*reader, &asked, method)))
-        }
-        // `If-Range` names what the file was: all of it is needed.
-        Opened::File(_) => match sandbox.file_fetch(path, Asked::default().span()).await? {
-            Opened::File(reader) => {
-                Ok(Got::Bytes(content::response(*reader, &Asked::default(), method)))
-            }
-            Opened::Directory(_) => Err(Failure::bad("the file became a directory; ask again")),
-        },
-        Opened::Directory(_) if query.text("tar")? == Some("zstd") => {
-            let reader = sandbox.file_pack(path, true).await?;
-            Ok(Got::Bytes(content::archive(reader, true, method)))
-        }
-        Opened::Directory(_) if query.flag("tar")? => {
-            let reader = sandbox.file_pack(path, false).await?;
-            Ok(Got::Bytes(content::archive(reader, false, method)))
-        }
-        Opened::Directory(_) => {
-            let page = sandbox.file_walk(path, wish).await?;
-            let last = page.found.last().filter(|_| page.more);
-            let next = last.map(|last| next_link(place, query, &last.path));
-            Ok(Got::List(page, next))
-        }
-    }
-}
-
-/// How a directory is to be listed.
-pub(crate) fn wish(query: &Query<'_>) -> Result<Walk, Failure> {
-    let limit = match query.text("limit")? {
-        None => PAGE,
-        Some(text) => text
-            .parse()
-            .ok()
-            .filter(|limit| (1..=PAGE_MAX).contains(limit))
-            .ok_or_else(|| query::bad("limit", "1 to 10000"))?,
-    };
-    let bad = || query::bad("cursor", "give back what the Link header of a page said");
-    let glob = glob(query)?;
-    Ok(Walk {
-        recursive: query.flag("recursive")?,
-        hidden: query.flag("hidden")?,
-        glob,
-        after: match query.bytes("cursor") {
-            None => None,
-            Some(cursor) => Some(URL_SAFE_NO_PAD.decode(cursor).map_err(|_| bad())?),
-        },
-        max: limit,
-    })
-}
-
-fn glob(query: &Query<'_>) -> Result<Option<Vec<u8>>, Failure> {
-    let glob = query.bytes(LIST_GLOB).map(<[u8]>::to_vec);
-    if glob.as_ref().is_some_and(|glob| glob.is_empty() || glob.len() > GLOB_BYTES_MAX) {
-        return Err(query::bad(LIST_GLOB, "1 to 1024 bytes"));
-    }
-    Ok(glob)
-}
-
-/// The same call with another cursor.
-fn next_link(place: &Place, query: &Query<'_>, last: &[u8]) -> String {
-    let mut link = format!("<{}?", place.uri.path());
-    let same = place.uri.query().unwrap_or("").split('&').filter(|pair| !pair.is_empty());
-    for pair in same.filter(|pair| pair.split('=').next() != Some("cursor")) {
-        link.push_str(pair);
-        link.push('&');
-    }
-    if query.bytes("limit").is_none() {
-        link.push_str(&format!("limit={PAGE}&"));
-    }
-    link.push_str(&format!("cursor={}>; rel=\"next\"", URL_SAFE_NO_PAD.encode(last)));
-    link
-}
-
 /// Writes a file, whole or not at all: a reader sees the old one or the new one.
 ///
 /// Parents are made. A file that is overwritten keeps its owner and its mode. An append is written
@@ -329,41 +223,6 @@ async fn write(
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     let response = (status, Json(SavedView::of(path, &stat))).into_response();
     Ok(content::tagged(response, &stat))
-}
-
-/// Writes the body of a request to a file; what it is then, and whether its name is new.
-pub(crate) async fn save(
-    sandbox: &Sandbox,
-    path: &[u8],
-    how: Save,
-    request: Request,
-) -> Result<(Stat, bool), Failure> {
-    not_encoded(request.headers())?;
-    if request.headers().contains_key(header::CONTENT_RANGE) {
-        return Err(Failure::field("Content-Range", "a file is written whole, or with ?append=1"));
-    }
-    let mut writer = sandbox.file_save(path, how).await?;
-    receive(request.into_body(), &mut writer).await?;
-    Ok(writer.save().await?)
-}
-
-/// Hands an upload on as it comes. Where it breaks off, the writer is dropped and changes nothing.
-pub(crate) async fn receive(mut body: Body, writer: &mut Writer) -> Result<(), Failure> {
-    loop {
-        let frame = timeout(STILL, body.frame()).await.map_err(|_| {
-            let status = StatusCode::REQUEST_TIMEOUT;
-            Failure::new(status, "too_late", "the upload stood still for 60 s", "send it again")
-        })?;
-        match frame {
-            None => return Ok(()),
-            Some(Err(_)) => return Err(Failure::bad("the upload ended early")),
-            Some(Ok(frame)) => {
-                if let Ok(bytes) = frame.into_data() {
-                    writer.write(&bytes).await?;
-                }
-            }
-        }
-    }
 }
 
 /// Removes a file, a link or a directory.

@@ -1,6 +1,6 @@
 //! Whether the server answers. Needs no key, so it says nothing else.
 
-use crate::server::App;
+use crate::app::App;
 use axum::{Json, extract::State, http::StatusCode};
 use serde::Serialize;
 use utoipa::ToSchema;

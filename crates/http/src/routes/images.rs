@@ -1,12 +1,15 @@
 //! Images: pulled, listed, imported, removed.
 
 use crate::{
-    auth::Caller,
-    error::Failure,
-    json::{Strict, not_encoded, some},
-    query::{Query, unescape_path},
-    server::App,
-    sse,
+    app::App,
+    auth::caller::Caller,
+    foundation::{
+        error::Failure,
+        event_encoding::accepts_event_stream,
+        json::{Strict, not_encoded, some},
+        query::{Query, unescape_path},
+    },
+    stream::sse,
 };
 use axum::{
     Json,
@@ -175,7 +178,7 @@ pub(crate) async fn pull(
     };
     let mut progress = app.service.pull(&caller.tenant, &body.value.image, platform)?;
     let tenant = caller.tenant.to_string();
-    if sse::wanted(&headers).is_some() {
+    if accepts_event_stream(&headers).is_some() {
         return Ok(told(progress, tenant));
     }
     let ended = progress.wait_for(|now| now.end.is_some()).await;

@@ -1,12 +1,20 @@
 //! Ports of a sandbox: who listens, and the way to one below a path.
 
+pub(crate) mod links;
+pub(crate) mod tcp;
+
 use crate::{
-    auth::Caller,
-    error::Failure,
-    input::{self, Ids},
-    ports::{self, Target, heads::Way},
-    query::Query,
-    server::App,
+    app::App,
+    auth::caller::Caller,
+    foundation::{
+        error::Failure,
+        input::{self, Ids},
+        query::Query,
+    },
+    proxy::{
+        forward,
+        target::{Target, Way, parse_port},
+    },
 };
 use axum::{
     Json,
@@ -46,16 +54,6 @@ where
     let (schemas, paths, _) = documented;
     // Not a fallback beside GET: that would say `Allow` where the program has not.
     (schemas, paths, axum::routing::any(handler))
-}
-
-/// Whether a path leads into a program: whoever may only read may not go there, since what a GET
-/// does is that program's to say.
-pub(crate) fn leads_in(path: &str) -> bool {
-    let mut parts = path.strip_prefix("/v1/").unwrap_or_default().split('/');
-    let (under, _, what, port) = (parts.next(), parts.next(), parts.next(), parts.next());
-    let way = (under, what);
-    port.is_some()
-        && matches!(way, (Some("sandboxes"), Some("ports" | "tcp")) | (Some("runs"), Some("proxy")))
 }
 
 /// A port on which something listens.
@@ -156,7 +154,7 @@ impl At {
         let prefix = &path[..end];
         let mut parts = prefix.split('/').skip(3);
         let sandbox = SandboxId::parse(parts.next().unwrap_or_default()).map_err(input::bad_id)?;
-        let port = ports::port(parts.nth(1).unwrap_or_default())?;
+        let port = parse_port(parts.nth(1).unwrap_or_default())?;
         Ok(Self { sandbox, port, prefix: prefix.to_owned() })
     }
 }
@@ -178,10 +176,10 @@ pub(crate) async fn through(
 ) -> Result<Response, Failure> {
     let At { sandbox, port, prefix } = at;
     if caller.bound.as_ref().is_some_and(|bound| bound.port != Some(port)) {
-        return Err(crate::auth::bad_ticket());
+        return Err(crate::auth::caller::bad_ticket());
     }
     let target = Target { sandbox, port, way: Way::Path(prefix), ends: None };
-    ports::pass(app, &caller, target, request).await
+    forward::pass(app, &caller, target, request).await
 }
 
 #[cfg(test)]
@@ -203,28 +201,6 @@ mod tests {
             "/v1/sandboxes//ports/80",
         ] {
             assert!(of(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn what_leads_in_is_known_by_its_path() {
-        for way in [
-            "/v1/sandboxes/a/ports/1",
-            "/v1/sandboxes/a/ports/",
-            "/v1/sandboxes/a/ports/1/x",
-            "/v1/sandboxes/a/tcp/1",
-            "/v1/runs/a/proxy/1/x",
-        ] {
-            assert!(leads_in(way), "{way}");
-        }
-        for other in [
-            "/v1/sandboxes/a/ports",
-            "/v1/sandboxes/a/files/ports/1",
-            "/v1/runs/a/files",
-            "/v1/sandboxes",
-            "/",
-        ] {
-            assert!(!leads_in(other), "{other}");
         }
     }
 }

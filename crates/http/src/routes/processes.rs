@@ -6,18 +6,17 @@ mod view;
 mod wait;
 
 use crate::{
-    auth::Caller,
-    error::Failure,
-    input::{self, Ids},
-    json::{Named, Strict, some},
-    output::lost_field,
-    query::Query,
-    routes::{
-        exec::{program, stdin},
-        sandboxes::{created, once},
+    app::App,
+    auth::caller::Caller,
+    foundation::{
+        creation::{created, once},
+        error::Failure,
+        input::{self, Ids, program, stdin},
+        json::{Named, Strict, some},
+        query::Query,
+        signals,
     },
-    server::App,
-    signals,
+    stream::captured_output::lost_field,
 };
 use axum::{
     Json,
@@ -25,7 +24,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, Uri, header},
     response::{IntoResponse, Response},
 };
-use isolet_sandbox::{ProcessId, ProcessWish, Sandbox, SessionId, service::Reach};
+use isolet_sandbox::{ProcessId, ProcessWish, SessionId, service::Reach};
 use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
@@ -143,10 +142,6 @@ pub(crate) struct Kill {
     grace_ms: Option<u64>,
 }
 
-pub(super) async fn look(app: &App, caller: &Caller, ids: &Ids) -> Result<Sandbox, Failure> {
-    Ok(app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?)
-}
-
 /// Starts a process in the background.
 ///
 /// It belongs to no connection: it runs until it ends, or is ended, over restarts of the server.
@@ -189,7 +184,7 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<Json<Vec<ProcessView>>, Failure> {
     Query::of(&uri, &[])?;
-    let all = look(&app, &caller, &ids).await?.processes().await?;
+    let all = app.look(&caller, &ids).await?.processes().await?;
     Ok(Json(all.into_iter().map(ProcessView::from).collect()))
 }
 
@@ -202,7 +197,7 @@ pub(crate) async fn forget_all(
     caller: Caller,
     ids: Ids,
 ) -> Result<StatusCode, Failure> {
-    let sandbox = look(&app, &caller, &ids).await?;
+    let sandbox = app.look(&caller, &ids).await?;
     for info in sandbox.processes().await? {
         sandbox.process_forget(&info.id).await?;
     }
@@ -218,7 +213,7 @@ pub(crate) async fn get(
     caller: Caller,
     ids: Ids,
 ) -> Result<Json<ProcessView>, Failure> {
-    let info = look(&app, &caller, &ids).await?.process(ids.process()?).await?;
+    let info = app.look(&caller, &ids).await?.process(ids.process()?).await?;
     Ok(Json(info.into()))
 }
 
@@ -232,7 +227,7 @@ pub(crate) async fn forget(
     caller: Caller,
     ids: Ids,
 ) -> Result<StatusCode, Failure> {
-    let sandbox = look(&app, &caller, &ids).await?;
+    let sandbox = app.look(&caller, &ids).await?;
     let id = ids.process()?;
     sandbox.process(id).await?;
     sandbox.process_forget(id).await?;
@@ -253,7 +248,7 @@ pub(crate) async fn input(
 ) -> Result<StatusCode, Failure> {
     let Input { data, data_b64, eof } = body.value;
     let data = stdin(("data", data), ("data_b64", data_b64))?.unwrap_or_default();
-    let sandbox = look(&app, &caller, &ids).await?;
+    let sandbox = app.look(&caller, &ids).await?;
     sandbox.process_input(ids.process()?, &data, eof).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -269,7 +264,7 @@ pub(crate) async fn signal(
     body: Strict<Signal>,
 ) -> Result<StatusCode, Failure> {
     let number = signals::parse(&body.value.signal)?;
-    let sandbox = look(&app, &caller, &ids).await?;
+    let sandbox = app.look(&caller, &ids).await?;
     sandbox.process_signal(ids.process()?, number, body.value.all).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -290,7 +285,7 @@ pub(crate) async fn kill(
     if grace > GRACE_MS_MAX {
         return Err(Failure::field("grace_ms", "0 to 60000 (a minute)"));
     }
-    let sandbox = look(&app, &caller, &ids).await?;
+    let sandbox = app.look(&caller, &ids).await?;
     let id = ids.process()?;
     let info = sandbox.process_kill(id, number, Duration::from_millis(grace)).await?;
     Ok(Json(ProcessView::from(info)).into_response())

@@ -1,29 +1,32 @@
 //! Sandboxes: created, listed, read, changed, deleted.
 
+pub(crate) mod credentials;
+pub(crate) mod network;
+pub(crate) mod view;
+
 use crate::{
-    auth::Caller,
-    error::Failure,
-    input::{self, Ids, Unbuilt},
-    json::{Named, Object, Strict, never, some},
-    page::Paging,
-    routes::{
-        credentials::{CredentialBody, Given},
-        network::{self, NetworkBody, NetworkWanted},
+    app::App,
+    auth::caller::Caller,
+    foundation::{
+        creation::{created, once},
+        error::Failure,
+        input::{self, Ids, Unbuilt, metadata},
+        json::{Named, Object, Strict, never, some},
+        page::Paging,
     },
-    server::App,
-    view::SandboxView,
+    routes::sandboxes::{
+        credentials::{CredentialBody, Given},
+        network::{NetworkBody, NetworkWanted},
+        view::SandboxView,
+    },
 };
 use axum::{
     Json,
     extract::State,
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header},
-    response::{IntoResponse, Response},
+    http::{HeaderMap, Uri},
+    response::Response,
 };
-use isolet_sandbox::{
-    Once, Patch, SandboxId, Wish,
-    info::{KEY_BYTES_MAX, METADATA_BYTES_MAX},
-    service::Reach,
-};
+use isolet_sandbox::{Patch, SandboxId, Wish, service::Reach};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -125,17 +128,6 @@ impl CreateSandbox {
     }
 }
 
-/// The client's own words, within their limit.
-pub(crate) fn metadata(
-    metadata: Object,
-) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
-    let bytes = serde_json::to_vec(&metadata.0).map_or(usize::MAX, |text| text.len());
-    if bytes > METADATA_BYTES_MAX {
-        return Err(Failure::field("metadata", "at most 16 KiB as JSON"));
-    }
-    Ok(metadata.0)
-}
-
 /// What is to change; the rest stays.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -170,31 +162,6 @@ pub(crate) struct ChangeSandbox {
     /// Seconds without use after which it falls asleep, counted from now; 0 or `null` never.
     #[serde(deserialize_with = "never")]
     sleep_after_s: Option<u64>,
-}
-
-/// An `Idempotency-Key`, bound to its route and body.
-pub(crate) fn once(headers: &HeaderMap, route: &str, body: &[u8]) -> Result<Option<Once>, Failure> {
-    let mut all = headers.get_all("idempotency-key").iter();
-    let Some(key) = all.next() else { return Ok(None) };
-    let key = key.to_str().ok().filter(|key| !key.is_empty() && key.len() <= KEY_BYTES_MAX);
-    let key = key.filter(|_| all.next().is_none()).ok_or_else(|| {
-        Failure::field("Idempotency-Key", "one header of 1 to 255 visible ASCII characters")
-    })?;
-    Ok(Some(Once::new(key, route, body)))
-}
-
-/// 201 with where it is, and whether this was said before.
-pub(crate) fn created(location: &str, replayed: bool, body: impl IntoResponse) -> Response {
-    let mut response = (StatusCode::CREATED, body).into_response();
-    let headers = response.headers_mut();
-    if let Ok(location) = HeaderValue::from_str(location) {
-        headers.insert(header::LOCATION, location);
-    }
-    if replayed {
-        let name = HeaderName::from_static("idempotency-replayed");
-        headers.insert(name, HeaderValue::from_static("true"));
-    }
-    response
 }
 
 /// Makes a sandbox.

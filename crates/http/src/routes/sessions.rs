@@ -1,14 +1,18 @@
 //! Sessions of a sandbox: each with a shell, a directory and an environment of its own.
 
+pub(crate) mod view;
+
 use crate::{
-    auth::Caller,
-    error::Failure,
-    input::{self, Ids, Unbuilt},
-    json::{Named, Object, Strict, some},
-    page::Paging,
-    routes::sandboxes::{created, metadata, once},
-    server::App,
-    view::{FileAccess, SessionView},
+    app::App,
+    auth::caller::Caller,
+    foundation::{
+        creation::{created, once},
+        error::Failure,
+        input::{self, Ids, Unbuilt, metadata},
+        json::{Named, Object, Strict, some},
+        page::Paging,
+    },
+    routes::sessions::view::{FileAccess, SessionView},
 };
 use axum::{
     Json,
@@ -59,7 +63,7 @@ pub(crate) struct CreateSession {
 
 impl CreateSession {
     fn wish(self) -> Result<SessionWish, Failure> {
-        self.network.refuse("network", super::sandboxes::OWN_NETWORK)?;
+        self.network.refuse("network", crate::routes::sandboxes::OWN_NETWORK)?;
         input::cwd(self.cwd.as_deref())?;
         input::env(self.env.0.iter().map(|(name, value)| (name, Some(value))))?;
         input::timeout(self.command_timeout_ms)

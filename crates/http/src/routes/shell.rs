@@ -1,12 +1,14 @@
 //! The shell WebSocket: who attaches to which shell, and the upgrade.
 
 use crate::{
-    auth::Caller,
-    error::Failure,
-    input::{self, Ids},
-    query::{self, Query},
-    server::App,
-    tickets, ws,
+    app::App,
+    auth::{caller::Caller, tickets},
+    foundation::{
+        error::Failure,
+        input::{self, Ids},
+        query::{self, Query},
+    },
+    ws::{shell, upgrade},
 };
 use axum::{
     body::Body,
@@ -146,7 +148,7 @@ pub(crate) async fn attach(
     reach: Reach,
     mut request: Request<Body>,
 ) -> Result<Response, Failure> {
-    let accept = ws::handshake(request.method(), request.headers())?;
+    let accept = upgrade::handshake(request.method(), request.headers())?;
     let wanted = Wanted::of(request.uri())?;
     let reach = caller.reach(reach);
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, reach).await?;
@@ -163,7 +165,7 @@ pub(crate) async fn attach(
         .as_ref()
         .and_then(|session| sandbox.session(session).ok())
         .map_or(0, |session| session.command_timeout_ms);
-    let mut response = ws::switch(accept);
+    let mut response = upgrade::switch(accept);
     let name = format!("{}.{owner}", link.shell_id());
     let at = link.at();
     let at = format!("{},{},{}", at.out, at.err, at.seq);
@@ -173,7 +175,7 @@ pub(crate) async fn attach(
         }
     }
     let private = session.is_none();
-    let client = ws::Client {
+    let client = shell::Client {
         sandbox,
         link,
         owner,
@@ -185,8 +187,8 @@ pub(crate) async fn attach(
         timeout_ms,
     };
     let until = app.leases.until(&caller);
-    ws::hand_over(&mut request, ws::MESSAGE_BYTES_MAX, async move |socket| {
-        ws::run(socket, client, until).await;
+    upgrade::hand_over(&mut request, shell::MESSAGE_BYTES_MAX, async move |socket| {
+        shell::run(socket, client, until).await;
     });
     Ok(response)
 }

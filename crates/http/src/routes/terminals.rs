@@ -1,6 +1,13 @@
 //! The terminals of a sandbox: which run, and their end.
 
-use crate::{auth::Caller, error::Failure, input::Ids, query::Query, server::App};
+pub(crate) mod recordings;
+pub(crate) mod socket;
+
+use crate::{
+    app::App,
+    auth::caller::Caller,
+    foundation::{error::Failure, input::Ids, query::Query},
+};
 use axum::{
     Json,
     extract::State,

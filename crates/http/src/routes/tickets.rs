@@ -1,13 +1,17 @@
 //! Tickets: made with a key, given once in the address of a WebSocket.
 
 use crate::{
-    auth::{self, Caller},
-    date::rfc3339,
-    error::Failure,
-    input,
-    json::{self, Strict, some},
-    server::App,
-    tickets::{Bound, TTL_MAX, Use},
+    app::App,
+    auth::{
+        caller::{Bound, Caller, Use, read_only},
+        tickets::TTL_MAX,
+    },
+    foundation::{
+        error::Failure,
+        input,
+        json::{self, Strict, some},
+        time::rfc3339,
+    },
 };
 use axum::{Json, extract::State, http::StatusCode};
 use isolet_sandbox::{SandboxId, SessionId};
@@ -109,7 +113,7 @@ pub(crate) async fn create(
     let (mut bound, view, ttl) = (wanted.bound()?, wanted.view()?, wanted.ttl()?);
     bound.incarnation = app.service.incarnation(&caller.tenant, &bound.sandbox);
     if caller.read_only && !view {
-        return Err(auth::read_only("make a ticket with mode \"view\", or use another key"));
+        return Err(read_only("make a ticket with mode \"view\", or use another key"));
     }
     let ticket = app.tickets.add(&caller, bound, view, ttl)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -3,17 +3,20 @@
 //! No channel and no second task stands between the two: a command costs two wake-ups. While the
 //! client does not read, nothing is read from the link, and what it says is still taken.
 
-use super::{
-    Socket, frames,
-    line::{CLOSE_WAIT, End, Event, Go, Line, clock},
-    said,
-};
 use crate::{
-    denied,
-    error::Failure,
-    output::lost_field,
-    text::{Piece, Texts},
-    until::Until,
+    auth::cancellation::Until,
+    foundation::{
+        denied,
+        error::Failure,
+        utf8_stream::{Piece, Texts},
+    },
+    stream::captured_output::lost_field,
+    ws::{
+        client_frame,
+        connection::{CLOSE_WAIT, End, Event, Go, Line, clock},
+        shell_frames,
+        upgrade::Socket,
+    },
 };
 use isolet_sandbox::{
     Denials, Heard, LinkError, Sandbox, ShellLink,
@@ -86,7 +89,7 @@ pub(crate) async fn run(socket: Socket, client: Client, until: Until) {
 impl Talk {
     async fn talk(&mut self, mut until: Until) -> End {
         if let Some((shell, at)) = self.client.opened.take()
-            && let ControlFlow::Break(end) = self.write(frames::opened(&shell, &at))
+            && let ControlFlow::Break(end) = self.write(shell_frames::opened(&shell, &at))
         {
             return end;
         }
@@ -114,7 +117,7 @@ impl Talk {
 
     async fn event(&mut self, event: Event) -> Go {
         match self.line.hear(event)? {
-            Some(Message::Text(text)) => match said::parse(&text) {
+            Some(Message::Text(text)) => match client_frame::parse(&text) {
                 Ok(said) => self.said(said).await,
                 Err((id, failure)) => self.refuse(id.as_deref(), &failure),
             },
@@ -123,9 +126,9 @@ impl Talk {
         }
     }
 
-    async fn said(&mut self, said: said::Said) -> Go {
+    async fn said(&mut self, said: client_frame::Said) -> Go {
         match said {
-            said::Said::Run { mut run, timeout_ms, stdin } => {
+            client_frame::Said::Run { mut run, timeout_ms, stdin } => {
                 run.timeout_ms = timeout_ms.unwrap_or(self.client.timeout_ms);
                 let id = run.id.clone();
                 if run.stdin && !self.fed.contains(&id) {
@@ -137,16 +140,18 @@ impl Talk {
                     None => ControlFlow::Continue(()),
                 }
             }
-            said::Said::Stdin { id, .. } if !self.client.resumed && !self.fed.contains(&id) => {
+            client_frame::Said::Stdin { id, .. }
+                if !self.client.resumed && !self.fed.contains(&id) =>
+            {
                 let message = format!("no command {id} of this client takes standard input");
                 self.refuse(Some(&id), &Failure::refused(Why::BadAsk, message))
             }
-            said::Said::Stdin { id, data, eof } => self.feed(&id, &data, eof),
-            said::Said::Signal { id, signal } => {
+            client_frame::Said::Stdin { id, data, eof } => self.feed(&id, &data, eof),
+            client_frame::Said::Signal { id, signal } => {
                 let fed = self.fed.contains(&id);
                 self.urge(Ask::Signal { id, signal }, fed).await
             }
-            said::Said::Cancel { id } => {
+            client_frame::Said::Cancel { id } => {
                 let fed = self.fed.contains(&id);
                 self.urge(Ask::Cancel { id }, fed).await
             }
@@ -239,21 +244,21 @@ impl Talk {
                 self.pieces(&rest)?;
                 let denied = self.denials.remove(&exit.id).unwrap_or_else(|| self.since.clone());
                 let more = lost_field(&self.client.sandbox) + &denied::fields(&denied.now());
-                self.write(frames::exit(&exit, &more))
+                self.write(shell_frames::exit(&exit, &more))
             }
             Tell::Started { id } => {
                 self.begun(id);
                 ControlFlow::Continue(())
             }
             Tell::Began { id, command } => {
-                let told = self.client.starts.then(|| frames::start(&id, &command));
+                let told = self.client.starts.then(|| shell_frames::start(&id, &command));
                 self.begun(id);
                 told.map_or(ControlFlow::Continue(()), |message| self.write(message))
             }
             Tell::Gap { stream, from, to } => {
                 let rest = self.texts.gap(stream);
                 self.pieces(&rest)?;
-                self.write(frames::gap(stream, from, to))
+                self.write(shell_frames::gap(stream, from, to))
             }
             Tell::Refused { id, why, message } => {
                 if let Some(id) = id.as_ref().filter(|_| why != Why::IdInUse) {
@@ -283,7 +288,7 @@ impl Talk {
         };
         match self.texts.piece(stream, &id, offset, &bytes) {
             Some(piece) => {
-                let message = frames::output(&piece);
+                let message = shell_frames::output(&piece);
                 self.write(message)
             }
             None => ControlFlow::Continue(()),
@@ -291,13 +296,13 @@ impl Talk {
     }
 
     fn pieces(&mut self, pieces: &[Piece<'_>]) -> Go {
-        pieces.iter().try_for_each(|piece| self.write(frames::output(piece)))
+        pieces.iter().try_for_each(|piece| self.write(shell_frames::output(piece)))
     }
 
     fn closed(&mut self, closed: &Closed) -> Go {
         let rest = self.texts.close();
         self.pieces(&rest)?;
-        self.write(frames::closed(closed))?;
+        self.write(shell_frames::closed(closed))?;
         self.fed.clear();
         self.denials.clear();
         self.over = true;
@@ -312,13 +317,13 @@ impl Talk {
         if let LinkError::Destroyed(_) = error {
             let rest = self.texts.close();
             self.pieces(&rest)?;
-            self.write(frames::ended_with(&Failure::from(error.clone())))?;
+            self.write(shell_frames::ended_with(&Failure::from(error.clone())))?;
             return ControlFlow::Break(End::destroyed());
         }
         if self.client.link.session_ended() {
             let rest = self.texts.close();
             self.pieces(&rest)?;
-            self.write(frames::ended_with(&Failure::from(LinkError::SessionEnded)))?;
+            self.write(shell_frames::ended_with(&Failure::from(LinkError::SessionEnded)))?;
             let end = End::Close(CloseCode::Away, "session_ended");
             return ControlFlow::Break(end);
         }
@@ -337,7 +342,7 @@ impl Talk {
     }
 
     fn refuse(&mut self, id: Option<&str>, failure: &Failure) -> Go {
-        self.line.answer(frames::error(id, failure))
+        self.line.answer(shell_frames::error(id, failure))
     }
 
     fn write(&mut self, message: Message) -> Go {

@@ -4,11 +4,13 @@
 //! `{"type":"eof"}`: the client's always, the program's where the client asked for it; otherwise the
 //! program's end closes the socket.
 
-use super::{
-    Socket,
-    line::{End, Go, Line, clock},
+use crate::{
+    auth::cancellation::Until,
+    ws::{
+        connection::{End, Go, Line, clock},
+        upgrade::Socket,
+    },
 };
-use crate::until::Until;
 use bytes::BytesMut;
 use isolet_sandbox::{PortLink, Sandbox};
 use std::{future::poll_fn, ops::ControlFlow};

@@ -6,11 +6,13 @@
 
 pub(crate) mod frames;
 
-use super::{
-    Socket,
-    line::{CLOSE_WAIT, End, Event, Go, Line, clock},
+use crate::{
+    auth::cancellation::Until,
+    ws::{
+        connection::{CLOSE_WAIT, End, Event, Go, Line, clock},
+        upgrade::Socket,
+    },
 };
-use crate::until::Until;
 use bytes::BytesMut;
 use frames::Said;
 use isolet_sandbox::{Heard, LinkError, Sandbox, TerminalLink};

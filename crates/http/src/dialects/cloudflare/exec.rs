@@ -1,14 +1,19 @@
 //! `POST /v1/sandbox/{id}/exec`: a command and its output as events.
 
-use super::{Refusal, RefusalView, sandbox, session, within};
 use crate::{
-    auth::Caller,
-    command::Command,
-    error::Failure,
-    input,
-    json::{Strict, some},
-    server::App,
-    sse::{self, Form},
+    app::App,
+    auth::caller::Caller,
+    dialects::cloudflare::{
+        address::{sandbox, session, within},
+        error::{Refusal, RefusalView},
+    },
+    foundation::{
+        error::Failure,
+        event_encoding::Form,
+        input,
+        json::{Strict, some},
+    },
+    stream::{command::Command, command_events},
 };
 use axum::{
     extract::{Path, State},
@@ -91,47 +96,7 @@ pub(crate) async fn exec(
         }
     };
     let until = app.leases.until(&caller);
-    Ok(sse::answer(command, Form::Bridge, String::new(), until).await?)
-}
-
-/// The bridge's events.
-pub(crate) mod words {
-    use super::Failure;
-    use base64::{Engine, engine::general_purpose::STANDARD};
-    use isolet_wire::tell::Exit;
-    use serde_json::json;
-
-    const FAILED: &str = "exec_error";
-
-    fn event(name: &str, data: &str) -> String {
-        format!("event: {name}\ndata: {data}\n\n")
-    }
-
-    fn error(message: &str, code: &str) -> String {
-        event("error", &json!({"error": message, "code": code}).to_string())
-    }
-
-    /// Bytes of a stream.
-    pub(crate) fn output(name: &str, bytes: &[u8]) -> String {
-        event(name, &STANDARD.encode(bytes))
-    }
-
-    /// The end. What is not whole is no success: `lost` bytes were no longer held.
-    pub(crate) fn exit(exit: &Exit, lost: u64) -> String {
-        if exit.timed_out {
-            let message = format!("the command was ended at its timeout (exit {})", exit.code);
-            return error(&message, FAILED);
-        }
-        if lost > 0 {
-            return error(&format!("{lost} bytes of output were not read in time"), FAILED);
-        }
-        event("exit", &json!({"exit_code": exit.code}).to_string())
-    }
-
-    /// What was not done after all.
-    pub(crate) fn failed(failure: &Failure) -> String {
-        error(&failure.message, failure.code)
-    }
+    Ok(command_events::answer(command, Form::Bridge, String::new(), until).await?)
 }
 
 #[cfg(test)]

@@ -1,12 +1,17 @@
 //! `/v1/sandbox/{id}/file/…`: a file's bytes.
 
-use super::{Done, Refusal, RefusalView, sandbox, session, within};
 use crate::{
-    auth::Caller,
-    error::Failure,
-    query::{Query, unescape_path},
-    routes::files::{content::raw, place::checked, save},
-    server::App,
+    app::App,
+    auth::caller::Caller,
+    dialects::cloudflare::{
+        address::{sandbox, session, within},
+        error::{Done, Refusal, RefusalView},
+    },
+    foundation::{
+        error::Failure,
+        query::{Query, unescape_path},
+    },
+    routes::files::{content::raw, place::checked, upload::save},
 };
 use axum::{
     Json,

@@ -1,7 +1,10 @@
 //! The bridge's warm pool: the sandboxes that this server makes ahead, for all of its tenants.
 
-use super::{Done, RefusalView};
-use crate::{auth::Caller, server::App};
+use crate::{
+    app::App,
+    auth::caller::Caller,
+    dialects::cloudflare::error::{Done, RefusalView},
+};
 use axum::{Json, extract::State};
 use serde::Serialize;
 use utoipa::ToSchema;

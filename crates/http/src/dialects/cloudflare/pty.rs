@@ -1,7 +1,14 @@
 //! `GET /v1/sandbox/{id}/pty`: a session's terminal, in the bridge's words.
 
-use super::{Refusal, RefusalView, sandbox, session};
-use crate::{auth::Caller, routes::terminal, server::App};
+use crate::{
+    app::App,
+    auth::caller::Caller,
+    dialects::cloudflare::{
+        address::{sandbox, session},
+        error::{Refusal, RefusalView},
+    },
+    routes::terminals::socket,
+};
 use axum::{
     extract::{Path, Request, State},
     http::HeaderMap,
@@ -25,5 +32,5 @@ pub(crate) async fn pty(
 ) -> Result<Response, Refusal> {
     let id = sandbox(&id)?;
     let otherwise = session(&headers)?.unwrap_or_else(SessionId::default_session);
-    Ok(terminal::attach(app, caller, id, otherwise, request).await?)
+    Ok(socket::attach(app, caller, id, otherwise, request).await?)
 }

@@ -1,7 +1,14 @@
 //! Sandboxes by the bridge: made, ended, asked whether they are there.
 
-use super::{Refusal, RefusalView, sandbox};
-use crate::{audit::Of, auth::Caller, error::Failure, json::Strict, server::App};
+use crate::{
+    app::App,
+    auth::caller::Caller,
+    dialects::cloudflare::{
+        address::sandbox,
+        error::{Refusal, RefusalView},
+    },
+    foundation::{error::Failure, extensions::Of, json::Strict},
+};
 use axum::{
     Extension, Json,
     extract::{Path, State},

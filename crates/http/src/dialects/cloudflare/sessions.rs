@@ -1,13 +1,18 @@
 //! Sessions by the bridge: each with a shell, a directory and an environment of its own.
 
-use super::{Refusal, RefusalView, sandbox};
 use crate::{
-    auth::Caller,
-    date::rfc3339,
-    error::Failure,
-    input,
-    json::{Named, Strict, some},
-    server::App,
+    app::App,
+    auth::caller::Caller,
+    dialects::cloudflare::{
+        address::sandbox,
+        error::{Refusal, RefusalView},
+    },
+    foundation::{
+        error::Failure,
+        input,
+        json::{Named, Strict, some},
+        time::rfc3339,
+    },
 };
 use axum::{
     Json,

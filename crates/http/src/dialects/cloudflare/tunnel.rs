@@ -1,13 +1,18 @@
 //! Tunnels of the bridge: links to a port, as `/v1/sandboxes/{id}/links` makes them.
 
-use super::{Refusal, RefusalView, sandbox};
 use crate::{
-    auth::Caller,
-    error::Failure,
-    json::{Strict, some},
-    ports::{self, links::TTL_MAX},
-    routes::links,
-    server::App,
+    app::App,
+    auth::{caller::Caller, port_link::TTL_MAX},
+    dialects::cloudflare::{
+        address::sandbox,
+        error::{Refusal, RefusalView},
+    },
+    foundation::{
+        error::Failure,
+        json::{Strict, some},
+    },
+    proxy::target::parse_port,
+    routes::ports::links,
 };
 use axum::{
     Json,
@@ -58,7 +63,7 @@ pub(crate) async fn open(
     headers: HeaderMap,
     body: Result<Strict<BridgeTunnel>, Failure>,
 ) -> Result<Json<Tunnel>, Refusal> {
-    let (id, port, wish) = (sandbox(&id)?, ports::port(&port)?, body?.value);
+    let (id, port, wish) = (sandbox(&id)?, parse_port(&port)?, body?.value);
     app.service.reach(&caller.tenant, &id, Reach::CreateIfMissing).await?;
     let link = links::make(&app, &caller, (&id, port, wish.name), TTL_MAX, &headers).await?;
     let host = link.url.parse::<Uri>().ok().and_then(|url| url.host().map(str::to_owned));
@@ -76,7 +81,7 @@ pub(crate) async fn close(
     caller: Caller,
     Path((id, port)): Path<(String, String)>,
 ) -> Result<StatusCode, Refusal> {
-    match app.service.hide(&caller.tenant, &sandbox(&id)?, ports::port(&port)?).await {
+    match app.service.hide(&caller.tenant, &sandbox(&id)?, parse_port(&port)?).await {
         Ok(()) | Err(Error::NoSandbox(_) | Error::NotExposed { .. }) => Ok(StatusCode::NO_CONTENT),
         Err(error) => Err(error.into()),
     }

@@ -1,11 +1,14 @@
 //! The workspace as an archive, and an archive as the workspace.
 
-use super::{Done, Refusal, RefusalView, sandbox};
 use crate::{
-    auth::Caller,
-    query::{self, Query},
-    routes::files::{content::raw, place::HOME, receive},
-    server::App,
+    app::App,
+    auth::caller::Caller,
+    dialects::cloudflare::{
+        address::sandbox,
+        error::{Done, Refusal, RefusalView},
+    },
+    foundation::query::{self, Query},
+    routes::files::{content::raw, place::HOME, upload::receive},
 };
 use axum::{
     Json,

@@ -1,6 +1,11 @@
 //! What an account has done and used: the audit log of a run, ended runs, sums.
 
-use crate::{auth::Caller, date::rfc3339, error::Failure, input::Ids, routes::audit, server::App};
+use crate::{
+    app::App,
+    auth::caller::Caller,
+    foundation::{error::Failure, input::Ids, time::rfc3339},
+    routes::audit,
+};
 use axum::{Json, extract::State, response::Response};
 use isolet_sandbox::Past;
 use serde::Serialize;

@@ -1,12 +1,14 @@
 //! Files of a run, by `?path=`: streamed, so that no size costs memory.
 
 use crate::{
-    auth::Caller,
-    error::Failure,
-    input::{self, Ids},
-    query::Query,
-    routes::files::{content::raw, receive},
-    server::App,
+    app::App,
+    auth::caller::Caller,
+    foundation::{
+        error::Failure,
+        input::{self, Ids},
+        query::Query,
+    },
+    routes::files::{content::raw, upload::receive},
 };
 use axum::{
     Json,

@@ -1,10 +1,12 @@
 //! Network profiles: everybody's and the operator's, and those that a tenant keeps.
 
 use crate::{
-    auth::Caller,
-    error::Failure,
-    json::{Strict, some},
-    server::App,
+    app::App,
+    auth::caller::Caller,
+    foundation::{
+        error::Failure,
+        json::{Strict, some},
+    },
 };
 use axum::{
     Json,

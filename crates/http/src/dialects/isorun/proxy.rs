@@ -1,10 +1,10 @@
 //! `url(port, path)` of the client: the way to a port inside a run.
 
 use crate::{
-    auth::Caller,
-    error::Failure,
+    app::App,
+    auth::caller::Caller,
+    foundation::error::Failure,
     routes::ports::{At, every, through},
-    server::App,
 };
 use axum::{
     extract::{Request, State},

@@ -1,23 +1,29 @@
 //! Runs: created, listed, read, given another timeout, destroyed, worked in.
 
 use crate::{
-    auth::Caller,
-    command::Command,
-    date::rfc3339,
-    denied::{self, DeniedView},
-    error::Failure,
-    input::{self, Ids},
-    json::{Strict, some},
-    output::{KEPT_BYTES, Output, exit_fields},
-    page::{PAGE_MAX, Paging},
+    app::App,
+    auth::caller::Caller,
+    foundation::{
+        creation::{created, once},
+        denied::{self, DeniedView},
+        error::Failure,
+        input::{self, Ids},
+        json::{Strict, some},
+        json_text::quote,
+        page::{PAGE_MAX, Paging},
+        time::rfc3339,
+    },
     routes::{
-        credentials::{self, Given},
-        network::{self, NetworkBody, NetworkWanted},
-        sandboxes::{created, once},
+        sandboxes::{
+            credentials::{self, Given},
+            network::{self, NetworkBody, NetworkWanted},
+        },
         shell,
     },
-    server::App,
-    text::quote,
+    stream::{
+        captured_output::{KEPT_BYTES, Output, exit_fields},
+        command::Command,
+    },
 };
 use axum::{
     Json,

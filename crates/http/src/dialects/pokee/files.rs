@@ -1,19 +1,19 @@
 //! Files of a session: what the native routes do, in this dialect's words.
 
-use super::{
-    scope::For,
-    sessions::{Named, Record},
-};
 use crate::{
-    auth::Caller,
-    error::Failure,
-    page::paged,
-    query::Query,
-    routes::files::{
-        self, Got,
-        place::{Making, Place, checked, enter},
+    app::App,
+    auth::caller::Caller,
+    dialects::pokee::{
+        scope::For,
+        sessions::{Named, Record},
     },
-    server::App,
+    foundation::{error::Failure, page::paged, query::Query},
+    routes::files::{
+        fetch::{self, Got},
+        listing,
+        place::{Making, Place, checked, enter},
+        upload,
+    },
 };
 use axum::{
     Json,
@@ -102,7 +102,7 @@ async fn answer(
 ) -> Result<Response, Failure> {
     // The workspace itself has no name below it.
     let path = if path.is_empty() { b".".to_vec() } else { path };
-    match files::get(&sandbox, &place, request, (&path, query, wish)).await? {
+    match fetch::get(&sandbox, &place, request, (&path, query, wish)).await? {
         Got::Bytes(response) => Ok(response),
         Got::List(page, next) => {
             Ok(paged(next, Json(page.found.into_iter().map(Entry::from).collect::<Vec<_>>())))
@@ -111,7 +111,7 @@ async fn answer(
 }
 
 fn all(query: &Query<'_>) -> Result<Walk, Failure> {
-    Ok(Walk { hidden: true, ..files::wish(query)? })
+    Ok(Walk { hidden: true, ..listing::wish(query)? })
 }
 
 /// Reads a file (also in part, by `Range`), or lists a directory.
@@ -173,7 +173,7 @@ pub(crate) async fn write(
     let uri = request.uri().clone();
     Query::of(&uri, &[])?;
     let (sandbox, _, path) = open(&app, &caller, named, (uri, None), For::Writing).await?;
-    let (stat, _) = files::save(&sandbox, &path, Save::default(), request).await?;
+    let (stat, _) = upload::save(&sandbox, &path, Save::default(), request).await?;
     let path = String::from_utf8_lossy(&path).into_owned();
     let saved = Saved { path, size: stat.size, modified: seconds(stat.modified_ms) };
     Ok((StatusCode::CREATED, Json(saved)).into_response())

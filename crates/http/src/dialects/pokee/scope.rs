@@ -1,7 +1,7 @@
 //! Whether a path lies within a session's scope: a courtesy of the answer. What is not there for a
 //! session is decided by the kernel, in whose eyes a path outside does not exist.
 
-use crate::{error::Failure, view::FileAccess};
+use crate::{foundation::error::Failure, routes::sessions::view::FileAccess};
 use axum::http::StatusCode;
 
 /// What is to be done with a path.

@@ -1,20 +1,22 @@
 //! Sessions: made, listed, read, ended one by one or in bulk, worked in.
 
-use super::duration;
 use crate::{
-    audit::Of,
-    auth::Caller,
-    error::Failure,
-    input,
-    json::{Object, Strict, some},
-    page::Paging,
-    query::{self, Query},
+    app::App,
+    auth::caller::Caller,
+    dialects::pokee::duration,
+    foundation::{
+        creation::{created, once},
+        error::Failure,
+        extensions::Of,
+        input::{self, metadata},
+        json::{Object, Strict, some},
+        page::Paging,
+        query::{self, Query},
+    },
     routes::{
         exec::{ExecAnswer, SessionExecBody, run_in},
-        sandboxes::{created, metadata, once},
+        sessions::view::FileAccess,
     },
-    server::App,
-    view::FileAccess,
 };
 use axum::{
     Json,

@@ -1,6 +1,6 @@
 //! The bytes of a file as an answer: whole or in part, and only where the client has them not.
 
-use crate::error::Failure;
+use crate::foundation::error::Failure;
 use axum::{
     body::Body,
     http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},

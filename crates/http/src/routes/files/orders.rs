@@ -1,12 +1,16 @@
 //! What is done with files that needs no bytes of theirs.
 
-use super::place::{Making, Place, checked, enter, mode};
-use super::view::FileView;
 use crate::{
-    auth::Caller,
-    error::Failure,
-    json::{Strict, some},
-    server::App,
+    app::App,
+    auth::caller::Caller,
+    foundation::{
+        error::Failure,
+        json::{Strict, some},
+    },
+    routes::files::{
+        place::{Making, Place, checked, enter, mode},
+        view::FileView,
+    },
 };
 use axum::{
     Json,

@@ -1,11 +1,13 @@
 //! Which files: the ids and the path of a request, taken from its address as bytes.
 
 use crate::{
-    auth::Caller,
-    error::Failure,
-    input::{PATH_BYTES_MAX, bad_id},
-    query::unescape_path,
-    server::App,
+    app::App,
+    auth::caller::Caller,
+    foundation::{
+        error::Failure,
+        input::{PATH_BYTES_MAX, bad_id},
+        query::unescape_path,
+    },
 };
 use axum::{
     extract::{FromRequestParts, OriginalUri},

@@ -1,9 +1,11 @@
 //! Lines of files that match a pattern.
 
-use super::{glob, place::whole, view::text};
 use crate::{
-    error::Failure,
-    query::{self, Query},
+    foundation::{
+        error::Failure,
+        query::{self, Query},
+    },
+    routes::files::{listing::glob, place::whole, view::text},
 };
 use isolet_sandbox::{
     Sandbox,

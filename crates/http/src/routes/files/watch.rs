@@ -1,7 +1,11 @@
 //! What happens in a directory, as server-sent events.
 
-use super::{place::whole, view::text};
-use crate::{error::Failure, sse, text::quote, until::Until};
+use crate::{
+    auth::cancellation::Until,
+    foundation::{error::Failure, json_text::quote},
+    routes::files::{place::whole, view::text},
+    stream::sse,
+};
 use axum::{body::Bytes, response::Response};
 use futures_util::stream;
 use isolet_sandbox::files::Watcher;

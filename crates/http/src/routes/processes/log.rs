@@ -1,15 +1,18 @@
 //! A process's log: what is held of it at once, or as server-sent events while it grows.
 
-use super::{look, view::ProcessView};
 use crate::{
-    auth::Caller,
-    error::Failure,
-    input::Ids,
-    query::{self, Query},
-    server::App,
-    sse::{self, Form},
-    text::{Piece, Texts, quote},
-    until::Until,
+    app::App,
+    auth::{caller::Caller, cancellation::Until},
+    foundation::{
+        error::Failure,
+        event_encoding::{Form, accepts_event_stream},
+        input::Ids,
+        json_text::quote,
+        query::{self, Query},
+        utf8_stream::{Piece, Texts},
+    },
+    routes::processes::view::ProcessView,
+    stream::sse,
 };
 use axum::{
     Json,
@@ -157,8 +160,8 @@ pub(crate) async fn log(
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let since = since(&Query::of(&uri, &["since"])?, &headers)?;
-    let sandbox = look(&app, &caller, &ids).await?;
-    let form = sse::wanted(&headers);
+    let sandbox = app.look(&caller, &ids).await?;
+    let form = accepts_event_stream(&headers);
     let reading = Reading::open(&sandbox, ids.process()?, since, form.is_some()).await?;
     let until = app.leases.until(&caller);
     match form {

@@ -1,6 +1,6 @@
 //! Waiting for a port: until something in the sandbox takes connections there, or answers a GET.
 
-use crate::{
+use crate::foundation::{
     error::Failure,
     json::{self, some},
 };

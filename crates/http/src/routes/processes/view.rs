@@ -1,8 +1,8 @@
 //! A process, as the native API writes it.
 
 use crate::{
-    denied::{self, DeniedView},
-    output::ms,
+    foundation::denied::{self, DeniedView},
+    stream::captured_output::ms,
 };
 use isolet_sandbox::ProcessInfo;
 use serde::Serialize;

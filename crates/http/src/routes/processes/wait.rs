@@ -1,17 +1,18 @@
 //! Waiting for a process: for its end, for a line of its log, or for a port. Every wait has an end.
 
-use super::{
-    log::{Event, Reading},
-    look,
-    port::{self, PortWish},
-    view::ProcessView,
-};
 use crate::{
-    auth::Caller,
-    error::Failure,
-    input::Ids,
-    json::{Strict, some},
-    server::App,
+    app::App,
+    auth::caller::Caller,
+    foundation::{
+        error::Failure,
+        input::Ids,
+        json::{Strict, some},
+    },
+    routes::processes::{
+        log::{Event, Reading},
+        port::{self, PortWish},
+        view::ProcessView,
+    },
 };
 use axum::{Json, extract::State};
 use isolet_sandbox::{ProcessInfo, service::Reach};
@@ -163,7 +164,7 @@ pub(crate) async fn wait(
         }
         _ => return Err(Failure::field("exit", "give exit, log or port, one of them")),
     };
-    let sandbox = look(&app, &caller, &ids).await?;
+    let sandbox = app.look(&caller, &ids).await?;
     let id = ids.process()?;
     let mut until = app.leases.until(&caller);
     let since = wish.log.as_ref().map(|log| log.since.unwrap_or(0));

@@ -1,10 +1,10 @@
 //! The text frames of a terminal's WebSocket, both ways.
 
-use crate::{
+use crate::foundation::{
     error::Failure,
     json::{self, some},
+    json_text::quote,
     signals,
-    text::quote,
 };
 use isolet_wire::{
     tell::Closed,

@@ -1,0 +1,132 @@
+//! What ends an answer that takes long: the server stops, or its caller's key is revoked.
+
+use crate::{auth::caller::Caller, foundation::error::Failure};
+use axum::http::StatusCode;
+use isolet_sandbox::Keys;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
+};
+
+/// How soon a revoked key is known to what it opened.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Why an answer ends before its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The server stops; sandboxes stay.
+    Stopping,
+    /// The key was revoked or has expired.
+    Revoked,
+    /// The right to it was given for a time, which is over.
+    Over,
+}
+
+impl From<Ending> for Failure {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Stopping => isolet_sandbox::Error::Stopping.into(),
+            Ending::Revoked => Self::new(
+                StatusCode::UNAUTHORIZED,
+                "unauthorized",
+                "the key no longer opens this server",
+                "use another key; what runs in the sandbox goes on",
+            ),
+            Ending::Over => Self::new(
+                StatusCode::UNAUTHORIZED,
+                "bad_link",
+                "the link has ended",
+                "ask for another; what runs in the sandbox goes on",
+            ),
+        }
+    }
+}
+
+/// Waits for the end of one answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Until {
+    stop: watch::Receiver<bool>,
+    lease: Option<watch::Receiver<bool>>,
+    at: Option<Instant>,
+}
+
+impl Until {
+    /// At the latest at this moment, where there is one.
+    pub(crate) fn no_later(self, at: Option<Instant>) -> Self {
+        Self { at, ..self }
+    }
+
+    /// Ends when the answer must. Cancel-safe.
+    pub(crate) async fn ended(&mut self) -> Ending {
+        let revoked = async {
+            match &mut self.lease {
+                Some(lease) => drop(lease.wait_for(|ended| *ended).await),
+                None => std::future::pending().await,
+            }
+        };
+        let over = async {
+            match self.at {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.stop.wait_for(|stop| *stop) => Ending::Stopping,
+            () = revoked => Ending::Revoked,
+            () = over => Ending::Over,
+        }
+    }
+}
+
+/// The keys of all answers that take long. Clones share one.
+#[derive(Clone)]
+pub(crate) struct Leases {
+    keys: Keys,
+    stop: watch::Receiver<bool>,
+    /// By a key's id; one for all answers of a key.
+    open: Arc<Mutex<HashMap<String, watch::Sender<bool>>>>,
+}
+
+impl Leases {
+    pub(crate) fn new(keys: Keys, stop: watch::Receiver<bool>) -> Self {
+        Self { keys, stop, open: Arc::default() }
+    }
+
+    /// For one answer. The environment's key is never revoked.
+    pub(crate) fn until(&self, caller: &Caller) -> Until {
+        let lease = caller.key.as_ref().map(|key| {
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            open.entry(key.clone()).or_insert_with(|| watch::channel(false).0).subscribe()
+        });
+        Until { stop: self.stop.clone(), lease, at: None }
+    }
+
+    /// Whether the server stops.
+    pub(crate) fn stopping(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    /// Looks after them, without end. Nothing is asked of the records while nothing is open.
+    pub(crate) async fn watch(self) {
+        let mut clock = interval(LOOK);
+        clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            clock.tick().await;
+            self.keys.look();
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            open.retain(|key, ended| {
+                // Records that cannot be read end nothing.
+                let holds = ended.receiver_count() > 0 && self.keys.holds(key).unwrap_or(true);
+                if !holds {
+                    let _ = ended.send(true);
+                }
+                holds
+            });
+        }
+    }
+}

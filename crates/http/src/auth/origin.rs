@@ -1,0 +1,198 @@
+//! Whether a request is meant for this server, by the names it was sent to and came from.
+//!
+//! A page of a stranger can make a browser send requests here: under a name of its own that now
+//! points to loopback (`Host` tells), or from its own origin (`Origin` tells).
+
+use crate::foundation::error::Failure;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header, uri::Authority};
+use std::net::{IpAddr, SocketAddr};
+
+/// The names of this server beside loopback and the address that a connection came to.
+#[derive(Debug, Clone, Default)]
+pub struct Names {
+    /// `name` (any port) or `name:port`.
+    pub hosts: Vec<String>,
+    /// Pages that may call it: `https://console.example`.
+    pub origins: Vec<String>,
+}
+
+/// Checks `Host` (and the target, where it names a host) and `Origin`.
+pub(crate) fn check(
+    names: &Names,
+    local: SocketAddr,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<(), Failure> {
+    let host = host(names, local, uri, headers)?;
+    page(names, &host, headers)
+}
+
+/// Checks `Host` alone, and the target where it names a host.
+pub(crate) fn host(
+    names: &Names,
+    local: SocketAddr,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<Authority, Failure> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else {
+        return Err(Failure::bad("a request carries one Host header"));
+    };
+    let host =
+        authority(host).filter(|host| is_ours(names, local, host)).ok_or_else(misdirected)?;
+    let other =
+        |target: &Authority| target.as_str().contains('@') || !is_ours(names, local, target);
+    if uri.authority().is_some_and(other) {
+        return Err(misdirected());
+    }
+    Ok(host)
+}
+
+/// Checks `Origin`.
+fn page(names: &Names, host: &Authority, headers: &HeaderMap) -> Result<(), Failure> {
+    let mut origins = headers.get_all(header::ORIGIN).iter();
+    match (origins.next(), origins.next()) {
+        (None, _) => Ok(()),
+        (Some(origin), None) if may_call(names, host, origin) => Ok(()),
+        _ => Err(bad_origin()),
+    }
+}
+
+/// 403: the page that asks is a stranger's.
+pub(crate) fn bad_origin() -> Failure {
+    Failure::new(
+        StatusCode::FORBIDDEN,
+        "bad_origin",
+        "pages of this origin may not call this server",
+        "whoever runs the server can name it in `origins` of the configuration",
+    )
+}
+
+/// 421: it is not meant for this server.
+pub(crate) fn misdirected() -> Failure {
+    Failure::new(
+        StatusCode::MISDIRECTED_REQUEST,
+        "bad_host",
+        "the Host header does not name this server",
+        "use its address, or whoever runs it names the host in `hosts` of the configuration",
+    )
+}
+
+/// A `Host` header's name and port.
+pub(crate) fn authority(value: &HeaderValue) -> Option<Authority> {
+    let text = value.to_str().ok()?;
+    // An authority may carry a user; a Host header may not.
+    if text.contains('@') { None } else { text.parse().ok() }
+}
+
+fn is_ours(names: &Names, local: SocketAddr, host: &Authority) -> bool {
+    let name = host.host();
+    let named = names
+        .hosts
+        .iter()
+        .any(|ours| ours.eq_ignore_ascii_case(name) || ours.eq_ignore_ascii_case(host.as_str()));
+    if named {
+        return true;
+    }
+    // No port in a Host header means the scheme's own.
+    if host.port_u16().unwrap_or(80) != local.port() {
+        return false;
+    }
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    match bare.parse::<IpAddr>() {
+        Ok(ip) => ip.is_loopback() || ip.to_canonical() == local.ip().to_canonical(),
+        Err(_) => bare.eq_ignore_ascii_case("localhost"),
+    }
+}
+
+fn may_call(names: &Names, host: &Authority, origin: &HeaderValue) -> bool {
+    let Ok(origin) = origin.to_str() else { return false };
+    if names.origins.iter().any(|known| known.eq_ignore_ascii_case(origin)) {
+        return true;
+    }
+    let own = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    own.is_some_and(|own| own.eq_ignore_ascii_case(host.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(host: &str, origin: Option<&str>) -> Result<(), u16> {
+        let names = Names {
+            hosts: vec!["box.example".into(), "tunnel.example:443".into()],
+            origins: vec!["https://console.example".into()],
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, host.parse().unwrap());
+        if let Some(origin) = origin {
+            headers.insert(header::ORIGIN, origin.parse().unwrap());
+        }
+        let local = "127.0.0.1:7300".parse().unwrap();
+        check(&names, local, &Uri::from_static("/"), &headers).map_err(|f| f.status().as_u16())
+    }
+
+    #[test]
+    fn only_our_names_are_answered() {
+        let ours = [
+            "127.0.0.1:7300",
+            "localhost:7300",
+            "LOCALHOST:7300",
+            "[::1]:7300",
+            "127.9.9.9:7300",
+            "box.example",
+            "box.example:9",
+            "tunnel.example:443",
+        ];
+        for host in ours {
+            assert_eq!(said(host, None), Ok(()), "{host}");
+        }
+        let others = [
+            "attacker.example",
+            "attacker.example:7300",
+            "127.0.0.1",
+            "127.0.0.1:80",
+            "10.0.0.1:7300",
+            "localhost.attacker.example:7300",
+            "box.example.evil",
+            "tunnel.example",
+            "user@localhost:7300",
+            "",
+        ];
+        for host in others {
+            assert_eq!(said(host, None), Err(421), "{host}");
+        }
+    }
+
+    #[test]
+    fn only_our_pages_may_call() {
+        for origin in ["http://localhost:7300", "https://console.example"] {
+            assert_eq!(said("localhost:7300", Some(origin)), Ok(()), "{origin}");
+        }
+        let others = [
+            "null",
+            "https://evil.example",
+            "https://console.example.evil",
+            "http://localhost:7301",
+            "http://127.0.0.1:7300",
+            "http://localhost",
+            "https://console.example:444",
+            "",
+        ];
+        for origin in others {
+            assert_eq!(said("localhost:7300", Some(origin)), Err(403), "{origin}");
+        }
+    }
+
+    #[test]
+    fn a_request_names_its_host_once() {
+        let (names, local) = (Names::default(), "127.0.0.1:7300".parse().unwrap());
+        let mut headers = HeaderMap::new();
+        assert!(check(&names, local, &Uri::from_static("/"), &headers).is_err());
+        headers.append(header::HOST, HeaderValue::from_static("localhost:7300"));
+        assert!(check(&names, local, &Uri::from_static("/"), &headers).is_ok());
+        assert!(check(&names, local, &Uri::from_static("http://evil.example/"), &headers).is_err());
+        headers.append(header::HOST, HeaderValue::from_static("localhost:7300"));
+        assert!(check(&names, local, &Uri::from_static("/"), &headers).is_err());
+    }
+}

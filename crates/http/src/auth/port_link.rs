@@ -1,0 +1,190 @@
+//! Links: addresses that are themselves the right to one port of one sandbox, for a time.
+//!
+//! A link says whose sandbox, which port and until when, and is signed with the port's own secret,
+//! so that nothing is held for it. It ends with its time, with the key that made it, when the port
+//! is withdrawn, and with the sandbox.
+
+use crate::{auth::caller::Caller, foundation::error::Failure};
+use axum::http::StatusCode;
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use hmac::{Hmac, Mac};
+use isolet_sandbox::{SandboxId, Service, TenantId};
+use sha2::{Digest, Sha256};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use subtle::ConstantTimeEq;
+
+/// The longest time to live: thirty days.
+pub(crate) const TTL_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+/// The longest token, in letters: two ids, a key's id, and what is of fixed length.
+const TOKEN_LETTERS_MAX: usize = 640;
+const VERSION: u8 = 1;
+const MAC_BYTES: usize = 32;
+/// Below this path stand links of servers without a domain for ports.
+pub(crate) const UNDER: &str = "/v1/links/";
+
+/// What a link opens.
+#[derive(Debug, Clone)]
+pub(crate) struct Link {
+    /// As whom.
+    pub(crate) caller: Caller,
+    /// Which sandbox.
+    pub(crate) sandbox: SandboxId,
+    /// Which port of it.
+    pub(crate) port: u16,
+    /// Until when, in s since 1970.
+    pub(crate) expires_s: u64,
+}
+
+impl Link {
+    /// How long it still is.
+    pub(crate) fn left(&self) -> Duration {
+        Duration::from_secs(self.expires_s).saturating_sub(now())
+    }
+
+    /// What is signed.
+    fn text(&self) -> Vec<u8> {
+        let mut text = vec![VERSION];
+        text.extend_from_slice(&self.expires_s.to_be_bytes());
+        text.extend_from_slice(&self.port.to_be_bytes());
+        let key = self.caller.key.as_deref().unwrap_or_default();
+        for part in [self.caller.tenant.as_str(), key, self.sandbox.as_str()] {
+            // All three are ids: at most 128 bytes.
+            text.push(u8::try_from(part.len()).unwrap_or(u8::MAX));
+            text.extend_from_slice(part.as_bytes());
+        }
+        text
+    }
+
+    fn parse(mut text: &[u8]) -> Option<Self> {
+        let mut take = |count: usize| {
+            let (part, rest) = text.split_at_checked(count)?;
+            text = rest;
+            Some(part)
+        };
+        if take(1)? != [VERSION] {
+            return None;
+        }
+        let expires_s = u64::from_be_bytes(take(8)?.try_into().ok()?);
+        let port = u16::from_be_bytes(take(2)?.try_into().ok()?);
+        let mut part = || {
+            let count = usize::from(take(1)?[0]);
+            std::str::from_utf8(take(count)?).ok()
+        };
+        let (tenant, key, sandbox) = (part()?, part()?, part()?);
+        let caller = Caller {
+            tenant: TenantId::parse(tenant).ok()?,
+            read_only: false,
+            key: (!key.is_empty()).then(|| key.to_owned()),
+            bound: None,
+        };
+        let sandbox = SandboxId::parse(sandbox).ok()?;
+        text.is_empty().then_some(Self { caller, sandbox, port, expires_s })
+    }
+
+    /// Its token, for this life of the sandbox.
+    pub(crate) fn token(&self, secret: &str, life: &str) -> String {
+        let mut text = self.text();
+        let mac = sign(secret, life, &text);
+        text.extend_from_slice(&mac);
+        URL_SAFE_NO_PAD.encode(text)
+    }
+}
+
+/// What a token opens now.
+pub(crate) fn open(service: &Service, token: &str) -> Option<Link> {
+    if token.len() > TOKEN_LETTERS_MAX {
+        return None;
+    }
+    let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
+    let (text, mac) = bytes.split_at_checked(bytes.len().checked_sub(MAC_BYTES)?)?;
+    let link = Link::parse(text)?;
+    let (life, all) = service.exposed(&link.caller.tenant, &link.sandbox).ok()?;
+    let exposed = all.get(&link.port)?;
+    let right = bool::from(sign(&exposed.secret, &life, text).ct_eq(mac));
+    let key = link.caller.key.as_deref();
+    let held = right && key.is_none_or(|key| service.keys().holds(key).unwrap_or(false));
+    (held && link.expires_s > now().as_secs()).then_some(link)
+}
+
+/// HMAC with SHA-256 (RFC 2104) of the sandbox's life and a text.
+fn sign(secret: &str, life: &str, text: &[u8]) -> [u8; MAC_BYTES] {
+    let key = Sha256::digest(secret.as_bytes());
+    let mac = Hmac::<Sha256>::new_from_slice(&key).expect("any length of key will do");
+    // A life's name has no NUL: where it ends is plain.
+    mac.chain_update(life).chain_update([0]).chain_update(text).finalize().into_bytes().into()
+}
+
+/// The second in which a link ends that is to live until `end`. Rounded up: rounded down, one of a
+/// second would mostly have ended before anybody has it.
+pub(crate) fn expiry(end: Duration) -> u64 {
+    end.as_secs() + u64::from(end.subsec_nanos() > 0)
+}
+
+pub(crate) fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The token of a path below [`UNDER`].
+pub(crate) fn of_path(path: &str) -> Option<&str> {
+    path.strip_prefix(UNDER)?.split('/').next()
+}
+
+/// 401: no such link, or not any more.
+pub(crate) fn bad_link() -> Failure {
+    Failure::new(
+        StatusCode::UNAUTHORIZED,
+        "bad_link",
+        "the link has ended, was withdrawn, or never was",
+        "ask for another with POST /v1/sandboxes/{id}/links",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link() -> Link {
+        let caller = Caller {
+            tenant: TenantId::parse("t").unwrap(),
+            read_only: false,
+            key: Some("k".into()),
+            bound: None,
+        };
+        Link { caller, sandbox: SandboxId::parse("box").unwrap(), port: 80, expires_s: 7 }
+    }
+
+    #[test]
+    fn t16_a_link_is_bound_to_all_that_it_says() {
+        let text = link().text();
+        let back = Link::parse(&text).unwrap();
+        assert_eq!(back.text(), text);
+        assert!((0..text.len()).all(|end| Link::parse(&text[..end]).is_none()), "cut anywhere");
+        assert!(Link::parse(&[&text[..], b"x"].concat()).is_none());
+        let mac = sign("s", "life", &text);
+        let others = [sign("S", "life", &text), sign("s", "lif", &text), sign("s", "life", b"")];
+        assert!(others.iter().all(|other| *other != mac));
+        for at in 0..text.len() {
+            let mut other = text.clone();
+            other[at] ^= 1;
+            assert_ne!(sign("s", "life", &other), mac, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_link_lives_at_least_as_long_as_it_was_asked_to() {
+        let second = Duration::from_secs(1);
+        for made in
+            [Duration::from_secs(7), Duration::from_millis(7_001), Duration::new(7, 999_999_999)]
+        {
+            let ends = Duration::from_secs(expiry(made + second));
+            assert!(ends >= made + second && ends < made + 2 * second, "{made:?}: {ends:?}");
+        }
+    }
+
+    #[test]
+    fn the_signature_is_hmac_as_others_make_it() {
+        // python3 -c 'import hmac,hashlib; print(hmac.new(hashlib.sha256(b"key").digest(), b"life\0text", "sha256").hexdigest())'
+        let hex: String = sign("key", "life", b"text").iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(hex, "0a85f9bb49feaafa4613fafabdf9d3f22dc4fd53e1befb286c117a1986ca92fe");
+    }
+}

@@ -1,0 +1,273 @@
+//! Heads of requests, watched before they are parsed: what two servers could read in two ways is
+//! refused, so that no proxy in front and this server ever disagree on where a request ends.
+//!
+//! Bodies are counted and not looked at. Behind a chunked body and behind an upgrade nothing is
+//! watched: the connection ends with that request (see `server::request`).
+
+use axum::http::{HeaderMap, header};
+
+/// The longest head of a request, in bytes.
+pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// The most headers of a request.
+pub(crate) const HEADERS_MAX: usize = 100;
+/// Digits of the longest `Content-Length`: far above any body that is taken, far below 2^64.
+const LENGTH_DIGITS_MAX: usize = 15;
+
+/// The next byte belongs to what?
+#[derive(Debug, PartialEq, Eq)]
+enum At {
+    Head,
+    /// So many bytes of a body are still to come.
+    Body(u64),
+    /// Whatever comes is no request.
+    Rest,
+}
+
+/// What a head has said so far.
+#[derive(Debug, Default)]
+struct Head {
+    begun: bool,
+    bytes: usize,
+    headers: usize,
+    length: Option<u64>,
+    chunked: bool,
+    upgrade: bool,
+}
+
+/// Follows the bytes of one connection.
+#[derive(Debug)]
+pub(crate) struct Heads {
+    at: At,
+    head: Head,
+    /// A line's beginning, where one read brought only that.
+    line: Vec<u8>,
+}
+
+/// The line must not be.
+#[derive(Debug)]
+struct Refused;
+
+impl Heads {
+    pub(crate) fn new() -> Self {
+        Self { at: At::Head, head: Head::default(), line: Vec::new() }
+    }
+
+    /// Whether the client is between two requests.
+    pub(crate) fn quiet(&self) -> bool {
+        self.at == At::Head && self.head.bytes == 0
+    }
+
+    /// Takes what was read. An error says how many of these bytes stand before the refused line.
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<(), usize> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let rest = &bytes[done..];
+            done += match self.at {
+                At::Rest => return Ok(()),
+                At::Body(left) => {
+                    let count = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
+                    let left = left - count as u64;
+                    self.at = if left == 0 { At::Head } else { At::Body(left) };
+                    count
+                }
+                At::Head => self.head(rest).map_err(|Refused| done)?,
+            };
+        }
+        Ok(())
+    }
+
+    /// One line of a head, or the part of it that is there; gives its length.
+    fn head(&mut self, rest: &[u8]) -> Result<usize, Refused> {
+        let end = memchr::memchr(b'\n', rest);
+        let count = end.map_or(rest.len(), |end| end + 1);
+        self.head.bytes += count;
+        if self.head.bytes > HEAD_BYTES_MAX {
+            // hyper has the same limit, and answers 431.
+            self.at = At::Rest;
+            return Ok(count);
+        }
+        if end.is_none() || !self.line.is_empty() {
+            self.line.extend_from_slice(&rest[..count]);
+        }
+        if end.is_some() {
+            let mut long = std::mem::take(&mut self.line);
+            self.judge(if long.is_empty() { &rest[..count] } else { &long })?;
+            // Its memory serves the next line that comes in parts.
+            long.clear();
+            self.line = long;
+        }
+        Ok(count)
+    }
+
+    fn judge(&mut self, line: &[u8]) -> Result<(), Refused> {
+        let line = line.strip_suffix(b"\r\n").ok_or(Refused)?;
+        if memchr::memchr(b'\r', line).is_some() {
+            return Err(Refused);
+        }
+        match (line.is_empty(), self.head.begun) {
+            // Before a request an empty line may stand.
+            (true, false) => Ok(()),
+            (true, true) => self.end(),
+            (false, false) => {
+                self.head.begun = true;
+                Ok(())
+            }
+            (false, true) => self.header(line),
+        }
+    }
+
+    fn header(&mut self, line: &[u8]) -> Result<(), Refused> {
+        self.head.headers += 1;
+        if self.head.headers > HEADERS_MAX {
+            // As above: 431.
+            self.at = At::Rest;
+            return Ok(());
+        }
+        if matches!(line[0], b' ' | b'\t') {
+            return Err(Refused);
+        }
+        // All others end no request; whether they are well made is the parser's to say.
+        if !matches!(line[0] | 0x20, b'c' | b't' | b'u') {
+            return Ok(());
+        }
+        let colon = memchr::memchr(b':', line).ok_or(Refused)?;
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if name.eq_ignore_ascii_case(b"content-length") {
+            let length = length(value).ok_or(Refused)?;
+            if self.head.length.replace(length).is_some() || self.head.chunked {
+                return Err(Refused);
+            }
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            let twice = std::mem::replace(&mut self.head.chunked, true);
+            if twice || self.head.length.is_some() || !value.eq_ignore_ascii_case(b"chunked") {
+                return Err(Refused);
+            }
+        } else if name.eq_ignore_ascii_case(b"upgrade") {
+            self.head.upgrade |= websocket(value);
+        }
+        Ok(())
+    }
+
+    /// The empty line: from here on its body, where it has one.
+    fn end(&mut self) -> Result<(), Refused> {
+        let head = std::mem::take(&mut self.head);
+        let length = head.length.unwrap_or(0);
+        if head.upgrade && (head.chunked || length > 0) {
+            return Err(Refused);
+        }
+        self.at = match length {
+            _ if head.upgrade || head.chunked => At::Rest,
+            0 => At::Head,
+            length => At::Body(length),
+        };
+        Ok(())
+    }
+}
+
+fn length(value: &[u8]) -> Option<u64> {
+    let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    let value = std::str::from_utf8(value).ok()?;
+    (digits && value.len() <= LENGTH_DIGITS_MAX).then(|| value.parse().ok())?
+}
+
+fn websocket(value: &[u8]) -> bool {
+    let mut words = value.split(|byte| *byte == b',');
+    words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"websocket"))
+}
+
+/// Whether nothing behind this request is watched.
+pub(crate) fn last(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::TRANSFER_ENCODING)
+        || headers.get_all(header::UPGRADE).iter().any(|value| websocket(value.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn take(text: &str) -> Result<Heads, usize> {
+        let mut heads = Heads::new();
+        heads.take(text.as_bytes()).map(|()| heads)
+    }
+
+    #[test]
+    fn what_can_be_read_in_two_ways_is_refused() {
+        for bad in [
+            "GET / HTTP/1.1\nhost: a\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: a\n\r\n",
+            "GET / HTTP/1.1\r\nhost: a\r\n\n",
+            "\nGET / HTTP/1.1\r\nhost: a\r\n\r\n",
+            "GET / HTTP/1.1\r\na: b\rc: d\r\n\r\n",
+            "GET / HTTP/1.1\r\na: b\r\n c\r\n\r\n",
+            "GET / HTTP/1.1\r\n\tc: d\r\n\r\n",
+            "GET / HTTP/1.1\r\nContent-Length: 1\r\ncontent-length: 1\r\n\r\n",
+            "GET / HTTP/1.1\r\ncontent-length: 1, 1\r\n\r\n",
+            "GET / HTTP/1.1\r\ncontent-length: +1\r\n\r\n",
+            "GET / HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
+            "GET / HTTP/1.1\r\ncontent-length:\r\n\r\n",
+            "GET / HTTP/1.1\r\ncontent-length: 18446744073709551616\r\n\r\n",
+            "GET / HTTP/1.1\r\ncontent-length: 0\r\ntransfer-encoding: chunked\r\n\r\n",
+            "GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\ncontent-length: 0\r\n\r\n",
+            "GET / HTTP/1.1\r\ntransfer-encoding: chunked, identity\r\n\r\n",
+            "GET / HTTP/1.1\r\ntransfer-encoding: gzip, chunked\r\n\r\n",
+            "GET / HTTP/1.1\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n",
+            "GET / HTTP/1.1\r\nupgrade: websocket\r\ncontent-length: 1\r\n\r\n",
+        ] {
+            assert!(take(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_ends_where_its_head_says() {
+        let one = "POST / HTTP/1.1\r\nhost: a\r\nContent-Length: 3\r\n\r\n";
+        assert!(take(&format!("{one}\n\n\nGET / HTTP/1.1\r\n\r\n")).unwrap().quiet());
+        assert!(!take(&format!("{one}ab")).unwrap().quiet());
+        let two = format!("{one}abc");
+        assert_eq!(take(&format!("{two}GET / HTTP/1.1\n\r\n")).unwrap_err(), two.len());
+        for last in ["transfer-encoding: chunked", "upgrade: h2c, WebSocket"] {
+            let heads = take(&format!("POST / HTTP/1.1\r\n{last}\r\n\r\n\n\n")).unwrap();
+            assert_eq!(heads.at, At::Rest);
+        }
+        assert!(take("GET / HTTP/1.1\r\nupgrade: h2c\r\n\r\n").unwrap().quiet());
+    }
+
+    #[test]
+    fn a_flood_is_not_held() {
+        let mut heads = take("GET / HTTP/1.1\r\nx: ").unwrap();
+        for _ in 0..100 {
+            heads.take(&[b'y'; 10_000]).unwrap();
+        }
+        assert_eq!(heads.at, At::Rest);
+        assert!(heads.line.len() <= HEAD_BYTES_MAX);
+        assert_eq!(
+            take(&format!("GET / HTTP/1.1\r\n{}", "x: y\r\n".repeat(101))).unwrap().at,
+            At::Rest
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn parts_are_read_as_the_whole(
+            lines in prop::collection::vec("[a-c]: [x-z]{0,3}(\r\n|\r\n|\r\n|\n|\r)", 0..5),
+            length in 0_u64..20,
+            cuts in prop::collection::vec(1_usize..30, 0..40),
+        ) {
+            let text = format!("POST / HTTP/1.1\r\n{}content-length: {length}\r\n\r\n", lines.concat());
+            let text = format!("{text}{}{text}", "\n".repeat(usize::try_from(length).unwrap()));
+            let whole = take(&text);
+            let (mut parts, mut from, mut refused) = (Heads::new(), 0, None);
+            for cut in cuts.into_iter().chain([text.len()]) {
+                let to = (from + cut).min(text.len());
+                if refused.is_none() {
+                    refused = parts.take(&text.as_bytes()[from..to]).err();
+                }
+                from = to;
+            }
+            prop_assert_eq!(whole.is_err(), refused.is_some());
+            if let Ok(whole) = whole {
+                prop_assert_eq!(whole.at, parts.at);
+            }
+        }
+    }
+}

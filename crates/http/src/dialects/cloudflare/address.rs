@@ -1,0 +1,78 @@
+//! Ids and paths of the bridge's calls.
+
+use crate::{
+    dialects::cloudflare::error::Refusal,
+    foundation::{error::Failure, input},
+};
+use axum::http::{HeaderMap, StatusCode};
+use isolet_sandbox::{SandboxId, SessionId};
+
+/// The bridge's ids are narrower than ours.
+pub(super) fn sandbox(id: &str) -> Result<SandboxId, Refusal> {
+    let letters = |b: u8| b.is_ascii_lowercase() || matches!(b, b'2'..=b'7');
+    let id = Some(id).filter(|id| id.bytes().all(letters)).and_then(|id| SandboxId::parse(id).ok());
+    id.ok_or_else(|| {
+        let hint = "take the id that a create has answered";
+        let message = "id: must match [a-z2-7]{1,128}";
+        Failure::new(StatusCode::BAD_REQUEST, "invalid_request", message, hint).into()
+    })
+}
+
+/// The session that a header names; earlier clients say `X-Session-Id`.
+pub(super) fn session(headers: &HeaderMap) -> Result<Option<SessionId>, Refusal> {
+    let named = headers.get("session-id").or_else(|| headers.get("x-session-id"));
+    let id = named.map(|named| SessionId::parse(named.to_str().unwrap_or(""))).transpose();
+    Ok(id.map_err(input::bad_id)?)
+}
+
+/// A path within the workspace, with neither `.` nor `..` in it; `None` for any other. One that is
+/// relative begins there. This is by its words alone: where links lead, the sandbox decides.
+pub(super) fn within(path: &[u8]) -> Option<Vec<u8>> {
+    let mut all: Vec<&[u8]> = if path.starts_with(b"/") { vec![] } else { vec![b"workspace"] };
+    for part in path.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(all.pop()),
+            part => all.push(part),
+        }
+    }
+    let inside = all.first() == Some(&&b"workspace"[..]);
+    inside.then(|| [b"/", all.join(&b'/').as_slice()].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_those_of_the_bridge() {
+        for good in ["a", "abc234567xyz", &"a".repeat(128)] {
+            assert!(sandbox(good).is_ok(), "{good}");
+        }
+        for bad in ["", "A", "a1", "a8", "a-b", "sb_a", "a.b", "ä", &"a".repeat(129)] {
+            assert_eq!(sandbox(bad).unwrap_err().0.code, "invalid_request", "{bad}");
+        }
+    }
+
+    #[test]
+    fn paths_stay_in_the_workspace() {
+        let cases = [
+            ("/workspace", Some("/workspace")),
+            ("//workspace/./a//b/", Some("/workspace/a/b")),
+            ("src", Some("/workspace/src")),
+            ("", Some("/workspace")),
+            ("/workspace/a/../b", Some("/workspace/b")),
+            ("/tmp/../workspace/a", Some("/workspace/a")),
+            ("..", None),
+            ("../workspace2", None),
+            ("/workspace2/a", None),
+            ("/workspace/../etc/passwd", None),
+            ("/", None),
+            ("/etc/passwd", None),
+        ];
+        for (path, expected) in cases {
+            let found = within(path.as_bytes());
+            assert_eq!(found.as_deref(), expected.map(str::as_bytes), "{path}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The bridge's answers to what was done, and to what was not.
+
+use crate::foundation::error::Failure;
+use axum::{
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// What the bridge answers when something was not done.
+#[derive(Debug)]
+pub(crate) struct Refusal(pub(super) Failure);
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct RefusalView {
+    /// For people.
+    error: String,
+    /// For programs.
+    code: &'static str,
+}
+
+/// It was done.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Done {
+    /// Always `true`.
+    ok: bool,
+}
+
+impl Done {
+    pub(super) const OK: axum::Json<Self> = axum::Json(Self { ok: true });
+}
+
+impl Refusal {
+    /// The same under another code.
+    pub(super) fn coded(self, code: &'static str) -> Self {
+        Self(Failure::new(self.0.status(), code, self.0.message, self.0.hint))
+    }
+
+    pub(super) fn outside(what: &str) -> Self {
+        let message = format!("{what} must resolve to a location within /workspace");
+        let hint = "name a path below /workspace";
+        Self(Failure::new(StatusCode::FORBIDDEN, "invalid_request", message, hint))
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        let bad = failure.status() == StatusCode::BAD_REQUEST;
+        let same = Self(failure);
+        if bad { same.coded("invalid_request") } else { same }
+    }
+}
+
+impl From<isolet_sandbox::Error> for Refusal {
+    fn from(error: isolet_sandbox::Error) -> Self {
+        Failure::from(error).into()
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let body = RefusalView { error: self.0.message.clone(), code: self.0.code };
+        // Its status and headers are the native ones.
+        let (mut parts, _) = self.0.into_response().into_parts();
+        parts.headers.remove(header::CONTENT_LENGTH);
+        (parts.status, parts.headers, axum::Json(body)).into_response()
+    }
+}

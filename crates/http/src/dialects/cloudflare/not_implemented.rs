@@ -1,0 +1,25 @@
+//! Calls of the bridge that are not carried out: each says why.
+
+use crate::{
+    app::App,
+    dialects::cloudflare::{address::sandbox, error::Refusal},
+    foundation::error::Failure,
+};
+use axum::{extract::RawPathParams, routing::post};
+use utoipa_axum::router::OpenApiRouter;
+
+const MOUNTS: &str = "buckets are not mounted: a sandbox has no FUSE; write the files instead";
+
+pub(super) fn router() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .route("/v1/sandbox/{id}/mount", post(|id| unbuilt(id, MOUNTS)))
+        .route("/v1/sandbox/{id}/unmount", post(|id| unbuilt(id, MOUNTS)))
+}
+
+async fn unbuilt(of: RawPathParams, reason: &str) -> Refusal {
+    let id = of.iter().find(|(name, _)| *name == "id").map_or("", |(_, id)| id);
+    match sandbox(id) {
+        Ok(_) => Failure::unbuilt_call(reason).into(),
+        Err(refusal) => refusal,
+    }
+}

@@ -1,0 +1,15 @@
+//! What every layer uses: errors, JSON, queries, text, and the bounds of what a client may send.
+
+pub(crate) mod creation;
+pub(crate) mod denied;
+pub(crate) mod error;
+pub(crate) mod event_encoding;
+pub(crate) mod extensions;
+pub(crate) mod input;
+pub(crate) mod json;
+pub(crate) mod json_text;
+pub(crate) mod page;
+pub(crate) mod query;
+pub(crate) mod signals;
+pub(crate) mod time;
+pub(crate) mod utf8_stream;

@@ -1,0 +1,33 @@
+//! Calls that create something: their idempotency key, and the answer that says where it is.
+
+use crate::foundation::error::Failure;
+use axum::{
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use isolet_sandbox::{Once, info::KEY_BYTES_MAX};
+
+/// An `Idempotency-Key`, bound to its route and body.
+pub(crate) fn once(headers: &HeaderMap, route: &str, body: &[u8]) -> Result<Option<Once>, Failure> {
+    let mut all = headers.get_all("idempotency-key").iter();
+    let Some(key) = all.next() else { return Ok(None) };
+    let key = key.to_str().ok().filter(|key| !key.is_empty() && key.len() <= KEY_BYTES_MAX);
+    let key = key.filter(|_| all.next().is_none()).ok_or_else(|| {
+        Failure::field("Idempotency-Key", "one header of 1 to 255 visible ASCII characters")
+    })?;
+    Ok(Some(Once::new(key, route, body)))
+}
+
+/// 201 with where it is, and whether this was said before.
+pub(crate) fn created(location: &str, replayed: bool, body: impl IntoResponse) -> Response {
+    let mut response = (StatusCode::CREATED, body).into_response();
+    let headers = response.headers_mut();
+    if let Ok(location) = HeaderValue::from_str(location) {
+        headers.insert(header::LOCATION, location);
+    }
+    if replayed {
+        let name = HeaderName::from_static("idempotency-replayed");
+        headers.insert(name, HeaderValue::from_static("true"));
+    }
+    response
+}

@@ -1,0 +1,232 @@
+//! What a client may say of commands and their surroundings: limits, with their units.
+
+use crate::foundation::{
+    error::Failure,
+    json::{Named, Object},
+};
+use axum::{
+    extract::{FromRequestParts, RawPathParams},
+    http::request::Parts,
+};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use isolet_sandbox::{
+    ContextId, ProcessId, SandboxId, SessionId,
+    info::{ENV_BYTES_MAX, METADATA_BYTES_MAX},
+};
+use isolet_wire::ask::What;
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+
+/// The longest command text, in bytes.
+pub(crate) const COMMAND_BYTES_MAX: usize = 1024 * 1024;
+/// The longest timeout: a day, in ms.
+pub(crate) const TIMEOUT_MS_MAX: u64 = 86_400_000;
+/// The longest path, in bytes.
+pub(crate) const PATH_BYTES_MAX: usize = 4096;
+/// The longest id of a command, in bytes: others see it behind its owner's.
+pub(crate) const COMMAND_ID_BYTES_MAX: usize = 200;
+
+/// A command's text.
+pub(crate) fn command(text: &str) -> Result<(), Failure> {
+    if text.len() > COMMAND_BYTES_MAX {
+        return Err(Failure::field("command", "at most 1 MiB; write longer text to a file first"));
+    }
+    no_nul("command", text)
+}
+
+/// A timeout in ms; none is 0, which is never.
+pub(crate) fn timeout(ms: Option<u64>) -> Result<u64, Failure> {
+    match ms.unwrap_or(0) {
+        ms if ms <= TIMEOUT_MS_MAX => Ok(ms),
+        _ => Err(Failure::field("timeout_ms", "at most 86400000 (a day)")),
+    }
+}
+
+/// A start directory.
+pub(crate) fn cwd(path: Option<&str>) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    if path.is_empty() || path.len() > PATH_BYTES_MAX {
+        return Err(Failure::field("cwd", "1 to 4096 bytes"));
+    }
+    no_nul("cwd", path)
+}
+
+/// A path of the files API: bytes, resolved inside.
+pub(crate) fn path(path: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
+    let path = path.ok_or_else(|| Failure::bad("?path: is needed"))?;
+    if path.is_empty() || path.len() > PATH_BYTES_MAX || path.contains(&0) {
+        return Err(Failure::bad("?path: 1 to 4096 bytes without NUL"));
+    }
+    Ok(path.to_vec())
+}
+
+/// Names and values of an environment.
+pub(crate) fn env<'a>(
+    env: impl Iterator<Item = (&'a String, Option<&'a String>)>,
+) -> Result<(), Failure> {
+    let mut bytes = 0;
+    for (name, value) in env {
+        let value = value.map_or("", String::as_str);
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return Err(Failure::field("env", "a name is not empty and holds neither = nor NUL"));
+        }
+        no_nul("env", value)?;
+        bytes += name.len() + value.len() + 2;
+    }
+    if bytes > ENV_BYTES_MAX {
+        return Err(Failure::field("env", "at most 128 KiB of names and values"));
+    }
+    Ok(())
+}
+
+/// As [`env`], for maps in which `null` removes a name.
+pub(crate) fn env_change(
+    all: Named<Option<String>>,
+) -> Result<BTreeMap<String, Option<String>>, Failure> {
+    env(all.0.iter().map(|(name, value)| (name, value.as_ref())))?;
+    Ok(all.0)
+}
+
+fn no_nul(name: &str, text: &str) -> Result<(), Failure> {
+    if text.contains('\0') {
+        return Err(Failure::field(name, "must not hold a NUL character"));
+    }
+    Ok(())
+}
+
+/// A field that this version does not carry out: noted that it was there, whatever it holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Unbuilt(bool);
+
+impl Unbuilt {
+    /// Refuses the request when the field was there.
+    pub(crate) fn refuse(self, name: &str, reason: &str) -> Result<(), Failure> {
+        if self.0 { Err(Failure::unbuilt(name, reason)) } else { Ok(()) }
+    }
+}
+
+impl<'de> Deserialize<'de> for Unbuilt {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        serde::de::IgnoredAny::deserialize(reader).map(|_| Self(true))
+    }
+}
+
+/// The ids in a request's path.
+pub(crate) struct Ids {
+    /// Which sandbox.
+    pub(crate) sandbox: SandboxId,
+    /// Which session, where the path names one.
+    session: Option<SessionId>,
+    /// Which process, likewise.
+    process: Option<ProcessId>,
+    /// Which code context, likewise.
+    context: Option<ContextId>,
+}
+
+impl Ids {
+    /// The process of a path that names one.
+    pub(crate) fn process(&self) -> Result<&ProcessId, Failure> {
+        self.process.as_ref().ok_or_else(|| Failure::bad("process: is needed"))
+    }
+
+    /// The session of a path that names one.
+    pub(crate) fn session(&self) -> Result<&SessionId, Failure> {
+        self.session.as_ref().ok_or_else(|| Failure::bad("session: is needed"))
+    }
+
+    /// The context of a path that names one.
+    pub(crate) fn context(&self) -> Result<&ContextId, Failure> {
+        self.context.as_ref().ok_or_else(|| Failure::bad("context: is needed"))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Ids {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let all = RawPathParams::from_request_parts(parts, state)
+            .await
+            .map_err(|_| Failure::bad("the path holds a malformed % escape"))?;
+        let find = |wanted| all.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value);
+        let sandbox = SandboxId::parse(find("id").unwrap_or("")).map_err(bad_id)?;
+        let session = find("sid").map(SessionId::parse).transpose().map_err(bad_id)?;
+        let process = find("process").map(ProcessId::parse).transpose().map_err(bad_id)?;
+        let context = find("cid").map(ContextId::parse).transpose().map_err(bad_id)?;
+        Ok(Self { sandbox, session, process, context })
+    }
+}
+
+/// 400: no id could look like this.
+pub(crate) fn bad_id(error: isolet_sandbox::BadId) -> Failure {
+    Failure::field("id", &error.to_string())
+}
+
+/// The client's own words, within their limit.
+pub(crate) fn metadata(
+    metadata: Object,
+) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
+    let bytes = serde_json::to_vec(&metadata.0).map_or(usize::MAX, |text| text.len());
+    if bytes > METADATA_BYTES_MAX {
+        return Err(Failure::field("metadata", "at most 16 KiB as JSON"));
+    }
+    Ok(metadata.0)
+}
+
+/// Bytes that are given as text or in base64, each field with its name.
+pub(crate) fn stdin(
+    (name, text): (&str, Option<String>),
+    (name_b64, b64): (&str, Option<String>),
+) -> Result<Option<Vec<u8>>, Failure> {
+    match (text, b64) {
+        (Some(_), Some(_)) => {
+            Err(Failure::field(name, &format!("give {name} or {name_b64}, not both")))
+        }
+        (None, Some(b64)) => STANDARD
+            .decode(b64)
+            .map(Some)
+            .map_err(|_| Failure::field(name_b64, "must be base64 with padding")),
+        (text, None) => Ok(text.map(String::into_bytes)),
+    }
+}
+
+/// What to run: `command` or `argv`.
+pub(crate) fn program(command: Option<String>, argv: Option<Vec<String>>) -> Result<What, Failure> {
+    match (command, argv) {
+        (Some(text), None) => {
+            self::command(&text)?;
+            Ok(What::Command(text))
+        }
+        (None, Some(argv)) => {
+            if argv.first().is_none_or(String::is_empty) {
+                return Err(Failure::field("argv", "the first word names the program"));
+            }
+            let bytes: usize = argv.iter().map(|word| word.len() + 1).sum();
+            if bytes > COMMAND_BYTES_MAX || argv.iter().any(|word| word.contains('\0')) {
+                return Err(Failure::field("argv", "at most 1 MiB of words without NUL"));
+            }
+            Ok(What::Argv(argv))
+        }
+        _ => Err(Failure::field("command", "give command or argv, one of them")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_hold() {
+        assert_eq!(timeout(None).unwrap(), 0);
+        assert_eq!(timeout(Some(TIMEOUT_MS_MAX)).unwrap(), TIMEOUT_MS_MAX);
+        assert!(timeout(Some(TIMEOUT_MS_MAX + 1)).is_err() && timeout(Some(u64::MAX)).is_err());
+        assert!(command("a\0b").is_err() && command(&"x".repeat(COMMAND_BYTES_MAX + 1)).is_err());
+        assert!(command("").is_ok() && command(&"x".repeat(COMMAND_BYTES_MAX)).is_ok());
+        assert!(cwd(Some("")).is_err() && cwd(Some("/a\0")).is_err() && cwd(Some("/a")).is_ok());
+        let one = |name: &str, value: &str| {
+            let (name, value) = (name.to_owned(), value.to_owned());
+            env([(&name, Some(&value))].into_iter()).is_ok()
+        };
+        assert!(one("A", "b=c\n") && !one("", "x") && !one("A=B", "x") && !one("A", "\0"));
+        assert!(!one("A", &"x".repeat(ENV_BYTES_MAX)));
+    }
+}

@@ -1,0 +1,390 @@
+//! Bodies, taken strictly: what is not understood is refused with its name, never ignored.
+
+use crate::foundation::error::Failure;
+use axum::{
+    body::{Body, Bytes},
+    extract::{FromRequest, Request},
+    http::{HeaderMap, StatusCode, header},
+};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{DeserializeOwned, MapAccess, SeqAccess, Unexpected, Visitor},
+};
+use serde_json::{Map, Value};
+use std::{collections::BTreeMap, fmt, marker::PhantomData, time::Duration};
+
+/// The longest JSON body: a command of 1 MiB, escaped, and its environment.
+pub(crate) const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// How long a client may take over a JSON body.
+const BODY_WAIT: Duration = Duration::from_secs(30);
+
+/// A JSON body of one shape, and its bytes. A missing body is an empty object.
+pub(crate) struct Strict<T> {
+    /// What was said.
+    pub(crate) value: T,
+    /// How it was said, for idempotency keys.
+    pub(crate) raw: Bytes,
+}
+
+impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Strict<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
+        let (parts, body) = request.into_parts();
+        not_encoded(&parts.headers)?;
+        let raw = whole(body).await?;
+        if raw.is_empty() {
+            return Ok(Self { value: parse(b"{}")?, raw });
+        }
+        is_json(&parts.headers)?;
+        Ok(Self { value: parse(&raw)?, raw })
+    }
+}
+
+/// Refuses a body that would have to be unpacked: nothing here does that, so that no body is larger
+/// than it came.
+pub(crate) fn not_encoded(headers: &HeaderMap) -> Result<(), Failure> {
+    let mut all = headers.get_all(header::CONTENT_ENCODING).iter();
+    if all.all(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Ok(());
+    }
+    Err(Failure::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "encoded_body",
+        "bodies are taken as they are, without Content-Encoding",
+        "send it without Content-Encoding; archives may be compressed with zstd",
+    ))
+}
+
+/// All of a body, within its limit and its time.
+async fn whole(body: Body) -> Result<Bytes, Failure> {
+    let limited = Limited::new(body, BODY_BYTES_MAX).collect();
+    match tokio::time::timeout(BODY_WAIT, limited).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Failure::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too_large",
+            "the body is longer than 2 MiB",
+            "write the text to a file in the sandbox first, and run the file",
+        )),
+        Ok(Err(_)) => Err(Failure::bad("the body ended early or is malformed")),
+        Err(_) => Err(Failure::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "too_late",
+            "the body did not arrive within 30 seconds",
+            "send the request again",
+        )),
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> Result<(), Failure> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
+    let kind = kind.split(';').next().unwrap_or("").trim();
+    if kind.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    Err(Failure::field("Content-Type", "must be application/json"))
+}
+
+/// What the parser says of one field, in the words of who wrote it.
+fn plain(said: &str) -> String {
+    let said = said.split(" at line ").next().unwrap_or(said);
+    let wrong = said.strip_prefix("invalid type: ").or(said.strip_prefix("invalid value: "));
+    let Some((told, expected)) = wrong.and_then(|wrong| wrong.split_once(", expected ")) else {
+        return said.to_owned();
+    };
+    // Numbers stand between words and backquotes.
+    let got = ["integer `", "floating point `"].iter().find_map(|kind| told.strip_prefix(kind));
+    let got = got.and_then(|number| number.strip_suffix('`')).unwrap_or(told);
+    let expected = match expected {
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" => "a whole number from 0 to 4294967295",
+        "u64" | "usize" => "a whole number, 0 or more",
+        "i32" | "i64" => "a whole number",
+        "a map" => "an object",
+        "a sequence" => "an array",
+        other => other,
+    };
+    format!("must be {expected}, not {got}")
+}
+
+/// One JSON object of the shape `T`; the failure names the field.
+pub(crate) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Failure> {
+    // A derived struct would also take an array of its fields.
+    if text.iter().find(|b| !b.is_ascii_whitespace()) != Some(&b'{') {
+        return Err(Failure::bad("body: must be one JSON object"));
+    }
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let path = error.path().to_string();
+        match path.as_str() {
+            "." | "?" => Failure::bad(error.inner().to_string()),
+            path => Failure::bad(format!("{path}: {}", plain(&error.inner().to_string()))),
+        }
+    })?;
+    reader.end().map_err(|_| Failure::bad("body: there is more after the JSON object"))?;
+    Ok(value)
+}
+
+/// For optional fields: there or not there, but not `null`.
+pub(crate) fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    reader: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(reader).map(Some)
+}
+
+/// A whole number within bounds, which its refusal names.
+struct Within<const LEAST: u16, const MOST: u16>;
+
+impl<const LEAST: u16, const MOST: u16> Visitor<'_> for Within<LEAST, MOST> {
+    type Value = u16;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number from {LEAST} to {MOST}")
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<u16, E> {
+        let fits = u16::try_from(number).ok().filter(|fits| (LEAST..=MOST).contains(fits));
+        fits.ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &self))
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<u16, E> {
+        Err(E::invalid_value(Unexpected::Signed(number), &self))
+    }
+}
+
+/// For ports.
+pub(crate) fn port<'de, D: Deserializer<'de>>(reader: D) -> Result<u16, D::Error> {
+    reader.deserialize_u16(Within::<1, 65_535>)
+}
+
+/// For optional ports.
+pub(crate) fn some_port<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<u16>, D::Error> {
+    port(reader).map(Some)
+}
+
+/// For the optional status of an answer of HTTP.
+pub(crate) fn some_status<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<u16>, D::Error> {
+    reader.deserialize_u16(Within::<100, 599>).map(Some)
+}
+
+/// For optional numbers of which `null` says the same as 0: never.
+pub(crate) fn never<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<u64>, D::Error> {
+    Option::deserialize(reader).map(|number: Option<u64>| Some(number.unwrap_or(0)))
+}
+
+/// A map from names to values in which no name stands twice.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Named<T>(pub(crate) BTreeMap<String, T>);
+
+impl<T> Default for Named<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        struct Names<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Names<T> {
+            type Value = Named<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Named<T>, A::Error> {
+                let mut all = BTreeMap::new();
+                while let Some((name, value)) = map.next_entry::<String, T>()? {
+                    if all.insert(name, value).is_some() {
+                        return Err(serde::de::Error::custom("a name stands twice"));
+                    }
+                }
+                Ok(Named(all))
+            }
+        }
+        reader.deserialize_map(Names(PhantomData))
+    }
+}
+
+/// Any JSON object in which no name stands twice, at any depth.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(crate) struct Object(pub(crate) Map<String, Value>);
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        let all = Named::<Any>::deserialize(reader)?;
+        Ok(Self(all.0.into_iter().map(|(name, value)| (name, value.0)).collect()))
+    }
+}
+
+/// Any JSON value in which no name stands twice.
+pub(crate) fn any<'de, D: Deserializer<'de>>(reader: D) -> Result<Value, D::Error> {
+    Any::deserialize(reader).map(|any| any.0)
+}
+
+/// Likewise.
+struct Any(Value);
+
+impl<'de> Deserialize<'de> for Any {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        reader.deserialize_any(AnyVisitor).map(Self)
+    }
+}
+
+struct AnyVisitor;
+
+impl<'de> Visitor<'de> for AnyVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut all = Vec::new();
+        while let Some(Any(value)) = seq.next_element()? {
+            all.push(value);
+        }
+        Ok(Value::Array(all))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Value, A::Error> {
+        let object = Object::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
+        Ok(Value::Object(object.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Body {
+        #[serde(default, deserialize_with = "some")]
+        ttl_s: Option<u64>,
+        #[serde(default)]
+        env: Named<String>,
+        #[serde(default)]
+        metadata: Object,
+        #[serde(default, deserialize_with = "some")]
+        id: Option<String>,
+        #[serde(default, deserialize_with = "port")]
+        port: u16,
+        #[serde(default)]
+        count: u32,
+    }
+
+    fn refused(text: impl AsRef<[u8]>) -> String {
+        let failure = parse::<Body>(text.as_ref()).expect_err("must be refused");
+        // An unoptimised build has more time, and a neighbour's work is not this one's.
+        let limit = Duration::from_millis(if cfg!(debug_assertions) { 300 } else { 10 });
+        let quick = |_| {
+            let began = Instant::now();
+            drop(parse::<Body>(text.as_ref()));
+            began.elapsed() < limit
+        };
+        assert!((0..10).any(quick), "it takes more than {limit:?}");
+        assert_eq!(failure.status(), StatusCode::BAD_REQUEST);
+        failure.message
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, name) in [
+            (r#"{"ttl_s":-1}"#, "ttl_s"),
+            (r#"{"ttl_s":1e308}"#, "ttl_s"),
+            (r#"{"ttl_s":1.5}"#, "ttl_s"),
+            (r#"{"ttl_s":"9"}"#, "ttl_s"),
+            (r#"{"ttl_s":null}"#, "ttl_s"),
+            (r#"{"ttl_s":NaN}"#, "ttl_s"),
+            (r#"{"ttl_s":1,"ttl_s":2}"#, "ttl_s"),
+            (r#"{"ttl_s":99999999999999999999}"#, "ttl_s"),
+            (r#"{"nope":1}"#, "nope"),
+            (r#"{"env":["A"]}"#, "env"),
+            (r#"{"env":{"A":1}}"#, "env.A"),
+            (r#"{"env":{"A":"1","A":"2"}}"#, "env"),
+            (r#"{"metadata":{"a":{"b":1,"b":2}}}"#, "metadata"),
+            (r#"{"metadata":[]}"#, "metadata"),
+            (r#"{"id":"\ud800"}"#, "id"),
+        ] {
+            let message = refused(text);
+            assert!(message.contains(name), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_without_the_parsers_words() {
+        let message = refused(r#"{"ttl_s":"9"}"#);
+        assert_eq!(message, "ttl_s: must be a whole number, 0 or more, not string \"9\"");
+        assert_eq!(refused(r#"{"metadata":[]}"#), "metadata: must be an object, not sequence");
+        assert_eq!(refused(r#"{"ttl_s":-1}"#), "ttl_s: must be a whole number, 0 or more, not -1");
+        for (number, said) in [("70000", "70000"), ("0", "0"), ("-1", "-1"), ("1.5", "1.5")] {
+            let message = format!("port: must be a whole number from 1 to 65535, not {said}");
+            assert_eq!(refused(format!("{{\"port\":{number}}}")), message);
+        }
+        let wide = refused(r#"{"count":4294967296}"#);
+        assert_eq!(wide, "count: must be a whole number from 0 to 4294967295, not 4294967296");
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for text in ["[]", "null", "1", "\"a\"", "", "[1,{},{},\"a\"]", "{", "{} {}", "{}x", "{,}"]
+        {
+            refused(text);
+        }
+        refused(b"\xef\xbb\xbf{}");
+        refused(b"\xff\xfe{\0}\0");
+        refused(b"{\"id\":\"\xff\"}");
+    }
+
+    #[test]
+    fn depth_and_size_cost_nothing() {
+        for open in ["[", "{\"a\":"] {
+            let deep = open.repeat(100_000);
+            refused(format!("{{\"nope\":{deep}"));
+            refused(format!("{{\"metadata\":{{\"a\":{deep}"));
+            refused(format!("{{\"ttl_s\":{deep}"));
+            refused(&deep);
+        }
+        refused(format!("{{\"ttl_s\":{}}}", "9".repeat(BODY_BYTES_MAX)));
+    }
+
+    #[test]
+    fn what_is_right_is_kept() {
+        let body: Body = parse(br#" {"metadata":{"a":[1,{"b":null}],"c":-1.5}} "#).unwrap();
+        assert_eq!(
+            Value::Object(body.metadata.0),
+            serde_json::json!({"a":[1,{"b":null}],"c":-1.5})
+        );
+    }
+}

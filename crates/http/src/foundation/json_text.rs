@@ -1,0 +1,109 @@
+//! Text written as a JSON string, for answers that are too large to be built twice.
+
+/// For each byte how JSON writes it: 0 as it is, `u` by number, else the letter after `\\`.
+const ESCAPES: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        table[byte] = b'u';
+        byte += 1;
+    }
+    table[0x08] = b'b';
+    table[0x09] = b't';
+    table[0x0a] = b'n';
+    table[0x0c] = b'f';
+    table[0x0d] = b'r';
+    table[b'"' as usize] = b'"';
+    table[b'\\' as usize] = b'\\';
+    table
+};
+
+/// Bytes looked at together while nothing was found: one vector register twice.
+const BLOCK: usize = 32;
+
+/// Bytes looked at together near what was found.
+const WORD: usize = 8;
+
+/// Appends `text` as a JSON string with its quotes, exactly as `serde_json` writes it.
+///
+/// Output is mostly runs without anything to escape: those are found a block or a word at a time
+/// and copied as they are.
+pub(crate) fn quote(out: &mut Vec<u8>, text: &str) {
+    let bytes = text.as_bytes();
+    out.reserve(bytes.len() + bytes.len() / 8 + 2);
+    out.push(b'"');
+    let (mut at, mut blocks_from) = (0, 0);
+    while let Some(word) = bytes.get(at..at + WORD) {
+        if at >= blocks_from
+            && let Some(block) = bytes.get(at..at + BLOCK)
+        {
+            if plain(block) {
+                out.extend_from_slice(block);
+                at += BLOCK;
+                continue;
+            }
+            blocks_from = at + BLOCK;
+        }
+        // Copied before it is known how much of it is plain: cheaper than a copy of odd length.
+        out.extend_from_slice(word);
+        let run = word.first_chunk().map_or(0, |word| plain_run(u64::from_le_bytes(*word)));
+        at += run;
+        if run < WORD {
+            out.truncate(out.len() - (WORD - run));
+            escape(out, bytes[at]);
+            at += 1;
+        }
+    }
+    for &byte in &bytes[at..] {
+        escape(out, byte);
+    }
+    out.push(b'"');
+}
+
+fn plain(bytes: &[u8]) -> bool {
+    !bytes.iter().fold(false, |found, &b| found | (b < 0x20) | (b == b'"') | (b == b'\\'))
+}
+
+/// How many bytes, from the lowest, need no escape. A borrow can only disturb bytes above the
+/// first that does.
+fn plain_run(word: u64) -> usize {
+    const ONES: u64 = u64::from_le_bytes([1; WORD]);
+    const HIGH: u64 = u64::from_le_bytes([0x80; WORD]);
+    let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word;
+    let (quotes, backs) = (word ^ (ONES * b'"' as u64), word ^ (ONES * b'\\' as u64));
+    let found = (below(word, 0x20) | below(quotes, 1) | below(backs, 1)) & HIGH;
+    (found.trailing_zeros() / 8) as usize
+}
+
+fn escape(out: &mut Vec<u8>, byte: u8) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    match ESCAPES[usize::from(byte)] {
+        0 => out.push(byte),
+        b'u' => {
+            let (high, low) = (HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]);
+            out.extend_from_slice(&[b'\\', b'u', b'0', b'0', high, low]);
+        }
+        letter => out.extend_from_slice(&[b'\\', letter]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Texts that are rich in what needs an escape, of lengths around a word and a block.
+    fn text() -> impl Strategy<Value = String> {
+        let some = prop_oneof![any::<String>(), "[a-z\n\"\\\\\u{1}]{0,40}".prop_map(|text| text)];
+        proptest::collection::vec(some, 0..8).prop_map(|parts| parts.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn quotes_are_what_serde_json_writes(text in text()) {
+            let mut out = Vec::new();
+            quote(&mut out, &text);
+            prop_assert_eq!(String::from_utf8(out).unwrap(), serde_json::to_string(&text).unwrap());
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Lists in pages: how many entries, from where on, and where the next page begins.
+
+use crate::foundation::{
+    error::Failure,
+    query::{self, Query},
+};
+use axum::{
+    Json,
+    http::{HeaderValue, Uri, header},
+    response::{IntoResponse, Response},
+};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use isolet_sandbox::SandboxId;
+use serde::Serialize;
+
+/// The most entries of a page.
+pub(crate) const PAGE_MAX: usize = 1000;
+
+/// Which page of a list that is sorted by id.
+#[derive(Debug)]
+pub(crate) struct Paging {
+    /// At most so many entries.
+    pub(crate) limit: usize,
+    /// Behind this one. Ids of all kinds follow one rule.
+    pub(crate) after: Option<SandboxId>,
+}
+
+impl Paging {
+    /// `?limit=` (`default` unless told, 1 to 1000) and `?cursor=`; the call knows no other names.
+    pub(crate) fn of(uri: &Uri, default: usize) -> Result<Self, Failure> {
+        let query = Query::of(uri, &["limit", "cursor"])?;
+        let limit = match query.text("limit")? {
+            None => Some(default),
+            Some(text) => text.parse().ok().filter(|limit| (1..=PAGE_MAX).contains(limit)),
+        };
+        let limit = limit.ok_or_else(|| query::bad("limit", "1 to 1000"))?;
+        Ok(Self { limit, after: query.text("cursor")?.map(uncursor).transpose()? })
+    }
+
+    /// The page out of all of it, and the id that it ends with where there are more.
+    pub(crate) fn cut<T>(&self, mut all: Vec<T>, id: fn(&T) -> &str) -> (Vec<T>, Option<String>) {
+        let after = self.after.as_ref();
+        let from = after.map_or(0, |after| all.partition_point(|one| id(one) <= after.as_str()));
+        let mut page = all.split_off(from);
+        let more = page.len() > self.limit;
+        page.truncate(self.limit);
+        let last = page.last().filter(|_| more).map(|last| id(last).to_owned());
+        (page, last)
+    }
+
+    /// The answer: the entries, and a `Link` to the page at `path` that begins after `last`.
+    pub(crate) fn answer<T, V: From<T> + Serialize>(
+        &self,
+        path: &str,
+        (page, last): (Vec<T>, Option<String>),
+    ) -> Response {
+        let next = last.map(|last| {
+            let cursor = URL_SAFE_NO_PAD.encode(last);
+            format!("<{path}?limit={}&cursor={cursor}>; rel=\"next\"", self.limit)
+        });
+        paged(next, Json(page.into_iter().map(V::from).collect::<Vec<_>>()))
+    }
+}
+
+/// Where a page begins, as it was given in a `Link`.
+fn uncursor(text: &str) -> Result<SandboxId, Failure> {
+    let id = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let id = id.and_then(|id| SandboxId::parse(&id).ok());
+    id.ok_or_else(|| query::bad("cursor", "give back what the Link header of a page said"))
+}
+
+/// A page with its `Link`.
+pub(crate) fn paged(next: Option<String>, body: impl IntoResponse) -> Response {
+    let mut response = body.into_response();
+    if let Some(link) = next.and_then(|link| HeaderValue::try_from(link).ok()) {
+        response.headers_mut().insert(header::LINK, link);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paging(query: &str) -> Result<Paging, Failure> {
+        Paging::of(&format!("/list{query}").parse().unwrap(), 2)
+    }
+
+    #[test]
+    fn pages_follow_one_another_to_the_end() {
+        let all = ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec();
+        let (mut seen, mut query) = (Vec::new(), String::new());
+        loop {
+            let (page, last) = paging(&query).unwrap().cut(all.clone(), |id| id);
+            assert!(page.len() <= 2);
+            seen.extend(page);
+            let Some(last) = last else { break };
+            query = format!("?cursor={}", URL_SAFE_NO_PAD.encode(last));
+        }
+        assert_eq!(seen, all);
+        // What was removed meanwhile shifts nothing.
+        let (page, last) = paging("?cursor=YmI").unwrap().cut(all, |id| id);
+        assert_eq!(
+            (page.as_slice(), last.as_deref()),
+            (&["c".to_owned(), "d".into()][..], Some("d"))
+        );
+    }
+
+    #[test]
+    fn what_is_no_page_is_refused() {
+        for bad in
+            ["?limit=0", "?limit=1001", "?limit=-1", "?limit=", "?cursor=%00", "?cursor=Li4v"]
+        {
+            assert!(paging(bad).is_err(), "{bad}");
+        }
+        assert_eq!(paging("?limit=1000").unwrap().limit, 1000);
+    }
+}

@@ -1,0 +1,112 @@
+//! What stands behind the `?`: taken as strictly as bodies, values as bytes.
+
+use crate::foundation::error::Failure;
+use axum::http::Uri;
+
+/// Names and values of a query.
+#[derive(Debug, Default)]
+pub(crate) struct Query<'a>(Vec<(&'a str, Vec<u8>)>);
+
+impl<'a> Query<'a> {
+    /// Takes a query apart; names that are not in `known`, or stand twice, are refused.
+    pub(crate) fn of(uri: &'a Uri, known: &[&str]) -> Result<Self, Failure> {
+        Self::with_lists(uri, known, &[])
+    }
+
+    /// The same; names in `lists` may stand again and again.
+    pub(crate) fn with_lists(
+        uri: &'a Uri,
+        known: &[&str],
+        lists: &[&str],
+    ) -> Result<Self, Failure> {
+        let mut all: Vec<(&str, Vec<u8>)> = Vec::new();
+        for pair in uri.query().unwrap_or("").split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if !known.contains(&name) && !lists.contains(&name) {
+                return Err(Failure::bad(format!(
+                    "?{name}: this call does not know it; it knows: {}",
+                    if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+                )));
+            }
+            if !lists.contains(&name) && all.iter().any(|(other, _)| *other == name) {
+                return Err(Failure::bad(format!("?{name}: stands twice")));
+            }
+            let value = unescape(value).ok_or_else(|| bad(name, "has a malformed % escape"))?;
+            all.push((name, value));
+        }
+        Ok(Self(all))
+    }
+
+    /// A value as it was sent.
+    pub(crate) fn bytes(&self, name: &str) -> Option<&[u8]> {
+        self.0.iter().find(|(other, _)| *other == name).map(|(_, value)| value.as_slice())
+    }
+
+    /// A value that must be text.
+    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, Failure> {
+        self.bytes(name)
+            .map(|value| std::str::from_utf8(value).map_err(|_| bad(name, "must be UTF-8")))
+            .transpose()
+    }
+
+    /// All values of a name that may stand again, which must be text.
+    pub(crate) fn list(&self, name: &str) -> Result<Vec<String>, Failure> {
+        let own = self.0.iter().filter(|(other, _)| *other == name);
+        own.map(|(_, value)| {
+            String::from_utf8(value.clone()).map_err(|_| bad(name, "must be UTF-8"))
+        })
+        .collect()
+    }
+
+    /// A yes or no: `1`, `true` or nothing behind the name, `0` or `false`.
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, Failure> {
+        match self.text(name)? {
+            None | Some("0" | "false") => Ok(false),
+            Some("" | "1" | "true") => Ok(true),
+            Some(_) => Err(bad(name, "must be 1 or 0")),
+        }
+    }
+}
+
+/// 400 about one name.
+pub(crate) fn bad(name: &str, reason: &str) -> Failure {
+    Failure::bad(format!("?{name}: {reason}"))
+}
+
+pub(crate) fn unescape(text: &str) -> Option<Vec<u8>> {
+    unescape_path(&text.replace('+', " "))
+}
+
+/// The bytes of a part of a path, in which a plus is a plus.
+pub(crate) fn unescape_path(text: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        out.push(match byte {
+            b'%' => {
+                let (high, low) = (bytes.next()?, bytes.next()?);
+                let digit = |b: u8| char::from(b).to_digit(16);
+                u8::try_from(digit(high)? * 16 + digit(low)?).ok()?
+            }
+            other => other,
+        });
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_bytes_and_names_are_known() {
+        let uri = Uri::from_static("/f?path=%2Fa%20b%ff%00&watch=1");
+        let query = Query::of(&uri, &["path", "watch"]).unwrap();
+        assert_eq!(query.bytes("path"), Some(&b"/a b\xff\0"[..]));
+        assert!(query.flag("watch").unwrap());
+        assert!(query.text("path").is_err());
+        for bad in ["/f?nope=1", "/f?path=1&path=2", "/f?path=%", "/f?path=%4", "/f?path=%zz"] {
+            assert!(Query::of(&bad.parse().unwrap(), &["path"]).is_err(), "{bad}");
+        }
+    }
+}

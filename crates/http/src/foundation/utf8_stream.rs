@@ -1,0 +1,237 @@
+//! Bytes made into JSON text: characters are never split, and every byte is counted.
+//!
+//! Output arrives in pieces that end anywhere. A character cut by a piece's end is held until its
+//! rest comes; what is no UTF-8 becomes U+FFFD, exactly as if all bytes had come at once.
+
+use std::borrow::Cow;
+
+/// Cut characters held at once: one a stream and command, of which one runs at a time. An agent
+/// that lies about ids gets the oldest one replaced, not more memory.
+const HELD_MAX: usize = 16;
+const REPLACEMENT: &str = "\u{FFFD}";
+
+/// The first bytes of a character whose rest has not come.
+#[derive(Debug)]
+struct Held {
+    stream: u8,
+    id: String,
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+/// A piece of text and where its first byte stands in its stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Piece<'a> {
+    /// 1 or 2.
+    pub(crate) stream: u8,
+    /// The command.
+    pub(crate) id: Cow<'a, str>,
+    /// Of the first raw byte that this text stands for.
+    pub(crate) offset: u64,
+    /// Never empty.
+    pub(crate) text: Cow<'a, str>,
+}
+
+/// The decoders of one client: one a stream and command.
+#[derive(Debug, Default)]
+pub(crate) struct Texts {
+    held: Vec<Held>,
+}
+
+impl Texts {
+    /// The text of a piece of output; `None` when all of it is part of a cut character.
+    pub(crate) fn piece<'a>(
+        &mut self,
+        stream: u8,
+        id: &'a str,
+        offset: u64,
+        bytes: &'a [u8],
+    ) -> Option<Piece<'a>> {
+        let end = offset.saturating_add(bytes.len() as u64);
+        let at = self.held.iter().position(|h| h.stream == stream && h.id == id);
+        let (start, bytes) = match at.map(|at| self.held.swap_remove(at)) {
+            None => (offset, Cow::Borrowed(bytes)),
+            Some(mut held) => {
+                held.bytes.extend_from_slice(bytes);
+                (held.offset, Cow::Owned(held.bytes))
+            }
+        };
+        let (text, tail) = decode(bytes);
+        if !tail.is_empty() {
+            if self.held.len() == HELD_MAX {
+                self.held.remove(0);
+            }
+            let offset = end.saturating_sub(tail.len() as u64);
+            self.held.push(Held { stream, id: id.to_owned(), offset, bytes: tail });
+        }
+        (!text.is_empty()).then_some(Piece { stream, id: Cow::Borrowed(id), offset: start, text })
+    }
+
+    /// A character waits for its rest.
+    pub(crate) fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// What is left of a command that has ended: its cut characters will not be completed.
+    pub(crate) fn end(&mut self, id: &str) -> Vec<Piece<'static>> {
+        self.give_up(|held| held.id == id)
+    }
+
+    /// Bytes of a stream are missing from here on.
+    pub(crate) fn gap(&mut self, stream: u8) -> Vec<Piece<'static>> {
+        self.give_up(|held| held.stream == stream)
+    }
+
+    /// Nothing more will come.
+    pub(crate) fn close(&mut self) -> Vec<Piece<'static>> {
+        self.give_up(|_| true)
+    }
+
+    fn give_up(&mut self, which: impl Fn(&Held) -> bool) -> Vec<Piece<'static>> {
+        if self.held.is_empty() {
+            return Vec::new();
+        }
+        let (gone, kept) = std::mem::take(&mut self.held).into_iter().partition(which);
+        self.held = kept;
+        let gone: Vec<Held> = gone;
+        gone.into_iter()
+            .map(|held| Piece {
+                stream: held.stream,
+                id: Cow::Owned(held.id),
+                offset: held.offset,
+                text: Cow::Borrowed(REPLACEMENT),
+            })
+            .collect()
+    }
+}
+
+/// The text of `bytes`, and the bytes at the end that may yet become a character.
+fn decode(bytes: Cow<'_, [u8]>) -> (Cow<'_, str>, Vec<u8>) {
+    let error = match std::str::from_utf8(&bytes) {
+        Ok(_) => {
+            return match bytes {
+                Cow::Borrowed(bytes) => (String::from_utf8_lossy(bytes), Vec::new()),
+                // Checked just now: lossy changes nothing.
+                Cow::Owned(bytes) => {
+                    (String::from_utf8_lossy(&bytes).into_owned().into(), Vec::new())
+                }
+            };
+        }
+        Err(error) => error,
+    };
+    let cut = cut(&bytes, error);
+    let (whole, tail) = bytes.split_at(bytes.len() - cut);
+    (Cow::Owned(String::from_utf8_lossy(whole).into_owned()), tail.to_vec())
+}
+
+/// How many bytes at the end begin a character and do not end it.
+fn cut(bytes: &[u8], mut error: std::str::Utf8Error) -> usize {
+    let mut rest = bytes;
+    loop {
+        let good = error.valid_up_to();
+        let Some(bad) = error.error_len() else { return rest.len() - good };
+        rest = &rest[good + bad..];
+        match std::str::from_utf8(rest) {
+            Ok(_) => return 0,
+            Err(next) => error = next,
+        }
+    }
+}
+
+/// How many bytes at the end of a cut-off output begin a character and do not end it.
+pub(crate) fn open_end(bytes: &[u8]) -> usize {
+    let tail = &bytes[bytes.len().saturating_sub(3)..];
+    (1..=tail.len())
+        .rev()
+        .find(|&count| {
+            let end = &tail[tail.len() - count..];
+            matches!(std::str::from_utf8(end), Err(e) if e.valid_up_to() == 0 && e.error_len().is_none())
+        })
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Pieces of any bytes, rich in cut and broken characters.
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        let some = prop_oneof![
+            any::<u8>().prop_map(|b| vec![b]),
+            any::<char>().prop_map(|c| c.to_string().into_bytes()),
+            any::<char>().prop_map(|c| {
+                let mut bytes = c.to_string().into_bytes();
+                bytes.pop();
+                bytes
+            }),
+            "[a-z\n\"]{0,40}".prop_map(String::into_bytes),
+        ];
+        proptest::collection::vec(some, 0..24).prop_map(|parts| parts.concat())
+    }
+
+    fn told(pieces: &[&[u8]]) -> String {
+        let mut texts = Texts::default();
+        let (mut said, mut offset) = (String::new(), 0);
+        for piece in pieces {
+            if let Some(piece) = texts.piece(1, "r1", offset, piece) {
+                said.push_str(&piece.text);
+            }
+            offset += piece.len() as u64;
+        }
+        for piece in texts.end("r1") {
+            said.push_str(&piece.text);
+        }
+        assert!(texts.held.is_empty());
+        said
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_of_any_bytes_gives_the_same_text(
+            bytes in bytes(), cuts in proptest::collection::vec(any::<u16>(), 0..12)
+        ) {
+            let mut cuts: Vec<usize> =
+                cuts.iter().map(|c| usize::from(*c) % (bytes.len() + 1)).collect();
+            cuts.sort_unstable();
+            let (mut pieces, mut from) = (Vec::new(), 0);
+            for cut in cuts.into_iter().chain([bytes.len()]) {
+                pieces.push(&bytes[from..cut]);
+                from = cut;
+            }
+            prop_assert_eq!(told(&pieces), String::from_utf8_lossy(&bytes));
+        }
+
+        #[test]
+        fn a_cut_end_is_found_and_nothing_else(text in ".{0,20}", drop in 0usize..4) {
+            let whole = text.as_bytes();
+            let cut = &whole[..whole.len().saturating_sub(drop)];
+            let open = open_end(cut);
+            prop_assert!(std::str::from_utf8(&cut[..cut.len() - open]).is_ok());
+            prop_assert_eq!(open == 0, std::str::from_utf8(cut).is_ok());
+        }
+    }
+
+    #[test]
+    fn offsets_count_raw_bytes_also_behind_a_cut_character() {
+        let mut texts = Texts::default();
+        let euro = "€".as_bytes();
+        assert_eq!(texts.piece(1, "a", 10, &euro[..1]), None);
+        // Another stream and another command in between do not take it.
+        assert_eq!(texts.piece(2, "a", 0, b"x").unwrap().text, "x");
+        assert_eq!(texts.piece(1, "", 0, b"y").unwrap().text, "y");
+        assert_eq!(texts.piece(1, "a", 11, &euro[1..2]), None);
+        let rest = [euro[2], b'z'];
+        let piece = texts.piece(1, "a", 12, &rest).unwrap();
+        assert_eq!((piece.offset, &*piece.text), (10, "€z"));
+    }
+
+    #[test]
+    fn a_stranger_cannot_make_it_hold_more() {
+        let mut texts = Texts::default();
+        for id in 0..1000 {
+            texts.piece(1, &id.to_string(), 0, &[0xe2]);
+        }
+        assert_eq!(texts.held.len(), HELD_MAX);
+    }
+}

@@ -1,0 +1,254 @@
+//! How many connections each tenant may use at once, of each kind, so that no key takes all of them.
+//!
+//! A request holds a [`Permit`] from its head to the last byte of its answer, and an upgraded one for
+//! as long as its socket lives. The permit is a guard: however a stream ends, it is given back. What
+//! is counted is bounded in four steps, each with a refusal of its own ([`Excess`]):
+//!
+//! 1. the tenant's requests of one [`Kind`],
+//! 2. the tenant's requests of all kinds but [`Kind::Call`], so that a tenant that uses all that it
+//!    may can still list, stop and delete,
+//! 3. the last [`ConnectionLimits::reserve`] connections, which only tenants with few connections get
+//!    (calls of all tenants get a half of them),
+//! 4. all requests of the server.
+//!
+//! Connections that hold no permit (they idle, or have not shown a key yet) are the concern of
+//! [`crate::connection::connections`].
+
+use crate::{
+    connection::connections::{Busy, Connection},
+    limits::{excess::Excess, kind::Kind, settings::ConnectionLimits},
+};
+use isolet_sandbox::TenantId;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Tenants that are remembered without any connection, so that a request need not allocate.
+const IDLE_TENANTS_MAX: usize = 1024;
+
+/// Counts the requests that are being answered.
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    limits: ConnectionLimits,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    total: usize,
+    tenants: HashMap<Arc<TenantId>, Counts>,
+}
+
+/// Requests of one tenant, by kind.
+#[derive(Debug, Default, Clone, Copy)]
+struct Counts([usize; Kind::COUNT]);
+
+impl Counts {
+    /// All that count against [`ConnectionLimits::tenant_max`].
+    fn held(&self) -> usize {
+        self.all() - self.0[Kind::Call.index()]
+    }
+
+    fn all(&self) -> usize {
+        self.0.iter().sum()
+    }
+}
+
+/// The right to answer one request; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    limiter: Arc<Limiter>,
+    tenant: Arc<TenantId>,
+    kind: Kind,
+    /// Keeps the connection open while the server is full; `None` for a call within the server.
+    _busy: Option<Busy>,
+}
+
+impl Limiter {
+    pub(crate) fn new(limits: ConnectionLimits) -> Self {
+        Self { limits, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts one request of `tenant`, on `connection` where it came by one.
+    ///
+    /// # Errors
+    /// [`Excess`] when a limit is reached; nothing is counted then.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        tenant: &TenantId,
+        kind: Kind,
+        connection: Option<&Arc<Connection>>,
+    ) -> Result<Permit, Excess> {
+        let mut state = self.lock();
+        let (own, counts) = match state.tenants.get_key_value(tenant) {
+            Some((own, counts)) => (Arc::clone(own), *counts),
+            None => (Arc::new(tenant.clone()), Counts::default()),
+        };
+        self.check(&own, kind, counts, state.total)?;
+        state.total += 1;
+        if counts.all() == 0 && state.tenants.len() >= IDLE_TENANTS_MAX {
+            state.tenants.retain(|_, counts| counts.all() > 0);
+        }
+        state.tenants.entry(Arc::clone(&own)).or_default().0[kind.index()] += 1;
+        drop(state);
+        let busy = connection.map(Connection::busy);
+        Ok(Permit { limiter: Arc::clone(self), tenant: own, kind, _busy: busy })
+    }
+
+    fn check(
+        &self,
+        tenant: &Arc<TenantId>,
+        kind: Kind,
+        counts: Counts,
+        total: usize,
+    ) -> Result<(), Excess> {
+        let limits = &self.limits;
+        let refused = |excess: fn(Arc<TenantId>, usize) -> Excess, most| {
+            Err(excess(Arc::clone(tenant), most))
+        };
+        let most = limits.of(kind);
+        if counts.0[kind.index()] >= most {
+            return Err(Excess::Kind { tenant: Arc::clone(tenant), kind, most });
+        }
+        if kind != Kind::Call && counts.held() >= limits.tenant_max {
+            return refused(|tenant, most| Excess::Tenant { tenant, most }, limits.tenant_max);
+        }
+        if total >= limits.requests_max() {
+            return Err(Excess::Server);
+        }
+        let free = limits.requests_max() - total;
+        // Who is told to close something must be able to: calls get a half of the reserve.
+        let kept = if kind == Kind::Call { limits.reserve / 2 } else { limits.reserve };
+        if free <= kept && counts.all() >= limits.assured() {
+            return refused(|tenant, most| Excess::Reserve { tenant, most }, limits.assured());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut state = self.limiter.lock();
+        state.total = state.total.saturating_sub(1);
+        if let Some(counts) = state.tenants.get_mut(&*self.tenant) {
+            let count = &mut counts.0[self.kind.index()];
+            *count = count.saturating_sub(1);
+        }
+    }
+}
+
+/// The permit of a request that becomes a socket; its task takes it.
+#[derive(Debug, Clone)]
+pub(crate) struct Held(#[allow(dead_code)] pub(crate) Arc<Permit>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn limiter(max: usize) -> Arc<Limiter> {
+        Arc::new(Limiter::new(ConnectionLimits::of_max(max)))
+    }
+
+    fn tenant(name: &str) -> TenantId {
+        TenantId::parse(name).unwrap()
+    }
+
+    /// As many permits as one tenant gets of one kind, and why it gets no more.
+    fn fill(limiter: &Arc<Limiter>, who: &str, kind: Kind) -> (Vec<Permit>, Excess) {
+        let mut all = Vec::new();
+        loop {
+            match limiter.enter(&tenant(who), kind, None) {
+                Ok(permit) => all.push(permit),
+                Err(excess) => return (all, excess),
+            }
+        }
+    }
+
+    #[test]
+    fn t19_a_tenant_gets_so_many_of_each_kind_and_all_back_when_they_end() {
+        let limiter = limiter(400);
+        for kind in Kind::ALL {
+            for _ in 0..2 {
+                let (all, excess) = fill(&limiter, "a", kind);
+                assert_eq!(all.len(), ConnectionLimits::of_max(400).of(kind), "{kind:?}");
+                assert!(matches!(excess, Excess::Kind { kind: of, .. } if of == kind));
+            }
+        }
+        assert_eq!(limiter.lock().total, 0);
+    }
+
+    #[test]
+    fn t19_a_tenant_that_uses_all_it_may_still_makes_calls_and_others_are_not_touched() {
+        let limiter = limiter(400);
+        let mut held = Vec::new();
+        for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Call) {
+            held.extend(fill(&limiter, "a", kind).0);
+        }
+        assert_eq!(held.len(), limiter.limits.tenant_max);
+        let refused = limiter.enter(&tenant("a"), Kind::Exec, None);
+        assert!(matches!(refused, Err(Excess::Kind { .. } | Excess::Tenant { .. })));
+        assert!(limiter.enter(&tenant("a"), Kind::Call, None).is_ok());
+        for kind in Kind::ALL {
+            assert!(limiter.enter(&tenant("b"), kind, None).is_ok(), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn t19_many_tenants_together_leave_the_reserve_to_others() {
+        let limiter = limiter(400);
+        let mut held = Vec::new();
+        for who in ["a", "b", "c", "d"] {
+            for kind in Kind::ALL {
+                held.extend(fill(&limiter, who, kind).0);
+            }
+        }
+        let limits = &limiter.limits;
+        let free = limits.requests_max() - held.len();
+        assert!(free + 2 * limits.assured() >= limits.reserve / 2, "{free}");
+        let (few, excess) = fill(&limiter, "e", Kind::Exec);
+        assert_eq!(few.len(), limits.assured());
+        assert!(matches!(excess, Excess::Reserve { .. }), "{excess:?}");
+    }
+
+    #[test]
+    fn tenants_without_connections_are_forgotten() {
+        let limiter = limiter(400);
+        for n in 0..3 * IDLE_TENANTS_MAX {
+            drop(limiter.enter(&tenant(&n.to_string()), Kind::Call, None));
+        }
+        assert!(limiter.lock().tenants.len() <= IDLE_TENANTS_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_counted_is_what_is_held(
+            steps in proptest::collection::vec((0..3_usize, 0..Kind::COUNT, any::<bool>()), 0..400),
+            max in 1..200_usize,
+        ) {
+            let limiter = limiter(max);
+            let mut held: Vec<Permit> = Vec::new();
+            for (who, kind, leave) in steps {
+                if leave && !held.is_empty() {
+                    held.swap_remove(who % held.len());
+                    continue;
+                }
+                let entered = limiter.enter(&tenant(["a", "b", "c"][who]), Kind::ALL[kind], None);
+                held.extend(entered.ok());
+                let state = limiter.lock();
+                prop_assert_eq!(state.total, held.len());
+                prop_assert!(state.total <= limiter.limits.requests_max());
+                for counts in state.tenants.values() {
+                    prop_assert!(counts.held() <= limiter.limits.tenant_max);
+                }
+            }
+            drop(held);
+            prop_assert_eq!(limiter.lock().total, 0);
+        }
+    }
+}

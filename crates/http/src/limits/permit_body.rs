@@ -1,0 +1,89 @@
+//! The permit of a request, from its head to the end of its answer.
+
+use crate::limits::{limiter::Permit, response_memory::Share};
+use axum::{
+    body::{Body, Bytes},
+    response::Response,
+};
+use hyper::body::{Frame, SizeHint};
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+/// An answer that is made whole is handed on in pieces of so many bytes.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// An answer that holds its permit until its last byte is taken, or its client has gone.
+pub(crate) fn guarded(response: Response, permit: Permit) -> Response {
+    wrapped(response, permit, None)
+}
+
+pub(crate) fn wrapped(response: Response, permit: Permit, share: Option<Share>) -> Response {
+    let rest = Bytes::new();
+    response.map(|body| Body::new(Guarded { body, rest, permit: Some(permit), share }))
+}
+
+struct Guarded {
+    body: Body,
+    /// Of an answer that is made whole: what is not handed on yet. Handed on in one piece, it would
+    /// wait for its client where nobody counts it.
+    rest: Bytes,
+    permit: Option<Permit>,
+    /// The memory of an answer that is made whole.
+    share: Option<Share>,
+}
+
+impl Guarded {
+    fn piece(&mut self) -> Frame<Bytes> {
+        let count = self.rest.len().min(PIECE_BYTES);
+        Frame::data(self.rest.split_to(count))
+    }
+}
+
+impl hyper::body::Body for Guarded {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if !self.rest.is_empty() {
+            return Poll::Ready(Some(Ok(self.piece())));
+        }
+        let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            Some(Ok(frame)) => frame,
+            end => {
+                self.permit = None;
+                self.share = None;
+                return Poll::Ready(end);
+            }
+        };
+        if self.share.is_none() {
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        Poll::Ready(Some(Ok(match frame.into_data() {
+            Ok(data) => {
+                self.rest = data;
+                self.piece()
+            }
+            Err(frame) => frame,
+        })))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let rest = self.rest.len() as u64;
+        let inner = self.body.size_hint();
+        let mut hint = SizeHint::new();
+        if let Some(most) = inner.upper() {
+            hint.set_upper(most + rest);
+        }
+        hint.set_lower(inner.lower() + rest);
+        hint
+    }
+}

@@ -1,0 +1,271 @@
+//! What callers do, put into the audit log: every call that changes something or runs something,
+//! by whom and from where. Bodies, headers and tickets are never looked at.
+//!
+//! An entry is put in when its call has ended, also where its client went away before. Programs and
+//! shells may run for days: what starts them is put in before it does.
+
+use crate::{
+    app::App,
+    auth::caller::Caller,
+    foundation::{
+        extensions::{Of, Peer},
+        query,
+    },
+};
+use axum::{
+    extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State},
+    http::{Method, Uri, header, request::Parts},
+    middleware::Next,
+    response::Response,
+};
+use isolet_sandbox::{
+    SandboxId, SessionId,
+    audit::{Audit, Entry},
+};
+
+/// Of a name that a client gave: more of it is left out.
+const NAME_LETTERS_MAX: usize = 512;
+
+/// Notes a call, around its handler.
+pub(crate) async fn noted(State(app): State<App>, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let note = Note::of(&app, &mut parts).await;
+    let request = Request::from_parts(parts, body);
+    let Some(mut note) = note else { return next.run(request).await };
+    note.audit.room().await;
+    note.begin();
+    let response = next.run(request).await;
+    note.end(&response);
+    response
+}
+
+/// One call; put in when this is dropped.
+struct Note {
+    audit: Audit,
+    /// Not put in yet.
+    entry: Option<Entry>,
+    /// What is put in where a call is refused that stands there as begun.
+    refused: Option<Entry>,
+}
+
+impl Note {
+    /// `None`: such a call changes nothing, or nobody is known to make it.
+    async fn of(app: &App, parts: &mut Parts) -> Option<Self> {
+        let route = parts.extensions.get::<MatchedPath>()?.as_str().to_owned();
+        let event = event(&parts.method, &route, parts.headers.contains_key(header::UPGRADE))?;
+        let caller = parts.extensions.get::<Caller>()?.clone();
+        let names = RawPathParams::from_request_parts(parts, app).await.ok();
+        let names = || names.iter().flatten();
+        let sandbox = match names().find(|(name, _)| *name == "id") {
+            Some((_, id)) => SandboxId::parse(id).ok(),
+            None => across(app, &caller, names().find(|(name, _)| *name == "sid")),
+        };
+        let key = caller.key.as_deref().unwrap_or("ISOLET_API_KEY");
+        let mut entry =
+            Entry::now(caller.tenant.as_str(), sandbox.as_ref().map(|id| id.as_str()), event)
+                .with("key", key)
+                .with("call", format!("{} {route}", parts.method));
+        if let Some(Peer(address)) = parts.extensions.get() {
+            entry = entry.with("from", address.to_string());
+        }
+        for (name, value) in names().filter(|(name, _)| *name != "id") {
+            entry = entry.with(called(name), short(value));
+        }
+        if let Some(path) = path(&parts.uri) {
+            entry = entry.with("path", short(&path));
+        }
+        Some(Self { audit: app.service.audit().clone(), entry: Some(entry), refused: None })
+    }
+
+    /// What runs for long is put in before it does.
+    fn begin(&mut self) {
+        let lasts = |entry: &mut Entry| matches!(&*entry.event, "exec.start" | "context.run");
+        if let Some(entry) = self.entry.take_if(lasts) {
+            self.refused = Some(Entry { event: "exec.refused".into(), ..entry.clone() });
+            self.audit.put(entry);
+        }
+    }
+
+    fn end(mut self, response: &Response) {
+        let status = response.status();
+        let refused = self.refused.take().filter(|_| status.as_u16() >= 400);
+        if let Some(entry) = refused {
+            self.audit.put(entry.with("status", status.as_u16()));
+        }
+        // What was refused has changed nothing.
+        let Some(mut entry) = self.entry.take_if(|_| true).filter(|_| !status.is_client_error())
+        else {
+            return;
+        };
+        let own = response.extensions().get::<Of>().map(|of| of.0.to_string());
+        let made = || {
+            let location = response.headers().get(header::LOCATION)?.to_str().ok()?;
+            Some(location.rsplit('/').next()?.to_owned())
+                .filter(|_| entry.event == "sandbox.create")
+        };
+        let sandbox = own.or_else(made);
+        if entry.sandbox.is_none() {
+            entry.sandbox = sandbox;
+        }
+        self.audit.put(entry.with("status", status.as_u16()));
+    }
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        // The client went away, or the handler panicked: what it began may have been carried out.
+        if let Some(entry) = self.entry.take() {
+            self.audit.put(entry.with("answered", false));
+        }
+    }
+}
+
+/// The sandbox of a session that is named by its own id alone.
+fn across(app: &App, caller: &Caller, session: Option<(&str, &str)>) -> Option<SandboxId> {
+    let session = SessionId::parse(session?.1).ok()?;
+    Some(app.service.session(&caller.tenant, &session).ok()?.sandbox_id)
+}
+
+/// What a part of a path is called in an entry.
+fn called(name: &str) -> &str {
+    match name {
+        "sid" => "session",
+        "cid" => "context",
+        other => other,
+    }
+}
+
+/// `?path=`, as text.
+fn path(uri: &Uri) -> Option<String> {
+    let value = uri.query()?.split('&').find_map(|pair| pair.strip_prefix("path="))?;
+    Some(String::from_utf8_lossy(&query::unescape(value)?).into_owned())
+}
+
+fn short(value: &str) -> String {
+    let mut letters = value.chars();
+    let mut text: String = letters.by_ref().take(NAME_LETTERS_MAX).collect();
+    if letters.next().is_some() {
+        text.push('…');
+    }
+    text
+}
+
+/// What a call does; `None`: it only reads, or is for a program in a sandbox.
+fn event(method: &Method, route: &str, upgrade: bool) -> Option<&'static str> {
+    if route.contains("/ports/{port}") || route.contains("/proxy/{port}") {
+        return None;
+    }
+    if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
+        return if upgrade { opened(route) } else { None };
+    }
+    let last = route.rsplit('/').find(|part| !part.starts_with('{')).unwrap_or_default();
+    let named = route.ends_with('}');
+    Some(match (method.as_str(), last) {
+        ("POST", "sandboxes" | "sandbox" | "runs") => "sandbox.create",
+        ("DELETE", "sandboxes" | "sandbox" | "runs") => "sandbox.destroy",
+        ("PATCH", "sandboxes" | "runs") => "sandbox.change",
+        ("POST", "sleep") => "sandbox.sleep",
+        ("POST", "recover") => "sandbox.recover",
+        ("POST", "pull") => "image.pull",
+        ("POST", "import") => "image.import",
+        ("POST", "gc") => "image.collect",
+        ("DELETE", "images") => "image.remove",
+        ("POST", "exec") => "exec.start",
+        ("POST", "run") => "context.run",
+        ("POST", "contexts") => "context.create",
+        ("POST", "interrupt") => "context.interrupt",
+        ("POST", "restart") => "context.restart",
+        ("DELETE", "contexts") => "context.delete",
+        ("POST", "sessions" | "session") => "session.create",
+        ("DELETE", "sessions" | "session") => "session.delete",
+        ("POST", "processes") => "process.start",
+        ("DELETE", "processes") | ("POST", "kill") => "process.kill",
+        ("POST", "signal") => "process.signal",
+        ("POST", "stdin") => "process.stdin",
+        ("POST", "wait") => return None,
+        ("PUT", "files" | "file") | ("POST", "upload") => "file.write",
+        ("DELETE", "files") if named => "file.remove",
+        ("POST", "files") => "file.order",
+        ("POST", "hydrate") => "file.unpack",
+        ("POST", "persist") => "file.pack",
+        ("POST", "links" | "tunnel") => "link.create",
+        ("DELETE", "links" | "tunnel") => "link.withdraw",
+        ("POST", "prime" | "shutdown-prewarmed") => "pool.renew",
+        ("POST", "recording") => "recording.start",
+        ("DELETE", "recording") => "recording.stop",
+        ("DELETE", "recordings") => "recording.delete",
+        ("DELETE", "terminals") => "terminal.hang_up",
+        ("POST", "tickets") => "ticket.create",
+        ("PATCH", "network") => "network.change",
+        ("PUT", "network-profiles") => "network_profile.write",
+        ("DELETE", "network-profiles") => "network_profile.delete",
+        _ => "call",
+    })
+}
+
+/// What an upgrade opens.
+fn opened(route: &str) -> Option<&'static str> {
+    let last = route.rsplit('/').find(|part| !part.starts_with('{'))?;
+    match last {
+        "shell" => Some("shell.open"),
+        "terminal" | "pty" => Some("terminal.open"),
+        "tcp" => Some("port.open"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A call that is new and changes something would stand there as `call`.
+    #[test]
+    fn t17_every_call_that_changes_something_has_a_name() {
+        let document: serde_json::Value = serde_json::from_str(crate::document()).unwrap();
+        for (route, calls) in document["paths"].as_object().unwrap() {
+            for method in calls.as_object().unwrap().keys() {
+                let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+                let event = event(&method, route, false);
+                assert_ne!(event, Some("call"), "{method} {route}");
+                if matches!(method, Method::PUT | Method::PATCH | Method::DELETE) {
+                    assert!(event.is_some(), "{method} {route}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_only_reads_is_not_noted() {
+        let none = [
+            (Method::GET, "/v1/sandboxes/{id}", false),
+            (Method::GET, "/v1/sandboxes/{id}/shell", false),
+            (Method::POST, "/v1/sandboxes/{id}/processes/{process}/wait", false),
+            (Method::POST, "/v1/runs/{id}/proxy/{port}/{*path}", false),
+            (Method::GET, "/v1/sandboxes/{id}/ports/{port}/", true),
+        ];
+        for (method, route, upgrade) in none {
+            assert_eq!(event(&method, route, upgrade), None, "{method} {route}");
+        }
+        assert_eq!(event(&Method::GET, "/v1/runs/{id}/shell", true), Some("shell.open"));
+        assert_eq!(event(&Method::GET, "/v1/sandbox/{id}/pty", true), Some("terminal.open"));
+    }
+
+    #[tokio::test]
+    async fn t17_a_call_that_was_not_answered_is_noted() {
+        let folder = std::env::temp_dir().join(format!("isolet-noted-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let audit = Audit::open(&folder).unwrap();
+        let entry = Entry::now("t", Some("box"), "sandbox.destroy");
+        drop(Note { audit: audit.clone(), entry: Some(entry), refused: None });
+        let mut read = audit.read("t", None).await.unwrap();
+        let text = String::from_utf8(read.next().await.unwrap().unwrap()).unwrap();
+        assert!(text.contains(r#""event":"sandbox.destroy","data":{"answered":false}"#), "{text}");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_name_is_cut_where_it_is_too_long() {
+        assert_eq!(short("ü"), "ü");
+        assert_eq!(short(&"ü".repeat(5000)).chars().count(), NAME_LETTERS_MAX + 1);
+    }
+}

@@ -1,0 +1,49 @@
+//! Each request holds a permit of its tenant while it is answered.
+
+use crate::{
+    app::App,
+    auth::caller::Caller,
+    connection::connections::Connection,
+    dialects::refused,
+    foundation::error::Failure,
+    limits::{kind::Kind, limiter::Held, permit_body::wrapped},
+    middleware::connection_use::kind_of,
+};
+use axum::{
+    extract::{MatchedPath, Request, State},
+    middleware::Next,
+    response::Response,
+};
+use hyper::body::Body as _;
+use std::sync::Arc;
+
+/// An answer that is made already and no longer than this is on its way: the kernel takes it whole,
+/// and nothing is held for it.
+const SHORT_BYTES: u64 = 64 * 1024;
+
+/// Counts a request around its handler.
+pub(crate) async fn held(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let extensions = request.extensions();
+    let route = extensions.get::<MatchedPath>();
+    let (Some(route), Some(caller)) = (route, extensions.get::<Caller>()) else {
+        return next.run(request).await;
+    };
+    let kind = kind_of(request.method(), route.as_str(), request.uri(), request.headers());
+    let Some(kind) = kind else { return next.run(request).await };
+    let connection = extensions.get::<Arc<Connection>>();
+    let permit = match app.limiter.enter(&caller.tenant, kind, connection) {
+        Ok(permit) => permit,
+        Err(excess) => return refused(Failure::from(excess), request.uri().path()),
+    };
+    if kind == Kind::Socket {
+        request.extensions_mut().insert(Held(Arc::new(permit)));
+        return next.run(request).await;
+    }
+    let response = next.run(request).await;
+    let made = matches!(kind, Kind::Call | Kind::Exec);
+    let made = response.body().size_hint().exact().filter(|_| made);
+    match made {
+        Some(bytes) if bytes <= SHORT_BYTES => response,
+        made => wrapped(response, permit, made.map(|bytes| app.answers.made(bytes))),
+    }
+}

@@ -1,0 +1,178 @@
+//! The way to a port inside a sandbox: one request in, the same request out to what listens there,
+//! and its answer back as it comes.
+//!
+//! Nothing is looked up: the target is a port of one sandbox's loopback, whatever a request says of
+//! hosts. No redirect is followed. Both sides are parsed strictly and written anew, so that the
+//! three parties never disagree on where a message ends.
+
+use crate::{
+    app::App,
+    auth::caller::Caller,
+    connection::{
+        connections::Connection,
+        upstream::{Lost, Upstream},
+    },
+    foundation::{error::Failure, extensions::Foreign},
+    limits::{kind::Kind, permit_body::guarded},
+    proxy::{headers, response_body, target::Target, tunnel},
+    ws::upgrade::handshake,
+};
+use axum::{
+    body::Body,
+    http::{Method, Request, StatusCode, request::Parts},
+    response::Response,
+};
+use hyper::upgrade::OnUpgrade;
+use isolet_sandbox::{Error, Sandbox, service::Reach};
+use isolet_wire::tell::Why;
+use std::{sync::Arc, time::Duration};
+use tokio::time::timeout;
+
+/// How long what listens may take to begin its answer: a request that waits for news is held open
+/// by many programs for minutes.
+const HEAD_WAIT: Duration = Duration::from_secs(600);
+/// Of those that listen, named in a refusal.
+const NAMED_MAX: usize = 12;
+
+/// Sends a request to what listens, and gives its answer.
+pub(crate) async fn pass(
+    app: App,
+    caller: &Caller,
+    target: Target,
+    mut request: Request<Body>,
+) -> Result<Response, Failure> {
+    let mut until = app.leases.until(caller).no_later(target.ends);
+    let connection = request.extensions_mut().remove::<Arc<Connection>>();
+    let permit = app.limiter.enter(&caller.tenant, Kind::Port, connection.as_ref())?;
+    let sandbox = app.service.reach(&caller.tenant, &target.sandbox, Reach::Awake).await?;
+    caller.may_work_in(&sandbox)?;
+    let (mut parts, body) = request.into_parts();
+    let upgrade = parts.extensions.remove::<OnUpgrade>();
+    let upgrade = upgrade.filter(|_| headers::upgrades(&parts.method, &parts.headers));
+    if upgrade.is_some() {
+        // A faulty one is refused here, as on every other address.
+        handshake(&parts.method, &parts.headers)?;
+    }
+    let parts = headers::onward(parts, &target, upgrade.is_some())?;
+    let exchange = Exchange { app: &app, sandbox: &sandbox, port: target.port };
+    let asked = exchange.ask(parts, body);
+    let asked = async { timeout(HEAD_WAIT, asked).await.unwrap_or_else(|_| Err(silent(&target))) };
+    let (answer, upstream) = tokio::select! {
+        asked = asked => asked?,
+        ending = until.ended() => return Err(ending.into()),
+    };
+    let (mut head, incoming) = answer.into_parts();
+    let switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
+    if switched != upgrade.is_some() && switched {
+        return Err(bad_answer(target.port, "it switches protocols unasked"));
+    }
+    headers::back(&mut head, &target).map_err(|what| bad_answer(target.port, what))?;
+    head.extensions.insert(Foreign { own_origin: target.way.own_origin() });
+    match upgrade {
+        Some(upgrade) if switched => {
+            tunnel::open(upgrade, upstream, (sandbox, until), permit);
+            Ok(Response::from_parts(head, Body::empty()))
+        }
+        _ => {
+            let body =
+                response_body::Answer::new(incoming, upstream, (sandbox, target.port), &app, until);
+            Ok(guarded(Response::from_parts(head, Body::new(body)), permit))
+        }
+    }
+}
+
+/// One request and its answer's head.
+struct Exchange<'a> {
+    app: &'a App,
+    sandbox: &'a Sandbox,
+    port: u16,
+}
+
+type Asked = (hyper::Response<hyper::body::Incoming>, Upstream);
+
+impl Exchange<'_> {
+    /// Over a connection that idles where there is one. One that turns out to have been closed
+    /// meanwhile costs another try where that cannot do anything twice.
+    async fn ask(&self, parts: Parts, body: Body) -> Result<Asked, Failure> {
+        use axum::body::HttpBody;
+        let mut request = Request::from_parts(parts, body);
+        let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        let twice = safe && request.body().is_end_stream();
+        if let Some(idle) = self.app.upstreams.take(self.sandbox, self.port, !twice) {
+            let again = twice.then(|| {
+                let mut again = Request::new(Body::empty());
+                again.method_mut().clone_from(request.method());
+                again.uri_mut().clone_from(request.uri());
+                again.headers_mut().clone_from(request.headers());
+                again
+            });
+            match idle.ask(request).await {
+                Ok(asked) => return Ok(asked),
+                Err(Lost { unsent: Some(unsent), .. }) => request = unsent,
+                // Closed meanwhile, or something stood there that was no part of an answer.
+                Err(Lost { error, .. }) => request = again.ok_or_else(|| self.lost(&error))?,
+            }
+        }
+        let link = match self.sandbox.dial(self.port).await {
+            Ok(link) => link,
+            Err(error) => return Err(self.undialed(error).await),
+        };
+        let fresh = Upstream::open(link).await.map_err(|error| self.lost(&error))?;
+        fresh.ask(request).await.map_err(|lost| self.lost(&lost.error))
+    }
+
+    /// There is no answer: the sandbox was deleted, or the program closed the connection.
+    fn lost(&self, error: &hyper::Error) -> Failure {
+        match self.sandbox.destroyed() {
+            Some(destroyed) => destroyed.into(),
+            None => lost(self.port, error),
+        }
+    }
+
+    /// Nothing listens: says what does.
+    async fn undialed(&self, error: Error) -> Failure {
+        if !matches!(error, Error::Refused { why: Why::NotListening, .. }) {
+            return error.into();
+        }
+        let all = self.sandbox.listening().await.unwrap_or_default();
+        let mut ports: Vec<u16> = all.iter().map(|one| one.port).collect();
+        ports.dedup();
+        let named: Vec<_> = ports.iter().take(NAMED_MAX).map(u16::to_string).collect();
+        let who = match named.as_slice() {
+            [] => "nothing listens on any port".to_owned(),
+            named => format!("listening: {}", named.join(", ")),
+        };
+        let (port, id) = (self.port, self.sandbox.id());
+        Failure::refused(
+            Why::NotListening,
+            format!("nothing listens on port {port} of sandbox {id}; {who}"),
+        )
+    }
+}
+
+fn silent(target: &Target) -> Failure {
+    let port = target.port;
+    Failure::refused(Why::NoAnswer, format!("the program on port {port} does not answer"))
+}
+
+fn lost(port: u16, error: &hyper::Error) -> Failure {
+    if error.is_parse() || error.is_parse_too_large() {
+        return bad_answer(port, &error.to_string());
+    }
+    Failure::new(
+        StatusCode::BAD_GATEWAY,
+        "port_closed",
+        format!("the program on port {port} closed the connection without an answer"),
+        "look at what it has logged; it may not speak HTTP: then use the tcp address",
+    )
+}
+
+/// 502: what came back is no answer that can be passed on.
+fn bad_answer(port: u16, what: &str) -> Failure {
+    Failure::new(
+        StatusCode::BAD_GATEWAY,
+        "bad_answer",
+        format!("the program on port {port} gave no HTTP answer that can be passed on: {what}"),
+        "look at what it has logged; it may not speak HTTP: then use the tcp address",
+    )
+}

@@ -1,0 +1,279 @@
+//! What of a request's head goes on to a program in a sandbox, and what of its answer's comes back.
+//!
+//! Both sides are strangers to each other: keys and cookies of this server never go in, and under
+//! this server's own origin nothing comes out that would make a guest's page a page of ours.
+
+use crate::{
+    auth::tickets,
+    foundation::{error::Failure, extensions::Peer},
+    proxy::target::{COOKIE, TOKEN, Target, Way},
+};
+use axum::http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header, request, response,
+    uri::PathAndQuery,
+};
+
+/// A guest's page under our own origin: it may run, and has an origin of nobody.
+const SANDBOX: HeaderValue = HeaderValue::from_static(
+    "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts",
+);
+/// Of one connection alone, and never passed on.
+const HOP: [HeaderName; 6] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+/// Not the guest's to hear.
+const INWARD: [HeaderName; 4] = [
+    header::AUTHORIZATION,
+    header::PROXY_AUTHORIZATION,
+    header::FORWARDED,
+    // Answered by this server.
+    header::EXPECT,
+];
+/// What a guest may not say for an origin that is not its own.
+const OUTWARD: [HeaderName; 8] = [
+    header::SET_COOKIE,
+    header::STRICT_TRANSPORT_SECURITY,
+    HeaderName::from_static("public-key-pins"),
+    HeaderName::from_static("clear-site-data"),
+    HeaderName::from_static("service-worker-allowed"),
+    HeaderName::from_static("alt-svc"),
+    HeaderName::from_static("nel"),
+    HeaderName::from_static("report-to"),
+];
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
+/// The most words that a `Connection` header may name.
+const NAMED_MAX: usize = 32;
+
+/// Whether a request asks to become a WebSocket.
+pub(crate) fn upgrades(method: &Method, headers: &HeaderMap) -> bool {
+    method == Method::GET
+        && words(headers, &header::UPGRADE).any(|word| word.eq_ignore_ascii_case("websocket"))
+}
+
+fn words<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',').map(str::trim).filter(|word| !word.is_empty()))
+}
+
+/// Takes out what was for one connection alone.
+fn strip(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = words(headers, &header::CONNECTION)
+        .take(NAMED_MAX)
+        .filter_map(|word| word.parse().ok())
+        // How long a message is cannot be of one connection alone.
+        .filter(|name| *name != header::CONTENT_LENGTH && *name != header::HOST)
+        .collect();
+    named.iter().chain(&HOP).for_each(|name| drop(headers.remove(name)));
+}
+
+/// The request as the guest gets it.
+pub(crate) fn onward(
+    mut parts: request::Parts,
+    target: &Target,
+    upgrade: bool,
+) -> Result<request::Parts, Failure> {
+    let peer = parts.extensions.get::<Peer>().copied();
+    let trailers =
+        words(&parts.headers, &header::TE).any(|word| word.eq_ignore_ascii_case("trailers"));
+    let headers = &mut parts.headers;
+    let named = headers.get(header::HOST).cloned();
+    strip(headers);
+    let authorization = headers.get(header::AUTHORIZATION).cloned();
+    INWARD.iter().for_each(|name| drop(headers.remove(name)));
+    match &target.way {
+        Way::Host { keep_authorization, .. } => {
+            own_cookie_out(headers);
+            if let Some(value) = authorization.filter(|_| *keep_authorization) {
+                headers.insert(header::AUTHORIZATION, value);
+            }
+        }
+        Way::Path(_) | Way::Link(_) => {
+            // Cookies of this origin, and of all other ports of the host; and addresses that may
+            // hold the right to this one.
+            headers.remove(header::COOKIE);
+            headers.remove(header::REFERER);
+        }
+    }
+    forwarded(headers, peer, named, target)?;
+    if trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+    if upgrade {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    }
+    parts.uri = address(&parts.uri, target)?;
+    parts.version = Version::HTTP_11;
+    parts.extensions.clear();
+    Ok(parts)
+}
+
+/// Who asked, by which name; and names by which a program knows itself: those that check what they
+/// are called take no other.
+fn forwarded(
+    headers: &mut HeaderMap,
+    peer: Option<Peer>,
+    named: Option<HeaderValue>,
+    target: &Target,
+) -> Result<(), Failure> {
+    let value = |text: String| HeaderValue::try_from(text).map_err(|_| Failure::bad("a header"));
+    let own = format!("localhost:{}", target.port);
+    let strange = matches!(target.way, Way::Host { own_page: false, .. });
+    if headers.contains_key(header::ORIGIN) && !strange {
+        headers.insert(header::ORIGIN, value(format!("http://{own}"))?);
+    }
+    headers.insert(header::HOST, value(own)?);
+    if let Some(Peer(address)) = peer {
+        let before: Vec<&str> = words(headers, &FORWARDED_FOR).collect();
+        let all = before.iter().map(|one| (*one).to_owned()).chain([address.to_string()]);
+        headers.insert(FORWARDED_FOR, value(all.collect::<Vec<_>>().join(", "))?);
+    }
+    if let Some(named) = named {
+        headers.insert(FORWARDED_HOST, named);
+    }
+    let proto = headers.get(&FORWARDED_PROTO).is_some_and(|proto| proto == "https");
+    let proto = if proto { "https" } else { "http" };
+    headers.insert(FORWARDED_PROTO, HeaderValue::from_static(proto));
+    headers.remove(FORWARDED_PREFIX);
+    if let Way::Path(prefix) = &target.way {
+        headers.insert(FORWARDED_PREFIX, value(prefix.clone())?);
+    }
+    Ok(())
+}
+
+/// The guest's path, byte by byte as it was sent, without what was for this server.
+fn address(uri: &Uri, target: &Target) -> Result<Uri, Failure> {
+    let path = uri.path().strip_prefix(target.way.prefix()).unwrap_or(uri.path());
+    let mut text = if path.is_empty() { "/".to_owned() } else { path.to_owned() };
+    if let Some(query) = uri.query() {
+        let kept = match target.way {
+            Way::Path(_) => without(query, tickets::NAME),
+            Way::Link(_) => query.to_owned(),
+            Way::Host { .. } => without(query, TOKEN),
+        };
+        if !kept.is_empty() {
+            text.push('?');
+            text.push_str(&kept);
+        }
+    }
+    let path = PathAndQuery::try_from(text).map_err(|_| Failure::bad("the path cannot be sent"))?;
+    Ok(Uri::from(path))
+}
+
+/// A query without what was for this server.
+pub(super) fn without(query: &str, name: &str) -> String {
+    let other = |pair: &&str| pair.split('=').next() != Some(name);
+    query.split('&').filter(other).collect::<Vec<_>>().join("&")
+}
+
+/// What opened this host stays here; the guest's own cookies go in.
+fn own_cookie_out(headers: &mut HeaderMap) {
+    let all: Vec<HeaderValue> = headers.get_all(header::COOKIE).iter().cloned().collect();
+    headers.remove(header::COOKIE);
+    let texts = all.iter().filter_map(|value| value.to_str().ok());
+    let pairs = texts.flat_map(|text| text.split(';')).map(str::trim);
+    let kept = pairs.filter(|pair| !pair.is_empty() && pair.split('=').next() != Some(COOKIE));
+    let kept = kept.collect::<Vec<_>>().join("; ");
+    if !kept.is_empty()
+        && let Ok(kept) = HeaderValue::try_from(kept)
+    {
+        headers.insert(header::COOKIE, kept);
+    }
+}
+
+/// The answer as the client gets it; `Err` says why it cannot be passed on.
+pub(crate) fn back(head: &mut response::Parts, target: &Target) -> Result<(), &'static str> {
+    let headers = &mut head.headers;
+    let both = headers.contains_key(header::TRANSFER_ENCODING)
+        && headers.contains_key(header::CONTENT_LENGTH);
+    if both {
+        return Err("it says its length in two ways");
+    }
+    head.version = Version::HTTP_11;
+    let switched = head.status == axum::http::StatusCode::SWITCHING_PROTOCOLS;
+    if switched && !words(headers, &header::UPGRADE).any(|it| it.eq_ignore_ascii_case("websocket"))
+    {
+        return Err("it switches to another protocol than WebSocket");
+    }
+    one_length(headers);
+    strip(headers);
+    if switched {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    }
+    here(headers, target);
+    match &target.way {
+        Way::Host { .. } => own_cookies(headers),
+        Way::Path(_) | Way::Link(_) => {
+            OUTWARD.iter().for_each(|name| drop(headers.remove(name)));
+            // Beside what the guest says for itself: all policies hold together.
+            headers.append(header::CONTENT_SECURITY_POLICY, SANDBOX);
+            headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+        }
+    }
+    if matches!(target.way, Way::Link(_)) {
+        // A page below a link has the origin of nobody. Who knows the address has the right to it.
+        headers.remove(header::ACCESS_CONTROL_ALLOW_CREDENTIALS);
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    }
+    Ok(())
+}
+
+/// Said twice alike it is said once. Different ones were refused by the parser.
+fn one_length(headers: &mut HeaderMap) {
+    let length = words(headers, &header::CONTENT_LENGTH).next().map(HeaderValue::from_str);
+    if let Some(Ok(length)) = length {
+        headers.insert(header::CONTENT_LENGTH, length);
+    }
+}
+
+/// A redirect to where the guest believes to be leads to where the client is.
+fn here(headers: &mut HeaderMap, target: &Target) {
+    let Some(location) = headers.get(header::LOCATION).and_then(|it| it.to_str().ok()) else {
+        return;
+    };
+    let port = target.port;
+    let own = ["localhost", "127.0.0.1", "[::1]"].into_iter().find_map(|host| {
+        let rest = location.strip_prefix(&format!("http://{host}:{port}"))?;
+        (rest.is_empty() || rest.starts_with(['/', '?', '#'])).then_some(rest)
+    });
+    let rooted = location.starts_with('/') && !location.starts_with("//");
+    let Some(rest) = own.or(rooted.then_some(location)) else { return };
+    let slash = if rest.starts_with('/') { "" } else { "/" };
+    let moved = format!("{}{slash}{rest}", target.way.prefix());
+    // `//x` would be another host.
+    let moved = if moved.starts_with("//") { format!("/.{moved}") } else { moved };
+    if let Ok(moved) = HeaderValue::try_from(moved) {
+        headers.insert(header::LOCATION, moved);
+    }
+}
+
+/// The guest's cookies, for its own host alone.
+fn own_cookies(headers: &mut HeaderMap) {
+    let all: Vec<HeaderValue> = headers.get_all(header::SET_COOKIE).iter().cloned().collect();
+    headers.remove(header::SET_COOKIE);
+    for cookie in all {
+        // What cannot be read cannot be held to its host.
+        let Ok(text) = cookie.to_str() else { continue };
+        let name = text.split(['=', ';']).next().unwrap_or_default().trim();
+        if name.eq_ignore_ascii_case(COOKIE) {
+            continue;
+        }
+        let wide = |part: &&str| {
+            let name = part.split('=').next().unwrap_or_default();
+            !name.trim().eq_ignore_ascii_case("domain")
+        };
+        let kept: Vec<&str> = text.split(';').filter(wide).collect();
+        if let Ok(kept) = HeaderValue::try_from(kept.join(";")) {
+            headers.append(header::SET_COOKIE, kept);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Requests to a port's own host name: a key, a link's token or the cookie made of one opens it.
+
+use crate::{
+    app::App,
+    auth::{
+        authenticator::Doors,
+        caller::{Caller, read_only},
+        origin,
+        port_link::{self, Link},
+    },
+    foundation::{error::Failure, extensions::Foreign},
+    proxy::{
+        forward, headers, host_name,
+        target::{COOKIE, TOKEN, Target, Way},
+    },
+};
+use axum::{
+    body::Body,
+    http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header},
+    response::{IntoResponse, Response},
+};
+use tokio::time::Instant;
+
+/// Who came in, and by what.
+struct Entered {
+    caller: Caller,
+    target: Target,
+    /// The token of the address, which is to become a cookie.
+    token: Option<String>,
+}
+
+/// Answers a request to a port's host; beside it who asked with a key.
+pub(crate) async fn answer(
+    (app, doors): (&App, &Doors),
+    name: &str,
+    request: Request<Body>,
+) -> (Response, Option<Caller>) {
+    let entered = match enter(app, doors, name, &request) {
+        Ok(entered) => entered,
+        Err(failure) => return (failure.into_response(), None),
+    };
+    if let Some(token) = entered.token.filter(|_| navigates(&request)) {
+        return (settle(&request, &token, entered.target.ends), None);
+    }
+    let caller = entered.caller;
+    let by_key = entered.target.ends.is_none().then(|| caller.clone());
+    let passed = forward::pass(app.clone(), &caller, entered.target, request).await;
+    (passed.unwrap_or_else(IntoResponse::into_response), by_key)
+}
+
+fn enter(
+    app: &App,
+    doors: &Doors,
+    name: &str,
+    request: &Request<Body>,
+) -> Result<Entered, Failure> {
+    let (uri, headers) = (request.uri(), request.headers());
+    let own_target = uri.authority().is_none_or(|target| {
+        headers.get(header::HOST).is_some_and(|host| host.as_bytes() == target.as_str().as_bytes())
+    });
+    if !own_target {
+        return Err(origin::misdirected());
+    }
+    let known = doors.known(headers)?;
+    let way = Way::Host { keep_authorization: known.is_none(), own_page: own_page(headers) };
+    let opened = |token: &str| {
+        let link = port_link::open(&app.service, token)?;
+        let right = host_name::label(&link.caller.tenant, &link.sandbox, link.port).as_deref()
+            == Some(name);
+        right.then_some(link)
+    };
+    let entered = |link: Link, token: Option<String>| {
+        let ends = Some(Instant::now() + link.left());
+        let target = Target { sandbox: link.sandbox, port: link.port, way: way.clone(), ends };
+        Entered { caller: link.caller, target, token }
+    };
+    if let Some(token) = token(uri) {
+        let link = opened(token).ok_or_else(port_link::bad_link)?;
+        return Ok(entered(link, Some(token.to_owned())));
+    }
+    if let Some(link) = cookies(headers).find_map(opened) {
+        own_request(request)?;
+        return Ok(entered(link, None));
+    }
+    let caller = known.ok_or_else(port_link::bad_link)?;
+    if caller.read_only {
+        return Err(read_only("use a key that was made without --read-only"));
+    }
+    let (sandbox, port) = host_name::meant(name, &caller.tenant).ok_or_else(|| {
+        let hint = "create it with POST /v1/sandboxes";
+        Failure::new(StatusCode::NOT_FOUND, "no_sandbox", "no such sandbox", hint)
+    })?;
+    let target = Target { sandbox, port, way: way.clone(), ends: None };
+    Ok(Entered { caller, target, token: None })
+}
+
+fn token(uri: &Uri) -> Option<&str> {
+    let mut pairs = uri.query().unwrap_or_default().split('&');
+    pairs.find_map(|pair| pair.strip_prefix(TOKEN)?.strip_prefix('='))
+}
+
+fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let all = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
+    let pairs = all.flat_map(|value| value.split(';')).map(str::trim);
+    pairs.filter_map(|pair| pair.strip_prefix(COOKIE)?.strip_prefix('='))
+}
+
+/// Whether the page that asks is this host's own.
+fn own_page(headers: &HeaderMap) -> bool {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let (origin, host) = (text(header::ORIGIN), text(header::HOST));
+    let origin = origin.and_then(|it| it.strip_prefix("http://").or(it.strip_prefix("https://")));
+    origin.is_some_and(|origin| host.is_some_and(|host| host.eq_ignore_ascii_case(origin)))
+}
+
+/// A cookie comes by itself, also when another page asks: then it counts only for one who goes
+/// there to look.
+fn own_request(request: &Request<Body>) -> Result<(), Failure> {
+    let headers = request.headers();
+    let is = |name: &str, value: &str| headers.get(name).is_some_and(|is| is == value);
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let goes = is("sec-fetch-mode", "navigate") && reads;
+    let site = !headers.contains_key("sec-fetch-site")
+        || is("sec-fetch-site", "same-origin")
+        || is("sec-fetch-site", "none");
+    let page = !headers.contains_key(header::ORIGIN) || own_page(headers);
+    if page && (site || goes) { Ok(()) } else { Err(origin::bad_origin()) }
+}
+
+/// Whether a person goes there, rather than a program.
+fn navigates(request: &Request<Body>) -> bool {
+    let headers = request.headers();
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let page = text("sec-fetch-mode") == Some("navigate")
+        || text("accept").is_some_and(|accept| accept.contains("text/html"));
+    request.method() == Method::GET && !headers.contains_key(header::UPGRADE) && page
+}
+
+/// Makes the token of an address a cookie of this host alone, and the address one without it.
+fn settle(request: &Request<Body>, token: &str, ends: Option<Instant>) -> Response {
+    let left = ends.map_or(0, |ends| ends.saturating_duration_since(Instant::now()).as_secs());
+    let secure = request.headers().get("x-forwarded-proto").is_some_and(|proto| proto == "https");
+    let secure = if secure { "; Secure" } else { "" };
+    let cookie =
+        format!("{COOKIE}={token}; Path=/; Max-Age={left}; HttpOnly; SameSite=Lax{secure}");
+    let path = request.uri().path();
+    // `//x` would be another host.
+    let dot = if path.starts_with("//") { "/." } else { "" };
+    let kept = headers::without(request.uri().query().unwrap_or_default(), TOKEN);
+    let location = format!("{dot}{path}{}{kept}", if kept.is_empty() { "" } else { "?" });
+    let mut response = StatusCode::SEE_OTHER.into_response();
+    let headers = response.headers_mut();
+    for (name, value) in [(header::LOCATION, location), (header::SET_COOKIE, cookie)] {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            headers.insert(name, value);
+        }
+    }
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    response.extensions_mut().insert(Foreign { own_origin: true });
+    response
+}

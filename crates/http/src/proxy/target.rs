@@ -1,0 +1,88 @@
+//! Which port of which sandbox a request is for, and by which address it came.
+
+use crate::foundation::error::Failure;
+use isolet_sandbox::SandboxId;
+
+/// What a link's token is called in a query.
+pub(crate) const TOKEN: &str = "isolet-token";
+
+/// Where a request is to go.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// Whose sandbox, and which.
+    pub(crate) sandbox: SandboxId,
+    /// 1 to 65535.
+    pub(crate) port: u16,
+    /// By which way it came.
+    pub(crate) way: Way,
+    /// When the right to it ends, where it was given for a time.
+    pub(crate) ends: Option<tokio::time::Instant>,
+}
+
+/// The cookie that opens a port's own host name.
+pub(crate) const COOKIE: &str = "isolet-port";
+
+/// A port in a path or a host name.
+pub(crate) fn parse_port(text: &str) -> Result<u16, Failure> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+    let port = text.parse().ok().filter(|port| digits && *port > 0);
+    port.ok_or_else(|| Failure::field("port", "a number from 1 to 65535"))
+}
+
+/// By which address a request came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Below this path of the server's own origin.
+    Path(String),
+    /// Below a path that is itself the right to it.
+    Link(String),
+    /// A host name of the port's own.
+    Host {
+        /// That header is the guest's.
+        keep_authorization: bool,
+        /// The page that asks is of this host.
+        own_page: bool,
+    },
+}
+
+impl Way {
+    pub(crate) fn own_origin(&self) -> bool {
+        matches!(self, Self::Host { .. })
+    }
+
+    /// What stands before the guest's paths.
+    pub(super) fn prefix(&self) -> &str {
+        match self {
+            Self::Path(prefix) | Self::Link(prefix) => prefix,
+            Self::Host { .. } => "",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i15_a_port_is_a_number_that_can_be_one() {
+        assert_eq!(parse_port("1").unwrap(), 1);
+        assert_eq!(parse_port("65535").unwrap(), 65535);
+        for bad in [
+            "",
+            "0",
+            "00",
+            "080",
+            "65536",
+            "-1",
+            "+1",
+            " 1",
+            "1 ",
+            "0x50",
+            "1e3",
+            "99999999999",
+            "http",
+        ] {
+            assert!(parse_port(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! A connection that both sides have made something else of: bytes both ways, unseen.
+
+use crate::{
+    auth::cancellation::Until,
+    connection::{smuggling_guard::Gate, upstream::Upstream},
+    limits::limiter::Permit,
+};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use isolet_sandbox::Sandbox;
+use std::time::Duration;
+use tokio::{
+    io::{AsyncWriteExt, copy_bidirectional_with_sizes},
+    net::TcpStream,
+    time::timeout,
+};
+
+/// How long either side may take to be switched.
+const SWITCH_WAIT: Duration = Duration::from_secs(10);
+/// Held of either direction.
+const COPY_BYTES: usize = 32 * 1024;
+/// A client whose cable was cut is noticed by the kernel: asked after so long, so often, so many times.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
+
+/// Begins once the answer that switches has been sent.
+pub(super) fn open(
+    upgrade: OnUpgrade,
+    upstream: Upstream,
+    (sandbox, mut until): (Sandbox, Until),
+    permit: Permit,
+) {
+    tokio::spawn(async move {
+        let copied = carry(upgrade, upstream);
+        tokio::select! {
+            _ = copied => {}
+            _ = until.ended() => {}
+        }
+        // The sandbox stays awake as long as both sides are there.
+        drop((sandbox, permit));
+    });
+}
+
+async fn carry(upgrade: OnUpgrade, upstream: Upstream) -> Option<()> {
+    let switched = async { tokio::join!(upgrade, upstream.bare()) };
+    let (client, guest) = timeout(SWITCH_WAIT, switched).await.ok()?;
+    let (mut guest, early) = guest?;
+    let parts = client.ok()?.downcast::<TokioIo<Gate>>().ok()?;
+    let mut client = parts.io.into_inner().into_inner();
+    watch(&client);
+    client.write_all(&early).await.ok()?;
+    guest.write_all(&parts.read_buf).await.ok()?;
+    copy_bidirectional_with_sizes(&mut client, &mut guest, COPY_BYTES, COPY_BYTES).await.ok()?;
+    Some(())
+}
+
+/// Lets the kernel look after a client that says nothing.
+pub(crate) fn watch(client: &TcpStream) {
+    use rustix::net::sockopt;
+    let (idle, pause, count) = KEEPALIVE;
+    let _ = sockopt::set_socket_keepalive(client, true)
+        .and_then(|()| sockopt::set_tcp_keepidle(client, idle))
+        .and_then(|()| sockopt::set_tcp_keepintvl(client, pause))
+        .and_then(|()| sockopt::set_tcp_keepcnt(client, count))
+        // It would take the place of the number of times.
+        .and_then(|()| sockopt::set_tcp_user_timeout(client, 0));
+}

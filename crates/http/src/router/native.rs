@@ -1,0 +1,61 @@
+//! Every documented route.
+
+use crate::{
+    app::App,
+    dialects,
+    router::openapi_info,
+    routes::{
+        audit, contexts, events, exec, files, health, images,
+        ports::{self, links, tcp},
+        processes,
+        sandboxes::{self, network},
+        sessions, shell,
+        terminals::{self, recordings, socket},
+        tickets,
+    },
+};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+/// Every route of the native API, with its description.
+pub(crate) fn native() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(openapi_info::frame())
+        .routes(routes!(health::health))
+        .routes(routes!(sandboxes::create, sandboxes::list))
+        .routes(routes!(sandboxes::get, sandboxes::patch, sandboxes::delete))
+        .routes(routes!(sandboxes::sleep))
+        .routes(routes!(sandboxes::recover))
+        .routes(routes!(network::get, network::patch))
+        .routes(routes!(audit::read))
+        .routes(routes!(images::list))
+        .routes(routes!(images::get, images::remove))
+        .routes(routes!(images::pull))
+        .routes(routes!(images::import))
+        .routes(routes!(images::gc))
+        .routes(routes!(events::of_one))
+        .routes(routes!(events::of_all))
+        .routes(routes!(exec::alone))
+        .routes(routes!(shell::shell))
+        .routes(routes!(socket::terminal))
+        .routes(routes!(terminals::list))
+        .routes(routes!(terminals::hang_up))
+        .routes(routes!(recordings::begin, recordings::stop))
+        .routes(routes!(recordings::list))
+        .routes(routes!(recordings::read, recordings::delete))
+        .routes(routes!(tickets::create))
+        .routes(routes!(contexts::create, contexts::list))
+        .routes(routes!(contexts::get, contexts::delete))
+        .routes(routes!(contexts::run))
+        .routes(routes!(contexts::interrupt))
+        .routes(routes!(contexts::restart))
+        .routes(routes!(sessions::create, sessions::list))
+        .routes(routes!(sessions::get, sessions::delete))
+        .routes(routes!(exec::in_session))
+        .merge(files::router())
+        .merge(ports::router())
+        .merge(processes::router())
+        .routes(routes!(tcp::open))
+        .merge(links::router())
+        .merge(dialects::cloudflare::router())
+        .merge(dialects::isorun::router())
+        .merge(dialects::pokee::router())
+}

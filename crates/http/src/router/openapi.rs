@@ -1,0 +1,62 @@
+//! The description of the API, made from the routes themselves.
+
+use crate::router::native::native;
+use axum::{
+    http::{HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use std::sync::LazyLock;
+
+/// The document, as it is served and committed.
+#[must_use]
+pub fn document() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let mut text = native().into_openapi().to_pretty_json().unwrap_or_default();
+        // The router's mark for a path of several parts is not the document's.
+        text = text.replace("{*path}", "{path}").replace("{*image}", "{image}");
+        text.push('\n');
+        text
+    });
+    &TEXT
+}
+
+/// Gives the document.
+pub(crate) async fn serve() -> Response {
+    let mut response = document().into_response();
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::document;
+
+    const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+
+    #[test]
+    fn the_committed_document_is_what_the_routes_say() {
+        if std::env::var_os("ISOLET_WRITE_OPENAPI").is_some() {
+            std::fs::create_dir_all(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs")).unwrap();
+            std::fs::write(PATH, document()).unwrap();
+        }
+        let committed = std::fs::read_to_string(PATH).unwrap_or_default();
+        assert!(
+            committed == document(),
+            "docs/openapi.json is not what the routes say; renew it with\n\
+             ISOLET_WRITE_OPENAPI=1 cargo test -p isolet-http openapi"
+        );
+    }
+
+    #[test]
+    fn every_call_has_a_description() {
+        let json: serde_json::Value = serde_json::from_str(document()).unwrap();
+        let paths = json["paths"].as_object().unwrap();
+        assert!(paths.len() > 8);
+        for (path, calls) in paths {
+            for (method, call) in calls.as_object().unwrap() {
+                assert!(call["summary"].is_string(), "{method} {path}");
+            }
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! What can be asked: one file a resource.
+
+pub(crate) mod audit;
+pub(crate) mod contexts;
+pub(crate) mod events;
+pub(crate) mod exec;
+pub(crate) mod files;
+pub(crate) mod health;
+pub(crate) mod images;
+pub(crate) mod not_implemented;
+pub(crate) mod ports;
+pub(crate) mod processes;
+pub(crate) mod sandboxes;
+pub(crate) mod sessions;
+pub(crate) mod shell;
+pub(crate) mod terminals;
+pub(crate) mod tickets;

@@ -1,0 +1,69 @@
+//! How a directory is to be listed, as the query says it.
+
+use crate::{
+    foundation::{
+        error::Failure,
+        query::{self, Query},
+    },
+    routes::files::place::Place,
+};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use isolet_sandbox::files::{GLOB_BYTES_MAX, PAGE_MAX};
+use isolet_wire::ask::Walk;
+
+/// Entries of a page unless told.
+const PAGE: u32 = 1000;
+
+/// The pattern for names and paths, of lists and of searches.
+pub(super) const LIST_GLOB: &str = "glob";
+
+/// What can be said of a list, and of nothing else.
+pub(super) const LIST: [&str; 7] =
+    ["recursive", "hidden", LIST_GLOB, "limit", "cursor", "tar", "watch"];
+
+/// How a directory is to be listed.
+pub(crate) fn wish(query: &Query<'_>) -> Result<Walk, Failure> {
+    let limit = match query.text("limit")? {
+        None => PAGE,
+        Some(text) => text
+            .parse()
+            .ok()
+            .filter(|limit| (1..=PAGE_MAX).contains(limit))
+            .ok_or_else(|| query::bad("limit", "1 to 10000"))?,
+    };
+    let bad = || query::bad("cursor", "give back what the Link header of a page said");
+    let glob = glob(query)?;
+    Ok(Walk {
+        recursive: query.flag("recursive")?,
+        hidden: query.flag("hidden")?,
+        glob,
+        after: match query.bytes("cursor") {
+            None => None,
+            Some(cursor) => Some(URL_SAFE_NO_PAD.decode(cursor).map_err(|_| bad())?),
+        },
+        max: limit,
+    })
+}
+
+pub(super) fn glob(query: &Query<'_>) -> Result<Option<Vec<u8>>, Failure> {
+    let glob = query.bytes(LIST_GLOB).map(<[u8]>::to_vec);
+    if glob.as_ref().is_some_and(|glob| glob.is_empty() || glob.len() > GLOB_BYTES_MAX) {
+        return Err(query::bad(LIST_GLOB, "1 to 1024 bytes"));
+    }
+    Ok(glob)
+}
+
+/// The same call with another cursor.
+pub(super) fn next_link(place: &Place, query: &Query<'_>, last: &[u8]) -> String {
+    let mut link = format!("<{}?", place.uri.path());
+    let same = place.uri.query().unwrap_or("").split('&').filter(|pair| !pair.is_empty());
+    for pair in same.filter(|pair| pair.split('=').next() != Some("cursor")) {
+        link.push_str(pair);
+        link.push('&');
+    }
+    if query.bytes("limit").is_none() {
+        link.push_str(&format!("limit={PAGE}&"));
+    }
+    link.push_str(&format!("cursor={}>; rel=\"next\"", URL_SAFE_NO_PAD.encode(last)));
+    link
+}

@@ -1,0 +1,51 @@
+//! The body of a request, written to a file as it comes.
+
+use crate::foundation::{error::Failure, json::not_encoded};
+use axum::{
+    body::Body,
+    extract::Request,
+    http::{StatusCode, header},
+};
+use http_body_util::BodyExt;
+use isolet_sandbox::{Sandbox, files::Writer};
+use isolet_wire::{ask::Save, tell::Stat};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long an upload may stand still.
+const STILL: Duration = Duration::from_secs(60);
+
+/// Writes the body of a request to a file; what it is then, and whether its name is new.
+pub(crate) async fn save(
+    sandbox: &Sandbox,
+    path: &[u8],
+    how: Save,
+    request: Request,
+) -> Result<(Stat, bool), Failure> {
+    not_encoded(request.headers())?;
+    if request.headers().contains_key(header::CONTENT_RANGE) {
+        return Err(Failure::field("Content-Range", "a file is written whole, or with ?append=1"));
+    }
+    let mut writer = sandbox.file_save(path, how).await?;
+    receive(request.into_body(), &mut writer).await?;
+    Ok(writer.save().await?)
+}
+
+/// Hands an upload on as it comes. Where it breaks off, the writer is dropped and changes nothing.
+pub(crate) async fn receive(mut body: Body, writer: &mut Writer) -> Result<(), Failure> {
+    loop {
+        let frame = timeout(STILL, body.frame()).await.map_err(|_| {
+            let status = StatusCode::REQUEST_TIMEOUT;
+            Failure::new(status, "too_late", "the upload stood still for 60 s", "send it again")
+        })?;
+        match frame {
+            None => return Ok(()),
+            Some(Err(_)) => return Err(Failure::bad("the upload ended early")),
+            Some(Ok(frame)) => {
+                if let Ok(bytes) = frame.into_data() {
+                    writer.write(&bytes).await?;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Links to ports: made, listed by port, withdrawn; and the way in below a link's own path.
+
+use crate::{
+    app::App,
+    auth::{
+        caller::Caller,
+        port_link::{self, Link},
+    },
+    foundation::{
+        error::Failure,
+        extensions::Foreign,
+        input::Ids,
+        json::{Strict, port, some},
+        query::Query,
+        time::rfc3339,
+    },
+    proxy::{
+        forward, host_name,
+        target::{TOKEN, Target, Way, parse_port},
+    },
+    routes::ports::At,
+};
+use axum::{
+    Extension, Json, Router,
+    extract::{Request, State},
+    http::{HeaderMap, StatusCode, Uri, header},
+    response::Response,
+    routing::any,
+};
+use isolet_sandbox::{SandboxId, TenantId, exposed::Exposed};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use tokio::time::Instant;
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+/// How long a link leads somewhere unless told, in seconds: an hour.
+const TTL_S: u64 = 3600;
+
+pub(crate) fn router() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(create, list)).routes(routes!(withdraw))
+}
+
+/// The way in. No key opens it: the path is itself the right to it.
+pub(crate) fn way_in() -> Router<App> {
+    Router::new()
+        .route("/v1/links/{token}", any(follow))
+        .route("/v1/links/{token}/", any(follow))
+        .route("/v1/links/{token}/{*path}", any(follow))
+}
+
+/// Where a link is to lead.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct MakeLink {
+    /// 1 to 65535. Nothing needs to listen there yet.
+    #[serde(deserialize_with = "port")]
+    port: u16,
+    /// Seconds that it lives: 3600 unless told, at most 2592000 (30 days).
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    ttl_s: Option<u64>,
+    /// What the port is called in the list, at most 128 bytes.
+    #[serde(deserialize_with = "some")]
+    #[schema(nullable = false)]
+    name: Option<String>,
+}
+
+/// A port that links lead to.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ExposedView {
+    /// 1 to 65535.
+    port: u16,
+    /// As it was called.
+    name: Option<String>,
+    /// Its address, without the right to it.
+    url: String,
+    /// Since when links lead there.
+    created_at: String,
+}
+
+/// A link.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LinkView {
+    /// 1 to 65535.
+    port: u16,
+    /// As the port is called.
+    pub(crate) name: Option<String>,
+    /// Who has it, has the right to it.
+    pub(crate) url: String,
+    /// The right alone: `?isolet-token=` on the port's own host.
+    token: String,
+    /// Until when.
+    expires_at: String,
+    /// Since when links lead there.
+    pub(crate) created_at: String,
+}
+
+/// Makes a link to a port, for those who have no key: a browser, a webhook.
+///
+/// It leads to that port of this sandbox alone, and ends with its time, with the key that made it,
+/// when the port is withdrawn, and with the sandbox. Where the server has a domain for ports the link
+/// leads to a host name of the port's own; else below `/v1/links/`, where a page has the origin of
+/// nobody.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/links", tag = "ports", params(("id" = String, Path)),
+    request_body = MakeLink,
+    responses((status = 201, body = LinkView), (status = "4XX", body = Failure)))]
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    headers: HeaderMap,
+    body: Strict<MakeLink>,
+) -> Result<(StatusCode, Json<LinkView>), Failure> {
+    let wish = body.value;
+    let port = parse_port(&wish.port.to_string())?;
+    let ttl = Duration::from_secs(wish.ttl_s.unwrap_or(TTL_S));
+    if ttl.is_zero() || ttl > port_link::TTL_MAX {
+        return Err(Failure::field("ttl_s", "1 to 2592000"));
+    }
+    let link = make(&app, &caller, (&ids.sandbox, port, wish.name), ttl, &headers).await?;
+    Ok((StatusCode::CREATED, Json(link)))
+}
+
+/// A link to a port of a sandbox, called so.
+pub(crate) async fn make(
+    app: &App,
+    caller: &Caller,
+    (sandbox, port, name): (&SandboxId, u16, Option<String>),
+    ttl: Duration,
+    headers: &HeaderMap,
+) -> Result<LinkView, Failure> {
+    let exposed = app.service.expose(&caller.tenant, sandbox, (port, name)).await?;
+    let (life, _) = app.service.exposed(&caller.tenant, sandbox)?;
+    let expires_s = port_link::expiry(port_link::now() + ttl);
+    let place = Place { app, headers, tenant: &caller.tenant, id: sandbox };
+    let (url, own) = place.url(port);
+    let link = Link { caller: caller.clone(), sandbox: sandbox.clone(), port, expires_s };
+    let token = link.token(&exposed.secret, &life);
+    let url = match own {
+        true => format!("{url}?{}={token}", TOKEN),
+        false => format!("{}{}{token}/", place.base(None), port_link::UNDER),
+    };
+    let expires_at = rfc3339(i64::try_from(expires_s).unwrap_or(i64::MAX).saturating_mul(1000));
+    let Exposed { name, created_at_ms, .. } = exposed;
+    let created_at = rfc3339(created_at_ms);
+    Ok(LinkView { port, name, url, token, expires_at, created_at })
+}
+
+/// Lists the ports that links lead to, sorted.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/links", tag = "ports", params(("id" = String, Path)),
+    responses((status = 200, body = Vec<ExposedView>), (status = "4XX", body = Failure)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Json<Vec<ExposedView>>, Failure> {
+    Query::of(&uri, &[])?;
+    let (_, all) = app.service.exposed(&caller.tenant, &ids.sandbox)?;
+    let place = Place { app: &app, headers: &headers, tenant: &caller.tenant, id: &ids.sandbox };
+    let all = all.into_iter().map(|(port, Exposed { name, created_at_ms, .. })| {
+        let created_at = rfc3339(created_at_ms);
+        ExposedView { port, name, url: place.url(port).0, created_at }
+    });
+    Ok(Json(all.collect()))
+}
+
+/// Withdraws a port: no link leads there any more.
+#[utoipa::path(delete, path = "/v1/sandboxes/{id}/links/{port}", tag = "ports",
+    params(("id" = String, Path), ("port" = u16, Path)),
+    responses((status = 204), (status = "4XX", body = Failure)))]
+pub(crate) async fn withdraw(
+    State(app): State<App>,
+    caller: Caller,
+    at: At,
+) -> Result<StatusCode, Failure> {
+    app.service.hide(&caller.tenant, &at.sandbox, at.port).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Where ports of a sandbox are reached, as seen by who asks.
+struct Place<'a> {
+    app: &'a App,
+    headers: &'a HeaderMap,
+    tenant: &'a TenantId,
+    id: &'a SandboxId,
+}
+
+impl Place<'_> {
+    /// Scheme and host, as the client named them; with the host's name replaced where told.
+    fn base(&self, name: Option<&str>) -> String {
+        let text = |name: &str| self.headers.get(name).and_then(|value| value.to_str().ok());
+        let scheme = text("x-forwarded-proto").filter(|proto| *proto == "https").unwrap_or("http");
+        let host = text(header::HOST.as_str()).unwrap_or_default();
+        // A port stands behind the last colon that is not within an IPv6 address.
+        let port = host.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
+        match (name, port) {
+            (None, _) => format!("{scheme}://{host}"),
+            (Some(name), Some((_, port))) => format!("{scheme}://{name}:{port}"),
+            (Some(name), None) => format!("{scheme}://{name}"),
+        }
+    }
+
+    /// The address of a port; beside it whether it is a host of its own.
+    fn url(&self, port: u16) -> (String, bool) {
+        let label = host_name::label(self.tenant, self.id, port);
+        match (self.app.ports_domain.as_deref(), label) {
+            (Some(domain), Some(label)) => {
+                (format!("{}/", self.base(Some(&format!("{label}.{domain}")))), true)
+            }
+            _ => (format!("{}/v1/sandboxes/{}/ports/{port}/", self.base(None), self.id), false),
+        }
+    }
+}
+
+/// A request below a link, which the server has looked at.
+async fn follow(
+    State(app): State<App>,
+    Extension(link): Extension<Link>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let token = port_link::of_path(request.uri().path()).unwrap_or_default();
+    let way = Way::Link(format!("{}{token}", port_link::UNDER));
+    let ends = Some(Instant::now() + link.left());
+    let target = Target { sandbox: link.sandbox, port: link.port, way, ends };
+    let mut response = forward::pass(app, &link.caller, target, request).await?;
+    response.extensions_mut().insert(Foreign { own_origin: false });
+    Ok(response)
+}

@@ -1,0 +1,48 @@
+//! A TCP connection to a port of a sandbox, over a WebSocket.
+
+use crate::{
+    app::App,
+    auth::{
+        caller::{Caller, bad_ticket},
+        tickets,
+    },
+    foundation::{error::Failure, query::Query},
+    routes::ports::At,
+    ws::{tcp, upgrade},
+};
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use isolet_sandbox::service::Reach;
+
+/// Opens a TCP connection to what listens on a port inside, over a WebSocket.
+///
+/// Its bytes are binary frames both ways. `{"type":"eof"}` as text is the client's end; the program's
+/// closes the socket, or with `half=1` is said likewise, and the client may go on.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/tcp/{port}", tag = "ports",
+    params(("id" = String, Path), ("port" = u16, Path),
+        ("half" = Option<String>, Query, description = "`1`: the program's end is told, and does not close the socket."),
+        ("ticket" = Option<String>, Query, description = "In place of a key.")),
+    responses((status = 101, description = "The connection is a WebSocket."), (status = "4XX", body = Failure), (status = 502, body = Failure)))]
+pub(crate) async fn open(
+    State(app): State<App>,
+    caller: Caller,
+    at: At,
+    mut request: Request,
+) -> Result<Response, Failure> {
+    let accept = upgrade::handshake(request.method(), request.headers())?;
+    let half = Query::of(request.uri(), &["half", tickets::NAME])?.flag("half")?;
+    if caller.bound.as_ref().is_some_and(|bound| bound.port != Some(at.port)) {
+        return Err(bad_ticket());
+    }
+    let sandbox = app.service.reach(&caller.tenant, &at.sandbox, Reach::Awake).await?;
+    caller.may_work_in(&sandbox)?;
+    let link = sandbox.dial(at.port).await?;
+    let client = tcp::Client { sandbox, link, half };
+    let until = app.leases.until(&caller);
+    upgrade::hand_over(&mut request, tcp::MESSAGE_BYTES_MAX, async move |socket| {
+        tcp::run(socket, client, until).await;
+    });
+    Ok(upgrade::switch(accept))
+}

@@ -1,0 +1,278 @@
+//! Credentials in requests and answers. A body is read by hand: what a parser says of a wrong value
+//! repeats it, and any part of it may be the secret.
+
+use crate::foundation::{error::Failure, json::any};
+use isolet_sandbox::{Info, Lending, Unlend};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
+use std::fmt;
+use utoipa::ToSchema;
+
+/// Entries of one list that are looked at; a sandbox has fewer.
+const LIST_MAX: usize = 256;
+
+/// What is to be put into the requests of a sandbox. `header`, `placeholder` or both are needed.
+#[derive(ToSchema)]
+#[allow(dead_code)] // Stands in the document for what is read by hand.
+pub(crate) struct CredentialBody {
+    /// The host, or `*.` and one. Without `:PORT` it holds for TLS alone, on every port.
+    host: String,
+    /// The header that is set, or that alone has the placeholder.
+    #[schema(nullable = false)]
+    header: Option<String>,
+    /// What stands for the value in the sandbox's own headers; 4 to 256 characters.
+    #[schema(nullable = false)]
+    placeholder: Option<String>,
+    /// The value; at most 8 KiB. Told nowhere.
+    #[schema(write_only)]
+    value: String,
+}
+
+/// Which credentials are meant: those of the host, or of them those with this header or placeholder.
+#[derive(ToSchema)]
+#[allow(dead_code)] // Likewise.
+pub(crate) struct CredentialName {
+    /// As it is told.
+    host: String,
+    /// Likewise.
+    #[schema(nullable = false)]
+    header: Option<String>,
+    /// Likewise.
+    #[schema(nullable = false)]
+    placeholder: Option<String>,
+}
+
+/// What is known of a credential; its value is not told.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CredentialView {
+    /// The host, with or without a port.
+    host: String,
+    /// The header, in lower case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header: Option<String>,
+    /// What stands for the value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    placeholder: Option<String>,
+    /// Whether the network's rules let the host be reached: they decide still.
+    allowed: bool,
+}
+
+/// Those of a sandbox, as they are told.
+pub(crate) fn told(info: &Info) -> Vec<CredentialView> {
+    let view = |lent: &isolet_sandbox::Lent| CredentialView {
+        host: lent.host.clone(),
+        header: lent.header.clone(),
+        placeholder: lent.placeholder.clone(),
+        allowed: info.network.allows(lent),
+    };
+    info.lent.iter().map(view).collect()
+}
+
+/// A list that was given, whatever it holds.
+#[derive(Clone, Default)]
+pub(crate) struct Given(Option<Value>);
+
+impl fmt::Debug for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Given(…)")
+    }
+}
+
+/// For the document, which says what a field is that was left out: never what was given.
+impl Serialize for Given {
+    fn serialize<S: Serializer>(&self, writer: S) -> Result<S::Ok, S::Error> {
+        writer.collect_seq(std::iter::empty::<()>())
+    }
+}
+
+impl<'de> Deserialize<'de> for Given {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        any(reader).map(|value| Self(Some(value)))
+    }
+}
+
+impl Given {
+    fn list(self, field: &str) -> Result<Vec<Map<String, Value>>, Failure> {
+        let list = match self.0 {
+            None => return Ok(Vec::new()),
+            Some(Value::Array(list)) if list.len() <= LIST_MAX => list,
+            Some(_) => {
+                return Err(Failure::field(field, "must be an array of at most 256 objects"));
+            }
+        };
+        let object = |(index, one)| match one {
+            Value::Object(one) => Ok(one),
+            _ => Err(Failure::field(&format!("{field}[{index}]"), "must be an object")),
+        };
+        list.into_iter().enumerate().map(object).collect()
+    }
+
+    /// As credentials to be lent.
+    pub(crate) fn lend(self, field: &str) -> Result<Vec<Lending>, Failure> {
+        let all = self.list(field)?.into_iter().enumerate();
+        all.map(|(index, one)| {
+            let at = format!("{field}[{index}]");
+            let mut fields = Fields::of(&at, one, &["host", "header", "placeholder", "value"])?;
+            let (host, value) = (fields.needed("host")?, fields.needed("value")?);
+            let (header, placeholder) = (fields.text("header")?, fields.text("placeholder")?);
+            Lending::new(&host, header, placeholder, value).map_err(|error| named(&at, error))
+        })
+        .collect()
+    }
+
+    /// As names of credentials that are lent no longer.
+    pub(crate) fn unlend(self, field: &str) -> Result<Vec<Unlend>, Failure> {
+        let all = self.list(field)?.into_iter().enumerate();
+        all.map(|(index, one)| {
+            let at = format!("{field}[{index}]");
+            let mut fields = Fields::of(&at, one, &["host", "header", "placeholder"])?;
+            let host = fields.needed("host")?;
+            let (header, placeholder) = (fields.text("header")?, fields.text("placeholder")?);
+            Unlend::new(&host, header, placeholder).map_err(|error| named(&at, error))
+        })
+        .collect()
+    }
+}
+
+/// A refusal with the place in the list that it is about.
+pub(crate) fn named(at: &str, error: isolet_sandbox::Error) -> Failure {
+    match error {
+        isolet_sandbox::Error::BadField { field, reason } => {
+            let part = field.strip_prefix("credentials").unwrap_or_default();
+            Failure::field(&format!("{at}{part}"), &reason)
+        }
+        other => other.into(),
+    }
+}
+
+/// Fields of one entry.
+struct Fields<'a> {
+    at: &'a str,
+    all: Map<String, Value>,
+}
+
+impl<'a> Fields<'a> {
+    fn of(at: &'a str, all: Map<String, Value>, known: &[&str]) -> Result<Self, Failure> {
+        // A name that nobody knows may be a secret in the wrong place.
+        if all.keys().any(|name| !known.contains(&name.as_str())) {
+            return Err(Failure::field(at, &format!("has a field beside {}", known.join(", "))));
+        }
+        Ok(Self { at, all })
+    }
+
+    fn text(&mut self, name: &str) -> Result<Option<String>, Failure> {
+        match self.all.remove(name) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(Failure::field(&format!("{}.{name}", self.at), "must be a string")),
+        }
+    }
+
+    fn needed(&mut self, name: &str) -> Result<String, Failure> {
+        let text = self.text(name)?;
+        text.ok_or_else(|| Failure::field(&format!("{}.{name}", self.at), "is needed"))
+    }
+}
+
+/// As Isorun has them: the value by `HOST` (its `Authorization` header) or `HOST:HEADER`.
+pub(crate) fn by_name(given: Given) -> Result<Vec<Lending>, Failure> {
+    const FIELD: &str = "credentials";
+    let all = match given.0 {
+        None => return Ok(Vec::new()),
+        Some(Value::Object(all)) if all.len() <= LIST_MAX => all,
+        Some(_) => return Err(Failure::field(FIELD, "must be an object")),
+    };
+    all.into_iter()
+        .map(|(name, value)| {
+            let Value::String(value) = value else {
+                return Err(Failure::field(FIELD, "each value must be a string"));
+            };
+            let (host, header) = match name.rsplit_once(':') {
+                Some((host, header)) if !header.bytes().all(|byte| byte.is_ascii_digit()) => {
+                    (host, header)
+                }
+                _ => (name.as_str(), "authorization"),
+            };
+            if !host.contains('.') {
+                let reason = "each name must be HOST or HOST:HEADER: values do not come inside, \
+                              they are put into requests to that host";
+                return Err(Failure::field(FIELD, reason));
+            }
+            Lending::new(host, Some(header.to_owned()), None, value)
+                .map_err(|error| named(FIELD, error))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::foundation::json::parse;
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    struct Body {
+        credentials: Given,
+    }
+
+    fn refused(text: &str) -> String {
+        let read = parse::<Body>(text.as_bytes());
+        let failure = match read {
+            Ok(body) => body.credentials.lend("credentials").expect_err("must be refused"),
+            Err(failure) => failure,
+        };
+        format!("{failure:?} {}", failure.message)
+    }
+
+    #[test]
+    fn wrong_credentials_are_refused_by_their_field_and_nothing_of_them_is_repeated() {
+        for (credentials, field) in [
+            (r#""hunter2""#, "credentials"),
+            (r#"{"a":"hunter2"}"#, "credentials"),
+            ("null", "credentials"),
+            (r#"["hunter2"]"#, "credentials[0]"),
+            (r#"[{"host":"a.b","header":"x","value":1234567}]"#, "credentials[0].value"),
+            (r#"[{"host":"a.b","header":"x"}]"#, "credentials[0].value"),
+            (r#"[{"host":"hunter2 x","header":"x","value":"v"}]"#, "credentials[0].host"),
+            (r#"[{"host":"a.b","hunter2":"x","value":"v"}]"#, "credentials[0]"),
+            (r#"[{"host":"a.b","value":"hunter2"}]"#, "credentials[0]"),
+            (r#"[{"host":"a.b","header":"x","value":"hunter2\n"}]"#, "credentials[0].value"),
+            (r#"[{"host":"a.b","header":"hunter2 x","value":"v"}]"#, "credentials[0].header"),
+            (
+                r#"[{"host":"a.b","placeholder":"hunter2 x","value":"v"}]"#,
+                "credentials[0].placeholder",
+            ),
+            (r#"[{"host":"a.b","value":"hunter2","value":"hunter2"}]"#, "credentials"),
+            (r#"[{"host":"a.b","value":"hunter2\ud800"}]"#, "credentials"),
+        ] {
+            let said = refused(&format!("{{\"credentials\":{credentials}}}"));
+            assert!(said.contains(field), "{credentials}: {said}");
+            assert!(!said.contains("hunter2") && !said.contains("1234567"), "{said}");
+        }
+    }
+
+    #[test]
+    fn credentials_of_isorun_are_headers_of_hosts() {
+        let read = |text: &str| {
+            let body = parse::<Body>(format!("{{\"credentials\":{text}}}").as_bytes());
+            by_name(body.expect("reads").credentials)
+        };
+        let all = read(r#"{"api.example":"Bearer a","b.example:8443":"c","d.example:X-Key":"e"}"#);
+        let all: Vec<_> = all
+            .expect("each is a host")
+            .into_iter()
+            .map(|one| (one.lent.host, one.lent.header.unwrap_or_default()))
+            .collect();
+        let pair = |host: &str, header: &str| (host.to_owned(), header.to_owned());
+        let expected = [
+            pair("api.example", "authorization"),
+            pair("b.example:8443", "authorization"),
+            pair("d.example", "x-key"),
+        ];
+        assert_eq!(all, expected);
+        for wrong in [r#"{"API_KEY":"hunter2"}"#, r#"["hunter2"]"#, r#"{"a.b":["hunter2"]}"#] {
+            let failure = read(wrong).expect_err(wrong);
+            assert!(!failure.message.contains("hunter2"), "{}", failure.message);
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! The terminal WebSocket: who attaches to which session's terminal, and the upgrade.
+
+use crate::{
+    app::App,
+    auth::{caller::Caller, tickets},
+    foundation::{
+        error::Failure,
+        input::{self, Ids},
+        query::{self, Query},
+    },
+    ws::{
+        terminal::{self, frames::size},
+        upgrade,
+    },
+};
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    http::{StatusCode, Uri},
+    response::Response,
+};
+use isolet_sandbox::{Sandbox, SandboxId, SessionId, service::Reach, terminal as sandbox};
+use isolet_wire::terminal::{CLIENT_BYTES_MAX, Since, Size};
+
+/// Names of the query, all optional, each once.
+const KNOWN: [&str; 12] = [
+    "session",
+    "cols",
+    "rows",
+    "shell",
+    "mode",
+    "name",
+    "events",
+    "terminal",
+    "since",
+    "record",
+    "open",
+    tickets::NAME,
+];
+/// Names that may stand again and again.
+const LISTS: [&str; 1] = ["arg"];
+/// The most bytes of a program and its arguments.
+const ARGV_BYTES_MAX: usize = 8 * 1024;
+/// Letters of a terminal's id, at most.
+const TERMINAL_BYTES_MAX: usize = 64;
+
+/// Which terminal, and how.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    session: SessionId,
+    terminal: sandbox::Wanted,
+    record: bool,
+    /// `open=0`: one that runs is meant, and nothing is made for it.
+    only_running: bool,
+}
+
+impl Wanted {
+    /// `otherwise`: the session where the query names none.
+    fn of(uri: &Uri, otherwise: SessionId) -> Result<Self, Failure> {
+        let query = Query::with_lists(uri, &KNOWN, &LISTS)?;
+        let session = query.text("session")?.map(SessionId::parse).transpose();
+        let view = match query.text("mode")? {
+            None | Some("edit") => false,
+            Some("view") => true,
+            Some(_) => return Err(query::bad("mode", "must be edit or view")),
+        };
+        let events = query.flag("events")?;
+        let since = since(&query)?;
+        if since.is_some() && !events {
+            return Err(query::bad("since", "needs events=1: without, no offset is ever told"));
+        }
+        let only_running = query.text("open")?.is_some() && !query.flag("open")?;
+        let terminal = sandbox::Wanted {
+            open: Some(argv(&query)?).filter(|_| !only_running),
+            size: window(&query, view)?,
+            since,
+            view,
+            events,
+            name: name(&query)?,
+        };
+        let record = query.flag("record")?;
+        let session = session.map_err(input::bad_id)?.unwrap_or(otherwise);
+        Ok(Self { session, terminal, record, only_running })
+    }
+}
+
+/// The client's window. One that says nothing of its own has the usual one, unless it only looks.
+fn window(query: &Query<'_>, view: bool) -> Result<Option<Size>, Failure> {
+    let side = |name: &str, usual: u16| match query.text(name)? {
+        None => Ok(i64::from(usual)),
+        Some(text) => {
+            text.parse::<i64>().map_err(|_| query::bad(name, "a whole number, 1 or more"))
+        }
+    };
+    if view && query.bytes("cols").is_none() && query.bytes("rows").is_none() {
+        return Ok(None);
+    }
+    let usual = Size::default();
+    let (cols, rows) = (side("cols", usual.cols)?, side("rows", usual.rows)?);
+    let size = size(cols, rows).ok_or_else(|| query::bad("cols", "cols and rows: 1 or more"))?;
+    Ok(Some(size))
+}
+
+fn argv(query: &Query<'_>) -> Result<Vec<String>, Failure> {
+    let arguments = query.list("arg")?;
+    let argv = match query.text("shell")? {
+        None | Some("") if arguments.is_empty() => return Ok(Vec::new()),
+        None | Some("") => return Err(query::bad("arg", "needs a program: ?shell=")),
+        Some(program) => {
+            let mut argv = vec![program.to_owned()];
+            argv.extend(arguments);
+            argv
+        }
+    };
+    let bytes: usize = argv.iter().map(|part| part.len() + 1).sum();
+    if bytes > ARGV_BYTES_MAX || argv.iter().any(|part| part.contains('\0')) {
+        return Err(query::bad("shell", "with its arguments at most 8 KiB, without NUL"));
+    }
+    Ok(argv)
+}
+
+fn since(query: &Query<'_>) -> Result<Option<Since>, Failure> {
+    match (query.text("terminal")?, query.text("since")?) {
+        (None, None) => Ok(None),
+        (Some(id), Some(offset)) => {
+            if id.is_empty() || id.len() > TERMINAL_BYTES_MAX {
+                return Err(query::bad("terminal", "give back what an `at` frame said"));
+            }
+            let offset = offset.parse().map_err(|_| query::bad("since", "a number of bytes"))?;
+            Ok(Some(Since { id: id.to_owned(), offset }))
+        }
+        _ => Err(query::bad("since", "terminal and since go together, as an `at` frame said them")),
+    }
+}
+
+/// Others see it, in their terminals too: no control characters.
+fn name(query: &Query<'_>) -> Result<String, Failure> {
+    let name = query.text("name")?.unwrap_or_default();
+    if name.len() > CLIENT_BYTES_MAX || name.chars().any(char::is_control) {
+        return Err(query::bad("name", "at most 64 bytes without control characters"));
+    }
+    Ok(name.to_owned())
+}
+
+/// Attaches to a session's terminal, and speaks WebSocket from then on.
+///
+/// The terminal is opened by the first who attaches; the sandbox and the session are made where they
+/// are not there. Binary frames are bytes: what is typed, and what the terminal shows. Client frames:
+/// `resize {cols, rows}`. Server frames: `ready`, `exit {code, signal?}`, `error {message}`; with
+/// `events=1` also `attached`, `snapshot`, `at`, `size` and `clients`. `docs/terminal.md` has them all.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/terminal", tag = "terminals",
+    params(("id" = String, Path),
+        ("session" = Option<String>, Query, description = "Whose terminal; `default` unless told."),
+        ("cols" = Option<u32>, Query, description = "The client's window; 80 unless told, cut to 1000."),
+        ("rows" = Option<u32>, Query, description = "24 unless told, cut to 400."),
+        ("shell" = Option<String>, Query, description = "A program in place of bash, where this opens the terminal."),
+        ("arg" = Option<String>, Query, description = "An argument of it; again for each."),
+        ("mode" = Option<String>, Query, description = "`view`: look only. Keys that may only read can do no more, and open nothing."),
+        ("name" = Option<String>, Query, description = "How others see this client."),
+        ("events" = Option<String>, Query, description = "`1`: offsets, sizes and clients are told too."),
+        ("terminal" = Option<String>, Query, description = "With `since`: go on in this terminal, as an `at` frame named it."),
+        ("since" = Option<u64>, Query, description = "Go on behind this offset."),
+        ("record" = Option<String>, Query, description = "`1`: record it from here on."),
+        ("open" = Option<String>, Query, description = "`0`: only a terminal that runs; where none does, the socket is closed with 4404."),
+        ("ticket" = Option<String>, Query, description = "In place of a key.")),
+    responses((status = 101, description = "The connection is a WebSocket."), (status = "4XX", body = Failure)))]
+pub(crate) async fn terminal(
+    State(app): State<App>,
+    caller: Caller,
+    ids: Ids,
+    request: Request,
+) -> Result<Response, Failure> {
+    attach(app, caller, ids.sandbox, SessionId::default_session(), request).await
+}
+
+/// The same for a dialect, which may name the session elsewhere.
+pub(crate) async fn attach(
+    app: App,
+    caller: Caller,
+    id: SandboxId,
+    otherwise: SessionId,
+    mut request: Request<Body>,
+) -> Result<Response, Failure> {
+    let accept = upgrade::handshake(request.method(), request.headers())?;
+    let Wanted { session, terminal: mut wanted, record, only_running } =
+        Wanted::of(request.uri(), otherwise)?;
+    caller.may_enter(Some(&session))?;
+    let mut reach = if only_running { Reach::Look } else { Reach::CreateIfMissing };
+    if caller.read_only {
+        (wanted.open, wanted.view, reach) = (None, true, Reach::Look);
+    }
+    let (view, events) = (wanted.view, wanted.events);
+    let attached = async {
+        let sandbox = app.service.reach(&caller.tenant, &id, caller.reach(reach)).await?;
+        caller.may_work_in(&sandbox)?;
+        let link = sandbox.terminal(&session, wanted).await?;
+        Ok::<_, Failure>((sandbox, link))
+    };
+    let (sandbox, link) = match attached.await {
+        Ok(attached) => attached,
+        // A page is not shown the answer to an upgrade: it would try again and again.
+        Err(failure) if only_running && none_runs(&failure) => {
+            let longest = terminal::MESSAGE_BYTES_MAX;
+            upgrade::hand_over(&mut request, longest, async move |socket| {
+                terminal::none(socket, &failure.message).await;
+            });
+            return Ok(upgrade::switch(accept));
+        }
+        Err(failure) => return Err(failure),
+    };
+    let refused = if record { recorded(&sandbox, &session, &caller).await } else { None };
+    let client = terminal::Client { sandbox, link, view, events, refused };
+    let until = app.leases.until(&caller);
+    upgrade::hand_over(&mut request, terminal::MESSAGE_BYTES_MAX, async move |socket| {
+        terminal::run(socket, client, until).await;
+    });
+    Ok(upgrade::switch(accept))
+}
+
+/// Whether it says that there is no such terminal, rather than that nobody knows.
+fn none_runs(failure: &Failure) -> bool {
+    failure.status() == StatusCode::NOT_FOUND || failure.code == "sandbox_sleeping"
+}
+
+/// Begins a recording; in words why it did not.
+async fn recorded(sandbox: &Sandbox, session: &SessionId, caller: &Caller) -> Option<String> {
+    if caller.read_only {
+        return Some("not recorded: who may only look records nothing".to_owned());
+    }
+    let error = sandbox.terminal_record(session).await.err()?;
+    Some(format!("not recorded: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(query: &str) -> Result<Wanted, u16> {
+        let uri: Uri = format!("/terminal?{query}").parse().unwrap();
+        Wanted::of(&uri, SessionId::default_session()).map_err(|failure| failure.status().as_u16())
+    }
+
+    fn window(query: &str) -> Option<(u16, u16)> {
+        of(query).unwrap().terminal.size.map(|size| (size.cols, size.rows))
+    }
+
+    #[test]
+    fn a_window_is_80_by_24_unless_told() {
+        assert_eq!(window(""), Some((80, 24)));
+        assert_eq!(window("cols=120"), Some((120, 24)));
+        assert_eq!(window("cols=65535&rows=99999999"), Some((1000, 400)));
+        assert_eq!(window("mode=view"), None);
+        assert_eq!(window("mode=view&rows=10"), Some((80, 10)));
+        for bad in ["cols=0", "rows=0", "cols=-1", "cols=x", "cols=", "cols=1.5"] {
+            assert_eq!(of(bad), Err(400), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_program_and_its_arguments_keep_their_order() {
+        let argv = |query: &str| of(query).unwrap().terminal.open.unwrap();
+        assert_eq!(argv("shell=vim&arg=-R&arg=a%20b&arg="), ["vim", "-R", "a b", ""]);
+        assert!(argv("").is_empty() && argv("shell=").is_empty());
+        let long = format!("shell=x&arg={}", "a".repeat(9000));
+        for bad in ["arg=x", "shell=a%00b", "shell=%ff", "shell=a&shell=b", &long] {
+            assert_eq!(of(bad), Err(400), "{bad}");
+        }
+    }
+
+    #[test]
+    fn who_wants_one_that_runs_opens_none() {
+        let wanted = of("open=0&shell=vim").unwrap();
+        assert!(wanted.only_running && wanted.terminal.open.is_none());
+        for opens in ["", "open=1"] {
+            let wanted = of(opens).unwrap();
+            assert!(!wanted.only_running && wanted.terminal.open.is_some(), "{opens}");
+        }
+        assert_eq!(of("open=no"), Err(400));
+    }
+
+    #[test]
+    fn a_place_to_go_on_at_is_whole() {
+        let since = of("terminal=abc&since=7&events=1").unwrap().terminal.since;
+        assert_eq!(since, Some(Since { id: "abc".into(), offset: 7 }));
+        for bad in [
+            "since=7&events=1",
+            "terminal=abc&events=1",
+            "terminal=abc&since=7",
+            "terminal=abc&since=-1&events=1",
+            "terminal=&since=7&events=1",
+            "mode=look",
+            "nope=1",
+            "events=2",
+            "session=-",
+            "name=a%1bb",
+            &format!("name={}", "x".repeat(65)),
+        ] {
+            assert_eq!(of(bad), Err(400), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! A command's events in the words of Cloudflare's bridge.
+
+use crate::foundation::error::Failure;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use isolet_wire::tell::Exit;
+use serde_json::json;
+
+const FAILED: &str = "exec_error";
+
+fn event(name: &str, data: &str) -> String {
+    format!("event: {name}\ndata: {data}\n\n")
+}
+
+fn error(message: &str, code: &str) -> String {
+    event("error", &json!({"error": message, "code": code}).to_string())
+}
+
+/// Bytes of a stream.
+pub(crate) fn output(name: &str, bytes: &[u8]) -> String {
+    event(name, &STANDARD.encode(bytes))
+}
+
+/// The end. What is not whole is no success: `lost` bytes were no longer held.
+pub(crate) fn exit(exit: &Exit, lost: u64) -> String {
+    if exit.timed_out {
+        let message = format!("the command was ended at its timeout (exit {})", exit.code);
+        return error(&message, FAILED);
+    }
+    if lost > 0 {
+        return error(&format!("{lost} bytes of output were not read in time"), FAILED);
+    }
+    event("exit", &json!({"exit_code": exit.code}).to_string())
+}
+
+/// What was not done after all.
+pub(crate) fn failed(failure: &Failure) -> String {
+    error(&failure.message, failure.code)
+}

@@ -1,0 +1,235 @@
+//! What a command said, kept whole up to a limit, and how it is written as JSON.
+
+use crate::{
+    foundation::{error::Failure, json_text::quote, utf8_stream::open_end},
+    limits::response_memory::Share,
+};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use isolet_sandbox::{Lost, LostState, Sandbox};
+use isolet_wire::tell::{Exit, STDERR, STDOUT};
+use serde::Serialize;
+use std::borrow::Cow;
+use utoipa::ToSchema;
+
+/// What is kept of a stream unless told, in bytes.
+pub(crate) const KEPT_BYTES: usize = 8 * 1024 * 1024;
+/// The most that can be asked for, in bytes.
+pub(crate) const KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Kept of a stream whatever all answers hold together, in bytes: what a command says usually.
+const ASSURED_BYTES: usize = 16 * 1024;
+
+/// One stream: its first bytes, and how many are not here.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    bytes: Vec<u8>,
+    cut: u64,
+}
+
+impl Kept {
+    fn take(&mut self, bytes: &[u8], max: usize, share: &mut Share) {
+        // Nothing is kept behind a hole.
+        let room = if self.cut > 0 { 0 } else { max.saturating_sub(self.bytes.len()) };
+        let wanted = room.min(bytes.len());
+        let assured = ASSURED_BYTES.saturating_sub(self.bytes.len()).min(wanted);
+        let (kept, cut) = bytes.split_at(assured + share.take(wanted - assured));
+        self.bytes.extend_from_slice(kept);
+        self.cut += cut.len() as u64;
+        if self.cut > 0 {
+            self.close_end();
+        }
+    }
+
+    /// A character is kept whole or not at all.
+    fn close_end(&mut self) {
+        let open = open_end(&self.bytes);
+        self.bytes.truncate(self.bytes.len() - open);
+        self.cut += open as u64;
+    }
+
+    /// The text, and whether it stands for other bytes than those that came.
+    fn text(&self) -> (Cow<'_, str>, bool) {
+        let text = String::from_utf8_lossy(&self.bytes);
+        let lossy = matches!(text, Cow::Owned(_));
+        (text, lossy)
+    }
+}
+
+/// Both streams of a command.
+#[derive(Debug)]
+pub(crate) struct Output {
+    out: Kept,
+    err: Kept,
+    max: usize,
+    /// What both hold beyond what is assured.
+    share: Share,
+}
+
+impl Output {
+    /// At most `max` bytes of each stream, out of `share`.
+    pub(crate) fn new(max: usize, share: Share) -> Self {
+        Self { out: Kept::default(), err: Kept::default(), max, share }
+    }
+
+    fn stream(&mut self, stream: u8) -> Option<&mut Kept> {
+        match stream {
+            STDOUT => Some(&mut self.out),
+            STDERR => Some(&mut self.err),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn take(&mut self, stream: u8, bytes: &Bytes) {
+        let kept = match stream {
+            STDOUT => &mut self.out,
+            STDERR => &mut self.err,
+            _ => return,
+        };
+        kept.take(bytes, self.max, &mut self.share);
+    }
+
+    /// Whether so many bytes of something else may be kept beside it, of which `kept` are there.
+    pub(crate) fn holds(&mut self, kept: usize, bytes: usize) -> bool {
+        kept + bytes <= ASSURED_BYTES || self.share.take(bytes) == bytes
+    }
+
+    /// Bytes that were not held any more.
+    pub(crate) fn miss(&mut self, stream: u8, count: u64) {
+        if let Some(kept) = self.stream(stream).filter(|_| count > 0) {
+            kept.cut += count;
+            kept.close_end();
+        }
+    }
+
+    /// The text of both streams, as far as it was kept.
+    pub(crate) fn texts(&self) -> (Cow<'_, str>, Cow<'_, str>) {
+        (self.out.text().0, self.err.text().0)
+    }
+
+    /// The answer's fields behind those of the exit: texts, exact bytes where they differ, what was cut.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        for (name, kept) in [("stdout", &self.out), ("stderr", &self.err)] {
+            let (text, lossy) = kept.text();
+            out.extend_from_slice(format!(",\"{name}\":").as_bytes());
+            quote(out, &text);
+            if lossy {
+                out.extend_from_slice(format!(",\"{name}_b64\":\"").as_bytes());
+                out.extend_from_slice(STANDARD.encode(&kept.bytes).as_bytes());
+                out.push(b'"');
+            }
+        }
+        let cut = if self.out.cut == 0 && self.err.cut == 0 {
+            ",\"truncated\":null".to_owned()
+        } else {
+            let (out, err) = (self.out.cut, self.err.cut);
+            format!(",\"truncated\":{{\"stdout_bytes\":{out},\"stderr_bytes\":{err}}}")
+        };
+        out.extend_from_slice(cut.as_bytes());
+    }
+}
+
+/// The fields that say how a command ended, without braces.
+pub(crate) fn exit_fields(exit: &Exit) -> String {
+    let signal = exit.signal.map_or("null".to_owned(), |signal| signal.to_string());
+    format!(
+        "\"exit_code\":{},\"signal\":{signal},\"timed_out\":{},\"oom\":{},\"cancelled\":{},\"duration_ms\":{}",
+        exit.code,
+        exit.timed_out,
+        exit.oom,
+        exit.cancelled,
+        ms(exit.micros)
+    )
+}
+
+/// What the sandbox's last sleep has lost, as a field with a comma before it; empty for everybody
+/// but the first who asks.
+pub(crate) fn lost_field(sandbox: &Sandbox) -> String {
+    sandbox.lost().map_or_else(String::new, |lost| {
+        let mut words: Vec<String> =
+            lost.iter().map(|lost| format!("\"{}\"", lost.word())).collect();
+        words.dedup();
+        let states: Vec<&LostState> = lost.iter().filter_map(Lost::state).collect();
+        let states = match serde_json::to_string(&states) {
+            Ok(states) if states != "[]" => format!(",\"lost_state\":{states}"),
+            _ => String::new(),
+        };
+        format!(",\"lost\":[{}]{states}", words.join(","))
+    })
+}
+
+/// Microseconds as milliseconds.
+pub(crate) fn ms(micros: u64) -> f64 {
+    micros as f64 / 1000.0
+}
+
+/// What was written and is not in an answer.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(dead_code)]
+pub(crate) struct Truncated {
+    /// Bytes of standard output.
+    stdout_bytes: u64,
+    /// Bytes of standard error.
+    stderr_bytes: u64,
+}
+
+pub(crate) fn kept(max: Option<u64>) -> Result<usize, Failure> {
+    let max = max.map_or(Some(KEPT_BYTES), |max| usize::try_from(max).ok());
+    max.filter(|max| *max <= KEPT_BYTES_MAX)
+        .ok_or_else(|| Failure::field("max_output_bytes", "at most 67108864 (64 MiB)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::response_memory::AnswerMemory;
+    use serde_json::Value;
+
+    fn output(max: usize, memory: u64) -> Output {
+        Output::new(max, AnswerMemory::new(memory).share())
+    }
+
+    fn written(output: &Output) -> Value {
+        let mut text = b"{\"a\":0".to_vec();
+        output.write(&mut text);
+        text.push(b'}');
+        serde_json::from_slice(&text).unwrap()
+    }
+
+    #[test]
+    fn exact_bytes_stand_beside_a_text_that_is_not_them() {
+        let mut output = output(100, 0);
+        output.take(1, &Bytes::from_static(b"a\xffb\n"));
+        output.take(2, &Bytes::from_static("€".as_bytes()));
+        let json = written(&output);
+        assert_eq!(json["stdout"], "a\u{FFFD}b\n");
+        assert_eq!(json["stdout_b64"], "Yf9iCg==");
+        assert_eq!(json["stderr"], "€");
+        assert!(json.get("stderr_b64").is_none() && json["truncated"].is_null());
+    }
+
+    #[test]
+    fn what_is_cut_is_counted_and_splits_no_character() {
+        let mut output = output(4, 0);
+        output.take(1, &Bytes::from_static("aa€€".as_bytes()));
+        output.take(1, &Bytes::from_static(b"more"));
+        output.miss(2, 7);
+        let json = written(&output);
+        assert_eq!((json["stdout"].as_str(), json.get("stdout_b64")), (Some("aa"), None));
+        assert_eq!(json["truncated"]["stdout_bytes"], 10);
+        assert_eq!(json["truncated"]["stderr_bytes"], 7);
+    }
+
+    #[test]
+    fn f20_output_beyond_the_memory_of_all_answers_is_cut_and_counted() {
+        let bytes = Bytes::from(vec![b'x'; 2 * ASSURED_BYTES]);
+        let mut output = output(10 * ASSURED_BYTES, ASSURED_BYTES as u64 + 5);
+        (0..3).for_each(|_| output.take(1, &bytes));
+        output.take(2, &bytes);
+        let json = written(&output);
+        assert_eq!(json["stdout"].as_str().unwrap().len(), 2 * ASSURED_BYTES + 5);
+        assert_eq!(json["stderr"].as_str().unwrap().len(), ASSURED_BYTES, "what is assured");
+        assert_eq!(json["truncated"]["stdout_bytes"], 4 * ASSURED_BYTES - 5);
+        assert_eq!(json["truncated"]["stderr_bytes"], ASSURED_BYTES);
+    }
+}

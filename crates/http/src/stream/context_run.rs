@@ -1,0 +1,294 @@
+//! A run in a code context: gathered into one answer, or told as server-sent events.
+
+use crate::{
+    auth::cancellation::Until,
+    foundation::{
+        denied::{self, DeniedView},
+        error::Failure,
+    },
+    stream::captured_output::{Output, Truncated, ms},
+};
+use axum::{
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use isolet_sandbox::{
+    Denials, Denied, Error,
+    contexts::{Event, Fault, RunLink},
+};
+use isolet_wire::{context::End, frame::Data, tell::Why};
+use serde::Serialize;
+use std::time::Duration;
+use tokio::time::timeout;
+use utoipa::ToSchema;
+
+/// How long a refusal may take to become a status; what comes later becomes an event.
+const FIRST: Duration = Duration::from_millis(50);
+/// Kept of what a run shows, in bytes of JSON; what is more is counted.
+const RESULTS_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How many things one answer shows.
+const RESULTS_MAX: usize = 10_000;
+
+/// What came of a run.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(dead_code)] // Written by hand: outputs are large.
+pub(crate) struct RunAnswer {
+    /// The context.
+    context: String,
+    /// Counts the runs of this context, from 1.
+    run: u64,
+    /// What it has shown, in order; the value of its last expression comes last, as `result`.
+    results: Vec<ShownView>,
+    /// What ended it, where something did.
+    exception: Option<FaultView>,
+    /// Text; what is no UTF-8 is U+FFFD.
+    stdout: String,
+    /// Exact bytes, where the text is not them.
+    stdout_b64: Option<String>,
+    /// Text; what is no UTF-8 is U+FFFD.
+    stderr: String,
+    /// Exact bytes, where the text is not them.
+    stderr_b64: Option<String>,
+    /// What was written and is not here.
+    truncated: Option<Truncated>,
+    /// Results that were too large, too many, or could not be read.
+    results_lost: u64,
+    /// Bytes that were written since the run before and were not held.
+    late_lost: u64,
+    /// Its timeout ended it.
+    timed_out: bool,
+    /// Somebody interrupted it, or its context was restarted or deleted.
+    interrupted: bool,
+    /// The kernel killed something of the sandbox for memory meanwhile.
+    oom: bool,
+    /// Its interpreter ended with it: all variables are lost, the next run finds a new one.
+    died: Option<DiedView>,
+    /// It ran in an interpreter that replaced one that had ended.
+    fresh: bool,
+    /// From its beginning to its end, in ms.
+    duration_ms: f64,
+    /// In the first answer after the sandbox woke: what the sleep has ended.
+    lost: Option<Vec<String>>,
+    /// What was refused to the sandbox while this ran, whoever in it has tried; only where
+    /// something was, at most 64.
+    denied: Option<Vec<DeniedView>>,
+    /// How much more was refused.
+    denied_lost: Option<u64>,
+}
+
+/// Something that a run shows.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(dead_code)]
+pub(crate) struct ShownView {
+    /// `result`: the value of the last expression; `display`: what the code has shown.
+    kind: String,
+    /// By media type: texts, JSON as such, pictures in base64.
+    data: serde_json::Map<String, serde_json::Value>,
+    /// What its maker says of it.
+    metadata: serde_json::Map<String, serde_json::Value>,
+    /// How large what was left out is, by media type; only where something was.
+    cut: Option<std::collections::BTreeMap<String, u64>>,
+}
+
+/// What ended a run.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(dead_code)]
+pub(crate) struct FaultView {
+    /// Its class: `ValueError`, `TypeError`, …; `ContextDied` where the interpreter has ended.
+    name: String,
+    /// What it says.
+    message: String,
+    /// Where it came from, line by line.
+    traceback: Vec<String>,
+}
+
+/// How an interpreter ended.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(dead_code)]
+pub(crate) struct DiedView {
+    /// Its exit code, where it exited.
+    code: Option<i32>,
+    /// The signal that ended it.
+    signal: Option<i32>,
+}
+
+/// A run that goes on.
+pub(crate) struct Running {
+    link: Option<RunLink>,
+    /// Interrupted when this is dropped before its end.
+    cancel: bool,
+    first: Option<Event>,
+    fresh: bool,
+    pub(super) fault: bool,
+    denials: Denials,
+    /// It has ended, and what was refused meanwhile is waited for.
+    ended: Option<End>,
+    denied: Denied,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let (Some(link), true) = (&mut self.link, self.cancel) {
+            let _ = link.cancel();
+        }
+    }
+}
+
+impl Running {
+    pub(crate) fn new(link: RunLink, denials: Denials, cancel: bool) -> Self {
+        let (first, ended, denied) = (None, None, Denied::default());
+        Self { link: Some(link), cancel, first, fresh: false, fault: false, denials, ended, denied }
+    }
+
+    /// Waits a moment for a refusal.
+    pub(crate) async fn begun(mut self) -> Result<Self, Error> {
+        if let Ok(event) = timeout(FIRST, self.next()).await {
+            self.first = Some(event?);
+        }
+        Ok(self)
+    }
+
+    /// What comes next; [`Event::End`] is the last. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Result<Event, Error> {
+        if let Some(event) = self.first.take() {
+            return Ok(event);
+        }
+        loop {
+            if self.ended.is_some() {
+                self.denied = self.denials.told().await;
+                let end = self.ended.take().ok_or(isolet_sandbox::LinkError::Ended)?;
+                return Ok(Event::End(end));
+            }
+            let link = self.link.as_mut().ok_or(isolet_sandbox::LinkError::Ended)?;
+            let event = link.next().await?;
+            if let Some(event) = self.note(event) {
+                return Ok(event);
+            }
+        }
+    }
+
+    pub(super) fn ready(&mut self) -> Result<Option<Event>, Error> {
+        let Some(link) = self.link.as_mut() else { return Ok(None) };
+        Ok(link.ready()?.and_then(|event| self.note(event)))
+    }
+
+    /// Its end is told by [`Self::next`], once it is known what was refused.
+    fn note(&mut self, event: Event) -> Option<Event> {
+        match event {
+            Event::Began(fresh) => {
+                self.denials.begin();
+                self.fresh = fresh;
+            }
+            Event::Fault(_) => self.fault = true,
+            Event::End(end) => {
+                if let Some(link) = self.link.take() {
+                    link.park();
+                }
+                if self.denials.there() {
+                    self.ended = Some(end);
+                    return None;
+                }
+                return Some(Event::End(end));
+            }
+            _ => {}
+        }
+        Some(event)
+    }
+
+    /// Gathers everything into one answer.
+    pub(crate) async fn finish(
+        mut self,
+        mut output: Output,
+        more: &str,
+        mut until: Until,
+    ) -> Result<Response, Failure> {
+        let (mut results, mut count, mut unread) = (String::new(), 0, 0_u64);
+        let mut fault = None;
+        let end = loop {
+            let event = tokio::select! {
+                biased;
+                ending = until.ended() => return Err(ending.into()),
+                event = self.next() => event.map_err(said)?,
+            };
+            match event {
+                Event::Began(_) => {}
+                Event::Output(Data { stream, bytes, .. }) => output.take(stream, &bytes),
+                Event::Shown(shown) => {
+                    let text = json(&shown);
+                    let large = results.len() + text.len() > RESULTS_BYTES_MAX;
+                    if count >= RESULTS_MAX || large || !output.holds(results.len(), text.len()) {
+                        unread += 1;
+                        continue;
+                    }
+                    results.push_str(if count > 0 { "," } else { "" });
+                    results.push_str(&text);
+                    count += 1;
+                }
+                Event::Fault(one) => fault = Some(one),
+                Event::Unread => unread += 1,
+                Event::End(end) => break end,
+            }
+        };
+        let fault = fault.or_else(|| died(&end));
+        let mut text =
+            format!("{{\"results\":[{results}],\"exception\":{}", json(&fault)).into_bytes();
+        output.write(&mut text);
+        let fields = self.fields(&end);
+        text.extend_from_slice(format!(",\"results_lost\":{unread},{fields}{more}}}").as_bytes());
+        let mut response = text.into_response();
+        let kind = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        Ok(response)
+    }
+
+    /// The fields that say how it ended, without braces.
+    pub(super) fn fields(&self, end: &End) -> String {
+        let died = match end.died {
+            None => "null".to_owned(),
+            Some(died) => json(&DiedView { code: died.code, signal: died.signal }),
+        };
+        format!(
+            "\"run\":{},\"late_lost\":{},\"timed_out\":{},\"interrupted\":{},\"oom\":{},\"died\":{died},\"fresh\":{},\"duration_ms\":{}{}",
+            end.number,
+            end.lost,
+            end.timed_out,
+            end.interrupted,
+            end.oom,
+            self.fresh,
+            ms(end.micros),
+            denied::fields(&self.denied)
+        )
+    }
+}
+
+/// What is told as the error of a run whose interpreter has ended with it.
+pub(super) fn died(end: &End) -> Option<Fault> {
+    let died = end.died?;
+    let how = match (died.code, died.signal) {
+        _ if end.timed_out => "was killed: it did not heed its timeout".to_owned(),
+        _ if end.oom => "was killed for memory".to_owned(),
+        _ if end.interrupted => "was ended while this ran".to_owned(),
+        (Some(code), _) => format!("has exited with code {code}"),
+        (_, signal) => format!("was ended by signal {}", signal.unwrap_or(0)),
+    };
+    let message =
+        format!("the interpreter {how}; its variables are lost, and the next run begins anew");
+    Some(Fault { name: "ContextDied".into(), message, traceback: Vec::new() })
+}
+
+pub(super) fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
+}
+
+/// A refusal about contexts in their own words.
+pub(crate) fn said(error: Error) -> Failure {
+    match error {
+        Error::Refused { why: Why::NoShell, message } => Failure::new(
+            StatusCode::NOT_FOUND,
+            "no_context",
+            message,
+            "make it with POST …/contexts; contexts end when their sandbox sleeps",
+        ),
+        other => other.into(),
+    }
+}

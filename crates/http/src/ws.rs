@@ -1,0 +1,9 @@
+//! WebSockets: the upgrade, the connection, and one file for each conversation over it.
+
+pub(crate) mod client_frame;
+pub(crate) mod connection;
+pub(crate) mod shell;
+pub(crate) mod shell_frames;
+pub(crate) mod tcp;
+pub(crate) mod terminal;
+pub(crate) mod upgrade;

@@ -1,0 +1,183 @@
+//! What the server says over the shell WebSocket: text frames in JSON, written by hand because
+//! output is large and an exit is short.
+
+use crate::{
+    foundation::{error::Failure, json_text::quote, utf8_stream::Piece},
+    stream::captured_output::ms,
+};
+use isolet_wire::tell::{Closed, Exit, STDOUT};
+use std::fmt::Write as _;
+use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
+
+/// What stands around the text of an output frame, at most.
+const ENVELOPE_BYTES: usize = 96;
+
+fn text(bytes: Vec<u8>) -> Message {
+    // Only whole characters were written.
+    Message::Text(Utf8Bytes::from(String::from_utf8(bytes).unwrap_or_default()))
+}
+
+fn quoted(value: &str) -> String {
+    let mut out = Vec::with_capacity(value.len() + 2);
+    quote(&mut out, value);
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// `shell_out` or `shell_err`; the id is empty where it belongs to no command.
+pub(crate) fn output(piece: &Piece<'_>) -> Message {
+    let mut out = Vec::with_capacity(piece.text.len() + piece.text.len() / 8 + ENVELOPE_BYTES);
+    out.extend_from_slice(if piece.stream == STDOUT {
+        br#"{"type":"shell_out""#
+    } else {
+        br#"{"type":"shell_err""#
+    });
+    out.extend_from_slice(br#","id":"#);
+    quote(&mut out, &piece.id);
+    out.extend_from_slice(br#","data":"#);
+    quote(&mut out, &piece.text);
+    out.extend_from_slice(br#","offset":"#);
+    out.extend_from_slice(piece.offset.to_string().as_bytes());
+    out.push(b'}');
+    text(out)
+}
+
+/// `shell_opened`: what names the shell and its client for a return, and how far the shell is.
+pub(crate) fn opened(shell: &str, at: &str) -> Message {
+    let (shell, at) = (quoted(shell), quoted(at));
+    Message::Text(format!(r#"{{"type":"shell_opened","shell":{shell},"at":{at}}}"#).into())
+}
+
+/// `shell_start`: a command has begun.
+pub(crate) fn start(id: &str, command: &str) -> Message {
+    let (id, command) = (quoted(id), quoted(command));
+    Message::Text(format!(r#"{{"type":"shell_start","id":{id},"command":{command}}}"#).into())
+}
+
+/// `shell_exit`: what is not so is not said. `more`: fields with a comma before each.
+pub(crate) fn exit(exit: &Exit, more: &str) -> Message {
+    let mut out = format!(
+        r#"{{"type":"shell_exit","id":{},"code":{},"seq":{},"duration_ms":{}"#,
+        quoted(&exit.id),
+        exit.code,
+        exit.seq,
+        ms(exit.micros)
+    );
+    let marks = [
+        ("timed_out", exit.timed_out),
+        ("cancelled", exit.cancelled),
+        ("oom", exit.oom),
+        ("fresh", exit.fresh),
+    ];
+    for (name, _) in marks.iter().filter(|(_, so)| *so) {
+        let _ = write!(out, r#","{name}":true"#);
+    }
+    if let Some(signal) = exit.signal {
+        let _ = write!(out, r#","signal":{signal}"#);
+    }
+    for (name, count) in
+        [("out_bytes", exit.out), ("err_bytes", exit.err), ("lost_bytes", exit.lost)]
+    {
+        if count > 0 {
+            let _ = write!(out, r#","{name}":{count}"#);
+        }
+    }
+    out.push_str(more);
+    out.push('}');
+    Message::Text(out.into())
+}
+
+/// `shell_gap`: bytes that this client will not get.
+pub(crate) fn gap(stream: u8, from: u64, to: u64) -> Message {
+    let stream = if stream == STDOUT { "stdout" } else { "stderr" };
+    let out = format!(r#"{{"type":"shell_gap","stream":"{stream}","from":{from},"to":{to}}}"#);
+    Message::Text(out.into())
+}
+
+/// `shell_closed`: how the shell ended.
+pub(crate) fn closed(closed: &Closed) -> Message {
+    let mut out = r#"{"type":"shell_closed""#.to_owned();
+    if let Some(code) = closed.code {
+        let _ = write!(out, r#","code":{code}"#);
+    }
+    if let Some(signal) = closed.signal {
+        let _ = write!(out, r#","signal":{signal}"#);
+    }
+    let _ = write!(out, r#","cause":{}}}"#, quoted(&closed.cause));
+    Message::Text(out.into())
+}
+
+/// `shell_closed` of a shell that ended with its sandbox or session: with the code of the same
+/// refusal by HTTP.
+pub(crate) fn ended_with(failure: &Failure) -> Message {
+    let (code, cause) = (quoted(failure.code), quoted(&failure.message));
+    Message::Text(format!(r#"{{"type":"shell_closed","error":{code},"cause":{cause}}}"#).into())
+}
+
+/// `shell_error`: about one frame of the client; the socket stays open.
+pub(crate) fn error(id: Option<&str>, failure: &Failure) -> Message {
+    let id = id.map(|id| format!(r#","id":{}"#, quoted(id))).unwrap_or_default();
+    let out = format!(
+        r#"{{"type":"shell_error"{id},"error":"{}","message":{},"hint":{}}}"#,
+        failure.code,
+        quoted(&failure.message),
+        quoted(&failure.hint)
+    );
+    Message::Text(out.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use std::borrow::Cow;
+
+    fn read(message: &Message) -> Value {
+        serde_json::from_str(message.to_text().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn frames_are_those_of_the_protocol() {
+        let mut piece = Piece {
+            stream: 1,
+            id: Cow::Borrowed("r\"1"),
+            offset: 7,
+            text: Cow::Borrowed("a\n\u{1}€"),
+        };
+        assert_eq!(
+            read(&output(&piece)),
+            json!({"type":"shell_out","id":"r\"1","data":"a\n\u{1}€","offset":7})
+        );
+        (piece.stream, piece.id) = (2, Cow::Borrowed(""));
+        assert_eq!(
+            read(&output(&piece)),
+            json!({"type":"shell_err","id":"","data":"a\n\u{1}€","offset":7})
+        );
+        let plain = Exit { id: "r1".into(), seq: 3, micros: 1500, ..Exit::default() };
+        assert_eq!(
+            read(&exit(&plain, "")),
+            json!({"type":"shell_exit","id":"r1","code":0,"seq":3,"duration_ms":1.5})
+        );
+        let full =
+            Exit { code: 137, signal: Some(9), timed_out: true, fresh: true, out: 5, ..plain };
+        assert_eq!(
+            read(&exit(&full, "")),
+            json!({"type":"shell_exit","id":"r1","code":137,"seq":3,"duration_ms":1.5,
+                "timed_out":true,"fresh":true,"signal":9,"out_bytes":5})
+        );
+        assert_eq!(
+            read(&closed(&Closed { code: Some(3), signal: None, cause: "exit".into() })),
+            json!({"type":"shell_closed","code":3,"cause":"exit"})
+        );
+        assert_eq!(
+            read(&gap(2, 1, 9)),
+            json!({"type":"shell_gap","stream":"stderr","from":1,"to":9})
+        );
+        assert_eq!(
+            read(&opened("s.abc", "1,2,3")),
+            json!({"type":"shell_opened","shell":"s.abc","at":"1,2,3"})
+        );
+        let failed = read(&error(Some("a"), &Failure::bad("no")));
+        assert_eq!((&failed["type"], &failed["id"]), (&json!("shell_error"), &json!("a")));
+        assert_eq!((&failed["error"], &failed["message"]), (&json!("bad_request"), &json!("no")));
+    }
+}
