@@ -35,6 +35,8 @@ use std::{
 const FILE: &str = "identity";
 /// What the file takes, in bytes: always the same, so that a full disk does not stop a change.
 const FILE_BYTES: usize = 512;
+/// Recorded where the file system does not say when a directory was made.
+const BORN_UNKNOWN: &str = "unknown";
 /// Where the kernel says which boot this is.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// What a sandbox's directory says about its processes, beside the directory of its scopes.
@@ -98,7 +100,7 @@ impl Place {
         let told = about.stx_mask & StatxFlags::BTIME.bits() != 0;
         let born = match told {
             true => format!("{}.{:09}", about.stx_btime.tv_sec, about.stx_btime.tv_nsec),
-            false => "unknown".to_owned(),
+            false => BORN_UNKNOWN.to_owned(),
         };
         let device = rustix::fs::makedev(about.stx_dev_major, about.stx_dev_minor);
         Ok(Self { device, inode: about.stx_ino, born })
@@ -160,7 +162,28 @@ pub(crate) fn place(data: &Path) -> io::Result<String> {
 /// As the kernel says.
 pub fn is_copy(data: &Path) -> io::Result<bool> {
     let place = Place::of(data)?;
-    Ok(Recorded::read(data)?.is_some_and(|recorded| recorded.place != place))
+    let boot = boot()?;
+    let recorded = Recorded::read(data)?;
+    Ok(recorded.is_some_and(|recorded| recorded.origin(&place, &boot) == Origin::Copied))
+}
+
+fn boot() -> io::Result<String> {
+    Ok(fs::read_to_string(BOOT)?.trim().to_owned())
+}
+
+impl Recorded {
+    /// How the data directory, which is at this place on this boot, stands to the record.
+    fn origin(&self, place: &Place, boot: &str) -> Origin {
+        let rebooted = self.boot != boot;
+        if self.place == *place {
+            return if rebooted { Origin::Rebooted } else { Origin::Same };
+        }
+        // A boot may give a file system another device number. The inode and its time of birth
+        // stay, and are not those of a copy.
+        let renumbered = Place { device: place.device, ..self.place.clone() } == *place
+            && !place.born.is_empty();
+        if rebooted && renumbered { Origin::Rebooted } else { Origin::Copied }
+    }
 }
 
 /// Compares the data directory with what it recorded, forgets what does not hold here, and
@@ -170,14 +193,10 @@ pub fn is_copy(data: &Path) -> io::Result<bool> {
 /// As the kernel says; nothing of it is to be used then.
 pub fn adopt(config: &Config) -> io::Result<Identity> {
     let data = &config.data_dir;
-    let (place, boot) = (Place::of(data)?, fs::read_to_string(BOOT)?.trim().to_owned());
+    let place = Place::of(data)?;
+    let boot = boot()?;
     let recorded = Recorded::read(data)?;
-    let origin = match &recorded {
-        None => Origin::Unrecorded,
-        Some(recorded) if recorded.place != place => Origin::Copied,
-        Some(recorded) if recorded.boot != boot => Origin::Rebooted,
-        Some(_) => Origin::Same,
-    };
+    let origin = recorded.as_ref().map_or(Origin::Unrecorded, |of| of.origin(&place, &boot));
     // Nothing of an earlier boot runs, whatever has its numbers by now.
     let may_run = recorded.as_ref().is_none_or(|recorded| recorded.boot == boot);
     let foreign = forget(data, origin, may_run)?;
@@ -374,5 +393,19 @@ mod tests {
         note(&config.sandbox_dir("one"));
         assert_eq!(adopt(&config).expect("adopts").origin, Origin::Same);
         assert!(named(&config), "what this boot has noted holds");
+    }
+
+    #[test]
+    fn a_boot_that_numbers_devices_otherwise_makes_no_copy() {
+        let place = |device, born: &str| Place { device, inode: 2, born: born.into() };
+        let recorded = |place| Recorded { boot: "one".into(), place, cgroup: "group".into() };
+        let known = recorded(place(7, "5.6"));
+        assert_eq!(known.origin(&place(8, "5.6"), "two"), Origin::Rebooted);
+        assert_eq!(known.origin(&place(8, "5.6"), "one"), Origin::Copied);
+        assert_eq!(known.origin(&place(8, "9.9"), "two"), Origin::Copied);
+        assert_eq!(
+            recorded(place(7, BORN_UNKNOWN)).origin(&place(8, BORN_UNKNOWN), "two"),
+            Origin::Copied
+        );
     }
 }
