@@ -45,7 +45,10 @@ pub(super) fn is_draft(name: &[u8], of: u64) -> bool {
 /// Whether an event of this path is about a name of the agent's own: a draft, which is mostly gone
 /// by then; a file that has no name yet, which the kernel calls `#` and its number; or a directory
 /// that is being removed.
-pub(super) fn is_hidden(path: &Path, name: &[u8]) -> bool {
+///
+/// `named`: the event says that the name was made, removed or moved, which never happens to a file
+/// without a name. A tenant's own file may be called `#1`.
+pub(super) fn is_hidden(path: &Path, name: &[u8], named: bool) -> bool {
     let lifted = name.strip_prefix(LIFTED.as_bytes());
     if lifted.is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(is_digit)) {
         return true;
@@ -53,7 +56,7 @@ pub(super) fn is_hidden(path: &Path, name: &[u8]) -> bool {
     let nameless = name
         .strip_prefix(b"#")
         .is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit));
-    if !nameless && inode(name).is_none() {
+    if !(nameless && !named) && inode(name).is_none() {
         return false;
     }
     match rustix::fs::lstat(path) {

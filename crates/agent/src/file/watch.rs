@@ -177,7 +177,9 @@ impl Watch {
         }
         let Some(name) = said.name else { return Ok(()) };
         let below = self.root.join(OsStr::from_bytes(&at)).join(OsStr::from_bytes(&name));
-        if names::is_hidden(&below, &name) {
+        let named =
+            ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
+        if names::is_hidden(&below, &name, said.flags.intersects(named)) {
             return self.hidden(said.flags, said.cookie);
         }
         let path = if at.is_empty() { name } else { [at.as_slice(), b"/", &name].concat() };
@@ -337,7 +339,7 @@ impl Watch {
                 path => [path, b"/", name.as_bytes()].concat(),
             };
             let directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            if names::is_hidden(&entry.path(), name.as_bytes()) {
+            if names::is_hidden(&entry.path(), name.as_bytes(), true) {
                 continue;
             }
             if new {

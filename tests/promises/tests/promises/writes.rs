@@ -84,6 +84,14 @@ fn a_write_is_one_event_of_the_name_that_was_written() {
         sandbox.exec("mkdir .isolet-x; rmdir .isolet-x");
         let seen = until(&sandbox, &mut stream, "m10");
         assert_eq!(seen, ["created .isolet-x", "deleted .isolet-x"]);
+        // As the kernel calls a file without a name.
+        sandbox.exec("mkdir '#6'; rmdir '#6'");
+        let seen = until(&sandbox, &mut stream, "m11");
+        assert_eq!(seen, ["created #6", "deleted #6"]);
+        sandbox.exec("mkdir '#7'");
+        assert_eq!(until(&sandbox, &mut stream, "m12"), ["created #7"]);
+        sandbox.exec("mv '#7' plain");
+        assert_eq!(until(&sandbox, &mut stream, "m13"), ["moved #7"]);
     });
     drop(rows);
     server.healthy();
