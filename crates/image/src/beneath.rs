@@ -3,6 +3,7 @@
 use crate::Error;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -69,6 +70,8 @@ fn within(
 pub(crate) struct Tree<'a> {
     root: BorrowedFd<'a>,
     last: Option<Last>,
+    /// Directories that no entry named, made since they were last counted.
+    implied: Cell<u64>,
 }
 
 /// The directory that was opened last.
@@ -82,11 +85,16 @@ struct Last {
 
 impl<'a> Tree<'a> {
     pub(crate) fn new(root: BorrowedFd<'a>) -> Self {
-        Self { root, last: None }
+        Self { root, last: None, implied: Cell::new(0) }
     }
 
     pub(crate) fn root(&self) -> BorrowedFd<'a> {
         self.root
+    }
+
+    /// How many directories were made since the last call because something lies below them.
+    pub(crate) fn take_implied(&self) -> u64 {
+        self.implied.take()
     }
 
     /// The directory of these parts; made, with those above it, where it does not exist. What is
@@ -166,6 +174,7 @@ impl<'a> Tree<'a> {
         for name in &parts[existing..] {
             let at = made.as_ref().unwrap_or(&first);
             rustix::fs::mkdirat(at, *name, Mode::from_raw_mode(0o755)).map_err(failed)?;
+            self.implied.set(self.implied.get() + 1);
             let flags = DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let next = rustix::fs::openat(at, *name, flags, Mode::empty()).map_err(failed)?;
             depth += 1;

@@ -244,7 +244,11 @@ impl Inner {
         index: usize,
         tell: Tell<'_>,
     ) -> Result<(Told, Option<Staged>), Error> {
-        let coming = self.turns.layer(tenant).await?;
+        // A file waits for nobody, so it need not wait for those that do.
+        let coming = match &wanted.source {
+            Source::Registry(..) => Some(self.turns.layer(tenant).await?),
+            Source::File(..) => None,
+        };
         let working = self.turns.work().await?;
         let budget = self.budget();
         let room = Arc::clone(&self.room);

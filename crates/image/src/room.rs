@@ -10,6 +10,10 @@ const LOOK_BYTES: u64 = 1024 * 1024;
 /// it is a directory. Millions of empty ones fill a disk as well.
 pub(crate) const ENTRY_BYTES: u64 = 4096;
 
+/// Images leave one in so many inodes of the file system to all others. A file system that makes
+/// inodes as it needs them says that it has none to count.
+const INODES_SHARE: u64 = 50;
+
 /// The disk of the image directory.
 #[derive(Debug)]
 pub(crate) struct Room {
@@ -33,13 +37,16 @@ impl Room {
         if unseen < LOOK_BYTES { Ok(()) } else { self.look() }
     }
 
-    /// Looks at the disk now.
+    /// Looks at the disk now: at its free bytes, and at its free inodes.
     ///
     /// # Errors
     /// [`Error::Full`] below the floor.
     pub(crate) fn look(&self) -> Result<(), Error> {
         let disk = rustix::fs::statvfs(&self.directory)?;
-        if disk.f_bavail.saturating_mul(disk.f_frsize) < self.floor_bytes {
+        let inodes_floor = disk.f_files / INODES_SHARE;
+        if disk.f_bavail.saturating_mul(disk.f_frsize) < self.floor_bytes
+            || disk.f_favail < inodes_floor
+        {
             // Whoever writes next looks at once.
             self.unseen.store(LOOK_BYTES, Ordering::Relaxed);
             return Err(Error::Full);

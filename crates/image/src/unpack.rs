@@ -102,6 +102,10 @@ pub(crate) fn layer(
         }
         if let Some(unpacking) = &mut unpacking {
             unpacking.entry(&entry, &mut tape, &mut told)?;
+            // A path of 127 directories is one entry, and 128 inodes.
+            let implied = unpacking.tree.take_implied();
+            told.entries += implied;
+            room.take(implied.saturating_mul(ENTRY_BYTES))?;
         }
     }
     if let Some(mut unpacking) = unpacking {
