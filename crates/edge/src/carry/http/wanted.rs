@@ -87,7 +87,9 @@ fn said(authority: &Authority) -> Result<Said, &'static str> {
     }
     let behind = authority.as_str().strip_prefix(authority.host()).unwrap_or_default();
     let port = behind.strip_prefix(':').unwrap_or_default();
-    if !port.is_empty() && port.parse::<u16>().is_err() {
+    // Rust's parser also takes a sign.
+    let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+    if !port.is_empty() && (!digits || port.parse::<u16>().is_err()) {
         return Err(BAD_REQUEST);
     }
     if let Ok(address) = authority.host().parse::<Ipv4Addr>() {
