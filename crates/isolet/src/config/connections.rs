@@ -7,6 +7,12 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
+/// With fewer, nothing is left for clients that are just arriving.
+const MAX_LEAST: usize = 8;
+/// More than the descriptors of any process.
+const MAX_MOST: usize = 1_000_000;
+/// Three weeks: the kernel counts milliseconds in 31 bits.
+const STALLED_S_MOST: u64 = 2_000_000;
 
 /// The table of the file. What is not in it is derived, from the top down.
 #[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
@@ -66,7 +72,7 @@ impl ConnectionsFile {
     /// What is in force.
     ///
     /// # Errors
-    /// When a limit is 0, or the reserve leaves nothing.
+    /// When a limit is 0 or too large, or the reserve leaves nothing.
     pub(crate) fn settings(mut self) -> Result<ConnectionLimits> {
         let memory = memory();
         let mut limits = match self.max {
@@ -84,11 +90,17 @@ impl ConnectionsFile {
             limits.kinds[kind.index()] = most;
         }
         limits.reserve = self.reserve.unwrap_or(limits.reserve);
-        if limits.max == 0 || limits.tenant_max == 0 {
-            bail!("[connections] max and tenant_max must be at least 1");
+        if !(MAX_LEAST..=MAX_MOST).contains(&limits.max) {
+            bail!("[connections] max must be {MAX_LEAST} to {MAX_MOST}");
+        }
+        if limits.tenant_max == 0 {
+            bail!("[connections] tenant_max must be at least 1");
         }
         if limits.reserve >= limits.max {
             bail!("[connections] reserve must be less than max, which is {}", limits.max);
+        }
+        if self.stalled_s.is_some_and(|stalled| stalled > STALLED_S_MOST) {
+            bail!("[connections] stalled_s must be at most {STALLED_S_MOST}");
         }
         limits.stalled = self.stalled_s.map_or(limits.stalled, Duration::from_secs);
         if let Some(mib) = self.answers_mib {
@@ -138,7 +150,15 @@ mod tests {
 
     #[test]
     fn a_limit_of_nothing_is_refused() {
-        for text in ["max = 0", "tenant_max = 0", "calls = 0", "max = 10\nreserve = 10"] {
+        for text in [
+            "max = 0",
+            "max = 7",
+            "max = 1000001",
+            "stalled_s = 2000001",
+            "tenant_max = 0",
+            "calls = 0",
+            "max = 10\nreserve = 10",
+        ] {
             assert!(read(text).is_err(), "{text}");
         }
     }
