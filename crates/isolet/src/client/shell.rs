@@ -130,7 +130,7 @@ async fn at_once(talk: &mut Talk, script: &str, interrupt: &mut Signal) -> Resul
     }
     Ok(match talk.command(script, interrupt).await? {
         Outcome::Code(code) => Some(code),
-        Outcome::Ended => Some(OWN.into()),
+        Outcome::Ended | Outcome::Gone => Some(OWN.into()),
         Outcome::Lost => None,
     })
 }
@@ -195,6 +195,7 @@ async fn typing(
             frame = talk.socket.next() => match talk.heard(frame, None)? {
                 None => { asked = true; continue }
                 Some(Outcome::Lost) => return Ok(None),
+                Some(Outcome::Gone) => return Ok(Some(OWN.into())),
                 Some(_) if private => return Ok(Some(code)),
                 Some(_) => continue,
             },
@@ -211,6 +212,7 @@ async fn typing(
                 Outcome::Code(new) => code = new,
                 Outcome::Ended if private => return Ok(Some(code)),
                 Outcome::Ended => {}
+                Outcome::Gone => return Ok(Some(OWN.into())),
                 Outcome::Lost => return Ok(None),
             }
             text.clear();

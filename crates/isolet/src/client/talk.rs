@@ -15,12 +15,17 @@ use tokio::{signal::unix::Signal, time::timeout};
 /// How long a shell that nobody reads any more may take to let go.
 const LEAVE: Duration = Duration::from_secs(1);
 
+/// Why the server closes the connection of a shell that has ended with what it belonged to.
+const GONE: [&str; 2] = ["sandbox_destroyed", "session_ended"];
+
 /// What a wait for a command or a line brought.
 pub(super) enum Outcome {
     /// The command's exit code.
     Code(i64),
-    /// The shell has ended.
+    /// The shell has ended. A session's next command opens a fresh one.
     Ended,
+    /// The shell has ended with its session or sandbox: there is nothing to go on with.
+    Gone,
     /// The connection is lost.
     Lost,
 }
@@ -113,6 +118,9 @@ impl Talk {
             Frame::Closed(reason) if reason == "the shell has ended" => {
                 return Ok(Some(Outcome::Ended));
             }
+            Frame::Closed(reason) if GONE.contains(&reason.as_str()) => {
+                return Ok(Some(Outcome::Gone));
+            }
             Frame::Closed(reason) => {
                 if !reason.is_empty() {
                     say(plain(&reason));
@@ -133,6 +141,11 @@ impl Talk {
                 return Ok(id.map(|_| Outcome::Code(OWN.into())));
             }
             "shell_gap" => say("output was not read in time and is lost"),
+            "shell_closed" if said["error"].is_string() => {
+                let cause = plain(said["cause"].as_str().unwrap_or_default());
+                say(format_args!("the shell has ended: {cause}"));
+                return Ok(Some(Outcome::Gone));
+            }
             "shell_closed" => {
                 let how = match (said["code"].as_i64(), said["signal"].as_i64()) {
                     (Some(code), _) => format!("exit {code}"),
