@@ -18,7 +18,7 @@ use crate::{
 use axum::{
     Router,
     body::Body,
-    http::{Extensions, Method, Request, Response, StatusCode},
+    http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header},
     response::IntoResponse,
     routing::any,
 };
@@ -63,8 +63,15 @@ async fn answer(
     let owner = caller.tenant.clone();
     // A client keeps what came with its requests; the connection's place is not for that.
     let connection = request.extensions_mut().remove::<Arc<Connection>>();
-    let permit = limiter.enter(&owner, kind, connection.as_ref())?;
+    let mut permit = limiter.enter(&owner, kind, connection.as_ref())?;
     let answered = clients.answer(owner.as_str(), request).await;
+    // A tool may run for long: it does not hold a place of the calls by which it can be stopped. A
+    // tenant without a free event stream keeps that place.
+    let streams = answered.as_ref().is_ok_and(|reply| is_event_stream(reply.headers()));
+    if kind == Kind::Call && streams {
+        let stream = limiter.enter(&owner, Kind::EventStream, connection.as_ref());
+        permit = stream.unwrap_or(permit);
+    }
     answered.map(|reply| guarded(reply.map(Body::new), permit)).map_err(|refused| match refused {
         Refused::Unknown => Failure::new(
             StatusCode::NOT_FOUND,
@@ -79,6 +86,12 @@ async fn answer(
             "end one with DELETE and its Mcp-Session-Id; one that is silent ends after an hour",
         ),
     })
+}
+
+/// Whether an answer is a stream of events.
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    kind.is_some_and(|kind| kind.starts_with(b"text/event-stream"))
 }
 
 impl Api for Inside {

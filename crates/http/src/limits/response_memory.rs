@@ -2,43 +2,80 @@
 //!
 //! Output that is gathered takes its part only as long as there is some, and is cut beyond. An answer
 //! that is made takes what it needs, and holds it until its client has read it: then less is left for
-//! the next ones to gather.
+//! the next ones to gather. One tenant gathers at most half of all, so that its commands, however
+//! long they run, do not have the output of all others cut.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, Ordering},
+use isolet_sandbox::TenantId;
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
 };
+
+/// The part of all memory that one tenant may gather: one in so many.
+const TENANT_SHARE: i64 = 2;
 
 /// What is left.
 #[derive(Debug)]
 pub(crate) struct AnswerMemory {
     /// In bytes; less than nothing while answers that are made hold more than there was.
     free: AtomicI64,
+    /// What one tenant may gather, in bytes.
+    tenant_max: i64,
+    /// What each tenant may still gather. Only those that have a share stand here.
+    tenants: Mutex<HashMap<TenantId, Arc<AtomicI64>>>,
 }
 
 /// The part of one request; given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     of: Arc<AnswerMemory>,
+    tenant: TenantId,
+    /// What its tenant may still gather.
+    tenant_free: Arc<AtomicI64>,
     bytes: i64,
 }
 
 impl AnswerMemory {
     pub(crate) fn new(bytes: u64) -> Arc<Self> {
-        Arc::new(Self { free: AtomicI64::new(i64::try_from(bytes).unwrap_or(i64::MAX)) })
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        Arc::new(Self {
+            free: AtomicI64::new(bytes),
+            tenant_max: bytes / TENANT_SHARE,
+            tenants: Mutex::default(),
+        })
+    }
+
+    fn tenants(&self) -> MutexGuard<'_, HashMap<TenantId, Arc<AtomicI64>>> {
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A part that holds nothing yet.
-    pub(crate) fn share(self: &Arc<Self>) -> Share {
-        Share { of: Arc::clone(self), bytes: 0 }
+    pub(crate) fn share(self: &Arc<Self>, tenant: &TenantId) -> Share {
+        let mut tenants = self.tenants();
+        let new = || Arc::new(AtomicI64::new(self.tenant_max));
+        let tenant_free = Arc::clone(tenants.entry(tenant.clone()).or_insert_with(new));
+        Share { of: Arc::clone(self), tenant: tenant.clone(), tenant_free, bytes: 0 }
     }
 
-    /// The part of an answer that is made.
-    pub(crate) fn made(self: &Arc<Self>, bytes: u64) -> Share {
-        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        self.free.fetch_sub(bytes, Ordering::Relaxed);
-        Share { of: Arc::clone(self), bytes }
+    /// The part of an answer that is made: all that it needs, whatever is left.
+    pub(crate) fn made(self: &Arc<Self>, tenant: &TenantId, bytes: u64) -> Share {
+        let mut share = self.share(tenant);
+        share.bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.free.fetch_sub(share.bytes, Ordering::Relaxed);
+        share.tenant_free.fetch_sub(share.bytes, Ordering::Relaxed);
+        share
     }
+}
+
+/// Takes up to `most` of what is left; how much that was.
+fn take_from(left: &AtomicI64, most: i64) -> i64 {
+    let part = |left: i64| most.min(left.max(0));
+    let relaxed = Ordering::Relaxed;
+    let before = left.fetch_update(relaxed, relaxed, |left| Some(left - part(left)));
+    part(before.unwrap_or_default())
 }
 
 impl Share {
@@ -48,10 +85,9 @@ impl Share {
             return 0;
         }
         let most = i64::try_from(wanted).unwrap_or(i64::MAX);
-        let part = |free: i64| most.min(free.max(0));
-        let relaxed = Ordering::Relaxed;
-        let before = self.of.free.fetch_update(relaxed, relaxed, |free| Some(free - part(free)));
-        let taken = part(before.unwrap_or_default());
+        let allowed = take_from(&self.tenant_free, most);
+        let taken = take_from(&self.of.free, allowed);
+        self.tenant_free.fetch_add(allowed - taken, Ordering::Relaxed);
         self.bytes += taken;
         usize::try_from(taken).unwrap_or_default()
     }
@@ -60,6 +96,12 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.of.free.fetch_add(self.bytes, Ordering::Relaxed);
+        self.tenant_free.fetch_add(self.bytes, Ordering::Relaxed);
+        let mut tenants = self.of.tenants();
+        // The map's own, and this one: shares are made under the same lock.
+        if Arc::strong_count(&self.tenant_free) == 2 {
+            tenants.remove(&self.tenant);
+        }
     }
 }
 
@@ -67,15 +109,36 @@ impl Drop for Share {
 mod tests {
     use super::*;
 
+    fn tenant(name: &str) -> TenantId {
+        TenantId::parse(name).unwrap()
+    }
+
     #[test]
     fn what_is_taken_is_bounded_and_comes_back() {
-        let memory = AnswerMemory::new(100);
-        let (mut one, mut two) = (memory.share(), memory.share());
-        assert_eq!((one.take(70), two.take(70), one.take(1)), (70, 30, 0));
-        let made = memory.made(500);
+        let memory = AnswerMemory::new(200);
+        let a = tenant("a");
+        let b = tenant("b");
+        let mut one = memory.share(&a);
+        let mut two = memory.share(&b);
+        assert_eq!((one.take(70), two.take(70), one.take(30)), (70, 70, 30));
+        assert_eq!(two.take(100), 30);
+        let made = memory.made(&a, 500);
         drop((one, two));
-        assert_eq!(memory.share().take(1), 0, "the answer holds more than there was");
+        assert_eq!(memory.share(&b).take(1), 0, "the answer holds more than there was");
         drop(made);
-        assert_eq!(memory.share().take(200), 100);
+        assert_eq!(memory.share(&b).take(200), 100);
+        assert!(memory.tenants().is_empty());
+    }
+
+    #[test]
+    fn one_tenant_gathers_at_most_half_of_all() {
+        let memory = AnswerMemory::new(100);
+        let greedy = tenant("greedy");
+        let mut first = memory.share(&greedy);
+        let mut second = memory.share(&greedy);
+        assert_eq!((first.take(100), second.take(100)), (50, 0));
+        assert_eq!(memory.share(&tenant("other")).take(100), 50);
+        drop(first);
+        assert_eq!(second.take(100), 50);
     }
 }

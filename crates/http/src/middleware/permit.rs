@@ -31,7 +31,8 @@ pub(crate) async fn held(State(app): State<App>, mut request: Request, next: Nex
     let kind = kind_of(request.method(), route.as_str(), request.uri(), request.headers());
     let Some(kind) = kind else { return next.run(request).await };
     let connection = extensions.get::<Arc<Connection>>();
-    let permit = match app.limiter.enter(&caller.tenant, kind, connection) {
+    let tenant = caller.tenant.clone();
+    let permit = match app.limiter.enter(&tenant, kind, connection) {
         Ok(permit) => permit,
         Err(excess) => return refused(Failure::from(excess), request.uri().path()),
     };
@@ -40,10 +41,13 @@ pub(crate) async fn held(State(app): State<App>, mut request: Request, next: Nex
         return next.run(request).await;
     }
     let response = next.run(request).await;
-    let made = matches!(kind, Kind::Call | Kind::Exec);
-    let made = response.body().size_hint().exact().filter(|_| made);
-    match made {
+    // What is streamed has no size that a body knows; a program's answer may have one.
+    let bytes = response.body().size_hint().exact().filter(|_| kind != Kind::Port);
+    match bytes {
         Some(bytes) if bytes <= SHORT_BYTES => response,
-        made => wrapped(response, permit, made.map(|bytes| app.answers.made(bytes))),
+        bytes => {
+            let share = bytes.map(|bytes| app.answers.made(&tenant, bytes));
+            wrapped(response, permit, share)
+        }
     }
 }

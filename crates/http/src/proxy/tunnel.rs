@@ -19,7 +19,9 @@ use tokio::{
 const SWITCH_WAIT: Duration = Duration::from_secs(10);
 /// Held of either direction.
 const COPY_BYTES: usize = 32 * 1024;
-/// A client whose cable was cut is noticed by the kernel: asked after so long, so often, so many times.
+/// A client whose cable was cut is noticed by the kernel: asked after so long, so often, so many
+/// times; or, where the listener has a limit on clients that take nothing (`stalled_s`), when that is
+/// over. The limit stays: a client whose window is closed answers what the kernel asks.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
 /// Begins once the answer that switches has been sent.
@@ -60,7 +62,5 @@ pub(crate) fn watch(client: &TcpStream) {
     let _ = sockopt::set_socket_keepalive(client, true)
         .and_then(|()| sockopt::set_tcp_keepidle(client, idle))
         .and_then(|()| sockopt::set_tcp_keepintvl(client, pause))
-        .and_then(|()| sockopt::set_tcp_keepcnt(client, count))
-        // It would take the place of the number of times.
-        .and_then(|()| sockopt::set_tcp_user_timeout(client, 0));
+        .and_then(|()| sockopt::set_tcp_keepcnt(client, count));
 }

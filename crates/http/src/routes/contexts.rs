@@ -329,7 +329,7 @@ pub(crate) async fn run(
     match accepts_event_stream(&headers) {
         Some(form) => Ok(context_run_events::events(running, form, more, until)),
         None => {
-            let gathered = Output::new(max, app.answers.share());
+            let gathered = Output::new(max, app.answers.share(&caller.tenant));
             running.finish(gathered, &more, until).await
         }
     }

@@ -221,7 +221,7 @@ pub(crate) async fn alone(
     if let Some(form) = accepts_event_stream(&headers) {
         return command_events::answer(command, form, named + &lost_field(&sandbox), until).await;
     }
-    let gathered = Output::new(max, app.answers.share());
+    let gathered = Output::new(max, app.answers.share(&caller.tenant));
     let (exit, output, denied) = command.finish(gathered, until).await?;
     let more = named + &lost_field(&sandbox) + &denied::fields(&denied);
     Ok(answer(&exit, &output, &more))
@@ -279,7 +279,7 @@ pub(crate) async fn run_in(
     if let Some(form) = accepts_event_stream(headers) {
         return command_events::answer(command, form, named + &lost_field(&sandbox), until).await;
     }
-    let gathered = Output::new(max, app.answers.share());
+    let gathered = Output::new(max, app.answers.share(&caller.tenant));
     let (exit, output, denied) = command.finish(gathered, until).await?;
     let more = lost_field(&sandbox) + &denied::fields(&denied);
     Ok(answer(&exit, &output, &format!("{named},\"fresh\":{}{more}", exit.fresh)))

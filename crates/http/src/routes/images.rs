@@ -26,7 +26,10 @@ use isolet_sandbox::{
 };
 use serde::{Deserialize, Serialize};
 use std::{convert::Infallible, time::Duration};
-use tokio::{sync::watch, time::timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout, timeout_at},
+};
 use utoipa::ToSchema;
 
 /// How long an upload may stand still.
@@ -264,10 +267,18 @@ pub(crate) async fn import(
     not_encoded(request.headers())?;
     let mut spool = app.service.spool_image(&caller.tenant).await?;
     let mut body: Body = request.into_body();
+    let most = app.service.pull_timeout();
+    let end = Instant::now() + most;
     loop {
-        let frame = timeout(STILL, body.frame()).await.map_err(|_| {
+        let frame = timeout_at(end.min(Instant::now() + STILL), body.frame()).await;
+        let frame = frame.map_err(|_| {
             let status = StatusCode::REQUEST_TIMEOUT;
-            Failure::new(status, "too_late", "the upload stood still for 60 s", "send it again")
+            if Instant::now() < end {
+                let message = "the upload stood still for 60 s";
+                return Failure::new(status, "too_late", message, "send it again");
+            }
+            let message = format!("the upload took longer than {} s", most.as_secs());
+            Failure::new(status, "too_late", message, "send it faster, or raise pull_s")
         })?;
         match frame {
             None => break,

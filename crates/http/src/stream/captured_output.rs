@@ -183,10 +183,13 @@ pub(crate) fn kept(max: Option<u64>) -> Result<usize, Failure> {
 mod tests {
     use super::*;
     use crate::limits::response_memory::AnswerMemory;
+    use isolet_sandbox::TenantId;
     use serde_json::Value;
 
     fn output(max: usize, memory: u64) -> Output {
-        Output::new(max, AnswerMemory::new(memory).share())
+        // One tenant gathers at most half of all.
+        let memory = AnswerMemory::new(memory.saturating_mul(2));
+        Output::new(max, memory.share(&TenantId::parse("t").unwrap()))
     }
 
     fn written(output: &Output) -> Value {

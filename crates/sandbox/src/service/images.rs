@@ -6,7 +6,7 @@ use crate::{
     service::Service,
 };
 use isolet_image::{Image, Images, Platform, Progress, Reference, Spool};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
 
 /// A tenant's images.
@@ -21,6 +21,12 @@ impl Service {
             return Err(Error::BadField { field: "image", reason });
         }
         Ok(Reference::parse(&meant).map_err(isolet_image::Error::from)?)
+    }
+
+    /// How long an image may take to come: a pull, or the upload of an import.
+    #[must_use]
+    pub fn pull_timeout(&self) -> Duration {
+        self.inner.config.images.limits.pull
     }
 
     /// Begins a pull, or joins the one that is under way.

@@ -7,7 +7,10 @@ use crate::{
         address::sandbox,
         error::{Done, Refusal, RefusalView},
     },
-    foundation::query::{self, Query},
+    foundation::{
+        json::not_encoded,
+        query::{self, Query},
+    },
     routes::files::{content::raw, place::HOME, upload::receive},
 };
 use axum::{
@@ -63,6 +66,7 @@ pub(crate) async fn hydrate(
 ) -> Result<Json<Done>, Refusal> {
     let id = sandbox(&id)?;
     Query::of(request.uri(), &[])?;
+    not_encoded(request.headers())?;
     let sandbox = app.service.reach(&caller.tenant, &id, Reach::CreateIfMissing).await?;
     let mut writer = sandbox.file_unpack(HOME).await?;
     receive(request.into_body(), &mut writer).await?;

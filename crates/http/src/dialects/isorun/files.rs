@@ -6,6 +6,7 @@ use crate::{
     foundation::{
         error::Failure,
         input::{self, Ids},
+        json::not_encoded,
         query::Query,
     },
     routes::files::{content::raw, upload::receive},
@@ -43,6 +44,7 @@ pub(crate) async fn upload(
     request: Request,
 ) -> Result<StatusCode, Failure> {
     let path = path(request.uri())?;
+    not_encoded(request.headers())?;
     let sandbox = reach(&app, &caller, &ids, Reach::MustExist).await?;
     let mut writer = sandbox.file_write(&path, MODE).await?;
     receive(request.into_body(), &mut writer).await?;

@@ -287,7 +287,7 @@ pub(crate) async fn exec(
     };
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?;
     let command = Command::alone(&sandbox, start, None).await?;
-    let gathered = Output::new(KEPT_BYTES, app.answers.share());
+    let gathered = Output::new(KEPT_BYTES, app.answers.share(&caller.tenant));
     let (exit, output, denied) = command.finish(gathered, app.leases.until(&caller)).await?;
     let (stdout, stderr) = output.texts();
     let mut out = format!("{{{}", exit_fields(&exit)).into_bytes();
