@@ -106,12 +106,20 @@ fn f7_a_sandbox_that_has_failed_is_recovered_with_its_files_and_what_its_shells_
     let (mut server, sandbox) = one();
     let saved = server.data().join("sandboxes");
     sandbox.command("s", "x=kept; cd /tmp; echo acked >/workspace/f");
+    sandbox.exec("for i in $(seq 300000); do :; done");
+    let used = || sandbox.info()["usage"]["cpu_us"].as_u64().expect("a number");
+    let before = used();
+    assert!(before > 100_000, "{before}");
     wait_until("its shell is saved", SOON, || {
         let mut all = std::fs::read_dir(&saved).expect("reads").flatten();
         all.any(|one| one.path().join("shells/s").is_file()).then_some(())
     });
     killed(&server, &sandbox);
+    // What it had used is not forgotten with its groups: when its files are read, and after.
+    sandbox.http.get(&sandbox.path("/files/f")).expect(200);
+    assert!(used() >= before, "{} after {before}", used());
     let recovered = sandbox.post("/recover", &json!({})).expect(200).json();
+    assert!(used() >= before, "{} after {before}", used());
     assert_eq!(recovered["state"], "sleeping", "{recovered}");
     assert!(recovered["cause"].is_null(), "{recovered}");
     server.restart();
