@@ -1,7 +1,7 @@
 //! The socket to the process that owns the links: its orders, and what is told.
 
-use crate::freed::Rounds;
-use crate::link::Links;
+use crate::state::freed_memory::Rounds;
+use crate::state::table::Links;
 use isolet_wire::launch::encode;
 use isolet_wire::network::{EdgeOrder, EdgeTell, PACKET_BYTES_MAX};
 use std::io::{Error, ErrorKind, Result};
@@ -19,7 +19,7 @@ const CARRIED_EVERY: u32 = 10;
 ///
 /// # Errors
 /// Those of the socket; a packet that is no order.
-pub async fn serve(links: &Links, control: OwnedFd) -> Result<()> {
+pub(crate) async fn serve(links: &Links, control: OwnedFd) -> Result<()> {
     // Every read and write of a packet socket is one packet.
     let control = std::os::unix::net::UnixStream::from(control);
     control.set_nonblocking(true)?;

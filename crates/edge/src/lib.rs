@@ -17,19 +17,17 @@
 //! Invariant: what is refused is told before whoever asked is answered.
 #![forbid(unsafe_code)]
 
-mod bucket;
-pub mod carry;
-pub mod control;
-pub mod dns;
-mod freed;
-pub mod judge;
-mod lend;
-pub mod link;
-mod pins;
+mod control;
+mod credentials;
+mod dns;
+mod header_size;
+mod policy;
 pub mod privileges;
-mod tells;
+pub mod proxy;
+mod sockets;
+mod state;
 
-use link::Links;
+use state::table::Links;
 use std::sync::Arc;
 use tokio::net::{TcpListener, UdpSocket};
 
@@ -52,7 +50,7 @@ pub struct Sockets {
 /// Those of the control socket.
 pub async fn run(sockets: Sockets) -> std::io::Result<()> {
     let links = Arc::new(Links::default());
-    let carrier = tokio::spawn(carry::serve(links.clone(), sockets.carrier));
+    let carrier = tokio::spawn(proxy::listener::serve(links.clone(), sockets.carrier));
     let names = tokio::spawn(dns::udp::serve(links.clone(), sockets.names));
     let names_tcp = tokio::spawn(dns::tcp::serve(links.clone(), sockets.names_tcp));
     let result = control::serve(&links, sockets.control).await;

@@ -1,8 +1,9 @@
 //! From a name to addresses that may be dialled.
 
 use super::upstream;
-use crate::link::{Link, Links};
-use crate::pins::ADDRESSES_MAX;
+use crate::state::dns_cache::ADDRESSES_MAX;
+use crate::state::sandbox::Link;
+use crate::state::table::Links;
 use hickory_proto::op::{Query, ResponseCode};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use std::net::Ipv4Addr;
@@ -15,7 +16,7 @@ const TTL_MAX: u64 = 300;
 
 /// Why a name has no address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unresolved {
+pub(crate) enum Unresolved {
     /// It does not exist.
     #[error("no such host")]
     Unknown,
@@ -35,7 +36,7 @@ pub enum Unresolved {
 ///
 /// # Errors
 /// [`Unresolved`]
-pub async fn addresses(
+pub(crate) async fn addresses(
     links: &Links,
     link: &Link,
     name: &str,

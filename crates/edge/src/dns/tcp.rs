@@ -1,7 +1,9 @@
 //! Questions by TCP: one after the other on each connection.
 
-use super::answer;
-use crate::link::{Link, Links};
+use super::answer::answer;
+use crate::sockets::accept;
+use crate::state::sandbox::Link;
+use crate::state::table::Links;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +21,7 @@ const QUESTIONS_MAX: usize = 100;
 /// Answers until it is ended.
 pub(crate) async fn serve(links: Arc<Links>, listener: TcpListener) {
     loop {
-        let Some((stream, from)) = crate::carry::accept(&listener).await else { continue };
+        let Some((stream, from)) = accept(&listener).await else { continue };
         let SocketAddr::V4(speaker) = from else { continue };
         let Some(link) = links.find(*speaker.ip()) else { continue };
         let Ok(room) = link.undecided.clone().try_acquire_owned() else { continue };

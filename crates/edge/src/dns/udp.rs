@@ -1,7 +1,8 @@
 //! Questions by UDP.
 
-use super::{UDP_BYTES_MAX, answer};
-use crate::link::Links;
+use super::answer::answer;
+use super::upstream::UDP_BYTES_MAX;
+use crate::state::table::Links;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::UdpSocket;

@@ -1,7 +1,6 @@
 //! A question to those who know names: by UDP, each from a port of its own, and by TCP when the
 //! answer is long.
 
-use super::UDP_BYTES_MAX;
 use hickory_proto::op::{Edns, Message, MessageType, Query};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -9,6 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
+/// Largest DNS message by UDP, in bytes, in either direction: it needs no fragments on any path.
+pub(crate) const UDP_BYTES_MAX: usize = 1232;
 /// How long one resolver has.
 const EACH: Duration = Duration::from_millis(1500);
 /// How often all are asked.

@@ -1,8 +1,8 @@
 //! First bytes, whatever they are.
 
 use crate::servers::Certificates;
-use isolet_edge::carry::hello;
-use isolet_edge::carry::sniff::{Spoken, spoken};
+use isolet_edge::proxy::client_hello as hello;
+use isolet_edge::proxy::protocol::{Spoken, spoken};
 use proptest::prelude::*;
 
 fn of(certificates: &Certificates, name: &str) -> Vec<u8> {

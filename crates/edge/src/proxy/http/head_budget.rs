@@ -1,8 +1,8 @@
 //! Memory that long heads of requests take: a sandbox's share of it is bounded, and a connection
 //! that has carried one ends, since its buffers stay as long as it does.
 
-use crate::lend::header_bytes;
-use crate::link::Link;
+use crate::header_size::header_bytes;
+use crate::state::sandbox::Link;
 use hyper::Request;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;

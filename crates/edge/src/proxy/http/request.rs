@@ -1,6 +1,6 @@
 //! What a request asks for, and what of it is not handed on.
 
-use crate::carry::visit::Said;
+use crate::proxy::connection::Said;
 use hyper::body::Incoming;
 use hyper::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,

@@ -1,14 +1,15 @@
 //! The connection on which a sandbox's requests go on.
 
-use super::{Door, HEAD_BYTES_MAX, HEADERS_MAX};
-use crate::carry::visit::{Said, Undialled};
-use crate::lend::outside;
+use crate::credentials::upstream_tls as outside;
+use crate::header_size::{HEAD_BYTES_MAX, HEADERS_MAX};
+use crate::proxy::connection::{Said, Target, Undialled, Visit};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use std::io::{Error, ErrorKind};
 use std::net::SocketAddrV4;
+use std::sync::Mutex;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
@@ -16,6 +17,24 @@ use tokio::time::timeout;
 
 /// How long a host may take for TLS.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Dials hosts for the requests of one connection, and remembers where the last one went.
+pub(super) struct Dialer {
+    pub(super) visit: Visit,
+    /// The host that TLS was spoken as.
+    pub(super) tls: Option<String>,
+    now: Mutex<Option<Target>>,
+}
+
+impl Dialer {
+    pub(super) fn new(visit: Visit, tls: Option<String>) -> Self {
+        Self { visit, tls, now: Mutex::default() }
+    }
+
+    pub(super) fn now(&self) -> Option<Target> {
+        self.now.lock().expect("nobody panics with it").clone()
+    }
+}
 
 /// A connection to a host.
 pub(super) struct Upstream {
@@ -42,9 +61,9 @@ impl Upstream {
         self.at
     }
 
-    async fn dial(said: &Said, door: &Door) -> Result<Self, Undialled> {
-        let (stream, at) = door.visit.dial(said).await?;
-        match &door.tls {
+    async fn dial(said: &Said, dialer: &Dialer) -> Result<Self, Undialled> {
+        let (stream, at) = dialer.visit.dial(said).await?;
+        match &dialer.tls {
             None => Self::begin(said, at, stream).await,
             Some(name) => {
                 let secured = timeout(HANDSHAKE, outside::connect(name, stream)).await;
@@ -77,7 +96,7 @@ impl Upstream {
     pub(super) async fn send(
         known: Option<Self>,
         mut request: Request<Incoming>,
-        door: &Door,
+        dialer: &Dialer,
         said: &Said,
     ) -> Result<(Response<Incoming>, Self), Undialled> {
         let mut known = known;
@@ -85,9 +104,10 @@ impl Upstream {
             let again = known.is_some();
             let mut upstream = match known.take() {
                 Some(known) => known,
-                None => Self::dial(said, door).await?,
+                None => Self::dial(said, dialer).await?,
             };
-            *door.now.lock().expect("nobody panics with it") = Some((said.clone(), upstream.at));
+            let target = Target { said: said.clone(), address: upstream.at };
+            *dialer.now.lock().expect("nobody panics with it") = Some(target);
             if let Err(error) = upstream.send.ready().await {
                 if again {
                     continue;

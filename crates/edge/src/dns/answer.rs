@@ -5,23 +5,17 @@
 //! left out. What rules refuse does not exist (`NXDOMAIN`, without a time to remember it, since a
 //! rule may come); whoever understands RFC 8914 is told why.
 
-pub mod resolve;
-pub(crate) mod resolvers;
-pub mod tcp;
-pub mod udp;
-mod upstream;
-
-use crate::judge::said;
-use crate::link::{Link, Links};
+use super::resolve::{self, Unresolved};
+use super::upstream::UDP_BYTES_MAX;
+use crate::policy::said;
+use crate::state::sandbox::Link;
+use crate::state::table::Links;
 use hickory_proto::op::{Edns, Message, MessageType, Metadata, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::rdata::opt::EdnsOption;
 use hickory_proto::rr::{DNSClass, RData, Record, RecordType};
 use isolet_wire::network::{To, Verdict, host};
-use resolve::Unresolved;
 
-/// What we take by UDP, and the most that is sent by it: does not need fragments anywhere.
-pub(crate) const UDP_BYTES_MAX: usize = 1232;
 /// By UDP to somebody who says nothing of a size.
 const UDP_BYTES_PLAIN: usize = 512;
 /// Records of an answer that are handed on.

@@ -1,18 +1,13 @@
 //! Connections: taken in, looked at, judged, carried.
 
-mod ended;
-pub mod hello;
-pub(crate) mod http;
-mod inside;
-pub mod sniff;
-mod splice;
-mod through;
-mod visit;
-
-use crate::link::Links;
-use inside::Inside;
+use super::client_hello as hello;
+use super::connection::{Said, Visit};
+use super::counted_stream::Inside;
+use super::protocol::{self as sniff, Spoken};
+use super::{http, passthrough as through, tls_terminate as ended};
+use crate::sockets::{accept, kept_alive, reset};
+use crate::state::table::Links;
 use rustix::net::sockopt;
-use sniff::Spoken;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +15,6 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
-use visit::{Said, Visit};
 
 /// How long a connection may take to show where it wants to go.
 const HEAD: Duration = Duration::from_secs(15);
@@ -29,8 +23,6 @@ const SILENCE: Duration = Duration::from_millis(200);
 /// Connections of all links: each takes up to six descriptors.
 const CONNECTIONS_MAX: usize = 16 * 1024;
 const DESCRIPTORS_EACH: u64 = 6;
-/// Silent connections are asked after this long whether somebody is there.
-const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// Takes connections in until it is ended.
 pub(crate) async fn serve(links: Arc<Links>, listener: TcpListener) {
@@ -75,33 +67,6 @@ pub(crate) async fn serve(links: Arc<Links>, listener: TcpListener) {
     }
 }
 
-/// The next connection; `None`: not now.
-pub(crate) async fn accept(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
-    match listener.accept().await {
-        Ok(accepted) => Some(accepted),
-        Err(_) => {
-            // Descriptors come back when others end.
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            None
-        }
-    }
-}
-
-/// Small things at once, and whoever went away is noticed.
-pub(crate) fn kept_alive(stream: &TcpStream) {
-    let _ = stream.set_nodelay(true);
-    let _ = sockopt::set_socket_keepalive(stream, true);
-    let _ = sockopt::set_tcp_keepidle(stream, KEEPALIVE);
-    let _ = sockopt::set_tcp_keepintvl(stream, KEEPALIVE / 4);
-    let _ = sockopt::set_tcp_keepcnt(stream, 4);
-}
-
-/// Ends a connection so that the other side sees that it was refused.
-fn reset(stream: TcpStream) {
-    let _ = sockopt::set_socket_linger(&stream, Some(Duration::ZERO));
-    drop(stream);
-}
-
 async fn visited(
     visit: Visit,
     mut stream: TcpStream,
@@ -141,7 +106,7 @@ enum First {
 /// Reads until it is clear; `None`: it ended before.
 async fn first(visit: &Visit, stream: &mut TcpStream, head: &mut Vec<u8>) -> Option<First> {
     let names = visit.link.names(*visit.to.ip());
-    let free = crate::judge::may_be_unnamed(&visit.link.policy(), visit.to, &names);
+    let free = crate::policy::may_be_unnamed(&visit.link.policy(), visit.to, &names);
     loop {
         match sniff::spoken(head, !free) {
             Spoken::Tls => break,

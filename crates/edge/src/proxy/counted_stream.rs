@@ -1,6 +1,6 @@
 //! A sandbox's end of a connection: what was read ahead comes first, and bytes are counted.
 
-use crate::link::Link;
+use crate::state::sandbox::Link;
 use std::io::{IoSlice, Result};
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,9 +1,11 @@
 //! One connection of a sandbox, from where it came to where it may go.
 
+use crate::credentials::authority::Authority;
 use crate::dns::resolve;
-use crate::judge::{Shown, Way};
-use crate::lend::authority::Authority;
-use crate::link::{Link, Links};
+use crate::policy::{Shown, Way};
+use crate::sockets::kept_alive;
+use crate::state::sandbox::Link;
+use crate::state::table::Links;
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -46,6 +48,13 @@ pub(crate) enum Undialled {
     Refused(String),
     /// The host is not there, or does not answer.
     Failed(std::io::Error),
+}
+
+/// Where a connection goes at the moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) said: Said,
+    pub(crate) address: SocketAddrV4,
 }
 
 /// Who comes, and to where.
@@ -149,7 +158,7 @@ impl Visit {
             }
             match timeout(CONNECT, TcpStream::connect(at)).await {
                 Ok(Ok(stream)) => {
-                    super::kept_alive(&stream);
+                    kept_alive(&stream);
                     return Ok((stream, at));
                 }
                 Ok(Err(error)) => failed = Undialled::Failed(error),
@@ -180,7 +189,7 @@ impl Visit {
     pub(crate) async fn hold<T>(
         &self,
         changes: &mut watch::Receiver<u64>,
-        now: impl Fn() -> Option<(Said, SocketAddrV4)>,
+        now: impl Fn() -> Option<Target>,
         work: impl Future<Output = T>,
     ) -> Option<T> {
         tokio::pin!(work);
@@ -189,9 +198,9 @@ impl Visit {
                 done = &mut work => return Some(done),
                 changed = changes.changed() => {
                     changed.ok()?;
-                    let Some((said, at)) = now() else { continue };
-                    if let Some(rule) = self.against(&said, at) {
-                        self.refuse(&said, &rule);
+                    let Some(target) = now() else { continue };
+                    if let Some(rule) = self.against(&target.said, target.address) {
+                        self.refuse(&target.said, &rule);
                         return None;
                     }
                 }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// What a connection has shown of the host that it wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shown<'a> {
+pub(crate) enum Shown<'a> {
     /// The name that TLS or HTTP asks for.
     Name(&'a str),
     /// TLS that names nobody.
@@ -20,7 +20,7 @@ pub enum Shown<'a> {
 
 /// What to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
+pub(crate) enum Way {
     /// Dial the address that was asked for.
     Straight,
     /// Dial an address that was answered for this name; straight if that is what was asked for.
@@ -35,7 +35,7 @@ const WEB: [u16; 2] = [80, 443];
 
 /// Judges a connection to `to`; `names` are those that the address was answered for.
 #[must_use]
-pub fn judge(policy: &Policy, to: SocketAddrV4, shown: Shown<'_>, names: &[String]) -> Way {
+pub(crate) fn judge(policy: &Policy, to: SocketAddrV4, shown: Shown<'_>, names: &[String]) -> Way {
     let about = |name| To { name, address: Some(*to.ip()), port: Some(to.port()) };
     match shown {
         Shown::Name(name) => match policy.judge(&about(Some(name))) {
@@ -102,13 +102,13 @@ fn unnamed(policy: &Policy, to: SocketAddrV4, names: &[String]) -> Way {
 
 /// Whether a protocol that shows no name may be spoken with this address at all.
 #[must_use]
-pub fn may_be_unnamed(policy: &Policy, to: SocketAddrV4, names: &[String]) -> bool {
+pub(crate) fn may_be_unnamed(policy: &Policy, to: SocketAddrV4, names: &[String]) -> bool {
     matches!(judge(policy, to, Shown::Nothing, names), Way::Straight)
 }
 
 /// How a refusal names its rule.
 #[must_use]
-pub fn said(rule: Option<&Rule>) -> String {
+pub(crate) fn said(rule: Option<&Rule>) -> String {
     rule.map_or_else(|| "default".to_owned(), ToString::to_string)
 }
 

@@ -77,7 +77,7 @@ impl Authority {
         let certificate = params.signed_by(&key, &*self.issuer)?;
         let chain = vec![certificate.der().clone(), self.issuer.der().clone()];
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        let mut config = ServerConfig::builder_with_provider(super::outside::provider())
+        let mut config = ServerConfig::builder_with_provider(super::upstream_tls::provider())
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(chain, key)?;

@@ -1,10 +1,10 @@
 //! TLS that ends here, for hosts that credentials are lent for: what is within is HTTP, judged as
 //! HTTP is, and goes on by TLS of our own.
 
+use super::connection::{Said, Visit};
+use super::counted_stream::Inside;
 use super::http;
-use super::inside::Inside;
-use super::visit::{Said, Visit};
-use crate::lend::authority::Authority;
+use crate::credentials::authority::Authority;
 use isolet_wire::network::BAD_REQUEST;
 use std::time::Duration;
 use tokio::sync::watch;

@@ -1,8 +1,9 @@
 //! Credentials that are lent to a link: put into requests here, so that they never are inside.
 
 pub(crate) mod authority;
-pub(crate) mod outside;
+pub(crate) mod upstream_tls;
 
+use crate::header_size::{HEAD_BYTES_MAX, header_bytes};
 use authority::Authority;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -15,25 +16,12 @@ use std::sync::Arc;
 /// The headers of a request with its credentials: those of the longest head that is read, with
 /// every credential of a sandbox once. What is more has placeholders in great number, each of 4
 /// bytes that may stand for 8 KiB.
-pub(crate) const HEADERS_BYTES_MAX: usize =
-    crate::carry::http::HEAD_BYTES_MAX + CREDENTIALS_BYTES_MAX;
-/// What a header takes on the wire beside its name and value: `: ` and the end of the line.
-const HEADER_EXTRA_BYTES: usize = 4;
+pub(crate) const HEADERS_BYTES_MAX: usize = HEAD_BYTES_MAX + CREDENTIALS_BYTES_MAX;
 
 /// The headers would be longer than [`HEADERS_BYTES_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the headers are longer than {HEADERS_BYTES_MAX} bytes with their credentials")]
 pub(crate) struct TooLong;
-
-/// What these headers take on the wire.
-pub(crate) fn header_bytes(headers: &HeaderMap) -> usize {
-    let one = |(name, value): (&HeaderName, &HeaderValue)| header_line_bytes(name, value.len());
-    headers.iter().map(one).sum()
-}
-
-fn header_line_bytes(name: &HeaderName, value_bytes: usize) -> usize {
-    name.as_str().len() + value_bytes + HEADER_EXTRA_BYTES
-}
 
 /// What a link is lent.
 #[derive(Debug, Default, Clone)]

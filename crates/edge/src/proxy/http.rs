@@ -1,11 +1,13 @@
 //! HTTP/1: every request of a connection is read, judged by its own `Host`, and written anew to
 //! where it may go, so that nobody further on can read more requests in it than we did.
 
-mod memory;
+mod head_budget;
+mod request;
 mod upstream;
-mod wanted;
 
-use super::visit::{Said, Undialled, Visit};
+use super::connection::{Said, Target, Undialled, Visit};
+use crate::header_size::{HEAD_BYTES_MAX, HEADERS_MAX};
+use head_budget::{Charge, head_bytes};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -14,30 +16,23 @@ use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use isolet_wire::network::{BAD_REQUEST, HEADERS_TOO_LONG, LIMIT, TRACE};
-use memory::{Charge, head_bytes};
+use request as wanted;
 use std::convert::Infallible;
-use std::net::SocketAddrV4;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
-use upstream::Upstream;
+use upstream::{Dialer, Upstream};
 
 /// How long a head may take, and how long a connection may stay without a request.
 const HEAD: Duration = Duration::from_secs(60);
-/// The longest head.
-pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
-pub(crate) const HEADERS_MAX: usize = 128;
 
-pub(crate) type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 
 /// One connection of a sandbox: where its requests went last.
 struct Door {
-    visit: Visit,
-    /// The host that TLS was spoken as.
-    tls: Option<String>,
+    dialer: Dialer,
     upstream: tokio::sync::Mutex<Option<Upstream>>,
-    now: Mutex<Option<(Said, SocketAddrV4)>>,
     upgraded: Mutex<Option<(OnUpgrade, OnUpgrade)>>,
     /// For a long head; the connection ends after its response.
     charge: Mutex<Option<Charge>>,
@@ -48,7 +43,7 @@ const CONNECTION_BYTES: usize = 64 * 1024;
 
 impl Drop for Door {
     fn drop(&mut self) {
-        self.visit.links.freed.add(CONNECTION_BYTES);
+        self.dialer.visit.links.freed.add(CONNECTION_BYTES);
     }
 }
 
@@ -61,10 +56,8 @@ pub(crate) async fn serve(
     changes: &mut watch::Receiver<u64>,
 ) {
     let door = Arc::new(Door {
-        visit,
-        tls,
+        dialer: Dialer::new(visit, tls),
         upstream: tokio::sync::Mutex::default(),
-        now: Mutex::default(),
         upgraded: Mutex::default(),
         charge: Mutex::default(),
     });
@@ -85,14 +78,14 @@ pub(crate) async fn serve(
             .with_upgrades()
             .await;
         if served.is_err_and(|error| error.is_parse() && door.now().is_none()) {
-            door.visit.refuse(&Said::Nothing, BAD_REQUEST);
+            door.visit().refuse(&Said::Nothing, BAD_REQUEST);
         }
         let upgraded = door.upgraded.lock().expect("nobody panics with it").take();
         if let Some((inside, outside)) = upgraded {
             through(inside, outside).await;
         }
     };
-    door.visit.hold(changes, || door.now(), work).await;
+    door.visit().hold(changes, || door.now(), work).await;
 }
 
 /// After an upgrade: bytes, both ways.
@@ -103,28 +96,32 @@ async fn through(inside: OnUpgrade, outside: OnUpgrade) {
 }
 
 impl Door {
-    fn now(&self) -> Option<(Said, SocketAddrV4)> {
-        self.now.lock().expect("nobody panics with it").clone()
+    fn visit(&self) -> &Visit {
+        &self.dialer.visit
+    }
+
+    fn now(&self) -> Option<Target> {
+        self.dialer.now()
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let said = match wanted::wanted(&request) {
             Ok(said) => said,
             Err(reason) => {
-                self.visit.refuse(&Said::Nothing, reason);
+                self.visit().refuse(&Said::Nothing, reason);
                 let text = format!("this request was refused ({reason})");
                 return plain(StatusCode::BAD_REQUEST, &text);
             }
         };
         if let Some(reason) = self.misled(&request, &said) {
-            self.visit.refuse(&said, reason);
+            self.visit().refuse(&said, reason);
             let text = format!("this request was refused ({reason})");
             return plain(StatusCode::MISDIRECTED_REQUEST, &text);
         }
         let (mut response, long) = match self.ready(request, &said) {
             Ok((request, long)) => (self.forwarded(request, &said).await, long),
             Err((status, rule, text)) => {
-                self.visit.refuse(&said, rule);
+                self.visit().refuse(&said, rule);
                 (plain(status, text), true)
             }
         };
@@ -139,7 +136,7 @@ impl Door {
         match self.passed(request, said).await {
             Ok(response) => response,
             Err(Undialled::Refused(rule)) => {
-                let (host, port) = (self.visit.host(said), self.visit.to.port());
+                let (host, port) = (self.visit().host(said), self.visit().to.port());
                 let text = format!(
                     "connecting to {host}:{port} is refused in this sandbox (rule: {rule}); \
                      whoever made the sandbox can allow it in its network rules"
@@ -147,7 +144,7 @@ impl Door {
                 plain(StatusCode::FORBIDDEN, &text)
             }
             Err(Undialled::Failed(error)) => {
-                let host = self.visit.host(said);
+                let host = self.visit().host(said);
                 plain(StatusCode::BAD_GATEWAY, &format!("{host} does not answer: {error}"))
             }
         }
@@ -159,7 +156,7 @@ impl Door {
             Said::Name(name) => Some(name),
             _ => None,
         };
-        if self.tls.is_some() && self.tls.as_ref() != named {
+        if self.dialer.tls.is_some() && self.dialer.tls.as_ref() != named {
             return Some("other host");
         }
         // It would be answered with what was put into it.
@@ -168,7 +165,7 @@ impl Door {
     }
 
     fn lent(&self, name: &str) -> bool {
-        self.visit.link.lent().to(name, self.visit.to.port(), self.tls.is_some())
+        self.visit().link.lent().to(name, self.visit().to.port(), self.dialer.tls.is_some())
     }
 
     /// The request as it goes on, with its credentials, and whether its head is long.
@@ -180,12 +177,12 @@ impl Door {
         let came = head_bytes(&request);
         wanted::clean(&mut request);
         if let Said::Name(name) = said {
-            let (lent, port) = (self.visit.link.lent(), self.visit.to.port());
-            let put = lent.put(request.headers_mut(), name, port, self.tls.is_some());
+            let (lent, port) = (self.visit().link.lent(), self.visit().to.port());
+            let put = lent.put(request.headers_mut(), name, port, self.dialer.tls.is_some());
             put.map_err(|_| TOO_LONG)?;
         }
         let goes = head_bytes(&request);
-        let charge = Charge::new(&self.visit.link, came, goes).map_err(|_| TOO_MANY)?;
+        let charge = Charge::new(&self.visit().link, came, goes).map_err(|_| TOO_MANY)?;
         let long = charge.is_some();
         if long && !wanted::upgrades(&request) {
             wanted::close(request.headers_mut());
@@ -204,10 +201,10 @@ impl Door {
         // Rules may have come since the last request.
         let known = upstream.take().filter(|upstream| upstream.serves(said));
         let known = match known {
-            Some(known) if self.visit.still(said, known.at()) => Some(known),
+            Some(known) if self.visit().still(said, known.at()) => Some(known),
             _ => None,
         };
-        let (mut response, used) = Upstream::send(known, request, self, said).await?;
+        let (mut response, used) = Upstream::send(known, request, &self.dialer, said).await?;
         *upstream = Some(used);
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let outside = hyper::upgrade::on(&mut response);

@@ -1,8 +1,10 @@
 //! Connections that are carried as they are: TLS by the name that it asks for, and protocols that
 //! show no name where a rule names their port.
 
-use super::visit::{Said, Undialled, Visit};
-use super::{reset, splice};
+mod splice;
+
+use super::connection::{Said, Target, Undialled, Visit};
+use crate::sockets::reset;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -26,7 +28,7 @@ pub(crate) async fn tls(
     let dial = visit.hold(changes, || None, visit.dial(&said)).await;
     match dial {
         Some(Ok((outside, at))) => {
-            carry(visit, stream, outside, changes, head, (said, at)).await;
+            carry(visit, stream, outside, changes, head, Target { said, address: at }).await;
         }
         Some(Err(Undialled::Refused(_))) => {
             if stream.write_all(&ACCESS_DENIED).await.is_ok() {
@@ -47,7 +49,15 @@ pub(crate) async fn other(
     let dial = visit.hold(changes, || None, visit.dial(&Said::Nothing)).await;
     match dial {
         Some(Ok((outside, at))) => {
-            carry(visit, stream, outside, changes, head, (Said::Nothing, at)).await;
+            carry(
+                visit,
+                stream,
+                outside,
+                changes,
+                head,
+                Target { said: Said::Nothing, address: at },
+            )
+            .await;
         }
         _ => reset(stream),
     }
@@ -59,7 +69,7 @@ async fn carry(
     outside: TcpStream,
     changes: &mut watch::Receiver<u64>,
     head: &[u8],
-    now: (Said, std::net::SocketAddrV4),
+    now: Target,
 ) {
     let link = &visit.link;
     let work = async {
