@@ -1,7 +1,12 @@
-//! Files of this crate: written whole or not at all.
+//! The image directory: files that are written whole or not at all, paths that stay below a root
+//! (`rooted`), directories that are being made (`staging`), and the floor of `free_space`.
 
-use crate::Error;
-use rustix::fs::{Mode, OFlags};
+pub(crate) mod free_space;
+pub(crate) mod rooted;
+pub(crate) mod staging;
+
+use crate::error::Error;
+use rustix::fs::{AtFlags, Mode, OFlags};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -30,4 +35,9 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 /// image may lie there, or what an older version let in.
 pub(crate) fn clear(directory: &Path) -> Result<(), Error> {
     Ok(isolet_sys::tree::remove(directory)?)
+}
+
+/// Whether a name is there, itself.
+pub(crate) fn present(at: &Path) -> bool {
+    rustix::fs::statat(rustix::fs::CWD, at, AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }

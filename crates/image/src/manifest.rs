@@ -1,7 +1,8 @@
 //! What registries say of an image: indexes, manifests, configurations. Read leniently in what
 //! does not matter, refused with a reason in what does.
 
-use crate::{Error, reference::Digest};
+use crate::error::Error;
+use crate::reference::Digest;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -256,6 +257,11 @@ impl Said {
     }
 }
 
+pub(crate) fn same(text: &[u8], said: &Digest, what: &str) -> Result<(), Error> {
+    let is = Digest::of(text);
+    if is == *said { Ok(()) } else { Err(Error::bad(format!("{what} is not {said} but {is}"))) }
+}
+
 /// Names that an index in a file gives to what it lists.
 pub(crate) fn names(index: &[u8]) -> Vec<String> {
     let raw: Option<RawManifest> = serde_json::from_slice(index).ok();
@@ -318,7 +324,8 @@ fn env(all: &[String]) -> Result<BTreeMap<String, String>, Error> {
 fn cwd(text: String) -> Result<String, Error> {
     let bad = |why| Error::bad(format!("its working directory {:?} {why}", short(&text)));
     let relative = text.trim_start_matches('/');
-    let parts = crate::beneath::parts(relative.as_bytes()).map_err(|_| bad("leads out of it"))?;
+    let parts =
+        crate::disk::rooted::parts(relative.as_bytes()).map_err(|_| bad("leads out of it"))?;
     if !text.starts_with('/') {
         return Err(bad("does not begin with a slash"));
     }

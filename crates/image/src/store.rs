@@ -14,126 +14,34 @@
 //! registry itself. Layers are shared on disk, not on somebody's word: a tenant that has not had
 //! one before fetches it and shows that its bytes are those, and only the unpacking is spared.
 
-use crate::{
-    Error, disk,
-    frame::{self, Shell},
-    merged::present,
-    reference::{Digest, Reference},
-    unpack::Told,
-    user::User,
-};
-use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+pub(crate) mod image;
+pub(crate) mod init_layer;
+pub(crate) mod layer;
+
+use crate::disk;
+use crate::disk::staging::{Staged, Staging};
+use crate::error::Error;
+use crate::reference::Reference;
+use image::{Image, Origin, same_place};
+use init_layer::{DIRECTORY, InitLayers};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-
-/// What a sandbox's root is made of, and how programs begin in it. Kept with the sandbox: it does
-/// not change when a tag moves on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Root {
-    /// Its layers, the top one first, by their places below the image directory.
-    pub layers: Vec<String>,
-    /// Environment of every program.
-    pub env: BTreeMap<String, String>,
-    /// Where programs begin; `None` for where they always do.
-    pub cwd: Option<String>,
-    /// As whom they run.
-    pub user: User,
-}
-
-/// One image.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Image {
-    /// Of its manifest.
-    pub digest: String,
-    /// `linux/amd64`.
-    pub platform: String,
-    /// As it came, all layers, in bytes.
-    pub bytes: u64,
-    /// Unpacked, in bytes.
-    pub unpacked_bytes: u64,
-    /// What was left out or changed of it, all layers.
-    pub told: Told,
-    /// Which bash it has.
-    pub shell: Shell,
-    /// What sandboxes are made of.
-    pub root: Root,
-    /// When it was pulled first, in ms since 1970.
-    pub pulled_at_ms: i64,
-    /// Tenants, and the references by which each has it.
-    pub names: BTreeMap<String, BTreeSet<String>>,
-    /// Those of the names that came with an archive: no registry is asked for them.
-    #[serde(default)]
-    pub imported: BTreeMap<String, BTreeSet<String>>,
-}
-
-/// Where an image came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Origin {
-    Registry,
-    Archive,
-}
-
-impl Image {
-    /// Whether what a tenant calls so came with an archive. By its digest it may have another name.
-    pub(crate) fn imported(&self, tenant: &str, reference: &Reference) -> bool {
-        let same = |name: &String| {
-            *name == reference.to_string()
-                || reference.digest().is_some() && same_place(name, reference)
-        };
-        self.imported.get(tenant).is_some_and(|names| names.iter().any(same))
-    }
-
-    /// Takes a tenant's names away; whether it had any of them.
-    fn lose(&mut self, tenant: &str, names: &[String]) -> bool {
-        let mut lost = false;
-        for has in [&mut self.names, &mut self.imported] {
-            if let Some(all) = has.get_mut(tenant) {
-                let before = all.len();
-                all.retain(|name| !names.contains(name));
-                lost |= all.len() < before;
-                if all.is_empty() {
-                    has.remove(tenant);
-                }
-            }
-        }
-        lost
-    }
-}
-
-/// Whether a name and a reference are of the same repository.
-fn same_place(name: &str, reference: &Reference) -> bool {
-    Reference::parse(name)
-        .is_ok_and(|has| (has.registry(), has.path()) == (reference.registry(), reference.path()))
-}
 
 /// All of them. What is on the disk is read once and written through.
 pub(crate) struct Store {
     pub(crate) root: PathBuf,
+    pub(crate) staging: Staging,
     images: Mutex<HashMap<String, Arc<Image>>>,
     pins: Mutex<HashMap<String, Weak<()>>>,
-    /// Whose turn it is to make a frame.
-    pub(crate) frames: Mutex<()>,
-    next: AtomicU64,
+    pub(crate) init_layers: InitLayers,
 }
 
 /// Keeps an image's layers from being collected while a sandbox is made of it.
 #[derive(Debug, Clone)]
 pub struct Pin(#[expect(dead_code, reason = "held, never read")] Arc<()>);
-
-/// A directory in `staging`; removed unless it was moved.
-pub(crate) struct Staged(pub(crate) PathBuf);
-
-impl Drop for Staged {
-    fn drop(&mut self) {
-        if let Err(error) = disk::clear(&self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "what was not finished is left");
-        }
-    }
-}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -143,7 +51,7 @@ impl Store {
     /// Reads what is there and removes what was not finished. Blocks.
     pub(crate) fn open(root: PathBuf) -> Result<Self, Error> {
         disk::clear(&root.join("staging"))?;
-        for name in ["known", "layers", "staging", frame::FRAMES] {
+        for name in ["known", "layers", "staging", DIRECTORY] {
             fs::create_dir_all(root.join(name))?;
             // Set-user-id bits of images are bits: nobody of the host is to execute what has them.
             fs::set_permissions(root.join(name), fs::Permissions::from_mode(0o700))?;
@@ -159,23 +67,11 @@ impl Store {
                 None => tracing::warn!(path = %path.display(), "an image's record does not read"),
             }
         }
-        let (pins, frames) = (Mutex::default(), Mutex::default());
-        let store =
-            Self { root, images: Mutex::new(images), pins, frames, next: AtomicU64::new(0) };
-        frame::mend(&store)?;
-        Ok(store)
-    }
-
-    pub(crate) fn stage(&self) -> Result<Staged, Error> {
-        let staged = self.spot();
-        fs::create_dir(&staged.0)?;
-        Ok(staged)
-    }
-
-    /// A place in `staging` that nobody else has.
-    fn spot(&self) -> Staged {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        Staged(self.root.join("staging").join(number.to_string()))
+        let staging = Staging::new(root.join("staging"));
+        let init_layers = InitLayers::new(root.clone());
+        init_layers.mend(&staging)?;
+        let images = Mutex::new(images);
+        Ok(Self { root, staging, images, pins: Mutex::default(), init_layers })
     }
 
     /// All images of a tenant, newest first.
@@ -202,7 +98,7 @@ impl Store {
 
     /// An image's layer that is not there any more, if any.
     pub(crate) fn gone(&self, layers: &[String]) -> Option<String> {
-        layers.iter().find(|layer| !present(&self.root.join(layer))).cloned()
+        layers.iter().find(|layer| !disk::present(&self.root.join(layer))).cloned()
     }
 
     /// Records an image under a tenant's name, which it takes from the image that had it. Pinned
@@ -342,48 +238,11 @@ impl Store {
                 continue;
             }
             // Out of its place first: whoever looks for it sees none, or all of it.
-            let staged = self.spot();
+            let staged = self.staging.spot();
             fs::rename(self.root.join("layers").join(&name), &staged.0)?;
             removed.push(staged);
         }
         Ok((idle.len() as u64, removed))
-    }
-
-    /// What a layer came to, where it is here.
-    pub(crate) fn layer(&self, name: &str) -> Option<Told> {
-        let text = fs::read(self.root.join("layers").join(name).join("told.json")).ok()?;
-        let tree = self.root.join("layers").join(name).join("tree");
-        present(&tree).then(|| serde_json::from_slice(&text).ok()).flatten()
-    }
-
-    /// Whether a tenant has shown that it has a layer.
-    pub(crate) fn has_shown(&self, name: &str, tenant: &str) -> bool {
-        present(&self.shown(name, tenant))
-    }
-
-    fn shown(&self, name: &str, tenant: &str) -> PathBuf {
-        let tenant = Digest::of(tenant.as_bytes());
-        self.root.join("layers").join(name).join("of").join(tenant.hex())
-    }
-
-    pub(crate) fn show(&self, name: &str, tenant: &str) -> Result<(), Error> {
-        Ok(fs::write(self.shown(name, tenant), "")?)
-    }
-
-    /// Gives a layer its place.
-    pub(crate) fn place(&self, staged: &Staged, name: &str, told: &Told) -> Result<(), Error> {
-        let text = serde_json::to_vec(told).map_err(|error| Error::Disk(error.to_string()))?;
-        fs::write(staged.0.join("told.json"), text)?;
-        fs::create_dir_all(staged.0.join("of"))?;
-        disk::sync(&staged.0)?;
-        let place = self.root.join("layers").join(name);
-        // One that somebody has taken apart.
-        if present(&place) {
-            let old = self.stage()?;
-            fs::rename(&place, old.0.join("old"))?;
-        }
-        fs::rename(&staged.0, &place)?;
-        disk::sync(&self.root.join("layers"))
     }
 }
 
@@ -402,18 +261,4 @@ fn look_up(
             one.names.get(tenant)?.iter().any(same).then_some(one)
         })
         .cloned()
-}
-
-/// The place of a layer's tree, below the image directory.
-pub(crate) fn tree(name: &str) -> String {
-    format!("layers/{name}/tree")
-}
-
-pub(crate) fn make_tree(staged: &Path) -> Result<std::os::fd::OwnedFd, Error> {
-    let tree = staged.join("tree");
-    fs::create_dir(&tree)?;
-    fs::set_permissions(&tree, fs::Permissions::from_mode(0o755))?;
-    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
-    let flags = flags | rustix::fs::OFlags::CLOEXEC;
-    Ok(rustix::fs::open(&tree, flags, rustix::fs::Mode::empty())?)
 }

@@ -4,15 +4,17 @@
 //! device 0/0 for one name, and `user.overlay.opaque` on a directory for all of it. Sandboxes mount
 //! with `userxattr`, so it is the `user.` form that counts.
 
-use crate::{
-    Error,
-    beneath::{self, Tree, kind, owner, parts},
-    manifest::Part,
-    reference::Digest,
-    room::{ENTRY_BYTES, Room},
-    stream::{Bounded, Hashing, Plain, from_stream},
-    tape::{Entry, Tape},
-};
+pub(crate) mod byte_stream;
+pub(crate) mod slots;
+pub(crate) mod tar_stream;
+
+use crate::disk::free_space::{ENTRY_BYTES, Room};
+use crate::disk::rooted::{self, Tree, kind, owner, parts};
+use crate::error::Error;
+use crate::manifest::Part;
+use crate::reference::Digest;
+use crate::unpack::byte_stream::{Bounded, Hashing, Plain, from_stream};
+use crate::unpack::tar_stream::{Entry, Tape};
 use isolet_sys::tree;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
@@ -280,7 +282,7 @@ impl<'a> Unpacking<'a> {
             Error::bad(format!("a hard link to {link:?}, which is not in its layer ({said})"))
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY;
-        let from = beneath::open(self.tree.root(), &above.join(&b'/'), flags).map_err(missing)?;
+        let from = rooted::open(self.tree.root(), &above.join(&b'/'), flags).map_err(missing)?;
         match kind(from.as_fd(), last).map_err(missing)? {
             (FileType::Directory, _) => return Err(missing(Errno::ISDIR)),
             (FileType::CharacterDevice, _) => return Err(missing(Errno::NOENT)),

@@ -1,6 +1,6 @@
 //! The floor of free space: no image takes the server's disk below it, however many come at once.
 
-use crate::Error;
+use crate::error::Error;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 

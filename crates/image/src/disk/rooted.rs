@@ -1,6 +1,6 @@
 //! Names of an archive, resolved within a tree by the kernel: neither `..` nor a link leads out.
 
-use crate::Error;
+use crate::error::Error;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 use std::cell::Cell;

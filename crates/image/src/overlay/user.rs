@@ -1,6 +1,7 @@
 //! Who an image's programs run as: `USER` looked up in the image's own `/etc/passwd` and `/etc/group`.
 
-use crate::{Error, merged::Merged};
+use crate::error::Error;
+use crate::overlay::lookup::Merged;
 use serde::{Deserialize, Serialize};
 
 /// Files of accounts that are longer are none.

@@ -4,7 +4,7 @@
 //! runs the server has named the registry. What a name leads to is looked at where it is connected
 //! to, so that no second lookup can answer otherwise; and so is every redirect and token service.
 
-use crate::Error;
+use crate::error::Error;
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -4,13 +4,11 @@
 //! are, and follows redirects to wherever they lead. Everything here has a bound in bytes and in
 //! time, and every address that is connected to is looked at.
 
-use crate::{
-    Error,
-    address::{Lookup, Named},
-    credentials::{self, Credentials},
-    manifest::ACCEPT,
-    reference::Reference,
-};
+use crate::error::Error;
+use crate::manifest::ACCEPT;
+use crate::reference::Reference;
+use crate::registry::address::{Lookup, Named};
+use crate::registry::credentials::{self, Credentials};
 use bytes::Bytes;
 use reqwest::header::{ACCEPT as ACCEPTS, AUTHORIZATION, HeaderMap, LOCATION, WWW_AUTHENTICATE};
 use reqwest::{Client, Response, StatusCode, Url, redirect};

@@ -1,18 +1,22 @@
 //! Images from a file: an OCI layout or what `docker save` writes, as a tar archive.
 
-use crate::{
-    Error, Image, Images, Pin, Platform, Reference,
-    beneath::PATH_BYTES_MAX,
-    imports::Import,
-    layers::{Source, Wanted, blocking, discard},
-    manifest::{CONFIG_BYTES_MAX, Config, MANIFEST_BYTES_MAX, Manifest, Said, names},
-    pull::{About, same},
-    reference::Digest,
-    room::{ENTRY_BYTES, Room},
-    store::{Origin, Staged},
-    stream::{Bounded, Plain, from_stream},
-    tape::{Entry, Tape},
+use super::images::Images;
+use super::import_slots::Import;
+use super::layers::{Source, Wanted, blocking, discard};
+use super::record::About;
+use crate::disk::free_space::{ENTRY_BYTES, Room};
+use crate::disk::rooted::PATH_BYTES_MAX;
+use crate::disk::staging::Staged;
+use crate::error::Error;
+use crate::manifest::{
+    CONFIG_BYTES_MAX, Config, LAYERS_MAX, MANIFEST_BYTES_MAX, Manifest, Part, Platform, Said,
+    names, same,
 };
+use crate::reference::{Digest, Reference};
+use crate::store::Pin;
+use crate::store::image::{Image, Origin};
+use crate::unpack::byte_stream::{Bounded, Plain, from_stream};
+use crate::unpack::tar_stream::{Entry, Tape};
 use bytes::Bytes;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -64,7 +68,7 @@ struct Members {
 struct Found {
     digest: Digest,
     config: Config,
-    layers: Vec<(PathBuf, Option<crate::manifest::Part>)>,
+    layers: Vec<(PathBuf, Option<Part>)>,
     names: Vec<String>,
 }
 
@@ -84,7 +88,7 @@ impl Images {
     /// [`Error::Busy`], [`Error::Disk`].
     pub async fn spool(&self, tenant: &str) -> Result<Spool, Error> {
         let under_way = self.inner.imports.begin(tenant)?;
-        let staged = self.inner.store.stage()?;
+        let staged = self.inner.store.staging.stage()?;
         let file = tokio::fs::File::create(staged.0.join("archive")).await?;
         let bytes_max = self.inner.config.limits.compressed_mib << 20;
         let room = Arc::clone(&self.inner.room);
@@ -261,9 +265,8 @@ impl Members {
                     let settings = self.text(&blob(&config.digest), CONFIG_BYTES_MAX)?;
                     same(&settings, &config.digest, "its configuration")?;
                     let config = Config::read(&settings, layers.len(), &platform)?;
-                    let layer = |part: crate::manifest::Part| {
-                        Ok((self.find(&blob(&part.digest))?.clone(), Some(part)))
-                    };
+                    let layer =
+                        |part: Part| Ok((self.find(&blob(&part.digest))?.clone(), Some(part)));
                     let layers = layers.into_iter().map(layer).collect::<Result<_, Error>>()?;
                     if let Ok([one]) = self.saves().as_deref() {
                         called.extend(one.repo_tags.iter().flatten().cloned());
@@ -282,8 +285,8 @@ impl Members {
         let [one] = all.as_slice() else {
             return Err(Error::bad(format!("the archive holds {} images: save one", all.len())));
         };
-        if one.layers.len() > crate::manifest::LAYERS_MAX {
-            let limit = crate::manifest::LAYERS_MAX.to_string();
+        if one.layers.len() > LAYERS_MAX {
+            let limit = LAYERS_MAX.to_string();
             return Err(Error::large("layers of an image", limit));
         }
         let text = self.text(&one.config, CONFIG_BYTES_MAX)?;

@@ -1,6 +1,6 @@
 //! How many archives are on their way here, in all and of each tenant.
 
-use crate::Error;
+use crate::error::Error;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 

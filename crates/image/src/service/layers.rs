@@ -1,15 +1,15 @@
 //! A layer comes to be here: fetched, unpacked, compared with its digests, and only then in its place.
 
-use crate::{
-    Error, Inner,
-    manifest::Part,
-    merged::fold,
-    reference::Digest,
-    registry::Repository,
-    store::{Staged, make_tree},
-    stream::Fetched,
-    unpack::{self, Budget, Told},
-};
+use super::images::{Held, Inner};
+use crate::disk::staging::Staged;
+use crate::error::Error;
+use crate::manifest::Part;
+use crate::overlay::merge::fold;
+use crate::reference::Digest;
+use crate::registry::client::Repository;
+use crate::store::layer::make_tree;
+use crate::unpack::byte_stream::Fetched;
+use crate::unpack::{self, Budget, Told};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -35,9 +35,6 @@ pub(crate) struct Wanted<'a> {
     pub(crate) diff_id: Digest,
     pub(crate) source: Source<'a>,
 }
-
-/// Keeps a layer from being collected until the image that it is for is recorded, or is not to be.
-pub(crate) type Held = Arc<tokio::sync::Mutex<()>>;
 
 /// Layers that are ready.
 pub(crate) struct Ready {
@@ -70,12 +67,6 @@ impl Inner {
     /// need not be slow to come to another.
     async fn alone(&self, tenant: &str, name: &str) -> OwnedMutexGuard<()> {
         turn(&self.making, (tenant.to_owned(), name.to_owned())).lock_owned().await
-    }
-
-    /// Layers of images that are being made.
-    pub(crate) fn held(busy: &HashMap<String, Held>) -> HashSet<String> {
-        let held = busy.iter().filter(|(_, turn)| Arc::strong_count(turn) > 1);
-        held.map(|(name, _)| name.clone()).collect()
     }
 
     /// Adds a layer to what an image came to.
@@ -146,7 +137,7 @@ impl Inner {
             tell(index, None);
             return Ok((name, told.clone(), held));
         }
-        let staged = if known.is_some() { None } else { Some(self.store.stage()?) };
+        let staged = if known.is_some() { None } else { Some(self.store.staging.stage()?) };
         let (told, staged) = self.unpack(tenant, wanted, staged, index, tell).await?;
         if let Some(staged) = staged {
             self.place(staged, &name, &told, &held).await?;
@@ -200,7 +191,7 @@ impl Inner {
         let (mut base, mut all) = (None, Told::default());
         for (index, layer) in wanted.iter().enumerate() {
             // One that is there is only shown again: sandboxes may stand on it.
-            let stage = if known.is_some() { None } else { Some(self.store.stage()?) };
+            let stage = if known.is_some() { None } else { Some(self.store.staging.stage()?) };
             let (told, staged) = match self.unpack(tenant, layer, stage, index, tell).await {
                 Ok(done) => done,
                 Err(error) => {

@@ -1,6 +1,8 @@
 //! How far a pull is, for everybody who waits for it.
 
-use crate::{Error, Image, Pin};
+use crate::error::Error;
+use crate::store::Pin;
+use crate::store::image::Image;
 use std::sync::Arc;
 
 /// Where a pull stands.

@@ -1,24 +1,95 @@
 //! One pull: manifest, configuration, layers, record.
 
-use crate::{
-    Error, Flight, Image, Inner, LayerProgress, Phase, Pin, Platform, Progress, Root,
-    frame::{self, Shell},
-    layers::{Ready, Source, Wanted, blocking},
-    manifest::{CONFIG_BYTES_MAX, Config, MANIFEST_BYTES_MAX, Manifest, Said},
-    merged::{Found, Merged, Resolved},
-    reference::{Digest, Reference},
-    registry::Repository,
-    store::{self, Origin, Store},
-    unpack::Told,
-    user,
+use super::images::{Flight, Images, Inner};
+use super::layers::{Source, Wanted};
+use super::progress::{LayerProgress, Phase, Progress};
+use super::record::About;
+use crate::error::Error;
+use crate::manifest::{
+    CONFIG_BYTES_MAX, Config, MANIFEST_BYTES_MAX, Manifest, Part, Platform, Said, same,
 };
-use bytes::Bytes;
-use std::collections::BTreeMap;
+use crate::reference::{Digest, Reference};
+use crate::registry::client::Repository;
+use crate::store::Pin;
+use crate::store::image::{Image, Origin};
 use std::sync::{Arc, PoisonError};
 use tokio::sync::watch;
 
+/// Pulls at once, of all tenants.
+const PULLS_MAX: usize = 32;
 /// Indexes that lead to one another.
 const INDEXES_MAX: usize = 3;
+
+impl Images {
+    /// What a sandbox of this name is made of; pulled where it is not here and may be. The image
+    /// stays as long as the pin is held.
+    ///
+    /// # Errors
+    /// Those of [`Images::pull`]; [`Error::NotHere`] where nothing may be pulled;
+    /// [`Error::ImportGone`] for what came with an archive and is not whole any more.
+    pub async fn reach(&self, tenant: &str, text: &str) -> Result<(Arc<Image>, Pin), Error> {
+        let reference = Reference::parse(text)?;
+        let (store, shared) = (&self.inner.store, self.inner.config.shared.as_deref());
+        let mut owners = [Some(tenant), shared].into_iter().flatten();
+        let found = owners.find_map(|one| Some((one, store.take(one, &reference)?)));
+        if let Some((owner, (image, pin))) = found {
+            let own = image.platform == Platform::own().to_string();
+            match self.gone(&image.root) {
+                None if own => return Ok((image, pin)),
+                // A registry may have somebody else's by this name.
+                Some(layer) if image.imported(owner, &reference) => {
+                    return Err(Error::ImportGone { image: reference.to_string(), layer });
+                }
+                _ => {}
+            }
+        }
+        if !self.inner.config.pull {
+            return Err(Error::NotHere(reference.to_string()));
+        }
+        self.pull(tenant, reference, Platform::own()).await
+    }
+
+    /// Asks the registry, fetches what is not here, and records the image under this tenant's name.
+    ///
+    /// # Errors
+    /// As the registry says, and where a bound is reached. What was finished of it stays.
+    pub async fn pull(
+        &self,
+        tenant: &str,
+        reference: Reference,
+        platform: Platform,
+    ) -> Result<(Arc<Image>, Pin), Error> {
+        let mut progress = self.follow(tenant, reference, platform)?;
+        let fault = |_| Error::Disk("the pull ended by a fault".into());
+        let end = progress.wait_for(|now| now.end.is_some()).await.map_err(fault)?.end.clone();
+        end.unwrap_or_else(|| Err(Error::Disk("the pull ended by a fault".into())))
+    }
+
+    /// Begins a pull, or joins the one of this tenant that is under way; it goes on when nobody
+    /// follows it any more.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] where too many are under way.
+    pub fn follow(
+        &self,
+        tenant: &str,
+        reference: Reference,
+        platform: Platform,
+    ) -> Result<watch::Receiver<Progress>, Error> {
+        let key = (tenant.to_owned(), reference, platform);
+        let mut flights = self.inner.flights.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(under_way) = flights.get(&key) {
+            return Ok(under_way.clone());
+        }
+        if flights.len() >= PULLS_MAX {
+            return Err(Error::large("pulls at once", PULLS_MAX.to_string()));
+        }
+        let (tell, progress) = watch::channel(Progress::default());
+        flights.insert(key.clone(), progress.clone());
+        tokio::spawn(run(Arc::clone(&self.inner), key, tell));
+        Ok(progress)
+    }
+}
 
 /// Runs a pull to its end, which everybody who follows it is told.
 pub(crate) async fn run(inner: Arc<Inner>, key: Flight, tell: watch::Sender<Progress>) {
@@ -58,7 +129,7 @@ async fn pull(
     let config = Config::read(&text, manifest.layers.len(), platform)?;
     tell.send_modify(|now| {
         now.phase = Phase::Layers;
-        let layer = |part: &crate::manifest::Part| LayerProgress {
+        let layer = |part: &Part| LayerProgress {
             digest: part.digest.to_string(),
             done: 0,
             total: part.bytes,
@@ -124,96 +195,4 @@ async fn manifest(
         }
     }
     Err(Error::bad("its index leads from one to the next"))
-}
-
-pub(crate) fn same(text: &Bytes, said: &Digest, what: &str) -> Result<(), Error> {
-    let is = Digest::of(text);
-    if is == *said { Ok(()) } else { Err(Error::bad(format!("{what} is not {said} but {is}"))) }
-}
-
-/// What is known of an image beside its configuration.
-pub(crate) struct About {
-    pub(crate) digest: Digest,
-    pub(crate) platform: Platform,
-    pub(crate) bytes: u64,
-    pub(crate) from: Origin,
-}
-
-impl Inner {
-    /// Looks at an image whose layers are here, and records it.
-    pub(crate) async fn record(
-        &self,
-        tenant: &str,
-        called: &[String],
-        about: About,
-        config: Config,
-        ready: Ready,
-    ) -> Result<(Arc<Image>, Pin), Error> {
-        let Ready { names, told, held } = ready;
-        let (store, from) = (Arc::clone(&self.store), about.from);
-        let layers: Vec<String> = names.iter().rev().map(|name| store::tree(name)).collect();
-        let image = blocking(move || look(&store, about, told, config, layers)).await?;
-        let done = self.store.put(image, tenant, called, from);
-        drop(held);
-        done
-    }
-}
-
-fn look(
-    store: &Store,
-    about: About,
-    told: Told,
-    config: Config,
-    layers: Vec<String>,
-) -> Result<Image, Error> {
-    let root = &store.root;
-    let paths: Vec<_> = layers.iter().map(|layer| root.join(layer)).collect();
-    let merged = Merged::open(paths.iter().map(std::path::PathBuf::as_path))?;
-    let shell = Shell::of(&merged)?;
-    let user = user::of(&config.user, &merged)?;
-    frame::make(store, shell)?;
-    if let Some(cwd) = &config.cwd {
-        let frame = root.join(shell.frame());
-        let all = std::iter::once(&frame).chain(&paths);
-        begins(&Merged::open(all.map(std::path::PathBuf::as_path))?, cwd)?;
-    }
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    Ok(Image {
-        digest: about.digest.to_string(),
-        platform: about.platform.to_string(),
-        bytes: about.bytes,
-        unpacked_bytes: told.bytes,
-        told,
-        shell,
-        root: Root {
-            layers: std::iter::once(shell.frame()).chain(layers).collect(),
-            env: config.env,
-            cwd: config.cwd.filter(|cwd| cwd != "/"),
-            user,
-        },
-        pulled_at_ms: since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX)),
-        names: BTreeMap::new(),
-        imported: BTreeMap::new(),
-    })
-}
-
-/// Refuses what no program can begin in. What does not exist is made when a sandbox is, as far as it
-/// lies in a place of the image.
-fn begins(whole: &Merged, cwd: &str) -> Result<(), Error> {
-    let bad = |why: &str| Err(Error::bad(format!("its WorkingDir {cwd} {why}")));
-    let Resolved { found, through } = whole.resolve(cwd)?;
-    if reserved(&through) {
-        return bad("is one of the sandbox's own places, where nothing can be made");
-    }
-    match found {
-        Found::Directory | Found::Nothing => Ok(()),
-        Found::File(_) | Found::Other => bad("is no directory, or leads through something else"),
-        Found::Dangling => bad("leads through a link to nothing, or through too many"),
-    }
-}
-
-/// Whether a directory is the kernel's or the server's, whatever an image has there.
-fn reserved(through: &[Vec<u8>]) -> bool {
-    let names: Vec<&[u8]> = through.iter().map(Vec::as_slice).collect();
-    matches!(names.as_slice(), [b"proc" | b"sys" | b"dev", ..] | [b"etc", b"isolet", ..])
 }

@@ -5,21 +5,20 @@
 //! below a directory of this layer and is not seen: nothing is ever mounted on what an image says.
 //! An image without a bash gets one here, static, so that it needs nothing of the image.
 
-use crate::{
-    Error, disk,
-    merged::{Found, Merged, present},
-    store::Store,
-};
+use crate::disk::staging::Staging;
+use crate::disk::{self, present};
+use crate::error::Error;
+use crate::overlay::lookup::{Found, Merged};
 use isolet_wire::network::{HOSTS, RESOLVER};
 use rustix::fs::{CWD, RenameFlags};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::sync::PoisonError;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// Where frames lie, below the image directory.
-pub(crate) const FRAMES: &str = "frames";
+pub(crate) const DIRECTORY: &str = "frames";
 /// Changes when what is written here does.
 const EDITION: &str = "2";
 /// Debian's `bash-static`.
@@ -75,7 +74,7 @@ impl Shell {
 
     /// Its frame's place, below the image directory.
     pub(crate) fn frame(self) -> String {
-        format!("{FRAMES}/{EDITION}-{}", self.name())
+        format!("{DIRECTORY}/{EDITION}-{}", self.name())
     }
 
     /// What an image needs.
@@ -105,52 +104,66 @@ impl Shell {
     }
 }
 
-/// Makes a frame unless a whole one is there, which is never changed: sandboxes stand on it. One
-/// at a time: `store` says whose turn it is.
-///
-/// # Errors
-/// [`Error::Lacks`] where it needs a static bash and the host has none.
-pub(crate) fn make(store: &Store, shell: Shell) -> Result<(), Error> {
-    let _turn = store.frames.lock().unwrap_or_else(PoisonError::into_inner);
-    let made = store.root.join(shell.frame());
-    if whole(&made, shell) {
-        return Ok(());
-    }
-    if shell != Shell::Own && !present(Path::new(BASH)) {
-        return Err(Error::Lacks(
-            "it has no bash, and this machine has none to lend: install the package bash-static"
-                .into(),
-        ));
-    }
-    let staged = store.stage()?;
-    let fresh = staged.0.join("frame");
-    fill(&fresh, shell)?;
-    disk::sync(&fresh)?;
-    if present(&made) {
-        tracing::warn!(path = %made.display(), "a frame was not whole and is made anew");
-        rustix::fs::renameat_with(CWD, &fresh, CWD, &made, RenameFlags::EXCHANGE)?;
-    } else {
-        fs::rename(&fresh, &made)?;
-    }
-    disk::sync(&store.root.join(FRAMES))
+/// The init layers of a server.
+pub(crate) struct InitLayers {
+    /// The image directory.
+    root: PathBuf,
+    /// Held while one is made.
+    making: Mutex<()>,
 }
 
-/// Makes those anew that images have and that are not whole, and removes what is none.
-pub(crate) fn mend(store: &Store) -> Result<(), Error> {
-    for entry in fs::read_dir(store.root.join(FRAMES))? {
-        let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with("new-") {
-            disk::clear(&entry.path())?;
-        }
+impl InitLayers {
+    pub(crate) fn new(root: PathBuf) -> Self {
+        Self { root, making: Mutex::default() }
     }
-    for shell in [Shell::Own, Shell::Bin, Shell::UsrBin] {
-        if present(&store.root.join(shell.frame()))
-            && let Err(error) = make(store, shell)
-        {
-            tracing::warn!(frame = shell.frame(), %error, "a frame is not whole");
+
+    /// Makes a frame unless a whole one is there, which is never changed: sandboxes stand on it. One
+    /// at a time.
+    ///
+    /// # Errors
+    /// [`Error::Lacks`] where it needs a static bash and the host has none.
+    pub(crate) fn make(&self, staging: &Staging, shell: Shell) -> Result<(), Error> {
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = self.root.join(shell.frame());
+        if whole(&made, shell) {
+            return Ok(());
         }
+        if shell != Shell::Own && !present(Path::new(BASH)) {
+            return Err(Error::Lacks(
+                "it has no bash, and this machine has none to lend: install the package bash-static"
+                    .into(),
+            ));
+        }
+        let staged = staging.stage()?;
+        let fresh = staged.0.join("frame");
+        fill(&fresh, shell)?;
+        disk::sync(&fresh)?;
+        if present(&made) {
+            tracing::warn!(path = %made.display(), "a frame was not whole and is made anew");
+            rustix::fs::renameat_with(CWD, &fresh, CWD, &made, RenameFlags::EXCHANGE)?;
+        } else {
+            fs::rename(&fresh, &made)?;
+        }
+        disk::sync(&self.root.join(DIRECTORY))
     }
-    Ok(())
+
+    /// Makes those anew that images have and that are not whole, and removes what is none.
+    pub(crate) fn mend(&self, staging: &Staging) -> Result<(), Error> {
+        for entry in fs::read_dir(self.root.join(DIRECTORY))? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with("new-") {
+                disk::clear(&entry.path())?;
+            }
+        }
+        for shell in [Shell::Own, Shell::Bin, Shell::UsrBin] {
+            if present(&self.root.join(shell.frame()))
+                && let Err(error) = self.make(staging, shell)
+            {
+                tracing::warn!(frame = shell.frame(), %error, "a frame is not whole");
+            }
+        }
+        Ok(())
+    }
 }
 
 fn fill(fresh: &Path, shell: Shell) -> Result<(), Error> {

@@ -1,6 +1,8 @@
 //! What a layer's bytes go through on their way into a tree: counted, hashed, unpacked.
 
-use crate::{Error, reference::Digest, turns::Work};
+use crate::error::Error;
+use crate::reference::Digest;
+use crate::unpack::slots::Work;
 use bytes::Bytes;
 use flate2::bufread::MultiGzDecoder;
 use sha2::{Digest as _, Sha256};

@@ -1,7 +1,7 @@
 //! Who may unpack, and when: a registry that sends a byte now and then holds up nobody but the
 //! tenant that asked it.
 
-use crate::Error;
+use crate::error::Error;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::runtime::Handle;

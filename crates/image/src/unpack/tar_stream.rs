@@ -3,7 +3,7 @@
 //! Header blocks are read by the `tar` crate. Walking from one to the next is done here: that crate
 //! reads a long name or a PAX record into memory however long it says to be.
 
-use crate::Error;
+use crate::error::Error;
 use std::io::{ErrorKind, Read};
 use tar::{EntryType, Header};
 
@@ -229,7 +229,7 @@ fn some(from: &mut impl Read, into: &mut [u8]) -> Result<usize, Error> {
     loop {
         match from.read(into) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(crate::stream::from_stream(error)),
+            Err(error) => return Err(crate::unpack::byte_stream::from_stream(error)),
             Ok(count) => return Ok(count),
         }
     }

@@ -1,0 +1,43 @@
+//! Directories that are being made: below `staging`, which is emptied at every start.
+
+use super::clear;
+use crate::error::Error;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The directory `staging`.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    directory: PathBuf,
+    next: AtomicU64,
+}
+
+/// A directory in `staging`; removed unless it was moved.
+pub(crate) struct Staged(pub(crate) PathBuf);
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if let Err(error) = clear(&self.0) {
+            tracing::warn!(path = %self.0.display(), %error, "what was not finished is left");
+        }
+    }
+}
+
+impl Staging {
+    pub(crate) fn new(directory: PathBuf) -> Self {
+        Self { directory, next: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn stage(&self) -> Result<Staged, Error> {
+        let staged = self.spot();
+        fs::create_dir(&staged.0)?;
+        Ok(staged)
+    }
+
+    /// A place in `staging` that nobody else has.
+    pub(crate) fn spot(&self) -> Staged {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        Staged(self.directory.join(number.to_string()))
+    }
+}

@@ -1,0 +1,116 @@
+//! Merges the lower layers of an image that has many into one.
+
+use super::lookup::{DIRECTORY, opaque};
+use crate::disk::rooted::{DEPTH_MAX, kind, times};
+use crate::error::Error;
+use isolet_sys::tree;
+use rustix::fs::{AtFlags, FileType, Gid, Mode, RawDir, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Names of a directory that are held at a time while two layers are made one.
+const NAMES_MAX: usize = 512;
+
+/// A directory that two layers have, on the way down.
+struct Level {
+    /// Its name in the directory above.
+    name: Vec<u8>,
+    base: OwnedFd,
+    top: OwnedFd,
+    /// Names in `top` that are next.
+    names: Vec<Vec<u8>>,
+    /// Times of `top`, which change when something is taken from it.
+    times: Timestamps,
+}
+
+impl Level {
+    fn open(base: BorrowedFd<'_>, top: BorrowedFd<'_>, name: Vec<u8>) -> Result<Self, Errno> {
+        let open = |at| rustix::fs::openat(at, name.as_slice(), DIRECTORY, Mode::empty());
+        let base = open(base)?;
+        let top = open(top)?;
+        let times = times(&top)?;
+        Ok(Self { name, base, top, names: Vec::new(), times })
+    }
+
+    /// The next name in `top`, from which each is taken; `None` once it is empty.
+    fn next(&mut self) -> Result<Option<Vec<u8>>, Errno> {
+        if self.names.is_empty() {
+            rustix::fs::seek(&self.top, rustix::fs::SeekFrom::Start(0))?;
+            let mut buffer = Vec::with_capacity(32 * 1024);
+            let mut entries = RawDir::new(&self.top, buffer.spare_capacity_mut());
+            while self.names.len() < NAMES_MAX
+                && let Some(entry) = entries.next()
+            {
+                let name = entry?.file_name().to_bytes().to_vec();
+                if name != b"." && name != b".." {
+                    self.names.push(name);
+                }
+            }
+        }
+        Ok(self.names.pop())
+    }
+
+    /// Moves a name into `base`, or gives the directory that both have, which is next.
+    fn take(&self, name: Vec<u8>) -> Result<Option<Self>, Error> {
+        let (base, top) = (self.base.as_fd(), self.top.as_fd());
+        let (what, _) = kind(top, &name)?;
+        let under = match kind(base, &name) {
+            Ok((under, _)) => Some(under),
+            Err(Errno::NOENT) => None,
+            Err(errno) => return Err(errno.into()),
+        };
+        if (what, under) == (FileType::Directory, Some(FileType::Directory)) {
+            let both = Self::open(base, top, name.clone())?;
+            if !opaque(both.top.as_fd()) {
+                return Ok(Some(both));
+            }
+        }
+        if under.is_some() {
+            tree::remove_at(base, &name)?;
+        }
+        rustix::fs::renameat(top, &*name, base, &*name)?;
+        Ok(None)
+    }
+}
+
+/// Puts one layer over another, which it becomes part of. What it hid is gone; what it hides of
+/// layers further below stays hidden. Nothing is left in `top`.
+pub(crate) fn fold(base: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<(), Error> {
+    let mut levels = vec![Level::open(base, top, b".".to_vec())?];
+    while let Some(level) = levels.last_mut() {
+        if let Some(name) = level.next()? {
+            let both = level.take(name)?;
+            if both.is_some() && levels.len() > DEPTH_MAX {
+                let limit = DEPTH_MAX.to_string();
+                return Err(Error::large("directories in one another in a layer", limit));
+            }
+            levels.extend(both);
+            continue;
+        }
+        // Two descriptors a level, and no more levels than a layer may be deep.
+        let Some(done) = levels.pop() else { break };
+        rustix::fs::futimens(&done.base, &done.times)?;
+        if let Some(above) = levels.last() {
+            alike(done.base.as_fd(), done.top.as_fd())?;
+            rustix::fs::unlinkat(&above.top, done.name.as_slice(), AtFlags::REMOVEDIR)?;
+        }
+    }
+    Ok(())
+}
+
+/// Owner, mode and attributes of a directory as those of another.
+fn alike(to: BorrowedFd<'_>, from: BorrowedFd<'_>) -> Result<(), Error> {
+    let about = rustix::fs::fstat(from)?;
+    let (uid, gid) = (Uid::from_raw(about.st_uid), Gid::from_raw(about.st_gid));
+    rustix::fs::fchown(to, Some(uid), Some(gid))?;
+    rustix::fs::fchmod(to, Mode::from_raw_mode(about.st_mode & 0o7777))?;
+    let mut list = vec![0; 64 * 1024];
+    let length = rustix::fs::flistxattr(from, &mut list[..]).unwrap_or(0);
+    for name in list[..length].split(|byte| *byte == 0).filter(|name| name.starts_with(b"user.")) {
+        let mut value = vec![0; 64 * 1024];
+        if let Ok(length) = rustix::fs::fgetxattr(from, name, &mut value[..]) {
+            let _ = rustix::fs::fsetxattr(to, name, &value[..length], XattrFlags::empty());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! Layers on the disk: their places, and which tenants have shown that they have them.
+
+use super::Store;
+use crate::disk::staging::Staged;
+use crate::disk::{self, present};
+use crate::error::Error;
+use crate::reference::Digest;
+use crate::unpack::Told;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+impl Store {
+    /// What a layer came to, where it is here.
+    pub(crate) fn layer(&self, name: &str) -> Option<Told> {
+        let text = fs::read(self.root.join("layers").join(name).join("told.json")).ok()?;
+        let tree = self.root.join("layers").join(name).join("tree");
+        present(&tree).then(|| serde_json::from_slice(&text).ok()).flatten()
+    }
+
+    /// Whether a tenant has shown that it has a layer.
+    pub(crate) fn has_shown(&self, name: &str, tenant: &str) -> bool {
+        present(&self.shown(name, tenant))
+    }
+
+    fn shown(&self, name: &str, tenant: &str) -> PathBuf {
+        let tenant = Digest::of(tenant.as_bytes());
+        self.root.join("layers").join(name).join("of").join(tenant.hex())
+    }
+
+    pub(crate) fn show(&self, name: &str, tenant: &str) -> Result<(), Error> {
+        Ok(fs::write(self.shown(name, tenant), "")?)
+    }
+
+    /// Gives a layer its place.
+    pub(crate) fn place(&self, staged: &Staged, name: &str, told: &Told) -> Result<(), Error> {
+        let text = serde_json::to_vec(told).map_err(|error| Error::Disk(error.to_string()))?;
+        fs::write(staged.0.join("told.json"), text)?;
+        fs::create_dir_all(staged.0.join("of"))?;
+        disk::sync(&staged.0)?;
+        let place = self.root.join("layers").join(name);
+        // One that somebody has taken apart.
+        if present(&place) {
+            let old = self.staging.stage()?;
+            fs::rename(&place, old.0.join("old"))?;
+        }
+        fs::rename(&staged.0, &place)?;
+        disk::sync(&self.root.join("layers"))
+    }
+}
+
+/// The place of a layer's tree, below the image directory.
+pub(crate) fn tree(name: &str) -> String {
+    format!("layers/{name}/tree")
+}
+
+pub(crate) fn make_tree(staged: &Path) -> Result<std::os::fd::OwnedFd, Error> {
+    let tree = staged.join("tree");
+    fs::create_dir(&tree)?;
+    fs::set_permissions(&tree, fs::Permissions::from_mode(0o755))?;
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
+    let flags = flags | rustix::fs::OFlags::CLOEXEC;
+    Ok(rustix::fs::open(&tree, flags, rustix::fs::Mode::empty())?)
+}
