@@ -14,6 +14,7 @@
 //! One connection per client is on purpose: a client that does not read fills its own socket and
 //! nobody else's, and what it has not read stays in the shell's log.
 
+pub use crate::program::What;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -176,21 +177,6 @@ pub struct Exec {
     pub timeout_ms: u64,
     /// User and group inside, 0 to 65533.
     pub uid: u32,
-}
-
-/// A program by its words, or a text for `bash -c`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum What {
-    /// Program and arguments; the program is looked up in the environment's `PATH`.
-    Argv(Vec<String>),
-    /// A command line for `bash -c`.
-    Command(String),
-}
-
-impl Default for What {
-    fn default() -> Self {
-        Self::Argv(Vec::new())
-    }
 }
 
 /// One thing to do with a file. Paths are bytes, absolute or below `/workspace`, resolved inside

@@ -17,6 +17,7 @@ pub mod links;
 pub mod network;
 pub mod port;
 pub mod process;
+pub mod program;
 pub mod tell;
 pub mod terminal;
 

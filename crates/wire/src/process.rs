@@ -7,7 +7,7 @@
 //! [`crate::tell::STDERR`], with offsets, their ids empty) and [`crate::tell::Tell::ProcessGap`]
 //! where bytes are no longer held, and at last [`crate::tell::Tell::Process`].
 
-use crate::ask::What;
+use crate::program::What;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -1,0 +1,337 @@
+//! Rules of a policy, and what follows from them.
+
+use super::addresses::{mask, within};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Rules of one list.
+pub const RULES_MAX: usize = 256;
+/// The longest rule, in bytes: a name of a host, with a port.
+pub const RULE_BYTES_MAX: usize = 260;
+/// All rules of a policy together, in bytes of text: so that it fits into a packet.
+pub const POLICY_BYTES_MAX: usize = 48 * 1024;
+/// The longest name of a host, in bytes.
+pub const NAME_BYTES_MAX: usize = 253;
+
+/// Where a sandbox may connect to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// What is allowed; empty: nothing.
+    pub allow: Vec<Rule>,
+    /// What is refused, also where a rule of `allow` holds.
+    pub deny: Vec<Rule>,
+}
+
+/// One rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// What it holds for.
+    pub place: Place,
+    /// For this port alone.
+    pub port: Option<u16>,
+}
+
+/// What a rule holds for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Place {
+    /// `*`: everything.
+    Any,
+    /// An address, or a network: those whose first `bits` bits are its.
+    Net {
+        /// Its first address.
+        address: IpAddr,
+        /// 0 to 32, or to 128 of IPv6.
+        bits: u8,
+    },
+    /// A host by its name, in lower case, without a dot at its end.
+    Name(String),
+    /// Every name below this one (`*.` and this), not this one.
+    Below(String),
+}
+
+/// A text that is no rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no host, address, network or *, with or without :PORT")]
+pub struct NoRule;
+
+impl Rule {
+    /// Reads a rule: `*`, a host, `*.` and a host, an address, or a network (`10.0.0.0/8`), each
+    /// with or without `:PORT`; an IPv6 address with a port stands in brackets.
+    ///
+    /// # Errors
+    /// [`NoRule`]
+    pub fn parse(text: &str) -> Result<Self, NoRule> {
+        if text.len() > RULE_BYTES_MAX {
+            return Err(NoRule);
+        }
+        if let Some(place) = Place::parse(text) {
+            return Ok(Self { place, port: None });
+        }
+        let (place, port) = text.rsplit_once(':').ok_or(NoRule)?;
+        let inner = place.strip_prefix('[').and_then(|place| place.strip_suffix(']'));
+        let place = inner.filter(|place| place.contains(':')).unwrap_or(place);
+        let port = Some(port)
+            .filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
+            .and_then(|port| port.parse::<u16>().ok())
+            .filter(|port| *port > 0)
+            .ok_or(NoRule)?;
+        let place = Place::parse(place).ok_or(NoRule)?;
+        Ok(Self { place, port: Some(port) })
+    }
+
+    pub(crate) fn holds(&self, to: &To<'_>) -> bool {
+        self.port.is_none_or(|port| Some(port) == to.port) && self.place.holds(to)
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.place, self.port) {
+            (Place::Net { address: IpAddr::V6(_), .. }, Some(port)) => {
+                write!(out, "[{}]:{port}", self.place)
+            }
+            (place, Some(port)) => write!(out, "{place}:{port}"),
+            (place, None) => write!(out, "{place}"),
+        }
+    }
+}
+
+impl Place {
+    fn parse(text: &str) -> Option<Self> {
+        if text == "*" {
+            return Some(Self::Any);
+        }
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Some(Self::Net { address, bits: width(address) });
+        }
+        if let Some((address, bits)) = text.split_once('/') {
+            let address = address.parse::<IpAddr>().ok()?;
+            let digits = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit());
+            let bits = bits.parse().ok().filter(|bits| digits && *bits <= width(address))?;
+            return Some(Self::Net { address: first(address, bits), bits });
+        }
+        match text.strip_prefix("*.") {
+            Some(below) => Some(Self::Below(host(below)?)),
+            None => Some(Self::Name(host(text)?)),
+        }
+    }
+
+    fn holds(&self, to: &To<'_>) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Net { address, bits } => {
+                to.address.is_some_and(|it| within(IpAddr::V4(it), *address, *bits))
+            }
+            Self::Name(name) => to.name.is_some_and(|it| same(it, name)),
+            Self::Below(name) => to.name.is_some_and(|it| below(it, name)),
+        }
+    }
+
+    /// Whether it can only be judged by who knows the name of the other end.
+    #[must_use]
+    pub fn is_name(&self) -> bool {
+        matches!(self, Self::Name(_) | Self::Below(_))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => out.write_str("*"),
+            Self::Net { address, bits } if *bits == width(*address) => write!(out, "{address}"),
+            Self::Net { address, bits } => write!(out, "{address}/{bits}"),
+            Self::Name(name) => out.write_str(name),
+            Self::Below(name) => write!(out, "*.{name}"),
+        }
+    }
+}
+
+/// A name of a host, in lower case and without the dot at its end; `None`: it is none.
+#[must_use]
+pub fn host(text: &str) -> Option<String> {
+    let text = text.strip_suffix('.').unwrap_or(text);
+    let label = |label: &str| {
+        let letters =
+            label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+        !label.is_empty()
+            && label.len() <= 63
+            && letters
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    // What ends with a number would be an address, and is none.
+    let last = text.rsplit('.').next().unwrap_or_default();
+    let good = text.len() <= NAME_BYTES_MAX
+        && text.split('.').all(label)
+        && !last.bytes().all(|byte| byte.is_ascii_digit());
+    good.then(|| text.to_ascii_lowercase())
+}
+
+fn width(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+fn first(address: IpAddr, bits: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(it) => {
+            let keep = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+            IpAddr::V4(Ipv4Addr::from_bits(it.to_bits() & keep))
+        }
+        IpAddr::V6(it) => IpAddr::V6(Ipv6Addr::from_bits(it.to_bits() & mask(bits))),
+    }
+}
+
+fn bare(name: &str) -> &str {
+    name.strip_suffix('.').unwrap_or(name)
+}
+
+fn same(name: &str, rule: &str) -> bool {
+    bare(name).eq_ignore_ascii_case(rule)
+}
+
+fn below(name: &str, rule: &str) -> bool {
+    let name = bare(name).as_bytes();
+    let Some(split) = name.len().checked_sub(rule.len() + 1) else { return false };
+    split > 0 && name[split] == b'.' && name[split + 1..].eq_ignore_ascii_case(rule.as_bytes())
+}
+
+/// What somebody inside wants to reach, as far as it is known.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct To<'a> {
+    /// The name that was asked for, or that the connection itself says.
+    pub name: Option<&'a str>,
+    /// The address.
+    pub address: Option<Ipv4Addr>,
+    /// The port; without one (a name that is looked up) only rules without a port can refuse, and
+    /// every rule can allow.
+    pub port: Option<u16>,
+}
+
+/// What follows from a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict<'a> {
+    /// By this rule.
+    Allowed(&'a Rule),
+    /// By this rule of `deny`; `None`: no rule allows it.
+    Refused(Option<&'a Rule>),
+}
+
+impl Policy {
+    /// Everything that is not [`closed`](super::closed).
+    #[must_use]
+    pub fn open() -> Self {
+        Self { allow: vec![Rule { place: Place::Any, port: None }], deny: Vec::new() }
+    }
+
+    /// Judges one connection, or the lookup of a name.
+    #[must_use]
+    pub fn judge(&self, to: &To<'_>) -> Verdict<'_> {
+        if let Some(rule) = self.deny.iter().find(|rule| rule.holds(to)) {
+            return Verdict::Refused(Some(rule));
+        }
+        let lookup = to.port.is_none();
+        let allows = |rule: &&Rule| if lookup { rule.place.holds(to) } else { rule.holds(to) };
+        self.allow.iter().find(allows).map_or(Verdict::Refused(None), Verdict::Allowed)
+    }
+
+    /// Whether addresses alone are enough to judge.
+    #[must_use]
+    pub fn by_address(&self) -> bool {
+        !self.allow.iter().chain(&self.deny).any(|rule| rule.place.is_name())
+    }
+
+    /// Bytes of its rules as text; [`POLICY_BYTES_MAX`] at most.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.allow.iter().chain(&self.deny).map(|rule| rule.to_string().len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(texts: &[&str]) -> Vec<Rule> {
+        texts.iter().map(|text| Rule::parse(text).expect(text)).collect()
+    }
+
+    fn to<'a>(name: Option<&'a str>, address: [u8; 4], port: u16) -> To<'a> {
+        To { name, address: Some(address.into()), port: Some(port) }
+    }
+
+    #[test]
+    fn a_rule_is_a_place_with_or_without_a_port_and_says_itself() {
+        for good in [
+            "*",
+            "*:443",
+            "example.com",
+            "*.example.com:8443",
+            "xn--bcher-kva.example",
+            "localhost",
+            "10.0.0.0/8",
+            "192.168.1.1:80",
+            "::1",
+            "fd00::/8",
+            "[::1]:443",
+            "[fd00::/8]:443",
+        ] {
+            assert_eq!(Rule::parse(good).expect(good).to_string(), good);
+        }
+        assert_eq!(Rule::parse("EXAMPLE.com.:80").expect("a rule").to_string(), "example.com:80");
+        assert_eq!(Rule::parse("10.1.2.3/8").expect("a rule").to_string(), "10.0.0.0/8");
+        let long = "a.".repeat(200);
+        for bad in [
+            "",
+            " ",
+            "a b",
+            "http://a",
+            "a/b",
+            "*a.com",
+            "a.*",
+            "-a.com",
+            "a..b",
+            "a:0",
+            "a:70000",
+            "a:+1",
+            "300.1.1.1",
+            "10.0.0.0/33",
+            "10.0.0.0/",
+            "a\n",
+            "ä.com",
+            "[a]:1",
+            "a.1",
+            &long,
+        ] {
+            assert_eq!(Rule::parse(bad), Err(NoRule), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn deny_goes_before_allow_and_what_no_rule_allows_is_refused() {
+        let policy = Policy {
+            allow: rules(&["*.example.com", "93.184.0.0/16:443", "git.example.net:22"]),
+            deny: rules(&["bad.example.com", "93.184.216.34"]),
+        };
+        let allowed = |to: To<'_>| matches!(policy.judge(&to), Verdict::Allowed(_));
+        assert!(allowed(to(Some("www.EXAMPLE.com."), [1, 2, 3, 4], 80)));
+        assert!(!allowed(to(Some("example.com"), [1, 2, 3, 4], 80)));
+        assert!(!allowed(to(Some("wwwexample.com"), [1, 2, 3, 4], 80)));
+        assert!(!allowed(to(Some("bad.example.com"), [1, 2, 3, 4], 80)));
+        assert!(allowed(to(None, [93, 184, 1, 1], 443)));
+        assert!(!allowed(to(None, [93, 184, 1, 1], 80)));
+        assert!(!allowed(to(Some("www.example.com"), [93, 184, 216, 34], 443)));
+        assert!(allowed(to(Some("git.example.net"), [1, 1, 1, 1], 22)));
+        assert!(!allowed(to(Some("git.example.net"), [1, 1, 1, 1], 443)));
+        let lookup = To { name: Some("git.example.net"), ..To::default() };
+        assert!(allowed(lookup), "a name that is allowed for one port can be looked up");
+        assert_eq!(policy.judge(&to(None, [9, 9, 9, 9], 53)), Verdict::Refused(None));
+    }
+
+    #[test]
+    fn names_need_somebody_who_knows_them() {
+        assert!(Policy::open().by_address());
+        let named = Policy { deny: rules(&["a.example"]), ..Policy::open() };
+        assert!(!named.by_address());
+    }
+}
