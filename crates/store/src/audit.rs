@@ -13,9 +13,9 @@ mod verify;
 pub use read::Export;
 pub use verify::{Expected, Finding, Verdict, verify};
 
-pub use crate::Error as AuditError;
+pub use crate::error::Error as AuditError;
 
-use crate::Error;
+use crate::error::Error;
 use line::Key;
 use log::Log;
 use serde_json::{Map, Value};
@@ -70,7 +70,7 @@ impl Entry {
             tenant: tenant.to_owned(),
             sandbox: sandbox.map(str::to_owned),
             event: event.into(),
-            at_ms: crate::record::now_ms(),
+            at_ms: crate::time::now_ms(),
             data: Map::new(),
         }
     }

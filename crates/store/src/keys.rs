@@ -1,12 +1,11 @@
 //! API keys: only their SHA-256 is kept.
 
-use crate::{
-    Error, KeyDigest,
-    record::now_ms,
-    removals::apply,
-    schema,
-    tombstones::{KEYS, Removal, Tombstones},
-};
+use crate::error::Error;
+use crate::key_digest::KeyDigest;
+use crate::records::apply;
+use crate::schema;
+use crate::time::now_ms;
+use crate::tombstones::{KEYS, Removal, Tombstones};
 use rusqlite::{Connection, params};
 use std::{
     collections::HashMap,

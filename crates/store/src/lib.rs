@@ -8,138 +8,18 @@
 
 pub mod audit;
 mod error;
-pub mod history;
 mod key_digest;
 pub mod keys;
-pub mod record;
-mod removals;
+mod records;
+mod rows;
 mod schema;
+mod store;
+mod time;
 mod tombstones;
 
 pub use error::Error;
 pub use key_digest::KeyDigest;
-pub use record::{Answer, Sandbox, Session};
-pub use removals::Member;
-
-use removals::Records;
-use rusqlite::Connection;
-use std::{
-    panic::AssertUnwindSafe,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+pub use rows::{
+    ANSWER_MS, Answer, EndedSandbox, HISTORY_MAX, Member, Sandbox, Session, UsageTotals,
 };
-use tokio::sync::{mpsc, oneshot};
-
-/// Writes that may wait at once; the next caller waits before it is put in line.
-const QUEUE_MAX: usize = 1024;
-
-type Job = Box<dyn FnOnce(&mut Records) + Send>;
-
-/// The records of a data directory; one thread writes. Clones share it.
-#[derive(Clone)]
-pub struct Store {
-    jobs: mpsc::Sender<Job>,
-    broken: Arc<AtomicBool>,
-}
-
-impl Store {
-    /// Opens the records, makes or migrates them. Blocks.
-    ///
-    /// # Errors
-    /// [`Error::Newer`] when a later version wrote them; whatever SQLite says otherwise.
-    pub fn open(file: &Path) -> Result<Self, Error> {
-        let connection = schema::open(file).map_err(|error| match error {
-            Error::Sqlite(said) if !said.starts_with(&*file.to_string_lossy()) => {
-                Error::Sqlite(format!("{}: {said}", file.display()))
-            }
-            other => other,
-        })?;
-        let mut records = Records::new(connection, file)?;
-        let (jobs, mut queue) = mpsc::channel::<Job>(QUEUE_MAX);
-        std::thread::Builder::new()
-            .name("store".into())
-            .spawn(move || {
-                while let Some(job) = queue.blocking_recv() {
-                    // A panic in one job rolls its transaction back and drops its answer.
-                    let _ = std::panic::catch_unwind(AssertUnwindSafe(|| job(&mut records)));
-                }
-            })
-            .map_err(|error| Error::Sqlite(error.to_string()))?;
-        Ok(Self { jobs, broken: Arc::default() })
-    }
-
-    /// Looks whether a file that was copied is one state of the records. One that is missing is
-    /// [`Store::open`]'s business. Blocks.
-    ///
-    /// # Errors
-    /// [`Error::Torn`].
-    pub fn check(file: &Path) -> Result<(), Error> {
-        if std::fs::metadata(file).map_or(true, |about| about.len() == 0) {
-            return Ok(());
-        }
-        schema::check(file)
-    }
-
-    /// Whether the disk has failed: only reading works until the records are opened anew.
-    #[must_use]
-    pub fn broken(&self) -> bool {
-        self.broken.load(Ordering::Relaxed)
-    }
-
-    /// Runs `job`, which writes, on the store's thread and waits for what it says. Once begun it is
-    /// carried out, also when the caller is dropped.
-    ///
-    /// # Errors
-    /// [`Error::Full`] also while removals wait for space: they come first.
-    pub(crate) async fn call<R: Send + 'static>(
-        &self,
-        job: impl FnOnce(&mut Connection) -> Result<R, Error> + Send + 'static,
-    ) -> Result<R, Error> {
-        self.run(|records| {
-            records.settle()?;
-            job(&mut records.connection)
-        })
-        .await
-    }
-
-    /// The same for a job that only reads: a full disk does not stop it.
-    pub(crate) async fn read<R: Send + 'static>(
-        &self,
-        job: impl FnOnce(&mut Records) -> Result<R, Error> + Send + 'static,
-    ) -> Result<R, Error> {
-        self.run(|records| {
-            match records.settle() {
-                // A disk that failed must not be asked again: it may say that all is well.
-                Err(Error::Unsynced) => Err(Error::Unsynced),
-                // What the records could not take is still in memory, and the job counts it.
-                _ => job(records),
-            }
-        })
-        .await
-    }
-
-    /// Runs `job` as it is, without taking tombstones in first: it removes something, and does that
-    /// itself.
-    pub(crate) async fn run<R: Send + 'static>(
-        &self,
-        job: impl FnOnce(&mut Records) -> Result<R, Error> + Send + 'static,
-    ) -> Result<R, Error> {
-        let (answer, answered) = oneshot::channel();
-        let broken = Arc::clone(&self.broken);
-        let job: Job = Box::new(move |records| {
-            let mut said = job(records);
-            if matches!(said, Err(Error::Unsynced)) && !broken.swap(true, Ordering::Relaxed) {
-                let _ = records.connection.pragma_update(None, "query_only", true);
-            }
-            if broken.load(Ordering::Relaxed) && matches!(said, Err(Error::Sqlite(_))) {
-                said = Err(Error::Unsynced);
-            }
-            let _ = answer.send(said);
-        });
-        self.jobs.send(job).await.map_err(|_| Error::Closed)?;
-        answered.await.map_err(|_| Error::Closed)?
-    }
-}
+pub use store::Store;

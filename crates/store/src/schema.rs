@@ -1,6 +1,6 @@
 //! The tables, as a list of steps that only goes forward.
 
-use crate::Error;
+use crate::error::Error;
 use rusqlite::{Connection, OpenFlags};
 use std::{
     fs::{self, OpenOptions},

@@ -8,7 +8,7 @@
 //! On a file system that writes every block to a new place (btrfs, ZFS), deleting relies on the
 //! space that the file system itself reserves for it.
 
-use crate::Error;
+use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,

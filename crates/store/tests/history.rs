@@ -1,9 +1,6 @@
 //! What stays of sandboxes that have ended, and network profiles: by tenant, bounded.
 
-use isolet_store::{
-    Sandbox, Store,
-    history::{HISTORY_MAX, Past, Totals},
-};
+use isolet_store::{EndedSandbox, HISTORY_MAX, Sandbox, Store, UsageTotals};
 
 fn store() -> (tempfile::TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
@@ -11,9 +8,9 @@ fn store() -> (tempfile::TempDir, Store) {
     (dir, store)
 }
 
-fn past(tenant: &str, n: usize) -> Past {
-    let sums = Totals { count: 1, cpu_us: 10, memory_mib_ms: 100 };
-    Past { tenant: tenant.to_owned(), body: n.to_string(), sums }
+fn past(tenant: &str, n: usize) -> EndedSandbox {
+    let sums = UsageTotals { count: 1, cpu_us: 10, memory_mib_ms: 100 };
+    EndedSandbox { tenant: tenant.to_owned(), body: n.to_string(), sums }
 }
 
 async fn made(store: &Store, tenant: &str, n: usize) -> String {
@@ -38,14 +35,14 @@ async fn an_end_is_kept_once_and_sums_outlive_what_is_held() {
     assert_eq!(held.len(), HISTORY_MAX);
     assert_eq!((held[0].as_str(), held[HISTORY_MAX - 1].as_str()), ("1002", "3"));
     let count = HISTORY_MAX as u64 + 3;
-    let all = Totals { count, cpu_us: 10 * count, memory_mib_ms: 100 * count };
+    let all = UsageTotals { count, cpu_us: 10 * count, memory_mib_ms: 100 * count };
     assert_eq!(store.totals("t").await.unwrap(), all);
     let name = made(&store, "u", 5000).await;
     store.end(&name, past("u", 1)).await.unwrap();
     assert_eq!(store.history("u").await.unwrap(), ["1"]);
     assert_eq!(store.totals("u").await.unwrap().count, 1);
     assert_eq!(store.history("t").await.unwrap().len(), HISTORY_MAX, "not the other's");
-    assert_eq!(store.totals("nobody").await.unwrap(), Totals::default());
+    assert_eq!(store.totals("nobody").await.unwrap(), UsageTotals::default());
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use crate::model::{
     record::Record,
     state::State,
 };
-use isolet_store::history;
+use isolet_store::{EndedSandbox, UsageTotals};
 use serde::{Deserialize, Serialize};
 
 /// What was counted before its groups were made, or last removed.
@@ -141,7 +141,7 @@ impl Record {
     }
 
     /// What stays of it when it has ended.
-    pub(crate) fn past(&self, groups: isolet_jail::Usage) -> Result<history::Past, Error> {
+    pub(crate) fn past(&self, groups: isolet_jail::Usage) -> Result<EndedSandbox, Error> {
         let (info, usage): (Info, Usage) = (self.info(), self.usage(groups));
         let past = Past {
             id: info.id.into(),
@@ -157,8 +157,8 @@ impl Record {
             memory_peak_bytes: usage.memory_peak_bytes,
         };
         let memory_mib_ms = past.memory_mib.saturating_mul(past.awake_ms);
-        let sums = history::Totals { count: 1, cpu_us: past.cpu_us, memory_mib_ms };
+        let sums = UsageTotals { count: 1, cpu_us: past.cpu_us, memory_mib_ms };
         let body = serde_json::to_string(&past).map_err(|error| Error::Fault(error.to_string()))?;
-        Ok(history::Past { tenant: self.tenant.to_string(), body, sums })
+        Ok(EndedSandbox { tenant: self.tenant.to_string(), body, sums })
     }
 }

@@ -5,7 +5,7 @@ use super::{
     line::{LINE_BYTES_MAX, Line},
     log::segments,
 };
-use crate::Error;
+use crate::error::Error;
 use std::{
     collections::VecDeque,
     fs::File,

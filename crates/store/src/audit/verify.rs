@@ -6,7 +6,7 @@ use super::{
     line::Line,
     log::{Head, lines, segments},
 };
-use crate::Error;
+use crate::error::Error;
 use std::{collections::BTreeSet, fmt, fs::File, io::Read, path::Path};
 
 /// Findings that are told; more are counted.

@@ -1,60 +1,10 @@
 //! Records of sandboxes, sessions, and answers given to idempotency keys.
-//!
-//! Columns hold what the store must keep unique; the rest is a versioned JSON text that belongs
-//! to the caller, so that one text that does not read hides no other record.
 
-use crate::{Error, Store};
+use super::Store;
+use crate::error::Error;
+use crate::rows::{ANSWER_MS, Answer, Sandbox, Session};
+use crate::time::now_ms;
 use rusqlite::{Connection, OptionalExtension, params};
-
-/// How long an answer is given again to the same idempotency key.
-pub const ANSWER_MS: i64 = 24 * 3600 * 1000;
-
-/// One sandbox.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sandbox {
-    /// The server's own name for it.
-    pub name: String,
-    /// Whose it is.
-    pub tenant: String,
-    /// The client's name for it, unique within the tenant.
-    pub id: String,
-    /// Its uid range, unique.
-    pub slot: u32,
-    /// Where it stands.
-    pub state: String,
-    /// The rest, as JSON.
-    pub body: String,
-}
-
-/// One session.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Session {
-    /// Name of its sandbox.
-    pub sandbox: String,
-    /// Its id.
-    pub id: String,
-    /// The rest, as JSON.
-    pub body: String,
-}
-
-/// What was answered to an idempotency key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// Whose key.
-    pub tenant: String,
-    /// The key.
-    pub key: String,
-    /// SHA-256 of the body that came with it.
-    pub body: [u8; 32],
-    /// The answer, as JSON.
-    pub answer: String,
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn now_ms() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
-}
 
 fn keep(connection: &Connection, answer: &Answer) -> Result<(), Error> {
     let now = now_ms();

@@ -1,0 +1,48 @@
+//! What ended sandboxes had used: the last ones each by itself, all of them as sums. By tenant.
+
+use super::Store;
+use crate::error::Error;
+use crate::rows::{HISTORY_MAX, UsageTotals};
+use rusqlite::OptionalExtension;
+
+impl Store {
+    /// A tenant's ended sandboxes, as they were told, the last one first; at most [`HISTORY_MAX`].
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn history(&self, tenant: &str) -> Result<Vec<String>, Error> {
+        let tenant = tenant.to_owned();
+        self.read(move |records| {
+            let mut query = records
+                .connection
+                .prepare_cached("SELECT body FROM ended WHERE tenant = ?1 ORDER BY n DESC")?;
+            let rows = query.query_map([&tenant], |row| row.get(0))?;
+            let waiting = records.ended_of(&tenant).rev().map(|past| Ok(past.body.clone()));
+            Ok(waiting.chain(rows).take(HISTORY_MAX).collect::<Result<_, _>>()?)
+        })
+        .await
+    }
+
+    /// What a tenant's ended sandboxes had used.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn totals(&self, tenant: &str) -> Result<UsageTotals, Error> {
+        let tenant = tenant.to_owned();
+        self.read(move |records| {
+            let found = records
+                .connection
+                .prepare_cached(
+                    "SELECT count, cpu_us, memory_mib_ms FROM totals WHERE tenant = ?1",
+                )?
+                .query_row([&tenant], |row| {
+                    let sum = |at| Ok::<_, rusqlite::Error>(row.get::<_, i64>(at)?.unsigned_abs());
+                    Ok(UsageTotals { count: sum(0)?, cpu_us: sum(1)?, memory_mib_ms: sum(2)? })
+                })
+                .optional()?;
+            let waiting = records.ended_of(&tenant).map(|past| past.sums);
+            Ok(waiting.fold(found.unwrap_or_default(), UsageTotals::and))
+        })
+        .await
+    }
+}
