@@ -1,7 +1,10 @@
 //! Clients by HTTP: whose each is. An id opens nothing to anybody but the owner who began with it, and
 //! no owner takes the places of the others.
 
-use crate::{api::Api, server::Server, streams};
+use crate::api::Api;
+use crate::call::ID;
+use crate::server::Server;
+use crate::transport;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::combinators::BoxBody;
@@ -21,8 +24,6 @@ use tokio_util::sync::CancellationToken;
 pub const CLIENTS_MAX: usize = 1000;
 /// The same of one owner: a quarter, so that one leaves places to the others.
 pub const OWN_MAX: usize = 250;
-/// Header of a client's id.
-pub(crate) const ID: &str = "mcp-session-id";
 /// Header of the protocol's version.
 const VERSION: &str = "mcp-protocol-version";
 /// The first version whose clients have no ids.
@@ -52,7 +53,7 @@ pub struct Clients {
 impl Clients {
     /// Their tools call `api`; all are let go when `stop` is cancelled.
     pub fn new(api: Arc<dyn Api>, stop: CancellationToken) -> Self {
-        let (service, manager) = streams::http_service(api, stop);
+        let (service, manager) = transport::http_service(api, stop);
         Self { service, manager, owners: Arc::default() }
     }
 

@@ -8,14 +8,16 @@
 
 mod answer;
 mod api;
+mod call;
 mod clients;
+mod handler;
 mod place;
 mod progress;
 mod server;
-mod streams;
 mod tools;
+mod transport;
 
 pub use api::{Answered, Api};
 pub use clients::{CLIENTS_MAX, Clients, OWN_MAX, Refused, Reply};
 pub use server::Server;
-pub use streams::{Stdio, serve};
+pub use transport::{Stdio, serve};

@@ -2,8 +2,9 @@
 
 use crate::{
     answer::{self, Done, data, refused, said},
+    call::Asked,
     place,
-    server::{Asked, Server},
+    server::Server,
 };
 use http::Method;
 use rmcp::{

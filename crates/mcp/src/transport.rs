@@ -1,6 +1,7 @@
 //! The two ways in: standard input and output of one program, and HTTP.
 
-use crate::{api::Api, server::Server};
+use crate::api::Api;
+use crate::server::Server;
 use rmcp::{
     ServiceExt,
     transport::{
