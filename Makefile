@@ -65,7 +65,7 @@ programs:
 	install target/debug/isolet target/debug/isolet-edge target/$(HOST)/debug/isolet-launcher target/$(HOST)/debug/isolet-agent target/programs/
 
 # The same terminal as in the console, without a window.
-XTERM := crates/agent/tests/xterm/node_modules/.fetched
+XTERM := crates/vt/tests/xterm/node_modules/.fetched
 
 # Properties are tried with the same values in every run; `make soak` takes others each time.
 test: export PROPTEST_RNG_SEED := 4
@@ -74,7 +74,7 @@ test: packages tools console
 	cargo nextest run --workspace --profile $(PROFILE)
 	rm -rf target/xterm && mkdir -p target/xterm
 	ISOLET_XTERM_CASES=$(CURDIR)/target/xterm cargo nextest run --workspace --profile $(PROFILE) --run-ignored only -E 'test(cases_for_xterm_js)'
-	timeout 300 node crates/agent/tests/xterm/compare.mjs target/xterm
+	timeout 300 node crates/vt/tests/xterm/compare.mjs target/xterm
 	cd sdk/typescript && npx tsc --noEmit && npx vitest run
 	cd tests/browser && npx tsc --noEmit && npx playwright test
 	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && timeout -s INT 600 $(PYTHON)/pytest $(if $(CI),--reruns 1 -rR) -o faulthandler_timeout=120
@@ -83,7 +83,7 @@ test: packages tools console
 fetched: clients sdk browser python $(XTERM)
 
 soak: packages tools programs
-	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-escape -p isolet-promises -p isolet-agent -p isolet-faults --profile soak \
+	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-escape -p isolet-promises -p isolet-agent -p isolet-vt -p isolet-faults --profile soak \
 	  -E 'test(heavy_i4) | test(interrupts_at_any) | test(interrupts_among) | test(a_cancel_ends_whatever) | test(a_snapshot_gives_the_same_screen_for_any_stream) | test(f43_a_launcher_that_dies_over)'
 	$(MAKE) kills
 
@@ -137,15 +137,15 @@ target/python/.fetched: sdk/python/pyproject.toml | packages
 	$(PYTHON)/pip install -q --disable-pip-version-check -e 'sdk/python[test]'
 	touch $@
 
-# What the agent's model of a screen makes of output, beside what xterm.js makes of it.
+# Compares what isolet-vt makes of output with what xterm.js makes of it.
 xterm: $(XTERM)
 	rm -rf target/xterm
 	mkdir -p target/xterm
-	ISOLET_XTERM_CASES=$(CURDIR)/target/xterm cargo test -q -p isolet-agent --bins -- --ignored cases_for_xterm_js
-	node crates/agent/tests/xterm/compare.mjs target/xterm
+	ISOLET_XTERM_CASES=$(CURDIR)/target/xterm cargo test -q -p isolet-vt --lib -- --ignored cases_for_xterm_js
+	node crates/vt/tests/xterm/compare.mjs target/xterm
 
-$(XTERM): crates/agent/tests/xterm/package.json crates/agent/tests/xterm/package-lock.json | packages
-	cd crates/agent/tests/xterm && npm install --no-save --loglevel=error
+$(XTERM): crates/vt/tests/xterm/package.json crates/vt/tests/xterm/package-lock.json | packages
+	cd crates/vt/tests/xterm && npm install --no-save --loglevel=error
 	touch $@
 
 # Chromium is Debian's: no browser is downloaded. The pages load the SDK as it is shipped.

@@ -17,7 +17,6 @@ mod log;
 mod poll;
 mod port;
 mod process;
-mod screen;
 mod shell;
 mod start;
 mod state;

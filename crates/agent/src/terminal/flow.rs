@@ -67,11 +67,11 @@ impl Terminal {
             self.screen.feed(piece, self.fed);
             self.fed += piece.len() as u64;
         }
-        for asked in self.screen.answers() {
+        for query in self.screen.take_queries() {
             if self.typists > 0 {
-                self.questions.asked(&asked);
+                self.reply_filter.expect_reply(&query);
             } else if self.hungry() {
-                self.input.extend_from_slice(&asked.answer);
+                self.input.extend_from_slice(&query.default_reply);
                 self.write();
             }
         }

@@ -1,6 +1,6 @@
 //! A client of a terminal: a place in what it has said, and nothing else.
 
-use crate::screen::Typist;
+use isolet_vt::ClientInput;
 use isolet_wire::terminal::{Attach, CLIENT_BYTES_MAX, Client, Since, Size};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ pub(crate) struct Guest {
     /// It needs none.
     pub(crate) idle: bool,
     /// What it is typing.
-    pub(crate) typist: Typist,
+    pub(crate) input: ClientInput,
 }
 
 /// How far a client is.
@@ -90,7 +90,7 @@ impl Guest {
             presence: 0,
             moved: now,
             idle: true,
-            typist: Typist::default(),
+            input: ClientInput::default(),
         }
     }
 

@@ -22,9 +22,9 @@ impl Terminal {
         if matches!(self.state, State::Failed(..) | State::Ended(_)) {
             return 0;
         }
-        let bytes = self.questions.filter(&mut guest.typist, bytes);
+        let bytes = self.reply_filter.filter(&mut guest.input, bytes);
         // A window that answers, or has lost the focus, is not the one that somebody types in.
-        if let Some(size) = guest.size.filter(|_| guest.typist.keys && guest.sizes()) {
+        if let Some(size) = guest.size.filter(|_| guest.input.has_keys && guest.sizes()) {
             self.follow_window(hub, conn, size);
         }
         self.overtake(&bytes);

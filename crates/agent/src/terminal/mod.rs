@@ -16,12 +16,12 @@ pub(crate) use input::INPUT_BYTES_MAX;
 
 use crate::hub::{Hub, Order, Parent, environment};
 use crate::poll::What;
-use crate::screen::{Questions, Screen};
 use crate::start;
 use crate::words;
 use end::Closing;
 use isolet_sys::pty;
 use isolet_sys::spawn::{self, Child};
+use isolet_vt::{ReplyFilter, Screen};
 use isolet_wire::tell::{Closed, Shell, Why};
 use isolet_wire::terminal::{COLS_MAX, Client, Open, ROWS_MAX, Size, Terminal as Told};
 use ring::Ring;
@@ -88,7 +88,7 @@ pub(crate) struct Terminal {
     screen: Screen,
     /// What the screen has seen of the output.
     fed: u64,
-    questions: Questions,
+    reply_filter: ReplyFilter,
     /// Clients that may type, and so answer.
     typists: usize,
     drawn: Vec<Drawn>,
@@ -154,7 +154,7 @@ impl Terminal {
             ring: Ring::default(),
             screen: Screen::new(size),
             fed: 0,
-            questions: Questions::default(),
+            reply_filter: ReplyFilter::default(),
             typists: 0,
             drawn: Vec::new(),
             master: None,

@@ -110,7 +110,7 @@ impl Terminal {
 
     /// Whether output from there on, sent as it was, leads to what others see.
     fn exact_since(&self, offset: u64) -> bool {
-        self.ring.whole_since(offset) && self.screen.last_question() <= offset
+        self.ring.whole_since(offset) && self.screen.last_query_end() <= offset
     }
 
     /// Puts a client before a snapshot; not, while too many are on their way.

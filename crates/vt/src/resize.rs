@@ -2,15 +2,15 @@
 //! text that ran over into the next line is laid out anew. Follows xterm.js line by line in what
 //! comes out, since clients that stay do it themselves.
 
-use super::buffer::Buffer;
-use super::cell::Cell;
-use super::line::Line;
+use crate::buffer::Buffer;
+use crate::cell::Cell;
+use crate::line::Line;
 use std::collections::VecDeque;
 
 impl Buffer {
     /// Makes it `cols` by `rows`.
-    pub(super) fn resize(&mut self, cols: usize, rows: usize) {
-        let mut base = self.base();
+    pub(crate) fn resize(&mut self, cols: usize, rows: usize) {
+        let mut base = self.history_len();
         if rows > self.rows {
             self.grow(rows, &mut base);
         } else {
@@ -24,11 +24,11 @@ impl Buffer {
         self.y = self.y.min(rows - 1);
         self.saved.x = self.saved.x.min(cols - 1);
         (self.top, self.bottom) = (0, rows - 1);
-        if self.keeps() && cols != self.cols {
+        if self.has_history() && cols != self.cols {
             self.reflow(cols, rows, &mut base);
         }
         if cols < self.cols {
-            self.lines.iter_mut().for_each(|line| line.cut(cols));
+            self.lines.iter_mut().for_each(|line| line.truncate_to(cols));
         }
         self.tabs.resize(self.cols, cols);
         (self.cols, self.rows) = (cols, rows);
@@ -80,7 +80,7 @@ impl Buffer {
         let cursor = *base + self.y;
         let before = self.lines.len();
         let mut start = 0;
-        for group in groups(std::mem::take(&mut self.lines)) {
+        for group in logical_lines(std::mem::take(&mut self.lines)) {
             let count = group.len();
             let here = (start..start + count).contains(&cursor);
             self.lines.extend(if here || count == 1 {
@@ -108,14 +108,14 @@ impl Buffer {
     /// in is asked anew each time.
     fn narrow(&mut self, cols: usize, rows: usize, base: &mut usize) {
         let most = self.history_max(cols) + rows;
-        let mut room = Room { rows, most, length: self.lines.len(), fresh: 0 };
+        let mut room = ReflowLines { rows, most, length: self.lines.len(), fresh: 0 };
         // Lines to come in, and behind which line; the lowest first.
         let mut fresh: Vec<(usize, Vec<Line>)> = Vec::new();
         let mut end = self.lines.len();
         while end > 0 {
             let last = end - 1;
             let line = &self.lines[last];
-            if !line.wrapped && line.length() <= cols {
+            if !line.wrapped && line.text_len() <= cols {
                 end = last;
                 continue;
             }
@@ -156,7 +156,7 @@ impl Buffer {
 
     /// So many lines come in. While nothing has gone out at the top, they take the place of those
     /// below the cursor.
-    fn make_room(&mut self, added: usize, room: &mut Room, base: &mut usize) {
+    fn make_room(&mut self, added: usize, room: &mut ReflowLines, base: &mut usize) {
         let before = if *base == 0 && self.y + 1 != room.length { self.y } else { room.length };
         let trimmed = (before + added).saturating_sub(room.most).min(added);
         for _ in trimmed..added {
@@ -173,7 +173,7 @@ impl Buffer {
 }
 
 /// How much there is while lines are laid out anew.
-struct Room {
+struct ReflowLines {
     /// Rows of the screen.
     rows: usize,
     /// The most lines that are kept.
@@ -185,7 +185,7 @@ struct Room {
 }
 
 /// Lines that go on with one another.
-fn groups(lines: VecDeque<Line>) -> Vec<Vec<Line>> {
+fn logical_lines(lines: VecDeque<Line>) -> Vec<Vec<Line>> {
     let mut groups: Vec<Vec<Line>> = Vec::new();
     for line in lines {
         match groups.last_mut() {
@@ -199,7 +199,7 @@ fn groups(lines: VecDeque<Line>) -> Vec<Vec<Line>> {
 /// The lines of one text, more than one, in a greater width.
 fn wider(group: Vec<Line>, old: usize, cols: usize) -> Vec<Line> {
     let mut out = laid(&group, old, cols);
-    while out.len() > 1 && out.last().is_some_and(|line| line.length() == 0) {
+    while out.len() > 1 && out.last().is_some_and(|line| line.text_len() == 0) {
         out.pop();
     }
     out
@@ -214,7 +214,7 @@ fn narrower(group: Vec<Line>, old: usize, cols: usize) -> Vec<Line> {
     let (had, first) = (group.len(), group[0].wrapped);
     if out.len() <= had {
         // What stood on a ground of its own behind the text stays, but for one place.
-        let end = out.last().map_or(0, Line::length);
+        let end = out.last().map_or(0, Line::text_len);
         let mut last = group.into_iter().nth(out.len() - 1).unwrap_or_default();
         if let Some(line) = out.last_mut() {
             last.copy(line, 0, 0, end);
@@ -237,7 +237,7 @@ fn laid(group: &[Line], old: usize, cols: usize) -> Vec<Line> {
     out[0].wrapped = group[0].wrapped;
     let mut x = 0;
     for (index, line) in group.iter().enumerate() {
-        let length = length(group, index, old);
+        let length = wrapped_len(group, index, old);
         let mut at = 0;
         while at < length {
             let width = line.get(at).width().max(1).min(length - at);
@@ -257,9 +257,9 @@ fn laid(group: &[Line], old: usize, cols: usize) -> Vec<Line> {
 
 /// How much of a line counts: all of it where it goes on, but for the place that a wide
 /// character did not fit in.
-fn length(group: &[Line], index: usize, cols: usize) -> usize {
-    let Some(next) = group.get(index + 1) else { return group[index].length() };
+fn wrapped_len(group: &[Line], index: usize, cols: usize) -> usize {
+    let Some(next) = group.get(index + 1) else { return group[index].text_len() };
     let last = group[index].get(cols - 1);
-    let early = !last.written() && last.width() == 1 && next.get(0).width() == 2;
+    let early = !last.has_content() && last.width() == 1 && next.get(0).width() == 2;
     cols - usize::from(early)
 }

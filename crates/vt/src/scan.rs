@@ -9,8 +9,8 @@ const STRING_BYTES_MAX: usize = 8 * 1024;
 /// The longest other sequence: a longer one is nonsense.
 const SEQUENCE_BYTES_MAX: usize = 1024;
 
-pub(super) const ESC: u8 = 0x1b;
-pub(super) const BEL: u8 = 0x07;
+pub(crate) const ESC: u8 = 0x1b;
+pub(crate) const BEL: u8 = 0x07;
 const CAN: u8 = 0x18;
 const SUB: u8 = 0x1a;
 /// First byte of the controls of eight bits in UTF-8.
@@ -18,7 +18,7 @@ const C1: u8 = 0xc2;
 
 /// What a sequence is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum SequenceKind {
     /// `ESC`, intermediates, a final byte.
     Escape,
     /// Control sequence: parameters, intermediates, a final byte.
@@ -28,49 +28,49 @@ pub(super) enum Kind {
     /// Device control: text.
     Dcs,
     /// Text that nobody reads.
-    Other,
+    Ignored,
 }
 
-impl Kind {
+impl SequenceKind {
     /// The beginning of such a sequence that does nothing however it goes on. Stands for one of
     /// which too much has come to keep it.
-    pub(super) const fn idle(self) -> &'static [u8] {
+    pub(crate) const fn inert_prefix(self) -> &'static [u8] {
         match self {
             Self::Escape => b"\x1b",
             Self::Csi => b"\x1b[0<",
             Self::Osc => b"\x1b]999;",
             Self::Dcs => b"\x1bP0{",
-            Self::Other => b"\x1b^",
+            Self::Ignored => b"\x1b^",
         }
     }
 
-    pub(super) const fn is_text(self) -> bool {
-        matches!(self, Self::Osc | Self::Dcs | Self::Other)
+    pub(crate) const fn is_text(self) -> bool {
+        matches!(self, Self::Osc | Self::Dcs | Self::Ignored)
     }
 }
 
 /// What stands at the beginning of some bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Found {
+pub(crate) enum Found {
     /// A whole sequence.
-    Whole {
-        kind: Kind,
-        /// What stands between its introduction and its end; for [`Kind::Escape`] and
-        /// [`Kind::Csi`] with the final byte.
+    Complete {
+        kind: SequenceKind,
+        /// What stands between its introduction and its end; for [`SequenceKind::Escape`] and
+        /// [`SequenceKind::Csi`] with the final byte.
         body: Range<usize>,
         /// Where the next thing begins.
         end: usize,
     },
     /// Something that was broken off: nothing is done, but for the controls in the first bytes.
-    Broken { end: usize, controls: usize },
+    Aborted { end: usize, controls: usize },
     /// More is needed.
-    More(Kind),
+    Incomplete(SequenceKind),
     /// More is needed, and so much has come already that it is not kept.
-    Flood(Kind),
+    TooLong(SequenceKind),
 }
 
 /// Where the next sequence may begin, from `from` on.
-pub(super) fn next(bytes: &[u8], from: usize) -> usize {
+pub(crate) fn next(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
     while let Some(step) = bytes[at..].iter().position(|byte| *byte == ESC || *byte == C1) {
         at += step;
@@ -83,12 +83,12 @@ pub(super) fn next(bytes: &[u8], from: usize) -> usize {
 }
 
 /// The controls of eight bits that begin a sequence or are one.
-const fn introduces(byte: u8) -> Option<Kind> {
+const fn introduces(byte: u8) -> Option<SequenceKind> {
     match byte {
-        0x90 => Some(Kind::Dcs),
-        0x9b => Some(Kind::Csi),
-        0x9d => Some(Kind::Osc),
-        0x98 | 0x9e | 0x9f => Some(Kind::Other),
+        0x90 => Some(SequenceKind::Dcs),
+        0x9b => Some(SequenceKind::Csi),
+        0x9d => Some(SequenceKind::Osc),
+        0x98 | 0x9e | 0x9f => Some(SequenceKind::Ignored),
         _ => None,
     }
 }
@@ -128,13 +128,13 @@ fn unit(bytes: &[u8], at: usize) -> Option<(Unit, usize)> {
 }
 
 /// Looks at the sequence that begins with the first byte.
-pub(super) fn sequence(bytes: &[u8]) -> Found {
+pub(crate) fn sequence(bytes: &[u8]) -> Found {
     let mut at = 2;
     let mut kind = match (bytes.first(), bytes.get(1)) {
-        (Some(&C1), Some(second)) => introduces(*second).unwrap_or(Kind::Other),
-        _ => Kind::Escape,
+        (Some(&C1), Some(second)) => introduces(*second).unwrap_or(SequenceKind::Ignored),
+        _ => SequenceKind::Escape,
     };
-    if kind == Kind::Escape {
+    if kind == SequenceKind::Escape {
         // Controls may stand before what says its kind.
         at = 1;
         while let Some((unit, length)) = unit(bytes, at) {
@@ -145,30 +145,30 @@ pub(super) fn sequence(bytes: &[u8]) -> Found {
             }
         }
         kind = match bytes.get(at) {
-            Some(b'[') => Kind::Csi,
-            Some(b']') => Kind::Osc,
-            Some(b'P') => Kind::Dcs,
-            Some(b'X' | b'^' | b'_') => Kind::Other,
-            _ => return codes(bytes, at, Kind::Escape),
+            Some(b'[') => SequenceKind::Csi,
+            Some(b']') => SequenceKind::Osc,
+            Some(b'P') => SequenceKind::Dcs,
+            Some(b'X' | b'^' | b'_') => SequenceKind::Ignored,
+            _ => return codes(bytes, at, SequenceKind::Escape),
         };
         at += 1;
     }
-    if kind == Kind::Csi { codes(bytes, at, kind) } else { text(bytes, at, kind) }
+    if kind == SequenceKind::Csi { codes(bytes, at, kind) } else { text(bytes, at, kind) }
 }
 
 /// An escape or control sequence, whose bytes from `from` on decide.
-fn codes(bytes: &[u8], from: usize, kind: Kind) -> Found {
-    let last = if kind == Kind::Csi { 0x40..=0x7e } else { 0x30..=0x7e };
+fn codes(bytes: &[u8], from: usize, kind: SequenceKind) -> Found {
+    let last = if kind == SequenceKind::Csi { 0x40..=0x7e } else { 0x30..=0x7e };
     // Numbers have begun; bytes between them and the last one have; it makes no sense any more.
     let (mut begun, mut middle, mut senseless) = (false, false, false);
     let mut at = from;
     while let Some((unit, length)) = unit(bytes, at) {
         match unit {
-            Unit::Ascii(ESC) | Unit::Control(_) => return Found::Broken { end: at, controls: at },
-            Unit::Ascii(CAN | SUB) => return Found::Broken { end: at + 1, controls: at },
-            Unit::Other if !senseless => return Found::Broken { end: at + length, controls: at },
+            Unit::Ascii(ESC) | Unit::Control(_) => return Found::Aborted { end: at, controls: at },
+            Unit::Ascii(CAN | SUB) => return Found::Aborted { end: at + 1, controls: at },
+            Unit::Other if !senseless => return Found::Aborted { end: at + length, controls: at },
             Unit::Ascii(byte) if last.contains(&byte) => {
-                return Found::Whole { kind, body: from..at + 1, end: at + 1 };
+                return Found::Complete { kind, body: from..at + 1, end: at + 1 };
             }
             Unit::Ascii(0x20..=0x2f) => middle = true,
             Unit::Ascii(byte @ 0x30..=0x3f) => {
@@ -179,21 +179,21 @@ fn codes(bytes: &[u8], from: usize, kind: Kind) -> Found {
         }
         at += length;
     }
-    if bytes.len() > SEQUENCE_BYTES_MAX { Found::Flood(kind) } else { Found::More(kind) }
+    if bytes.len() > SEQUENCE_BYTES_MAX { Found::TooLong(kind) } else { Found::Incomplete(kind) }
 }
 
 /// A sequence with a text of any length from `from` on.
-fn text(bytes: &[u8], from: usize, kind: Kind) -> Found {
-    match end_of(kind, bytes, from, kind == Kind::Dcs) {
-        Some((last, end, true)) => Found::Whole { kind, body: from..last, end },
-        Some((_, end, false)) => Found::Broken { end, controls: from },
-        None if bytes.len() > STRING_BYTES_MAX => Found::Flood(kind),
-        None => Found::More(kind),
+fn text(bytes: &[u8], from: usize, kind: SequenceKind) -> Found {
+    match end_of(kind, bytes, from, kind == SequenceKind::Dcs) {
+        Some((last, end, true)) => Found::Complete { kind, body: from..last, end },
+        Some((_, end, false)) => Found::Aborted { end, controls: from },
+        None if bytes.len() > STRING_BYTES_MAX => Found::TooLong(kind),
+        None => Found::Incomplete(kind),
     }
 }
 
 /// Where a sequence of which too much has come ends: what follows begins there.
-pub(super) fn resume(kind: Kind, bytes: &[u8]) -> Option<usize> {
+pub(crate) fn resume(kind: SequenceKind, bytes: &[u8]) -> Option<usize> {
     if kind.is_text() {
         return end_of(kind, bytes, 0, false).map(|(_, end, _)| end);
     }
@@ -203,7 +203,12 @@ pub(super) fn resume(kind: Kind, bytes: &[u8]) -> Option<usize> {
 
 /// Where a text ends, where what follows it begins, and whether it counts. An `ESC` ends it and
 /// begins what follows. `header`: the numbers before a device control's text are not over.
-fn end_of(kind: Kind, bytes: &[u8], from: usize, mut header: bool) -> Option<(usize, usize, bool)> {
+fn end_of(
+    kind: SequenceKind,
+    bytes: &[u8],
+    from: usize,
+    mut header: bool,
+) -> Option<(usize, usize, bool)> {
     let special = |byte: &u8| matches!(*byte, ESC | BEL | CAN | SUB | 0x80..);
     let mut at = from;
     loop {
@@ -213,11 +218,13 @@ fn end_of(kind: Kind, bytes: &[u8], from: usize, mut header: bool) -> Option<(us
         let (unit, length) = unit(bytes, at)?;
         match unit {
             Unit::Ascii(ESC) => return Some((at, at, true)),
-            Unit::Ascii(BEL) if kind == Kind::Osc => return Some((at, at + 1, true)),
+            Unit::Ascii(BEL) if kind == SequenceKind::Osc => return Some((at, at + 1, true)),
             Unit::Ascii(CAN | SUB) => return Some((at, at + 1, false)),
             Unit::Control(0x9c) => return Some((at, at + length, true)),
             Unit::Control(_) => return Some((at, at, false)),
-            Unit::Other if header || kind == Kind::Other => return Some((at, at + length, false)),
+            Unit::Other if header || kind == SequenceKind::Ignored => {
+                return Some((at, at + length, false));
+            }
             Unit::Ascii(0x40..=0x7e) => header = false,
             _ => {}
         }
@@ -226,7 +233,7 @@ fn end_of(kind: Kind, bytes: &[u8], from: usize, mut header: bool) -> Option<(us
 }
 
 /// How much of some text is whole: it may end within a character.
-pub(super) fn whole(text: &[u8]) -> usize {
+pub(crate) fn complete_len(text: &[u8]) -> usize {
     let from = text.len().saturating_sub(3);
     let last =
         text[from..].iter().rposition(|byte| *byte >= 0xc0).map_or(text.len(), |at| from + at);

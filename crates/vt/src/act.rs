@@ -1,69 +1,69 @@
 //! What control and escape sequences do to a [`Model`].
 
-use super::buffer::Charsets;
-use super::cell::{Cell, PROTECTED, Rare, Style};
-use super::csi::Csi;
-use super::line::Line;
-use super::model::Model;
-use super::sgr;
+use crate::buffer::Charsets;
+use crate::cell::{Cell, ExtendedStyle, PROTECTED, Style};
+use crate::csi::Csi;
+use crate::line::Line;
+use crate::model::Model;
+use crate::sgr;
 
 impl Model {
     /// Does what a control sequence says. What is not known does nothing.
-    pub(super) fn csi(&mut self, csi: &Csi) {
-        match (csi.mark, csi.middle, csi.last) {
-            (0, 0, b'm') => self.attributes(csi),
+    pub(crate) fn csi(&mut self, csi: &Csi) {
+        match (csi.prefix, csi.intermediate, csi.final_byte) {
+            (0, 0, b'm') => self.set_attributes(csi),
             (0, 0, b'A'..=b'H' | b'`' | b'a' | b'd' | b'e' | b'f' | b'I' | b'Z') => {
-                self.travel(csi)
+                self.move_cursor(csi)
             }
-            (0 | b'?', 0, b'J') => self.erase_display(csi.number(0), csi.mark == b'?'),
-            (0 | b'?', 0, b'K') => self.erase_line(csi.number(0), csi.mark == b'?'),
-            (0, 0, b'@' | b'P' | b'X') => self.shift(csi.last, csi.count(0)),
-            (0, 0, b'L' | b'M') => self.lines(csi.last, csi.count(0)),
-            (0, 0, b'S' | b'T') => self.roll(csi.last, csi.count(0)),
-            (0, b' ', b'@' | b'A') | (0, b'\'', b'}' | b'~') => self.columns(csi),
+            (0 | b'?', 0, b'J') => self.erase_display(csi.param(0), csi.prefix == b'?'),
+            (0 | b'?', 0, b'K') => self.erase_line(csi.param(0), csi.prefix == b'?'),
+            (0, 0, b'@' | b'P' | b'X') => self.edit_cells(csi.final_byte, csi.count(0)),
+            (0, 0, b'L' | b'M') => self.lines(csi.final_byte, csi.count(0)),
+            (0, 0, b'S' | b'T') => self.scroll_region(csi.final_byte, csi.count(0)),
+            (0, b' ', b'@' | b'A') | (0, b'\'', b'}' | b'~') => self.edit_columns(csi),
             (0, 0, b'b') => self.repeat(csi.count(0)),
-            (0, 0, b'g') => self.clear_tabs(csi.number(0)),
-            (0, 0, b'h' | b'l') => self.switch_plain(csi),
+            (0, 0, b'g') => self.clear_tab_stops(csi.param(0)),
+            (0, 0, b'h' | b'l') => self.set_ansi_mode(csi),
             (b'?', 0, b'h' | b'l') => {
-                csi.groups().for_each(|mode| self.switch(mode as u16, csi.last == b'h'))
+                csi.params().for_each(|mode| self.switch(mode as u16, csi.final_byte == b'h'))
             }
-            (0, 0, b'r') => self.region(csi.number(0), csi.number(1)),
-            (0, 0, b's') => self.save(),
-            (0, 0, b'u') => self.restore(),
-            (0, 0, b't') => self.window(csi.number(0), csi.number(1)),
+            (0, 0, b'r') => self.set_scroll_region(csi.param(0), csi.param(1)),
+            (0, 0, b's') => self.save_cursor(),
+            (0, 0, b'u') => self.restore_cursor(),
+            (0, 0, b't') => self.window_operation(csi.param(0), csi.param(1)),
             (0, b'!', b'p') => self.soft_reset(),
-            (0, b' ', b'q') => self.modes.shape(csi.number(0)),
-            (0, b'"', b'q') => self.protect(csi.number(0)),
-            (b'>', 0, b'u') => self.keys[0].push(csi.number(0) as u8 & 31),
+            (0, b' ', b'q') => self.modes.set_cursor_style(csi.param(0)),
+            (0, b'"', b'q') => self.set_protection(csi.param(0)),
+            (b'>', 0, b'u') => self.keys[0].push(csi.param(0) as u8 & 31),
             (b'<', 0, b'u') => self.keys[0].pop(csi.count(0)),
-            (b'=', 0, b'u') => self.keys[0].set(csi.number(0) as u8 & 31, csi.count(1)),
+            (b'=', 0, b'u') => self.keys[0].set(csi.param(0) as u8 & 31, csi.count(1)),
             (b'>', 0, b'm') => self.other_keys(csi),
             _ => {}
         }
     }
 
-    fn attributes(&mut self, csi: &Csi) {
-        let mut rare = self.rare();
-        let before = rare.line;
-        sgr::apply(csi, &mut self.style, &mut rare.line);
-        if rare.line != before {
-            self.set_rare(rare);
+    fn set_attributes(&mut self, csi: &Csi) {
+        let mut extended = self.extended_style();
+        let before = extended.line;
+        sgr::apply(csi, &mut self.style, &mut extended.line);
+        if extended.line != before {
+            self.set_extended_style(extended);
         }
     }
 
     /// Moves the cursor, within the region where it is in it.
-    fn travel(&mut self, csi: &Csi) {
+    fn move_cursor(&mut self, csi: &Csi) {
         let count = csi.count(0);
         let origin = self.modes.origin;
-        if matches!(csi.last, b'I' | b'Z') {
-            return self.tabs(csi.last, count);
+        if matches!(csi.final_byte, b'I' | b'Z') {
+            return self.tabs(csi.final_byte, count);
         }
-        if !matches!(csi.last, b'H' | b'f' | b'G' | b'`' | b'd') {
-            self.restrict(0);
+        if !matches!(csi.final_byte, b'H' | b'f' | b'G' | b'`' | b'd') {
+            self.clamp_cursor(0);
         }
         let buffer = self.shown();
         let start = if origin { buffer.top } else { 0 };
-        match csi.last {
+        match csi.final_byte {
             b'A' | b'F' if buffer.y >= buffer.top => buffer.y -= count.min(buffer.y - buffer.top),
             b'A' | b'F' => buffer.y = buffer.y.saturating_sub(count),
             b'B' | b'E' if buffer.y <= buffer.bottom => {
@@ -76,10 +76,10 @@ impl Model {
             b'd' => buffer.y = start + count - 1,
             _ => (buffer.x, buffer.y) = (csi.count(1) - 1, start + count - 1),
         }
-        if matches!(csi.last, b'E' | b'F') {
+        if matches!(csi.final_byte, b'E' | b'F') {
             buffer.x = 0;
         }
-        self.restrict(0);
+        self.clamp_cursor(0);
     }
 
     fn tabs(&mut self, which: u8, count: usize) {
@@ -89,14 +89,14 @@ impl Model {
         }
         for _ in 0..count.min(buffer.cols) {
             buffer.x = if which == b'I' {
-                buffer.stop_after(buffer.x)
+                buffer.next_tab_stop(buffer.x)
             } else {
-                buffer.stop_before(buffer.x)
+                buffer.previous_tab_stop(buffer.x)
             };
         }
     }
 
-    fn clear_tabs(&mut self, which: usize) {
+    fn clear_tab_stops(&mut self, which: usize) {
         let buffer = self.shown();
         match which {
             0 => buffer.tabs.set(buffer.x, false),
@@ -115,24 +115,24 @@ impl Model {
             row.erase(0..cols, erased, cols, true);
             row.wrapped = false;
         } else {
-            row.fill_all(erased, cols);
+            row.clear(erased, cols);
         }
     }
 
     fn erase_display(&mut self, which: usize, keep: bool) {
-        self.restrict(1);
+        self.clamp_cursor(1);
         let erased = self.erased();
         let buffer = self.shown();
         let (x, y, cols, rows) = (buffer.x, buffer.y, buffer.cols, buffer.rows);
         match which {
             0 => {
-                buffer.here().erase(x..cols, erased, cols, keep);
-                buffer.here().wrapped &= x > 0;
+                buffer.cursor_line().erase(x..cols, erased, cols, keep);
+                buffer.cursor_line().wrapped &= x > 0;
                 (y + 1..rows).for_each(|y| self.erase_row(y, keep));
             }
             1 => {
-                buffer.here().erase(0..(x + 1).min(cols), erased, cols, keep);
-                buffer.here().wrapped = false;
+                buffer.cursor_line().erase(0..(x + 1).min(cols), erased, cols, keep);
+                buffer.cursor_line().wrapped = false;
                 // Not the next row, as long as there is a history: so xterm.js counts here.
                 if let Some(line) = buffer.lines.get_mut(y + 1).filter(|_| x + 1 >= cols) {
                     line.wrapped = false;
@@ -140,17 +140,17 @@ impl Model {
                 (0..y).for_each(|y| self.erase_row(y, keep));
             }
             2 => (0..rows).for_each(|y| self.erase_row(y, keep)),
-            3 => buffer.forget(),
+            3 => buffer.clear_history(),
             _ => {}
         }
     }
 
     fn erase_line(&mut self, which: usize, keep: bool) {
-        self.restrict(1);
+        self.clamp_cursor(1);
         let erased = self.erased();
         let buffer = self.shown();
         let (x, cols) = (buffer.x, buffer.cols);
-        let row = buffer.here();
+        let row = buffer.cursor_line();
         match which {
             0 => {
                 row.erase(x..cols, erased, cols, keep);
@@ -166,12 +166,12 @@ impl Model {
     }
 
     /// Inserts, deletes or erases characters at the cursor.
-    fn shift(&mut self, which: u8, count: usize) {
-        self.restrict(0);
+    fn edit_cells(&mut self, which: u8, count: usize) {
+        self.clamp_cursor(0);
         let erased = self.erased();
         let buffer = self.shown();
         let (x, cols) = (buffer.x, buffer.cols);
-        let row = buffer.here();
+        let row = buffer.cursor_line();
         match which {
             b'@' => row.insert(x, count, erased, cols),
             b'P' => row.delete(x, count, erased, cols),
@@ -181,7 +181,7 @@ impl Model {
 
     /// Inserts or deletes lines at the cursor.
     fn lines(&mut self, which: u8, count: usize) {
-        self.restrict(0);
+        self.clamp_cursor(0);
         let erased = self.erased();
         let buffer = self.shown();
         let (y, bottom) = (buffer.y, buffer.bottom);
@@ -189,37 +189,37 @@ impl Model {
             return;
         }
         if which == b'L' {
-            buffer.roll_down(y, bottom, count, erased);
+            buffer.scroll_down(y, bottom, count, erased);
         } else {
-            buffer.roll_up(y, bottom, count, erased);
+            buffer.scroll_up(y, bottom, count, erased);
         }
         buffer.x = 0;
     }
 
     /// Moves the region's text; nothing of it is kept.
-    fn roll(&mut self, which: u8, count: usize) {
+    fn scroll_region(&mut self, which: u8, count: usize) {
         let erased = self.erased();
         let buffer = self.shown();
         let (top, bottom) = (buffer.top, buffer.bottom);
         if which == b'S' {
-            buffer.roll_up(top, bottom, count, erased);
+            buffer.scroll_up(top, bottom, count, erased);
         } else {
-            buffer.roll_down(top, bottom, count, Style::default());
+            buffer.scroll_down(top, bottom, count, Style::default());
         }
     }
 
     /// Moves the region's columns.
-    fn columns(&mut self, csi: &Csi) {
+    fn edit_columns(&mut self, csi: &Csi) {
         let erased = self.erased();
         let buffer = self.shown();
         if buffer.y < buffer.top || buffer.y > buffer.bottom {
             return;
         }
         let (cols, count) = (buffer.cols, csi.count(0));
-        let x = if csi.middle == b'\'' { buffer.x } else { 0 };
+        let x = if csi.intermediate == b'\'' { buffer.x } else { 0 };
         for y in buffer.top..=buffer.bottom {
             let row: &mut Line = buffer.row(y);
-            if matches!(csi.last, b'A' | b'}') {
+            if matches!(csi.final_byte, b'A' | b'}') {
                 row.insert(x, count, erased, cols);
             } else {
                 row.delete(x, count, erased, cols);
@@ -228,12 +228,12 @@ impl Model {
         }
     }
 
-    fn switch_plain(&mut self, csi: &Csi) {
-        let on = csi.last == b'h';
-        for mode in csi.groups() {
+    fn set_ansi_mode(&mut self, csi: &Csi) {
+        let on = csi.final_byte == b'h';
+        for mode in csi.params() {
             match mode {
                 4 => self.modes.insert = on,
-                20 => self.modes.returns = on,
+                20 => self.modes.newline = on,
                 _ => {}
             }
         }
@@ -243,23 +243,23 @@ impl Model {
     fn switch(&mut self, mode: u16, on: bool) {
         match (mode, on) {
             (2, true) => {
-                self.charsets = Charsets { level: self.charsets.level, ..Charsets::default() }
+                self.charsets = Charsets { active: self.charsets.active, ..Charsets::default() }
             }
             (6, _) => {
                 self.modes.origin = on;
                 self.home();
             }
-            (1048, true) => self.save(),
-            (1048, false) => self.restore(),
-            (47 | 1047, true) => self.enter(),
-            (47 | 1047, false) => self.leave(),
+            (1048, true) => self.save_cursor(),
+            (1048, false) => self.restore_cursor(),
+            (47 | 1047, true) => self.enter_alternate_screen(),
+            (47 | 1047, false) => self.leave_alternate_screen(),
             (1049, true) => {
-                self.save();
-                self.enter();
+                self.save_cursor();
+                self.enter_alternate_screen();
             }
             (1049, false) => {
-                self.leave();
-                self.restore();
+                self.leave_alternate_screen();
+                self.restore_cursor();
             }
             _ => self.modes.switch(mode, on),
         }
@@ -272,7 +272,7 @@ impl Model {
     }
 
     /// The rows that scroll, counted from 1; 0 is the first and the last.
-    fn region(&mut self, top: usize, bottom: usize) {
+    fn set_scroll_region(&mut self, top: usize, bottom: usize) {
         let buffer = self.shown();
         let top = top.max(1);
         let bottom = if bottom == 0 || bottom > buffer.rows { buffer.rows } else { bottom };
@@ -282,7 +282,7 @@ impl Model {
         }
     }
 
-    fn window(&mut self, what: usize, which: usize) {
+    fn window_operation(&mut self, what: usize, which: usize) {
         match what {
             22 if which != 1 => self.push_title(),
             23 if which != 1 => self.pop_title(),
@@ -291,17 +291,17 @@ impl Model {
     }
 
     fn soft_reset(&mut self) {
-        self.modes.soften();
+        self.modes.soft_reset();
         self.style = Style::default();
         self.charsets = Charsets::default();
         let buffer = self.shown();
         (buffer.top, buffer.bottom) = (0, buffer.rows - 1);
         buffer.saved = Default::default();
-        buffer.saved.line = buffer.base();
+        buffer.saved.line = buffer.history_len();
         self.keys[0] = Default::default();
     }
 
-    const fn protect(&mut self, how: usize) {
+    const fn set_protection(&mut self, how: usize) {
         match how {
             1 => self.style.bg |= PROTECTED,
             0 | 2 => self.style.bg &= !PROTECTED,
@@ -310,31 +310,31 @@ impl Model {
     }
 
     fn other_keys(&mut self, csi: &Csi) {
-        if csi.is_bare() || csi.number(0) == 4 {
-            self.modes.other_keys = csi.number(1).min(2) as u8;
+        if csi.has_no_params() || csi.param(0) == 4 {
+            self.modes.other_keys = csi.param(1).min(2) as u8;
         }
     }
 
     /// Does what an escape sequence says: intermediates and a final byte.
-    pub(super) fn escape(&mut self, body: &[u8]) {
+    pub(crate) fn escape(&mut self, body: &[u8]) {
         match body {
-            b"7" => self.save(),
-            b"8" => self.restore(),
+            b"7" => self.save_cursor(),
+            b"8" => self.restore_cursor(),
             b"D" => self.index(),
             b"E" => self.next_line(),
-            b"H" => self.tab_set(),
+            b"H" => self.set_tab_stop(),
             b"M" => self.reverse_index(),
             b"c" => self.reset(),
             b"=" => self.modes.keypad = true,
             b">" => self.modes.keypad = false,
-            b"n" | b"}" => self.charsets.level = 2,
-            b"o" | b"|" => self.charsets.level = 3,
-            b"~" => self.charsets.level = 1,
+            b"n" | b"}" => self.charsets.active = 2,
+            b"o" | b"|" => self.charsets.active = 3,
+            b"~" => self.charsets.active = 1,
             b"%@" | b"%G" => {
-                self.charsets.level = 0;
+                self.charsets.active = 0;
                 self.charsets.sets[0] = b'B';
             }
-            b"#8" => self.align(),
+            b"#8" => self.alignment_test(),
             [which @ (b'(' | b')' | b'*' | b'+' | b'-' | b'.'), set]
                 if b"0ABC4567EHKQRYZ=".contains(set) =>
             {
@@ -353,19 +353,19 @@ impl Model {
     /// A row up; at the region's top the text goes down.
     fn reverse_index(&mut self) {
         let erased = self.erased();
-        self.restrict(0);
+        self.clamp_cursor(0);
         let buffer = self.shown();
         let (top, bottom) = (buffer.top, buffer.bottom);
         if buffer.y == top {
-            buffer.roll_down(top, bottom, 1, erased);
+            buffer.scroll_down(top, bottom, 1, erased);
         } else {
             buffer.y = buffer.y.saturating_sub(1);
-            self.restrict(0);
+            self.clamp_cursor(0);
         }
     }
 
     /// Fills the screen with letters.
-    fn align(&mut self) {
+    fn alignment_test(&mut self) {
         let style = Style { more: self.style.underline(), ..self.style };
         self.home();
         let buffer = self.shown();
@@ -379,8 +379,8 @@ impl Model {
     }
 
     /// A link begins, or ends.
-    pub(super) fn link(&mut self, link: Option<(String, String)>) {
-        let rare = self.rare();
-        self.set_rare(Rare { link: link.map(Into::into), ..rare });
+    pub(crate) fn set_link(&mut self, link: Option<(String, String)>) {
+        let extended = self.extended_style();
+        self.set_extended_style(ExtendedStyle { link: link.map(Into::into), ..extended });
     }
 }

@@ -1,26 +1,26 @@
 //! One line of cells. What lies behind its last cell is empty, so that short lines are short.
 
-use super::cell::{Cell, PROTECTED, Style};
+use crate::cell::{Cell, PROTECTED, Style};
 use std::ops::Range;
 
 /// A line, and whether it goes on with the one before it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Line {
+pub(crate) struct Line {
     cells: Vec<Cell>,
     /// The text of the line before ran over into it.
-    pub(super) wrapped: bool,
+    pub(crate) wrapped: bool,
 }
 
 impl Line {
     /// A line of nothing but a ground.
-    pub(super) fn filled(style: Style, cols: usize) -> Self {
+    pub(crate) fn filled(style: Style, cols: usize) -> Self {
         let mut line = Self::default();
-        line.fill_all(style, cols);
+        line.clear(style, cols);
         line
     }
 
     /// Makes it such a line, in the memory that it has.
-    pub(super) fn fill_all(&mut self, style: Style, cols: usize) {
+    pub(crate) fn clear(&mut self, style: Style, cols: usize) {
         self.cells.clear();
         self.wrapped = false;
         if style != Style::default() {
@@ -29,17 +29,17 @@ impl Line {
     }
 
     /// What stands at a column.
-    pub(super) fn get(&self, x: usize) -> Cell {
+    pub(crate) fn get(&self, x: usize) -> Cell {
         self.cells.get(x).copied().unwrap_or_default()
     }
 
     /// Its cells, without what is empty behind them.
-    pub(super) fn cells(&self) -> &[Cell] {
+    pub(crate) fn cells(&self) -> &[Cell] {
         let empty = self.cells.iter().rev().take_while(|cell| **cell == Cell::default()).count();
         &self.cells[..self.cells.len() - empty]
     }
 
-    pub(super) fn set(&mut self, x: usize, cell: Cell) {
+    pub(crate) fn set(&mut self, x: usize, cell: Cell) {
         if x >= self.cells.len() {
             self.cells.resize(x + 1, Cell::default());
         }
@@ -47,7 +47,7 @@ impl Line {
     }
 
     /// Writes characters of one place each.
-    pub(super) fn write(&mut self, x: usize, text: &[u8], style: Style) {
+    pub(crate) fn write(&mut self, x: usize, text: &[u8], style: Style) {
         let fresh = |byte: &u8| Cell::of(*byte as char, 1, style);
         let end = x + text.len();
         if x >= self.cells.len() {
@@ -65,19 +65,19 @@ impl Line {
     }
 
     /// Cells behind the last column are cut off.
-    pub(super) fn cut(&mut self, cols: usize) {
+    pub(crate) fn truncate_to(&mut self, cols: usize) {
         self.cells.truncate(cols);
     }
 
     /// The column behind the last thing that was written.
-    pub(super) fn length(&self) -> usize {
-        let last = self.cells.iter().rposition(|cell| cell.written());
+    pub(crate) fn text_len(&self) -> usize {
+        let last = self.cells.iter().rposition(|cell| cell.has_content());
         last.map_or(0, |last| last + self.cells[last].width())
     }
 
     /// Nothing stands in a range any more; halves of wide characters at its ends go too.
     /// With `keep`, protected cells stay.
-    pub(super) fn erase(&mut self, range: Range<usize>, style: Style, cols: usize, keep: bool) {
+    pub(crate) fn erase(&mut self, range: Range<usize>, style: Style, cols: usize, keep: bool) {
         let Range { start, end } = range;
         let protected = |cell: Cell| keep && cell.style.bg & PROTECTED != 0;
         let blank = Cell::blank(style);
@@ -104,7 +104,7 @@ impl Line {
     }
 
     /// Moves what stands from a column on to the right.
-    pub(super) fn insert(&mut self, x: usize, count: usize, style: Style, cols: usize) {
+    pub(crate) fn insert(&mut self, x: usize, count: usize, style: Style, cols: usize) {
         let blank = Cell::blank(style);
         let x = x % cols;
         if x > 0 && self.get(x - 1).width() == 2 {
@@ -120,7 +120,7 @@ impl Line {
     }
 
     /// Takes cells out; what stands behind them moves to the left.
-    pub(super) fn delete(&mut self, x: usize, count: usize, style: Style, cols: usize) {
+    pub(crate) fn delete(&mut self, x: usize, count: usize, style: Style, cols: usize) {
         let blank = Cell::blank(style);
         let x = x % cols;
         self.cells.resize(cols, Cell::default());
@@ -130,13 +130,13 @@ impl Line {
         if x > 0 && self.cells[x - 1].width() == 2 {
             self.cells[x - 1] = blank;
         }
-        if self.cells[x].width() == 0 && !self.cells[x].written() {
+        if self.cells[x].width() == 0 && !self.cells[x].has_content() {
             self.cells[x] = blank;
         }
     }
 
     /// Copies cells of another line.
-    pub(super) fn copy(&mut self, from: &Self, source: usize, to: usize, count: usize) {
+    pub(crate) fn copy(&mut self, from: &Self, source: usize, to: usize, count: usize) {
         for index in 0..count {
             self.set(to + index, from.get(source + index));
         }

@@ -2,11 +2,11 @@
 //! controls and sequences what xterm.js does, so that a client that comes back sees what one that
 //! stayed sees.
 
-use super::buffer::{Buffer, Charsets, Saved};
-use super::cell::{Cell, Rare, Style, Table};
-use super::line::Line;
-use super::modes::{Keys, Modes};
-use super::width;
+use crate::buffer::{Buffer, Charsets, SavedCursor};
+use crate::cell::{Cell, ExtendedStyle, InternTable, Style};
+use crate::line::Line;
+use crate::modes::{Keys, Modes};
+use crate::width;
 use isolet_wire::terminal::Size;
 use std::collections::{BTreeMap, HashSet};
 
@@ -19,27 +19,27 @@ const MARKS_MAX: usize = 4;
 
 /// The whole state.
 #[derive(Debug)]
-pub(super) struct Model {
-    pub(super) primary: Buffer,
+pub(crate) struct Model {
+    pub(crate) primary: Buffer,
     /// The screen of programs that take all of it, while one does.
-    pub(super) alternate: Option<Box<Buffer>>,
-    pub(super) style: Style,
-    pub(super) charsets: Charsets,
-    pub(super) modes: Modes,
+    pub(crate) alternate: Option<Box<Buffer>>,
+    pub(crate) style: Style,
+    pub(crate) charsets: Charsets,
+    pub(crate) modes: Modes,
     /// Keyboard modes of the screen that is shown, and of the one that is not.
-    pub(super) keys: [Keys; 2],
-    pub(super) title: String,
-    pub(super) titles: Vec<String>,
+    pub(crate) keys: [Keys; 2],
+    pub(crate) title: String,
+    pub(crate) titles: Vec<String>,
     /// Colours that were set, by number; 256 and up are text, ground and cursor.
-    pub(super) colours: BTreeMap<u16, [u8; 3]>,
-    pub(super) rares: Table<Rare>,
-    pub(super) clusters: Table<String>,
+    pub(crate) colours: BTreeMap<u16, [u8; 3]>,
+    pub(crate) extended_styles: InternTable<ExtendedStyle>,
+    pub(crate) clusters: InternTable<String>,
     /// The last thing was a character, that marks may join and that may be repeated.
-    joins: bool,
+    cluster_open: bool,
 }
 
 impl Model {
-    pub(super) fn new(size: Size) -> Self {
+    pub(crate) fn new(size: Size) -> Self {
         let (cols, rows) = (usize::from(size.cols).max(2), usize::from(size.rows).max(1));
         Self {
             primary: Buffer::new(cols, rows, true, Style::default()),
@@ -51,38 +51,38 @@ impl Model {
             title: String::new(),
             titles: Vec::new(),
             colours: BTreeMap::new(),
-            rares: Table::new(|rare: &Rare| {
-                rare.link.as_ref().map_or(16, |link| 64 + link.0.len() + link.1.len())
+            extended_styles: InternTable::new(|extended: &ExtendedStyle| {
+                extended.link.as_ref().map_or(16, |link| 64 + link.0.len() + link.1.len())
             }),
-            clusters: Table::new(|text: &String| 32 + text.len()),
-            joins: false,
+            clusters: InternTable::new(|text: &String| 32 + text.len()),
+            cluster_open: false,
         }
     }
 
     /// The screen that is shown.
-    pub(super) fn shown(&mut self) -> &mut Buffer {
+    pub(crate) fn shown(&mut self) -> &mut Buffer {
         self.alternate.as_deref_mut().unwrap_or(&mut self.primary)
     }
 
     /// What is erased looks like this.
-    pub(super) const fn erased(&self) -> Style {
+    pub(crate) const fn erased(&self) -> Style {
         self.style.erased()
     }
 
     /// Text and controls, without sequences.
-    pub(super) fn text(&mut self, text: &[u8]) {
+    pub(crate) fn text(&mut self, text: &[u8]) {
         let mut rest = text;
         while let Some(first) = rest.first() {
             let plain =
                 rest.iter().position(|byte| !(0x20..0x7f).contains(byte)).unwrap_or(rest.len());
             let used = match *first {
                 0x20..0x7f => {
-                    self.plain(&rest[..plain]);
+                    self.put_ascii(&rest[..plain]);
                     plain
                 }
                 0x80.. => {
                     let end = rest.iter().position(|byte| *byte < 0x80).unwrap_or(rest.len());
-                    self.decode(&rest[..end]);
+                    self.put_utf8(&rest[..end]);
                     end
                 }
                 0x7f => 1,
@@ -96,13 +96,13 @@ impl Model {
     }
 
     /// Bytes of UTF-8; what is not valid is left out, as xterm.js does.
-    fn decode(&mut self, bytes: &[u8]) {
+    fn put_utf8(&mut self, bytes: &[u8]) {
         for chunk in bytes.utf8_chunks() {
             for c in chunk.valid().chars() {
                 match c {
                     '\u{84}' => self.index(),
                     '\u{85}' => self.next_line(),
-                    '\u{88}' => self.tab_set(),
+                    '\u{88}' => self.set_tab_stop(),
                     '\u{9c}' | '\u{feff}' => continue,
                     '\u{80}'..='\u{9f}' => {}
                     _ => {
@@ -110,14 +110,14 @@ impl Model {
                         continue;
                     }
                 }
-                self.joins = false;
+                self.cluster_open = false;
             }
         }
     }
 
     /// ASCII without controls: the common case, a line's rest at a time.
-    fn plain(&mut self, text: &[u8]) {
-        let draws = matches!(self.charsets.sets[usize::from(self.charsets.level)], b'0' | b'A');
+    fn put_ascii(&mut self, text: &[u8]) {
+        let draws = matches!(self.charsets.sets[usize::from(self.charsets.active)], b'0' | b'A');
         if draws || self.modes.insert || !self.modes.wrap {
             text.iter().for_each(|byte| self.put(*byte as char));
             return;
@@ -131,47 +131,47 @@ impl Model {
             }
             let (x, cols) = (buffer.x, buffer.cols);
             let now = rest.len().min(cols - x);
-            let line = buffer.here();
+            let line = buffer.cursor_line();
             if x > 0 && line.get(x - 1).width() == 2 {
                 line.set(x - 1, Cell::blank(style));
             }
             line.write(x, &rest[..now], style);
-            mend(line, x + now, cols, style);
+            clear_orphaned_half(line, x + now, cols, style);
             buffer.x += now;
             rest = &rest[now..];
         }
-        self.joins = true;
+        self.cluster_open = true;
     }
 
     /// One character, of any kind.
     fn put(&mut self, c: char) {
-        let c = match self.charsets.sets[usize::from(self.charsets.level)] {
-            b'0' => drawn(c),
+        let c = match self.charsets.sets[usize::from(self.charsets.active)] {
+            b'0' => dec_special_graphics(c),
             b'A' if c == '#' => '£',
             _ => c,
         };
         let width = width::of(c);
-        if width == 0 && self.joins && self.shown().x > 0 {
-            return self.join(c);
+        if width == 0 && self.cluster_open && self.shown().x > 0 {
+            return self.add_combining_mark(c);
         }
         let (style, modes) = (self.style, self.modes.clone());
         let buffer = self.shown();
         if buffer.x + width > buffer.cols {
             if modes.wrap {
                 let (from, cols) = (buffer.x, buffer.cols);
-                let line = buffer.here();
+                let line = buffer.cursor_line();
                 (from..cols).for_each(|x| line.set(x, Cell::blank(style)));
                 wrap(buffer, style.erased());
             } else {
                 buffer.x = buffer.cols - 1;
                 if width == 2 {
-                    self.joins = false;
+                    self.cluster_open = false;
                     return;
                 }
             }
         }
         let (x, cols) = (buffer.x, buffer.cols);
-        let line = buffer.here();
+        let line = buffer.cursor_line();
         if x > 0 && line.get(x - 1).width() == 2 {
             line.set(x - 1, Cell::blank(style));
         }
@@ -181,45 +181,45 @@ impl Model {
         if x < cols {
             line.set(x, Cell::of(c, width, style));
             if width == 2 {
-                line.set(x + 1, Cell::second(style));
+                line.set(x + 1, Cell::wide_tail(style));
             }
         }
-        mend(line, x + width.max(1), cols, style);
+        clear_orphaned_half(line, x + width.max(1), cols, style);
         buffer.x = (x + width.max(1)).min(cols);
-        self.joins = width > 0;
+        self.cluster_open = width > 0;
     }
 
     /// A mark goes upon the character before it.
-    fn join(&mut self, mark: char) {
+    fn add_combining_mark(&mut self, mark: char) {
         if self.clusters.is_due() {
             self.sweep();
         }
         let buffer = self.alternate.as_deref_mut().unwrap_or(&mut self.primary);
         let x = buffer.x - 1;
-        let x = if x > 0 && buffer.here().get(x).width() == 0 { x - 1 } else { x };
-        let cell = buffer.here().get(x);
+        let x = if x > 0 && buffer.cursor_line().get(x).width() == 0 { x - 1 } else { x };
+        let cell = buffer.cursor_line().get(x);
         let old = cell.cluster().and_then(|number| self.clusters.get(number));
         let text = match (old, cell.char()) {
             (Some(text), _) if text.chars().count() > MARKS_MAX => return,
             (Some(text), _) => format!("{text}{mark}"),
             (None, Some(c)) => format!("{c}{mark}"),
-            (None, None) => return buffer.here().set(x, Cell::of(mark, 1, cell.style)),
+            (None, None) => return buffer.cursor_line().set(x, Cell::of(mark, 1, cell.style)),
         };
         if let Some(number) = self.clusters.number(text) {
-            buffer.here().set(x, cell.with_cluster(number));
+            buffer.cursor_line().set(x, cell.with_cluster(number));
         }
     }
 
     /// The character before the cursor again. Only right behind it.
-    pub(super) fn repeat(&mut self, count: usize) {
-        if !self.joins {
+    pub(crate) fn repeat(&mut self, count: usize) {
+        if !self.cluster_open {
             return;
         }
         let buffer = self.shown();
         let count = count.min(buffer.cols * buffer.rows);
         let x = buffer.x.saturating_sub(1);
-        let x = if x > 0 && buffer.here().get(x).width() == 0 { x - 1 } else { x };
-        let cell = buffer.here().get(x);
+        let x = if x > 0 && buffer.cursor_line().get(x).width() == 0 { x - 1 } else { x };
+        let cell = buffer.cursor_line().get(x);
         let text = match (cell.char(), cell.cluster()) {
             (Some(c), _) => c.to_string(),
             (None, Some(number)) => {
@@ -233,36 +233,36 @@ impl Model {
     }
 
     /// A sequence has come: marks do not join what stood before it.
-    pub(super) const fn part(&mut self) {
-        self.joins = false;
+    pub(crate) const fn end_cluster(&mut self) {
+        self.cluster_open = false;
     }
 
     /// Marks that follow join the character before the cursor, and it can be repeated.
-    pub(super) const fn joins(&self) -> bool {
-        self.joins
+    pub(crate) const fn in_cluster(&self) -> bool {
+        self.cluster_open
     }
 
     /// A control character.
-    pub(super) fn control(&mut self, control: u8) {
+    pub(crate) fn control(&mut self, control: u8) {
         match control {
             0x08 => self.backspace(),
             0x09 => {
                 let buffer = self.shown();
                 if buffer.x < buffer.cols {
-                    buffer.x = buffer.stop_after(buffer.x);
+                    buffer.x = buffer.next_tab_stop(buffer.x);
                 }
             }
             0x0a..=0x0c => self.line_feed(),
             0x0d => self.shown().x = 0,
-            0x0e => self.charsets.level = 1,
-            0x0f => self.charsets.level = 0,
+            0x0e => self.charsets.active = 1,
+            0x0f => self.charsets.active = 0,
             _ => {}
         }
-        self.joins = false;
+        self.cluster_open = false;
     }
 
     fn line_feed(&mut self) {
-        let (erased, returns) = (self.erased(), self.modes.returns);
+        let (erased, returns) = (self.erased(), self.modes.newline);
         let buffer = self.shown();
         if returns {
             buffer.x = 0;
@@ -271,36 +271,36 @@ impl Model {
             buffer.scroll(erased, false);
         } else if buffer.y + 1 < buffer.rows {
             buffer.y += 1;
-            buffer.here().wrapped = false;
+            buffer.cursor_line().wrapped = false;
         }
         buffer.x = buffer.x.min(buffer.cols - 1);
     }
 
     fn backspace(&mut self) {
         let reverse = self.modes.reverse_wrap;
-        self.restrict(usize::from(reverse));
+        self.clamp_cursor(usize::from(reverse));
         let buffer = self.shown();
         if buffer.x > 0 {
             buffer.x -= 1;
         } else if reverse
             && buffer.y > buffer.top
             && buffer.y <= buffer.bottom
-            && buffer.here().wrapped
+            && buffer.cursor_line().wrapped
         {
-            buffer.here().wrapped = false;
+            buffer.cursor_line().wrapped = false;
             buffer.y -= 1;
             buffer.x = buffer.cols - 1;
             let last = buffer.x;
-            let cell = buffer.here().get(last);
-            if cell.width() > 0 && !cell.written() {
+            let cell = buffer.cursor_line().get(last);
+            if cell.width() > 0 && !cell.has_content() {
                 buffer.x -= 1;
             }
         }
-        self.restrict(0);
+        self.clamp_cursor(0);
     }
 
     /// Brings the cursor back on the screen: `over` columns behind the last one may stand.
-    pub(super) fn restrict(&mut self, over: usize) {
+    pub(crate) fn clamp_cursor(&mut self, over: usize) {
         let origin = self.modes.origin;
         let buffer = self.shown();
         buffer.x = buffer.x.min(buffer.cols - 1 + over);
@@ -312,26 +312,26 @@ impl Model {
     }
 
     /// A row down; at the region's end the text goes up.
-    pub(super) fn index(&mut self) {
+    pub(crate) fn index(&mut self) {
         let erased = self.erased();
-        self.restrict(0);
+        self.clamp_cursor(0);
         let buffer = self.shown();
         if buffer.y == buffer.bottom {
             buffer.scroll(erased, false);
         } else {
             buffer.y = (buffer.y + 1).min(buffer.rows - 1);
         }
-        self.restrict(0);
+        self.clamp_cursor(0);
     }
 
     /// The beginning of the next row.
-    pub(super) fn next_line(&mut self) {
+    pub(crate) fn next_line(&mut self) {
         self.shown().x = 0;
         self.index();
     }
 
     /// Tabs stop here.
-    pub(super) fn tab_set(&mut self) {
+    pub(crate) fn set_tab_stop(&mut self) {
         let buffer = self.shown();
         // Not behind the last column, where the cursor may wait.
         let x = buffer.x.min(buffer.cols - 1);
@@ -339,59 +339,70 @@ impl Model {
     }
 
     /// Keeps the cursor, for [`Model::restore`].
-    pub(super) fn save(&mut self) {
+    pub(crate) fn save_cursor(&mut self) {
         let (style, charsets) = (self.style, self.charsets);
         let buffer = self.shown();
-        let line = buffer.base() + buffer.y;
+        let line = buffer.history_len() + buffer.y;
         let x = buffer.x.min(buffer.cols - 1);
-        buffer.saved = Saved { x, line, style, charsets };
+        buffer.saved = SavedCursor { x, line, style, charsets };
     }
 
     /// Brings the cursor back. A link goes on.
-    pub(super) fn restore(&mut self) {
+    pub(crate) fn restore_cursor(&mut self) {
         let buffer = self.shown();
         let saved = buffer.saved;
         buffer.x = saved.x;
-        buffer.y = saved.line.saturating_sub(buffer.base());
+        buffer.y = saved.line.saturating_sub(buffer.history_len());
         self.charsets = saved.charsets;
-        let link = self.rares.get(self.style.rare()).and_then(|rare| rare.link.clone());
-        let line = self.rares.get(saved.style.rare()).map_or(0, |rare| rare.line);
+        let link = self
+            .extended_styles
+            .get(self.style.extended())
+            .and_then(|extended| extended.link.clone());
+        let line =
+            self.extended_styles.get(saved.style.extended()).map_or(0, |extended| extended.line);
         self.style = saved.style;
-        self.set_rare(Rare { line, link });
-        self.restrict(0);
+        self.set_extended_style(ExtendedStyle { line, link });
+        self.clamp_cursor(0);
     }
 
     /// What the style has beside its flags.
-    pub(super) fn rare(&self) -> Rare {
-        self.rares.get(self.style.rare()).map(|rare| Rare::clone(rare)).unwrap_or_default()
+    pub(crate) fn extended_style(&self) -> ExtendedStyle {
+        self.extended_styles
+            .get(self.style.extended())
+            .map(|extended| ExtendedStyle::clone(extended))
+            .unwrap_or_default()
     }
 
-    /// Gives the style something rare.
-    pub(super) fn set_rare(&mut self, rare: Rare) {
-        if self.rares.is_due() {
+    /// Gives the style something extended.
+    pub(crate) fn set_extended_style(&mut self, extended: ExtendedStyle) {
+        if self.extended_styles.is_due() {
             self.sweep();
         }
-        let number = if rare == Rare::default() { None } else { self.rares.number(rare) };
-        self.style = self.style.with_rare(number.unwrap_or(0));
+        let number = if extended == ExtendedStyle::default() {
+            None
+        } else {
+            self.extended_styles.number(extended)
+        };
+        self.style = self.style.with_extended(number.unwrap_or(0));
     }
 
     /// Forgets what no cell points at any more.
     fn sweep(&mut self) {
-        let mut rares = HashSet::from([self.style.rare()]);
+        let mut used_styles = HashSet::from([self.style.extended()]);
         let mut clusters = HashSet::new();
         for buffer in [Some(&self.primary), self.alternate.as_deref()].into_iter().flatten() {
-            rares.insert(buffer.saved.style.rare());
+            used_styles.insert(buffer.saved.style.extended());
             for cell in buffer.lines.iter().flat_map(Line::cells) {
-                rares.insert(cell.style.rare());
+                used_styles.insert(cell.style.extended());
                 clusters.extend(cell.cluster());
             }
         }
-        self.rares.sweep(&rares);
+        self.extended_styles.sweep(&used_styles);
         self.clusters.sweep(&clusters);
     }
 
     /// Shows the other screen, which is empty.
-    pub(super) fn enter(&mut self) {
+    pub(crate) fn enter_alternate_screen(&mut self) {
         if self.alternate.is_some() {
             return;
         }
@@ -403,7 +414,7 @@ impl Model {
     }
 
     /// Shows the primary screen again, with the cursor where it is.
-    pub(super) fn leave(&mut self) {
+    pub(crate) fn leave_alternate_screen(&mut self) {
         if let Some(buffer) = self.alternate.take() {
             (self.primary.x, self.primary.y) = (buffer.x, buffer.y);
             self.keys.swap(0, 1);
@@ -411,13 +422,13 @@ impl Model {
     }
 
     /// A full reset. The title stays.
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         let size = Size { cols: self.primary.cols as u16, rows: self.primary.rows as u16 };
         *self = Self { title: std::mem::take(&mut self.title), ..Self::new(size) };
     }
 
     /// Another size.
-    pub(super) fn resize(&mut self, size: Size) {
+    pub(crate) fn resize(&mut self, size: Size) {
         let (cols, rows) = (usize::from(size.cols).max(2), usize::from(size.rows).max(1));
         let before = self.shown().x;
         self.primary.resize(cols, rows);
@@ -427,13 +438,14 @@ impl Model {
         // What the last character was may be elsewhere now.
         let style = self.style;
         let buffer = self.shown();
-        let cell = buffer.here().get(before.saturating_sub(1));
-        let is_there = buffer.x == before && before > 0 && cell.written() && cell.style == style;
-        self.joins &= is_there;
+        let cell = buffer.cursor_line().get(before.saturating_sub(1));
+        let is_there =
+            buffer.x == before && before > 0 && cell.has_content() && cell.style == style;
+        self.cluster_open &= is_there;
     }
 
     /// A title, cut, without controls.
-    pub(super) fn set_title(&mut self, title: &str) {
+    pub(crate) fn set_title(&mut self, title: &str) {
         self.title.clear();
         for c in title.chars().filter(|c| !c.is_control()) {
             if self.title.len() + c.len_utf8() > TITLE_BYTES_MAX {
@@ -444,7 +456,7 @@ impl Model {
     }
 
     /// Puts the title aside.
-    pub(super) fn push_title(&mut self) {
+    pub(crate) fn push_title(&mut self) {
         if self.titles.len() >= TITLES_MAX {
             self.titles.remove(0);
         }
@@ -452,7 +464,7 @@ impl Model {
     }
 
     /// Takes the last title that was put aside.
-    pub(super) fn pop_title(&mut self) {
+    pub(crate) fn pop_title(&mut self) {
         if let Some(title) = self.titles.pop() {
             self.title = title;
         }
@@ -466,20 +478,20 @@ fn wrap(buffer: &mut Buffer, erased: Style) {
         buffer.scroll(erased, true);
     } else {
         buffer.y = (buffer.y + 1).min(buffer.rows - 1);
-        buffer.here().wrapped = true;
+        buffer.cursor_line().wrapped = true;
     }
 }
 
 /// The second half of a wide character whose first was written over is nothing.
-fn mend(line: &mut Line, x: usize, cols: usize, style: Style) {
+fn clear_orphaned_half(line: &mut Line, x: usize, cols: usize, style: Style) {
     let cell = line.get(x);
-    if x < cols && cell.width() == 0 && !cell.written() {
+    if x < cols && cell.width() == 0 && !cell.has_content() {
         line.set(x, Cell::blank(style));
     }
 }
 
 /// The character set that draws lines.
-const fn drawn(c: char) -> char {
+const fn dec_special_graphics(c: char) -> char {
     match c {
         '`' => '◆',
         'a' => '▒',

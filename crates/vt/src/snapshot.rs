@@ -5,20 +5,20 @@
 //! alternate screen, if one is shown; then what belongs to neither. Lines that ran over into the
 //! next are written so that they do so again. Nothing in it asks, rings, or touches a clipboard.
 
-use super::buffer::{Buffer, Charsets, Tabs};
-use super::cell::{COLOUR, Style};
-use super::line::Line;
-use super::model::Model;
-use super::modes::{Keys, Mouse};
-use super::osc::SPECIAL;
-use super::pen::{Pen, is_erased};
+use crate::buffer::{Buffer, Charsets, Tabs};
+use crate::cell::{COLOUR, Style};
+use crate::line::Line;
+use crate::model::Model;
+use crate::modes::{Keys, Mouse};
+use crate::osc::SPECIAL;
+use crate::pen::{Pen, is_erased};
 use std::io::Write;
 
 /// Draws a model.
-pub(super) fn draw(model: &Model) -> Vec<u8> {
+pub(crate) fn draw(model: &Model) -> Vec<u8> {
     let mut pen = Pen::new(model);
     pen.raw(b"\x1bc");
-    if model.modes.together {
+    if model.modes.synchronized_output {
         // What is not complete yet is shown with what completes it.
         pen.raw(b"\x1b[?2026h");
     }
@@ -36,7 +36,7 @@ pub(super) fn draw(model: &Model) -> Vec<u8> {
         saved(&mut pen, &model.primary);
         pen.raw(b"\x1b[?1049h");
         pen.style(Style::default());
-        plain(&mut pen, model.primary.saved.charsets);
+        reset_charsets(&mut pen, model.primary.saved.charsets);
         pen.raw(b"\x1b[2J\x1b[H");
         let reset = (model.primary.top, model.primary.bottom) != (0, model.primary.rows - 1);
         if reset {
@@ -48,7 +48,7 @@ pub(super) fn draw(model: &Model) -> Vec<u8> {
     if shown.saved != Buffer::new(shown.cols, shown.rows, false, Style::default()).saved {
         saved(&mut pen, shown);
         pen.raw(b"\x1b7");
-        plain(&mut pen, shown.saved.charsets);
+        reset_charsets(&mut pen, shown.saved.charsets);
     }
     rest(&mut pen, shown);
     pen.out
@@ -73,7 +73,7 @@ fn names(pen: &mut Pen<'_>) {
 
 /// Lines, scroll region and tabs. The cursor is somewhere then.
 fn screen<'a>(pen: &mut Pen<'a>, buffer: &'a Buffer) {
-    let base = buffer.base();
+    let base = buffer.history_len();
     let used = buffer.lines.iter().rposition(|line| !line.cells().is_empty() || line.wrapped);
     let count = if base > 0 { buffer.lines.len() } else { used.map_or(0, |last| last + 1) };
     // The first line goes on with one that is gone: all are drawn from the last row up then.
@@ -123,7 +123,7 @@ impl<'a> Lines<'_, 'a> {
         let end = self.pen.cells(line, from, self.cols);
         let Some(next) = next else { return };
         let last = line.get(self.cols - 1);
-        if !last.written() && last.width() == 1 {
+        if !last.has_content() && last.width() == 1 {
             // Here a wide character did not fit any more, or something was erased later.
             self.pen.csi(self.cols, b'G');
             let wide = next.get(0).width() == 2;
@@ -142,7 +142,7 @@ impl<'a> Lines<'_, 'a> {
     /// The first place of a line that goes on with the one before. Gives where it goes on.
     fn run_over(&mut self, line: &Line) -> usize {
         let first = line.get(0);
-        let written = first.written() && first.width() > 0;
+        let written = first.has_content() && first.width() > 0;
         let ground = if written { first.style.bg & COLOUR } else { 0 };
         let x = if written {
             self.pen.cell(first);
@@ -184,7 +184,7 @@ fn tabs(pen: &mut Pen<'_>, buffer: &Buffer) {
 /// Cursor, style and character sets as they were saved.
 fn saved(pen: &mut Pen<'_>, buffer: &Buffer) {
     let saved = buffer.saved;
-    let y = saved.line.saturating_sub(buffer.base()).min(buffer.rows - 1);
+    let y = saved.line.saturating_sub(buffer.history_len()).min(buffer.rows - 1);
     place(pen, buffer, saved.x, y, 0);
     pen.style(saved.style);
     charsets(pen, saved.charsets);
@@ -196,15 +196,15 @@ fn place(pen: &mut Pen<'_>, buffer: &Buffer, x: usize, y: usize, top: usize) {
     if x < buffer.cols {
         return pen.go(x, y - top);
     }
-    let line = &buffer.lines[buffer.base() + y];
-    if !buffer.keeps() {
+    let line = &buffer.lines[buffer.history_len() + y];
+    if !buffer.has_history() {
         again(pen, line, buffer.cols, y - top);
         let first = line.get(0);
         if is_erased(first) && (1..buffer.cols).all(|x| line.get(x) == first) {
             pen.style(first.style);
             pen.raw(b"\x1b[1K");
         }
-        return pen.part();
+        return pen.end_cluster();
     }
     pen.raw(b"\x1b[?47h");
     again(pen, line, buffer.cols, y);
@@ -230,7 +230,7 @@ fn charsets(pen: &mut Pen<'_>, charsets: Charsets) {
             pen.raw(&[0x1b, which, *set]);
         }
     }
-    match charsets.level {
+    match charsets.active {
         1 => pen.raw(b"\x0e"),
         2 => pen.raw(b"\x1bn"),
         3 => pen.raw(b"\x1bo"),
@@ -239,13 +239,13 @@ fn charsets(pen: &mut Pen<'_>, charsets: Charsets) {
 }
 
 /// Plain character sets, where these were in force.
-fn plain(pen: &mut Pen<'_>, were: Charsets) {
+fn reset_charsets(pen: &mut Pen<'_>, were: Charsets) {
     for (set, which) in were.sets.iter().zip(*b"()*+") {
         if *set != b'B' {
             pen.raw(&[0x1b, which, b'B']);
         }
     }
-    if were.level != 0 {
+    if were.active != 0 {
         pen.raw(b"\x0f");
     }
 }
@@ -266,8 +266,8 @@ fn rest(pen: &mut Pen<'_>, shown: &Buffer) {
         pen.raw(b"\x1b[?6h");
     }
     let top = if modes.origin { shown.top } else { 0 };
-    let line = &shown.lines[shown.base() + shown.y];
-    let joins = model.joins().then(|| begin(line, shown.x));
+    let line = &shown.lines[shown.history_len() + shown.y];
+    let joins = model.in_cluster().then(|| begin(line, shown.x));
     place(pen, shown, joins.unwrap_or(shown.x), shown.y, top);
     charsets(pen, model.charsets);
     pen.style(model.style);
@@ -277,22 +277,22 @@ fn rest(pen: &mut Pen<'_>, shown: &Buffer) {
         (!modes.wrap, "\x1b[?7l"),
         (modes.reverse_wrap, "\x1b[?45h"),
         (modes.insert, "\x1b[4h"),
-        (modes.returns, "\x1b[20h"),
+        (modes.newline, "\x1b[20h"),
         (modes.cursor_hidden, "\x1b[?25l"),
-        (modes.focus, "\x1b[?1004h"),
-        (modes.paste, "\x1b[?2004h"),
+        (modes.focus_events, "\x1b[?1004h"),
+        (modes.bracketed_paste, "\x1b[?2004h"),
         (modes.cursor_blink == Some(true), "\x1b[?12h"),
         (modes.cursor_blink == Some(false), "\x1b[?12l"),
     ];
     switches.iter().filter(|(on, _)| *on).for_each(|(_, text)| pen.raw(text.as_bytes()));
-    for (mode, on) in modes.others() {
+    for (mode, on) in modes.passed_on() {
         let _ = write!(pen.out, "\x1b[?{mode}{}", if on { 'h' } else { 'l' });
     }
     if let Mouse::Mode(mode) = modes.mouse {
         let _ = write!(pen.out, "\x1b[?{mode}h");
     }
-    if modes.mouse_coding > 0 {
-        let _ = write!(pen.out, "\x1b[?{}h", modes.mouse_coding);
+    if modes.mouse_encoding > 0 {
+        let _ = write!(pen.out, "\x1b[?{}h", modes.mouse_encoding);
     }
     if modes.cursor_shape > 0 {
         let _ = write!(pen.out, "\x1b[{} q", modes.cursor_shape);

@@ -1,13 +1,13 @@
 //! Switches that programs set, and keyboard modes.
 
 /// Switches that a model only passes on: it draws nothing differently for them.
-const OTHERS: [u16; 10] = [5, 1005, 1007, 1015, 1034, 1036, 1039, 1042, 2027, 2031];
+const PASSED_ON: [u16; 10] = [5, 1005, 1007, 1015, 1034, 1036, 1039, 1042, 2027, 2031];
 /// Keyboard modes that a program may put aside.
 const KEYS_MAX: usize = 16;
 
 /// Which mouse events are told.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Mouse {
+pub(crate) enum Mouse {
     #[default]
     None,
     /// Mode 9, 1000, 1002 or 1003.
@@ -16,31 +16,31 @@ pub(super) enum Mouse {
 
 /// All switches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Modes {
-    pub(super) cursor_keys: bool,
-    pub(super) keypad: bool,
-    pub(super) origin: bool,
-    pub(super) wrap: bool,
-    pub(super) reverse_wrap: bool,
-    pub(super) insert: bool,
+pub(crate) struct Modes {
+    pub(crate) cursor_keys: bool,
+    pub(crate) keypad: bool,
+    pub(crate) origin: bool,
+    pub(crate) wrap: bool,
+    pub(crate) reverse_wrap: bool,
+    pub(crate) insert: bool,
     /// A line feed also returns.
-    pub(super) returns: bool,
-    pub(super) cursor_hidden: bool,
+    pub(crate) newline: bool,
+    pub(crate) cursor_hidden: bool,
     /// Mode 12.
-    pub(super) cursor_blink: Option<bool>,
+    pub(crate) cursor_blink: Option<bool>,
     /// As `CSI … SP q` gave it, 0 to 6; 7 and 8 for a shape of the terminal's own that blinks and
     /// that does not.
-    pub(super) cursor_shape: u8,
-    pub(super) mouse: Mouse,
+    pub(crate) cursor_shape: u8,
+    pub(crate) mouse: Mouse,
     /// 0, 1006 or 1016.
-    pub(super) mouse_coding: u16,
-    pub(super) focus: bool,
-    pub(super) paste: bool,
+    pub(crate) mouse_encoding: u16,
+    pub(crate) focus_events: bool,
+    pub(crate) bracketed_paste: bool,
     /// What is written is to be shown when it is complete: mode 2026.
-    pub(super) together: bool,
+    pub(crate) synchronized_output: bool,
     /// 0 to 2; see `CSI > 4 ; n m`.
-    pub(super) other_keys: u8,
-    others: [Option<bool>; OTHERS.len()],
+    pub(crate) other_keys: u8,
+    passed_on: [Option<bool>; PASSED_ON.len()],
 }
 
 impl Default for Modes {
@@ -52,24 +52,24 @@ impl Default for Modes {
             wrap: true,
             reverse_wrap: false,
             insert: false,
-            returns: false,
+            newline: false,
             cursor_hidden: false,
             cursor_blink: None,
             cursor_shape: 0,
             mouse: Mouse::None,
-            mouse_coding: 0,
-            focus: false,
-            paste: false,
-            together: false,
+            mouse_encoding: 0,
+            focus_events: false,
+            bracketed_paste: false,
+            synchronized_output: false,
             other_keys: 0,
-            others: [None; _],
+            passed_on: [None; _],
         }
     }
 }
 
 impl Modes {
     /// Switches one that concerns no screen: `CSI ? n h` and `l`.
-    pub(super) fn switch(&mut self, mode: u16, on: bool) {
+    pub(crate) fn switch(&mut self, mode: u16, on: bool) {
         match mode {
             1 => self.cursor_keys = on,
             7 => self.wrap = on,
@@ -78,20 +78,20 @@ impl Modes {
             25 => self.cursor_hidden = !on,
             45 => self.reverse_wrap = on,
             66 => self.keypad = on,
-            1004 => self.focus = on,
-            1006 | 1016 => self.mouse_coding = if on { mode } else { 0 },
-            2004 => self.paste = on,
-            2026 => self.together = on,
+            1004 => self.focus_events = on,
+            1006 | 1016 => self.mouse_encoding = if on { mode } else { 0 },
+            2004 => self.bracketed_paste = on,
+            2026 => self.synchronized_output = on,
             _ => {
-                if let Some(index) = OTHERS.iter().position(|other| *other == mode) {
-                    self.others[index] = Some(on);
+                if let Some(index) = PASSED_ON.iter().position(|other| *other == mode) {
+                    self.passed_on[index] = Some(on);
                 }
             }
         }
     }
 
     /// The cursor's shape. Numbers that name none still say whether it blinks, the odd ones.
-    pub(super) const fn shape(&mut self, number: usize) {
+    pub(crate) const fn set_cursor_style(&mut self, number: usize) {
         let steady = number.is_multiple_of(2) as u8;
         self.cursor_shape = match (number, self.cursor_shape) {
             (0..=6, _) => number as u8,
@@ -101,18 +101,18 @@ impl Modes {
     }
 
     /// Switches that were touched and are only passed on.
-    pub(super) fn others(&self) -> impl Iterator<Item = (u16, bool)> {
-        OTHERS.into_iter().zip(self.others).filter_map(|(mode, on)| Some((mode, on?)))
+    pub(crate) fn passed_on(&self) -> impl Iterator<Item = (u16, bool)> {
+        PASSED_ON.into_iter().zip(self.passed_on).filter_map(|(mode, on)| Some((mode, on?)))
     }
 
     /// What a soft reset leaves of them.
-    pub(super) fn soften(&mut self) {
+    pub(crate) fn soft_reset(&mut self) {
         *self = Self {
             mouse: self.mouse,
-            mouse_coding: self.mouse_coding,
+            mouse_encoding: self.mouse_encoding,
             cursor_blink: self.cursor_blink,
-            returns: self.returns,
-            others: self.others,
+            newline: self.newline,
+            passed_on: self.passed_on,
             ..Self::default()
         };
     }
@@ -120,29 +120,29 @@ impl Modes {
 
 /// Keyboard modes of one screen, as the kitty protocol has them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Keys {
+pub(crate) struct Keys {
     /// In force, and below it what was put aside.
-    pub(super) stack: Vec<u8>,
+    pub(crate) stack: Vec<u8>,
 }
 
 impl Keys {
-    pub(super) fn now(&self) -> u8 {
+    pub(crate) fn now(&self) -> u8 {
         self.stack.last().copied().unwrap_or(0)
     }
 
-    pub(super) fn push(&mut self, flags: u8) {
+    pub(crate) fn push(&mut self, flags: u8) {
         if self.stack.len() >= KEYS_MAX {
             self.stack.remove(0);
         }
         self.stack.push(flags);
     }
 
-    pub(super) fn pop(&mut self, count: usize) {
+    pub(crate) fn pop(&mut self, count: usize) {
         self.stack.truncate(self.stack.len().saturating_sub(count));
     }
 
     /// `how`: 1 sets all, 2 adds, 3 takes away.
-    pub(super) fn set(&mut self, flags: u8, how: usize) {
+    pub(crate) fn set(&mut self, flags: u8, how: usize) {
         let now = match how {
             2 => self.now() | flags,
             3 => self.now() & !flags,

@@ -1,20 +1,21 @@
 //! Answers that clients type, and keys that look like them.
 
 use super::*;
-use crate::screen::questions::answers;
+use crate::reply_filter::replies;
+use crate::reply_filter::{ClientInput, ReplyFilter};
 
 /// What comes through of what one client types in parts.
-fn through(questions: &mut Questions, parts: &[&[u8]]) -> Vec<u8> {
-    let mut typist = Typist::default();
-    parts.iter().flat_map(|part| questions.filter(&mut typist, part)).collect()
+fn through(filter: &mut ReplyFilter, parts: &[&[u8]]) -> Vec<u8> {
+    let mut input = ClientInput::default();
+    parts.iter().flat_map(|part| filter.filter(&mut input, part)).collect()
 }
 
-/// Questions that a program has asked.
-fn asked(output: &[u8]) -> Questions {
+/// ReplyFilter that a program has asked.
+fn asked(output: &[u8]) -> ReplyFilter {
     let mut screen = fed(SMALL, &[output]);
-    let mut questions = Questions::default();
-    screen.answers().iter().for_each(|asked| questions.asked(asked));
-    questions
+    let mut filter = ReplyFilter::default();
+    screen.take_queries().iter().for_each(|query| filter.expect_reply(query));
+    filter
 }
 
 const PAIRS: [(&[u8], &[u8]); 20] = [
@@ -67,14 +68,14 @@ const KEYS: [&[u8]; 20] = [
 fn an_answer_comes_through_once_and_only_where_it_was_asked_for() {
     for (question, answer) in PAIRS {
         let shown = String::from_utf8_lossy(answer).replace('\x1b', "ESC ");
-        assert_eq!(through(&mut Questions::default(), &[answer]), b"", "{shown} to nothing");
-        let mut questions = asked(question);
-        assert_eq!(through(&mut questions, &[answer]), answer, "{shown} to its question");
-        assert_eq!(through(&mut questions, &[answer]), b"", "{shown} again");
+        assert_eq!(through(&mut ReplyFilter::default(), &[answer]), b"", "{shown} to nothing");
+        let mut filter = asked(question);
+        assert_eq!(through(&mut filter, &[answer]), answer, "{shown} to its question");
+        assert_eq!(through(&mut filter, &[answer]), b"", "{shown} again");
         for cut in 3..answer.len() {
             let (one, two) = answer.split_at(cut);
             assert_eq!(
-                through(&mut Questions::default(), &[one, two]),
+                through(&mut ReplyFilter::default(), &[one, two]),
                 b"",
                 "{shown} in two parts, {cut}"
             );
@@ -91,10 +92,10 @@ fn keys_come_through_as_they_are() {
             if key.len() <= 2 && key[0] == 0x1b {
                 continue;
             }
-            assert_eq!(through(&mut Questions::default(), &[key, other]), typed);
-            assert_eq!(through(&mut Questions::default(), &[&typed]), typed);
+            assert_eq!(through(&mut ReplyFilter::default(), &[key, other]), typed);
+            assert_eq!(through(&mut ReplyFilter::default(), &[&typed]), typed);
         }
-        assert_eq!(through(&mut Questions::default(), &[key]), key);
+        assert_eq!(through(&mut ReplyFilter::default(), &[key]), key);
     }
 }
 
@@ -102,44 +103,46 @@ fn keys_come_through_as_they_are() {
 fn the_clipboard_and_titles_are_never_told() {
     for answer in [&b"\x1b]52;c;cm0gLXJmIC8K\x07"[..], b"\x1b]lrm -rf /\x1b\\", b"\x1b]Licon\x1b\\"]
     {
-        let mut questions = asked(b"\x1b]52;c;?\x07\x1b[21t\x1b[20t");
-        assert_eq!(through(&mut questions, &[answer]), b"");
+        let mut filter = asked(b"\x1b]52;c;?\x07\x1b[21t\x1b[20t");
+        assert_eq!(through(&mut filter, &[answer]), b"");
     }
 }
 
 #[test]
 fn the_models_answers_have_no_text_that_a_program_chose() {
     let mut screen = fed(SMALL, &[b"\x1b]2;; rm -rf /\x07\x1b[21t\x1b[20t\x1bP$qm\x1b\\\x1bP+q544e\x1b\\\x1b]52;c;?\x07\x1b]4;300;?\x07\x05"]);
-    let said: Vec<u8> = screen.answers().into_iter().flat_map(|asked| asked.answer).collect();
+    let said: Vec<u8> =
+        screen.take_queries().into_iter().flat_map(|query| query.default_reply).collect();
     assert_eq!(said, b"");
     let mut screen = fed(SMALL, &[b"\x1b]11;#123456\x07ab\x1b[6n\x1b[5n\x1b]11;?\x07\x1b[c"]);
-    let said: Vec<u8> = screen.answers().into_iter().flat_map(|asked| asked.answer).collect();
+    let said: Vec<u8> =
+        screen.take_queries().into_iter().flat_map(|query| query.default_reply).collect();
     assert_eq!(said, b"\x1b[1;3R\x1b[0n\x1b]11;rgb:1212/3434/5656\x1b\\\x1b[?1;2c");
 }
 
 #[test]
 fn an_old_question_gives_way_to_sixteen_new_ones() {
-    let mut questions = asked(&[&b"\x1b[6n"[..], &b"\x1b[5n".repeat(16)].concat());
-    assert_eq!(through(&mut questions, &[b"\x1b[1;1R"]), b"");
-    assert_eq!(through(&mut questions, &[b"\x1b[0n"]), b"\x1b[0n");
+    let mut filter = asked(&[&b"\x1b[6n"[..], &b"\x1b[5n".repeat(16)].concat());
+    assert_eq!(through(&mut filter, &[b"\x1b[1;1R"]), b"");
+    assert_eq!(through(&mut filter, &[b"\x1b[0n"]), b"\x1b[0n");
 }
 
 #[test]
 fn the_last_question_is_where_it_ends() {
     let screen = fed(SMALL, &[b"ab\x1b[", b"6n", b"cd"]);
-    assert_eq!(screen.last_question(), 6);
-    assert_eq!(fed(SMALL, &[b"plain"]).last_question(), 0);
+    assert_eq!(screen.last_query_end(), 6);
+    assert_eq!(fed(SMALL, &[b"plain"]).last_query_end(), 0);
 }
 
 proptest! {
     #[test]
     fn what_is_no_answer_is_never_changed(parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 1..5)) {
         let typed = parts.concat();
-        let mut typist = Typist::default();
-        let mut out = Questions::default().filter(&mut typist, &typed);
-        out.extend_from_slice(&typist.held());
+        let mut input = ClientInput::default();
+        let mut out = ReplyFilter::default().filter(&mut input, &typed);
+        out.extend_from_slice(&input.partial());
         let mut left = typed.clone();
-        for answer in answers(&typed).into_iter().rev() {
+        for answer in replies(&typed).into_iter().rev() {
             left.drain(answer);
         }
         prop_assert_eq!(out, left);
@@ -148,6 +151,6 @@ proptest! {
     #[test]
     fn text_without_escapes_comes_through_wherever_it_is_cut(parts in proptest::collection::vec("[^\u{1b}]{0,20}", 1..6)) {
         let parts: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes()).collect();
-        prop_assert_eq!(through(&mut Questions::default(), &parts), parts.concat());
+        prop_assert_eq!(through(&mut ReplyFilter::default(), &parts), parts.concat());
     }
 }

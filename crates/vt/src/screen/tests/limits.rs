@@ -11,7 +11,7 @@ fn sequences_without_an_end_are_not_kept() {
         for _ in 0..256 {
             screen.feed(&[b'1'; 4096], 0);
         }
-        assert!(screen.held.len() <= 9 * 1024, "{begin:?} keeps {}", screen.held.len());
+        assert!(screen.pending.len() <= 9 * 1024, "{begin:?} keeps {}", screen.pending.len());
         let snapshot = screen.snapshot();
         assert!(snapshot.len() < 10 * 1024);
         // And what follows its end is seen, here and behind the snapshot.
@@ -46,7 +46,7 @@ fn marks_links_titles_and_keyboards_are_bounded() {
     }
     let model = &screen.model;
     assert!(model.titles.len() <= 16 && model.keys[0].stack.len() <= 16);
-    assert!(model.rares.len() <= 16 * 1024 && model.clusters.len() <= 16 * 1024);
+    assert!(model.extended_styles.len() <= 16 * 1024 && model.clusters.len() <= 16 * 1024);
     screen.feed(format!("\x1b]2;{}\x07", "t".repeat(5000)).as_bytes(), 0);
     assert_eq!(screen.title().len(), 256);
 }
@@ -83,7 +83,7 @@ fn huge_numbers_cost_no_more_than_a_screen() {
 #[test]
 fn a_fault_in_the_model_leaves_an_empty_screen_and_a_living_agent() {
     let mut screen = fed(SMALL, &[b"\x1b]2;name\x07text"]);
-    screen.guard(|_| panic!("a fault, on purpose"));
+    screen.catch_panic(|_| panic!("a fault, on purpose"));
     assert_eq!(screen.title(), "name");
     screen.feed(b"on", 0);
     assert!(seen(screen).contains("could"));

@@ -1,17 +1,17 @@
 //! Snapshots against streams, cut anywhere: what a client sees that comes back must be what one
 //! sees that stayed.
 
-mod beside;
-mod bounds;
-mod cases;
-mod found;
+mod alacritty;
+mod limits;
+mod regressions;
+mod reply_filter;
 mod size;
-mod typed;
+mod xterm_cases;
 
-use super::cell::{Cell, Style};
-use super::line::Line;
-use super::model::Model;
 use super::*;
+use crate::cell::{Cell, Style};
+use crate::line::Line;
+use crate::model::Model;
 use proptest::prelude::*;
 
 const SMALL: Size = Size { cols: 20, rows: 6 };
@@ -24,11 +24,11 @@ fn seen(mut screen: Screen) -> String {
     let mut out = String::new();
     for buffer in [Some(&model.primary), model.alternate.as_deref()].into_iter().flatten() {
         let shown = std::ptr::eq(buffer, model.alternate.as_deref().unwrap_or(&model.primary));
-        out += &format!("size {}x{} base {}\n", buffer.cols, buffer.rows, buffer.base());
+        out += &format!("size {}x{} base {}\n", buffer.cols, buffer.rows, buffer.history_len());
         if shown {
             out += &format!("cursor {} {}\n", buffer.x, buffer.y);
         }
-        let line = buffer.saved.line.saturating_sub(buffer.base()).min(buffer.rows - 1);
+        let line = buffer.saved.line.saturating_sub(buffer.history_len()).min(buffer.rows - 1);
         let saved = buffer.saved;
         out += &format!(
             "saved {} {line} {} {:?}\n",
@@ -52,14 +52,14 @@ fn seen(mut screen: Screen) -> String {
 }
 
 fn style(model: &Model, style: Style) -> String {
-    let rare = model.rares.get(style.rare());
-    let shown = if style.more & 7 == 1 || style.fg & super::cell::UNDERLINE == 0 {
+    let extended = model.extended_styles.get(style.extended());
+    let shown = if style.more & 7 == 1 || style.fg & crate::cell::UNDERLINE == 0 {
         0
     } else {
         style.more & 7
     };
-    let rare = rare.map(|rare| format!("{rare:?}")).unwrap_or_default();
-    format!("{:x}/{:x}/{shown}{rare}", style.fg, style.bg)
+    let extended = extended.map(|extended| format!("{extended:?}")).unwrap_or_default();
+    format!("{:x}/{:x}/{shown}{extended}", style.fg, style.bg)
 }
 
 /// Cells, as one reads them: a space is `_`, an empty place `·`.
@@ -98,7 +98,7 @@ fn fed(size: Size, parts: &[&[u8]]) -> Screen {
 /// A snapshot asks for nothing, rings no bell and leaves the clipboard alone.
 fn asks_nothing(size: Size, snapshot: &[u8]) {
     let mut screen = fed(size, &[snapshot]);
-    assert_eq!(screen.answers(), [], "{:?}", String::from_utf8_lossy(snapshot));
+    assert_eq!(screen.take_queries(), [], "{:?}", String::from_utf8_lossy(snapshot));
     assert!(!snapshot.windows(4).any(|window| window == b"\x1b]52"));
 }
 

@@ -1,35 +1,35 @@
 //! Writes to a terminal, knowing which style it has.
 
-use super::cell::{COLOUR, Cell, Rare, Style};
-use super::line::Line;
-use super::model::Model;
-use super::sgr;
+use crate::cell::{COLOUR, Cell, ExtendedStyle, Style};
+use crate::line::Line;
+use crate::model::Model;
+use crate::sgr;
 use std::io::Write;
 
 /// What is written, and what the terminal's style is behind it.
-pub(super) struct Pen<'a> {
-    pub(super) out: Vec<u8>,
-    pub(super) model: &'a Model,
+pub(crate) struct Pen<'a> {
+    pub(crate) out: Vec<u8>,
+    pub(crate) model: &'a Model,
     style: Style,
-    rare: Rare,
+    extended: ExtendedStyle,
 }
 
 impl<'a> Pen<'a> {
-    pub(super) fn new(model: &'a Model) -> Self {
+    pub(crate) fn new(model: &'a Model) -> Self {
         Self {
             out: Vec::with_capacity(8 * 1024),
             model,
             style: Style::default(),
-            rare: Rare::default(),
+            extended: ExtendedStyle::default(),
         }
     }
 
-    pub(super) fn raw(&mut self, bytes: &[u8]) {
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
 
     /// `CSI`, a number, and a last byte; the number is left out where it is 1.
-    pub(super) fn csi(&mut self, number: usize, last: u8) {
+    pub(crate) fn csi(&mut self, number: usize, last: u8) {
         self.raw(b"\x1b[");
         if number != 1 {
             let _ = write!(self.out, "{number}");
@@ -38,48 +38,55 @@ impl<'a> Pen<'a> {
     }
 
     /// To a place, counted from 0.
-    pub(super) fn go(&mut self, x: usize, y: usize) {
+    pub(crate) fn go(&mut self, x: usize, y: usize) {
         let _ = write!(self.out, "\x1b[{};{}H", y + 1, x + 1);
     }
 
     /// The terminal's style is this from here on.
-    pub(super) fn style(&mut self, style: Style) {
-        let rare =
-            self.model.rares.get(style.rare()).map(|rare| Rare::clone(rare)).unwrap_or_default();
+    pub(crate) fn style(&mut self, style: Style) {
+        let extended = self
+            .model
+            .extended_styles
+            .get(style.extended())
+            .map(|extended| ExtendedStyle::clone(extended))
+            .unwrap_or_default();
         let same = self.style.fg == style.fg && self.style.bg == style.bg;
-        if !same || self.style.underline() != style.underline() || self.rare.line != rare.line {
+        if !same
+            || self.style.underline() != style.underline()
+            || self.extended.line != extended.line
+        {
             if style == Style::default() {
                 self.raw(b"\x1b[m");
             } else {
-                sgr::write(&mut self.out, style, &rare);
+                sgr::write(&mut self.out, style, &extended);
             }
         }
-        if self.rare.link != rare.link {
+        if self.extended.link != extended.link {
             let (parameters, address) =
-                rare.link.as_deref().map_or(("", ""), |link| (&link.0, &link.1));
+                extended.link.as_deref().map_or(("", ""), |link| (&link.0, &link.1));
             let _ = write!(self.out, "\x1b]8;{parameters};{address}\x1b\\");
         }
-        (self.style, self.rare) = (style, rare);
+        (self.style, self.extended) = (style, extended);
     }
 
     /// No ground of its own: what scrolls in is empty.
-    pub(super) fn ground(&mut self) {
+    pub(crate) fn ground(&mut self) {
         if self.style.bg & COLOUR != 0 {
             self.style(Style::default());
         }
     }
 
     /// Marks that follow do not join the character before.
-    pub(super) fn part(&mut self) {
-        sgr::write(&mut self.out, self.style, &self.rare);
+    pub(crate) fn end_cluster(&mut self) {
+        sgr::write(&mut self.out, self.style, &self.extended);
     }
 
     /// One place of a line: a character, or nothing. Behind it the cursor stands `width` further.
-    pub(super) fn cell(&mut self, cell: Cell) {
+    pub(crate) fn cell(&mut self, cell: Cell) {
         self.style(cell.style);
         let mark = cell.width() == 0;
         if mark {
-            self.part();
+            self.end_cluster();
         }
         if let Some(text) = cell.cluster().and_then(|number| self.model.clusters.get(number)) {
             self.out.extend_from_slice(text.as_bytes());
@@ -92,7 +99,7 @@ impl<'a> Pen<'a> {
 
     /// Cells `from` on of a line, on a row that is empty there. The cursor ends behind the last
     /// one that is not empty, or `cols`.
-    pub(super) fn cells(&mut self, line: &Line, from: usize, cols: usize) -> usize {
+    pub(crate) fn cells(&mut self, line: &Line, from: usize, cols: usize) -> usize {
         let emptied = emptied(line, cols);
         if emptied < cols {
             self.end(line, cols);
@@ -109,7 +116,7 @@ impl<'a> Pen<'a> {
             }
             let width = cell.width().max(1);
             // Halves of wide characters that stand alone cannot be drawn.
-            if x + width > cols || !cell.written() {
+            if x + width > cols || !cell.has_content() {
                 self.empty(cell.style, x, emptied);
                 x += 1;
                 continue;
@@ -138,7 +145,7 @@ impl<'a> Pen<'a> {
     }
 
     /// The last place of a row, with such empty ones before it. The cursor is in the row then.
-    pub(super) fn end(&mut self, line: &Line, cols: usize) {
+    pub(crate) fn end(&mut self, line: &Line, cols: usize) {
         let from = emptied(line, cols);
         if from == cols {
             self.csi(cols, b'G');
@@ -185,8 +192,8 @@ impl<'a> Pen<'a> {
 const WIDE: &[u8] = "\u{6f22}".as_bytes();
 
 /// What an erase leaves.
-pub(super) fn is_erased(cell: Cell) -> bool {
-    !cell.written() && cell.width() == 1 && cell.style == cell.style.erased()
+pub(crate) fn is_erased(cell: Cell) -> bool {
+    !cell.has_content() && cell.width() == 1 && cell.style == cell.style.erased()
 }
 
 /// Where the empty places at the end of a row begin that have styles which only text has; not the
@@ -194,7 +201,7 @@ pub(super) fn is_erased(cell: Cell) -> bool {
 fn emptied(line: &Line, cols: usize) -> usize {
     let is_second = |x: usize| line.get(x).width() == 0 && line.get(x - 1).width() == 2;
     let is_emptied =
-        |x: &usize| !line.get(*x).written() && !is_erased(line.get(*x)) && !is_second(*x);
+        |x: &usize| !line.get(*x).has_content() && !is_erased(line.get(*x)) && !is_second(*x);
     cols - (1..cols).rev().take_while(is_emptied).count()
 }
 

@@ -1,25 +1,25 @@
 //! Operating system commands: titles, links, colours. All others do nothing here, the clipboard
 //! above all.
 
-use super::model::Model;
+use crate::model::Model;
 
 /// The longest address of a link, in bytes.
 const LINK_BYTES_MAX: usize = 1024;
 /// The longest parameters of a link.
 const LINK_PARAMETERS_MAX: usize = 256;
 /// Numbers of the colours of text, ground and cursor.
-pub(super) const SPECIAL: u16 = 256;
+pub(crate) const SPECIAL: u16 = 256;
 
 impl Model {
     /// Does what a command says.
-    pub(super) fn osc(&mut self, body: &[u8]) {
+    pub(crate) fn osc(&mut self, body: &[u8]) {
         let mut text: String = body.utf8_chunks().map(|chunk| chunk.valid()).collect();
         text.retain(|c| c >= ' ' && c != '\u{feff}');
         let (number, rest) = text.split_once(';').unwrap_or((&text, ""));
         match number {
             "0" | "2" => self.set_title(rest),
-            "4" => self.indexed(rest),
-            "8" => self.hyper(rest),
+            "4" => self.set_palette_colours(rest),
+            "8" => self.hyperlink(rest),
             "10" | "11" | "12" => {
                 let first = SPECIAL + u16::from(number.as_bytes()[1] - b'0');
                 rest.split(';')
@@ -39,7 +39,7 @@ impl Model {
         }
     }
 
-    fn indexed(&mut self, rest: &str) {
+    fn set_palette_colours(&mut self, rest: &str) {
         let mut parts = rest.split(';');
         while let (Some(index), Some(colour)) = (parts.next(), parts.next()) {
             if let Ok(index) = index.parse::<u8>() {
@@ -55,14 +55,14 @@ impl Model {
     }
 
     /// `parameters;address`; without an address the link ends.
-    fn hyper(&mut self, rest: &str) {
+    fn hyperlink(&mut self, rest: &str) {
         let Some((parameters, address)) = rest.split_once(';') else { return };
         let clean = |text: &str| !text.chars().any(char::is_control);
         let fits = address.len() <= LINK_BYTES_MAX && parameters.len() <= LINK_PARAMETERS_MAX;
         if address.is_empty() || !fits || !clean(address) || !clean(parameters) {
-            return self.link(None);
+            return self.set_link(None);
         }
-        self.link(Some((parameters.to_owned(), address.to_owned())));
+        self.set_link(Some((parameters.to_owned(), address.to_owned())));
     }
 }
 

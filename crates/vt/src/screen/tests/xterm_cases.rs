@@ -3,7 +3,7 @@
 use super::*;
 
 /// Each row as xterm.js tells of its cells: text, width, colours, attributes.
-fn rows(model: &Model, buffer: &super::buffer::Buffer) -> Vec<String> {
+fn rows(model: &Model, buffer: &crate::buffer::Buffer) -> Vec<String> {
     let line = |line: &Line| {
         let cells = (0..buffer.cols).map(|x| line.get(x)).map(|cell| {
             let text = match cell.cluster().and_then(|number| model.clusters.get(number)) {
@@ -11,7 +11,7 @@ fn rows(model: &Model, buffer: &super::buffer::Buffer) -> Vec<String> {
                 None => cell.char().map(String::from).unwrap_or_default(),
             };
             let style = cell.style;
-            let colour = super::cell::COLOUR;
+            let colour = crate::cell::COLOUR;
             let attributes = style.fg >> 26 | (style.bg >> 26 & 0b1011) << 6;
             format!(
                 "{text}\u{1f}{}\u{1f}{:x}\u{1f}{:x}\u{1f}{attributes:x}",

@@ -25,9 +25,9 @@ fn text_that_ran_over_is_whole_again_in_a_wider_window() {
 fn a_lower_window_keeps_the_cursor_and_what_is_above_it() {
     let mut screen = fed(SMALL, &[b"1\r\n2\r\n3\r\n4\r\n5\r\n6\r"]);
     screen.resize(Size { cols: 20, rows: 3 });
-    assert_eq!((screen.model.primary.base(), screen.model.primary.y), (3, 2));
+    assert_eq!((screen.model.primary.history_len(), screen.model.primary.y), (3, 2));
     screen.resize(Size { cols: 20, rows: 5 });
-    assert_eq!((screen.model.primary.base(), screen.model.primary.y), (1, 4));
+    assert_eq!((screen.model.primary.history_len(), screen.model.primary.y), (1, 4));
 }
 
 proptest! {
@@ -57,8 +57,8 @@ proptest! {
 
 /// What a second snapshot of the same screen gives.
 fn fed_again(screen: &Screen, size: Size) -> Screen {
-    let first = crate::screen::snapshot::draw(&screen.model);
+    let first = crate::snapshot::draw(&screen.model);
     let mut again = fed(size, &[&first]);
-    again.feed(&screen.tail(), 0);
+    again.feed(&screen.safe_pending(), 0);
     again
 }

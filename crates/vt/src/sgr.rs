@@ -1,22 +1,22 @@
 //! Attributes of text: `CSI … m`, read and written.
 
-use super::cell::{
-    BLINK, BOLD, COLOUR, Colour, DIM, HIDDEN, INVERSE, ITALIC, OVERLINE, Rare, STRIKE, Style,
-    UNDERLINE,
+use crate::cell::{
+    BLINK, BOLD, COLOUR, Colour, DIM, ExtendedStyle, HIDDEN, INVERSE, ITALIC, OVERLINE, STRIKE,
+    Style, UNDERLINE,
 };
-use super::csi::{Csi, Number};
+use crate::csi::{Csi, Param};
 use std::io::Write;
 
 /// What a sequence makes of a style, and of the colour of the line under the text.
-pub(super) fn apply(csi: &Csi, style: &mut Style, line: &mut u32) {
-    let numbers = csi.numbers();
+pub(crate) fn apply(csi: &Csi, style: &mut Style, line: &mut u32) {
+    let params = csi.raw_params();
     let mut index = 0;
-    while let Some(number) = numbers.get(index) {
-        let subs = numbers[index + 1..].iter().take_while(|number| number.sub).count();
-        let value = number.value.unwrap_or(0);
+    while let Some(param) = params.get(index) {
+        let subs = params[index + 1..].iter().take_while(|param| param.is_sub).count();
+        let value = param.value.unwrap_or(0);
         match value {
             38 | 48 | 58 => {
-                let (colour, used) = extended(&numbers[index + 1..], subs);
+                let (colour, used) = extended(&params[index + 1..], subs);
                 if let Some(colour) = colour {
                     match value {
                         38 => style.fg = style.fg & !COLOUR | colour,
@@ -27,7 +27,7 @@ pub(super) fn apply(csi: &Csi, style: &mut Style, line: &mut u32) {
                 index += 1 + used;
                 continue;
             }
-            4 => underline(style, if subs > 0 { numbers[index + 1].value.unwrap_or(1) } else { 1 }),
+            4 => underline(style, if subs > 0 { params[index + 1].value.unwrap_or(1) } else { 1 }),
             0 => {
                 *style = Style { fg: 0, bg: 0, more: style.more & !7 };
                 *line = 0;
@@ -47,7 +47,7 @@ fn underline(style: &mut Style, kind: u32) {
 
 /// The attributes that are a number alone.
 fn simple(value: u32, style: &mut Style) {
-    let basic = |first: u32, add: u32| Colour::Basic((value - first + add) as u8).bits();
+    let basic = |first: u32, add: u32| Colour::Basic((value - first + add) as u8).pack();
     match value {
         1 => style.fg |= BOLD,
         2 => style.bg |= DIM,
@@ -79,25 +79,25 @@ fn simple(value: u32, style: &mut Style) {
     }
 }
 
-/// A colour of 38, 48 or 58, written with semicolons or colons, and how many numbers it took.
-fn extended(rest: &[Number], subs: usize) -> (Option<u32>, usize) {
-    let value = |index: usize| rest.get(index).and_then(|number| number.value).unwrap_or(0);
+/// A colour of 38, 48 or 58, written with semicolons or colons, and how many parameters it took.
+fn extended(rest: &[Param], subs: usize) -> (Option<u32>, usize) {
+    let value = |index: usize| rest.get(index).and_then(|param| param.value).unwrap_or(0);
     let byte = |index: usize| value(index) as u8;
     if subs > 0 {
-        // With colons, a colour space may stand before the three numbers.
+        // With colons, a colour space may stand before the three components.
         let space = usize::from(subs > 4);
         let colour = match value(0) {
             2 if subs > 3 => {
-                Some(Colour::Rgb(byte(1 + space), byte(2 + space), byte(3 + space)).bits())
+                Some(Colour::Rgb(byte(1 + space), byte(2 + space), byte(3 + space)).pack())
             }
-            5 if subs > 1 => Some(Colour::Indexed(byte(1)).bits()),
+            5 if subs > 1 => Some(Colour::Indexed(byte(1)).pack()),
             _ => None,
         };
         return (colour, subs);
     }
     match value(0) {
-        2 => (Some(Colour::Rgb(byte(1), byte(2), byte(3)).bits()), rest.len().min(4)),
-        5 => (Some(Colour::Indexed(byte(1)).bits()), rest.len().min(2)),
+        2 => (Some(Colour::Rgb(byte(1), byte(2), byte(3)).pack()), rest.len().min(4)),
+        5 => (Some(Colour::Indexed(byte(1)).pack()), rest.len().min(2)),
         // What xterm.js skips over, too.
         0 => (None, rest.len().min(6)),
         _ => (None, rest.len().min(5)),
@@ -105,16 +105,16 @@ fn extended(rest: &[Number], subs: usize) -> (Option<u32>, usize) {
 }
 
 /// Writes the sequence that makes a terminal's style this one, whatever it was. Links are not part of it.
-pub(super) fn write(out: &mut Vec<u8>, style: Style, rare: &Rare) {
+pub(crate) fn write(out: &mut Vec<u8>, style: Style, extended: &ExtendedStyle) {
     out.extend_from_slice(b"\x1b[0");
-    for (flag, number) in [(BOLD, 1), (BLINK, 5), (INVERSE, 7), (HIDDEN, 8), (STRIKE, 9)] {
+    for (flag, param) in [(BOLD, 1), (BLINK, 5), (INVERSE, 7), (HIDDEN, 8), (STRIKE, 9)] {
         if style.fg & flag != 0 {
-            let _ = write!(out, ";{number}");
+            let _ = write!(out, ";{param}");
         }
     }
-    for (flag, number) in [(DIM, 2), (ITALIC, 3), (OVERLINE, 53)] {
+    for (flag, param) in [(DIM, 2), (ITALIC, 3), (OVERLINE, 53)] {
         if style.bg & flag != 0 {
-            let _ = write!(out, ";{number}");
+            let _ = write!(out, ";{param}");
         }
     }
     if style.fg & UNDERLINE != 0 {
@@ -125,7 +125,7 @@ pub(super) fn write(out: &mut Vec<u8>, style: Style, rare: &Rare) {
     }
     colour(out, style.fg, 30);
     colour(out, style.bg, 40);
-    let _ = match Colour::of(rare.line) {
+    let _ = match Colour::unpack(extended.line) {
         Colour::Default => Ok(()),
         Colour::Basic(n) | Colour::Indexed(n) => write!(out, ";58:5:{n}"),
         Colour::Rgb(r, g, b) => write!(out, ";58:2::{r}:{g}:{b}"),
@@ -134,7 +134,7 @@ pub(super) fn write(out: &mut Vec<u8>, style: Style, rare: &Rare) {
 }
 
 fn colour(out: &mut Vec<u8>, bits: u32, first: u32) {
-    let _ = match Colour::of(bits) {
+    let _ = match Colour::unpack(bits) {
         Colour::Default => Ok(()),
         Colour::Basic(n @ 0..=7) => write!(out, ";{}", first + u32::from(n)),
         Colour::Basic(n) => write!(out, ";{}", first + 52 + u32::from(n)),

@@ -1,7 +1,7 @@
 //! One of the two screens: its lines, those that have gone out at the top, and its cursor.
 
-use super::cell::Style;
-use super::line::Line;
+use crate::cell::Style;
+use crate::line::Line;
 use isolet_wire::terminal::COLS_MAX;
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ const HISTORY_CELLS: usize = 200_000;
 
 /// Where tabs stop, a bit a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Tabs([u64; (COLS_MAX as usize).div_ceil(64)]);
+pub(crate) struct Tabs([u64; (COLS_MAX as usize).div_ceil(64)]);
 
 impl Default for Tabs {
     fn default() -> Self {
@@ -21,18 +21,18 @@ impl Default for Tabs {
 }
 
 impl Tabs {
-    pub(super) fn get(&self, x: usize) -> bool {
+    pub(crate) fn get(&self, x: usize) -> bool {
         self.0.get(x / 64).is_some_and(|word| word >> (x % 64) & 1 == 1)
     }
 
-    pub(super) fn set(&mut self, x: usize, stop: bool) {
+    pub(crate) fn set(&mut self, x: usize, stop: bool) {
         if let Some(word) = self.0.get_mut(x / 64) {
             *word = *word & !(1 << (x % 64)) | u64::from(stop) << (x % 64);
         }
     }
 
     /// Stops for another width: from the last one on, every eight columns.
-    pub(super) fn resize(&mut self, old: usize, cols: usize) {
+    pub(crate) fn resize(&mut self, old: usize, cols: usize) {
         let plain = Self::default();
         (old..usize::from(COLS_MAX)).for_each(|x| self.set(x, false));
         let last = (0..=cols).rev().find(|x| self.get(*x)).unwrap_or(0);
@@ -41,63 +41,63 @@ impl Tabs {
     }
 
     /// The stops are the same, up to a column.
-    pub(super) fn is_same(&self, other: &Self, cols: usize) -> bool {
+    pub(crate) fn is_same(&self, other: &Self, cols: usize) -> bool {
         (0..cols).all(|x| self.get(x) == other.get(x))
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.0 = [0; _];
     }
 }
 
 /// Which character sets are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Charsets {
+pub(crate) struct Charsets {
     /// Final bytes of the four: `B` is plain, `0` draws lines.
-    pub(super) sets: [u8; 4],
+    pub(crate) sets: [u8; 4],
     /// Which of them is in force.
-    pub(super) level: u8,
+    pub(crate) active: u8,
 }
 
 impl Default for Charsets {
     fn default() -> Self {
-        Self { sets: [b'B'; 4], level: 0 }
+        Self { sets: [b'B'; 4], active: 0 }
     }
 }
 
 /// What `ESC 7` keeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Saved {
-    pub(super) x: usize,
+pub(crate) struct SavedCursor {
+    pub(crate) x: usize,
     /// Counted from the first line that is kept: it moves up with the text.
-    pub(super) line: usize,
-    pub(super) style: Style,
-    pub(super) charsets: Charsets,
+    pub(crate) line: usize,
+    pub(crate) style: Style,
+    pub(crate) charsets: Charsets,
 }
 
 /// A screen with what went out at its top.
 #[derive(Debug, Clone)]
-pub(super) struct Buffer {
+pub(crate) struct Buffer {
     /// History, then `rows` lines of screen.
-    pub(super) lines: VecDeque<Line>,
-    pub(super) cols: usize,
-    pub(super) rows: usize,
+    pub(crate) lines: VecDeque<Line>,
+    pub(crate) cols: usize,
+    pub(crate) rows: usize,
     /// Column of the cursor; `cols` when the next character goes on the next line.
-    pub(super) x: usize,
+    pub(crate) x: usize,
     /// Row of the cursor on the screen.
-    pub(super) y: usize,
+    pub(crate) y: usize,
     /// First row that scrolls.
-    pub(super) top: usize,
+    pub(crate) top: usize,
     /// Last row that scrolls.
-    pub(super) bottom: usize,
-    pub(super) saved: Saved,
-    pub(super) tabs: Tabs,
-    keeps: bool,
+    pub(crate) bottom: usize,
+    pub(crate) saved: SavedCursor,
+    pub(crate) tabs: Tabs,
+    keeps_history: bool,
 }
 
 impl Buffer {
     /// An empty screen; `keeps` what goes out at the top.
-    pub(super) fn new(cols: usize, rows: usize, keeps: bool, style: Style) -> Self {
+    pub(crate) fn new(cols: usize, rows: usize, keeps_history: bool, style: Style) -> Self {
         Self {
             lines: (0..rows).map(|_| Line::filled(style, cols)).collect(),
             cols,
@@ -106,41 +106,41 @@ impl Buffer {
             y: 0,
             top: 0,
             bottom: rows - 1,
-            saved: Saved::default(),
+            saved: SavedCursor::default(),
             tabs: Tabs::default(),
-            keeps,
+            keeps_history,
         }
     }
 
     /// It keeps what goes out at its top.
-    pub(super) const fn keeps(&self) -> bool {
-        self.keeps
+    pub(crate) const fn has_history(&self) -> bool {
+        self.keeps_history
     }
 
     /// The most lines that are kept above the screen.
-    pub(super) fn history_max(&self, cols: usize) -> usize {
-        if self.keeps { HISTORY_LINES.min(HISTORY_CELLS / cols) } else { 0 }
+    pub(crate) fn history_max(&self, cols: usize) -> usize {
+        if self.keeps_history { HISTORY_LINES.min(HISTORY_CELLS / cols) } else { 0 }
     }
 
     /// Lines above the screen: the place of its first row.
-    pub(super) fn base(&self) -> usize {
+    pub(crate) fn history_len(&self) -> usize {
         self.lines.len() - self.rows
     }
 
     /// A row of the screen.
-    pub(super) fn row(&mut self, y: usize) -> &mut Line {
-        let base = self.base();
+    pub(crate) fn row(&mut self, y: usize) -> &mut Line {
+        let base = self.history_len();
         &mut self.lines[base + y]
     }
 
     /// The cursor's row.
-    pub(super) fn here(&mut self) -> &mut Line {
+    pub(crate) fn cursor_line(&mut self) -> &mut Line {
         self.row(self.y)
     }
 
     /// The text goes up by a line within the region; at the screen's top it is kept.
-    pub(super) fn scroll(&mut self, style: Style, wrapped: bool) {
-        let base = self.base();
+    pub(crate) fn scroll(&mut self, style: Style, wrapped: bool) {
+        let base = self.history_len();
         let grows = self.top == 0 && base < self.history_max(self.cols);
         let gone = match self.top {
             0 if grows => None,
@@ -148,44 +148,44 @@ impl Buffer {
             top => self.lines.remove(base + top),
         };
         let mut line = gone.unwrap_or_default();
-        line.fill_all(style, self.cols);
+        line.clear(style, self.cols);
         line.wrapped = wrapped;
         self.lines.insert(base + self.bottom + usize::from(grows), line);
     }
 
     /// Rows `from` to `last` go up by `count`, and nothing is kept.
-    pub(super) fn roll_up(&mut self, from: usize, last: usize, count: usize, style: Style) {
-        let base = self.base();
+    pub(crate) fn scroll_up(&mut self, from: usize, last: usize, count: usize, style: Style) {
+        let base = self.history_len();
         for _ in 0..count.min(last + 1 - from) {
             let mut line = self.lines.remove(base + from).unwrap_or_default();
-            line.fill_all(style, self.cols);
+            line.clear(style, self.cols);
             self.lines.insert(base + last, line);
         }
     }
 
     /// Rows `from` to `last` go down by `count`.
-    pub(super) fn roll_down(&mut self, from: usize, last: usize, count: usize, style: Style) {
-        let base = self.base();
+    pub(crate) fn scroll_down(&mut self, from: usize, last: usize, count: usize, style: Style) {
+        let base = self.history_len();
         for _ in 0..count.min(last + 1 - from) {
             let mut line = self.lines.remove(base + last).unwrap_or_default();
-            line.fill_all(style, self.cols);
+            line.clear(style, self.cols);
             self.lines.insert(base + from, line);
         }
     }
 
     /// Forgets what went out at the top.
-    pub(super) fn forget(&mut self) {
-        let base = self.base();
+    pub(crate) fn clear_history(&mut self) {
+        let base = self.history_len();
         self.lines.drain(..base);
     }
 
     /// The next column where tabs stop.
-    pub(super) fn stop_after(&self, x: usize) -> usize {
+    pub(crate) fn next_tab_stop(&self, x: usize) -> usize {
         (x + 1..self.cols).find(|x| self.tabs.get(*x)).unwrap_or(self.cols - 1)
     }
 
     /// The last column before where tabs stop.
-    pub(super) fn stop_before(&self, x: usize) -> usize {
+    pub(crate) fn previous_tab_stop(&self, x: usize) -> usize {
         (0..x.min(self.cols)).rev().find(|x| self.tabs.get(*x)).unwrap_or(0)
     }
 }
