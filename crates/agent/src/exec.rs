@@ -1,11 +1,11 @@
 //! A program without a shell behind it. Belongs to one connection; when that closes it goes on
 //! to its end or its timeout, and what it says is thrown away.
 
-use crate::conn::Conn;
-use crate::hub::{Hub, Order, Parent, READ_BYTES, Timer};
-use crate::poll::What as Fd;
-use crate::start::{self, Pipes, Refusal};
-use crate::tree;
+use crate::connection::Conn;
+use crate::launch::{self, Pipes, Refusal};
+use crate::process_tree;
+use crate::reactor::poll::What as Fd;
+use crate::reactor::{Hub, Order, Parent, READ_BYTES, Timer};
 use isolet_sys::signal;
 use isolet_sys::spawn::{Child, Stage};
 use isolet_wire::ask::Exec as Ask;
@@ -59,7 +59,7 @@ impl Exec {
         if ask.uid > UID_MAX {
             return Err((Why::BadAsk, format!("user id {} is above {UID_MAX}", ask.uid)));
         }
-        let words = start::plain(&ask);
+        let words = launch::plain(&ask);
         let direct = words.is_some();
         let mut exec = Self {
             conn: Some(conn),
@@ -91,8 +91,8 @@ impl Exec {
     }
 
     fn launch(&mut self, hub: &mut Hub, words: Option<Vec<String>>) -> Result<(), Refusal> {
-        let order = start::order(&self.ask, words)?;
-        self.spawn(hub, order).map_err(|error| start::no_process(&error))
+        let order = launch::order(&self.ask, words)?;
+        self.spawn(hub, order).map_err(|error| launch::no_process(&error))
     }
 
     fn spawn(&mut self, hub: &mut Hub, mut order: Order) -> std::io::Result<()> {
@@ -124,7 +124,7 @@ impl Exec {
             self.direct = false;
             return self.launch(hub, None).err();
         }
-        Some(start::refusal(start::program(&self.ask), failed))
+        Some(launch::refusal(launch::program(&self.ask), failed))
     }
 
     /// Is this its process (and not one that it replaced)?
@@ -301,7 +301,7 @@ impl Exec {
     }
 
     fn kill(&self, hub: &Hub) {
-        let below = tree::below(self.pid, |pid| hub.parents.contains_key(&pid));
+        let below = process_tree::below(self.pid, |pid| hub.parents.contains_key(&pid));
         // Once it was reaped its number may be another's; its orphans are known by their session.
         if self.ended.is_none() {
             self.group(9);

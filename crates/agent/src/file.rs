@@ -1,8 +1,10 @@
 //! File calls, in a worker of their own: a copy of the agent, confined as a tenant, that owns
 //! the connection and may block. Constant memory: contents go by 64 KiB.
 
+mod atomic_write;
+mod connection;
 mod copy;
-mod draft;
+mod disk;
 mod names;
 mod owned;
 mod pack;
@@ -10,15 +12,16 @@ mod search;
 mod walk;
 mod watch;
 
-use crate::disk::{self, Failure};
+use atomic_write::Draft;
 use bytes::{Bytes, BytesMut};
-use draft::Draft;
-use isolet_wire::ask::{Ask, File as Call, Pair, Save, Span, Walk};
-use isolet_wire::frame::{self, DATA_BYTES_MAX, Data, Frame, SERVER_FRAME_BYTES_MAX};
+use connection::{Broken, Ended, Line};
+use disk::Failure;
+use isolet_wire::ask::{File as Call, Pair, Save, Span, Walk};
+use isolet_wire::frame::{self, DATA_BYTES_MAX};
 use isolet_wire::tell::{Entry, Found, Kind, Stat, Tell, Why};
 use owned::Owner;
 use rustix::fs::{AtFlags, CWD, Mode};
-use rustix::net::{SendFlags, sockopt};
+use rustix::net::sockopt;
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek as _, SeekFrom, Write};
@@ -42,27 +45,6 @@ const DRAFTS_MAX: usize = 64;
 const ZSTD_LEVEL: i32 = 3;
 /// What whoever unpacks it must hold: 2 to this power, in bytes.
 const ZSTD_WINDOW_LOG: u32 = 21;
-
-/// The server has gone or does not speak our words: nothing more can be told.
-struct Broken;
-
-/// Why a call did not succeed.
-enum Ended {
-    Failure(Failure),
-    Broken,
-}
-
-impl From<Broken> for Ended {
-    fn from(_: Broken) -> Self {
-        Self::Broken
-    }
-}
-
-impl<T: Into<Failure>> From<T> for Ended {
-    fn from(failure: T) -> Self {
-        Self::Failure(failure.into())
-    }
-}
 
 /// Serves the call and ends. `input` is what was read after it.
 pub(crate) fn serve(socket: OwnedFd, input: BytesMut, call: Call) -> i32 {
@@ -116,46 +98,7 @@ fn named(call: &Call) -> Option<String> {
     Some(text.escape_debug().to_string())
 }
 
-struct Line {
-    socket: OwnedFd,
-    input: BytesMut,
-}
-
 impl Line {
-    fn send(&self, mut bytes: &[u8]) -> Result<(), Broken> {
-        while !bytes.is_empty() {
-            match rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL) {
-                Ok(count) => bytes = &bytes[count..],
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return Err(Broken),
-            }
-        }
-        Ok(())
-    }
-
-    fn tell(&self, tell: &Tell) -> Result<(), Broken> {
-        let mut out = Vec::new();
-        frame::put(&mut out, tell);
-        self.send(&out)
-    }
-
-    fn frame(&mut self) -> Result<Frame, Broken> {
-        let mut buffer = vec![0; DATA_BYTES_MAX];
-        loop {
-            if let Some(frame) =
-                frame::next(&mut self.input, SERVER_FRAME_BYTES_MAX).map_err(|_| Broken)?
-            {
-                return Ok(frame);
-            }
-            match rustix::io::read(&self.socket, &mut buffer) {
-                Ok(0) => return Err(Broken),
-                Ok(count) => self.input.extend_from_slice(&buffer[..count]),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return Err(Broken),
-            }
-        }
-    }
-
     fn call(&mut self, call: Call) -> Result<(), Ended> {
         match call {
             Call::Read { path, offset, limit } => {
@@ -222,17 +165,6 @@ impl Line {
         self.give(&mut file.take(limit.unwrap_or(u64::MAX)), offset)
     }
 
-    /// Whether the server is still there: for work that says nothing for long.
-    fn listening(&self) -> Result<(), Broken> {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        match poll(&mut socket, Some(&now)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => Ok(()),
-            _ => Err(Broken),
-        }
-    }
-
     fn pack(&mut self, path: &[u8], zstd: bool, without: &[Vec<u8>]) -> Result<(), Ended> {
         let path = disk::path(path)?;
         let (_, stat) = disk::open(&path)?;
@@ -262,23 +194,6 @@ impl Line {
         Ok(unpacked?)
     }
 
-    /// Sends all that there is to read, as data from position `at` on.
-    fn give(&mut self, from: &mut impl Read, mut at: u64) -> Result<(), Ended> {
-        let mut bytes = vec![0; DATA_BYTES_MAX];
-        let mut head = Vec::new();
-        loop {
-            let count = from.read(&mut bytes)?;
-            if count == 0 {
-                return Ok(());
-            }
-            head.clear();
-            frame::put_data_head(&mut head, 0, at, "", count);
-            self.send(&head)?;
-            self.send(&bytes[..count])?;
-            at += count as u64;
-        }
-    }
-
     fn write(&mut self, path: &[u8], fresh: Option<u32>, how: Save) -> Result<(Stat, bool), Ended> {
         let path = disk::path(path)?;
         let mut failed: Option<Failure> = None;
@@ -295,17 +210,6 @@ impl Line {
         match (draft, failed) {
             (Some(draft), None) => Ok(draft.keep()?),
             (_, failed) => Err(failed.unwrap_or_else(|| Failure::order("no write")).into()),
-        }
-    }
-
-    /// The next bytes that the server sends; `None` at their end.
-    fn more(&mut self) -> Result<Option<Bytes>, Ended> {
-        match self.frame()? {
-            Frame::Data(body) => Ok(Some(Data::parse(body).map_err(|_| Broken)?.bytes)),
-            Frame::Message(body) => match frame::decode(&body) {
-                Ok(Ask::File(Call::End)) => Ok(None),
-                _ => Err(Failure::order("a write goes on with data or its end").into()),
-            },
         }
     }
 

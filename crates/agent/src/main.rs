@@ -1,33 +1,33 @@
 //! Process 1 of a sandbox: owns its shells and programs and what they have said, answers file
 //! calls, reaps, and outlives the server.
+//!
+//! The layers, each of which uses only those above it in this list:
+//!
+//! 1. `process_tree`, `signals`, `port`: what the kernel tells of processes and sockets;
+//! 2. `reactor`: the poll set, timers, and how a tenant's process is confined;
+//! 3. `launch`: how a program is found and started;
+//! 4. `connection`: connections of a server, and how far each of them has read;
+//! 5. `shell`, `exec`, `process`, `terminal`, `file`, and `context`, which uses `shell`: what runs;
+//! 6. `agent`: the loop that serves all of them.
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
 mod agent;
-mod bash;
-mod complaint;
-mod conn;
+mod connection;
 mod context;
-mod disk;
 mod exec;
 mod file;
-mod hub;
-mod ladder;
-mod log;
-mod poll;
+mod launch;
 mod port;
 mod process;
+mod process_tree;
+mod reactor;
 mod shell;
-mod start;
-mod state;
-mod strip;
+mod signals;
 mod terminal;
-mod text;
-mod tree;
-mod words;
 
-use hub::{Config, Hub};
 use isolet_sys::own;
+use reactor::{Config, Hub};
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -70,7 +70,7 @@ fn begin() -> Result<agent::Agent, Failed> {
     // Orphans of a tenant come to us even where we are not process 1, so that they can be found.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let (listen, config) = arguments(std::env::args().skip(1))?;
-    let hub = Hub::new(poll::Poll::new()?, config);
+    let hub = Hub::new(reactor::poll::Poll::new()?, config);
     Ok(agent::Agent::new(hub, listen)?)
 }
 

@@ -1,9 +1,9 @@
 //! Code contexts: what is asked of them, and what becomes of it at the end of a round.
 
 use super::Agent;
-use crate::conn::{Conn, Role};
+use crate::connection::{Conn, Role};
 use crate::context::Context;
-use crate::poll::{Ready, What};
+use crate::reactor::poll::{Ready, What};
 use isolet_wire::context::{Ask, CONTEXTS_MAX, LABEL_BYTES_MAX, Open, Tell};
 use isolet_wire::tell::{self, Why};
 
@@ -71,7 +71,7 @@ impl Agent {
             return self.refuse(id, None, Why::TooMany, message);
         }
         let of = self.hub.id();
-        match Context::open(&mut self.hub, of, open) {
+        match Context::open(&mut self.hub, &mut self.spares, of, open) {
             Ok(mut context) => {
                 context.openers.push(id);
                 self.contexts.insert(of, context);
@@ -92,7 +92,7 @@ impl Agent {
         self.refuse(id, None, Why::NoShell, format!("there is no context {name}"));
     }
 
-    fn with_context(&mut self, of: u64, work: impl FnOnce(&mut Context, &mut crate::hub::Hub)) {
+    fn with_context(&mut self, of: u64, work: impl FnOnce(&mut Context, &mut crate::reactor::Hub)) {
         if let Some(context) = self.contexts.get_mut(&of) {
             work(context, &mut self.hub);
             self.turned.push(of);
@@ -145,7 +145,7 @@ impl Agent {
             self.refuse(conn, None, why, message);
         }
         let Some(context) = self.contexts.get_mut(&id) else { return };
-        context.revive(&mut self.hub);
+        context.revive(&mut self.hub, &mut self.spares);
         if let Some((conn, began)) = context.next(&mut self.hub) {
             self.turned.push(id);
             self.tell(conn, &tell::Tell::Context(began));
@@ -174,7 +174,7 @@ impl Agent {
         if let Some(conn) = &mut conn {
             let _ = conn.flush();
         }
-        let flow = context.flow(&mut self.hub, conn.as_deref_mut());
+        let flow = context.flow(&mut self.hub, &mut self.spares, conn.as_deref_mut());
         if let Some(conn) = conn {
             if let Some(end) = &flow.end {
                 conn.tell(&tell::Tell::Context(end.clone()));

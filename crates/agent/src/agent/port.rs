@@ -1,10 +1,10 @@
 //! Dials for a server: begun, looked after until they are known, and handed over.
 
 use super::Agent;
-use crate::conn::Role;
-use crate::hub::Timer;
-use crate::poll::What;
+use crate::connection::Role;
 use crate::port::{DIAL_WAIT, Dial, Stand, listening};
+use crate::reactor::Timer;
+use crate::reactor::poll::What;
 use isolet_wire::tell::{Tell, Why};
 use rustix::event::epoll::EventFlags;
 

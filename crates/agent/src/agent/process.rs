@@ -1,9 +1,9 @@
 //! What is done with orders about processes in the background, and who follows them.
 
 use super::Agent;
-use crate::conn::Role;
-use crate::poll::{Ready, What};
-use crate::process::{self, Follower, Process};
+use crate::connection::{Follower, Role};
+use crate::process::{self, Process};
+use crate::reactor::poll::{Ready, What};
 use isolet_wire::process::{ENDED_MAX, LIVE_MAX, Order, Start};
 use isolet_wire::tell::{STDERR, STDOUT, Tell, Why};
 use rustix::io::Errno;

@@ -1,8 +1,8 @@
 //! Becoming and ceasing to be a client of a terminal, and what clients of terminals say.
 
 use super::Agent;
-use crate::conn::{Conn, Role};
-use crate::terminal::{self, CLIENTS_MAX, Guest, State, Terminal};
+use crate::connection::{Conn, Role, TerminalClient};
+use crate::terminal::{self, CLIENTS_MAX, State, Terminal};
 use isolet_wire::tell::{Tell, Why};
 use isolet_wire::terminal::{Attach, Size, TYPE_BYTES_MAX};
 use std::time::Instant;
@@ -44,7 +44,7 @@ impl Agent {
         let alone = self.alone(terminal_id, id);
         let Some(terminal) = self.terminals.get_mut(&terminal_id) else { return };
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        let mut guest = Guest::new(terminal_id, terminal.number(), attach, self.hub.now);
+        let mut guest = TerminalClient::new(terminal_id, terminal.number(), attach, self.hub.now);
         guest.fresh = fresh;
         if let Some(size) = guest.size.filter(|_| guest.sizes() && alone) {
             terminal.window(&mut self.hub, id, size, true);
@@ -81,7 +81,7 @@ impl Agent {
     fn alone(&self, terminal: u64, id: u64) -> bool {
         let Some(terminal) = self.terminals.get(&terminal) else { return false };
         let others = terminal.clients.iter().filter(|client| **client != id);
-        !others.filter_map(|client| self.conns.get(client)?.guest()).any(Guest::sizes)
+        !others.filter_map(|client| self.conns.get(client)?.guest()).any(TerminalClient::sizes)
     }
 
     pub(super) fn typed(&mut self, id: u64, bytes: &[u8]) {
@@ -218,7 +218,7 @@ impl Agent {
                 continue;
             }
             conn.held &= !terminal.hungry();
-            if conn.guest().is_some_and(Guest::over) {
+            if conn.guest().is_some_and(TerminalClient::over) {
                 over.push(client);
                 conn.held = false;
             }

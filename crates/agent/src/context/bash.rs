@@ -4,55 +4,20 @@
 //!
 //! The shell has the context's own number, so events, timers and the ends of processes find it.
 
+use super::bash_shell::{BashShell, Code};
 use super::flow::Flow;
-use super::{Context, Refusal, State};
-use crate::conn::Conn;
-use crate::hub::Hub;
-use crate::log::{Item, Place, View};
+use super::{Context, State};
+use crate::connection::Conn;
+use crate::connection::shell_log::{Item, View};
+use crate::launch::Refusal;
+use crate::reactor::Hub;
 use crate::shell::{self, Shell};
 use isolet_wire::ask;
 use isolet_wire::context::{Died, ERROR, Tell};
 use isolet_wire::tell::{self, Closed, Exit, STDERR, Why};
-use serde::Deserialize;
 
 /// Steps of one context before others have their turn.
 const STEPS_MAX: usize = 64;
-
-/// The shell behind a context, and how far it was heard.
-#[derive(Debug)]
-pub(super) struct Bash {
-    pub(super) shell: Shell,
-    /// Its process id; still known after its end.
-    pub(super) pid: i32,
-    place: Place,
-    /// The exit of a run with which bash ended, while the end of bash was not told.
-    exit: Option<i32>,
-}
-
-/// What a run is to be given.
-#[derive(Debug, Deserialize)]
-pub(super) struct Code {
-    pub(super) code: String,
-    pub(super) stdin: Option<String>,
-}
-
-impl Code {
-    /// Reads it.
-    ///
-    /// # Errors
-    /// It cannot be read, or bash cannot.
-    pub(super) fn of(body: &[u8]) -> Result<Self, Refusal> {
-        let bad = |text: &str| (Why::BadAsk, text.to_owned());
-        let code: Self = match body {
-            [] => return Err(bad("there is no code")),
-            _ => serde_json::from_slice(body).map_err(|_| bad("the code does not read"))?,
-        };
-        if code.code.contains('\0') {
-            return Err(bad("bash knows no NUL byte"));
-        }
-        Ok(code)
-    }
-}
 
 impl Context {
     /// Its shell, where it is one of bash.
@@ -68,7 +33,7 @@ impl Context {
         shell.start(hub);
         let (pid, place) = (shell.pid(), shell.log.now());
         self.state = State::Starting;
-        self.bash = Some(Box::new(Bash { shell, pid, place, exit: None }));
+        self.bash = Some(Box::new(BashShell { shell, pid, place, exit: None }));
         hub.touch(self.id);
     }
 

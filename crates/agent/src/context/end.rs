@@ -4,16 +4,16 @@
 //! once more in case the driver was between two runs; then SIGKILL to the interpreter and to all
 //! that it started. The context stays, and its next run finds a new interpreter.
 
+use super::killing::Killing;
 use super::{Context, State};
-use crate::hub::{Hub, Timer};
-use crate::tree;
+use crate::process_tree;
+use crate::reactor::{Hub, Timer};
+use crate::signals::{INT, KILL};
 use isolet_sys::signal;
 use isolet_wire::context::{self, Died, Tell};
 use isolet_wire::tell::Why;
 use std::time::{Duration, Instant};
 
-const INT: i32 = 2;
-const KILL: i32 = 9;
 /// From the first SIGINT to the second.
 const AGAIN: Duration = Duration::from_secs(1);
 /// From a timeout to the kill.
@@ -23,14 +23,6 @@ const INTERRUPT_GRACE: Duration = Duration::from_secs(10);
 /// How often it is looked whether all that was killed has ended, and until when.
 const LOOK: Duration = Duration::from_millis(10);
 const LOOK_MAX: Duration = Duration::from_secs(10);
-
-/// An interpreter that is being killed, with all that it started.
-#[derive(Debug)]
-pub(super) struct Killing {
-    pid: i32,
-    began: Instant,
-    look_at: Instant,
-}
 
 impl Context {
     /// Interrupts what runs; whether anything did.
@@ -115,7 +107,7 @@ impl Context {
     fn look(&mut self, hub: &mut Hub) {
         let live = self.pid() > 0;
         let Some(killing) = &mut self.killing else { return };
-        let below = tree::below(killing.pid, |pid| hub.parents.contains_key(&pid));
+        let below = process_tree::below(killing.pid, |pid| hub.parents.contains_key(&pid));
         if live {
             let _ = signal::send(-killing.pid, KILL);
             let _ = signal::send(killing.pid, KILL);

@@ -5,11 +5,11 @@
 //! streams are read by count first. The driver waits until it was read, so nothing that is written
 //! after it comes before it.
 
-use super::start::READ;
-use super::{Context, Life, Spares, State};
-use crate::conn::Conn;
-use crate::hub::{Hub, READ_BYTES};
-use crate::poll::What as Fd;
+use super::interpreter::READ;
+use super::{Context, Spares, State};
+use crate::connection::Conn;
+use crate::reactor::poll::What as Fd;
+use crate::reactor::{Hub, READ_BYTES};
 use isolet_wire::context::{DISPLAY, ERROR, PART_BYTES_MAX, SAID_BYTES_MAX, Tell};
 use isolet_wire::tell::{self, STDERR, STDOUT, Why};
 use rustix::event::epoll::EventFlags;
@@ -66,7 +66,12 @@ impl Context {
     }
 
     /// After every round: hands on what has come, as far as `conn` takes it.
-    pub(crate) fn flow(&mut self, hub: &mut Hub, mut conn: Option<&mut Conn>) -> Flow {
+    pub(crate) fn flow(
+        &mut self,
+        hub: &mut Hub,
+        spares: &mut Spares,
+        mut conn: Option<&mut Conn>,
+    ) -> Flow {
         if self.bash.is_some() {
             return self.flow_bash(hub, conn);
         }
@@ -84,7 +89,7 @@ impl Context {
                 flow.more = true;
                 return flow;
             }
-            if self.step(hub, conn.as_deref_mut()) == Step::Nothing {
+            if self.step(hub, spares, conn.as_deref_mut()) == Step::Nothing {
                 break;
             }
         }
@@ -95,7 +100,7 @@ impl Context {
         flow
     }
 
-    fn step(&mut self, hub: &mut Hub, mut conn: Option<&mut Conn>) -> Step {
+    fn step(&mut self, hub: &mut Hub, spares: &mut Spares, mut conn: Option<&mut Conn>) -> Step {
         if self.run.is_some() && self.hand_late(conn.as_deref_mut()) {
             return Step::Moved;
         }
@@ -111,7 +116,7 @@ impl Context {
         }
         match life.body {
             Some((kind, 0)) => {
-                self.whole(hub, kind);
+                self.whole(hub, spares, kind);
                 return Step::Moved;
             }
             Some((kind, left)) => {
@@ -237,7 +242,7 @@ impl Context {
     }
 
     /// A frame is whole.
-    fn whole(&mut self, hub: &mut Hub, kind: u8) {
+    fn whole(&mut self, hub: &mut Hub, spares: &mut Spares, kind: u8) {
         let Some(life) = &mut self.life else { return };
         life.body = None;
         let said = std::mem::take(&mut life.held);
@@ -249,7 +254,7 @@ impl Context {
                     _ => None,
                 };
                 if self.kernel.is_some() && self.spare {
-                    Spares::begun(hub, &self.open);
+                    spares.begun(hub, &self.open);
                 }
                 // What it has said of its own beginning is nobody's.
                 self.late = [Vec::new(), Vec::new()];
@@ -268,15 +273,5 @@ impl Context {
             }
             _ => {}
         }
-    }
-}
-
-impl Life {
-    /// What both streams hold now comes first.
-    pub(super) fn count_before(&mut self) {
-        self.before = [0, 1].map(|slot: usize| {
-            let fd = self.pipes[slot].as_ref();
-            fd.and_then(|fd| rustix::io::ioctl_fionread(fd).ok()).map_or(0, |count| count as usize)
-        });
     }
 }

@@ -1,9 +1,9 @@
 //! Copies and new names, of files and of whole directories.
 
-use super::draft::Draft;
+use super::atomic_write::Draft;
+use super::disk::{self, Failure};
 use super::names;
 use super::owned::{Ids, Owner};
-use crate::disk::{self, Failure};
 use isolet_wire::ask::Save;
 use isolet_wire::tell::{Kind, Why};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};

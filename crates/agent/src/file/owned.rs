@@ -1,6 +1,6 @@
 //! Whose a file is that takes the place of another, and what else it takes over from that one.
 
-use crate::disk::Failure;
+use super::disk::Failure;
 use rustix::fs::{AtFlags, CWD, Gid, Uid, XattrFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;

@@ -1,8 +1,8 @@
 //! A directory as a tar archive, and an archive as a directory; entry by entry, in constant memory.
 
+use super::disk::{self, Failure};
 use super::owned::Ids;
 use super::walk::{failed, gone, walk};
-use crate::disk::{self, Failure};
 use isolet_wire::ask::Walk;
 use isolet_wire::tell::{Found, Kind, Why};
 use rustix::fs::{FileType, Mode, OFlags};

@@ -1,8 +1,9 @@
 //! Lines of files that match a pattern: what lies below a directory, sorted, in bounded memory.
 //! Binary files are searched up to their first NUL, and counted.
 
-use super::{Ended, Line as Connection, names, walk};
-use crate::disk::{self, Failure};
+use super::connection::{Broken, Ended, Line as Connection};
+use super::disk::{self, Failure};
+use super::{names, walk};
 use grep_matcher::Matcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{
@@ -161,16 +162,11 @@ impl From<Deaf> for io::Error {
 }
 
 impl Found<'_> {
-    fn file(
-        &mut self,
-        searcher: &mut Searcher,
-        path: Vec<u8>,
-        file: File,
-    ) -> Result<(), super::Broken> {
+    fn file(&mut self, searcher: &mut Searcher, path: Vec<u8>, file: File) -> Result<(), Broken> {
         self.path = path;
         self.end.files += 1;
         match searcher.search_reader(self.matcher, file, &mut *self) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(super::Broken),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Broken),
             Err(_) => {
                 self.end.unread += 1;
                 Ok(())
@@ -179,7 +175,7 @@ impl Found<'_> {
         }
     }
 
-    fn flush(&mut self) -> Result<(), super::Broken> {
+    fn flush(&mut self) -> Result<(), Broken> {
         self.part_bytes = 0;
         if self.part.is_empty() {
             return Ok(());
@@ -212,7 +208,7 @@ impl Found<'_> {
         let cut = text.len() < whole.len();
         self.part.push(Line { path, number, text, cut, spans, context });
         if self.part_bytes >= PART_BYTES {
-            self.flush().map_err(|super::Broken| Deaf)?;
+            self.flush().map_err(|Broken| Deaf)?;
         }
         Ok(true)
     }

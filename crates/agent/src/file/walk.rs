@@ -3,8 +3,8 @@
 //! Paths are in the order of their parts, so that a page can begin after any path, also one
 //! that is gone.
 
+use super::disk::{self, Failure};
 use super::names;
-use crate::disk::{self, Failure};
 use isolet_wire::ask::Walk;
 use isolet_wire::tell::{Found, Kind};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};

@@ -3,8 +3,9 @@
 //! Nothing is queued here: while the server does not read, the kernel's queue fills, and what it
 //! drops is told as an overflow.
 
-use super::{Ended, Line, names};
-use crate::disk::Failure;
+use super::connection::{Broken, Ended, Line};
+use super::disk::Failure;
+use super::names;
 use isolet_wire::tell::{Change, Happened, Tell, Why};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
@@ -113,7 +114,7 @@ impl Watch {
             Err(Errno::INTR) => return Ok(()),
             Err(errno) => return Err(errno.into()),
             // Nothing more is due from the server: what comes is its end.
-            Ok(_) if !both[1].revents().is_empty() => return Err(super::Broken.into()),
+            Ok(_) if !both[1].revents().is_empty() => return Err(Broken.into()),
             Ok(0) => {}
             Ok(_) => return Ok(()),
         }

@@ -2,27 +2,19 @@
 //! of what it started lives it is over.
 
 use super::Process;
-use crate::hub::{Hub, Timer, now_ms};
-use crate::tree;
+use super::killing::Killing;
+use crate::process_tree;
+use crate::reactor::{Hub, Timer, now_ms};
+use crate::signals::{KILL, TERM};
 use isolet_sys::signal;
 use isolet_wire::process::End;
 use std::time::{Duration, Instant};
 
-const TERM: i32 = 15;
-const KILL: i32 = 9;
 /// From a timeout's signal to the end.
 const GRACE: Duration = Duration::from_millis(500);
 /// How soon what was killed is looked at again, at first and at most: the kernel may take its time.
 const AGAIN: Duration = Duration::from_millis(10);
 const AGAIN_MAX: Duration = Duration::from_secs(1);
-
-/// A process that is to end.
-#[derive(Debug)]
-pub(super) struct Killing {
-    /// When all of it is killed, or killed again.
-    at: Instant,
-    again: Duration,
-}
 
 impl Process {
     /// Sends a signal to its program's group, or to all that it started. `false`: it has ended.
@@ -30,7 +22,7 @@ impl Process {
         match (&self.group, all) {
             (Some(group), true) => group.signal(hub, number),
             (None, true) if self.end.is_none() => {
-                let below = tree::below(self.pid, |pid| hub.parents.contains_key(&pid));
+                let below = process_tree::below(self.pid, |pid| hub.parents.contains_key(&pid));
                 below.iter().for_each(|process| process.send(number));
                 self.own(number);
             }
@@ -71,7 +63,7 @@ impl Process {
         if self.group.as_ref().is_some_and(|group| group.kill(hub).is_ok()) {
             return;
         }
-        let below = tree::below(self.pid, |pid| hub.parents.contains_key(&pid));
+        let below = process_tree::below(self.pid, |pid| hub.parents.contains_key(&pid));
         // Once it was reaped its number may be another's; its orphans are known by their session.
         if self.end.is_none() {
             self.own(KILL);

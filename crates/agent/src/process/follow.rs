@@ -4,8 +4,8 @@
 //! nothing for a moment: one that only forgot to hang up holds up nobody.
 
 use super::Process;
-use crate::conn::{Conn, SEND_BYTES};
-use crate::hub::Hub;
+use crate::connection::{Conn, Follower, SEND_BYTES};
+use crate::reactor::Hub;
 use isolet_wire::process::Log;
 use isolet_wire::tell::Tell;
 use rustix::io::Errno;
@@ -13,21 +13,6 @@ use std::time::{Duration, Instant};
 
 /// One that has taken nothing for so long is not waited for.
 const STALL: Duration = Duration::from_millis(50);
-
-/// A connection that follows a process.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Follower {
-    /// Which process.
-    pub(crate) process: u64,
-    /// How far it is.
-    pub(crate) position: u64,
-    /// Where it ends; `None`: with the process.
-    pub(crate) until: Option<u64>,
-    /// When it last took bytes or needed none.
-    pub(crate) moved: Instant,
-    /// It needed none.
-    pub(crate) idle: bool,
-}
 
 impl Process {
     /// Where a follower begins that asked for this position, and what it is told first.

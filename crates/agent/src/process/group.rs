@@ -2,8 +2,8 @@
 //! there and cannot leave, whatever session, parent or name it takes: only the agent may move
 //! processes between groups. One write ends all of it, also what multiplies meanwhile.
 
-use crate::hub::Hub;
-use crate::poll::What;
+use crate::reactor::Hub;
+use crate::reactor::poll::What;
 use isolet_sys::signal;
 use rustix::event::epoll::EventFlags;
 use rustix::fs::{AtFlags, Mode, OFlags, openat};

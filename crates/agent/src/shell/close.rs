@@ -1,41 +1,19 @@
 //! How a shell ends: by itself, or because it is told to.
 
+use super::bash::Bash;
+use super::closing::Closing;
 use super::{Shell, State};
-use crate::bash::Bash;
-use crate::hub::Hub;
-use crate::tree::{self, Process};
+use crate::process_tree::{self, Process};
+use crate::reactor::Hub;
+use crate::signals::{HUP, KILL};
 use isolet_sys::signal;
 use isolet_wire::tell::{Closed, STDERR, STDOUT, Why};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-const HUP: i32 = 1;
-const KILL: i32 = 9;
 /// From the hang-up to the kill.
 const GRACE: Duration = Duration::from_millis(200);
 /// How often it is looked whether everything has ended before that.
 const LOOK: Duration = Duration::from_millis(10);
-
-/// A shell that is told to end.
-#[derive(Debug)]
-pub(super) struct Closing {
-    cause: &'static str,
-    kill_at: Instant,
-    look_at: Instant,
-    killed: bool,
-    /// What it had started when it was told.
-    started: Vec<Process>,
-    closed: Option<Closed>,
-}
-
-impl Closing {
-    pub(super) fn due(&self) -> Option<Instant> {
-        if self.killed && self.closed.is_none() {
-            // Only the end of bash itself is left, and that is told.
-            return None;
-        }
-        Some(if self.closed.is_some() { self.look_at.min(self.kill_at) } else { self.kill_at })
-    }
-}
 
 impl Shell {
     /// Ends it and everything it started: hangs up, and kills what is left after 200 ms.
@@ -50,7 +28,7 @@ impl Shell {
             return;
         };
         let pid = bash.pid;
-        let started = tree::below(pid, |pid| hub.parents.contains_key(&pid));
+        let started = process_tree::below(pid, |pid| hub.parents.contains_key(&pid));
         for process in &started {
             process.send(HUP);
         }
@@ -77,7 +55,7 @@ impl Shell {
             return;
         }
         if pid != 0 {
-            let more = tree::below(pid, |pid| hub.parents.contains_key(&pid));
+            let more = process_tree::below(pid, |pid| hub.parents.contains_key(&pid));
             closing.started.extend(more);
             let _ = signal::send(pid, KILL);
         }

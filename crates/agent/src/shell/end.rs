@@ -1,20 +1,17 @@
 //! How a running command is ended while its shell stays, and how it is noticed that bash can no
 //! longer tell.
 
-use super::press::{AGAIN, Press};
-use super::run::CONT;
+use super::bash::Bash;
+use super::escalation::{Act, Ladder};
+use super::running::{AGAIN, Press, Running, Stage};
 use super::{START_MAX, Shell, State};
-use crate::bash::Bash;
-use crate::hub::Hub;
-use crate::ladder::{Act, Ladder};
-use crate::tree::{self, Process};
+use crate::process_tree::{self, Process};
+use crate::reactor::Hub;
+use crate::signals::{CONT, INT, KILL, TERM};
 use isolet_sys::signal;
 use isolet_wire::tell::Why;
 use std::time::{Duration, Instant};
 
-pub(super) const INT: i32 = 2;
-pub(super) const KILL: i32 = 9;
-pub(super) const TERM: i32 = 15;
 /// The longest pause between two looks whether bash is back at its reader.
 const PROBE_MAX: Duration = Duration::from_secs(60);
 /// How long bash may take from its reader to its report.
@@ -34,7 +31,7 @@ impl Shell {
             running.cancelled = true;
         }
         // Its text has ended: what is left is the agent's own.
-        if running.stage == super::run::Stage::After || running.left.is_some() {
+        if running.stage == Stage::After || running.left.is_some() {
             return;
         }
         if running.ladder.is_none() {
@@ -112,7 +109,7 @@ impl Shell {
         if !all {
             return self.sorted(hub, running.ticks).0;
         }
-        let mut found = tree::below(self.pid(), |pid| hub.parents.contains_key(&pid));
+        let mut found = process_tree::below(self.pid(), |pid| hub.parents.contains_key(&pid));
         found.retain(|process| self.is_since(process, running.ticks));
         found
     }
@@ -120,7 +117,7 @@ impl Shell {
     /// Sends a signal to what the command runs in the foreground. `false`: no such command.
     pub(crate) fn signal(&mut self, hub: &mut Hub, owner: &str, id: &str, number: i32) -> bool {
         let pid = self.pid();
-        let own = |r: &super::run::Running| r.who.owner == owner && r.who.id == id;
+        let own = |r: &Running| r.who.owner == owner && r.who.id == id;
         if !self.running.as_ref().is_some_and(|running| own(running)) {
             return false;
         }
@@ -171,7 +168,7 @@ impl Shell {
             sooner((running.left.is_none()).then_some(running.probe.0));
         }
         sooner(self.settling.map(|(when, _)| when));
-        sooner(self.closing.as_ref().and_then(super::close::Closing::due));
+        sooner(self.closing.as_ref().and_then(super::closing::Closing::due));
         sooner(self.lingering());
         sooner(self.fading());
         sooner(self.save_due(hub));
@@ -269,7 +266,11 @@ impl Shell {
     fn lost(&mut self, hub: &mut Hub) {
         if let Some(running) = self.running.take() {
             let message = "the shell's status channel was closed by the command".to_owned();
-            self.log.note(crate::log::Note::Refused(running.who.clone(), Why::NoShell, message));
+            self.log.note(crate::connection::shell_log::Note::Refused(
+                running.who.clone(),
+                Why::NoShell,
+                message,
+            ));
         }
         self.kill_for(hub, "status channel closed");
     }
@@ -283,7 +284,7 @@ impl Shell {
         if self.state == State::Dead || self.closing.is_some() {
             return;
         }
-        for process in tree::below(self.pid(), |pid| hub.parents.contains_key(&pid)) {
+        for process in process_tree::below(self.pid(), |pid| hub.parents.contains_key(&pid)) {
             process.send(KILL);
         }
         let _ = signal::send(self.pid(), KILL);

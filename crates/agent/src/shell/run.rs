@@ -1,18 +1,16 @@
 //! A command from its first step to its exit.
 
+use super::bash::Bash;
+use super::bash_protocol::{self, Report, Step};
+use super::running::{Press, Running, Stage};
+use super::startup_noise::Complaint;
+use super::stderr_filter::Strip;
 use super::{HISTORY_MAX, Shell, Waiting};
-use crate::bash::Bash;
-use crate::complaint::Complaint;
-use crate::hub::{Hub, READ_BYTES};
-use crate::ladder::Ladder;
-use crate::log::{Note, Who};
-use crate::strip::Strip;
-use crate::text::{self, Report, Step};
-use isolet_wire::ask::Run;
+use crate::connection::shell_log::Note;
+use crate::reactor::{Hub, READ_BYTES};
+use crate::signals::CONT;
 use isolet_wire::tell::{Exit, STDERR, STDOUT, Why};
-use std::os::fd::OwnedFd;
-use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What the agent's own steps may say on standard error before it is taken for a tenant's.
 const NOISE_BYTES_MAX: usize = 64 * 1024;
@@ -20,81 +18,8 @@ const NOISE_BYTES_MAX: usize = 64 * 1024;
 const OWN_STEP_MAX: Duration = Duration::from_secs(5);
 /// Questions after an interrupt that follow each other soon.
 const SETTLE_SOON: u32 = 50;
-/// Lets a stopped bash go on.
-pub(super) const CONT: i32 = 18;
 /// A command shorter than this was not ended by the kernel for memory.
 const OOM_AFTER: Duration = Duration::from_millis(2);
-
-/// Which step of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    Before,
-    Main,
-    After,
-}
-
-/// The command that runs.
-#[derive(Debug)]
-pub(super) struct Running {
-    pub(super) who: Rc<Who>,
-    pub(super) run: Run,
-    pub(super) stage: Stage,
-    pub(super) began: Instant,
-    /// Likewise, in the unit of process start times.
-    pub(super) ticks: u64,
-    pub(super) count: [u64; 2],
-    pub(super) input: Vec<u8>,
-    pub(super) eof: bool,
-    pub(super) feeder: Option<OwnedFd>,
-    /// Bytes in the pipes when its step ended; still to be read.
-    pub(super) left: Option<[usize; 2]>,
-    pub(super) ladder: Option<Ladder>,
-    /// How far an interrupt has come.
-    pub(super) press: super::press::Press,
-    /// It was interrupted before.
-    pub(super) pressed: bool,
-    /// Children that are copies of bash for good.
-    pub(super) copies: Vec<i32>,
-    /// What the last interrupt was sent to.
-    pub(super) interrupted: Vec<crate::tree::Process>,
-    pub(super) timed_out: bool,
-    pub(super) cancelled: bool,
-    /// A signal that may have made bash drop a line was sent.
-    pub(super) shaken: bool,
-    /// When to ask next whether bash is back at its reader, and how far that has come.
-    pub(super) probe: (Instant, Duration, u8),
-    /// When an own step has taken too long.
-    pub(super) guard: Option<Instant>,
-    /// Bytes of the lines of its last step, and when they were written.
-    pub(super) lines: usize,
-    pub(super) stepped: Instant,
-    report: Option<Report>,
-    code: i32,
-    from: [u64; 2],
-    oom: u64,
-    fresh: bool,
-    /// Its clients know that it began. One that is to begin elsewhere begins once it is there.
-    started: bool,
-    /// Why it did not run, and in words; told in place of its exit.
-    refusal: Option<(Why, String)>,
-    complaint: Complaint,
-    strip: Strip,
-    noise: Vec<u8>,
-}
-
-impl Running {
-    /// It changes directory or environment for its own time.
-    fn borrows(&self) -> bool {
-        self.run.cwd.as_ref().is_some_and(|cwd| !cwd.is_empty()) || !self.run.env.is_empty()
-    }
-
-    pub(super) fn note_interrupt(&mut self) {
-        self.shaken = true;
-        if self.stage == Stage::Main {
-            self.strip.interrupt();
-        }
-    }
-}
 
 /// Why a directory cannot be entered, out of what bash says: `bash: line 1: cd: /x: No such file …`.
 fn no_directory(noise: &[u8]) -> String {
@@ -113,7 +38,7 @@ impl Shell {
         let fresh = std::mem::take(&mut bash.fresh);
         self.running = Some(Box::new(self.begin(hub, waiting, fresh)));
         hub.tell(self.id);
-        let wants = text::wants_history(&self.running_text());
+        let wants = bash_protocol::wants_history(&self.running_text());
         if self.running.as_ref().is_some_and(|running| running.borrows()) || wants {
             self.before(hub, wants);
         } else {
@@ -137,14 +62,14 @@ impl Shell {
             run,
             stage: Stage::Main,
             began: hub.now,
-            ticks: crate::tree::ticks(),
+            ticks: crate::process_tree::ticks(),
             count: [0; 2],
             input,
             eof,
             feeder: None,
             left: None,
             ladder: None,
-            press: super::press::Press::Up,
+            press: Press::Up,
             pressed: false,
             copies: Vec::new(),
             interrupted: Vec::new(),
@@ -180,7 +105,8 @@ impl Shell {
             texts.push(running.run.text.clone());
         }
         let cwd = running.run.cwd.as_deref().filter(|cwd| !cwd.is_empty());
-        let text = text::before(word, texts.iter().map(String::as_str), cwd, &running.run.env);
+        let text =
+            bash_protocol::before(word, texts.iter().map(String::as_str), cwd, &running.run.env);
         self.step(hub, Step { own: true, ..Step::default() }, &text);
     }
 
@@ -207,8 +133,8 @@ impl Shell {
         let (Some(running), Some(bash)) = (self.running.as_mut(), self.bash.as_mut()) else {
             return;
         };
-        if running.run.text.contains(text::DIRECT) {
-            bash.word = text::AROUND;
+        if running.run.text.contains(bash_protocol::DIRECT) {
+            bash.word = bash_protocol::AROUND;
         }
         running.stage = Stage::Main;
         running.guard = None;
@@ -223,7 +149,7 @@ impl Shell {
         let text = std::mem::take(&mut running.run.text);
         self.traps |= text.contains("trap");
         self.saves.heed(&text);
-        let long = text.len() >= text::INLINE_BYTES_MAX;
+        let long = text.len() >= bash_protocol::INLINE_BYTES_MAX;
         running.strip = Strip::new(how, &text, bash.traced, long);
         if how.stdin {
             running.feeder = bash.feeder(hub, self.id).ok();
@@ -242,7 +168,7 @@ impl Shell {
         running.ladder = None;
         running.guard = Some(hub.now + OWN_STEP_MAX);
         let cwd = running.run.cwd.as_ref().is_some_and(|cwd| !cwd.is_empty());
-        let text = text::after(word, cwd, &running.run.env);
+        let text = bash_protocol::after(word, cwd, &running.run.env);
         self.step(hub, Step { own: true, ..Step::default() }, &text);
     }
 
@@ -250,11 +176,11 @@ impl Shell {
         let Some(bash) = self.bash.as_mut() else { return };
         self.number += 1;
         self.awaited = Some(self.number);
-        let long = text.len() >= text::INLINE_BYTES_MAX && !bash.stale;
+        let long = text.len() >= bash_protocol::INLINE_BYTES_MAX && !bash.stale;
         let long = long && bash.put_long(text.as_bytes()).is_ok();
         let mut lines = String::with_capacity(text.len().min(1024) + 160);
         let how = Step { number: self.number, word: bash.word, ..how };
-        text::step(&mut lines, how, (!long).then_some(text));
+        bash_protocol::step(&mut lines, how, (!long).then_some(text));
         if let Some(running) = self.running.as_mut() {
             (running.lines, running.stepped) = (lines.len(), hub.now);
         }
@@ -321,9 +247,9 @@ impl Shell {
             return;
         };
         running.left = Some(left);
-        if running.press != super::press::Press::Up {
+        if running.press != Press::Up {
             // It was to be interrupted, and has ended before it stopped.
-            running.press = super::press::Press::Up;
+            running.press = Press::Up;
             let _ = isolet_sys::signal::send(bash.pid, CONT);
         }
         if running.stage == Stage::Main && bash.traced && running.strip.idle() {
@@ -368,7 +294,7 @@ impl Shell {
                 running.code = if report.whole { 1 } else { report.code };
                 let noise = std::mem::take(&mut running.noise);
                 let whole = report.whole && running.ladder.is_none();
-                if whole && report.code == text::NO_DIRECTORY {
+                if whole && report.code == bash_protocol::NO_DIRECTORY {
                     running.refusal = Some((Why::BadCwd, no_directory(&noise)));
                     return self.restore(hub);
                 }
@@ -413,11 +339,11 @@ impl Shell {
     fn remember(&mut self, hub: &Hub) {
         let Some(running) = self.running.as_mut() else { return };
         let text = std::mem::take(&mut running.run.text);
-        if text::has_job(&text) {
+        if bash_protocol::has_job(&text) {
             let pid = self.pid();
-            self.jobs = crate::tree::below(pid, |pid| hub.parents.contains_key(&pid));
+            self.jobs = crate::process_tree::below(pid, |pid| hub.parents.contains_key(&pid));
         }
-        if text::wants_history(&text) || text.len() > HISTORY_MAX.1 {
+        if bash_protocol::wants_history(&text) || text.len() > HISTORY_MAX.1 {
             return;
         }
         self.history_bytes += text.len();
@@ -492,7 +418,7 @@ impl Shell {
         self.awaited = Some(self.number);
         if let Some(bash) = self.bash.as_mut() {
             let mut lines = String::new();
-            text::ask(&mut lines, bash.word, self.number);
+            bash_protocol::ask(&mut lines, bash.word, self.number);
             bash.write(hub, self.id, lines.as_bytes());
         }
     }
@@ -502,7 +428,7 @@ impl Shell {
         let Some(number) = self.awaited else { return };
         if let Some(bash) = self.bash.as_mut() {
             let mut lines = String::new();
-            text::ask(&mut lines, bash.word, number);
+            bash_protocol::ask(&mut lines, bash.word, number);
             bash.write(hub, self.id, lines.as_bytes());
         }
     }

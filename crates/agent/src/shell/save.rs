@@ -1,21 +1,21 @@
 //! What a session's shell holds, saved while nobody waits for it, and given to the next one.
 //!
-//! A copy of bash says it ([`crate::state`]), a second after the last command or when all are to be
-//! saved. A command that comes meanwhile waits for the copy at most [`HURRY`]: then the copy is
+//! A copy of bash says it ([`super::saved_state`]), a second after the last command or when all are to be
+//! saved. A command that comes meanwhile waits for the copy at most [`super::saves::HURRY`]: then the copy is
 //! killed, and the shell saved after the next pause.
 
 use super::Shell;
-use crate::hub::Hub;
-use crate::state;
-use crate::text::Report;
-use crate::tree;
+use super::bash_protocol::Report;
+use super::saved_state;
+use super::saves::{Saves, UnderWay};
+use crate::process_tree;
+use crate::reactor::Hub;
+use crate::signals::KILL;
 use isolet_wire::tell::{STATE_BYTES_MAX, Saved, Unsaved};
 use std::time::{Duration, Instant};
 
 /// Without a command for so long a shell is idle.
 const IDLE: Duration = Duration::from_secs(1);
-/// How long a command waits for a save that is under way; a usual one takes less.
-const HURRY: Duration = Duration::from_millis(4);
 /// A bash that holds more is not copied: it stands still for 50 µs a MiB meanwhile.
 const RESIDENT_MIB_MAX: usize = 64;
 /// How long a save may take that nobody waits for.
@@ -30,81 +30,6 @@ const CROWDED: Duration = Duration::from_millis(100);
 const NEVER: Duration = Duration::from_secs(400 * 24 * 3600);
 /// What a restoring bash may complain of, for the reader: only whether it does is of interest.
 const COMPLAINT_BYTES: usize = 16;
-
-/// What of a shell is saved.
-#[derive(Debug)]
-pub(super) struct Saves {
-    /// Commands of this bash that have ended; of these, what a save was tried after, and what the
-    /// server said it keeps.
-    ended: u64,
-    tried: u64,
-    kept: u64,
-    idle_since: Instant,
-    under_way: Option<UnderWay>,
-    /// It is to be saved now.
-    wanted: bool,
-    /// A save would be seen: a trap for the end of children, or an echo of every line.
-    seen: bool,
-    heard: bool,
-    /// Step in which a state is restored.
-    restoring: Option<u64>,
-    told: Vec<Saved>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct UnderWay {
-    number: u64,
-    ended: u64,
-    /// Its start, in the unit of process start times.
-    ticks: u64,
-    /// When something is to be done about it.
-    until: Instant,
-    /// Since when a command waits for it.
-    hurried: Option<Instant>,
-    /// Its copy was killed.
-    killed: bool,
-}
-
-impl Saves {
-    pub(super) fn new(now: Instant) -> Self {
-        Self {
-            ended: 0,
-            tried: 0,
-            kept: 0,
-            idle_since: now,
-            under_way: None,
-            wanted: false,
-            seen: false,
-            heard: false,
-            restoring: None,
-            told: Vec::new(),
-        }
-    }
-
-    /// A command has ended.
-    pub(super) fn ended(&mut self, now: Instant) {
-        self.ended += 1;
-        self.idle_since = now;
-    }
-
-    /// A command waits.
-    pub(super) fn hurry(&mut self, now: Instant) {
-        if let Some(way) = self.under_way.as_mut().filter(|way| way.hurried.is_none()) {
-            way.hurried = Some(now);
-            way.until = way.until.min(now + HURRY);
-        }
-    }
-
-    /// A command's text: with a trap for ended children a save would not go unseen.
-    pub(super) fn heed(&mut self, text: &str) {
-        self.heard |= text.contains("CHLD");
-    }
-
-    /// `$-` as last told: `v` says every line, `m` makes a job of the copy.
-    pub(super) fn flags(&mut self, flags: &str) {
-        self.seen = self.heard || flags.contains(['v', 'm']);
-    }
-}
 
 impl Shell {
     fn save_free(&self) -> bool {
@@ -172,7 +97,7 @@ impl Shell {
         let Some(bash) = self.bash.as_mut() else { return false };
         self.saves.tried = self.saves.ended;
         hub.touch(self.id);
-        if tree::resident_mib(bash.pid) > RESIDENT_MIB_MAX {
+        if process_tree::resident_mib(bash.pid) > RESIDENT_MIB_MAX {
             self.saves.wanted = false;
             self.saves.told.push(Saved::Not(Unsaved::TooLarge));
             return true;
@@ -182,13 +107,13 @@ impl Shell {
         self.saves.under_way = Some(UnderWay {
             number: self.number,
             ended: self.saves.ended,
-            ticks: tree::ticks(),
+            ticks: process_tree::ticks(),
             until: hub.now + SAVE_MAX,
             hurried: None,
             killed: false,
         });
         let mut line = String::with_capacity(1024);
-        state::dump(&mut line, bash.word, self.number);
+        saved_state::dump(&mut line, bash.word, self.number);
         let _ = bash.take_long(0);
         bash.write(hub, self.id, line.as_bytes());
         hub.saving += 1;
@@ -201,7 +126,7 @@ impl Shell {
         // Its report may just have come.
         self.status(hub);
         let copies = self.copies_since(way.ticks);
-        copies.iter().for_each(|copy| copy.send(super::end::KILL));
+        copies.iter().for_each(|copy| copy.send(KILL));
         let killed = way.killed || !copies.is_empty();
         let patience = way.hurried.map(|since| since + STUCK <= hub.now);
         let Some(now) = self.saves.under_way.as_mut() else { return };
@@ -218,8 +143,8 @@ impl Shell {
         }
     }
 
-    fn copies_since(&self, ticks: u64) -> Vec<tree::Process> {
-        let mut copies = tree::children_of(self.pid());
+    fn copies_since(&self, ticks: u64) -> Vec<process_tree::Process> {
+        let mut copies = process_tree::children_of(self.pid());
         copies.retain(|copy| copy.start >= ticks && copy.alive());
         copies
     }
@@ -265,16 +190,16 @@ impl Shell {
 
     fn saved(&mut self, way: UnderWay) {
         let Some(bash) = self.bash.as_mut() else { return };
-        let raw = bash.take_long(state::DUMP_BYTES_MAX);
+        let raw = bash.take_long(saved_state::DUMP_BYTES_MAX);
         self.saves.wanted = false;
         let told = &mut self.saves.told;
-        match state::compose(&raw, &self.open.env) {
+        match saved_state::compose(&raw, &self.open.env) {
             Some(text) if text.len() <= STATE_BYTES_MAX => {
                 told.extend(text.chunks(64 * 1024).map(|part| Saved::Part(part.to_vec())));
                 told.push(Saved::Whole { number: way.ended });
             }
             Some(_) => told.push(Saved::Not(Unsaved::TooLarge)),
-            None if raw.len() >= state::DUMP_BYTES_MAX => {
+            None if raw.len() >= saved_state::DUMP_BYTES_MAX => {
                 told.push(Saved::Not(Unsaved::TooLarge));
             }
             None => told.push(Saved::Not(Unsaved::NoAnswer)),
@@ -292,12 +217,12 @@ impl Shell {
         self.traps |= held("trap -- ");
         self.saves.heard |= held("CHLD");
         if held("builtin () ") {
-            bash.word = crate::text::AROUND;
+            bash.word = super::bash_protocol::AROUND;
         }
         self.number += 1;
         (self.awaited, self.saves.restoring) = (Some(self.number), Some(self.number));
         let mut lines = String::with_capacity(512);
-        state::restore(&mut lines, bash.word, self.number);
+        saved_state::restore(&mut lines, bash.word, self.number);
         bash.write(hub, self.id, lines.as_bytes());
         true
     }

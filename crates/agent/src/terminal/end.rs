@@ -1,29 +1,20 @@
 //! How a terminal ends: with its program, or because it is told to.
 
+use super::closing::Closing;
 use super::{State, Terminal};
-use crate::hub::{Hub, READ_BYTES};
-use crate::tree::{self, Process};
+use crate::process_tree::{self, Process};
+use crate::reactor::{Hub, READ_BYTES};
+use crate::signals::{HUP, KILL};
 use isolet_sys::signal;
 use isolet_wire::tell::Closed;
 use std::time::{Duration, Instant};
 
-const HUP: i32 = 1;
-const KILL: i32 = 9;
 /// From the hang-up to the kill.
 const GRACE: Duration = Duration::from_millis(200);
 /// How often it is looked whether everything has ended before that.
 const LOOK: Duration = Duration::from_millis(10);
 /// What is read of an ended program: the kernel holds less, and somebody else may still write.
 const LAST_BYTES_MAX: usize = 4 * READ_BYTES;
-
-/// A terminal that is told to end.
-#[derive(Debug)]
-pub(super) struct Closing {
-    kill_at: Instant,
-    killed: bool,
-    /// What it had started when it was told.
-    started: Vec<Process>,
-}
 
 impl Terminal {
     /// Hangs up, and kills what is left of its session after 200 ms.
@@ -32,7 +23,7 @@ impl Terminal {
         if self.closing.is_some() || !self.runs() {
             return;
         }
-        let started = tree::below(self.pid, |pid| hub.parents.contains_key(&pid));
+        let started = process_tree::below(self.pid, |pid| hub.parents.contains_key(&pid));
         self.closing = Some(Closing { kill_at: hub.now + GRACE, killed: false, started });
         self.last_words(hub);
         // The kernel tells the foreground that its terminal is gone; the others hear it from us.
@@ -59,7 +50,7 @@ impl Terminal {
         let (pid, over) = (self.pid, self.over);
         let Some(closing) = self.closing.as_mut().filter(|_| !over) else { return };
         if hub.now >= closing.kill_at && !closing.killed {
-            let more = tree::below(pid, |pid| hub.parents.contains_key(&pid));
+            let more = process_tree::below(pid, |pid| hub.parents.contains_key(&pid));
             // Once it was reaped its number may be another's; its orphans are known by their session.
             closing.started.extend(more.iter().filter(|one| !ended || one.session == pid));
             closing.killed = true;

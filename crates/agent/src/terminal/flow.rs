@@ -1,7 +1,8 @@
 //! What a terminal's program says: read into the ring, no faster than the fastest client takes it.
 
-use super::{Guest, START_MAX, State, Terminal};
-use crate::hub::{Hub, READ_BYTES, Timer};
+use super::{START_MAX, State, Terminal};
+use crate::connection::TerminalClient;
+use crate::reactor::{Hub, READ_BYTES, Timer};
 use isolet_wire::tell::Why;
 use isolet_wire::terminal::{RING_BYTES, Size};
 use std::os::fd::AsFd;
@@ -44,7 +45,7 @@ impl Terminal {
     pub(crate) fn paused<'a>(
         &self,
         now: Instant,
-        guests: impl Iterator<Item = &'a Guest>,
+        guests: impl Iterator<Item = &'a TerminalClient>,
     ) -> Option<Instant> {
         let (mut least, mut until) = (u64::MAX, None::<Instant>);
         for guest in guests {

@@ -1,14 +1,12 @@
 //! What is typed.
 
-use super::{Guest, State, Terminal};
-use crate::hub::Hub;
+use super::{INPUT_BYTES_MAX, State, Terminal};
+use crate::connection::TerminalClient;
+use crate::reactor::Hub;
 use isolet_wire::terminal::Size;
 use rustix::io::Errno;
 use rustix::pty::OpenptFlags;
 use rustix::termios::{LocalModes, QueueSelector, SpecialCodeIndex};
-
-/// What may wait until the program reads it, before its sender is no longer read.
-pub(crate) const INPUT_BYTES_MAX: usize = 1024 * 1024;
 
 impl Terminal {
     /// A client has typed. Gives how many bytes wait for the program now.
@@ -16,7 +14,7 @@ impl Terminal {
         &mut self,
         hub: &mut Hub,
         conn: u64,
-        guest: &mut Guest,
+        guest: &mut TerminalClient,
         bytes: &[u8],
     ) -> usize {
         if matches!(self.state, State::Failed(..) | State::Ended(_)) {

@@ -1,8 +1,7 @@
 //! From a terminal to its clients: each is sent what it has not, straight from the ring.
 
-use super::guest::{Guest, Stage};
 use super::{State, Terminal};
-use crate::conn::{Conn, Role, SEND_BYTES};
+use crate::connection::{Conn, Role, SEND_BYTES, Stage, TerminalClient};
 use isolet_wire::frame::DATA_BYTES_MAX;
 use isolet_wire::tell::Tell;
 use isolet_wire::terminal::{Attached, OUTPUT, SNAPSHOT, Snapshot};
@@ -37,7 +36,12 @@ impl Terminal {
         result
     }
 
-    fn advance(&mut self, conn: &mut Conn, guest: &mut Guest, now: Instant) -> Result<(), Errno> {
+    fn advance(
+        &mut self,
+        conn: &mut Conn,
+        guest: &mut TerminalClient,
+        now: Instant,
+    ) -> Result<(), Errno> {
         if conn.blocked() && !conn.flush()? {
             return Ok(());
         }
@@ -56,7 +60,12 @@ impl Terminal {
     }
 
     /// Sends on. `false`: there is no more, or the socket is full.
-    fn step(&mut self, conn: &mut Conn, guest: &mut Guest, now: Instant) -> Result<bool, Errno> {
+    fn step(
+        &mut self,
+        conn: &mut Conn,
+        guest: &mut TerminalClient,
+        now: Instant,
+    ) -> Result<bool, Errno> {
         match &guest.stage {
             Stage::Waiting => Ok(self.announce(conn, guest)),
             Stage::Drawing { .. } => Self::draw(conn, guest, now),
@@ -69,7 +78,7 @@ impl Terminal {
     }
 
     /// Says what it is a client of, and decides where it begins.
-    fn announce(&mut self, conn: &mut Conn, guest: &mut Guest) -> bool {
+    fn announce(&mut self, conn: &mut Conn, guest: &mut TerminalClient) -> bool {
         if !matches!(self.state, State::Live | State::Ended(_)) {
             return false;
         }
@@ -114,7 +123,7 @@ impl Terminal {
     }
 
     /// Puts a client before a snapshot; not, while too many are on their way.
-    fn begin(&mut self, guest: &mut Guest, missed: u64) -> Option<Snapshot> {
+    fn begin(&mut self, guest: &mut TerminalClient, missed: u64) -> Option<Snapshot> {
         let offset = self.ring.head();
         self.feed();
         let bytes = match self.drawn.last().and_then(|(at, bytes)| Some((at, bytes.upgrade()?))) {
@@ -142,7 +151,7 @@ impl Terminal {
     }
 
     /// Sends on of a snapshot. `false`: the socket is full.
-    fn draw(conn: &mut Conn, guest: &mut Guest, now: Instant) -> Result<bool, Errno> {
+    fn draw(conn: &mut Conn, guest: &mut TerminalClient, now: Instant) -> Result<bool, Errno> {
         let Stage::Drawing { bytes, sent, offset } = &mut guest.stage else { return Ok(false) };
         let mut pieces = Vec::with_capacity(SEND_BYTES / DATA_BYTES_MAX);
         let mut at = *sent;
@@ -165,7 +174,7 @@ impl Terminal {
     fn follow(
         &mut self,
         conn: &mut Conn,
-        guest: &mut Guest,
+        guest: &mut TerminalClient,
         offset: u64,
         now: Instant,
     ) -> Result<bool, Errno> {
@@ -211,7 +220,7 @@ impl Terminal {
     }
 
     /// It is too far behind: it goes on behind a snapshot.
-    fn redraw(&mut self, conn: &mut Conn, guest: &mut Guest, offset: u64) -> bool {
+    fn redraw(&mut self, conn: &mut Conn, guest: &mut TerminalClient, offset: u64) -> bool {
         let missed = self.ring.head() - offset;
         let Some(snapshot) = self.begin(guest, missed) else { return false };
         if guest.events && guest.told != self.size {

@@ -4,21 +4,19 @@
 //! What the program says goes into the ring, from there at once to the clients, and only then to
 //! the model of the screen. A client has a place in the ring and nothing else.
 
+mod closing;
 mod end;
 mod flow;
-mod guest;
 mod input;
 mod pump;
 mod ring;
 
-pub(crate) use guest::Guest;
-pub(crate) use input::INPUT_BYTES_MAX;
-
-use crate::hub::{Hub, Order, Parent, environment};
-use crate::poll::What;
-use crate::start;
-use crate::words;
-use end::Closing;
+use crate::connection::TerminalClient;
+use crate::launch;
+use crate::launch::words;
+use crate::reactor::poll::What;
+use crate::reactor::{Hub, Order, Parent, environment};
+use closing::Closing;
 use isolet_sys::pty;
 use isolet_sys::spawn::{self, Child};
 use isolet_vt::{ReplyFilter, Screen};
@@ -35,6 +33,8 @@ use std::time::{Duration, Instant};
 
 /// Clients of one terminal.
 pub(crate) const CLIENTS_MAX: usize = 256;
+/// What may wait until the program reads it, before its sender is no longer read.
+pub(crate) const INPUT_BYTES_MAX: usize = 1024 * 1024;
 /// How long a program may take until it was executed.
 const START_MAX: Duration = Duration::from_secs(30);
 /// Bytes of a program's arguments that are told.
@@ -203,7 +203,7 @@ impl Terminal {
     }
 
     fn refusal(&self, failed: (spawn::Stage, Errno)) -> Refusal {
-        start::refusal(self.argv.first().map_or("", String::as_str), failed)
+        launch::refusal(self.argv.first().map_or("", String::as_str), failed)
     }
 
     /// Its number of a new client's.
@@ -279,7 +279,7 @@ impl Terminal {
     }
 
     /// This connection has become a client.
-    pub(crate) fn enter(&mut self, hub: &mut Hub, conn: u64, guest: &Guest) {
+    pub(crate) fn enter(&mut self, hub: &mut Hub, conn: u64, guest: &TerminalClient) {
         self.clients.push(conn);
         self.typists += usize::from(guest.types());
         self.shuffled = true;
@@ -287,7 +287,7 @@ impl Terminal {
     }
 
     /// This client has gone.
-    pub(crate) fn leave(&mut self, hub: &mut Hub, conn: u64, guest: &Guest) {
+    pub(crate) fn leave(&mut self, hub: &mut Hub, conn: u64, guest: &TerminalClient) {
         self.clients.retain(|client| *client != conn);
         self.typists -= usize::from(guest.types());
         if self.lead == Some(conn) {
@@ -314,7 +314,7 @@ fn order(open: &Open) -> Result<Order, Refusal> {
     let path = env.get("PATH").map_or(words::PATH, String::as_str);
     let (programs, argv) = match open.argv.first() {
         None => {
-            let programs = crate::bash::PROGRAMS.map(ToOwned::to_owned).to_vec();
+            let programs = launch::BASH.map(ToOwned::to_owned).to_vec();
             (programs, vec![c"bash".to_owned()])
         }
         Some(name) if name.is_empty() => return Err(bad()),

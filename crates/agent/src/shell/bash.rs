@@ -1,8 +1,9 @@
 //! One bash and its descriptors: how it is started, written to and read from.
 
-use crate::hub::{Hub, Order, Parent, environment};
-use crate::poll::What;
-use crate::text;
+use super::bash_protocol;
+use crate::launch::BASH;
+use crate::reactor::poll::What;
+use crate::reactor::{Hub, Order, Parent, environment};
 use isolet_sys::spawn::{Child, Stage};
 use isolet_wire::ask::Open;
 use isolet_wire::tell::Why;
@@ -14,9 +15,6 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Instant;
 
-/// Where a bash is looked for.
-pub(crate) const PROGRAMS: [&std::ffi::CStr; 3] =
-    [c"/bin/bash", c"/usr/bin/bash", c"/usr/local/bin/bash"];
 const ARGV: [&std::ffi::CStr; 5] = [c"bash", c"--norc", c"--noprofile", c"--noediting", c"-i"];
 /// A line on the status channel; the driver's are shorter.
 const LINE_BYTES_MAX: usize = 4096;
@@ -66,7 +64,7 @@ pub(crate) enum Status {
     /// Nothing of interest yet.
     Nothing,
     /// A report of the step that was asked about.
-    Report(text::Report),
+    Report(bash_protocol::Report),
     /// Nobody can write there any more.
     Gone,
     /// Somebody writes what is no report, and does not stop.
@@ -115,10 +113,10 @@ impl Pipes {
             (&self.control.0, 0),
             (&self.out.1, 1),
             (&self.err.1, 2),
-            (&self.feed, text::FD_STDIN),
-            (&self.status.1, text::FD_STATUS),
-            (&self.null, text::FD_NULL),
-            (&self.long_read, text::FD_TEXT),
+            (&self.feed, bash_protocol::FD_STDIN),
+            (&self.status.1, bash_protocol::FD_STATUS),
+            (&self.null, bash_protocol::FD_NULL),
+            (&self.long_read, bash_protocol::FD_TEXT),
         ];
         pairs.map(|(fd, number)| (fd.as_raw_fd(), number)).to_vec()
     }
@@ -143,7 +141,7 @@ impl Bash {
         let failed = |error: std::io::Error| (Why::NoProcess, format!("no shell: {error}"));
         let pipes = Pipes::new().map_err(|errno| failed(errno.into()))?;
         let order = Order {
-            programs: PROGRAMS.map(ToOwned::to_owned).to_vec(),
+            programs: BASH.map(ToOwned::to_owned).to_vec(),
             argv: ARGV.map(ToOwned::to_owned).to_vec(),
             envp,
             cwd,
@@ -160,7 +158,7 @@ impl Bash {
             ready: false,
             fresh: false,
             last: 0,
-            word: text::DIRECT,
+            word: bash_protocol::DIRECT,
             traced: false,
             opened: hub.now,
             listening: false,
@@ -295,7 +293,7 @@ impl Bash {
         }
         let mut found = Status::Nothing;
         while let Some(end) = self.lines.iter().position(|b| *b == b'\n') {
-            match text::report(&self.lines[..end]) {
+            match bash_protocol::report(&self.lines[..end]) {
                 // The first: after an interrupt the question may stand there twice, and the second
                 // answer is about the first.
                 Some(report)
@@ -316,7 +314,11 @@ impl Bash {
 
     /// A function may stand in the way of its lines: they go the other way from here on.
     pub(crate) fn turn(&mut self) {
-        self.word = if self.word == text::DIRECT { text::AROUND } else { text::DIRECT };
+        self.word = if self.word == bash_protocol::DIRECT {
+            bash_protocol::AROUND
+        } else {
+            bash_protocol::DIRECT
+        };
     }
 
     /// A new command begins: what was written before it is forgotten.
@@ -352,6 +354,6 @@ impl Bash {
         // A description of its own: a flag set on the shared one would be seen by the command.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let Ok(fd) = rustix::fs::open(own_path(&self.feed), flags, Mode::empty()) else { return };
-        while matches!(hub.read(&fd, crate::hub::READ_BYTES), Ok(bytes) if !bytes.is_empty()) {}
+        while matches!(hub.read(&fd, crate::reactor::READ_BYTES), Ok(bytes) if !bytes.is_empty()) {}
     }
 }

@@ -4,9 +4,9 @@
 //! sees that name created and nothing else. To replace a file, the kernel needs a second name for
 //! the moment of the rename ([`super::names`]).
 
+use super::disk::{self, Failure};
 use super::names;
 use super::owned::Owner;
-use crate::disk::{self, Failure};
 use isolet_wire::ask::Save;
 use isolet_wire::tell::{Stat, Why};
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};

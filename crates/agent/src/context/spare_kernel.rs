@@ -4,9 +4,10 @@
 //! There is at most one, once kernels were begun twice: where one context is all there is, none is
 //! held for it. It is nobody's context; it ends when it was not taken for a while.
 
-use super::{Context, Life};
-use crate::hub::{Hub, Parent, Timer};
-use crate::tree;
+use super::interpreter::Interpreter;
+use crate::process_tree;
+use crate::reactor::{Hub, Parent, Timer};
+use crate::signals::KILL;
 use isolet_sys::signal;
 use isolet_wire::context::Open;
 use isolet_wire::tell;
@@ -18,7 +19,6 @@ const BEGUN_MIN: u32 = 2;
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long one waits: it holds 34 MiB.
 const IDLE_MAX: Duration = Duration::from_secs(300);
-const KILL: i32 = 9;
 
 /// See the module's page.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ pub(crate) struct Spares {
 #[derive(Debug)]
 struct Spare {
     id: u64,
-    life: Life,
+    life: Interpreter,
     open: Open,
     until: Instant,
 }
@@ -46,59 +46,59 @@ impl Spare {
 
 impl Spares {
     /// A kernel has begun, in a context that may have one begun ahead.
-    pub(super) fn begun(hub: &mut Hub, open: &Open) {
-        hub.spares.begun = hub.spares.begun.saturating_add(1);
-        if hub.spares.begun >= BEGUN_MIN {
-            hub.spares.wanted = Some(open.clone());
+    pub(super) fn begun(&mut self, hub: &mut Hub, open: &Open) {
+        self.begun = self.begun.saturating_add(1);
+        if self.begun >= BEGUN_MIN {
+            self.wanted = Some(open.clone());
             hub.at(hub.now + PAUSE, Timer::Spare);
         }
     }
 
     /// One that was begun with the same program, environment and directory.
-    pub(super) fn take(hub: &mut Hub, open: &Open) -> Option<Life> {
+    pub(super) fn take(&mut self, hub: &Hub, open: &Open) -> Option<Interpreter> {
         let same = |one: &mut Spare| {
             let own = (one.open.language, &one.open.cwd, &one.open.env);
             own == (open.language, &open.cwd, &open.env)
         };
-        let spare = hub.spares.one.take_if(same)?;
+        let spare = self.one.take_if(same)?;
         spare.lives(hub).then_some(spare.life)
     }
 
     /// What watchers are told of it: how much runs that is nobody's.
-    pub(crate) fn census(hub: &Hub) -> Option<tell::Shell> {
-        let one = hub.spares.one.as_ref().filter(|one| one.lives(hub))?;
+    pub(crate) fn census(&self, hub: &Hub) -> Option<tell::Shell> {
+        let one = self.one.as_ref().filter(|one| one.lives(hub))?;
         let pid = one.life.pid;
-        let (name, clients) = ("k/".to_owned(), tree::tasks(pid));
+        let (name, clients) = ("k/".to_owned(), process_tree::tasks(pid));
         Some(tell::Shell { name, pid, busy: false, queued: 0, clients, closed: None })
     }
 
     /// Its timer went off; `busy`: something runs in a context.
-    pub(crate) fn tick(hub: &mut Hub, busy: bool) {
-        if hub.spares.one.as_ref().is_some_and(|one| hub.now >= one.until || !one.lives(hub)) {
-            Self::end(hub);
+    pub(crate) fn tick(&mut self, hub: &mut Hub, busy: bool) {
+        if self.one.as_ref().is_some_and(|one| hub.now >= one.until || !one.lives(hub)) {
+            self.end(hub);
         }
-        if hub.spares.wanted.is_none() {
+        if self.wanted.is_none() {
             return;
         }
         if busy {
             return hub.at(hub.now + PAUSE, Timer::Spare);
         }
-        let Some(open) = hub.spares.wanted.take() else { return };
-        if hub.spares.one.is_some() {
+        let Some(open) = self.wanted.take() else { return };
+        if self.one.is_some() {
             // Who begins kernels of two kinds in turn would have the one end the other.
             return;
         }
         let id = hub.id();
         // Where there is no room for it, the next kernel begins without.
-        if let Ok(life) = Context::begin(hub, id, &open) {
+        if let Ok(life) = Interpreter::begin(hub, id, &open) {
             let until = hub.now + IDLE_MAX;
-            hub.spares.one = Some(Spare { id, life, open, until });
+            self.one = Some(Spare { id, life, open, until });
             hub.at(until, Timer::Spare);
         }
     }
 
-    fn end(hub: &mut Hub) {
-        let Some(spare) = hub.spares.one.take() else { return };
+    fn end(&mut self, hub: &Hub) {
+        let Some(spare) = self.one.take() else { return };
         if spare.lives(hub) {
             let _ = signal::send(spare.life.pid, KILL);
         }

@@ -2,22 +2,22 @@
 //! thread; nothing here blocks. A round takes what is ready, does what is due, and then settles:
 //! only there bytes go out, so that all that a round brought leaves in one piece.
 
-mod ask;
-mod attach;
 mod context;
-mod keep;
+mod flush;
 mod port;
 mod process;
-mod settle;
+mod request;
+mod save;
+mod shell;
 mod terminal;
 
-use crate::conn::{Conn, Role};
+use crate::connection::{Conn, Role};
 use crate::context::{Context, Spares};
 use crate::exec::Exec;
-use crate::hub::{Hub, Parent, READ_BYTES, Timer};
-use crate::poll::{Ready, What};
 use crate::port::Dial;
 use crate::process::Process;
+use crate::reactor::poll::{Ready, What};
+use crate::reactor::{Hub, Parent, READ_BYTES, Timer};
 use crate::shell::Shell;
 use crate::terminal::Terminal;
 use isolet_wire::ask::Ask;
@@ -37,6 +37,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Frames of one connection that are done before others have their turn.
 const FRAMES_MAX: usize = 64;
 
+/// A connection that waits until all shells are saved, and until when it waits.
+type Saver = (u64, Instant);
+
 /// See the module's page.
 #[derive(Debug)]
 pub(crate) struct Agent {
@@ -51,13 +54,14 @@ pub(crate) struct Agent {
     dials: HashMap<u64, Dial>,
     processes: BTreeMap<u64, Process>,
     contexts: HashMap<u64, Context>,
+    spares: Spares,
     /// Contexts that something happened to.
     turned: Vec<u64>,
     /// By process: when it must have ended; `None` of a watch.
     files: HashMap<i32, Option<Instant>>,
     watchers: Vec<u64>,
     watch_set: bool,
-    savers: Vec<keep::Saver>,
+    savers: Vec<Saver>,
     again: Vec<u64>,
     lazy: Vec<u64>,
     lazy_due: Option<Instant>,
@@ -87,6 +91,7 @@ impl Agent {
             dials: HashMap::new(),
             processes: BTreeMap::new(),
             contexts: HashMap::new(),
+            spares: Spares::default(),
             turned: Vec::new(),
             files: HashMap::new(),
             watchers: Vec::new(),
@@ -225,7 +230,7 @@ impl Agent {
             Timer::Context(id) => self.context_tick(id),
             Timer::Spare => {
                 let busy = self.contexts.values().any(Context::busy);
-                Spares::tick(&mut self.hub, busy);
+                self.spares.tick(&mut self.hub, busy);
             }
             // Only a reason to settle.
             Timer::Save => {}

@@ -3,7 +3,7 @@
 //! Exact matches only; where it is uncertain the bytes stay. Holds back no more than could still
 //! become such a match, and nothing at all for commands that cannot have one.
 
-use crate::text::{Report, Step};
+use super::bash_protocol::{Report, Step};
 
 /// What is held back at most; the driver's lines are shorter.
 const HELD_BYTES_MAX: usize = 16 * 1024;
@@ -32,7 +32,7 @@ impl Strip {
     pub(crate) fn new(step: Step, text: &str, traced: bool, long: bool) -> Self {
         let mut strip = Self {
             word: step.word,
-            jobs: crate::text::has_job(text),
+            jobs: super::bash_protocol::has_job(text),
             exits: text.contains("exit") || text.contains("logout"),
             ..Self::default()
         };
@@ -227,7 +227,7 @@ fn heads(step: Step, text: &str, long: bool) -> Vec<Vec<u8>> {
         open.push_str(&format!("+ __isr {last}\n+ return {last}\n"));
     }
     let mut quoted = String::new();
-    crate::text::quote(&mut quoted, text);
+    super::bash_protocol::quote(&mut quoted, text);
     [text, &quoted]
         .into_iter()
         .map(|text| format!("{open}+ {word} eval {text}\n").into_bytes())

@@ -380,5 +380,5 @@ fn exited(who: &Who, exit: &Exit, from: [u64; 2], place: &mut Place, view: &View
 }
 
 #[cfg(test)]
-#[path = "log_test.rs"]
+#[path = "shell_log_test.rs"]
 mod tests;

@@ -2,15 +2,14 @@
 //! what it is; and what is left over afterwards.
 
 use super::Shell;
-use super::end::{INT, KILL, TERM};
-use super::run::CONT;
-use crate::bash::Bash;
-use crate::hub::Hub;
-use crate::tree::{self, Process};
+use super::bash::Bash;
+use super::running::{AGAIN, Press};
+use crate::process_tree::{self, Process};
+use crate::reactor::Hub;
+use crate::signals::{CONT, INT, KILL, STOP, TERM};
 use isolet_sys::signal;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-const STOP: i32 = 19;
 /// A command younger than this may just be starting a program.
 const YOUNG: Duration = Duration::from_millis(20);
 /// How long bash may take to wait for something. While it sets up a wait there is a moment in which
@@ -25,29 +24,11 @@ const PRESS_PAUSE: Duration = Duration::from_micros(200);
 /// How long bash may take from its reader to its answer. If it were interrupted there, it would say
 /// a newline that nobody could tell from the command's.
 const ANSWER_MAX: Duration = Duration::from_millis(2);
-/// Between interrupts of which the first may have been lost.
-pub(super) const AGAIN: Duration = Duration::from_millis(30);
 /// Questions after an interrupt, 20 ms apart, until what is left of the command is asked harder to
 /// end; and how often copies of bash are waited for.
 const SWEEP_TERM: u32 = 20;
 const SWEEP_KILL: u32 = 35;
 const SWEEP_COPIES_MAX: u32 = 5;
-
-/// How far an interrupt has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Press {
-    /// None is under way.
-    Up,
-    /// Bash is to come to rest, and has until then.
-    Rests(Instant),
-    /// Bash, waiting for a program (`true`) or doing something else, was told to stop, and has until
-    /// then.
-    Stops(Instant, bool),
-    /// Bash was interrupted, and has until then to notice.
-    Notices(Instant),
-    /// Bash has noticed; if it is back at its reader, it says so until then.
-    Answers(Instant),
-}
 
 /// Children of bash since then that may still be mere copies of it: a copy has its parent's
 /// handlers, would act on an interrupt as if it were the shell, and take the shell's further
@@ -59,14 +40,14 @@ fn copies(bash: &Process, since: u64) -> Vec<i32> {
         let part = own.caught & !shell.caught == 0 && own.catches_interrupt();
         own.caught == shell.caught || part && child.young()
     };
-    let mut found = tree::children_of(bash.pid);
+    let mut found = process_tree::children_of(bash.pid);
     found.retain(|child| child.start >= since && copy(child));
     found.into_iter().map(|child| child.pid).collect()
 }
 
 /// Whether a child of bash has ended that it has not taken notice of.
 fn has_ended(bash: i32) -> bool {
-    tree::children_of(bash).iter().any(Process::ended)
+    process_tree::children_of(bash).iter().any(Process::ended)
 }
 
 /// Interrupts processes of which none is to see another one's end before its own. They stand
@@ -97,7 +78,7 @@ impl Shell {
             running.press = Press::Rests(hub.now + REST_MAX);
         }
         if let Press::Rests(until) = running.press {
-            let waits = !running.pressed && tree::waits(pid);
+            let waits = !running.pressed && process_tree::waits(pid);
             let rests = bash.rests() && hub.now + REST_MAX >= until + REST_LEAST;
             if waits || rests || running.pressed || hub.now >= until {
                 running.pressed = true;
@@ -142,7 +123,7 @@ impl Shell {
         }
         let Some(running) = self.running.as_mut() else { return };
         if let Press::Answers(until) = running.press
-            && (tree::waits(pid) || hub.now >= until)
+            && (process_tree::waits(pid) || hub.now >= until)
         {
             if self.bash.as_ref().is_some_and(Bash::caught_up) {
                 running.press = Press::Up;
@@ -207,7 +188,7 @@ impl Shell {
     /// Of what runs below bash and does not ignore SIGINT: what was started since then, and what
     /// else is in the groups of that.
     pub(super) fn sorted(&self, hub: &Hub, since: u64) -> (Vec<Process>, Vec<Process>) {
-        let all = tree::below(self.pid(), |pid| hub.parents.contains_key(&pid));
+        let all = process_tree::below(self.pid(), |pid| hub.parents.contains_key(&pid));
         let (mut new, mut old): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|process| self.is_since(process, since));
         new.retain(|process| !process.signals().ignore_interrupt());

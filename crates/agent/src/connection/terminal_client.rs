@@ -10,7 +10,7 @@ const STALL: Duration = Duration::from_millis(50);
 
 /// See the module's page.
 #[derive(Debug)]
-pub(crate) struct Guest {
+pub(crate) struct TerminalClient {
     /// Which terminal.
     pub(crate) terminal: u64,
     /// Counts the terminal's clients.
@@ -67,7 +67,7 @@ pub(crate) enum Stage {
     Over,
 }
 
-impl Guest {
+impl TerminalClient {
     /// Who asks to be one.
     #[must_use]
     pub(crate) fn new(terminal: u64, number: u32, attach: Attach, now: Instant) -> Self {

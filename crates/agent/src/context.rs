@@ -13,29 +13,29 @@
 //! ```
 
 mod bash;
+mod bash_shell;
 mod end;
 mod flow;
-mod spare;
+mod interpreter;
+mod killing;
+mod spare_kernel;
 mod start;
 
-pub(crate) use spare::Spares;
+pub(crate) use spare_kernel::Spares;
 
-use crate::hub::{Hub, Timer};
-use crate::tree;
-use isolet_sys::spawn::Child;
-use isolet_wire::context::{self, Died, Language, Open, QUEUE_MAX, TIMEOUT_MS_MAX, Tell};
+use crate::launch::Refusal;
+use crate::process_tree;
+use crate::reactor::{Hub, Timer};
+use bash_shell::{BashShell, Code};
+use interpreter::{Interpreter, RUN};
+use isolet_wire::context::{self, Language, Open, QUEUE_MAX, TIMEOUT_MS_MAX, Tell};
 use isolet_wire::tell::{self, Why};
+use killing::Killing;
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// What a run may not do: more words than a code of 1 MiB, its input, and their escapes.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// How long an interpreter may take until it is ready: a cold disk and a large library.
-const START_MAX: Duration = Duration::from_secs(30);
-
-/// Why something was refused, and in words.
-pub(crate) type Refusal = (Why, String);
 
 /// Where it stands; the module's page has the picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,10 +66,10 @@ pub(crate) struct Context {
     pub(crate) failed: Option<Refusal>,
     queue: VecDeque<Waiting>,
     run: Option<Run>,
-    life: Option<Life>,
+    life: Option<Interpreter>,
     /// Instead of a life, where it is one of bash.
-    bash: Option<Box<bash::Bash>>,
-    killing: Option<end::Killing>,
+    bash: Option<Box<BashShell>>,
+    killing: Option<Killing>,
     number: u64,
     restarts: u64,
     /// The process of the Jupyter kernel that is ready, beside what speaks with it; 0: not told.
@@ -105,35 +105,17 @@ struct Run {
     done: bool,
 }
 
-/// One interpreter.
-#[derive(Debug)]
-struct Life {
-    pid: i32,
-    child: Option<Child>,
-    control: Option<OwnedFd>,
-    /// Tells `node` of an interrupt that it may not hear of otherwise.
-    nudge: Option<OwnedFd>,
-    pipes: [Option<OwnedFd>; 2],
-    listening: bool,
-    ready_by: Instant,
-    died: Option<Died>,
-    /// What came from the driver and was not looked at.
-    held: Vec<u8>,
-    /// The frame whose body is coming: its kind, and how much is to come.
-    body: Option<(u8, usize)>,
-    /// What the streams held when the last frame began: to be handed on before it.
-    before: [usize; 2],
-    /// What the driver did not take yet.
-    out: Vec<u8>,
-    writing: bool,
-}
-
 impl Context {
     /// Opens it.
     ///
     /// # Errors
     /// Why not.
-    pub(crate) fn open(hub: &mut Hub, id: u64, mut open: Open) -> Result<Self, Refusal> {
+    pub(crate) fn open(
+        hub: &mut Hub,
+        spares: &mut Spares,
+        id: u64,
+        mut open: Open,
+    ) -> Result<Self, Refusal> {
         let spare = open.env.remove(context::SPARE).is_some();
         let mut context = Self {
             id,
@@ -158,7 +140,7 @@ impl Context {
             late: [Vec::new(), Vec::new()],
             late_lost: 0,
         };
-        context.start(hub)?;
+        context.start(hub, spares)?;
         Ok(context)
     }
 
@@ -186,7 +168,7 @@ impl Context {
             pid: self.pid(),
             busy: self.run.is_some(),
             queued: self.queue.len() as u32,
-            clients: tree::tasks(self.pid()) + tree::tasks(self.kernel_pid()),
+            clients: process_tree::tasks(self.pid()) + process_tree::tasks(self.kernel_pid()),
             closed: self.over().then(tell::Closed::default),
         }
     }
@@ -232,11 +214,11 @@ impl Context {
     }
 
     /// Starts its interpreter anew where somebody waits for it.
-    pub(crate) fn revive(&mut self, hub: &mut Hub) {
+    pub(crate) fn revive(&mut self, hub: &mut Hub, spares: &mut Spares) {
         let wanted = !(self.openers.is_empty() && self.queue.is_empty());
         let may = self.killing.is_none() && !self.closing && self.failed.is_none();
         if wanted && may && self.state == State::Gone {
-            self.restart_gone(hub);
+            self.restart_gone(hub, spares);
         }
     }
 
@@ -261,7 +243,7 @@ impl Context {
             return Err((Why::TooLarge, "the code is too long".to_owned()));
         }
         if self.open.language == Language::Bash {
-            bash::Code::of(&ask.body)?;
+            Code::of(&ask.body)?;
         }
         let own = self.open.timeout_ms;
         let (body, timeout_ms) = (ask.body, if ask.timeout_ms == 0 { own } else { ask.timeout_ms });
@@ -295,7 +277,7 @@ impl Context {
         hub.tell(self.id);
         if self.open.language != Language::Bash {
             let body = [&self.number.to_be_bytes()[..], &body].concat();
-            self.say(hub, start::RUN, &body);
+            self.say(hub, RUN, &body);
         }
         Some((conn, Tell::Began { fresh: std::mem::take(&mut self.fresh) }))
     }

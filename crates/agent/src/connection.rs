@@ -1,15 +1,20 @@
 //! One connection of a server: bytes in, frames out, and what it is used for.
 
-use crate::log::{Item, Log, Place, View};
-use crate::poll::{Poll, What};
-use crate::process::Follower;
-use crate::terminal::Guest;
+mod follower;
+pub(crate) mod shell_log;
+mod terminal_client;
+
+pub(crate) use follower::Follower;
+pub(crate) use terminal_client::{Stage, TerminalClient};
+
+use crate::reactor::poll::{Poll, What};
 use bytes::BytesMut;
 use isolet_wire::frame::{self, Frame, FrameError, SERVER_FRAME_BYTES_MAX};
 use isolet_wire::tell::Tell;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use shell_log::{Item, Log, Place, View};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -36,7 +41,7 @@ pub(crate) enum Role {
     /// Belongs to a program.
     Exec(u64),
     /// A client of a terminal.
-    Terminal(Box<Guest>),
+    Terminal(Box<TerminalClient>),
     /// Follows a process.
     Process(Follower),
     /// Belongs to a run in a context.
@@ -264,7 +269,7 @@ impl Conn {
 
     /// The client of a terminal that it is.
     #[must_use]
-    pub(crate) fn guest(&self) -> Option<&Guest> {
+    pub(crate) fn guest(&self) -> Option<&TerminalClient> {
         match &self.role {
             Role::Terminal(guest) => Some(guest),
             _ => None,
@@ -272,7 +277,7 @@ impl Conn {
     }
 
     /// Likewise.
-    pub(crate) fn guest_mut(&mut self) -> Option<&mut Guest> {
+    pub(crate) fn guest_mut(&mut self) -> Option<&mut TerminalClient> {
         match &mut self.role {
             Role::Terminal(guest) => Some(guest),
             _ => None,

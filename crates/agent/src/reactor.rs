@@ -1,11 +1,12 @@
 //! What shells and programs share: the poll set, timers, ids, who is whose child, how a tenant's
 //! process is confined.
 
-use crate::context::Spares;
-use crate::poll::{Poll, What};
+pub(crate) mod poll;
+
 use isolet_sys::pty::Terminal;
 use isolet_sys::spawn::{Child, Plan};
 use isolet_wire::terminal::Size;
+use poll::{Poll, What};
 use rustix::event::epoll::EventFlags;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -130,8 +131,6 @@ pub(crate) struct Hub {
     pub(crate) crowded: bool,
     /// Shells that are being saved.
     pub(crate) saving: usize,
-    /// A kernel that is begun ahead.
-    pub(crate) spares: Spares,
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
     drains: VecDeque<(u64, OwnedFd)>,
     ids: u64,
@@ -166,7 +165,6 @@ impl Hub {
             watched: false,
             crowded: false,
             saving: 0,
-            spares: Spares::default(),
             timers: BinaryHeap::new(),
             drains: VecDeque::new(),
             ids: 0,

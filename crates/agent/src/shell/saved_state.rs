@@ -6,7 +6,7 @@
 //! parts parted by NUL, and reports like a step. The condition of an `if` never ends the shell, runs
 //! no ERR or DEBUG trap, and leaves `$?` at 0 whatever becomes of the copy.
 
-use crate::text::{FD_NULL, FD_STATUS, FD_TEXT, ask, quote};
+use super::bash_protocol::{FD_NULL, FD_STATUS, FD_TEXT, ask, quote};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -182,13 +182,13 @@ fn declared(line: &[u8]) -> Option<(&[u8], &str)> {
     let (flags, name) = (&rest[..space], &rest[space + 1..]);
     let end = name.iter().position(|byte| matches!(byte, b'=' | b'\n')).unwrap_or(name.len());
     let name = std::str::from_utf8(&name[..end]).ok()?;
-    crate::text::is_name(name).then_some((flags, name))
+    super::bash_protocol::is_name(name).then_some((flags, name))
 }
 
 /// Variables but bash's own; and those that the next bash would have and this one has not.
 fn values(out: &mut Vec<u8>, variables: &[u8], env: &BTreeMap<String, String>) {
     let mut missing: Vec<&str> = env.keys().map(String::as_str).chain(STANDARD).collect();
-    missing.retain(|name| crate::text::is_name(name) && OWN.binary_search(name).is_err());
+    missing.retain(|name| super::bash_protocol::is_name(name) && OWN.binary_search(name).is_err());
     let (mut hidden, mut kept) = (Vec::new(), false);
     for line in lines(variables) {
         // A value is on one line; in a bash where it is not, the rest belongs to its first.
@@ -239,5 +239,5 @@ fn loud(out: &mut Vec<u8>, set: &[u8]) {
 }
 
 #[cfg(test)]
-#[path = "state_test.rs"]
+#[path = "saved_state_test.rs"]
 mod tests;

@@ -1,11 +1,11 @@
 //! What shells hold, for who watches and keeps it.
 
 use super::Agent;
-use crate::conn::{Conn, Role};
-use crate::hub::Timer;
+use crate::connection::{Conn, Role};
+use crate::reactor::Timer;
 use crate::shell::Shell;
 use isolet_wire::tell::{Tell, Why};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes that wait for who watches, above which no more shells are saved.
 const WAITING_BYTES_MAX: usize = 256 * 1024;
@@ -79,6 +79,3 @@ impl Agent {
         false
     }
 }
-
-/// Who waits for all to be saved, and until when.
-pub(super) type Saver = (u64, Instant);

@@ -1,10 +1,10 @@
 //! What is done with what a server asks.
 
 use super::Agent;
-use crate::conn::{Conn, Role};
-use crate::context::{Context, Spares};
+use crate::connection::{Conn, Role};
+use crate::context::Context;
 use crate::exec::{self, Exec};
-use crate::hub::{Hub, Timer};
+use crate::reactor::{Hub, Timer};
 use crate::shell::{self, Shell};
 use crate::terminal::Terminal;
 use isolet_wire::VERSION;
@@ -240,7 +240,7 @@ impl Agent {
         let contexts = self.contexts.values().filter(|one| !one.over()).map(Context::census);
         let shells = self.shells.values().map(Shell::told);
         let mut all: Vec<_> = shells.chain(terminals).chain(contexts).collect();
-        all.extend(Spares::census(&self.hub));
+        all.extend(self.spares.census(&self.hub));
         let rest = all.split_off(all.len().min(256));
         let execs = self.running();
         self.tell(id, &Tell::Census { shells: all, execs });

@@ -10,13 +10,11 @@ mod end;
 mod follow;
 mod group;
 mod journal;
+mod killing;
 
-pub(crate) use follow::Follower;
-
-use crate::hub::{Hub, Order, Parent, READ_BYTES, now_ms};
-use crate::poll::What as Fd;
-use crate::start::{self, Pipes, Refusal};
-use end::Killing;
+use crate::launch::{self, Pipes, Refusal};
+use crate::reactor::poll::What as Fd;
+use crate::reactor::{Hub, Order, Parent, READ_BYTES, now_ms};
 use group::Group;
 use isolet_sys::spawn::{Child, Stage};
 use isolet_wire::ask::{Exec as Ask, What};
@@ -25,6 +23,7 @@ use isolet_wire::process::{
 };
 use isolet_wire::tell::{STDERR, STDOUT};
 use journal::Journal;
+use killing::Killing;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -97,7 +96,7 @@ impl Process {
         let Start { id: name, session, what, cwd, env, stdin, timeout_ms } = start;
         let command = told(&what);
         let ask = Ask { what, cwd, env, stdin, timeout_ms, uid: 0 };
-        let words = start::plain(&ask);
+        let words = launch::plain(&ask);
         let direct = words.is_some();
         let mut process = Self {
             name,
@@ -131,12 +130,13 @@ impl Process {
             killing: None,
             armed: None,
         };
-        let order = start::order(&process.ask, words)?;
-        let (group, dir) = Group::make(hub, id).map_err(|errno| start::no_process(&errno))?.unzip();
+        let order = launch::order(&process.ask, words)?;
+        let (group, dir) =
+            Group::make(hub, id).map_err(|errno| launch::no_process(&errno))?.unzip();
         process.group = group;
         if let Err(error) = process.spawn(hub, Order { group: dir, ..order }) {
             process.leave_group(hub);
-            return Err(start::no_process(&error));
+            return Err(launch::no_process(&error));
         }
         Ok(process)
     }
@@ -174,16 +174,16 @@ impl Process {
         if again {
             self.again(hub).err()
         } else {
-            Some(start::refusal(start::program(&self.ask), failed))
+            Some(launch::refusal(launch::program(&self.ask), failed))
         }
     }
 
     /// The same by `bash -c`.
     fn again(&mut self, hub: &mut Hub) -> Result<(), Refusal> {
-        let order = start::order(&self.ask, None)?;
+        let order = launch::order(&self.ask, None)?;
         let dir = self.group.as_ref().map(|group| group.dir(hub)).transpose();
-        let dir = dir.map_err(|errno| start::no_process(&errno))?;
-        self.spawn(hub, Order { group: dir, ..order }).map_err(|error| start::no_process(&error))
+        let dir = dir.map_err(|errno| launch::no_process(&errno))?;
+        self.spawn(hub, Order { group: dir, ..order }).map_err(|error| launch::no_process(&error))
     }
 
     /// Whether its program was executed.

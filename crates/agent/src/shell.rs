@@ -11,19 +11,31 @@
 //! While open, a command runs in up to three steps: the agent's own before it, its text, and the
 //! agent's own after it.
 
+mod bash;
+mod bash_protocol;
 mod close;
+mod closing;
 mod end;
-mod press;
+mod escalation;
+mod interrupt;
 mod run;
+mod running;
 mod save;
+mod saved_state;
+mod saves;
+mod startup_noise;
+mod stderr_filter;
 
-use crate::bash::{Bash, Status};
-use crate::hub::{Hub, READ_BYTES, Timer};
-use crate::log::{Log, Note, Place, Who};
+use crate::connection::shell_log::{Log, Note, Place, Who};
+use crate::reactor::{Hub, READ_BYTES, Timer};
+use bash::{Bash, Status};
+use closing::Closing;
 use isolet_wire::ask::{Open, Run};
 use isolet_wire::frame::ID_BYTES_MAX;
 use isolet_wire::tell::{self, Closed, Exit, STDERR, STDOUT, Why};
+use running::Running;
 use rustix::event::epoll::EventFlags;
+use saves::Saves;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::rc::Rc;
@@ -91,7 +103,7 @@ pub(crate) struct Shell {
     pub(crate) over: bool,
     id: u64,
     bash: Option<Bash>,
-    running: Option<Box<run::Running>>,
+    running: Option<Box<Running>>,
     queue: VecDeque<Waiting>,
     number: u64,
     awaited: Option<u64>,
@@ -101,17 +113,17 @@ pub(crate) struct Shell {
     history: VecDeque<String>,
     history_bytes: usize,
     /// What was running in the background when the last command with `&` ended.
-    jobs: Vec<crate::tree::Process>,
+    jobs: Vec<crate::process_tree::Process>,
     /// A command's text spoke of traps; this bash may have one for interrupts.
     traps: bool,
     flowing: bool,
     stalled: Option<Instant>,
-    closing: Option<close::Closing>,
+    closing: Option<Closing>,
     ended: Option<(Closed, Instant)>,
     cause: Option<&'static str>,
     armed: Option<Instant>,
     pumped: u64,
-    saves: save::Saves,
+    saves: Saves,
     /// Where its bash begins while its start directory cannot be entered: the nearest directory
     /// above that can.
     elsewhere: Option<String>,
@@ -152,7 +164,7 @@ impl Shell {
             cause: None,
             armed: None,
             pumped: 0,
-            saves: save::Saves::new(now),
+            saves: Saves::new(now),
             elsewhere: None,
             notice: None,
         }
@@ -178,7 +190,7 @@ impl Shell {
         match Bash::start(hub, self.id, elsewhere.as_ref().unwrap_or(&self.open)) {
             Ok(mut bash) => {
                 bash.fresh = again;
-                bash.write(hub, self.id, crate::text::INIT.as_bytes());
+                bash.write(hub, self.id, bash_protocol::INIT.as_bytes());
                 self.bash = Some(bash);
                 self.awaited = Some(0);
                 self.settling = None;
@@ -284,7 +296,7 @@ impl Shell {
         if run.text.contains('\0') || values.into_iter().any(|value| value.contains('\0')) {
             return refuse(Why::BadAsk, "a command cannot hold a NUL byte");
         }
-        if let Some(name) = run.env.keys().find(|name| !crate::text::is_name(name)) {
+        if let Some(name) = run.env.keys().find(|name| !bash_protocol::is_name(name)) {
             return Err((Why::BadAsk, format!("{name:?} cannot be a variable's name")));
         }
         if run.text.len() > TEXT_BYTES_MAX {
@@ -440,7 +452,7 @@ impl Shell {
         } else {
             let wait = !running.input.is_empty();
             let flags = if wait { EventFlags::OUT } else { EventFlags::empty() };
-            hub.poll.modify(fd, crate::poll::What::Feed, self.id, flags);
+            hub.poll.modify(fd, crate::reactor::poll::What::Feed, self.id, flags);
         }
     }
 

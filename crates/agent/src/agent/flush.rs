@@ -1,9 +1,9 @@
 //! The end of every round: sends, reads on where there is room again, forgets what is over.
 
 use super::Agent;
-use crate::conn::Role;
+use crate::connection::Role;
 use crate::exec::Exec;
-use crate::hub::Timer;
+use crate::reactor::Timer;
 use crate::shell::State;
 use isolet_wire::tell::Tell;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Becoming and ceasing to be a client of a shell.
 
 use super::Agent;
-use crate::conn::{Client, Role};
-use crate::log::View;
+use crate::connection::shell_log::View;
+use crate::connection::{Client, Role};
 use crate::shell::{Shell, State};
 use isolet_wire::ask::Attach;
 use isolet_wire::tell::Why;

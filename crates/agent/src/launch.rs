@@ -1,8 +1,9 @@
 //! How a program without a shell is started: what is executed, its pipes, and what is said of a
 //! start that failed.
 
-use crate::hub::{Order, environment};
-use crate::words;
+pub(crate) mod words;
+
+use crate::reactor::{Order, environment};
 use isolet_sys::spawn::Stage;
 use isolet_wire::ask::{Exec, What};
 use isolet_wire::tell::Why;
@@ -10,6 +11,10 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// Where a bash is looked for.
+pub(crate) const BASH: [&std::ffi::CStr; 3] =
+    [c"/bin/bash", c"/usr/bin/bash", c"/usr/local/bin/bash"];
 
 /// Why a program was not started, and in words.
 pub(crate) type Refusal = (Why, String);
@@ -36,7 +41,7 @@ pub(crate) fn order(ask: &Exec, words: Option<Vec<String>>) -> Result<Order, Ref
     let path = ask.env.get("PATH").map_or(words::PATH, String::as_str);
     let (programs, argv) = match (&ask.what, words) {
         (What::Command(text), None) => {
-            let programs = crate::bash::PROGRAMS.map(|p| p.to_string_lossy().into_owned());
+            let programs = BASH.map(|p| p.to_string_lossy().into_owned());
             let mut argv = vec!["bash".to_owned(), "-c".to_owned()];
             // Bash would take it for an option.
             argv.extend(text.starts_with(['-', '+']).then(|| "--".to_owned()));

@@ -1,0 +1,18 @@
+//! A connection that reads the log of a process.
+
+use std::time::Instant;
+
+/// A connection that follows a process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Follower {
+    /// Which process.
+    pub(crate) process: u64,
+    /// How far it is.
+    pub(crate) position: u64,
+    /// Where it ends; `None`: with the process.
+    pub(crate) until: Option<u64>,
+    /// When it last took bytes or needed none.
+    pub(crate) moved: Instant,
+    /// It needed none.
+    pub(crate) idle: bool,
+}

@@ -1,0 +1,202 @@
+//! One interpreter: its program, its descriptors, and the driver that it is given.
+
+use crate::launch::{Refusal, words};
+use crate::reactor::{Hub, Order, Parent, environment};
+use isolet_sys::spawn::Child;
+use isolet_wire::context::{Died, KERNEL, Language, Open};
+use isolet_wire::tell::Why;
+use rustix::event::epoll::EventFlags;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How long an interpreter may take until it is ready: a cold disk and a large library.
+pub(super) const START_MAX: Duration = Duration::from_secs(30);
+/// Where a driver speaks with us, and where it is read from. The lowest that are free: `node` keeps
+/// those from its own children, and no higher ones.
+const FD_CONTROL: i32 = 3;
+const FD_DRIVER: i32 = 4;
+/// Where `node` is told beside a signal that its run is interrupted.
+const FD_INTERRUPT: i32 = 5;
+
+/// Kinds of what we say to a driver.
+pub(super) const RUN: u8 = 1;
+pub(super) const READ: u8 = 2;
+/// To what speaks with a kernel: it may begin it, in this directory.
+pub(super) const BEGIN: u8 = 3;
+
+/// In one namespace of its own, so that nothing of it is the tenant's.
+const PYTHON: &str = concat!(
+    include_str!("frames.py"),
+    include_str!("python/talk.py"),
+    include_str!("python/show.py"),
+    include_str!("python/session.py")
+);
+const NODE: &str = concat!(
+    include_str!("node/talk.js"),
+    include_str!("node/show.js"),
+    include_str!("node/scan.js"),
+    include_str!("node/watch.js"),
+    include_str!("node/session.js")
+);
+/// Beside the kernel, which speaks its own protocol.
+const JUPYTER: &str = concat!(
+    include_str!("frames.py"),
+    include_str!("jupyter/talk.py"),
+    include_str!("jupyter/kernel.py"),
+    include_str!("jupyter/client.py"),
+    include_str!("jupyter/run.py"),
+    include_str!("jupyter/serve.py")
+);
+/// Begins one of the texts behind it.
+const CHOOSE: &str = include_str!("jupyter/choose.py");
+/// Read from its descriptor rather than an argument, which `ps` would show in every line. Texts
+/// behind a form feed are handed to the first.
+const PYTHON_BEGIN: &str = "text, *others = open(4, 'rb').read().split(b'\\f')\n\
+                            exec(compile(text, '<isolet>', 'exec'), \
+                            {'__name__': '__main__', 'others': others})";
+const NODE_BEGIN: &str = "require('vm').runInThisContext(require('fs').readFileSync(4, 'utf8'), \
+                          '<isolet>')(name => import(name))";
+
+/// A run that is ended within a callback leaves node's own books open, which it would abort for.
+const NODE_ARGV: &[&str] = &["node", "--no-force-async-hooks-checks", "-e", NODE_BEGIN];
+
+/// Its name, its arguments, and its driver: texts of which the first begins.
+pub(super) fn program(
+    open: &Open,
+) -> (&'static str, &'static [&'static str], &'static [&'static str]) {
+    let python: &[&str] = &["python3", "-c", PYTHON_BEGIN];
+    match open.language {
+        Language::Jupyter => ("python3", python, &[JUPYTER]),
+        Language::Python if open.env.contains_key(KERNEL) => {
+            ("python3", python, &[CHOOSE, JUPYTER, PYTHON])
+        }
+        Language::Python => ("python3", python, &[PYTHON]),
+        _ => ("node", NODE_ARGV, &[NODE]),
+    }
+}
+
+/// One interpreter.
+#[derive(Debug)]
+pub(super) struct Interpreter {
+    pub(super) pid: i32,
+    pub(super) child: Option<Child>,
+    pub(super) control: Option<OwnedFd>,
+    /// Tells `node` of an interrupt that it may not hear of otherwise.
+    pub(super) nudge: Option<OwnedFd>,
+    pub(super) pipes: [Option<OwnedFd>; 2],
+    pub(super) listening: bool,
+    pub(super) ready_by: Instant,
+    pub(super) died: Option<Died>,
+    /// What came from the driver and was not looked at.
+    pub(super) held: Vec<u8>,
+    /// The frame whose body is coming: its kind, and how much is to come.
+    pub(super) body: Option<(u8, usize)>,
+    /// What the streams held when the last frame began: to be handed on before it.
+    pub(super) before: [usize; 2],
+    /// What the driver did not take yet.
+    pub(super) out: Vec<u8>,
+    pub(super) writing: bool,
+}
+
+impl Interpreter {
+    /// Starts an interpreter's process, of whose begin and end `id` is told.
+    pub(super) fn begin(hub: &mut Hub, id: u64, open: &Open) -> Result<Interpreter, Refusal> {
+        let bad = || {
+            let text = "a NUL byte, or a name of the environment with `=`";
+            (Why::BadAsk, text.to_owned())
+        };
+        let (name, argv, driver) = program(open);
+        let path = open.env.get("PATH").map_or(words::PATH, String::as_str);
+        let mut envp = environment(&open.env).ok_or_else(bad)?;
+        if open.language == Language::TypeScript {
+            envp.push(c"ISOLET_CONTEXT_TYPESCRIPT=1".to_owned());
+        }
+        let programs = words::programs(name, path).into_iter().map(|text| CString::new(text).ok());
+        let argv = argv.iter().map(|text| CString::new(*text).ok());
+        let order = Order {
+            programs: programs.collect::<Option<Vec<_>>>().ok_or_else(bad)?,
+            argv: argv.collect::<Option<Vec<_>>>().ok_or_else(bad)?,
+            envp,
+            cwd: CString::new(open.cwd.as_str()).map_err(|_| bad())?,
+            fds: Vec::new(),
+            uid: 0,
+            terminal: None,
+            group: None,
+        };
+        let node = matches!(open.language, Language::JavaScript | Language::TypeScript);
+        Interpreter::spawn(hub, Parent::Context(id), order, &driver.join("\x0c"), node)
+            .map_err(|error| (Why::NoProcess, format!("no process: {error}")))
+    }
+
+    fn spawn(
+        hub: &mut Hub,
+        parent: Parent,
+        mut order: Order,
+        driver: &str,
+        node: bool,
+    ) -> std::io::Result<Self> {
+        let (out, err) = (pipe_with(PipeFlags::CLOEXEC)?, pipe_with(PipeFlags::CLOEXEC)?);
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        for end in [&out.0, &err.0, &ours] {
+            rustix::io::ioctl_fionbio(end, true)?;
+        }
+        // `/dev/stdout` opens the pipe anew, by the rights of its inode, which is ours.
+        for end in [&out.1, &err.1] {
+            rustix::fs::fchmod(end, rustix::fs::Mode::from_raw_mode(0o666))?;
+        }
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+        let input = rustix::fs::open(c"/dev/null", flags, rustix::fs::Mode::empty())?;
+        let text = text(driver)?;
+        let (told, nudge) = pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&nudge, true)?;
+        order.fds = vec![
+            (input.as_raw_fd(), 0),
+            (out.1.as_raw_fd(), 1),
+            (err.1.as_raw_fd(), 2),
+            (theirs.as_raw_fd(), FD_CONTROL),
+            (text.as_raw_fd(), FD_DRIVER),
+        ];
+        order.fds.extend(node.then_some((told.as_raw_fd(), FD_INTERRUPT)));
+        let child = hub.spawn(order, parent)?;
+        Ok(Self {
+            pid: child.pid,
+            child: Some(child),
+            control: Some(ours),
+            nudge: node.then_some(nudge),
+            pipes: [Some(out.0), Some(err.0)],
+            listening: false,
+            ready_by: hub.now + START_MAX,
+            died: None,
+            held: Vec::new(),
+            body: None,
+            before: [0; 2],
+            out: Vec::new(),
+            writing: false,
+        })
+    }
+
+    /// What both streams hold now comes first.
+    pub(super) fn count_before(&mut self) {
+        self.before = [0, 1].map(|slot: usize| {
+            let fd = self.pipes[slot].as_ref();
+            fd.and_then(|fd| rustix::io::ioctl_fionread(fd).ok()).map_or(0, |count| count as usize)
+        });
+    }
+
+    pub(super) fn interest(&self) -> EventFlags {
+        if self.writing { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN }
+    }
+}
+
+/// A file in memory that holds a text, to be read from its beginning.
+fn text(of: &str) -> std::io::Result<OwnedFd> {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let file = std::fs::File::from(rustix::fs::memfd_create(c"driver", flags)?);
+    std::os::unix::fs::FileExt::write_all_at(&file, of.as_bytes(), 0)?;
+    Ok(file.into())
+}
