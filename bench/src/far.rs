@@ -4,7 +4,7 @@
 
 use anyhow::{Result, ensure};
 use isolet_kit::net::{PUBLIC, World, ip, run};
-use isolet_sys::clone::leave;
+use isolet_sys::namespaces::unshare;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
@@ -70,7 +70,7 @@ fn enter(network: BorrowedFd<'_>) -> Result<()> {
 /// A client's namespace, a pair into the host's, and the host's address for what comes from there.
 fn plain() -> Result<OwnedFd> {
     let made = std::thread::spawn(|| -> Result<OwnedFd> {
-        leave(UnshareFlags::NEWNET)?;
+        unshare(UnshareFlags::NEWNET)?;
         Ok(std::fs::File::open("/proc/thread-self/ns/net")?.into())
     });
     let network = made.join().expect("no panic")?;

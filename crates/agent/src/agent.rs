@@ -75,7 +75,7 @@ impl Agent {
     /// # Errors
     /// `EMFILE`, `ENOMEM`.
     pub(crate) fn new(hub: Hub, listen: OwnedFd) -> std::io::Result<Self> {
-        let children = isolet_sys::signal::children()?;
+        let children = isolet_sys::signal::sigchld_fd()?;
         rustix::io::ioctl_fionbio(&listen, true)?;
         hub.poll.add(&listen, What::Listen, 0, EventFlags::IN)?;
         hub.poll.add(&children, What::Children, 0, EventFlags::IN)?;

@@ -111,7 +111,7 @@ impl Exec {
 
     /// Whether it was executed. `Some(refusal)`: it was not, and its connection is to be told.
     pub(crate) fn born(&mut self, hub: &mut Hub) -> Option<Refusal> {
-        let verdict = self.child.as_mut()?.verdict()?;
+        let verdict = self.child.as_mut()?.exec_result()?;
         self.child = None;
         let failed = match verdict {
             Ok(()) => {

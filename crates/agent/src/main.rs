@@ -26,7 +26,7 @@ mod shell;
 mod signals;
 mod terminal;
 
-use isolet_sys::own;
+use isolet_sys::inherited_fd;
 use reactor::{Config, Hub};
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
@@ -93,7 +93,7 @@ fn arguments(mut args: impl Iterator<Item = String>) -> Result<(OwnedFd, Config)
         if !known.contains(&name.as_str()) {
             return Err(bad());
         }
-        let fd = own::take(i32::try_from(number).map_err(|_| bad())?)
+        let fd = inherited_fd::adopt(i32::try_from(number).map_err(|_| bad())?)
             .map_err(|errno| Failed::Descriptor(name.clone(), errno))?;
         match name.as_str() {
             "--listen" => listen = Some(fd),

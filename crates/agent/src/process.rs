@@ -160,7 +160,7 @@ impl Process {
 
     /// Whether it was executed may be known. `Some(refusal)`: it was not, and nothing is left of it.
     pub(crate) fn born(&mut self, hub: &mut Hub) -> Option<Refusal> {
-        let verdict = self.child.as_mut()?.verdict()?;
+        let verdict = self.child.as_mut()?.exec_result()?;
         self.child = None;
         hub.shift(self.id);
         let failed = match verdict {

@@ -177,7 +177,7 @@ impl Terminal {
 
     /// Whether its program was executed may be known.
     pub(crate) fn born(&mut self, hub: &mut Hub) {
-        let Some(verdict) = self.child.as_mut().and_then(Child::verdict) else { return };
+        let Some(verdict) = self.child.as_mut().and_then(Child::exec_result) else { return };
         self.child = None;
         hub.stir(self.id);
         let handed = self.handover.take().ok_or(Errno::AGAIN).and_then(pty::receive);

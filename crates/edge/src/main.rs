@@ -31,13 +31,13 @@ fn main() -> Result<()> {
     ensure!(options.id != 0, "--id 0 is root");
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let take = |number| {
-        isolet_sys::own::take(number)
+        isolet_sys::inherited_fd::adopt(number)
             .with_context(|| format!("no descriptor {number}: isolet-edge is started by isolet"))
     };
     let (control, carrier) = (take(CONTROL)?, TcpListener::from(take(CARRIER)?));
     let (names, names_tcp) = (UdpSocket::from(take(NAMES)?), TcpListener::from(take(NAMES_TCP)?));
     let filter = seccomp::read(take(FILTER)?).context("cannot read the filter")?;
-    isolet_sys::own::close_from(FILTER + 1);
+    isolet_sys::inherited_fd::close_from(FILTER + 1);
     privileges::drop_all(options.id).context("cannot give up privileges")?;
     // While there is one thread: those that follow have it too.
     seccomp::install(&filter).context("cannot take the filter")?;

@@ -89,7 +89,7 @@ pub(crate) fn mask() -> Result<(), Errno> {
 fn cover(source: &str, target: &str) -> Result<(), Errno> {
     let tree = copy(CWD, Path::new(source), true)?;
     let flags = attributes::RDONLY | attributes::NOSUID | attributes::NOEXEC;
-    attributes::set(tree.as_fd(), flags, true)?;
+    attributes::set_attributes(tree.as_fd(), flags, true)?;
     match attach(tree.as_fd(), Path::new(target)) {
         Err(Errno::NOENT) => Ok(()),
         done => done,
@@ -168,14 +168,14 @@ fn hand_over(host: &Host, given: &Given<'_>) -> Result<Errno, Errno> {
     let end = FIRST + i32::try_from(fds.len()).map_err(|_| Errno::INVAL)?;
     for target in 0..end {
         let source = if target < FIRST { &null } else { &lifted[(target - FIRST) as usize] };
-        isolet_sys::own::place(source.as_fd(), target)?;
+        isolet_sys::inherited_fd::dup_to(source.as_fd(), target)?;
         if target >= FIRST {
             let flag = fds[(target - FIRST) as usize].0;
             argv.push(CString::new(flag).map_err(|_| Errno::INVAL)?);
             argv.push(CString::new(target.to_string()).map_err(|_| Errno::INVAL)?);
         }
     }
-    isolet_sys::own::close_on_exec_from(end);
+    isolet_sys::inherited_fd::set_cloexec_from(end);
     let argv: Vec<&CStr> = argv.iter().map(CString::as_c_str).collect();
     let error = isolet_sys::exec::execute(agent.as_fd(), &argv, &[]);
     Ok(Errno::from_io_error(&error).unwrap_or(Errno::NOEXEC))

@@ -105,7 +105,7 @@ pub(crate) fn mount(directory: &Path) -> Result<OwnedFd, Errno> {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    let device = isolet_sys::disk::show(image.as_fd())?;
+    let device = isolet_sys::loop_device::attach(image.as_fd())?;
     let opened = rustix::mount::fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_set_string(opened.as_fd(), "source", device.path.as_str())?;
     // What is deleted inside is given back to the host; tables of inodes are zeroes anyway.

@@ -101,7 +101,7 @@ impl Host {
 
 /// A mount namespace of our own that still follows what the host unmounts.
 fn private() -> io::Result<()> {
-    isolet_sys::clone::leave(UnshareFlags::NEWNS)?;
+    isolet_sys::namespaces::unshare(UnshareFlags::NEWNS)?;
     let follow = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     Ok(rustix::mount::mount_change("/", follow)?)
 }
@@ -182,7 +182,7 @@ fn devices(at: &std::path::Path) -> io::Result<OwnedFd> {
     for (target, name) in links {
         rustix::fs::symlinkat(target, &tree, name)?;
     }
-    attributes::set(tree.as_fd(), attributes::RDONLY, false)?;
+    attributes::set_attributes(tree.as_fd(), attributes::RDONLY, false)?;
     Ok(tree)
 }
 
@@ -201,7 +201,7 @@ fn topology(at: &std::path::Path) -> io::Result<OwnedFd> {
         }
     }
     let all = attributes::RDONLY | attributes::NOSUID | attributes::NODEV | attributes::NOEXEC;
-    attributes::set(tree.as_fd(), all, true)?;
+    attributes::set_attributes(tree.as_fd(), all, true)?;
     Ok(tree)
 }
 
@@ -212,7 +212,7 @@ fn emptiness(room: &std::path::Path) -> io::Result<(OwnedFd, OwnedFd)> {
         || rustix::fs::open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let own = namespace()?;
     let root = room.join("root");
-    isolet_sys::clone::leave(UnshareFlags::NEWNS)?;
+    isolet_sys::namespaces::unshare(UnshareFlags::NEWNS)?;
     let made = (|| -> io::Result<OwnedFd> {
         let empty = namespace()?;
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
@@ -229,7 +229,7 @@ fn emptiness(room: &std::path::Path) -> io::Result<(OwnedFd, OwnedFd)> {
         rustix::mount::unmount(".", UnmountFlags::DETACH)?;
         visible_proc()?;
         let flags = attributes::RDONLY | attributes::NODEV | attributes::NOSUID;
-        attributes::set(tree.as_fd(), flags, false)?;
+        attributes::set_attributes(tree.as_fd(), flags, false)?;
         Ok(empty)
     })();
     enter(own.as_fd())?;
@@ -239,14 +239,15 @@ fn emptiness(room: &std::path::Path) -> io::Result<(OwnedFd, OwnedFd)> {
 /// The kernel lets a user namespace mount `/proc` only where one is visible already. This one
 /// belongs to a process namespace that has ended: it shows no process, of the host or another.
 fn visible_proc() -> io::Result<()> {
-    let child = isolet_sys::clone::isolate(libc::CLONE_NEWPID as u64, None, || {
-        let flags = MountAttrFlags::MOUNT_ATTR_NOSUID
-            | MountAttrFlags::MOUNT_ATTR_NODEV
-            | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-        let mounted = filesystem("proc", &[], flags)
-            .and_then(|proc| attach(proc.as_fd(), std::path::Path::new("/proc")));
-        i32::from(mounted.is_err())
-    })?;
+    let child =
+        isolet_sys::namespaces::fork_in_namespaces(libc::CLONE_NEWPID as u64, None, || {
+            let flags = MountAttrFlags::MOUNT_ATTR_NOSUID
+                | MountAttrFlags::MOUNT_ATTR_NODEV
+                | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+            let mounted = filesystem("proc", &[], flags)
+                .and_then(|proc| attach(proc.as_fd(), std::path::Path::new("/proc")));
+            i32::from(mounted.is_err())
+        })?;
     use rustix::event::{PollFd, PollFlags, poll};
     poll(&mut [PollFd::new(&child.pidfd, PollFlags::IN)], None)?;
     match std::path::Path::new("/proc/sys").try_exists()? {

@@ -7,8 +7,8 @@ use crate::agent::{self, Given};
 use crate::config::TENANT_UIDS;
 use crate::host::{Host, LAYERS_MAX, attach, copy, filesystem};
 use crate::root;
-use isolet_sys::clone::hold_userns;
 use isolet_sys::mount as attributes;
+use isolet_sys::namespaces::pin_userns;
 use isolet_wire::launch::Spec;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -73,7 +73,7 @@ const STEPS: &[(&str, Step)] = &[
 
 /// Runs the steps and becomes the agent. Comes back only when one failed, having told which.
 pub(crate) fn run(host: &Host, spec: &Spec, parts: &Parts) -> i32 {
-    isolet_sys::exec::default_signals();
+    isolet_sys::exec::reset_signals();
     let mut inside = Inside { host, spec, parts, trees: Vec::new(), userns: None };
     for (name, step) in STEPS {
         if let Err(errno) = step(&mut inside) {
@@ -214,7 +214,7 @@ fn start_directory(inside: &mut Inside<'_>) -> Result<(), Errno> {
 
 fn workspace(_: &mut Inside<'_>) -> Result<(), Errno> {
     let tree = copy(CWD, Path::new("/own/workspace"), false)?;
-    attributes::set(tree.as_fd(), attributes::NOSUID | attributes::NODEV, false)?;
+    attributes::set_attributes(tree.as_fd(), attributes::NOSUID | attributes::NODEV, false)?;
     root::place(&tree, "workspace")
 }
 
@@ -269,7 +269,7 @@ fn enter(_: &mut Inside<'_>) -> Result<(), Errno> {
 
 /// Where it has a link, this was done when its network was prepared.
 fn loopback(inside: &mut Inside<'_>) -> Result<(), Errno> {
-    if inside.spec.linked { Ok(()) } else { isolet_sys::link::loopback_up() }
+    if inside.spec.linked { Ok(()) } else { isolet_sys::loopback::bring_up() }
 }
 
 fn write(path: &str, text: &str) -> Result<(), Errno> {
@@ -287,7 +287,7 @@ fn settings(inside: &mut Inside<'_>) -> Result<(), Errno> {
 }
 
 fn cgroup_namespace(_: &mut Inside<'_>) -> Result<(), Errno> {
-    isolet_sys::clone::leave(UnshareFlags::NEWCGROUP)
+    isolet_sys::namespaces::unshare(UnshareFlags::NEWCGROUP)
 }
 
 /// A user namespace below ours that knows every id but the agent's.
@@ -296,7 +296,7 @@ fn tenant_namespace(inside: &mut Inside<'_>) -> Result<(), Errno> {
     // The change of user made the files in /proc of this memory the host root's.
     rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?;
     let holder =
-        hold_userns().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))?;
+        pin_userns().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))?;
     let map = format!("0 1 {TENANT_UIDS}");
     write(&format!("/proc/{}/uid_map", holder.pid), &map)?;
     write(&format!("/proc/{}/gid_map", holder.pid), &map)?;

@@ -9,14 +9,14 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 
 fn main() {
-    isolet_sys::own::close_from(3);
+    isolet_sys::inherited_fd::close_from(3);
     if let Some(options) = links() {
         let Ok(server) = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3) else { return };
         let Ok(null) = std::fs::File::open("/dev/null") else { return };
-        let _ = isolet_sys::own::place(null.as_fd(), 0);
+        let _ = isolet_sys::inherited_fd::dup_to(null.as_fd(), 0);
         return isolet_jail::links::run(options, server);
     }
-    isolet_sys::exec::ignore_children();
+    isolet_sys::exec::autoreap_children();
     let Some(config) = config() else {
         eprintln!("isolet-launcher is started by isolet serve");
         std::process::exit(2);

@@ -9,8 +9,8 @@ use crate::host::{Host, LAYERS_MAX, copy, enter};
 use crate::inside::{self, Parts};
 use crate::links;
 use crate::stray;
-use isolet_sys::clone::{NAMESPACES, NETWORK, isolate};
 use isolet_sys::mount as attributes;
+use isolet_sys::namespaces::{NETWORK_NAMESPACE, SANDBOX_NAMESPACES, fork_in_namespaces};
 use isolet_wire::launch::Spec;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
@@ -193,7 +193,7 @@ fn start(
         };
         let given = copy(directory.fd.as_fd(), Path::new(GIVEN), false)?;
         let only = attributes::RDONLY | attributes::NOSUID | attributes::NODEV | attributes::NOEXEC;
-        attributes::set(given.as_fd(), only, false)?;
+        attributes::set_attributes(given.as_fd(), only, false)?;
         let (dev, sys) = (copy(host.dev.as_fd(), none, true)?, copy(host.sys.as_fd(), none, true)?);
         Ok((own, given, dev, sys))
     };
@@ -212,7 +212,7 @@ fn start(
     let child = born_in(host, network.as_ref(), |namespaces| {
         enter(host.empty.as_fd()).map_err(step("enter emptiness"))?;
         let child = charge::as_user(agent_id, || {
-            isolate(namespaces, Some(born.as_fd()), || inside::run(host, spec, &parts))
+            fork_in_namespaces(namespaces, Some(born.as_fd()), || inside::run(host, spec, &parts))
         });
         enter(host.own.as_fd()).map_err(step("leave emptiness"))?;
         child.map_err(step("own id"))?.map_err(|error| {
@@ -234,9 +234,9 @@ fn born_in<R>(
     network: Option<&OwnedFd>,
     work: impl FnOnce(u64) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
-    let Some(network) = network else { return work(NAMESPACES) };
+    let Some(network) = network else { return work(SANDBOX_NAMESPACES) };
     links::enter(network.as_fd()).map_err(|errno| failed("network of the link", errno))?;
-    let made = work(NAMESPACES & !NETWORK);
+    let made = work(SANDBOX_NAMESPACES & !NETWORK_NAMESPACE);
     // What came next would be born in there.
     links::enter(host.network.as_fd()).expect("back into its own network namespace");
     made
@@ -304,7 +304,7 @@ fn feed(host: &Host, spec: &Spec, pid: i32, to: &OwnedFd) -> Result<(), Failure>
         };
         let tree = copy(CWD, source, false).map_err(missing)?;
         let flags = attributes::RDONLY | attributes::NOSUID | attributes::NODEV;
-        attributes::map(tree.as_fd(), shown.as_fd(), flags).map_err(missing)?;
+        attributes::map_ids(tree.as_fd(), shown.as_fd(), flags).map_err(missing)?;
         trees.push(tree);
     }
     let fds: Vec<_> = trees.iter().map(AsFd::as_fd).collect();
@@ -326,7 +326,7 @@ fn map_ids(pid: i32, map: &str) -> Result<(), Errno> {
 
 /// A user namespace that nothing runs in: it only says how a mount shows its ids.
 fn shown_as(map: &str) -> Result<OwnedFd, Errno> {
-    let holder = isolet_sys::clone::hold_userns()
+    let holder = isolet_sys::namespaces::pin_userns()
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))?;
     map_ids(holder.pid, map)?;
     let path = format!("/proc/{}/ns/user", holder.pid);

@@ -8,7 +8,7 @@ use crate::config::{SCOPES, UIDS, scope_dir};
 use crate::host::Host;
 use crate::make::{Failure, failed, listen, outcome, tasks};
 use crate::scoped::{self, absent, find, give, kind};
-use isolet_sys::clone::{SCOPE, isolate};
+use isolet_sys::namespaces::{SCOPE_NAMESPACES, fork_in_namespaces};
 use isolet_wire::launch::Scope;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -187,9 +187,9 @@ fn start(
         user: order.user,
         signal: &theirs,
     };
-    isolate(0, Some(born.as_fd()), || enter(host, order, above, &given)).map_err(|error| {
-        failed("first child", Errno::from_io_error(&error).unwrap_or(Errno::IO))
-    })?;
+    fork_in_namespaces(0, Some(born.as_fd()), || enter(host, order, above, &given)).map_err(
+        |error| failed("first child", Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+    )?;
     drop((theirs, listen));
     outcome(ours)
 }
@@ -208,10 +208,10 @@ fn enter(host: &Host, order: &Scope, above: &Above, given: &Given<'_>) -> i32 {
     }
     // Its children are born in the sandbox's process namespace; it is not in there itself.
     let second = || {
-        let third = isolate(SCOPE, None, || scoped::run(host, order, given));
+        let third = fork_in_namespaces(SCOPE_NAMESPACES, None, || scoped::run(host, order, given));
         told(given, "namespaces of the scope", third.map(drop))
     };
-    let second = isolate(0, None, second).map(|child| {
+    let second = fork_in_namespaces(0, None, second).map(|child| {
         // Whoever is left without its parent would be a corpse in the sandbox until the host's
         // first process looked.
         let mut ended = [PollFd::new(&child.pidfd, PollFlags::IN)];

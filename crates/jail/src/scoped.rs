@@ -65,7 +65,7 @@ const STEPS: &[(&str, Step)] = &[
 
 /// Runs the steps and becomes the agent. Comes back only when one failed, having told which.
 pub(crate) fn run(host: &Host, order: &Scope, given: &Given<'_>) -> i32 {
-    isolet_sys::exec::default_signals();
+    isolet_sys::exec::reset_signals();
     let mut scoped = Scoped { host, order, taken: Vec::with_capacity(order.grants.len()) };
     if let Err(errno) = agent::become_root() {
         return agent::tell(given.signal, "become root inside", errno);
@@ -110,7 +110,7 @@ fn taken(workspace: BorrowedFd<'_>, grant: &Grant) -> Result<Taken, Errno> {
     let kind = kind(found.as_fd())?;
     let tree = copy(found.as_fd(), Path::new(""), true)?;
     let only = if grant.write { 0 } else { attributes::RDONLY };
-    attributes::set(tree.as_fd(), only | attributes::NOSUID | attributes::NODEV, true)?;
+    attributes::set_attributes(tree.as_fd(), only | attributes::NOSUID | attributes::NODEV, true)?;
     Ok(Taken { tree, directory: kind == FileType::Directory })
 }
 
@@ -204,7 +204,7 @@ fn skeleton<'a>(grants: impl Iterator<Item = &'a (&'a str, Taken)>) -> Result<Ow
         }
     }
     let flags = attributes::RDONLY | attributes::NOSUID | attributes::NODEV;
-    attributes::set(tree.as_fd(), flags, false)?;
+    attributes::set_attributes(tree.as_fd(), flags, false)?;
     Ok(tree)
 }
 
@@ -241,7 +241,8 @@ fn read_only(_: &mut Scoped<'_>) -> Result<(), Errno> {
     for place in ["/", "/usr"] {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mount = rustix::fs::openat(CWD, place, flags, Mode::empty());
-        let set = mount.and_then(|at| attributes::set(at.as_fd(), attributes::RDONLY, false));
+        let set =
+            mount.and_then(|at| attributes::set_attributes(at.as_fd(), attributes::RDONLY, false));
         match set {
             // A root that is made of an image is one mount: `/usr` is a directory of it, or not there.
             Err(Errno::INVAL | Errno::NOENT) if place == "/usr" => {}

@@ -28,7 +28,7 @@ pub fn execute(file: BorrowedFd<'_>, argv: &[&CStr], envp: &[&CStr]) -> io::Erro
 }
 
 /// Puts every signal back to its default action and blocks none.
-pub fn default_signals() {
+pub fn reset_signals() {
     for signal in 1..=64 {
         // SAFETY: SIG_DFL is no function of ours; KILL and STOP refuse and need nothing.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -40,8 +40,8 @@ pub fn default_signals() {
     }
 }
 
-/// Children that end are reaped by the kernel.
-pub fn ignore_children() {
+/// Lets the kernel reap children that end (`SIGCHLD` is ignored).
+pub fn autoreap_children() {
     // SAFETY: SIG_IGN is no function of ours.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }

@@ -2,18 +2,17 @@
 //! cannot be done safely elsewhere. What rustix offers safely is used directly by the others.
 #![cfg(target_os = "linux")]
 
-pub mod clone;
-mod confine;
-pub mod disk;
 pub mod exec;
 pub mod heap;
-pub mod link;
+pub mod inherited_fd;
+pub mod loop_device;
+pub mod loopback;
 pub mod mount;
-pub mod own;
+pub mod namespaces;
 pub mod peer;
 pub mod pty;
-mod raw;
 pub mod seccomp;
 pub mod signal;
 pub mod spawn;
+mod syscall;
 pub mod tree;

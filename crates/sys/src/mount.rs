@@ -6,14 +6,14 @@ use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Read-only.
-pub const RDONLY: u64 = 1;
+pub const RDONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 /// Set-user-id bits mean nothing.
-pub const NOSUID: u64 = 2;
+pub const NOSUID: u64 = libc::MOUNT_ATTR_NOSUID;
 /// Device nodes cannot be opened.
-pub const NODEV: u64 = 4;
+pub const NODEV: u64 = libc::MOUNT_ATTR_NODEV;
 /// Nothing can be executed.
-pub const NOEXEC: u64 = 8;
-const IDMAP: u64 = 0x0010_0000;
+pub const NOEXEC: u64 = libc::MOUNT_ATTR_NOEXEC;
+const IDMAP: u64 = libc::MOUNT_ATTR_IDMAP;
 
 #[repr(C)]
 struct Attributes {
@@ -27,7 +27,7 @@ struct Attributes {
 ///
 /// # Errors
 /// `EPERM` without the right, `EINVAL` for a mount that is attached and cannot be mapped.
-pub fn set(tree: BorrowedFd<'_>, attributes: u64, recursive: bool) -> Result<(), Errno> {
+pub fn set_attributes(tree: BorrowedFd<'_>, attributes: u64, recursive: bool) -> Result<(), Errno> {
     apply(tree, &Attributes { set: attributes, clear: 0, propagation: 0, userns: 0 }, recursive)
 }
 
@@ -35,7 +35,7 @@ pub fn set(tree: BorrowedFd<'_>, attributes: u64, recursive: bool) -> Result<(),
 ///
 /// # Errors
 /// `EINVAL` where the file system cannot be mapped, `EPERM` without the right.
-pub fn map(tree: BorrowedFd<'_>, userns: BorrowedFd<'_>, attributes: u64) -> Result<(), Errno> {
+pub fn map_ids(tree: BorrowedFd<'_>, userns: BorrowedFd<'_>, attributes: u64) -> Result<(), Errno> {
     let userns = userns.as_raw_fd() as u64;
     apply(tree, &Attributes { set: attributes | IDMAP, clear: 0, propagation: 0, userns }, false)
 }

@@ -4,7 +4,7 @@
 //! UNSAFETY: the first half runs between `clone` and `exec`, in memory shared with the agent: it
 //! calls the kernel directly and allocates nothing.
 
-use crate::raw::call;
+use crate::syscall::syscall;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
@@ -60,9 +60,9 @@ pub(crate) unsafe fn open(terminal: &Terminal<'_>, floor: usize) -> Result<usize
     unsafe {
         let name = c"/dev/ptmx".as_ptr() as usize;
         let at = libc::AT_FDCWD as usize;
-        let control = check(call(libc::SYS_openat, [at, name, ours, 0, 0]))?;
+        let control = check(syscall(libc::SYS_openat, [at, name, ours, 0, 0]))?;
         let ioctl = |fd: usize, what: libc::Ioctl, value: usize| {
-            check(call(libc::SYS_ioctl, [fd, what as usize, value, 0, 0]))
+            check(syscall(libc::SYS_ioctl, [fd, what as usize, value, 0, 0]))
         };
         ioctl(control, libc::TIOCSPTLCK, &raw const unlocked as usize)?;
         let program = ioctl(control, libc::TIOCGPTPEER, flags)?;
@@ -73,7 +73,7 @@ pub(crate) unsafe fn open(terminal: &Terminal<'_>, floor: usize) -> Result<usize
         ioctl(program, libc::TCSETS, &raw const modes as usize)?;
         hand_over(terminal, control as i32)?;
         let args = [program, libc::F_DUPFD_CLOEXEC as usize, floor, 0, 0];
-        check(call(libc::SYS_fcntl, args))
+        check(syscall(libc::SYS_fcntl, args))
     }
 }
 
@@ -95,7 +95,7 @@ unsafe fn hand_over(terminal: &Terminal<'_>, fd: i32) -> Result<(), i32> {
         message.msg_controllen = size_of::<Rights>();
         let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as usize;
         let socket = terminal.handover.as_raw_fd() as usize;
-        call(libc::SYS_sendmsg, [socket, &raw const message as usize, flags, 0, 0])
+        syscall(libc::SYS_sendmsg, [socket, &raw const message as usize, flags, 0, 0])
     };
     if result < 0 { Err(-result as i32) } else { Ok(()) }
 }
@@ -106,7 +106,7 @@ unsafe fn hand_over(terminal: &Terminal<'_>, fd: i32) -> Result<(), i32> {
 /// As [`open`].
 pub(crate) unsafe fn control(fd: usize) -> Result<(), i32> {
     // SAFETY: takes no pointer.
-    let result = unsafe { call(libc::SYS_ioctl, [fd, libc::TIOCSCTTY as usize, 0, 0, 0]) };
+    let result = unsafe { syscall(libc::SYS_ioctl, [fd, libc::TIOCSCTTY as usize, 0, 0, 0]) };
     if result < 0 { Err(-result as i32) } else { Ok(()) }
 }
 

@@ -29,11 +29,11 @@ pub fn install(program: &[u64]) -> io::Result<()> {
         count: u16,
         filters: *const u64,
     }
-    const SET_MODE_FILTER: libc::c_ulong = 1;
     let count = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = Program { count, filters: program.as_ptr() };
     // SAFETY: the kernel copies the program; a sock_filter is 8 bytes.
-    let result =
-        unsafe { libc::syscall(libc::SYS_seccomp, SET_MODE_FILTER, 0, &raw const program) };
+    let result = unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program)
+    };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -10,7 +10,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 ///
 /// # Errors
 /// `EMFILE`, `ENOMEM`.
-pub fn children() -> io::Result<OwnedFd> {
+pub fn sigchld_fd() -> io::Result<OwnedFd> {
     // SAFETY: the set lives in this frame; the descriptor is new and nobody else's.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();

@@ -6,9 +6,14 @@
 //! child touches is kept alive by [`Child`] until it has executed or died; the child itself calls
 //! the kernel directly, allocates nothing, and touches no thread-local value (errno included).
 
-use crate::confine::{self, FDS_MAX, Order};
+mod confine;
+mod plan;
+
+pub use plan::{Plan, Stage};
+
 use crate::pty::Terminal;
-use crate::raw::{self, CLONE_INTO_CGROUP, CloneArgs};
+use crate::syscall::{self, CLONE_INTO_CGROUP, CloneArgs};
+use confine::{ExecArgs, FDS_MAX};
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::io;
@@ -18,40 +23,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 /// Stack of a child until it executes: a few small frames.
 const STACK_BYTES: usize = 32 * 1024;
 
-/// What to start, and as whom.
-#[derive(Debug, Default)]
-pub struct Plan<'a> {
-    /// The program: paths with a slash, tried in order until one exists.
-    pub programs: Vec<CString>,
-    /// Its arguments, the first being its name.
-    pub argv: Vec<CString>,
-    /// Its environment, `NAME=value`.
-    pub envp: Vec<CString>,
-    /// Start directory; the child fails with the kernel's answer when it cannot be entered.
-    pub cwd: Option<CString>,
-    /// Descriptors it gets: ours, and the number in the child (below 64, at most 16 of them).
-    /// All others are closed.
-    pub fds: Vec<(RawFd, RawFd)>,
-    /// User namespace to join before the ids are set; without it ids and capabilities stay.
-    pub userns: Option<BorrowedFd<'a>>,
-    /// User id inside.
-    pub uid: u32,
-    /// Group id inside.
-    pub gid: u32,
-    /// cgroup v2 directory to be born in.
-    pub cgroup: Option<BorrowedFd<'a>>,
-    /// cgroup v1 `tasks` files to write `0` to.
-    pub tasks: Vec<BorrowedFd<'a>>,
-    /// Bits of the capabilities that stay in the bounding set. Ignored without `userns`.
-    pub capabilities: u64,
-    /// The seccomp program to take last, as raw `sock_filter`s.
-    pub filter: Option<&'a [u64]>,
-    /// File creation mask.
-    pub umask: u32,
-    /// A terminal that it opens and is given instead of standard input, output and error.
-    pub terminal: Option<Terminal<'a>>,
-}
-
 /// A started process.
 #[derive(Debug)]
 pub struct Child {
@@ -59,22 +30,9 @@ pub struct Child {
     pub pid: i32,
     /// Readable when it has ended.
     pub pidfd: OwnedFd,
-    /// Readable when it has executed (end of file) or failed to (see [`Child::verdict`]).
+    /// Readable when it has executed (end of file) or failed to (see [`Child::exec_result`]).
     pub started: OwnedFd,
     shared: Option<Box<Shared>>,
-}
-
-/// Where a start failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// Joining the cgroups, the namespace, or setting ids and filter.
-    Confine = 1,
-    /// Entering the start directory.
-    Cwd = 2,
-    /// Executing the program.
-    Exec = 3,
-    /// Opening its terminal.
-    Terminal = 4,
 }
 
 /// What a child reads and writes while it shares our memory.
@@ -116,7 +74,7 @@ impl Drop for Stack {
     }
 }
 
-/// Starts `plan`. Returns at once; the child may still fail, which [`Child::verdict`] tells.
+/// Starts `plan`. Returns at once; the child may still fail, which [`Child::exec_result`] tells.
 ///
 /// # Errors
 /// `EAGAIN` when a limit on processes is reached, `ENOMEM`, `EMFILE`; `EINVAL` for more
@@ -125,35 +83,36 @@ pub fn spawn(plan: Plan<'_>) -> io::Result<Child> {
     if plan.fds.len() > FDS_MAX || plan.programs.is_empty() {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    let (started, hold) = alive()?;
-    let shared = share(plan)?;
+    let (started, hold) = exec_pipe()?;
+    let shared = own_plan(plan)?;
     let mut pidfd: RawFd = -1;
-    let mut args = arguments(&shared.plan, &mut pidfd);
+    let mut args = clone_args(&shared.plan, &mut pidfd);
     args.flags |= libc::CLONE_VM as u64;
     args.stack = shared.stack.0 as u64;
     args.stack_size = STACK_BYTES as u64;
     // SAFETY: the stack is mapped and unused, `shared` outlives the child's use of it (see `Child`),
-    // and `child` never returns.
-    let pid = unsafe { raw::clone_onto(&args, child, std::ptr::from_ref(&*shared) as usize) };
+    // and `child_main` never returns.
+    let pid =
+        unsafe { syscall::clone_onto(&args, child_main, std::ptr::from_ref(&*shared) as usize) };
     drop(hold);
-    born(pid, pidfd, started, Some(shared))
+    into_child(pid, pidfd, started, Some(shared))
 }
 
 /// A pipe whose write end the child holds until it has executed. It lies above every number that
 /// the child may place a descriptor on: closed by that, it would tell too early, and the child's
 /// stack would be freed under it.
-fn alive() -> io::Result<(OwnedFd, OwnedFd)> {
+fn exec_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (started, hold) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let hold = rustix::io::fcntl_dupfd_cloexec(&hold, confine::FD_FLOOR as RawFd)?;
     Ok((started, hold))
 }
 
 /// Owns what the plan borrows: descriptors are copied by the clone itself, so their numbers do.
-fn share(plan: Plan<'_>) -> io::Result<Box<Shared>> {
+fn own_plan(plan: Plan<'_>) -> io::Result<Box<Shared>> {
     let filter = plan.filter.map(<[u64]>::to_vec);
     // SAFETY: the numbers are read by the clone and by the child's copy of the table, which is made
     // at the clone; the borrow in the caller outlives that moment.
-    let lend = |fd: BorrowedFd<'_>| unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) };
+    let reborrow = |fd: BorrowedFd<'_>| unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) };
     let pointers = |strings: &[CString]| {
         strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
     };
@@ -165,12 +124,12 @@ fn share(plan: Plan<'_>) -> io::Result<Box<Shared>> {
         stage: AtomicI32::new(0),
         errno: AtomicI32::new(0),
         plan: Plan {
-            userns: plan.userns.map(lend),
-            cgroup: plan.cgroup.map(lend),
-            tasks: plan.tasks.into_iter().map(lend).collect(),
+            userns: plan.userns.map(reborrow),
+            cgroup: plan.cgroup.map(reborrow),
+            tasks: plan.tasks.into_iter().map(reborrow).collect(),
             terminal: plan
                 .terminal
-                .map(|terminal| Terminal { handover: lend(terminal.handover), ..terminal }),
+                .map(|terminal| Terminal { handover: reborrow(terminal.handover), ..terminal }),
             filter: None,
             programs: plan.programs,
             argv: plan.argv,
@@ -182,7 +141,7 @@ fn share(plan: Plan<'_>) -> io::Result<Box<Shared>> {
     }))
 }
 
-fn arguments(plan: &Plan<'_>, pidfd: &mut RawFd) -> CloneArgs {
+fn clone_args(plan: &Plan<'_>, pidfd: &mut RawFd) -> CloneArgs {
     let mut args = CloneArgs {
         flags: libc::CLONE_PIDFD as u64,
         pidfd: std::ptr::from_mut(pidfd) as u64,
@@ -196,7 +155,7 @@ fn arguments(plan: &Plan<'_>, pidfd: &mut RawFd) -> CloneArgs {
     args
 }
 
-fn born(
+fn into_child(
     pid: isize,
     pidfd: RawFd,
     started: OwnedFd,
@@ -211,26 +170,26 @@ fn born(
 }
 
 /// Where a child begins, on a stack of its own in shared memory.
-extern "C" fn child(arg: usize) -> ! {
+extern "C" fn child_main(arg: usize) -> ! {
     // SAFETY: `spawn` passes a `Shared` that lives until this process has executed or ended.
     let shared = unsafe { &*(arg as *const Shared) };
     let plan = &shared.plan;
     // SAFETY: a fresh child with one thread; see the modules' headers.
     let (stage, errno) = unsafe {
         match confine::confine(plan, shared.filter.as_deref()) {
-            Ok(()) => confine::execute(&Order { plan, argv: &shared.argv, envp: &shared.envp }),
+            Ok(()) => confine::execute(&ExecArgs { plan, argv: &shared.argv, envp: &shared.envp }),
             Err(failed) => failed,
         }
     };
     shared.errno.store(errno, Ordering::Relaxed);
     shared.stage.store(stage as i32, Ordering::Release);
-    raw::exit(127)
+    syscall::exit(127)
 }
 
 impl Child {
     /// What became of the start: `None` while undecided, then `Some(Ok)` once it has executed (or was
     /// killed before it could) or `Some(Err)` with the stage and the kernel's answer. Does not block.
-    pub fn verdict(&mut self) -> Option<Result<(), (Stage, Errno)>> {
+    pub fn exec_result(&mut self) -> Option<Result<(), (Stage, Errno)>> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut fds = [PollFd::new(&self.started, PollFlags::IN)];
@@ -252,7 +211,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if self.shared.is_some() && self.verdict().is_none() {
+        if self.shared.is_some() && self.exec_result().is_none() {
             // The child may still run on this memory: better lost than freed under it.
             std::mem::forget(self.shared.take());
         }
@@ -270,30 +229,30 @@ pub fn fork(plan: Plan<'_>, work: impl FnOnce() -> i32) -> io::Result<Child> {
     if plan.fds.len() > FDS_MAX {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    let (started, hold) = alive()?;
+    let (started, hold) = exec_pipe()?;
     let mut pidfd: RawFd = -1;
-    let args = arguments(&plan, &mut pidfd);
+    let args = clone_args(&plan, &mut pidfd);
     // SAFETY: without CLONE_VM this is a fork; the single thread goes on in both.
     let pid = unsafe {
-        raw::call(
+        syscall::syscall(
             libc::SYS_clone3,
             [std::ptr::from_ref(&args) as usize, size_of::<CloneArgs>(), 0, 0, 0],
         )
     };
     if pid == 0 {
-        copy(&plan, work);
+        forked_main(&plan, work);
     }
     drop(hold);
-    born(pid, pidfd, started, None)
+    into_child(pid, pidfd, started, None)
 }
 
 /// The child's side of [`fork`].
-fn copy(plan: &Plan<'_>, work: impl FnOnce() -> i32) -> ! {
+fn forked_main(plan: &Plan<'_>, work: impl FnOnce() -> i32) -> ! {
     // SAFETY: a fresh child with one thread and memory of its own.
     if unsafe { confine::confine(plan, plan.filter) }.is_err() {
-        raw::exit(125);
+        syscall::exit(125);
     }
-    confine::close_rest(&plan.fds);
+    confine::close_unlisted(&plan.fds);
     let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or(125);
-    raw::exit(code)
+    syscall::exit(code)
 }

@@ -30,7 +30,7 @@ fn ended(child: &mut isolet_sys::spawn::Child) -> Result<(), (Stage, Errno)> {
     use rustix::event::{PollFd, PollFlags, poll};
     let mut fds = [PollFd::new(&child.started, PollFlags::IN)];
     poll(&mut fds, None).expect("poll");
-    child.verdict().expect("decided")
+    child.exec_result().expect("decided")
 }
 
 fn reap(child: &isolet_sys::spawn::Child) -> i32 {

@@ -46,8 +46,8 @@ impl World {
     /// When one of its parts cannot be made.
     #[must_use]
     pub fn running(program: &str, words: &[&str]) -> Self {
-        isolet_sys::clone::leave(UnshareFlags::NEWNET).expect("a network namespace");
-        isolet_sys::link::loopback_up().expect("loopback");
+        isolet_sys::namespaces::unshare(UnshareFlags::NEWNET).expect("a network namespace");
+        isolet_sys::loopback::bring_up().expect("loopback");
         let mut internet = Command::new("unshare")
             .args(["--net", "--", "python3", "-c", program])
             .args(words)

@@ -22,7 +22,7 @@ pub struct Hosts {
 /// # Panics
 /// When that cannot be.
 pub fn own_mounts() {
-    isolet_sys::clone::leave(UnshareFlags::NEWNS).expect("mounts of its own");
+    isolet_sys::namespaces::unshare(UnshareFlags::NEWNS).expect("mounts of its own");
     run("mount", "--make-rprivate /");
 }
 

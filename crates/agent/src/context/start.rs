@@ -52,7 +52,8 @@ impl Context {
     pub(crate) fn born(&mut self, hub: &mut Hub) {
         let name = program(&self.open).0;
         let Some(life) = &mut self.life else { return };
-        let Some(verdict) = life.child.as_mut().and_then(isolet_sys::spawn::Child::verdict) else {
+        let Some(verdict) = life.child.as_mut().and_then(isolet_sys::spawn::Child::exec_result)
+        else {
             return;
         };
         life.child = None;

@@ -189,7 +189,7 @@ impl Bash {
 
     /// Whether it executed: `None` while that is open, and once it was told.
     pub(crate) fn verdict(&mut self) -> Option<Result<(), (Why, String)>> {
-        let verdict = self.child.as_mut()?.verdict()?;
+        let verdict = self.child.as_mut()?.exec_result()?;
         // Closing its descriptor takes it out of the poll set.
         self.child = None;
         Some(verdict.map_err(|(stage, errno)| match stage {

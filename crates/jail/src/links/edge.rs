@@ -4,7 +4,7 @@
 use super::plan::CARRIER_PORT;
 use crate::filter::{Whose, bytes};
 use crate::sealed::sealed;
-use isolet_sys::{clone::isolate, exec, own};
+use isolet_sys::{exec, inherited_fd, namespaces::fork_in_namespaces};
 use isolet_wire::network::{EdgeOrder, EdgeTell, PACKET_BYTES_MAX, RESOLVER_ADDRESS};
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
@@ -75,7 +75,7 @@ impl Edge {
             doors.dns_tcp.as_fd(),
             filter.as_fd(),
         ];
-        let child = isolate(0, None, || match become_it(&file, &given, user) {
+        let child = fork_in_namespaces(0, None, || match become_it(&file, &given, user) {
             Ok(()) => 0,
             Err(errno) => errno.raw_os_error(),
         });
@@ -129,7 +129,7 @@ impl Drop for Edge {
 /// In the child: its descriptors in a row, no right of ours, and the program. The filter it takes
 /// itself: one that lets a program be started would let it start others.
 fn become_it(file: &OwnedFd, given: &[BorrowedFd<'_>], user: u32) -> Result<(), Errno> {
-    exec::default_signals();
+    exec::reset_signals();
     let lift = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 64);
     let program = lift(file.as_fd())?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
@@ -138,10 +138,10 @@ fn become_it(file: &OwnedFd, given: &[BorrowedFd<'_>], user: u32) -> Result<(), 
     let row = row.map(lift).collect::<Result<Vec<_>, _>>()?;
     let mut end = 0;
     for fd in &row {
-        own::place(fd.as_fd(), end)?;
+        inherited_fd::dup_to(fd.as_fd(), end)?;
         end += 1;
     }
-    own::close_on_exec_from(end);
+    inherited_fd::set_cloexec_from(end);
     rustix::thread::set_thread_groups(&[])?;
     let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
     rustix::thread::set_thread_res_gid(gid, gid, gid)?;

@@ -1,6 +1,6 @@
 //! Network namespaces: made, entered for a moment, and set up for a sandbox.
 
-use isolet_sys::clone::leave;
+use isolet_sys::namespaces::unshare;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
@@ -40,7 +40,7 @@ pub(crate) fn made(
     home: BorrowedFd<'_>,
     work: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<OwnedFd, Errno> {
-    leave(UnshareFlags::NEWNET)?;
+    unshare(UnshareFlags::NEWNET)?;
     let made = own().and_then(|made| work().map(|()| made));
     enter(home).expect("back into its own network namespace");
     made
@@ -68,7 +68,7 @@ pub(crate) fn settings() -> Result<(), Errno> {
     // As far as the kernel's own limit goes; ids here are the host's.
     set("ipv4/ping_group_range", "0 2147483647")?;
     set_if_any("ipv6/conf/default/disable_ipv6", "1")?;
-    isolet_sys::link::loopback_up()
+    isolet_sys::loopback::bring_up()
 }
 
 /// What the namespace between sandboxes and host needs to forward, and no more.
@@ -85,7 +85,7 @@ pub(crate) fn between() -> Result<(), Errno> {
     for (what, seconds) in [("time_wait", "10"), ("fin_wait", "30"), ("close_wait", "30")] {
         set_if_any(&format!("netfilter/nf_conntrack_tcp_timeout_{what}"), seconds)?;
     }
-    isolet_sys::link::loopback_up()
+    isolet_sys::loopback::bring_up()
 }
 
 /// A sandbox's end of a link: its address, and all else by it. For the namespace entered.

@@ -1,4 +1,4 @@
-//! A file as a block device, for as long as something is mounted from it.
+//! Loop devices: a file as a block device, for as long as something is mounted from it.
 //!
 //! UNSAFETY: the ioctls of loop devices have no safe wrapper.
 
@@ -6,13 +6,13 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-/// How often a free device is asked for: another process may take it first.
-const TRIES: u32 = 64;
+/// Attempts to get a free device: another process may take it first.
+const ATTEMPTS: u32 = 64;
 /// Bytes of a block, as of the file systems that are made on it.
 const BLOCK_BYTES: u32 = 4096;
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4c0a;
-/// The device lets go of its file when nobody has it open or mounted.
+/// The device is detached from its file when it is neither open nor mounted.
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 
 /// `struct loop_info64`.
@@ -38,24 +38,24 @@ struct Configure {
     reserved: [u64; 8],
 }
 
-/// A device that shows a file.
+/// A loop device that is backed by a file.
 #[derive(Debug)]
-pub struct Device {
-    /// Where it is, to be mounted from.
+pub struct LoopDevice {
+    /// Its path, to mount from.
     pub path: String,
-    /// Holds it until it is mounted.
+    /// Keeps the device attached until it is mounted.
     _open: OwnedFd,
 }
 
-/// Shows `image` as a block device. The device keeps the open file itself: a lock on it
-/// (`flock`) is held until the device lets go.
+/// Attaches `image` to a free loop device. The device keeps the open file itself, so that a lock on
+/// it (`flock`) is held until the device is detached.
 ///
 /// # Errors
-/// `ENOENT` without loop devices, `EBUSY` when none is free, as the kernel says otherwise.
-pub fn show(image: BorrowedFd<'_>) -> Result<Device, Errno> {
+/// `ENOENT` without loop devices, `EBUSY` when none is free, otherwise the kernel's error.
+pub fn attach(image: BorrowedFd<'_>) -> Result<LoopDevice, Errno> {
     let open = |path: &str| rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let control = open("/dev/loop-control")?;
-    for _ in 0..TRIES {
+    for _ in 0..ATTEMPTS {
         // SAFETY: takes no argument.
         let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
         if number < 0 {
@@ -64,7 +64,7 @@ pub fn show(image: BorrowedFd<'_>) -> Result<Device, Errno> {
         let path = format!("/dev/loop{number}");
         let device = open(&path)?;
         match configure(&device, image) {
-            Ok(()) => return Ok(Device { path, _open: device }),
+            Ok(()) => return Ok(LoopDevice { path, _open: device }),
             Err(Errno::BUSY) => {}
             Err(errno) => return Err(errno),
         }
@@ -74,12 +74,12 @@ pub fn show(image: BorrowedFd<'_>) -> Result<Device, Errno> {
 
 fn configure(device: &OwnedFd, image: BorrowedFd<'_>) -> Result<(), Errno> {
     // SAFETY: all zeroes is a valid value of both structures.
-    let mut wish: Configure = unsafe { std::mem::zeroed() };
-    wish.fd = image.as_raw_fd() as u32;
-    wish.block_size = BLOCK_BYTES;
-    wish.info.flags = LO_FLAGS_AUTOCLEAR;
+    let mut config: Configure = unsafe { std::mem::zeroed() };
+    config.fd = image.as_raw_fd() as u32;
+    config.block_size = BLOCK_BYTES;
+    config.info.flags = LO_FLAGS_AUTOCLEAR;
     // SAFETY: the kernel reads the structure, which outlives the call.
-    let result = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const wish) };
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const config) };
     if result == 0 { Ok(()) } else { Err(errno()) }
 }
 

@@ -3,9 +3,9 @@
 //! UNSAFETY: runs in memory shared with the agent. Nothing here allocates, logs, reads the
 //! environment or sets `errno`; every call is in this file.
 
+use super::plan::{Plan, Stage};
 use crate::pty;
-use crate::raw::call;
-use crate::spawn::{Plan, Stage};
+use crate::syscall::syscall;
 use std::os::fd::{AsRawFd, RawFd};
 
 /// Targets of inherited descriptors lie below this; copies are made above it.
@@ -13,14 +13,19 @@ pub(crate) const FD_FLOOR: usize = 64;
 /// The most descriptors that one child is given.
 pub(crate) const FDS_MAX: usize = 16;
 
-/// A plan, as the child reads it.
-pub(crate) struct Order<'a> {
+/// What `execve` takes, in memory that the child may read.
+pub(crate) struct ExecArgs<'a> {
     pub(crate) plan: &'a Plan<'a>,
     /// Pointers to `plan.argv`, ended by null.
     pub(crate) argv: &'a [*const libc::c_char],
     /// Pointers to `plan.envp`, ended by null.
     pub(crate) envp: &'a [*const libc::c_char],
 }
+
+/// `CAP_CHECKPOINT_RESTORE`, the last capability that the kernel defines.
+const CAP_LAST_CAP: usize = 40;
+/// `_LINUX_CAPABILITY_VERSION_3`: sets of 64 bits.
+const LINUX_CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
 type Failed = (Stage, i32);
 
@@ -35,18 +40,18 @@ fn check(result: isize) -> Result<usize, Failed> {
 pub(crate) unsafe fn confine(plan: &Plan<'_>, filter: Option<&[u64]>) -> Result<(), Failed> {
     // SAFETY: every pointer handed to the kernel points into `plan` or this frame.
     unsafe {
-        check(call(libc::SYS_setsid, [0; 5]))?;
+        check(syscall(libc::SYS_setsid, [0; 5]))?;
         for tasks in &plan.tasks {
-            check(call(
+            check(syscall(
                 libc::SYS_write,
                 [tasks.as_raw_fd() as usize, b"0".as_ptr() as usize, 1, 0, 0],
             ))?;
         }
-        let copies = lift(plan)?;
-        identity(plan)?;
-        check(call(libc::SYS_umask, [plan.umask as usize, 0, 0, 0, 0]))?;
+        let copies = dup_above_floor(plan)?;
+        set_identity(plan)?;
+        check(syscall(libc::SYS_umask, [plan.umask as usize, 0, 0, 0, 0]))?;
         if let Some(cwd) = &plan.cwd {
-            check(call(libc::SYS_chdir, [cwd.as_ptr() as usize, 0, 0, 0, 0]))
+            check(syscall(libc::SYS_chdir, [cwd.as_ptr() as usize, 0, 0, 0, 0]))
                 .map_err(|(_, errno)| (Stage::Cwd, errno))?;
         }
         let failed = |errno| (Stage::Terminal, errno);
@@ -54,78 +59,86 @@ pub(crate) unsafe fn confine(plan: &Plan<'_>, filter: Option<&[u64]>) -> Result<
             Some(terminal) => Some(pty::open(terminal, FD_FLOOR).map_err(failed)?),
             None => None,
         };
-        place(plan, &copies)?;
+        install_fds(plan, &copies)?;
         if let Some(fd) = terminal {
             for number in 0..3 {
-                check(call(libc::SYS_dup3, [fd, number, 0, 0, 0]))?;
+                check(syscall(libc::SYS_dup3, [fd, number, 0, 0, 0]))?;
             }
             pty::control(0).map_err(failed)?;
         }
-        signals()?;
+        reset_signals()?;
         if let Some(filter) = filter {
-            filtered(filter)?;
+            install_filter(filter)?;
         }
     }
     Ok(())
 }
 
-/// Copies every descriptor that is to stay above the floor, so that no target hits a source.
-unsafe fn lift(plan: &Plan<'_>) -> Result<[usize; FDS_MAX], Failed> {
+/// Duplicates every inherited descriptor above the floor, so that no target overwrites a source.
+unsafe fn dup_above_floor(plan: &Plan<'_>) -> Result<[usize; FDS_MAX], Failed> {
     let mut copies = [0; FDS_MAX];
     // SAFETY: fcntl and dup3 take no pointers here.
     unsafe {
         for (copy, (source, _)) in copies.iter_mut().zip(&plan.fds) {
             let args = [*source as usize, libc::F_DUPFD_CLOEXEC as usize, FD_FLOOR, 0, 0];
-            *copy = check(call(libc::SYS_fcntl, args))?;
+            *copy = check(syscall(libc::SYS_fcntl, args))?;
         }
     }
     Ok(copies)
 }
 
 /// User namespace, ids and capabilities.
-unsafe fn identity(plan: &Plan<'_>) -> Result<(), Failed> {
+unsafe fn set_identity(plan: &Plan<'_>) -> Result<(), Failed> {
     let Some(userns) = plan.userns else { return Ok(()) };
-    let (uid, gid) = (plan.uid as usize, plan.gid as usize);
+    let uid = plan.uid as usize;
+    let gid = plan.gid as usize;
     // SAFETY: capset reads the two structures below; the others take no pointers.
     unsafe {
         let join = [userns.as_raw_fd() as usize, libc::CLONE_NEWUSER as usize, 0, 0, 0];
-        check(call(libc::SYS_setns, join))?;
-        for capability in 0..=40_usize {
+        check(syscall(libc::SYS_setns, join))?;
+        for capability in 0..=CAP_LAST_CAP {
             if plan.capabilities & (1 << capability) == 0 {
                 let drop = [libc::PR_CAPBSET_DROP as usize, capability, 0, 0, 0];
                 // A kernel that does not know the capability says EINVAL: nothing to drop.
-                call(libc::SYS_prctl, drop);
+                syscall(libc::SYS_prctl, drop);
             }
         }
-        check(call(libc::SYS_setgroups, [0, 0, 0, 0, 0]))?;
-        check(call(libc::SYS_setresgid, [gid, gid, gid, 0, 0]))?;
-        check(call(libc::SYS_setresuid, [uid, uid, uid, 0, 0]))?;
-        let kept = if plan.uid == 0 { plan.capabilities } else { 0 };
-        let (low, high) = (kept as u32, (kept >> 32) as u32);
-        let head: [u32; 2] = [0x2008_0522, 0];
+        check(syscall(libc::SYS_setgroups, [0, 0, 0, 0, 0]))?;
+        check(syscall(libc::SYS_setresgid, [gid, gid, gid, 0, 0]))?;
+        check(syscall(libc::SYS_setresuid, [uid, uid, uid, 0, 0]))?;
+        let permitted = if plan.uid == 0 { plan.capabilities } else { 0 };
+        let low = permitted as u32;
+        let high = (permitted >> 32) as u32;
+        // Effective, permitted and inheritable, first of the capabilities below 32.
+        let head: [u32; 2] = [LINUX_CAPABILITY_VERSION_3, 0];
         let sets: [u32; 6] = [low, low, 0, high, high, 0];
-        check(call(libc::SYS_capset, [head.as_ptr() as usize, sets.as_ptr() as usize, 0, 0, 0]))?;
+        check(syscall(
+            libc::SYS_capset,
+            [head.as_ptr() as usize, sets.as_ptr() as usize, 0, 0, 0],
+        ))?;
         let privileges = [libc::PR_SET_NO_NEW_PRIVS as usize, 1, 0, 0, 0];
-        check(call(libc::SYS_prctl, privileges))?;
+        check(syscall(libc::SYS_prctl, privileges))?;
     }
     Ok(())
 }
 
-/// Puts the copies under their numbers; everything else closes at the execution.
-unsafe fn place(plan: &Plan<'_>, copies: &[usize; FDS_MAX]) -> Result<(), Failed> {
-    const CLOEXEC: usize = 4;
+/// Duplicates the copies onto their targets. Everything else closes at the execution.
+unsafe fn install_fds(plan: &Plan<'_>, copies: &[usize; FDS_MAX]) -> Result<(), Failed> {
     // SAFETY: no pointers.
     unsafe {
-        check(call(libc::SYS_close_range, [0, u32::MAX as usize, CLOEXEC, 0, 0]))?;
+        check(syscall(
+            libc::SYS_close_range,
+            [0, u32::MAX as usize, libc::CLOSE_RANGE_CLOEXEC as usize, 0, 0],
+        ))?;
         for (copy, (_, target)) in copies.iter().zip(&plan.fds) {
-            check(call(libc::SYS_dup3, [*copy, *target as usize, 0, 0, 0]))?;
+            check(syscall(libc::SYS_dup3, [*copy, *target as usize, 0, 0, 0]))?;
         }
     }
     Ok(())
 }
 
 /// No signal blocked, none ignored.
-unsafe fn signals() -> Result<(), Failed> {
+unsafe fn reset_signals() -> Result<(), Failed> {
     let none: u64 = 0;
     // The kernel's sigaction: handler, flags, restorer, mask. All zero is the default action.
     let default: [u64; 4] = [0; 4];
@@ -133,33 +146,38 @@ unsafe fn signals() -> Result<(), Failed> {
     unsafe {
         for signal in 1..=64_usize {
             // KILL and STOP refuse; nothing to do about these.
-            call(libc::SYS_rt_sigaction, [signal, default.as_ptr() as usize, 0, 8, 0]);
+            syscall(libc::SYS_rt_sigaction, [signal, default.as_ptr() as usize, 0, 8, 0]);
         }
         let mask = [libc::SIG_SETMASK as usize, std::ptr::from_ref(&none) as usize, 0, 8, 0];
-        check(call(libc::SYS_rt_sigprocmask, mask))?;
+        check(syscall(libc::SYS_rt_sigprocmask, mask))?;
     }
     Ok(())
 }
 
-/// Takes the seccomp program.
-unsafe fn filtered(filter: &[u64]) -> Result<(), Failed> {
+/// Installs the seccomp program.
+unsafe fn install_filter(filter: &[u64]) -> Result<(), Failed> {
     #[repr(C)]
     struct Program {
         count: u16,
         filters: *const u64,
     }
-    const SET_MODE_FILTER: usize = 1;
     let program = Program { count: filter.len() as u16, filters: filter.as_ptr() };
     // SAFETY: the kernel copies the program; a sock_filter is 8 bytes.
     unsafe {
-        let args = [SET_MODE_FILTER, 0, std::ptr::from_ref(&program) as usize, 0, 0];
-        check(call(libc::SYS_seccomp, args))?;
+        let args = [
+            libc::SECCOMP_SET_MODE_FILTER as usize,
+            0,
+            std::ptr::from_ref(&program) as usize,
+            0,
+            0,
+        ];
+        check(syscall(libc::SYS_seccomp, args))?;
     }
     Ok(())
 }
 
-/// Closes every descriptor that `fds` did not place; for a copy that does not execute.
-pub(crate) fn close_rest(fds: &[(RawFd, RawFd)]) {
+/// Closes every descriptor that is no target in `fds`; for a fork that does not execute.
+pub(crate) fn close_unlisted(fds: &[(RawFd, RawFd)]) {
     let mut from = 0;
     let mut targets = [RawFd::MAX; FDS_MAX];
     for (slot, (_, target)) in targets.iter_mut().zip(fds) {
@@ -176,7 +194,7 @@ pub(crate) fn close_rest(fds: &[(RawFd, RawFd)]) {
 fn close_between(first: RawFd, last: RawFd) {
     if first <= last {
         // SAFETY: no pointers; what is closed is this copy's alone.
-        unsafe { call(libc::SYS_close_range, [first as usize, last as usize, 0, 0, 0]) };
+        unsafe { syscall(libc::SYS_close_range, [first as usize, last as usize, 0, 0, 0]) };
     }
 }
 
@@ -184,19 +202,15 @@ fn close_between(first: RawFd, last: RawFd) {
 ///
 /// # Safety
 /// As [`confine`].
-pub(crate) unsafe fn execute(order: &Order<'_>) -> Failed {
+pub(crate) unsafe fn execute(exec: &ExecArgs<'_>) -> Failed {
     let mut worst = libc::ENOENT;
-    for program in &order.plan.programs {
+    for program in &exec.plan.programs {
         // SAFETY: all three are null-ended and outlive the call.
         let result = unsafe {
-            let args = [
-                program.as_ptr() as usize,
-                order.argv.as_ptr() as usize,
-                order.envp.as_ptr() as usize,
-                0,
-                0,
-            ];
-            call(libc::SYS_execve, args)
+            let program = program.as_ptr() as usize;
+            let argv = exec.argv.as_ptr() as usize;
+            let envp = exec.envp.as_ptr() as usize;
+            syscall(libc::SYS_execve, [program, argv, envp, 0, 0])
         };
         match -result as i32 {
             libc::ENOENT | libc::ENOTDIR => {}

@@ -1,14 +1,14 @@
-//! Descriptors that this process was started with.
+//! Descriptors that this process was started with, and those that it leaves to the next program.
 //!
-//! UNSAFETY: nothing but the caller's word says that a number is open and nobody else's.
+//! UNSAFETY: only the caller knows that a number is open and that nothing else owns it.
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
-/// Takes over an inherited descriptor, and marks it to close at an execution.
+/// Takes ownership of an inherited descriptor and marks it close-on-exec.
 ///
 /// # Errors
 /// `EBADF` when it is not open.
-pub fn take(number: RawFd) -> Result<OwnedFd, rustix::io::Errno> {
+pub fn adopt(number: RawFd) -> Result<OwnedFd, rustix::io::Errno> {
     // SAFETY: only used to ask the kernel whether the number is open.
     let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
     rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC)?;
@@ -22,19 +22,19 @@ pub fn close_from(first: RawFd) {
     unsafe { libc::close_range(first as u32, u32::MAX, 0) };
 }
 
-/// Makes `target` a copy of `source` that survives an execution, whatever `target` was.
+/// Duplicates `source` onto the number `target`, whatever `target` was. The copy survives `exec`.
 ///
 /// # Errors
 /// `EBADF` when `target` is out of range.
-pub fn place(source: std::os::fd::BorrowedFd<'_>, target: RawFd) -> Result<(), rustix::io::Errno> {
+pub fn dup_to(source: std::os::fd::BorrowedFd<'_>, target: RawFd) -> Result<(), rustix::io::Errno> {
     use std::os::fd::AsRawFd;
     // SAFETY: no pointers. Callers are about to execute: whoever owned `target` will not run again.
     let result = unsafe { libc::dup3(source.as_raw_fd(), target, 0) };
     if result == target { Ok(()) } else { Err(rustix::io::Errno::BADF) }
 }
 
-/// Every descriptor from `first` on closes at an execution.
-pub fn close_on_exec_from(first: RawFd) {
+/// Marks every descriptor from `first` on close-on-exec.
+pub fn set_cloexec_from(first: RawFd) {
     // SAFETY: no pointers; changes no descriptor's meaning.
     unsafe { libc::close_range(first as u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32) };
 }

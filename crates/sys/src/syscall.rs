@@ -1,4 +1,4 @@
-//! The kernel called directly.
+//! System calls without the C library.
 //!
 //! UNSAFETY: a child that shares its parent's memory must not touch `errno`, which is a
 //! thread-local of the parent; libc's wrappers all do. x86-64 only, as are the filters.
@@ -10,7 +10,7 @@ use std::arch::asm;
 /// # Safety
 /// As unsafe as the call itself: pointers must be valid for what the kernel does with them.
 #[inline]
-pub(crate) unsafe fn call(nr: libc::c_long, args: [usize; 5]) -> isize {
+pub(crate) unsafe fn syscall(nr: libc::c_long, args: [usize; 5]) -> isize {
     let result: isize;
     // SAFETY: the x86-64 calling convention of the kernel; rcx and r11 are its only clobbers.
     unsafe {
@@ -34,7 +34,7 @@ pub(crate) unsafe fn call(nr: libc::c_long, args: [usize; 5]) -> isize {
 pub(crate) fn exit(code: i32) -> ! {
     loop {
         // SAFETY: exit_group takes no pointer and does not return.
-        unsafe { call(libc::SYS_exit_group, [code as usize, 0, 0, 0, 0]) };
+        unsafe { syscall(libc::SYS_exit_group, [code as usize, 0, 0, 0, 0]) };
     }
 }
 

@@ -1,4 +1,4 @@
-//! The loopback link of a new network namespace.
+//! The loopback interface of a new network namespace.
 //!
 //! UNSAFETY: the ioctl takes a structure that has no safe wrapper.
 
@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 ///
 /// # Errors
 /// `EPERM` without the right over the network namespace.
-pub fn loopback_up() -> Result<(), Errno> {
+pub fn bring_up() -> Result<(), Errno> {
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     // SAFETY: all zeroes is a valid ifreq; only its name and flags are read.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
