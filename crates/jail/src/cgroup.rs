@@ -10,10 +10,13 @@
 //! v1      <own>/<instance>/<sandbox>                      one each in memory, cpu and pids: the tenant
 //! ```
 
-use crate::stray::known;
+use crate::kernel::absent::absent_as_none;
 use isolet_wire::launch::Limits;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// Length of a period of processor time.
@@ -22,7 +25,7 @@ const PERIOD_US: u64 = 100_000;
 /// Which part of a sandbox's memory limit its socket buffers may take beside it (version 1).
 const SOCKETS_PART: u64 = 4;
 
-/// Groups of processes in the background that an agent can make in a sandbox: those of the sandbox
+/// Cgroups of processes in the background that an agent can make in a sandbox: those of the sandbox
 /// and of its sessions with a scope.
 const PROCESSES_MAX: &str = "1024";
 /// The controllers that sandboxes are limited by.
@@ -62,12 +65,13 @@ impl Hierarchies {
             let point = Path::new(point);
             match *kind {
                 "cgroup2" if found.unified.is_none() => {
-                    found.unified = place(own, "").map(|path| point.join(path));
+                    found.unified = own_path(own, "").map(|path| point.join(path));
                 }
                 "cgroup" => {
                     for (at, controller) in CONTROLLERS.iter().enumerate() {
                         if options.split(',').any(|option| option == *controller) {
-                            found.legacy[at] = place(own, controller).map(|path| point.join(path));
+                            found.legacy[at] =
+                                own_path(own, controller).map(|path| point.join(path));
                         }
                     }
                 }
@@ -79,13 +83,13 @@ impl Hierarchies {
 
     /// Whether the limits are set in the version 2 tree.
     #[must_use]
-    pub fn pure(&self) -> bool {
+    pub fn unified_only(&self) -> bool {
         self.legacy.iter().all(Option::is_none)
     }
 }
 
 /// Our own path in the hierarchy of `controller` (empty: version 2), without its leading slash.
-fn place(own: &str, controller: &str) -> Option<String> {
+fn own_path(own: &str, controller: &str) -> Option<String> {
     own.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (names, path) = (parts.next()?, parts.next()?);
@@ -99,27 +103,27 @@ fn place(own: &str, controller: &str) -> Option<String> {
 
 /// The groups under which one server's sandboxes stand.
 #[derive(Debug, Clone)]
-pub struct Base {
+pub struct CgroupRoot {
     /// In the version 2 tree.
     pub unified: PathBuf,
     /// In version 1, in the order of [`CONTROLLERS`].
     pub legacy: [Option<PathBuf>; 3],
-    pure: bool,
+    unified_only: bool,
 }
 
-impl Base {
+impl CgroupRoot {
     /// Where they are, there or not; `None` without a version 2 tree.
-    fn of(hierarchies: &Hierarchies, instance: &str) -> Option<Self> {
-        let pure = hierarchies.pure();
+    fn locate(hierarchies: &Hierarchies, instance: &str) -> Option<Self> {
+        let unified_only = hierarchies.unified_only();
         let own = hierarchies.unified.as_ref()?;
         // With limits in the version 2 tree no process may stand beside groups that have them, and a
         // service manager restarts us into our own group: the top of the tree is the one place that
         // has neither problem.
-        let top = if pure { mount_point(own) } else { own.clone() };
+        let top = if unified_only { mount_point(own) } else { own.clone() };
         Some(Self {
             unified: top.join(instance),
             legacy: hierarchies.legacy.clone().map(|own| own.map(|own| own.join(instance))),
-            pure,
+            unified_only,
         })
     }
 
@@ -127,15 +131,15 @@ impl Base {
     ///
     /// # Errors
     /// When a hierarchy is missing or cannot be written.
-    pub fn make(hierarchies: &Hierarchies, instance: &str) -> io::Result<Self> {
-        let base = Self::of(hierarchies, instance).ok_or(io::ErrorKind::NotFound)?;
-        base.stand()?;
-        Ok(base)
+    pub fn create(hierarchies: &Hierarchies, instance: &str) -> io::Result<Self> {
+        let root = Self::locate(hierarchies, instance).ok_or(io::ErrorKind::NotFound)?;
+        root.ensure_exists()?;
+        Ok(root)
     }
 
-    fn stand(&self) -> io::Result<()> {
-        if let Some(top) = self.unified.parent().filter(|_| self.pure) {
-            enable(top)?;
+    fn ensure_exists(&self) -> io::Result<()> {
+        if let Some(top) = self.unified.parent().filter(|_| self.unified_only) {
+            enable_controllers(top)?;
         }
         for group in self.all() {
             match fs::create_dir(group) {
@@ -143,8 +147,8 @@ impl Base {
                 _ => {}
             }
         }
-        if self.pure {
-            enable(&self.unified)?;
+        if self.unified_only {
+            enable_controllers(&self.unified)?;
         }
         Ok(())
     }
@@ -154,17 +158,17 @@ impl Base {
     }
 
     /// Removes what is empty.
-    pub fn leave(&self) {
+    pub fn remove_if_empty(&self) {
         for group in self.all() {
             let _ = fs::remove_dir(group);
         }
     }
 
-    fn named(&self, name: &str) -> Groups {
-        Groups {
+    fn paths_of(&self, name: &str) -> Cgroups {
+        Cgroups {
             unified: self.unified.join(name),
             legacy: self.legacy.clone().map(|base| base.map(|base| base.join(name))),
-            pure: self.pure,
+            unified_only: self.unified_only,
         }
     }
 
@@ -172,13 +176,13 @@ impl Base {
     ///
     /// # Errors
     /// As the kernel says; what was made is removed again.
-    pub fn sandbox(&self, name: &str, limits: &Limits) -> io::Result<Groups> {
-        let groups = self.named(name);
-        let fill = || groups.fill(limits).inspect_err(|_| groups.remove_now());
+    pub fn create_sandbox(&self, name: &str, limits: &Limits) -> io::Result<Cgroups> {
+        let groups = self.paths_of(name);
+        let fill = || groups.create(limits).inspect_err(|_| groups.try_remove());
         match fill() {
             // The launcher of a server that has just stopped took them along, being empty.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.stand()?;
+                self.ensure_exists()?;
                 fill()?;
             }
             filled => filled?,
@@ -197,43 +201,43 @@ fn mount_point(own: &Path) -> PathBuf {
     top
 }
 
-fn enable(group: &Path) -> io::Result<()> {
+fn enable_controllers(group: &Path) -> io::Result<()> {
     fs::write(group.join("cgroup.subtree_control"), "+memory +cpu +pids")
 }
 
 /// The groups of one sandbox.
 #[derive(Debug, Clone)]
-pub struct Groups {
+pub struct Cgroups {
     /// In the version 2 tree: the parent of `agent` and `tenant`.
     pub unified: PathBuf,
     /// The tenant's in version 1, in the order of [`CONTROLLERS`].
     pub legacy: [Option<PathBuf>; 3],
-    pure: bool,
+    unified_only: bool,
 }
 
-impl Groups {
+impl Cgroups {
     /// Where those of a sandbox must be of which no record is left, as far as that can be known.
     ///
     /// # Errors
-    /// As [`known`] says.
-    pub(crate) fn guess(instance: &str, name: &str) -> io::Result<Option<Self>> {
-        let found = known(Hierarchies::find())?;
-        Ok(found.and_then(|found| Some(Base::of(&found, instance)?.named(name))))
+    /// As [`absent_as_none`] says.
+    pub(crate) fn locate(instance: &str, name: &str) -> io::Result<Option<Self>> {
+        let found = absent_as_none(Hierarchies::find())?;
+        Ok(found.and_then(|found| Some(CgroupRoot::locate(&found, instance)?.paths_of(name))))
     }
 
-    fn fill(&self, limits: &Limits) -> io::Result<()> {
+    fn create(&self, limits: &Limits) -> io::Result<()> {
         for group in self.legacy.iter().flatten().chain([&self.unified]) {
             fs::create_dir(group)?;
         }
-        if self.pure {
-            enable(&self.unified)?;
+        if self.unified_only {
+            enable_controllers(&self.unified)?;
         }
         fs::create_dir(self.agent())?;
         fs::create_dir(self.tenant())?;
         // The agent makes groups below it, and no more than this even when it is no longer ours.
         fs::write(self.tenant().join("cgroup.max.depth"), "1")?;
         fs::write(self.tenant().join("cgroup.max.descendants"), PROCESSES_MAX)?;
-        self.limit(limits)
+        self.set_limits(limits)
     }
 
     /// The agent's group.
@@ -259,11 +263,11 @@ impl Groups {
     ///
     /// # Errors
     /// As the kernel says: `EBUSY` when more memory is in use than the new limit and none can be freed.
-    pub fn limit(&self, limits: &Limits) -> io::Result<()> {
+    pub fn set_limits(&self, limits: &Limits) -> io::Result<()> {
         let memory = limits.memory_mib.saturating_mul(1 << 20).to_string();
         let quota = limits.cpu_millis.saturating_mul(PERIOD_US) / 1000;
         let pids = limits.pids.to_string();
-        if self.pure {
+        if self.unified_only {
             let tenant = self.tenant();
             fs::write(tenant.join("memory.max"), memory)?;
             fs::write(tenant.join("memory.oom.group"), "0")?;
@@ -292,9 +296,16 @@ impl Groups {
         Ok(())
     }
 
+    /// Opens the `tasks` files of the tenant's version 1 groups.
+    pub(crate) fn open_tasks(&self) -> Result<Vec<OwnedFd>, Errno> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let open = |group: &PathBuf| rustix::fs::open(group.join("tasks"), flags, Mode::empty());
+        self.legacy.iter().flatten().map(open).collect()
+    }
+
     /// The file whose `oom_kill` line counts.
     #[must_use]
-    pub fn oom(&self) -> PathBuf {
+    pub fn oom_events(&self) -> PathBuf {
         match &self.legacy[0] {
             Some(memory) => memory.join("memory.oom_control"),
             None => self.tenant().join("memory.events"),
@@ -321,14 +332,14 @@ impl Groups {
                 .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(PathBuf::from))
         };
         let legacy = CONTROLLERS.map(find);
-        let pure = legacy.iter().all(Option::is_none);
-        Some(Self { unified: find("unified")?, legacy, pure })
+        let unified_only = legacy.iter().all(Option::is_none);
+        Some(Self { unified: find("unified")?, legacy, unified_only })
     }
 
     /// Removes all of them once; those that still hold something stay.
-    pub fn remove_now(&self) {
-        self.sweep(&self.agent());
-        self.sweep(&self.tenant());
+    pub fn try_remove(&self) {
+        self.remove_children(&self.agent());
+        self.remove_children(&self.tenant());
         let _ = fs::remove_dir(self.agent());
         let _ = fs::remove_dir(self.tenant());
         for group in self.legacy.iter().flatten().chain([&self.unified]) {
@@ -337,11 +348,11 @@ impl Groups {
     }
 
     /// Removes the empty groups of processes that an agent has left behind.
-    pub(crate) fn sweep_processes(&self) {
-        self.sweep(&self.tenant());
+    pub(crate) fn remove_process_groups(&self) {
+        self.remove_children(&self.tenant());
     }
 
-    fn sweep(&self, group: &Path) {
+    fn remove_children(&self, group: &Path) {
         for below in fs::read_dir(group).into_iter().flatten().flatten() {
             if below.file_type().is_ok_and(|kind| kind.is_dir()) {
                 let _ = fs::remove_dir(below.path());
@@ -351,7 +362,7 @@ impl Groups {
 
     /// Whether any of them is still there.
     #[must_use]
-    pub fn left(&self) -> bool {
+    pub fn exist(&self) -> bool {
         self.legacy.iter().flatten().chain([&self.unified]).any(|group| group.is_dir())
     }
 }
@@ -370,22 +381,22 @@ mod tests {
         let found = Hierarchies::parse(mounts, own);
         assert_eq!(found.unified.as_deref(), Some(Path::new("/sys/fs/cgroup/unified/c")));
         assert_eq!(found.legacy[0].as_deref(), Some(Path::new("/sys/fs/cgroup/memory/a/b")));
-        assert!(!found.pure());
+        assert!(!found.unified_only());
     }
 
     #[test]
     fn a_host_of_today_has_version_2_alone() {
         let mounts = "30 25 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n";
         let found = Hierarchies::parse(mounts, "0::/system.slice/isolet.service\n");
-        assert!(found.pure());
+        assert!(found.unified_only());
         assert_eq!(found.unified, Some("/sys/fs/cgroup/system.slice/isolet.service".into()));
     }
 
     #[test]
     fn groups_come_back_from_their_text() {
         let text = "unified /u/x\nmemory /m/x\n";
-        let groups = Groups::from_text(text).expect("parses");
+        let groups = Cgroups::from_text(text).expect("parses");
         assert_eq!(groups.to_text(), text);
-        assert!(Groups::from_text("memory /m\n").is_none());
+        assert!(Cgroups::from_text("memory /m\n").is_none());
     }
 }

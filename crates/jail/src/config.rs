@@ -103,6 +103,15 @@ pub(crate) fn is_group(name: &str) -> bool {
 /// What the server has put there for the sandbox to read, likewise.
 pub(crate) const GIVEN: &str = "given";
 
+/// Where the process that owns the veth pairs listens for servers, below the data directory.
+pub(crate) const MANAGER_DIRECTORY: &str = "network";
+pub(crate) const MANAGER_SOCKET: &str = "links.sock";
+
+/// The socket of the process that owns the veth pairs.
+pub(crate) fn manager_socket(data_dir: &Path) -> PathBuf {
+    data_dir.join(MANAGER_DIRECTORY).join(MANAGER_SOCKET)
+}
+
 /// Where in a sandbox's directory the scopes of its sessions have theirs.
 pub(crate) const SCOPES: &str = "scopes";
 

@@ -27,7 +27,7 @@ const INODE_BYTES: &str = "8192";
 const LARGE_MIB: u64 = 256;
 /// How long an image may still be held that was let go of just now; who may wait longer does so
 /// before it asks the launcher.
-const HELD_WAIT: Duration = Duration::from_millis(50);
+const DETACH_WAIT: Duration = Duration::from_millis(50);
 
 /// Why this machine cannot limit disks, with what to do; `None` when it can.
 #[must_use]
@@ -50,7 +50,7 @@ fn program() -> Option<&'static str> {
 }
 
 /// Makes an image of `mib` MiB in a new sandbox's directory.
-pub(crate) fn make(directory: &Path, mib: u64) -> Result<(), Errno> {
+pub(crate) fn create_image(directory: &Path, mib: u64) -> Result<(), Errno> {
     let path = directory.join(IMAGE);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600))?;
@@ -87,7 +87,7 @@ fn open(directory: &Path) -> Result<OwnedFd, Errno> {
 }
 
 /// Whether a device still holds the image.
-pub(crate) fn held(directory: &Path) -> bool {
+pub(crate) fn is_attached(directory: &Path) -> bool {
     let Ok(image) = open(directory) else { return false };
     rustix::fs::flock(&image, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
 }
@@ -98,7 +98,7 @@ pub(crate) fn held(directory: &Path) -> bool {
 /// `EBUSY` while an earlier mount of it is not gone yet.
 pub(crate) fn mount(directory: &Path) -> Result<OwnedFd, Errno> {
     let image = open(directory)?;
-    let until = Instant::now() + HELD_WAIT;
+    let until = Instant::now() + DETACH_WAIT;
     while let Err(errno) = rustix::fs::flock(&image, FlockOperation::NonBlockingLockExclusive) {
         if errno != Errno::WOULDBLOCK || Instant::now() >= until {
             return Err(Errno::BUSY);

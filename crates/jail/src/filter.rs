@@ -3,9 +3,11 @@
 //! One binary search over call numbers instead of a chain of comparisons: the kernel runs the
 //! program once per call number when it is taken, so a short path makes every start cheaper.
 
-use crate::calls::CALLS;
+mod syscalls;
+
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use syscalls::SYSCALLS;
 
 const SOURCE: &str = include_str!("filter.json");
 /// AUDIT_ARCH_X86_64.
@@ -28,7 +30,7 @@ const RET: u16 = 0x06;
 
 /// For whom a program is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
+pub enum FilterKind {
     /// Processes of the tenant.
     Tenant,
     /// The agent: the tenant's list and what it needs to start tenants.
@@ -48,8 +50,8 @@ struct Table {
 }
 
 impl Table {
-    fn rules(&self, whose: Whose) -> &[Rule] {
-        if whose == Whose::Edge { &self.edge.rules } else { &self.rules }
+    fn rules(&self, kind: FilterKind) -> &[Rule] {
+        if kind == FilterKind::Edge { &self.edge.rules } else { &self.rules }
     }
 }
 
@@ -92,49 +94,49 @@ enum Fate {
     Look(String),
 }
 
-/// The program for `whose`, as raw `sock_filter`s.
+/// The program for `kind`, as raw `sock_filter`s.
 ///
 /// # Panics
 /// When `filter.json` names a call that does not exist; a test reads it.
 #[must_use]
-pub fn compile(whose: Whose) -> Vec<u64> {
+pub fn compile(kind: FilterKind) -> Vec<u64> {
     let table: Table = serde_json::from_str(SOURCE).expect("filter.json parses");
-    let fates = fates(&table, whose);
+    let fates = fates(&table, kind);
     let mut program =
         vec![step(LD, 0, 0, 4), step(JEQ, 1, 0, ARCH), step(RET, 0, 0, KILL), step(LD, 0, 0, 0)];
-    program.extend(search(&fates, table.rules(whose)));
+    program.extend(search(&fates, table.rules(kind)));
     program
 }
 
 /// The same as bytes, as [`isolet_sys::seccomp::read`] reads them.
 #[must_use]
-pub fn bytes(whose: Whose) -> Vec<u8> {
-    compile(whose).iter().flat_map(|step| step.to_ne_bytes()).collect()
+pub fn bytes(kind: FilterKind) -> Vec<u8> {
+    compile(kind).iter().flat_map(|step| step.to_ne_bytes()).collect()
 }
 
 /// The number of a call.
 fn number(name: &str) -> u32 {
-    let found = CALLS.iter().find(|(known, _)| *known == name);
+    let found = SYSCALLS.iter().find(|(known, _)| *known == name);
     u32::try_from(found.unwrap_or_else(|| panic!("no call {name}")).1).expect("small numbers")
 }
 
 /// Ranges of call numbers with one fate each: where they begin, in order.
-fn fates(table: &Table, whose: Whose) -> Vec<(u32, Fate)> {
+fn fates(table: &Table, kind: FilterKind) -> Vec<(u32, Fate)> {
     let mut by_number: BTreeMap<u32, Fate> = BTreeMap::new();
-    for (_, known) in CALLS {
+    for (_, known) in SYSCALLS {
         by_number.insert(*known as u32, Fate::Return(EPERM));
     }
-    let allow = if whose == Whose::Edge { &table.edge.allow } else { &table.allow };
+    let allow = if kind == FilterKind::Edge { &table.edge.allow } else { &table.allow };
     for name in allow {
         by_number.insert(number(name), Fate::Return(ALLOW));
     }
-    for rule in table.rules(whose) {
+    for rule in table.rules(kind) {
         by_number.insert(number(&rule.call), Fate::Look(rule.call.clone()));
     }
     for answer in &table.errno {
         by_number.insert(number(&answer.call), Fate::Return(ERRNO | answer.errno));
     }
-    if whose == Whose::Agent {
+    if kind == FilterKind::Agent {
         for name in &table.agent.allow {
             by_number.insert(number(name), Fate::Return(ALLOW));
         }
@@ -290,14 +292,14 @@ mod tests {
     }
 
     fn tenant(name: &str, args: [u64; 6]) -> u32 {
-        run(&compile(Whose::Tenant), ARCH, number(name), args)
+        run(&compile(FilterKind::Tenant), ARCH, number(name), args)
     }
 
     #[test]
     fn every_known_call_has_the_fate_that_the_table_gives_it() {
         let table: Table = serde_json::from_str(SOURCE).expect("parses");
-        let program = compile(Whose::Tenant);
-        for (name, known) in CALLS {
+        let program = compile(FilterKind::Tenant);
+        for (name, known) in SYSCALLS {
             let fate = run(&program, ARCH, *known as u32, [0; 6]);
             let ruled = table.rules.iter().any(|rule| rule.call == *name);
             let answered = table.errno.iter().find(|answer| answer.call == *name);
@@ -373,12 +375,12 @@ mod tests {
             assert_eq!(tenant(name, [0; 6]), ENOSYS, "{name}");
         }
         let io_pgetevents = 333;
-        assert_eq!(run(&compile(Whose::Tenant), ARCH, io_pgetevents, [0; 6]), ENOSYS);
+        assert_eq!(run(&compile(FilterKind::Tenant), ARCH, io_pgetevents, [0; 6]), ENOSYS);
     }
 
     #[test]
     fn other_architectures_and_unknown_calls_are_refused() {
-        let program = compile(Whose::Tenant);
+        let program = compile(FilterKind::Tenant);
         assert_eq!(run(&program, 0x4000_0003, 4, [0; 6]), KILL);
         assert_eq!(run(&program, ARCH, X32 | 1, [0; 6]), EPERM);
         assert_eq!(run(&program, ARCH, 1000, [0; 6]), ENOSYS);
@@ -386,7 +388,7 @@ mod tests {
 
     #[test]
     fn the_edge_starts_nothing_writes_no_file_and_executes_no_memory() {
-        let program = compile(Whose::Edge);
+        let program = compile(FilterKind::Edge);
         let fate = |name: &str, args: [u64; 6]| run(&program, ARCH, number(name), args);
         let arg = |at: usize, value: u64| {
             let mut args = [0; 6];
@@ -421,7 +423,7 @@ mod tests {
 
     #[test]
     fn an_agent_may_start_tenants() {
-        let program = compile(Whose::Agent);
+        let program = compile(FilterKind::Agent);
         for name in ["clone3", "setns", "seccomp", "read"] {
             assert_eq!(run(&program, ARCH, number(name), [0; 6]), ALLOW, "{name}");
         }

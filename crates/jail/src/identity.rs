@@ -15,10 +15,11 @@
 //! Forgetting removes files of the data directory alone. No process, group or mount is touched.
 
 use crate::{
-    cgroup::Groups,
+    cgroup::Cgroups,
     config::{self, Config, SCOPES},
     disk,
-    stray::{self, Agent, known},
+    kernel::absent::absent_as_none,
+    orphan::{self, AgentProcess},
 };
 use rustix::{
     fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags},
@@ -40,7 +41,7 @@ const BORN_UNKNOWN: &str = "unknown";
 /// Where the kernel says which boot this is.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// What a sandbox's directory says about its processes, beside the directory of its scopes.
-const OF_PROCESSES: [&str; 3] = ["agent.sock", "cgroups", stray::FILE];
+const OF_PROCESSES: [&str; 3] = ["agent.sock", "cgroups", orphan::FILE];
 
 /// How the data directory stands to what it recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,7 +152,7 @@ impl Recorded {
 }
 
 /// The directory as a short text, for names that must differ between data directories.
-pub(crate) fn place(data: &Path) -> io::Result<String> {
+pub(crate) fn directory_id(data: &Path) -> io::Result<String> {
     let Place { device, inode, born } = Place::of(data)?;
     Ok(format!("{device:x}:{inode:x}:{born}"))
 }
@@ -241,29 +242,32 @@ fn forget(data: &Path, origin: Origin, may_run: bool) -> io::Result<usize> {
         }
     }
     if ours == 0 && (origin != Origin::Unrecorded || foreign > 0) {
-        crate::links::forget(data)?;
+        remove_if_present(&config::manager_socket(data))?;
     }
     Ok(foreign)
 }
 
 fn forget_one(directory: &Path) -> io::Result<()> {
-    let gone = |done: io::Result<()>| match done {
+    isolet_sys::tree::remove(&directory.join(SCOPES))?;
+    OF_PROCESSES.iter().try_for_each(|name| remove_if_present(&directory.join(name)))
+}
+
+fn remove_if_present(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
-    };
-    isolet_sys::tree::remove(&directory.join(SCOPES))?;
-    OF_PROCESSES.iter().try_for_each(|name| gone(fs::remove_file(directory.join(name))))
+    }
 }
 
 /// Looks at the processes that a sandbox's directory names. Nothing is done to them.
 fn whose(directory: &Path) -> io::Result<Whose> {
     let mut pids = Vec::new();
-    if let Some(agent) = Agent::of(directory)? {
+    if let Some(agent) = AgentProcess::find(directory)? {
         pids.push(agent.pid());
     }
-    let groups = known(fs::read_to_string(directory.join("cgroups")))?;
-    if let Some(groups) = groups.and_then(|text| Groups::from_text(&text)) {
-        let members = known(fs::read_to_string(groups.agent().join("cgroup.procs")))?;
+    let groups = absent_as_none(fs::read_to_string(directory.join("cgroups")))?;
+    if let Some(groups) = groups.and_then(|text| Cgroups::from_text(&text)) {
+        let members = absent_as_none(fs::read_to_string(groups.agent().join("cgroup.procs")))?;
         pids.extend(members.unwrap_or_default().lines().filter_map(|pid| pid.parse::<i32>().ok()));
     }
     // Looked at before the disk: a process that ends is not one that runs elsewhere.
@@ -272,7 +276,7 @@ fn whose(directory: &Path) -> io::Result<Whose> {
         return Ok(Whose::Nobodys);
     }
     let ours = match directory.join(disk::IMAGE).try_exists()? {
-        true => disk::held(directory),
+        true => disk::is_attached(directory),
         false => shown.contains(&true),
     };
     Ok(if ours { Whose::Ours } else { Whose::Foreign })

@@ -1,6 +1,7 @@
 //! The server's side of the launcher: start it, give it orders one at a time.
 
 use crate::config::Config;
+use crate::kernel::packet::send_packet;
 use isolet_wire::launch::{Order, PACKET_BYTES_MAX, Report, Scope, Spec, encode};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -8,16 +9,16 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// How long one order may take: a sandbox is made in milliseconds, a host under load takes longer.
-const ORDER_S_MAX: u64 = 30;
+const REPLY_S_MAX: u64 = 30;
 
 /// How long an ending launcher may take, in ms; it only removes empty groups.
-const GOODBYE_MS_MAX: u32 = 500;
+const SHUTDOWN_MS_MAX: u32 = 500;
 
 /// Why there is no sandbox.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The launcher has died, or never started. Start another; the half-made sandbox, if any, is
-    /// removed with [`crate::Cage::remove`].
+    /// removed with [`crate::SandboxHandle::remove`].
     #[error("the launcher is gone: {0}")]
     Gone(String),
     /// This machine cannot make sandboxes.
@@ -38,7 +39,7 @@ pub enum Error {
 /// A running launcher. Ends when it is dropped.
 #[derive(Debug)]
 pub struct Launcher {
-    orders: OwnedFd,
+    socket: OwnedFd,
     process: Child,
 }
 
@@ -56,7 +57,7 @@ impl Launcher {
             None,
         )
         .map_err(|error| gone(&error))?;
-        let wait = Some(Duration::from_secs(ORDER_S_MAX));
+        let wait = Some(Duration::from_secs(REPLY_S_MAX));
         rustix::net::sockopt::set_socket_timeout(&ours, rustix::net::sockopt::Timeout::Recv, wait)
             .map_err(|error| gone(&error))?;
         let process = Command::new(&config.launcher)
@@ -71,8 +72,8 @@ impl Launcher {
             .stdout(Stdio::null())
             .spawn()
             .map_err(|error| gone(&format!("{}: {error}", config.launcher.display())))?;
-        let mut launcher = Self { orders: ours, process };
-        match launcher.hear()? {
+        let mut launcher = Self { socket: ours, process };
+        match launcher.receive_report()? {
             Report::Ready { missing } if missing.is_empty() => Ok(launcher),
             Report::Ready { missing } => Err(Error::Missing(missing)),
             _ => Err(Error::Gone("it spoke out of turn".into())),
@@ -93,7 +94,7 @@ impl Launcher {
     pub fn launch(&mut self, spec: &Spec, network: Option<BorrowedFd<'_>>) -> Result<i32, Error> {
         let spec = Spec { linked: network.is_some(), ..spec.clone() };
         let name = spec.name.clone();
-        self.order(&Order::Launch(spec), network, &name, || {})
+        self.request(&Order::Launch(spec), network, &name, || {})
     }
 
     /// Starts the agent of a session's scope; blocks for some milliseconds, and calls `granted` as
@@ -101,22 +102,22 @@ impl Launcher {
     ///
     /// # Errors
     /// As [`Launcher::launch`]; step `grant N` is the one of that index.
-    pub fn scope(&mut self, scope: &Scope, granted: impl FnMut()) -> Result<(), Error> {
-        self.order(&Order::Scope(scope.clone()), None, &scope.name, granted).map(drop)
+    pub fn start_scope(&mut self, scope: &Scope, granted: impl FnMut()) -> Result<(), Error> {
+        self.request(&Order::Scope(scope.clone()), None, &scope.name, granted).map(drop)
     }
 
-    fn order(
+    fn request(
         &mut self,
-        order: &Order,
+        request: &Order,
         network: Option<BorrowedFd<'_>>,
         of: &str,
         mut granted: impl FnMut(),
     ) -> Result<i32, Error> {
-        let packet = encode(order);
-        crate::links::sent(&self.orders, &packet, network, SendFlags::empty())
+        let packet = encode(request);
+        send_packet(&self.socket, &packet, network, SendFlags::empty())
             .map_err(|error| Error::Gone(error.to_string()))?;
         loop {
-            match self.hear()? {
+            match self.receive_report()? {
                 Report::Granted { name } if name == of => granted(),
                 Report::Launched { name, pid } if name == of => return Ok(pid),
                 Report::Failed { name, step, errno } if name == of => {
@@ -127,10 +128,10 @@ impl Launcher {
         }
     }
 
-    fn hear(&mut self) -> Result<Report, Error> {
+    fn receive_report(&mut self) -> Result<Report, Error> {
         let mut packet = vec![0_u8; PACKET_BYTES_MAX];
         loop {
-            match recv(&self.orders, packet.as_mut_slice(), RecvFlags::empty()) {
+            match recv(&self.socket, packet.as_mut_slice(), RecvFlags::empty()) {
                 Err(rustix::io::Errno::INTR) => {}
                 Ok((_, length)) if length > 0 => {
                     return isolet_wire::frame::decode(&packet[..length])
@@ -146,8 +147,8 @@ impl Launcher {
 impl Drop for Launcher {
     fn drop(&mut self) {
         // It ends by itself when nobody gives orders, and tidies up on its way.
-        let _ = rustix::net::shutdown(&self.orders, rustix::net::Shutdown::Both);
-        for _ in 0..GOODBYE_MS_MAX {
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        for _ in 0..SHUTDOWN_MS_MAX {
             if !matches!(self.process.try_wait(), Ok(None)) {
                 return;
             }

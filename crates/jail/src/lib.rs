@@ -5,35 +5,30 @@
 //! The server starts it with [`Launcher`] and looks after what it made with [`Cage`].
 #![forbid(unsafe_code)]
 
-mod agent;
-mod cage;
-mod calls;
 mod cgroup;
-mod charge;
-mod check;
+mod child;
 mod config;
+mod create;
 mod disk;
 pub mod filter;
 mod host;
 pub mod identity;
-mod image;
-mod inside;
+mod kernel;
 mod launcher;
-pub mod links;
-mod make;
-mod root;
+mod orphan;
+mod sandbox_handle;
 mod scope;
-mod scoped;
-mod sealed;
-mod stray;
+pub mod veth;
 
-pub use cage::{Cage, Usage, empty_trash};
-pub use check::missing;
+pub use child::StepError;
 pub use config::{AGENT_UID, Config, SLOTS, TENANT_UIDS, UID_BASE, UIDS, agent_socket, scope_dir};
+pub use create::create_sandbox;
 pub use disk::no_disk;
 pub use host::Host;
-pub use isolet_wire::links::Settings as LinkSettings;
+pub use host::requirements::missing;
+pub use isolet_wire::links::Settings as VethSettings;
+pub use kernel::packet::{Packet, receive_packet};
 pub use launcher::{Error, Launcher};
-pub use links::client::{LinkError, LinkNews, Links};
-pub use make::make;
-pub use scope::scope;
+pub use sandbox_handle::{SandboxHandle, Usage, empty_trash};
+pub use scope::start_scope;
+pub use veth::client::{VethClient, VethError, VethEvent};

@@ -2,7 +2,9 @@
 //! from the server), makes sandboxes, and ends with the server. Sandboxes outlive it.
 //! As `isolet-launcher --links` it is the process that owns links instead.
 
-use isolet_jail::{Config, Host, make, missing, scope};
+use isolet_jail::{
+    Config, Host, Packet, StepError, create_sandbox, missing, receive_packet, start_scope, veth,
+};
 use isolet_wire::launch::{Order, Report, encode};
 use rustix::net::{RecvFlags, SendFlags, send};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -14,7 +16,7 @@ fn main() {
         let Ok(server) = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3) else { return };
         let Ok(null) = std::fs::File::open("/dev/null") else { return };
         let _ = isolet_sys::inherited_fd::dup_to(null.as_fd(), 0);
-        return isolet_jail::links::run(options, server);
+        return veth::run(options, server);
     }
     isolet_sys::exec::autoreap_children();
     let Some(config) = config() else {
@@ -39,7 +41,7 @@ fn main() {
     let Some(host) = host else { return };
     say(&orders, &Report::Ready { missing: Vec::new() });
     serve(&host, &orders);
-    host.groups.leave();
+    host.cgroup_root.remove_if_empty();
 }
 
 fn say(to: &OwnedFd, report: &Report) {
@@ -49,40 +51,40 @@ fn say(to: &OwnedFd, report: &Report) {
 /// One order after the other until the server is gone.
 fn serve(host: &Host, orders: &OwnedFd) {
     loop {
-        let (packet, network) = match isolet_jail::links::received(orders, RecvFlags::empty()) {
+        let Packet { bytes, fd: network } = match receive_packet(orders, RecvFlags::empty()) {
             Err(rustix::io::Errno::INTR) => continue,
             Ok(Some(packet)) => packet,
             _ => return,
         };
-        let Ok(order) = isolet_wire::frame::decode(&packet) else { return };
+        let Ok(order) = isolet_wire::frame::decode(&bytes) else { return };
         let (name, done) = match order {
             Order::Launch(spec) => {
-                let made = make(host, &spec, network);
+                let made = create_sandbox(host, &spec, network);
                 (spec.name, made)
             }
             Order::Scope(order) => {
                 let granted = || say(orders, &Report::Granted { name: order.name.clone() });
-                let made = scope(host, &order, granted).map(|()| 0);
+                let made = start_scope(host, &order, granted).map(|()| 0);
                 (order.name, made)
             }
         };
         let report = match done {
             Ok(pid) => Report::Launched { name, pid },
-            Err((step, errno)) => Report::Failed { name, step, errno },
+            Err(StepError { step, errno }) => Report::Failed { name, step, errno },
         };
         say(orders, &report);
     }
 }
 
 /// From the command line, as `Links::start` writes it; `None`: this is to be a launcher.
-fn links() -> Option<isolet_jail::links::Options> {
+fn links() -> Option<veth::Options> {
     let mut args = std::env::args().skip(1);
     (args.next()? == "--links").then_some(())?;
     let mut next = |flag: &str| (args.next()? == flag).then(|| args.next()).flatten();
     let data_dir = PathBuf::from(next("--data")?);
     let edge = PathBuf::from(next("--edge")?);
     let edge_user = next("--edge-user")?.parse().ok()?;
-    Some(isolet_jail::links::Options { data_dir, edge, edge_user })
+    Some(veth::Options { data_dir, edge, edge_user })
 }
 
 /// From the command line, as `Launcher::start` writes it.

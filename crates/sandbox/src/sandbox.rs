@@ -116,7 +116,7 @@ impl Sandbox {
         let cage = Caged { config: self.inner.jail.clone(), name: self.entry.name.clone() };
         let (usage, gone) = blocking(move || {
             let cage = cage.open();
-            (cage.usage(), cage.missing().is_some())
+            (cage.usage(), cage.missing_cgroup().is_some())
         })
         .await?;
         if gone && self.check().is_ok() {

@@ -4,7 +4,7 @@
 //! sandbox 10.231.0.2 (and .3) ── edge's 10.231.0.1 │ host 198.51.100.254 ── internet 198.51.100.1…
 //! ```
 
-use isolet_jail::filter::{Whose, bytes};
+use isolet_jail::filter::{FilterKind, bytes};
 use isolet_wire::frame::decode;
 use isolet_wire::launch::encode;
 use isolet_wire::network::{EdgeOrder, EdgeTell, Guard, PACKET_BYTES_MAX, Policy, Refused, Rule};
@@ -141,7 +141,7 @@ impl World {
         .expect("a pair");
         sockopt::set_socket_timeout(&control, sockopt::Timeout::Recv, Some(SOON)).expect("a limit");
         let filter = tempfile::tempfile().expect("a file");
-        filter.write_all_at(&bytes(Whose::Edge), 0).expect("it is written");
+        filter.write_all_at(&bytes(FilterKind::Edge), 0).expect("it is written");
         let sockets: [OwnedFd; 5] = edges.within(|| {
             let carrier = TcpListener::bind((GATEWAY, 15_001)).expect("the carrier's port");
             let names = UdpSocket::bind((GATEWAY, 53)).expect("the names' port");

@@ -1,7 +1,7 @@
 //! A sandbox is born in the network of its link, over which nobody inside has a right.
 
 use crate::given::{Given, policy};
-use isolet_jail::{Cage, Launcher};
+use isolet_jail::{Launcher, SandboxHandle};
 use isolet_kit::net::{self, HOST, PUBLIC};
 use isolet_wire::launch::{Limits, Spec};
 use std::os::fd::AsFd as _;
@@ -58,12 +58,12 @@ fn a_sandbox_is_born_in_the_network_of_its_link_and_has_no_right_over_it() {
     assert_eq!(link.name, "bc");
     drop((network, space));
     for name in ["a", "bc"] {
-        let cage = Cage::open(&given.config, name);
+        let cage = SandboxHandle::open(&given.config, name);
         cage.kill().expect("killed");
         assert!(cage.wait_empty(Duration::from_secs(5)));
         cage.remove().expect("removed");
     }
     for _ in 0..2 {
-        given.wait(|news| matches!(news, isolet_jail::LinkNews::Gone { .. }));
+        given.wait(|news| matches!(news, isolet_jail::VethEvent::Gone { .. }));
     }
 }

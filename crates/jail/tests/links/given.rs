@@ -1,6 +1,6 @@
 //! What the tests stand on: a world, the process that owns links, and programs in its networks.
 
-use isolet_jail::{Config, LinkNews, LinkSettings, Links};
+use isolet_jail::{Config, VethClient, VethEvent, VethSettings};
 use isolet_kit::net::{self, World};
 use isolet_kit::{SOON, process, wait_until};
 use isolet_wire::links::Standing;
@@ -9,10 +9,10 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
 use tempfile::TempDir;
 
-/// Links on a host of their own.
+/// Veth pairs on a host of their own.
 pub(crate) struct Given {
-    pub(crate) links: Links,
-    pub(crate) news: Receiver<LinkNews>,
+    pub(crate) links: VethClient,
+    pub(crate) news: Receiver<VethEvent>,
     pub(crate) config: Config,
     pub(crate) world: World,
     _folder: TempDir,
@@ -20,15 +20,15 @@ pub(crate) struct Given {
 
 impl Given {
     pub(crate) fn new() -> Self {
-        Self::with(LinkSettings::default())
+        Self::with(VethSettings::default())
     }
 
-    pub(crate) fn with(settings: LinkSettings) -> Self {
+    pub(crate) fn with(settings: VethSettings) -> Self {
         Self::beside(settings, &[])
     }
 
     /// With these programs beside the launcher.
-    pub(crate) fn beside(settings: LinkSettings, programs: &[&str]) -> Self {
+    pub(crate) fn beside(settings: VethSettings, programs: &[&str]) -> Self {
         let world = World::new();
         let folder = tempfile::tempdir().expect("a directory");
         let mut config = Config::beside(folder.path()).expect("own path is known");
@@ -44,7 +44,7 @@ impl Given {
 
     /// As a server does that was killed and started again.
     pub(crate) fn again(&mut self) {
-        (self.links, self.news) = start(&self.config, LinkSettings::default());
+        (self.links, self.news) = start(&self.config, VethSettings::default());
     }
 
     /// The process that owns the links.
@@ -67,21 +67,22 @@ impl Given {
         self.links.settle().expect("settles");
         let news = self.news.try_iter();
         let all = news.filter_map(|news| match news {
-            LinkNews::Refused { refused, .. } => Some(refused),
+            VethEvent::Refused { refused, .. } => Some(refused),
             _ => None,
         });
         all.collect()
     }
 
     /// Waits for news.
-    pub(crate) fn wait(&self, what: impl Fn(&LinkNews) -> bool) -> LinkNews {
+    pub(crate) fn wait(&self, what: impl Fn(&VethEvent) -> bool) -> VethEvent {
         wait_until("news come", SOON, || self.news.try_iter().find(|news| what(news)))
     }
 }
 
-fn start(config: &Config, settings: LinkSettings) -> (Links, Receiver<LinkNews>) {
+fn start(config: &Config, settings: VethSettings) -> (VethClient, Receiver<VethEvent>) {
     let (sender, news) = channel();
-    let links = Links::start(config, settings, move |it| drop(sender.send(it))).expect("it starts");
+    let links =
+        VethClient::start(config, settings, move |it| drop(sender.send(it))).expect("it starts");
     (links, news)
 }
 

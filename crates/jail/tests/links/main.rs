@@ -1,4 +1,4 @@
-//! Links, against a host and an internet of each test's own (`isolet_kit::net`).
+//! Veth pairs, against a host and an internet of each test's own (`isolet_kit::net`).
 
 mod born;
 mod given;

@@ -1,7 +1,7 @@
 //! What others do to links, rules and processes, and what comes of it (F30).
 
 use crate::given::{Given, policy, says, tries};
-use isolet_jail::{LinkNews, Links};
+use isolet_jail::{VethClient, VethEvent};
 use isolet_kit::net::{self, HOST, PRIVATE, PUBLIC};
 use isolet_kit::{SOON, process, wait_until};
 
@@ -18,8 +18,8 @@ fn a_flushed_table_opens_nothing_is_named_and_made_anew() {
     // Whatever comes first: what was closed stays closed.
     let said = says(&network, &tries(&[(&PRIVATE.to_string(), 80), (&HOST.to_string(), 7300)]));
     assert!(said.lines().all(|line| line.starts_with("ConnectionRefused")), "{said}");
-    let news = given.wait(|news| matches!(news, LinkNews::Repaired(_)));
-    assert!(matches!(&news, LinkNews::Repaired(what) if what.contains("ip isolet")), "{news:?}");
+    let news = given.wait(|news| matches!(news, VethEvent::Repaired(_)));
+    assert!(matches!(&news, VethEvent::Repaired(what) if what.contains("ip isolet")), "{news:?}");
     assert!(reaches(&network));
 }
 
@@ -28,8 +28,8 @@ fn rules_flushed_between_let_nothing_out_and_are_made_anew() {
     let given = Given::new();
     let (_, network) = given.take(&["198.51.100.10"], &[]);
     net::inside(&given.between(), "nft", "flush ruleset");
-    let news = given.wait(|news| matches!(news, LinkNews::Repaired(_)));
-    assert!(matches!(&news, LinkNews::Repaired(what) if what.contains("inet isolet")), "{news:?}");
+    let news = given.wait(|news| matches!(news, VethEvent::Repaired(_)));
+    assert!(matches!(&news, VethEvent::Repaired(what) if what.contains("inet isolet")), "{news:?}");
     assert!(reaches(&network));
     let said = says(&network, &tries(&[(&PUBLIC.to_string(), 81), (&PRIVATE.to_string(), 80)]));
     assert!(
@@ -49,8 +49,8 @@ fn a_renamed_or_removed_uplink_is_named_and_put_back() {
         net::ip(what);
         wait_until("it is as it was", SOON, || reaches(&network).then_some(()));
         if !what.contains("down") {
-            let news = given.wait(|news| matches!(news, LinkNews::Repaired(_)));
-            assert!(matches!(&news, LinkNews::Repaired(it) if it.contains("isolet0")), "{news:?}");
+            let news = given.wait(|news| matches!(news, VethEvent::Repaired(_)));
+            assert!(matches!(&news, VethEvent::Repaired(it) if it.contains("isolet0")), "{news:?}");
         }
     }
 }
@@ -81,7 +81,7 @@ fn a_killed_owner_of_links_is_found_and_sandboxes_are_linked_anew() {
     let mut given = Given::new();
     let (_, network) = given.take(&["*"], &[]);
     process::kill(given.keeper());
-    given.wait(|news| *news == LinkNews::Ended);
+    given.wait(|news| *news == VethEvent::Ended);
     assert!(given.links.gone());
     assert!(given.links.settle().is_err());
     // Nothing leaves meanwhile.
@@ -107,7 +107,7 @@ fn a_link_that_a_killed_owner_left_is_known_and_removed() {
     let (_, network) = given.take(&["*"], &[]);
     let held = given.between();
     process::kill(given.keeper());
-    given.wait(|news| *news == LinkNews::Ended);
+    given.wait(|news| *news == VethEvent::Ended);
     given.again();
     let space = std::os::fd::AsFd::as_fd(&network);
     given.links.attach("sandbox", &policy(&["*"], &[]), space).expect("linked anew");
@@ -121,7 +121,7 @@ fn nobody_needs_it_and_it_ends_without_a_trace() {
     let keeper = given.keeper();
     let (_, network) = given.take(&["*"], &[]);
     let Given { links, config, .. } = &given;
-    assert!(Links::stand(config));
+    assert!(VethClient::stand(config));
     links.release(links.list().expect("lists")[0].id).expect("released");
     drop(network);
     given.links.leave();

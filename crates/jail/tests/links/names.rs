@@ -1,14 +1,14 @@
 //! Rules with names: the edge is started, told, asked and mended.
 
 use crate::given::{Given, policy, says, tries};
-use isolet_jail::{LinkNews, LinkSettings};
+use isolet_jail::{VethEvent, VethSettings};
 use isolet_kit::net::PUBLIC;
 use isolet_kit::{SOON, process, wait_until};
 use std::os::fd::OwnedFd;
 
 fn given() -> Given {
     let resolvers = vec![(PUBLIC, 53).into()];
-    let settings = LinkSettings { resolvers, ..LinkSettings::default() };
+    let settings = VethSettings { resolvers, ..VethSettings::default() };
     Given::beside(settings, &["isolet-edge"])
 }
 
@@ -46,7 +46,7 @@ fn names_are_answered_where_sandboxes_have_other_addresses() {
     for opened in [vec![], vec![([10, 0, 0, 0].into(), 8)]] {
         let range = [172, 20, 0, 0].into();
         let resolvers = resolvers.clone();
-        let settings = LinkSettings { resolvers, range, opened, ..LinkSettings::default() };
+        let settings = VethSettings { resolvers, range, opened, ..VethSettings::default() };
         let given = Given::beside(settings, &["isolet-edge"]);
         let (link, network) = given.take(&["named.test"], &[]);
         assert_eq!(link.address.octets()[..2], [172, 20]);
@@ -98,8 +98,8 @@ fn the_edge_is_nobody_and_one_that_was_killed_is_started_anew() {
     assert_ne!(field("Uid:"), "0");
     assert_eq!((field("CapEff:"), field("NoNewPrivs:")), ("0000000000000000".into(), "1".into()));
     process::kill(first);
-    let news = given.wait(|news| matches!(news, LinkNews::Repaired(_)));
-    assert!(matches!(&news, LinkNews::Repaired(what) if what.contains("isolet-edge")), "{news:?}");
+    let news = given.wait(|news| matches!(news, VethEvent::Repaired(_)));
+    assert!(matches!(&news, VethEvent::Repaired(what) if what.contains("isolet-edge")), "{news:?}");
     wait_until("names lead on", SOON, || {
         (page(&network, "named.test") == format!("named.test:8080 {PUBLIC}")).then_some(())
     });

@@ -1,7 +1,7 @@
 //! Open: everything but the ways to this machine and its neighbours.
 
 use crate::given::{Given, says, tries};
-use isolet_jail::LinkNews;
+use isolet_jail::VethEvent;
 use isolet_kit::net::{self, HOST, METADATA, OTHER, PRIVATE, PUBLIC};
 use isolet_kit::{SOON, wait_until};
 
@@ -193,7 +193,7 @@ fn a_link_ends_with_its_network_and_two_hundred_leave_nothing() {
         drop(network);
     }
     for _ in 0..count {
-        given.wait(|news| matches!(news, LinkNews::Gone { .. }));
+        given.wait(|news| matches!(news, VethEvent::Gone { .. }));
     }
     assert_eq!(given.links.list().expect("lists"), []);
     let space = given.between();

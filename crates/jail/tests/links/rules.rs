@@ -1,7 +1,7 @@
 //! Rules on addresses, and their change while something runs.
 
 use crate::given::{Given, policy, says, tries};
-use isolet_jail::{LinkError, LinkSettings};
+use isolet_jail::{VethError, VethSettings};
 use isolet_kit::net::{self, HOST, OTHER, PRIVATE, PUBLIC};
 
 #[test]
@@ -61,13 +61,13 @@ fn what_nobody_allows_is_refused_and_told_and_names_are_not_to_be_had_without_th
     assert_eq!(given.refusals()[0].rule, "default");
     assert!(!given.links.names);
     let refused = given.links.set(link.id, &policy(&["example.com"], &[]));
-    assert!(matches!(refused, Err(LinkError::Refused(why)) if why.contains("not available")));
+    assert!(matches!(refused, Err(VethError::Refused(why)) if why.contains("not available")));
 }
 
 #[test]
 fn whoever_runs_the_server_opens_a_private_network() {
     let opened = vec![(PRIVATE, 32)];
-    let given = Given::with(LinkSettings { opened, ..LinkSettings::default() });
+    let given = Given::with(VethSettings { opened, ..VethSettings::default() });
     let (link, network) = given.take(&["*"], &[]);
     let program = tries(&[(&PRIVATE.to_string(), 80)]);
     assert_eq!(says(&network, &program), format!("{HOST} {PRIVATE}"));
@@ -96,7 +96,7 @@ fn the_longest_rules_fit_and_are_changed_at_once() {
 #[test]
 fn a_sandbox_has_so_many_connections_at_once_and_addresses_where_told() {
     let range = [10, 99, 0, 0].into();
-    let settings = LinkSettings { range, connections_max: 20, ..LinkSettings::default() };
+    let settings = VethSettings { range, connections_max: 20, ..VethSettings::default() };
     let given = Given::with(settings);
     let (link, network) = given.take(&["*"], &[]);
     assert_eq!(link.address.octets()[..2], [10, 99]);

@@ -39,7 +39,7 @@ use crate::{
     },
 };
 use isolet_jail::{
-    Cage,
+    SandboxHandle,
     identity::{self, Identity, Origin},
 };
 use isolet_store::{Store, audit::Audit, keys::Keys};
@@ -318,7 +318,7 @@ async fn attach(inner: &Arc<Inner>, mut found: Found, origin: Origin) {
 fn rebooted(inner: &Inner, entry: &Entry) -> bool {
     let there = fs::symlink_metadata(&entry.directory).is_ok_and(|found| found.is_dir());
     let persistent = entry.view().record.body.persistent;
-    (there || !persistent) && !Cage::open(&inner.jail, &entry.name).stands()
+    (there || !persistent) && !SandboxHandle::open(&inner.jail, &entry.name).has_cgroups()
 }
 
 /// Published before anybody can ask; recorded by its driver.

@@ -1,6 +1,6 @@
 //! The control groups of one sandbox, by its name.
 
-use isolet_jail::Cage;
+use isolet_jail::SandboxHandle;
 
 /// Which cage; opened where it may block.
 pub(crate) struct Caged {
@@ -9,7 +9,7 @@ pub(crate) struct Caged {
 }
 
 impl Caged {
-    pub(crate) fn open(&self) -> Cage {
-        Cage::open(&self.config, &self.name)
+    pub(crate) fn open(&self) -> SandboxHandle {
+        SandboxHandle::open(&self.config, &self.name)
     }
 }

@@ -1,7 +1,7 @@
 //! The launcher's keeper: one thread that gives it orders, and starts another when it has died.
 
 use crate::model::error::Error;
-use isolet_jail::{Cage, Config, Launcher};
+use isolet_jail::{Config, Launcher, SandboxHandle};
 use isolet_wire::launch::{Scope, Spec};
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -120,7 +120,7 @@ impl Keeper {
                     launcher.launch(spec, network.as_ref().map(AsFd::as_fd))
                 }
                 Job::Scope(scope, granted) => {
-                    launcher.scope(scope, || granted.notify_one()).map(|()| 0)
+                    launcher.start_scope(scope, || granted.notify_one()).map(|()| 0)
                 }
             });
             match done {
@@ -155,14 +155,14 @@ impl Keeper {
         let spec = match job {
             Job::Sandbox(spec, _) => spec,
             Job::Scope(scope, _) => {
-                let cage = Cage::open(&self.config, &scope.name);
+                let cage = SandboxHandle::open(&self.config, &scope.name);
                 return cage.end_scope(&scope.session, CLEAR_WAIT);
             }
         };
-        let cage = Cage::open(&self.config, &spec.name);
+        let cage = SandboxHandle::open(&self.config, &spec.name);
         let _ = cage.kill();
         let _ = cage.wait_empty(CLEAR_WAIT);
         // Files of an earlier life stay.
-        if spec.kept { cage.dismantle() } else { cage.remove() }
+        if spec.kept { cage.remove_cgroups() } else { cage.remove() }
     }
 }

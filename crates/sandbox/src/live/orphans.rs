@@ -3,7 +3,7 @@
 //! `DATA/orphaned/`, where nothing of this server touches it again.
 
 use crate::live::entry::vault;
-use isolet_jail::Cage;
+use isolet_jail::SandboxHandle;
 use std::{
     fs,
     io::{self, ErrorKind},
@@ -38,14 +38,14 @@ pub(crate) fn unmark(directory: &Path) -> io::Result<()> {
 
 /// Ends what runs of a sandbox without a record, and removes it or puts it aside. Blocks.
 pub(crate) fn end(jail: &isolet_jail::Config, name: &str) {
-    let cage = Cage::open(jail, name);
+    let cage = SandboxHandle::open(jail, name);
     let killed = cage.kill();
     let empty = cage.wait_empty(KILL_WAIT);
     let directory = jail.sandbox_dir(name);
     let unused = unused(&directory).unwrap_or(false);
     let done = killed.and_then(|()| match unused {
         true => cage.remove(),
-        false => cage.dismantle().and_then(|()| put_aside(&jail.data_dir, name)),
+        false => cage.remove_cgroups().and_then(|()| put_aside(&jail.data_dir, name)),
     });
     match done {
         Ok(()) if unused => info!(sandbox = %name, empty, "removed: it had no record"),

@@ -14,7 +14,7 @@ use crate::{
     live::{inner::Inner, orphans, prepared::Made, ready::shelves::Taken},
     model::{blocking::blocking, error::Error, record::Kind},
 };
-use isolet_jail::Cage;
+use isolet_jail::SandboxHandle;
 use isolet_wire::{ask::Ask, launch::Spec, tell::Tell};
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -148,7 +148,7 @@ async fn start(inner: &Arc<Inner>, made: &mut Made) -> Result<(), Error> {
 async fn discard(inner: &Arc<Inner>, made: Made) {
     let (config, name) = (inner.jail.clone(), made.name);
     let removed = blocking(move || {
-        let cage = Cage::open(&config, &name);
+        let cage = SandboxHandle::open(&config, &name);
         cage.kill()?;
         let _ = cage.wait_empty(Duration::from_secs(2));
         cage.remove()

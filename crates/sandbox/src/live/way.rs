@@ -16,7 +16,7 @@ use crate::{
         state::State,
     },
 };
-use isolet_jail::{LinkError, LinkNews, Links};
+use isolet_jail::{VethClient, VethError, VethEvent};
 use isolet_wire::{links::Settings, network::Policy};
 use std::{
     os::fd::{AsFd as _, OwnedFd},
@@ -52,14 +52,14 @@ pub(crate) struct Way {
 
 #[derive(Default)]
 struct Up {
-    links: Option<Arc<Links>>,
+    links: Option<Arc<VethClient>>,
     missing: Option<(Instant, String)>,
 }
 
-impl From<LinkError> for Error {
-    fn from(error: LinkError) -> Self {
+impl From<VethError> for Error {
+    fn from(error: VethError) -> Self {
         match error {
-            LinkError::Missing(why) => Self::NoWay(why),
+            VethError::Missing(why) => Self::NoWay(why),
             other => Self::WayLost(other.to_string()),
         }
     }
@@ -91,7 +91,7 @@ impl Way {
     }
 
     /// The process, found or started.
-    async fn links(&self) -> Result<Arc<Links>, Error> {
+    async fn links(&self) -> Result<Arc<VethClient>, Error> {
         let mut up = self.up.lock().await;
         if let Some(links) = up.links.as_ref().filter(|links| !links.gone()) {
             return Ok(Arc::clone(links));
@@ -107,7 +107,7 @@ impl Way {
             Some(inner) => inner.heard(news, &ended),
             None => ended.notify_one(),
         };
-        match blocking(move || Links::start(&config, settings, news)).await? {
+        match blocking(move || VethClient::start(&config, settings, news)).await? {
             Ok(links) => {
                 for warning in &links.warnings {
                     warn!("{warning}");
@@ -116,7 +116,7 @@ impl Way {
                 (up.links, up.missing) = (Some(Arc::clone(&links)), None);
                 Ok(links)
             }
-            Err(LinkError::Missing(why)) => {
+            Err(VethError::Missing(why)) => {
                 up.missing = Some((Instant::now(), why.clone()));
                 Err(Error::NoWay(why))
             }
@@ -131,7 +131,7 @@ impl Way {
             return Ok(true);
         }
         let config = self.config.clone();
-        blocking(move || Links::stand(&config)).await
+        blocking(move || VethClient::stand(&config)).await
     }
 
     /// Gives a sandbox that runs this network, from the answer on.
@@ -148,7 +148,7 @@ impl Way {
         let (boot, name) = (links.boot, entry.name.clone());
         let attaching = Arc::clone(&links);
         let attached = blocking(move || {
-            let space = cage.open().network().map_err(|error| Error::WayLost(error.to_string()))?;
+            let space = cage.open().netns().map_err(|error| Error::WayLost(error.to_string()))?;
             Ok::<_, Error>(attaching.attach(&name, &policy, space.as_fd())?)
         });
         let id = attached.await??.id;
@@ -157,7 +157,7 @@ impl Way {
     }
 
     /// Lends its link what the sandbox has, and notes whom it is to trust then.
-    async fn lend(&self, links: &Arc<Links>, entry: &Entry, body: &Body) -> Result<(), Error> {
+    async fn lend(&self, links: &Arc<VethClient>, entry: &Entry, body: &Body) -> Result<(), Error> {
         let all = entry.vault.all(&body.lent).await?;
         let all: Vec<_> = all.iter().filter_map(Lending::credential).collect();
         let Some(linked) = *entry.link() else { return Ok(()) };
@@ -220,7 +220,7 @@ impl Way {
     }
 
     /// The process and the number of a sandbox's link, where it has one.
-    pub(crate) async fn standing(&self, entry: &Entry) -> Option<(Arc<Links>, u32)> {
+    pub(crate) async fn standing(&self, entry: &Entry) -> Option<(Arc<VethClient>, u32)> {
         let links = self.up.lock().await.links.clone().filter(|links| !links.gone())?;
         let id = entry.linked(links.boot)?;
         Some((links, id))
@@ -246,14 +246,14 @@ const NO_EDGE: &str =
     "rules with names of hosts, and credentials, need the program isolet-edge beside the server";
 
 /// Refuses rules that nobody here can judge.
-fn named(links: &Links, policy: &Policy) -> Result<(), Error> {
+fn named(links: &VethClient, policy: &Policy) -> Result<(), Error> {
     if policy.by_address() || links.names {
         return Ok(());
     }
     Err(Error::NoWay(NO_EDGE.to_owned()))
 }
 
-/// Links what is to be linked, at the start and whenever the process has ended.
+/// Creates the veth pairs that are needed, at the start and whenever the process has ended.
 pub(crate) async fn keep(inner: Arc<Inner>) {
     let _ = inner.way.inner.set(Arc::downgrade(&inner));
     let mut pause = AGAIN;
@@ -317,14 +317,14 @@ async fn all(inner: &Arc<Inner>) -> Result<(), Error> {
 
 impl Inner {
     /// Something that the process says by itself; on a thread of its own.
-    fn heard(&self, news: LinkNews, ended: &Notify) {
+    fn heard(&self, news: VethEvent, ended: &Notify) {
         match news {
-            LinkNews::Refused { name, refused } => {
+            VethEvent::Refused { name, refused } => {
                 if let Some(entry) = self.registry.named(&name) {
                     self.refused(&entry, refused);
                 }
             }
-            LinkNews::Gone { name, id } => {
+            VethEvent::Gone { name, id } => {
                 if let Some(entry) = self.registry.named(&name) {
                     let known = entry.link().take_if(|link| link.id == id).is_some();
                     // Most often it ends with its sandbox.
@@ -335,7 +335,7 @@ impl Inner {
                     self.ready.unlinked(Some(&name));
                 }
             }
-            LinkNews::Authority { name, certificate } => {
+            VethEvent::Authority { name, certificate } => {
                 if let Some(entry) = self.registry.named(&name) {
                     *entry.vault.authority() = Some(certificate);
                     // Where its driver has too much to do, all is told anew.
@@ -344,9 +344,9 @@ impl Inner {
                     }
                 }
             }
-            LinkNews::Repaired(what) => warn!(what, "links were changed from outside"),
-            LinkNews::Ended if self.stopping.load(Ordering::Relaxed) => {}
-            LinkNews::Ended => {
+            VethEvent::Repaired(what) => warn!(what, "links were changed from outside"),
+            VethEvent::Ended if self.stopping.load(Ordering::Relaxed) => {}
+            VethEvent::Ended => {
                 info!("the process that owns links has ended");
                 self.ready.unlinked(None);
                 ended.notify_one();

@@ -59,7 +59,7 @@ impl Entry {
     async fn clear_scope(&self, inner: &Inner, id: &SessionId) -> Result<(), Error> {
         let (config, name, id) = (inner.jail.clone(), self.name.clone(), id.clone());
         let ended = blocking(move || {
-            isolet_jail::Cage::open(&config, &name).end_scope(id.as_str(), END_WAIT)
+            isolet_jail::SandboxHandle::open(&config, &name).end_scope(id.as_str(), END_WAIT)
         });
         ended.await?.map_err(|error| Error::Fault(format!("cannot end a session's scope: {error}")))
     }
@@ -161,7 +161,8 @@ impl Sandbox {
     async fn end_strays(&self) -> Result<(), Error> {
         let _turn = self.entry.sessions.turn.lock().await;
         let (config, name) = (self.inner.jail.clone(), self.entry.name.clone());
-        let names = blocking(move || isolet_jail::Cage::open(&config, &name).scopes()).await?;
+        let names =
+            blocking(move || isolet_jail::SandboxHandle::open(&config, &name).scopes()).await?;
         for id in names.iter().filter_map(|name| SessionId::parse(name).ok()) {
             if !self.entry.sessions.scoped(&id) {
                 info!(sandbox = %self.entry.id, session = %id, "ended: a scope without a session");

@@ -12,7 +12,7 @@ impl Driver {
             return;
         }
         let cage = self.cage();
-        if let Ok(Some(group)) = blocking(move || cage.open().missing()).await {
+        if let Ok(Some(group)) = blocking(move || cage.open().missing_cgroup()).await {
             let cause = format!("its control group {} was removed by another", group.display());
             self.fail(&cause).await;
         }

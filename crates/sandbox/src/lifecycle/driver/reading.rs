@@ -84,7 +84,7 @@ impl Driver {
                 return Ok(None);
             }
             let usage = cage.usage();
-            cage.dismantle()?;
+            cage.remove_cgroups()?;
             Ok::<_, std::io::Error>(Some(usage))
         });
         let usage = match apart.await? {

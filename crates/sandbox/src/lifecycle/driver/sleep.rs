@@ -209,7 +209,7 @@ impl Driver {
                 return Ok(false);
             }
             if persistent {
-                cage.dismantle()?
+                cage.remove_cgroups()?
             } else {
                 cage.remove()?
             }

@@ -1,0 +1,302 @@
+//! The child's side of creating a sandbox: from an empty tree in new namespaces to the agent.
+//!
+//! [`STEPS`] lists what it does, in order. No step needs an undo: everything that is created here
+//! ends with the process's namespaces.
+
+use super::layers::receive_layers;
+use super::new_root::{self, NEW_ROOT, attach_below};
+use crate::child::step_error::report;
+use crate::child::{
+    AgentFds, SANDBOX_TERMINALS, StepError, become_root, drop_capabilities, exec_agent,
+    install_agent_filter, mask_proc, new_devpts, set_process_limits,
+};
+use crate::config::TENANT_UIDS;
+use crate::host::Host;
+use crate::kernel::mount::{
+    NOSUID_NODEV, NOSUID_NODEV_NOEXEC, attach, attributes, clone_tree, new_filesystem,
+};
+use isolet_sys::namespaces::{pin_userns, unshare};
+use isolet_wire::launch::Spec;
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use rustix::process::DumpableBehavior;
+use rustix::thread::UnshareFlags;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+/// Everything that the child needs, prepared by the launcher.
+pub(super) struct SandboxParts {
+    /// The file system or directory that holds the sandbox's files.
+    pub(super) files: OwnedFd,
+    /// What the server writes for the sandbox to read, shown as `/etc/isolet`.
+    pub(super) given: OwnedFd,
+    pub(super) dev: OwnedFd,
+    pub(super) sys: OwnedFd,
+    pub(super) listener: OwnedFd,
+    pub(super) oom_events: Option<OwnedFd>,
+    pub(super) tenant_cgroup: OwnedFd,
+    pub(super) tenant_tasks: Vec<OwnedFd>,
+    pub(super) launcher_socket: OwnedFd,
+}
+
+/// What the steps share.
+struct Child<'a> {
+    host: &'a Host,
+    spec: &'a Spec,
+    parts: &'a SandboxParts,
+    /// Layers of its root, the top one first; of the host's programs: the synthetic tree, and `/usr`.
+    layers: Vec<OwnedFd>,
+    /// The tenant's user namespace.
+    userns: Option<OwnedFd>,
+}
+
+type Step = fn(&mut Child<'_>) -> Result<(), Errno>;
+
+/// Every step, in order.
+const STEPS: &[(&str, Step)] = &[
+    ("trees from the launcher", receive),
+    ("become root inside", |_| become_root()),
+    ("host name", set_hostname),
+    ("own files", attach_files),
+    ("spare room", free_spare),
+    ("root file system", mount_root),
+    ("programs", mount_usr),
+    ("spare room again", take_spare),
+    ("workspace", mount_workspace),
+    ("what it is given", mount_given),
+    ("start directory", create_start_directory),
+    ("proc", mount_proc),
+    ("devices", mount_devices),
+    ("sys", mount_sys),
+    ("let go of the parts", unmount_parts),
+    ("enter", enter_root),
+    ("loopback", bring_loopback_up),
+    ("kernel settings", write_settings),
+    ("mask proc", |_| mask_proc()),
+    ("process limits", |_| set_process_limits()),
+    ("cgroup namespace", |_| unshare(UnshareFlags::NEWCGROUP)),
+    ("tenant's user namespace", create_tenant_userns),
+    ("drop capabilities", |_| drop_capabilities()),
+    ("filter", |child| install_agent_filter(child.host)),
+];
+
+/// Runs the steps and becomes the agent. Returns, with an exit code, only after a failed step was
+/// reported.
+pub(super) fn run(host: &Host, spec: &Spec, parts: &SandboxParts) -> i32 {
+    report(&parts.launcher_socket, &become_agent(host, spec, parts))
+}
+
+fn become_agent(host: &Host, spec: &Spec, parts: &SandboxParts) -> StepError {
+    isolet_sys::exec::reset_signals();
+    let mut child = Child { host, spec, parts, layers: Vec::new(), userns: None };
+    for (name, step) in STEPS {
+        if let Err(errno) = step(&mut child) {
+            return StepError::new(*name, errno);
+        }
+    }
+    let Some(userns) = &child.userns else {
+        return StepError::new("tenant's user namespace", Errno::BADF);
+    };
+    let (uid, gid) = spec.root.as_ref().map_or((0, 0), |root| (root.uid, root.gid));
+    let inherited = AgentFds {
+        listener: &parts.listener,
+        userns,
+        tenant_cgroup: &parts.tenant_cgroup,
+        tenant_tasks: &parts.tenant_tasks,
+        oom_events: parts.oom_events.as_ref(),
+        uid,
+        gid,
+        launcher_socket: &parts.launcher_socket,
+    };
+    StepError::new("execute the agent", exec_agent(host, &inherited))
+}
+
+fn receive(child: &mut Child<'_>) -> Result<(), Errno> {
+    child.layers = receive_layers(&child.parts.launcher_socket)?;
+    Ok(())
+}
+
+fn set_hostname(child: &mut Child<'_>) -> Result<(), Errno> {
+    rustix::system::sethostname(child.spec.hostname.as_bytes())
+}
+
+/// An overlay of the sandbox's own, `part`, over what lies at `lower`: paths with colons between.
+fn mount_overlay(lower: &str, part: &str, to: &str) -> Result<(), Errno> {
+    let upper = format!("/own/{part}/upper");
+    let work = format!("/own/{part}/work");
+    let options = [
+        ("source", "overlay"),
+        ("lowerdir", lower),
+        ("upperdir", upper.as_str()),
+        ("workdir", work.as_str()),
+        ("userxattr", ""),
+    ];
+    let mounted = new_filesystem("overlay", &options, NOSUID_NODEV)?;
+    attach(mounted.as_fd(), Path::new(to))
+}
+
+fn attach_files(child: &mut Child<'_>) -> Result<(), Errno> {
+    attach(child.parts.files.as_fd(), Path::new("/own"))
+}
+
+/// Files that take a little of a limited disk and give it up while overlays are mounted, which
+/// make files of their own: a sandbox whose disk is full could not wake otherwise. Kept again
+/// before anything of the tenant's runs.
+const SPARE: [&str; 8] = [
+    "/own/spare/0",
+    "/own/spare/1",
+    "/own/spare/2",
+    "/own/spare/3",
+    "/own/spare/4",
+    "/own/spare/5",
+    "/own/spare/6",
+    "/own/spare/7",
+];
+/// How much each of them takes: two blocks.
+const SPARE_BYTES: usize = 8192;
+
+fn free_spare(child: &mut Child<'_>) -> Result<(), Errno> {
+    for path in SPARE.iter().filter(|_| child.spec.limits.disk_mib > 0) {
+        match rustix::fs::unlink(*path) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+fn take_spare(child: &mut Child<'_>) -> Result<(), Errno> {
+    for path in SPARE.iter().filter(|_| child.spec.limits.disk_mib > 0) {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+        let written = rustix::fs::open(*path, flags, Mode::from_raw_mode(0o600))
+            .and_then(|file| rustix::io::write(file, &[1; SPARE_BYTES]));
+        match written {
+            // As much as there is.
+            Ok(_) | Err(Errno::NOSPC) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+fn mount_root(child: &mut Child<'_>) -> Result<(), Errno> {
+    let Some(root) = &child.spec.root else {
+        let [skeleton, _] = &child.layers[..] else { return Err(Errno::BADF) };
+        attach(skeleton.as_fd(), Path::new("/etc"))?;
+        return mount_overlay("/etc", "root", "/new");
+    };
+    if child.layers.len() != root.layers.len() {
+        return Err(Errno::BADF);
+    }
+    let mut lower = Vec::with_capacity(child.layers.len());
+    for (number, tree) in child.layers.iter().enumerate() {
+        let place = format!("/{number}");
+        attach(tree.as_fd(), Path::new(&place))?;
+        lower.push(place);
+    }
+    mount_overlay(&lower.join(":"), "root", "/new")
+}
+
+fn mount_usr(child: &mut Child<'_>) -> Result<(), Errno> {
+    if child.spec.root.is_some() {
+        return Ok(());
+    }
+    let [_, usr] = &child.layers[..] else { return Err(Errno::BADF) };
+    attach(usr.as_fd(), Path::new("/usr"))?;
+    mount_overlay("/usr", "usr", "/new/usr")
+}
+
+fn create_start_directory(child: &mut Child<'_>) -> Result<(), Errno> {
+    match &child.spec.root {
+        Some(root) if !child.spec.kept => new_root::create_start_directory(root),
+        _ => Ok(()),
+    }
+}
+
+fn mount_workspace(_: &mut Child<'_>) -> Result<(), Errno> {
+    let tree = clone_tree(CWD, Path::new("/own/workspace"), false)?;
+    attributes::set_attributes(tree.as_fd(), attributes::NOSUID | attributes::NODEV, false)?;
+    attach_below(&tree, "workspace")
+}
+
+/// Read-only, and changed from outside alone. A root that was made without its place has none.
+fn mount_given(child: &mut Child<'_>) -> Result<(), Errno> {
+    match attach_below(&child.parts.given, "etc/isolet") {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
+        done => done,
+    }
+}
+
+fn mount_proc(_: &mut Child<'_>) -> Result<(), Errno> {
+    let mounted = new_filesystem("proc", &[], NOSUID_NODEV_NOEXEC)?;
+    attach_below(&mounted, "proc")
+}
+
+fn mount_devices(child: &mut Child<'_>) -> Result<(), Errno> {
+    attach_below(&child.parts.dev, "dev")?;
+    attach_below(&new_devpts(SANDBOX_TERMINALS)?, "dev/pts")?;
+    let size = format!("{}m", (child.spec.limits.memory_mib / 2).max(1));
+    let options = [("mode", "1777"), ("size", &size), ("uid", "1"), ("gid", "1")];
+    let shared = new_filesystem("tmpfs", &options, NOSUID_NODEV)?;
+    attach_below(&shared, "dev/shm")
+}
+
+fn mount_sys(child: &mut Child<'_>) -> Result<(), Errno> {
+    attach_below(&child.parts.sys, "sys")
+}
+
+fn unmount_parts(child: &mut Child<'_>) -> Result<(), Errno> {
+    rustix::mount::unmount("/own", UnmountFlags::DETACH)?;
+    let count = std::mem::take(&mut child.layers).len();
+    if child.spec.root.is_some() {
+        return (0..count).try_for_each(|number| {
+            rustix::mount::unmount(format!("/{number}"), UnmountFlags::DETACH)
+        });
+    }
+    ["/etc", "/usr"]
+        .iter()
+        .try_for_each(|place| rustix::mount::unmount(*place, UnmountFlags::DETACH))
+}
+
+/// Covers the empty root with the new one. What lies below is an empty read-only tree, so nothing
+/// needs to be given up, and `pivot_root`'s walk over every process of the host is spared.
+fn enter_root(_: &mut Child<'_>) -> Result<(), Errno> {
+    rustix::process::chdir(NEW_ROOT)?;
+    rustix::mount::mount_move(".", "/")?;
+    rustix::process::chroot(".")?;
+    rustix::process::chdir("/")
+}
+
+/// Where it has a link, this was done when its network was prepared.
+fn bring_loopback_up(child: &mut Child<'_>) -> Result<(), Errno> {
+    if child.spec.linked { Ok(()) } else { isolet_sys::loopback::bring_up() }
+}
+
+fn write(path: &str, text: &str) -> Result<(), Errno> {
+    let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(file, text.as_bytes()).map(drop)
+}
+
+fn write_settings(child: &mut Child<'_>) -> Result<(), Errno> {
+    if !child.spec.linked {
+        write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")?;
+        write("/proc/sys/net/ipv4/ping_group_range", "0 65535")?;
+    }
+    // The tenant's own namespace is the one; nobody inside makes another.
+    write("/proc/sys/user/max_user_namespaces", "1")
+}
+
+/// A user namespace below ours that knows every id but the agent's.
+fn create_tenant_userns(child: &mut Child<'_>) -> Result<(), Errno> {
+    // The change of user made the files in /proc of this memory the host root's.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?;
+    let pinned =
+        pin_userns().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))?;
+    let map = format!("0 1 {TENANT_UIDS}");
+    write(&format!("/proc/{}/uid_map", pinned.pid), &map)?;
+    write(&format!("/proc/{}/gid_map", pinned.pid), &map)?;
+    let path = format!("/proc/{}/ns/user", pinned.pid);
+    child.userns = Some(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+}

@@ -1,0 +1,123 @@
+//! A sandbox's directory: created with the places that its files lie in, or cleared of what its
+//! earlier processes left, when the sandbox wakes.
+
+use crate::child::{StepError, at_step};
+use crate::config::{AGENT_UID, GIVEN, SCOPES, UIDS};
+use crate::disk;
+use crate::host::Host;
+use crate::orphan;
+use isolet_wire::launch::Spec;
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Where a sandbox's files lie, below its directory or on its disk.
+const PLACES: [&str; 7] =
+    ["root", "usr", "root/upper", "root/work", "usr/upper", "usr/work", "workspace"];
+
+/// A sandbox's directory. Dropping it removes the directory, unless [`Directory::keep`] was called
+/// or it was there before.
+pub(super) struct Directory<'a> {
+    host: &'a Host,
+    spec: &'a Spec,
+    fd: OwnedFd,
+    /// The file system that holds its files, where it has one of its own; detached.
+    disk: Option<OwnedFd>,
+    remove_on_drop: bool,
+}
+
+impl<'a> Directory<'a> {
+    pub(super) fn create(host: &'a Host, spec: &'a Spec) -> Result<Self, StepError> {
+        let path = host.config.sandbox_dir(&spec.name);
+        if !spec.kept {
+            rustix::fs::mkdir(&path, Mode::from_raw_mode(0o711)).map_err(at_step("directory"))?;
+        }
+        let fd = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(at_step("directory"))?;
+        match rustix::fs::mkdirat(&fd, GIVEN, Mode::from_raw_mode(0o755)) {
+            // Created before the sandbox slept.
+            Err(Errno::EXIST) if spec.kept => {}
+            created => created.map_err(at_step("directory"))?,
+        }
+        let mut directory = Self { host, spec, fd, disk: None, remove_on_drop: !spec.kept };
+        if spec.kept {
+            directory.clear().map_err(at_step("directory"))?;
+        }
+        if spec.limits.disk_mib > 0 {
+            if !spec.kept {
+                disk::create_image(&path, spec.limits.disk_mib).map_err(at_step("disk image"))?;
+            }
+            directory.disk = Some(disk::mount(&path).map_err(at_step("disk"))?);
+        }
+        if !spec.kept {
+            directory.create_places().map_err(at_step("directories"))?;
+        }
+        Ok(directory)
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(super) fn take_disk(&mut self) -> Option<OwnedFd> {
+        self.disk.take()
+    }
+
+    /// Creates a file of the server's in it.
+    pub(super) fn write(&self, name: &str, content: &str) -> Result<(), Errno> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(0o600))?;
+        rustix::io::write(file, content.as_bytes()).map(drop)
+    }
+
+    fn create_places(&self) -> Result<(), Errno> {
+        let files = self.disk.as_ref().map_or(self.fd.as_fd(), AsFd::as_fd);
+        let first_id = self.host.config.uid_base + self.spec.slot * UIDS;
+        let chown = |name: &str, uid: u32, gid: u32| {
+            let uid = Uid::from_raw(first_id + uid);
+            let gid = Gid::from_raw(first_id + gid);
+            rustix::fs::chownat(files, name, Some(uid), Some(gid), AtFlags::empty())
+        };
+        for name in PLACES {
+            rustix::fs::mkdirat(files, name, Mode::from_raw_mode(0o755))?;
+            if name.contains('/') {
+                chown(name, 0, 0)?;
+            }
+        }
+        // The user of the image works there.
+        let (uid, gid) = self.spec.root.as_ref().map_or((0, 0), |root| (root.uid, root.gid));
+        chown("workspace", uid, gid)?;
+        if self.disk.is_some() {
+            rustix::fs::mkdirat(files, "spare", Mode::from_raw_mode(0o700))?;
+            chown("spare", AGENT_UID, AGENT_UID)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what the sandbox's earlier processes left beside its files.
+    fn clear(&self) -> Result<(), Errno> {
+        // Their agents ended with the sandbox; what they granted is in the sessions' records.
+        let scopes = self.host.config.sandbox_dir(&self.spec.name).join(SCOPES);
+        isolet_sys::tree::remove(&scopes)?;
+        for name in ["agent.sock", "cgroups", orphan::FILE] {
+            match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves the directory in place.
+    pub(super) fn keep(mut self) {
+        self.remove_on_drop = false;
+    }
+}
+
+impl Drop for Directory<'_> {
+    fn drop(&mut self) {
+        if self.remove_on_drop {
+            let _ = isolet_sys::tree::remove(&self.host.config.sandbox_dir(&self.spec.name));
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The id maps of a sandbox, and the layers of its root as the tenant's ids see them.
+
+use crate::child::{StepError, at_step};
+use crate::config::{AGENT_UID, TENANT_UIDS, UIDS};
+use crate::host::{Host, LAYERS_MAX};
+use crate::kernel::mount::{attributes, clone_tree};
+use isolet_sys::namespaces::pin_userns;
+use isolet_wire::launch::Spec;
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+/// The packet that carries the layers' descriptors.
+const GO: &[u8; 2] = b"go";
+
+/// Writes the child's id maps and sends it the layers.
+///
+/// Root of the sandbox's namespace is the agent's id, not the tenant's root: what the kernel gives
+/// to "root of that namespace" (its settings, the files of a process that may not be looked at)
+/// is then out of the tenant's reach. The tenant's ids follow it, and the tenant's own namespace
+/// maps them to 0 and up again.
+pub(super) fn send_layers(
+    host: &Host,
+    spec: &Spec,
+    pid: i32,
+    child: &OwnedFd,
+) -> Result<(), StepError> {
+    let first_id = host.config.uid_base + spec.slot * UIDS;
+    let agent_id = first_id + AGENT_UID;
+    map_ids(pid, &format!("0 {agent_id} 1\n1 {first_id} {TENANT_UIDS}"))
+        .map_err(at_step("map ids"))?;
+    let tenant_ids =
+        mount_ids(&format!("0 {first_id} {TENANT_UIDS}")).map_err(at_step("map ids"))?;
+    let layers = layer_paths(host, spec);
+    if layers.len() > LAYERS_MAX {
+        return Err(StepError::new("layers", Errno::TOOBIG));
+    }
+    let mut trees = Vec::with_capacity(layers.len());
+    for (index, path) in layers.iter().enumerate() {
+        let missing = |errno: Errno| match spec.root.as_ref().map(|root| &root.layers[index]) {
+            Some(layer) => StepError::new(format!("layer {layer}"), errno),
+            None => StepError::new("trees of the host", errno),
+        };
+        let tree = clone_tree(CWD, path, false).map_err(missing)?;
+        let flags = attributes::RDONLY | attributes::NOSUID | attributes::NODEV;
+        attributes::map_ids(tree.as_fd(), tenant_ids.as_fd(), flags).map_err(missing)?;
+        trees.push(tree);
+    }
+    send_fds(child, &trees).map_err(at_step("hand over the trees"))
+}
+
+/// The top layer first; of the host's programs: the synthetic tree and `/usr`.
+fn layer_paths(host: &Host, spec: &Spec) -> Vec<PathBuf> {
+    match &spec.root {
+        Some(root) => root.layers.iter().map(|layer| host.config.images().join(layer)).collect(),
+        None => vec![host.skeleton.clone(), PathBuf::from("/usr")],
+    }
+}
+
+fn map_ids(pid: i32, map: &str) -> Result<(), Errno> {
+    for file in ["uid_map", "gid_map"] {
+        let path = format!("/proc/{pid}/{file}");
+        let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::io::write(file, map.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// A user namespace that nothing runs in: it only says how a mount shows its ids.
+fn mount_ids(map: &str) -> Result<OwnedFd, Errno> {
+    let pinned =
+        pin_userns().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))?;
+    map_ids(pinned.pid, map)?;
+    let path = format!("/proc/{}/ns/user", pinned.pid);
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn send_fds(child: &OwnedFd, trees: &[OwnedFd]) -> Result<(), Errno> {
+    let fds: Vec<_> = trees.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LAYERS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    sendmsg(child, &[IoSlice::new(GO)], &mut control, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// In the child: waits for the layers.
+pub(super) fn receive_layers(launcher: &OwnedFd) -> Result<Vec<OwnedFd>, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LAYERS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = [0_u8; GO.len()];
+    let mut into = [IoSliceMut::new(&mut bytes)];
+    let received = recvmsg(launcher, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    if received.bytes != GO.len() {
+        // The launcher died before it sent everything.
+        return Err(Errno::CONNRESET);
+    }
+    let mut layers = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            layers.extend(fds);
+        }
+    }
+    Ok(layers)
+}

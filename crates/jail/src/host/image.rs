@@ -1,0 +1,250 @@
+//! The `host` image: the host's programs, and nothing of its data.
+//!
+//! `/usr` of the host is a lower layer of its own. Everything else is a tree made here: empty
+//! directories, accounts of our own, and from the host's `/etc` and `/var` only the names below.
+
+use isolet_wire::network::{HOSTS, RESOLVER};
+use std::fs;
+use std::io;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// From the host's `/etc`: what programs of its `/usr` need to start. None of it is data.
+const ETC: &[&str] = &[
+    "adduser.conf",
+    "alternatives",
+    "bash.bashrc",
+    "bindresvport.blacklist",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "debian_version",
+    "default/useradd",
+    "deluser.conf",
+    "dpkg",
+    "gai.conf",
+    "inputrc",
+    "java-11-openjdk",
+    "java-17-openjdk",
+    "java-21-openjdk",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "login.defs",
+    "magic",
+    "magic.mime",
+    "mime.types",
+    "nsswitch.conf",
+    "pam.conf",
+    "pam.d",
+    "perl",
+    "profile",
+    "protocols",
+    "python3",
+    "python3.11",
+    "python3.12",
+    "python3.13",
+    "rpc",
+    "security",
+    "services",
+    "shells",
+    "skel",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "terminfo",
+    "timezone",
+    "vim",
+    "xattr.conf",
+];
+
+/// From the host's `/var`: the package database.
+const VAR: &[&str] =
+    &["lib/dpkg/info", "lib/dpkg/status", "lib/dpkg/alternatives", "lib/dpkg/triggers"];
+
+/// Directories that exist besides, with their modes.
+const DIRECTORIES: &[(&str, u32)] = &[
+    ("etc", 0o755),
+    ("etc/default", 0o755),
+    ("etc/isolet", 0o755),
+    ("etc/ssl", 0o755),
+    ("home", 0o755),
+    ("home/user", 0o755),
+    ("root", 0o700),
+    ("tmp", 0o1777),
+    ("run", 0o755),
+    ("run/lock", 0o1777),
+    ("var", 0o755),
+    ("var/cache", 0o755),
+    ("var/cache/apt", 0o755),
+    ("var/cache/apt/archives", 0o755),
+    ("var/cache/apt/archives/partial", 0o755),
+    ("var/lib", 0o755),
+    ("var/lib/apt", 0o755),
+    ("var/lib/apt/lists", 0o755),
+    ("var/lib/apt/lists/partial", 0o755),
+    ("var/lib/dpkg", 0o755),
+    ("var/lib/dpkg/updates", 0o755),
+    ("var/log", 0o755),
+    ("var/log/apt", 0o755),
+    ("var/mail", 0o755),
+    ("var/spool", 0o755),
+    ("var/tmp", 0o1777),
+    ("dev", 0o755),
+    ("proc", 0o555),
+    ("sys", 0o555),
+    ("usr", 0o755),
+    ("workspace", 0o755),
+    ("mnt", 0o755),
+    ("media", 0o755),
+    ("opt", 0o755),
+    ("srv", 0o755),
+];
+
+const PASSWD: &str = "root:x:0:0:root:/root:/bin/bash\n\
+daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\nbin:x:2:2:bin:/bin:/usr/sbin/nologin\n\
+sys:x:3:3:sys:/dev:/usr/sbin/nologin\nsync:x:4:65534:sync:/bin:/bin/sync\n\
+games:x:5:60:games:/usr/games:/usr/sbin/nologin\nman:x:6:12:man:/var/cache/man:/usr/sbin/nologin\n\
+mail:x:8:8:mail:/var/mail:/usr/sbin/nologin\nwww-data:x:33:33:www-data:/var/www:/usr/sbin/nologin\n\
+backup:x:34:34:backup:/var/backups:/usr/sbin/nologin\n_apt:x:42:65534::/nonexistent:/usr/sbin/nologin\n\
+user:x:1000:1000:user:/home/user:/bin/bash\n\
+nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
+const GROUP: &str = "root:x:0:\ndaemon:x:1:\nbin:x:2:\nsys:x:3:\nadm:x:4:\ntty:x:5:\ndisk:x:6:\n\
+lp:x:7:\nmail:x:8:\nman:x:12:\nsudo:x:27:\nwww-data:x:33:\nbackup:x:34:\nshadow:x:42:\n\
+utmp:x:43:\nvideo:x:44:\nstaff:x:50:\ngames:x:60:\nusers:x:100:\nuser:x:1000:\nnogroup:x:65534:\n";
+const SHADOW: &str = "root:*:19000:0:99999:7:::\nuser:*:19000:0:99999:7:::\n";
+
+/// What bash in a terminal begins with: a prompt that names the place, and colours. Shells of
+/// sessions do not read it.
+const BASHRC: &str = r#"# Read by bash in a terminal.
+case $- in *i*) ;; *) return ;; esac
+HISTCONTROL=ignoreboth
+HISTSIZE=10000
+HISTFILESIZE=20000
+shopt -s checkwinsize histappend
+case $TERM in
+dumb) PS1='\u@\h:\w\$ ' ;;
+*)
+    PS1='\[\e]0;\u@\h: \w\a\e[1;32m\]\u@\h\[\e[0m\]:\[\e[1;34m\]\w\[\e[0m\]\$ '
+    if command -v dircolors >/dev/null; then eval "$(dircolors -b)"; fi
+    alias ls='ls --color=auto'
+    alias grep='grep --color=auto'
+    alias diff='diff --color=auto'
+    ;;
+esac
+alias ll='ls -alF'
+if [ -r /usr/share/bash-completion/bash_completion ]; then
+    . /usr/share/bash-completion/bash_completion
+fi
+"#;
+const PROFILE: &str = "if [ -n \"$BASH_VERSION\" ] && [ -r ~/.bashrc ]; then . ~/.bashrc; fi\n";
+/// Changes when what is written here does, so that an older tree is not taken for this one.
+const EDITION: u64 = 4;
+
+/// Links at the top of a host whose programs all lie in `/usr`.
+const MERGED: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+
+/// Makes the tree below `data/image` unless the one there still fits the host; returns its path.
+///
+/// # Errors
+/// As the file system says.
+pub(crate) fn create_skeleton(data: &Path) -> io::Result<PathBuf> {
+    let images = data.join("image");
+    let made = images.join(format!("host-{}", stamp()));
+    if made.join("etc/passwd").try_exists()? {
+        return Ok(made);
+    }
+    fs::create_dir_all(&images)?;
+    let fresh = images.join("host.new");
+    isolet_sys::tree::remove(&fresh)?;
+    fs::create_dir(&fresh)?;
+    fs::set_permissions(&fresh, fs::Permissions::from_mode(0o755))?;
+    fill(&fresh)?;
+    fs::rename(&fresh, &made)?;
+    Ok(made)
+}
+
+/// Whether the host's programs all lie in `/usr`.
+#[must_use]
+pub(crate) fn is_usr_merged() -> bool {
+    ["bin", "lib"].iter().all(|name| fs::read_link(Path::new("/").join(name)).is_ok())
+}
+
+/// Changes when a package is installed or the linker's cache is made anew.
+fn stamp() -> String {
+    use std::os::unix::fs::MetadataExt;
+    let sources =
+        ["/etc/ld.so.cache", "/var/lib/dpkg/status", "/etc/alternatives", "/etc/ssl/certs"];
+    let mut hash = EDITION;
+    for source in sources {
+        let time = fs::metadata(source)
+            .map_or(0, |about| about.mtime() * 1_000_000_000 + about.mtime_nsec());
+        hash = hash.wrapping_mul(0x0100_0000_01b3).wrapping_add(time as u64);
+    }
+    format!("{hash:016x}")
+}
+
+fn fill(tree: &Path) -> io::Result<()> {
+    for (name, mode) in DIRECTORIES {
+        fs::create_dir_all(tree.join(name))?;
+        fs::set_permissions(tree.join(name), fs::Permissions::from_mode(*mode))?;
+    }
+    for name in MERGED {
+        if let Ok(target) = fs::read_link(Path::new("/").join(name)) {
+            symlink(target, tree.join(name))?;
+        }
+    }
+    symlink("/run", tree.join("var/run"))?;
+    symlink("/run/lock", tree.join("var/lock"))?;
+    symlink("/usr/lib/os-release", tree.join("etc/os-release"))?;
+    symlink("/proc/self/mounts", tree.join("etc/mtab"))?;
+    for name in ETC {
+        copy(&Path::new("/etc").join(name), &tree.join("etc").join(name))?;
+    }
+    for name in VAR {
+        copy(&Path::new("/var").join(name), &tree.join("var").join(name))?;
+    }
+    write(tree, "etc/passwd", PASSWD, 0o644)?;
+    write(tree, "etc/group", GROUP, 0o644)?;
+    write(tree, "etc/shadow", SHADOW, 0o640)?;
+    write(tree, "etc/gshadow", "", 0o640)?;
+    write(tree, "etc/hosts", HOSTS, 0o644)?;
+    write(tree, "etc/hostname", "sandbox\n", 0o644)?;
+    write(tree, "etc/resolv.conf", RESOLVER, 0o644)?;
+    write(tree, "var/lib/dpkg/available", "", 0o644)?;
+    for home in ["root", "home/user"] {
+        write(tree, &format!("{home}/.bashrc"), BASHRC, 0o644)?;
+        write(tree, &format!("{home}/.profile"), PROFILE, 0o644)?;
+    }
+    for name in ["home/user", "home/user/.bashrc", "home/user/.profile"] {
+        std::os::unix::fs::chown(tree.join(name), Some(1000), Some(1000))?;
+    }
+    Ok(())
+}
+
+fn write(tree: &Path, name: &str, text: &str, mode: u32) -> io::Result<()> {
+    fs::write(tree.join(name), text)?;
+    fs::set_permissions(tree.join(name), fs::Permissions::from_mode(mode))
+}
+
+/// Copies files, directories and links as they are; what is not there, or none of these, is left out.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let Ok(about) = fs::symlink_metadata(from) else { return Ok(()) };
+    if let Some(parent) = to.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    if about.is_symlink() {
+        return symlink(fs::read_link(from)?, to);
+    }
+    if about.is_file() {
+        return fs::copy(from, to).map(drop);
+    }
+    if about.is_dir() {
+        fs::create_dir_all(to)?;
+        fs::set_permissions(to, about.permissions())?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            copy(&entry.path(), &to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,8 @@
+//! The kernel's interfaces in the shape that this crate needs. Nothing here knows of sandboxes.
+
+pub(crate) mod absent;
+pub(crate) mod mount;
+pub(crate) mod netns;
+pub(crate) mod packet;
+pub(crate) mod rooted;
+pub(crate) mod sealed_memfd;

@@ -1,0 +1,19 @@
+//! Looking at files and processes that may be gone.
+
+use rustix::io::Errno;
+use std::io;
+
+/// Turns an error that means "it does not exist" into `None`.
+///
+/// # Errors
+/// `EMFILE`, `ENFILE` and `ENOMEM`, which say nothing about it: what cannot be looked at now may well
+/// exist, and run.
+pub(crate) fn absent_as_none<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Err(error),
+            _ => Ok(None),
+        },
+    }
+}

@@ -1,0 +1,45 @@
+//! Paths that are resolved below an open directory by one `openat2` call, which follows no link and
+//! leaves by no `..`. Used wherever a tenant chose a part of the path.
+
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
+use rustix::io::Errno;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// Attempts to resolve a path while others rename parts of it.
+const OPEN_ATTEMPTS: u32 = 64;
+
+/// Opens `path` below `from` with `O_PATH`; an empty path is `from` itself.
+///
+/// # Errors
+/// `ELOOP` for a link on the path, `EXDEV` for a path that leaves `from`, otherwise the kernel's.
+pub(crate) fn open_beneath(
+    from: BorrowedFd<'_>,
+    path: &str,
+    flags: OFlags,
+) -> Result<OwnedFd, Errno> {
+    let path = if path.is_empty() { "." } else { path };
+    let flags = flags | OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let mut opened = Err(Errno::AGAIN);
+    for _ in 0..OPEN_ATTEMPTS {
+        opened = rustix::fs::openat2(from, path, flags, Mode::empty(), resolve);
+        // Something on the path was renamed during the call.
+        if !matches!(opened, Err(Errno::AGAIN | Errno::INTR)) {
+            break;
+        }
+    }
+    opened
+}
+
+/// The type of an open file.
+pub(crate) fn file_type(file: BorrowedFd<'_>) -> Result<FileType, Errno> {
+    let stat = rustix::fs::statat(file, "", AtFlags::EMPTY_PATH)?;
+    Ok(FileType::from_raw_mode(stat.st_mode))
+}
+
+/// Changes the owner of an open file, which may be open with `O_PATH`.
+pub(crate) fn chown(file: BorrowedFd<'_>, uid: u32, gid: u32) -> Result<(), Errno> {
+    let uid = Uid::from_raw(uid);
+    let gid = Gid::from_raw(gid);
+    rustix::fs::chownat(file, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)
+}

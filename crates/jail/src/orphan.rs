@@ -1,0 +1,133 @@
+//! A sandbox whose control groups were removed by somebody else: its processes live on in other
+//! groups, without limits and out of reach of `cgroup.kill`. Its agent is process 1 of all of them:
+//! whoever ends that ends all, and it is known by its id and the time of its start.
+
+use crate::kernel::absent::absent_as_none;
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
+use std::{
+    fs,
+    io::{self, Read},
+    os::fd::{BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+/// Where an agent is noted, in its sandbox's directory.
+pub(crate) const FILE: &str = "agent";
+/// The longest note, in bytes: two numbers.
+const RECORD_BYTES_MAX: u64 = 64;
+
+/// Notes the agent that was just started.
+///
+/// # Errors
+/// As the kernel says.
+pub(crate) fn record(directory: BorrowedFd<'_>, pid: i32) -> Result<(), Errno> {
+    let started = start_time(pid).ok().flatten().ok_or(Errno::SRCH)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory, FILE, flags, Mode::from_raw_mode(0o600))?;
+    rustix::io::write(file, format!("{pid} {started}").as_bytes()).map(drop)
+}
+
+/// The agent of the sandbox in this directory, when it lives.
+pub(crate) struct AgentProcess {
+    pid: i32,
+    started: u64,
+    process: OwnedFd,
+}
+
+impl AgentProcess {
+    /// `None` where none was noted, or it has ended.
+    ///
+    /// # Errors
+    /// It is not known: descriptors or memory are short.
+    pub(crate) fn find(directory: &Path) -> io::Result<Option<Self>> {
+        let mut text = String::new();
+        let record = fs::File::open(directory.join(FILE))
+            .and_then(|file| file.take(RECORD_BYTES_MAX).read_to_string(&mut text));
+        if absent_as_none(record)?.is_none() {
+            return Ok(None);
+        }
+        let number = |text: &str| Pid::from_raw(text.parse().ok()?);
+        let record = text.split_once(' ').map(|(pid, started)| (number(pid), started.parse()));
+        let Some((Some(pid), Ok(started))) = record else { return Ok(None) };
+        let process = pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from);
+        let Some(process) = absent_as_none(process)? else { return Ok(None) };
+        let agent = Self { pid: pid.as_raw_nonzero().get(), started, process };
+        // Looked at after the descriptor is held: the id may have been another's by then.
+        Ok(agent.lives()?.then_some(agent))
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Its network namespace.
+    ///
+    /// # Errors
+    /// It has ended, or as the kernel says.
+    pub(crate) fn netns(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let netns = rustix::fs::open(format!("/proc/{}/ns/net", self.pid), flags, Mode::empty())?;
+        // Looked at after it was opened: the id may have been another's by then.
+        if self.lives()? { Ok(netns) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
+    fn lives(&self) -> io::Result<bool> {
+        Ok(start_time(self.pid)? == Some(self.started))
+    }
+
+    /// Ends it, and with it everything in its process namespace.
+    ///
+    /// # Errors
+    /// As the kernel says; that it has ended is none.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        match pidfd_send_signal(&self.process, Signal::KILL) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// When a process was started, in ticks since the host was; `None` for one that has ended.
+fn start_time(pid: i32) -> io::Result<Option<u64>> {
+    let Some(text) = absent_as_none(fs::read_to_string(format!("/proc/{pid}/stat")))? else {
+        return Ok(None);
+    };
+    Ok(text.rsplit_once(") ").and_then(|(_, rest)| {
+        let mut fields = rest.split(' ');
+        // A process that has ended and was not waited for holds nothing any more.
+        (!matches!(fields.next()?, "Z" | "X")).then_some(())?;
+        fields.nth(18)?.parse().ok()
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{os::fd::AsFd, process::Command};
+
+    #[test]
+    fn only_the_process_that_was_noted_is_ended() {
+        let folder = std::env::temp_dir().join(format!("isolet-orphan-{}", std::process::id()));
+        fs::create_dir(&folder).expect("makes");
+        let opened = fs::File::open(&folder).expect("opens");
+        let mut child = Command::new("sleep").arg("1000").spawn().expect("starts");
+        let pid = i32::try_from(child.id()).expect("small");
+        record(opened.as_fd(), pid).expect("notes");
+        let note = fs::read_to_string(folder.join(FILE)).expect("reads");
+        // The same id, as it were used again.
+        fs::write(folder.join(FILE), format!("{note}1")).expect("writes");
+        assert!(AgentProcess::find(&folder).expect("known").is_none());
+        fs::write(folder.join(FILE), "no note").expect("writes");
+        assert!(AgentProcess::find(&folder).expect("known").is_none());
+        fs::write(folder.join(FILE), note).expect("writes");
+        AgentProcess::find(&folder).expect("known").expect("it lives").kill().expect("is ended");
+        assert!(!child.wait().expect("our child").success());
+        assert!(AgentProcess::find(&folder).expect("known").is_none());
+        fs::remove_dir_all(&folder).expect("removes");
+    }
+}
