@@ -4,14 +4,14 @@ pub(crate) mod cloudflare;
 pub(crate) mod isorun;
 pub(crate) mod pokee;
 
-use crate::foundation::error::Failure;
+use crate::foundation::error::ApiError;
 use axum::response::{IntoResponse, Response};
-use cloudflare::error::Refusal;
+use cloudflare::error::BridgeError;
 
 /// A refusal, in the words of the dialect that was asked.
-pub(crate) fn refused(failure: Failure, path: &str) -> Response {
+pub(crate) fn error_response(failure: ApiError, path: &str) -> Response {
     if cloudflare::owns(path) {
-        return Refusal::from(failure).into_response();
+        return BridgeError::from(failure).into_response();
     }
     failure.into_response()
 }

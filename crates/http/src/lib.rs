@@ -20,7 +20,7 @@ mod server;
 mod stream;
 mod ws;
 
-pub use auth::{not_found_limiter::MISSES_MAX, origin::Names};
-pub use limits::{kind::Kind, settings::ConnectionLimits};
+pub use auth::{not_found_limiter::NOT_FOUND_LIMIT, origin::ServerNames};
+pub use limits::{kind::ConnectionKind, settings::ConnectionLimits};
 pub use router::openapi::document;
 pub use server::{Options, serve};

@@ -4,16 +4,16 @@
 use crate::{
     app::App,
     auth::{
-        caller::{Caller, read_only, unknown},
-        not_found_limiter::{Misses, Who},
-        route_access::{MCP_PATH, leads_in},
+        caller::{Caller, read_only_key, unauthorized},
+        not_found_limiter::{NotFoundLimiter, Requester},
+        route_access::{MCP_PATH, forwards_to_program},
     },
     connection::connections::Connection,
     foundation::{
-        error::Failure,
-        extensions::{Foreign, Peer},
+        error::ApiError,
+        extensions::{Peer, Proxied},
     },
-    limits::{kind::Kind, limiter::Limiter, permit_body::guarded},
+    limits::{kind::ConnectionKind, limiter::Limiter, permit_body::hold_permit},
 };
 use axum::{
     Router,
@@ -33,20 +33,20 @@ use tower::ServiceExt;
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// The routes of the API, as tools reach them.
-struct Inside {
+struct RouterApi {
     router: Router,
-    misses: Arc<Misses>,
+    not_found: Arc<NotFoundLimiter>,
 }
 
 /// These routes, and the tools beside them; their clients are let go when `stop` is cancelled.
-pub(crate) fn beside(
+pub(crate) fn with_mcp(
     router: Router,
     app: &App,
-    misses: Arc<Misses>,
+    not_found: Arc<NotFoundLimiter>,
     stop: CancellationToken,
 ) -> Router {
     let limiter = Arc::clone(&app.limiter);
-    let inside = Arc::new(Inside { router: router.clone(), misses });
+    let inside = Arc::new(RouterApi { router: router.clone(), not_found });
     let clients = Clients::new(inside, stop);
     router.route(MCP_PATH, any(move |request| answer(clients, limiter, request)))
 }
@@ -55,31 +55,32 @@ async fn answer(
     clients: Clients,
     limiter: Arc<Limiter>,
     mut request: Request<Body>,
-) -> Result<Response<Body>, Failure> {
-    let caller = request.extensions().get::<Caller>().ok_or_else(unknown)?;
+) -> Result<Response<Body>, ApiError> {
+    let caller = request.extensions().get::<Caller>().ok_or_else(unauthorized)?;
     // A client listens by GET; what its tools do is counted by their own routes, too.
     let listens = request.method() == Method::GET;
-    let kind = if listens { Kind::EventStream } else { Kind::Call };
+    let kind = if listens { ConnectionKind::EventStream } else { ConnectionKind::Call };
     let owner = caller.tenant.clone();
     // A client keeps what came with its requests; the connection's place is not for that.
     let connection = request.extensions_mut().remove::<Arc<Connection>>();
-    let mut permit = limiter.enter(&owner, kind, connection.as_ref())?;
+    let mut permit = limiter.acquire(&owner, kind, connection.as_ref())?;
     let answered = clients.answer(owner.as_str(), request).await;
     // A tool may run for long: it does not hold a place of the calls by which it can be stopped. A
     // tenant without a free event stream keeps that place.
     let streams = answered.as_ref().is_ok_and(|reply| is_event_stream(reply.headers()));
-    if kind == Kind::Call && streams {
-        let stream = limiter.enter(&owner, Kind::EventStream, connection.as_ref());
+    if kind == ConnectionKind::Call && streams {
+        let stream = limiter.acquire(&owner, ConnectionKind::EventStream, connection.as_ref());
         permit = stream.unwrap_or(permit);
     }
-    answered.map(|reply| guarded(reply.map(Body::new), permit)).map_err(|refused| match refused {
-        Refused::Unknown => Failure::new(
+    answered.map(|reply| hold_permit(reply.map(Body::new), permit)).map_err(|refused| match refused
+    {
+        Refused::Unknown => ApiError::new(
             StatusCode::NOT_FOUND,
             "no_client",
             "no client of this Mcp-Session-Id: it has ended, or was never begun",
             "send `initialize` without an id",
         ),
-        Refused::Full => Failure::new(
+        Refused::Full => ApiError::new(
             StatusCode::TOO_MANY_REQUESTS,
             "too_many_clients",
             format!("at most {OWN_MAX} clients of a tenant, and {CLIENTS_MAX} of all, at once"),
@@ -94,7 +95,7 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.starts_with(b"text/event-stream"))
 }
 
-impl Api for Inside {
+impl Api for RouterApi {
     fn call<'a>(&'a self, request: Request<Bytes>, on_behalf: Extensions) -> Answered<'a> {
         Box::pin(async move {
             let caller = on_behalf.get::<Caller>().ok_or("nobody is known to call")?;
@@ -103,20 +104,20 @@ impl Api for Inside {
     }
 }
 
-impl Inside {
+impl RouterApi {
     async fn answer(
         &self,
         request: Request<Bytes>,
         caller: Caller,
         peer: Option<Peer>,
     ) -> Result<Response<Bytes>, String> {
-        let who = Who::of(&caller);
+        let who = Requester::of(&caller);
         let reads = matches!(*request.method(), Method::GET | Method::HEAD)
-            && !leads_in(request.uri().path());
+            && !forwards_to_program(request.uri().path());
         let refusal = if caller.read_only && !reads {
-            Some(read_only("use a key that was made without --read-only"))
+            Some(read_only_key("use a key that was made without --read-only"))
         } else {
-            self.misses.admit(&who, Instant::now()).err()
+            self.not_found.check(&who, Instant::now()).err()
         };
         let response = match refusal {
             Some(failure) => failure.into_response(),
@@ -132,9 +133,9 @@ impl Inside {
                 }
             }
         };
-        let foreign = response.extensions().get::<Foreign>().is_some();
+        let foreign = response.extensions().get::<Proxied>().is_some();
         if response.status() == StatusCode::NOT_FOUND && !foreign {
-            self.misses.count(who, Instant::now());
+            self.not_found.record(who, Instant::now());
         }
         let (head, body) = response.into_parts();
         let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;

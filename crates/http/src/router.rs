@@ -7,7 +7,7 @@ mod openapi_info;
 use crate::{
     app::App,
     console,
-    foundation::error::Failure,
+    foundation::error::ApiError,
     middleware::{audit, permit},
     routes::{not_implemented, ports::links},
 };
@@ -19,26 +19,26 @@ use axum::{
 /// Everything, with its answers to what is not there.
 pub(crate) fn router(app: App) -> Router {
     let (router, _) = native::native().split_for_parts();
-    let noted = axum::middleware::from_fn_with_state(app.clone(), audit::noted);
-    let held = axum::middleware::from_fn_with_state(app.clone(), permit::held);
+    let audited = axum::middleware::from_fn_with_state(app.clone(), audit::record);
+    let counted = axum::middleware::from_fn_with_state(app.clone(), permit::count_request);
     router
-        .route_layer(noted)
-        .route_layer(held)
+        .route_layer(audited)
+        .route_layer(counted)
         .route("/v1/openapi.json", axum::routing::get(openapi::serve))
         .merge(not_implemented::router())
-        .merge(links::way_in())
+        .merge(links::link_router())
         .merge(console::router())
-        .fallback(nothing)
-        .method_not_allowed_fallback(other_method)
+        .fallback(no_route)
+        .method_not_allowed_fallback(method_not_allowed)
         .with_state(app)
 }
 
-async fn nothing(uri: Uri) -> Failure {
+async fn no_route(uri: Uri) -> ApiError {
     let message = format!("there is no {}", uri.path());
-    Failure::new(StatusCode::NOT_FOUND, "no_route", message, "see /v1/openapi.json")
+    ApiError::new(StatusCode::NOT_FOUND, "no_route", message, "see /v1/openapi.json")
 }
 
-async fn other_method(method: Method, uri: Uri) -> Failure {
+async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
     let message = format!("{} is not for {method}", uri.path());
-    Failure::new(StatusCode::METHOD_NOT_ALLOWED, "bad_method", message, "see /v1/openapi.json")
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "bad_method", message, "see /v1/openapi.json")
 }

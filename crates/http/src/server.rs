@@ -8,11 +8,11 @@ mod request;
 use crate::{
     app::App,
     auth::{
-        authenticator::Doors, cancellation::Leases, not_found_limiter::Misses, origin::Names,
-        tickets::Tickets,
+        authenticator::Authenticator, cancellation::CancellationRegistry,
+        not_found_limiter::NotFoundLimiter, origin::ServerNames, tickets::Tickets,
     },
-    connection::{connections::Connections, upstream::Upstreams},
-    limits::{limiter::Limiter, response_memory::AnswerMemory, settings::ConnectionLimits},
+    connection::{connections::Connections, upstream::UpstreamPool},
+    limits::{limiter::Limiter, response_memory::ResponseMemory, settings::ConnectionLimits},
     mcp, router,
     server::request::Shared,
 };
@@ -38,14 +38,14 @@ const STOP_WAIT: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Names and origins beside its own.
-    pub names: Names,
+    pub names: ServerNames,
     /// Below this domain each port has a host name of its own; `None`: none has.
     pub ports_domain: Option<String>,
     /// A key for the tenant `default`, beside the stored ones.
     pub api_key: Option<String>,
     /// After so many requests within 10 s for what is not there, of one key, or with unknown keys from
-    /// one address, more of them are refused; 0 for no bound. See [`crate::MISSES_MAX`].
-    pub misses_max: u32,
+    /// one address, more of them are refused; 0 for no bound. See [`crate::NOT_FOUND_LIMIT`].
+    pub not_found_limit_per_10s: u32,
     /// How many connections there may be, and of which kinds.
     pub connections: ConnectionLimits,
 }
@@ -64,26 +64,27 @@ pub async fn serve(
     let limiter = Arc::new(Limiter::new(options.connections));
     let tickets = Arc::<Tickets>::default();
     let own = options.api_key.as_deref();
-    let doors = Doors::new(service.keys().clone(), own, Arc::clone(&tickets));
-    let leases = Leases::new(service.keys().clone(), stopped.clone());
-    let looking = tokio::spawn(leases.clone().watch());
-    let upstreams = Arc::<Upstreams>::default();
+    let authenticator = Authenticator::new(service.keys().clone(), own, Arc::clone(&tickets));
+    let cancellations = CancellationRegistry::new(service.keys().clone(), stopped.clone());
+    let looking = tokio::spawn(cancellations.clone().watch());
+    let upstreams = Arc::<UpstreamPool>::default();
     let swept = Arc::clone(&upstreams);
     let sweeping = tokio::spawn(async move { swept.sweep().await });
     let ports_domain = options.ports_domain.map(|domain| Arc::from(domain.to_ascii_lowercase()));
-    let answers = AnswerMemory::new(options.connections.answer_bytes);
-    let app = App { service, leases, tickets, ports_domain, upstreams, limiter, answers };
-    let misses = Arc::new(Misses::new(options.misses_max));
+    let response_memory = ResponseMemory::new(options.connections.answer_bytes);
+    let app =
+        App { service, cancellations, tickets, ports_domain, upstreams, limiter, response_memory };
+    let not_found = Arc::new(NotFoundLimiter::new(options.not_found_limit_per_10s));
     let clients = CancellationToken::new();
     let router = router::router(app.clone());
-    let router = mcp::beside(router, &app, Arc::clone(&misses), clients.clone());
-    let shared = Arc::new(Shared { doors, names: options.names, router, app, misses });
+    let router = mcp::with_mcp(router, &app, Arc::clone(&not_found), clients.clone());
+    let shared = Arc::new(Shared { authenticator, names: options.names, router, app, not_found });
     tokio::pin!(stop);
     loop {
         tokio::select! {
-            taken = take(&listener, &connections) => {
-                if let Some((stream, room)) = taken {
-                    let listed = connections.add(room);
+            taken = accept(&listener, &connections) => {
+                if let Some((stream, slot)) = taken {
+                    let listed = connections.register(slot);
                     let shared = Arc::clone(&shared);
                     let stop = stopped.clone();
                     tokio::spawn(async move {
@@ -98,7 +99,7 @@ pub async fn serve(
     info!(connections = connections.count(), "stopping");
     let _ = stopping.send(true);
     clients.cancel();
-    if tokio::time::timeout(STOP_WAIT, connections.ended()).await.is_err() {
+    if tokio::time::timeout(STOP_WAIT, connections.drained()).await.is_err() {
         warn!(left = connections.count(), "connections did not end in time");
     }
     looking.abort();
@@ -115,13 +116,13 @@ fn watch_clients(listener: &TcpListener, stalled: Duration) {
     let _ = socket.set_tcp_user_timeout(Some(stalled).filter(|time| !time.is_zero()));
 }
 
-async fn take(
+async fn accept(
     listener: &TcpListener,
     connections: &Connections,
 ) -> Option<(TcpStream, OwnedSemaphorePermit)> {
     match listener.accept().await {
         // Only now: nobody is closed for a client that does not come.
-        Ok((stream, _)) => Some((stream, connections.room().await)),
+        Ok((stream, _)) => Some((stream, connections.acquire_slot().await)),
         Err(error) => {
             warn!(%error, "no connection can be taken");
             tokio::time::sleep(ACCEPT_PAUSE).await;

@@ -251,7 +251,7 @@ impl Settings {
             hosts: if said.hosts.is_empty() { file.hosts } else { said.hosts },
             origins: if said.origins.is_empty() { file.origins } else { said.origins },
             ports_domain,
-            misses_max: file.misses_max.unwrap_or(isolet_http::MISSES_MAX),
+            misses_max: file.misses_max.unwrap_or(isolet_http::NOT_FOUND_LIMIT),
             connections: file.connections.settings()?,
             sandboxes,
         })

@@ -3,7 +3,7 @@
 use crate::config::{DATA_DIR, LISTEN, Said, Settings};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use isolet_http::{Names, Options};
+use isolet_http::{Options, ServerNames};
 use isolet_sandbox::{Keys, NewKey, Service, TenantId};
 use std::{
     fs::OpenOptions,
@@ -145,7 +145,7 @@ async fn serve(settings: Settings) -> Result<ExitCode> {
     let at = listener.local_addr()?;
     greet(at, &data_dir, fresh.as_deref(), api_key.is_some());
     info!(listen = %at, data = %data_dir.display(), "serving");
-    let names = Names { hosts: settings.hosts, origins: settings.origins };
+    let names = ServerNames { hosts: settings.hosts, origins: settings.origins };
     let stop = stopped()?;
     isolet_http::serve(
         listener,
@@ -154,7 +154,7 @@ async fn serve(settings: Settings) -> Result<ExitCode> {
             names,
             ports_domain: settings.ports_domain,
             api_key,
-            misses_max: settings.misses_max,
+            not_found_limit_per_10s: settings.misses_max,
             connections: settings.connections,
         },
         stop,

@@ -2,11 +2,11 @@
 
 use crate::{
     auth::{
-        caller::{Caller, Use, bad_ticket, read_only, unknown},
-        route_access::{MCP_PATH, leads_in},
-        tickets::{Door, Tickets},
+        caller::{Caller, SocketPurpose, bad_ticket, read_only_key, unauthorized},
+        route_access::{MCP_PATH, forwards_to_program},
+        tickets::{TicketTarget, Tickets},
     },
-    foundation::error::Failure,
+    foundation::error::ApiError,
 };
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use isolet_sandbox::{KeyDigest, Keys, TenantId};
@@ -14,37 +14,39 @@ use std::sync::Arc;
 
 /// What opens this server.
 #[derive(Clone)]
-pub(crate) struct Doors {
+pub(crate) struct Authenticator {
     keys: Keys,
     /// The key that the environment names, for the tenant `default`.
-    own: Option<KeyDigest>,
+    env_key: Option<KeyDigest>,
     tickets: Arc<Tickets>,
 }
 
-impl Doors {
-    pub(crate) fn new(keys: Keys, own: Option<&str>, tickets: Arc<Tickets>) -> Self {
-        Self { keys, own: own.map(KeyDigest::of), tickets }
+impl Authenticator {
+    pub(crate) fn new(keys: Keys, env_key: Option<&str>, tickets: Arc<Tickets>) -> Self {
+        Self { keys, env_key: env_key.map(KeyDigest::of), tickets }
     }
 
     /// Who calls; a call that changes something is refused to a key that may only read.
-    pub(crate) fn check(
+    pub(crate) fn authenticate(
         &self,
         method: &Method,
         uri: &Uri,
         headers: &HeaderMap,
-    ) -> Result<Caller, Failure> {
-        let door = Door::of(method, uri, headers);
-        if let Some((door, ticket)) = door.as_ref().and_then(|door| Some((door, door.ticket()?))) {
-            return self.ticket(ticket, door)?.ok_or_else(bad_ticket);
+    ) -> Result<Caller, ApiError> {
+        let target = TicketTarget::of(method, uri, headers);
+        if let Some((target, ticket)) =
+            target.as_ref().and_then(|target| Some((target, target.ticket()?)))
+        {
+            return self.ticket(ticket, target)?.ok_or_else(bad_ticket);
         }
-        let secret = bearer(headers).ok_or_else(unknown)?;
-        let caller = self.find(secret)?.ok_or_else(unknown)?;
+        let secret = bearer(headers).ok_or_else(unauthorized)?;
+        let caller = self.find(secret)?.ok_or_else(unauthorized)?;
         // An upgrade is a GET, and what is said over it runs commands.
-        let reads = match door {
-            Some(door) => door.purpose == Use::Terminal && door.view,
+        let reads = match target {
+            Some(target) => target.purpose == SocketPurpose::Terminal && target.view,
             None => {
                 matches!(*method, Method::GET | Method::HEAD)
-                    && !leads_in(uri.path())
+                    && !forwards_to_program(uri.path())
                     && !headers.contains_key(header::UPGRADE)
             }
         };
@@ -52,41 +54,41 @@ impl Doors {
         let itself =
             uri.path() == MCP_PATH || *method == Method::POST && uri.path() == "/v1/tickets";
         if caller.read_only && !reads && !itself {
-            return Err(read_only("use a key that was made without --read-only"));
+            return Err(read_only_key("use a key that was made without --read-only"));
         }
         Ok(caller)
     }
 
     /// Whom a ticket lets in: nobody once the key of its maker is gone.
-    fn ticket(&self, ticket: &str, door: &Door) -> Result<Option<Caller>, Failure> {
-        let Some(caller) = self.tickets.take(ticket, door) else { return Ok(None) };
+    fn ticket(&self, ticket: &str, target: &TicketTarget) -> Result<Option<Caller>, ApiError> {
+        let Some(caller) = self.tickets.redeem(ticket, target) else { return Ok(None) };
         let holds = match &caller.key {
-            Some(key) => self.keys.holds(key).map_err(unread)?,
+            Some(key) => self.keys.holds(key).map_err(keys_unreadable)?,
             None => true,
         };
         Ok(holds.then_some(caller))
     }
 
     /// Whose key a request carries, where that is one of ours.
-    pub(crate) fn known(&self, headers: &HeaderMap) -> Result<Option<Caller>, Failure> {
+    pub(crate) fn caller_of_key(&self, headers: &HeaderMap) -> Result<Option<Caller>, ApiError> {
         bearer(headers).map_or(Ok(None), |secret| self.find(secret))
     }
 
-    fn find(&self, secret: &str) -> Result<Option<Caller>, Failure> {
+    fn find(&self, secret: &str) -> Result<Option<Caller>, ApiError> {
         let digest = KeyDigest::of(secret);
-        if self.own == Some(digest) {
+        if self.env_key == Some(digest) {
             return Ok(Some(Caller {
                 tenant: TenantId::default_tenant(),
                 read_only: false,
                 key: None,
-                bound: None,
+                ticket_scope: None,
             }));
         }
-        let grant = self.keys.check(&digest).map_err(unread)?;
+        let grant = self.keys.check(&digest).map_err(keys_unreadable)?;
         Ok(grant.and_then(|grant| {
             let tenant = TenantId::parse(&grant.tenant).ok()?;
             let (read_only, key) = (grant.read_only, Some(grant.key));
-            Some(Caller { tenant, read_only, key, bound: None })
+            Some(Caller { tenant, read_only, key, ticket_scope: None })
         }))
     }
 }
@@ -100,10 +102,10 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !secret.is_empty()).then_some(secret)
 }
 
-fn unread(error: impl std::fmt::Display) -> Failure {
+fn keys_unreadable(error: impl std::fmt::Display) -> ApiError {
     tracing::error!(%error, "keys cannot be read");
     let hint = "look at the server's log";
-    Failure::new(StatusCode::SERVICE_UNAVAILABLE, "store", "keys cannot be read", hint)
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "store", "keys cannot be read", hint)
 }
 
 #[cfg(test)]

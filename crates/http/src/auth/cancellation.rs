@@ -1,6 +1,6 @@
 //! What ends an answer that takes long: the server stops, or its caller's key is revoked.
 
-use crate::{auth::caller::Caller, foundation::error::Failure};
+use crate::{auth::caller::Caller, foundation::error::ApiError};
 use axum::http::StatusCode;
 use isolet_sandbox::Keys;
 use std::{
@@ -14,30 +14,30 @@ use tokio::{
 };
 
 /// How soon a revoked key is known to what it opened.
-const LOOK: Duration = Duration::from_secs(1);
+const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why an answer ends before its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum CancellationReason {
     /// The server stops; sandboxes stay.
     Stopping,
     /// The key was revoked or has expired.
     Revoked,
     /// The right to it was given for a time, which is over.
-    Over,
+    Expired,
 }
 
-impl From<Ending> for Failure {
-    fn from(ending: Ending) -> Self {
-        match ending {
-            Ending::Stopping => isolet_sandbox::Error::Stopping.into(),
-            Ending::Revoked => Self::new(
+impl From<CancellationReason> for ApiError {
+    fn from(reason: CancellationReason) -> Self {
+        match reason {
+            CancellationReason::Stopping => isolet_sandbox::Error::Stopping.into(),
+            CancellationReason::Revoked => Self::new(
                 StatusCode::UNAUTHORIZED,
                 "unauthorized",
                 "the key no longer opens this server",
                 "use another key; what runs in the sandbox goes on",
             ),
-            Ending::Over => Self::new(
+            CancellationReason::Expired => Self::new(
                 StatusCode::UNAUTHORIZED,
                 "bad_link",
                 "the link has ended",
@@ -49,71 +49,71 @@ impl From<Ending> for Failure {
 
 /// Waits for the end of one answer.
 #[derive(Debug, Clone)]
-pub(crate) struct Until {
+pub(crate) struct Cancellation {
     stop: watch::Receiver<bool>,
-    lease: Option<watch::Receiver<bool>>,
-    at: Option<Instant>,
+    key_revoked: Option<watch::Receiver<bool>>,
+    deadline: Option<Instant>,
 }
 
-impl Until {
+impl Cancellation {
     /// At the latest at this moment, where there is one.
-    pub(crate) fn no_later(self, at: Option<Instant>) -> Self {
-        Self { at, ..self }
+    pub(crate) fn with_deadline(self, deadline: Option<Instant>) -> Self {
+        Self { deadline, ..self }
     }
 
     /// Ends when the answer must. Cancel-safe.
-    pub(crate) async fn ended(&mut self) -> Ending {
+    pub(crate) async fn cancelled(&mut self) -> CancellationReason {
         let revoked = async {
-            match &mut self.lease {
-                Some(lease) => drop(lease.wait_for(|ended| *ended).await),
+            match &mut self.key_revoked {
+                Some(ended) => drop(ended.wait_for(|ended| *ended).await),
                 None => std::future::pending().await,
             }
         };
         let over = async {
-            match self.at {
-                Some(at) => sleep_until(at).await,
+            match self.deadline {
+                Some(deadline) => sleep_until(deadline).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            _ = self.stop.wait_for(|stop| *stop) => Ending::Stopping,
-            () = revoked => Ending::Revoked,
-            () = over => Ending::Over,
+            _ = self.stop.wait_for(|stop| *stop) => CancellationReason::Stopping,
+            () = revoked => CancellationReason::Revoked,
+            () = over => CancellationReason::Expired,
         }
     }
 }
 
 /// The keys of all answers that take long. Clones share one.
 #[derive(Clone)]
-pub(crate) struct Leases {
+pub(crate) struct CancellationRegistry {
     keys: Keys,
     stop: watch::Receiver<bool>,
     /// By a key's id; one for all answers of a key.
     open: Arc<Mutex<HashMap<String, watch::Sender<bool>>>>,
 }
 
-impl Leases {
+impl CancellationRegistry {
     pub(crate) fn new(keys: Keys, stop: watch::Receiver<bool>) -> Self {
         Self { keys, stop, open: Arc::default() }
     }
 
     /// For one answer. The environment's key is never revoked.
-    pub(crate) fn until(&self, caller: &Caller) -> Until {
-        let lease = caller.key.as_ref().map(|key| {
+    pub(crate) fn subscribe(&self, caller: &Caller) -> Cancellation {
+        let key_revoked = caller.key.as_ref().map(|key| {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             open.entry(key.clone()).or_insert_with(|| watch::channel(false).0).subscribe()
         });
-        Until { stop: self.stop.clone(), lease, at: None }
+        Cancellation { stop: self.stop.clone(), key_revoked, deadline: None }
     }
 
     /// Whether the server stops.
-    pub(crate) fn stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         *self.stop.borrow()
     }
 
     /// Looks after them, without end. Nothing is asked of the records while nothing is open.
     pub(crate) async fn watch(self) {
-        let mut clock = interval(LOOK);
+        let mut clock = interval(KEY_CHECK_INTERVAL);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             clock.tick().await;

@@ -4,7 +4,7 @@
 //! A key that is not known counts against the address it came from, and a valid key is never
 //! refused for what its neighbours do. An id that is not there counts against the caller.
 
-use crate::{auth::caller::Caller, foundation::error::Failure};
+use crate::{auth::caller::Caller, foundation::error::ApiError};
 use axum::http::StatusCode;
 use std::{
     collections::HashMap,
@@ -17,13 +17,13 @@ use std::{
 const WINDOW: Duration = Duration::from_secs(10);
 /// The most of one caller, or one address, in that time, unless told: no client asks for a thousand
 /// things a second, for ten seconds, that are not there.
-pub const MISSES_MAX: u32 = 10_000;
+pub const NOT_FOUND_LIMIT: u32 = 10_000;
 /// Callers and addresses that are counted apart; all beyond are counted together.
-const COUNTED_MAX: usize = 4096;
+const REQUESTERS_MAX: usize = 4096;
 
 /// Who missed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Who {
+pub(crate) enum Requester {
     /// A key, by its tenant and id.
     Key(String),
     /// Somebody without a key that is known.
@@ -34,38 +34,42 @@ pub(crate) enum Who {
 
 /// Misses of the last seconds.
 #[derive(Debug)]
-pub(crate) struct Misses {
-    all: Mutex<HashMap<Who, (Instant, u32)>>,
+pub(crate) struct NotFoundLimiter {
+    all: Mutex<HashMap<Requester, (Instant, u32)>>,
     most: u32,
 }
 
-impl Who {
+impl Requester {
     pub(crate) fn of(caller: &Caller) -> Self {
         let key = caller.key.as_deref().unwrap_or_default();
         Self::Key(format!("{}/{key}", caller.tenant))
     }
 }
 
-impl Misses {
+impl NotFoundLimiter {
     /// With at most `most` of one in the time; 0 for no bound.
     pub(crate) fn new(most: u32) -> Self {
         Self { all: Mutex::default(), most }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Who, (Instant, u32)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Requester, (Instant, u32)>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts one.
-    pub(crate) fn count(&self, who: Who, now: Instant) {
+    pub(crate) fn record(&self, who: Requester, now: Instant) {
         if self.most == 0 {
             return;
         }
         let mut all = self.lock();
-        if !all.contains_key(&who) && all.len() >= COUNTED_MAX {
+        if !all.contains_key(&who) && all.len() >= REQUESTERS_MAX {
             all.retain(|_, (since, _)| now.duration_since(*since) < WINDOW);
         }
-        let who = if all.len() < COUNTED_MAX || all.contains_key(&who) { who } else { Who::Others };
+        let who = if all.len() < REQUESTERS_MAX || all.contains_key(&who) {
+            who
+        } else {
+            Requester::Others
+        };
         let (since, count) = all.entry(who).or_insert((now, 0));
         if now.duration_since(*since) >= WINDOW {
             (*since, *count) = (now, 0);
@@ -77,11 +81,11 @@ impl Misses {
     ///
     /// # Errors
     /// 429 with how long to wait.
-    pub(crate) fn admit(&self, who: &Who, now: Instant) -> Result<(), Failure> {
+    pub(crate) fn check(&self, who: &Requester, now: Instant) -> Result<(), ApiError> {
         let all = self.lock();
         let seen = all.get(who).or_else(|| {
             // Not counted apart: among the others, when there are any.
-            (all.len() > COUNTED_MAX).then(|| all.get(&Who::Others)).flatten()
+            (all.len() > REQUESTERS_MAX).then(|| all.get(&Requester::Others)).flatten()
         });
         let Some((since, count)) = seen else { return Ok(()) };
         let left = WINDOW.saturating_sub(now.duration_since(*since));
@@ -95,7 +99,7 @@ impl Misses {
         );
         let hint =
             format!("wait {} s; look at the ids and keys that are asked with", left.as_secs() + 1);
-        Err(Failure::new(StatusCode::TOO_MANY_REQUESTS, "too_many_misses", &message, &hint))
+        Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_misses", &message, &hint))
     }
 }
 
@@ -103,33 +107,33 @@ impl Misses {
 mod tests {
     use super::*;
 
-    fn key(name: &str) -> Who {
-        Who::Key(name.to_owned())
+    fn key(name: &str) -> Requester {
+        Requester::Key(name.to_owned())
     }
 
     #[test]
     fn who_misses_too_often_waits_and_nobody_else() {
-        let (misses, now) = (Misses::new(MISSES_MAX), Instant::now());
-        for _ in 0..MISSES_MAX {
-            assert!(misses.admit(&key("a"), now).is_ok());
-            misses.count(key("a"), now);
+        let (limiter, now) = (NotFoundLimiter::new(NOT_FOUND_LIMIT), Instant::now());
+        for _ in 0..NOT_FOUND_LIMIT {
+            assert!(limiter.check(&key("a"), now).is_ok());
+            limiter.record(key("a"), now);
         }
-        let refused = misses.admit(&key("a"), now).unwrap_err();
+        let refused = limiter.check(&key("a"), now).unwrap_err();
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-        assert!(misses.admit(&key("b"), now).is_ok());
-        assert!(misses.admit(&key("a"), now + WINDOW).is_ok(), "its time is over");
-        misses.count(key("a"), now + WINDOW);
-        assert!(misses.admit(&key("a"), now + WINDOW).is_ok(), "counted anew");
+        assert!(limiter.check(&key("b"), now).is_ok());
+        assert!(limiter.check(&key("a"), now + WINDOW).is_ok(), "its time is over");
+        limiter.record(key("a"), now + WINDOW);
+        assert!(limiter.check(&key("a"), now + WINDOW).is_ok(), "counted anew");
     }
 
     #[test]
     fn what_is_counted_is_bounded() {
-        let (misses, now) = (Misses::new(MISSES_MAX), Instant::now());
-        for n in 0..2 * COUNTED_MAX {
-            misses.count(key(&n.to_string()), now);
+        let (limiter, now) = (NotFoundLimiter::new(NOT_FOUND_LIMIT), Instant::now());
+        for n in 0..2 * REQUESTERS_MAX {
+            limiter.record(key(&n.to_string()), now);
         }
-        assert_eq!(misses.lock().len(), COUNTED_MAX + 1);
-        misses.count(key("later"), now + WINDOW);
-        assert_eq!(misses.lock().len(), 1, "those whose time is over made room");
+        assert_eq!(limiter.lock().len(), REQUESTERS_MAX + 1);
+        limiter.record(key("later"), now + WINDOW);
+        assert_eq!(limiter.lock().len(), 1, "those whose time is over made room");
     }
 }

@@ -3,13 +3,13 @@
 //! A page of a stranger can make a browser send requests here: under a name of its own that now
 //! points to loopback (`Host` tells), or from its own origin (`Origin` tells).
 
-use crate::foundation::error::Failure;
+use crate::foundation::error::ApiError;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header, uri::Authority};
 use std::net::{IpAddr, SocketAddr};
 
 /// The names of this server beside loopback and the address that a connection came to.
 #[derive(Debug, Clone, Default)]
-pub struct Names {
+pub struct ServerNames {
     /// `name` (any port) or `name:port`.
     pub hosts: Vec<String>,
     /// Pages that may call it: `https://console.example`.
@@ -18,25 +18,25 @@ pub struct Names {
 
 /// Checks `Host` (and the target, where it names a host) and `Origin`.
 pub(crate) fn check(
-    names: &Names,
+    names: &ServerNames,
     local: SocketAddr,
     uri: &Uri,
     headers: &HeaderMap,
-) -> Result<(), Failure> {
+) -> Result<(), ApiError> {
     let host = host(names, local, uri, headers)?;
     page(names, &host, headers)
 }
 
 /// Checks `Host` alone, and the target where it names a host.
 pub(crate) fn host(
-    names: &Names,
+    names: &ServerNames,
     local: SocketAddr,
     uri: &Uri,
     headers: &HeaderMap,
-) -> Result<Authority, Failure> {
+) -> Result<Authority, ApiError> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
-        return Err(Failure::bad("a request carries one Host header"));
+        return Err(ApiError::bad_request("a request carries one Host header"));
     };
     let host =
         authority(host).filter(|host| is_ours(names, local, host)).ok_or_else(misdirected)?;
@@ -49,7 +49,7 @@ pub(crate) fn host(
 }
 
 /// Checks `Origin`.
-fn page(names: &Names, host: &Authority, headers: &HeaderMap) -> Result<(), Failure> {
+fn page(names: &ServerNames, host: &Authority, headers: &HeaderMap) -> Result<(), ApiError> {
     let mut origins = headers.get_all(header::ORIGIN).iter();
     match (origins.next(), origins.next()) {
         (None, _) => Ok(()),
@@ -59,8 +59,8 @@ fn page(names: &Names, host: &Authority, headers: &HeaderMap) -> Result<(), Fail
 }
 
 /// 403: the page that asks is a stranger's.
-pub(crate) fn bad_origin() -> Failure {
-    Failure::new(
+pub(crate) fn bad_origin() -> ApiError {
+    ApiError::new(
         StatusCode::FORBIDDEN,
         "bad_origin",
         "pages of this origin may not call this server",
@@ -69,8 +69,8 @@ pub(crate) fn bad_origin() -> Failure {
 }
 
 /// 421: it is not meant for this server.
-pub(crate) fn misdirected() -> Failure {
-    Failure::new(
+pub(crate) fn misdirected() -> ApiError {
+    ApiError::new(
         StatusCode::MISDIRECTED_REQUEST,
         "bad_host",
         "the Host header does not name this server",
@@ -85,7 +85,7 @@ pub(crate) fn authority(value: &HeaderValue) -> Option<Authority> {
     if text.contains('@') { None } else { text.parse().ok() }
 }
 
-fn is_ours(names: &Names, local: SocketAddr, host: &Authority) -> bool {
+fn is_ours(names: &ServerNames, local: SocketAddr, host: &Authority) -> bool {
     let name = host.host();
     let named = names
         .hosts
@@ -105,7 +105,7 @@ fn is_ours(names: &Names, local: SocketAddr, host: &Authority) -> bool {
     }
 }
 
-fn may_call(names: &Names, host: &Authority, origin: &HeaderValue) -> bool {
+fn may_call(names: &ServerNames, host: &Authority, origin: &HeaderValue) -> bool {
     let Ok(origin) = origin.to_str() else { return false };
     if names.origins.iter().any(|known| known.eq_ignore_ascii_case(origin)) {
         return true;
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     fn said(host: &str, origin: Option<&str>) -> Result<(), u16> {
-        let names = Names {
+        let names = ServerNames {
             hosts: vec!["box.example".into(), "tunnel.example:443".into()],
             origins: vec!["https://console.example".into()],
         };
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_request_names_its_host_once() {
-        let (names, local) = (Names::default(), "127.0.0.1:7300".parse().unwrap());
+        let (names, local) = (ServerNames::default(), "127.0.0.1:7300".parse().unwrap());
         let mut headers = HeaderMap::new();
         assert!(check(&names, local, &Uri::from_static("/"), &headers).is_err());
         headers.append(header::HOST, HeaderValue::from_static("localhost:7300"));

@@ -4,7 +4,7 @@
 //! so that nothing is held for it. It ends with its time, with the key that made it, when the port
 //! is withdrawn, and with the sandbox.
 
-use crate::{auth::caller::Caller, foundation::error::Failure};
+use crate::{auth::caller::Caller, foundation::error::ApiError};
 use axum::http::StatusCode;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, Mac};
@@ -20,11 +20,11 @@ const TOKEN_LETTERS_MAX: usize = 640;
 const VERSION: u8 = 1;
 const MAC_BYTES: usize = 32;
 /// Below this path stand links of servers without a domain for ports.
-pub(crate) const UNDER: &str = "/v1/links/";
+pub(crate) const PATH_PREFIX: &str = "/v1/links/";
 
 /// What a link opens.
 #[derive(Debug, Clone)]
-pub(crate) struct Link {
+pub(crate) struct SignedLink {
     /// As whom.
     pub(crate) caller: Caller,
     /// Which sandbox.
@@ -35,14 +35,14 @@ pub(crate) struct Link {
     pub(crate) expires_s: u64,
 }
 
-impl Link {
+impl SignedLink {
     /// How long it still is.
-    pub(crate) fn left(&self) -> Duration {
-        Duration::from_secs(self.expires_s).saturating_sub(now())
+    pub(crate) fn time_left(&self) -> Duration {
+        Duration::from_secs(self.expires_s).saturating_sub(since_epoch())
     }
 
     /// What is signed.
-    fn text(&self) -> Vec<u8> {
+    fn signed_bytes(&self) -> Vec<u8> {
         let mut text = vec![VERSION];
         text.extend_from_slice(&self.expires_s.to_be_bytes());
         text.extend_from_slice(&self.port.to_be_bytes());
@@ -75,7 +75,7 @@ impl Link {
             tenant: TenantId::parse(tenant).ok()?,
             read_only: false,
             key: (!key.is_empty()).then(|| key.to_owned()),
-            bound: None,
+            ticket_scope: None,
         };
         let sandbox = SandboxId::parse(sandbox).ok()?;
         text.is_empty().then_some(Self { caller, sandbox, port, expires_s })
@@ -83,7 +83,7 @@ impl Link {
 
     /// Its token, for this life of the sandbox.
     pub(crate) fn token(&self, secret: &str, life: &str) -> String {
-        let mut text = self.text();
+        let mut text = self.signed_bytes();
         let mac = sign(secret, life, &text);
         text.extend_from_slice(&mac);
         URL_SAFE_NO_PAD.encode(text)
@@ -91,19 +91,19 @@ impl Link {
 }
 
 /// What a token opens now.
-pub(crate) fn open(service: &Service, token: &str) -> Option<Link> {
+pub(crate) fn verify(service: &Service, token: &str) -> Option<SignedLink> {
     if token.len() > TOKEN_LETTERS_MAX {
         return None;
     }
     let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
     let (text, mac) = bytes.split_at_checked(bytes.len().checked_sub(MAC_BYTES)?)?;
-    let link = Link::parse(text)?;
+    let link = SignedLink::parse(text)?;
     let (life, all) = service.exposed(&link.caller.tenant, &link.sandbox).ok()?;
     let exposed = all.get(&link.port)?;
     let right = bool::from(sign(&exposed.secret, &life, text).ct_eq(mac));
     let key = link.caller.key.as_deref();
     let held = right && key.is_none_or(|key| service.keys().holds(key).unwrap_or(false));
-    (held && link.expires_s > now().as_secs()).then_some(link)
+    (held && link.expires_s > since_epoch().as_secs()).then_some(link)
 }
 
 /// HMAC with SHA-256 (RFC 2104) of the sandbox's life and a text.
@@ -116,22 +116,22 @@ fn sign(secret: &str, life: &str, text: &[u8]) -> [u8; MAC_BYTES] {
 
 /// The second in which a link ends that is to live until `end`. Rounded up: rounded down, one of a
 /// second would mostly have ended before anybody has it.
-pub(crate) fn expiry(end: Duration) -> u64 {
+pub(crate) fn expiry_s(end: Duration) -> u64 {
     end.as_secs() + u64::from(end.subsec_nanos() > 0)
 }
 
-pub(crate) fn now() -> Duration {
+pub(crate) fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The token of a path below [`UNDER`].
-pub(crate) fn of_path(path: &str) -> Option<&str> {
-    path.strip_prefix(UNDER)?.split('/').next()
+/// The token of a path below [`PATH_PREFIX`].
+pub(crate) fn token_in_path(path: &str) -> Option<&str> {
+    path.strip_prefix(PATH_PREFIX)?.split('/').next()
 }
 
 /// 401: no such link, or not any more.
-pub(crate) fn bad_link() -> Failure {
-    Failure::new(
+pub(crate) fn bad_link() -> ApiError {
+    ApiError::new(
         StatusCode::UNAUTHORIZED,
         "bad_link",
         "the link has ended, was withdrawn, or never was",
@@ -143,23 +143,26 @@ pub(crate) fn bad_link() -> Failure {
 mod tests {
     use super::*;
 
-    fn link() -> Link {
+    fn link() -> SignedLink {
         let caller = Caller {
             tenant: TenantId::parse("t").unwrap(),
             read_only: false,
             key: Some("k".into()),
-            bound: None,
+            ticket_scope: None,
         };
-        Link { caller, sandbox: SandboxId::parse("box").unwrap(), port: 80, expires_s: 7 }
+        SignedLink { caller, sandbox: SandboxId::parse("box").unwrap(), port: 80, expires_s: 7 }
     }
 
     #[test]
     fn t16_a_link_is_bound_to_all_that_it_says() {
-        let text = link().text();
-        let back = Link::parse(&text).unwrap();
-        assert_eq!(back.text(), text);
-        assert!((0..text.len()).all(|end| Link::parse(&text[..end]).is_none()), "cut anywhere");
-        assert!(Link::parse(&[&text[..], b"x"].concat()).is_none());
+        let text = link().signed_bytes();
+        let back = SignedLink::parse(&text).unwrap();
+        assert_eq!(back.signed_bytes(), text);
+        assert!(
+            (0..text.len()).all(|end| SignedLink::parse(&text[..end]).is_none()),
+            "cut anywhere"
+        );
+        assert!(SignedLink::parse(&[&text[..], b"x"].concat()).is_none());
         let mac = sign("s", "life", &text);
         let others = [sign("S", "life", &text), sign("s", "lif", &text), sign("s", "life", b"")];
         assert!(others.iter().all(|other| *other != mac));
@@ -176,7 +179,7 @@ mod tests {
         for made in
             [Duration::from_secs(7), Duration::from_millis(7_001), Duration::new(7, 999_999_999)]
         {
-            let ends = Duration::from_secs(expiry(made + second));
+            let ends = Duration::from_secs(expiry_s(made + second));
             assert!(ends >= made + second && ends < made + 2 * second, "{made:?}: {ends:?}");
         }
     }

@@ -5,7 +5,7 @@ pub(crate) const MCP_PATH: &str = "/mcp";
 
 /// Whether a path leads into a program: whoever may only read may not go there, since what a GET
 /// does is that program's to say.
-pub(crate) fn leads_in(path: &str) -> bool {
+pub(crate) fn forwards_to_program(path: &str) -> bool {
     let mut parts = path.strip_prefix("/v1/").unwrap_or_default().split('/');
     let (under, _, what, port) = (parts.next(), parts.next(), parts.next(), parts.next());
     let way = (under, what);
@@ -26,7 +26,7 @@ mod tests {
             "/v1/sandboxes/a/tcp/1",
             "/v1/runs/a/proxy/1/x",
         ] {
-            assert!(leads_in(way), "{way}");
+            assert!(forwards_to_program(way), "{way}");
         }
         for other in [
             "/v1/sandboxes/a/ports",
@@ -35,7 +35,7 @@ mod tests {
             "/v1/sandboxes",
             "/",
         ] {
-            assert!(!leads_in(other), "{other}");
+            assert!(!forwards_to_program(other), "{other}");
         }
     }
 }

@@ -4,8 +4,8 @@
 //! Only their hashes are held, in memory: a restart ends them all.
 
 use crate::{
-    auth::caller::{Bound, Caller, Use},
-    foundation::error::Failure,
+    auth::caller::{Caller, SocketPurpose, TicketScope},
+    foundation::error::ApiError,
 };
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use isolet_sandbox::{SandboxId, TenantId, ids};
@@ -24,19 +24,19 @@ const TENANT_MAX: usize = 1_000;
 /// How often those are looked for that have ended.
 const SWEEP: Duration = Duration::from_secs(1);
 /// What a ticket is called in a query.
-pub(crate) const NAME: &str = "ticket";
+pub(crate) const QUERY_NAME: &str = "ticket";
 
 /// Where an upgrade asks to go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Door {
-    pub(crate) purpose: Use,
+pub(crate) struct TicketTarget {
+    pub(crate) purpose: SocketPurpose,
     sandbox: SandboxId,
     ticket: Option<String>,
     /// It says itself that it only looks.
     pub(crate) view: bool,
 }
 
-impl Door {
+impl TicketTarget {
     /// The socket that a request asks for, where it asks for one that takes tickets.
     pub(crate) fn of(method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Self> {
         if method != Method::GET || !headers.contains_key(header::UPGRADE) {
@@ -45,9 +45,9 @@ impl Door {
         let mut parts = uri.path().strip_prefix("/v1/")?.split('/');
         let (under, id, what) = (parts.next()?, parts.next()?, parts.next()?);
         let purpose = match (under, what, parts.next()) {
-            ("sandboxes", "terminal", None) | ("sandbox", "pty", None) => Use::Terminal,
-            ("sandboxes", "shell", None) => Use::Shell,
-            ("sandboxes", "ports" | "tcp", Some(_)) => Use::Port,
+            ("sandboxes", "terminal", None) | ("sandbox", "pty", None) => SocketPurpose::Terminal,
+            ("sandboxes", "shell", None) => SocketPurpose::Shell,
+            ("sandboxes", "ports" | "tcp", Some(_)) => SocketPurpose::Port,
             _ => return None,
         };
         let value = |name: &str| {
@@ -57,7 +57,7 @@ impl Door {
         Some(Self {
             purpose,
             sandbox: SandboxId::parse(id).ok()?,
-            ticket: value(NAME).map(str::to_owned),
+            ticket: value(QUERY_NAME).map(str::to_owned),
             view: value("mode") == Some("view"),
         })
     }
@@ -70,20 +70,20 @@ impl Door {
 
 /// All that were made and not used yet.
 #[derive(Debug, Default)]
-pub(crate) struct Tickets(Mutex<All>);
+pub(crate) struct Tickets(Mutex<IssuedTickets>);
 
 #[derive(Debug, Default)]
-struct All {
-    held: HashMap<[u8; 32], Held>,
+struct IssuedTickets {
+    issued: HashMap<[u8; 32], IssuedTicket>,
     /// How many of each tenant are held.
     own: HashMap<TenantId, usize>,
     /// When those were let go last that have ended.
     swept: Option<Instant>,
 }
 
-impl All {
-    fn remove(&mut self, hash: &[u8; 32]) -> Option<Held> {
-        let held = self.held.remove(hash)?;
+impl IssuedTickets {
+    fn remove(&mut self, hash: &[u8; 32]) -> Option<IssuedTicket> {
+        let held = self.issued.remove(hash)?;
         if let Some(own) = self.own.get_mut(&held.caller.tenant) {
             *own -= 1;
         }
@@ -97,21 +97,21 @@ impl All {
             return;
         }
         self.swept = Some(now);
-        let ended = self.held.iter().filter(|(_, held)| held.until <= now);
+        let ended = self.issued.iter().filter(|(_, held)| held.until <= now);
         let ended: Vec<_> = ended.map(|(hash, _)| *hash).collect();
         ended.iter().for_each(|hash| drop(self.remove(hash)));
     }
 }
 
 #[derive(Debug)]
-struct Held {
+struct IssuedTicket {
     caller: Caller,
-    door: (SandboxId, Use),
+    target: (SandboxId, SocketPurpose),
     until: Instant,
 }
 
 impl Tickets {
-    fn lock(&self) -> MutexGuard<'_, All> {
+    fn lock(&self) -> MutexGuard<'_, IssuedTickets> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -119,19 +119,19 @@ impl Tickets {
     ///
     /// # Errors
     /// 429 while there are too many.
-    pub(crate) fn add(
+    pub(crate) fn issue(
         &self,
         maker: &Caller,
-        bound: Bound,
+        bound: TicketScope,
         view: bool,
         ttl: Duration,
-    ) -> Result<String, Failure> {
+    ) -> Result<String, ApiError> {
         let now = Instant::now();
         let mut all = self.lock();
         all.sweep(now);
         let own = all.own.get(&maker.tenant).copied().unwrap_or(0);
-        if all.held.len() >= TICKETS_MAX || own >= TENANT_MAX {
-            return Err(Failure::new(
+        if all.issued.len() >= TICKETS_MAX || own >= TENANT_MAX {
+            return Err(ApiError::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too_many_tickets",
                 "too many tickets were made and not used",
@@ -140,20 +140,23 @@ impl Tickets {
         }
         // 256 bits.
         let ticket = format!("{}{}", ids::random(), ids::random());
-        let door = (bound.sandbox.clone(), bound.purpose);
-        let caller =
-            Caller { read_only: view || maker.read_only, bound: Some(bound), ..maker.clone() };
+        let target = (bound.sandbox.clone(), bound.purpose);
+        let caller = Caller {
+            read_only: view || maker.read_only,
+            ticket_scope: Some(bound),
+            ..maker.clone()
+        };
         all.own.insert(maker.tenant.clone(), own + 1);
-        all.held.insert(hash(&ticket), Held { caller, door, until: now + ttl });
+        all.issued.insert(hash(&ticket), IssuedTicket { caller, target, until: now + ttl });
         Ok(ticket)
     }
 
-    /// Who comes with a ticket through this door. It is spent, whatever is found: one that was shown
-    /// at the wrong door is in wrong hands.
-    pub(crate) fn take(&self, ticket: &str, door: &Door) -> Option<Caller> {
+    /// The caller that a ticket for this target stands for. The ticket is spent in any case: one that
+    /// was shown for another target is in wrong hands.
+    pub(crate) fn redeem(&self, ticket: &str, target: &TicketTarget) -> Option<Caller> {
         // Found by its hash: how long the search takes says nothing of a ticket.
         let held = self.lock().remove(&hash(ticket))?;
-        let right = held.door == (door.sandbox.clone(), door.purpose);
+        let right = held.target == (target.sandbox.clone(), target.purpose);
         (right && held.until > Instant::now()).then_some(held.caller)
     }
 }
@@ -168,33 +171,39 @@ mod tests {
     use axum::http::HeaderValue;
     use isolet_sandbox::SessionId;
 
-    fn door(uri: &str) -> Option<Door> {
+    fn target(uri: &str) -> Option<TicketTarget> {
         let upgrade = (header::UPGRADE, HeaderValue::from_static("websocket"));
-        Door::of(&Method::GET, &uri.parse().unwrap(), &HeaderMap::from_iter([upgrade]))
+        TicketTarget::of(&Method::GET, &uri.parse().unwrap(), &HeaderMap::from_iter([upgrade]))
     }
 
-    fn bound() -> Bound {
+    fn bound() -> TicketScope {
         let session = Some(SessionId::parse("dev").unwrap());
-        Bound {
+        TicketScope {
             sandbox: SandboxId::parse("box").unwrap(),
             incarnation: None,
             session,
-            purpose: Use::Terminal,
+            purpose: SocketPurpose::Terminal,
             port: None,
         }
     }
 
     fn maker(tenant: &str) -> Caller {
         let tenant = TenantId::parse(tenant).unwrap();
-        Caller { tenant, read_only: false, key: Some("k".into()), bound: None }
+        Caller { tenant, read_only: false, key: Some("k".into()), ticket_scope: None }
     }
 
     #[test]
     fn tickets_are_for_sockets_alone() {
-        let found = door("/v1/sandboxes/box/terminal?ticket=abc&mode=view").unwrap();
-        assert_eq!((found.purpose, found.ticket(), found.view), (Use::Terminal, Some("abc"), true));
-        assert_eq!(door("/v1/sandbox/box/pty").unwrap().purpose, Use::Terminal);
-        assert_eq!(door("/v1/sandboxes/box/shell?mode=edit").unwrap().purpose, Use::Shell);
+        let found = target("/v1/sandboxes/box/terminal?ticket=abc&mode=view").unwrap();
+        assert_eq!(
+            (found.purpose, found.ticket(), found.view),
+            (SocketPurpose::Terminal, Some("abc"), true)
+        );
+        assert_eq!(target("/v1/sandbox/box/pty").unwrap().purpose, SocketPurpose::Terminal);
+        assert_eq!(
+            target("/v1/sandboxes/box/shell?mode=edit").unwrap().purpose,
+            SocketPurpose::Shell
+        );
         for other in [
             "/v1/sandboxes/box",
             "/v1/sandboxes/box/terminal/x",
@@ -204,37 +213,37 @@ mod tests {
             "/terminal",
             "/v1/sandboxes",
         ] {
-            assert_eq!(door(&format!("{other}?ticket=abc")), None, "{other}");
+            assert_eq!(target(&format!("{other}?ticket=abc")), None, "{other}");
         }
         let uri = "/v1/sandboxes/box/terminal?ticket=abc".parse().unwrap();
-        assert_eq!(Door::of(&Method::GET, &uri, &HeaderMap::new()), None, "no upgrade");
+        assert_eq!(TicketTarget::of(&Method::GET, &uri, &HeaderMap::new()), None, "no upgrade");
     }
 
     #[test]
     fn a_ticket_opens_one_thing_once() {
-        let (tickets, door) = (Tickets::default(), door("/v1/sandboxes/box/terminal").unwrap());
-        let make = |ttl| tickets.add(&maker("a"), bound(), true, ttl).unwrap();
+        let (tickets, target) = (Tickets::default(), target("/v1/sandboxes/box/terminal").unwrap());
+        let make = |ttl| tickets.issue(&maker("a"), bound(), true, ttl).unwrap();
         let ticket = make(TTL_MAX);
         assert!(ticket.len() == 52);
-        let caller = tickets.take(&ticket, &door).unwrap();
-        assert!(caller.read_only && caller.bound == Some(bound()));
-        assert!(tickets.take(&ticket, &door).is_none(), "used");
-        assert!(tickets.take(&make(Duration::ZERO), &door).is_none(), "ended");
+        let caller = tickets.redeem(&ticket, &target).unwrap();
+        assert!(caller.read_only && caller.ticket_scope == Some(bound()));
+        assert!(tickets.redeem(&ticket, &target).is_none(), "used");
+        assert!(tickets.redeem(&make(Duration::ZERO), &target).is_none(), "ended");
         let other = make(TTL_MAX);
         for wrong in ["/v1/sandboxes/other/terminal", "/v1/sandboxes/box/shell"] {
             let ticket = make(TTL_MAX);
-            assert!(tickets.take(&ticket, &super::tests::door(wrong).unwrap()).is_none());
-            assert!(tickets.take(&ticket, &door).is_none(), "spent at the wrong door");
+            assert!(tickets.redeem(&ticket, &super::tests::target(wrong).unwrap()).is_none());
+            assert!(tickets.redeem(&ticket, &target).is_none(), "spent at the wrong door");
         }
-        assert!(tickets.take(&other, &door).is_some());
+        assert!(tickets.redeem(&other, &target).is_some());
         let all = tickets.lock();
-        assert!(all.held.is_empty() && all.own.is_empty());
+        assert!(all.issued.is_empty() && all.own.is_empty());
     }
 
     #[test]
     fn tickets_are_bounded_and_one_tenant_takes_none_from_another() {
         let tickets = Tickets::default();
-        let add = |tenant: &str| tickets.add(&maker(tenant), bound(), false, TTL_MAX).is_ok();
+        let add = |tenant: &str| tickets.issue(&maker(tenant), bound(), false, TTL_MAX).is_ok();
         assert_eq!((0..TENANT_MAX + 1).filter(|_| add("a")).count(), TENANT_MAX);
         assert!(add("b"));
         let others = (1..10).map(|n| (0..TENANT_MAX).filter(|_| add(&format!("t{n}"))).count());

@@ -22,15 +22,15 @@ use tokio::{
 
 /// Of all connections, one in so many is closed at once when room is needed, so that a flood of
 /// new ones does not look through all of them each time.
-const CLOSED_SHARE: usize = 32;
+const CLOSED_FRACTION: usize = 32;
 /// How long to wait for the end of those that were closed before more are.
-const ROOM_WAIT: Duration = Duration::from_millis(50);
+const SLOT_WAIT: Duration = Duration::from_millis(50);
 
 /// All of them.
 #[derive(Debug)]
 pub(crate) struct Connections {
     most: usize,
-    room: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     began: Instant,
     next: AtomicU64,
     open: Mutex<HashMap<u64, Arc<Connection>>>,
@@ -44,16 +44,16 @@ pub(crate) struct Connection {
     /// Requests that hold a permit.
     busy: AtomicUsize,
     /// A request has come.
-    spoke: AtomicBool,
+    has_sent_request: AtomicBool,
     /// When it was last used, in ms since `began`.
     used_ms: AtomicU64,
     close: Notify,
-    _room: OwnedSemaphorePermit,
+    _slot: OwnedSemaphorePermit,
 }
 
 /// Listed as long as HTTP is spoken on it.
 #[derive(Debug)]
-pub(crate) struct Listed {
+pub(crate) struct RegisteredConnection {
     all: Arc<Connections>,
     id: u64,
     connection: Arc<Connection>,
@@ -63,7 +63,7 @@ impl Connections {
     pub(crate) fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
             most,
-            room: Arc::new(Semaphore::new(most)),
+            slots: Arc::new(Semaphore::new(most)),
             began: Instant::now(),
             next: AtomicU64::new(0),
             open: Mutex::default(),
@@ -75,53 +75,53 @@ impl Connections {
     }
 
     /// A place for the next connection; waits for one, and has idle ones closed meanwhile.
-    pub(crate) async fn room(&self) -> OwnedSemaphorePermit {
+    pub(crate) async fn acquire_slot(&self) -> OwnedSemaphorePermit {
         loop {
-            if let Ok(room) = Arc::clone(&self.room).try_acquire_owned() {
-                return room;
+            if let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() {
+                return slot;
             }
             self.close_idle();
-            let freed = timeout(ROOM_WAIT, Arc::clone(&self.room).acquire_owned()).await;
-            if let Ok(Ok(room)) = freed {
-                return room;
+            let freed = timeout(SLOT_WAIT, Arc::clone(&self.slots).acquire_owned()).await;
+            if let Ok(Ok(slot)) = freed {
+                return slot;
             }
         }
     }
 
     /// Lists a connection in its place.
-    pub(crate) fn add(self: &Arc<Self>, room: OwnedSemaphorePermit) -> Listed {
+    pub(crate) fn register(self: &Arc<Self>, slot: OwnedSemaphorePermit) -> RegisteredConnection {
         let connection = Arc::new(Connection {
             began: self.began,
             busy: AtomicUsize::new(0),
-            spoke: AtomicBool::new(false),
+            has_sent_request: AtomicBool::new(false),
             used_ms: AtomicU64::new(ms(self.began)),
             close: Notify::new(),
-            _room: room,
+            _slot: slot,
         });
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(id, Arc::clone(&connection));
-        Listed { all: Arc::clone(self), id, connection }
+        RegisteredConnection { all: Arc::clone(self), id, connection }
     }
 
     /// Tells those to close that are needed least.
     fn close_idle(&self) {
         let open = self.lock();
         let idle = open.values().filter(|one| one.idle());
-        let mut idle: Vec<_> = idle.map(|one| (one.needed(), one)).collect();
-        idle.sort_unstable_by_key(|(needed, _)| *needed);
-        let most = (self.most / CLOSED_SHARE).max(1);
+        let mut idle: Vec<_> = idle.map(|one| (one.close_order(), one)).collect();
+        idle.sort_unstable_by_key(|(order, _)| *order);
+        let most = (self.most / CLOSED_FRACTION).max(1);
         idle.iter().take(most).for_each(|(_, one)| one.close.notify_one());
     }
 
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
-        self.most - self.room.available_permits()
+        self.most - self.slots.available_permits()
     }
 
     /// Waits until there is none.
-    pub(crate) async fn ended(&self) {
+    pub(crate) async fn drained(&self) {
         let all = u32::try_from(self.most).unwrap_or(u32::MAX);
-        let _ = self.room.acquire_many(all).await;
+        let _ = self.slots.acquire_many(all).await;
     }
 }
 
@@ -131,19 +131,19 @@ fn ms(since: Instant) -> u64 {
 
 impl Connection {
     /// A request has come.
-    pub(crate) fn spoke(&self) {
-        self.spoke.store(true, Ordering::Relaxed);
+    pub(crate) fn mark_request(&self) {
+        self.has_sent_request.store(true, Ordering::Relaxed);
     }
 
     /// Whether any request has come.
-    pub(crate) fn has_spoken(&self) -> bool {
-        self.spoke.load(Ordering::Relaxed)
+    pub(crate) fn has_sent_request(&self) -> bool {
+        self.has_sent_request.load(Ordering::Relaxed)
     }
 
     /// Keeps it open while this is held.
-    pub(crate) fn busy(self: &Arc<Self>) -> Busy {
+    pub(crate) fn busy(self: &Arc<Self>) -> BusyGuard {
         self.busy.fetch_add(1, Ordering::Relaxed);
-        Busy(Arc::clone(self))
+        BusyGuard(Arc::clone(self))
     }
 
     fn idle(&self) -> bool {
@@ -151,12 +151,12 @@ impl Connection {
     }
 
     /// Small numbers are closed first.
-    fn needed(&self) -> (bool, u64) {
-        (self.has_spoken(), self.used_ms.load(Ordering::Relaxed))
+    fn close_order(&self) -> (bool, u64) {
+        (self.has_sent_request(), self.used_ms.load(Ordering::Relaxed))
     }
 
     /// Waits until its place is needed for another, and it idles. Cancel-safe.
-    pub(crate) async fn unneeded(&self) {
+    pub(crate) async fn close_requested(&self) {
         loop {
             self.close.notified().await;
             if self.idle() {
@@ -168,22 +168,22 @@ impl Connection {
 
 /// A request is being answered.
 #[derive(Debug)]
-pub(crate) struct Busy(Arc<Connection>);
+pub(crate) struct BusyGuard(Arc<Connection>);
 
-impl Drop for Busy {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
         self.0.used_ms.store(ms(self.0.began), Ordering::Relaxed);
         self.0.busy.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Listed {
+impl RegisteredConnection {
     pub(crate) fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }
 }
 
-impl Drop for Listed {
+impl Drop for RegisteredConnection {
     fn drop(&mut self) {
         self.all.lock().remove(&self.id);
     }
@@ -194,20 +194,20 @@ mod tests {
     use super::*;
 
     /// Fills all places; those at even numbers have sent a request.
-    async fn full(all: &Arc<Connections>, most: usize) -> Vec<Listed> {
+    async fn full(all: &Arc<Connections>, most: usize) -> Vec<RegisteredConnection> {
         let mut open = Vec::new();
         for n in 0..most {
-            let listed = all.add(all.room().await);
+            let listed = all.register(all.acquire_slot().await);
             if n % 2 == 0 {
-                listed.connection().spoke();
+                listed.connection().mark_request();
             }
             open.push(listed);
         }
         open
     }
 
-    fn told(listed: &Listed) -> bool {
-        let mut told = Box::pin(listed.connection().unneeded());
+    fn is_asked_to_close(listed: &RegisteredConnection) -> bool {
+        let mut told = Box::pin(listed.connection().close_requested());
         futures_util::FutureExt::now_or_never(&mut told).is_some()
     }
 
@@ -217,7 +217,10 @@ mod tests {
         let mut open = full(&all, 4).await;
         let _busy = open[1].connection().busy();
         all.close_idle();
-        assert_eq!(open.iter().map(told).collect::<Vec<_>>(), [false, false, false, true]);
+        assert_eq!(
+            open.iter().map(is_asked_to_close).collect::<Vec<_>>(),
+            [false, false, false, true]
+        );
         drop(open.pop());
         assert_eq!((all.count(), all.lock().len()), (3, 3));
     }
@@ -228,15 +231,15 @@ mod tests {
         let mut open = full(&all, 2).await;
         let second = open.pop().unwrap();
         let closing = tokio::spawn(async move {
-            second.connection().unneeded().await;
+            second.connection().close_requested().await;
             drop(second);
         });
-        let third = all.add(all.room().await);
+        let third = all.register(all.acquire_slot().await);
         closing.await.unwrap();
         let socket = third.connection().busy();
         drop((third, open));
         assert_eq!(all.count(), 1, "the socket keeps its place");
         drop(socket);
-        all.ended().await;
+        all.drained().await;
     }
 }

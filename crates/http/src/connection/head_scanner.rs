@@ -15,7 +15,7 @@ const LENGTH_DIGITS_MAX: usize = 15;
 
 /// The next byte belongs to what?
 #[derive(Debug, PartialEq, Eq)]
-enum At {
+enum Position {
     Head,
     /// So many bytes of a body are still to come.
     Body(u64),
@@ -36,8 +36,8 @@ struct Head {
 
 /// Follows the bytes of one connection.
 #[derive(Debug)]
-pub(crate) struct Heads {
-    at: At,
+pub(crate) struct HeadScanner {
+    at: Position,
     head: Head,
     /// A line's beginning, where one read brought only that.
     line: Vec<u8>,
@@ -47,30 +47,30 @@ pub(crate) struct Heads {
 #[derive(Debug)]
 struct Refused;
 
-impl Heads {
+impl HeadScanner {
     pub(crate) fn new() -> Self {
-        Self { at: At::Head, head: Head::default(), line: Vec::new() }
+        Self { at: Position::Head, head: Head::default(), line: Vec::new() }
     }
 
     /// Whether the client is between two requests.
-    pub(crate) fn quiet(&self) -> bool {
-        self.at == At::Head && self.head.bytes == 0
+    pub(crate) fn is_between_requests(&self) -> bool {
+        self.at == Position::Head && self.head.bytes == 0
     }
 
     /// Takes what was read. An error says how many of these bytes stand before the refused line.
-    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<(), usize> {
+    pub(crate) fn scan(&mut self, bytes: &[u8]) -> Result<(), usize> {
         let mut done = 0;
         while done < bytes.len() {
             let rest = &bytes[done..];
             done += match self.at {
-                At::Rest => return Ok(()),
-                At::Body(left) => {
+                Position::Rest => return Ok(()),
+                Position::Body(left) => {
                     let count = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
                     let left = left - count as u64;
-                    self.at = if left == 0 { At::Head } else { At::Body(left) };
+                    self.at = if left == 0 { Position::Head } else { Position::Body(left) };
                     count
                 }
-                At::Head => self.head(rest).map_err(|Refused| done)?,
+                Position::Head => self.head(rest).map_err(|Refused| done)?,
             };
         }
         Ok(())
@@ -83,7 +83,7 @@ impl Heads {
         self.head.bytes += count;
         if self.head.bytes > HEAD_BYTES_MAX {
             // hyper has the same limit, and answers 431.
-            self.at = At::Rest;
+            self.at = Position::Rest;
             return Ok(count);
         }
         if end.is_none() || !self.line.is_empty() {
@@ -91,7 +91,7 @@ impl Heads {
         }
         if end.is_some() {
             let mut long = std::mem::take(&mut self.line);
-            self.judge(if long.is_empty() { &rest[..count] } else { &long })?;
+            self.check_line(if long.is_empty() { &rest[..count] } else { &long })?;
             // Its memory serves the next line that comes in parts.
             long.clear();
             self.line = long;
@@ -99,7 +99,7 @@ impl Heads {
         Ok(count)
     }
 
-    fn judge(&mut self, line: &[u8]) -> Result<(), Refused> {
+    fn check_line(&mut self, line: &[u8]) -> Result<(), Refused> {
         let line = line.strip_suffix(b"\r\n").ok_or(Refused)?;
         if memchr::memchr(b'\r', line).is_some() {
             return Err(Refused);
@@ -120,7 +120,7 @@ impl Heads {
         self.head.headers += 1;
         if self.head.headers > HEADERS_MAX {
             // As above: 431.
-            self.at = At::Rest;
+            self.at = Position::Rest;
             return Ok(());
         }
         if matches!(line[0], b' ' | b'\t') {
@@ -156,9 +156,9 @@ impl Heads {
             return Err(Refused);
         }
         self.at = match length {
-            _ if head.upgrade || head.chunked => At::Rest,
-            0 => At::Head,
-            length => At::Body(length),
+            _ if head.upgrade || head.chunked => Position::Rest,
+            0 => Position::Head,
+            length => Position::Body(length),
         };
         Ok(())
     }
@@ -176,7 +176,7 @@ fn websocket(value: &[u8]) -> bool {
 }
 
 /// Whether nothing behind this request is watched.
-pub(crate) fn last(headers: &HeaderMap) -> bool {
+pub(crate) fn ends_connection(headers: &HeaderMap) -> bool {
     headers.contains_key(header::TRANSFER_ENCODING)
         || headers.get_all(header::UPGRADE).iter().any(|value| websocket(value.as_bytes()))
 }
@@ -186,9 +186,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn take(text: &str) -> Result<Heads, usize> {
-        let mut heads = Heads::new();
-        heads.take(text.as_bytes()).map(|()| heads)
+    fn scanned(text: &str) -> Result<HeadScanner, usize> {
+        let mut heads = HeadScanner::new();
+        heads.scan(text.as_bytes()).map(|()| heads)
     }
 
     #[test]
@@ -214,35 +214,37 @@ mod tests {
             "GET / HTTP/1.1\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n",
             "GET / HTTP/1.1\r\nupgrade: websocket\r\ncontent-length: 1\r\n\r\n",
         ] {
-            assert!(take(bad).is_err(), "{bad:?}");
+            assert!(scanned(bad).is_err(), "{bad:?}");
         }
     }
 
     #[test]
     fn a_request_ends_where_its_head_says() {
         let one = "POST / HTTP/1.1\r\nhost: a\r\nContent-Length: 3\r\n\r\n";
-        assert!(take(&format!("{one}\n\n\nGET / HTTP/1.1\r\n\r\n")).unwrap().quiet());
-        assert!(!take(&format!("{one}ab")).unwrap().quiet());
+        assert!(
+            scanned(&format!("{one}\n\n\nGET / HTTP/1.1\r\n\r\n")).unwrap().is_between_requests()
+        );
+        assert!(!scanned(&format!("{one}ab")).unwrap().is_between_requests());
         let two = format!("{one}abc");
-        assert_eq!(take(&format!("{two}GET / HTTP/1.1\n\r\n")).unwrap_err(), two.len());
+        assert_eq!(scanned(&format!("{two}GET / HTTP/1.1\n\r\n")).unwrap_err(), two.len());
         for last in ["transfer-encoding: chunked", "upgrade: h2c, WebSocket"] {
-            let heads = take(&format!("POST / HTTP/1.1\r\n{last}\r\n\r\n\n\n")).unwrap();
-            assert_eq!(heads.at, At::Rest);
+            let heads = scanned(&format!("POST / HTTP/1.1\r\n{last}\r\n\r\n\n\n")).unwrap();
+            assert_eq!(heads.at, Position::Rest);
         }
-        assert!(take("GET / HTTP/1.1\r\nupgrade: h2c\r\n\r\n").unwrap().quiet());
+        assert!(scanned("GET / HTTP/1.1\r\nupgrade: h2c\r\n\r\n").unwrap().is_between_requests());
     }
 
     #[test]
     fn a_flood_is_not_held() {
-        let mut heads = take("GET / HTTP/1.1\r\nx: ").unwrap();
+        let mut heads = scanned("GET / HTTP/1.1\r\nx: ").unwrap();
         for _ in 0..100 {
-            heads.take(&[b'y'; 10_000]).unwrap();
+            heads.scan(&[b'y'; 10_000]).unwrap();
         }
-        assert_eq!(heads.at, At::Rest);
+        assert_eq!(heads.at, Position::Rest);
         assert!(heads.line.len() <= HEAD_BYTES_MAX);
         assert_eq!(
-            take(&format!("GET / HTTP/1.1\r\n{}", "x: y\r\n".repeat(101))).unwrap().at,
-            At::Rest
+            scanned(&format!("GET / HTTP/1.1\r\n{}", "x: y\r\n".repeat(101))).unwrap().at,
+            Position::Rest
         );
     }
 
@@ -255,12 +257,12 @@ mod tests {
         ) {
             let text = format!("POST / HTTP/1.1\r\n{}content-length: {length}\r\n\r\n", lines.concat());
             let text = format!("{text}{}{text}", "\n".repeat(usize::try_from(length).unwrap()));
-            let whole = take(&text);
-            let (mut parts, mut from, mut refused) = (Heads::new(), 0, None);
+            let whole = scanned(&text);
+            let (mut parts, mut from, mut refused) = (HeadScanner::new(), 0, None);
             for cut in cuts.into_iter().chain([text.len()]) {
                 let to = (from + cut).min(text.len());
                 if refused.is_none() {
-                    refused = parts.take(&text.as_bytes()[from..to]).err();
+                    refused = parts.scan(&text.as_bytes()[from..to]).err();
                 }
                 from = to;
             }

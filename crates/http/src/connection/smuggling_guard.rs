@@ -1,7 +1,7 @@
 //! A connection whose requests are watched on their way to the parser, and which ends so that its
 //! client reads the last answer.
 
-use crate::connection::head_scanner::Heads;
+use crate::connection::head_scanner::HeadScanner;
 use std::{
     future::Future,
     io,
@@ -16,25 +16,25 @@ use tokio::{
 };
 
 /// What the parser reads in place of a refused line: wherever it is in a head, it answers 400.
-const BROKEN: &[u8] = b"\0\r\n\r\n";
+const MALFORMED_LINE: &[u8] = b"\0\r\n\r\n";
 /// How long a client that was cut short may take to hear it.
 const LINGER: Duration = Duration::from_millis(500);
 /// What is thrown away at once.
-const WASTE_BYTES: usize = 4 * 1024;
+const DISCARD_BYTES: usize = 4 * 1024;
 
 /// The connection under hyper.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct SmugglingGuard {
     stream: TcpStream,
-    heads: Heads,
+    scanner: HeadScanner,
     /// After a refusal: what the parser has still to read; then the end.
-    broken: Option<&'static [u8]>,
+    injected: Option<&'static [u8]>,
     lingering: Option<Pin<Box<Sleep>>>,
 }
 
-impl Gate {
+impl SmugglingGuard {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { stream, heads: Heads::new(), broken: None, lingering: None }
+        Self { stream, scanner: HeadScanner::new(), injected: None, lingering: None }
     }
 
     /// The bare connection, once nobody speaks HTTP on it.
@@ -43,34 +43,34 @@ impl Gate {
     }
 }
 
-fn put(broken: &mut &'static [u8], buf: &mut ReadBuf<'_>) {
-    let (now, later) = broken.split_at(broken.len().min(buf.remaining()));
+fn inject(injected: &mut &'static [u8], buf: &mut ReadBuf<'_>) {
+    let (now, later) = injected.split_at(injected.len().min(buf.remaining()));
     buf.put_slice(now);
-    *broken = later;
+    *injected = later;
 }
 
-impl AsyncRead for Gate {
+impl AsyncRead for SmugglingGuard {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let gate = self.get_mut();
-        if let Some(broken) = &mut gate.broken {
-            put(broken, buf);
+        let guard = self.get_mut();
+        if let Some(injected) = &mut guard.injected {
+            inject(injected, buf);
             return Poll::Ready(Ok(()));
         }
         let before = buf.filled().len();
-        ready!(Pin::new(&mut gate.stream).poll_read(cx, buf))?;
-        if let Err(good) = gate.heads.take(&buf.filled()[before..]) {
+        ready!(Pin::new(&mut guard.stream).poll_read(cx, buf))?;
+        if let Err(good) = guard.scanner.scan(&buf.filled()[before..]) {
             buf.set_filled(before + good);
-            put(gate.broken.insert(BROKEN), buf);
+            inject(guard.injected.insert(MALFORMED_LINE), buf);
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for Gate {
+impl AsyncWrite for SmugglingGuard {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -96,25 +96,25 @@ impl AsyncWrite for Gate {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let gate = self.get_mut();
-        if gate.lingering.is_none() {
-            ready!(Pin::new(&mut gate.stream).poll_shutdown(cx))?;
-            if gate.broken.is_none() && gate.heads.quiet() {
+        let guard = self.get_mut();
+        if guard.lingering.is_none() {
+            ready!(Pin::new(&mut guard.stream).poll_shutdown(cx))?;
+            if guard.injected.is_none() && guard.scanner.is_between_requests() {
                 return Poll::Ready(Ok(()));
             }
         }
-        let lingering = gate.lingering.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+        let lingering = guard.lingering.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
         if lingering.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Ok(()));
         }
-        waste(&mut gate.stream, cx).map(Ok)
+        discard_input(&mut guard.stream, cx).map(Ok)
     }
 }
 
 /// Throws away what comes, until its end. A connection that is closed over bytes that nobody read
 /// is reset, and its client may lose the answer.
-fn waste(stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<()> {
-    let mut bytes = [0; WASTE_BYTES];
+fn discard_input(stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<()> {
+    let mut bytes = [0; DISCARD_BYTES];
     loop {
         let mut buf = ReadBuf::new(&mut bytes);
         if ready!(Pin::new(&mut *stream).poll_read(cx, &mut buf)).is_err()
@@ -127,10 +127,10 @@ fn waste(stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<()> {
 
 /// Ends a connection whose client may still be speaking: what was written is read first, where
 /// the client reads at all.
-pub(crate) async fn leave(stream: &mut TcpStream) {
+pub(crate) async fn close_gracefully(stream: &mut TcpStream) {
     let ended = async {
         if tokio::io::AsyncWriteExt::shutdown(stream).await.is_ok() {
-            std::future::poll_fn(|cx| waste(stream, cx)).await;
+            std::future::poll_fn(|cx| discard_input(stream, cx)).await;
         }
     };
     let _ = tokio::time::timeout(LINGER, ended).await;

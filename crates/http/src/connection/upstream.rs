@@ -31,7 +31,7 @@ const IDLE: Duration = Duration::from_secs(2);
 /// How often those are let go that have idled so long.
 const SWEEP: Duration = Duration::from_millis(500);
 /// A program that closes after its answer without a word has done so by then.
-const RESTED: Duration = Duration::from_millis(100);
+const SETTLED: Duration = Duration::from_millis(100);
 /// Idle connections of one port, and of all.
 const PORT_MAX: usize = 16;
 const ALL_MAX: usize = 512;
@@ -42,14 +42,14 @@ type Conn = Connection<TokioIo<PortLink>, Body>;
 #[derive(Debug)]
 pub(crate) struct Upstream {
     sender: SendRequest<Body>,
-    conn: Stand,
+    conn: ConnectionState,
     /// Requests that it has carried.
     asked: u32,
 }
 
 /// How a connection stands.
 #[derive(Debug)]
-enum Stand {
+enum ConnectionState {
     Live(Conn),
     /// Nobody speaks HTTP on it any more: it was switched, or closed in peace.
     Over(Conn),
@@ -58,7 +58,7 @@ enum Stand {
 
 /// There is no answer.
 #[derive(Debug)]
-pub(crate) struct Lost {
+pub(crate) struct SendError {
     pub(crate) error: hyper::Error,
     /// The request, where nothing of it was sent.
     pub(crate) unsent: Option<Request<Body>>,
@@ -72,15 +72,15 @@ impl Upstream {
             .max_buf_size(READ_BYTES_MAX)
             .handshake(TokioIo::new(link))
             .await?;
-        Ok(Self { sender, conn: Stand::Live(conn), asked: 0 })
+        Ok(Self { sender, conn: ConnectionState::Live(conn), asked: 0 })
     }
 
     /// Asks, and gives the head of the answer. The connection is driven from here on by who reads
     /// the answer's body.
-    pub(crate) async fn ask(
+    pub(crate) async fn send(
         mut self,
         request: Request<Body>,
-    ) -> Result<(Response<Incoming>, Self), Lost> {
+    ) -> Result<(Response<Incoming>, Self), SendError> {
         self.asked = self.asked.saturating_add(1);
         let answer = {
             let mut asked = pin!(self.sender.try_send_request(request));
@@ -88,11 +88,11 @@ impl Upstream {
             poll_fn(|cx| {
                 conn.drive(cx);
                 let answer = asked.as_mut().poll(cx);
-                if answer.is_ready() || matches!(conn, Stand::Live(_)) {
+                if answer.is_ready() || matches!(conn, ConnectionState::Live(_)) {
                     return answer;
                 }
                 // Closed before it took the request: who waits for the answer is told by the drop.
-                *conn = Stand::Gone;
+                *conn = ConnectionState::Gone;
                 asked.as_mut().poll(cx)
             })
             .await
@@ -101,7 +101,7 @@ impl Upstream {
             Ok(answer) => Ok((answer, self)),
             Err(mut lost) => {
                 let unsent = lost.take_message();
-                Err(Lost { unsent, error: lost.into_error() })
+                Err(SendError { unsent, error: lost.into_error() })
             }
         }
     }
@@ -112,13 +112,17 @@ impl Upstream {
     }
 
     /// The bare connection after a switch of protocols, and what was read beyond the answer's head.
-    pub(crate) async fn bare(mut self) -> Option<(PortLink, Vec<u8>)> {
+    pub(crate) async fn into_upgraded(mut self) -> Option<(PortLink, Vec<u8>)> {
         poll_fn(|cx| {
             self.conn.drive(cx);
-            if matches!(self.conn, Stand::Live(_)) { Poll::Pending } else { Poll::Ready(()) }
+            if matches!(self.conn, ConnectionState::Live(_)) {
+                Poll::Pending
+            } else {
+                Poll::Ready(())
+            }
         })
         .await;
-        let Stand::Over(conn) = self.conn else { return None };
+        let ConnectionState::Over(conn) = self.conn else { return None };
         let parts = conn.into_parts();
         Some((parts.io.into_inner(), parts.read_buf.to_vec()))
     }
@@ -127,12 +131,12 @@ impl Upstream {
     fn idle(&mut self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         self.drive(&mut cx);
-        let live = matches!(self.conn, Stand::Live(_));
+        let live = matches!(self.conn, ConnectionState::Live(_));
         live && matches!(self.sender.poll_ready(&mut cx), Poll::Ready(Ok(())))
     }
 }
 
-impl Stand {
+impl ConnectionState {
     fn drive(&mut self, cx: &mut Context<'_>) {
         let Self::Live(conn) = self else { return };
         let Poll::Ready(ended) = conn.poll_without_shutdown(cx) else { return };
@@ -146,7 +150,7 @@ impl Stand {
 
 /// Connections that idle, by the sandbox's own name and port.
 #[derive(Debug, Default)]
-pub(crate) struct Upstreams(Mutex<Idle>);
+pub(crate) struct UpstreamPool(Mutex<Idle>);
 
 #[derive(Debug, Default)]
 struct Idle {
@@ -154,14 +158,14 @@ struct Idle {
     count: usize,
 }
 
-impl Upstreams {
+impl UpstreamPool {
     fn lock(&self) -> MutexGuard<'_, Idle> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One that still stands. `once`: for a request that must not be sent twice, so that it takes
     /// none on which the program may be about to close.
-    pub(crate) fn take(&self, sandbox: &Sandbox, port: u16, once: bool) -> Option<Upstream> {
+    pub(crate) fn acquire(&self, sandbox: &Sandbox, port: u16, once: bool) -> Option<Upstream> {
         loop {
             let (since, mut one) = self.lock().pop(&(sandbox.name().to_owned(), port), once)?;
             if since.elapsed() < IDLE && one.idle() {
@@ -171,7 +175,7 @@ impl Upstreams {
     }
 
     /// Keeps one whose answer was read to its end, where it can be used again.
-    pub(crate) fn put(&self, sandbox: &Sandbox, port: u16, mut one: Upstream) {
+    pub(crate) fn release(&self, sandbox: &Sandbox, port: u16, mut one: Upstream) {
         if !one.idle() {
             return;
         }
@@ -208,7 +212,7 @@ impl Upstreams {
 impl Idle {
     fn pop(&mut self, key: &(String, u16), once: bool) -> Option<(Instant, Upstream)> {
         let own = self.held.get_mut(key)?;
-        let sure = |(since, one): &(Instant, Upstream)| one.asked > 1 || since.elapsed() >= RESTED;
+        let sure = |(since, one): &(Instant, Upstream)| one.asked > 1 || since.elapsed() >= SETTLED;
         let at = own.iter().rposition(|held| !once || sure(held))?;
         let one = own.remove(at);
         if own.is_empty() {

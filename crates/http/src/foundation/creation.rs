@@ -1,6 +1,6 @@
 //! Calls that create something: their idempotency key, and the answer that says where it is.
 
-use crate::foundation::error::Failure;
+use crate::foundation::error::ApiError;
 use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
@@ -8,12 +8,16 @@ use axum::{
 use isolet_sandbox::{Once, info::KEY_BYTES_MAX};
 
 /// An `Idempotency-Key`, bound to its route and body.
-pub(crate) fn once(headers: &HeaderMap, route: &str, body: &[u8]) -> Result<Option<Once>, Failure> {
+pub(crate) fn idempotency_key(
+    headers: &HeaderMap,
+    route: &str,
+    body: &[u8],
+) -> Result<Option<Once>, ApiError> {
     let mut all = headers.get_all("idempotency-key").iter();
     let Some(key) = all.next() else { return Ok(None) };
     let key = key.to_str().ok().filter(|key| !key.is_empty() && key.len() <= KEY_BYTES_MAX);
     let key = key.filter(|_| all.next().is_none()).ok_or_else(|| {
-        Failure::field("Idempotency-Key", "one header of 1 to 255 visible ASCII characters")
+        ApiError::bad_field("Idempotency-Key", "one header of 1 to 255 visible ASCII characters")
     })?;
     Ok(Some(Once::new(key, route, body)))
 }

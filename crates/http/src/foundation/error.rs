@@ -15,7 +15,8 @@ const MESSAGE_BYTES_MAX: usize = 400;
 
 /// The body of every answer that is not 2xx.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub(crate) struct Failure {
+#[schema(as = Failure)]
+pub(crate) struct ApiError {
     #[serde(skip)]
     status: u16,
     /// For programs; stays the same between versions.
@@ -27,7 +28,7 @@ pub(crate) struct Failure {
     pub(crate) hint: String,
 }
 
-impl Failure {
+impl ApiError {
     /// A failure with its status and its three texts.
     pub(crate) fn new(
         status: StatusCode,
@@ -44,13 +45,13 @@ impl Failure {
     }
 
     /// 400: the request itself is wrong.
-    pub(crate) fn bad(message: impl Into<String>) -> Self {
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         let hint = "see /v1/openapi.json for what this call takes";
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message, hint)
     }
 
     /// 400: a field is out of its bounds.
-    pub(crate) fn field(name: &str, reason: &str) -> Self {
+    pub(crate) fn bad_field(name: &str, reason: &str) -> Self {
         Self::new(
             StatusCode::BAD_REQUEST,
             "bad_field",
@@ -60,7 +61,7 @@ impl Failure {
     }
 
     /// 400: a field that this version does not carry out.
-    pub(crate) fn unbuilt(name: &str, reason: &str) -> Self {
+    pub(crate) fn field_not_implemented(name: &str, reason: &str) -> Self {
         Self::new(
             StatusCode::BAD_REQUEST,
             "not_built",
@@ -70,7 +71,7 @@ impl Failure {
     }
 
     /// 501: a call that this version does not carry out.
-    pub(crate) fn unbuilt_call(reason: &str) -> Self {
+    pub(crate) fn not_implemented(reason: &str) -> Self {
         let hint = "this call is known and not built yet";
         Self::new(StatusCode::NOT_IMPLEMENTED, "not_built", reason, hint)
     }
@@ -81,7 +82,7 @@ impl Failure {
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = self.status();
         let mut response = (status, Json(self)).into_response();
@@ -97,12 +98,12 @@ impl IntoResponse for Failure {
 }
 
 /// The code of a refusal by the agent.
-pub(crate) fn code(why: Why) -> &'static str {
-    refusal(why).1
+pub(crate) fn agent_code(why: Why) -> &'static str {
+    classify_agent(why).1
 }
 
 /// Status, code and hint of a refusal by the agent.
-fn refusal(why: Why) -> (StatusCode, &'static str, &'static str) {
+fn classify_agent(why: Why) -> (StatusCode, &'static str, &'static str) {
     use StatusCode as S;
     match why {
         Why::BadAsk => (S::BAD_REQUEST, "bad_request", "check the fields and ids of this message"),
@@ -165,15 +166,15 @@ fn refusal(why: Why) -> (StatusCode, &'static str, &'static str) {
     }
 }
 
-impl Failure {
+impl ApiError {
     /// A refusal by the agent.
-    pub(crate) fn refused(why: Why, message: impl Into<String>) -> Self {
-        let (status, code, hint) = refusal(why);
+    pub(crate) fn from_agent(why: Why, message: impl Into<String>) -> Self {
+        let (status, code, hint) = classify_agent(why);
         Self::new(status, code, message, hint)
     }
 }
 
-impl From<LinkError> for Failure {
+impl From<LinkError> for ApiError {
     fn from(error: LinkError) -> Self {
         if matches!(error, LinkError::Destroyed(_)) {
             let hint = "what ran in it was ended and is not run again; the same request would \
@@ -195,15 +196,15 @@ impl From<LinkError> for Failure {
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
         let message = error.to_string();
         match error {
-            Error::Refused { why, .. } => Self::refused(why, message),
+            Error::Refused { why, .. } => Self::from_agent(why, message),
             Error::Link(error) => error.into(),
-            Error::BadField { field, reason } => Self::field(field, &reason),
+            Error::BadField { field, reason } => Self::bad_field(field, &reason),
             other => {
-                let (status, code, hint) = sort(&other);
+                let (status, code, hint) = classify(&other);
                 if status.is_server_error() {
                     tracing::warn!(code, error = %message, "call failed");
                 }
@@ -214,7 +215,7 @@ impl From<Error> for Failure {
 }
 
 /// Status, code and hint of everything else.
-fn sort(error: &Error) -> (StatusCode, &'static str, &'static str) {
+fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
     use StatusCode as S;
     match error {
         Error::NoSandbox(_) => (S::NOT_FOUND, "no_sandbox", "create it with POST /v1/sandboxes"),
@@ -273,7 +274,7 @@ fn sort(error: &Error) -> (StatusCode, &'static str, &'static str) {
             "no_space",
             "delete files or sandboxes, or free space on the server's disk; reads and deletes go on",
         ),
-        Error::Image(error) => of_image(error),
+        Error::Image(error) => classify_image(error),
         Error::TooManySandboxes { .. } => {
             (S::TOO_MANY_REQUESTS, "too_many_sandboxes", "delete a sandbox first")
         }
@@ -347,7 +348,7 @@ fn sort(error: &Error) -> (StatusCode, &'static str, &'static str) {
 
 /// Likewise, of images. What a registry refuses is refused to this server: 401 would send a client
 /// to look at its own key.
-fn of_image(error: &image::Error) -> (StatusCode, &'static str, &'static str) {
+fn classify_image(error: &image::Error) -> (StatusCode, &'static str, &'static str) {
     use StatusCode as S;
     use image::Error as E;
     match error {
@@ -455,7 +456,7 @@ mod tests {
             (Error::Link(LinkError::Destroyed(id)), 409, "sandbox_destroyed"),
         ];
         for (error, status, code) in cases {
-            let failure = Failure::from(error);
+            let failure = ApiError::from(error);
             assert_eq!((failure.status().as_u16(), failure.code), (status, code));
             assert!(!failure.message.is_empty() && !failure.hint.is_empty());
         }
@@ -463,7 +464,7 @@ mod tests {
 
     #[test]
     fn a_message_gives_nothing_long_back() {
-        let failure = Failure::bad("ü".repeat(100_000));
+        let failure = ApiError::bad_request("ü".repeat(100_000));
         assert!(failure.message.len() <= MESSAGE_BYTES_MAX + 3);
     }
 }

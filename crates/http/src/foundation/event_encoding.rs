@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, header};
 
 /// How the client wants output in events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum EventEncoding {
     /// `data`: text, in which U+FFFD stands for what is no UTF-8.
     Text,
     /// `data_b64`: exact bytes; asked for with `Accept: text/event-stream; encoding=base64`.
@@ -14,13 +14,13 @@ pub(crate) enum Form {
 }
 
 /// Whether the client asked for events.
-pub(crate) fn accepts_event_stream(headers: &HeaderMap) -> Option<Form> {
+pub(crate) fn accepts_event_stream(headers: &HeaderMap) -> Option<EventEncoding> {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     accept.split(',').find_map(|kind| {
         let mut parts = kind.split(';').map(str::trim);
         let events = parts.next()?.eq_ignore_ascii_case("text/event-stream");
         let exact = parts.any(|part| part.eq_ignore_ascii_case("encoding=base64"));
-        events.then_some(if exact { Form::Base64 } else { Form::Text })
+        events.then_some(if exact { EventEncoding::Base64 } else { EventEncoding::Text })
     })
 }
 
@@ -37,9 +37,9 @@ mod tests {
                 HeaderValue::from_static(accept),
             )]))
         };
-        assert_eq!(said("text/event-stream"), Some(Form::Text));
-        assert_eq!(said("application/json, text/event-stream;q=1"), Some(Form::Text));
-        assert_eq!(said("text/event-stream; encoding=base64"), Some(Form::Base64));
+        assert_eq!(said("text/event-stream"), Some(EventEncoding::Text));
+        assert_eq!(said("application/json, text/event-stream;q=1"), Some(EventEncoding::Text));
+        assert_eq!(said("text/event-stream; encoding=base64"), Some(EventEncoding::Base64));
         assert_eq!(said("application/json"), None);
         assert_eq!(said("*/*"), None);
     }

@@ -1,8 +1,8 @@
 //! What a client may say of commands and their surroundings: limits, with their units.
 
 use crate::foundation::{
-    error::Failure,
-    json::{Named, Object},
+    error::ApiError,
+    json::{Object, UniqueMap},
 };
 use axum::{
     extract::{FromRequestParts, RawPathParams},
@@ -27,35 +27,38 @@ pub(crate) const PATH_BYTES_MAX: usize = 4096;
 pub(crate) const COMMAND_ID_BYTES_MAX: usize = 200;
 
 /// A command's text.
-pub(crate) fn command(text: &str) -> Result<(), Failure> {
+pub(crate) fn command(text: &str) -> Result<(), ApiError> {
     if text.len() > COMMAND_BYTES_MAX {
-        return Err(Failure::field("command", "at most 1 MiB; write longer text to a file first"));
+        return Err(ApiError::bad_field(
+            "command",
+            "at most 1 MiB; write longer text to a file first",
+        ));
     }
     no_nul("command", text)
 }
 
 /// A timeout in ms; none is 0, which is never.
-pub(crate) fn timeout(ms: Option<u64>) -> Result<u64, Failure> {
+pub(crate) fn timeout(ms: Option<u64>) -> Result<u64, ApiError> {
     match ms.unwrap_or(0) {
         ms if ms <= TIMEOUT_MS_MAX => Ok(ms),
-        _ => Err(Failure::field("timeout_ms", "at most 86400000 (a day)")),
+        _ => Err(ApiError::bad_field("timeout_ms", "at most 86400000 (a day)")),
     }
 }
 
 /// A start directory.
-pub(crate) fn cwd(path: Option<&str>) -> Result<(), Failure> {
+pub(crate) fn cwd(path: Option<&str>) -> Result<(), ApiError> {
     let Some(path) = path else { return Ok(()) };
     if path.is_empty() || path.len() > PATH_BYTES_MAX {
-        return Err(Failure::field("cwd", "1 to 4096 bytes"));
+        return Err(ApiError::bad_field("cwd", "1 to 4096 bytes"));
     }
     no_nul("cwd", path)
 }
 
 /// A path of the files API: bytes, resolved inside.
-pub(crate) fn path(path: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
-    let path = path.ok_or_else(|| Failure::bad("?path: is needed"))?;
+pub(crate) fn path(path: Option<&[u8]>) -> Result<Vec<u8>, ApiError> {
+    let path = path.ok_or_else(|| ApiError::bad_request("?path: is needed"))?;
     if path.is_empty() || path.len() > PATH_BYTES_MAX || path.contains(&0) {
-        return Err(Failure::bad("?path: 1 to 4096 bytes without NUL"));
+        return Err(ApiError::bad_request("?path: 1 to 4096 bytes without NUL"));
     }
     Ok(path.to_vec())
 }
@@ -63,56 +66,59 @@ pub(crate) fn path(path: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
 /// Names and values of an environment.
 pub(crate) fn env<'a>(
     env: impl Iterator<Item = (&'a String, Option<&'a String>)>,
-) -> Result<(), Failure> {
+) -> Result<(), ApiError> {
     let mut bytes = 0;
     for (name, value) in env {
         let value = value.map_or("", String::as_str);
         if name.is_empty() || name.contains(['=', '\0']) {
-            return Err(Failure::field("env", "a name is not empty and holds neither = nor NUL"));
+            return Err(ApiError::bad_field(
+                "env",
+                "a name is not empty and holds neither = nor NUL",
+            ));
         }
         no_nul("env", value)?;
         bytes += name.len() + value.len() + 2;
     }
     if bytes > ENV_BYTES_MAX {
-        return Err(Failure::field("env", "at most 128 KiB of names and values"));
+        return Err(ApiError::bad_field("env", "at most 128 KiB of names and values"));
     }
     Ok(())
 }
 
 /// As [`env`], for maps in which `null` removes a name.
 pub(crate) fn env_change(
-    all: Named<Option<String>>,
-) -> Result<BTreeMap<String, Option<String>>, Failure> {
+    all: UniqueMap<Option<String>>,
+) -> Result<BTreeMap<String, Option<String>>, ApiError> {
     env(all.0.iter().map(|(name, value)| (name, value.as_ref())))?;
     Ok(all.0)
 }
 
-fn no_nul(name: &str, text: &str) -> Result<(), Failure> {
+fn no_nul(name: &str, text: &str) -> Result<(), ApiError> {
     if text.contains('\0') {
-        return Err(Failure::field(name, "must not hold a NUL character"));
+        return Err(ApiError::bad_field(name, "must not hold a NUL character"));
     }
     Ok(())
 }
 
 /// A field that this version does not carry out: noted that it was there, whatever it holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Unbuilt(bool);
+pub(crate) struct NotImplemented(bool);
 
-impl Unbuilt {
+impl NotImplemented {
     /// Refuses the request when the field was there.
-    pub(crate) fn refuse(self, name: &str, reason: &str) -> Result<(), Failure> {
-        if self.0 { Err(Failure::unbuilt(name, reason)) } else { Ok(()) }
+    pub(crate) fn reject(self, name: &str, reason: &str) -> Result<(), ApiError> {
+        if self.0 { Err(ApiError::field_not_implemented(name, reason)) } else { Ok(()) }
     }
 }
 
-impl<'de> Deserialize<'de> for Unbuilt {
+impl<'de> Deserialize<'de> for NotImplemented {
     fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
         serde::de::IgnoredAny::deserialize(reader).map(|_| Self(true))
     }
 }
 
 /// The ids in a request's path.
-pub(crate) struct Ids {
+pub(crate) struct PathIds {
     /// Which sandbox.
     pub(crate) sandbox: SandboxId,
     /// Which session, where the path names one.
@@ -123,30 +129,30 @@ pub(crate) struct Ids {
     context: Option<ContextId>,
 }
 
-impl Ids {
+impl PathIds {
     /// The process of a path that names one.
-    pub(crate) fn process(&self) -> Result<&ProcessId, Failure> {
-        self.process.as_ref().ok_or_else(|| Failure::bad("process: is needed"))
+    pub(crate) fn process(&self) -> Result<&ProcessId, ApiError> {
+        self.process.as_ref().ok_or_else(|| ApiError::bad_request("process: is needed"))
     }
 
     /// The session of a path that names one.
-    pub(crate) fn session(&self) -> Result<&SessionId, Failure> {
-        self.session.as_ref().ok_or_else(|| Failure::bad("session: is needed"))
+    pub(crate) fn session(&self) -> Result<&SessionId, ApiError> {
+        self.session.as_ref().ok_or_else(|| ApiError::bad_request("session: is needed"))
     }
 
     /// The context of a path that names one.
-    pub(crate) fn context(&self) -> Result<&ContextId, Failure> {
-        self.context.as_ref().ok_or_else(|| Failure::bad("context: is needed"))
+    pub(crate) fn context(&self) -> Result<&ContextId, ApiError> {
+        self.context.as_ref().ok_or_else(|| ApiError::bad_request("context: is needed"))
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Ids {
-    type Rejection = Failure;
+impl<S: Send + Sync> FromRequestParts<S> for PathIds {
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let all = RawPathParams::from_request_parts(parts, state)
             .await
-            .map_err(|_| Failure::bad("the path holds a malformed % escape"))?;
+            .map_err(|_| ApiError::bad_request("the path holds a malformed % escape"))?;
         let find = |wanted| all.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value);
         let sandbox = SandboxId::parse(find("id").unwrap_or("")).map_err(bad_id)?;
         let session = find("sid").map(SessionId::parse).transpose().map_err(bad_id)?;
@@ -157,17 +163,17 @@ impl<S: Send + Sync> FromRequestParts<S> for Ids {
 }
 
 /// 400: no id could look like this.
-pub(crate) fn bad_id(error: isolet_sandbox::BadId) -> Failure {
-    Failure::field("id", &error.to_string())
+pub(crate) fn bad_id(error: isolet_sandbox::BadId) -> ApiError {
+    ApiError::bad_field("id", &error.to_string())
 }
 
 /// The client's own words, within their limit.
 pub(crate) fn metadata(
     metadata: Object,
-) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
+) -> Result<serde_json::Map<String, serde_json::Value>, ApiError> {
     let bytes = serde_json::to_vec(&metadata.0).map_or(usize::MAX, |text| text.len());
     if bytes > METADATA_BYTES_MAX {
-        return Err(Failure::field("metadata", "at most 16 KiB as JSON"));
+        return Err(ApiError::bad_field("metadata", "at most 16 KiB as JSON"));
     }
     Ok(metadata.0)
 }
@@ -176,21 +182,24 @@ pub(crate) fn metadata(
 pub(crate) fn stdin(
     (name, text): (&str, Option<String>),
     (name_b64, b64): (&str, Option<String>),
-) -> Result<Option<Vec<u8>>, Failure> {
+) -> Result<Option<Vec<u8>>, ApiError> {
     match (text, b64) {
         (Some(_), Some(_)) => {
-            Err(Failure::field(name, &format!("give {name} or {name_b64}, not both")))
+            Err(ApiError::bad_field(name, &format!("give {name} or {name_b64}, not both")))
         }
         (None, Some(b64)) => STANDARD
             .decode(b64)
             .map(Some)
-            .map_err(|_| Failure::field(name_b64, "must be base64 with padding")),
+            .map_err(|_| ApiError::bad_field(name_b64, "must be base64 with padding")),
         (text, None) => Ok(text.map(String::into_bytes)),
     }
 }
 
 /// What to run: `command` or `argv`.
-pub(crate) fn program(command: Option<String>, argv: Option<Vec<String>>) -> Result<What, Failure> {
+pub(crate) fn program(
+    command: Option<String>,
+    argv: Option<Vec<String>>,
+) -> Result<What, ApiError> {
     match (command, argv) {
         (Some(text), None) => {
             self::command(&text)?;
@@ -198,15 +207,15 @@ pub(crate) fn program(command: Option<String>, argv: Option<Vec<String>>) -> Res
         }
         (None, Some(argv)) => {
             if argv.first().is_none_or(String::is_empty) {
-                return Err(Failure::field("argv", "the first word names the program"));
+                return Err(ApiError::bad_field("argv", "the first word names the program"));
             }
             let bytes: usize = argv.iter().map(|word| word.len() + 1).sum();
             if bytes > COMMAND_BYTES_MAX || argv.iter().any(|word| word.contains('\0')) {
-                return Err(Failure::field("argv", "at most 1 MiB of words without NUL"));
+                return Err(ApiError::bad_field("argv", "at most 1 MiB of words without NUL"));
             }
             Ok(What::Argv(argv))
         }
-        _ => Err(Failure::field("command", "give command or argv, one of them")),
+        _ => Err(ApiError::bad_field("command", "give command or argv, one of them")),
     }
 }
 

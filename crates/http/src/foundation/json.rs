@@ -1,6 +1,6 @@
 //! Bodies, taken strictly: what is not understood is refused with its name, never ignored.
 
-use crate::foundation::error::Failure;
+use crate::foundation::error::ApiError;
 use axum::{
     body::{Body, Bytes},
     extract::{FromRequest, Request},
@@ -17,39 +17,39 @@ use std::{collections::BTreeMap, fmt, marker::PhantomData, time::Duration};
 /// The longest JSON body: a command of 1 MiB, escaped, and its environment.
 pub(crate) const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// How long a client may take over a JSON body.
-const BODY_WAIT: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A JSON body of one shape, and its bytes. A missing body is an empty object.
-pub(crate) struct Strict<T> {
+pub(crate) struct StrictJson<T> {
     /// What was said.
     pub(crate) value: T,
     /// How it was said, for idempotency keys.
     pub(crate) raw: Bytes,
 }
 
-impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Strict<T> {
-    type Rejection = Failure;
+impl<T: DeserializeOwned, S: Sync> FromRequest<S> for StrictJson<T> {
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        not_encoded(&parts.headers)?;
-        let raw = whole(body).await?;
+        reject_content_encoding(&parts.headers)?;
+        let raw = read_body(body).await?;
         if raw.is_empty() {
             return Ok(Self { value: parse(b"{}")?, raw });
         }
-        is_json(&parts.headers)?;
+        require_json_type(&parts.headers)?;
         Ok(Self { value: parse(&raw)?, raw })
     }
 }
 
 /// Refuses a body that would have to be unpacked: nothing here does that, so that no body is larger
 /// than it came.
-pub(crate) fn not_encoded(headers: &HeaderMap) -> Result<(), Failure> {
+pub(crate) fn reject_content_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
     let mut all = headers.get_all(header::CONTENT_ENCODING).iter();
     if all.all(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Ok(());
     }
-    Err(Failure::new(
+    Err(ApiError::new(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "encoded_body",
         "bodies are taken as they are, without Content-Encoding",
@@ -58,18 +58,18 @@ pub(crate) fn not_encoded(headers: &HeaderMap) -> Result<(), Failure> {
 }
 
 /// All of a body, within its limit and its time.
-async fn whole(body: Body) -> Result<Bytes, Failure> {
+async fn read_body(body: Body) -> Result<Bytes, ApiError> {
     let limited = Limited::new(body, BODY_BYTES_MAX).collect();
-    match tokio::time::timeout(BODY_WAIT, limited).await {
+    match tokio::time::timeout(BODY_TIMEOUT, limited).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Failure::new(
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "too_large",
             "the body is longer than 2 MiB",
             "write the text to a file in the sandbox first, and run the file",
         )),
-        Ok(Err(_)) => Err(Failure::bad("the body ended early or is malformed")),
-        Err(_) => Err(Failure::new(
+        Ok(Err(_)) => Err(ApiError::bad_request("the body ended early or is malformed")),
+        Err(_) => Err(ApiError::new(
             StatusCode::REQUEST_TIMEOUT,
             "too_late",
             "the body did not arrive within 30 seconds",
@@ -78,17 +78,17 @@ async fn whole(body: Body) -> Result<Bytes, Failure> {
     }
 }
 
-fn is_json(headers: &HeaderMap) -> Result<(), Failure> {
+fn require_json_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
     let kind = kind.split(';').next().unwrap_or("").trim();
     if kind.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    Err(Failure::field("Content-Type", "must be application/json"))
+    Err(ApiError::bad_field("Content-Type", "must be application/json"))
 }
 
 /// What the parser says of one field, in the words of who wrote it.
-fn plain(said: &str) -> String {
+fn reword(said: &str) -> String {
     let said = said.split(" at line ").next().unwrap_or(said);
     let wrong = said.strip_prefix("invalid type: ").or(said.strip_prefix("invalid value: "));
     let Some((told, expected)) = wrong.and_then(|wrong| wrong.split_once(", expected ")) else {
@@ -111,34 +111,36 @@ fn plain(said: &str) -> String {
 }
 
 /// One JSON object of the shape `T`; the failure names the field.
-pub(crate) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Failure> {
+pub(crate) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
     // A derived struct would also take an array of its fields.
     if text.iter().find(|b| !b.is_ascii_whitespace()) != Some(&b'{') {
-        return Err(Failure::bad("body: must be one JSON object"));
+        return Err(ApiError::bad_request("body: must be one JSON object"));
     }
     let mut reader = serde_json::Deserializer::from_slice(text);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();
         match path.as_str() {
-            "." | "?" => Failure::bad(error.inner().to_string()),
-            path => Failure::bad(format!("{path}: {}", plain(&error.inner().to_string()))),
+            "." | "?" => ApiError::bad_request(error.inner().to_string()),
+            path => {
+                ApiError::bad_request(format!("{path}: {}", reword(&error.inner().to_string())))
+            }
         }
     })?;
-    reader.end().map_err(|_| Failure::bad("body: there is more after the JSON object"))?;
+    reader.end().map_err(|_| ApiError::bad_request("body: there is more after the JSON object"))?;
     Ok(value)
 }
 
 /// For optional fields: there or not there, but not `null`.
-pub(crate) fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+pub(crate) fn not_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     reader: D,
 ) -> Result<Option<T>, D::Error> {
     T::deserialize(reader).map(Some)
 }
 
 /// A whole number within bounds, which its refusal names.
-struct Within<const LEAST: u16, const MOST: u16>;
+struct NumberWithin<const LEAST: u16, const MOST: u16>;
 
-impl<const LEAST: u16, const MOST: u16> Visitor<'_> for Within<LEAST, MOST> {
+impl<const LEAST: u16, const MOST: u16> Visitor<'_> for NumberWithin<LEAST, MOST> {
     type Value = u16;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -157,52 +159,54 @@ impl<const LEAST: u16, const MOST: u16> Visitor<'_> for Within<LEAST, MOST> {
 
 /// For ports.
 pub(crate) fn port<'de, D: Deserializer<'de>>(reader: D) -> Result<u16, D::Error> {
-    reader.deserialize_u16(Within::<1, 65_535>)
+    reader.deserialize_u16(NumberWithin::<1, 65_535>)
 }
 
 /// For optional ports.
-pub(crate) fn some_port<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<u16>, D::Error> {
+pub(crate) fn not_null_port<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<u16>, D::Error> {
     port(reader).map(Some)
 }
 
 /// For the optional status of an answer of HTTP.
-pub(crate) fn some_status<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<u16>, D::Error> {
-    reader.deserialize_u16(Within::<100, 599>).map(Some)
+pub(crate) fn not_null_status<'de, D: Deserializer<'de>>(
+    reader: D,
+) -> Result<Option<u16>, D::Error> {
+    reader.deserialize_u16(NumberWithin::<100, 599>).map(Some)
 }
 
 /// For optional numbers of which `null` says the same as 0: never.
-pub(crate) fn never<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<u64>, D::Error> {
+pub(crate) fn null_as_zero<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<u64>, D::Error> {
     Option::deserialize(reader).map(|number: Option<u64>| Some(number.unwrap_or(0)))
 }
 
 /// A map from names to values in which no name stands twice.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Named<T>(pub(crate) BTreeMap<String, T>);
+pub(crate) struct UniqueMap<T>(pub(crate) BTreeMap<String, T>);
 
-impl<T> Default for Named<T> {
+impl<T> Default for UniqueMap<T> {
     fn default() -> Self {
         Self(BTreeMap::new())
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for UniqueMap<T> {
     fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
         struct Names<T>(PhantomData<T>);
         impl<'de, T: Deserialize<'de>> Visitor<'de> for Names<T> {
-            type Value = Named<T>;
+            type Value = UniqueMap<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Named<T>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UniqueMap<T>, A::Error> {
                 let mut all = BTreeMap::new();
                 while let Some((name, value)) = map.next_entry::<String, T>()? {
                     if all.insert(name, value).is_some() {
                         return Err(serde::de::Error::custom("a name stands twice"));
                     }
                 }
-                Ok(Named(all))
+                Ok(UniqueMap(all))
             }
         }
         reader.deserialize_map(Names(PhantomData))
@@ -215,13 +219,13 @@ pub(crate) struct Object(pub(crate) Map<String, Value>);
 
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
-        let all = Named::<Any>::deserialize(reader)?;
+        let all = UniqueMap::<Any>::deserialize(reader)?;
         Ok(Self(all.0.into_iter().map(|(name, value)| (name, value.0)).collect()))
     }
 }
 
 /// Any JSON value in which no name stands twice.
-pub(crate) fn any<'de, D: Deserializer<'de>>(reader: D) -> Result<Value, D::Error> {
+pub(crate) fn unique_json<'de, D: Deserializer<'de>>(reader: D) -> Result<Value, D::Error> {
     Any::deserialize(reader).map(|any| any.0)
 }
 
@@ -290,13 +294,13 @@ mod tests {
     #[serde(deny_unknown_fields)]
     #[allow(dead_code)]
     struct Body {
-        #[serde(default, deserialize_with = "some")]
+        #[serde(default, deserialize_with = "not_null")]
         ttl_s: Option<u64>,
         #[serde(default)]
-        env: Named<String>,
+        env: UniqueMap<String>,
         #[serde(default)]
         metadata: Object,
-        #[serde(default, deserialize_with = "some")]
+        #[serde(default, deserialize_with = "not_null")]
         id: Option<String>,
         #[serde(default, deserialize_with = "port")]
         port: u16,

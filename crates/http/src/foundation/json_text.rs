@@ -28,7 +28,7 @@ const WORD: usize = 8;
 ///
 /// Output is mostly runs without anything to escape: those are found a block or a word at a time
 /// and copied as they are.
-pub(crate) fn quote(out: &mut Vec<u8>, text: &str) {
+pub(crate) fn write_json_string(out: &mut Vec<u8>, text: &str) {
     let bytes = text.as_bytes();
     out.reserve(bytes.len() + bytes.len() / 8 + 2);
     out.push(b'"');
@@ -102,7 +102,7 @@ mod tests {
         #[test]
         fn quotes_are_what_serde_json_writes(text in text()) {
             let mut out = Vec::new();
-            quote(&mut out, &text);
+            write_json_string(&mut out, &text);
             prop_assert_eq!(String::from_utf8(out).unwrap(), serde_json::to_string(&text).unwrap());
         }
     }

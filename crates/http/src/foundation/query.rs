@@ -1,6 +1,6 @@
 //! What stands behind the `?`: taken as strictly as bodies, values as bytes.
 
-use crate::foundation::error::Failure;
+use crate::foundation::error::ApiError;
 use axum::http::Uri;
 
 /// Names and values of a query.
@@ -9,7 +9,7 @@ pub(crate) struct Query<'a>(Vec<(&'a str, Vec<u8>)>);
 
 impl<'a> Query<'a> {
     /// Takes a query apart; names that are not in `known`, or stand twice, are refused.
-    pub(crate) fn of(uri: &'a Uri, known: &[&str]) -> Result<Self, Failure> {
+    pub(crate) fn of(uri: &'a Uri, known: &[&str]) -> Result<Self, ApiError> {
         Self::with_lists(uri, known, &[])
     }
 
@@ -18,20 +18,21 @@ impl<'a> Query<'a> {
         uri: &'a Uri,
         known: &[&str],
         lists: &[&str],
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, ApiError> {
         let mut all: Vec<(&str, Vec<u8>)> = Vec::new();
         for pair in uri.query().unwrap_or("").split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             if !known.contains(&name) && !lists.contains(&name) {
-                return Err(Failure::bad(format!(
+                return Err(ApiError::bad_request(format!(
                     "?{name}: this call does not know it; it knows: {}",
                     if known.is_empty() { "none".to_owned() } else { known.join(", ") }
                 )));
             }
             if !lists.contains(&name) && all.iter().any(|(other, _)| *other == name) {
-                return Err(Failure::bad(format!("?{name}: stands twice")));
+                return Err(ApiError::bad_request(format!("?{name}: stands twice")));
             }
-            let value = unescape(value).ok_or_else(|| bad(name, "has a malformed % escape"))?;
+            let value = decode_query_value(value)
+                .ok_or_else(|| bad_parameter(name, "has a malformed % escape"))?;
             all.push((name, value));
         }
         Ok(Self(all))
@@ -43,42 +44,44 @@ impl<'a> Query<'a> {
     }
 
     /// A value that must be text.
-    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, Failure> {
+    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
         self.bytes(name)
-            .map(|value| std::str::from_utf8(value).map_err(|_| bad(name, "must be UTF-8")))
+            .map(|value| {
+                std::str::from_utf8(value).map_err(|_| bad_parameter(name, "must be UTF-8"))
+            })
             .transpose()
     }
 
     /// All values of a name that may stand again, which must be text.
-    pub(crate) fn list(&self, name: &str) -> Result<Vec<String>, Failure> {
+    pub(crate) fn list(&self, name: &str) -> Result<Vec<String>, ApiError> {
         let own = self.0.iter().filter(|(other, _)| *other == name);
         own.map(|(_, value)| {
-            String::from_utf8(value.clone()).map_err(|_| bad(name, "must be UTF-8"))
+            String::from_utf8(value.clone()).map_err(|_| bad_parameter(name, "must be UTF-8"))
         })
         .collect()
     }
 
     /// A yes or no: `1`, `true` or nothing behind the name, `0` or `false`.
-    pub(crate) fn flag(&self, name: &str) -> Result<bool, Failure> {
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, ApiError> {
         match self.text(name)? {
             None | Some("0" | "false") => Ok(false),
             Some("" | "1" | "true") => Ok(true),
-            Some(_) => Err(bad(name, "must be 1 or 0")),
+            Some(_) => Err(bad_parameter(name, "must be 1 or 0")),
         }
     }
 }
 
 /// 400 about one name.
-pub(crate) fn bad(name: &str, reason: &str) -> Failure {
-    Failure::bad(format!("?{name}: {reason}"))
+pub(crate) fn bad_parameter(name: &str, reason: &str) -> ApiError {
+    ApiError::bad_request(format!("?{name}: {reason}"))
 }
 
-pub(crate) fn unescape(text: &str) -> Option<Vec<u8>> {
-    unescape_path(&text.replace('+', " "))
+pub(crate) fn decode_query_value(text: &str) -> Option<Vec<u8>> {
+    decode_path(&text.replace('+', " "))
 }
 
 /// The bytes of a part of a path, in which a plus is a plus.
-pub(crate) fn unescape_path(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn decode_path(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {

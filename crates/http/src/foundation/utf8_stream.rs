@@ -7,12 +7,12 @@ use std::borrow::Cow;
 
 /// Cut characters held at once: one a stream and command, of which one runs at a time. An agent
 /// that lies about ids gets the oldest one replaced, not more memory.
-const HELD_MAX: usize = 16;
+const PARTIAL_CHARS_MAX: usize = 16;
 const REPLACEMENT: &str = "\u{FFFD}";
 
 /// The first bytes of a character whose rest has not come.
 #[derive(Debug)]
-struct Held {
+struct PartialChar {
     stream: u8,
     id: String,
     offset: u64,
@@ -21,7 +21,7 @@ struct Held {
 
 /// A piece of text and where its first byte stands in its stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Piece<'a> {
+pub(crate) struct TextChunk<'a> {
     /// 1 or 2.
     pub(crate) stream: u8,
     /// The command.
@@ -34,22 +34,22 @@ pub(crate) struct Piece<'a> {
 
 /// The decoders of one client: one a stream and command.
 #[derive(Debug, Default)]
-pub(crate) struct Texts {
-    held: Vec<Held>,
+pub(crate) struct Utf8Decoder {
+    partial: Vec<PartialChar>,
 }
 
-impl Texts {
+impl Utf8Decoder {
     /// The text of a piece of output; `None` when all of it is part of a cut character.
-    pub(crate) fn piece<'a>(
+    pub(crate) fn decode_chunk<'a>(
         &mut self,
         stream: u8,
         id: &'a str,
         offset: u64,
         bytes: &'a [u8],
-    ) -> Option<Piece<'a>> {
+    ) -> Option<TextChunk<'a>> {
         let end = offset.saturating_add(bytes.len() as u64);
-        let at = self.held.iter().position(|h| h.stream == stream && h.id == id);
-        let (start, bytes) = match at.map(|at| self.held.swap_remove(at)) {
+        let at = self.partial.iter().position(|h| h.stream == stream && h.id == id);
+        let (start, bytes) = match at.map(|at| self.partial.swap_remove(at)) {
             None => (offset, Cow::Borrowed(bytes)),
             Some(mut held) => {
                 held.bytes.extend_from_slice(bytes);
@@ -58,44 +58,49 @@ impl Texts {
         };
         let (text, tail) = decode(bytes);
         if !tail.is_empty() {
-            if self.held.len() == HELD_MAX {
-                self.held.remove(0);
+            if self.partial.len() == PARTIAL_CHARS_MAX {
+                self.partial.remove(0);
             }
             let offset = end.saturating_sub(tail.len() as u64);
-            self.held.push(Held { stream, id: id.to_owned(), offset, bytes: tail });
+            self.partial.push(PartialChar { stream, id: id.to_owned(), offset, bytes: tail });
         }
-        (!text.is_empty()).then_some(Piece { stream, id: Cow::Borrowed(id), offset: start, text })
+        (!text.is_empty()).then_some(TextChunk {
+            stream,
+            id: Cow::Borrowed(id),
+            offset: start,
+            text,
+        })
     }
 
     /// A character waits for its rest.
-    pub(crate) fn holds(&self) -> bool {
-        !self.held.is_empty()
+    pub(crate) fn has_partial_char(&self) -> bool {
+        !self.partial.is_empty()
     }
 
     /// What is left of a command that has ended: its cut characters will not be completed.
-    pub(crate) fn end(&mut self, id: &str) -> Vec<Piece<'static>> {
-        self.give_up(|held| held.id == id)
+    pub(crate) fn end(&mut self, id: &str) -> Vec<TextChunk<'static>> {
+        self.replace_partial(|held| held.id == id)
     }
 
     /// Bytes of a stream are missing from here on.
-    pub(crate) fn gap(&mut self, stream: u8) -> Vec<Piece<'static>> {
-        self.give_up(|held| held.stream == stream)
+    pub(crate) fn gap(&mut self, stream: u8) -> Vec<TextChunk<'static>> {
+        self.replace_partial(|held| held.stream == stream)
     }
 
     /// Nothing more will come.
-    pub(crate) fn close(&mut self) -> Vec<Piece<'static>> {
-        self.give_up(|_| true)
+    pub(crate) fn close(&mut self) -> Vec<TextChunk<'static>> {
+        self.replace_partial(|_| true)
     }
 
-    fn give_up(&mut self, which: impl Fn(&Held) -> bool) -> Vec<Piece<'static>> {
-        if self.held.is_empty() {
+    fn replace_partial(&mut self, which: impl Fn(&PartialChar) -> bool) -> Vec<TextChunk<'static>> {
+        if self.partial.is_empty() {
             return Vec::new();
         }
-        let (gone, kept) = std::mem::take(&mut self.held).into_iter().partition(which);
-        self.held = kept;
-        let gone: Vec<Held> = gone;
+        let (gone, kept) = std::mem::take(&mut self.partial).into_iter().partition(which);
+        self.partial = kept;
+        let gone: Vec<PartialChar> = gone;
         gone.into_iter()
-            .map(|held| Piece {
+            .map(|held| TextChunk {
                 stream: held.stream,
                 id: Cow::Owned(held.id),
                 offset: held.offset,
@@ -139,7 +144,7 @@ fn cut(bytes: &[u8], mut error: std::str::Utf8Error) -> usize {
 }
 
 /// How many bytes at the end of a cut-off output begin a character and do not end it.
-pub(crate) fn open_end(bytes: &[u8]) -> usize {
+pub(crate) fn partial_char_len(bytes: &[u8]) -> usize {
     let tail = &bytes[bytes.len().saturating_sub(3)..];
     (1..=tail.len())
         .rev()
@@ -170,11 +175,11 @@ mod tests {
         proptest::collection::vec(some, 0..24).prop_map(|parts| parts.concat())
     }
 
-    fn told(pieces: &[&[u8]]) -> String {
-        let mut texts = Texts::default();
+    fn decoded(pieces: &[&[u8]]) -> String {
+        let mut texts = Utf8Decoder::default();
         let (mut said, mut offset) = (String::new(), 0);
         for piece in pieces {
-            if let Some(piece) = texts.piece(1, "r1", offset, piece) {
+            if let Some(piece) = texts.decode_chunk(1, "r1", offset, piece) {
                 said.push_str(&piece.text);
             }
             offset += piece.len() as u64;
@@ -182,7 +187,7 @@ mod tests {
         for piece in texts.end("r1") {
             said.push_str(&piece.text);
         }
-        assert!(texts.held.is_empty());
+        assert!(texts.partial.is_empty());
         said
     }
 
@@ -199,14 +204,14 @@ mod tests {
                 pieces.push(&bytes[from..cut]);
                 from = cut;
             }
-            prop_assert_eq!(told(&pieces), String::from_utf8_lossy(&bytes));
+            prop_assert_eq!(decoded(&pieces), String::from_utf8_lossy(&bytes));
         }
 
         #[test]
         fn a_cut_end_is_found_and_nothing_else(text in ".{0,20}", drop in 0usize..4) {
             let whole = text.as_bytes();
             let cut = &whole[..whole.len().saturating_sub(drop)];
-            let open = open_end(cut);
+            let open = partial_char_len(cut);
             prop_assert!(std::str::from_utf8(&cut[..cut.len() - open]).is_ok());
             prop_assert_eq!(open == 0, std::str::from_utf8(cut).is_ok());
         }
@@ -214,24 +219,24 @@ mod tests {
 
     #[test]
     fn offsets_count_raw_bytes_also_behind_a_cut_character() {
-        let mut texts = Texts::default();
+        let mut texts = Utf8Decoder::default();
         let euro = "€".as_bytes();
-        assert_eq!(texts.piece(1, "a", 10, &euro[..1]), None);
+        assert_eq!(texts.decode_chunk(1, "a", 10, &euro[..1]), None);
         // Another stream and another command in between do not take it.
-        assert_eq!(texts.piece(2, "a", 0, b"x").unwrap().text, "x");
-        assert_eq!(texts.piece(1, "", 0, b"y").unwrap().text, "y");
-        assert_eq!(texts.piece(1, "a", 11, &euro[1..2]), None);
+        assert_eq!(texts.decode_chunk(2, "a", 0, b"x").unwrap().text, "x");
+        assert_eq!(texts.decode_chunk(1, "", 0, b"y").unwrap().text, "y");
+        assert_eq!(texts.decode_chunk(1, "a", 11, &euro[1..2]), None);
         let rest = [euro[2], b'z'];
-        let piece = texts.piece(1, "a", 12, &rest).unwrap();
+        let piece = texts.decode_chunk(1, "a", 12, &rest).unwrap();
         assert_eq!((piece.offset, &*piece.text), (10, "€z"));
     }
 
     #[test]
     fn a_stranger_cannot_make_it_hold_more() {
-        let mut texts = Texts::default();
+        let mut texts = Utf8Decoder::default();
         for id in 0..1000 {
-            texts.piece(1, &id.to_string(), 0, &[0xe2]);
+            texts.decode_chunk(1, &id.to_string(), 0, &[0xe2]);
         }
-        assert_eq!(texts.held.len(), HELD_MAX);
+        assert_eq!(texts.partial.len(), PARTIAL_CHARS_MAX);
     }
 }

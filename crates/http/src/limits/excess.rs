@@ -1,15 +1,15 @@
 //! Why a request gets no connection, as the client reads it.
 
-use crate::{foundation::error::Failure, limits::kind::Kind};
+use crate::{foundation::error::ApiError, limits::kind::ConnectionKind};
 use axum::http::StatusCode;
 use isolet_sandbox::TenantId;
 use std::sync::Arc;
 
 /// A limit that is reached.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Excess {
+pub(crate) enum LimitExceeded {
     /// The tenant's own, of one kind.
-    Kind { tenant: Arc<TenantId>, kind: Kind, most: usize },
+    Kind { tenant: Arc<TenantId>, kind: ConnectionKind, most: usize },
     /// The tenant's own, of all kinds.
     Tenant { tenant: Arc<TenantId>, most: usize },
     /// The server is nearly full, and the tenant holds `most` connections or more.
@@ -18,14 +18,14 @@ pub(crate) enum Excess {
     Server,
 }
 
-impl From<Excess> for Failure {
-    fn from(excess: Excess) -> Self {
+impl From<LimitExceeded> for ApiError {
+    fn from(excess: LimitExceeded) -> Self {
         let (status, code) = match excess {
-            Excess::Server => (StatusCode::SERVICE_UNAVAILABLE, "server_full"),
+            LimitExceeded::Server => (StatusCode::SERVICE_UNAVAILABLE, "server_full"),
             _ => (StatusCode::TOO_MANY_REQUESTS, "too_many_connections"),
         };
         let (message, hint) = match excess {
-            Excess::Kind { tenant, kind, most } => (
+            LimitExceeded::Kind { tenant, kind, most } => (
                 format!("tenant \"{tenant}\" holds {most} {}, and may hold no more", kind.plural()),
                 format!(
                     "end one of them, or wait for one to end; the operator of the server can raise \
@@ -33,13 +33,13 @@ impl From<Excess> for Failure {
                     kind.setting()
                 ),
             ),
-            Excess::Tenant { tenant, most } => (
+            LimitExceeded::Tenant { tenant, most } => (
                 format!("tenant \"{tenant}\" holds {most} connections, and may hold no more"),
                 "close event streams, sockets or commands that nobody needs; the operator of the \
                  server can raise [connections] tenant_max"
                     .to_owned(),
             ),
-            Excess::Reserve { tenant, most } => (
+            LimitExceeded::Reserve { tenant, most } => (
                 format!(
                     "the server's connections are nearly all in use; the last are kept for tenants \
                      with fewer than {most}, and tenant \"{tenant}\" holds more"
@@ -48,7 +48,7 @@ impl From<Excess> for Failure {
                  raise [connections] max"
                     .to_owned(),
             ),
-            Excess::Server => (
+            LimitExceeded::Server => (
                 "all connections of the server are in use".to_owned(),
                 "try again in a moment; the operator of the server can raise [connections] max"
                     .to_owned(),
@@ -65,18 +65,19 @@ mod tests {
     #[test]
     fn a_refusal_names_the_tenant_the_limit_and_the_setting() {
         let tenant = || Arc::new(TenantId::parse("acme").unwrap());
-        let kind = Excess::Kind { tenant: tenant(), kind: Kind::EventStream, most: 43 };
-        let failure = Failure::from(kind);
+        let kind =
+            LimitExceeded::Kind { tenant: tenant(), kind: ConnectionKind::EventStream, most: 43 };
+        let failure = ApiError::from(kind);
         assert_eq!((failure.status().as_u16(), failure.code), (429, "too_many_connections"));
         assert_eq!(failure.message, "tenant \"acme\" holds 43 event streams, and may hold no more");
         assert!(failure.hint.contains("[connections] event_streams"), "{}", failure.hint);
         let all = [
-            (Excess::Tenant { tenant: tenant(), most: 1 }, 429, "tenant_max"),
-            (Excess::Reserve { tenant: tenant(), most: 1 }, 429, "max"),
-            (Excess::Server, 503, "max"),
+            (LimitExceeded::Tenant { tenant: tenant(), most: 1 }, 429, "tenant_max"),
+            (LimitExceeded::Reserve { tenant: tenant(), most: 1 }, 429, "max"),
+            (LimitExceeded::Server, 503, "max"),
         ];
         for (excess, status, setting) in all {
-            let failure = Failure::from(excess);
+            let failure = ApiError::from(excess);
             assert_eq!(failure.status().as_u16(), status);
             assert!(failure.hint.contains(setting), "{}", failure.hint);
         }

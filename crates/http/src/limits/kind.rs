@@ -2,7 +2,7 @@
 
 /// What a request does with its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ConnectionKind {
     /// Answers at once: creates, lists, deletes.
     Call,
     /// Waits for what happens: event streams, followed logs, watched directories, waits.
@@ -19,7 +19,7 @@ pub enum Kind {
     Port,
 }
 
-impl Kind {
+impl ConnectionKind {
     /// How many kinds there are.
     pub const COUNT: usize = 7;
     /// All of them, in the order of their indexes.

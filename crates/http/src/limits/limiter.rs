@@ -2,10 +2,10 @@
 //!
 //! A request holds a [`Permit`] from its head to the last byte of its answer, and an upgraded one for
 //! as long as its socket lives. The permit is a guard: however a stream ends, it is given back. What
-//! is counted is bounded in four steps, each with a refusal of its own ([`Excess`]):
+//! is counted is bounded in four steps, each with a refusal of its own ([`LimitExceeded`]):
 //!
-//! 1. the tenant's requests of one [`Kind`],
-//! 2. the tenant's requests of all kinds but [`Kind::Call`], so that a tenant that uses all that it
+//! 1. the tenant's requests of one [`ConnectionKind`],
+//! 2. the tenant's requests of all kinds but [`ConnectionKind::Call`], so that a tenant that uses all that it
 //!    may can still list, stop and delete,
 //! 3. the last [`ConnectionLimits::reserve`] connections, which only tenants with few connections get
 //!    (calls of all tenants get a half of them),
@@ -15,8 +15,8 @@
 //! [`crate::connection::connections`].
 
 use crate::{
-    connection::connections::{Busy, Connection},
-    limits::{excess::Excess, kind::Kind, settings::ConnectionLimits},
+    connection::connections::{BusyGuard, Connection},
+    limits::{excess::LimitExceeded, kind::ConnectionKind, settings::ConnectionLimits},
 };
 use isolet_sandbox::TenantId;
 use std::{
@@ -42,12 +42,12 @@ struct State {
 
 /// Requests of one tenant, by kind.
 #[derive(Debug, Default, Clone, Copy)]
-struct Counts([usize; Kind::COUNT]);
+struct Counts([usize; ConnectionKind::COUNT]);
 
 impl Counts {
     /// All that count against [`ConnectionLimits::tenant_max`].
     fn held(&self) -> usize {
-        self.all() - self.0[Kind::Call.index()]
+        self.all() - self.0[ConnectionKind::Call.index()]
     }
 
     fn all(&self) -> usize {
@@ -60,9 +60,9 @@ impl Counts {
 pub(crate) struct Permit {
     limiter: Arc<Limiter>,
     tenant: Arc<TenantId>,
-    kind: Kind,
+    kind: ConnectionKind,
     /// Keeps the connection open while the server is full; `None` for a call within the server.
-    _busy: Option<Busy>,
+    _busy: Option<BusyGuard>,
 }
 
 impl Limiter {
@@ -77,13 +77,13 @@ impl Limiter {
     /// Counts one request of `tenant`, on `connection` where it came by one.
     ///
     /// # Errors
-    /// [`Excess`] when a limit is reached; nothing is counted then.
-    pub(crate) fn enter(
+    /// [`LimitExceeded`] when a limit is reached; nothing is counted then.
+    pub(crate) fn acquire(
         self: &Arc<Self>,
         tenant: &TenantId,
-        kind: Kind,
+        kind: ConnectionKind,
         connection: Option<&Arc<Connection>>,
-    ) -> Result<Permit, Excess> {
+    ) -> Result<Permit, LimitExceeded> {
         let mut state = self.lock();
         let (own, counts) = match state.tenants.get_key_value(tenant) {
             Some((own, counts)) => (Arc::clone(own), *counts),
@@ -103,29 +103,35 @@ impl Limiter {
     fn check(
         &self,
         tenant: &Arc<TenantId>,
-        kind: Kind,
+        kind: ConnectionKind,
         counts: Counts,
         total: usize,
-    ) -> Result<(), Excess> {
+    ) -> Result<(), LimitExceeded> {
         let limits = &self.limits;
-        let refused = |excess: fn(Arc<TenantId>, usize) -> Excess, most| {
+        let refused = |excess: fn(Arc<TenantId>, usize) -> LimitExceeded, most| {
             Err(excess(Arc::clone(tenant), most))
         };
         let most = limits.of(kind);
         if counts.0[kind.index()] >= most {
-            return Err(Excess::Kind { tenant: Arc::clone(tenant), kind, most });
+            return Err(LimitExceeded::Kind { tenant: Arc::clone(tenant), kind, most });
         }
-        if kind != Kind::Call && counts.held() >= limits.tenant_max {
-            return refused(|tenant, most| Excess::Tenant { tenant, most }, limits.tenant_max);
+        if kind != ConnectionKind::Call && counts.held() >= limits.tenant_max {
+            return refused(
+                |tenant, most| LimitExceeded::Tenant { tenant, most },
+                limits.tenant_max,
+            );
         }
         if total >= limits.requests_max() {
-            return Err(Excess::Server);
+            return Err(LimitExceeded::Server);
         }
         let free = limits.requests_max() - total;
         // Who is told to close something must be able to: calls get a half of the reserve.
-        let kept = if kind == Kind::Call { limits.reserve / 2 } else { limits.reserve };
+        let kept = if kind == ConnectionKind::Call { limits.reserve / 2 } else { limits.reserve };
         if free <= kept && counts.all() >= limits.assured() {
-            return refused(|tenant, most| Excess::Reserve { tenant, most }, limits.assured());
+            return refused(
+                |tenant, most| LimitExceeded::Reserve { tenant, most },
+                limits.assured(),
+            );
         }
         Ok(())
     }
@@ -144,7 +150,7 @@ impl Drop for Permit {
 
 /// The permit of a request that becomes a socket; its task takes it.
 #[derive(Debug, Clone)]
-pub(crate) struct Held(#[allow(dead_code)] pub(crate) Arc<Permit>);
+pub(crate) struct SocketPermit(#[allow(dead_code)] pub(crate) Arc<Permit>);
 
 #[cfg(test)]
 mod tests {
@@ -160,10 +166,14 @@ mod tests {
     }
 
     /// As many permits as one tenant gets of one kind, and why it gets no more.
-    fn fill(limiter: &Arc<Limiter>, who: &str, kind: Kind) -> (Vec<Permit>, Excess) {
+    fn fill(
+        limiter: &Arc<Limiter>,
+        who: &str,
+        kind: ConnectionKind,
+    ) -> (Vec<Permit>, LimitExceeded) {
         let mut all = Vec::new();
         loop {
-            match limiter.enter(&tenant(who), kind, None) {
+            match limiter.acquire(&tenant(who), kind, None) {
                 Ok(permit) => all.push(permit),
                 Err(excess) => return (all, excess),
             }
@@ -173,11 +183,11 @@ mod tests {
     #[test]
     fn t19_a_tenant_gets_so_many_of_each_kind_and_all_back_when_they_end() {
         let limiter = limiter(400);
-        for kind in Kind::ALL {
+        for kind in ConnectionKind::ALL {
             for _ in 0..2 {
                 let (all, excess) = fill(&limiter, "a", kind);
                 assert_eq!(all.len(), ConnectionLimits::of_max(400).of(kind), "{kind:?}");
-                assert!(matches!(excess, Excess::Kind { kind: of, .. } if of == kind));
+                assert!(matches!(excess, LimitExceeded::Kind { kind: of, .. } if of == kind));
             }
         }
         assert_eq!(limiter.lock().total, 0);
@@ -187,15 +197,15 @@ mod tests {
     fn t19_a_tenant_that_uses_all_it_may_still_makes_calls_and_others_are_not_touched() {
         let limiter = limiter(400);
         let mut held = Vec::new();
-        for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Call) {
+        for kind in ConnectionKind::ALL.into_iter().filter(|kind| *kind != ConnectionKind::Call) {
             held.extend(fill(&limiter, "a", kind).0);
         }
         assert_eq!(held.len(), limiter.limits.tenant_max);
-        let refused = limiter.enter(&tenant("a"), Kind::Exec, None);
-        assert!(matches!(refused, Err(Excess::Kind { .. } | Excess::Tenant { .. })));
-        assert!(limiter.enter(&tenant("a"), Kind::Call, None).is_ok());
-        for kind in Kind::ALL {
-            assert!(limiter.enter(&tenant("b"), kind, None).is_ok(), "{kind:?}");
+        let refused = limiter.acquire(&tenant("a"), ConnectionKind::Exec, None);
+        assert!(matches!(refused, Err(LimitExceeded::Kind { .. } | LimitExceeded::Tenant { .. })));
+        assert!(limiter.acquire(&tenant("a"), ConnectionKind::Call, None).is_ok());
+        for kind in ConnectionKind::ALL {
+            assert!(limiter.acquire(&tenant("b"), kind, None).is_ok(), "{kind:?}");
         }
     }
 
@@ -204,23 +214,23 @@ mod tests {
         let limiter = limiter(400);
         let mut held = Vec::new();
         for who in ["a", "b", "c", "d"] {
-            for kind in Kind::ALL {
+            for kind in ConnectionKind::ALL {
                 held.extend(fill(&limiter, who, kind).0);
             }
         }
         let limits = &limiter.limits;
         let free = limits.requests_max() - held.len();
         assert!(free + 2 * limits.assured() >= limits.reserve / 2, "{free}");
-        let (few, excess) = fill(&limiter, "e", Kind::Exec);
+        let (few, excess) = fill(&limiter, "e", ConnectionKind::Exec);
         assert_eq!(few.len(), limits.assured());
-        assert!(matches!(excess, Excess::Reserve { .. }), "{excess:?}");
+        assert!(matches!(excess, LimitExceeded::Reserve { .. }), "{excess:?}");
     }
 
     #[test]
     fn tenants_without_connections_are_forgotten() {
         let limiter = limiter(400);
         for n in 0..3 * IDLE_TENANTS_MAX {
-            drop(limiter.enter(&tenant(&n.to_string()), Kind::Call, None));
+            drop(limiter.acquire(&tenant(&n.to_string()), ConnectionKind::Call, None));
         }
         assert!(limiter.lock().tenants.len() <= IDLE_TENANTS_MAX);
     }
@@ -228,7 +238,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_counted_is_what_is_held(
-            steps in proptest::collection::vec((0..3_usize, 0..Kind::COUNT, any::<bool>()), 0..400),
+            steps in proptest::collection::vec((0..3_usize, 0..ConnectionKind::COUNT, any::<bool>()), 0..400),
             max in 1..200_usize,
         ) {
             let limiter = limiter(max);
@@ -238,7 +248,7 @@ mod tests {
                     held.swap_remove(who % held.len());
                     continue;
                 }
-                let entered = limiter.enter(&tenant(["a", "b", "c"][who]), Kind::ALL[kind], None);
+                let entered = limiter.acquire(&tenant(["a", "b", "c"][who]), ConnectionKind::ALL[kind], None);
                 held.extend(entered.ok());
                 let state = limiter.lock();
                 prop_assert_eq!(state.total, held.len());

@@ -1,6 +1,6 @@
 //! The permit of a request, from its head to the end of its answer.
 
-use crate::limits::{limiter::Permit, response_memory::Share};
+use crate::limits::{limiter::Permit, response_memory::MemoryShare};
 use axum::{
     body::{Body, Bytes},
     response::Response,
@@ -15,33 +15,37 @@ use std::{
 const PIECE_BYTES: usize = 256 * 1024;
 
 /// An answer that holds its permit until its last byte is taken, or its client has gone.
-pub(crate) fn guarded(response: Response, permit: Permit) -> Response {
-    wrapped(response, permit, None)
+pub(crate) fn hold_permit(response: Response, permit: Permit) -> Response {
+    with_permit(response, permit, None)
 }
 
-pub(crate) fn wrapped(response: Response, permit: Permit, share: Option<Share>) -> Response {
+pub(crate) fn with_permit(
+    response: Response,
+    permit: Permit,
+    share: Option<MemoryShare>,
+) -> Response {
     let rest = Bytes::new();
-    response.map(|body| Body::new(Guarded { body, rest, permit: Some(permit), share }))
+    response.map(|body| Body::new(PermitBody { body, rest, permit: Some(permit), share }))
 }
 
-struct Guarded {
+struct PermitBody {
     body: Body,
     /// Of an answer that is made whole: what is not handed on yet. Handed on in one piece, it would
     /// wait for its client where nobody counts it.
     rest: Bytes,
     permit: Option<Permit>,
     /// The memory of an answer that is made whole.
-    share: Option<Share>,
+    share: Option<MemoryShare>,
 }
 
-impl Guarded {
+impl PermitBody {
     fn piece(&mut self) -> Frame<Bytes> {
         let count = self.rest.len().min(PIECE_BYTES);
         Frame::data(self.rest.split_to(count))
     }
 }
 
-impl hyper::body::Body for Guarded {
+impl hyper::body::Body for PermitBody {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -19,7 +19,7 @@ const TENANT_SHARE: i64 = 2;
 
 /// What is left.
 #[derive(Debug)]
-pub(crate) struct AnswerMemory {
+pub(crate) struct ResponseMemory {
     /// In bytes; less than nothing while answers that are made hold more than there was.
     free: AtomicI64,
     /// What one tenant may gather, in bytes.
@@ -30,15 +30,15 @@ pub(crate) struct AnswerMemory {
 
 /// The part of one request; given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Share {
-    of: Arc<AnswerMemory>,
+pub(crate) struct MemoryShare {
+    memory: Arc<ResponseMemory>,
     tenant: TenantId,
     /// What its tenant may still gather.
     tenant_free: Arc<AtomicI64>,
     bytes: i64,
 }
 
-impl AnswerMemory {
+impl ResponseMemory {
     pub(crate) fn new(bytes: u64) -> Arc<Self> {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         Arc::new(Self {
@@ -53,15 +53,15 @@ impl AnswerMemory {
     }
 
     /// A part that holds nothing yet.
-    pub(crate) fn share(self: &Arc<Self>, tenant: &TenantId) -> Share {
+    pub(crate) fn share(self: &Arc<Self>, tenant: &TenantId) -> MemoryShare {
         let mut tenants = self.tenants();
         let new = || Arc::new(AtomicI64::new(self.tenant_max));
         let tenant_free = Arc::clone(tenants.entry(tenant.clone()).or_insert_with(new));
-        Share { of: Arc::clone(self), tenant: tenant.clone(), tenant_free, bytes: 0 }
+        MemoryShare { memory: Arc::clone(self), tenant: tenant.clone(), tenant_free, bytes: 0 }
     }
 
     /// The part of an answer that is made: all that it needs, whatever is left.
-    pub(crate) fn made(self: &Arc<Self>, tenant: &TenantId, bytes: u64) -> Share {
+    pub(crate) fn reserve(self: &Arc<Self>, tenant: &TenantId, bytes: u64) -> MemoryShare {
         let mut share = self.share(tenant);
         share.bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.free.fetch_sub(share.bytes, Ordering::Relaxed);
@@ -78,26 +78,26 @@ fn take_from(left: &AtomicI64, most: i64) -> i64 {
     part(before.unwrap_or_default())
 }
 
-impl Share {
+impl MemoryShare {
     /// Takes up to so many bytes more, and says how many.
-    pub(crate) fn take(&mut self, wanted: usize) -> usize {
+    pub(crate) fn take_up_to(&mut self, wanted: usize) -> usize {
         if wanted == 0 {
             return 0;
         }
         let most = i64::try_from(wanted).unwrap_or(i64::MAX);
         let allowed = take_from(&self.tenant_free, most);
-        let taken = take_from(&self.of.free, allowed);
+        let taken = take_from(&self.memory.free, allowed);
         self.tenant_free.fetch_add(allowed - taken, Ordering::Relaxed);
         self.bytes += taken;
         usize::try_from(taken).unwrap_or_default()
     }
 }
 
-impl Drop for Share {
+impl Drop for MemoryShare {
     fn drop(&mut self) {
-        self.of.free.fetch_add(self.bytes, Ordering::Relaxed);
+        self.memory.free.fetch_add(self.bytes, Ordering::Relaxed);
         self.tenant_free.fetch_add(self.bytes, Ordering::Relaxed);
-        let mut tenants = self.of.tenants();
+        let mut tenants = self.memory.tenants();
         // The map's own, and this one: shares are made under the same lock.
         if Arc::strong_count(&self.tenant_free) == 2 {
             tenants.remove(&self.tenant);
@@ -115,30 +115,30 @@ mod tests {
 
     #[test]
     fn what_is_taken_is_bounded_and_comes_back() {
-        let memory = AnswerMemory::new(200);
+        let memory = ResponseMemory::new(200);
         let a = tenant("a");
         let b = tenant("b");
         let mut one = memory.share(&a);
         let mut two = memory.share(&b);
-        assert_eq!((one.take(70), two.take(70), one.take(30)), (70, 70, 30));
-        assert_eq!(two.take(100), 30);
-        let made = memory.made(&a, 500);
+        assert_eq!((one.take_up_to(70), two.take_up_to(70), one.take_up_to(30)), (70, 70, 30));
+        assert_eq!(two.take_up_to(100), 30);
+        let made = memory.reserve(&a, 500);
         drop((one, two));
-        assert_eq!(memory.share(&b).take(1), 0, "the answer holds more than there was");
+        assert_eq!(memory.share(&b).take_up_to(1), 0, "the answer holds more than there was");
         drop(made);
-        assert_eq!(memory.share(&b).take(200), 100);
+        assert_eq!(memory.share(&b).take_up_to(200), 100);
         assert!(memory.tenants().is_empty());
     }
 
     #[test]
     fn one_tenant_gathers_at_most_half_of_all() {
-        let memory = AnswerMemory::new(100);
+        let memory = ResponseMemory::new(100);
         let greedy = tenant("greedy");
         let mut first = memory.share(&greedy);
         let mut second = memory.share(&greedy);
-        assert_eq!((first.take(100), second.take(100)), (50, 0));
-        assert_eq!(memory.share(&tenant("other")).take(100), 50);
+        assert_eq!((first.take_up_to(100), second.take_up_to(100)), (50, 0));
+        assert_eq!(memory.share(&tenant("other")).take_up_to(100), 50);
         drop(first);
-        assert_eq!(second.take(100), 50);
+        assert_eq!(second.take_up_to(100), 50);
     }
 }

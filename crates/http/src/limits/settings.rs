@@ -1,6 +1,6 @@
 //! How many connections there may be, and the defaults that follow from the limit on descriptors.
 
-use crate::limits::kind::Kind;
+use crate::limits::kind::ConnectionKind;
 use std::time::Duration;
 
 /// No more connections than this unless the operator says so.
@@ -32,12 +32,12 @@ const STALLED: Duration = Duration::from_secs(300);
 pub struct ConnectionLimits {
     /// Connections at once, of all tenants and of clients that have shown no key yet.
     pub max: usize,
-    /// Of one tenant, of all kinds but [`Kind::Call`].
+    /// Of one tenant, of all kinds but [`ConnectionKind::Call`].
     pub tenant_max: usize,
     /// The last so many, which only tenants with few connections get.
     pub reserve: usize,
     /// Of one tenant, of each kind.
-    pub kinds: [usize; Kind::COUNT],
+    pub kinds: [usize; ConnectionKind::COUNT],
     /// How long a client may take nothing of what waits for it; zero: for ever.
     pub stalled: Duration,
     /// Output that is gathered into answers, of all requests together, in bytes.
@@ -61,7 +61,7 @@ impl ConnectionLimits {
             max,
             tenant_max: 0,
             reserve: requests / 4,
-            kinds: [0; Kind::COUNT],
+            kinds: [0; ConnectionKind::COUNT],
             stalled: STALLED,
             answer_bytes: ANSWER_BYTES_MAX,
         };
@@ -72,7 +72,7 @@ impl ConnectionLimits {
     #[must_use]
     pub fn with_tenant_max(mut self, most: usize) -> Self {
         self.tenant_max = most;
-        self.kinds = Kind::ALL.map(|kind| (most / kind.share()).max(1));
+        self.kinds = ConnectionKind::ALL.map(|kind| (most / kind.share()).max(1));
         self
     }
 
@@ -85,7 +85,7 @@ impl ConnectionLimits {
 
     /// Of one tenant and kind.
     #[must_use]
-    pub fn of(&self, kind: Kind) -> usize {
+    pub fn of(&self, kind: ConnectionKind) -> usize {
         self.kinds[kind.index()]
     }
 
@@ -118,14 +118,14 @@ mod tests {
         let small = ConnectionLimits::derived(1 << 20, 200 << 20);
         assert_eq!((small.max, small.answer_bytes >> 20), (200, 8));
         let least = ConnectionLimits::derived(0, 0);
-        assert!(Kind::ALL.into_iter().all(|kind| least.of(kind) > 0), "{least:?}");
+        assert!(ConnectionKind::ALL.into_iter().all(|kind| least.of(kind) > 0), "{least:?}");
     }
 
     #[test]
     fn one_tenant_never_reaches_the_reserve_alone() {
         for max in [MAX_LEAST, 400, 6666, MAX] {
             let limits = ConnectionLimits::of_max(max);
-            let all = limits.tenant_max + limits.of(Kind::Call);
+            let all = limits.tenant_max + limits.of(ConnectionKind::Call);
             assert!(all + limits.reserve <= limits.requests_max(), "{limits:?}");
         }
     }

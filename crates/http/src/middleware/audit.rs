@@ -8,7 +8,7 @@ use crate::{
     app::App,
     auth::caller::Caller,
     foundation::{
-        extensions::{Of, Peer},
+        extensions::{AuditedSandbox, Peer},
         query,
     },
 };
@@ -27,9 +27,9 @@ use isolet_sandbox::{
 const NAME_LETTERS_MAX: usize = 512;
 
 /// Notes a call, around its handler.
-pub(crate) async fn noted(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(crate) async fn record(State(app): State<App>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    let note = Note::of(&app, &mut parts).await;
+    let note = AuditNote::of(&app, &mut parts).await;
     let request = Request::from_parts(parts, body);
     let Some(mut note) = note else { return next.run(request).await };
     note.audit.room().await;
@@ -40,7 +40,7 @@ pub(crate) async fn noted(State(app): State<App>, request: Request, next: Next) 
 }
 
 /// One call; put in when this is dropped.
-struct Note {
+struct AuditNote {
     audit: Audit,
     /// Not put in yet.
     entry: Option<Entry>,
@@ -48,7 +48,7 @@ struct Note {
     refused: Option<Entry>,
 }
 
-impl Note {
+impl AuditNote {
     /// `None`: such a call changes nothing, or nobody is known to make it.
     async fn of(app: &App, parts: &mut Parts) -> Option<Self> {
         let route = parts.extensions.get::<MatchedPath>()?.as_str().to_owned();
@@ -58,7 +58,7 @@ impl Note {
         let names = || names.iter().flatten();
         let sandbox = match names().find(|(name, _)| *name == "id") {
             Some((_, id)) => SandboxId::parse(id).ok(),
-            None => across(app, &caller, names().find(|(name, _)| *name == "sid")),
+            None => sandbox_of_session(app, &caller, names().find(|(name, _)| *name == "sid")),
         };
         let key = caller.key.as_deref().unwrap_or("ISOLET_API_KEY");
         let mut entry =
@@ -69,10 +69,10 @@ impl Note {
             entry = entry.with("from", address.to_string());
         }
         for (name, value) in names().filter(|(name, _)| *name != "id") {
-            entry = entry.with(called(name), short(value));
+            entry = entry.with(field_name(name), shortened(value));
         }
         if let Some(path) = path(&parts.uri) {
-            entry = entry.with("path", short(&path));
+            entry = entry.with("path", shortened(&path));
         }
         Some(Self { audit: app.service.audit().clone(), entry: Some(entry), refused: None })
     }
@@ -97,7 +97,7 @@ impl Note {
         else {
             return;
         };
-        let own = response.extensions().get::<Of>().map(|of| of.0.to_string());
+        let own = response.extensions().get::<AuditedSandbox>().map(|of| of.0.to_string());
         let made = || {
             let location = response.headers().get(header::LOCATION)?.to_str().ok()?;
             Some(location.rsplit('/').next()?.to_owned())
@@ -111,7 +111,7 @@ impl Note {
     }
 }
 
-impl Drop for Note {
+impl Drop for AuditNote {
     fn drop(&mut self) {
         // The client went away, or the handler panicked: what it began may have been carried out.
         if let Some(entry) = self.entry.take() {
@@ -121,13 +121,17 @@ impl Drop for Note {
 }
 
 /// The sandbox of a session that is named by its own id alone.
-fn across(app: &App, caller: &Caller, session: Option<(&str, &str)>) -> Option<SandboxId> {
+fn sandbox_of_session(
+    app: &App,
+    caller: &Caller,
+    session: Option<(&str, &str)>,
+) -> Option<SandboxId> {
     let session = SessionId::parse(session?.1).ok()?;
     Some(app.service.session(&caller.tenant, &session).ok()?.sandbox_id)
 }
 
 /// What a part of a path is called in an entry.
-fn called(name: &str) -> &str {
+fn field_name(name: &str) -> &str {
     match name {
         "sid" => "session",
         "cid" => "context",
@@ -138,10 +142,10 @@ fn called(name: &str) -> &str {
 /// `?path=`, as text.
 fn path(uri: &Uri) -> Option<String> {
     let value = uri.query()?.split('&').find_map(|pair| pair.strip_prefix("path="))?;
-    Some(String::from_utf8_lossy(&query::unescape(value)?).into_owned())
+    Some(String::from_utf8_lossy(&query::decode_query_value(value)?).into_owned())
 }
 
-fn short(value: &str) -> String {
+fn shortened(value: &str) -> String {
     let mut letters = value.chars();
     let mut text: String = letters.by_ref().take(NAME_LETTERS_MAX).collect();
     if letters.next().is_some() {
@@ -156,7 +160,7 @@ fn event(method: &Method, route: &str, upgrade: bool) -> Option<&'static str> {
         return None;
     }
     if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
-        return if upgrade { opened(route) } else { None };
+        return if upgrade { socket_event(route) } else { None };
     }
     let last = route.rsplit('/').find(|part| !part.starts_with('{')).unwrap_or_default();
     let named = route.ends_with('}');
@@ -204,7 +208,7 @@ fn event(method: &Method, route: &str, upgrade: bool) -> Option<&'static str> {
 }
 
 /// What an upgrade opens.
-fn opened(route: &str) -> Option<&'static str> {
+fn socket_event(route: &str) -> Option<&'static str> {
     let last = route.rsplit('/').find(|part| !part.starts_with('{'))?;
     match last {
         "shell" => Some("shell.open"),
@@ -256,7 +260,7 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         let audit = Audit::open(&folder).unwrap();
         let entry = Entry::now("t", Some("box"), "sandbox.destroy");
-        drop(Note { audit: audit.clone(), entry: Some(entry), refused: None });
+        drop(AuditNote { audit: audit.clone(), entry: Some(entry), refused: None });
         let mut read = audit.read("t", None).await.unwrap();
         let text = String::from_utf8(read.next().await.unwrap().unwrap()).unwrap();
         assert!(text.contains(r#""event":"sandbox.destroy","data":{"answered":false}"#), "{text}");
@@ -265,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_name_is_cut_where_it_is_too_long() {
-        assert_eq!(short("ü"), "ü");
-        assert_eq!(short(&"ü".repeat(5000)).chars().count(), NAME_LETTERS_MAX + 1);
+        assert_eq!(shortened("ü"), "ü");
+        assert_eq!(shortened(&"ü".repeat(5000)).chars().count(), NAME_LETTERS_MAX + 1);
     }
 }

@@ -1,6 +1,6 @@
 //! Which routes use their connections for what, so that each kind has a limit of its own.
 
-use crate::{foundation::event_encoding::accepts_event_stream, limits::kind::Kind};
+use crate::{foundation::event_encoding::accepts_event_stream, limits::kind::ConnectionKind};
 use axum::http::{HeaderMap, Method, Uri};
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -10,21 +10,23 @@ pub(crate) fn kind_of(
     route: &str,
     uri: &Uri,
     headers: &HeaderMap,
-) -> Option<Kind> {
+) -> Option<ConnectionKind> {
     let reads = matches!(*method, Method::GET | Method::HEAD);
-    let Some(use_of) = USES.get(route) else { return Some(Kind::Call) };
-    match use_of {
-        Use::Always(kind) => Some(*kind),
-        Use::Reads(kind) => Some(if reads { *kind } else { Kind::Call }),
-        Use::Log if accepts_event_stream(headers).is_some() => Some(Kind::EventStream),
-        Use::Log => Some(Kind::Call),
-        Use::Files => Some(match *method {
-            Method::GET if watches(uri) => Kind::EventStream,
-            Method::GET | Method::HEAD => Kind::Download,
-            Method::PUT | Method::POST => Kind::Upload,
-            _ => Kind::Call,
+    let Some(connection_use) = USES.get(route) else { return Some(ConnectionKind::Call) };
+    match connection_use {
+        ConnectionUse::Always(kind) => Some(*kind),
+        ConnectionUse::Reads(kind) => Some(if reads { *kind } else { ConnectionKind::Call }),
+        ConnectionUse::Log if accepts_event_stream(headers).is_some() => {
+            Some(ConnectionKind::EventStream)
+        }
+        ConnectionUse::Log => Some(ConnectionKind::Call),
+        ConnectionUse::Files => Some(match *method {
+            Method::GET if watches(uri) => ConnectionKind::EventStream,
+            Method::GET | Method::HEAD => ConnectionKind::Download,
+            Method::PUT | Method::POST => ConnectionKind::Upload,
+            _ => ConnectionKind::Call,
         }),
-        Use::Counted => None,
+        ConnectionUse::Counted => None,
     }
 }
 
@@ -35,62 +37,66 @@ fn watches(uri: &Uri) -> bool {
 
 /// How a route uses connections.
 #[derive(Debug, Clone, Copy)]
-enum Use {
-    Always(Kind),
-    /// Reading calls are of this kind, the others [`Kind::Call`].
-    Reads(Kind),
+enum ConnectionUse {
+    Always(ConnectionKind),
+    /// Reading calls are of this kind, the others [`ConnectionKind::Call`].
+    Reads(ConnectionKind),
     /// An event stream where the client asks for one.
     Log,
     /// By method, and a watched directory is an event stream.
     Files,
-    /// Counted behind the route: [`crate::proxy::forward::pass`] serves links and host names too.
+    /// Counted behind the route: [`crate::proxy::forward::forward`] serves links and host names too.
     Counted,
 }
 
-static USES: LazyLock<HashMap<&'static str, Use>> = LazyLock::new(|| ROUTES.into_iter().collect());
+static USES: LazyLock<HashMap<&'static str, ConnectionUse>> =
+    LazyLock::new(|| ROUTES.into_iter().collect());
 
-/// Every route whose requests are not all [`Kind::Call`].
-const ROUTES: [(&str, Use); 40] = [
-    ("/v1/events", Use::Always(Kind::EventStream)),
-    ("/v1/sandboxes/{id}/events", Use::Always(Kind::EventStream)),
-    ("/v1/sandboxes/{id}/processes/{process}/wait", Use::Always(Kind::EventStream)),
-    ("/v1/sandboxes/{id}/processes/{process}/logs", Use::Log),
-    ("/v1/sandboxes/{id}/shell", Use::Always(Kind::Socket)),
-    ("/v1/sandboxes/{id}/terminal", Use::Always(Kind::Socket)),
-    ("/v1/sandboxes/{id}/tcp/{port}", Use::Always(Kind::Socket)),
-    ("/v1/sandbox/{id}/pty", Use::Always(Kind::Socket)),
-    ("/v1/runs/{id}/shell", Use::Always(Kind::Socket)),
-    ("/v1/sandboxes/{id}/exec", Use::Always(Kind::Exec)),
-    ("/v1/sandboxes/{id}/sessions/{sid}/exec", Use::Always(Kind::Exec)),
-    ("/v1/sandboxes/{id}/contexts/{cid}/run", Use::Always(Kind::Exec)),
-    ("/v1/sandbox/{id}/exec", Use::Always(Kind::Exec)),
-    ("/v1/runs/{id}/exec", Use::Always(Kind::Exec)),
-    ("/v1/sessions/{sid}/exec", Use::Always(Kind::Exec)),
-    ("/v1/sandboxes/{id}/files", Use::Files),
-    ("/v1/sandboxes/{id}/files/", Use::Files),
-    ("/v1/sandboxes/{id}/files/{*path}", Use::Files),
-    ("/v1/sandboxes/{id}/sessions/{sid}/files", Use::Files),
-    ("/v1/sandboxes/{id}/sessions/{sid}/files/", Use::Files),
-    ("/v1/sandboxes/{id}/sessions/{sid}/files/{*path}", Use::Files),
-    ("/v1/sessions/{sid}/files", Use::Files),
-    ("/v1/sessions/{sid}/files/", Use::Files),
-    ("/v1/sessions/{sid}/files/{*path}", Use::Files),
-    ("/v1/sandbox/{id}/file/{*path}", Use::Files),
-    ("/v1/runs/{id}/files/upload", Use::Always(Kind::Upload)),
-    ("/v1/sandbox/{id}/hydrate", Use::Always(Kind::Upload)),
-    ("/v1/images/import", Use::Always(Kind::Upload)),
-    ("/v1/images/pull", Use::Always(Kind::Upload)),
-    ("/v1/runs/{id}/files/download", Use::Always(Kind::Download)),
-    ("/v1/sandbox/{id}/persist", Use::Always(Kind::Download)),
-    ("/v1/audit", Use::Reads(Kind::Download)),
-    ("/v1/runs/{id}/audit", Use::Reads(Kind::Download)),
-    ("/v1/sandboxes/{id}/recordings/{recording}", Use::Reads(Kind::Download)),
-    ("/v1/sandboxes/{id}/ports/{port}", Use::Counted),
-    ("/v1/sandboxes/{id}/ports/{port}/", Use::Counted),
-    ("/v1/sandboxes/{id}/ports/{port}/{*path}", Use::Counted),
-    ("/v1/runs/{id}/proxy/{port}", Use::Counted),
-    ("/v1/runs/{id}/proxy/{port}/", Use::Counted),
-    ("/v1/runs/{id}/proxy/{port}/{*path}", Use::Counted),
+/// Every route whose requests are not all [`ConnectionKind::Call`].
+const ROUTES: [(&str, ConnectionUse); 40] = [
+    ("/v1/events", ConnectionUse::Always(ConnectionKind::EventStream)),
+    ("/v1/sandboxes/{id}/events", ConnectionUse::Always(ConnectionKind::EventStream)),
+    (
+        "/v1/sandboxes/{id}/processes/{process}/wait",
+        ConnectionUse::Always(ConnectionKind::EventStream),
+    ),
+    ("/v1/sandboxes/{id}/processes/{process}/logs", ConnectionUse::Log),
+    ("/v1/sandboxes/{id}/shell", ConnectionUse::Always(ConnectionKind::Socket)),
+    ("/v1/sandboxes/{id}/terminal", ConnectionUse::Always(ConnectionKind::Socket)),
+    ("/v1/sandboxes/{id}/tcp/{port}", ConnectionUse::Always(ConnectionKind::Socket)),
+    ("/v1/sandbox/{id}/pty", ConnectionUse::Always(ConnectionKind::Socket)),
+    ("/v1/runs/{id}/shell", ConnectionUse::Always(ConnectionKind::Socket)),
+    ("/v1/sandboxes/{id}/exec", ConnectionUse::Always(ConnectionKind::Exec)),
+    ("/v1/sandboxes/{id}/sessions/{sid}/exec", ConnectionUse::Always(ConnectionKind::Exec)),
+    ("/v1/sandboxes/{id}/contexts/{cid}/run", ConnectionUse::Always(ConnectionKind::Exec)),
+    ("/v1/sandbox/{id}/exec", ConnectionUse::Always(ConnectionKind::Exec)),
+    ("/v1/runs/{id}/exec", ConnectionUse::Always(ConnectionKind::Exec)),
+    ("/v1/sessions/{sid}/exec", ConnectionUse::Always(ConnectionKind::Exec)),
+    ("/v1/sandboxes/{id}/files", ConnectionUse::Files),
+    ("/v1/sandboxes/{id}/files/", ConnectionUse::Files),
+    ("/v1/sandboxes/{id}/files/{*path}", ConnectionUse::Files),
+    ("/v1/sandboxes/{id}/sessions/{sid}/files", ConnectionUse::Files),
+    ("/v1/sandboxes/{id}/sessions/{sid}/files/", ConnectionUse::Files),
+    ("/v1/sandboxes/{id}/sessions/{sid}/files/{*path}", ConnectionUse::Files),
+    ("/v1/sessions/{sid}/files", ConnectionUse::Files),
+    ("/v1/sessions/{sid}/files/", ConnectionUse::Files),
+    ("/v1/sessions/{sid}/files/{*path}", ConnectionUse::Files),
+    ("/v1/sandbox/{id}/file/{*path}", ConnectionUse::Files),
+    ("/v1/runs/{id}/files/upload", ConnectionUse::Always(ConnectionKind::Upload)),
+    ("/v1/sandbox/{id}/hydrate", ConnectionUse::Always(ConnectionKind::Upload)),
+    ("/v1/images/import", ConnectionUse::Always(ConnectionKind::Upload)),
+    ("/v1/images/pull", ConnectionUse::Always(ConnectionKind::Upload)),
+    ("/v1/runs/{id}/files/download", ConnectionUse::Always(ConnectionKind::Download)),
+    ("/v1/sandbox/{id}/persist", ConnectionUse::Always(ConnectionKind::Download)),
+    ("/v1/audit", ConnectionUse::Reads(ConnectionKind::Download)),
+    ("/v1/runs/{id}/audit", ConnectionUse::Reads(ConnectionKind::Download)),
+    ("/v1/sandboxes/{id}/recordings/{recording}", ConnectionUse::Reads(ConnectionKind::Download)),
+    ("/v1/sandboxes/{id}/ports/{port}", ConnectionUse::Counted),
+    ("/v1/sandboxes/{id}/ports/{port}/", ConnectionUse::Counted),
+    ("/v1/sandboxes/{id}/ports/{port}/{*path}", ConnectionUse::Counted),
+    ("/v1/runs/{id}/proxy/{port}", ConnectionUse::Counted),
+    ("/v1/runs/{id}/proxy/{port}/", ConnectionUse::Counted),
+    ("/v1/runs/{id}/proxy/{port}/{*path}", ConnectionUse::Counted),
 ];
 
 #[cfg(test)]
@@ -113,7 +119,12 @@ mod tests {
         calls.collect()
     }
 
-    fn kind(method: &Method, route: &str, query: &str, accept: &'static str) -> Option<Kind> {
+    fn kind(
+        method: &Method,
+        route: &str,
+        query: &str,
+        accept: &'static str,
+    ) -> Option<ConnectionKind> {
         let accept = (header::ACCEPT, HeaderValue::from_static(accept));
         let uri = format!("/x{query}").parse().unwrap();
         kind_of(method, route, &uri, &HeaderMap::from_iter([accept]))
@@ -129,8 +140,11 @@ mod tests {
             let bytes = said.contains("application/octet-stream");
             if events || socket || bytes {
                 let kind = kind(&method, &path, "", "text/event-stream");
-                assert_ne!(kind, Some(Kind::Call), "{method} {path}");
-                assert!(!socket || kind == Some(Kind::Socket), "{method} {path}: {kind:?}");
+                assert_ne!(kind, Some(ConnectionKind::Call), "{method} {path}");
+                assert!(
+                    !socket || kind == Some(ConnectionKind::Socket),
+                    "{method} {path}: {kind:?}"
+                );
                 lasting += 1;
             }
         }
@@ -155,14 +169,14 @@ mod tests {
         let recording = "/v1/sandboxes/{id}/recordings/{recording}";
         let events = "text/event-stream";
         let cases = [
-            (Method::GET, files, "?watch=1", "*/*", Some(Kind::EventStream)),
-            (Method::GET, files, "", "*/*", Some(Kind::Download)),
-            (Method::PUT, files, "", "*/*", Some(Kind::Upload)),
-            (Method::DELETE, files, "", "*/*", Some(Kind::Call)),
-            (Method::GET, logs, "", events, Some(Kind::EventStream)),
-            (Method::GET, logs, "", "*/*", Some(Kind::Call)),
-            (Method::DELETE, recording, "", "*/*", Some(Kind::Call)),
-            (Method::DELETE, "/v1/sandboxes/{id}", "", "*/*", Some(Kind::Call)),
+            (Method::GET, files, "?watch=1", "*/*", Some(ConnectionKind::EventStream)),
+            (Method::GET, files, "", "*/*", Some(ConnectionKind::Download)),
+            (Method::PUT, files, "", "*/*", Some(ConnectionKind::Upload)),
+            (Method::DELETE, files, "", "*/*", Some(ConnectionKind::Call)),
+            (Method::GET, logs, "", events, Some(ConnectionKind::EventStream)),
+            (Method::GET, logs, "", "*/*", Some(ConnectionKind::Call)),
+            (Method::DELETE, recording, "", "*/*", Some(ConnectionKind::Call)),
+            (Method::DELETE, "/v1/sandboxes/{id}", "", "*/*", Some(ConnectionKind::Call)),
             (Method::GET, "/v1/sandboxes/{id}/ports/{port}/", "", "*/*", None),
         ];
         for (method, route, query, accept, expected) in cases {

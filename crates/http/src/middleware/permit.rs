@@ -4,9 +4,9 @@ use crate::{
     app::App,
     auth::caller::Caller,
     connection::connections::Connection,
-    dialects::refused,
-    foundation::error::Failure,
-    limits::{kind::Kind, limiter::Held, permit_body::wrapped},
+    dialects::error_response,
+    foundation::error::ApiError,
+    limits::{kind::ConnectionKind, limiter::SocketPermit, permit_body::with_permit},
     middleware::connection_use::kind_of,
 };
 use axum::{
@@ -22,7 +22,11 @@ use std::sync::Arc;
 const SHORT_BYTES: u64 = 64 * 1024;
 
 /// Counts a request around its handler.
-pub(crate) async fn held(State(app): State<App>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn count_request(
+    State(app): State<App>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let extensions = request.extensions();
     let route = extensions.get::<MatchedPath>();
     let (Some(route), Some(caller)) = (route, extensions.get::<Caller>()) else {
@@ -32,22 +36,22 @@ pub(crate) async fn held(State(app): State<App>, mut request: Request, next: Nex
     let Some(kind) = kind else { return next.run(request).await };
     let connection = extensions.get::<Arc<Connection>>();
     let tenant = caller.tenant.clone();
-    let permit = match app.limiter.enter(&tenant, kind, connection) {
+    let permit = match app.limiter.acquire(&tenant, kind, connection) {
         Ok(permit) => permit,
-        Err(excess) => return refused(Failure::from(excess), request.uri().path()),
+        Err(excess) => return error_response(ApiError::from(excess), request.uri().path()),
     };
-    if kind == Kind::Socket {
-        request.extensions_mut().insert(Held(Arc::new(permit)));
+    if kind == ConnectionKind::Socket {
+        request.extensions_mut().insert(SocketPermit(Arc::new(permit)));
         return next.run(request).await;
     }
     let response = next.run(request).await;
     // What is streamed has no size that a body knows; a program's answer may have one.
-    let bytes = response.body().size_hint().exact().filter(|_| kind != Kind::Port);
+    let bytes = response.body().size_hint().exact().filter(|_| kind != ConnectionKind::Port);
     match bytes {
         Some(bytes) if bytes <= SHORT_BYTES => response,
         bytes => {
-            let share = bytes.map(|bytes| app.answers.made(&tenant, bytes));
-            wrapped(response, permit, share)
+            let share = bytes.map(|bytes| app.response_memory.reserve(&tenant, bytes));
+            with_permit(response, permit, share)
         }
     }
 }

@@ -10,10 +10,10 @@ use crate::{
     auth::caller::Caller,
     connection::{
         connections::Connection,
-        upstream::{Lost, Upstream},
+        upstream::{SendError, Upstream},
     },
-    foundation::{error::Failure, extensions::Foreign},
-    limits::{kind::Kind, permit_body::guarded},
+    foundation::{error::ApiError, extensions::Proxied},
+    limits::{kind::ConnectionKind, permit_body::hold_permit},
     proxy::{headers, response_body, target::Target, tunnel},
     ws::upgrade::handshake,
 };
@@ -35,17 +35,17 @@ const HEAD_WAIT: Duration = Duration::from_secs(600);
 const NAMED_MAX: usize = 12;
 
 /// Sends a request to what listens, and gives its answer.
-pub(crate) async fn pass(
+pub(crate) async fn forward(
     app: App,
     caller: &Caller,
     target: Target,
     mut request: Request<Body>,
-) -> Result<Response, Failure> {
-    let mut until = app.leases.until(caller).no_later(target.ends);
+) -> Result<Response, ApiError> {
+    let mut cancellation = app.cancellations.subscribe(caller).with_deadline(target.ends);
     let connection = request.extensions_mut().remove::<Arc<Connection>>();
-    let permit = app.limiter.enter(&caller.tenant, Kind::Port, connection.as_ref())?;
+    let permit = app.limiter.acquire(&caller.tenant, ConnectionKind::Port, connection.as_ref())?;
     let sandbox = app.service.reach(&caller.tenant, &target.sandbox, Reach::Awake).await?;
-    caller.may_work_in(&sandbox)?;
+    caller.check_incarnation(&sandbox)?;
     let (mut parts, body) = request.into_parts();
     let upgrade = parts.extensions.remove::<OnUpgrade>();
     let upgrade = upgrade.filter(|_| headers::upgrades(&parts.method, &parts.headers));
@@ -53,30 +53,36 @@ pub(crate) async fn pass(
         // A faulty one is refused here, as on every other address.
         handshake(&parts.method, &parts.headers)?;
     }
-    let parts = headers::onward(parts, &target, upgrade.is_some())?;
+    let parts = headers::rewrite_request(parts, &target, upgrade.is_some())?;
     let exchange = Exchange { app: &app, sandbox: &sandbox, port: target.port };
-    let asked = exchange.ask(parts, body);
-    let asked = async { timeout(HEAD_WAIT, asked).await.unwrap_or_else(|_| Err(silent(&target))) };
+    let asked = exchange.send(parts, body);
+    let asked =
+        async { timeout(HEAD_WAIT, asked).await.unwrap_or_else(|_| Err(no_answer(&target))) };
     let (answer, upstream) = tokio::select! {
         asked = asked => asked?,
-        ending = until.ended() => return Err(ending.into()),
+        reason = cancellation.cancelled() => return Err(reason.into()),
     };
     let (mut head, incoming) = answer.into_parts();
     let switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
     if switched != upgrade.is_some() && switched {
         return Err(bad_answer(target.port, "it switches protocols unasked"));
     }
-    headers::back(&mut head, &target).map_err(|what| bad_answer(target.port, what))?;
-    head.extensions.insert(Foreign { own_origin: target.way.own_origin() });
+    headers::rewrite_response(&mut head, &target).map_err(|what| bad_answer(target.port, what))?;
+    head.extensions.insert(Proxied { own_origin: target.entry.own_origin() });
     match upgrade {
         Some(upgrade) if switched => {
-            tunnel::open(upgrade, upstream, (sandbox, until), permit);
+            tunnel::spawn(upgrade, upstream, (sandbox, cancellation), permit);
             Ok(Response::from_parts(head, Body::empty()))
         }
         _ => {
-            let body =
-                response_body::Answer::new(incoming, upstream, (sandbox, target.port), &app, until);
-            Ok(guarded(Response::from_parts(head, Body::new(body)), permit))
+            let body = response_body::ProxiedBody::new(
+                incoming,
+                upstream,
+                (sandbox, target.port),
+                &app,
+                cancellation,
+            );
+            Ok(hold_permit(Response::from_parts(head, Body::new(body)), permit))
         }
     }
 }
@@ -88,17 +94,17 @@ struct Exchange<'a> {
     port: u16,
 }
 
-type Asked = (hyper::Response<hyper::body::Incoming>, Upstream);
+type Exchanged = (hyper::Response<hyper::body::Incoming>, Upstream);
 
 impl Exchange<'_> {
     /// Over a connection that idles where there is one. One that turns out to have been closed
     /// meanwhile costs another try where that cannot do anything twice.
-    async fn ask(&self, parts: Parts, body: Body) -> Result<Asked, Failure> {
+    async fn send(&self, parts: Parts, body: Body) -> Result<Exchanged, ApiError> {
         use axum::body::HttpBody;
         let mut request = Request::from_parts(parts, body);
         let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         let twice = safe && request.body().is_end_stream();
-        if let Some(idle) = self.app.upstreams.take(self.sandbox, self.port, !twice) {
+        if let Some(idle) = self.app.upstreams.acquire(self.sandbox, self.port, !twice) {
             let again = twice.then(|| {
                 let mut again = Request::new(Body::empty());
                 again.method_mut().clone_from(request.method());
@@ -106,23 +112,23 @@ impl Exchange<'_> {
                 again.headers_mut().clone_from(request.headers());
                 again
             });
-            match idle.ask(request).await {
+            match idle.send(request).await {
                 Ok(asked) => return Ok(asked),
-                Err(Lost { unsent: Some(unsent), .. }) => request = unsent,
+                Err(SendError { unsent: Some(unsent), .. }) => request = unsent,
                 // Closed meanwhile, or something stood there that was no part of an answer.
-                Err(Lost { error, .. }) => request = again.ok_or_else(|| self.lost(&error))?,
+                Err(SendError { error, .. }) => request = again.ok_or_else(|| self.lost(&error))?,
             }
         }
         let link = match self.sandbox.dial(self.port).await {
             Ok(link) => link,
-            Err(error) => return Err(self.undialed(error).await),
+            Err(error) => return Err(self.dial_error(error).await),
         };
         let fresh = Upstream::open(link).await.map_err(|error| self.lost(&error))?;
-        fresh.ask(request).await.map_err(|lost| self.lost(&lost.error))
+        fresh.send(request).await.map_err(|lost| self.lost(&lost.error))
     }
 
     /// There is no answer: the sandbox was deleted, or the program closed the connection.
-    fn lost(&self, error: &hyper::Error) -> Failure {
+    fn lost(&self, error: &hyper::Error) -> ApiError {
         match self.sandbox.destroyed() {
             Some(destroyed) => destroyed.into(),
             None => lost(self.port, error),
@@ -130,7 +136,7 @@ impl Exchange<'_> {
     }
 
     /// Nothing listens: says what does.
-    async fn undialed(&self, error: Error) -> Failure {
+    async fn dial_error(&self, error: Error) -> ApiError {
         if !matches!(error, Error::Refused { why: Why::NotListening, .. }) {
             return error.into();
         }
@@ -143,23 +149,23 @@ impl Exchange<'_> {
             named => format!("listening: {}", named.join(", ")),
         };
         let (port, id) = (self.port, self.sandbox.id());
-        Failure::refused(
+        ApiError::from_agent(
             Why::NotListening,
             format!("nothing listens on port {port} of sandbox {id}; {who}"),
         )
     }
 }
 
-fn silent(target: &Target) -> Failure {
+fn no_answer(target: &Target) -> ApiError {
     let port = target.port;
-    Failure::refused(Why::NoAnswer, format!("the program on port {port} does not answer"))
+    ApiError::from_agent(Why::NoAnswer, format!("the program on port {port} does not answer"))
 }
 
-fn lost(port: u16, error: &hyper::Error) -> Failure {
+fn lost(port: u16, error: &hyper::Error) -> ApiError {
     if error.is_parse() || error.is_parse_too_large() {
         return bad_answer(port, &error.to_string());
     }
-    Failure::new(
+    ApiError::new(
         StatusCode::BAD_GATEWAY,
         "port_closed",
         format!("the program on port {port} closed the connection without an answer"),
@@ -168,8 +174,8 @@ fn lost(port: u16, error: &hyper::Error) -> Failure {
 }
 
 /// 502: what came back is no answer that can be passed on.
-fn bad_answer(port: u16, what: &str) -> Failure {
-    Failure::new(
+fn bad_answer(port: u16, what: &str) -> ApiError {
+    ApiError::new(
         StatusCode::BAD_GATEWAY,
         "bad_answer",
         format!("the program on port {port} gave no HTTP answer that can be passed on: {what}"),

@@ -5,8 +5,8 @@
 
 use crate::{
     auth::tickets,
-    foundation::{error::Failure, extensions::Peer},
-    proxy::target::{COOKIE, TOKEN, Target, Way},
+    foundation::{error::ApiError, extensions::Peer},
+    proxy::target::{COOKIE, Entry, TOKEN, Target},
 };
 use axum::http::{
     HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header, request, response,
@@ -14,11 +14,11 @@ use axum::http::{
 };
 
 /// A guest's page under our own origin: it may run, and has an origin of nobody.
-const SANDBOX: HeaderValue = HeaderValue::from_static(
+const SANDBOX_POLICY: HeaderValue = HeaderValue::from_static(
     "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts",
 );
 /// Of one connection alone, and never passed on.
-const HOP: [HeaderName; 6] = [
+const HOP_BY_HOP: [HeaderName; 6] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -27,7 +27,7 @@ const HOP: [HeaderName; 6] = [
     header::UPGRADE,
 ];
 /// Not the guest's to hear.
-const INWARD: [HeaderName; 4] = [
+const STRIPPED_FROM_REQUESTS: [HeaderName; 4] = [
     header::AUTHORIZATION,
     header::PROXY_AUTHORIZATION,
     header::FORWARDED,
@@ -35,7 +35,7 @@ const INWARD: [HeaderName; 4] = [
     header::EXPECT,
 ];
 /// What a guest may not say for an origin that is not its own.
-const OUTWARD: [HeaderName; 8] = [
+const STRIPPED_FROM_RESPONSES: [HeaderName; 8] = [
     header::SET_COOKIE,
     header::STRICT_TRANSPORT_SECURITY,
     HeaderName::from_static("public-key-pins"),
@@ -64,45 +64,45 @@ fn words<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = 
 }
 
 /// Takes out what was for one connection alone.
-fn strip(headers: &mut HeaderMap) {
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = words(headers, &header::CONNECTION)
         .take(NAMED_MAX)
         .filter_map(|word| word.parse().ok())
         // How long a message is cannot be of one connection alone.
         .filter(|name| *name != header::CONTENT_LENGTH && *name != header::HOST)
         .collect();
-    named.iter().chain(&HOP).for_each(|name| drop(headers.remove(name)));
+    named.iter().chain(&HOP_BY_HOP).for_each(|name| drop(headers.remove(name)));
 }
 
 /// The request as the guest gets it.
-pub(crate) fn onward(
+pub(crate) fn rewrite_request(
     mut parts: request::Parts,
     target: &Target,
     upgrade: bool,
-) -> Result<request::Parts, Failure> {
+) -> Result<request::Parts, ApiError> {
     let peer = parts.extensions.get::<Peer>().copied();
     let trailers =
         words(&parts.headers, &header::TE).any(|word| word.eq_ignore_ascii_case("trailers"));
     let headers = &mut parts.headers;
     let named = headers.get(header::HOST).cloned();
-    strip(headers);
+    remove_hop_by_hop(headers);
     let authorization = headers.get(header::AUTHORIZATION).cloned();
-    INWARD.iter().for_each(|name| drop(headers.remove(name)));
-    match &target.way {
-        Way::Host { keep_authorization, .. } => {
-            own_cookie_out(headers);
+    STRIPPED_FROM_REQUESTS.iter().for_each(|name| drop(headers.remove(name)));
+    match &target.entry {
+        Entry::Host { keep_authorization, .. } => {
+            remove_port_cookie(headers);
             if let Some(value) = authorization.filter(|_| *keep_authorization) {
                 headers.insert(header::AUTHORIZATION, value);
             }
         }
-        Way::Path(_) | Way::Link(_) => {
+        Entry::Path(_) | Entry::Link(_) => {
             // Cookies of this origin, and of all other ports of the host; and addresses that may
             // hold the right to this one.
             headers.remove(header::COOKIE);
             headers.remove(header::REFERER);
         }
     }
-    forwarded(headers, peer, named, target)?;
+    add_forwarded_headers(headers, peer, named, target)?;
     if trailers {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
@@ -110,7 +110,7 @@ pub(crate) fn onward(
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     }
-    parts.uri = address(&parts.uri, target)?;
+    parts.uri = rewrite_uri(&parts.uri, target)?;
     parts.version = Version::HTTP_11;
     parts.extensions.clear();
     Ok(parts)
@@ -118,15 +118,16 @@ pub(crate) fn onward(
 
 /// Who asked, by which name; and names by which a program knows itself: those that check what they
 /// are called take no other.
-fn forwarded(
+fn add_forwarded_headers(
     headers: &mut HeaderMap,
     peer: Option<Peer>,
     named: Option<HeaderValue>,
     target: &Target,
-) -> Result<(), Failure> {
-    let value = |text: String| HeaderValue::try_from(text).map_err(|_| Failure::bad("a header"));
+) -> Result<(), ApiError> {
+    let value =
+        |text: String| HeaderValue::try_from(text).map_err(|_| ApiError::bad_request("a header"));
     let own = format!("localhost:{}", target.port);
-    let strange = matches!(target.way, Way::Host { own_page: false, .. });
+    let strange = matches!(target.entry, Entry::Host { own_page: false, .. });
     if headers.contains_key(header::ORIGIN) && !strange {
         headers.insert(header::ORIGIN, value(format!("http://{own}"))?);
     }
@@ -143,39 +144,40 @@ fn forwarded(
     let proto = if proto { "https" } else { "http" };
     headers.insert(FORWARDED_PROTO, HeaderValue::from_static(proto));
     headers.remove(FORWARDED_PREFIX);
-    if let Way::Path(prefix) = &target.way {
+    if let Entry::Path(prefix) = &target.entry {
         headers.insert(FORWARDED_PREFIX, value(prefix.clone())?);
     }
     Ok(())
 }
 
 /// The guest's path, byte by byte as it was sent, without what was for this server.
-fn address(uri: &Uri, target: &Target) -> Result<Uri, Failure> {
-    let path = uri.path().strip_prefix(target.way.prefix()).unwrap_or(uri.path());
+fn rewrite_uri(uri: &Uri, target: &Target) -> Result<Uri, ApiError> {
+    let path = uri.path().strip_prefix(target.entry.prefix()).unwrap_or(uri.path());
     let mut text = if path.is_empty() { "/".to_owned() } else { path.to_owned() };
     if let Some(query) = uri.query() {
-        let kept = match target.way {
-            Way::Path(_) => without(query, tickets::NAME),
-            Way::Link(_) => query.to_owned(),
-            Way::Host { .. } => without(query, TOKEN),
+        let kept = match target.entry {
+            Entry::Path(_) => query_without(query, tickets::QUERY_NAME),
+            Entry::Link(_) => query.to_owned(),
+            Entry::Host { .. } => query_without(query, TOKEN),
         };
         if !kept.is_empty() {
             text.push('?');
             text.push_str(&kept);
         }
     }
-    let path = PathAndQuery::try_from(text).map_err(|_| Failure::bad("the path cannot be sent"))?;
+    let path = PathAndQuery::try_from(text)
+        .map_err(|_| ApiError::bad_request("the path cannot be sent"))?;
     Ok(Uri::from(path))
 }
 
 /// A query without what was for this server.
-pub(super) fn without(query: &str, name: &str) -> String {
+pub(super) fn query_without(query: &str, name: &str) -> String {
     let other = |pair: &&str| pair.split('=').next() != Some(name);
     query.split('&').filter(other).collect::<Vec<_>>().join("&")
 }
 
 /// What opened this host stays here; the guest's own cookies go in.
-fn own_cookie_out(headers: &mut HeaderMap) {
+fn remove_port_cookie(headers: &mut HeaderMap) {
     let all: Vec<HeaderValue> = headers.get_all(header::COOKIE).iter().cloned().collect();
     headers.remove(header::COOKIE);
     let texts = all.iter().filter_map(|value| value.to_str().ok());
@@ -190,7 +192,10 @@ fn own_cookie_out(headers: &mut HeaderMap) {
 }
 
 /// The answer as the client gets it; `Err` says why it cannot be passed on.
-pub(crate) fn back(head: &mut response::Parts, target: &Target) -> Result<(), &'static str> {
+pub(crate) fn rewrite_response(
+    head: &mut response::Parts,
+    target: &Target,
+) -> Result<(), &'static str> {
     let headers = &mut head.headers;
     let both = headers.contains_key(header::TRANSFER_ENCODING)
         && headers.contains_key(header::CONTENT_LENGTH);
@@ -203,23 +208,23 @@ pub(crate) fn back(head: &mut response::Parts, target: &Target) -> Result<(), &'
     {
         return Err("it switches to another protocol than WebSocket");
     }
-    one_length(headers);
-    strip(headers);
+    merge_content_length(headers);
+    remove_hop_by_hop(headers);
     if switched {
         headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     }
-    here(headers, target);
-    match &target.way {
-        Way::Host { .. } => own_cookies(headers),
-        Way::Path(_) | Way::Link(_) => {
-            OUTWARD.iter().for_each(|name| drop(headers.remove(name)));
+    rewrite_location(headers, target);
+    match &target.entry {
+        Entry::Host { .. } => confine_cookies(headers),
+        Entry::Path(_) | Entry::Link(_) => {
+            STRIPPED_FROM_RESPONSES.iter().for_each(|name| drop(headers.remove(name)));
             // Beside what the guest says for itself: all policies hold together.
-            headers.append(header::CONTENT_SECURITY_POLICY, SANDBOX);
+            headers.append(header::CONTENT_SECURITY_POLICY, SANDBOX_POLICY);
             headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
         }
     }
-    if matches!(target.way, Way::Link(_)) {
+    if matches!(target.entry, Entry::Link(_)) {
         // A page below a link has the origin of nobody. Who knows the address has the right to it.
         headers.remove(header::ACCESS_CONTROL_ALLOW_CREDENTIALS);
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
@@ -228,7 +233,7 @@ pub(crate) fn back(head: &mut response::Parts, target: &Target) -> Result<(), &'
 }
 
 /// Said twice alike it is said once. Different ones were refused by the parser.
-fn one_length(headers: &mut HeaderMap) {
+fn merge_content_length(headers: &mut HeaderMap) {
     let length = words(headers, &header::CONTENT_LENGTH).next().map(HeaderValue::from_str);
     if let Some(Ok(length)) = length {
         headers.insert(header::CONTENT_LENGTH, length);
@@ -236,7 +241,7 @@ fn one_length(headers: &mut HeaderMap) {
 }
 
 /// A redirect to where the guest believes to be leads to where the client is.
-fn here(headers: &mut HeaderMap, target: &Target) {
+fn rewrite_location(headers: &mut HeaderMap, target: &Target) {
     let Some(location) = headers.get(header::LOCATION).and_then(|it| it.to_str().ok()) else {
         return;
     };
@@ -248,7 +253,7 @@ fn here(headers: &mut HeaderMap, target: &Target) {
     let rooted = location.starts_with('/') && !location.starts_with("//");
     let Some(rest) = own.or(rooted.then_some(location)) else { return };
     let slash = if rest.starts_with('/') { "" } else { "/" };
-    let moved = format!("{}{slash}{rest}", target.way.prefix());
+    let moved = format!("{}{slash}{rest}", target.entry.prefix());
     // `//x` would be another host.
     let moved = if moved.starts_with("//") { format!("/.{moved}") } else { moved };
     if let Ok(moved) = HeaderValue::try_from(moved) {
@@ -257,7 +262,7 @@ fn here(headers: &mut HeaderMap, target: &Target) {
 }
 
 /// The guest's cookies, for its own host alone.
-fn own_cookies(headers: &mut HeaderMap) {
+fn confine_cookies(headers: &mut HeaderMap) {
     let all: Vec<HeaderValue> = headers.get_all(header::SET_COOKIE).iter().cloned().collect();
     headers.remove(header::SET_COOKIE);
     for cookie in all {

@@ -38,12 +38,12 @@ pub(crate) fn label(tenant: &TenantId, sandbox: &SandboxId, port: u16) -> Option
     if id.contains(MARK) || !id.bytes().all(plain) || id.ends_with('-') {
         return None;
     }
-    let label = format!("{port}-{id}{}", mark(tenant));
+    let label = format!("{port}-{id}{}", tenant_mark(tenant));
     (label.len() <= LABEL_BYTES_MAX).then_some(label)
 }
 
 /// Behind an id; nothing for the tenant `default`.
-fn mark(tenant: &TenantId) -> String {
+fn tenant_mark(tenant: &TenantId) -> String {
     if *tenant == TenantId::default_tenant() {
         return String::new();
     }
@@ -53,10 +53,10 @@ fn mark(tenant: &TenantId) -> String {
 }
 
 /// The port and sandbox that a name means to this tenant.
-pub(super) fn meant(name: &str, tenant: &TenantId) -> Option<(SandboxId, u16)> {
+pub(super) fn parse_label(name: &str, tenant: &TenantId) -> Option<(SandboxId, u16)> {
     let (digits, rest) = name.split_once('-')?;
     let port = parse_port(digits).ok()?;
-    let id = rest.strip_suffix(mark(tenant).as_str())?;
+    let id = rest.strip_suffix(tenant_mark(tenant).as_str())?;
     let own = id.strip_prefix("sb-").map(|rest| format!("sb_{rest}"));
     let all = [Some(id.to_owned()), own];
     let all = all.into_iter().flatten().filter_map(|id| SandboxId::parse(&id).ok());
@@ -65,7 +65,7 @@ pub(super) fn meant(name: &str, tenant: &TenantId) -> Option<(SandboxId, u16)> {
 }
 
 /// The first part of a request's host name, where that is one below the domain of ports.
-pub(crate) fn of(domain: &str, headers: &HeaderMap) -> Option<String> {
+pub(crate) fn label_in_host(domain: &str, headers: &HeaderMap) -> Option<String> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else { return None };
     let host = origin::authority(host)?;
@@ -96,20 +96,24 @@ mod tests {
             for tenant in [&own, &other] {
                 let name = label(tenant, &id, 5173).unwrap();
                 assert!(name.starts_with("5173-") && !name.contains('_'), "{name}");
-                assert_eq!(meant(&name, tenant), Some((id.clone(), 5173)));
+                assert_eq!(parse_label(&name, tenant), Some((id.clone(), 5173)));
             }
             let (one, two) = (label(&own, &id, 80).unwrap(), label(&other, &id, 80).unwrap());
-            assert!(one != two && meant(&one, &other).is_none() && meant(&two, &own).is_none());
+            assert!(
+                one != two
+                    && parse_label(&one, &other).is_none()
+                    && parse_label(&two, &own).is_none()
+            );
         }
         // Neither what is no host name nor what could be another's has one.
-        let like = format!("demo{}", mark(&other));
+        let like = format!("demo{}", tenant_mark(&other));
         let long = "x".repeat(64);
         let as_random = random.as_str().replace('_', "-");
         for id in ["Demo", "a.b", "a_b", "a-", &like, &long, &as_random] {
             assert_eq!(of_id(id), None, "{id}");
         }
         for bad in ["80", "80-", "-demo", "x-demo", "080-demo", "0-demo", "65536-demo", "80-a.b"] {
-            assert_eq!(meant(bad, &own), None, "{bad}");
+            assert_eq!(parse_label(bad, &own), None, "{bad}");
         }
     }
 
@@ -118,7 +122,7 @@ mod tests {
         let of = |host: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, host.parse().unwrap());
-            of("box.example", &headers)
+            label_in_host("box.example", &headers)
         };
         assert_eq!(of("80-demo.box.example").as_deref(), Some("80-demo"));
         assert_eq!(of("80-Demo.BOX.example:7300").as_deref(), Some("80-demo"));
@@ -136,6 +140,6 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.append(header::HOST, HeaderValue::from_static("80-a.box.example"));
         headers.append(header::HOST, HeaderValue::from_static("80-a.box.example"));
-        assert_eq!(super::of("box.example", &headers), None);
+        assert_eq!(super::label_in_host("box.example", &headers), None);
     }
 }

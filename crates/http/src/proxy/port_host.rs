@@ -3,15 +3,15 @@
 use crate::{
     app::App,
     auth::{
-        authenticator::Doors,
-        caller::{Caller, read_only},
+        authenticator::Authenticator,
+        caller::{Caller, read_only_key},
         origin,
-        port_link::{self, Link},
+        port_link::{self, SignedLink},
     },
-    foundation::{error::Failure, extensions::Foreign},
+    foundation::{error::ApiError, extensions::Proxied},
     proxy::{
         forward, headers, host_name,
-        target::{COOKIE, TOKEN, Target, Way},
+        target::{COOKIE, Entry, TOKEN, Target},
     },
 };
 use axum::{
@@ -22,7 +22,7 @@ use axum::{
 use tokio::time::Instant;
 
 /// Who came in, and by what.
-struct Entered {
+struct Admission {
     caller: Caller,
     target: Target,
     /// The token of the address, which is to become a cookie.
@@ -31,29 +31,29 @@ struct Entered {
 
 /// Answers a request to a port's host; beside it who asked with a key.
 pub(crate) async fn answer(
-    (app, doors): (&App, &Doors),
+    (app, authenticator): (&App, &Authenticator),
     name: &str,
     request: Request<Body>,
 ) -> (Response, Option<Caller>) {
-    let entered = match enter(app, doors, name, &request) {
+    let entered = match authorize(app, authenticator, name, &request) {
         Ok(entered) => entered,
         Err(failure) => return (failure.into_response(), None),
     };
-    if let Some(token) = entered.token.filter(|_| navigates(&request)) {
-        return (settle(&request, &token, entered.target.ends), None);
+    if let Some(token) = entered.token.filter(|_| is_navigation(&request)) {
+        return (redirect_with_cookie(&request, &token, entered.target.ends), None);
     }
     let caller = entered.caller;
     let by_key = entered.target.ends.is_none().then(|| caller.clone());
-    let passed = forward::pass(app.clone(), &caller, entered.target, request).await;
+    let passed = forward::forward(app.clone(), &caller, entered.target, request).await;
     (passed.unwrap_or_else(IntoResponse::into_response), by_key)
 }
 
-fn enter(
+fn authorize(
     app: &App,
-    doors: &Doors,
+    authenticator: &Authenticator,
     name: &str,
     request: &Request<Body>,
-) -> Result<Entered, Failure> {
+) -> Result<Admission, ApiError> {
     let (uri, headers) = (request.uri(), request.headers());
     let own_target = uri.authority().is_none_or(|target| {
         headers.get(header::HOST).is_some_and(|host| host.as_bytes() == target.as_str().as_bytes())
@@ -61,37 +61,37 @@ fn enter(
     if !own_target {
         return Err(origin::misdirected());
     }
-    let known = doors.known(headers)?;
-    let way = Way::Host { keep_authorization: known.is_none(), own_page: own_page(headers) };
+    let known = authenticator.caller_of_key(headers)?;
+    let entry = Entry::Host { keep_authorization: known.is_none(), own_page: own_page(headers) };
     let opened = |token: &str| {
-        let link = port_link::open(&app.service, token)?;
+        let link = port_link::verify(&app.service, token)?;
         let right = host_name::label(&link.caller.tenant, &link.sandbox, link.port).as_deref()
             == Some(name);
         right.then_some(link)
     };
-    let entered = |link: Link, token: Option<String>| {
-        let ends = Some(Instant::now() + link.left());
-        let target = Target { sandbox: link.sandbox, port: link.port, way: way.clone(), ends };
-        Entered { caller: link.caller, target, token }
+    let entered = |link: SignedLink, token: Option<String>| {
+        let ends = Some(Instant::now() + link.time_left());
+        let target = Target { sandbox: link.sandbox, port: link.port, entry: entry.clone(), ends };
+        Admission { caller: link.caller, target, token }
     };
     if let Some(token) = token(uri) {
         let link = opened(token).ok_or_else(port_link::bad_link)?;
         return Ok(entered(link, Some(token.to_owned())));
     }
     if let Some(link) = cookies(headers).find_map(opened) {
-        own_request(request)?;
+        check_same_origin(request)?;
         return Ok(entered(link, None));
     }
     let caller = known.ok_or_else(port_link::bad_link)?;
     if caller.read_only {
-        return Err(read_only("use a key that was made without --read-only"));
+        return Err(read_only_key("use a key that was made without --read-only"));
     }
-    let (sandbox, port) = host_name::meant(name, &caller.tenant).ok_or_else(|| {
+    let (sandbox, port) = host_name::parse_label(name, &caller.tenant).ok_or_else(|| {
         let hint = "create it with POST /v1/sandboxes";
-        Failure::new(StatusCode::NOT_FOUND, "no_sandbox", "no such sandbox", hint)
+        ApiError::new(StatusCode::NOT_FOUND, "no_sandbox", "no such sandbox", hint)
     })?;
-    let target = Target { sandbox, port, way: way.clone(), ends: None };
-    Ok(Entered { caller, target, token: None })
+    let target = Target { sandbox, port, entry: entry.clone(), ends: None };
+    Ok(Admission { caller, target, token: None })
 }
 
 fn token(uri: &Uri) -> Option<&str> {
@@ -115,7 +115,7 @@ fn own_page(headers: &HeaderMap) -> bool {
 
 /// A cookie comes by itself, also when another page asks: then it counts only for one who goes
 /// there to look.
-fn own_request(request: &Request<Body>) -> Result<(), Failure> {
+fn check_same_origin(request: &Request<Body>) -> Result<(), ApiError> {
     let headers = request.headers();
     let is = |name: &str, value: &str| headers.get(name).is_some_and(|is| is == value);
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -128,7 +128,7 @@ fn own_request(request: &Request<Body>) -> Result<(), Failure> {
 }
 
 /// Whether a person goes there, rather than a program.
-fn navigates(request: &Request<Body>) -> bool {
+fn is_navigation(request: &Request<Body>) -> bool {
     let headers = request.headers();
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let page = text("sec-fetch-mode") == Some("navigate")
@@ -137,7 +137,7 @@ fn navigates(request: &Request<Body>) -> bool {
 }
 
 /// Makes the token of an address a cookie of this host alone, and the address one without it.
-fn settle(request: &Request<Body>, token: &str, ends: Option<Instant>) -> Response {
+fn redirect_with_cookie(request: &Request<Body>, token: &str, ends: Option<Instant>) -> Response {
     let left = ends.map_or(0, |ends| ends.saturating_duration_since(Instant::now()).as_secs());
     let secure = request.headers().get("x-forwarded-proto").is_some_and(|proto| proto == "https");
     let secure = if secure { "; Secure" } else { "" };
@@ -146,7 +146,7 @@ fn settle(request: &Request<Body>, token: &str, ends: Option<Instant>) -> Respon
     let path = request.uri().path();
     // `//x` would be another host.
     let dot = if path.starts_with("//") { "/." } else { "" };
-    let kept = headers::without(request.uri().query().unwrap_or_default(), TOKEN);
+    let kept = headers::query_without(request.uri().query().unwrap_or_default(), TOKEN);
     let location = format!("{dot}{path}{}{kept}", if kept.is_empty() { "" } else { "?" });
     let mut response = StatusCode::SEE_OTHER.into_response();
     let headers = response.headers_mut();
@@ -157,6 +157,6 @@ fn settle(request: &Request<Body>, token: &str, ends: Option<Instant>) -> Respon
     }
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    response.extensions_mut().insert(Foreign { own_origin: true });
+    response.extensions_mut().insert(Proxied { own_origin: true });
     response
 }

@@ -1,6 +1,6 @@
 //! Which port of which sandbox a request is for, and by which address it came.
 
-use crate::foundation::error::Failure;
+use crate::foundation::error::ApiError;
 use isolet_sandbox::SandboxId;
 
 /// What a link's token is called in a query.
@@ -14,7 +14,7 @@ pub(crate) struct Target {
     /// 1 to 65535.
     pub(crate) port: u16,
     /// By which way it came.
-    pub(crate) way: Way,
+    pub(crate) entry: Entry,
     /// When the right to it ends, where it was given for a time.
     pub(crate) ends: Option<tokio::time::Instant>,
 }
@@ -23,15 +23,15 @@ pub(crate) struct Target {
 pub(crate) const COOKIE: &str = "isolet-port";
 
 /// A port in a path or a host name.
-pub(crate) fn parse_port(text: &str) -> Result<u16, Failure> {
+pub(crate) fn parse_port(text: &str) -> Result<u16, ApiError> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     let port = text.parse().ok().filter(|port| digits && *port > 0);
-    port.ok_or_else(|| Failure::field("port", "a number from 1 to 65535"))
+    port.ok_or_else(|| ApiError::bad_field("port", "a number from 1 to 65535"))
 }
 
 /// By which address a request came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Entry {
     /// Below this path of the server's own origin.
     Path(String),
     /// Below a path that is itself the right to it.
@@ -45,7 +45,7 @@ pub(crate) enum Way {
     },
 }
 
-impl Way {
+impl Entry {
     pub(crate) fn own_origin(&self) -> bool {
         matches!(self, Self::Host { .. })
     }

@@ -1,8 +1,8 @@
 //! A connection that both sides have made something else of: bytes both ways, unseen.
 
 use crate::{
-    auth::cancellation::Until,
-    connection::{smuggling_guard::Gate, upstream::Upstream},
+    auth::cancellation::Cancellation,
+    connection::{smuggling_guard::SmugglingGuard, upstream::Upstream},
     limits::limiter::Permit,
 };
 use hyper::upgrade::OnUpgrade;
@@ -25,30 +25,30 @@ const COPY_BYTES: usize = 32 * 1024;
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
 /// Begins once the answer that switches has been sent.
-pub(super) fn open(
+pub(super) fn spawn(
     upgrade: OnUpgrade,
     upstream: Upstream,
-    (sandbox, mut until): (Sandbox, Until),
+    (sandbox, mut cancellation): (Sandbox, Cancellation),
     permit: Permit,
 ) {
     tokio::spawn(async move {
-        let copied = carry(upgrade, upstream);
+        let copied = copy_both_ways(upgrade, upstream);
         tokio::select! {
             _ = copied => {}
-            _ = until.ended() => {}
+            _ = cancellation.cancelled() => {}
         }
         // The sandbox stays awake as long as both sides are there.
         drop((sandbox, permit));
     });
 }
 
-async fn carry(upgrade: OnUpgrade, upstream: Upstream) -> Option<()> {
-    let switched = async { tokio::join!(upgrade, upstream.bare()) };
+async fn copy_both_ways(upgrade: OnUpgrade, upstream: Upstream) -> Option<()> {
+    let switched = async { tokio::join!(upgrade, upstream.into_upgraded()) };
     let (client, guest) = timeout(SWITCH_WAIT, switched).await.ok()?;
     let (mut guest, early) = guest?;
-    let parts = client.ok()?.downcast::<TokioIo<Gate>>().ok()?;
+    let parts = client.ok()?.downcast::<TokioIo<SmugglingGuard>>().ok()?;
     let mut client = parts.io.into_inner().into_inner();
-    watch(&client);
+    set_keepalive(&client);
     client.write_all(&early).await.ok()?;
     guest.write_all(&parts.read_buf).await.ok()?;
     copy_bidirectional_with_sizes(&mut client, &mut guest, COPY_BYTES, COPY_BYTES).await.ok()?;
@@ -56,7 +56,7 @@ async fn carry(upgrade: OnUpgrade, upstream: Upstream) -> Option<()> {
 }
 
 /// Lets the kernel look after a client that says nothing.
-pub(crate) fn watch(client: &TcpStream) {
+pub(crate) fn set_keepalive(client: &TcpStream) {
     use rustix::net::sockopt;
     let (idle, pause, count) = KEEPALIVE;
     let _ = sockopt::set_socket_keepalive(client, true)

@@ -3,7 +3,7 @@
 use crate::{
     app::App,
     auth::caller::Caller,
-    foundation::{error::Failure, input, query::Query},
+    foundation::{error::ApiError, input, query::Query},
 };
 use axum::{
     body::{Body, Bytes},
@@ -24,12 +24,12 @@ use isolet_sandbox::{
 /// `hmac` of the entry before) and `hmac`. The oldest entries go where the log would grow over 32 MiB.
 #[utoipa::path(get, path = "/v1/audit", tag = "audit",
     params(("sandbox" = Option<String>, Query, description = "What was done to this sandbox alone, also when it is gone.")),
-    responses((status = 200, content_type = "application/x-ndjson", body = String), (status = "4XX", body = Failure)))]
+    responses((status = 200, content_type = "application/x-ndjson", body = String), (status = "4XX", body = ApiError)))]
 pub(crate) async fn read(
     State(app): State<App>,
     caller: Caller,
     uri: Uri,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     let query = Query::of(&uri, &["sandbox"])?;
     let sandbox = query.text("sandbox")?.map(SandboxId::parse).transpose();
     let sandbox = sandbox.map_err(input::bad_id)?;
@@ -43,7 +43,7 @@ pub(crate) async fn of_one(
     app: &App,
     caller: &Caller,
     sandbox: &SandboxId,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     let mut export = open(app, caller, Some(sandbox)).await?;
     let first = export.next().await.map_err(unread)?;
     if first.is_none() {
@@ -52,16 +52,16 @@ pub(crate) async fn of_one(
     Ok(answer(first, export))
 }
 
-async fn open(app: &App, caller: &Caller, sandbox: Option<&SandboxId>) -> Result<Export, Failure> {
+async fn open(app: &App, caller: &Caller, sandbox: Option<&SandboxId>) -> Result<Export, ApiError> {
     let sandbox = sandbox.map(SandboxId::as_str);
     app.service.audit().read(caller.tenant.as_str(), sandbox).await.map_err(unread)
 }
 
-fn unread(error: AuditError) -> Failure {
+fn unread(error: AuditError) -> ApiError {
     tracing::error!(%error, "the audit log cannot be read");
     let hint = "look at the server's log";
     let what = "the audit log cannot be read";
-    Failure::new(StatusCode::SERVICE_UNAVAILABLE, "audit", what, hint)
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "audit", what, hint)
 }
 
 fn answer(first: Option<Vec<u8>>, export: Export) -> Response {

@@ -4,16 +4,16 @@ use crate::{
     app::App,
     auth::caller::Caller,
     foundation::{
-        creation::{created, once},
-        error::Failure,
+        creation::{created, idempotency_key},
+        error::ApiError,
         event_encoding::accepts_event_stream,
-        input::{self, Ids},
-        json::{Named, Strict, some},
+        input::{self, PathIds},
+        json::{StrictJson, UniqueMap, not_null},
         query::Query,
     },
     stream::{
-        captured_output::{self, Output, lost_field},
-        context_run::{self, Running, said},
+        captured_output::{self, CapturedOutput, lost_field},
+        context_run::{self, ContextRun, context_error},
         context_run_events,
     },
 };
@@ -53,34 +53,34 @@ const NO_KERNEL: &str = "none";
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CreateContext {
     /// Its id; the server makes one unless told.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     id: Option<String>,
     /// `python` (unless told), `javascript`, `typescript`, `bash` or `jupyter`.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     language: Option<String>,
     /// A Jupyter kernel of the image by its name, as `jupyter kernelspec list` tells them, for
     /// `jupyter`, which it means: `python3` (the package `ipykernel`) unless told. `none`, for any
     /// other language: no Jupyter kernel. A context of `python` has that of `ipykernel` where the
     /// image has it, unless told.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     kernel: Option<String>,
     /// The session whose directory, environment and files it has, and with which it ends; made
     /// where it is not there.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     session: Option<String>,
     /// Where it starts; the session's own, or `/workspace`, unless told.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     cwd: Option<String>,
     /// Over the sandbox's (and the session's) environment; `null` unsets.
     #[schema(value_type = std::collections::BTreeMap<String, Option<String>>)]
-    env: Named<Option<String>>,
+    env: UniqueMap<Option<String>>,
     /// For runs that name none, in ms: 60000 unless told; 0 is a day, the most.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout_ms: Option<u64>,
 }
@@ -90,20 +90,20 @@ pub(crate) struct CreateContext {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RunBody {
     /// Its text, at most 1 MiB.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(required = true, nullable = false)]
     code: Option<String>,
     /// What `input()` and the like read; without it they fail at once.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     stdin: Option<String>,
     /// Interrupted after so many ms of running; the context's own unless told, 0 is a day. Where
     /// the interrupt does not help within 2 s, the interpreter is killed.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout_ms: Option<u64>,
     /// Kept of each stream, in bytes: 8 MiB unless told, at most 64 MiB. Not for event streams.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     max_output_bytes: Option<u64>,
     /// Interrupted when the client goes away before its end; otherwise it goes on.
@@ -175,16 +175,19 @@ fn default_of(id: &ContextId) -> Option<Language> {
 }
 
 impl CreateContext {
-    fn wish(self) -> Result<Wish, Failure> {
+    fn wish(self) -> Result<Wish, ApiError> {
         let named = self.kernel.as_deref().is_some_and(|name| name != NO_KERNEL);
         let usual = if named { "jupyter" } else { "python" };
         let named = self.language.as_deref().unwrap_or(usual).to_ascii_lowercase();
         let language = LANGUAGES.iter().find(|(word, _)| *word == named).ok_or_else(|| {
-            Failure::field("language", "python, javascript, typescript, bash or jupyter")
+            ApiError::bad_field("language", "python, javascript, typescript, bash or jupyter")
         })?;
         let id = self.id.map(|id| ContextId::parse(&id)).transpose().map_err(input::bad_id)?;
         if id.as_ref().and_then(default_of).is_some_and(|own| own != language.1) {
-            return Err(Failure::field("id", "the name of a language is for contexts of that"));
+            return Err(ApiError::bad_field(
+                "id",
+                "the name of a language is for contexts of that",
+            ));
         }
         let kernel = kernel(language.1, self.kernel)?;
         input::cwd(self.cwd.as_deref())?;
@@ -203,21 +206,21 @@ impl CreateContext {
 }
 
 /// The kernel of a context: a name as Jupyter knows them.
-fn kernel(language: Language, wish: Option<String>) -> Result<Kernel, Failure> {
+fn kernel(language: Language, wish: Option<String>) -> Result<Kernel, ApiError> {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     match wish {
         None => Ok(Kernel::Usual),
         Some(name) if name == NO_KERNEL && language != Language::Jupyter => Ok(Kernel::Without),
         Some(_) if language != Language::Jupyter => {
-            Err(Failure::field("kernel", "is for the language jupyter, or none"))
+            Err(ApiError::bad_field("kernel", "is for the language jupyter, or none"))
         }
         Some(name) if name == NO_KERNEL => {
-            Err(Failure::field("kernel", "the language jupyter is for a kernel"))
+            Err(ApiError::bad_field("kernel", "the language jupyter is for a kernel"))
         }
         Some(name) if (1..=100).contains(&name.len()) && name.bytes().all(letter) => {
             Ok(Kernel::Named(name))
         }
-        Some(_) => Err(Failure::field("kernel", "1 to 100 letters, digits, `.`, `_` and `-`")),
+        Some(_) => Err(ApiError::bad_field("kernel", "1 to 100 letters, digits, `.`, `_` and `-`")),
     }
 }
 
@@ -228,19 +231,19 @@ fn kernel(language: Language, wish: Option<String>) -> Result<Kernel, Failure> {
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts", tag = "contexts",
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same key and body give the same context, as long as there is one; another body is refused with 422.")),
     request_body = CreateContext,
-    responses((status = 201, body = ContextView), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+    responses((status = 201, body = ContextView), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     headers: HeaderMap,
-    body: Strict<CreateContext>,
-) -> Result<Response, Failure> {
+    body: StrictJson<CreateContext>,
+) -> Result<Response, ApiError> {
     let route = format!("POST /v1/sandboxes/{}/contexts", ids.sandbox);
-    let once = once(&headers, &route, &body.raw)?;
+    let once = idempotency_key(&headers, &route, &body.raw)?;
     let wish = body.value.wish()?;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::CreateIfMissing).await?;
-    let (info, replayed) = sandbox.context_create(wish, once).await.map_err(said)?;
+    let (info, replayed) = sandbox.context_create(wish, once).await.map_err(context_error)?;
     let location = format!("/v1/sandboxes/{}/contexts/{}", ids.sandbox, info.id);
     Ok(created(&location, replayed, Json(ContextView::from(info))))
 }
@@ -248,13 +251,13 @@ pub(crate) async fn create(
 /// Contexts of a sandbox, sorted by id, at most 64 of each agent; none of one that sleeps.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/contexts", tag = "contexts",
     params(("id" = String, Path)),
-    responses((status = 200, body = Vec<ContextView>), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = Vec<ContextView>), (status = "4XX", body = ApiError)))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     uri: Uri,
-) -> Result<Json<Vec<ContextView>>, Failure> {
+) -> Result<Json<Vec<ContextView>>, ApiError> {
     Query::of(&uri, &[])?;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
     let all = sandbox.contexts().await?;
@@ -264,30 +267,30 @@ pub(crate) async fn list(
 /// One context.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/contexts/{cid}", tag = "contexts",
     params(("id" = String, Path), ("cid" = String, Path)),
-    responses((status = 200, body = ContextView), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = ContextView), (status = "4XX", body = ApiError)))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<Json<ContextView>, Failure> {
+    ids: PathIds,
+) -> Result<Json<ContextView>, ApiError> {
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
-    let info = sandbox.context(ids.context()?).await.map_err(said)?;
+    let info = sandbox.context(ids.context()?).await.map_err(context_error)?;
     Ok(Json(info.into()))
 }
 
 /// Ends a context and all that it started; 404 where there is none.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/contexts/{cid}", tag = "contexts",
     params(("id" = String, Path), ("cid" = String, Path)),
-    responses((status = 204), (status = "4XX", body = Failure)))]
+    responses((status = 204), (status = "4XX", body = ApiError)))]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<StatusCode, Failure> {
+    ids: PathIds,
+) -> Result<StatusCode, ApiError> {
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
     let id = ids.context()?;
-    sandbox.context(id).await.map_err(said)?;
-    sandbox.context_close(id).await.map_err(said)?;
+    sandbox.context(id).await.map_err(context_error)?;
+    sandbox.context_close(id).await.map_err(context_error)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -301,20 +304,20 @@ pub(crate) async fn delete(
 /// `bash` and `jupyter` are made where they are not there.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts/{cid}/run", tag = "contexts",
     params(("id" = String, Path), ("cid" = String, Path)), request_body = RunBody,
-    responses((status = 200, body = context_run::RunAnswer), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+    responses((status = 200, body = context_run::RunAnswer), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
 pub(crate) async fn run(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     headers: HeaderMap,
-    body: Strict<RunBody>,
-) -> Result<Response, Failure> {
+    body: StrictJson<RunBody>,
+) -> Result<Response, ApiError> {
     let body = body.value;
-    let max = captured_output::kept(body.max_output_bytes)?;
+    let max = captured_output::output_limit_bytes(body.max_output_bytes)?;
     input::timeout(body.timeout_ms)?;
-    let code = body.code.ok_or_else(|| Failure::field("code", "is needed"))?;
+    let code = body.code.ok_or_else(|| ApiError::bad_field("code", "is needed"))?;
     if code.len() + body.stdin.as_ref().map_or(0, String::len) > input::COMMAND_BYTES_MAX {
-        return Err(Failure::field(
+        return Err(ApiError::bad_field(
             "code",
             "at most 1 MiB with its stdin; write more to a file first",
         ));
@@ -323,14 +326,14 @@ pub(crate) async fn run(
     let id = ids.context()?;
     let reach = Reach::CreateIfMissing;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, reach).await?;
-    let running = begin(&sandbox, id, code, body.cancel_on_close).await?;
+    let context_run = begin(&sandbox, id, code, body.cancel_on_close).await?;
     let more = format!(",\"context\":\"{id}\"{}", lost_field(&sandbox));
-    let until = app.leases.until(&caller);
+    let cancellation = app.cancellations.subscribe(&caller);
     match accepts_event_stream(&headers) {
-        Some(form) => Ok(context_run_events::events(running, form, more, until)),
+        Some(form) => Ok(context_run_events::events(context_run, form, more, cancellation)),
         None => {
-            let gathered = Output::new(max, app.answers.share(&caller.tenant));
-            running.finish(gathered, &more, until).await
+            let gathered = CapturedOutput::new(max, app.response_memory.share(&caller.tenant));
+            context_run.finish(gathered, &more, cancellation).await
         }
     }
 }
@@ -341,15 +344,15 @@ async fn begin(
     id: &ContextId,
     code: Code,
     cancel: bool,
-) -> Result<Running, Failure> {
+) -> Result<ContextRun, ApiError> {
     let own = default_of(id);
     let again = own.map(|_| code.clone());
-    let link = sandbox.context_run(id, code).await.map_err(said)?;
-    let first = Running::new(link, sandbox.denials(), cancel).begun().await;
+    let link = sandbox.context_run(id, code).await.map_err(context_error)?;
+    let first = ContextRun::new(link, sandbox.denials(), cancel).started().await;
     let (Some(language), Some(code), Err(Error::Refused { why: Why::NoShell, .. })) =
         (own, again, &first)
     else {
-        return first.map_err(said);
+        return first.map_err(context_error);
     };
     let wish = Wish {
         id: Some(id.clone()),
@@ -360,9 +363,9 @@ async fn begin(
         env: std::collections::BTreeMap::new(),
         timeout_ms: None,
     };
-    sandbox.context_open(wish, true).await.map_err(said)?;
-    let link = sandbox.context_run(id, code).await.map_err(said)?;
-    Running::new(link, sandbox.denials(), cancel).begun().await.map_err(said)
+    sandbox.context_open(wish, true).await.map_err(context_error)?;
+    let link = sandbox.context_run(id, code).await.map_err(context_error)?;
+    ContextRun::new(link, sandbox.denials(), cancel).started().await.map_err(context_error)
 }
 
 /// Interrupts what runs in a context; what waits there comes next.
@@ -370,27 +373,27 @@ async fn begin(
 /// Code that does not heed it within 10 s is killed with its interpreter.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts/{cid}/interrupt", tag = "contexts",
     params(("id" = String, Path), ("cid" = String, Path)),
-    responses((status = 200, body = Interrupted), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = Interrupted), (status = "4XX", body = ApiError)))]
 pub(crate) async fn interrupt(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<Json<Interrupted>, Failure> {
+    ids: PathIds,
+) -> Result<Json<Interrupted>, ApiError> {
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?;
-    let interrupted = sandbox.context_interrupt(ids.context()?).await.map_err(said)?;
+    let interrupted = sandbox.context_interrupt(ids.context()?).await.map_err(context_error)?;
     Ok(Json(Interrupted { interrupted }))
 }
 
 /// Ends a context's interpreter, with all it holds and has started, and begins with a new one.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts/{cid}/restart", tag = "contexts",
     params(("id" = String, Path), ("cid" = String, Path)),
-    responses((status = 200, body = ContextView), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+    responses((status = 200, body = ContextView), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
 pub(crate) async fn restart(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<Json<ContextView>, Failure> {
+    ids: PathIds,
+) -> Result<Json<ContextView>, ApiError> {
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?;
-    let info = sandbox.context_restart(ids.context()?).await.map_err(said)?;
+    let info = sandbox.context_restart(ids.context()?).await.map_err(context_error)?;
     Ok(Json(info.into()))
 }

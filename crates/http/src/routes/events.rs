@@ -2,8 +2,8 @@
 
 use crate::{
     app::App,
-    auth::{caller::Caller, cancellation::Until},
-    foundation::{error::Failure, input::Ids, json_text::quote},
+    auth::{caller::Caller, cancellation::Cancellation},
+    foundation::{error::ApiError, input::PathIds, json_text::write_json_string},
     stream::sse,
 };
 use axum::{
@@ -23,7 +23,7 @@ use tokio::time::timeout;
 /// A reader, and what it waits for.
 struct Reader {
     follow: Follow,
-    until: Until,
+    cancellation: Cancellation,
     /// Of one sandbox: its last event ends the stream.
     one: bool,
     over: bool,
@@ -42,13 +42,13 @@ struct Reader {
 /// reader that falls behind what is held is cut with `error`. Wakes nothing.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/events", tag = "events",
     params(("id" = String, Path), ("Last-Event-ID" = Option<u64>, Header, description = "Go on behind this event; without it, from now on. 0: with all that is held.")),
-    responses((status = 200, content_type = "text/event-stream", body = String), (status = "4XX", body = Failure)))]
+    responses((status = 200, content_type = "text/event-stream", body = String), (status = "4XX", body = ApiError)))]
 pub(crate) async fn of_one(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     answer(&app, &caller, Some(&ids.sandbox), &headers).await
 }
 
@@ -57,20 +57,20 @@ pub(crate) async fn of_one(
 /// As the events of one; `destroyed` does not end it.
 #[utoipa::path(get, path = "/v1/events", tag = "events",
     params(("Last-Event-ID" = Option<u64>, Header, description = "Go on behind this event; without it, from now on. 0: with all that is held.")),
-    responses((status = 200, content_type = "text/event-stream", body = String), (status = "4XX", body = Failure)))]
+    responses((status = 200, content_type = "text/event-stream", body = String), (status = "4XX", body = ApiError)))]
 pub(crate) async fn of_all(
     State(app): State<App>,
     caller: Caller,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     answer(&app, &caller, None, &headers).await
 }
 
-fn last(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
+fn last(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     let Some(text) = headers.get("last-event-id") else { return Ok(None) };
     let id = text.to_str().ok().and_then(|text| text.parse::<u64>().ok());
     let id = id.filter(|id| *id < u64::MAX);
-    id.map(Some).ok_or_else(|| Failure::field("Last-Event-ID", "the id of an event, a number"))
+    id.map(Some).ok_or_else(|| ApiError::bad_field("Last-Event-ID", "the id of an event, a number"))
 }
 
 async fn answer(
@@ -78,18 +78,18 @@ async fn answer(
     caller: &Caller,
     sandbox: Option<&SandboxId>,
     headers: &HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     let last = last(headers)?;
     let (follow, gap) = app.service.follow(&caller.tenant, sandbox, last).await?;
     let mut first = ": following\n\n".to_owned();
     if let Some(Gap { from, to }) = gap {
         let _ = write!(first, "event: gap\ndata: {{\"from\":{from},\"to\":{to}}}\n\n");
     }
-    let until = app.leases.until(caller);
+    let cancellation = app.cancellations.subscribe(caller);
     let one = sandbox.is_some();
-    let reader = Reader { follow, until, one, over: false };
+    let reader = Reader { follow, cancellation, one, over: false };
     let events = stream::unfold((reader, first), |(mut reader, first)| async move {
-        let piece = if first.is_empty() { reader.piece().await? } else { first };
+        let piece = if first.is_empty() { reader.next_chunk().await? } else { first };
         Some((Ok::<_, Infallible>(Bytes::from(piece)), (reader, String::new())))
     });
     Ok(sse::response(events))
@@ -97,23 +97,23 @@ async fn answer(
 
 impl Reader {
     /// The next events; `None` after the last. Asked only when the client has taken those before.
-    async fn piece(&mut self) -> Option<String> {
+    async fn next_chunk(&mut self) -> Option<String> {
         if self.over {
             return None;
         }
         let found = tokio::select! {
             biased;
-            ending = self.until.ended() => Err(ending.into()),
+            reason = self.cancellation.cancelled() => Err(reason.into()),
             found = timeout(sse::KEEP_ALIVE, self.follow.next()) => match found {
                 Err(_) => return Some(": alive\n\n".to_owned()),
-                Ok(found) => found.map_err(slow),
+                Ok(found) => found.map_err(too_slow),
             },
         };
         let mut out = String::new();
         match found {
             Ok(events) => {
                 for event in events {
-                    tell(&mut out, &event);
+                    write_event(&mut out, &event);
                     if self.one && event.what == Happened::Destroyed {
                         self.over = true;
                         break;
@@ -130,16 +130,16 @@ impl Reader {
     }
 }
 
-fn slow(slow: TooSlow) -> Failure {
+fn too_slow(slow: TooSlow) -> ApiError {
     let hint = "read faster; come back with Last-Event-ID to go on with what is held";
-    Failure::new(StatusCode::GONE, "too_slow", slow.to_string(), hint)
+    ApiError::new(StatusCode::GONE, "too_slow", slow.to_string(), hint)
 }
 
 /// Its name and its own fields, as names with JSON values.
-fn parts(what: &Happened) -> (&'static str, Vec<(&'static str, String)>) {
+fn name_and_fields(what: &Happened) -> (&'static str, Vec<(&'static str, String)>) {
     let text = |text: &str| {
         let mut out = Vec::new();
-        quote(&mut out, text);
+        write_json_string(&mut out, text);
         String::from_utf8(out).unwrap_or_default()
     };
     let null = || "null".to_owned();
@@ -190,8 +190,8 @@ fn parts(what: &Happened) -> (&'static str, Vec<(&'static str, String)>) {
     }
 }
 
-fn tell(out: &mut String, event: &Event) {
-    let (name, fields) = parts(&event.what);
+fn write_event(out: &mut String, event: &Event) {
+    let (name, fields) = name_and_fields(&event.what);
     let (id, at_ms, sandbox) = (event.id, event.at_ms, &event.sandbox);
     let _ = write!(
         out,
@@ -216,7 +216,7 @@ mod tests {
         let sandbox = SandboxId::parse("box").unwrap();
         let mut out = String::new();
         let incarnation = "a-life".into();
-        tell(&mut out, &Event { id: 7, at_ms: 5, sandbox, incarnation, what });
+        write_event(&mut out, &Event { id: 7, at_ms: 5, sandbox, incarnation, what });
         let data = out.strip_prefix("id: 7\nevent: command_exited\ndata: ").unwrap();
         let json: serde_json::Value =
             serde_json::from_str(data.strip_suffix("\n\n").unwrap()).unwrap();

@@ -5,13 +5,13 @@ use crate::{
     auth::caller::Caller,
     foundation::{
         denied::{self, DeniedView},
-        error::Failure,
+        error::ApiError,
         event_encoding::accepts_event_stream,
-        input::{self, Ids, program, stdin},
-        json::{Named, Strict, some},
+        input::{self, PathIds, program, stdin},
+        json::{StrictJson, UniqueMap, not_null},
     },
     stream::{
-        captured_output::{Output, Truncated, exit_fields, kept, lost_field},
+        captured_output::{CapturedOutput, Truncated, exit_fields, lost_field, output_limit_bytes},
         command::Command,
         command_events,
     },
@@ -31,39 +31,39 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ExecBody {
     /// A command line for `bash -c`, at most 1 MiB.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     command: Option<String>,
     /// Program and arguments, without a shell.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     argv: Option<Vec<String>>,
     /// The session whose directory, environment and timeout it begins with, as that was made: not
     /// its shell, nor what was changed there. The session is busy meanwhile; made where it is not there.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     session: Option<String>,
     /// Where it runs; `/workspace`, or the session's own, unless told.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     cwd: Option<String>,
     /// Over the sandbox's (and the session's) environment; `null` unsets.
     #[schema(value_type = std::collections::BTreeMap<String, Option<String>>)]
-    env: Named<Option<String>>,
+    env: UniqueMap<Option<String>>,
     /// Its standard input; end of file at once otherwise.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     stdin: Option<String>,
     /// The same for bytes that are no UTF-8, in base64.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     stdin_b64: Option<String>,
     /// Killed whole after so many ms; 0 never. The session's own unless told.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout_ms: Option<u64>,
     /// Kept of each stream, in bytes: 8 MiB unless told, at most 64 MiB. Not for event streams.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     max_output_bytes: Option<u64>,
 }
@@ -73,30 +73,30 @@ pub(crate) struct ExecBody {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SessionExecBody {
     /// The text, as it would be typed, at most 1 MiB.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(required = true, nullable = false)]
     command: Option<String>,
     /// For this command only.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     cwd: Option<String>,
     /// For this command only; `null` unsets.
     #[schema(value_type = std::collections::BTreeMap<String, Option<String>>)]
-    env: Named<Option<String>>,
+    env: UniqueMap<Option<String>>,
     /// Its standard input; end of file at once otherwise.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     stdin: Option<String>,
     /// The same for bytes that are no UTF-8, in base64.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     stdin_b64: Option<String>,
     /// Interrupted after so many ms of running, 0 never; the session's own unless told.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout_ms: Option<u64>,
     /// Kept of each stream, in bytes: 8 MiB unless told, at most 64 MiB. Not for event streams.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     max_output_bytes: Option<u64>,
     /// Standard error goes to standard output.
@@ -161,7 +161,7 @@ pub(crate) struct LostState {
 
 impl ExecBody {
     /// What to start, and what it reads.
-    fn start(self) -> Result<(Start, Option<Vec<u8>>), Failure> {
+    fn start(self) -> Result<(Start, Option<Vec<u8>>), ApiError> {
         let stdin = stdin(("stdin", self.stdin), ("stdin_b64", self.stdin_b64))?;
         input::cwd(self.cwd.as_deref())?;
         let session = self.session.map(|id| SessionId::parse(&id)).transpose();
@@ -177,7 +177,7 @@ impl ExecBody {
     }
 }
 
-fn answer(exit: &Exit, output: &Output, more: &str) -> Response {
+fn answer(exit: &Exit, output: &CapturedOutput, more: &str) -> Response {
     let mut text = Vec::with_capacity(1024);
     text.push(b'{');
     text.extend_from_slice(exit_fields(exit).as_bytes());
@@ -199,15 +199,16 @@ fn answer(exit: &Exit, output: &Output, more: &str) -> Response {
 /// (`{data_b64, offset}`). Makes the sandbox where it is not there.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/exec", tag = "commands",
     params(("id" = String, Path)), request_body = ExecBody,
-    responses((status = 200, body = ExecAnswer), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+    responses((status = 200, body = ExecAnswer), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
 pub(crate) async fn alone(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     headers: HeaderMap,
-    body: Strict<ExecBody>,
-) -> Result<Response, Failure> {
-    let (max, timeout_ms) = (kept(body.value.max_output_bytes)?, body.value.timeout_ms);
+    body: StrictJson<ExecBody>,
+) -> Result<Response, ApiError> {
+    let (max, timeout_ms) =
+        (output_limit_bytes(body.value.max_output_bytes)?, body.value.timeout_ms);
     let (mut start, stdin) = body.value.start()?;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::CreateIfMissing).await?;
     let mut named = String::new();
@@ -216,13 +217,14 @@ pub(crate) async fn alone(
         start.timeout_ms = timeout_ms.unwrap_or(session.command_timeout_ms);
         named = format!(",\"session\":\"{id}\"");
     }
-    let command = Command::alone(&sandbox, start, stdin).await?;
-    let until = app.leases.until(&caller);
+    let command = Command::start_program(&sandbox, start, stdin).await?;
+    let cancellation = app.cancellations.subscribe(&caller);
     if let Some(form) = accepts_event_stream(&headers) {
-        return command_events::answer(command, form, named + &lost_field(&sandbox), until).await;
+        return command_events::answer(command, form, named + &lost_field(&sandbox), cancellation)
+            .await;
     }
-    let gathered = Output::new(max, app.answers.share(&caller.tenant));
-    let (exit, output, denied) = command.finish(gathered, until).await?;
+    let gathered = CapturedOutput::new(max, app.response_memory.share(&caller.tenant));
+    let (exit, output, denied) = command.finish(gathered, cancellation).await?;
     let more = named + &lost_field(&sandbox) + &denied::fields(&denied);
     Ok(answer(&exit, &output, &more))
 }
@@ -236,14 +238,14 @@ pub(crate) async fn alone(
 /// `Accept: text/event-stream` as for `exec`. Makes sandbox and session where they are not there.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/sessions/{sid}/exec", tag = "commands",
     params(("id" = String, Path), ("sid" = String, Path)), request_body = SessionExecBody,
-    responses((status = 200, body = ExecAnswer), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+    responses((status = 200, body = ExecAnswer), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
 pub(crate) async fn in_session(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     headers: HeaderMap,
-    body: Strict<SessionExecBody>,
-) -> Result<Response, Failure> {
+    body: StrictJson<SessionExecBody>,
+) -> Result<Response, ApiError> {
     run_in(app, &caller, (&ids.sandbox, ids.session()?), &headers, body.value).await
 }
 
@@ -254,11 +256,11 @@ pub(crate) async fn run_in(
     (sandbox, session): (&SandboxId, &SessionId),
     headers: &HeaderMap,
     body: SessionExecBody,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     let stdin = stdin(("stdin", body.stdin), ("stdin_b64", body.stdin_b64))?;
-    let max = kept(body.max_output_bytes)?;
+    let max = output_limit_bytes(body.max_output_bytes)?;
     input::cwd(body.cwd.as_deref())?;
-    let text = body.command.ok_or_else(|| Failure::field("command", "is needed"))?;
+    let text = body.command.ok_or_else(|| ApiError::bad_field("command", "is needed"))?;
     input::command(&text)?;
     input::timeout(body.timeout_ms)?;
     let mut run = Run {
@@ -275,12 +277,13 @@ pub(crate) async fn run_in(
     };
     let command = Command::in_session(&sandbox, session, run, stdin, body.cancel_on_close).await?;
     let named = format!(",\"session\":\"{session}\"");
-    let until = app.leases.until(caller);
+    let cancellation = app.cancellations.subscribe(caller);
     if let Some(form) = accepts_event_stream(headers) {
-        return command_events::answer(command, form, named + &lost_field(&sandbox), until).await;
+        return command_events::answer(command, form, named + &lost_field(&sandbox), cancellation)
+            .await;
     }
-    let gathered = Output::new(max, app.answers.share(&caller.tenant));
-    let (exit, output, denied) = command.finish(gathered, until).await?;
+    let gathered = CapturedOutput::new(max, app.response_memory.share(&caller.tenant));
+    let (exit, output, denied) = command.finish(gathered, cancellation).await?;
     let more = lost_field(&sandbox) + &denied::fields(&denied);
     Ok(answer(&exit, &output, &format!("{named},\"fresh\":{}{more}", exit.fresh)))
 }

@@ -7,8 +7,8 @@ pub(crate) mod content;
 pub(crate) mod fetch;
 pub(crate) mod listing;
 pub(crate) mod orders;
-pub(crate) mod place;
 pub(crate) mod search;
+pub(crate) mod target;
 pub(crate) mod upload;
 pub(crate) mod view;
 pub(crate) mod watch;
@@ -17,13 +17,13 @@ use crate::{
     app::App,
     auth::caller::Caller,
     foundation::{
-        error::{self, Failure},
-        json::not_encoded,
-        page::paged,
+        error::{self, ApiError},
+        json::reject_content_encoding,
+        pagination::with_next_link,
         query::{self, Query},
     },
     routes::files::{
-        fetch::{Got, get},
+        fetch::{Fetched, get},
         listing::{LIST_GLOB, wish},
         upload::{receive, save},
     },
@@ -36,7 +36,7 @@ use axum::{
 };
 use isolet_sandbox::files::Page;
 use isolet_wire::{ask::Save, tell::Found};
-use place::{Making, Place, enter, mode, whole};
+use target::{CreateMode, FileTarget, mode, open_sandbox, whole};
 use utoipa::openapi::{
     Object, Required, Type,
     path::{ParameterBuilder, ParameterIn},
@@ -104,18 +104,18 @@ fn below() -> OpenApiRouter<App> {
         ("watch" = Option<bool>, Query, description = "Events as they happen in the directory, as SSE: `watching`, then `created`, `modified`, `moved`, `deleted`, `overflow`, `unwatched`, and `gone` as the last."), ("Range" = Option<String>, Header), ("If-None-Match" = Option<String>, Header)),
     responses((status = 200, body = Vec<FileView>, description = "A directory's entries; of a file its bytes."),
         (status = 206, content_type = "application/octet-stream", body = Vec<u8>), (status = 304),
-        (status = 416, body = Failure), (status = "4XX", body = Failure)))]
+        (status = 416, body = ApiError), (status = "4XX", body = ApiError)))]
 async fn read(
     State(app): State<App>,
     caller: Caller,
-    place: Place,
+    target: FileTarget,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     let query = Query::of(&uri, &READ)?;
-    let path = place.path()?.to_vec();
-    answer(&app, &caller, &place, (&method, &headers), path, &query).await
+    let path = target.path()?.to_vec();
+    answer(&app, &caller, &target, (&method, &headers), path, &query).await
 }
 
 /// Lists `/workspace`, or reads what `?path=` names.
@@ -125,59 +125,59 @@ async fn read(
         ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query), ("tar" = Option<String>, Query),
         ("search" = Option<String>, Query), ("literal" = Option<bool>, Query), ("ignore_case" = Option<bool>, Query),
         ("ignored" = Option<bool>, Query), ("context" = Option<u32>, Query), ("watch" = Option<bool>, Query)),
-    responses((status = 200, body = Vec<FileView>), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = Vec<FileView>), (status = "4XX", body = ApiError)))]
 async fn top(
     State(app): State<App>,
     caller: Caller,
-    place: Place,
+    target: FileTarget,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     let known = [&READ[..], &["path"]].concat();
     let query = Query::of(&uri, &known)?;
     let path = match query.bytes("path") {
-        Some(path) => place::checked("?path", path)?,
-        None => place::HOME.to_vec(),
+        Some(path) => target::checked("?path", path)?,
+        None => target::HOME.to_vec(),
     };
-    answer(&app, &caller, &place, (&method, &headers), path, &query).await
+    answer(&app, &caller, &target, (&method, &headers), path, &query).await
 }
 
 async fn answer(
     app: &App,
     caller: &Caller,
-    place: &Place,
+    target: &FileTarget,
     (method, headers): (&Method, &HeaderMap),
     path: Vec<u8>,
     query: &Query<'_>,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     if let Some(wish) = search::wish(query)? {
-        let sandbox = enter(app, caller, place, Making::Read).await?;
+        let sandbox = open_sandbox(app, caller, target, CreateMode::Read).await?;
         return Ok(Json(search::search(&sandbox, &path, wish).await?).into_response());
     }
     let wish = wish(query)?;
     if query.flag("watch")? {
         for name in ["hidden", LIST_GLOB, "limit", "cursor", "tar"] {
             if query.bytes(name).is_some() {
-                return Err(query::bad(name, "does not stand with watch"));
+                return Err(query::bad_parameter(name, "does not stand with watch"));
             }
         }
-        let sandbox = enter(app, caller, place, Making::Read).await?;
+        let sandbox = open_sandbox(app, caller, target, CreateMode::Read).await?;
         let watcher = sandbox.file_watch(&path, wish.recursive).await?;
-        return Ok(watch::answer(watcher, &path, app.leases.until(caller)));
+        return Ok(watch::answer(watcher, &path, app.cancellations.subscribe(caller)));
     }
-    let sandbox = enter(app, caller, place, Making::Read).await?;
-    match get(&sandbox, place, (method, headers), (&path, query, wish)).await? {
-        Got::Bytes(response) => Ok(response),
-        Got::List(page, next) => {
+    let sandbox = open_sandbox(app, caller, target, CreateMode::Read).await?;
+    match get(&sandbox, target, (method, headers), (&path, query, wish)).await? {
+        Fetched::Bytes(response) => Ok(response),
+        Fetched::List(page, next) => {
             let base = whole(&path);
             let Page { found, unread, .. } = page;
             let view = |one: Found| {
-                let why = unread.get(&one.path).map(|why| error::code(*why));
+                let why = unread.get(&one.path).map(|why| error::agent_code(*why));
                 FileView::below(&base, one).unread(why)
             };
             let views: Vec<_> = found.into_iter().map(view).collect();
-            Ok(paged(next, Json(views)))
+            Ok(with_next_link(next, Json(views)))
         }
     }
 }
@@ -191,13 +191,13 @@ async fn answer(
         ("mode" = Option<String>, Query, description = "Permission bits, octal; a new file has 0644 unless told, an old one keeps its own."),
         ("append" = Option<bool>, Query), ("untar" = Option<bool>, Query, description = "The body is a tar archive, and the path a directory."), ("fsync" = Option<bool>, Query, description = "On the disk before it is answered.")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 200, body = SavedView, description = "There was one of this name."), (status = 201, body = SavedView), (status = "4XX", body = Failure), (status = 507, body = Failure)))]
+    responses((status = 200, body = SavedView, description = "There was one of this name."), (status = 201, body = SavedView), (status = "4XX", body = ApiError), (status = 507, body = ApiError)))]
 async fn write(
     State(app): State<App>,
     caller: Caller,
-    place: Place,
+    target: FileTarget,
     request: Request,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     let uri = request.uri().clone();
     let query = Query::of(&uri, &["mode", "append", "fsync", "untar"])?;
     let how = Save {
@@ -205,13 +205,13 @@ async fn write(
         append: query.flag("append")?,
         sync: query.flag("fsync")?,
     };
-    let path = place.path()?;
+    let path = target.path()?;
     let untar = query.flag("untar")?;
     if untar && how != Save::default() {
-        return Err(query::bad("untar", "stands without mode, append and fsync"));
+        return Err(query::bad_parameter("untar", "stands without mode, append and fsync"));
     }
-    not_encoded(request.headers())?;
-    let sandbox = enter(&app, &caller, &place, Making::Reach).await?;
+    reject_content_encoding(request.headers())?;
+    let sandbox = open_sandbox(&app, &caller, &target, CreateMode::Create).await?;
     if untar {
         let mut writer = sandbox.file_unpack(path).await?;
         receive(request.into_body(), &mut writer).await?;
@@ -229,16 +229,16 @@ async fn write(
 #[utoipa::path(delete, path = "/files/{*path}", tag = "files",
     params(("id" = String, Path), ("path" = String, Path, description = "Bytes, percent-encoded."),
         ("recursive" = Option<bool>, Query, description = "A directory with all it holds.")),
-    responses((status = 204), (status = 404, body = Failure), (status = 409, body = Failure)))]
+    responses((status = 204), (status = 404, body = ApiError), (status = 409, body = ApiError)))]
 async fn remove(
     State(app): State<App>,
     caller: Caller,
-    place: Place,
+    target: FileTarget,
     uri: Uri,
-) -> Result<StatusCode, Failure> {
+) -> Result<StatusCode, ApiError> {
     let recursive = Query::of(&uri, &["recursive"])?.flag("recursive")?;
-    let path = place.path()?;
-    let sandbox = enter(&app, &caller, &place, Making::Never).await?;
+    let path = target.path()?;
+    let sandbox = open_sandbox(&app, &caller, &target, CreateMode::Never).await?;
     sandbox.file_remove(path, recursive).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -21,7 +21,7 @@ pub(crate) struct Health {
 #[utoipa::path(get, path = "/health", tag = "server", security(()),
     responses((status = 200, body = Health), (status = 503, body = Health)))]
 pub(crate) async fn health(State(app): State<App>) -> (StatusCode, Json<Health>) {
-    let (code, status) = match (app.service.broken(), app.leases.stopping()) {
+    let (code, status) = match (app.service.broken(), app.cancellations.is_stopping()) {
         (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "broken"),
         (false, true) => (StatusCode::OK, "stopping"),
         (false, false) => (StatusCode::OK, "ok"),

@@ -4,10 +4,10 @@ use crate::{
     app::App,
     auth::caller::Caller,
     foundation::{
-        error::Failure,
+        error::ApiError,
         event_encoding::accepts_event_stream,
-        json::{Strict, not_encoded, some},
-        query::{Query, unescape_path},
+        json::{StrictJson, not_null, reject_content_encoding},
+        query::{Query, decode_path},
     },
     stream::sse,
 };
@@ -35,8 +35,8 @@ use utoipa::ToSchema;
 /// How long an upload may stand still.
 const STILL: Duration = Duration::from_secs(60);
 /// How often progress is told, at most; and that there is somebody, at least.
-const TELL: Duration = Duration::from_millis(100);
-const ALIVE: Duration = Duration::from_secs(15);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// What is to be pulled.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -45,7 +45,7 @@ pub(crate) struct PullImage {
     /// As Docker has it: `python:3.12-slim`, `ghcr.io/a/b@sha256:…`.
     image: String,
     /// `linux/amd64`; this machine's unless told.
-    #[serde(default, deserialize_with = "some")]
+    #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     platform: Option<String>,
 }
@@ -119,28 +119,28 @@ impl ImageView {
 
 /// The caller's images, newest first.
 #[utoipa::path(get, path = "/v1/images", tag = "images",
-    responses((status = 200, body = Vec<ImageView>), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = Vec<ImageView>), (status = "4XX", body = ApiError)))]
 pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Json<Vec<ImageView>> {
     let all = app.service.images(&caller.tenant);
     Json(all.iter().map(|image| ImageView::of(image, caller.tenant.as_str())).collect())
 }
 
 /// The name in an address: bytes, percent-encoded or not, slashes and all.
-fn name(uri: &Uri) -> Result<String, Failure> {
+fn name(uri: &Uri) -> Result<String, ApiError> {
     let text = uri.path().strip_prefix("/v1/images/").unwrap_or_default();
-    let bytes = unescape_path(text).ok_or_else(|| Failure::bad("a malformed % escape"))?;
-    String::from_utf8(bytes).map_err(|_| Failure::bad("the image's name must be UTF-8"))
+    let bytes = decode_path(text).ok_or_else(|| ApiError::bad_request("a malformed % escape"))?;
+    String::from_utf8(bytes).map_err(|_| ApiError::bad_request("the image's name must be UTF-8"))
 }
 
 /// One image, by a name that the caller has it by.
 #[utoipa::path(get, path = "/v1/images/{*image}", tag = "images",
     params(("image" = String, Path, description = "Slashes may stand as they are.")),
-    responses((status = 200, body = ImageView), (status = 404, body = Failure)))]
+    responses((status = 200, body = ImageView), (status = 404, body = ApiError)))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller,
     uri: Uri,
-) -> Result<Json<ImageView>, Failure> {
+) -> Result<Json<ImageView>, ApiError> {
     let image = app.service.find_image(&caller.tenant, &name(&uri)?)?;
     Ok(Json(ImageView::of(&image, caller.tenant.as_str())))
 }
@@ -150,12 +150,12 @@ pub(crate) async fn get(
 /// Refused with 409 while sandboxes are made of it.
 #[utoipa::path(delete, path = "/v1/images/{*image}", tag = "images",
     params(("image" = String, Path, description = "Slashes may stand as they are.")),
-    responses((status = 204), (status = 404, body = Failure), (status = 409, body = Failure)))]
+    responses((status = 204), (status = 404, body = ApiError), (status = 409, body = ApiError)))]
 pub(crate) async fn remove(
     State(app): State<App>,
     caller: Caller,
     uri: Uri,
-) -> Result<StatusCode, Failure> {
+) -> Result<StatusCode, ApiError> {
     app.service.remove_image(&caller.tenant, &name(&uri)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -167,22 +167,22 @@ pub(crate) async fn remove(
 /// image, or `error`. A pull goes on when its client leaves. Who pulls what is being pulled waits
 /// for that.
 #[utoipa::path(post, path = "/v1/images/pull", tag = "images", request_body = PullImage,
-    responses((status = 200, body = ImageView), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+    responses((status = 200, body = ImageView), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
 pub(crate) async fn pull(
     State(app): State<App>,
     caller: Caller,
     headers: HeaderMap,
-    body: Strict<PullImage>,
-) -> Result<Response, Failure> {
+    body: StrictJson<PullImage>,
+) -> Result<Response, ApiError> {
     let platform = match &body.value.platform {
         Some(text) => Platform::parse(text)
-            .ok_or_else(|| Failure::field("platform", "linux/amd64 and the like"))?,
+            .ok_or_else(|| ApiError::bad_field("platform", "linux/amd64 and the like"))?,
         None => Platform::own(),
     };
     let mut progress = app.service.pull(&caller.tenant, &body.value.image, platform)?;
     let tenant = caller.tenant.to_string();
     if accepts_event_stream(&headers).is_some() {
-        return Ok(told(progress, tenant));
+        return Ok(pull_events(progress, tenant));
     }
     let ended = progress.wait_for(|now| now.end.is_some()).await;
     let end = ended.map_err(|_| fault())?.end.clone();
@@ -190,12 +190,12 @@ pub(crate) async fn pull(
     Ok(Json(ImageView::of(&image, &tenant)).into_response())
 }
 
-fn fault() -> Failure {
+fn fault() -> ApiError {
     Error::Fault("the pull ended by a fault".into()).into()
 }
 
 /// Progress as events, up to its end.
-fn told(progress: watch::Receiver<Progress>, tenant: String) -> Response {
+fn pull_events(progress: watch::Receiver<Progress>, tenant: String) -> Response {
     let events = stream::unfold((progress, true, false), move |(mut progress, first, over)| {
         let tenant = tenant.clone();
         async move {
@@ -204,11 +204,11 @@ fn told(progress: watch::Receiver<Progress>, tenant: String) -> Response {
             }
             let mut out = Vec::new();
             if !first {
-                tokio::time::sleep(TELL).await;
-                match timeout(ALIVE, progress.changed()).await {
+                tokio::time::sleep(PROGRESS_INTERVAL).await;
+                match timeout(KEEP_ALIVE, progress.changed()).await {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => {
-                        sse::failed(&mut out, &fault());
+                        sse::write_error(&mut out, &fault());
                         return Some((
                             Ok::<_, Infallible>(Bytes::from(out)),
                             (progress, false, true),
@@ -221,10 +221,10 @@ fn told(progress: watch::Receiver<Progress>, tenant: String) -> Response {
                 }
             }
             let now = progress.borrow_and_update().clone();
-            event(&mut out, "progress", &shown(&now));
+            event(&mut out, "progress", &progress_json(&now));
             match &now.end {
                 Some(Ok((image, _))) => event(&mut out, "done", &ImageView::of(image, &tenant)),
-                Some(Err(error)) => sse::failed(&mut out, &Error::from(error.clone()).into()),
+                Some(Err(error)) => sse::write_error(&mut out, &Error::from(error.clone()).into()),
                 None => {}
             }
             Some((Ok(Bytes::from(out)), (progress, false, now.end.is_some())))
@@ -238,7 +238,7 @@ fn event<T: Serialize>(out: &mut Vec<u8>, name: &str, value: &T) {
     out.extend_from_slice(format!("event: {name}\ndata: {text}\n\n").as_bytes());
 }
 
-fn shown(now: &Progress) -> serde_json::Value {
+fn progress_json(now: &Progress) -> serde_json::Value {
     let layer = |one: &image::LayerProgress| {
         let (digest, total) = (&one.digest, one.total);
         serde_json::json!({"digest": digest, "done": one.done, "total": total, "ready": one.ready})
@@ -255,16 +255,16 @@ fn shown(now: &Progress) -> serde_json::Value {
 #[utoipa::path(post, path = "/v1/images/import", tag = "images",
     params(("name" = Option<String>, Query, description = "Which name it gets; those in the archive unless told.")),
     request_body(content = Vec<u8>, content_type = "application/x-tar"),
-    responses((status = 201, body = ImageView), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+    responses((status = 201, body = ImageView), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
 pub(crate) async fn import(
     State(app): State<App>,
     caller: Caller,
     request: Request,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     let uri = request.uri().clone();
     let query = Query::of(&uri, &["name"])?;
     let name = query.text("name")?;
-    not_encoded(request.headers())?;
+    reject_content_encoding(request.headers())?;
     let mut spool = app.service.spool_image(&caller.tenant).await?;
     let mut body: Body = request.into_body();
     let most = app.service.pull_timeout();
@@ -275,14 +275,14 @@ pub(crate) async fn import(
             let status = StatusCode::REQUEST_TIMEOUT;
             if Instant::now() < end {
                 let message = "the upload stood still for 60 s";
-                return Failure::new(status, "too_late", message, "send it again");
+                return ApiError::new(status, "too_late", message, "send it again");
             }
             let message = format!("the upload took longer than {} s", most.as_secs());
-            Failure::new(status, "too_late", message, "send it faster, or raise pull_s")
+            ApiError::new(status, "too_late", message, "send it faster, or raise pull_s")
         })?;
         match frame {
             None => break,
-            Some(Err(_)) => return Err(Failure::bad("the upload ended early")),
+            Some(Err(_)) => return Err(ApiError::bad_request("the upload ended early")),
             Some(Ok(frame)) => {
                 if let Ok(bytes) = frame.into_data() {
                     spool.write(&bytes).await.map_err(Error::from)?;
@@ -297,16 +297,16 @@ pub(crate) async fn import(
 
 /// Removes images that have no name any more, and layers of none.
 #[utoipa::path(post, path = "/v1/images/gc", tag = "images", request_body = CollectImages,
-    responses((status = 200, body = Collected), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = Collected), (status = "4XX", body = ApiError)))]
 pub(crate) async fn gc(
     State(app): State<App>,
     caller: Caller,
-    body: Strict<CollectImages>,
-) -> Result<Json<Collected>, Failure> {
+    body: StrictJson<CollectImages>,
+) -> Result<Json<Collected>, ApiError> {
     if body.value.all && caller.tenant.as_str() != "default" {
         let hint = "remove your own images with DELETE /v1/images/{image}";
         let what = "all images are those of every tenant";
-        return Err(Failure::new(StatusCode::FORBIDDEN, "not_yours", what, hint));
+        return Err(ApiError::new(StatusCode::FORBIDDEN, "not_yours", what, hint));
     }
     let (images, layers) = app.service.collect_images(body.value.all).await?;
     Ok(Json(Collected { images, layers }))

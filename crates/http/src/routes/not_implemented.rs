@@ -1,15 +1,15 @@
 //! Calls of the design that are not built yet: each says so, rather than not to exist.
 
-use crate::{app::App, foundation::error::Failure};
+use crate::{app::App, foundation::error::ApiError};
 use axum::{Router, routing::any};
 
 /// An answer that gives the reason.
-macro_rules! says {
+macro_rules! not_implemented {
     ($on:ident, $reason:expr) => {
-        $on(|| async { $crate::foundation::error::Failure::unbuilt_call($reason) })
+        $on(|| async { $crate::foundation::error::ApiError::not_implemented($reason) })
     };
 }
-pub(crate) use says;
+pub(crate) use not_implemented;
 
 const LIFE: &str =
     "snapshots and forks are not built yet; files of a persistent sandbox outlive its sleep";
@@ -21,9 +21,9 @@ pub(crate) fn router() -> Router<App> {
     for (name, reason) in below {
         let at = format!("/v1/sandboxes/{{id}}/{name}");
         router =
-            router.route(&at, any(move || async move { Failure::unbuilt_call(reason) })).route(
+            router.route(&at, any(move || async move { ApiError::not_implemented(reason) })).route(
                 &format!("{at}/{{*rest}}"),
-                any(move || async move { Failure::unbuilt_call(reason) }),
+                any(move || async move { ApiError::not_implemented(reason) }),
             );
     }
     router

@@ -7,13 +7,13 @@ use crate::{
     app::App,
     auth::caller::Caller,
     foundation::{
-        error::Failure,
-        input::{self, Ids},
+        error::ApiError,
+        input::{self, PathIds},
         query::Query,
     },
     proxy::{
         forward,
-        target::{Target, Way, parse_port},
+        target::{Entry, Target, parse_port},
     },
 };
 use axum::{
@@ -37,13 +37,13 @@ pub(crate) fn router() -> OpenApiRouter<App> {
     use utoipa_axum::routes;
     OpenApiRouter::new()
         .routes(routes!(list))
-        .routes(every(routes!(root), root))
-        .routes(every(routes!(slash), slash))
-        .routes(every(routes!(below), below))
+        .routes(any_method(routes!(root), root))
+        .routes(any_method(routes!(slash), slash))
+        .routes(any_method(routes!(below), below))
 }
 
 /// A documented GET, and all other methods beside it.
-pub(crate) fn every<H, T>(
+pub(crate) fn any_method<H, T>(
     documented: UtoipaMethodRouter<App>,
     handler: H,
 ) -> UtoipaMethodRouter<App>
@@ -71,13 +71,13 @@ pub(crate) struct PortView {
 /// Lists the ports on which something listens, sorted. None of a sandbox that sleeps, which stays
 /// asleep.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/ports", tag = "ports", params(("id" = String, Path)),
-    responses((status = 200, body = Vec<PortView>), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = Vec<PortView>), (status = "4XX", body = ApiError)))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     uri: Uri,
-) -> Result<Json<Vec<PortView>>, Failure> {
+) -> Result<Json<Vec<PortView>>, ApiError> {
     Query::of(&uri, &[])?;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
     let mut all: Vec<PortView> = Vec::new();
@@ -97,14 +97,14 @@ pub(crate) async fn list(
 /// As `/v1/sandboxes/{id}/ports/{port}/`.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/ports/{port}", tag = "ports",
     params(("id" = String, Path), ("port" = u16, Path)),
-    responses((status = "default", description = "What the program answers."), (status = 502, body = Failure)))]
+    responses((status = "default", description = "What the program answers."), (status = 502, body = ApiError)))]
 pub(crate) async fn root(
     State(app): State<App>,
     caller: Caller,
-    at: At,
+    at: PortPath,
     request: Request,
-) -> Result<Response, Failure> {
-    through(app, caller, at, request).await
+) -> Result<Response, ApiError> {
+    forward_to_port(app, caller, at, request).await
 }
 
 /// Sends a request of any method to the program that listens on a port inside.
@@ -115,32 +115,32 @@ pub(crate) async fn root(
 /// needs more is reached by a host name of its own. 502 `not_listening` says who does listen.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/ports/{port}/", tag = "ports",
     params(("id" = String, Path), ("port" = u16, Path), ("ticket" = Option<String>, Query, description = "In place of a key, for a WebSocket.")),
-    responses((status = "default", description = "What the program answers."), (status = 502, body = Failure)))]
+    responses((status = "default", description = "What the program answers."), (status = 502, body = ApiError)))]
 pub(crate) async fn slash(
     State(app): State<App>,
     caller: Caller,
-    at: At,
+    at: PortPath,
     request: Request,
-) -> Result<Response, Failure> {
-    through(app, caller, at, request).await
+) -> Result<Response, ApiError> {
+    forward_to_port(app, caller, at, request).await
 }
 
 /// As `/v1/sandboxes/{id}/ports/{port}/`, for all that is below.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/ports/{port}/{*path}", tag = "ports",
     params(("id" = String, Path), ("port" = u16, Path), ("path" = String, Path), ("ticket" = Option<String>, Query, description = "In place of a key, for a WebSocket.")),
-    responses((status = "default", description = "What the program answers."), (status = 502, body = Failure)))]
+    responses((status = "default", description = "What the program answers."), (status = 502, body = ApiError)))]
 pub(crate) async fn below(
     State(app): State<App>,
     caller: Caller,
-    at: At,
+    at: PortPath,
     request: Request,
-) -> Result<Response, Failure> {
-    through(app, caller, at, request).await
+) -> Result<Response, ApiError> {
+    forward_to_port(app, caller, at, request).await
 }
 
 /// Which port of which sandbox a path names, and what stands before the program's own path. Read
 /// from the path as it was sent: what a program is asked for need not be text.
-pub(crate) struct At {
+pub(crate) struct PortPath {
     /// Which sandbox.
     pub(crate) sandbox: SandboxId,
     /// Which port.
@@ -148,8 +148,8 @@ pub(crate) struct At {
     prefix: String,
 }
 
-impl At {
-    fn of(path: &str) -> Result<Self, Failure> {
+impl PortPath {
+    fn of(path: &str) -> Result<Self, ApiError> {
         let end = path.match_indices('/').nth(PREFIX_PARTS).map_or(path.len(), |(at, _)| at);
         let prefix = &path[..end];
         let mut parts = prefix.split('/').skip(3);
@@ -159,27 +159,27 @@ impl At {
     }
 }
 
-impl<S: Sync> FromRequestParts<S> for At {
-    type Rejection = Failure;
+impl<S: Sync> FromRequestParts<S> for PortPath {
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         Self::of(parts.uri.path())
     }
 }
 
 /// The same for a dialect, whose path has as many parts.
-pub(crate) async fn through(
+pub(crate) async fn forward_to_port(
     app: App,
     caller: Caller,
-    at: At,
+    at: PortPath,
     request: Request,
-) -> Result<Response, Failure> {
-    let At { sandbox, port, prefix } = at;
-    if caller.bound.as_ref().is_some_and(|bound| bound.port != Some(port)) {
+) -> Result<Response, ApiError> {
+    let PortPath { sandbox, port, prefix } = at;
+    if caller.ticket_scope.as_ref().is_some_and(|bound| bound.port != Some(port)) {
         return Err(crate::auth::caller::bad_ticket());
     }
-    let target = Target { sandbox, port, way: Way::Path(prefix), ends: None };
-    forward::pass(app, &caller, target, request).await
+    let target = Target { sandbox, port, entry: Entry::Path(prefix), ends: None };
+    forward::forward(app, &caller, target, request).await
 }
 
 #[cfg(test)]
@@ -188,7 +188,8 @@ mod tests {
 
     #[test]
     fn a_way_is_read_from_the_path_as_it_was_sent() {
-        let of = |path: &str| At::of(path).map(|at| (at.sandbox.to_string(), at.port, at.prefix));
+        let of =
+            |path: &str| PortPath::of(path).map(|at| (at.sandbox.to_string(), at.port, at.prefix));
         let prefix = "/v1/sandboxes/box/ports/80".to_owned();
         for rest in ["", "/", "/%ff//x", "/ports/90"] {
             let found = of(&format!("{prefix}{rest}")).unwrap();

@@ -9,10 +9,10 @@ use crate::{
     app::App,
     auth::caller::Caller,
     foundation::{
-        creation::{created, once},
-        error::Failure,
-        input::{self, Ids, program, stdin},
-        json::{Named, Strict, some},
+        creation::{created, idempotency_key},
+        error::ApiError,
+        input::{self, PathIds, program, stdin},
+        json::{StrictJson, UniqueMap, not_null},
         query::Query,
         signals,
     },
@@ -54,39 +54,39 @@ pub(crate) fn router() -> OpenApiRouter<App> {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct StartProcess {
     /// Its id, unique in its sandbox; one is made unless told.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     id: Option<String>,
     /// A command line for `bash -c`, at most 1 MiB.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     command: Option<String>,
     /// Program and arguments, without a shell.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     argv: Option<Vec<String>>,
     /// The session whose directory and environment it begins with, as that was made; made where it
     /// is not there. The process outlives it, unless it sees only a part of the files.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     session: Option<String>,
     /// Where it runs; `/workspace`, or the session's own, unless told.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     cwd: Option<String>,
     /// Over the sandbox's (and the session's) environment; `null` unsets.
     #[schema(value_type = std::collections::BTreeMap<String, Option<String>>)]
-    env: Named<Option<String>>,
+    env: UniqueMap<Option<String>>,
     /// Its standard input stays open for `POST …/stdin`; end of file at once otherwise.
     stdin: bool,
     /// Ended with all that it started after so many ms; 0 never.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout_ms: Option<u64>,
 }
 
 impl StartProcess {
-    fn wish(self) -> Result<ProcessWish, Failure> {
+    fn wish(self) -> Result<ProcessWish, ApiError> {
         input::cwd(self.cwd.as_deref())?;
         let session = self.session.map(|id| SessionId::parse(&id)).transpose();
         let id = self.id.map(|id| ProcessId::parse(&id)).transpose();
@@ -107,11 +107,11 @@ impl StartProcess {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Input {
     /// Text.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     data: Option<String>,
     /// The same for bytes that are no UTF-8, in base64.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     data_b64: Option<String>,
     /// No more will come: it reads end of file behind this.
@@ -137,7 +137,7 @@ pub(crate) struct Kill {
     #[schema(value_type = Object)]
     signal: Option<Value>,
     /// What still runs after so many ms is killed: 5000 unless told, at most 60000.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     grace_ms: Option<u64>,
 }
@@ -150,16 +150,16 @@ pub(crate) struct Kill {
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/processes", tag = "processes",
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same key and body give the same process, as long as it is listed; another body is refused with 422.")),
     request_body = StartProcess,
-    responses((status = 201, body = ProcessView), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+    responses((status = 201, body = ProcessView), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
 pub(crate) async fn start(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     headers: HeaderMap,
-    body: Strict<StartProcess>,
-) -> Result<Response, Failure> {
+    body: StrictJson<StartProcess>,
+) -> Result<Response, ApiError> {
     let route = format!("POST /v1/sandboxes/{}/processes", ids.sandbox);
-    let once = once(&headers, &route, &body.raw)?;
+    let once = idempotency_key(&headers, &route, &body.raw)?;
     let wish = body.value.wish()?;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::CreateIfMissing).await?;
     let (info, replayed) = sandbox.process_start(wish, once).await?;
@@ -176,13 +176,13 @@ pub(crate) async fn start(
 /// that went with a sleep or a crash (`lost`). Wakes nothing.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/processes", tag = "processes",
     params(("id" = String, Path)),
-    responses((status = 200, body = Vec<ProcessView>), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = Vec<ProcessView>), (status = "4XX", body = ApiError)))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     uri: Uri,
-) -> Result<Json<Vec<ProcessView>>, Failure> {
+) -> Result<Json<Vec<ProcessView>>, ApiError> {
     Query::of(&uri, &[])?;
     let all = app.look(&caller, &ids).await?.processes().await?;
     Ok(Json(all.into_iter().map(ProcessView::from).collect()))
@@ -191,12 +191,12 @@ pub(crate) async fn list(
 /// Ends all processes with everything they started, and tells of them no more.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/processes", tag = "processes",
     params(("id" = String, Path)),
-    responses((status = 204), (status = "4XX", body = Failure)))]
+    responses((status = 204), (status = "4XX", body = ApiError)))]
 pub(crate) async fn forget_all(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<StatusCode, Failure> {
+    ids: PathIds,
+) -> Result<StatusCode, ApiError> {
     let sandbox = app.look(&caller, &ids).await?;
     for info in sandbox.processes().await? {
         sandbox.process_forget(&info.id).await?;
@@ -207,12 +207,12 @@ pub(crate) async fn forget_all(
 /// One process, as it is at this moment.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/processes/{process}", tag = "processes",
     params(("id" = String, Path), ("process" = String, Path)),
-    responses((status = 200, body = ProcessView), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = ProcessView), (status = "4XX", body = ApiError)))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<Json<ProcessView>, Failure> {
+    ids: PathIds,
+) -> Result<Json<ProcessView>, ApiError> {
     let info = app.look(&caller, &ids).await?.process(ids.process()?).await?;
     Ok(Json(info.into()))
 }
@@ -221,12 +221,12 @@ pub(crate) async fn get(
 /// none.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/processes/{process}", tag = "processes",
     params(("id" = String, Path), ("process" = String, Path)),
-    responses((status = 204), (status = "4XX", body = Failure)))]
+    responses((status = 204), (status = "4XX", body = ApiError)))]
 pub(crate) async fn forget(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<StatusCode, Failure> {
+    ids: PathIds,
+) -> Result<StatusCode, ApiError> {
     let sandbox = app.look(&caller, &ids).await?;
     let id = ids.process()?;
     sandbox.process(id).await?;
@@ -239,13 +239,13 @@ pub(crate) async fn forget(
 /// What it does not read waits, up to 1 MiB; more is refused with 429.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/stdin", tag = "processes",
     params(("id" = String, Path), ("process" = String, Path)), request_body = Input,
-    responses((status = 204), (status = "4XX", body = Failure)))]
+    responses((status = 204), (status = "4XX", body = ApiError)))]
 pub(crate) async fn input(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-    body: Strict<Input>,
-) -> Result<StatusCode, Failure> {
+    ids: PathIds,
+    body: StrictJson<Input>,
+) -> Result<StatusCode, ApiError> {
     let Input { data, data_b64, eof } = body.value;
     let data = stdin(("data", data), ("data_b64", data_b64))?.unwrap_or_default();
     let sandbox = app.look(&caller, &ids).await?;
@@ -256,13 +256,13 @@ pub(crate) async fn input(
 /// Sends a signal to a process's group, or to everything it started.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/signal", tag = "processes",
     params(("id" = String, Path), ("process" = String, Path)), request_body = Signal,
-    responses((status = 204), (status = "4XX", body = Failure)))]
+    responses((status = 204), (status = "4XX", body = ApiError)))]
 pub(crate) async fn signal(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-    body: Strict<Signal>,
-) -> Result<StatusCode, Failure> {
+    ids: PathIds,
+    body: StrictJson<Signal>,
+) -> Result<StatusCode, ApiError> {
     let number = signals::parse(&body.value.signal)?;
     let sandbox = app.look(&caller, &ids).await?;
     sandbox.process_signal(ids.process()?, number, body.value.all).await?;
@@ -273,17 +273,17 @@ pub(crate) async fn signal(
 /// left; it stays listed. One that has ended is answered as it is.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/kill", tag = "processes",
     params(("id" = String, Path), ("process" = String, Path)), request_body = Kill,
-    responses((status = 200, body = ProcessView), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = ProcessView), (status = "4XX", body = ApiError)))]
 pub(crate) async fn kill(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-    body: Strict<Kill>,
-) -> Result<Response, Failure> {
+    ids: PathIds,
+    body: StrictJson<Kill>,
+) -> Result<Response, ApiError> {
     let number = body.value.signal.as_ref().map_or(Ok(TERM), signals::parse)?;
     let grace = body.value.grace_ms.unwrap_or(GRACE_MS);
     if grace > GRACE_MS_MAX {
-        return Err(Failure::field("grace_ms", "0 to 60000 (a minute)"));
+        return Err(ApiError::bad_field("grace_ms", "0 to 60000 (a minute)"));
     }
     let sandbox = app.look(&caller, &ids).await?;
     let id = ids.process()?;

@@ -8,14 +8,14 @@ use crate::{
     app::App,
     auth::caller::Caller,
     foundation::{
-        creation::{created, once},
-        error::Failure,
-        input::{self, Ids, Unbuilt, metadata},
-        json::{Named, Object, Strict, never, some},
-        page::Paging,
+        creation::{created, idempotency_key},
+        error::ApiError,
+        input::{self, NotImplemented, PathIds, metadata},
+        json::{Object, StrictJson, UniqueMap, not_null, null_as_zero},
+        pagination::Pagination,
     },
     routes::sandboxes::{
-        credentials::{CredentialBody, Given},
+        credentials::{CredentialBody, CredentialList},
         network::{NetworkBody, NetworkWanted},
         view::SandboxView,
     },
@@ -46,28 +46,28 @@ const NO_FILE_ACCESS: &str =
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CreateSandbox {
     /// `[A-Za-z0-9][A-Za-z0-9._-]{0,127}`; the server makes one otherwise.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(value_type = Option<String>, nullable = false)]
     id: Option<String>,
     /// `host` (also where it is left out), a name of the configuration's alias table, or an image
     /// by its name in a registry, which is pulled where it is not here.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     image: Option<String>,
     /// Memory of its processes and tmpfs, in MiB.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     memory_mib: Option<u64>,
     /// Processor time, in thousandths of one core.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     cpu_millis: Option<u64>,
     /// Processes and threads.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     pids: Option<u64>,
     /// Ends by itself after so many seconds; 0 never.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     ttl_s: Option<u64>,
     /// The client's own words, given back as they are.
@@ -75,39 +75,39 @@ pub(crate) struct CreateSandbox {
     metadata: Object,
     /// Environment of every shell and program.
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
-    env: Named<String>,
+    env: UniqueMap<String>,
     /// Where it may connect to: `"none"` (loopback alone; unless configured), `"open"`, or rules.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(value_type = Option<NetworkWanted>, nullable = false)]
     network: Option<NetworkBody>,
     /// The rules of a network profile, as it is now, in place of `network`.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     network_profile: Option<String>,
     /// Put into its requests on their way out, so that the values never are inside. At most 32, of
     /// 64 KiB together.
     #[schema(value_type = Vec<CredentialBody>)]
-    credentials: Given,
+    credentials: CredentialList,
     /// Its files, in MiB, from 32 on: a file system of its own, with an inode for each 8 KiB. 0 (unless
     /// configured) for as much as the server's disk has.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     disk_mib: Option<u64>,
     #[schema(ignore)]
-    file_access: Unbuilt,
+    file_access: NotImplemented,
     /// Falls asleep when nobody used it for so many seconds (600 unless configured); 0 or `null`
     /// never. Commands, programs and attached clients keep it awake; background jobs do not.
-    #[serde(deserialize_with = "never")]
+    #[serde(deserialize_with = "null_as_zero")]
     sleep_after_s: Option<u64>,
     /// Whether files outlive a sleep; `true` unless told.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     persistent: Option<bool>,
 }
 
 impl CreateSandbox {
-    async fn wish(self, app: &App, caller: &Caller) -> Result<Wish, Failure> {
-        self.file_access.refuse("file_access", NO_FILE_ACCESS)?;
+    async fn wish(self, app: &App, caller: &Caller) -> Result<Wish, ApiError> {
+        self.file_access.reject("file_access", NO_FILE_ACCESS)?;
         input::env(self.env.0.iter().map(|(name, value)| (name, Some(value))))?;
         Ok(Wish {
             id: self.id.map(|id| SandboxId::parse(&id)).transpose().map_err(input::bad_id)?,
@@ -133,34 +133,34 @@ impl CreateSandbox {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ChangeSandbox {
     /// Seconds to live, counted from now; 0 never ends by itself.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     ttl_s: Option<u64>,
     /// In place of the old.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(value_type = Option<Object>, nullable = false)]
     metadata: Option<Object>,
     /// For shells and programs started from now on: a value sets, `null` removes.
     #[schema(value_type = std::collections::BTreeMap<String, Option<String>>)]
-    env: Named<Option<String>>,
+    env: UniqueMap<Option<String>>,
     /// Memory, in MiB.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     memory_mib: Option<u64>,
     /// Processor time, in thousandths of one core.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     cpu_millis: Option<u64>,
     /// Processes and threads.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     pids: Option<u64>,
     #[schema(ignore)]
-    network: Unbuilt,
+    network: NotImplemented,
     #[schema(ignore)]
-    disk_mib: Unbuilt,
+    disk_mib: NotImplemented,
     /// Seconds without use after which it falls asleep, counted from now; 0 or `null` never.
-    #[serde(deserialize_with = "never")]
+    #[serde(deserialize_with = "null_as_zero")]
     sleep_after_s: Option<u64>,
 }
 
@@ -170,14 +170,14 @@ pub(crate) struct ChangeSandbox {
 /// `shell`, `sessions`) makes it as well.
 #[utoipa::path(post, path = "/v1/sandboxes", tag = "sandboxes", request_body = CreateSandbox,
     params(("Idempotency-Key" = Option<String>, Header, description = "The same key and body give the same sandbox; another body is refused with 422.")),
-    responses((status = 201, body = SandboxView), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+    responses((status = 201, body = SandboxView), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
     headers: HeaderMap,
-    body: Strict<CreateSandbox>,
-) -> Result<Response, Failure> {
-    let once = once(&headers, "POST /v1/sandboxes", &body.raw)?;
+    body: StrictJson<CreateSandbox>,
+) -> Result<Response, ApiError> {
+    let once = idempotency_key(&headers, "POST /v1/sandboxes", &body.raw)?;
     let wish = body.value.wish(&app, &caller).await?;
     let created_now = app.service.create(&caller.tenant, wish, once).await?;
     let location = format!("/v1/sandboxes/{}", created_now.info.id);
@@ -189,13 +189,13 @@ pub(crate) async fn create(
     params(("limit" = Option<u64>, Query, description = "1 to 1000; 100 unless told."),
         ("cursor" = Option<String>, Query, description = "From the `Link` header of the page before.")),
     responses((status = 200, body = Vec<SandboxView>, description = "A `Link` header with `rel=\"next\"` where there are more."),
-        (status = "4XX", body = Failure)))]
+        (status = "4XX", body = ApiError)))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
     uri: Uri,
-) -> Result<Response, Failure> {
-    let paging = Paging::of(&uri, PAGE)?;
+) -> Result<Response, ApiError> {
+    let paging = Pagination::of(&uri, PAGE)?;
     let page = app.service.list(&caller.tenant, paging.after.as_ref(), paging.limit).await?;
     let page = (page.items, page.next.map(String::from));
     Ok(paging.answer::<_, SandboxView>("/v1/sandboxes", page))
@@ -204,12 +204,12 @@ pub(crate) async fn list(
 /// One sandbox, and what it uses.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}", tag = "sandboxes",
     params(("id" = String, Path)),
-    responses((status = 200, body = SandboxView), (status = 404, body = Failure)))]
+    responses((status = 200, body = SandboxView), (status = 404, body = ApiError)))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<Json<SandboxView>, Failure> {
+    ids: PathIds,
+) -> Result<Json<SandboxView>, ApiError> {
     let info = app.service.get(&caller.tenant, &ids.sandbox).await?;
     // One that is being made is told of as such: to reach it would wait for its create.
     if info.state != isolet_sandbox::State::Running {
@@ -230,16 +230,16 @@ pub(crate) async fn get(
 /// Changes a sandbox: all of the fields, or nothing.
 #[utoipa::path(patch, path = "/v1/sandboxes/{id}", tag = "sandboxes",
     params(("id" = String, Path)), request_body = ChangeSandbox,
-    responses((status = 200, body = SandboxView), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = SandboxView), (status = "4XX", body = ApiError)))]
 pub(crate) async fn patch(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-    body: Strict<ChangeSandbox>,
-) -> Result<Json<SandboxView>, Failure> {
+    ids: PathIds,
+    body: StrictJson<ChangeSandbox>,
+) -> Result<Json<SandboxView>, ApiError> {
     let change = body.value;
-    change.network.refuse("network", NO_NETWORK)?;
-    change.disk_mib.refuse("disk_mib", NO_DISK)?;
+    change.network.reject("network", NO_NETWORK)?;
+    change.disk_mib.reject("disk_mib", NO_DISK)?;
     let patch = Patch {
         ttl_s: change.ttl_s,
         sleep_after_s: change.sleep_after_s,
@@ -258,12 +258,12 @@ pub(crate) async fn patch(
 /// Never waits behind a running command. Answers with its last state and what it had used.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}", tag = "sandboxes",
     params(("id" = String, Path)),
-    responses((status = 200, body = SandboxView), (status = 404, body = Failure)))]
+    responses((status = 200, body = SandboxView), (status = 404, body = ApiError)))]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<Json<SandboxView>, Failure> {
+    ids: PathIds,
+) -> Result<Json<SandboxView>, ApiError> {
     let ended = app.service.delete(&caller.tenant, &ids.sandbox).await?;
     Ok(Json(SandboxView::from(ended)))
 }
@@ -275,12 +275,12 @@ pub(crate) async fn delete(
 /// persistent: its files can be read until it is deleted.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/recover", tag = "sandboxes",
     params(("id" = String, Path)),
-    responses((status = 200, body = SandboxView), (status = 404, body = Failure), (status = 409, body = Failure)))]
+    responses((status = 200, body = SandboxView), (status = 404, body = ApiError), (status = 409, body = ApiError)))]
 pub(crate) async fn recover(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<Json<SandboxView>, Failure> {
+    ids: PathIds,
+) -> Result<Json<SandboxView>, ApiError> {
     let info = app.service.recover(&caller.tenant, &ids.sandbox).await?;
     Ok(Json(SandboxView::from(info)))
 }
@@ -292,12 +292,12 @@ pub(crate) async fn recover(
 /// Refused with 409 while a command runs or a client is attached.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/sleep", tag = "sandboxes",
     params(("id" = String, Path)),
-    responses((status = 200, body = SandboxView), (status = 404, body = Failure), (status = 409, body = Failure)))]
+    responses((status = 200, body = SandboxView), (status = 404, body = ApiError), (status = 409, body = ApiError)))]
 pub(crate) async fn sleep(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<Json<SandboxView>, Failure> {
+    ids: PathIds,
+) -> Result<Json<SandboxView>, ApiError> {
     let info = app.service.sleep(&caller.tenant, &ids.sandbox).await?;
     Ok(Json(SandboxView::from(info)))
 }

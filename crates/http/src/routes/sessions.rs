@@ -6,11 +6,11 @@ use crate::{
     app::App,
     auth::caller::Caller,
     foundation::{
-        creation::{created, once},
-        error::Failure,
-        input::{self, Ids, Unbuilt, metadata},
-        json::{Named, Object, Strict, some},
-        page::Paging,
+        creation::{created, idempotency_key},
+        error::ApiError,
+        input::{self, NotImplemented, PathIds, metadata},
+        json::{Object, StrictJson, UniqueMap, not_null},
+        pagination::Pagination,
     },
     routes::sessions::view::{FileAccess, SessionView},
 };
@@ -32,42 +32,43 @@ const PAGE: usize = 1000;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CreateSession {
     /// `[A-Za-z0-9][A-Za-z0-9._-]{0,127}`; the server makes one otherwise.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     id: Option<String>,
     /// Where its shell begins; `/workspace` unless named. A directory that exists (400 `bad_cwd`).
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     cwd: Option<String>,
     /// Over the sandbox's environment.
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
-    env: Named<String>,
+    env: UniqueMap<String>,
     /// For commands that name none, in ms; 0 never.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     command_timeout_ms: Option<u64>,
     /// Ends by itself after so many seconds, also in the middle of a command; 0 never.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     ttl_s: Option<u64>,
     /// The client's own words.
     #[schema(value_type = Object)]
     metadata: Object,
     /// What of the workspace it sees; all of it unless told.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     file_access: Option<FileAccess>,
     #[schema(ignore)]
-    network: Unbuilt,
+    network: NotImplemented,
 }
 
 impl CreateSession {
-    fn wish(self) -> Result<SessionWish, Failure> {
-        self.network.refuse("network", crate::routes::sandboxes::OWN_NETWORK)?;
+    fn wish(self) -> Result<SessionWish, ApiError> {
+        self.network.reject("network", crate::routes::sandboxes::OWN_NETWORK)?;
         input::cwd(self.cwd.as_deref())?;
         input::env(self.env.0.iter().map(|(name, value)| (name, Some(value))))?;
-        input::timeout(self.command_timeout_ms)
-            .map_err(|_| Failure::field("command_timeout_ms", "0 (never) to 86400000 (a day)"))?;
+        input::timeout(self.command_timeout_ms).map_err(|_| {
+            ApiError::bad_field("command_timeout_ms", "0 (never) to 86400000 (a day)")
+        })?;
         Ok(SessionWish {
             id: self.id.map(|id| SessionId::parse(&id)).transpose().map_err(input::bad_id)?,
             cwd: self.cwd,
@@ -81,11 +82,11 @@ impl CreateSession {
 }
 
 /// When it ends by itself.
-fn ttl(seconds: Option<u64>) -> Result<Option<Life>, Failure> {
+fn ttl(seconds: Option<u64>) -> Result<Option<Life>, ApiError> {
     match seconds.unwrap_or(0) {
         0 => Ok(None),
         ttl_s if ttl_s <= TTL_S_MAX => Ok(Some(Life { ttl_s, ends_idle: false, across: false })),
-        _ => Err(Failure::field("ttl_s", "0 (never) to 31622400 (a year)")),
+        _ => Err(ApiError::bad_field("ttl_s", "0 (never) to 31622400 (a year)")),
     }
 }
 
@@ -93,16 +94,16 @@ fn ttl(seconds: Option<u64>) -> Result<Option<Life>, Failure> {
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/sessions", tag = "sessions",
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
     request_body = CreateSession,
-    responses((status = 201, body = SessionView), (status = "4XX", body = Failure)))]
+    responses((status = 201, body = SessionView), (status = "4XX", body = ApiError)))]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     headers: HeaderMap,
-    body: Strict<CreateSession>,
-) -> Result<Response, Failure> {
+    body: StrictJson<CreateSession>,
+) -> Result<Response, ApiError> {
     let route = format!("POST /v1/sandboxes/{}/sessions", ids.sandbox);
-    let once = once(&headers, &route, &body.raw)?;
+    let once = idempotency_key(&headers, &route, &body.raw)?;
     let wish = body.value.wish()?;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::CreateIfMissing).await?;
     let (info, replayed) = sandbox.session_create(wish, once).await?;
@@ -113,14 +114,14 @@ pub(crate) async fn create(
 /// Sessions of a sandbox, sorted by id, `default` among them.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/sessions", tag = "sessions",
     params(("id" = String, Path), ("limit" = Option<u64>, Query), ("cursor" = Option<String>, Query)),
-    responses((status = 200, body = Vec<SessionView>), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = Vec<SessionView>), (status = "4XX", body = ApiError)))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     uri: Uri,
-) -> Result<Response, Failure> {
-    let paging = Paging::of(&uri, PAGE)?;
+) -> Result<Response, ApiError> {
+    let paging = Pagination::of(&uri, PAGE)?;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
     let page = paging.cut(sandbox.sessions(), |one| one.id.as_str());
     let path = format!("/v1/sandboxes/{}/sessions", ids.sandbox);
@@ -130,12 +131,12 @@ pub(crate) async fn list(
 /// One session.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/sessions/{sid}", tag = "sessions",
     params(("id" = String, Path), ("sid" = String, Path)),
-    responses((status = 200, body = SessionView), (status = 404, body = Failure)))]
+    responses((status = 200, body = SessionView), (status = 404, body = ApiError)))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<Json<SessionView>, Failure> {
+    ids: PathIds,
+) -> Result<Json<SessionView>, ApiError> {
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
     Ok(Json(SessionView::from(sandbox.session(ids.session()?)?)))
 }
@@ -143,12 +144,12 @@ pub(crate) async fn get(
 /// Ends a session and its shell. `default` cannot be deleted.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/sessions/{sid}", tag = "sessions",
     params(("id" = String, Path), ("sid" = String, Path)),
-    responses((status = 204), (status = 404, body = Failure), (status = 409, body = Failure)))]
+    responses((status = 204), (status = 404, body = ApiError), (status = 409, body = ApiError)))]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<StatusCode, Failure> {
+    ids: PathIds,
+) -> Result<StatusCode, ApiError> {
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
     sandbox.session_delete(ids.session()?).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -4,8 +4,8 @@ use crate::{
     app::App,
     auth::{caller::Caller, tickets},
     foundation::{
-        error::Failure,
-        input::{self, Ids},
+        error::ApiError,
+        input::{self, PathIds},
         query::{self, Query},
     },
     ws::{shell, upgrade},
@@ -25,13 +25,13 @@ use isolet_wire::ask::Since;
 
 /// Names of the query, all optional.
 const KNOWN: [&str; 8] =
-    ["session", "resume", "since", "watch", "starts", "opened", "frames", tickets::NAME];
+    ["session", "resume", "since", "watch", "starts", "opened", "frames", tickets::QUERY_NAME];
 /// Letters of an id that the server makes: of a private shell, and of an owner.
 const MADE_LETTERS: usize = 26;
 
 /// Which shell, and how.
 #[derive(Debug, PartialEq, Eq)]
-struct Wanted {
+struct ShellRequest {
     session: Option<SessionId>,
     /// A shell's id and the owner of its commands, from an `Isolet-Shell` header or a `shell_opened`.
     resume: Option<(String, Option<String>)>,
@@ -43,14 +43,14 @@ struct Wanted {
     binary: bool,
 }
 
-impl Wanted {
-    fn of(uri: &Uri) -> Result<Self, Failure> {
+impl ShellRequest {
+    fn of(uri: &Uri) -> Result<Self, ApiError> {
         let query = Query::of(uri, &KNOWN)?;
         let session = query.text("session")?.map(SessionId::parse).transpose();
         let binary = match query.text("frames")? {
             None | Some("text" | "json") => false,
             Some("binary") => true,
-            Some(_) => return Err(query::bad("frames", "must be text or binary")),
+            Some(_) => return Err(query::bad_parameter("frames", "must be text or binary")),
         };
         Ok(Self {
             session: session.map_err(input::bad_id)?,
@@ -64,7 +64,7 @@ impl Wanted {
     }
 
     /// The shell's name and the owner.
-    fn shell(&self, sandbox: &Sandbox) -> Result<(ShellName, String), Failure> {
+    fn shell(&self, sandbox: &Sandbox) -> Result<(ShellName, String), ApiError> {
         let owner = |owner: &Option<String>| owner.clone().unwrap_or_else(ids::random);
         match (&self.session, &self.resume) {
             (Some(session), None) => Ok((ShellName::Session(session.clone()), ids::random())),
@@ -72,7 +72,9 @@ impl Wanted {
             (Some(session), Some((shell, of))) if session.as_str() == shell => {
                 Ok((ShellName::Session(session.clone()), owner(of)))
             }
-            (Some(_), Some(_)) => Err(query::bad("resume", "names a shell of another session")),
+            (Some(_), Some(_)) => {
+                Err(query::bad_parameter("resume", "names a shell of another session"))
+            }
             (None, Some((shell, of))) => {
                 let session = SessionId::parse(shell).ok();
                 let session = session.filter(|id| sandbox.session(id).is_ok());
@@ -85,7 +87,7 @@ impl Wanted {
 }
 
 /// `SHELL` or `SHELL.OWNER`, as the `Isolet-Shell` header said it.
-fn resume(text: &str) -> Result<(String, Option<String>), Failure> {
+fn resume(text: &str) -> Result<(String, Option<String>), ApiError> {
     let made = |text: &str| {
         text.len() == MADE_LETTERS
             && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
@@ -95,14 +97,16 @@ fn resume(text: &str) -> Result<(String, Option<String>), Failure> {
         _ => (text, None),
     };
     // Session ids have the wider alphabet of the two.
-    SessionId::parse(shell)
-        .map_err(|_| query::bad("resume", "give back what the Isolet-Shell header said"))?;
+    SessionId::parse(shell).map_err(|_| {
+        query::bad_parameter("resume", "give back what the Isolet-Shell header said")
+    })?;
     Ok((shell.to_owned(), owner))
 }
 
 /// `OUT[,ERR[,SEQ]]`: bytes of each stream and the last exit that were seen.
-fn since(text: &str) -> Result<Since, Failure> {
-    let wrong = || query::bad("since", "OUT,ERR or OUT,ERR,SEQ: bytes of each stream, last exit");
+fn since(text: &str) -> Result<Since, ApiError> {
+    let wrong =
+        || query::bad_parameter("since", "OUT,ERR or OUT,ERR,SEQ: bytes of each stream, last exit");
     let mut numbers = text.split(',').map(str::parse::<u64>);
     let mut next = || numbers.next().unwrap_or(Ok(0)).map_err(|_| wrong());
     let since = Since { out: next()?, err: next()?, seq: next()? };
@@ -130,13 +134,13 @@ fn since(text: &str) -> Result<Since, Failure> {
         ("opened" = Option<String>, Query, description = "`1`: the first frame is `shell_opened {shell, at}`, for clients that see no headers."),
         ("frames" = Option<String>, Query, description = "`binary`: output as u8 stream, u64 offset, u16 id length, id, bytes."),
         ("ticket" = Option<String>, Query, description = "In place of a key.")),
-    responses((status = 101, description = "The connection is a WebSocket."), (status = "4XX", body = Failure)))]
+    responses((status = 101, description = "The connection is a WebSocket."), (status = "4XX", body = ApiError)))]
 pub(crate) async fn shell(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     request: Request,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     attach(app, caller, ids, Reach::CreateIfMissing, request).await
 }
 
@@ -144,21 +148,21 @@ pub(crate) async fn shell(
 pub(crate) async fn attach(
     app: App,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     reach: Reach,
     mut request: Request<Body>,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     let accept = upgrade::handshake(request.method(), request.headers())?;
-    let wanted = Wanted::of(request.uri())?;
-    let reach = caller.reach(reach);
+    let wanted = ShellRequest::of(request.uri())?;
+    let reach = caller.limit_reach(reach);
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, reach).await?;
-    caller.may_work_in(&sandbox)?;
+    caller.check_incarnation(&sandbox)?;
     let (shell, owner) = wanted.shell(&sandbox)?;
     let session = match &shell {
         ShellName::Session(session) => Some(session.clone()),
         _ => None,
     };
-    caller.may_enter(session.as_ref())?;
+    caller.check_session(session.as_ref())?;
     let attach = Attach { shell, owner: owner.clone(), watch: wanted.watch, since: wanted.since };
     let link = sandbox.shell(attach).await?;
     let timeout_ms = session
@@ -186,9 +190,9 @@ pub(crate) async fn attach(
         opened: wanted.opened.then_some((name, at)),
         timeout_ms,
     };
-    let until = app.leases.until(&caller);
+    let cancellation = app.cancellations.subscribe(&caller);
     upgrade::hand_over(&mut request, shell::MESSAGE_BYTES_MAX, async move |socket| {
-        shell::run(socket, client, until).await;
+        shell::run(socket, client, cancellation).await;
     });
     Ok(response)
 }
@@ -197,9 +201,9 @@ pub(crate) async fn attach(
 mod tests {
     use super::*;
 
-    fn of(query: &str) -> Result<Wanted, u16> {
+    fn of(query: &str) -> Result<ShellRequest, u16> {
         let uri: Uri = format!("/shell?{query}").parse().unwrap();
-        Wanted::of(&uri).map_err(|failure| failure.status().as_u16())
+        ShellRequest::of(&uri).map_err(|failure| failure.status().as_u16())
     }
 
     #[test]

@@ -6,7 +6,7 @@ pub(crate) mod socket;
 use crate::{
     app::App,
     auth::caller::Caller,
-    foundation::{error::Failure, input::Ids, query::Query},
+    foundation::{error::ApiError, input::PathIds, query::Query},
 };
 use axum::{
     Json,
@@ -96,13 +96,13 @@ impl From<(SessionId, Terminal)> for TerminalView {
 /// Terminals that run, sorted by session; none of a sandbox that sleeps.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/terminals", tag = "terminals",
     params(("id" = String, Path)),
-    responses((status = 200, body = Vec<TerminalView>), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = Vec<TerminalView>), (status = "4XX", body = ApiError)))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     uri: Uri,
-) -> Result<Json<Vec<TerminalView>>, Failure> {
+) -> Result<Json<Vec<TerminalView>>, ApiError> {
     Query::of(&uri, &[])?;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
     let all = sandbox.terminals().await?;
@@ -114,18 +114,18 @@ pub(crate) async fn list(
 /// 404 where none runs.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/terminals/{sid}", tag = "terminals",
     params(("id" = String, Path), ("sid" = String, Path)),
-    responses((status = 204), (status = "4XX", body = Failure)))]
+    responses((status = 204), (status = "4XX", body = ApiError)))]
 pub(crate) async fn hang_up(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<StatusCode, Failure> {
+    ids: PathIds,
+) -> Result<StatusCode, ApiError> {
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
     let session = ids.session()?;
     if !sandbox.terminals().await?.iter().any(|(id, _)| id == session) {
         let message = format!("no terminal runs in session {session}");
         let hint = "list them with GET …/terminals";
-        return Err(Failure::new(StatusCode::NOT_FOUND, "no_terminal", message, hint));
+        return Err(ApiError::new(StatusCode::NOT_FOUND, "no_terminal", message, hint));
     }
     sandbox.terminal_close(session).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -3,13 +3,13 @@
 use crate::{
     app::App,
     auth::{
-        caller::{Bound, Caller, Use, read_only},
+        caller::{Caller, SocketPurpose, TicketScope, read_only_key},
         tickets::TTL_MAX,
     },
     foundation::{
-        error::Failure,
+        error::ApiError,
         input,
-        json::{self, Strict, some},
+        json::{self, StrictJson, not_null},
         time::rfc3339,
     },
 };
@@ -29,61 +29,63 @@ pub(crate) struct MakeTicket {
     /// Which sandbox. It need not be there yet.
     sandbox: String,
     /// Which session: `default` unless told; for a shell none unless told.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     session: Option<String>,
     /// `terminal`, `shell` or `port`.
     r#use: String,
     /// Which port, for `port`: 1 to 65535.
-    #[serde(deserialize_with = "json::some_port")]
+    #[serde(deserialize_with = "json::not_null_port")]
     #[schema(nullable = false)]
     port: Option<u16>,
     /// `view`: to look only, at a terminal that runs; `edit` unless told.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     mode: Option<String>,
     /// Seconds that it lives: 30 unless told, at most 300.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     ttl_s: Option<u64>,
 }
 
 impl MakeTicket {
-    fn bound(&self) -> Result<Bound, Failure> {
+    fn scope(&self) -> Result<TicketScope, ApiError> {
         let session = self.session.as_deref().map(SessionId::parse).transpose();
         let session = session.map_err(input::bad_id)?;
         let (purpose, session) = match self.r#use.as_str() {
-            "terminal" => (Use::Terminal, Some(session.unwrap_or_else(SessionId::default_session))),
-            "shell" => (Use::Shell, session),
+            "terminal" => {
+                (SocketPurpose::Terminal, Some(session.unwrap_or_else(SessionId::default_session)))
+            }
+            "shell" => (SocketPurpose::Shell, session),
             "port" if session.is_some() => {
-                return Err(Failure::field(
+                return Err(ApiError::bad_field(
                     "session",
                     "a port is the sandbox's, and of no session",
                 ));
             }
-            "port" => (Use::Port, None),
-            _ => return Err(Failure::field("use", "must be terminal, shell or port")),
+            "port" => (SocketPurpose::Port, None),
+            _ => return Err(ApiError::bad_field("use", "must be terminal, shell or port")),
         };
-        if (purpose == Use::Port) != self.port.is_some_and(|port| port > 0) {
-            return Err(Failure::field("port", "1 to 65535, with use \"port\" alone"));
+        if (purpose == SocketPurpose::Port) != self.port.is_some_and(|port| port > 0) {
+            return Err(ApiError::bad_field("port", "1 to 65535, with use \"port\" alone"));
         }
         let sandbox = SandboxId::parse(&self.sandbox).map_err(input::bad_id)?;
-        Ok(Bound { sandbox, incarnation: None, session, purpose, port: self.port })
+        Ok(TicketScope { sandbox, incarnation: None, session, purpose, port: self.port })
     }
 
-    fn view(&self) -> Result<bool, Failure> {
+    fn view(&self) -> Result<bool, ApiError> {
         match self.mode.as_deref() {
             None | Some("edit") => Ok(false),
             Some("view") if self.r#use == "terminal" => Ok(true),
-            Some("view") => Err(Failure::field("mode", "only a terminal can be looked at")),
-            Some(_) => Err(Failure::field("mode", "must be edit or view")),
+            Some("view") => Err(ApiError::bad_field("mode", "only a terminal can be looked at")),
+            Some(_) => Err(ApiError::bad_field("mode", "must be edit or view")),
         }
     }
 
-    fn ttl(&self) -> Result<Duration, Failure> {
+    fn ttl(&self) -> Result<Duration, ApiError> {
         let ttl = Duration::from_secs(self.ttl_s.unwrap_or(TTL_S));
         if ttl.is_zero() || ttl > TTL_MAX {
-            return Err(Failure::field("ttl_s", "1 to 300"));
+            return Err(ApiError::bad_field("ttl_s", "1 to 300"));
         }
         Ok(ttl)
     }
@@ -103,19 +105,19 @@ pub(crate) struct Ticket {
 /// It opens one terminal, shell or port of one sandbox, by WebSocket, once, as its maker could; nothing after
 /// the key was revoked, and no later sandbox with the same id. A key that may only read makes tickets to look (`mode: "view"`).
 #[utoipa::path(post, path = "/v1/tickets", tag = "terminals", request_body = MakeTicket,
-    responses((status = 201, body = Ticket), (status = "4XX", body = Failure)))]
+    responses((status = 201, body = Ticket), (status = "4XX", body = ApiError)))]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
-    body: Strict<MakeTicket>,
-) -> Result<(StatusCode, Json<Ticket>), Failure> {
+    body: StrictJson<MakeTicket>,
+) -> Result<(StatusCode, Json<Ticket>), ApiError> {
     let wanted = body.value;
-    let (mut bound, view, ttl) = (wanted.bound()?, wanted.view()?, wanted.ttl()?);
+    let (mut bound, view, ttl) = (wanted.scope()?, wanted.view()?, wanted.ttl()?);
     bound.incarnation = app.service.incarnation(&caller.tenant, &bound.sandbox);
     if caller.read_only && !view {
-        return Err(read_only("make a ticket with mode \"view\", or use another key"));
+        return Err(read_only_key("make a ticket with mode \"view\", or use another key"));
     }
-    let ticket = app.tickets.add(&caller, bound, view, ttl)?;
+    let ticket = app.tickets.issue(&caller, bound, view, ttl)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let ends = i64::try_from((now + ttl).as_millis()).unwrap_or(i64::MAX);
     Ok((StatusCode::CREATED, Json(Ticket { ticket, expires_at: rfc3339(ends) })))

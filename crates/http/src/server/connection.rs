@@ -4,7 +4,7 @@ use crate::{
     connection::{
         connections::Connection,
         head_scanner::{HEAD_BYTES_MAX, HEADERS_MAX},
-        smuggling_guard::Gate,
+        smuggling_guard::SmugglingGuard,
     },
     server::request::{Shared, answer},
 };
@@ -36,7 +36,7 @@ pub(super) async fn serve(
     let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
     let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return };
     let service = service_fn(|request: Request<Incoming>| {
-        own.spoke();
+        own.mark_request();
         let shared = Arc::clone(&shared);
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(Arc::clone(own));
@@ -48,7 +48,7 @@ pub(super) async fn serve(
         .max_headers(HEADERS_MAX)
         .max_header_size(HEAD_BYTES_MAX)
         .max_buf_size(READ_BYTES_MAX)
-        .serve_connection(TokioIo::new(Gate::new(stream)), service)
+        .serve_connection(TokioIo::new(SmugglingGuard::new(stream)), service)
         .with_upgrades();
     tokio::pin!(served);
     let first = tokio::time::sleep(HEAD_WAIT);
@@ -58,8 +58,8 @@ pub(super) async fn serve(
         let _ = stop.wait_for(|stop| *stop).await;
     };
     tokio::pin!(stopping);
-    let unneeded = own.unneeded();
-    tokio::pin!(unneeded);
+    let close_requested = own.close_requested();
+    tokio::pin!(close_requested);
     let mut asked = false;
     loop {
         tokio::select! {
@@ -70,12 +70,12 @@ pub(super) async fn serve(
                 return;
             }
             () = &mut first, if waiting => {
-                if !own.has_spoken() {
+                if !own.has_sent_request() {
                     return;
                 }
                 waiting = false;
             }
-            () = &mut unneeded => return,
+            () = &mut close_requested => return,
             () = &mut stopping, if !asked => {
                 asked = true;
                 served.as_mut().graceful_shutdown();

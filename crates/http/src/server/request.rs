@@ -3,18 +3,18 @@
 use crate::{
     app::App,
     auth::{
-        authenticator::Doors,
+        authenticator::Authenticator,
         caller::Caller,
-        not_found_limiter::{Misses, Who},
-        origin::{self, Names},
-        port_link::{self, Link},
+        not_found_limiter::{NotFoundLimiter, Requester},
+        origin::{self, ServerNames},
+        port_link::{self, SignedLink},
     },
     connection::head_scanner,
     console,
-    dialects::refused,
+    dialects::error_response,
     foundation::{
-        error::Failure,
-        extensions::{Foreign, Peer},
+        error::ApiError,
+        extensions::{Peer, Proxied},
     },
     proxy::{host_name, port_host},
 };
@@ -30,11 +30,11 @@ use tower::ServiceExt;
 use tracing::{debug, error};
 
 pub(super) struct Shared {
-    pub(super) doors: Doors,
-    pub(super) names: Names,
+    pub(super) authenticator: Authenticator,
+    pub(super) names: ServerNames,
     pub(super) router: Router,
     pub(super) app: App,
-    pub(super) misses: Arc<Misses>,
+    pub(super) not_found: Arc<NotFoundLimiter>,
 }
 
 pub(super) async fn answer(
@@ -43,15 +43,17 @@ pub(super) async fn answer(
     mut request: Request<Body>,
 ) -> Response {
     let began = Instant::now();
-    let (method, path) = (request.method().clone(), shown(request.uri()));
-    let last = head_scanner::last(request.headers());
+    let (method, path) = (request.method().clone(), loggable_path(request.uri()));
+    let last = head_scanner::ends_connection(request.headers());
     let domain = shared.app.ports_domain.as_deref();
-    let name = domain.and_then(|domain| host_name::of(domain, request.headers()));
+    let name = domain.and_then(|domain| host_name::label_in_host(domain, request.headers()));
     request.extensions_mut().insert(Peer(peer.ip()));
     let answered = async {
         match name {
-            Some(name) => port_host::answer((&shared.app, &shared.doors), &name, request).await,
-            None => routed(shared, local, request).await,
+            Some(name) => {
+                port_host::answer((&shared.app, &shared.authenticator), &name, request).await
+            }
+            None => route(shared, local, request).await,
         }
     };
     let (mut response, who) =
@@ -59,13 +61,13 @@ pub(super) async fn answer(
             error!(%method, path, "a handler panicked");
             let hint = "only this call suffers; look at the server's log";
             let status = StatusCode::INTERNAL_SERVER_ERROR;
-            (Failure::new(status, "fault", "internal fault", hint).into_response(), None)
+            (ApiError::new(status, "fault", "internal fault", hint).into_response(), None)
         });
-    let foreign = response.extensions().get::<Foreign>().copied();
+    let foreign = response.extensions().get::<Proxied>().copied();
     if foreign.is_none()
-        && let Err(failure) = miss(shared, peer, response.status(), who)
+        && let Err(failure) = check_not_found_limit(shared, peer, response.status(), who)
     {
-        response = refused(failure, &path);
+        response = error_response(failure, &path);
     }
     let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
@@ -81,52 +83,52 @@ pub(super) async fn answer(
 }
 
 /// A path as it may be written down: without what is itself a right.
-fn shown(uri: &Uri) -> String {
-    if uri.path().starts_with(port_link::UNDER) {
-        return format!("{}…", port_link::UNDER);
+fn loggable_path(uri: &Uri) -> String {
+    if uri.path().starts_with(port_link::PATH_PREFIX) {
+        return format!("{}…", port_link::PATH_PREFIX);
     }
     uri.path().to_owned()
 }
 
 /// Counts what was asked for and is not there; who has asked for too much of it is told to wait.
-fn miss(
+fn check_not_found_limit(
     shared: &Shared,
     peer: SocketAddr,
     status: StatusCode,
     who: Option<Caller>,
-) -> Result<(), Failure> {
+) -> Result<(), ApiError> {
     let now = Instant::now();
     let who = match who {
-        Some(caller) => Who::of(&caller),
+        Some(caller) => Requester::of(&caller),
         None if status == StatusCode::UNAUTHORIZED => {
-            let who = Who::Address(peer.ip());
-            shared.misses.admit(&who, now)?;
+            let who = Requester::Address(peer.ip());
+            shared.not_found.check(&who, now)?;
             who
         }
         None => return Ok(()),
     };
     if matches!(status, StatusCode::NOT_FOUND | StatusCode::UNAUTHORIZED) {
-        shared.misses.count(who, now);
+        shared.not_found.record(who, now);
     }
     Ok(())
 }
 
 /// A request to the server itself; beside its answer who asked with a key.
-async fn routed(
+async fn route(
     shared: &Shared,
     local: SocketAddr,
     mut request: Request<Body>,
 ) -> (Response, Option<Caller>) {
-    let found = checked(shared, local, request.method(), request.uri(), request.headers());
+    let found = admit(shared, local, request.method(), request.uri(), request.headers());
     let mut who = None;
     match found {
-        Err(failure) => return (refused(failure, request.uri().path()), None),
-        Ok(Entered::Anybody) => {}
-        Ok(Entered::Key(caller)) => {
+        Err(failure) => return (error_response(failure, request.uri().path()), None),
+        Ok(Admission::Anybody) => {}
+        Ok(Admission::Key(caller)) => {
             who = Some(caller.clone());
             request.extensions_mut().insert(caller);
         }
-        Ok(Entered::Link(link)) => drop(request.extensions_mut().insert(link)),
+        Ok(Admission::Link(link)) => drop(request.extensions_mut().insert(link)),
     }
     match shared.router.clone().oneshot(request).await {
         Ok(response) => (response, who),
@@ -135,32 +137,34 @@ async fn routed(
 }
 
 /// By what somebody came in.
-enum Entered {
+enum Admission {
     /// Where no key is needed.
     Anybody,
     Key(Caller),
-    Link(Link),
+    Link(SignedLink),
 }
 
 /// Who calls.
-fn checked(
+fn admit(
     shared: &Shared,
     local: SocketAddr,
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
-) -> Result<Entered, Failure> {
-    if let Some(token) = port_link::of_path(uri.path()) {
+) -> Result<Admission, ApiError> {
+    if let Some(token) = port_link::token_in_path(uri.path()) {
         // A page below a link has the origin of nobody; who knows the path has the right to it.
         origin::host(&shared.names, local, uri, headers)?;
         let service = &shared.app.service;
-        return port_link::open(service, token).map(Entered::Link).ok_or_else(port_link::bad_link);
+        return port_link::verify(service, token)
+            .map(Admission::Link)
+            .ok_or_else(port_link::bad_link);
     }
     origin::check(&shared.names, local, uri, headers)?;
     if uri.path() == "/health" || console::public(uri.path()) {
-        return Ok(Entered::Anybody);
+        return Ok(Admission::Anybody);
     }
-    let caller = shared.doors.check(method, uri, headers)?;
-    shared.misses.admit(&Who::of(&caller), Instant::now())?;
-    Ok(Entered::Key(caller))
+    let caller = shared.authenticator.authenticate(method, uri, headers)?;
+    shared.not_found.check(&Requester::of(&caller), Instant::now())?;
+    Ok(Admission::Key(caller))
 }

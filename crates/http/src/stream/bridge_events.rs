@@ -1,6 +1,6 @@
 //! A command's events in the words of Cloudflare's bridge.
 
-use crate::foundation::error::Failure;
+use crate::foundation::error::ApiError;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use isolet_wire::tell::Exit;
 use serde_json::json;
@@ -33,6 +33,6 @@ pub(crate) fn exit(exit: &Exit, lost: u64) -> String {
 }
 
 /// What was not done after all.
-pub(crate) fn failed(failure: &Failure) -> String {
+pub(crate) fn error_event(failure: &ApiError) -> String {
     error(&failure.message, failure.code)
 }

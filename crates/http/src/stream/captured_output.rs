@@ -1,8 +1,8 @@
 //! What a command said, kept whole up to a limit, and how it is written as JSON.
 
 use crate::{
-    foundation::{error::Failure, json_text::quote, utf8_stream::open_end},
-    limits::response_memory::Share,
+    foundation::{error::ApiError, json_text::write_json_string, utf8_stream::partial_char_len},
+    limits::response_memory::MemoryShare,
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -13,27 +13,27 @@ use std::borrow::Cow;
 use utoipa::ToSchema;
 
 /// What is kept of a stream unless told, in bytes.
-pub(crate) const KEPT_BYTES: usize = 8 * 1024 * 1024;
+pub(crate) const OUTPUT_BYTES: usize = 8 * 1024 * 1024;
 /// The most that can be asked for, in bytes.
-pub(crate) const KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub(crate) const OUTPUT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Kept of a stream whatever all answers hold together, in bytes: what a command says usually.
-const ASSURED_BYTES: usize = 16 * 1024;
+const GUARANTEED_BYTES: usize = 16 * 1024;
 
 /// One stream: its first bytes, and how many are not here.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct CapturedStream {
     bytes: Vec<u8>,
     cut: u64,
 }
 
-impl Kept {
-    fn take(&mut self, bytes: &[u8], max: usize, share: &mut Share) {
+impl CapturedStream {
+    fn push(&mut self, bytes: &[u8], max: usize, share: &mut MemoryShare) {
         // Nothing is kept behind a hole.
         let room = if self.cut > 0 { 0 } else { max.saturating_sub(self.bytes.len()) };
         let wanted = room.min(bytes.len());
-        let assured = ASSURED_BYTES.saturating_sub(self.bytes.len()).min(wanted);
-        let (kept, cut) = bytes.split_at(assured + share.take(wanted - assured));
+        let assured = GUARANTEED_BYTES.saturating_sub(self.bytes.len()).min(wanted);
+        let (kept, cut) = bytes.split_at(assured + share.take_up_to(wanted - assured));
         self.bytes.extend_from_slice(kept);
         self.cut += cut.len() as u64;
         if self.cut > 0 {
@@ -43,7 +43,7 @@ impl Kept {
 
     /// A character is kept whole or not at all.
     fn close_end(&mut self) {
-        let open = open_end(&self.bytes);
+        let open = partial_char_len(&self.bytes);
         self.bytes.truncate(self.bytes.len() - open);
         self.cut += open as u64;
     }
@@ -58,21 +58,21 @@ impl Kept {
 
 /// Both streams of a command.
 #[derive(Debug)]
-pub(crate) struct Output {
-    out: Kept,
-    err: Kept,
+pub(crate) struct CapturedOutput {
+    out: CapturedStream,
+    err: CapturedStream,
     max: usize,
     /// What both hold beyond what is assured.
-    share: Share,
+    share: MemoryShare,
 }
 
-impl Output {
+impl CapturedOutput {
     /// At most `max` bytes of each stream, out of `share`.
-    pub(crate) fn new(max: usize, share: Share) -> Self {
-        Self { out: Kept::default(), err: Kept::default(), max, share }
+    pub(crate) fn new(max: usize, share: MemoryShare) -> Self {
+        Self { out: CapturedStream::default(), err: CapturedStream::default(), max, share }
     }
 
-    fn stream(&mut self, stream: u8) -> Option<&mut Kept> {
+    fn stream(&mut self, stream: u8) -> Option<&mut CapturedStream> {
         match stream {
             STDOUT => Some(&mut self.out),
             STDERR => Some(&mut self.err),
@@ -80,22 +80,22 @@ impl Output {
         }
     }
 
-    pub(crate) fn take(&mut self, stream: u8, bytes: &Bytes) {
+    pub(crate) fn push(&mut self, stream: u8, bytes: &Bytes) {
         let kept = match stream {
             STDOUT => &mut self.out,
             STDERR => &mut self.err,
             _ => return,
         };
-        kept.take(bytes, self.max, &mut self.share);
+        kept.push(bytes, self.max, &mut self.share);
     }
 
     /// Whether so many bytes of something else may be kept beside it, of which `kept` are there.
-    pub(crate) fn holds(&mut self, kept: usize, bytes: usize) -> bool {
-        kept + bytes <= ASSURED_BYTES || self.share.take(bytes) == bytes
+    pub(crate) fn reserve_beside(&mut self, kept: usize, bytes: usize) -> bool {
+        kept + bytes <= GUARANTEED_BYTES || self.share.take_up_to(bytes) == bytes
     }
 
     /// Bytes that were not held any more.
-    pub(crate) fn miss(&mut self, stream: u8, count: u64) {
+    pub(crate) fn add_gap(&mut self, stream: u8, count: u64) {
         if let Some(kept) = self.stream(stream).filter(|_| count > 0) {
             kept.cut += count;
             kept.close_end();
@@ -112,7 +112,7 @@ impl Output {
         for (name, kept) in [("stdout", &self.out), ("stderr", &self.err)] {
             let (text, lossy) = kept.text();
             out.extend_from_slice(format!(",\"{name}\":").as_bytes());
-            quote(out, &text);
+            write_json_string(out, &text);
             if lossy {
                 out.extend_from_slice(format!(",\"{name}_b64\":\"").as_bytes());
                 out.extend_from_slice(STANDARD.encode(&kept.bytes).as_bytes());
@@ -173,26 +173,26 @@ pub(crate) struct Truncated {
     stderr_bytes: u64,
 }
 
-pub(crate) fn kept(max: Option<u64>) -> Result<usize, Failure> {
-    let max = max.map_or(Some(KEPT_BYTES), |max| usize::try_from(max).ok());
-    max.filter(|max| *max <= KEPT_BYTES_MAX)
-        .ok_or_else(|| Failure::field("max_output_bytes", "at most 67108864 (64 MiB)"))
+pub(crate) fn output_limit_bytes(max: Option<u64>) -> Result<usize, ApiError> {
+    let max = max.map_or(Some(OUTPUT_BYTES), |max| usize::try_from(max).ok());
+    max.filter(|max| *max <= OUTPUT_BYTES_MAX)
+        .ok_or_else(|| ApiError::bad_field("max_output_bytes", "at most 67108864 (64 MiB)"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::response_memory::AnswerMemory;
+    use crate::limits::response_memory::ResponseMemory;
     use isolet_sandbox::TenantId;
     use serde_json::Value;
 
-    fn output(max: usize, memory: u64) -> Output {
+    fn output(max: usize, memory: u64) -> CapturedOutput {
         // One tenant gathers at most half of all.
-        let memory = AnswerMemory::new(memory.saturating_mul(2));
-        Output::new(max, memory.share(&TenantId::parse("t").unwrap()))
+        let memory = ResponseMemory::new(memory.saturating_mul(2));
+        CapturedOutput::new(max, memory.share(&TenantId::parse("t").unwrap()))
     }
 
-    fn written(output: &Output) -> Value {
+    fn written(output: &CapturedOutput) -> Value {
         let mut text = b"{\"a\":0".to_vec();
         output.write(&mut text);
         text.push(b'}');
@@ -202,8 +202,8 @@ mod tests {
     #[test]
     fn exact_bytes_stand_beside_a_text_that_is_not_them() {
         let mut output = output(100, 0);
-        output.take(1, &Bytes::from_static(b"a\xffb\n"));
-        output.take(2, &Bytes::from_static("€".as_bytes()));
+        output.push(1, &Bytes::from_static(b"a\xffb\n"));
+        output.push(2, &Bytes::from_static("€".as_bytes()));
         let json = written(&output);
         assert_eq!(json["stdout"], "a\u{FFFD}b\n");
         assert_eq!(json["stdout_b64"], "Yf9iCg==");
@@ -214,9 +214,9 @@ mod tests {
     #[test]
     fn what_is_cut_is_counted_and_splits_no_character() {
         let mut output = output(4, 0);
-        output.take(1, &Bytes::from_static("aa€€".as_bytes()));
-        output.take(1, &Bytes::from_static(b"more"));
-        output.miss(2, 7);
+        output.push(1, &Bytes::from_static("aa€€".as_bytes()));
+        output.push(1, &Bytes::from_static(b"more"));
+        output.add_gap(2, 7);
         let json = written(&output);
         assert_eq!((json["stdout"].as_str(), json.get("stdout_b64")), (Some("aa"), None));
         assert_eq!(json["truncated"]["stdout_bytes"], 10);
@@ -225,14 +225,14 @@ mod tests {
 
     #[test]
     fn f20_output_beyond_the_memory_of_all_answers_is_cut_and_counted() {
-        let bytes = Bytes::from(vec![b'x'; 2 * ASSURED_BYTES]);
-        let mut output = output(10 * ASSURED_BYTES, ASSURED_BYTES as u64 + 5);
-        (0..3).for_each(|_| output.take(1, &bytes));
-        output.take(2, &bytes);
+        let bytes = Bytes::from(vec![b'x'; 2 * GUARANTEED_BYTES]);
+        let mut output = output(10 * GUARANTEED_BYTES, GUARANTEED_BYTES as u64 + 5);
+        (0..3).for_each(|_| output.push(1, &bytes));
+        output.push(2, &bytes);
         let json = written(&output);
-        assert_eq!(json["stdout"].as_str().unwrap().len(), 2 * ASSURED_BYTES + 5);
-        assert_eq!(json["stderr"].as_str().unwrap().len(), ASSURED_BYTES, "what is assured");
-        assert_eq!(json["truncated"]["stdout_bytes"], 4 * ASSURED_BYTES - 5);
-        assert_eq!(json["truncated"]["stderr_bytes"], ASSURED_BYTES);
+        assert_eq!(json["stdout"].as_str().unwrap().len(), 2 * GUARANTEED_BYTES + 5);
+        assert_eq!(json["stderr"].as_str().unwrap().len(), GUARANTEED_BYTES, "what is assured");
+        assert_eq!(json["truncated"]["stdout_bytes"], 4 * GUARANTEED_BYTES - 5);
+        assert_eq!(json["truncated"]["stderr_bytes"], GUARANTEED_BYTES);
     }
 }

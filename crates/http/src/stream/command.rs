@@ -1,9 +1,9 @@
 //! One command by HTTP: sent, heard to its end, told as one JSON answer or as it happens.
 
 use crate::{
-    auth::cancellation::{Ending, Until},
-    foundation::error::Failure,
-    stream::captured_output::Output,
+    auth::cancellation::{Cancellation, CancellationReason},
+    foundation::error::ApiError,
+    stream::captured_output::CapturedOutput,
 };
 use bytes::Bytes;
 use isolet_sandbox::{
@@ -21,7 +21,7 @@ use std::{
 };
 
 /// What a stopping server leaves a command that is nearly done.
-const GRACE: Duration = Duration::from_secs(1);
+const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// What came of a command.
 #[derive(Debug)]
@@ -50,12 +50,12 @@ pub(crate) enum Event {
     Exit(Exit, Denied),
 }
 
-enum Link {
+enum AgentConnection {
     Shell(ShellLink),
     Exec(ExecLink),
 }
 
-impl Link {
+impl AgentConnection {
     fn push(&mut self, ask: &Ask) -> Result<(), LinkError> {
         match self {
             Self::Shell(link) => link.push(ask),
@@ -72,13 +72,13 @@ impl Link {
 /// A command that was sent.
 pub(crate) struct Command {
     /// Until it is parked.
-    link: Option<Link>,
+    link: Option<AgentConnection>,
     /// Its id on the link; empty for a program.
     id: String,
     /// What waits to be its standard input.
     stdin: VecDeque<Ask>,
     /// Whether it ends with its client.
-    bound: bool,
+    ends_with_client: bool,
     denials: Denials,
     /// It has ended, and what was refused meanwhile is waited for.
     ended: Option<Exit>,
@@ -100,48 +100,62 @@ impl Command {
         session: &SessionId,
         mut run: Run,
         stdin: Option<Vec<u8>>,
-        bound: bool,
-    ) -> Result<Self, Failure> {
+        ends_with_client: bool,
+    ) -> Result<Self, ApiError> {
         let mut link = sandbox.commands(session).await?;
         let denials = sandbox.denials();
         run.id = fresh_id();
         run.stdin = stdin.is_some();
         let id = run.id.clone();
         link.send(&Ask::Run(run)).await?;
-        let stdin = input(&id, stdin);
-        Ok(Self { link: Some(Link::Shell(link)), id, stdin, bound, denials, ended: None })
+        let stdin = stdin_requests(&id, stdin);
+        Ok(Self {
+            link: Some(AgentConnection::Shell(link)),
+            id,
+            stdin,
+            ends_with_client,
+            denials,
+            ended: None,
+        })
     }
 
     /// Starts a program. It is killed when this is dropped.
-    pub(crate) async fn alone(
+    pub(crate) async fn start_program(
         sandbox: &Sandbox,
         mut start: Start,
         stdin: Option<Vec<u8>>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, ApiError> {
         start.stdin = stdin.is_some();
         let denials = sandbox.denials();
         let link = sandbox.exec(start).await?;
-        let (id, stdin) = (String::new(), input("", stdin));
-        Ok(Self { link: Some(Link::Exec(link)), id, stdin, bound: true, denials, ended: None })
+        let (id, stdin) = (String::new(), stdin_requests("", stdin));
+        Ok(Self {
+            link: Some(AgentConnection::Exec(link)),
+            id,
+            stdin,
+            ends_with_client: true,
+            denials,
+            ended: None,
+        })
     }
 
     /// What comes next. Cancel-safe. After an `Exit` nothing may be asked.
-    pub(crate) async fn next(&mut self) -> Result<Event, Failure> {
+    pub(crate) async fn next(&mut self) -> Result<Event, ApiError> {
         loop {
             if self.ended.is_some() {
                 let denied = self.denials.told().await;
                 let exit = self.ended.take().ok_or(LinkError::Ended)?;
                 return Ok(Event::Exit(exit, denied));
             }
-            let heard = self.hear().await.map_err(|error| self.why(error))?;
-            if let Some(event) = self.sort(heard)? {
+            let message = self.receive().await.map_err(|error| self.end_reason(error))?;
+            if let Some(event) = self.classify(message)? {
                 return Ok(event);
             }
         }
     }
 
     /// A link that breaks when its session ends has ended because of that.
-    fn why(&self, error: LinkError) -> LinkError {
+    fn end_reason(&self, error: LinkError) -> LinkError {
         match error {
             LinkError::Destroyed(_) => error,
             _ if self.orphaned() => LinkError::SessionEnded,
@@ -151,26 +165,28 @@ impl Command {
 
     /// Its session has ended: however its shell tells of the end, that is why.
     fn orphaned(&self) -> bool {
-        self.link.as_ref().is_some_and(Link::session_ended)
+        self.link.as_ref().is_some_and(AgentConnection::session_ended)
     }
 
     /// What has already come.
-    pub(crate) fn ready(&mut self) -> Result<Option<Event>, Failure> {
+    pub(crate) fn ready(&mut self) -> Result<Option<Event>, ApiError> {
         while self.ended.is_none() {
-            let heard = match &mut self.link {
-                Some(Link::Shell(link)) => link.try_next(),
-                Some(Link::Exec(link)) => link.try_next(),
+            let message = match &mut self.link {
+                Some(AgentConnection::Shell(link)) => link.try_next(),
+                Some(AgentConnection::Exec(link)) => link.try_next(),
                 None => Ok(None),
             };
-            let Some(heard) = heard.map_err(|error| self.why(error))? else { return Ok(None) };
-            if let Some(event) = self.sort(heard)? {
+            let Some(message) = message.map_err(|error| self.end_reason(error))? else {
+                return Ok(None);
+            };
+            if let Some(event) = self.classify(message)? {
                 return Ok(Some(event));
             }
         }
         Ok(None)
     }
 
-    async fn hear(&mut self) -> Result<Heard, LinkError> {
+    async fn receive(&mut self) -> Result<Heard, LinkError> {
         let link = self.link.as_mut().ok_or(LinkError::Ended)?;
         // Pushed, not sent: a program that writes before it reads must be heard meanwhile. All of
         // it is bounded by the body that it came in.
@@ -178,13 +194,13 @@ impl Command {
             link.push(&ask)?;
         }
         match link {
-            Link::Shell(link) => link.next().await,
-            Link::Exec(link) => link.next().await,
+            AgentConnection::Shell(link) => link.next().await,
+            AgentConnection::Exec(link) => link.next().await,
         }
     }
 
-    fn sort(&mut self, heard: Heard) -> Result<Option<Event>, Failure> {
-        match heard {
+    fn classify(&mut self, message: Heard) -> Result<Option<Event>, ApiError> {
+        match message {
             Heard::Data(body) => {
                 let data = Data::parse(body).map_err(LinkError::from)?;
                 let ours = data.id == self.id;
@@ -214,7 +230,7 @@ impl Command {
                 if self.orphaned() {
                     return Err(LinkError::SessionEnded.into());
                 }
-                Err(Failure::refused(why, message))
+                Err(ApiError::from_agent(why, message))
             }
             // Also that a session's shell has ended: what was sent opens the next, or is refused.
             Heard::Tell(_) => Ok(None),
@@ -224,28 +240,28 @@ impl Command {
     /// Hears it to its end, gathers what it says, and gives the link back.
     pub(crate) async fn finish(
         mut self,
-        mut output: Output,
-        mut until: Until,
-    ) -> Result<(Exit, Output, Denied), Failure> {
+        mut output: CapturedOutput,
+        mut cancellation: Cancellation,
+    ) -> Result<(Exit, CapturedOutput, Denied), ApiError> {
         let ended = async move {
-            let ending = until.ended().await;
-            if ending == Ending::Stopping {
-                tokio::time::sleep(GRACE).await;
+            let reason = cancellation.cancelled().await;
+            if reason == CancellationReason::Stopping {
+                tokio::time::sleep(STOP_GRACE).await;
             }
-            ending
+            reason
         };
         tokio::pin!(ended);
         loop {
             // The end first: a command that never stops writing must not put it off.
             let event = tokio::select! {
                 biased;
-                ending = &mut ended => return Err(ending.into()),
+                reason = &mut ended => return Err(reason.into()),
                 event = self.next() => event?,
             };
             match event {
                 Event::Started => {}
-                Event::Output { stream, bytes, .. } => output.take(stream, &bytes),
-                Event::Gap { stream, from, to } => output.miss(stream, to.saturating_sub(from)),
+                Event::Output { stream, bytes, .. } => output.push(stream, &bytes),
+                Event::Gap { stream, from, to } => output.add_gap(stream, to.saturating_sub(from)),
                 Event::Exit(exit, denied) => {
                     self.park();
                     return Ok((exit, output, denied));
@@ -258,11 +274,11 @@ impl Command {
     pub(crate) fn park(mut self) {
         match self.link.take() {
             None => {}
-            Some(Link::Exec(link)) => link.park(),
-            Some(Link::Shell(mut link)) => {
+            Some(AgentConnection::Exec(link)) => link.park(),
+            Some(AgentConnection::Shell(mut link)) => {
                 // What has come since its exit is others' or says that the shell has ended.
-                while let Ok(heard) = link.try_next() {
-                    match heard {
+                while let Ok(message) = link.try_next() {
+                    match message {
                         None => return link.park(),
                         Some(Heard::Tell(Tell::Closed(_))) => return,
                         Some(_) => {}
@@ -276,13 +292,13 @@ impl Command {
 impl Drop for Command {
     /// The client has gone before the end: what is bound to it ends with it.
     fn drop(&mut self) {
-        if let Some(link) = self.link.as_mut().filter(|_| self.bound) {
+        if let Some(link) = self.link.as_mut().filter(|_| self.ends_with_client) {
             let _ = link.push(&Ask::Cancel { id: std::mem::take(&mut self.id) });
         }
     }
 }
 
-fn input(id: &str, stdin: Option<Vec<u8>>) -> VecDeque<Ask> {
+fn stdin_requests(id: &str, stdin: Option<Vec<u8>>) -> VecDeque<Ask> {
     let Some(bytes) = stdin else { return VecDeque::new() };
     let part = |data: &[u8], eof| Ask::Stdin { id: id.to_owned(), data: data.to_vec(), eof };
     let mut all: VecDeque<Ask> =

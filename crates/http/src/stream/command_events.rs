@@ -1,19 +1,19 @@
 //! A command as server-sent events: its output as it happens, then how it ended.
 
 use crate::{
-    auth::cancellation::Until,
+    auth::cancellation::Cancellation,
     foundation::{
         denied,
-        error::Failure,
-        event_encoding::Form,
-        json_text::quote,
-        utf8_stream::{Piece, Texts},
+        error::ApiError,
+        event_encoding::EventEncoding,
+        json_text::write_json_string,
+        utf8_stream::{TextChunk, Utf8Decoder},
     },
     stream::{
         bridge_events,
         captured_output::exit_fields,
         command::{Command, Event},
-        sse::{self, KEEP_ALIVE, name},
+        sse::{self, KEEP_ALIVE, stream_name},
     },
 };
 use axum::{body::Bytes, response::Response};
@@ -23,62 +23,62 @@ use std::{convert::Infallible, time::Duration};
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// How long a refusal may take to become a status; what comes later becomes an event.
-const FIRST: Duration = Duration::from_millis(50);
+const FIRST_EVENT_WAIT: Duration = Duration::from_millis(50);
 /// How much output goes into one piece of the body.
-const PIECE_BYTES: usize = 128 * 1024;
+const CHUNK_BYTES: usize = 128 * 1024;
 
 /// A command being told.
-struct Telling {
+struct SseStream {
     command: Option<Command>,
-    texts: Texts,
-    form: Form,
+    texts: Utf8Decoder,
+    form: EventEncoding,
     /// Bytes that were no longer held.
     lost: u64,
     /// More fields of the exit event, each with a comma before it.
     more: String,
     next: Instant,
-    until: Until,
+    cancellation: Cancellation,
 }
 
 /// The answer: events until the command's exit.
 pub(crate) async fn answer(
     mut command: Command,
-    form: Form,
+    form: EventEncoding,
     more: String,
-    until: Until,
-) -> Result<Response, Failure> {
+    cancellation: Cancellation,
+) -> Result<Response, ApiError> {
     let mut first = Vec::new();
-    let (texts, next) = (Texts::default(), Instant::now() + KEEP_ALIVE);
-    let mut telling = Telling { command: None, texts, form, lost: 0, more, next, until };
-    let ended = match timeout(FIRST, command.next()).await {
+    let (texts, next) = (Utf8Decoder::default(), Instant::now() + KEEP_ALIVE);
+    let mut stream = SseStream { command: None, texts, form, lost: 0, more, next, cancellation };
+    let ended = match timeout(FIRST_EVENT_WAIT, command.next()).await {
         Err(_) => false,
-        Ok(event) => telling.write(event?, &mut first),
+        Ok(event) => stream.write(event?, &mut first),
     };
     if ended {
         command.park();
     } else {
-        telling.command = Some(command);
+        stream.command = Some(command);
     }
     first.extend_from_slice(b": begun\n\n");
-    let events = stream::unfold((telling, first), |(mut telling, first)| async move {
+    let events = stream::unfold((stream, first), |(mut stream, first)| async move {
         if !first.is_empty() {
-            return Some((Ok::<_, Infallible>(Bytes::from(first)), (telling, Vec::new())));
+            return Some((Ok::<_, Infallible>(Bytes::from(first)), (stream, Vec::new())));
         }
-        let piece = telling.piece().await?;
-        Some((Ok(Bytes::from(piece)), (telling, Vec::new())))
+        let piece = stream.next_chunk().await?;
+        Some((Ok(Bytes::from(piece)), (stream, Vec::new())))
     });
     Ok(sse::response(events))
 }
 
-impl Telling {
+impl SseStream {
     /// The next events, as many as are there; `None` after the last.
-    async fn piece(&mut self) -> Option<Vec<u8>> {
+    async fn next_chunk(&mut self) -> Option<Vec<u8>> {
         let mut command = self.command.take()?;
         let mut out = Vec::new();
         let next = tokio::select! {
             biased;
-            ending = self.until.ended() => {
-                self.failed(&mut out, &ending.into());
+            reason = self.cancellation.cancelled() => {
+                self.write_error(&mut out, &reason.into());
                 return Some(out);
             }
             next = timeout_at(self.next, command.next()) => next,
@@ -98,11 +98,11 @@ impl Telling {
                 }
                 Ok(None) => break,
                 Err(failure) => {
-                    self.failed(&mut out, &failure);
+                    self.write_error(&mut out, &failure);
                     return Some(out);
                 }
             }
-            if out.len() > PIECE_BYTES {
+            if out.len() > CHUNK_BYTES {
                 break;
             }
             event = command.ready();
@@ -116,38 +116,40 @@ impl Telling {
     fn write(&mut self, event: Event, out: &mut Vec<u8>) -> bool {
         match event {
             Event::Started => {}
-            Event::Output { stream, bytes, .. } if self.form == Form::Bridge => {
-                out.extend_from_slice(bridge_events::output(name(stream), &bytes).as_bytes());
+            Event::Output { stream, bytes, .. } if self.form == EventEncoding::Bridge => {
+                out.extend_from_slice(
+                    bridge_events::output(stream_name(stream), &bytes).as_bytes(),
+                );
             }
-            Event::Gap { from, to, .. } if self.form == Form::Bridge => {
+            Event::Gap { from, to, .. } if self.form == EventEncoding::Bridge => {
                 self.lost += to.saturating_sub(from);
             }
-            Event::Exit(exit, _) if self.form == Form::Bridge => {
+            Event::Exit(exit, _) if self.form == EventEncoding::Bridge => {
                 out.extend_from_slice(bridge_events::exit(&exit, self.lost).as_bytes());
                 return true;
             }
-            Event::Output { stream, offset, bytes } if self.form == Form::Base64 => {
-                let (name, data) = (name(stream), STANDARD.encode(&bytes));
+            Event::Output { stream, offset, bytes } if self.form == EventEncoding::Base64 => {
+                let (name, data) = (stream_name(stream), STANDARD.encode(&bytes));
                 let text = format!(
                     "event: {name}\ndata: {{\"offset\":{offset},\"data_b64\":\"{data}\"}}\n\n"
                 );
                 out.extend_from_slice(text.as_bytes());
             }
             Event::Output { stream, offset, bytes } => {
-                if let Some(piece) = self.texts.piece(stream, "", offset, &bytes) {
-                    said(out, &piece);
+                if let Some(piece) = self.texts.decode_chunk(stream, "", offset, &bytes) {
+                    write_output(out, &piece);
                 }
             }
             Event::Gap { stream, from, to } => {
-                self.texts.gap(stream).iter().for_each(|piece| said(out, piece));
+                self.texts.gap(stream).iter().for_each(|piece| write_output(out, piece));
                 let text = format!(
                     "event: gap\ndata: {{\"stream\":\"{}\",\"from\":{from},\"to\":{to}}}\n\n",
-                    name(stream)
+                    stream_name(stream)
                 );
                 out.extend_from_slice(text.as_bytes());
             }
             Event::Exit(exit, denied) => {
-                self.texts.close().iter().for_each(|piece| said(out, piece));
+                self.texts.close().iter().for_each(|piece| write_output(out, piece));
                 let (fields, more) = (exit_fields(&exit), &self.more);
                 let fresh = if exit.fresh { ",\"fresh\":true" } else { "" };
                 let bytes = format!(",\"out_bytes\":{},\"err_bytes\":{}", exit.out, exit.err);
@@ -161,9 +163,9 @@ impl Telling {
         false
     }
 
-    fn failed(&self, out: &mut Vec<u8>, failure: &Failure) {
+    fn write_error(&self, out: &mut Vec<u8>, failure: &ApiError) {
         let text = match self.form {
-            Form::Bridge => bridge_events::failed(failure),
+            EventEncoding::Bridge => bridge_events::error_event(failure),
             _ => {
                 let text = serde_json::to_string(failure).unwrap_or_default();
                 format!("event: error\ndata: {text}\n\n")
@@ -173,10 +175,13 @@ impl Telling {
     }
 }
 
-fn said(out: &mut Vec<u8>, piece: &Piece<'_>) {
-    let head =
-        format!("event: {}\ndata: {{\"offset\":{},\"data\":", name(piece.stream), piece.offset);
+fn write_output(out: &mut Vec<u8>, piece: &TextChunk<'_>) {
+    let head = format!(
+        "event: {}\ndata: {{\"offset\":{},\"data\":",
+        stream_name(piece.stream),
+        piece.offset
+    );
     out.extend_from_slice(head.as_bytes());
-    quote(out, &piece.text);
+    write_json_string(out, &piece.text);
     out.extend_from_slice(b"}\n\n");
 }

@@ -1,12 +1,12 @@
 //! A run in a code context: gathered into one answer, or told as server-sent events.
 
 use crate::{
-    auth::cancellation::Until,
+    auth::cancellation::Cancellation,
     foundation::{
         denied::{self, DeniedView},
-        error::Failure,
+        error::ApiError,
     },
-    stream::captured_output::{Output, Truncated, ms},
+    stream::captured_output::{CapturedOutput, Truncated, ms},
 };
 use axum::{
     http::{HeaderValue, StatusCode, header},
@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use utoipa::ToSchema;
 
 /// How long a refusal may take to become a status; what comes later becomes an event.
-const FIRST: Duration = Duration::from_millis(50);
+const FIRST_EVENT_WAIT: Duration = Duration::from_millis(50);
 /// Kept of what a run shows, in bytes of JSON; what is more is counted.
 const RESULTS_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How many things one answer shows.
@@ -113,7 +113,7 @@ pub(crate) struct DiedView {
 }
 
 /// A run that goes on.
-pub(crate) struct Running {
+pub(crate) struct ContextRun {
     link: Option<RunLink>,
     /// Interrupted when this is dropped before its end.
     cancel: bool,
@@ -126,7 +126,7 @@ pub(crate) struct Running {
     denied: Denied,
 }
 
-impl Drop for Running {
+impl Drop for ContextRun {
     fn drop(&mut self) {
         if let (Some(link), true) = (&mut self.link, self.cancel) {
             let _ = link.cancel();
@@ -134,15 +134,15 @@ impl Drop for Running {
     }
 }
 
-impl Running {
+impl ContextRun {
     pub(crate) fn new(link: RunLink, denials: Denials, cancel: bool) -> Self {
         let (first, ended, denied) = (None, None, Denied::default());
         Self { link: Some(link), cancel, first, fresh: false, fault: false, denials, ended, denied }
     }
 
     /// Waits a moment for a refusal.
-    pub(crate) async fn begun(mut self) -> Result<Self, Error> {
-        if let Ok(event) = timeout(FIRST, self.next()).await {
+    pub(crate) async fn started(mut self) -> Result<Self, Error> {
+        if let Ok(event) = timeout(FIRST_EVENT_WAIT, self.next()).await {
             self.first = Some(event?);
         }
         Ok(self)
@@ -161,7 +161,7 @@ impl Running {
             }
             let link = self.link.as_mut().ok_or(isolet_sandbox::LinkError::Ended)?;
             let event = link.next().await?;
-            if let Some(event) = self.note(event) {
+            if let Some(event) = self.observe(event) {
                 return Ok(event);
             }
         }
@@ -169,11 +169,11 @@ impl Running {
 
     pub(super) fn ready(&mut self) -> Result<Option<Event>, Error> {
         let Some(link) = self.link.as_mut() else { return Ok(None) };
-        Ok(link.ready()?.and_then(|event| self.note(event)))
+        Ok(link.ready()?.and_then(|event| self.observe(event)))
     }
 
     /// Its end is told by [`Self::next`], once it is known what was refused.
-    fn note(&mut self, event: Event) -> Option<Event> {
+    fn observe(&mut self, event: Event) -> Option<Event> {
         match event {
             Event::Began(fresh) => {
                 self.denials.begin();
@@ -198,25 +198,28 @@ impl Running {
     /// Gathers everything into one answer.
     pub(crate) async fn finish(
         mut self,
-        mut output: Output,
+        mut output: CapturedOutput,
         more: &str,
-        mut until: Until,
-    ) -> Result<Response, Failure> {
+        mut cancellation: Cancellation,
+    ) -> Result<Response, ApiError> {
         let (mut results, mut count, mut unread) = (String::new(), 0, 0_u64);
         let mut fault = None;
         let end = loop {
             let event = tokio::select! {
                 biased;
-                ending = until.ended() => return Err(ending.into()),
-                event = self.next() => event.map_err(said)?,
+                reason = cancellation.cancelled() => return Err(reason.into()),
+                event = self.next() => event.map_err(context_error)?,
             };
             match event {
                 Event::Began(_) => {}
-                Event::Output(Data { stream, bytes, .. }) => output.take(stream, &bytes),
+                Event::Output(Data { stream, bytes, .. }) => output.push(stream, &bytes),
                 Event::Shown(shown) => {
-                    let text = json(&shown);
+                    let text = to_json(&shown);
                     let large = results.len() + text.len() > RESULTS_BYTES_MAX;
-                    if count >= RESULTS_MAX || large || !output.holds(results.len(), text.len()) {
+                    if count >= RESULTS_MAX
+                        || large
+                        || !output.reserve_beside(results.len(), text.len())
+                    {
                         unread += 1;
                         continue;
                     }
@@ -229,9 +232,9 @@ impl Running {
                 Event::End(end) => break end,
             }
         };
-        let fault = fault.or_else(|| died(&end));
+        let fault = fault.or_else(|| death_exception(&end));
         let mut text =
-            format!("{{\"results\":[{results}],\"exception\":{}", json(&fault)).into_bytes();
+            format!("{{\"results\":[{results}],\"exception\":{}", to_json(&fault)).into_bytes();
         output.write(&mut text);
         let fields = self.fields(&end);
         text.extend_from_slice(format!(",\"results_lost\":{unread},{fields}{more}}}").as_bytes());
@@ -245,7 +248,7 @@ impl Running {
     pub(super) fn fields(&self, end: &End) -> String {
         let died = match end.died {
             None => "null".to_owned(),
-            Some(died) => json(&DiedView { code: died.code, signal: died.signal }),
+            Some(died) => to_json(&DiedView { code: died.code, signal: died.signal }),
         };
         format!(
             "\"run\":{},\"late_lost\":{},\"timed_out\":{},\"interrupted\":{},\"oom\":{},\"died\":{died},\"fresh\":{},\"duration_ms\":{}{}",
@@ -262,7 +265,7 @@ impl Running {
 }
 
 /// What is told as the error of a run whose interpreter has ended with it.
-pub(super) fn died(end: &End) -> Option<Fault> {
+pub(super) fn death_exception(end: &End) -> Option<Fault> {
     let died = end.died?;
     let how = match (died.code, died.signal) {
         _ if end.timed_out => "was killed: it did not heed its timeout".to_owned(),
@@ -276,14 +279,14 @@ pub(super) fn died(end: &End) -> Option<Fault> {
     Some(Fault { name: "ContextDied".into(), message, traceback: Vec::new() })
 }
 
-pub(super) fn json(value: &impl Serialize) -> String {
+pub(super) fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
 }
 
 /// A refusal about contexts in their own words.
-pub(crate) fn said(error: Error) -> Failure {
+pub(crate) fn context_error(error: Error) -> ApiError {
     match error {
-        Error::Refused { why: Why::NoShell, message } => Failure::new(
+        Error::Refused { why: Why::NoShell, message } => ApiError::new(
             StatusCode::NOT_FOUND,
             "no_context",
             message,

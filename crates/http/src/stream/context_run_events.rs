@@ -1,14 +1,14 @@
 //! A run in a code context as server-sent events.
 
 use crate::{
-    auth::cancellation::Until,
+    auth::cancellation::Cancellation,
     foundation::{
-        event_encoding::Form,
-        json_text::quote,
-        utf8_stream::{Piece, Texts},
+        event_encoding::EventEncoding,
+        json_text::write_json_string,
+        utf8_stream::{TextChunk, Utf8Decoder},
     },
     stream::{
-        context_run::{Running, died, json, said as refusal},
+        context_run::{ContextRun, context_error, death_exception, to_json},
         sse::{self, KEEP_ALIVE},
     },
 };
@@ -21,115 +21,126 @@ use std::convert::Infallible;
 use tokio::time::{Instant, timeout_at};
 
 /// How much goes into one piece of the body.
-const PIECE_BYTES: usize = 128 * 1024;
+const CHUNK_BYTES: usize = 128 * 1024;
 
 /// A run being told.
-struct Telling {
-    running: Option<Running>,
-    texts: Texts,
-    form: Form,
+struct RunSseStream {
+    run: Option<ContextRun>,
+    texts: Utf8Decoder,
+    form: EventEncoding,
     /// More fields of the last event, each with a comma before it.
     more: String,
     next: Instant,
     unread: u64,
-    until: Until,
+    cancellation: Cancellation,
 }
 
 /// The answer: events until the run's end.
-pub(crate) fn events(running: Running, form: Form, more: String, until: Until) -> Response {
-    let (texts, next) = (Texts::default(), Instant::now() + KEEP_ALIVE);
-    let telling = Telling { running: Some(running), texts, form, more, next, unread: 0, until };
+pub(crate) fn events(
+    run: ContextRun,
+    form: EventEncoding,
+    more: String,
+    cancellation: Cancellation,
+) -> Response {
+    let (texts, next) = (Utf8Decoder::default(), Instant::now() + KEEP_ALIVE);
+    let stream = RunSseStream { run: Some(run), texts, form, more, next, unread: 0, cancellation };
     let first = Some(b": begun\n\n".to_vec());
-    sse::response(stream::unfold((telling, first), |(mut telling, first)| async move {
+    sse::response(stream::unfold((stream, first), |(mut stream, first)| async move {
         let piece = match first {
             Some(first) => first,
-            None => telling.piece().await?,
+            None => stream.next_chunk().await?,
         };
-        Some((Ok::<_, Infallible>(Bytes::from(piece)), (telling, None)))
+        Some((Ok::<_, Infallible>(Bytes::from(piece)), (stream, None)))
     }))
 }
 
-impl Telling {
+impl RunSseStream {
     /// The next events, as many as are there; `None` after the last.
-    async fn piece(&mut self) -> Option<Vec<u8>> {
-        let mut running = self.running.take()?;
+    async fn next_chunk(&mut self) -> Option<Vec<u8>> {
+        let mut run = self.run.take()?;
         let mut out = Vec::new();
         while out.is_empty() {
             let next = tokio::select! {
                 biased;
-                ending = self.until.ended() => {
-                    sse::failed(&mut out, &ending.into());
+                reason = self.cancellation.cancelled() => {
+                    sse::write_error(&mut out, &reason.into());
                     return Some(out);
                 }
-                next = timeout_at(self.next, running.next()) => next,
+                next = timeout_at(self.next, run.next()) => next,
             };
             let more = match next {
                 Err(_) => {
                     out.extend_from_slice(b": alive\n\n");
                     true
                 }
-                Ok(event) => self.write_all(event.map(Some), &mut running, &mut out),
+                Ok(event) => self.write_ready(event.map(Some), &mut run, &mut out),
             };
             if !more {
                 return Some(out);
             }
         }
         self.next = Instant::now() + KEEP_ALIVE;
-        self.running = Some(running);
+        self.run = Some(run);
         Some(out)
     }
 
     /// Appends an event and those that have come behind it; `false` after the last.
-    fn write_all(
+    fn write_ready(
         &mut self,
         mut event: Result<Option<Event>, Error>,
-        running: &mut Running,
+        run: &mut ContextRun,
         out: &mut Vec<u8>,
     ) -> bool {
         loop {
             match event {
                 Ok(Some(event)) => {
-                    if self.write(event, running, out) {
+                    if self.write(event, run, out) {
                         return false;
                     }
                 }
                 Ok(None) => return true,
                 Err(error) => {
-                    sse::failed(out, &refusal(error));
+                    sse::write_error(out, &context_error(error));
                     return false;
                 }
             }
-            if out.len() > PIECE_BYTES {
+            if out.len() > CHUNK_BYTES {
                 return true;
             }
-            event = running.ready();
+            event = run.ready();
         }
     }
 
     /// Appends one event; `true` for the last.
-    fn write(&mut self, event: Event, running: &Running, out: &mut Vec<u8>) -> bool {
+    fn write(&mut self, event: Event, run: &ContextRun, out: &mut Vec<u8>) -> bool {
         match event {
             Event::Began(_) => {}
             Event::Unread => self.unread += 1,
-            Event::Output(Data { stream, offset, bytes, .. }) if self.form == Form::Base64 => {
-                let (name, data) = (sse::name(stream), STANDARD.encode(&bytes));
-                put(out, name, &format!("{{\"offset\":{offset},\"data_b64\":\"{data}\"}}"));
+            Event::Output(Data { stream, offset, bytes, .. })
+                if self.form == EventEncoding::Base64 =>
+            {
+                let (name, data) = (sse::stream_name(stream), STANDARD.encode(&bytes));
+                write_event(out, name, &format!("{{\"offset\":{offset},\"data_b64\":\"{data}\"}}"));
             }
             Event::Output(Data { stream, offset, bytes, .. }) => {
-                if let Some(piece) = self.texts.piece(stream, "", offset, &bytes) {
-                    said(out, &piece);
+                if let Some(piece) = self.texts.decode_chunk(stream, "", offset, &bytes) {
+                    write_output(out, &piece);
                 }
             }
-            Event::Shown(shown) => put(out, "result", &json(&shown)),
-            Event::Fault(fault) => put(out, "exception", &json(&fault)),
+            Event::Shown(shown) => write_event(out, "result", &to_json(&shown)),
+            Event::Fault(fault) => write_event(out, "exception", &to_json(&fault)),
             Event::End(end) => {
-                self.texts.close().iter().for_each(|piece| said(out, piece));
-                if let Some(fault) = died(&end).filter(|_| !running.fault) {
-                    put(out, "exception", &json(&fault));
+                self.texts.close().iter().for_each(|piece| write_output(out, piece));
+                if let Some(fault) = death_exception(&end).filter(|_| !run.fault) {
+                    write_event(out, "exception", &to_json(&fault));
                 }
-                let (fields, more, unread) = (running.fields(&end), &self.more, self.unread);
+                let (fields, more, unread) = (run.fields(&end), &self.more, self.unread);
                 let bytes = format!("\"out_bytes\":{},\"err_bytes\":{}", end.out, end.err);
-                put(out, "end", &format!("{{{fields},{bytes},\"results_lost\":{unread}{more}}}"));
+                write_event(
+                    out,
+                    "end",
+                    &format!("{{{fields},{bytes},\"results_lost\":{unread}{more}}}"),
+                );
                 return true;
             }
         }
@@ -137,14 +148,14 @@ impl Telling {
     }
 }
 
-fn put(out: &mut Vec<u8>, name: &str, data: &str) {
+fn write_event(out: &mut Vec<u8>, name: &str, data: &str) {
     out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
 }
 
-fn said(out: &mut Vec<u8>, piece: &Piece<'_>) {
+fn write_output(out: &mut Vec<u8>, piece: &TextChunk<'_>) {
     let name = if piece.stream == STDOUT { "stdout" } else { "stderr" };
     let head = format!("event: {name}\ndata: {{\"offset\":{},\"data\":", piece.offset);
     out.extend_from_slice(head.as_bytes());
-    quote(out, &piece.text);
+    write_json_string(out, &piece.text);
     out.extend_from_slice(b"}\n\n");
 }

@@ -1,6 +1,6 @@
 //! Server-sent events: the answer that carries them, and events that every stream has.
 
-use crate::foundation::error::Failure;
+use crate::foundation::error::ApiError;
 use axum::{
     body::{Body, Bytes},
     http::{HeaderValue, header},
@@ -25,12 +25,12 @@ pub(crate) fn response(
 }
 
 /// A stream's event.
-pub(crate) fn name(stream: u8) -> &'static str {
+pub(crate) fn stream_name(stream: u8) -> &'static str {
     if stream == STDOUT { "stdout" } else { "stderr" }
 }
 
 /// Appends the last event of a stream that cannot go on.
-pub(crate) fn failed(out: &mut Vec<u8>, failure: &Failure) {
+pub(crate) fn write_error(out: &mut Vec<u8>, failure: &ApiError) {
     let text = serde_json::to_string(failure).unwrap_or_default();
     out.extend_from_slice(format!("event: error\ndata: {text}\n\n").as_bytes());
 }

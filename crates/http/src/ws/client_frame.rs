@@ -1,9 +1,9 @@
 //! What a client says over the shell WebSocket: one JSON object a text frame.
 
 use crate::foundation::{
-    error::Failure,
+    error::ApiError,
     input,
-    json::{self, Named, some},
+    json::{self, UniqueMap, not_null},
     signals,
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 /// One frame, understood.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum ClientFrame {
     /// Run a command; its timeout where it names one, and all of its standard input likewise.
     Run { run: Box<Run>, timeout_ms: Option<u64>, stdin: Option<Vec<u8>> },
     /// More standard input.
@@ -36,35 +36,35 @@ enum Stdin {
 struct Frame {
     #[serde(rename = "type")]
     kind: String,
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     id: Option<String>,
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     command: Option<String>,
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     timeout_ms: Option<u64>,
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     cwd: Option<String>,
-    #[serde(deserialize_with = "some")]
-    env: Option<Named<Option<String>>>,
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
+    env: Option<UniqueMap<Option<String>>>,
+    #[serde(deserialize_with = "not_null")]
     stdin: Option<Stdin>,
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     merge: Option<bool>,
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     data: Option<String>,
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     data_b64: Option<String>,
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     eof: Option<bool>,
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     signal: Option<serde_json::Value>,
 }
 
 /// The id that a failed frame was about, where it named one.
-type Refusal = (Option<String>, Failure);
+type FrameError = (Option<String>, ApiError);
 
 /// Understands one text frame.
-pub(crate) fn parse(text: &str) -> Result<Said, Refusal> {
+pub(crate) fn parse(text: &str) -> Result<ClientFrame, FrameError> {
     let mut frame: Frame = json::parse(text.as_bytes()).map_err(|failure| (None, failure))?;
     let id = frame.id.take();
     let said = match frame.kind.as_str() {
@@ -72,8 +72,8 @@ pub(crate) fn parse(text: &str) -> Result<Said, Refusal> {
         "shell_stdin" => stdin(&id, frame),
         "shell_signal" => signal(&id, frame),
         "shell_cancel" => cancel(&id, &frame),
-        "" => Err(Failure::field("type", "is needed")),
-        _ => Err(Failure::field(
+        "" => Err(ApiError::bad_field("type", "is needed")),
+        _ => Err(ApiError::bad_field(
             "type",
             "must be shell_run, shell_stdin, shell_signal or shell_cancel",
         )),
@@ -81,19 +81,19 @@ pub(crate) fn parse(text: &str) -> Result<Said, Refusal> {
     said.map_err(|failure| (id, failure))
 }
 
-fn named(id: &Option<String>) -> Result<String, Failure> {
-    let id = id.as_ref().ok_or_else(|| Failure::field("id", "is needed"))?;
+fn named(id: &Option<String>) -> Result<String, ApiError> {
+    let id = id.as_ref().ok_or_else(|| ApiError::bad_field("id", "is needed"))?;
     if id.is_empty() || id.len() > input::COMMAND_ID_BYTES_MAX {
-        return Err(Failure::field("id", "1 to 200 bytes"));
+        return Err(ApiError::bad_field("id", "1 to 200 bytes"));
     }
     Ok(id.clone())
 }
 
 /// Refuses what stands in a frame that has no use for it.
-fn without(fields: &[(&str, bool)]) -> Result<(), Failure> {
+fn without(fields: &[(&str, bool)]) -> Result<(), ApiError> {
     match fields.iter().find(|(_, there)| *there) {
         None => Ok(()),
-        Some((name, _)) => Err(Failure::field(name, "does not belong into this frame")),
+        Some((name, _)) => Err(ApiError::bad_field(name, "does not belong into this frame")),
     }
 }
 
@@ -112,10 +112,10 @@ impl Frame {
     }
 }
 
-fn run(id: &Option<String>, frame: Frame) -> Result<Said, Failure> {
+fn run(id: &Option<String>, frame: Frame) -> Result<ClientFrame, ApiError> {
     without(&[("data", frame.has_data()), ("signal", frame.signal.is_some())])?;
     let id = named(id)?;
-    let text = frame.command.ok_or_else(|| Failure::field("command", "is needed"))?;
+    let text = frame.command.ok_or_else(|| ApiError::bad_field("command", "is needed"))?;
     input::command(&text)?;
     input::cwd(frame.cwd.as_deref())?;
     input::timeout(frame.timeout_ms)?;
@@ -127,39 +127,39 @@ fn run(id: &Option<String>, frame: Frame) -> Result<Said, Failure> {
     let env = input::env_change(frame.env.unwrap_or_default())?;
     let merge = frame.merge.unwrap_or(false);
     let run = Run { id, text, timeout_ms: 0, cwd: frame.cwd, env, stdin: follows, merge };
-    Ok(Said::Run { run: Box::new(run), timeout_ms: frame.timeout_ms, stdin })
+    Ok(ClientFrame::Run { run: Box::new(run), timeout_ms: frame.timeout_ms, stdin })
 }
 
-fn stdin(id: &Option<String>, frame: Frame) -> Result<Said, Failure> {
+fn stdin(id: &Option<String>, frame: Frame) -> Result<ClientFrame, ApiError> {
     without(&[("command", frame.has_run()), ("signal", frame.signal.is_some())])?;
     let eof = frame.eof.unwrap_or(false);
     let data = match (frame.data, frame.data_b64) {
         (Some(_), Some(_)) => {
-            return Err(Failure::field("data", "give data or data_b64, not both"));
+            return Err(ApiError::bad_field("data", "give data or data_b64, not both"));
         }
         (Some(text), None) => text.into_bytes(),
         (None, Some(b64)) => STANDARD
             .decode(b64)
-            .map_err(|_| Failure::field("data_b64", "must be base64 with padding"))?,
+            .map_err(|_| ApiError::bad_field("data_b64", "must be base64 with padding"))?,
         (None, None) if eof => Vec::new(),
-        (None, None) => return Err(Failure::field("data", "give data, or \"eof\":true")),
+        (None, None) => return Err(ApiError::bad_field("data", "give data, or \"eof\":true")),
     };
-    Ok(Said::Stdin { id: named(id)?, data, eof })
+    Ok(ClientFrame::Stdin { id: named(id)?, data, eof })
 }
 
-fn signal(id: &Option<String>, frame: Frame) -> Result<Said, Failure> {
+fn signal(id: &Option<String>, frame: Frame) -> Result<ClientFrame, ApiError> {
     without(&[("command", frame.has_run()), ("data", frame.has_data())])?;
-    let value = frame.signal.ok_or_else(|| Failure::field("signal", "is needed"))?;
-    Ok(Said::Signal { id: named(id)?, signal: signals::parse(&value)? })
+    let value = frame.signal.ok_or_else(|| ApiError::bad_field("signal", "is needed"))?;
+    Ok(ClientFrame::Signal { id: named(id)?, signal: signals::parse(&value)? })
 }
 
-fn cancel(id: &Option<String>, frame: &Frame) -> Result<Said, Failure> {
+fn cancel(id: &Option<String>, frame: &Frame) -> Result<ClientFrame, ApiError> {
     without(&[
         ("command", frame.has_run()),
         ("data", frame.has_data()),
         ("signal", frame.signal.is_some()),
     ])?;
-    Ok(Said::Cancel { id: named(id)? })
+    Ok(ClientFrame::Cancel { id: named(id)? })
 }
 
 #[cfg(test)]
@@ -170,28 +170,28 @@ mod tests {
     fn the_frame_of_the_plain_protocol_is_understood() {
         let said = parse(r#"{"type":"shell_run","id":"r1","command":"cd /tmp"}"#).unwrap();
         let run = Run { id: "r1".into(), text: "cd /tmp".into(), ..Run::default() };
-        assert_eq!(said, Said::Run { run: Box::new(run), timeout_ms: None, stdin: None });
+        assert_eq!(said, ClientFrame::Run { run: Box::new(run), timeout_ms: None, stdin: None });
     }
 
     #[test]
     fn everything_optional_is_understood() {
         let text = r#"{"type":"shell_run","id":"a","command":"x","timeout_ms":5,"cwd":"/tmp",
             "env":{"A":"1","B":null},"stdin":"in","merge":true}"#;
-        let Said::Run { run, timeout_ms, stdin } = parse(text).unwrap() else { panic!() };
+        let ClientFrame::Run { run, timeout_ms, stdin } = parse(text).unwrap() else { panic!() };
         assert_eq!((run.cwd.as_deref(), run.stdin, run.merge), (Some("/tmp"), true, true));
         assert_eq!((run.env["A"].as_deref(), run.env["B"].as_deref()), (Some("1"), None));
         assert_eq!((timeout_ms, stdin), (Some(5), Some(b"in".to_vec())));
         assert_eq!(
             parse(r#"{"type":"shell_stdin","id":"a","data_b64":"/w==","eof":true}"#).unwrap(),
-            Said::Stdin { id: "a".into(), data: vec![255], eof: true }
+            ClientFrame::Stdin { id: "a".into(), data: vec![255], eof: true }
         );
         assert_eq!(
             parse(r#"{"type":"shell_signal","id":"a","signal":"INT"}"#).unwrap(),
-            Said::Signal { id: "a".into(), signal: 2 }
+            ClientFrame::Signal { id: "a".into(), signal: 2 }
         );
         assert_eq!(
             parse(r#"{"type":"shell_cancel","id":"a"}"#).unwrap(),
-            Said::Cancel { id: "a".into() }
+            ClientFrame::Cancel { id: "a".into() }
         );
     }
 

@@ -1,7 +1,9 @@
 //! One WebSocket, as the conversations need it: written without a queue, watched for life, and ended
 //! so that its client reads why.
 
-use crate::{auth::cancellation::Ending, connection::smuggling_guard, ws::upgrade::Socket};
+use crate::{
+    auth::cancellation::CancellationReason, connection::smuggling_guard, ws::upgrade::Socket,
+};
 use futures_util::{Sink, Stream};
 use std::{
     ops::ControlFlow,
@@ -27,12 +29,12 @@ pub(super) const CLOSE_WAIT: Duration = Duration::from_secs(2);
 /// The same when the server stops.
 const STOP_WAIT: Duration = Duration::from_secs(1);
 /// Answers to a client that does not read them (pongs, refusals) until it is not read either.
-const OWED_BYTES_MAX: usize = 64 * 1024;
+const UNREAD_REPLIES_BYTES_MAX: usize = 64 * 1024;
 
 /// How a conversation ends.
-pub(super) enum End {
+pub(super) enum CloseReason {
     /// The client said goodbye.
-    Goodbye,
+    ClosedByClient,
     /// Said by us, with a code and a word.
     Close(CloseCode, &'static str),
     /// The connection is gone.
@@ -43,27 +45,27 @@ pub(super) enum End {
 /// HTTP. Nobody is to come back: that would make another sandbox.
 const DESTROYED: &str = "sandbox_destroyed";
 
-impl End {
+impl CloseReason {
     /// The sandbox was deleted.
     pub(super) fn destroyed() -> Self {
         Self::Close(CloseCode::Away, DESTROYED)
     }
 }
 
-impl From<Ending> for End {
-    fn from(ending: Ending) -> Self {
+impl From<CancellationReason> for CloseReason {
+    fn from(ending: CancellationReason) -> Self {
         match ending {
-            Ending::Stopping => Self::Close(CloseCode::Restart, "come back"),
-            Ending::Revoked => {
+            CancellationReason::Stopping => Self::Close(CloseCode::Restart, "come back"),
+            CancellationReason::Revoked => {
                 Self::Close(CloseCode::Policy, "the key no longer opens this server")
             }
-            Ending::Over => Self::Close(CloseCode::Policy, "the link has ended"),
+            CancellationReason::Expired => Self::Close(CloseCode::Policy, "the link has ended"),
         }
     }
 }
 
 /// Goes on, or ends.
-pub(super) type Go<T = ()> = ControlFlow<End, T>;
+pub(super) type Flow<T = ()> = ControlFlow<CloseReason, T>;
 
 /// What the socket brought.
 pub(super) enum Event {
@@ -72,37 +74,37 @@ pub(super) enum Event {
 }
 
 /// A socket, and what is known of its peer.
-pub(super) struct Line {
+pub(super) struct WsConnection {
     socket: Socket,
     /// Written into the socket and not flushed.
-    dirty: bool,
+    unflushed: bool,
     /// Bytes of answers to the client's own frames that are not flushed.
-    owed: usize,
+    unread_replies_bytes: usize,
     /// The clock struck while it was so.
     full: bool,
     silent: u32,
     ticks: u32,
 }
 
-impl Line {
+impl WsConnection {
     pub(super) fn new(socket: Socket) -> Self {
-        Self { socket, dirty: false, owed: 0, full: false, silent: 0, ticks: 0 }
+        Self { socket, unflushed: false, unread_replies_bytes: 0, full: false, silent: 0, ticks: 0 }
     }
 
     /// Something is written that the connection has not taken yet.
-    pub(super) fn dirty(&self) -> bool {
-        self.dirty
+    pub(super) fn has_unflushed(&self) -> bool {
+        self.unflushed
     }
 
     /// Sends what is written, then reads, unless `full` or the client owes us a look at our answers;
     /// both with one borrow, so that neither waits for the other.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, full: bool) -> Poll<Event> {
-        if self.dirty
+        if self.unflushed
             && let Poll::Ready(flushed) = Pin::new(&mut self.socket).poll_flush(cx)
         {
             return Poll::Ready(Event::Flushed(flushed));
         }
-        let read = !full && self.owed <= OWED_BYTES_MAX;
+        let read = !full && self.unread_replies_bytes <= UNREAD_REPLIES_BYTES_MAX;
         if read && let Poll::Ready(message) = Pin::new(&mut self.socket).poll_next(cx) {
             return Poll::Ready(Event::Message(message));
         }
@@ -110,7 +112,7 @@ impl Line {
     }
 
     /// The client's message, where the event was one that its conversation must hear.
-    pub(super) fn hear(&mut self, event: Event) -> Go<Option<Message>> {
+    pub(super) fn receive(&mut self, event: Event) -> Flow<Option<Message>> {
         let message = match event {
             Event::Flushed(Ok(())) => {
                 // Where the connection was full, that it takes something again is a sign of life.
@@ -118,20 +120,22 @@ impl Line {
                 if std::mem::take(&mut self.full) {
                     self.silent = 0;
                 }
-                (self.dirty, self.owed) = (false, 0);
+                (self.unflushed, self.unread_replies_bytes) = (false, 0);
                 return ControlFlow::Continue(None);
             }
-            Event::Flushed(Err(_)) | Event::Message(None) => return ControlFlow::Break(End::Gone),
-            Event::Message(Some(Err(error))) => return ControlFlow::Break(broken(&error)),
+            Event::Flushed(Err(_)) | Event::Message(None) => {
+                return ControlFlow::Break(CloseReason::Gone);
+            }
+            Event::Message(Some(Err(error))) => return ControlFlow::Break(close_reason(&error)),
             Event::Message(Some(Ok(message))) => message,
         };
         self.silent = 0;
         match message {
-            Message::Close(_) => ControlFlow::Break(End::Goodbye),
+            Message::Close(_) => ControlFlow::Break(CloseReason::ClosedByClient),
             // A ping is answered below us; its answer leaves with the next flush.
             Message::Ping(payload) => {
-                self.dirty = true;
-                self.owed += payload.len() + FRAME_HEAD_BYTES;
+                self.unflushed = true;
+                self.unread_replies_bytes += payload.len() + FRAME_HEAD_BYTES;
                 ControlFlow::Continue(None)
             }
             Message::Pong(_) | Message::Frame(_) => ControlFlow::Continue(None),
@@ -140,42 +144,42 @@ impl Line {
     }
 
     /// Writes without asking for room: the caller bounds what it writes before the next flush.
-    pub(super) fn write(&mut self, message: Message) -> Go {
-        self.dirty = true;
+    pub(super) fn write(&mut self, message: Message) -> Flow {
+        self.unflushed = true;
         match Pin::new(&mut self.socket).start_send(message) {
             Ok(()) => ControlFlow::Continue(()),
-            Err(_) => ControlFlow::Break(End::Gone),
+            Err(_) => ControlFlow::Break(CloseReason::Gone),
         }
     }
 
     /// Writes the answer to a frame of the client's own: one that reads none of them is not read.
-    pub(super) fn answer(&mut self, message: Message) -> Go {
-        self.owed += message.len() + FRAME_HEAD_BYTES;
+    pub(super) fn reply(&mut self, message: Message) -> Flow {
+        self.unread_replies_bytes += message.len() + FRAME_HEAD_BYTES;
         self.write(message)
     }
 
     /// The clock struck. `held`: the client is not read, and its silence is ours.
-    pub(super) fn tick(&mut self, held: bool) -> Go {
+    pub(super) fn tick(&mut self, held: bool) -> Flow {
         self.ticks = self.ticks.wrapping_add(1);
         self.silent = if held { 0 } else { self.silent + 1 };
-        self.full = self.dirty;
+        self.full = self.unflushed;
         if self.silent > SILENT_TICKS {
-            return ControlFlow::Break(End::Gone);
+            return ControlFlow::Break(CloseReason::Gone);
         }
-        if self.ticks.is_multiple_of(2) && !self.dirty {
+        if self.ticks.is_multiple_of(2) && !self.unflushed {
             return self.write(Message::Ping(Bytes::new()));
         }
         ControlFlow::Continue(())
     }
 
     /// Ends it.
-    pub(super) async fn leave(mut self, end: End) {
-        let stopping = matches!(end, End::Close(CloseCode::Restart, _));
+    pub(super) async fn close(mut self, end: CloseReason) {
+        let stopping = matches!(end, CloseReason::Close(CloseCode::Restart, _));
         let wait = if stopping { STOP_WAIT } else { CLOSE_WAIT };
         let frame = match end {
-            End::Gone => return,
-            End::Goodbye => None,
-            End::Close(code, reason) => Some(CloseFrame { code, reason: reason.into() }),
+            CloseReason::Gone => return,
+            CloseReason::ClosedByClient => None,
+            CloseReason::Close(code, reason) => Some(CloseFrame { code, reason: reason.into() }),
         };
         let goodbye = async {
             // The answer to the client's own goodbye leaves with the next look for a message.
@@ -190,12 +194,12 @@ impl Line {
         };
         let _ = timeout(wait, goodbye).await;
         // One that broke the protocol may be speaking still.
-        smuggling_guard::leave(self.socket.get_mut()).await;
+        smuggling_guard::close_gracefully(self.socket.get_mut()).await;
     }
 }
 
-/// The clock of [`Line::tick`].
-pub(super) fn clock() -> Interval {
+/// The clock of [`WsConnection::tick`].
+pub(super) fn heartbeat() -> Interval {
     let mut clock = interval(TICK);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     clock.reset();
@@ -203,14 +207,14 @@ pub(super) fn clock() -> Interval {
 }
 
 /// What is said to a client that broke the protocol.
-fn broken(error: &Error) -> End {
+fn close_reason(error: &Error) -> CloseReason {
     match error {
         Error::Capacity(CapacityError::MessageTooLong { .. } | CapacityError::TooManyHeaders) => {
-            End::Close(CloseCode::Size, "the message is longer than this address takes")
+            CloseReason::Close(CloseCode::Size, "the message is longer than this address takes")
         }
-        Error::Utf8(_) => End::Close(CloseCode::Invalid, "text frames are UTF-8"),
-        Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => End::Gone,
-        Error::Protocol(_) => End::Close(CloseCode::Protocol, "not a WebSocket frame"),
-        _ => End::Gone,
+        Error::Utf8(_) => CloseReason::Close(CloseCode::Invalid, "text frames are UTF-8"),
+        Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => CloseReason::Gone,
+        Error::Protocol(_) => CloseReason::Close(CloseCode::Protocol, "not a WebSocket frame"),
+        _ => CloseReason::Gone,
     }
 }

@@ -4,16 +4,16 @@
 //! client does not read, nothing is read from the link, and what it says is still taken.
 
 use crate::{
-    auth::cancellation::Until,
+    auth::cancellation::Cancellation,
     foundation::{
         denied,
-        error::Failure,
-        utf8_stream::{Piece, Texts},
+        error::ApiError,
+        utf8_stream::{TextChunk, Utf8Decoder},
     },
     stream::captured_output::lost_field,
     ws::{
         client_frame,
-        connection::{CLOSE_WAIT, End, Event, Go, Line, clock},
+        connection::{CLOSE_WAIT, CloseReason, Event, Flow, WsConnection, heartbeat},
         shell_frames,
         upgrade::Socket,
     },
@@ -39,7 +39,7 @@ const BATCH_BYTES: usize = 128 * 1024;
 /// Standard input taken from the client before the agent took it.
 const INPUT_BYTES_MAX: usize = 256 * 1024;
 /// Commands of which is noted when they began: a shell runs one after the other.
-const BEGUN_MAX: usize = 1024;
+const TRACKED_COMMANDS_MAX: usize = 1024;
 
 /// Who is at the other end, and what was agreed.
 pub(crate) struct Client {
@@ -63,14 +63,14 @@ pub(crate) struct Client {
     pub(crate) timeout_ms: u64,
 }
 
-struct Talk {
-    line: Line,
+struct ShellSocket {
+    connection: WsConnection,
     client: Client,
-    texts: Texts,
+    texts: Utf8Decoder,
     /// The shell has ended, and was told so; a session's next command opens another.
-    over: bool,
+    shell_ended: bool,
     /// Commands that take standard input: their cancel must not stand behind it.
-    fed: Vec<String>,
+    stdin_commands: Vec<String>,
     /// What was refused since each command has begun that has not ended.
     denials: HashMap<String, Denials>,
     /// The same since this client came.
@@ -78,36 +78,44 @@ struct Talk {
 }
 
 /// Serves a client until either side ends.
-pub(crate) async fn run(socket: Socket, client: Client, until: Until) {
-    let (line, texts) = (Line::new(socket), Texts::default());
+pub(crate) async fn run(socket: Socket, client: Client, cancellation: Cancellation) {
+    let (connection, texts) = (WsConnection::new(socket), Utf8Decoder::default());
     let (since, denials) = (client.sandbox.denials(), HashMap::new());
-    let mut talk = Talk { line, client, texts, over: false, fed: Vec::new(), denials, since };
-    let end = talk.talk(until).await;
-    talk.leave(end).await;
+    let mut conversation = ShellSocket {
+        connection,
+        client,
+        texts,
+        shell_ended: false,
+        stdin_commands: Vec::new(),
+        denials,
+        since,
+    };
+    let end = conversation.serve(cancellation).await;
+    conversation.close(end).await;
 }
 
-impl Talk {
-    async fn talk(&mut self, mut until: Until) -> End {
+impl ShellSocket {
+    async fn serve(&mut self, mut cancellation: Cancellation) -> CloseReason {
         if let Some((shell, at)) = self.client.opened.take()
             && let ControlFlow::Break(end) = self.write(shell_frames::opened(&shell, &at))
         {
             return end;
         }
-        let mut clock = clock();
+        let mut clock = heartbeat();
         // Lives as long as the loop: nothing is registered anew for each message.
-        let ended = async move { until.ended().await };
+        let ended = async move { cancellation.cancelled().await };
         tokio::pin!(ended);
         loop {
-            let (line, link) = (&mut self.line, &mut self.client.link);
-            let (dirty, full) = (line.dirty(), link.waiting() > INPUT_BYTES_MAX);
+            let (connection, link) = (&mut self.connection, &mut self.client.link);
+            let (unflushed, full) = (connection.has_unflushed(), link.waiting() > INPUT_BYTES_MAX);
             let go = tokio::select! {
                 biased;
                 // First: under a steady load the others are always ready.
-                ending = &mut ended => ControlFlow::Break(ending.into()),
-                event = poll_fn(|cx| line.poll(cx, full)) => self.event(event).await,
-                heard = link.next(), if !dirty => self.heard(heard).await,
+                reason = &mut ended => ControlFlow::Break(reason.into()),
+                event = poll_fn(|cx| connection.poll(cx, full)) => self.event(event).await,
+                message = link.next(), if !unflushed => self.handle_agent(message).await,
                 // A client whose input waits for its command is not read.
-                _ = clock.tick() => self.line.tick(full),
+                _ = clock.tick() => self.connection.tick(full),
             };
             if let ControlFlow::Break(end) = go {
                 return end;
@@ -115,24 +123,26 @@ impl Talk {
         }
     }
 
-    async fn event(&mut self, event: Event) -> Go {
-        match self.line.hear(event)? {
+    async fn event(&mut self, event: Event) -> Flow {
+        match self.connection.receive(event)? {
             Some(Message::Text(text)) => match client_frame::parse(&text) {
-                Ok(said) => self.said(said).await,
-                Err((id, failure)) => self.refuse(id.as_deref(), &failure),
+                Ok(frame) => self.handle_frame(frame).await,
+                Err((id, failure)) => self.send_error(id.as_deref(), &failure),
             },
-            Some(_) => self.refuse(None, &Failure::bad("a client's frames are JSON text")),
+            Some(_) => {
+                self.send_error(None, &ApiError::bad_request("a client's frames are JSON text"))
+            }
             None => ControlFlow::Continue(()),
         }
     }
 
-    async fn said(&mut self, said: client_frame::Said) -> Go {
-        match said {
-            client_frame::Said::Run { mut run, timeout_ms, stdin } => {
+    async fn handle_frame(&mut self, frame: client_frame::ClientFrame) -> Flow {
+        match frame {
+            client_frame::ClientFrame::Run { mut run, timeout_ms, stdin } => {
                 run.timeout_ms = timeout_ms.unwrap_or(self.client.timeout_ms);
                 let id = run.id.clone();
-                if run.stdin && !self.fed.contains(&id) {
-                    self.fed.push(id.clone());
+                if run.stdin && !self.stdin_commands.contains(&id) {
+                    self.stdin_commands.push(id.clone());
                 }
                 self.push(&Ask::Run(*run))?;
                 match stdin {
@@ -140,25 +150,25 @@ impl Talk {
                     None => ControlFlow::Continue(()),
                 }
             }
-            client_frame::Said::Stdin { id, .. }
-                if !self.client.resumed && !self.fed.contains(&id) =>
+            client_frame::ClientFrame::Stdin { id, .. }
+                if !self.client.resumed && !self.stdin_commands.contains(&id) =>
             {
                 let message = format!("no command {id} of this client takes standard input");
-                self.refuse(Some(&id), &Failure::refused(Why::BadAsk, message))
+                self.send_error(Some(&id), &ApiError::from_agent(Why::BadAsk, message))
             }
-            client_frame::Said::Stdin { id, data, eof } => self.feed(&id, &data, eof),
-            client_frame::Said::Signal { id, signal } => {
-                let fed = self.fed.contains(&id);
-                self.urge(Ask::Signal { id, signal }, fed).await
+            client_frame::ClientFrame::Stdin { id, data, eof } => self.feed(&id, &data, eof),
+            client_frame::ClientFrame::Signal { id, signal } => {
+                let behind_stdin = self.stdin_commands.contains(&id);
+                self.send_urgent(Ask::Signal { id, signal }, behind_stdin).await
             }
-            client_frame::Said::Cancel { id } => {
-                let fed = self.fed.contains(&id);
-                self.urge(Ask::Cancel { id }, fed).await
+            client_frame::ClientFrame::Cancel { id } => {
+                let behind_stdin = self.stdin_commands.contains(&id);
+                self.send_urgent(Ask::Cancel { id }, behind_stdin).await
             }
         }
     }
 
-    fn feed(&mut self, id: &str, data: &[u8], eof: bool) -> Go {
+    fn feed(&mut self, id: &str, data: &[u8], eof: bool) -> Flow {
         let part = |data: &[u8], eof| Ask::Stdin { id: id.to_owned(), data: data.to_vec(), eof };
         let mut parts = data.chunks(DATA_BYTES_MAX).peekable();
         if parts.peek().is_none() {
@@ -172,8 +182,8 @@ impl Talk {
 
     /// The agent takes what a connection says in order, and stops at standard input that nobody
     /// reads: what must not wait for that goes by a connection of its own.
-    async fn urge(&mut self, ask: Ask, aside: bool) -> Go {
-        if !aside {
+    async fn send_urgent(&mut self, ask: Ask, behind_stdin: bool) -> Flow {
+        if !behind_stdin {
             return self.push(&ask);
         }
         let shell = self.name();
@@ -195,7 +205,7 @@ impl Talk {
         ShellName::Resume(id.to_owned())
     }
 
-    fn push(&mut self, ask: &Ask) -> Go {
+    fn push(&mut self, ask: &Ask) -> Flow {
         match self.client.link.push(ask) {
             Ok(()) => ControlFlow::Continue(()),
             // The link's own end says why.
@@ -206,40 +216,40 @@ impl Talk {
         }
     }
 
-    async fn heard(&mut self, heard: Result<Heard, LinkError>) -> Go {
-        let (mut heard, mut bytes) = (heard.map(Some), 0);
+    async fn handle_agent(&mut self, message: Result<Heard, LinkError>) -> Flow {
+        let (mut message, mut bytes) = (message.map(Some), 0);
         loop {
-            match heard {
+            match message {
                 Ok(None) => return ControlFlow::Continue(()),
-                Ok(Some(heard)) => {
-                    if matches!(heard, Heard::Tell(Tell::Exit(_))) {
+                Ok(Some(message)) => {
+                    if matches!(message, Heard::Tell(Tell::Exit(_))) {
                         self.since.settle().await;
                     }
-                    self.tell(heard, &mut bytes)?;
+                    self.forward(message, &mut bytes)?;
                 }
                 Err(error) => return self.lost(&error).await,
             }
             if bytes >= BATCH_BYTES {
                 return ControlFlow::Continue(());
             }
-            heard = self.client.link.try_next();
+            message = self.client.link.try_next();
         }
     }
 
     /// Passes on what the agent said, and counts its bytes.
-    fn tell(&mut self, heard: Heard, bytes: &mut usize) -> Go {
-        let tell = match heard {
+    fn forward(&mut self, message: Heard, bytes: &mut usize) -> Flow {
+        let tell = match message {
             Heard::Tell(tell) => tell,
             Heard::Data(body) => {
                 *bytes += body.len();
-                self.over = false;
+                self.shell_ended = false;
                 return self.data(body);
             }
         };
         match tell {
             Tell::Exit(exit) => {
-                self.over = false;
-                self.fed.retain(|id| *id != exit.id);
+                self.shell_ended = false;
+                self.stdin_commands.retain(|id| *id != exit.id);
                 let rest = self.texts.end(&exit.id);
                 self.pieces(&rest)?;
                 let denied = self.denials.remove(&exit.id).unwrap_or_else(|| self.since.clone());
@@ -247,12 +257,12 @@ impl Talk {
                 self.write(shell_frames::exit(&exit, &more))
             }
             Tell::Started { id } => {
-                self.begun(id);
+                self.track_denials(id);
                 ControlFlow::Continue(())
             }
             Tell::Began { id, command } => {
                 let told = self.client.starts.then(|| shell_frames::start(&id, &command));
-                self.begun(id);
+                self.track_denials(id);
                 told.map_or(ControlFlow::Continue(()), |message| self.write(message))
             }
             Tell::Gap { stream, from, to } => {
@@ -262,9 +272,9 @@ impl Talk {
             }
             Tell::Refused { id, why, message } => {
                 if let Some(id) = id.as_ref().filter(|_| why != Why::IdInUse) {
-                    self.fed.retain(|fed| fed != id);
+                    self.stdin_commands.retain(|other| other != id);
                 }
-                self.refuse(id.as_deref(), &Failure::refused(why, message))
+                self.send_error(id.as_deref(), &ApiError::from_agent(why, message))
             }
             Tell::Closed(closed) => self.closed(&closed),
             _ => ControlFlow::Continue(()),
@@ -272,21 +282,24 @@ impl Talk {
     }
 
     /// From here on what is refused is told with its end.
-    fn begun(&mut self, id: String) {
-        if self.denials.len() < BEGUN_MAX {
+    fn track_denials(&mut self, id: String) {
+        if self.denials.len() < TRACKED_COMMANDS_MAX {
             self.denials.insert(id, self.client.sandbox.denials());
         }
     }
 
-    fn data(&mut self, body: Bytes) -> Go {
+    fn data(&mut self, body: Bytes) -> Flow {
         if self.client.binary {
             // The body is laid out as the frame is.
             return self.write(Message::Binary(body));
         }
         let Ok(Data { stream, offset, id, bytes }) = Data::parse(body) else {
-            return ControlFlow::Break(End::Close(CloseCode::Error, "the agent sent a bad frame"));
+            return ControlFlow::Break(CloseReason::Close(
+                CloseCode::Error,
+                "the agent sent a bad frame",
+            ));
         };
-        match self.texts.piece(stream, &id, offset, &bytes) {
+        match self.texts.decode_chunk(stream, &id, offset, &bytes) {
             Some(piece) => {
                 let message = shell_frames::output(&piece);
                 self.write(message)
@@ -295,66 +308,69 @@ impl Talk {
         }
     }
 
-    fn pieces(&mut self, pieces: &[Piece<'_>]) -> Go {
+    fn pieces(&mut self, pieces: &[TextChunk<'_>]) -> Flow {
         pieces.iter().try_for_each(|piece| self.write(shell_frames::output(piece)))
     }
 
-    fn closed(&mut self, closed: &Closed) -> Go {
+    fn closed(&mut self, closed: &Closed) -> Flow {
         let rest = self.texts.close();
         self.pieces(&rest)?;
         self.write(shell_frames::closed(closed))?;
-        self.fed.clear();
+        self.stdin_commands.clear();
         self.denials.clear();
-        self.over = true;
+        self.shell_ended = true;
         if self.client.private {
-            return ControlFlow::Break(End::Close(CloseCode::Normal, "the shell has ended"));
+            return ControlFlow::Break(CloseReason::Close(
+                CloseCode::Normal,
+                "the shell has ended",
+            ));
         }
         ControlFlow::Continue(())
     }
 
     /// The link is gone: with its sandbox, with its session, or by itself.
-    async fn lost(&mut self, error: &LinkError) -> Go {
+    async fn lost(&mut self, error: &LinkError) -> Flow {
         if let LinkError::Destroyed(_) = error {
             let rest = self.texts.close();
             self.pieces(&rest)?;
-            self.write(shell_frames::ended_with(&Failure::from(error.clone())))?;
-            return ControlFlow::Break(End::destroyed());
+            self.write(shell_frames::ended_with(&ApiError::from(error.clone())))?;
+            return ControlFlow::Break(CloseReason::destroyed());
         }
         if self.client.link.session_ended() {
             let rest = self.texts.close();
             self.pieces(&rest)?;
-            self.write(shell_frames::ended_with(&Failure::from(LinkError::SessionEnded)))?;
-            let end = End::Close(CloseCode::Away, "session_ended");
+            self.write(shell_frames::ended_with(&ApiError::from(LinkError::SessionEnded)))?;
+            let end = CloseReason::Close(CloseCode::Away, "session_ended");
             return ControlFlow::Break(end);
         }
         let Ok(why) = timeout(CLOSE_WAIT, self.client.sandbox.ended()).await else {
             debug!(%error, "the link of a client broke");
-            return ControlFlow::Break(End::Close(CloseCode::Restart, "come back"));
+            return ControlFlow::Break(CloseReason::Close(CloseCode::Restart, "come back"));
         };
         if matches!(why, isolet_sandbox::Error::Stopping) {
-            return ControlFlow::Break(End::Close(CloseCode::Restart, "come back"));
+            return ControlFlow::Break(CloseReason::Close(CloseCode::Restart, "come back"));
         }
         let ended = Closed { code: None, signal: None, cause: why.to_string() };
-        if !self.over {
+        if !self.shell_ended {
             self.closed(&ended)?;
         }
-        ControlFlow::Break(End::Close(CloseCode::Away, "the sandbox has ended"))
+        ControlFlow::Break(CloseReason::Close(CloseCode::Away, "the sandbox has ended"))
     }
 
-    fn refuse(&mut self, id: Option<&str>, failure: &Failure) -> Go {
-        self.line.answer(shell_frames::error(id, failure))
+    fn send_error(&mut self, id: Option<&str>, failure: &ApiError) -> Flow {
+        self.connection.reply(shell_frames::error(id, failure))
     }
 
-    fn write(&mut self, message: Message) -> Go {
-        self.line.write(message)
+    fn write(&mut self, message: Message) -> Flow {
+        self.connection.write(message)
     }
 
-    async fn leave(self, end: End) {
+    async fn close(self, end: CloseReason) {
         // A private shell that its client dropped waits for it; see the agent's linger.
-        if matches!(end, End::Goodbye) && self.client.private {
+        if matches!(end, CloseReason::ClosedByClient) && self.client.private {
             let shell = self.name();
             let _ = timeout(CLOSE_WAIT, self.client.sandbox.close(&shell)).await;
         }
-        self.line.leave(end).await;
+        self.connection.close(end).await;
     }
 }

@@ -2,7 +2,7 @@
 //! output is large and an exit is short.
 
 use crate::{
-    foundation::{error::Failure, json_text::quote, utf8_stream::Piece},
+    foundation::{error::ApiError, json_text::write_json_string, utf8_stream::TextChunk},
     stream::captured_output::ms,
 };
 use isolet_wire::tell::{Closed, Exit, STDOUT};
@@ -19,12 +19,12 @@ fn text(bytes: Vec<u8>) -> Message {
 
 fn quoted(value: &str) -> String {
     let mut out = Vec::with_capacity(value.len() + 2);
-    quote(&mut out, value);
+    write_json_string(&mut out, value);
     String::from_utf8(out).unwrap_or_default()
 }
 
 /// `shell_out` or `shell_err`; the id is empty where it belongs to no command.
-pub(crate) fn output(piece: &Piece<'_>) -> Message {
+pub(crate) fn output(piece: &TextChunk<'_>) -> Message {
     let mut out = Vec::with_capacity(piece.text.len() + piece.text.len() / 8 + ENVELOPE_BYTES);
     out.extend_from_slice(if piece.stream == STDOUT {
         br#"{"type":"shell_out""#
@@ -32,9 +32,9 @@ pub(crate) fn output(piece: &Piece<'_>) -> Message {
         br#"{"type":"shell_err""#
     });
     out.extend_from_slice(br#","id":"#);
-    quote(&mut out, &piece.id);
+    write_json_string(&mut out, &piece.id);
     out.extend_from_slice(br#","data":"#);
-    quote(&mut out, &piece.text);
+    write_json_string(&mut out, &piece.text);
     out.extend_from_slice(br#","offset":"#);
     out.extend_from_slice(piece.offset.to_string().as_bytes());
     out.push(b'}');
@@ -108,13 +108,13 @@ pub(crate) fn closed(closed: &Closed) -> Message {
 
 /// `shell_closed` of a shell that ended with its sandbox or session: with the code of the same
 /// refusal by HTTP.
-pub(crate) fn ended_with(failure: &Failure) -> Message {
+pub(crate) fn ended_with(failure: &ApiError) -> Message {
     let (code, cause) = (quoted(failure.code), quoted(&failure.message));
     Message::Text(format!(r#"{{"type":"shell_closed","error":{code},"cause":{cause}}}"#).into())
 }
 
 /// `shell_error`: about one frame of the client; the socket stays open.
-pub(crate) fn error(id: Option<&str>, failure: &Failure) -> Message {
+pub(crate) fn error(id: Option<&str>, failure: &ApiError) -> Message {
     let id = id.map(|id| format!(r#","id":{}"#, quoted(id))).unwrap_or_default();
     let out = format!(
         r#"{{"type":"shell_error"{id},"error":"{}","message":{},"hint":{}}}"#,
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn frames_are_those_of_the_protocol() {
-        let mut piece = Piece {
+        let mut piece = TextChunk {
             stream: 1,
             id: Cow::Borrowed("r\"1"),
             offset: 7,
@@ -176,7 +176,7 @@ mod tests {
             read(&opened("s.abc", "1,2,3")),
             json!({"type":"shell_opened","shell":"s.abc","at":"1,2,3"})
         );
-        let failed = read(&error(Some("a"), &Failure::bad("no")));
+        let failed = read(&error(Some("a"), &ApiError::bad_request("no")));
         assert_eq!((&failed["type"], &failed["id"]), (&json!("shell_error"), &json!("a")));
         assert_eq!((&failed["error"], &failed["message"]), (&json!("bad_request"), &json!("no")));
     }

@@ -5,9 +5,9 @@
 //! program's end closes the socket.
 
 use crate::{
-    auth::cancellation::Until,
+    auth::cancellation::Cancellation,
     ws::{
-        connection::{End, Go, Line, clock},
+        connection::{CloseReason, Flow, WsConnection, heartbeat},
         upgrade::Socket,
     },
 };
@@ -30,60 +30,67 @@ pub(crate) struct Client {
     /// The connection to it.
     pub(crate) link: PortLink,
     /// The client wants to hear of the program's end and speak on.
-    pub(crate) half: bool,
+    pub(crate) half_close: bool,
 }
 
 /// Carries bytes until both sides have ended, or one has gone.
-pub(crate) async fn run(socket: Socket, client: Client, until: Until) {
-    let Client { sandbox, link, half } = client;
+pub(crate) async fn run(socket: Socket, client: Client, cancellation: Cancellation) {
+    let Client { sandbox, link, half_close } = client;
     let (read, write) = tokio::io::split(link);
-    let mut talk =
-        Talk { line: Line::new(socket), sandbox, half, waiting: Bytes::new(), open: (true, true) };
-    let end = talk.carry(read, write, until).await;
+    let mut conversation = TcpSocket {
+        connection: WsConnection::new(socket),
+        sandbox,
+        half_close,
+        unwritten: Bytes::new(),
+        open: (true, true),
+    };
+    let end = conversation.copy_both_ways(read, write, cancellation).await;
     // The program's end is the sandbox's own: it was deleted.
     let end = match end {
-        End::Close(..) if talk.sandbox.destroyed().is_some() => End::destroyed(),
+        CloseReason::Close(..) if conversation.sandbox.destroyed().is_some() => {
+            CloseReason::destroyed()
+        }
         end => end,
     };
-    talk.line.leave(end).await;
+    conversation.connection.close(end).await;
 }
 
-struct Talk {
-    line: Line,
+struct TcpSocket {
+    connection: WsConnection,
     /// Held, so that it stays awake.
     sandbox: Sandbox,
-    half: bool,
+    half_close: bool,
     /// From the client, and not taken by the program yet.
-    waiting: Bytes,
+    unwritten: Bytes,
     /// Whether the program and the client may still speak.
     open: (bool, bool),
 }
 
-impl Talk {
-    async fn carry(
+impl TcpSocket {
+    async fn copy_both_ways(
         &mut self,
         mut guest: ReadHalf<PortLink>,
         mut to: WriteHalf<PortLink>,
-        mut until: Until,
-    ) -> End {
-        let (mut clock, mut buffer) = (clock(), BytesMut::new());
+        mut cancellation: Cancellation,
+    ) -> CloseReason {
+        let (mut clock, mut buffer) = (heartbeat(), BytesMut::new());
         loop {
-            let (full, dirty) = (!self.waiting.is_empty(), self.line.dirty());
+            let (full, unflushed) = (!self.unwritten.is_empty(), self.connection.has_unflushed());
             buffer.reserve(READ_BYTES);
             let go = tokio::select! {
-                event = poll_fn(|cx| self.line.poll(cx, full)) => match self.line.hear(event) {
-                    ControlFlow::Continue(Some(message)) => self.said(message, &mut to).await,
-                    ControlFlow::Continue(None) => Go::Continue(()),
+                event = poll_fn(|cx| self.connection.poll(cx, full)) => match self.connection.receive(event) {
+                    ControlFlow::Continue(Some(message)) => self.handle_message(message, &mut to).await,
+                    ControlFlow::Continue(None) => Flow::Continue(()),
                     ControlFlow::Break(end) => ControlFlow::Break(end),
                 },
-                sent = to.write(&self.waiting), if full => self.sent(sent),
-                read = guest.read_buf(&mut buffer), if self.open.0 && !dirty => match read {
-                    Ok(1..) => self.line.write(Message::Binary(buffer.split().freeze())),
+                sent = to.write(&self.unwritten), if full => self.sent(sent),
+                read = guest.read_buf(&mut buffer), if self.open.0 && !unflushed => match read {
+                    Ok(1..) => self.connection.write(Message::Binary(buffer.split().freeze())),
                     Ok(_) => self.ended(),
-                    Err(_) => Go::Break(End::Close(CloseCode::Error, "the program has reset it")),
+                    Err(_) => Flow::Break(CloseReason::Close(CloseCode::Error, "the program has reset it")),
                 },
-                _ = clock.tick() => self.line.tick(full),
-                ending = until.ended() => Go::Break(ending.into()),
+                _ = clock.tick() => self.connection.tick(full),
+                reason = cancellation.cancelled() => Flow::Break(reason.into()),
             };
             if let ControlFlow::Break(end) = go {
                 return end;
@@ -92,49 +99,51 @@ impl Talk {
     }
 
     /// The client's words.
-    async fn said(&mut self, message: Message, to: &mut WriteHalf<PortLink>) -> Go {
+    async fn handle_message(&mut self, message: Message, to: &mut WriteHalf<PortLink>) -> Flow {
         match message {
-            Message::Binary(bytes) if self.open.1 => self.waiting = bytes,
+            Message::Binary(bytes) if self.open.1 => self.unwritten = bytes,
             Message::Text(text) if text.as_str() == EOF && self.open.1 => {
                 self.open.1 = false;
                 // What was said before is sent: nothing is read while anything waits.
                 let _ = to.shutdown().await;
-                return self.both();
+                return self.close_when_both_ended();
             }
             _ => {
                 let reason = "binary frames, and one text frame {\"type\":\"eof\"} at the end";
-                return Go::Break(End::Close(CloseCode::Unsupported, reason));
+                return Flow::Break(CloseReason::Close(CloseCode::Unsupported, reason));
             }
         }
-        Go::Continue(())
+        Flow::Continue(())
     }
 
-    fn sent(&mut self, sent: std::io::Result<usize>) -> Go {
+    fn sent(&mut self, sent: std::io::Result<usize>) -> Flow {
         match sent {
             Ok(count @ 1..) => {
-                let _ = self.waiting.split_to(count);
-                Go::Continue(())
+                let _ = self.unwritten.split_to(count);
+                Flow::Continue(())
             }
-            _ => Go::Break(End::Close(CloseCode::Error, "the program has closed it")),
+            _ => Flow::Break(CloseReason::Close(CloseCode::Error, "the program has closed it")),
         }
     }
 
     /// The program speaks no more.
-    fn ended(&mut self) -> Go {
+    fn ended(&mut self) -> Flow {
         self.open.0 = false;
         if self.sandbox.destroyed().is_some() {
-            return Go::Break(End::destroyed());
+            return Flow::Break(CloseReason::destroyed());
         }
-        if self.half && self.open.1 {
-            return self.line.write(Message::text(EOF));
+        if self.half_close && self.open.1 {
+            return self.connection.write(Message::text(EOF));
         }
-        self.both()
+        self.close_when_both_ended()
     }
 
-    fn both(&self) -> Go {
+    fn close_when_both_ended(&self) -> Flow {
         match self.open {
-            (false, _) => Go::Break(End::Close(CloseCode::Normal, "the connection has ended")),
-            _ => Go::Continue(()),
+            (false, _) => {
+                Flow::Break(CloseReason::Close(CloseCode::Normal, "the connection has ended"))
+            }
+            _ => Flow::Continue(()),
         }
     }
 }

@@ -7,14 +7,14 @@
 pub(crate) mod frames;
 
 use crate::{
-    auth::cancellation::Until,
+    auth::cancellation::Cancellation,
     ws::{
-        connection::{CLOSE_WAIT, End, Event, Go, Line, clock},
+        connection::{CLOSE_WAIT, CloseReason, Event, Flow, WsConnection, heartbeat},
         upgrade::Socket,
     },
 };
 use bytes::BytesMut;
-use frames::Said;
+use frames::ClientFrame;
 use isolet_sandbox::{Heard, LinkError, Sandbox, TerminalLink};
 use isolet_wire::{
     frame::Data,
@@ -55,13 +55,13 @@ pub(crate) struct Client {
     pub(crate) refused: Option<String>,
 }
 
-struct Talk {
-    line: Line,
+struct TerminalSocket {
+    connection: WsConnection,
     client: Client,
     /// Output that is not written yet, in the order of arrival.
-    pieces: Vec<Bytes>,
+    pending: Vec<Bytes>,
     /// How many bytes that is.
-    held: usize,
+    pending_bytes: usize,
     /// Bytes of a snapshot that are to come, and where output goes on behind it.
     snapshot: Option<Snapshot>,
     /// Where the next byte of output stands.
@@ -69,47 +69,56 @@ struct Talk {
 }
 
 /// Serves a client until either side ends.
-pub(crate) async fn run(socket: Socket, client: Client, until: Until) {
+pub(crate) async fn run(socket: Socket, client: Client, cancellation: Cancellation) {
     let offset = client.link.attached().offset;
-    let line = Line::new(socket);
-    let mut talk = Talk { line, client, pieces: Vec::new(), held: 0, snapshot: None, offset };
-    let end = match talk.begin() {
-        ControlFlow::Continue(()) => talk.talk(until).await,
+    let connection = WsConnection::new(socket);
+    let mut conversation = TerminalSocket {
+        connection,
+        client,
+        pending: Vec::new(),
+        pending_bytes: 0,
+        snapshot: None,
+        offset,
+    };
+    let end = match conversation.begin() {
+        ControlFlow::Continue(()) => conversation.serve(cancellation).await,
         ControlFlow::Break(end) => end,
     };
     // Others need not see it attached while it says goodbye.
-    let Talk { line, client, .. } = talk;
+    let TerminalSocket { connection, client, .. } = conversation;
     drop(client);
-    line.leave(end).await;
+    connection.close(end).await;
 }
 
 /// Says that there is no terminal to attach to, and ends.
-pub(crate) async fn none(socket: Socket, message: &str) {
-    let mut line = Line::new(socket);
-    let end = match line.write(frames::error(message)) {
-        ControlFlow::Continue(()) => End::Close(CloseCode::Library(NONE_RUNS), "no terminal runs"),
+pub(crate) async fn refuse_none_running(socket: Socket, message: &str) {
+    let mut connection = WsConnection::new(socket);
+    let end = match connection.write(frames::error(message)) {
+        ControlFlow::Continue(()) => {
+            CloseReason::Close(CloseCode::Library(NONE_RUNS), "no terminal runs")
+        }
         ControlFlow::Break(end) => end,
     };
-    line.leave(end).await;
+    connection.close(end).await;
 }
 
-impl Talk {
-    async fn talk(&mut self, mut until: Until) -> End {
-        let mut clock = clock();
+impl TerminalSocket {
+    async fn serve(&mut self, mut cancellation: Cancellation) -> CloseReason {
+        let mut clock = heartbeat();
         // Lives as long as the loop: nothing is registered anew for each message.
-        let ended = async move { until.ended().await };
+        let ended = async move { cancellation.cancelled().await };
         tokio::pin!(ended);
         loop {
-            let (line, link) = (&mut self.line, &mut self.client.link);
-            let (dirty, full) = (line.dirty(), link.waiting() > INPUT_BYTES_MAX);
+            let (connection, link) = (&mut self.connection, &mut self.client.link);
+            let (unflushed, full) = (connection.has_unflushed(), link.waiting() > INPUT_BYTES_MAX);
             let go = tokio::select! {
                 biased;
                 // First: under a steady load the others are always ready.
-                ending = &mut ended => ControlFlow::Break(ending.into()),
-                event = poll_fn(|cx| line.poll(cx, full)) => self.event(event),
-                heard = link.next(), if !dirty => self.heard(heard).await,
+                reason = &mut ended => ControlFlow::Break(reason.into()),
+                event = poll_fn(|cx| connection.poll(cx, full)) => self.event(event),
+                message = link.next(), if !unflushed => self.handle_agent(message).await,
                 // A client whose input waits for its program is not read.
-                _ = clock.tick() => self.line.tick(full),
+                _ = clock.tick() => self.connection.tick(full),
             };
             if let ControlFlow::Break(end) = go {
                 return end;
@@ -117,38 +126,41 @@ impl Talk {
         }
     }
 
-    fn begin(&mut self) -> Go {
+    fn begin(&mut self) -> Flow {
         let attached = self.client.link.attached();
         let (first, snapshot) = (frames::attached(attached), attached.snapshot);
         self.event_frame(first)?;
         if let Some(message) = self.client.refused.take() {
-            self.line.write(frames::error(&message))?;
+            self.connection.write(frames::error(&message))?;
         }
         match snapshot {
-            Some(snapshot) => self.draw(snapshot),
-            None => self.tell_offset(),
+            Some(snapshot) => self.begin_snapshot(snapshot),
+            None => self.send_offset(),
         }
     }
 
-    fn event(&mut self, event: Event) -> Go {
-        match self.line.hear(event)? {
+    fn event(&mut self, event: Event) -> Flow {
+        match self.connection.receive(event)? {
             Some(Message::Text(text)) => match frames::parse(&text) {
-                Ok(Said::Ping) => self.line.answer(frames::pong()),
+                Ok(ClientFrame::Ping) => self.connection.reply(frames::pong()),
                 Ok(_) if self.client.view => ControlFlow::Continue(()),
-                Ok(Said::Resize(size)) => self.pushed(|link| link.resize(size)),
-                Err(failure) => self.refuse(&failure.message),
+                Ok(ClientFrame::Resize(size)) => self.push_to_agent(|link| link.resize(size)),
+                Err(failure) => self.send_error(&failure.message),
             },
             Some(_) if self.client.view => {
-                self.refuse("this client only looks: what it types is not taken")
+                self.send_error("this client only looks: what it types is not taken")
             }
             Some(Message::Binary(bytes)) if !bytes.is_empty() => {
-                self.pushed(|link| link.type_in(&bytes))
+                self.push_to_agent(|link| link.type_in(&bytes))
             }
             _ => ControlFlow::Continue(()),
         }
     }
 
-    fn pushed(&mut self, push: impl FnOnce(&mut TerminalLink) -> Result<(), LinkError>) -> Go {
+    fn push_to_agent(
+        &mut self,
+        push: impl FnOnce(&mut TerminalLink) -> Result<(), LinkError>,
+    ) -> Flow {
         if let Err(error) = push(&mut self.client.link) {
             // The link's own end says why.
             debug!(%error, "the agent does not take what a client said");
@@ -156,138 +168,142 @@ impl Talk {
         ControlFlow::Continue(())
     }
 
-    fn refuse(&mut self, message: &str) -> Go {
-        self.line.answer(frames::error(message))
+    fn send_error(&mut self, message: &str) -> Flow {
+        self.connection.reply(frames::error(message))
     }
 
-    async fn heard(&mut self, heard: Result<Heard, LinkError>) -> Go {
-        let (mut heard, mut bytes) = (heard.map(Some), 0);
+    async fn handle_agent(&mut self, message: Result<Heard, LinkError>) -> Flow {
+        let (mut message, mut bytes) = (message.map(Some), 0);
         loop {
-            match heard {
+            match message {
                 Ok(None) => break,
                 Ok(Some(Heard::Data(body))) => {
                     bytes += body.len();
                     self.data(body)?;
                 }
-                Ok(Some(Heard::Tell(tell))) => self.tell(tell)?,
+                Ok(Some(Heard::Tell(tell))) => self.forward(tell)?,
                 Err(error) => {
-                    self.put()?;
+                    self.flush_output()?;
                     return self.lost(&error).await;
                 }
             }
             if bytes >= BATCH_BYTES {
                 break;
             }
-            heard = self.client.link.try_next();
+            message = self.client.link.try_next();
         }
-        self.put()
+        self.flush_output()
     }
 
-    fn data(&mut self, body: Bytes) -> Go {
-        let Ok(Data { stream, offset, bytes, .. }) = Data::parse(body) else { return faulty() };
+    fn data(&mut self, body: Bytes) -> Flow {
+        let Ok(Data { stream, offset, bytes, .. }) = Data::parse(body) else {
+            return bad_agent_frame();
+        };
         match (stream, self.snapshot) {
-            (SNAPSHOT, Some(snapshot)) => self.drawn(snapshot, bytes),
+            (SNAPSHOT, Some(snapshot)) => self.snapshot_bytes(snapshot, bytes),
             (OUTPUT, None) => {
                 if offset != self.offset {
-                    self.put()?;
+                    self.flush_output()?;
                     self.offset = offset;
-                    self.tell_offset()?;
+                    self.send_offset()?;
                 }
                 self.offset += bytes.len() as u64;
                 self.output(bytes)
             }
-            _ => faulty(),
+            _ => bad_agent_frame(),
         }
     }
 
     /// A snapshot's bytes follow.
-    fn draw(&mut self, snapshot: Snapshot) -> Go {
+    fn begin_snapshot(&mut self, snapshot: Snapshot) -> Flow {
         self.event_frame(frames::snapshot(snapshot))?;
         self.snapshot = Some(snapshot);
-        self.drawn(snapshot, Bytes::new())
+        self.snapshot_bytes(snapshot, Bytes::new())
     }
 
     /// Some of them; behind the last the output goes on at its offset.
-    fn drawn(&mut self, mut snapshot: Snapshot, bytes: Bytes) -> Go {
+    fn snapshot_bytes(&mut self, mut snapshot: Snapshot, bytes: Bytes) -> Flow {
         let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        let Some(left) = snapshot.bytes.checked_sub(count) else { return faulty() };
+        let Some(left) = snapshot.bytes.checked_sub(count) else { return bad_agent_frame() };
         self.output(bytes)?;
         if left > 0 {
             snapshot.bytes = left;
             self.snapshot = Some(snapshot);
             return ControlFlow::Continue(());
         }
-        self.put()?;
+        self.flush_output()?;
         (self.snapshot, self.offset) = (None, snapshot.offset);
-        self.tell_offset()
+        self.send_offset()
     }
 
-    fn tell_offset(&mut self) -> Go {
+    fn send_offset(&mut self) -> Flow {
         let at = frames::at(&self.client.link.attached().id, self.offset);
         self.event_frame(at)
     }
 
     /// Keeps a piece until no more has arrived.
-    fn output(&mut self, bytes: Bytes) -> Go {
-        if self.held + bytes.len() > FRAME_BYTES || bytes.len() >= LARGE_BYTES {
-            self.put()?;
+    fn output(&mut self, bytes: Bytes) -> Flow {
+        if self.pending_bytes + bytes.len() > FRAME_BYTES || bytes.len() >= LARGE_BYTES {
+            self.flush_output()?;
         }
-        self.held += bytes.len();
+        self.pending_bytes += bytes.len();
         if !bytes.is_empty() {
-            self.pieces.push(bytes);
+            self.pending.push(bytes);
         }
         ControlFlow::Continue(())
     }
 
     /// Writes what was kept, as one frame.
-    fn put(&mut self) -> Go {
-        let (held, pieces) = (std::mem::take(&mut self.held), &mut self.pieces);
-        let one = match pieces.len() {
+    fn flush_output(&mut self) -> Flow {
+        let (pending_bytes, pending) = (std::mem::take(&mut self.pending_bytes), &mut self.pending);
+        let one = match pending.len() {
             0 => return ControlFlow::Continue(()),
-            1 => pieces.remove(0),
+            1 => pending.remove(0),
             _ => {
-                let mut all = BytesMut::with_capacity(held);
-                pieces.drain(..).for_each(|piece| all.extend_from_slice(&piece));
+                let mut all = BytesMut::with_capacity(pending_bytes);
+                pending.drain(..).for_each(|piece| all.extend_from_slice(&piece));
                 all.freeze()
             }
         };
-        self.line.write(Message::Binary(one))
+        self.connection.write(Message::Binary(one))
     }
 
-    fn tell(&mut self, tell: Tell) -> Go {
-        self.put()?;
+    fn forward(&mut self, tell: Tell) -> Flow {
+        self.flush_output()?;
         match tell {
-            Tell::TerminalReady => self.line.write(frames::ready()),
-            Tell::TerminalSnapshot(snapshot) if self.snapshot.is_none() => self.draw(snapshot),
+            Tell::TerminalReady => self.connection.write(frames::ready()),
+            Tell::TerminalSnapshot(snapshot) if self.snapshot.is_none() => {
+                self.begin_snapshot(snapshot)
+            }
             Tell::TerminalSize(size) => self.event_frame(frames::sized(size)),
             Tell::TerminalClients(clients) => self.event_frame(frames::clients(&clients)),
-            Tell::TerminalExit(closed) => self.over(&closed),
-            Tell::Refused { message, .. } => self.refuse(&message),
-            _ => faulty(),
+            Tell::TerminalExit(closed) => self.end(&closed),
+            Tell::Refused { message, .. } => self.send_error(&message),
+            _ => bad_agent_frame(),
         }
     }
 
-    fn over(&mut self, closed: &Closed) -> Go {
-        self.line.write(frames::exit(closed))?;
-        ControlFlow::Break(End::Close(CloseCode::Normal, "the terminal has ended"))
+    fn end(&mut self, closed: &Closed) -> Flow {
+        self.connection.write(frames::exit(closed))?;
+        ControlFlow::Break(CloseReason::Close(CloseCode::Normal, "the terminal has ended"))
     }
 
     /// A frame that only those see who asked for events.
-    fn event_frame(&mut self, message: Message) -> Go {
-        if self.client.events { self.line.write(message) } else { ControlFlow::Continue(()) }
+    fn event_frame(&mut self, message: Message) -> Flow {
+        if self.client.events { self.connection.write(message) } else { ControlFlow::Continue(()) }
     }
 
     /// The link is gone: with its sandbox, or by itself.
-    async fn lost(&mut self, error: &LinkError) -> Go {
+    async fn lost(&mut self, error: &LinkError) -> Flow {
         if let LinkError::Destroyed(_) = error {
             let closed = Closed { signal: Some(KILLED), ..Closed::default() };
-            self.line.write(frames::exit(&closed))?;
-            return ControlFlow::Break(End::destroyed());
+            self.connection.write(frames::exit(&closed))?;
+            return ControlFlow::Break(CloseReason::destroyed());
         }
         if self.client.link.orphaned() {
-            return self.over(&Closed { signal: Some(KILLED), ..Closed::default() });
+            return self.end(&Closed { signal: Some(KILLED), ..Closed::default() });
         }
-        let come_back = ControlFlow::Break(End::Close(CloseCode::Restart, "come back"));
+        let come_back = ControlFlow::Break(CloseReason::Close(CloseCode::Restart, "come back"));
         match timeout(CLOSE_WAIT, self.client.sandbox.ended()).await {
             Err(_) => {
                 debug!(%error, "the link of a terminal's client broke");
@@ -296,14 +312,14 @@ impl Talk {
             Ok(isolet_sandbox::Error::Stopping) => come_back,
             Ok(why) => {
                 let closed = Closed { code: None, signal: Some(KILLED), cause: why.to_string() };
-                self.line.write(frames::exit(&closed))?;
-                ControlFlow::Break(End::Close(CloseCode::Away, "the sandbox has ended"))
+                self.connection.write(frames::exit(&closed))?;
+                ControlFlow::Break(CloseReason::Close(CloseCode::Away, "the sandbox has ended"))
             }
         }
     }
 }
 
 /// What the agent said belongs to no conversation.
-fn faulty() -> Go {
-    ControlFlow::Break(End::Close(CloseCode::Error, "the agent sent a bad frame"))
+fn bad_agent_frame() -> Flow {
+    ControlFlow::Break(CloseReason::Close(CloseCode::Error, "the agent sent a bad frame"))
 }

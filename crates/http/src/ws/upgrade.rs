@@ -1,6 +1,9 @@
 //! WebSocket: the upgrade by hand, so that every limit is ours.
 
-use crate::{connection::smuggling_guard::Gate, foundation::error::Failure, limits::limiter::Held};
+use crate::{
+    connection::smuggling_guard::SmugglingGuard, foundation::error::ApiError,
+    limits::limiter::SocketPermit,
+};
 use axum::{
     body::Body,
     http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header},
@@ -28,7 +31,7 @@ const UPGRADE_WAIT: Duration = Duration::from_secs(10);
 pub(crate) type Socket = WebSocketStream<TcpStream>;
 
 /// Checks that a request is an upgrade, and gives what the answer must carry.
-pub(crate) fn handshake(method: &Method, headers: &HeaderMap) -> Result<HeaderValue, Failure> {
+pub(crate) fn handshake(method: &Method, headers: &HeaderMap) -> Result<HeaderValue, ApiError> {
     let has = |name: HeaderName, wanted: &str| {
         headers
             .get_all(name)
@@ -40,7 +43,7 @@ pub(crate) fn handshake(method: &Method, headers: &HeaderMap) -> Result<HeaderVa
         || !has(header::CONNECTION, "upgrade")
         || !has(header::UPGRADE, "websocket")
     {
-        return Err(Failure::new(
+        return Err(ApiError::new(
             StatusCode::UPGRADE_REQUIRED,
             "upgrade_required",
             "this address speaks WebSocket",
@@ -48,14 +51,15 @@ pub(crate) fn handshake(method: &Method, headers: &HeaderMap) -> Result<HeaderVa
         ));
     }
     if !has(header::SEC_WEBSOCKET_VERSION, "13") {
-        return Err(Failure::field("Sec-WebSocket-Version", "must be 13"));
+        return Err(ApiError::bad_field("Sec-WebSocket-Version", "must be 13"));
     }
     let key = headers.get(header::SEC_WEBSOCKET_KEY).map(HeaderValue::as_bytes);
     // 16 bytes in base64.
     let key = key
         .filter(|key| key.len() == 24)
-        .ok_or_else(|| Failure::field("Sec-WebSocket-Key", "must be 16 bytes in base64"))?;
-    HeaderValue::try_from(derive_accept_key(key)).map_err(|_| Failure::bad("Sec-WebSocket-Key"))
+        .ok_or_else(|| ApiError::bad_field("Sec-WebSocket-Key", "must be 16 bytes in base64"))?;
+    HeaderValue::try_from(derive_accept_key(key))
+        .map_err(|_| ApiError::bad_request("Sec-WebSocket-Key"))
 }
 
 /// The answer that turns the connection into a WebSocket.
@@ -79,7 +83,7 @@ pub(crate) fn hand_over<F>(
     F: Future<Output = ()> + Send,
 {
     let upgrade = hyper::upgrade::on(&mut *request);
-    let permit = request.extensions_mut().remove::<Held>();
+    let permit = request.extensions_mut().remove::<SocketPermit>();
     tokio::spawn(async move {
         if let Some(socket) = upgraded(upgrade, longest).await {
             run(socket).await;
@@ -93,7 +97,7 @@ pub(crate) fn hand_over<F>(
 async fn upgraded(upgrade: hyper::upgrade::OnUpgrade, longest: usize) -> Option<Socket> {
     let upgraded: Upgraded = timeout(UPGRADE_WAIT, upgrade).await.ok()?.ok()?;
     // The bare connection: nothing is boxed on the way of a byte.
-    let parts = upgraded.downcast::<TokioIo<Gate>>().ok()?;
+    let parts = upgraded.downcast::<TokioIo<SmugglingGuard>>().ok()?;
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BYTES)
         .write_buffer_size(WRITE_BYTES)

@@ -1,7 +1,7 @@
 //! How many connections clients may have: the table `[connections]`.
 
 use anyhow::{Result, bail};
-use isolet_http::{ConnectionLimits, Kind};
+use isolet_http::{ConnectionKind, ConnectionLimits};
 use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -57,15 +57,15 @@ fn group_limit(line: &str) -> Option<u64> {
 }
 
 impl ConnectionsFile {
-    fn of(&mut self, kind: Kind) -> &mut Option<usize> {
+    fn of(&mut self, kind: ConnectionKind) -> &mut Option<usize> {
         match kind {
-            Kind::Call => &mut self.calls,
-            Kind::EventStream => &mut self.event_streams,
-            Kind::Socket => &mut self.sockets,
-            Kind::Exec => &mut self.execs,
-            Kind::Upload => &mut self.uploads,
-            Kind::Download => &mut self.downloads,
-            Kind::Port => &mut self.ports,
+            ConnectionKind::Call => &mut self.calls,
+            ConnectionKind::EventStream => &mut self.event_streams,
+            ConnectionKind::Socket => &mut self.sockets,
+            ConnectionKind::Exec => &mut self.execs,
+            ConnectionKind::Upload => &mut self.uploads,
+            ConnectionKind::Download => &mut self.downloads,
+            ConnectionKind::Port => &mut self.ports,
         }
     }
 
@@ -82,7 +82,7 @@ impl ConnectionsFile {
         if let Some(most) = self.tenant_max {
             limits = limits.with_tenant_max(most);
         }
-        for kind in Kind::ALL {
+        for kind in ConnectionKind::ALL {
             let most = self.of(kind).unwrap_or(limits.of(kind));
             if most == 0 {
                 bail!("[connections] {} must be at least 1", kind.setting());
@@ -119,7 +119,7 @@ impl ConnectionsFile {
             answers_mib: Some(limits.answer_bytes / MIB),
             ..Self::default()
         };
-        for kind in Kind::ALL {
+        for kind in ConnectionKind::ALL {
             *shown.of(kind) = Some(limits.of(kind));
         }
         shown
@@ -139,9 +139,15 @@ mod tests {
         let limits = read("max = 800\nexecs = 7").expect("sound");
         let derived = ConnectionLimits::of_max(800);
         assert_eq!((limits.max, limits.tenant_max), (800, derived.tenant_max));
-        assert_eq!((limits.of(Kind::Exec), limits.of(Kind::Socket)), (7, derived.of(Kind::Socket)));
+        assert_eq!(
+            (limits.of(ConnectionKind::Exec), limits.of(ConnectionKind::Socket)),
+            (7, derived.of(ConnectionKind::Socket))
+        );
         let limits = read("tenant_max = 40").expect("sound");
-        assert_eq!((limits.of(Kind::EventStream), limits.of(Kind::Upload)), (20, 10));
+        assert_eq!(
+            (limits.of(ConnectionKind::EventStream), limits.of(ConnectionKind::Upload)),
+            (20, 10)
+        );
         assert_eq!(read("answers_mib = 7").expect("sound").answer_bytes, 7 * MIB);
         let again = ConnectionsFile::shown(&limits).settings().expect("sound");
         assert_eq!(again.kinds, limits.kinds, "what is shown says all of it");

@@ -1,25 +1,25 @@
 //! Ids and paths of the bridge's calls.
 
 use crate::{
-    dialects::cloudflare::error::Refusal,
-    foundation::{error::Failure, input},
+    dialects::cloudflare::error::BridgeError,
+    foundation::{error::ApiError, input},
 };
 use axum::http::{HeaderMap, StatusCode};
 use isolet_sandbox::{SandboxId, SessionId};
 
 /// The bridge's ids are narrower than ours.
-pub(super) fn sandbox(id: &str) -> Result<SandboxId, Refusal> {
+pub(super) fn sandbox(id: &str) -> Result<SandboxId, BridgeError> {
     let letters = |b: u8| b.is_ascii_lowercase() || matches!(b, b'2'..=b'7');
     let id = Some(id).filter(|id| id.bytes().all(letters)).and_then(|id| SandboxId::parse(id).ok());
     id.ok_or_else(|| {
         let hint = "take the id that a create has answered";
         let message = "id: must match [a-z2-7]{1,128}";
-        Failure::new(StatusCode::BAD_REQUEST, "invalid_request", message, hint).into()
+        ApiError::new(StatusCode::BAD_REQUEST, "invalid_request", message, hint).into()
     })
 }
 
 /// The session that a header names; earlier clients say `X-Session-Id`.
-pub(super) fn session(headers: &HeaderMap) -> Result<Option<SessionId>, Refusal> {
+pub(super) fn session(headers: &HeaderMap) -> Result<Option<SessionId>, BridgeError> {
     let named = headers.get("session-id").or_else(|| headers.get("x-session-id"));
     let id = named.map(|named| SessionId::parse(named.to_str().unwrap_or(""))).transpose();
     Ok(id.map_err(input::bad_id)?)

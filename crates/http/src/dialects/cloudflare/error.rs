@@ -1,6 +1,6 @@
 //! The bridge's answers to what was done, and to what was not.
 
-use crate::foundation::error::Failure;
+use crate::foundation::error::ApiError;
 use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 /// What the bridge answers when something was not done.
 #[derive(Debug)]
-pub(crate) struct Refusal(pub(super) Failure);
+pub(crate) struct BridgeError(pub(super) ApiError);
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct RefusalView {
@@ -31,34 +31,34 @@ impl Done {
     pub(super) const OK: axum::Json<Self> = axum::Json(Self { ok: true });
 }
 
-impl Refusal {
+impl BridgeError {
     /// The same under another code.
     pub(super) fn coded(self, code: &'static str) -> Self {
-        Self(Failure::new(self.0.status(), code, self.0.message, self.0.hint))
+        Self(ApiError::new(self.0.status(), code, self.0.message, self.0.hint))
     }
 
     pub(super) fn outside(what: &str) -> Self {
         let message = format!("{what} must resolve to a location within /workspace");
         let hint = "name a path below /workspace";
-        Self(Failure::new(StatusCode::FORBIDDEN, "invalid_request", message, hint))
+        Self(ApiError::new(StatusCode::FORBIDDEN, "invalid_request", message, hint))
     }
 }
 
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Self {
+impl From<ApiError> for BridgeError {
+    fn from(failure: ApiError) -> Self {
         let bad = failure.status() == StatusCode::BAD_REQUEST;
         let same = Self(failure);
         if bad { same.coded("invalid_request") } else { same }
     }
 }
 
-impl From<isolet_sandbox::Error> for Refusal {
+impl From<isolet_sandbox::Error> for BridgeError {
     fn from(error: isolet_sandbox::Error) -> Self {
-        Failure::from(error).into()
+        ApiError::from(error).into()
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for BridgeError {
     fn into_response(self) -> Response {
         let body = RefusalView { error: self.0.message.clone(), code: self.0.code };
         // Its status and headers are the native ones.

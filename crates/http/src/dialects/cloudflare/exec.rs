@@ -5,13 +5,13 @@ use crate::{
     auth::caller::Caller,
     dialects::cloudflare::{
         address::{sandbox, session, within},
-        error::{Refusal, RefusalView},
+        error::{BridgeError, RefusalView},
     },
     foundation::{
-        error::Failure,
-        event_encoding::Form,
+        error::ApiError,
+        event_encoding::EventEncoding,
         input,
-        json::{Strict, some},
+        json::{StrictJson, not_null},
     },
     stream::{command::Command, command_events},
 };
@@ -32,11 +32,11 @@ pub(crate) struct BridgeExec {
     /// Its words. They mean themselves: what is to be expanded goes to `sh -c`.
     argv: Vec<String>,
     /// Killed after so many ms; 0 (unless told) never.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout_ms: Option<u64>,
     /// Within `/workspace`, which is where it runs unless told.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     cwd: Option<String>,
 }
@@ -44,16 +44,16 @@ pub(crate) struct BridgeExec {
 impl BridgeExec {
     /// Directory and text. The words are a shell's: `cd` and `export` work in a session, and what is
     /// not found exits with 127.
-    fn text(&self) -> Result<(Option<String>, String), Refusal> {
+    fn text(&self) -> Result<(Option<String>, String), BridgeError> {
         if self.argv.is_empty() {
-            return Err(Failure::bad("argv must be a non-empty array").into());
+            return Err(ApiError::bad_request("argv must be a non-empty array").into());
         }
         let text = quoted(&self.argv);
         input::command(&text)?;
         input::cwd(self.cwd.as_deref())?;
         let Some(cwd) = &self.cwd else { return Ok((None, text)) };
         let inside = within(cwd.as_bytes()).and_then(|cwd| String::from_utf8(cwd).ok());
-        Ok((Some(inside.ok_or_else(|| Refusal::outside("cwd"))?), text))
+        Ok((Some(inside.ok_or_else(|| BridgeError::outside("cwd"))?), text))
     }
 }
 
@@ -76,8 +76,8 @@ pub(crate) async fn exec(
     caller: Caller,
     Path(id): Path<String>,
     headers: HeaderMap,
-    body: Result<Strict<BridgeExec>, Failure>,
-) -> Result<Response, Refusal> {
+    body: Result<StrictJson<BridgeExec>, ApiError>,
+) -> Result<Response, BridgeError> {
     let (id, session, body) = (sandbox(&id)?, session(&headers)?, body?.value);
     let (cwd, text) = body.text()?;
     let timeout_ms = input::timeout(body.timeout_ms)?;
@@ -86,7 +86,7 @@ pub(crate) async fn exec(
         None => {
             let what = What::Command(text);
             let start = Start { what, cwd, timeout_ms, ..Start::default() };
-            Command::alone(&sandbox, start, None).await?
+            Command::start_program(&sandbox, start, None).await?
         }
         Some(session) => {
             let own = sandbox.session_reach(&session).await?.command_timeout_ms;
@@ -95,8 +95,8 @@ pub(crate) async fn exec(
             Command::in_session(&sandbox, &session, run, None, true).await?
         }
     };
-    let until = app.leases.until(&caller);
-    Ok(command_events::answer(command, Form::Bridge, String::new(), until).await?)
+    let cancellation = app.cancellations.subscribe(&caller);
+    Ok(command_events::answer(command, EventEncoding::Bridge, String::new(), cancellation).await?)
 }
 
 #[cfg(test)]

@@ -5,13 +5,13 @@ use crate::{
     auth::caller::Caller,
     dialects::cloudflare::{
         address::{sandbox, session, within},
-        error::{Done, Refusal, RefusalView},
+        error::{BridgeError, Done, RefusalView},
     },
     foundation::{
-        error::Failure,
-        query::{Query, unescape_path},
+        error::ApiError,
+        query::{Query, decode_path},
     },
-    routes::files::{content::raw, place::checked, upload::save},
+    routes::files::{content::raw, target::checked, upload::save},
 };
 use axum::{
     Json,
@@ -27,12 +27,13 @@ async fn open(
     (app, caller): (&App, &Caller),
     (uri, headers): (&Uri, &HeaderMap),
     reach: Reach,
-) -> Result<(Sandbox, Vec<u8>), Refusal> {
+) -> Result<(Sandbox, Vec<u8>), BridgeError> {
     let mut parts = uri.path().splitn(6, '/').skip(3);
     let id = sandbox(parts.next().unwrap_or_default())?;
-    let path = unescape_path(parts.nth(1).unwrap_or_default());
-    let path = path.ok_or_else(|| Failure::bad("the path holds a malformed % escape"))?;
-    let path = within(&[b"/", path.as_slice()].concat()).ok_or_else(|| Refusal::outside("path"))?;
+    let path = decode_path(parts.nth(1).unwrap_or_default());
+    let path = path.ok_or_else(|| ApiError::bad_request("the path holds a malformed % escape"))?;
+    let path =
+        within(&[b"/", path.as_slice()].concat()).ok_or_else(|| BridgeError::outside("path"))?;
     let path = checked("path", &path)?;
     Query::of(uri, &[])?;
     let session = session(headers)?;
@@ -44,9 +45,9 @@ async fn open(
 }
 
 /// All that is not there is a file that is not there.
-fn not_found(failure: Failure) -> Refusal {
+fn not_found(failure: ApiError) -> BridgeError {
     let missing = failure.status() == StatusCode::NOT_FOUND;
-    let same = Refusal::from(failure);
+    let same = BridgeError::from(failure);
     if missing { same.coded("workspace_read_not_found") } else { same }
 }
 
@@ -60,7 +61,7 @@ pub(crate) async fn read(
     caller: Caller,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, BridgeError> {
     let (sandbox, path) = open((&app, &caller), (&uri, &headers), Reach::Read).await?;
     let reader = sandbox.file_read(&path, 0, None).await;
     Ok(raw(reader.map_err(|error| not_found(error.into()))?))
@@ -75,7 +76,7 @@ pub(crate) async fn write(
     State(app): State<App>,
     caller: Caller,
     request: Request,
-) -> Result<Json<Done>, Refusal> {
+) -> Result<Json<Done>, BridgeError> {
     let at = (request.uri(), request.headers());
     let (sandbox, path) = open((&app, &caller), at, Reach::CreateIfMissing).await?;
     save(&sandbox, &path, Save::default(), request).await?;

@@ -2,8 +2,8 @@
 
 use crate::{
     app::App,
-    dialects::cloudflare::{address::sandbox, error::Refusal},
-    foundation::error::Failure,
+    dialects::cloudflare::{address::sandbox, error::BridgeError},
+    foundation::error::ApiError,
 };
 use axum::{extract::RawPathParams, routing::post};
 use utoipa_axum::router::OpenApiRouter;
@@ -16,10 +16,10 @@ pub(super) fn router() -> OpenApiRouter<App> {
         .route("/v1/sandbox/{id}/unmount", post(|id| unbuilt(id, MOUNTS)))
 }
 
-async fn unbuilt(of: RawPathParams, reason: &str) -> Refusal {
+async fn unbuilt(of: RawPathParams, reason: &str) -> BridgeError {
     let id = of.iter().find(|(name, _)| *name == "id").map_or("", |(_, id)| id);
     match sandbox(id) {
-        Ok(_) => Failure::unbuilt_call(reason).into(),
+        Ok(_) => ApiError::not_implemented(reason).into(),
         Err(refusal) => refusal,
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     auth::caller::Caller,
     dialects::cloudflare::{
         address::{sandbox, session},
-        error::{Refusal, RefusalView},
+        error::{BridgeError, RefusalView},
     },
     routes::terminals::socket,
 };
@@ -29,7 +29,7 @@ pub(crate) async fn pty(
     Path(id): Path<String>,
     headers: HeaderMap,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, BridgeError> {
     let id = sandbox(&id)?;
     let otherwise = session(&headers)?.unwrap_or_else(SessionId::default_session);
     Ok(socket::attach(app, caller, id, otherwise, request).await?)

@@ -5,9 +5,9 @@ use crate::{
     auth::caller::Caller,
     dialects::cloudflare::{
         address::sandbox,
-        error::{Refusal, RefusalView},
+        error::{BridgeError, RefusalView},
     },
-    foundation::{error::Failure, extensions::Of, json::Strict},
+    foundation::{error::ApiError, extensions::AuditedSandbox, json::StrictJson},
 };
 use axum::{
     Extension, Json,
@@ -42,13 +42,13 @@ pub(crate) struct Running {
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
-    body: Result<Strict<BridgeCreate>, Failure>,
-) -> Result<(Extension<Of>, Json<BridgeSandbox>), Refusal> {
+    body: Result<StrictJson<BridgeCreate>, ApiError>,
+) -> Result<(Extension<AuditedSandbox>, Json<BridgeSandbox>), BridgeError> {
     body?;
     let id = sandbox(&ids::random())?;
     let wish = Wish { id: Some(id), ..Wish::default() };
     let made = app.service.create(&caller.tenant, wish, None).await?;
-    let of = Extension(Of(made.info.id.clone()));
+    let of = Extension(AuditedSandbox(made.info.id.clone()));
     Ok((of, Json(BridgeSandbox { id: made.info.id.into() })))
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<StatusCode, Refusal> {
+) -> Result<StatusCode, BridgeError> {
     match app.service.delete(&caller.tenant, &sandbox(&id)?).await {
         Ok(_) | Err(Error::NoSandbox(_)) => Ok(StatusCode::NO_CONTENT),
         Err(error) => Err(error.into()),
@@ -75,7 +75,7 @@ pub(crate) async fn running(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<Running>, Refusal> {
+) -> Result<Json<Running>, BridgeError> {
     let running = match app.service.get(&caller.tenant, &sandbox(&id)?).await {
         Ok(info) => match info.state {
             Stands::Running | Stands::Creating => true,

@@ -5,12 +5,12 @@ use crate::{
     auth::caller::Caller,
     dialects::cloudflare::{
         address::sandbox,
-        error::{Refusal, RefusalView},
+        error::{BridgeError, RefusalView},
     },
     foundation::{
-        error::Failure,
+        error::ApiError,
         input,
-        json::{Named, Strict, some},
+        json::{StrictJson, UniqueMap, not_null},
         time::rfc3339,
     },
 };
@@ -28,16 +28,16 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct BridgeSession {
     /// The server makes one unless told.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     id: Option<String>,
     /// Where its shell begins; `/workspace` unless told.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     cwd: Option<String>,
     /// Over the sandbox's environment.
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
-    env: Named<String>,
+    env: UniqueMap<String>,
 }
 
 /// A session that was made.
@@ -65,8 +65,8 @@ pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    body: Result<Strict<BridgeSession>, Failure>,
-) -> Result<Json<BridgeMade>, Refusal> {
+    body: Result<StrictJson<BridgeSession>, ApiError>,
+) -> Result<Json<BridgeMade>, BridgeError> {
     let (id, body) = (sandbox(&id)?, body?.value);
     input::cwd(body.cwd.as_deref())?;
     input::env(body.env.0.iter().map(|(name, value)| (name, Some(value))))?;
@@ -87,7 +87,7 @@ pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,
     Path((id, sid)): Path<(String, String)>,
-) -> Result<Json<BridgeEnded>, Refusal> {
+) -> Result<Json<BridgeEnded>, BridgeError> {
     let session = SessionId::parse(&sid).map_err(input::bad_id)?;
     let sandbox = app.service.reach(&caller.tenant, &sandbox(&id)?, Reach::Look).await?;
     sandbox.session_delete(&session).await?;

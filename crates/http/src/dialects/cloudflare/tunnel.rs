@@ -5,11 +5,11 @@ use crate::{
     auth::{caller::Caller, port_link::TTL_MAX},
     dialects::cloudflare::{
         address::sandbox,
-        error::{Refusal, RefusalView},
+        error::{BridgeError, RefusalView},
     },
     foundation::{
-        error::Failure,
-        json::{Strict, some},
+        error::ApiError,
+        json::{StrictJson, not_null},
     },
     proxy::target::parse_port,
     routes::ports::links,
@@ -28,7 +28,7 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct BridgeTunnel {
     /// What it is called, at most 128 bytes.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     name: Option<String>,
 }
@@ -61,8 +61,8 @@ pub(crate) async fn open(
     caller: Caller,
     Path((id, port)): Path<(String, String)>,
     headers: HeaderMap,
-    body: Result<Strict<BridgeTunnel>, Failure>,
-) -> Result<Json<Tunnel>, Refusal> {
+    body: Result<StrictJson<BridgeTunnel>, ApiError>,
+) -> Result<Json<Tunnel>, BridgeError> {
     let (id, port, wish) = (sandbox(&id)?, parse_port(&port)?, body?.value);
     app.service.reach(&caller.tenant, &id, Reach::CreateIfMissing).await?;
     let link = links::make(&app, &caller, (&id, port, wish.name), TTL_MAX, &headers).await?;
@@ -80,7 +80,7 @@ pub(crate) async fn close(
     State(app): State<App>,
     caller: Caller,
     Path((id, port)): Path<(String, String)>,
-) -> Result<StatusCode, Refusal> {
+) -> Result<StatusCode, BridgeError> {
     match app.service.hide(&caller.tenant, &sandbox(&id)?, parse_port(&port)?).await {
         Ok(()) | Err(Error::NoSandbox(_) | Error::NotExposed { .. }) => Ok(StatusCode::NO_CONTENT),
         Err(error) => Err(error.into()),

@@ -5,13 +5,13 @@ use crate::{
     auth::caller::Caller,
     dialects::cloudflare::{
         address::sandbox,
-        error::{Done, Refusal, RefusalView},
+        error::{BridgeError, Done, RefusalView},
     },
     foundation::{
-        json::not_encoded,
+        json::reject_content_encoding,
         query::{self, Query},
     },
-    routes::files::{content::raw, place::HOME, upload::receive},
+    routes::files::{content::raw, target::HOME, upload::receive},
 };
 use axum::{
     Json,
@@ -22,7 +22,7 @@ use axum::{
 use isolet_sandbox::service::Reach;
 
 /// Paths to be left out, separated by commas.
-fn excludes(uri: &Uri) -> Result<Vec<Vec<u8>>, Refusal> {
+fn excludes(uri: &Uri) -> Result<Vec<Vec<u8>>, BridgeError> {
     let query = Query::of(uri, &["excludes"])?;
     let all = query.bytes("excludes").unwrap_or_default().split(|byte| *byte == b',');
     let one = |path: &[u8]| {
@@ -30,7 +30,7 @@ fn excludes(uri: &Uri) -> Result<Vec<Vec<u8>>, Refusal> {
             path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
         if path.starts_with(b"/") || parts.contains(&&b".."[..]) {
             let reason = "paths below /workspace, without a slash before them and without ..";
-            return Err(query::bad("excludes", reason));
+            return Err(query::bad_parameter("excludes", reason));
         }
         Ok(parts.join(&b'/'))
     };
@@ -48,7 +48,7 @@ pub(crate) async fn persist(
     caller: Caller,
     Path(id): Path<String>,
     uri: Uri,
-) -> Result<Response, Refusal> {
+) -> Result<Response, BridgeError> {
     let (id, without) = (sandbox(&id)?, excludes(&uri)?);
     let sandbox = app.service.reach(&caller.tenant, &id, Reach::Read).await?;
     Ok(raw(sandbox.file_pack_but(HOME, without).await?))
@@ -63,10 +63,10 @@ pub(crate) async fn hydrate(
     caller: Caller,
     Path(id): Path<String>,
     request: Request,
-) -> Result<Json<Done>, Refusal> {
+) -> Result<Json<Done>, BridgeError> {
     let id = sandbox(&id)?;
     Query::of(request.uri(), &[])?;
-    not_encoded(request.headers())?;
+    reject_content_encoding(request.headers())?;
     let sandbox = app.service.reach(&caller.tenant, &id, Reach::CreateIfMissing).await?;
     let mut writer = sandbox.file_unpack(HOME).await?;
     receive(request.into_body(), &mut writer).await?;

@@ -3,7 +3,7 @@
 use crate::{
     app::App,
     auth::caller::Caller,
-    foundation::{error::Failure, input::Ids, time::rfc3339},
+    foundation::{error::ApiError, input::PathIds, time::rfc3339},
     routes::audit,
 };
 use axum::{Json, extract::State, response::Response};
@@ -14,12 +14,12 @@ use utoipa::ToSchema;
 
 /// What was done to a run, also to one that has ended: one entry a line.
 #[utoipa::path(get, path = "/v1/runs/{id}/audit", tag = "isorun", params(("id" = String, Path)),
-    responses((status = 200, content_type = "application/x-ndjson", body = String), (status = 404, body = Failure)))]
+    responses((status = 200, content_type = "application/x-ndjson", body = String), (status = 404, body = ApiError)))]
 pub(crate) async fn audit(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<Response, Failure> {
+    ids: PathIds,
+) -> Result<Response, ApiError> {
     audit::of_one(&app, &caller, &ids.sandbox).await
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct AccountUsage {
 pub(crate) async fn usage(
     State(app): State<App>,
     caller: Caller,
-) -> Result<Json<AccountUsage>, Failure> {
+) -> Result<Json<AccountUsage>, ApiError> {
     let account = app.service.account(&caller.tenant).await?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(Json(AccountUsage {
@@ -116,7 +116,7 @@ impl From<Past> for Ended {
 pub(crate) async fn history(
     State(app): State<App>,
     caller: Caller,
-) -> Result<Json<History>, Failure> {
+) -> Result<Json<History>, ApiError> {
     let past = app.service.history(&caller.tenant).await?;
     Ok(Json(History { sandboxes: past.into_iter().map(Ended::from).collect() }))
 }

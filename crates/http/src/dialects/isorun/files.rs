@@ -4,9 +4,9 @@ use crate::{
     app::App,
     auth::caller::Caller,
     foundation::{
-        error::Failure,
-        input::{self, Ids},
-        json::not_encoded,
+        error::ApiError,
+        input::{self, PathIds},
+        json::reject_content_encoding,
         query::Query,
     },
     routes::files::{content::raw, upload::receive},
@@ -24,11 +24,16 @@ use utoipa::ToSchema;
 /// Permission bits of a new file.
 const MODE: u32 = 0o644;
 
-async fn reach(app: &App, caller: &Caller, ids: &Ids, reach: Reach) -> Result<Sandbox, Failure> {
+async fn reach(
+    app: &App,
+    caller: &Caller,
+    ids: &PathIds,
+    reach: Reach,
+) -> Result<Sandbox, ApiError> {
     Ok(app.service.reach(&caller.tenant, &ids.sandbox, reach).await?)
 }
 
-fn path(uri: &Uri) -> Result<Vec<u8>, Failure> {
+fn path(uri: &Uri) -> Result<Vec<u8>, ApiError> {
     input::path(Query::of(uri, &["path"])?.bytes("path"))
 }
 
@@ -36,15 +41,15 @@ fn path(uri: &Uri) -> Result<Vec<u8>, Failure> {
 #[utoipa::path(post, path = "/v1/runs/{id}/files/upload", tag = "isorun",
     params(("id" = String, Path), ("path" = String, Query)),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 200), (status = "4XX", body = Failure)))]
+    responses((status = 200), (status = "4XX", body = ApiError)))]
 pub(crate) async fn upload(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     request: Request,
-) -> Result<StatusCode, Failure> {
+) -> Result<StatusCode, ApiError> {
     let path = path(request.uri())?;
-    not_encoded(request.headers())?;
+    reject_content_encoding(request.headers())?;
     let sandbox = reach(&app, &caller, &ids, Reach::MustExist).await?;
     let mut writer = sandbox.file_write(&path, MODE).await?;
     receive(request.into_body(), &mut writer).await?;
@@ -55,13 +60,13 @@ pub(crate) async fn upload(
 /// Reads a whole file.
 #[utoipa::path(get, path = "/v1/runs/{id}/files/download", tag = "isorun",
     params(("id" = String, Path), ("path" = String, Query)),
-    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>), (status = "4XX", body = Failure)))]
+    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>), (status = "4XX", body = ApiError)))]
 pub(crate) async fn download(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     uri: Uri,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     let sandbox = reach(&app, &caller, &ids, Reach::Read).await?;
     let reader = sandbox.file_read(&path(&uri)?, 0, None).await?;
     Ok(raw(reader))
@@ -76,13 +81,13 @@ pub(crate) struct Names {
 /// Lists a directory.
 #[utoipa::path(get, path = "/v1/runs/{id}/files", tag = "isorun",
     params(("id" = String, Path), ("path" = String, Query)),
-    responses((status = 200, body = Names), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = Names), (status = "4XX", body = ApiError)))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     uri: Uri,
-) -> Result<Json<Names>, Failure> {
+) -> Result<Json<Names>, ApiError> {
     let sandbox = reach(&app, &caller, &ids, Reach::Read).await?;
     let entries = sandbox.file_list(&path(&uri)?, ENTRIES_MAX).await?;
     let entries = entries.iter().map(|e| String::from_utf8_lossy(&e.name).into_owned());

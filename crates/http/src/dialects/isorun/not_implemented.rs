@@ -1,6 +1,6 @@
 //! Isorun's calls that are not built yet: each says so.
 
-use crate::{app::App, routes::not_implemented::says};
+use crate::{app::App, routes::not_implemented::not_implemented};
 use axum::routing::{delete, get, post};
 use utoipa_axum::router::OpenApiRouter;
 
@@ -9,11 +9,11 @@ const HIBERNATE: &str = "hibernation is not built yet; a run keeps its processes
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .route("/v1/runs/{id}/snapshot", says!(post, SNAPSHOTS))
-        .route("/v1/runs/{id}/fork", says!(post, SNAPSHOTS))
-        .route("/v1/runs/restore", says!(post, SNAPSHOTS))
-        .route("/v1/snapshots", says!(get, SNAPSHOTS))
-        .route("/v1/snapshots/{id}", says!(delete, SNAPSHOTS))
-        .route("/v1/runs/{id}/hibernate", says!(post, HIBERNATE))
-        .route("/v1/runs/{id}/resume", says!(post, HIBERNATE))
+        .route("/v1/runs/{id}/snapshot", not_implemented!(post, SNAPSHOTS))
+        .route("/v1/runs/{id}/fork", not_implemented!(post, SNAPSHOTS))
+        .route("/v1/runs/restore", not_implemented!(post, SNAPSHOTS))
+        .route("/v1/snapshots", not_implemented!(get, SNAPSHOTS))
+        .route("/v1/snapshots/{id}", not_implemented!(delete, SNAPSHOTS))
+        .route("/v1/runs/{id}/hibernate", not_implemented!(post, HIBERNATE))
+        .route("/v1/runs/{id}/resume", not_implemented!(post, HIBERNATE))
 }

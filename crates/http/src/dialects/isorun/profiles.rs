@@ -4,8 +4,8 @@ use crate::{
     app::App,
     auth::caller::Caller,
     foundation::{
-        error::Failure,
-        json::{Strict, some},
+        error::ApiError,
+        json::{StrictJson, not_null},
     },
 };
 use axum::{
@@ -40,15 +40,15 @@ impl From<Profile> for ProfileView {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct WriteProfile {
     /// For people, at most 1024 bytes.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     description: Option<String>,
     /// At most 256 rules.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     allow: Option<Vec<String>>,
     /// At most 256 rules.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     deny: Option<Vec<String>>,
 }
@@ -59,7 +59,7 @@ pub(crate) struct WriteProfile {
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
-) -> Result<Json<Vec<ProfileView>>, Failure> {
+) -> Result<Json<Vec<ProfileView>>, ApiError> {
     let all = app.service.profiles(&caller.tenant).await?;
     Ok(Json(all.into_iter().map(ProfileView::from).collect()))
 }
@@ -67,12 +67,12 @@ pub(crate) async fn list(
 /// One network profile.
 #[utoipa::path(get, path = "/v1/network-profiles/{name}", tag = "isorun",
     params(("name" = String, Path)),
-    responses((status = 200, body = ProfileView), (status = 404, body = Failure)))]
+    responses((status = 200, body = ProfileView), (status = 404, body = ApiError)))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller,
     Path(name): Path<String>,
-) -> Result<Json<ProfileView>, Failure> {
+) -> Result<Json<ProfileView>, ApiError> {
     Ok(Json(app.service.profile(&caller.tenant, &name).await?.into()))
 }
 
@@ -80,13 +80,13 @@ pub(crate) async fn get(
 /// that were made with it stay as they are.
 #[utoipa::path(put, path = "/v1/network-profiles/{name}", tag = "isorun",
     params(("name" = String, Path)), request_body = WriteProfile,
-    responses((status = 200, body = ProfileView), (status = 201, body = ProfileView), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = ProfileView), (status = 201, body = ProfileView), (status = "4XX", body = ApiError)))]
 pub(crate) async fn put(
     State(app): State<App>,
     caller: Caller,
     Path(name): Path<String>,
-    body: Strict<WriteProfile>,
-) -> Result<(StatusCode, Json<ProfileView>), Failure> {
+    body: StrictJson<WriteProfile>,
+) -> Result<(StatusCode, Json<ProfileView>), ApiError> {
     let WriteProfile { description, allow, deny } = body.value;
     let profile = Profile {
         name,
@@ -102,12 +102,12 @@ pub(crate) async fn put(
 /// Forgets a network profile.
 #[utoipa::path(delete, path = "/v1/network-profiles/{name}", tag = "isorun",
     params(("name" = String, Path)),
-    responses((status = 204), (status = "4XX", body = Failure)))]
+    responses((status = 204), (status = "4XX", body = ApiError)))]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,
     Path(name): Path<String>,
-) -> Result<StatusCode, Failure> {
+) -> Result<StatusCode, ApiError> {
     app.service.remove_profile(&caller.tenant, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -4,24 +4,24 @@ use crate::{
     app::App,
     auth::caller::Caller,
     foundation::{
-        creation::{created, once},
+        creation::{created, idempotency_key},
         denied::{self, DeniedView},
-        error::Failure,
-        input::{self, Ids},
-        json::{Strict, some},
-        json_text::quote,
-        page::{PAGE_MAX, Paging},
+        error::ApiError,
+        input::{self, PathIds},
+        json::{StrictJson, not_null},
+        json_text::write_json_string,
+        pagination::{PAGE_MAX, Pagination},
         time::rfc3339,
     },
     routes::{
         sandboxes::{
-            credentials::{self, Given},
+            credentials::{self, CredentialList},
             network::{self, NetworkBody, NetworkWanted},
         },
         shell,
     },
     stream::{
-        captured_output::{KEPT_BYTES, Output, exit_fields},
+        captured_output::{CapturedOutput, OUTPUT_BYTES, exit_fields},
         command::Command,
     },
 };
@@ -48,38 +48,38 @@ const IMAGE: &str = "node:22-slim";
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CreateRun {
     /// A name of the configuration's alias table, or an image by its name in a registry.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     image: Option<String>,
     /// Processors; fractions are allowed.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     vcpus: Option<f64>,
     /// Memory, in MiB.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     mem_mib: Option<u64>,
     /// Seconds to live, 300 unless told; 0 never ends by itself.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout: Option<f64>,
     /// Its files, in MiB, from 32 on; the server's disk unless told.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     disk_mib: Option<u64>,
     /// What it may connect to; nothing unless told.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(value_type = Option<NetworkWanted>, nullable = false)]
     network: Option<NetworkBody>,
     /// The rules of a network profile, in place of `network`.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     network_profile: Option<String>,
     /// Values by `HOST` (for its `Authorization` header) or `HOST:HEADER`, put into requests to
     /// that host; they never are inside.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(value_type = Option<std::collections::BTreeMap<String, String>>, nullable = false)]
-    credentials: Option<Given>,
+    credentials: Option<CredentialList>,
 }
 
 /// A run.
@@ -116,29 +116,29 @@ impl From<Info> for Run {
 }
 
 /// Seconds as a ttl: whole ones, so that nothing ends too early.
-fn ttl(seconds: f64) -> Result<u64, Failure> {
+fn ttl(seconds: f64) -> Result<u64, ApiError> {
     if !(0.0..=TTL_S_MAX as f64).contains(&seconds) {
-        return Err(Failure::field("timeout", "seconds from 0 (never) to 31622400 (a year)"));
+        return Err(ApiError::bad_field("timeout", "seconds from 0 (never) to 31622400 (a year)"));
     }
     Ok(seconds.ceil() as u64)
 }
 
 /// Makes a run.
 #[utoipa::path(post, path = "/v1/runs", tag = "isorun", request_body = CreateRun,
-    responses((status = 201, body = Run), (status = "4XX", body = Failure)))]
+    responses((status = 201, body = Run), (status = "4XX", body = ApiError)))]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
     headers: HeaderMap,
-    body: Strict<CreateRun>,
-) -> Result<Response, Failure> {
-    let once = once(&headers, "POST /v1/runs", &body.raw)?;
+    body: StrictJson<CreateRun>,
+) -> Result<Response, ApiError> {
+    let once = idempotency_key(&headers, "POST /v1/runs", &body.raw)?;
     let body = body.value;
     let network = network::wanted(&app, &caller, body.network, body.network_profile).await?;
     let cpu_millis = match body.vcpus {
         None => None,
         Some(vcpus) if (0.001..=1024.0).contains(&vcpus) => Some((vcpus * 1000.0) as u64),
-        Some(_) => return Err(Failure::field("vcpus", "0.001 to 1024")),
+        Some(_) => return Err(ApiError::bad_field("vcpus", "0.001 to 1024")),
     };
     let wish = Wish {
         image: Some(body.image.unwrap_or_else(|| IMAGE.to_owned())),
@@ -149,7 +149,7 @@ pub(crate) async fn create(
         // Runs end; they do not sleep.
         sleep_after_s: Some(0),
         network,
-        credentials: credentials::by_name(body.credentials.unwrap_or_default())?,
+        credentials: credentials::from_host_map(body.credentials.unwrap_or_default())?,
         ..Wish::default()
     };
     let made = app.service.create(&caller.tenant, wish, once).await?;
@@ -165,9 +165,9 @@ pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
     uri: Uri,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     // The client reads one page: it is as long as pages get.
-    let paging = Paging::of(&uri, PAGE_MAX)?;
+    let paging = Pagination::of(&uri, PAGE_MAX)?;
     let page = app.service.list(&caller.tenant, paging.after.as_ref(), paging.limit).await?;
     let page = (page.items, page.next.map(String::from));
     Ok(paging.answer::<_, Run>("/v1/runs", page))
@@ -175,12 +175,12 @@ pub(crate) async fn list(
 
 /// One run.
 #[utoipa::path(get, path = "/v1/runs/{id}", tag = "isorun", params(("id" = String, Path)),
-    responses((status = 200, body = Run), (status = 404, body = Failure)))]
+    responses((status = 200, body = Run), (status = 404, body = ApiError)))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<Json<Run>, Failure> {
+    ids: PathIds,
+) -> Result<Json<Run>, ApiError> {
     Ok(Json(Run::from(app.service.get(&caller.tenant, &ids.sandbox).await?)))
 }
 
@@ -189,7 +189,7 @@ pub(crate) async fn get(
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ChangeRun {
     /// Seconds; 0 never ends by itself.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(required = true, nullable = false)]
     timeout: Option<f64>,
 }
@@ -197,14 +197,14 @@ pub(crate) struct ChangeRun {
 /// Gives a run another timeout.
 #[utoipa::path(patch, path = "/v1/runs/{id}", tag = "isorun", params(("id" = String, Path)),
     request_body = ChangeRun,
-    responses((status = 200, body = Run), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = Run), (status = "4XX", body = ApiError)))]
 pub(crate) async fn patch(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-    body: Strict<ChangeRun>,
-) -> Result<Json<Run>, Failure> {
-    let timeout = body.value.timeout.ok_or_else(|| Failure::field("timeout", "is needed"))?;
+    ids: PathIds,
+    body: StrictJson<ChangeRun>,
+) -> Result<Json<Run>, ApiError> {
+    let timeout = body.value.timeout.ok_or_else(|| ApiError::bad_field("timeout", "is needed"))?;
     let patch = Patch { ttl_s: Some(ttl(timeout)?), ..Patch::default() };
     Ok(Json(Run::from(app.service.patch(&caller.tenant, &ids.sandbox, patch).await?)))
 }
@@ -222,12 +222,12 @@ pub(crate) struct Destroyed {
 
 /// Ends a run.
 #[utoipa::path(delete, path = "/v1/runs/{id}", tag = "isorun", params(("id" = String, Path)),
-    responses((status = 200, body = Destroyed), (status = 404, body = Failure)))]
+    responses((status = 200, body = Destroyed), (status = 404, body = ApiError)))]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<Json<Destroyed>, Failure> {
+    ids: PathIds,
+) -> Result<Json<Destroyed>, ApiError> {
     let ended = app.service.delete(&caller.tenant, &ids.sandbox).await?;
     Ok(Json(Destroyed {
         status: ended.info.state.word(),
@@ -243,11 +243,11 @@ pub(crate) async fn delete(
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ExecRun {
     /// For `bash -c`.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(required = true, nullable = false)]
     command: Option<String>,
     /// Seconds, 30 unless told; 0 never ends it.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout: Option<f64>,
 }
@@ -267,18 +267,18 @@ pub(crate) struct Executed {
 /// Runs a command line to its end.
 #[utoipa::path(post, path = "/v1/runs/{id}/exec", tag = "isorun", params(("id" = String, Path)),
     request_body = ExecRun,
-    responses((status = 200, body = Executed), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = Executed), (status = "4XX", body = ApiError)))]
 pub(crate) async fn exec(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-    body: Strict<ExecRun>,
-) -> Result<Response, Failure> {
-    let text = body.value.command.ok_or_else(|| Failure::field("command", "is needed"))?;
+    ids: PathIds,
+    body: StrictJson<ExecRun>,
+) -> Result<Response, ApiError> {
+    let text = body.value.command.ok_or_else(|| ApiError::bad_field("command", "is needed"))?;
     input::command(&text)?;
     let seconds = body.value.timeout.unwrap_or(EXEC_TIMEOUT_S);
     if !(0.0..=86_400.0).contains(&seconds) {
-        return Err(Failure::field("timeout", "seconds from 0 (never) to 86400 (a day)"));
+        return Err(ApiError::bad_field("timeout", "seconds from 0 (never) to 86400 (a day)"));
     }
     let start = Start {
         what: What::Command(text),
@@ -286,15 +286,16 @@ pub(crate) async fn exec(
         ..Start::default()
     };
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?;
-    let command = Command::alone(&sandbox, start, None).await?;
-    let gathered = Output::new(KEPT_BYTES, app.answers.share(&caller.tenant));
-    let (exit, output, denied) = command.finish(gathered, app.leases.until(&caller)).await?;
+    let command = Command::start_program(&sandbox, start, None).await?;
+    let gathered = CapturedOutput::new(OUTPUT_BYTES, app.response_memory.share(&caller.tenant));
+    let (exit, output, denied) =
+        command.finish(gathered, app.cancellations.subscribe(&caller)).await?;
     let (stdout, stderr) = output.texts();
     let mut out = format!("{{{}", exit_fields(&exit)).into_bytes();
     out.extend_from_slice(br#","stdout":"#);
-    quote(&mut out, &stdout);
+    write_json_string(&mut out, &stdout);
     out.extend_from_slice(br#","stderr":"#);
-    quote(&mut out, &stderr);
+    write_json_string(&mut out, &stderr);
     out.extend_from_slice(denied::fields(&denied).as_bytes());
     out.push(b'}');
     let mut response = out.into_response();
@@ -305,13 +306,13 @@ pub(crate) async fn exec(
 
 /// The shell WebSocket, as of a sandbox; a run that is not there is 404.
 #[utoipa::path(get, path = "/v1/runs/{id}/shell", tag = "isorun", params(("id" = String, Path)),
-    responses((status = 101), (status = "4XX", body = Failure)))]
+    responses((status = 101), (status = "4XX", body = ApiError)))]
 pub(crate) async fn shell(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     request: Request,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     shell::attach(app, caller, ids, Reach::MustExist, request).await
 }
 

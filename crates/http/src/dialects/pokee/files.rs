@@ -5,13 +5,13 @@ use crate::{
     auth::caller::Caller,
     dialects::pokee::{
         scope::For,
-        sessions::{Named, Record},
+        sessions::{Record, SessionPath},
     },
-    foundation::{error::Failure, page::paged, query::Query},
+    foundation::{error::ApiError, pagination::with_next_link, query::Query},
     routes::files::{
-        fetch::{self, Got},
+        fetch::{self, Fetched},
         listing,
-        place::{Making, Place, checked, enter},
+        target::{CreateMode, FileTarget, checked, open_sandbox},
         upload,
     },
 };
@@ -79,38 +79,39 @@ fn seconds(ms: i64) -> f64 {
 async fn open(
     app: &App,
     caller: &Caller,
-    Named(id): Named,
+    SessionPath(id): SessionPath,
     (uri, path): (Uri, Option<Vec<u8>>),
     what: For,
-) -> Result<(Sandbox, Place, Vec<u8>), Failure> {
+) -> Result<(Sandbox, FileTarget, Vec<u8>), ApiError> {
     let session = app.service.session_use(&caller.tenant, &id)?;
-    let place = Place::in_session(uri, session.sandbox_id.clone(), id.clone())?;
+    let target = FileTarget::in_session(uri, session.sandbox_id.clone(), id.clone())?;
     let path = match path {
         Some(path) => path,
-        None => place.path()?.to_vec(),
+        None => target.path()?.to_vec(),
     };
     Record::from(session).file_access.admit(id.as_str(), &path, what)?;
-    let sandbox = enter(app, caller, &place, Making::Never).await?;
-    Ok((sandbox, place, path))
+    let sandbox = open_sandbox(app, caller, &target, CreateMode::Never).await?;
+    Ok((sandbox, target, path))
 }
 
 /// A file's bytes, or a directory's entries.
 async fn answer(
-    (sandbox, place, path): (Sandbox, Place, Vec<u8>),
+    (sandbox, target, path): (Sandbox, FileTarget, Vec<u8>),
     request: (&Method, &HeaderMap),
     (query, wish): (&Query<'_>, Walk),
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     // The workspace itself has no name below it.
     let path = if path.is_empty() { b".".to_vec() } else { path };
-    match fetch::get(&sandbox, &place, request, (&path, query, wish)).await? {
-        Got::Bytes(response) => Ok(response),
-        Got::List(page, next) => {
-            Ok(paged(next, Json(page.found.into_iter().map(Entry::from).collect::<Vec<_>>())))
-        }
+    match fetch::get(&sandbox, &target, request, (&path, query, wish)).await? {
+        Fetched::Bytes(response) => Ok(response),
+        Fetched::List(page, next) => Ok(with_next_link(
+            next,
+            Json(page.found.into_iter().map(Entry::from).collect::<Vec<_>>()),
+        )),
     }
 }
 
-fn all(query: &Query<'_>) -> Result<Walk, Failure> {
+fn all(query: &Query<'_>) -> Result<Walk, ApiError> {
     Ok(Walk { hidden: true, ..listing::wish(query)? })
 }
 
@@ -121,15 +122,15 @@ fn all(query: &Query<'_>) -> Result<Walk, Failure> {
         ("Range" = Option<String>, Header), ("If-None-Match" = Option<String>, Header)),
     responses((status = 200, body = Vec<Entry>, description = "A directory's entries; of a file its bytes."),
         (status = 206, content_type = "application/octet-stream", body = Vec<u8>),
-        (status = 403, body = Failure), (status = 404, body = Failure), (status = 416, body = Failure)))]
+        (status = 403, body = ApiError), (status = 404, body = ApiError), (status = 416, body = ApiError)))]
 pub(crate) async fn read(
     State(app): State<App>,
     caller: Caller,
-    named: Named,
+    named: SessionPath,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     let query = Query::of(&uri, &["limit", "cursor"])?;
     let wish = all(&query)?;
     let opened = open(&app, &caller, named, (uri.clone(), None), For::Reading).await?;
@@ -140,15 +141,15 @@ pub(crate) async fn read(
 #[utoipa::path(get, path = "/v1/sessions/{sid}/files", tag = "pokee",
     params(("sid" = String, Path), ("path" = Option<String>, Query),
         ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
-    responses((status = 200, body = Vec<Entry>), (status = 403, body = Failure), (status = 404, body = Failure)))]
+    responses((status = 200, body = Vec<Entry>), (status = 403, body = ApiError), (status = 404, body = ApiError)))]
 pub(crate) async fn top(
     State(app): State<App>,
     caller: Caller,
-    named: Named,
+    named: SessionPath,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     let query = Query::of(&uri, &["path", "limit", "cursor"])?;
     let wish = all(&query)?;
     let path = match query.bytes("path").unwrap_or_default() {
@@ -163,13 +164,13 @@ pub(crate) async fn top(
 #[utoipa::path(put, path = "/v1/sessions/{sid}/files/{*path}", tag = "pokee",
     params(("sid" = String, Path), ("path" = String, Path)),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 201, body = Saved), (status = 403, body = Failure), (status = 404, body = Failure)))]
+    responses((status = 201, body = Saved), (status = 403, body = ApiError), (status = 404, body = ApiError)))]
 pub(crate) async fn write(
     State(app): State<App>,
     caller: Caller,
-    named: Named,
+    named: SessionPath,
     request: Request,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     let uri = request.uri().clone();
     Query::of(&uri, &[])?;
     let (sandbox, _, path) = open(&app, &caller, named, (uri, None), For::Writing).await?;
@@ -182,13 +183,13 @@ pub(crate) async fn write(
 /// Removes a file, a link or an empty directory; with `?recursive=1` a directory with all it holds.
 #[utoipa::path(delete, path = "/v1/sessions/{sid}/files/{*path}", tag = "pokee",
     params(("sid" = String, Path), ("path" = String, Path), ("recursive" = Option<bool>, Query)),
-    responses((status = 204), (status = 403, body = Failure), (status = 404, body = Failure), (status = 409, body = Failure)))]
+    responses((status = 204), (status = 403, body = ApiError), (status = 404, body = ApiError), (status = 409, body = ApiError)))]
 pub(crate) async fn remove(
     State(app): State<App>,
     caller: Caller,
-    named: Named,
+    named: SessionPath,
     uri: Uri,
-) -> Result<StatusCode, Failure> {
+) -> Result<StatusCode, ApiError> {
     let recursive = Query::of(&uri, &["recursive"])?.flag("recursive")?;
     let (sandbox, _, path) = open(&app, &caller, named, (uri.clone(), None), For::Writing).await?;
     sandbox.file_remove(&path, recursive).await?;

@@ -1,7 +1,7 @@
 //! Whether a path lies within a session's scope: a courtesy of the answer. What is not there for a
 //! session is decided by the kernel, in whose eyes a path outside does not exist.
 
-use crate::{foundation::error::Failure, routes::sessions::view::FileAccess};
+use crate::{foundation::error::ApiError, routes::sessions::view::FileAccess};
 use axum::http::StatusCode;
 
 /// What is to be done with a path.
@@ -16,12 +16,12 @@ pub(super) enum For {
 impl FileAccess {
     /// 403 for a path outside the scope of the session `id`, and for one that is not relative to
     /// the workspace or goes up.
-    pub(super) fn admit(&self, id: &str, path: &[u8], what: For) -> Result<(), Failure> {
+    pub(super) fn admit(&self, id: &str, path: &[u8], what: For) -> Result<(), ApiError> {
         let within = parts(path).is_some_and(|path| self.holds(id, &path, what));
         within.then_some(()).ok_or_else(|| {
             let message = "Path outside session scope, or invalid file path";
             let hint = "name a path below the workspace that is in the session's file_access";
-            Failure::new(StatusCode::FORBIDDEN, "outside_scope", message, hint)
+            ApiError::new(StatusCode::FORBIDDEN, "outside_scope", message, hint)
         })
     }
 

@@ -5,12 +5,12 @@ use crate::{
     auth::caller::Caller,
     dialects::pokee::duration,
     foundation::{
-        creation::{created, once},
-        error::Failure,
-        extensions::Of,
+        creation::{created, idempotency_key},
+        error::ApiError,
+        extensions::AuditedSandbox,
         input::{self, metadata},
-        json::{Object, Strict, some},
-        page::Paging,
+        json::{Object, StrictJson, not_null},
+        pagination::Pagination,
         query::{self, Query},
     },
     routes::{
@@ -43,18 +43,18 @@ pub(crate) struct CreateSession {
     /// `false`: it also ends five minutes after its last command, unless a client is attached.
     persistent: bool,
     /// Seconds to live, 14400 unless told, at most a year.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     ttl: Option<u64>,
     /// The client's own words.
     #[schema(value_type = Object)]
     metadata: Object,
     /// What of the workspace it sees.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     file_access: Option<FileAccess>,
     /// Which sandbox it is in; `default` unless told. Made where it is not there.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     sandbox_id: Option<String>,
 }
@@ -93,14 +93,14 @@ pub(crate) struct Deleted {
 }
 
 /// The session in a request's path.
-pub(crate) struct Named(pub(super) SessionId);
+pub(crate) struct SessionPath(pub(super) SessionId);
 
-impl<S: Send + Sync> FromRequestParts<S> for Named {
-    type Rejection = Failure;
+impl<S: Send + Sync> FromRequestParts<S> for SessionPath {
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let all = RawPathParams::from_request_parts(parts, state).await;
-        let all = all.map_err(|_| Failure::bad("the path holds a malformed % escape"))?;
+        let all = all.map_err(|_| ApiError::bad_request("the path holds a malformed % escape"))?;
         let id = all.iter().find(|(name, _)| *name == "sid").map_or("", |(_, value)| value);
         SessionId::parse(id).map(Self).map_err(input::bad_id)
     }
@@ -130,18 +130,18 @@ impl From<SessionInfo> for Record {
 /// five minutes after its last command.
 #[utoipa::path(post, path = "/v1/sessions", tag = "pokee", request_body = CreateSession,
     params(("Idempotency-Key" = Option<String>, Header)),
-    responses((status = 201, body = Record), (status = "4XX", body = Failure)))]
+    responses((status = 201, body = Record), (status = "4XX", body = ApiError)))]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
     headers: HeaderMap,
-    body: Strict<CreateSession>,
-) -> Result<Response, Failure> {
-    let once = once(&headers, "POST /v1/sessions", &body.raw)?;
+    body: StrictJson<CreateSession>,
+) -> Result<Response, ApiError> {
+    let once = idempotency_key(&headers, "POST /v1/sessions", &body.raw)?;
     let body = body.value;
     let ttl_s = body.ttl.unwrap_or(TTL_S);
     if ttl_s == 0 || ttl_s > TTL_S_MAX {
-        return Err(Failure::field("ttl", "seconds from 1 to 31622400 (a year)"));
+        return Err(ApiError::bad_field("ttl", "seconds from 1 to 31622400 (a year)"));
     }
     let wish = SessionWish {
         metadata: metadata(body.metadata)?,
@@ -154,43 +154,43 @@ pub(crate) async fn create(
     let made = app.service.session_create(&caller.tenant, &sandbox, wish, once).await?;
     let record = Record::from(made.0);
     let mut answer = created(&format!("/v1/sessions/{}", record.id), made.1, Json(record));
-    answer.extensions_mut().insert(Of(sandbox));
+    answer.extensions_mut().insert(AuditedSandbox(sandbox));
     Ok(answer)
 }
 
 /// The sessions that were made here, sorted by id.
 #[utoipa::path(get, path = "/v1/sessions", tag = "pokee",
     params(("limit" = Option<u64>, Query), ("cursor" = Option<String>, Query)),
-    responses((status = 200, body = Vec<Record>), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = Vec<Record>), (status = "4XX", body = ApiError)))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
     uri: Uri,
-) -> Result<Response, Failure> {
-    let paging = Paging::of(&uri, PAGE)?;
+) -> Result<Response, ApiError> {
+    let paging = Pagination::of(&uri, PAGE)?;
     let page = paging.cut(app.service.sessions(&caller.tenant), |one| one.id.as_str());
     Ok(paging.answer::<_, Record>("/v1/sessions", page))
 }
 
 /// One session.
 #[utoipa::path(get, path = "/v1/sessions/{sid}", tag = "pokee", params(("sid" = String, Path)),
-    responses((status = 200, body = Record), (status = 404, body = Failure)))]
+    responses((status = 200, body = Record), (status = 404, body = ApiError)))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller,
-    Named(id): Named,
-) -> Result<Json<Record>, Failure> {
+    SessionPath(id): SessionPath,
+) -> Result<Json<Record>, ApiError> {
     Ok(Json(Record::from(app.service.session(&caller.tenant, &id)?)))
 }
 
 /// Ends a session, its shell and what runs in that.
 #[utoipa::path(delete, path = "/v1/sessions/{sid}", tag = "pokee", params(("sid" = String, Path)),
-    responses((status = 204), (status = 404, body = Failure)))]
+    responses((status = 204), (status = 404, body = ApiError)))]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,
-    Named(id): Named,
-) -> Result<StatusCode, Failure> {
+    SessionPath(id): SessionPath,
+) -> Result<StatusCode, ApiError> {
     app.service.session_end(&caller.tenant, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -199,27 +199,27 @@ pub(crate) async fn delete(
 #[utoipa::path(delete, path = "/v1/sessions", tag = "pokee",
     params(("status" = Option<String>, Query, description = "`idle`: without a running command."),
         ("older_than" = Option<String>, Query, description = "Not used for so long: `45s`, `2h`, `1h30m`.")),
-    responses((status = 200, body = Deleted), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = Deleted), (status = "4XX", body = ApiError)))]
 pub(crate) async fn clean(
     State(app): State<App>,
     caller: Caller,
     uri: Uri,
-) -> Result<Json<Deleted>, Failure> {
+) -> Result<Json<Deleted>, ApiError> {
     let query = Query::of(&uri, &["status", "older_than"])?;
     let idle = match query.text("status")? {
         None => false,
         Some("idle") => true,
-        Some(_) => return Err(query::bad("status", "only idle can be asked for")),
+        Some(_) => return Err(query::bad_parameter("status", "only idle can be asked for")),
     };
     let older_than = match query.text("older_than")? {
         None => None,
         Some(text) => Some(duration::parse(text).ok_or_else(|| {
-            query::bad("older_than", "hours, minutes and seconds as in 45s, 2h or 1h30m")
+            query::bad_parameter("older_than", "hours, minutes and seconds as in 45s, 2h or 1h30m")
         })?),
     };
     if !idle && older_than.is_none() {
         let message = "name status=idle, older_than=…, or both; older_than=0s is every session";
-        return Err(Failure::bad(message));
+        return Err(ApiError::bad_request(message));
     }
     let deleted = app.service.sessions_end(&caller.tenant, Only { idle, older_than }).await?;
     Ok(Json(Deleted { deleted }))
@@ -228,14 +228,14 @@ pub(crate) async fn clean(
 /// Runs a command in the session's shell, as below its sandbox.
 #[utoipa::path(post, path = "/v1/sessions/{sid}/exec", tag = "pokee",
     params(("sid" = String, Path)), request_body = SessionExecBody,
-    responses((status = 200, body = ExecAnswer), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+    responses((status = 200, body = ExecAnswer), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
 pub(crate) async fn exec(
     State(app): State<App>,
     caller: Caller,
-    Named(id): Named,
+    SessionPath(id): SessionPath,
     headers: HeaderMap,
-    body: Strict<SessionExecBody>,
-) -> Result<Response, Failure> {
+    body: StrictJson<SessionExecBody>,
+) -> Result<Response, ApiError> {
     let session = app.service.session(&caller.tenant, &id)?;
     run_in(app, &caller, (&session.sandbox_id, &id), &headers, body.value).await
 }

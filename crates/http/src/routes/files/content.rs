@@ -1,6 +1,6 @@
 //! The bytes of a file as an answer: whole or in part, and only where the client has them not.
 
-use crate::foundation::error::Failure;
+use crate::foundation::error::ApiError;
 use axum::{
     body::Body,
     http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
@@ -17,7 +17,7 @@ const UNSIZED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// What a client wants of a file.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct ReadConditions {
     part: Option<Span>,
     /// The part is wanted only of this version.
     only: Option<String>,
@@ -25,7 +25,7 @@ pub(super) struct Asked {
     has: Option<String>,
 }
 
-impl Asked {
+impl ReadConditions {
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let text = |name: HeaderName| headers.get(name)?.to_str().ok().map(str::to_owned);
         let part = text(header::RANGE).and_then(|range| part(&range));
@@ -85,7 +85,7 @@ fn tag(stat: &Stat) -> String {
 }
 
 /// The answer with a file's bytes, or why they need not be sent.
-pub(super) fn response(reader: Reader, asked: &Asked, method: &Method) -> Response {
+pub(super) fn response(reader: Reader, asked: &ReadConditions, method: &Method) -> Response {
     let stat = reader.stat.clone();
     if asked.known(&stat) {
         return with_tag(StatusCode::NOT_MODIFIED.into_response(), &stat);
@@ -94,7 +94,7 @@ pub(super) fn response(reader: Reader, asked: &Asked, method: &Method) -> Respon
         let message = format!("the file has {} bytes", stat.size);
         let hint = "ask for a part that it has";
         let status = StatusCode::RANGE_NOT_SATISFIABLE;
-        let mut response = Failure::new(status, "bad_range", message, hint).into_response();
+        let mut response = ApiError::new(status, "bad_range", message, hint).into_response();
         put(&mut response, header::CONTENT_RANGE, format!("bytes */{}", stat.size));
         return response;
     };
@@ -179,7 +179,9 @@ mod tests {
     #[test]
     fn ranges_are_taken_as_the_standard_says() {
         let within = |text: &str, size| {
-            Asked { part: part(text), ..Asked::default() }.within(size).map(|(a, b)| (a, a + b))
+            ReadConditions { part: part(text), ..ReadConditions::default() }
+                .within(size)
+                .map(|(a, b)| (a, a + b))
         };
         let cases = [
             ("bytes=0-0", Some((0, 1))),

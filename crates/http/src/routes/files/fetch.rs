@@ -1,11 +1,11 @@
 //! A path read: the bytes of a file, the entries of a directory, or its archive.
 
 use crate::{
-    foundation::{error::Failure, query::Query},
+    foundation::{error::ApiError, query::Query},
     routes::files::{
-        content::{self, Asked},
+        content::{self, ReadConditions},
         listing::{LIST, next_link},
-        place::Place,
+        target::FileTarget,
     },
 };
 use axum::{
@@ -19,7 +19,7 @@ use isolet_sandbox::{
 use isolet_wire::ask::Walk;
 
 /// What stands under a path.
-pub(crate) enum Got {
+pub(crate) enum Fetched {
     /// A file's bytes, a directory's archive, or why they need not be sent.
     Bytes(Response),
     /// A directory's entries, and the `Link` to the next page.
@@ -29,40 +29,46 @@ pub(crate) enum Got {
 /// Reads a file, or lists a directory as it is wished.
 pub(crate) async fn get(
     sandbox: &Sandbox,
-    place: &Place,
+    target: &FileTarget,
     (method, headers): (&Method, &HeaderMap),
     (path, query, wish): (&[u8], &Query<'_>, Walk),
-) -> Result<Got, Failure> {
-    let asked = Asked::of(headers);
+) -> Result<Fetched, ApiError> {
+    let asked = ReadConditions::of(headers);
     match sandbox.file_fetch(path, asked.span()).await? {
         Opened::File(_) if LIST.iter().any(|name| query.bytes(name).is_some()) => {
             let hint = "leave recursive, hidden, glob, limit, cursor, tar and watch out";
             let message = "this is a file; the query is one for directories";
-            Err(Failure::new(StatusCode::BAD_REQUEST, "bad_request", message, hint))
+            Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_request", message, hint))
         }
         Opened::File(reader) if asked.holds(&reader.stat) => {
-            Ok(Got::Bytes(content::response(*reader, &asked, method)))
+            Ok(Fetched::Bytes(content::response(*reader, &asked, method)))
         }
         // `If-Range` names what the file was: all of it is needed.
-        Opened::File(_) => match sandbox.file_fetch(path, Asked::default().span()).await? {
-            Opened::File(reader) => {
-                Ok(Got::Bytes(content::response(*reader, &Asked::default(), method)))
+        Opened::File(_) => {
+            match sandbox.file_fetch(path, ReadConditions::default().span()).await? {
+                Opened::File(reader) => Ok(Fetched::Bytes(content::response(
+                    *reader,
+                    &ReadConditions::default(),
+                    method,
+                ))),
+                Opened::Directory(_) => {
+                    Err(ApiError::bad_request("the file became a directory; ask again"))
+                }
             }
-            Opened::Directory(_) => Err(Failure::bad("the file became a directory; ask again")),
-        },
+        }
         Opened::Directory(_) if query.text("tar")? == Some("zstd") => {
             let reader = sandbox.file_pack(path, true).await?;
-            Ok(Got::Bytes(content::archive(reader, true, method)))
+            Ok(Fetched::Bytes(content::archive(reader, true, method)))
         }
         Opened::Directory(_) if query.flag("tar")? => {
             let reader = sandbox.file_pack(path, false).await?;
-            Ok(Got::Bytes(content::archive(reader, false, method)))
+            Ok(Fetched::Bytes(content::archive(reader, false, method)))
         }
         Opened::Directory(_) => {
             let page = sandbox.file_walk(path, wish).await?;
             let last = page.found.last().filter(|_| page.more);
-            let next = last.map(|last| next_link(place, query, &last.path));
-            Ok(Got::List(page, next))
+            let next = last.map(|last| next_link(target, query, &last.path));
+            Ok(Fetched::List(page, next))
         }
     }
 }

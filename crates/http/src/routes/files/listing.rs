@@ -2,10 +2,10 @@
 
 use crate::{
     foundation::{
-        error::Failure,
+        error::ApiError,
         query::{self, Query},
     },
-    routes::files::place::Place,
+    routes::files::target::FileTarget,
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use isolet_sandbox::files::{GLOB_BYTES_MAX, PAGE_MAX};
@@ -22,16 +22,16 @@ pub(super) const LIST: [&str; 7] =
     ["recursive", "hidden", LIST_GLOB, "limit", "cursor", "tar", "watch"];
 
 /// How a directory is to be listed.
-pub(crate) fn wish(query: &Query<'_>) -> Result<Walk, Failure> {
+pub(crate) fn wish(query: &Query<'_>) -> Result<Walk, ApiError> {
     let limit = match query.text("limit")? {
         None => PAGE,
         Some(text) => text
             .parse()
             .ok()
             .filter(|limit| (1..=PAGE_MAX).contains(limit))
-            .ok_or_else(|| query::bad("limit", "1 to 10000"))?,
+            .ok_or_else(|| query::bad_parameter("limit", "1 to 10000"))?,
     };
-    let bad = || query::bad("cursor", "give back what the Link header of a page said");
+    let bad = || query::bad_parameter("cursor", "give back what the Link header of a page said");
     let glob = glob(query)?;
     Ok(Walk {
         recursive: query.flag("recursive")?,
@@ -45,18 +45,18 @@ pub(crate) fn wish(query: &Query<'_>) -> Result<Walk, Failure> {
     })
 }
 
-pub(super) fn glob(query: &Query<'_>) -> Result<Option<Vec<u8>>, Failure> {
+pub(super) fn glob(query: &Query<'_>) -> Result<Option<Vec<u8>>, ApiError> {
     let glob = query.bytes(LIST_GLOB).map(<[u8]>::to_vec);
     if glob.as_ref().is_some_and(|glob| glob.is_empty() || glob.len() > GLOB_BYTES_MAX) {
-        return Err(query::bad(LIST_GLOB, "1 to 1024 bytes"));
+        return Err(query::bad_parameter(LIST_GLOB, "1 to 1024 bytes"));
     }
     Ok(glob)
 }
 
 /// The same call with another cursor.
-pub(super) fn next_link(place: &Place, query: &Query<'_>, last: &[u8]) -> String {
-    let mut link = format!("<{}?", place.uri.path());
-    let same = place.uri.query().unwrap_or("").split('&').filter(|pair| !pair.is_empty());
+pub(super) fn next_link(target: &FileTarget, query: &Query<'_>, last: &[u8]) -> String {
+    let mut link = format!("<{}?", target.uri.path());
+    let same = target.uri.query().unwrap_or("").split('&').filter(|pair| !pair.is_empty());
     for pair in same.filter(|pair| pair.split('=').next() != Some("cursor")) {
         link.push_str(pair);
         link.push('&');

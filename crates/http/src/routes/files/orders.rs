@@ -4,11 +4,11 @@ use crate::{
     app::App,
     auth::caller::Caller,
     foundation::{
-        error::Failure,
-        json::{Strict, some},
+        error::ApiError,
+        json::{StrictJson, not_null},
     },
     routes::files::{
-        place::{Making, Place, checked, enter, mode},
+        target::{CreateMode, FileTarget, checked, mode, open_sandbox},
         view::FileView,
     },
 };
@@ -47,29 +47,29 @@ pub(crate) enum Op {
 pub(crate) struct FileOrder {
     op: Op,
     /// Below `/workspace`, or from the root of the sandbox on.
-    #[serde(default, deserialize_with = "some")]
+    #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     path: Option<String>,
-    #[serde(default, deserialize_with = "some")]
+    #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     path_b64: Option<String>,
     /// Move and copy: the new name itself, not the directory that it is to lie in.
-    #[serde(default, deserialize_with = "some")]
+    #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     to: Option<String>,
-    #[serde(default, deserialize_with = "some")]
+    #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     to_b64: Option<String>,
     /// Move and copy: whether a file in the way is replaced; true unless told.
-    #[serde(default, deserialize_with = "some")]
+    #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     replace: Option<bool>,
     /// Stat: what a symbolic link leads to, rather than the link.
-    #[serde(default, deserialize_with = "some")]
+    #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     follow: Option<bool>,
     /// Chmod: octal, such as `"0755"`.
-    #[serde(default, deserialize_with = "some")]
+    #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     mode: Option<String>,
 }
@@ -84,20 +84,20 @@ struct Existing {
 /// The answer tells what is there afterwards; of `exists`, `{"exists": true}` or false.
 #[utoipa::path(post, path = "/files", tag = "files", params(("id" = String, Path)),
     request_body = FileOrder,
-    responses((status = 200, body = FileView), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = FileView), (status = "4XX", body = ApiError)))]
 pub(super) async fn order(
     State(app): State<App>,
     caller: Caller,
-    place: Place,
-    body: Strict<FileOrder>,
-) -> Result<Response, Failure> {
+    target: FileTarget,
+    body: StrictJson<FileOrder>,
+) -> Result<Response, ApiError> {
     let order = body.value;
     let task = order.task()?;
     let making = match &task {
-        Task::Stat { .. } | Task::Exists { .. } => place.reading(&app, &caller),
-        _ => Making::Reach,
+        Task::Stat { .. } | Task::Exists { .. } => target.reading(&app, &caller),
+        _ => CreateMode::Create,
     };
-    let sandbox = enter(&app, &caller, &place, making).await?;
+    let sandbox = open_sandbox(&app, &caller, &target, making).await?;
     match task.run(&sandbox).await? {
         Outcome::Exists(exists) => Ok(Json(Existing { exists }).into_response()),
         Outcome::File(view) => Ok(Json(view).into_response()),
@@ -120,10 +120,10 @@ enum Outcome {
 }
 
 impl FileOrder {
-    fn task(self) -> Result<Task, Failure> {
+    fn task(self) -> Result<Task, ApiError> {
         let op = self.op;
         let path = bytes("path", self.path, self.path_b64)?
-            .ok_or_else(|| Failure::field("path", "is needed"))?;
+            .ok_or_else(|| ApiError::bad_field("path", "is needed"))?;
         let to = bytes("to", self.to, self.to_b64)?;
         let pair = matches!(op, Op::Move | Op::Copy);
         let idle = [
@@ -133,11 +133,11 @@ impl FileOrder {
             ("mode", self.mode.is_some() && op != Op::Chmod),
         ];
         if let Some((name, _)) = idle.iter().find(|(_, idle)| *idle) {
-            return Err(Failure::field(name, "this op does not know it"));
+            return Err(ApiError::bad_field(name, "this op does not know it"));
         }
         let pair = |from, to: Option<Vec<u8>>| {
-            let to = to.ok_or_else(|| Failure::field("to", "is needed"))?;
-            Ok::<_, Failure>(Pair { from, to, replace: self.replace.unwrap_or(true) })
+            let to = to.ok_or_else(|| ApiError::bad_field("to", "is needed"))?;
+            Ok::<_, ApiError>(Pair { from, to, replace: self.replace.unwrap_or(true) })
         };
         Ok(match op {
             Op::Stat => Task::Stat { path, follow: self.follow.unwrap_or(false) },
@@ -146,7 +146,7 @@ impl FileOrder {
             Op::Move => Task::Move(pair(path, to)?),
             Op::Copy => Task::Copy(pair(path, to)?),
             Op::Chmod => {
-                let text = self.mode.ok_or_else(|| Failure::field("mode", "is needed"))?;
+                let text = self.mode.ok_or_else(|| ApiError::bad_field("mode", "is needed"))?;
                 Task::Chmod { path, mode: mode("mode", &text)? }
             }
         })
@@ -193,15 +193,15 @@ fn bytes(
     name: &str,
     text: Option<String>,
     exact: Option<String>,
-) -> Result<Option<Vec<u8>>, Failure> {
+) -> Result<Option<Vec<u8>>, ApiError> {
     let path = match (text, exact) {
         (Some(_), Some(_)) => {
-            return Err(Failure::field(name, "as text or in base64, not both"));
+            return Err(ApiError::bad_field(name, "as text or in base64, not both"));
         }
         (Some(text), None) => text.into_bytes(),
         (None, Some(exact)) => STANDARD
             .decode(exact)
-            .map_err(|_| Failure::field(&format!("{name}_b64"), "is not base64"))?,
+            .map_err(|_| ApiError::bad_field(&format!("{name}_b64"), "is not base64"))?,
         (None, None) => return Ok(None),
     };
     checked(name, &path).map(Some)

@@ -2,10 +2,10 @@
 
 use crate::{
     foundation::{
-        error::Failure,
+        error::ApiError,
         query::{self, Query},
     },
-    routes::files::{listing::glob, place::whole, view::text},
+    routes::files::{listing::glob, target::whole, view::text},
 };
 use isolet_sandbox::{
     Sandbox,
@@ -62,21 +62,21 @@ struct LineView {
 }
 
 /// What is asked for, where it is a search.
-pub(super) fn wish(query: &Query<'_>) -> Result<Option<Search>, Failure> {
+pub(super) fn wish(query: &Query<'_>) -> Result<Option<Search>, ApiError> {
     let Some(pattern) = query.text("search")? else {
         for name in ["literal", "ignore_case", "ignored", "context"] {
             if query.bytes(name).is_some() {
-                return Err(query::bad(name, "stands with search"));
+                return Err(query::bad_parameter(name, "stands with search"));
             }
         }
         return Ok(None);
     };
     if pattern.is_empty() || pattern.len() > PATTERN_BYTES_MAX {
-        return Err(query::bad("search", "1 to 4096 bytes"));
+        return Err(query::bad_parameter("search", "1 to 4096 bytes"));
     }
     for name in ["recursive", "cursor", "tar", "watch"] {
         if query.bytes(name).is_some() {
-            return Err(query::bad(name, "does not stand with search"));
+            return Err(query::bad_parameter(name, "does not stand with search"));
         }
     }
     let number = |name: &str, min: u32, max: u32, default: u32| match query.text(name)? {
@@ -85,7 +85,7 @@ pub(super) fn wish(query: &Query<'_>) -> Result<Option<Search>, Failure> {
             .parse()
             .ok()
             .filter(|number| (min..=max).contains(number))
-            .ok_or_else(|| query::bad(name, &format!("{min} to {max}"))),
+            .ok_or_else(|| query::bad_parameter(name, &format!("{min} to {max}"))),
     };
     Ok(Some(Search {
         pattern: pattern.to_owned(),
@@ -104,7 +104,7 @@ pub(super) async fn search(
     sandbox: &Sandbox,
     path: &[u8],
     wish: Search,
-) -> Result<FoundView, Failure> {
+) -> Result<FoundView, ApiError> {
     let (lines, end) = sandbox.file_search(path, wish).await?;
     let base = whole(path);
     let Searched { files, binary, unread, more } = end;

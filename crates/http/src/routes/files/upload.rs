@@ -1,6 +1,6 @@
 //! The body of a request, written to a file as it comes.
 
-use crate::foundation::{error::Failure, json::not_encoded};
+use crate::foundation::{error::ApiError, json::reject_content_encoding};
 use axum::{
     body::Body,
     extract::Request,
@@ -21,10 +21,13 @@ pub(crate) async fn save(
     path: &[u8],
     how: Save,
     request: Request,
-) -> Result<(Stat, bool), Failure> {
-    not_encoded(request.headers())?;
+) -> Result<(Stat, bool), ApiError> {
+    reject_content_encoding(request.headers())?;
     if request.headers().contains_key(header::CONTENT_RANGE) {
-        return Err(Failure::field("Content-Range", "a file is written whole, or with ?append=1"));
+        return Err(ApiError::bad_field(
+            "Content-Range",
+            "a file is written whole, or with ?append=1",
+        ));
     }
     let mut writer = sandbox.file_save(path, how).await?;
     receive(request.into_body(), &mut writer).await?;
@@ -32,15 +35,15 @@ pub(crate) async fn save(
 }
 
 /// Hands an upload on as it comes. Where it breaks off, the writer is dropped and changes nothing.
-pub(crate) async fn receive(mut body: Body, writer: &mut Writer) -> Result<(), Failure> {
+pub(crate) async fn receive(mut body: Body, writer: &mut Writer) -> Result<(), ApiError> {
     loop {
         let frame = timeout(STILL, body.frame()).await.map_err(|_| {
             let status = StatusCode::REQUEST_TIMEOUT;
-            Failure::new(status, "too_late", "the upload stood still for 60 s", "send it again")
+            ApiError::new(status, "too_late", "the upload stood still for 60 s", "send it again")
         })?;
         match frame {
             None => return Ok(()),
-            Some(Err(_)) => return Err(Failure::bad("the upload ended early")),
+            Some(Err(_)) => return Err(ApiError::bad_request("the upload ended early")),
             Some(Ok(frame)) => {
                 if let Ok(bytes) = frame.into_data() {
                     writer.write(&bytes).await?;

@@ -1,6 +1,6 @@
 //! What is told of files. Names that are not UTF-8 come twice: readable, and exact in base64.
 
-use crate::routes::files::place::whole;
+use crate::routes::files::target::whole;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use isolet_wire::tell::{Found, Kind, Stat};
 use serde::Serialize;

@@ -1,9 +1,9 @@
 //! What happens in a directory, as server-sent events.
 
 use crate::{
-    auth::cancellation::Until,
-    foundation::{error::Failure, json_text::quote},
-    routes::files::{place::whole, view::text},
+    auth::cancellation::Cancellation,
+    foundation::{error::ApiError, json_text::write_json_string},
+    routes::files::{target::whole, view::text},
     stream::sse,
 };
 use axum::{body::Bytes, response::Response};
@@ -14,36 +14,36 @@ use std::convert::Infallible;
 use tokio::time::timeout;
 
 /// A client that follows a directory.
-struct Follower {
+struct DirectoryEvents {
     watcher: Watcher,
     base: Vec<u8>,
-    until: Until,
+    cancellation: Cancellation,
     over: bool,
 }
 
 /// The answer: events until the directory is gone. Asked for more only when the client has taken
 /// what came before, so that one that is slow holds up the kernel's queue and nothing of ours.
-pub(super) fn answer(watcher: Watcher, path: &[u8], until: Until) -> Response {
+pub(super) fn answer(watcher: Watcher, path: &[u8], cancellation: Cancellation) -> Response {
     let first = format!("event: watching\ndata: {{\"directories\":{}}}\n\n", watcher.directories);
-    let follower = Follower { watcher, base: whole(path), until, over: false };
+    let follower = DirectoryEvents { watcher, base: whole(path), cancellation, over: false };
     let events = stream::unfold((follower, first), |(mut follower, first)| async move {
-        let piece = if first.is_empty() { follower.piece().await? } else { first };
+        let piece = if first.is_empty() { follower.next_chunk().await? } else { first };
         Some((Ok::<_, Infallible>(Bytes::from(piece)), (follower, String::new())))
     });
     sse::response(events)
 }
 
-impl Follower {
-    async fn piece(&mut self) -> Option<String> {
+impl DirectoryEvents {
+    async fn next_chunk(&mut self) -> Option<String> {
         if self.over {
             return None;
         }
         let found = tokio::select! {
             biased;
-            ending = self.until.ended() => Err(ending.into()),
+            reason = self.cancellation.cancelled() => Err(reason.into()),
             found = timeout(sse::KEEP_ALIVE, self.watcher.next()) => match found {
                 Err(_) => return Some(": alive\n\n".to_owned()),
-                Ok(found) => found.map_err(Failure::from),
+                Ok(found) => found.map_err(ApiError::from),
             },
         };
         match found {
@@ -89,7 +89,7 @@ fn named(out: &mut Vec<u8>, name: &str, base: &[u8], below: &[u8]) {
     };
     let (readable, exact) = text(&path);
     out.extend_from_slice(format!("\"{name}\":").as_bytes());
-    quote(out, &readable);
+    write_json_string(out, &readable);
     if let Some(exact) = exact {
         out.extend_from_slice(format!(",\"{name}_b64\":\"{exact}\"").as_bytes());
     }

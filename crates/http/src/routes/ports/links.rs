@@ -4,21 +4,21 @@ use crate::{
     app::App,
     auth::{
         caller::Caller,
-        port_link::{self, Link},
+        port_link::{self, SignedLink},
     },
     foundation::{
-        error::Failure,
-        extensions::Foreign,
-        input::Ids,
-        json::{Strict, port, some},
+        error::ApiError,
+        extensions::Proxied,
+        input::PathIds,
+        json::{StrictJson, not_null, port},
         query::Query,
         time::rfc3339,
     },
     proxy::{
         forward, host_name,
-        target::{TOKEN, Target, Way, parse_port},
+        target::{Entry, TOKEN, Target, parse_port},
     },
-    routes::ports::At,
+    routes::ports::PortPath,
 };
 use axum::{
     Extension, Json, Router,
@@ -42,11 +42,11 @@ pub(crate) fn router() -> OpenApiRouter<App> {
 }
 
 /// The way in. No key opens it: the path is itself the right to it.
-pub(crate) fn way_in() -> Router<App> {
+pub(crate) fn link_router() -> Router<App> {
     Router::new()
-        .route("/v1/links/{token}", any(follow))
-        .route("/v1/links/{token}/", any(follow))
-        .route("/v1/links/{token}/{*path}", any(follow))
+        .route("/v1/links/{token}", any(open_link))
+        .route("/v1/links/{token}/", any(open_link))
+        .route("/v1/links/{token}/{*path}", any(open_link))
 }
 
 /// Where a link is to lead.
@@ -57,11 +57,11 @@ pub(crate) struct MakeLink {
     #[serde(deserialize_with = "port")]
     port: u16,
     /// Seconds that it lives: 3600 unless told, at most 2592000 (30 days).
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     ttl_s: Option<u64>,
     /// What the port is called in the list, at most 128 bytes.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     name: Option<String>,
 }
@@ -104,19 +104,19 @@ pub(crate) struct LinkView {
 /// nobody.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/links", tag = "ports", params(("id" = String, Path)),
     request_body = MakeLink,
-    responses((status = 201, body = LinkView), (status = "4XX", body = Failure)))]
+    responses((status = 201, body = LinkView), (status = "4XX", body = ApiError)))]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     headers: HeaderMap,
-    body: Strict<MakeLink>,
-) -> Result<(StatusCode, Json<LinkView>), Failure> {
+    body: StrictJson<MakeLink>,
+) -> Result<(StatusCode, Json<LinkView>), ApiError> {
     let wish = body.value;
     let port = parse_port(&wish.port.to_string())?;
     let ttl = Duration::from_secs(wish.ttl_s.unwrap_or(TTL_S));
     if ttl.is_zero() || ttl > port_link::TTL_MAX {
-        return Err(Failure::field("ttl_s", "1 to 2592000"));
+        return Err(ApiError::bad_field("ttl_s", "1 to 2592000"));
     }
     let link = make(&app, &caller, (&ids.sandbox, port, wish.name), ttl, &headers).await?;
     Ok((StatusCode::CREATED, Json(link)))
@@ -129,17 +129,17 @@ pub(crate) async fn make(
     (sandbox, port, name): (&SandboxId, u16, Option<String>),
     ttl: Duration,
     headers: &HeaderMap,
-) -> Result<LinkView, Failure> {
+) -> Result<LinkView, ApiError> {
     let exposed = app.service.expose(&caller.tenant, sandbox, (port, name)).await?;
     let (life, _) = app.service.exposed(&caller.tenant, sandbox)?;
-    let expires_s = port_link::expiry(port_link::now() + ttl);
-    let place = Place { app, headers, tenant: &caller.tenant, id: sandbox };
-    let (url, own) = place.url(port);
-    let link = Link { caller: caller.clone(), sandbox: sandbox.clone(), port, expires_s };
+    let expires_s = port_link::expiry_s(port_link::since_epoch() + ttl);
+    let base = LinkBase { app, headers, tenant: &caller.tenant, id: sandbox };
+    let (url, own) = base.url(port);
+    let link = SignedLink { caller: caller.clone(), sandbox: sandbox.clone(), port, expires_s };
     let token = link.token(&exposed.secret, &life);
     let url = match own {
         true => format!("{url}?{}={token}", TOKEN),
-        false => format!("{}{}{token}/", place.base(None), port_link::UNDER),
+        false => format!("{}{}{token}/", base.origin(None), port_link::PATH_PREFIX),
     };
     let expires_at = rfc3339(i64::try_from(expires_s).unwrap_or(i64::MAX).saturating_mul(1000));
     let Exposed { name, created_at_ms, .. } = exposed;
@@ -149,20 +149,20 @@ pub(crate) async fn make(
 
 /// Lists the ports that links lead to, sorted.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/links", tag = "ports", params(("id" = String, Path)),
-    responses((status = 200, body = Vec<ExposedView>), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = Vec<ExposedView>), (status = "4XX", body = ApiError)))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Json<Vec<ExposedView>>, Failure> {
+) -> Result<Json<Vec<ExposedView>>, ApiError> {
     Query::of(&uri, &[])?;
     let (_, all) = app.service.exposed(&caller.tenant, &ids.sandbox)?;
-    let place = Place { app: &app, headers: &headers, tenant: &caller.tenant, id: &ids.sandbox };
+    let base = LinkBase { app: &app, headers: &headers, tenant: &caller.tenant, id: &ids.sandbox };
     let all = all.into_iter().map(|(port, Exposed { name, created_at_ms, .. })| {
         let created_at = rfc3339(created_at_ms);
-        ExposedView { port, name, url: place.url(port).0, created_at }
+        ExposedView { port, name, url: base.url(port).0, created_at }
     });
     Ok(Json(all.collect()))
 }
@@ -170,27 +170,27 @@ pub(crate) async fn list(
 /// Withdraws a port: no link leads there any more.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/links/{port}", tag = "ports",
     params(("id" = String, Path), ("port" = u16, Path)),
-    responses((status = 204), (status = "4XX", body = Failure)))]
+    responses((status = 204), (status = "4XX", body = ApiError)))]
 pub(crate) async fn withdraw(
     State(app): State<App>,
     caller: Caller,
-    at: At,
-) -> Result<StatusCode, Failure> {
+    at: PortPath,
+) -> Result<StatusCode, ApiError> {
     app.service.hide(&caller.tenant, &at.sandbox, at.port).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Where ports of a sandbox are reached, as seen by who asks.
-struct Place<'a> {
+struct LinkBase<'a> {
     app: &'a App,
     headers: &'a HeaderMap,
     tenant: &'a TenantId,
     id: &'a SandboxId,
 }
 
-impl Place<'_> {
+impl LinkBase<'_> {
     /// Scheme and host, as the client named them; with the host's name replaced where told.
-    fn base(&self, name: Option<&str>) -> String {
+    fn origin(&self, name: Option<&str>) -> String {
         let text = |name: &str| self.headers.get(name).and_then(|value| value.to_str().ok());
         let scheme = text("x-forwarded-proto").filter(|proto| *proto == "https").unwrap_or("http");
         let host = text(header::HOST.as_str()).unwrap_or_default();
@@ -208,24 +208,24 @@ impl Place<'_> {
         let label = host_name::label(self.tenant, self.id, port);
         match (self.app.ports_domain.as_deref(), label) {
             (Some(domain), Some(label)) => {
-                (format!("{}/", self.base(Some(&format!("{label}.{domain}")))), true)
+                (format!("{}/", self.origin(Some(&format!("{label}.{domain}")))), true)
             }
-            _ => (format!("{}/v1/sandboxes/{}/ports/{port}/", self.base(None), self.id), false),
+            _ => (format!("{}/v1/sandboxes/{}/ports/{port}/", self.origin(None), self.id), false),
         }
     }
 }
 
 /// A request below a link, which the server has looked at.
-async fn follow(
+async fn open_link(
     State(app): State<App>,
-    Extension(link): Extension<Link>,
+    Extension(link): Extension<SignedLink>,
     request: Request,
-) -> Result<Response, Failure> {
-    let token = port_link::of_path(request.uri().path()).unwrap_or_default();
-    let way = Way::Link(format!("{}{token}", port_link::UNDER));
-    let ends = Some(Instant::now() + link.left());
-    let target = Target { sandbox: link.sandbox, port: link.port, way, ends };
-    let mut response = forward::pass(app, &link.caller, target, request).await?;
-    response.extensions_mut().insert(Foreign { own_origin: false });
+) -> Result<Response, ApiError> {
+    let token = port_link::token_in_path(request.uri().path()).unwrap_or_default();
+    let entry = Entry::Link(format!("{}{token}", port_link::PATH_PREFIX));
+    let ends = Some(Instant::now() + link.time_left());
+    let target = Target { sandbox: link.sandbox, port: link.port, entry, ends };
+    let mut response = forward::forward(app, &link.caller, target, request).await?;
+    response.extensions_mut().insert(Proxied { own_origin: false });
     Ok(response)
 }

@@ -6,8 +6,8 @@ use crate::{
         caller::{Caller, bad_ticket},
         tickets,
     },
-    foundation::{error::Failure, query::Query},
-    routes::ports::At,
+    foundation::{error::ApiError, query::Query},
+    routes::ports::PortPath,
     ws::{tcp, upgrade},
 };
 use axum::{
@@ -24,25 +24,25 @@ use isolet_sandbox::service::Reach;
     params(("id" = String, Path), ("port" = u16, Path),
         ("half" = Option<String>, Query, description = "`1`: the program's end is told, and does not close the socket."),
         ("ticket" = Option<String>, Query, description = "In place of a key.")),
-    responses((status = 101, description = "The connection is a WebSocket."), (status = "4XX", body = Failure), (status = 502, body = Failure)))]
+    responses((status = 101, description = "The connection is a WebSocket."), (status = "4XX", body = ApiError), (status = 502, body = ApiError)))]
 pub(crate) async fn open(
     State(app): State<App>,
     caller: Caller,
-    at: At,
+    at: PortPath,
     mut request: Request,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     let accept = upgrade::handshake(request.method(), request.headers())?;
-    let half = Query::of(request.uri(), &["half", tickets::NAME])?.flag("half")?;
-    if caller.bound.as_ref().is_some_and(|bound| bound.port != Some(at.port)) {
+    let half_close = Query::of(request.uri(), &["half", tickets::QUERY_NAME])?.flag("half")?;
+    if caller.ticket_scope.as_ref().is_some_and(|bound| bound.port != Some(at.port)) {
         return Err(bad_ticket());
     }
     let sandbox = app.service.reach(&caller.tenant, &at.sandbox, Reach::Awake).await?;
-    caller.may_work_in(&sandbox)?;
+    caller.check_incarnation(&sandbox)?;
     let link = sandbox.dial(at.port).await?;
-    let client = tcp::Client { sandbox, link, half };
-    let until = app.leases.until(&caller);
+    let client = tcp::Client { sandbox, link, half_close };
+    let cancellation = app.cancellations.subscribe(&caller);
     upgrade::hand_over(&mut request, tcp::MESSAGE_BYTES_MAX, async move |socket| {
-        tcp::run(socket, client, until).await;
+        tcp::run(socket, client, cancellation).await;
     });
     Ok(upgrade::switch(accept))
 }

@@ -2,14 +2,14 @@
 
 use crate::{
     app::App,
-    auth::{caller::Caller, cancellation::Until},
+    auth::{caller::Caller, cancellation::Cancellation},
     foundation::{
-        error::Failure,
-        event_encoding::{Form, accepts_event_stream},
-        input::Ids,
-        json_text::quote,
+        error::ApiError,
+        event_encoding::{EventEncoding, accepts_event_stream},
+        input::PathIds,
+        json_text::write_json_string,
         query::{self, Query},
-        utf8_stream::{Piece, Texts},
+        utf8_stream::{TextChunk, Utf8Decoder},
     },
     routes::processes::view::ProcessView,
     stream::sse,
@@ -35,7 +35,7 @@ use tokio::time::{Instant, timeout_at};
 use utoipa::ToSchema;
 
 /// How much output goes into one piece of the body.
-const PIECE_BYTES: usize = 128 * 1024;
+const CHUNK_BYTES: usize = 128 * 1024;
 
 /// A part of a log.
 #[derive(Debug, Serialize, ToSchema)]
@@ -71,20 +71,20 @@ pub(super) enum Event {
 }
 
 /// A log that is being read, by positions.
-pub(super) struct Reading {
+pub(super) struct LogReader {
     link: ProcessLink,
     id: ProcessId,
     /// Behind what was read.
     pub(super) position: u64,
 }
 
-impl Reading {
+impl LogReader {
     pub(super) async fn open(
         sandbox: &Sandbox,
         id: &ProcessId,
         since: Option<u64>,
         follow: bool,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, ApiError> {
         let link = sandbox.process_log(id, since, follow).await?;
         let position = link.log().position;
         Ok(Self { link, id: id.clone(), position })
@@ -97,19 +97,19 @@ impl Reading {
     }
 
     /// What comes next. Cancel-safe. After the end nothing may be asked.
-    pub(super) async fn next(&mut self) -> Result<Event, Failure> {
-        let heard = self.link.next().await?;
-        self.sort(heard)
+    pub(super) async fn next(&mut self) -> Result<Event, ApiError> {
+        let message = self.link.next().await?;
+        self.classify(message)
     }
 
     /// What has already come.
-    pub(super) fn ready(&mut self) -> Result<Option<Event>, Failure> {
-        let heard = self.link.try_next()?;
-        heard.map(|heard| self.sort(heard)).transpose()
+    pub(super) fn ready(&mut self) -> Result<Option<Event>, ApiError> {
+        let message = self.link.try_next()?;
+        message.map(|message| self.classify(message)).transpose()
     }
 
-    fn sort(&mut self, heard: Heard) -> Result<Event, Failure> {
-        match heard {
+    fn classify(&mut self, message: Heard) -> Result<Event, ApiError> {
+        match message {
             Heard::Data(body) => {
                 let data = Data::parse(body).map_err(LinkError::from)?;
                 self.position = self.position.saturating_add(data.bytes.len() as u64);
@@ -126,8 +126,8 @@ impl Reading {
 }
 
 /// Where to go on: the last event's id, or `?since=`; from the beginning unless told.
-fn since(query: &Query<'_>, headers: &HeaderMap) -> Result<Option<u64>, Failure> {
-    let bad = |name| move || query::bad(name, "a position: a number, or `now`");
+fn since(query: &Query<'_>, headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
+    let bad = |name| move || query::bad_parameter(name, "a position: a number, or `now`");
     let position = |text: &str| match text {
         "now" => Some(None),
         text => text.parse::<u64>().ok().map(Some),
@@ -151,32 +151,35 @@ fn since(query: &Query<'_>, headers: &HeaderMap) -> Result<Option<u64>, Failure>
     params(("id" = String, Path), ("process" = String, Path),
         ("since" = Option<String>, Query, description = "A position, or `now`; 0 unless told."),
         ("Last-Event-ID" = Option<u64>, Header, description = "Go on behind this event.")),
-    responses((status = 200, body = LogView), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = LogView), (status = "4XX", body = ApiError)))]
 pub(crate) async fn log(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     let since = since(&Query::of(&uri, &["since"])?, &headers)?;
     let sandbox = app.look(&caller, &ids).await?;
     let form = accepts_event_stream(&headers);
-    let reading = Reading::open(&sandbox, ids.process()?, since, form.is_some()).await?;
-    let until = app.leases.until(&caller);
+    let reading = LogReader::open(&sandbox, ids.process()?, since, form.is_some()).await?;
+    let cancellation = app.cancellations.subscribe(&caller);
     match form {
-        Some(form) => Ok(follow(reading, form, until)),
-        None => whole(reading, until).await,
+        Some(form) => Ok(follow(reading, form, cancellation)),
+        None => whole(reading, cancellation).await,
     }
 }
 
-async fn whole(mut reading: Reading, mut until: Until) -> Result<Response, Failure> {
+async fn whole(
+    mut reading: LogReader,
+    mut cancellation: Cancellation,
+) -> Result<Response, ApiError> {
     let asked = reading.position;
     let (mut texts, mut missed) = ([Vec::new(), Vec::new()], 0_u64);
     let info = loop {
         let event = tokio::select! {
             biased;
-            ending = until.ended() => return Err(ending.into()),
+            reason = cancellation.cancelled() => return Err(reason.into()),
             event = reading.next() => event?,
         };
         match event {
@@ -210,36 +213,43 @@ async fn whole(mut reading: Reading, mut until: Until) -> Result<Response, Failu
 }
 
 /// A log being told as events.
-struct Telling {
-    reading: Reading,
-    form: Form,
-    texts: Texts,
-    until: Until,
+struct LogSseStream {
+    reading: LogReader,
+    form: EventEncoding,
+    texts: Utf8Decoder,
+    cancellation: Cancellation,
     next: Instant,
     over: bool,
 }
 
-fn follow(reading: Reading, form: Form, until: Until) -> Response {
+fn follow(reading: LogReader, form: EventEncoding, cancellation: Cancellation) -> Response {
     let next = Instant::now() + sse::KEEP_ALIVE;
-    let telling = Telling { reading, form, texts: Texts::default(), until, next, over: false };
+    let stream = LogSseStream {
+        reading,
+        form,
+        texts: Utf8Decoder::default(),
+        cancellation,
+        next,
+        over: false,
+    };
     let first = ": following\n\n".to_owned();
-    let events = stream::unfold((telling, first), |(mut telling, first)| async move {
-        let piece = if first.is_empty() { telling.piece().await? } else { first };
-        Some((Ok::<_, Infallible>(Bytes::from(piece)), (telling, String::new())))
+    let events = stream::unfold((stream, first), |(mut stream, first)| async move {
+        let piece = if first.is_empty() { stream.next_chunk().await? } else { first };
+        Some((Ok::<_, Infallible>(Bytes::from(piece)), (stream, String::new())))
     });
     sse::response(events)
 }
 
-impl Telling {
+impl LogSseStream {
     /// The next events; `None` after the last. Asked only when the client has taken those before.
-    async fn piece(&mut self) -> Option<String> {
+    async fn next_chunk(&mut self) -> Option<String> {
         if self.over {
             return None;
         }
         let mut out = String::new();
         let event = tokio::select! {
             biased;
-            ending = self.until.ended() => Err(ending.into()),
+            reason = self.cancellation.cancelled() => Err(reason.into()),
             event = timeout_at(self.next, self.reading.next()) => match event {
                 Ok(event) => event,
                 Err(_) => {
@@ -260,7 +270,7 @@ impl Telling {
                     let _ = write!(out, "event: error\ndata: {text}\n\n");
                 }
             }
-            if self.over || out.len() > PIECE_BYTES {
+            if self.over || out.len() > CHUNK_BYTES {
                 break;
             }
             event = self.reading.ready();
@@ -274,8 +284,8 @@ impl Telling {
 
     fn write(&mut self, out: &mut String, event: Event) {
         match event {
-            Event::Data(data, position) if self.form == Form::Base64 => {
-                let (name, offset) = (name(data.stream), data.offset);
+            Event::Data(data, position) if self.form == EventEncoding::Base64 => {
+                let (name, offset) = (stream_name(data.stream), data.offset);
                 let bytes = STANDARD.encode(&data.bytes);
                 let _ = write!(
                     out,
@@ -284,22 +294,22 @@ impl Telling {
             }
             Event::Data(data, position) => {
                 let Data { stream, offset, bytes, .. } = data;
-                if let Some(piece) = self.texts.piece(stream, "", offset, &bytes) {
-                    let text = said(&piece);
+                if let Some(piece) = self.texts.decode_chunk(stream, "", offset, &bytes) {
+                    let text = output_event(&piece);
                     // While a character waits for its rest there is no position to go on from.
-                    if !self.texts.holds() {
+                    if !self.texts.has_partial_char() {
                         let _ = writeln!(out, "id: {position}");
                     }
                     out.push_str(&text);
                 }
             }
             Event::Gap(from, to) => {
-                self.texts.close().iter().for_each(|piece| out.push_str(&said(piece)));
+                self.texts.close().iter().for_each(|piece| out.push_str(&output_event(piece)));
                 let _ =
                     write!(out, "id: {to}\nevent: gap\ndata: {{\"from\":{from},\"to\":{to}}}\n\n");
             }
             Event::End(info) => {
-                self.texts.close().iter().for_each(|piece| out.push_str(&said(piece)));
+                self.texts.close().iter().for_each(|piece| out.push_str(&output_event(piece)));
                 let text = serde_json::to_string(&ProcessView::from(*info)).unwrap_or_default();
                 let position = self.reading.position;
                 let _ = write!(out, "id: {position}\nevent: exit\ndata: {text}\n\n");
@@ -309,15 +319,18 @@ impl Telling {
     }
 }
 
-fn name(stream: u8) -> &'static str {
+fn stream_name(stream: u8) -> &'static str {
     if stream == STDOUT { "stdout" } else { "stderr" }
 }
 
-fn said(piece: &Piece<'_>) -> String {
-    let mut out =
-        format!("event: {}\ndata: {{\"offset\":{},\"data\":", name(piece.stream), piece.offset)
-            .into_bytes();
-    quote(&mut out, &piece.text);
+fn output_event(piece: &TextChunk<'_>) -> String {
+    let mut out = format!(
+        "event: {}\ndata: {{\"offset\":{},\"data\":",
+        stream_name(piece.stream),
+        piece.offset
+    )
+    .into_bytes();
+    write_json_string(&mut out, &piece.text);
     out.extend_from_slice(b"}\n\n");
     String::from_utf8(out).unwrap_or_default()
 }

@@ -1,8 +1,8 @@
 //! Waiting for a port: until something in the sandbox takes connections there, or answers a GET.
 
 use crate::foundation::{
-    error::Failure,
-    json::{self, some},
+    error::ApiError,
+    json::{self, not_null},
 };
 use isolet_sandbox::{Error, ProcessId, ProcessInfo, Sandbox};
 use isolet_wire::tell::Why;
@@ -31,39 +31,41 @@ pub(crate) struct PortWish {
     #[serde(deserialize_with = "json::port")]
     port: u16,
     /// Asked by `GET`, rather than only connected to: a path with its query, from `/` on.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     path: Option<String>,
     /// The status of the answer; any from 200 to 399 unless told. Only with `path`.
-    #[serde(deserialize_with = "json::some_status")]
+    #[serde(deserialize_with = "json::not_null_status")]
     #[schema(nullable = false)]
     status: Option<u16>,
 }
 
 impl PortWish {
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self) -> Result<(), ApiError> {
         if self.port == 0 {
-            return Err(Failure::field("port.port", "1 to 65535"));
+            return Err(ApiError::bad_field("port.port", "1 to 65535"));
         }
         let Some(path) = &self.path else {
             return match self.status {
                 None => Ok(()),
-                Some(_) => Err(Failure::field("port.status", "is of an answer: give a path, too")),
+                Some(_) => {
+                    Err(ApiError::bad_field("port.status", "is of an answer: give a path, too"))
+                }
             };
         };
         let plain = path.len() <= PATH_BYTES_MAX && path.bytes().all(|b| b.is_ascii_graphic());
         if !path.starts_with('/') || !plain {
             let reason = "begins with /, at most 1024 visible ASCII characters";
-            return Err(Failure::field("port.path", reason));
+            return Err(ApiError::bad_field("port.path", reason));
         }
         if self.status.is_some_and(|status| !(100..600).contains(&status)) {
-            return Err(Failure::field("port.status", "100 to 599"));
+            return Err(ApiError::bad_field("port.status", "100 to 599"));
         }
         Ok(())
     }
 
     /// Whether it takes a connection now, and answers as it is to.
-    async fn answers(&self, sandbox: &Sandbox, end: Instant) -> Result<bool, Failure> {
+    async fn answers(&self, sandbox: &Sandbox, end: Instant) -> Result<bool, ApiError> {
         let end = end.min(Instant::now() + ANSWER);
         let Ok(link) = timeout_at(end, sandbox.dial(self.port)).await else { return Ok(false) };
         let mut link = match link {
@@ -113,7 +115,7 @@ pub(super) async fn wait(
     id: &ProcessId,
     wish: &PortWish,
     end: Instant,
-) -> Result<(&'static str, ProcessInfo), Failure> {
+) -> Result<(&'static str, ProcessInfo), ApiError> {
     loop {
         let info = sandbox.process(id).await?;
         if wish.answers(sandbox, end).await? {

@@ -4,12 +4,12 @@ use crate::{
     app::App,
     auth::caller::Caller,
     foundation::{
-        error::Failure,
-        input::Ids,
-        json::{Strict, some},
+        error::ApiError,
+        input::PathIds,
+        json::{StrictJson, not_null},
     },
     routes::processes::{
-        log::{Event, Reading},
+        log::{Event, LogReader},
         port::{self, PortWish},
         view::ProcessView,
     },
@@ -45,15 +45,15 @@ pub(crate) struct Wait {
     /// Its end.
     exit: bool,
     /// A line of its log.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     log: Option<LineWish>,
     /// A port that takes connections; whoever in the sandbox listens there.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     port: Option<PortWish>,
     /// How long, in ms: 1 to 600000 (ten minutes), 30000 unless told.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout_ms: Option<u64>,
 }
@@ -63,20 +63,20 @@ pub(crate) struct Wait {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LineWish {
     /// At most 1024 bytes.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     text: Option<String>,
     /// At most 1024 bytes, in the syntax of the Rust crate `regex`: without look-around and
     /// back-references, and so in linear time.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     regex: Option<String>,
     /// `stdout` or `stderr`; both unless told.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     stream: Option<String>,
     /// From this position of the log on; from its beginning unless told.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     since: Option<u64>,
 }
@@ -104,33 +104,33 @@ pub(crate) struct FoundLine {
 }
 
 /// What a wait has come to.
-struct Met {
+struct WaitResult {
     outcome: &'static str,
     found: Option<FoundLine>,
     /// The process, where it has ended.
     end: Option<ProcessInfo>,
 }
 
-const TOO_LONG: Met = Met { outcome: "timeout", found: None, end: None };
+const TOO_LONG: WaitResult = WaitResult { outcome: "timeout", found: None, end: None };
 
-fn wanted(wish: &LineWish) -> Result<(Regex, Option<u8>), Failure> {
+fn wanted(wish: &LineWish) -> Result<(Regex, Option<u8>), ApiError> {
     let (name, pattern) = match (&wish.text, &wish.regex) {
         (Some(text), None) => ("log.text", regex::escape(text)),
         (None, Some(pattern)) => ("log.regex", pattern.clone()),
-        _ => return Err(Failure::field("log", "give text or regex, one of them")),
+        _ => return Err(ApiError::bad_field("log", "give text or regex, one of them")),
     };
     let given = wish.text.as_ref().or(wish.regex.as_ref()).map_or(0, String::len);
     if given == 0 || given > PATTERN_BYTES_MAX {
-        return Err(Failure::field(name, "1 to 1024 bytes"));
+        return Err(ApiError::bad_field(name, "1 to 1024 bytes"));
     }
     let mut builder = RegexBuilder::new(&pattern);
     let built = builder.size_limit(PROGRAM_BYTES_MAX).dfa_size_limit(8 * PROGRAM_BYTES_MAX).build();
-    let regex = built.map_err(|error| Failure::field(name, &error.to_string()))?;
+    let regex = built.map_err(|error| ApiError::bad_field(name, &error.to_string()))?;
     let stream = match wish.stream.as_deref() {
         None => None,
         Some("stdout") => Some(STDOUT),
         Some("stderr") => Some(STDERR),
-        Some(_) => return Err(Failure::field("log.stream", "stdout or stderr")),
+        Some(_) => return Err(ApiError::bad_field("log.stream", "stdout or stderr")),
     };
     Ok((regex, stream))
 }
@@ -140,17 +140,17 @@ fn wanted(wish: &LineWish) -> Result<(Regex, Option<u8>), Failure> {
 /// A line counts as soon as it is there, also before it is complete.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/wait", tag = "processes",
     params(("id" = String, Path), ("process" = String, Path)), request_body = Wait,
-    responses((status = 200, body = Waited), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = Waited), (status = "4XX", body = ApiError)))]
 pub(crate) async fn wait(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-    body: Strict<Wait>,
-) -> Result<Json<Waited>, Failure> {
+    ids: PathIds,
+    body: StrictJson<Wait>,
+) -> Result<Json<Waited>, ApiError> {
     let wish = body.value;
     let ms = wish.timeout_ms.unwrap_or(WAIT_MS);
     if !(1..=WAIT_MS_MAX).contains(&ms) {
-        return Err(Failure::field("timeout_ms", "1 to 600000 (ten minutes)"));
+        return Err(ApiError::bad_field("timeout_ms", "1 to 600000 (ten minutes)"));
     }
     let mut lines = match (wish.exit, &wish.log, &wish.port) {
         (true, None, None) => None,
@@ -162,11 +162,11 @@ pub(crate) async fn wait(
             port.check()?;
             None
         }
-        _ => return Err(Failure::field("exit", "give exit, log or port, one of them")),
+        _ => return Err(ApiError::bad_field("exit", "give exit, log or port, one of them")),
     };
     let sandbox = app.look(&caller, &ids).await?;
     let id = ids.process()?;
-    let mut until = app.leases.until(&caller);
+    let mut cancellation = app.cancellations.subscribe(&caller);
     let since = wish.log.as_ref().map(|log| log.since.unwrap_or(0));
     let end = Instant::now() + Duration::from_millis(ms);
     // One that is lost is told as it is.
@@ -178,14 +178,14 @@ pub(crate) async fn wait(
         let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Awake).await?;
         let waited = tokio::select! {
             biased;
-            ending = until.ended() => return Err(ending.into()),
+            reason = cancellation.cancelled() => return Err(reason.into()),
             waited = port::wait(&sandbox, id, wish, end) => waited?,
         };
         return Ok(Json(Waited::plain(waited.0, waited.1)));
     }
-    let mut reading = Reading::open(&sandbox, id, since, true).await?;
+    let mut reading = LogReader::open(&sandbox, id, since, true).await?;
     let waiting = async {
-        let met = hear(&mut reading, lines.as_mut(), end).await?;
+        let met = follow_log(&mut reading, lines.as_mut(), end).await?;
         if let Some(info) = met.end {
             return Ok(Waited { found: met.found, ..Waited::plain(met.outcome, info) });
         }
@@ -193,7 +193,7 @@ pub(crate) async fn wait(
         if met.found.is_none() && info.process.end.is_some() {
             // It ended as the time ran out. What it wrote before counts: the answer must not call
             // it ended and deny its last line.
-            let met = hear(&mut reading, lines.as_mut(), Instant::now() + REST).await?;
+            let met = follow_log(&mut reading, lines.as_mut(), Instant::now() + REST).await?;
             let info = met.end.unwrap_or(info);
             return Ok(Waited { found: met.found, ..Waited::plain(met.outcome, info) });
         }
@@ -201,17 +201,17 @@ pub(crate) async fn wait(
     };
     tokio::select! {
         biased;
-        ending = until.ended() => Err(ending.into()),
+        reason = cancellation.cancelled() => Err(reason.into()),
         waited = waiting => waited.map(Json),
     }
 }
 
 /// Hears a log until a line matches, or without lines to the process's end.
-async fn hear(
-    reading: &mut Reading,
+async fn follow_log(
+    reading: &mut LogReader,
     lines: Option<&mut Lines>,
     end: Instant,
-) -> Result<Met, Failure> {
+) -> Result<WaitResult, ApiError> {
     match lines {
         None => exit(reading, end).await,
         Some(lines) => line(reading, lines, end).await,
@@ -225,11 +225,11 @@ impl Waited {
 }
 
 /// Hears a log to the process's end.
-async fn exit(reading: &mut Reading, end: Instant) -> Result<Met, Failure> {
+async fn exit(reading: &mut LogReader, end: Instant) -> Result<WaitResult, ApiError> {
     loop {
         let Ok(event) = timeout_at(end, reading.next()).await else { return Ok(TOO_LONG) };
         if let Event::End(info) = event? {
-            return Ok(Met { outcome: "met", found: None, end: Some(*info) });
+            return Ok(WaitResult { outcome: "met", found: None, end: Some(*info) });
         }
     }
 }
@@ -288,7 +288,11 @@ fn text(line: &[u8]) -> String {
 }
 
 /// Hears a log until a line matches.
-async fn line(reading: &mut Reading, lines: &mut Lines, end: Instant) -> Result<Met, Failure> {
+async fn line(
+    reading: &mut LogReader,
+    lines: &mut Lines,
+    end: Instant,
+) -> Result<WaitResult, ApiError> {
     let mut look_at = Instant::now() + UNFINISHED;
     loop {
         let event = tokio::select! {
@@ -315,16 +319,16 @@ async fn line(reading: &mut Reading, lines: &mut Lines, end: Instant) -> Result<
             Event::End(info) => {
                 return Ok(match lines.unfinished() {
                     Some(found) => met(found, reading.position, Some(*info)),
-                    None => Met { outcome: "ended", found: None, end: Some(*info) },
+                    None => WaitResult { outcome: "ended", found: None, end: Some(*info) },
                 });
             }
         }
     }
 }
 
-fn met((stream, line): (u8, String), position: u64, end: Option<ProcessInfo>) -> Met {
+fn met((stream, line): (u8, String), position: u64, end: Option<ProcessInfo>) -> WaitResult {
     let stream = if stream == STDOUT { "stdout" } else { "stderr" };
-    Met { outcome: "met", found: Some(FoundLine { line, stream, position }), end }
+    WaitResult { outcome: "met", found: Some(FoundLine { line, stream, position }), end }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Credentials in requests and answers. A body is read by hand: what a parser says of a wrong value
 //! repeats it, and any part of it may be the secret.
 
-use crate::foundation::{error::Failure, json::any};
+use crate::foundation::{error::ApiError, json::unique_json};
 use isolet_sandbox::{Info, Lending, Unlend};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -58,7 +58,7 @@ pub(crate) struct CredentialView {
 }
 
 /// Those of a sandbox, as they are told.
-pub(crate) fn told(info: &Info) -> Vec<CredentialView> {
+pub(crate) fn views(info: &Info) -> Vec<CredentialView> {
     let view = |lent: &isolet_sandbox::Lent| CredentialView {
         host: lent.host.clone(),
         header: lent.header.clone(),
@@ -70,45 +70,45 @@ pub(crate) fn told(info: &Info) -> Vec<CredentialView> {
 
 /// A list that was given, whatever it holds.
 #[derive(Clone, Default)]
-pub(crate) struct Given(Option<Value>);
+pub(crate) struct CredentialList(Option<Value>);
 
-impl fmt::Debug for Given {
+impl fmt::Debug for CredentialList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Given(…)")
+        f.write_str("CredentialList(…)")
     }
 }
 
 /// For the document, which says what a field is that was left out: never what was given.
-impl Serialize for Given {
+impl Serialize for CredentialList {
     fn serialize<S: Serializer>(&self, writer: S) -> Result<S::Ok, S::Error> {
         writer.collect_seq(std::iter::empty::<()>())
     }
 }
 
-impl<'de> Deserialize<'de> for Given {
+impl<'de> Deserialize<'de> for CredentialList {
     fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
-        any(reader).map(|value| Self(Some(value)))
+        unique_json(reader).map(|value| Self(Some(value)))
     }
 }
 
-impl Given {
-    fn list(self, field: &str) -> Result<Vec<Map<String, Value>>, Failure> {
+impl CredentialList {
+    fn list(self, field: &str) -> Result<Vec<Map<String, Value>>, ApiError> {
         let list = match self.0 {
             None => return Ok(Vec::new()),
             Some(Value::Array(list)) if list.len() <= LIST_MAX => list,
             Some(_) => {
-                return Err(Failure::field(field, "must be an array of at most 256 objects"));
+                return Err(ApiError::bad_field(field, "must be an array of at most 256 objects"));
             }
         };
         let object = |(index, one)| match one {
             Value::Object(one) => Ok(one),
-            _ => Err(Failure::field(&format!("{field}[{index}]"), "must be an object")),
+            _ => Err(ApiError::bad_field(&format!("{field}[{index}]"), "must be an object")),
         };
         list.into_iter().enumerate().map(object).collect()
     }
 
     /// As credentials to be lent.
-    pub(crate) fn lend(self, field: &str) -> Result<Vec<Lending>, Failure> {
+    pub(crate) fn lend(self, field: &str) -> Result<Vec<Lending>, ApiError> {
         let all = self.list(field)?.into_iter().enumerate();
         all.map(|(index, one)| {
             let at = format!("{field}[{index}]");
@@ -121,7 +121,7 @@ impl Given {
     }
 
     /// As names of credentials that are lent no longer.
-    pub(crate) fn unlend(self, field: &str) -> Result<Vec<Unlend>, Failure> {
+    pub(crate) fn unlend(self, field: &str) -> Result<Vec<Unlend>, ApiError> {
         let all = self.list(field)?.into_iter().enumerate();
         all.map(|(index, one)| {
             let at = format!("{field}[{index}]");
@@ -135,11 +135,11 @@ impl Given {
 }
 
 /// A refusal with the place in the list that it is about.
-pub(crate) fn named(at: &str, error: isolet_sandbox::Error) -> Failure {
+pub(crate) fn named(at: &str, error: isolet_sandbox::Error) -> ApiError {
     match error {
         isolet_sandbox::Error::BadField { field, reason } => {
             let part = field.strip_prefix("credentials").unwrap_or_default();
-            Failure::field(&format!("{at}{part}"), &reason)
+            ApiError::bad_field(&format!("{at}{part}"), &reason)
         }
         other => other.into(),
     }
@@ -152,40 +152,43 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    fn of(at: &'a str, all: Map<String, Value>, known: &[&str]) -> Result<Self, Failure> {
+    fn of(at: &'a str, all: Map<String, Value>, known: &[&str]) -> Result<Self, ApiError> {
         // A name that nobody knows may be a secret in the wrong place.
         if all.keys().any(|name| !known.contains(&name.as_str())) {
-            return Err(Failure::field(at, &format!("has a field beside {}", known.join(", "))));
+            return Err(ApiError::bad_field(
+                at,
+                &format!("has a field beside {}", known.join(", ")),
+            ));
         }
         Ok(Self { at, all })
     }
 
-    fn text(&mut self, name: &str) -> Result<Option<String>, Failure> {
+    fn text(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         match self.all.remove(name) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(Failure::field(&format!("{}.{name}", self.at), "must be a string")),
+            Some(_) => Err(ApiError::bad_field(&format!("{}.{name}", self.at), "must be a string")),
         }
     }
 
-    fn needed(&mut self, name: &str) -> Result<String, Failure> {
+    fn needed(&mut self, name: &str) -> Result<String, ApiError> {
         let text = self.text(name)?;
-        text.ok_or_else(|| Failure::field(&format!("{}.{name}", self.at), "is needed"))
+        text.ok_or_else(|| ApiError::bad_field(&format!("{}.{name}", self.at), "is needed"))
     }
 }
 
 /// As Isorun has them: the value by `HOST` (its `Authorization` header) or `HOST:HEADER`.
-pub(crate) fn by_name(given: Given) -> Result<Vec<Lending>, Failure> {
+pub(crate) fn from_host_map(given: CredentialList) -> Result<Vec<Lending>, ApiError> {
     const FIELD: &str = "credentials";
     let all = match given.0 {
         None => return Ok(Vec::new()),
         Some(Value::Object(all)) if all.len() <= LIST_MAX => all,
-        Some(_) => return Err(Failure::field(FIELD, "must be an object")),
+        Some(_) => return Err(ApiError::bad_field(FIELD, "must be an object")),
     };
     all.into_iter()
         .map(|(name, value)| {
             let Value::String(value) = value else {
-                return Err(Failure::field(FIELD, "each value must be a string"));
+                return Err(ApiError::bad_field(FIELD, "each value must be a string"));
             };
             let (host, header) = match name.rsplit_once(':') {
                 Some((host, header)) if !header.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -196,7 +199,7 @@ pub(crate) fn by_name(given: Given) -> Result<Vec<Lending>, Failure> {
             if !host.contains('.') {
                 let reason = "each name must be HOST or HOST:HEADER: values do not come inside, \
                               they are put into requests to that host";
-                return Err(Failure::field(FIELD, reason));
+                return Err(ApiError::bad_field(FIELD, reason));
             }
             Lending::new(host, Some(header.to_owned()), None, value)
                 .map_err(|error| named(FIELD, error))
@@ -212,7 +215,7 @@ mod tests {
     #[derive(Debug, Default, Deserialize)]
     #[serde(deny_unknown_fields, default)]
     struct Body {
-        credentials: Given,
+        credentials: CredentialList,
     }
 
     fn refused(text: &str) -> String {
@@ -255,7 +258,7 @@ mod tests {
     fn credentials_of_isorun_are_headers_of_hosts() {
         let read = |text: &str| {
             let body = parse::<Body>(format!("{{\"credentials\":{text}}}").as_bytes());
-            by_name(body.expect("reads").credentials)
+            from_host_map(body.expect("reads").credentials)
         };
         let all = read(r#"{"api.example":"Bearer a","b.example:8443":"c","d.example:X-Key":"e"}"#);
         let all: Vec<_> = all

@@ -5,11 +5,13 @@ use crate::{
     auth::caller::Caller,
     foundation::{
         denied::DeniedView,
-        error::Failure,
-        input::Ids,
-        json::{Strict, some},
+        error::ApiError,
+        input::PathIds,
+        json::{StrictJson, not_null},
     },
-    routes::sandboxes::credentials::{self, CredentialBody, CredentialName, CredentialView, Given},
+    routes::sandboxes::credentials::{
+        self, CredentialBody, CredentialList, CredentialName, CredentialView,
+    },
 };
 use axum::{Json, extract::State};
 use isolet_sandbox::{Info, Network, NetworkChange, NetworkWish, network::Opening};
@@ -43,7 +45,7 @@ impl From<Info> for NetworkView {
     fn from(info: Info) -> Self {
         let network = &info.network;
         Self {
-            credentials: credentials::told(&info),
+            credentials: credentials::views(&info),
             mode: network.mode().word(),
             allow: network.allow().to_vec(),
             deny: network.deny().to_vec(),
@@ -126,11 +128,14 @@ pub(crate) async fn wanted(
     caller: &Caller,
     network: Option<NetworkBody>,
     profile: Option<String>,
-) -> Result<Option<Network>, Failure> {
+) -> Result<Option<Network>, ApiError> {
     let wish = match (network, profile) {
         (None, None) => return Ok(None),
         (Some(_), Some(_)) => {
-            return Err(Failure::field("network", "give network or network_profile, not both"));
+            return Err(ApiError::bad_field(
+                "network",
+                "give network or network_profile, not both",
+            ));
         }
         (None, Some(name)) => NetworkWish::Profile(name),
         (Some(NetworkBody::None), None) => NetworkWish::None,
@@ -186,11 +191,11 @@ pub(crate) enum OpeningWanted {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ChangeNetwork {
     /// In place of the network that is.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(value_type = Option<NetworkWanted>, nullable = false)]
     network: Option<NetworkBody>,
     /// The rules of this profile, as it is now, in place of those that are.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     network_profile: Option<String>,
     /// Also allowed: rules, or entries of `denied` as they were told.
@@ -205,21 +210,21 @@ pub(crate) struct ChangeNetwork {
     /// Also put into its requests; for the same host, header and placeholder in place of the one
     /// before. At most 32 of a sandbox, of 64 KiB together.
     #[schema(value_type = Vec<CredentialBody>)]
-    credentials_add: Given,
+    credentials_add: CredentialList,
     /// No longer put into its requests; done before `credentials_add`.
     #[schema(value_type = Vec<CredentialName>)]
-    credentials_remove: Given,
+    credentials_remove: CredentialList,
 }
 
 /// Where a sandbox may connect to. Wakes nothing.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/network", tag = "sandboxes",
     params(("id" = String, Path)),
-    responses((status = 200, body = NetworkView), (status = 404, body = Failure)))]
+    responses((status = 200, body = NetworkView), (status = 404, body = ApiError)))]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<Json<NetworkView>, Failure> {
+    ids: PathIds,
+) -> Result<Json<NetworkView>, ApiError> {
     Ok(Json(app.service.get(&caller.tenant, &ids.sandbox).await?.into()))
 }
 
@@ -230,13 +235,13 @@ pub(crate) async fn get(
 /// that sleeps wakes with its new network.
 #[utoipa::path(patch, path = "/v1/sandboxes/{id}/network", tag = "sandboxes",
     params(("id" = String, Path)), request_body = ChangeNetwork,
-    responses((status = 200, body = NetworkView), (status = "4XX", body = Failure), (status = "5XX", body = Failure)))]
+    responses((status = 200, body = NetworkView), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
 pub(crate) async fn patch(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-    body: Strict<ChangeNetwork>,
-) -> Result<Json<NetworkView>, Failure> {
+    ids: PathIds,
+    body: StrictJson<ChangeNetwork>,
+) -> Result<Json<NetworkView>, ApiError> {
     let ChangeNetwork {
         network,
         network_profile,

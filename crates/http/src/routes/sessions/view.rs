@@ -1,6 +1,6 @@
 //! A session, as the native API writes it.
 
-use crate::foundation::error::Failure;
+use crate::foundation::error::ApiError;
 use isolet_sandbox::SessionInfo;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -65,7 +65,7 @@ impl FileAccess {
     }
 
     /// As a session is to have it.
-    pub(crate) fn wish(self) -> Result<isolet_sandbox::FileAccess, Failure> {
+    pub(crate) fn wish(self) -> Result<isolet_sandbox::FileAccess, ApiError> {
         let Self { read, write } = self;
         let access = isolet_sandbox::FileAccess { read, write };
         access.check()?;

@@ -3,7 +3,7 @@
 use crate::{
     app::App,
     auth::caller::Caller,
-    foundation::{error::Failure, input::Ids, time::rfc3339},
+    foundation::{error::ApiError, input::PathIds, time::rfc3339},
 };
 use axum::{
     Json,
@@ -56,12 +56,12 @@ impl From<Recording> for RecordingView {
 /// Until it ends, or 64 MiB. One at a time: where one grows it is answered, with 200.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/terminals/{sid}/recording", tag = "terminals",
     params(("id" = String, Path), ("sid" = String, Path)),
-    responses((status = 201, body = RecordingView), (status = 200, body = RecordingView), (status = "4XX", body = Failure)))]
+    responses((status = 201, body = RecordingView), (status = 200, body = RecordingView), (status = "4XX", body = ApiError)))]
 pub(crate) async fn begin(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<(StatusCode, Json<RecordingView>), Failure> {
+    ids: PathIds,
+) -> Result<(StatusCode, Json<RecordingView>), ApiError> {
     let sandbox = app.look(&caller, &ids).await?;
     let (recording, new) = sandbox.terminal_record(ids.session()?).await?;
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
@@ -71,30 +71,30 @@ pub(crate) async fn begin(
 /// Ends the recording of a session's terminal; 404 where none grows.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/terminals/{sid}/recording", tag = "terminals",
     params(("id" = String, Path), ("sid" = String, Path)),
-    responses((status = 204), (status = "4XX", body = Failure)))]
+    responses((status = 204), (status = "4XX", body = ApiError)))]
 pub(crate) async fn stop(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<StatusCode, Failure> {
+    ids: PathIds,
+) -> Result<StatusCode, ApiError> {
     let session = ids.session()?;
     if app.look(&caller, &ids).await?.terminal_record_stop(session).await {
         return Ok(StatusCode::NO_CONTENT);
     }
     let message = format!("the terminal of session {session} is not being recorded");
     let hint = "list its recordings with GET …/recordings";
-    Err(Failure::new(StatusCode::NOT_FOUND, "no_recording", message, hint))
+    Err(ApiError::new(StatusCode::NOT_FOUND, "no_recording", message, hint))
 }
 
 /// Recordings of a sandbox, the oldest first.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/recordings", tag = "terminals",
     params(("id" = String, Path)),
-    responses((status = 200, body = Vec<RecordingView>), (status = "4XX", body = Failure)))]
+    responses((status = 200, body = Vec<RecordingView>), (status = "4XX", body = ApiError)))]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
-) -> Result<Json<Vec<RecordingView>>, Failure> {
+    ids: PathIds,
+) -> Result<Json<Vec<RecordingView>>, ApiError> {
     let all = app.look(&caller, &ids).await?.recordings().await?;
     Ok(Json(all.into_iter().map(RecordingView::from).collect()))
 }
@@ -102,13 +102,13 @@ pub(crate) async fn list(
 /// A recording, for any player of asciicasts; also while it grows, as far as it is.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/recordings/{recording}", tag = "terminals",
     params(("id" = String, Path), ("recording" = String, Path)),
-    responses((status = 200, content_type = "application/x-asciicast", body = Vec<u8>), (status = "4XX", body = Failure)))]
+    responses((status = 200, content_type = "application/x-asciicast", body = Vec<u8>), (status = "4XX", body = ApiError)))]
 pub(crate) async fn read(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     Path((_, recording)): Path<(String, String)>,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     let playing = app.look(&caller, &ids).await?.recording(&recording).await?;
     let (name, size) =
         (format!("attachment; filename=\"{}.cast\"", playing.about.id), playing.about.size);
@@ -131,13 +131,13 @@ pub(crate) async fn read(
 /// Removes a recording; one that grows ends before.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/recordings/{recording}", tag = "terminals",
     params(("id" = String, Path), ("recording" = String, Path)),
-    responses((status = 204), (status = "4XX", body = Failure)))]
+    responses((status = 204), (status = "4XX", body = ApiError)))]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     Path((_, recording)): Path<(String, String)>,
-) -> Result<StatusCode, Failure> {
+) -> Result<StatusCode, ApiError> {
     app.look(&caller, &ids).await?.recording_delete(&recording).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -4,8 +4,8 @@ use crate::{
     app::App,
     auth::{caller::Caller, tickets},
     foundation::{
-        error::Failure,
-        input::{self, Ids},
+        error::ApiError,
+        input::{self, PathIds},
         query::{self, Query},
     },
     ws::{
@@ -35,7 +35,7 @@ const KNOWN: [&str; 12] = [
     "since",
     "record",
     "open",
-    tickets::NAME,
+    tickets::QUERY_NAME,
 ];
 /// Names that may stand again and again.
 const LISTS: [&str; 1] = ["arg"];
@@ -46,7 +46,7 @@ const TERMINAL_BYTES_MAX: usize = 64;
 
 /// Which terminal, and how.
 #[derive(Debug, PartialEq, Eq)]
-struct Wanted {
+struct TerminalRequest {
     session: SessionId,
     terminal: sandbox::Wanted,
     record: bool,
@@ -54,20 +54,23 @@ struct Wanted {
     only_running: bool,
 }
 
-impl Wanted {
+impl TerminalRequest {
     /// `otherwise`: the session where the query names none.
-    fn of(uri: &Uri, otherwise: SessionId) -> Result<Self, Failure> {
+    fn of(uri: &Uri, otherwise: SessionId) -> Result<Self, ApiError> {
         let query = Query::with_lists(uri, &KNOWN, &LISTS)?;
         let session = query.text("session")?.map(SessionId::parse).transpose();
         let view = match query.text("mode")? {
             None | Some("edit") => false,
             Some("view") => true,
-            Some(_) => return Err(query::bad("mode", "must be edit or view")),
+            Some(_) => return Err(query::bad_parameter("mode", "must be edit or view")),
         };
         let events = query.flag("events")?;
         let since = since(&query)?;
         if since.is_some() && !events {
-            return Err(query::bad("since", "needs events=1: without, no offset is ever told"));
+            return Err(query::bad_parameter(
+                "since",
+                "needs events=1: without, no offset is ever told",
+            ));
         }
         let only_running = query.text("open")?.is_some() && !query.flag("open")?;
         let terminal = sandbox::Wanted {
@@ -85,11 +88,11 @@ impl Wanted {
 }
 
 /// The client's window. One that says nothing of its own has the usual one, unless it only looks.
-fn window(query: &Query<'_>, view: bool) -> Result<Option<Size>, Failure> {
+fn window(query: &Query<'_>, view: bool) -> Result<Option<Size>, ApiError> {
     let side = |name: &str, usual: u16| match query.text(name)? {
         None => Ok(i64::from(usual)),
         Some(text) => {
-            text.parse::<i64>().map_err(|_| query::bad(name, "a whole number, 1 or more"))
+            text.parse::<i64>().map_err(|_| query::bad_parameter(name, "a whole number, 1 or more"))
         }
     };
     if view && query.bytes("cols").is_none() && query.bytes("rows").is_none() {
@@ -97,15 +100,16 @@ fn window(query: &Query<'_>, view: bool) -> Result<Option<Size>, Failure> {
     }
     let usual = Size::default();
     let (cols, rows) = (side("cols", usual.cols)?, side("rows", usual.rows)?);
-    let size = size(cols, rows).ok_or_else(|| query::bad("cols", "cols and rows: 1 or more"))?;
+    let size =
+        size(cols, rows).ok_or_else(|| query::bad_parameter("cols", "cols and rows: 1 or more"))?;
     Ok(Some(size))
 }
 
-fn argv(query: &Query<'_>) -> Result<Vec<String>, Failure> {
+fn argv(query: &Query<'_>) -> Result<Vec<String>, ApiError> {
     let arguments = query.list("arg")?;
     let argv = match query.text("shell")? {
         None | Some("") if arguments.is_empty() => return Ok(Vec::new()),
-        None | Some("") => return Err(query::bad("arg", "needs a program: ?shell=")),
+        None | Some("") => return Err(query::bad_parameter("arg", "needs a program: ?shell=")),
         Some(program) => {
             let mut argv = vec![program.to_owned()];
             argv.extend(arguments);
@@ -114,30 +118,34 @@ fn argv(query: &Query<'_>) -> Result<Vec<String>, Failure> {
     };
     let bytes: usize = argv.iter().map(|part| part.len() + 1).sum();
     if bytes > ARGV_BYTES_MAX || argv.iter().any(|part| part.contains('\0')) {
-        return Err(query::bad("shell", "with its arguments at most 8 KiB, without NUL"));
+        return Err(query::bad_parameter("shell", "with its arguments at most 8 KiB, without NUL"));
     }
     Ok(argv)
 }
 
-fn since(query: &Query<'_>) -> Result<Option<Since>, Failure> {
+fn since(query: &Query<'_>) -> Result<Option<Since>, ApiError> {
     match (query.text("terminal")?, query.text("since")?) {
         (None, None) => Ok(None),
         (Some(id), Some(offset)) => {
             if id.is_empty() || id.len() > TERMINAL_BYTES_MAX {
-                return Err(query::bad("terminal", "give back what an `at` frame said"));
+                return Err(query::bad_parameter("terminal", "give back what an `at` frame said"));
             }
-            let offset = offset.parse().map_err(|_| query::bad("since", "a number of bytes"))?;
+            let offset =
+                offset.parse().map_err(|_| query::bad_parameter("since", "a number of bytes"))?;
             Ok(Some(Since { id: id.to_owned(), offset }))
         }
-        _ => Err(query::bad("since", "terminal and since go together, as an `at` frame said them")),
+        _ => Err(query::bad_parameter(
+            "since",
+            "terminal and since go together, as an `at` frame said them",
+        )),
     }
 }
 
 /// Others see it, in their terminals too: no control characters.
-fn name(query: &Query<'_>) -> Result<String, Failure> {
+fn name(query: &Query<'_>) -> Result<String, ApiError> {
     let name = query.text("name")?.unwrap_or_default();
     if name.len() > CLIENT_BYTES_MAX || name.chars().any(char::is_control) {
-        return Err(query::bad("name", "at most 64 bytes without control characters"));
+        return Err(query::bad_parameter("name", "at most 64 bytes without control characters"));
     }
     Ok(name.to_owned())
 }
@@ -163,13 +171,13 @@ fn name(query: &Query<'_>) -> Result<String, Failure> {
         ("record" = Option<String>, Query, description = "`1`: record it from here on."),
         ("open" = Option<String>, Query, description = "`0`: only a terminal that runs; where none does, the socket is closed with 4404."),
         ("ticket" = Option<String>, Query, description = "In place of a key.")),
-    responses((status = 101, description = "The connection is a WebSocket."), (status = "4XX", body = Failure)))]
+    responses((status = 101, description = "The connection is a WebSocket."), (status = "4XX", body = ApiError)))]
 pub(crate) async fn terminal(
     State(app): State<App>,
     caller: Caller,
-    ids: Ids,
+    ids: PathIds,
     request: Request,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     attach(app, caller, ids.sandbox, SessionId::default_session(), request).await
 }
 
@@ -180,21 +188,21 @@ pub(crate) async fn attach(
     id: SandboxId,
     otherwise: SessionId,
     mut request: Request<Body>,
-) -> Result<Response, Failure> {
+) -> Result<Response, ApiError> {
     let accept = upgrade::handshake(request.method(), request.headers())?;
-    let Wanted { session, terminal: mut wanted, record, only_running } =
-        Wanted::of(request.uri(), otherwise)?;
-    caller.may_enter(Some(&session))?;
+    let TerminalRequest { session, terminal: mut wanted, record, only_running } =
+        TerminalRequest::of(request.uri(), otherwise)?;
+    caller.check_session(Some(&session))?;
     let mut reach = if only_running { Reach::Look } else { Reach::CreateIfMissing };
     if caller.read_only {
         (wanted.open, wanted.view, reach) = (None, true, Reach::Look);
     }
     let (view, events) = (wanted.view, wanted.events);
     let attached = async {
-        let sandbox = app.service.reach(&caller.tenant, &id, caller.reach(reach)).await?;
-        caller.may_work_in(&sandbox)?;
+        let sandbox = app.service.reach(&caller.tenant, &id, caller.limit_reach(reach)).await?;
+        caller.check_incarnation(&sandbox)?;
         let link = sandbox.terminal(&session, wanted).await?;
-        Ok::<_, Failure>((sandbox, link))
+        Ok::<_, ApiError>((sandbox, link))
     };
     let (sandbox, link) = match attached.await {
         Ok(attached) => attached,
@@ -202,7 +210,7 @@ pub(crate) async fn attach(
         Err(failure) if only_running && none_runs(&failure) => {
             let longest = terminal::MESSAGE_BYTES_MAX;
             upgrade::hand_over(&mut request, longest, async move |socket| {
-                terminal::none(socket, &failure.message).await;
+                terminal::refuse_none_running(socket, &failure.message).await;
             });
             return Ok(upgrade::switch(accept));
         }
@@ -210,15 +218,15 @@ pub(crate) async fn attach(
     };
     let refused = if record { recorded(&sandbox, &session, &caller).await } else { None };
     let client = terminal::Client { sandbox, link, view, events, refused };
-    let until = app.leases.until(&caller);
+    let cancellation = app.cancellations.subscribe(&caller);
     upgrade::hand_over(&mut request, terminal::MESSAGE_BYTES_MAX, async move |socket| {
-        terminal::run(socket, client, until).await;
+        terminal::run(socket, client, cancellation).await;
     });
     Ok(upgrade::switch(accept))
 }
 
 /// Whether it says that there is no such terminal, rather than that nobody knows.
-fn none_runs(failure: &Failure) -> bool {
+fn none_runs(failure: &ApiError) -> bool {
     failure.status() == StatusCode::NOT_FOUND || failure.code == "sandbox_sleeping"
 }
 
@@ -235,9 +243,10 @@ async fn recorded(sandbox: &Sandbox, session: &SessionId, caller: &Caller) -> Op
 mod tests {
     use super::*;
 
-    fn of(query: &str) -> Result<Wanted, u16> {
+    fn of(query: &str) -> Result<TerminalRequest, u16> {
         let uri: Uri = format!("/terminal?{query}").parse().unwrap();
-        Wanted::of(&uri, SessionId::default_session()).map_err(|failure| failure.status().as_u16())
+        TerminalRequest::of(&uri, SessionId::default_session())
+            .map_err(|failure| failure.status().as_u16())
     }
 
     fn window(query: &str) -> Option<(u16, u16)> {

@@ -1,9 +1,9 @@
 //! The text frames of a terminal's WebSocket, both ways.
 
 use crate::foundation::{
-    error::Failure,
-    json::{self, some},
-    json_text::quote,
+    error::ApiError,
+    json::{self, not_null},
+    json_text::write_json_string,
     signals,
 };
 use isolet_wire::{
@@ -21,15 +21,15 @@ const TEXT_BYTES_MAX: usize = 4 * 1024;
 struct Frame {
     #[serde(rename = "type")]
     kind: String,
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     cols: Option<i64>,
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "not_null")]
     rows: Option<i64>,
 }
 
 /// One frame of a client, understood.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum ClientFrame {
     /// Its window has this size.
     Resize(Size),
     /// It asks whether the connection lives.
@@ -37,22 +37,24 @@ pub(super) enum Said {
 }
 
 /// Understands one text frame.
-pub(super) fn parse(text: &str) -> Result<Said, Failure> {
+pub(super) fn parse(text: &str) -> Result<ClientFrame, ApiError> {
     if text.len() > TEXT_BYTES_MAX {
-        return Err(Failure::bad("a text frame has at most 4096 bytes; what is typed is binary"));
+        return Err(ApiError::bad_request(
+            "a text frame has at most 4096 bytes; what is typed is binary",
+        ));
     }
     let frame: Frame = json::parse(text.as_bytes())?;
     match frame.kind.as_str() {
         "resize" => {}
-        "ping" if frame.cols.or(frame.rows).is_none() => return Ok(Said::Ping),
-        "ping" => return Err(Failure::field("ping", "takes no fields")),
-        _ => return Err(Failure::field("type", "must be resize or ping")),
+        "ping" if frame.cols.or(frame.rows).is_none() => return Ok(ClientFrame::Ping),
+        "ping" => return Err(ApiError::bad_field("ping", "takes no fields")),
+        _ => return Err(ApiError::bad_field("type", "must be resize or ping")),
     }
     let (Some(cols), Some(rows)) = (frame.cols, frame.rows) else {
-        return Err(Failure::field("resize", "cols and rows are needed"));
+        return Err(ApiError::bad_field("resize", "cols and rows are needed"));
     };
-    let size = size(cols, rows).map(Said::Resize);
-    size.ok_or_else(|| Failure::field("resize", "cols and rows must be 1 or more"))
+    let size = size(cols, rows).map(ClientFrame::Resize);
+    size.ok_or_else(|| ApiError::bad_field("resize", "cols and rows must be 1 or more"))
 }
 
 /// A size, cut to the largest; `None` where a side is none.
@@ -67,7 +69,7 @@ pub(crate) fn size(cols: i64, rows: i64) -> Option<Size> {
 
 fn quoted(value: &str) -> String {
     let mut out = Vec::with_capacity(value.len() + 2);
-    quote(&mut out, value);
+    write_json_string(&mut out, value);
     // Only whole characters were written.
     String::from_utf8(out).unwrap_or_default()
 }
@@ -150,7 +152,7 @@ mod tests {
         let of = |cols: i64, rows: i64| {
             let frame = json!({"type":"resize","cols":cols,"rows":rows}).to_string();
             match parse(&frame) {
-                Ok(Said::Resize(size)) => Some((size.cols, size.rows)),
+                Ok(ClientFrame::Resize(size)) => Some((size.cols, size.rows)),
                 _ => None,
             }
         };
@@ -164,7 +166,7 @@ mod tests {
 
     #[test]
     fn what_is_no_frame_is_refused_by_its_field() {
-        assert_eq!(parse(r#"{"type":"ping"}"#).unwrap(), Said::Ping);
+        assert_eq!(parse(r#"{"type":"ping"}"#).unwrap(), ClientFrame::Ping);
         let long = format!(r#"{{"type":"resize","cols":1,"rows":1{}}}"#, " ".repeat(5000));
         for bad in [
             "",

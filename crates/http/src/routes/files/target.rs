@@ -4,9 +4,9 @@ use crate::{
     app::App,
     auth::caller::Caller,
     foundation::{
-        error::Failure,
+        error::ApiError,
         input::{PATH_BYTES_MAX, bad_id},
-        query::unescape_path,
+        query::decode_path,
     },
 };
 use axum::{
@@ -19,7 +19,7 @@ use isolet_sandbox::{Sandbox, SandboxId, SessionId, service::Reach};
 pub(crate) const HOME: &[u8] = b"/workspace";
 
 /// What a request is about.
-pub(crate) struct Place {
+pub(crate) struct FileTarget {
     sandbox: SandboxId,
     session: Option<SessionId>,
     path: Option<Vec<u8>>,
@@ -27,13 +27,13 @@ pub(crate) struct Place {
     pub(super) uri: Uri,
 }
 
-impl Place {
+impl FileTarget {
     /// How a call that only reads reaches the files: of a sandbox that has failed, they are there to
     /// be read; any other is made where it is not there.
-    pub(crate) fn reading(&self, app: &App, caller: &Caller) -> Making {
+    pub(crate) fn reading(&self, app: &App, caller: &Caller) -> CreateMode {
         match app.service.failed(&caller.tenant, &self.sandbox) {
-            true => Making::Read,
-            false => Making::Reach,
+            true => CreateMode::Read,
+            false => CreateMode::Create,
         }
     }
 
@@ -42,21 +42,21 @@ impl Place {
         uri: Uri,
         sandbox: SandboxId,
         session: SessionId,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, ApiError> {
         let (_, path) = split(&uri)?;
         Ok(Self { sandbox, session: Some(session), path, uri })
     }
 
     /// The path that stands in the address.
-    pub(crate) fn path(&self) -> Result<&[u8], Failure> {
-        self.path.as_deref().ok_or_else(|| Failure::bad("path: is needed"))
+    pub(crate) fn path(&self) -> Result<&[u8], ApiError> {
+        self.path.as_deref().ok_or_else(|| ApiError::bad_request("path: is needed"))
     }
 
-    fn of(uri: Uri) -> Result<Self, Failure> {
+    fn of(uri: Uri) -> Result<Self, ApiError> {
         let (ids, path) = split(&uri)?;
         let mut ids = ids.split('/').skip(3).step_by(2);
         let mut id = || {
-            let bytes = unescape_path(ids.next()?)?;
+            let bytes = decode_path(ids.next()?)?;
             String::from_utf8(bytes).ok()
         };
         let sandbox = SandboxId::parse(&id().unwrap_or_default()).map_err(bad_id)?;
@@ -67,10 +67,10 @@ impl Place {
 }
 
 /// What stands before `/files`, and the path behind it.
-fn split(uri: &Uri) -> Result<(&str, Option<Vec<u8>>), Failure> {
-    let none = || Failure::bad("the path holds a malformed % escape");
+fn split(uri: &Uri) -> Result<(&str, Option<Vec<u8>>), ApiError> {
+    let none = || ApiError::bad_request("the path holds a malformed % escape");
     let (before, path) = parted(uri.path()).ok_or_else(none)?;
-    let path = path.map(|path| unescape_path(path).ok_or_else(none)).transpose()?;
+    let path = path.map(|path| decode_path(path).ok_or_else(none)).transpose()?;
     Ok((before, path.map(|path| checked("path", &path)).transpose()?))
 }
 
@@ -89,10 +89,10 @@ fn parted(address: &str) -> Option<(&str, Option<&str>)> {
     None
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Place {
-    type Rejection = Failure;
+impl<S: Send + Sync> FromRequestParts<S> for FileTarget {
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let Ok(OriginalUri(uri)) = OriginalUri::from_request_parts(parts, state).await;
         Self::of(uri)
     }
@@ -100,49 +100,50 @@ impl<S: Send + Sync> FromRequestParts<S> for Place {
 
 /// Whether a call makes the sandbox and the session that it names.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Making {
+pub(crate) enum CreateMode {
     /// 404 where they are not there.
     Never,
     /// 404 likewise; files are read, also those of a sandbox that has failed.
     Read,
     /// They are made.
-    Reach,
+    Create,
 }
 
 /// The sandbox of a request, and that its session is there.
-pub(crate) async fn enter(
+pub(crate) async fn open_sandbox(
     app: &App,
     caller: &Caller,
-    place: &Place,
-    making: Making,
-) -> Result<Sandbox, Failure> {
+    target: &FileTarget,
+    making: CreateMode,
+) -> Result<Sandbox, ApiError> {
     let reach = match making {
-        Making::Never => Reach::MustExist,
-        Making::Read => Reach::Read,
-        Making::Reach => Reach::CreateIfMissing,
+        CreateMode::Never => Reach::MustExist,
+        CreateMode::Read => Reach::Read,
+        CreateMode::Create => Reach::CreateIfMissing,
     };
-    let sandbox = app.service.reach(&caller.tenant, &place.sandbox, reach).await?;
-    let Some(id) = &place.session else { return Ok(sandbox) };
-    if matches!(making, Making::Reach) {
+    let sandbox = app.service.reach(&caller.tenant, &target.sandbox, reach).await?;
+    let Some(id) = &target.session else { return Ok(sandbox) };
+    if matches!(making, CreateMode::Create) {
         sandbox.session_reach(id).await?;
     }
     Ok(sandbox.within(id).await?)
 }
 
 /// A path within its bounds.
-pub(crate) fn checked(name: &str, path: &[u8]) -> Result<Vec<u8>, Failure> {
+pub(crate) fn checked(name: &str, path: &[u8]) -> Result<Vec<u8>, ApiError> {
     if path.is_empty() || path.len() >= PATH_BYTES_MAX || path.contains(&0) {
-        return Err(Failure::field(name, "1 to 4095 bytes without NUL"));
+        return Err(ApiError::bad_field(name, "1 to 4095 bytes without NUL"));
     }
     Ok(path.to_vec())
 }
 
 /// Permission bits, as `chmod` takes them.
-pub(super) fn mode(name: &str, text: &str) -> Result<u32, Failure> {
+pub(super) fn mode(name: &str, text: &str) -> Result<u32, ApiError> {
     let octal = (1..=5).contains(&text.len()) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
     let mode = octal.then(|| u32::from_str_radix(text, 8).ok()).flatten();
-    mode.filter(|mode| *mode <= 0o7777)
-        .ok_or_else(|| Failure::field(name, "octal digits, \"0\" to \"7777\", such as \"0644\""))
+    mode.filter(|mode| *mode <= 0o7777).ok_or_else(|| {
+        ApiError::bad_field(name, "octal digits, \"0\" to \"7777\", such as \"0644\"")
+    })
 }
 
 /// A path from the root of the sandbox on, without a slash at its end.
@@ -182,18 +183,21 @@ mod tests {
                 "/v1/sandboxes/files/sessions/files-t",
                 "/v1/sandboxes/sessions/sessions/files",
             ] {
-                let place = Place::of(format!("{at}/{rest}").parse().unwrap());
-                let Ok(place) = place else { panic!("{rest} is refused") };
-                assert_eq!(whole(place.path().unwrap()), expected.as_bytes(), "{rest}");
-                assert_eq!(place.session.is_some(), at.contains("/sessions/"));
+                let target = FileTarget::of(format!("{at}/{rest}").parse().unwrap());
+                let Ok(target) = target else { panic!("{rest} is refused") };
+                assert_eq!(whole(target.path().unwrap()), expected.as_bytes(), "{rest}");
+                assert_eq!(target.session.is_some(), at.contains("/sessions/"));
             }
         }
-        let bytes = Place::of(Uri::from_static("/v1/sandboxes/s/files/%ff%fe")).ok().unwrap();
+        let bytes = FileTarget::of(Uri::from_static("/v1/sandboxes/s/files/%ff%fe")).ok().unwrap();
         assert_eq!(bytes.path().unwrap(), b"\xff\xfe");
         for bad in
             ["s/files/%00", "s/files/%4", "s/files/%zz", "-s/files/a", "s/sessions/-/files/a"]
         {
-            assert!(Place::of(format!("/v1/sandboxes/{bad}").parse().unwrap()).is_err(), "{bad}");
+            assert!(
+                FileTarget::of(format!("/v1/sandboxes/{bad}").parse().unwrap()).is_err(),
+                "{bad}"
+            );
         }
     }
 

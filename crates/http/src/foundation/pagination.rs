@@ -1,7 +1,7 @@
 //! Lists in pages: how many entries, from where on, and where the next page begins.
 
 use crate::foundation::{
-    error::Failure,
+    error::ApiError,
     query::{self, Query},
 };
 use axum::{
@@ -18,23 +18,23 @@ pub(crate) const PAGE_MAX: usize = 1000;
 
 /// Which page of a list that is sorted by id.
 #[derive(Debug)]
-pub(crate) struct Paging {
+pub(crate) struct Pagination {
     /// At most so many entries.
     pub(crate) limit: usize,
     /// Behind this one. Ids of all kinds follow one rule.
     pub(crate) after: Option<SandboxId>,
 }
 
-impl Paging {
+impl Pagination {
     /// `?limit=` (`default` unless told, 1 to 1000) and `?cursor=`; the call knows no other names.
-    pub(crate) fn of(uri: &Uri, default: usize) -> Result<Self, Failure> {
+    pub(crate) fn of(uri: &Uri, default: usize) -> Result<Self, ApiError> {
         let query = Query::of(uri, &["limit", "cursor"])?;
         let limit = match query.text("limit")? {
             None => Some(default),
             Some(text) => text.parse().ok().filter(|limit| (1..=PAGE_MAX).contains(limit)),
         };
-        let limit = limit.ok_or_else(|| query::bad("limit", "1 to 1000"))?;
-        Ok(Self { limit, after: query.text("cursor")?.map(uncursor).transpose()? })
+        let limit = limit.ok_or_else(|| query::bad_parameter("limit", "1 to 1000"))?;
+        Ok(Self { limit, after: query.text("cursor")?.map(decode_cursor).transpose()? })
     }
 
     /// The page out of all of it, and the id that it ends with where there are more.
@@ -58,19 +58,21 @@ impl Paging {
             let cursor = URL_SAFE_NO_PAD.encode(last);
             format!("<{path}?limit={}&cursor={cursor}>; rel=\"next\"", self.limit)
         });
-        paged(next, Json(page.into_iter().map(V::from).collect::<Vec<_>>()))
+        with_next_link(next, Json(page.into_iter().map(V::from).collect::<Vec<_>>()))
     }
 }
 
 /// Where a page begins, as it was given in a `Link`.
-fn uncursor(text: &str) -> Result<SandboxId, Failure> {
+fn decode_cursor(text: &str) -> Result<SandboxId, ApiError> {
     let id = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     let id = id.and_then(|id| SandboxId::parse(&id).ok());
-    id.ok_or_else(|| query::bad("cursor", "give back what the Link header of a page said"))
+    id.ok_or_else(|| {
+        query::bad_parameter("cursor", "give back what the Link header of a page said")
+    })
 }
 
 /// A page with its `Link`.
-pub(crate) fn paged(next: Option<String>, body: impl IntoResponse) -> Response {
+pub(crate) fn with_next_link(next: Option<String>, body: impl IntoResponse) -> Response {
     let mut response = body.into_response();
     if let Some(link) = next.and_then(|link| HeaderValue::try_from(link).ok()) {
         response.headers_mut().insert(header::LINK, link);
@@ -82,8 +84,8 @@ pub(crate) fn paged(next: Option<String>, body: impl IntoResponse) -> Response {
 mod tests {
     use super::*;
 
-    fn paging(query: &str) -> Result<Paging, Failure> {
-        Paging::of(&format!("/list{query}").parse().unwrap(), 2)
+    fn paging(query: &str) -> Result<Pagination, ApiError> {
+        Pagination::of(&format!("/list{query}").parse().unwrap(), 2)
     }
 
     #[test]
