@@ -1,7 +1,7 @@
-//! The socket to the process that owns the links: its orders, and what is told.
+//! The control socket to the process that owns the veth pairs: its orders, and the reports to it.
 
-use crate::state::freed_memory::Rounds;
-use crate::state::table::Links;
+use crate::state::freed_memory::BurstDetector;
+use crate::state::table::SandboxTable;
 use isolet_wire::launch::encode;
 use isolet_wire::network::{EdgeOrder, EdgeTell, PACKET_BYTES_MAX};
 use std::io::{Error, ErrorKind, Result};
@@ -10,72 +10,72 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// How long refusals wait for equal ones.
-const TELL_EVERY: Duration = Duration::from_millis(100);
-/// How often carried bytes are told, in these rounds.
-const CARRIED_EVERY: u32 = 10;
+/// How often denials are reported; equal ones in between are counted.
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
+/// Traffic is reported with every n-th report of denials.
+const ROUNDS_PER_TRAFFIC_REPORT: u32 = 10;
 
-/// Works off orders until the other end is gone.
+/// Executes orders until the server closes the socket.
 ///
 /// # Errors
-/// Those of the socket; a packet that is no order.
-pub(crate) async fn serve(links: &Links, control: OwnedFd) -> Result<()> {
-    // Every read and write of a packet socket is one packet.
+/// The socket fails, or a packet is no order.
+pub(crate) async fn serve(sandboxes: &SandboxTable, control: OwnedFd) -> Result<()> {
+    // Each read and write of a SOCK_SEQPACKET socket is one packet.
     let control = std::os::unix::net::UnixStream::from(control);
     control.set_nonblocking(true)?;
     let control = UnixStream::from_std(control)?;
-    tell(&control, &EdgeTell::Ready).await?;
+    send(&control, &EdgeTell::Ready).await?;
     let mut packet = vec![0_u8; PACKET_BYTES_MAX];
-    let mut rounds = interval(TELL_EVERY);
+    let mut rounds = interval(REPORT_INTERVAL);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut round = 0_u32;
-    let mut freeing = Rounds::default();
+    let mut bursts = BurstDetector::default();
     loop {
         tokio::select! {
-            length = take(&control, &mut packet) => {
+            length = receive(&control, &mut packet) => {
                 let length = length?;
                 if length == 0 {
                     return Ok(());
                 }
                 let order = isolet_wire::frame::decode(&packet[..length])
                     .map_err(|_| Error::new(ErrorKind::InvalidData, "no order"))?;
-                follow(links, &control, order).await?;
+                execute(sandboxes, &control, order).await?;
             }
             _ = rounds.tick() => {
-                round = (round + 1) % CARRIED_EVERY;
-                let carried = if round == 0 { links.carried() } else { Vec::new() };
-                if round == 0 && freeing.burst_ended(&links.freed) {
+                round = (round + 1) % ROUNDS_PER_TRAFFIC_REPORT;
+                let traffic = if round == 0 { sandboxes.take_traffic() } else { Vec::new() };
+                if round == 0 && bursts.burst_ended(&sandboxes.freed_memory) {
                     isolet_sys::heap::trim();
                 }
-                for one in links.tells().into_iter().chain(carried) {
-                    tell(&control, &one).await?;
+                for report in sandboxes.take_denials().into_iter().chain(traffic) {
+                    send(&control, &report).await?;
                 }
             }
         }
     }
 }
 
-async fn follow(links: &Links, control: &UnixStream, order: EdgeOrder) -> Result<()> {
+async fn execute(sandboxes: &SandboxTable, control: &UnixStream, order: EdgeOrder) -> Result<()> {
     match order {
-        EdgeOrder::Guard { guard, resolvers } => links.guarded(guard, resolvers),
-        EdgeOrder::Set { address, policy } => links.set(address, policy),
+        EdgeOrder::Guard { guard, resolvers } => sandboxes.set_guard(guard, resolvers),
+        EdgeOrder::Set { address, policy } => sandboxes.set_policy(address, policy),
         EdgeOrder::Lend { address, credentials, tls } => {
-            if let Some(authority) = links.lend(address, credentials, tls) {
-                tell(control, &authority).await?;
+            if let Some(authority) = sandboxes.set_credentials(address, credentials, tls) {
+                send(control, &authority).await?;
             }
         }
-        EdgeOrder::Forget { address } => links.forget(address),
+        EdgeOrder::Forget { address } => sandboxes.remove(address),
         EdgeOrder::Settle { number } => {
-            for one in links.tells() {
-                tell(control, &one).await?;
+            for denial in sandboxes.take_denials() {
+                send(control, &denial).await?;
             }
-            tell(control, &EdgeTell::Settled { number }).await?;
+            send(control, &EdgeTell::Settled { number }).await?;
         }
     }
     Ok(())
 }
 
-async fn take(control: &UnixStream, packet: &mut [u8]) -> Result<usize> {
+async fn receive(control: &UnixStream, packet: &mut [u8]) -> Result<usize> {
     loop {
         control.readable().await?;
         match control.try_read(packet) {
@@ -86,8 +86,8 @@ async fn take(control: &UnixStream, packet: &mut [u8]) -> Result<usize> {
     }
 }
 
-async fn tell(control: &UnixStream, what: &EdgeTell) -> Result<()> {
-    let packet = encode(what);
+async fn send(control: &UnixStream, message: &EdgeTell) -> Result<()> {
+    let packet = encode(message);
     loop {
         control.writable().await?;
         match control.try_write(&packet) {

@@ -1,20 +1,27 @@
-//! The edge: answers sandboxes' names, and carries the connections that names decide on.
+//! The egress proxy: answers the DNS queries of sandboxes, and forwards the connections that the
+//! rules decide by the name of the host.
 //!
-//! It is started by the process that owns the links, with four descriptors: 3 control (packets of
-//! `isolet_wire::network`), 4 where connections come in, 5 and 6 where names are asked for by
-//! UDP and TCP. These were opened beside the sandboxes' links; everything that it opens itself it
-//! opens as any program of the host. Who speaks is known by the source address, which the links'
-//! filter does not let anybody choose.
+//! The process that owns the veth pairs starts it with four sockets: 3 is the control socket
+//! (packets of `isolet_wire::network`), 4 accepts connections, 5 and 6 receive DNS queries by UDP
+//! and TCP. They were opened in the network namespace of the sandboxes; every socket that the proxy
+//! opens itself is in the namespace of the host. A sandbox is known by its source address, which
+//! the packet filter does not let it choose.
 //!
 //! ```text
-//! accept ─► first bytes ─► TLS: the name it asks for ──┐
-//!                      ├─► HTTP: Host of each request ─┼─► judge ─► dial ─► carry
-//!                      └─► else: the name that was     ┘     └─► tell, refuse
-//!                          looked up for the address
+//! accept ─► first bytes ─► TLS: SNI ──────────────────────┐
+//!                      ├─► HTTP: Host of each request ────┼─► policy ─► dial ─► forward
+//!                      └─► other: names that were         ┘        └─► log, deny
+//!                          resolved to the address
 //! ```
 //!
-//! Invariant: nothing is dialled for a sandbox whose address the guard says is closed.
-//! Invariant: what is refused is told before whoever asked is answered.
+//! | layer | modules |
+//! |---|---|
+//! | service | `control`, `proxy`, `dns` |
+//! | state of each sandbox | `state`: rules, DNS cache, limits, counters |
+//! | decisions and data | `policy`, `credentials`, `header_size`, `sockets` |
+//!
+//! Invariant: nothing is dialled for a sandbox whose address the guard closes.
+//! Invariant: a denial is logged before the client gets its answer.
 #![forbid(unsafe_code)]
 
 mod control;
@@ -27,34 +34,34 @@ pub mod proxy;
 mod sockets;
 mod state;
 
-use state::table::Links;
+use state::table::SandboxTable;
 use std::sync::Arc;
 use tokio::net::{TcpListener, UdpSocket};
 
-/// What it is started with.
+/// The sockets that the proxy is started with.
 #[derive(Debug)]
 pub struct Sockets {
-    /// Control: `SOCK_SEQPACKET`.
+    /// The control socket, of type `SOCK_SEQPACKET`.
     pub control: std::os::fd::OwnedFd,
-    /// Where connections come in.
-    pub carrier: TcpListener,
-    /// Names, by UDP.
-    pub names: UdpSocket,
-    /// Names, by TCP.
-    pub names_tcp: TcpListener,
+    /// Accepts the sandboxes' connections, which the packet filter redirects to it.
+    pub listener: TcpListener,
+    /// Receives DNS queries by UDP.
+    pub dns_udp: UdpSocket,
+    /// Accepts DNS queries by TCP.
+    pub dns_tcp: TcpListener,
 }
 
-/// Works until the other end of `control` is gone.
+/// Runs until the other end of `control` is closed.
 ///
 /// # Errors
-/// Those of the control socket.
+/// The control socket fails.
 pub async fn run(sockets: Sockets) -> std::io::Result<()> {
-    let links = Arc::new(Links::default());
-    let carrier = tokio::spawn(proxy::listener::serve(links.clone(), sockets.carrier));
-    let names = tokio::spawn(dns::udp::serve(links.clone(), sockets.names));
-    let names_tcp = tokio::spawn(dns::tcp::serve(links.clone(), sockets.names_tcp));
-    let result = control::serve(&links, sockets.control).await;
-    for task in [carrier, names, names_tcp] {
+    let sandboxes = Arc::new(SandboxTable::default());
+    let proxy = tokio::spawn(proxy::listener::serve(sandboxes.clone(), sockets.listener));
+    let dns_udp = tokio::spawn(dns::udp::serve(sandboxes.clone(), sockets.dns_udp));
+    let dns_tcp = tokio::spawn(dns::tcp::serve(sandboxes.clone(), sockets.dns_tcp));
+    let result = control::serve(&sandboxes, sockets.control).await;
+    for task in [proxy, dns_udp, dns_tcp] {
         task.abort();
     }
     result

@@ -1,4 +1,5 @@
-//! `isolet-edge`: started by the process that owns the links, with its sockets as descriptors.
+//! `isolet-edge`, the egress proxy: started by the process that owns the veth pairs, with its sockets
+//! as descriptors.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, ensure};
@@ -9,11 +10,11 @@ use std::net::{TcpListener, UdpSocket};
 use std::os::fd::RawFd;
 
 const CONTROL: RawFd = 3;
-const CARRIER: RawFd = 4;
-const NAMES: RawFd = 5;
-const NAMES_TCP: RawFd = 6;
-const FILTER: RawFd = 7;
-/// Threads that carry: more do not make one sandbox's download faster.
+const LISTENER: RawFd = 4;
+const DNS_UDP: RawFd = 5;
+const DNS_TCP: RawFd = 6;
+const SECCOMP_FILTER: RawFd = 7;
+/// Worker threads: more do not make one sandbox's download faster.
 const THREADS_MAX: usize = 4;
 
 /// Answers sandboxes' names and carries their connections. Started by isolet, with descriptors 3
@@ -30,16 +31,18 @@ fn main() -> Result<()> {
     let options = Options::parse();
     ensure!(options.id != 0, "--id 0 is root");
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let take = |number| {
+    let inherited = |number| {
         isolet_sys::inherited_fd::adopt(number)
             .with_context(|| format!("no descriptor {number}: isolet-edge is started by isolet"))
     };
-    let (control, carrier) = (take(CONTROL)?, TcpListener::from(take(CARRIER)?));
-    let (names, names_tcp) = (UdpSocket::from(take(NAMES)?), TcpListener::from(take(NAMES_TCP)?));
-    let filter = seccomp::read(take(FILTER)?).context("cannot read the filter")?;
-    isolet_sys::inherited_fd::close_from(FILTER + 1);
+    let control = inherited(CONTROL)?;
+    let listener = TcpListener::from(inherited(LISTENER)?);
+    let dns_udp = UdpSocket::from(inherited(DNS_UDP)?);
+    let dns_tcp = TcpListener::from(inherited(DNS_TCP)?);
+    let filter = seccomp::read(inherited(SECCOMP_FILTER)?).context("cannot read the filter")?;
+    isolet_sys::inherited_fd::close_from(SECCOMP_FILTER + 1);
     privileges::drop_all(options.id).context("cannot give up privileges")?;
-    // While there is one thread: those that follow have it too.
+    // Before other threads start: they inherit the filter.
     seccomp::install(&filter).context("cannot take the filter")?;
     let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     tokio::runtime::Builder::new_multi_thread()
@@ -47,15 +50,15 @@ fn main() -> Result<()> {
         .enable_all()
         .build()?
         .block_on(async {
-            for socket in [&carrier, &names_tcp] {
+            for socket in [&listener, &dns_tcp] {
                 socket.set_nonblocking(true)?;
             }
-            names.set_nonblocking(true)?;
+            dns_udp.set_nonblocking(true)?;
             let sockets = Sockets {
                 control,
-                carrier: tokio::net::TcpListener::from_std(carrier)?,
-                names: tokio::net::UdpSocket::from_std(names)?,
-                names_tcp: tokio::net::TcpListener::from_std(names_tcp)?,
+                listener: tokio::net::TcpListener::from_std(listener)?,
+                dns_udp: tokio::net::UdpSocket::from_std(dns_udp)?,
+                dns_tcp: tokio::net::TcpListener::from_std(dns_tcp)?,
             };
             Ok(run(sockets).await?)
         })

@@ -1,114 +1,125 @@
-//! What becomes of a connection: pure, so that every way round the rules can be written down.
+//! The decision on a connection. It is pure, so that each attempt to bypass the rules is a test.
 
 use isolet_wire::network::{PROTOCOL, Place, Policy, Rule, To, Verdict};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// What a connection has shown of the host that it wants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shown<'a> {
-    /// The name that TLS or HTTP asks for.
-    Name(&'a str),
-    /// TLS that names nobody.
-    Nameless,
-    /// TLS that may hide the name that counts.
-    Hidden,
+/// The host that a connection asks for, as far as its first bytes show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// The SNI of TLS, or the `Host` of HTTP.
+    Name(String),
+    /// TLS without SNI, or HTTP without `Host`.
+    NoName,
+    /// TLS whose ClientHello may hide the name that counts; with the name that it shows.
+    HiddenName(Option<String>),
     /// HTTP that asks for an address.
     Address(Ipv4Addr),
-    /// Another protocol: it shows nothing.
-    Nothing,
+    /// Another protocol, which names no host; or nothing was read yet.
+    Unknown,
 }
 
-/// What to do.
+/// What to do with a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// Dial the address that was asked for.
-    Straight,
-    /// Dial an address that was answered for this name; straight if that is what was asked for.
-    ByName(String),
-    /// Refuse, by this rule or for this reason.
-    Refuse(String),
+pub(crate) enum Decision {
+    /// Dial the address that the sandbox connected to.
+    DialOriginal,
+    /// Dial an address of this name: the one that the sandbox connected to, if the name was resolved
+    /// to it.
+    DialName(String),
+    /// Deny it, by this rule or for this reason.
+    Deny(String),
 }
 
-/// Ports on which only TLS and HTTP are carried by the name of a host: one address serves many
-/// names there.
-const WEB: [u16; 2] = [80, 443];
+/// Ports on which TLS and HTTP always need the name of a host: one address serves many names there.
+const WEB_PORTS: [u16; 2] = [80, 443];
 
-/// Judges a connection to `to`; `names` are those that the address was answered for.
+/// Decides on a connection to `address`; `names` are those that were resolved to the address.
 #[must_use]
-pub(crate) fn judge(policy: &Policy, to: SocketAddrV4, shown: Shown<'_>, names: &[String]) -> Way {
-    let about = |name| To { name, address: Some(*to.ip()), port: Some(to.port()) };
-    match shown {
-        Shown::Name(name) => match policy.judge(&about(Some(name))) {
-            Verdict::Allowed(rule) if rule.place.is_name() => Way::ByName(name.to_owned()),
-            Verdict::Allowed(_) => Way::Straight,
-            Verdict::Refused(rule) => Way::Refuse(said(rule)),
+pub(crate) fn decide(
+    policy: &Policy,
+    address: SocketAddrV4,
+    destination: &Destination,
+    names: &[String],
+) -> Decision {
+    let by_address = |missing| decide_by_address(policy, &request_for(address, None), missing);
+    match destination {
+        Destination::Name(name) => match policy.judge(&request_for(address, Some(name))) {
+            Verdict::Allowed(rule) if rule.place.is_name() => Decision::DialName(name.clone()),
+            Verdict::Allowed(_) => Decision::DialOriginal,
+            Verdict::Refused(rule) => Decision::Deny(rule_text(rule)),
         },
-        // Somebody who serves many addresses would listen to what it says, not to where it came.
-        Shown::Address(said) if said != *to.ip() => Way::Refuse("other host".to_owned()),
-        Shown::Address(_) => by_address(policy, &about(None), None),
-        Shown::Nameless => by_address(policy, &about(None), Some("no name")),
-        Shown::Hidden => by_address(policy, &about(None), Some("hidden name")),
-        Shown::Nothing => unnamed(policy, to, names),
-    }
-}
-
-/// By the address alone; `lacks` is why that is not enough where names are denied, or a name
-/// would have been allowed.
-fn by_address(policy: &Policy, to: &To<'_>, lacks: Option<&str>) -> Way {
-    let names_denied = policy.deny.iter().any(|rule| rule.place.is_name());
-    match (policy.judge(to), lacks) {
-        (Verdict::Allowed(rule), Some(lacks)) if rule.place == Place::Any && names_denied => {
-            Way::Refuse(lacks.to_owned())
+        // A server with many addresses would follow the request, not the address of the connection.
+        Destination::Address(asked) if asked != address.ip() => {
+            Decision::Deny("other host".to_owned())
         }
-        (Verdict::Allowed(_), _) => Way::Straight,
-        (Verdict::Refused(None), Some(lacks)) => Way::Refuse(lacks.to_owned()),
-        (Verdict::Refused(rule), _) => Way::Refuse(said(rule)),
+        Destination::Address(_) => by_address(None),
+        Destination::NoName => by_address(Some("no name")),
+        Destination::HiddenName(_) => by_address(Some("hidden name")),
+        Destination::Unknown => decide_unnamed(policy, address, names),
     }
 }
 
-/// A protocol that shows no name: what counts is the name that its address was answered for.
-fn unnamed(policy: &Policy, to: SocketAddrV4, names: &[String]) -> Way {
-    let about = |name| To { name, address: Some(*to.ip()), port: Some(to.port()) };
-    let verdicts = || names.iter().map(|name| policy.judge(&about(Some(name))));
-    if let Some(rule) = verdicts().find_map(|verdict| match verdict {
+fn request_for(address: SocketAddrV4, name: Option<&str>) -> To<'_> {
+    To { name, address: Some(*address.ip()), port: Some(address.port()) }
+}
+
+/// Decides by the address alone. `missing` is the reason to deny where that is not enough: a rule
+/// denies some name, or only a name would have been allowed.
+fn decide_by_address(policy: &Policy, to: &To<'_>, missing: Option<&str>) -> Decision {
+    let names_denied = policy.deny.iter().any(|rule| rule.place.is_name());
+    match (policy.judge(to), missing) {
+        (Verdict::Allowed(rule), Some(missing)) if rule.place == Place::Any && names_denied => {
+            Decision::Deny(missing.to_owned())
+        }
+        (Verdict::Allowed(_), _) => Decision::DialOriginal,
+        (Verdict::Refused(None), Some(missing)) => Decision::Deny(missing.to_owned()),
+        (Verdict::Refused(rule), _) => Decision::Deny(rule_text(rule)),
+    }
+}
+
+/// Decides on a protocol that names no host, by the names that were resolved to its address.
+fn decide_unnamed(policy: &Policy, address: SocketAddrV4, names: &[String]) -> Decision {
+    let verdict = |name: &String| policy.judge(&request_for(address, Some(name)));
+    let denied_by = names.iter().map(verdict).find_map(|verdict| match verdict {
         Verdict::Refused(Some(rule)) => Some(rule),
         _ => None,
-    }) {
-        return Way::Refuse(rule.to_string());
+    });
+    if let Some(rule) = denied_by {
+        return Decision::Deny(rule.to_string());
     }
-    match policy.judge(&about(None)) {
-        Verdict::Allowed(_) => return Way::Straight,
-        Verdict::Refused(Some(rule)) => return Way::Refuse(rule.to_string()),
+    match policy.judge(&request_for(address, None)) {
+        Verdict::Allowed(_) => return Decision::DialOriginal,
+        Verdict::Refused(Some(rule)) => return Decision::Deny(rule.to_string()),
         Verdict::Refused(None) => {}
     }
-    let with_port = policy.allow.iter().filter(|rule| rule.port.is_some()).cloned().collect();
-    let with_port = Policy { allow: with_port, deny: Vec::new() };
-    let allowed = |policy: &Policy| {
-        let mut each = names.iter().map(|name| policy.judge(&about(Some(name))));
-        each.any(|verdict| matches!(verdict, Verdict::Allowed(_)))
+    let allow = policy.allow.iter().filter(|rule| rule.port.is_some()).cloned().collect();
+    let rules_with_port = Policy { allow, deny: Vec::new() };
+    let allowed_by = |policy: &Policy| {
+        let mut verdicts = names.iter().map(|name| policy.judge(&request_for(address, Some(name))));
+        verdicts.any(|verdict| matches!(verdict, Verdict::Allowed(_)))
     };
-    let web = WEB.contains(&to.port());
-    if allowed(&with_port) && !web {
-        return Way::Straight;
+    let is_web = WEB_PORTS.contains(&address.port());
+    if allowed_by(&rules_with_port) && !is_web {
+        return Decision::DialOriginal;
     }
-    let reason = match allowed(policy) {
+    let reason = match allowed_by(policy) {
         false => "default",
-        // No rule with a name opens that.
-        true if web => "no name",
+        // No rule with a name allows this.
+        true if is_web => "no name",
         true => PROTOCOL,
     };
-    Way::Refuse(reason.to_owned())
+    Decision::Deny(reason.to_owned())
 }
 
-/// Whether a protocol that shows no name may be spoken with this address at all.
+/// Whether a connection to this address may speak a protocol that names no host.
 #[must_use]
-pub(crate) fn may_be_unnamed(policy: &Policy, to: SocketAddrV4, names: &[String]) -> bool {
-    matches!(judge(policy, to, Shown::Nothing, names), Way::Straight)
+pub(crate) fn may_be_unnamed(policy: &Policy, address: SocketAddrV4, names: &[String]) -> bool {
+    decide(policy, address, &Destination::Unknown, names) == Decision::DialOriginal
 }
 
-/// How a refusal names its rule.
+/// The rule as denials name it.
 #[must_use]
-pub(crate) fn said(rule: Option<&Rule>) -> String {
+pub(crate) fn rule_text(rule: Option<&Rule>) -> String {
     rule.map_or_else(|| "default".to_owned(), ToString::to_string)
 }
 
@@ -127,61 +138,88 @@ mod tests {
         SocketAddrV4::new(Ipv4Addr::new(198, 51, 100, 7), port)
     }
 
-    fn refused(rule: &str) -> Way {
-        Way::Refuse(rule.to_owned())
+    fn name(text: &str) -> Destination {
+        Destination::Name(text.to_owned())
+    }
+
+    fn denied(rule: &str) -> Decision {
+        Decision::Deny(rule.to_owned())
     }
 
     #[test]
-    fn a_name_is_held_to_the_rules_whatever_the_address_was_answered_for() {
+    fn a_name_is_checked_by_the_rules_whatever_was_resolved_to_the_address() {
         let rules = policy(&["good.example", "*.wild.example:443"], &["bad.wild.example"]);
         let good = ["good.example".to_owned()];
-        let judge = |port, shown| judge(&rules, to(port), shown, &good);
-        assert_eq!(judge(443, Shown::Name("good.example")), Way::ByName("good.example".into()));
-        assert_eq!(judge(443, Shown::Name("evil.example")), refused("default"));
-        assert_eq!(judge(443, Shown::Name("a.wild.example")), Way::ByName("a.wild.example".into()));
-        assert_eq!(judge(80, Shown::Name("a.wild.example")), refused("default"));
-        assert_eq!(judge(443, Shown::Name("bad.wild.example")), refused("bad.wild.example"));
-        assert_eq!(judge(443, Shown::Nameless), refused("no name"));
-        assert_eq!(judge(443, Shown::Hidden), refused("hidden name"));
-        assert_eq!(judge(80, Shown::Address(*to(80).ip())), refused("default"));
-        assert_eq!(judge(22, Shown::Nothing), refused("protocol"));
+        let decide = |port, destination| decide(&rules, to(port), &destination, &good);
+        assert_eq!(decide(443, name("good.example")), Decision::DialName("good.example".into()));
+        assert_eq!(decide(443, name("evil.example")), denied("default"));
+        assert_eq!(
+            decide(443, name("a.wild.example")),
+            Decision::DialName("a.wild.example".into())
+        );
+        assert_eq!(decide(80, name("a.wild.example")), denied("default"));
+        assert_eq!(decide(443, name("bad.wild.example")), denied("bad.wild.example"));
+        assert_eq!(decide(443, Destination::NoName), denied("no name"));
+        assert_eq!(decide(443, Destination::HiddenName(None)), denied("hidden name"));
+        assert_eq!(decide(80, Destination::Address(*to(80).ip())), denied("default"));
+        assert_eq!(decide(22, Destination::Unknown), denied("protocol"));
     }
 
     #[test]
     fn addresses_that_rules_allow_need_no_name() {
         let rules = policy(&["198.51.100.0/24"], &["198.51.100.7:25"]);
-        for shown in [Shown::Nameless, Shown::Hidden, Shown::Nothing, Shown::Name("any.example")] {
-            assert_eq!(judge(&rules, to(443), shown, &[]), Way::Straight, "{shown:?}");
-            assert!(matches!(judge(&rules, to(25), shown, &[]), Way::Refuse(_)), "{shown:?}");
+        for destination in [
+            Destination::NoName,
+            Destination::HiddenName(None),
+            Destination::Unknown,
+            name("any.example"),
+        ] {
+            assert_eq!(
+                decide(&rules, to(443), &destination, &[]),
+                Decision::DialOriginal,
+                "{destination:?}"
+            );
+            assert!(
+                matches!(decide(&rules, to(25), &destination, &[]), Decision::Deny(_)),
+                "{destination:?}"
+            );
         }
         let other = Ipv4Addr::new(198, 51, 100, 8);
-        assert_eq!(judge(&rules, to(80), Shown::Address(other), &[]), refused("other host"));
-        assert_eq!(judge(&rules, to(80), Shown::Address(*to(80).ip()), &[]), Way::Straight);
+        assert_eq!(decide(&rules, to(80), &Destination::Address(other), &[]), denied("other host"));
+        assert_eq!(
+            decide(&rules, to(80), &Destination::Address(*to(80).ip()), &[]),
+            Decision::DialOriginal
+        );
     }
 
     #[test]
-    fn where_names_are_denied_nobody_comes_through_without_one() {
+    fn where_names_are_denied_a_connection_without_one_is_denied() {
         let rules = policy(&["*"], &["bad.example"]);
-        assert_eq!(judge(&rules, to(443), Shown::Nameless, &[]), refused("no name"));
-        assert_eq!(judge(&rules, to(443), Shown::Hidden, &[]), refused("hidden name"));
-        assert_eq!(judge(&rules, to(443), Shown::Name("good.example"), &[]), Way::Straight);
-        assert_eq!(judge(&rules, to(443), Shown::Name("bad.example"), &[]), refused("bad.example"));
+        assert_eq!(decide(&rules, to(443), &Destination::NoName, &[]), denied("no name"));
+        assert_eq!(
+            decide(&rules, to(443), &Destination::HiddenName(None), &[]),
+            denied("hidden name")
+        );
+        assert_eq!(decide(&rules, to(443), &name("good.example"), &[]), Decision::DialOriginal);
+        assert_eq!(decide(&rules, to(443), &name("bad.example"), &[]), denied("bad.example"));
         let names = ["bad.example".to_owned()];
-        assert_eq!(judge(&rules, to(22), Shown::Nothing, &names), refused("bad.example"));
-        assert_eq!(judge(&rules, to(22), Shown::Nothing, &[]), Way::Straight);
+        assert_eq!(decide(&rules, to(22), &Destination::Unknown, &names), denied("bad.example"));
+        assert_eq!(decide(&rules, to(22), &Destination::Unknown, &[]), Decision::DialOriginal);
     }
 
     #[test]
-    fn an_address_that_is_denied_is_refused_by_its_rule_whatever_is_spoken() {
+    fn a_denied_address_is_denied_by_its_rule_whatever_the_protocol() {
         let rules = policy(&["*:22", "git.example:22"], &["198.51.100.0/24"]);
         let git = ["git.example".to_owned()];
-        for (shown, names) in
-            [(Shown::Nothing, &git[..]), (Shown::Nothing, &[]), (Shown::Nameless, &[])]
-        {
+        for (destination, names) in [
+            (Destination::Unknown, &git[..]),
+            (Destination::Unknown, &[]),
+            (Destination::NoName, &[]),
+        ] {
             assert_eq!(
-                judge(&rules, to(22), shown, names),
-                refused("198.51.100.0/24"),
-                "{shown:?}"
+                decide(&rules, to(22), &destination, names),
+                denied("198.51.100.0/24"),
+                "{destination:?}"
             );
         }
     }
@@ -190,16 +228,16 @@ mod tests {
     fn other_protocols_need_a_rule_with_their_port() {
         let rules = policy(&["git.example"], &[]);
         let git = ["git.example".to_owned()];
-        assert_eq!(judge(&rules, to(22), Shown::Nothing, &git), refused("protocol"));
+        assert_eq!(decide(&rules, to(22), &Destination::Unknown, &git), denied("protocol"));
         let rules = policy(&["*.example:443", "git.example:22", "web.example:443"], &[]);
-        assert_eq!(judge(&rules, to(22), Shown::Nothing, &git), Way::Straight);
-        assert_eq!(judge(&rules, to(22), Shown::Nothing, &[]), refused("default"));
-        assert_eq!(judge(&rules, to(23), Shown::Nothing, &git), refused("default"));
+        assert_eq!(decide(&rules, to(22), &Destination::Unknown, &git), Decision::DialOriginal);
+        assert_eq!(decide(&rules, to(22), &Destination::Unknown, &[]), denied("default"));
+        assert_eq!(decide(&rules, to(23), &Destination::Unknown, &git), denied("default"));
         let web = ["web.example".to_owned()];
-        assert_eq!(judge(&rules, to(443), Shown::Nothing, &web), refused("no name"));
-        assert_eq!(judge(&rules, to(443), Shown::Nothing, &git), refused("no name"));
+        assert_eq!(decide(&rules, to(443), &Destination::Unknown, &web), denied("no name"));
+        assert_eq!(decide(&rules, to(443), &Destination::Unknown, &git), denied("no name"));
         assert!(may_be_unnamed(&rules, to(22), &git) && !may_be_unnamed(&rules, to(443), &web));
         let rules = policy(&["web.example", "198.51.100.7:443"], &[]);
-        assert_eq!(judge(&rules, to(443), Shown::Nothing, &web), Way::Straight);
+        assert_eq!(decide(&rules, to(443), &Destination::Unknown, &web), Decision::DialOriginal);
     }
 }

@@ -1,5 +1,5 @@
-//! What the edge gives up before it listens to anybody: it speaks with sandboxes and with the
-//! world, and needs no right over this machine.
+//! Drops all privileges before the proxy serves anybody: it talks to sandboxes and to the internet,
+//! and needs no right over this machine.
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -10,24 +10,25 @@ use rustix::thread::{
     set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-/// Descriptors that it would like to have: each connection takes up to six.
+/// Descriptor limit to ask for: each connection takes up to six.
 const DESCRIPTORS: u64 = 128 * 1024;
 
-/// Becomes `id` when it is root, and gives up everything that it could have more than anybody.
-/// Called while there is one thread.
+/// Switches from root to user and group `id`, and drops all capabilities. Call this while the
+/// process has one thread.
 ///
 /// # Errors
-/// Those of the kernel: then it must not go on.
+/// A system call failed; the process must end then.
 pub fn drop_all(id: u32) -> Result<(), Errno> {
-    descriptors();
+    raise_descriptor_limit();
     if getuid().is_root() {
         for number in 0..64_u64 {
             let Some(one) = CapabilitySet::from_bits(1 << number) else { continue };
-            // One that the kernel does not know cannot be had.
+            // Fails for capabilities that the kernel does not know.
             let _ = remove_capability_from_bounding_set(one);
         }
         set_thread_groups(&[])?;
-        let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
+        let uid = Uid::from_raw(id);
+        let gid = Gid::from_raw(id);
         set_thread_res_gid(gid, gid, gid)?;
         set_thread_res_uid(uid, uid, uid)?;
     }
@@ -38,8 +39,7 @@ pub fn drop_all(id: u32) -> Result<(), Errno> {
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })
 }
 
-/// As many descriptors as it may have.
-fn descriptors() {
+fn raise_descriptor_limit() {
     let now = getrlimit(Resource::Nofile);
     let more = now.maximum.map_or(DESCRIPTORS, |most| most.max(DESCRIPTORS));
     let wanted = Rlimit { current: Some(DESCRIPTORS), maximum: Some(more) };

@@ -5,23 +5,24 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
-/// Silent connections are asked after this long whether somebody is there.
+/// Idle time before TCP sends the first keepalive probe.
 const KEEPALIVE: Duration = Duration::from_secs(60);
+/// Pause after a failed accept: descriptors become free when other connections end.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// The next connection; `None`: not now.
+/// The next connection; `None`: the accept failed, and may be retried.
 pub(crate) async fn accept(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
     match listener.accept().await {
         Ok(accepted) => Some(accepted),
         Err(_) => {
-            // Descriptors come back when others end.
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(ACCEPT_PAUSE).await;
             None
         }
     }
 }
 
-/// Small things at once, and whoever went away is noticed.
-pub(crate) fn kept_alive(stream: &TcpStream) {
+/// Sends small segments at once, and notices a peer that has vanished.
+pub(crate) fn set_keepalive(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     let _ = sockopt::set_socket_keepalive(stream, true);
     let _ = sockopt::set_tcp_keepidle(stream, KEEPALIVE);
@@ -29,7 +30,7 @@ pub(crate) fn kept_alive(stream: &TcpStream) {
     let _ = sockopt::set_tcp_keepcnt(stream, 4);
 }
 
-/// Ends a connection so that the other side sees that it was refused.
+/// Closes a connection with RST, so that the peer sees that it was refused.
 pub(crate) fn reset(stream: TcpStream) {
     let _ = sockopt::set_socket_linger(&stream, Some(Duration::ZERO));
     drop(stream);

@@ -1,5 +1,5 @@
-//! What the egress proxy knows of each sandbox: rules, credentials, DNS answers, limits and
-//! counters. `table` finds a sandbox by its address.
+//! The state of each sandbox: rules, credentials, DNS answers, limits and counters. `table` finds a
+//! sandbox by its address.
 
 mod denial_log;
 pub(crate) mod dns_cache;

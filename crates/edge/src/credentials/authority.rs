@@ -1,5 +1,6 @@
-//! An authority of one link: certificates for the hosts that it is lent credentials for, made
-//! when they are asked for. Its key is in this process alone, and goes with the link.
+//! The certificate authority of one sandbox. It signs certificates for the hosts that credentials
+//! are injected for, when they are first needed. Its key exists in this process alone, and is
+//! dropped with the sandbox.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -12,34 +13,31 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
-/// Hosts whose certificates are kept; made again when there are more.
+/// Hosts whose certificates are cached; above this the cache starts over.
 const HOSTS_MAX: usize = 64;
-/// Sessions of TLS that a sandbox may resume, of all hosts together: some KiB each.
+/// TLS sessions that a sandbox may resume, of all hosts together: some KiB each.
 const SESSIONS_MAX: usize = 256;
 
-/// An authority.
-pub(crate) struct Authority {
+pub(crate) struct CertificateAuthority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     hosts: Mutex<HashMap<String, Arc<ServerConfig>>>,
     sessions: Arc<ServerSessionMemoryCache>,
 }
 
-impl std::fmt::Debug for Authority {
+impl std::fmt::Debug for CertificateAuthority {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("Authority")
+        out.write_str("CertificateAuthority")
     }
 }
 
-impl Authority {
-    /// A new one.
-    ///
+impl CertificateAuthority {
     /// # Errors
-    /// No randomness.
-    pub(crate) fn new(link: Ipv4Addr) -> Result<Self, rcgen::Error> {
+    /// The kernel gives no random bytes.
+    pub(crate) fn new(sandbox: Ipv4Addr) -> Result<Self, rcgen::Error> {
         let mut params = CertificateParams::new(Vec::<String>::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let name = format!("Isolet, credentials of the sandbox at {link}");
+        let name = format!("Isolet, credentials of the sandbox at {sandbox}");
         params.distinguished_name.push(DnType::CommonName, name);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
         let sessions = ServerSessionMemoryCache::new(SESSIONS_MAX);
@@ -51,16 +49,16 @@ impl Authority {
         self.issuer.pem()
     }
 
-    /// What is needed to speak TLS as this host.
+    /// The configuration to accept TLS as this host.
     ///
     /// # Errors
-    /// What cannot stand in a certificate.
-    pub(crate) fn host(&self, name: &str) -> Result<Arc<ServerConfig>, std::io::Error> {
+    /// The name cannot be written into a certificate.
+    pub(crate) fn server_config(&self, name: &str) -> Result<Arc<ServerConfig>, std::io::Error> {
         let mut hosts = self.hosts.lock().expect("nobody panics with it");
         if let Some(known) = hosts.get(name) {
             return Ok(known.clone());
         }
-        let made = Arc::new(self.make(name).map_err(std::io::Error::other)?);
+        let made = Arc::new(self.sign(name).map_err(std::io::Error::other)?);
         if hosts.len() >= HOSTS_MAX {
             hosts.clear();
         }
@@ -68,7 +66,7 @@ impl Authority {
         Ok(made)
     }
 
-    fn make(&self, name: &str) -> Result<ServerConfig, Box<dyn std::error::Error + Send + Sync>> {
+    fn sign(&self, name: &str) -> Result<ServerConfig, Box<dyn std::error::Error + Send + Sync>> {
         let mut params = CertificateParams::new(vec![name.to_owned()])?;
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -81,9 +79,9 @@ impl Authority {
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(chain, key)?;
-        // Requests are read as HTTP/1.1 alone: their `Host` is held to the name of TLS.
+        // Only HTTP/1.1 is supported: each `Host` is compared with the SNI.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // Early data can be repeated by whoever has seen it, and is not taken.
+        // Early data can be replayed by an eavesdropper, so it is not accepted.
         config.max_early_data_size = 0;
         config.session_storage = self.sessions.clone();
         Ok(config)

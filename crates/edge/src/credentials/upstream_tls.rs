@@ -1,4 +1,4 @@
-//! TLS to hosts, in the sandbox's place: verified by the roots that the host machine trusts.
+//! TLS to hosts in the sandbox's place, verified with the root certificates of this machine.
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Named, since another crate of a build may bring another one.
+/// Chosen explicitly, because another crate of the build may enable a second provider.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     PROVIDER.get_or_init(|| Arc::new(rustls::crypto::ring::default_provider())).clone()
@@ -35,10 +35,10 @@ fn config() -> Result<Arc<ClientConfig>> {
     Ok(CONFIG.get_or_init(|| Arc::new(config)).clone())
 }
 
-/// Speaks TLS with whoever is proven to be this host.
+/// Does the handshake, and verifies that the peer is this host.
 ///
 /// # Errors
-/// It is not, or does not.
+/// The handshake or the verification fails.
 pub(crate) async fn connect(name: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>> {
     let name = ServerName::try_from(name.to_owned()).map_err(Error::other)?;
     TlsConnector::from(config()?).connect(name, stream).await

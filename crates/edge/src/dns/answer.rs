@@ -1,103 +1,131 @@
-//! Names: what is answered to one question.
+//! Answers one DNS query by the rules of the sandbox.
 //!
-//! Only addresses of IPv4 are answered, under the name that was asked for: what aliases lie
-//! between is not shown, and an alias allows nothing. Addresses that the guard says are closed are
-//! left out. What rules refuse does not exist (`NXDOMAIN`, without a time to remember it, since a
-//! rule may come); whoever understands RFC 8914 is told why.
+//! Only IPv4 addresses are answered, under the name of the query: aliases (`CNAME`) are not shown,
+//! and an alias allows nothing. Addresses that the guard closes are left out. A name that the rules
+//! deny does not exist (`NXDOMAIN`, without a SOA record, so that it is not cached and a new rule
+//! takes effect); clients that support extended errors (RFC 8914) get the reason.
 
-use super::resolve::{self, Unresolved};
+use super::resolve::{self, ResolveError};
 use super::upstream::UDP_BYTES_MAX;
-use crate::policy::said;
-use crate::state::sandbox::Link;
-use crate::state::table::Links;
+use crate::policy::rule_text;
+use crate::state::sandbox::SandboxEntry;
+use crate::state::table::SandboxTable;
 use hickory_proto::op::{Edns, Message, MessageType, Metadata, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::rdata::opt::EdnsOption;
 use hickory_proto::rr::{DNSClass, RData, Record, RecordType};
 use isolet_wire::network::{To, Verdict, host};
 
-/// By UDP to somebody who says nothing of a size.
-const UDP_BYTES_PLAIN: usize = 512;
-/// Records of an answer that are handed on.
+/// Largest UDP response to a client without EDNS, in bytes.
+const UDP_BYTES_WITHOUT_EDNS: usize = 512;
+/// Records of an upstream response that are forwarded.
 const RECORDS_MAX: usize = 32;
-/// An extended error: blocked by whoever runs the server.
+/// Info code of an extended error (RFC 8914): blocked by the operator of the server.
 const BLOCKED: u16 = 15;
-const EXTENDED_ERROR: u16 = 15;
+/// EDNS option of extended errors.
+const EXTENDED_ERROR_OPTION: u16 = 15;
 
-/// Answers one question, as bytes; `None`: it is none, and gets no answer. `bytes_max` is what the
-/// way back carries; a longer answer says that it was cut.
+/// How a query came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Udp,
+    Tcp,
+}
+
+/// The response to one query, as bytes; `None`: the bytes are no query. By UDP a response that is
+/// too long is truncated.
 pub(crate) async fn answer(
-    links: &Links,
-    link: &Link,
-    question: &[u8],
-    udp: bool,
+    sandboxes: &SandboxTable,
+    sandbox: &SandboxEntry,
+    query: &[u8],
+    transport: Transport,
 ) -> Option<Vec<u8>> {
-    let asked = Message::from_vec(question).ok()?;
-    if asked.metadata.message_type != MessageType::Query {
+    let request = Message::from_vec(query).ok()?;
+    if request.metadata.message_type != MessageType::Query {
         return None;
     }
-    let mut said = Message::new(asked.metadata.id, MessageType::Response, asked.metadata.op_code);
-    said.metadata = Metadata::response_from_request(&asked.metadata);
-    said.metadata.recursion_available = true;
-    said.queries.clone_from(&asked.queries);
-    if let Some(edns) = &asked.edns {
+    let mut response =
+        Message::new(request.metadata.id, MessageType::Response, request.metadata.op_code);
+    response.metadata = Metadata::response_from_request(&request.metadata);
+    response.metadata.recursion_available = true;
+    response.queries.clone_from(&request.queries);
+    if let Some(edns) = &request.edns {
         let mut own = Edns::new();
         own.set_max_payload(UDP_BYTES_MAX as u16);
         own.set_dnssec_ok(edns.flags().dnssec_ok);
-        said.edns = Some(own);
+        response.edns = Some(own);
     }
-    match judged(links, link, &asked).await {
-        Ok(records) => said.answers = records,
-        Err((code, why)) => {
-            said.metadata.response_code = code;
-            if let (Some(edns), Some(why)) = (&mut said.edns, why) {
+    match resolve_query(sandboxes, sandbox, &request).await {
+        Ok(records) => response.answers = records,
+        Err(Refusal { code, rule }) => {
+            response.metadata.response_code = code;
+            if let (Some(edns), Some(rule)) = (&mut response.edns, rule) {
                 let mut data = BLOCKED.to_be_bytes().to_vec();
-                data.extend_from_slice(format!("isolet: rule {why}").as_bytes());
-                edns.options_mut().insert(EdnsOption::Unknown(EXTENDED_ERROR, data));
+                data.extend_from_slice(format!("isolet: rule {rule}").as_bytes());
+                edns.options_mut().insert(EdnsOption::Unknown(EXTENDED_ERROR_OPTION, data));
             }
         }
     }
-    let bytes = said.to_vec().ok()?;
-    let room = asked.edns.as_ref().map_or(UDP_BYTES_PLAIN, |edns| usize::from(edns.max_payload()));
-    if !udp || bytes.len() <= room.clamp(UDP_BYTES_PLAIN, UDP_BYTES_MAX) {
+    let bytes = response.to_vec().ok()?;
+    let bytes_max = request
+        .edns
+        .as_ref()
+        .map_or(UDP_BYTES_WITHOUT_EDNS, |edns| usize::from(edns.max_payload()));
+    if transport == Transport::Tcp
+        || bytes.len() <= bytes_max.clamp(UDP_BYTES_WITHOUT_EDNS, UDP_BYTES_MAX)
+    {
         return Some(bytes);
     }
-    said.answers.clear();
-    said.metadata.truncation = true;
-    said.to_vec().ok()
+    response.answers.clear();
+    response.metadata.truncation = true;
+    response.to_vec().ok()
 }
 
-/// A code, and the rule that refuses.
-type No = (ResponseCode, Option<String>);
+/// Why a query gets no records.
+struct Refusal {
+    code: ResponseCode,
+    /// The rule or reason that denies it.
+    rule: Option<String>,
+}
 
-async fn judged(links: &Links, link: &Link, asked: &Message) -> Result<Vec<Record>, No> {
-    let [question] = &asked.queries[..] else { return Err((ResponseCode::FormErr, None)) };
-    if asked.metadata.op_code != OpCode::Query {
-        return Err((ResponseCode::NotImp, None));
+impl From<ResponseCode> for Refusal {
+    fn from(code: ResponseCode) -> Self {
+        Self { code, rule: None }
+    }
+}
+
+async fn resolve_query(
+    sandboxes: &SandboxTable,
+    sandbox: &SandboxEntry,
+    request: &Message,
+) -> Result<Vec<Record>, Refusal> {
+    let [question] = &request.queries[..] else { return Err(ResponseCode::FormErr.into()) };
+    if request.metadata.op_code != OpCode::Query {
+        return Err(ResponseCode::NotImp.into());
     }
     if question.query_class() != DNSClass::IN {
-        return Err((ResponseCode::Refused, None));
+        return Err(ResponseCode::Refused.into());
     }
     let text = question.name().to_ascii();
-    let refuse = |code, rule: &str| {
-        // Who looks for the name of an address wants to show it, not to go there.
+    let deny = |code, rule: &str| {
+        // A reverse lookup is made to display a name, not to connect.
         if !text.ends_with(".arpa.") {
-            links.unnamed(link, text.trim_end_matches('.'), rule);
+            sandboxes.log_denied_query(sandbox, text.trim_end_matches('.'), rule);
         }
-        Err((code, Some(rule.to_owned())))
+        Err(Refusal { code, rule: Some(rule.to_owned()) })
     };
-    if !link.may_ask() {
-        return refuse(ResponseCode::Refused, "limit");
+    if !sandbox.take_query() {
+        return deny(ResponseCode::Refused, "limit");
     }
-    let Some(name) = host(&text) else { return refuse(ResponseCode::NXDomain, "default") };
-    let policy = link.policy();
+    let Some(name) = host(&text) else { return deny(ResponseCode::NXDomain, "default") };
+    let policy = sandbox.policy();
     match policy.judge(&To { name: Some(&name), ..To::default() }) {
         Verdict::Allowed(_) => {}
-        Verdict::Refused(rule) => return refuse(ResponseCode::NXDomain, &said(rule)),
+        Verdict::Refused(rule) => return deny(ResponseCode::NXDomain, &rule_text(rule)),
     }
-    let found = match question.query_type() {
-        RecordType::A => addresses(links, link, question, &name).await,
-        // Nothing goes by IPv6, and no hint leads round the rules.
+    let resolved = match question.query_type() {
+        RecordType::A => addresses(sandboxes, sandbox, question, &name).await,
+        // There is no IPv6, and connection hints must not bypass the rules.
         RecordType::AAAA | RecordType::HTTPS | RecordType::SVCB => Ok(Vec::new()),
         RecordType::TXT
         | RecordType::MX
@@ -108,41 +136,41 @@ async fn judged(links: &Links, link: &Link, asked: &Message) -> Result<Vec<Recor
         | RecordType::PTR
         | RecordType::NAPTR
         | RecordType::SSHFP
-        | RecordType::TLSA => handed_on(links, link, question).await,
-        _ => return Err((ResponseCode::NotImp, None)),
+        | RecordType::TLSA => forwarded(sandboxes, sandbox, question).await,
+        _ => return Err(ResponseCode::NotImp.into()),
     };
-    match found {
+    match resolved {
         Ok(records) => Ok(records),
-        Err(Unresolved::Unknown) => Err((ResponseCode::NXDomain, None)),
-        Err(Unresolved::Failed) => Err((ResponseCode::ServFail, None)),
-        Err(Unresolved::Closed(why)) => refuse(ResponseCode::NXDomain, why),
-        Err(Unresolved::TooMany) => refuse(ResponseCode::Refused, "limit"),
+        Err(ResolveError::NoSuchHost) => Err(ResponseCode::NXDomain.into()),
+        Err(ResolveError::NoAnswer) => Err(ResponseCode::ServFail.into()),
+        Err(ResolveError::Closed(reason)) => deny(ResponseCode::NXDomain, reason),
+        Err(ResolveError::TooMany) => deny(ResponseCode::Refused, "limit"),
     }
 }
 
 async fn addresses(
-    links: &Links,
-    link: &Link,
+    sandboxes: &SandboxTable,
+    sandbox: &SandboxEntry,
     question: &Query,
     name: &str,
-) -> Result<Vec<Record>, Unresolved> {
-    let (addresses, left) = resolve::addresses(links, link, name).await?;
-    let ttl = left.as_secs().max(1) as u32;
+) -> Result<Vec<Record>, ResolveError> {
+    let answer = resolve::addresses(sandboxes, sandbox, name).await?;
+    let ttl = answer.ttl.as_secs().max(1) as u32;
     let record = |address| Record::from_rdata(question.name().clone(), ttl, RData::A(A(address)));
-    Ok(addresses.into_iter().map(record).collect())
+    Ok(answer.addresses.into_iter().map(record).collect())
 }
 
-/// What is no address, of a name that is allowed.
-async fn handed_on(
-    links: &Links,
-    link: &Link,
+/// Records of other types, for a name that is allowed.
+async fn forwarded(
+    sandboxes: &SandboxTable,
+    sandbox: &SandboxEntry,
     question: &Query,
-) -> Result<Vec<Record>, Unresolved> {
-    let answer = resolve::records(links, link, question).await?;
-    let of_type = answer.into_iter().filter(|one| one.record_type() == question.query_type());
-    let own = of_type.map(|mut one| {
+) -> Result<Vec<Record>, ResolveError> {
+    let records = resolve::records(sandboxes, sandbox, question).await?;
+    let of_type = records.into_iter().filter(|one| one.record_type() == question.query_type());
+    let renamed = of_type.map(|mut one| {
         one.name = question.name().clone();
         one
     });
-    Ok(own.take(RECORDS_MAX).collect())
+    Ok(renamed.take(RECORDS_MAX).collect())
 }

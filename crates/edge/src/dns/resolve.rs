@@ -1,93 +1,90 @@
-//! From a name to addresses that may be dialled.
+//! Resolves a name to addresses that may be dialled.
 
 use super::upstream;
-use crate::state::dns_cache::ADDRESSES_MAX;
-use crate::state::sandbox::Link;
-use crate::state::table::Links;
+use crate::state::dns_cache::{ADDRESSES_MAX, CachedAnswer};
+use crate::state::sandbox::SandboxEntry;
+use crate::state::table::SandboxTable;
 use hickory_proto::op::{Query, ResponseCode};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// Answers hold at least for this long, so that a name does not lead elsewhere with each question.
-const TTL_MIN: u64 = 5;
-/// And at most for this long.
-const TTL_MAX: u64 = 300;
+/// Shortest TTL of an answer, in seconds, so that a name does not change with each query.
+const TTL_MIN_S: u64 = 5;
+/// Longest TTL of an answer, in seconds.
+const TTL_MAX_S: u64 = 300;
 
-/// Why a name has no address.
+/// Why a name was not resolved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unresolved {
-    /// It does not exist.
+pub(crate) enum ResolveError {
     #[error("no such host")]
-    Unknown,
-    /// Nobody who is asked for names answers.
+    NoSuchHost,
+    /// No resolver answers.
     #[error("no resolver answers")]
-    Failed,
-    /// All its addresses are closed, for this reason.
+    NoAnswer,
+    /// All addresses of the name are closed, for this reason.
     #[error("its addresses are closed ({0})")]
     Closed(&'static str),
-    /// The link waits for too many names.
+    /// The sandbox has too many lookups in flight.
     #[error("too many names are looked up")]
     TooMany,
 }
 
-/// Addresses of a name, none of them closed, and for how long they hold. What was answered is
-/// answered again while it holds.
+/// The addresses of a name that are not closed. Answers are cached for their TTL.
 ///
 /// # Errors
-/// [`Unresolved`]
+/// [`ResolveError`]
 pub(crate) async fn addresses(
-    links: &Links,
-    link: &Link,
+    sandboxes: &SandboxTable,
+    sandbox: &SandboxEntry,
     name: &str,
-) -> Result<(Vec<Ipv4Addr>, Duration), Unresolved> {
-    let guard = links.guard();
-    if let Some((mut pinned, left)) = link.pinned(name) {
-        pinned.retain(|address| guard.closed(*address).is_none());
-        if !pinned.is_empty() {
-            return Ok((pinned, left));
+) -> Result<CachedAnswer, ResolveError> {
+    let guard = sandboxes.guard();
+    if let Some(mut cached) = sandbox.cached_answer(name) {
+        cached.addresses.retain(|address| guard.closed(*address).is_none());
+        if !cached.addresses.is_empty() {
+            return Ok(cached);
         }
     }
-    let asked = Name::from_ascii(format!("{name}.")).map_err(|_| Unresolved::Unknown)?;
-    let answer = records(links, link, &Query::query(asked, RecordType::A)).await?;
-    let mut found = Vec::new();
-    let mut why = None;
-    let mut ttl = TTL_MAX;
-    for one in answer {
-        ttl = ttl.min(u64::from(one.ttl));
-        let RData::A(address) = one.data else { continue };
+    let absolute_name =
+        Name::from_ascii(format!("{name}.")).map_err(|_| ResolveError::NoSuchHost)?;
+    let query = Query::query(absolute_name, RecordType::A);
+    let mut addresses: Vec<Ipv4Addr> = Vec::new();
+    let mut closed_reason = None;
+    let mut ttl_s = TTL_MAX_S;
+    for record in records(sandboxes, sandbox, &query).await? {
+        ttl_s = ttl_s.min(u64::from(record.ttl));
+        let RData::A(address) = record.data else { continue };
         match guard.closed(address.0) {
-            None if found.len() < ADDRESSES_MAX => found.push(address.0),
+            None if addresses.len() < ADDRESSES_MAX => addresses.push(address.0),
             None => {}
-            Some(closed) => why = Some(closed),
+            Some(reason) => closed_reason = Some(reason),
         }
     }
-    let ttl = Duration::from_secs(ttl.clamp(TTL_MIN, TTL_MAX));
-    match why {
-        Some(why) if found.is_empty() => Err(Unresolved::Closed(why)),
-        _ if found.is_empty() => Ok((found, ttl)),
-        _ => {
-            link.pin(name, found.clone(), ttl);
-            Ok((found, ttl))
-        }
+    let ttl = Duration::from_secs(ttl_s.clamp(TTL_MIN_S, TTL_MAX_S));
+    match closed_reason {
+        Some(reason) if addresses.is_empty() => return Err(ResolveError::Closed(reason)),
+        _ if addresses.is_empty() => {}
+        _ => sandbox.cache_answer(name, addresses.clone(), ttl),
     }
+    Ok(CachedAnswer { addresses, ttl })
 }
 
-/// What resolvers answer to a question.
+/// The records with which the resolvers answer a query.
 ///
 /// # Errors
-/// [`Unresolved`]
+/// [`ResolveError`]
 pub(crate) async fn records(
-    links: &Links,
-    link: &Link,
-    question: &Query,
-) -> Result<Vec<Record>, Unresolved> {
-    let _waits = link.lookups.try_acquire().map_err(|_| Unresolved::TooMany)?;
-    let resolvers = links.resolvers();
-    let answer = upstream::ask(&resolvers, question).await.ok_or(Unresolved::Failed)?;
-    match answer.metadata.response_code {
-        ResponseCode::NoError => Ok(answer.answers),
-        ResponseCode::NXDomain => Err(Unresolved::Unknown),
-        _ => Err(Unresolved::Failed),
+    sandboxes: &SandboxTable,
+    sandbox: &SandboxEntry,
+    query: &Query,
+) -> Result<Vec<Record>, ResolveError> {
+    let _permit = sandbox.lookups.try_acquire().map_err(|_| ResolveError::TooMany)?;
+    let resolvers = sandboxes.resolvers();
+    let response = upstream::query(&resolvers, query).await.ok_or(ResolveError::NoAnswer)?;
+    match response.metadata.response_code {
+        ResponseCode::NoError => Ok(response.answers),
+        ResponseCode::NXDomain => Err(ResolveError::NoSuchHost),
+        _ => Err(ResolveError::NoAnswer),
     }
 }

@@ -1,9 +1,9 @@
-//! Questions by TCP: one after the other on each connection.
+//! DNS over TCP: one query after the other on each connection.
 
-use super::answer::answer;
+use super::answer::{Transport, answer};
 use crate::sockets::accept;
-use crate::state::sandbox::Link;
-use crate::state::table::Links;
+use crate::state::sandbox::SandboxEntry;
+use crate::state::table::SandboxTable;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,46 +11,52 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-/// How long a connection may say nothing.
-const IDLE: Duration = Duration::from_secs(10);
-/// The longest question.
-const QUESTION_BYTES_MAX: usize = 1024;
-/// Questions of one connection.
-const QUESTIONS_MAX: usize = 100;
+/// How long a connection may be idle.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest query, in bytes.
+const QUERY_BYTES_MAX: usize = 1024;
+/// Queries of one connection.
+const QUERIES_MAX: usize = 100;
 
-/// Answers until it is ended.
-pub(crate) async fn serve(links: Arc<Links>, listener: TcpListener) {
+/// Answers queries until the task is aborted.
+pub(crate) async fn serve(sandboxes: Arc<SandboxTable>, listener: TcpListener) {
     loop {
-        let Some((stream, from)) = accept(&listener).await else { continue };
-        let SocketAddr::V4(speaker) = from else { continue };
-        let Some(link) = links.find(*speaker.ip()) else { continue };
-        let Ok(room) = link.undecided.clone().try_acquire_owned() else { continue };
-        let links = links.clone();
+        let Some((stream, peer)) = accept(&listener).await else { continue };
+        let SocketAddr::V4(peer) = peer else { continue };
+        let Some(sandbox) = sandboxes.find(*peer.ip()) else { continue };
+        let Ok(slot) = sandbox.undecided.clone().try_acquire_owned() else { continue };
+        let sandboxes = sandboxes.clone();
         tokio::spawn(async move {
-            let changes = link.changes();
+            let rule_changes = sandbox.rule_changes();
             tokio::select! {
-                _ = questions(&links, &link, stream) => {}
-                () = gone(changes) => {}
+                _ = answer_queries(&sandboxes, &sandbox, stream) => {}
+                () = removed(rule_changes) => {}
             }
-            drop(room);
+            drop(slot);
         });
     }
 }
 
-async fn gone(changes: Option<tokio::sync::watch::Receiver<u64>>) {
-    let Some(mut changes) = changes else { return };
-    while changes.changed().await.is_ok() {}
+/// Waits until the sandbox is removed.
+async fn removed(rule_changes: Option<tokio::sync::watch::Receiver<u64>>) {
+    let Some(mut rule_changes) = rule_changes else { return };
+    while rule_changes.changed().await.is_ok() {}
 }
 
-async fn questions(links: &Links, link: &Link, mut stream: TcpStream) -> Option<()> {
-    for _ in 0..QUESTIONS_MAX {
-        let length = usize::from(timeout(IDLE, stream.read_u16()).await.ok()?.ok()?);
-        let mut question = vec![0; Some(length).filter(|length| *length <= QUESTION_BYTES_MAX)?];
-        timeout(IDLE, stream.read_exact(&mut question)).await.ok()?.ok()?;
-        let answer = answer(links, link, &question, false).await?;
-        let mut framed = u16::try_from(answer.len()).ok()?.to_be_bytes().to_vec();
-        framed.extend_from_slice(&answer);
-        timeout(IDLE, stream.write_all(&framed)).await.ok()?.ok()?;
+/// Answers the queries of one connection; `None`: it failed, was idle, or sent an invalid query.
+async fn answer_queries(
+    sandboxes: &SandboxTable,
+    sandbox: &SandboxEntry,
+    mut stream: TcpStream,
+) -> Option<()> {
+    for _ in 0..QUERIES_MAX {
+        let length = usize::from(timeout(IDLE_TIMEOUT, stream.read_u16()).await.ok()?.ok()?);
+        let mut query = vec![0; Some(length).filter(|length| *length <= QUERY_BYTES_MAX)?];
+        timeout(IDLE_TIMEOUT, stream.read_exact(&mut query)).await.ok()?.ok()?;
+        let response = answer(sandboxes, sandbox, &query, Transport::Tcp).await?;
+        let mut framed = u16::try_from(response.len()).ok()?.to_be_bytes().to_vec();
+        framed.extend_from_slice(&response);
+        timeout(IDLE_TIMEOUT, stream.write_all(&framed)).await.ok()?.ok()?;
     }
     Some(())
 }

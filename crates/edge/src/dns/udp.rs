@@ -1,33 +1,34 @@
-//! Questions by UDP.
+//! DNS over UDP.
 
-use super::answer::answer;
+use super::answer::{Transport, answer};
 use super::upstream::UDP_BYTES_MAX;
-use crate::state::table::Links;
+use crate::state::table::SandboxTable;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::UdpSocket;
 use tokio::sync::Semaphore;
 
-/// Questions of all links that are worked on at the same time; further ones are lost, as by UDP
-/// they may be.
-const WORKED_ON_MAX: usize = 2048;
+/// Queries of all sandboxes in flight; more are dropped, as UDP permits.
+const IN_FLIGHT_MAX: usize = 2048;
 
-/// Answers until it is ended.
-pub(crate) async fn serve(links: Arc<Links>, socket: UdpSocket) {
+/// Answers queries until the task is aborted.
+pub(crate) async fn serve(sandboxes: Arc<SandboxTable>, socket: UdpSocket) {
     let socket = Arc::new(socket);
-    let room = Arc::new(Semaphore::new(WORKED_ON_MAX));
+    let slots = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
     let mut packet = [0; UDP_BYTES_MAX];
     loop {
-        let Ok((length, from)) = socket.recv_from(&mut packet).await else { continue };
-        let SocketAddr::V4(speaker) = from else { continue };
-        let Some(link) = links.find(*speaker.ip()) else { continue };
-        let Ok(room) = room.clone().try_acquire_owned() else { continue };
-        let (links, socket, question) = (links.clone(), socket.clone(), packet[..length].to_vec());
+        let Ok((length, peer)) = socket.recv_from(&mut packet).await else { continue };
+        let SocketAddr::V4(address) = peer else { continue };
+        let Some(sandbox) = sandboxes.find(*address.ip()) else { continue };
+        let Ok(slot) = slots.clone().try_acquire_owned() else { continue };
+        let sandboxes = sandboxes.clone();
+        let socket = socket.clone();
+        let query = packet[..length].to_vec();
         tokio::spawn(async move {
-            if let Some(answer) = answer(&links, &link, &question, true).await {
-                let _ = socket.send_to(&answer, from).await;
+            if let Some(response) = answer(&sandboxes, &sandbox, &query, Transport::Udp).await {
+                let _ = socket.send_to(&response, peer).await;
             }
-            drop(room);
+            drop(slot);
         });
     }
 }

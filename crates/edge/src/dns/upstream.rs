@@ -1,5 +1,5 @@
-//! A question to those who know names: by UDP, each from a port of its own, and by TCP when the
-//! answer is long.
+//! Queries the resolvers: by UDP, each query from a port of its own, and by TCP when the response
+//! was truncated.
 
 use hickory_proto::op::{Edns, Message, MessageType, Query};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,18 +10,20 @@ use tokio::time::timeout;
 
 /// Largest DNS message by UDP, in bytes, in either direction: it needs no fragments on any path.
 pub(crate) const UDP_BYTES_MAX: usize = 1232;
-/// How long one resolver has.
-const EACH: Duration = Duration::from_millis(1500);
-/// How often all are asked.
+/// How long one resolver may take.
+const RESOLVER_TIMEOUT: Duration = Duration::from_millis(1500);
+/// How often all resolvers are tried.
 const ROUNDS: usize = 2;
-/// The longest answer by TCP that is read.
+/// The longest response by TCP, in bytes.
 const TCP_BYTES_MAX: usize = 16 * 1024;
 
-/// Asks one after the other; `None`: nobody answers.
-pub(crate) async fn ask(resolvers: &[SocketAddr], question: &Query) -> Option<Message> {
+/// Queries one resolver after the other; `None`: none answers.
+pub(crate) async fn query(resolvers: &[SocketAddr], question: &Query) -> Option<Message> {
     for _ in 0..ROUNDS {
         for resolver in resolvers {
-            if let Ok(Some(answer)) = timeout(EACH, one(*resolver, question)).await {
+            if let Ok(Some(answer)) =
+                timeout(RESOLVER_TIMEOUT, query_one(*resolver, question)).await
+            {
                 return Some(answer);
             }
         }
@@ -29,7 +31,7 @@ pub(crate) async fn ask(resolvers: &[SocketAddr], question: &Query) -> Option<Me
     None
 }
 
-async fn one(resolver: SocketAddr, question: &Query) -> Option<Message> {
+async fn query_one(resolver: SocketAddr, question: &Query) -> Option<Message> {
     let mut message = Message::query();
     message.metadata.recursion_desired = true;
     message.queries.push(question.clone());
@@ -37,41 +39,45 @@ async fn one(resolver: SocketAddr, question: &Query) -> Option<Message> {
     edns.set_max_payload(UDP_BYTES_MAX as u16);
     message.edns = Some(edns);
     let bytes = message.to_vec().ok()?;
-    let answer = by_udp(resolver, &message, &bytes).await?;
-    if answer.metadata.truncation { by_tcp(resolver, &message, &bytes).await } else { Some(answer) }
+    let response = by_udp(resolver, &message, &bytes).await?;
+    if response.metadata.truncation {
+        by_tcp(resolver, &message, &bytes).await
+    } else {
+        Some(response)
+    }
 }
 
-/// Whether it answers what was asked, and not what somebody else would like to answer.
-fn answers(answer: &Message, asked: &Message) -> bool {
+/// Whether a response belongs to this request; a spoofed one does not.
+fn is_response_to(response: &Message, request: &Message) -> bool {
     let same = |one: &Query, other: &Query| {
         one.name().eq_ignore_root(other.name())
             && one.query_type() == other.query_type()
             && one.query_class() == other.query_class()
     };
-    answer.metadata.id == asked.metadata.id
-        && answer.metadata.message_type == MessageType::Response
-        && matches!((&answer.queries[..], &asked.queries[..]), ([one], [other]) if same(one, other))
+    response.metadata.id == request.metadata.id
+        && response.metadata.message_type == MessageType::Response
+        && matches!((&response.queries[..], &request.queries[..]), ([one], [other]) if same(one, other))
 }
 
-async fn by_udp(resolver: SocketAddr, asked: &Message, bytes: &[u8]) -> Option<Message> {
-    let any: SocketAddr = match resolver {
+async fn by_udp(resolver: SocketAddr, request: &Message, bytes: &[u8]) -> Option<Message> {
+    let unspecified: SocketAddr = match resolver {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    let socket = UdpSocket::bind(any).await.ok()?;
+    let socket = UdpSocket::bind(unspecified).await.ok()?;
     socket.connect(resolver).await.ok()?;
     socket.send(bytes).await.ok()?;
     let mut packet = [0; UDP_BYTES_MAX];
     loop {
         let length = socket.recv(&mut packet).await.ok()?;
-        let answer = Message::from_vec(&packet[..length]);
-        if let Some(answer) = answer.ok().filter(|answer| answers(answer, asked)) {
-            return Some(answer);
+        let response = Message::from_vec(&packet[..length]);
+        if let Some(response) = response.ok().filter(|it| is_response_to(it, request)) {
+            return Some(response);
         }
     }
 }
 
-async fn by_tcp(resolver: SocketAddr, asked: &Message, bytes: &[u8]) -> Option<Message> {
+async fn by_tcp(resolver: SocketAddr, request: &Message, bytes: &[u8]) -> Option<Message> {
     let mut stream = TcpStream::connect(resolver).await.ok()?;
     let mut framed = u16::try_from(bytes.len()).ok()?.to_be_bytes().to_vec();
     framed.extend_from_slice(bytes);
@@ -79,5 +85,5 @@ async fn by_tcp(resolver: SocketAddr, asked: &Message, bytes: &[u8]) -> Option<M
     let length = usize::from(stream.read_u16().await.ok()?);
     let mut packet = vec![0; Some(length).filter(|length| *length <= TCP_BYTES_MAX)?];
     stream.read_exact(&mut packet).await.ok()?;
-    Message::from_vec(&packet).ok().filter(|answer| answers(answer, asked))
+    Message::from_vec(&packet).ok().filter(|it| is_response_to(it, request))
 }

@@ -1,11 +1,11 @@
-//! One connection of a sandbox, from where it came to where it may go.
+//! One connection of a sandbox: which host it may reach, and for how long.
 
-use crate::credentials::authority::Authority;
-use crate::dns::resolve;
-use crate::policy::{Shown, Way};
-use crate::sockets::kept_alive;
-use crate::state::sandbox::Link;
-use crate::state::table::Links;
+use crate::credentials::authority::CertificateAuthority;
+use crate::dns::resolve::{self, ResolveError};
+use crate::policy::{Decision, Destination};
+use crate::sockets::set_keepalive;
+use crate::state::sandbox::SandboxEntry;
+use crate::state::table::SandboxTable;
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -14,193 +14,198 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How long a host has to take a connection.
-const CONNECT: Duration = Duration::from_secs(10);
-/// Addresses of a name that are tried.
-const TRIED_MAX: usize = 4;
+/// How long a host may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Addresses of one name that are tried.
+const ADDRESSES_TRIED_MAX: usize = 4;
 
-/// What a connection has shown, kept to be judged again when rules change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Said {
-    Name(String),
-    Nameless,
-    Hidden(Option<String>),
-    Address(Ipv4Addr),
-    Nothing,
-}
-
-impl Said {
-    fn shown(&self) -> Shown<'_> {
-        match self {
-            Self::Name(name) => Shown::Name(name),
-            Self::Nameless => Shown::Nameless,
-            Self::Hidden(_) => Shown::Hidden,
-            Self::Address(address) => Shown::Address(*address),
-            Self::Nothing => Shown::Nothing,
-        }
-    }
-}
-
-/// Why nothing was dialled.
+/// Why a host was not dialled.
 #[derive(Debug)]
-pub(crate) enum Undialled {
-    /// By this rule or for this reason; it is noted.
-    Refused(String),
-    /// The host is not there, or does not answer.
+pub(crate) enum DialError {
+    /// The rule, or the reason, that denies it. The denial is logged.
+    Denied(String),
+    /// The host cannot be reached or does not answer.
     Failed(std::io::Error),
 }
 
 /// Where a connection goes at the moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
-    pub(crate) said: Said,
+    pub(crate) destination: Destination,
     pub(crate) address: SocketAddrV4,
 }
 
-/// Who comes, and to where.
-#[derive(Debug, Clone)]
-pub(crate) struct Visit {
-    pub(crate) links: Arc<Links>,
-    pub(crate) link: Arc<Link>,
-    /// The address that was asked for.
-    pub(crate) to: SocketAddrV4,
+/// A host that was dialled.
+pub(crate) struct Dialed {
+    pub(crate) stream: TcpStream,
+    pub(crate) address: SocketAddrV4,
 }
 
-impl Visit {
-    /// How a refusal names the host.
-    pub(crate) fn host(&self, said: &Said) -> String {
-        match said {
-            Said::Name(name) | Said::Hidden(Some(name)) => name.clone(),
-            // Who asks for an address is told of that: a name that it has is another matter.
-            Said::Address(_) => self.to.ip().to_string(),
+/// A host for which TLS is terminated here.
+pub(crate) struct TlsHost {
+    pub(crate) name: String,
+    pub(crate) authority: Arc<CertificateAuthority>,
+}
+
+/// A connection of a sandbox, and the address that it was made to.
+#[derive(Debug, Clone)]
+pub(crate) struct Connection {
+    pub(crate) sandboxes: Arc<SandboxTable>,
+    pub(crate) sandbox: Arc<SandboxEntry>,
+    pub(crate) original: SocketAddrV4,
+}
+
+impl Connection {
+    /// The host as denials name it.
+    pub(crate) fn host(&self, destination: &Destination) -> String {
+        match destination {
+            Destination::Name(name) | Destination::HiddenName(Some(name)) => name.clone(),
+            // A request for an address is denied as that address, whatever names it has.
+            Destination::Address(_) => self.original.ip().to_string(),
             _ => {
-                let name = self.link.names(*self.to.ip()).into_iter().next();
-                name.unwrap_or_else(|| self.to.ip().to_string())
+                let name = self.sandbox.names_of(*self.original.ip()).into_iter().next();
+                name.unwrap_or_else(|| self.original.ip().to_string())
             }
         }
     }
 
-    /// Notes a refusal.
-    pub(crate) fn refuse(&self, said: &Said, rule: &str) {
-        self.links.refused(&self.link, &self.host(said), self.to.port(), rule);
+    pub(crate) fn log_denied(&self, destination: &Destination, rule: &str) {
+        let host = self.host(destination);
+        self.sandboxes.log_denied_connection(&self.sandbox, &host, self.original.port(), rule);
     }
 
-    /// Why an address is closed whatever rules say: by the guard, or since it is another link's.
+    /// Why an address is closed whatever the rules say: by the guard, or because it is another
+    /// sandbox's.
     pub(crate) fn closed(&self, address: Ipv4Addr) -> Option<&'static str> {
-        let sandbox = || self.links.find(address).map(|_| "private");
-        self.links.guard().closed(address).or_else(sandbox)
+        let other_sandbox = || self.sandboxes.find(address).map(|_| "private");
+        self.sandboxes.guard().closed(address).or_else(other_sandbox)
     }
 
-    /// Whether a connection to `at` still stands with the rules; `None`: it does.
-    fn against(&self, said: &Said, at: SocketAddrV4) -> Option<String> {
-        if let Some(why) = self.closed(*at.ip()) {
-            return Some(why.to_owned());
+    /// The rule that forbids a connection to `address`, if any.
+    fn forbidden_by(&self, destination: &Destination, address: SocketAddrV4) -> Option<String> {
+        if let Some(reason) = self.closed(*address.ip()) {
+            return Some(reason.to_owned());
         }
-        match self.link.judge(at, said.shown()) {
-            Way::Refuse(rule) => Some(rule),
-            Way::Straight | Way::ByName(_) => None,
+        match self.sandbox.decide(address, destination) {
+            Decision::Deny(rule) => Some(rule),
+            Decision::DialOriginal | Decision::DialName(_) => None,
         }
     }
 
-    /// The host's name, and who speaks as it, where TLS is to end here: there is something to put
-    /// into its requests, and it may be reached.
-    pub(crate) fn ends(&self, said: &Said) -> Option<(String, Arc<Authority>)> {
-        let Said::Name(name) = said else { return None };
-        let lent = self.link.lent();
-        let authority = lent.authority.clone().filter(|_| lent.to(name, self.to.port(), true))?;
-        let refused = matches!(self.link.judge(self.to, said.shown()), Way::Refuse(_));
-        (!refused).then(|| (name.clone(), authority))
+    /// The host whose TLS is to be terminated here: it may be reached, and credentials are injected
+    /// into its requests.
+    pub(crate) fn tls_host(&self, destination: &Destination) -> Option<TlsHost> {
+        let Destination::Name(name) = destination else { return None };
+        let credentials = self.sandbox.credentials();
+        let port = self.original.port();
+        let authority = credentials.authority.clone();
+        let authority = authority.filter(|_| credentials.apply_to(name, port, true))?;
+        let decision = self.sandbox.decide(self.original, destination);
+        let denied = matches!(decision, Decision::Deny(_));
+        (!denied).then(|| TlsHost { name: name.clone(), authority })
     }
 
-    /// Whether a request may go on to where an earlier one went.
-    pub(crate) fn still(&self, said: &Said, at: SocketAddrV4) -> bool {
-        // What is lent since then is for the host, not for whom the sandbox took for it.
-        let its_own = match said {
-            Said::Name(name) if self.lent(said) => self.link.stands(name, *at.ip()),
+    /// Whether a request may be sent to the address that an earlier one was sent to.
+    pub(crate) fn may_reuse(&self, destination: &Destination, address: SocketAddrV4) -> bool {
+        // Credentials may be newer than the upstream connection. They belong to the host, not to
+        // an address that the sandbox has chosen for it.
+        let right_host = match destination {
+            Destination::Name(name) if self.has_credentials(destination) => {
+                self.sandbox.was_resolved_to(name, *address.ip())
+            }
             _ => true,
         };
-        its_own && self.against(said, at).is_none()
+        right_host && self.forbidden_by(destination, address).is_none()
     }
 
-    /// Judges, and dials where it may go. A refusal is noted.
-    pub(crate) async fn dial(&self, said: &Said) -> Result<(TcpStream, SocketAddrV4), Undialled> {
-        match self.dialled(said).await {
-            Err(Undialled::Refused(rule)) => {
-                self.refuse(said, &rule);
-                Err(Undialled::Refused(rule))
-            }
-            other => other,
+    /// Decides, and dials the host. A denial is logged.
+    pub(crate) async fn dial(&self, destination: &Destination) -> Result<Dialed, DialError> {
+        let dialed = self.try_dial(destination).await;
+        if let Err(DialError::Denied(rule)) = &dialed {
+            self.log_denied(destination, rule);
         }
+        dialed
     }
 
-    async fn dialled(&self, said: &Said) -> Result<(TcpStream, SocketAddrV4), Undialled> {
-        let addresses = match self.link.judge(self.to, said.shown()) {
-            Way::Refuse(rule) => return Err(Undialled::Refused(rule)),
-            Way::ByName(name) if !self.link.stands(&name, *self.to.ip()) => {
-                self.resolved(&name).await?
-            }
-            // Rules that allow any address let the sandbox choose who is to be this host.
-            Way::Straight if self.lent(said) => match said {
-                Said::Name(name) if !self.link.stands(name, *self.to.ip()) => {
-                    self.resolved(name).await?
-                }
-                _ => vec![*self.to.ip()],
-            },
-            Way::Straight | Way::ByName(_) => vec![*self.to.ip()],
-        };
-        let gone = std::io::Error::from(std::io::ErrorKind::HostUnreachable);
-        let mut failed = Undialled::Failed(gone);
-        for address in addresses.into_iter().take(TRIED_MAX) {
-            let at = SocketAddrV4::new(address, self.to.port());
-            if let Some(rule) = self.against(said, at) {
-                failed = Undialled::Refused(rule);
+    async fn try_dial(&self, destination: &Destination) -> Result<Dialed, DialError> {
+        let mut error = DialError::Failed(std::io::ErrorKind::HostUnreachable.into());
+        let addresses = self.addresses_to_dial(destination).await?;
+        for ip in addresses.into_iter().take(ADDRESSES_TRIED_MAX) {
+            let address = SocketAddrV4::new(ip, self.original.port());
+            if let Some(rule) = self.forbidden_by(destination, address) {
+                error = DialError::Denied(rule);
                 continue;
             }
-            match timeout(CONNECT, TcpStream::connect(at)).await {
+            match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => {
-                    kept_alive(&stream);
-                    return Ok((stream, at));
+                    set_keepalive(&stream);
+                    return Ok(Dialed { stream, address });
                 }
-                Ok(Err(error)) => failed = Undialled::Failed(error),
-                Err(_) => failed = Undialled::Failed(std::io::ErrorKind::TimedOut.into()),
+                Ok(Err(failed)) => error = DialError::Failed(failed),
+                Err(_) => error = DialError::Failed(std::io::ErrorKind::TimedOut.into()),
             }
         }
-        Err(failed)
+        Err(error)
     }
 
-    /// Whether something is lent for the host that it has named.
-    fn lent(&self, said: &Said) -> bool {
-        let Said::Name(name) = said else { return false };
-        let (lent, port) = (self.link.lent(), self.to.port());
-        [false, true].into_iter().any(|tls| lent.to(name, port, tls))
-    }
-
-    async fn resolved(&self, name: &str) -> Result<Vec<Ipv4Addr>, Undialled> {
-        match resolve::addresses(&self.links, &self.link, name).await {
-            Ok((addresses, _)) => Ok(addresses),
-            Err(resolve::Unresolved::Closed(why)) => Err(Undialled::Refused(why.to_owned())),
-            Err(resolve::Unresolved::TooMany) => Err(Undialled::Refused("limit".to_owned())),
-            Err(error) => Err(Undialled::Failed(std::io::Error::other(error))),
+    async fn addresses_to_dial(
+        &self,
+        destination: &Destination,
+    ) -> Result<Vec<Ipv4Addr>, DialError> {
+        let original = *self.original.ip();
+        let name = match self.sandbox.decide(self.original, destination) {
+            Decision::Deny(rule) => return Err(DialError::Denied(rule)),
+            Decision::DialName(name) => Some(name),
+            // Rules that allow any address would let the sandbox choose which machine gets the
+            // credentials of this host.
+            Decision::DialOriginal if self.has_credentials(destination) => match destination {
+                Destination::Name(name) => Some(name.clone()),
+                _ => None,
+            },
+            Decision::DialOriginal => None,
+        };
+        match name {
+            Some(name) if !self.sandbox.was_resolved_to(&name, original) => {
+                self.resolve(&name).await
+            }
+            _ => Ok(vec![original]),
         }
     }
 
-    /// Works on something as long as the rules let it; `None`: it was cut. `now` says what is
-    /// carried at the moment.
-    pub(crate) async fn hold<T>(
+    /// Whether the sandbox has credentials for the host, by TLS or plain HTTP.
+    fn has_credentials(&self, destination: &Destination) -> bool {
+        let Destination::Name(name) = destination else { return false };
+        let credentials = self.sandbox.credentials();
+        let port = self.original.port();
+        [false, true].into_iter().any(|tls| credentials.apply_to(name, port, tls))
+    }
+
+    async fn resolve(&self, name: &str) -> Result<Vec<Ipv4Addr>, DialError> {
+        match resolve::addresses(&self.sandboxes, &self.sandbox, name).await {
+            Ok(answer) => Ok(answer.addresses),
+            Err(ResolveError::Closed(reason)) => Err(DialError::Denied(reason.to_owned())),
+            Err(ResolveError::TooMany) => Err(DialError::Denied("limit".to_owned())),
+            Err(error) => Err(DialError::Failed(std::io::Error::other(error))),
+        }
+    }
+
+    /// Runs `work` while the rules allow it; `None`: a change of rules ended it. `target` says where
+    /// the connection goes at the moment.
+    pub(crate) async fn run_while_allowed<T>(
         &self,
-        changes: &mut watch::Receiver<u64>,
-        now: impl Fn() -> Option<Target>,
+        rule_changes: &mut watch::Receiver<u64>,
+        target: impl Fn() -> Option<Target>,
         work: impl Future<Output = T>,
     ) -> Option<T> {
         tokio::pin!(work);
         loop {
             tokio::select! {
                 done = &mut work => return Some(done),
-                changed = changes.changed() => {
+                changed = rule_changes.changed() => {
                     changed.ok()?;
-                    let Some(target) = now() else { continue };
-                    if let Some(rule) = self.against(&target.said, target.address) {
-                        self.refuse(&target.said, &rule);
+                    let Some(Target { destination, address }) = target() else { continue };
+                    if let Some(rule) = self.forbidden_by(&destination, address) {
+                        self.log_denied(&destination, &rule);
                         return None;
                     }
                 }

@@ -1,6 +1,7 @@
-//! A sandbox's end of a connection: what was read ahead comes first, and bytes are counted.
+//! The sandbox's end of a connection. It replays the bytes that were read to detect the protocol,
+//! and counts the traffic.
 
-use crate::state::sandbox::Link;
+use crate::state::sandbox::SandboxEntry;
 use std::io::{IoSlice, Result};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,22 +10,23 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// The sandbox's end.
+/// The sandbox's socket, with byte counters.
 #[derive(Debug)]
-pub(crate) struct Inside {
+pub(crate) struct CountedStream {
     stream: TcpStream,
+    /// Bytes that were read before.
     head: Vec<u8>,
-    taken: usize,
-    link: Arc<Link>,
+    replayed_bytes: usize,
+    sandbox: Arc<SandboxEntry>,
 }
 
-impl Inside {
-    pub(crate) fn new(stream: TcpStream, head: Vec<u8>, link: Arc<Link>) -> Self {
-        Self { stream, head, taken: 0, link }
+impl CountedStream {
+    pub(crate) fn new(stream: TcpStream, head: Vec<u8>, sandbox: Arc<SandboxEntry>) -> Self {
+        Self { stream, head, replayed_bytes: 0, sandbox }
     }
 }
 
-impl AsyncRead for Inside {
+impl AsyncRead for CountedStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -32,23 +34,24 @@ impl AsyncRead for Inside {
     ) -> Poll<Result<()>> {
         let this = self.get_mut();
         let before = into.filled().len();
-        if this.taken < this.head.len() {
-            let rest = &this.head[this.taken..];
+        if this.replayed_bytes < this.head.len() {
+            let rest = &this.head[this.replayed_bytes..];
             let length = rest.len().min(into.remaining());
             into.put_slice(&rest[..length]);
-            this.taken += length;
-            if this.taken == this.head.len() {
-                (this.head, this.taken) = (Vec::new(), 0);
+            this.replayed_bytes += length;
+            if this.replayed_bytes == this.head.len() {
+                this.head = Vec::new();
+                this.replayed_bytes = 0;
             }
         } else {
             ready!(Pin::new(&mut this.stream).poll_read(context, into))?;
         }
-        this.link.out.fetch_add((into.filled().len() - before) as u64, Relaxed);
+        this.sandbox.sent_bytes.fetch_add((into.filled().len() - before) as u64, Relaxed);
         Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for Inside {
+impl AsyncWrite for CountedStream {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -56,20 +59,20 @@ impl AsyncWrite for Inside {
     ) -> Poll<Result<usize>> {
         let this = self.get_mut();
         let length = ready!(Pin::new(&mut this.stream).poll_write(context, bytes))?;
-        this.link.back.fetch_add(length as u64, Relaxed);
+        this.sandbox.received_bytes.fetch_add(length as u64, Relaxed);
         Poll::Ready(Ok(length))
     }
 
-    /// More than one piece at once: when a handshake fails, TLS writes what it has left once, and
-    /// the alert that says why is its last piece.
+    /// When a handshake fails, rustls writes what it has left with one vectored write, and the alert
+    /// is the last buffer of it.
     fn poll_write_vectored(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        pieces: &[IoSlice<'_>],
+        buffers: &[IoSlice<'_>],
     ) -> Poll<Result<usize>> {
         let this = self.get_mut();
-        let length = ready!(Pin::new(&mut this.stream).poll_write_vectored(context, pieces))?;
-        this.link.back.fetch_add(length as u64, Relaxed);
+        let length = ready!(Pin::new(&mut this.stream).poll_write_vectored(context, buffers))?;
+        this.sandbox.received_bytes.fetch_add(length as u64, Relaxed);
         Poll::Ready(Ok(length))
     }
 

@@ -1,13 +1,14 @@
-//! HTTP/1: every request of a connection is read, judged by its own `Host`, and written anew to
-//! where it may go, so that nobody further on can read more requests in it than we did.
+//! Proxies HTTP/1. Each request is parsed, checked by its own `Host`, and serialised again for its
+//! host, so that no server further on can read other requests in it than we did (request smuggling).
 
 mod head_budget;
 mod request;
 mod upstream;
 
-use super::connection::{Said, Target, Undialled, Visit};
+use super::connection::{Connection, DialError, Target};
 use crate::header_size::{HEAD_BYTES_MAX, HEADERS_MAX};
-use head_budget::{Charge, head_bytes};
+use crate::policy::Destination;
+use head_budget::{HeadCharge, head_bytes};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -16,7 +17,6 @@ use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use isolet_wire::network::{BAD_REQUEST, HEADERS_TOO_LONG, LIMIT, TRACE};
-use request as wanted;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,217 +24,258 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use upstream::{Dialer, Upstream};
 
-/// How long a head may take, and how long a connection may stay without a request.
-const HEAD: Duration = Duration::from_secs(60);
+/// How long a head may take, and how long a connection may stay open without a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// Estimate of the memory that a connection frees when it ends, in bytes.
+const CONNECTION_BYTES: usize = 64 * 1024;
 
 type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 
-/// One connection of a sandbox: where its requests went last.
-struct Door {
+/// One connection of a sandbox, and the upstream connection of its last request.
+struct HttpSession {
     dialer: Dialer,
     upstream: tokio::sync::Mutex<Option<Upstream>>,
-    upgraded: Mutex<Option<(OnUpgrade, OnUpgrade)>>,
-    /// For a long head; the connection ends after its response.
-    charge: Mutex<Option<Charge>>,
+    upgrade: Mutex<Option<Upgrade>>,
+    /// Held for a request with a long head; the connection closes after its response.
+    head_charge: Mutex<Option<HeadCharge>>,
 }
 
-/// What a connection takes, more or less, which is free when it ends.
-const CONNECTION_BYTES: usize = 64 * 1024;
+/// Both sides of a connection that leaves HTTP.
+struct Upgrade {
+    sandbox: OnUpgrade,
+    upstream: OnUpgrade,
+}
 
-impl Drop for Door {
+impl Drop for HttpSession {
     fn drop(&mut self) {
-        self.dialer.visit.links.freed.add(CONNECTION_BYTES);
+        self.connection().sandboxes.freed_memory.add(CONNECTION_BYTES);
     }
 }
 
-/// Serves a connection until its end, or until rules forbid what it does.
-/// `tls` is the host that was spoken as, where TLS has ended here.
+/// Serves a connection until it ends, or until the rules forbid it. `tls_host` is the host whose TLS
+/// was terminated here.
 pub(crate) async fn serve(
-    visit: Visit,
-    inside: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    tls: Option<String>,
-    changes: &mut watch::Receiver<u64>,
+    connection: Connection,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    tls_host: Option<String>,
+    rule_changes: &mut watch::Receiver<u64>,
 ) {
-    let door = Arc::new(Door {
-        dialer: Dialer::new(visit, tls),
+    let session = Arc::new(HttpSession {
+        dialer: Dialer::new(connection, tls_host),
         upstream: tokio::sync::Mutex::default(),
-        upgraded: Mutex::default(),
-        charge: Mutex::default(),
+        upgrade: Mutex::default(),
+        head_charge: Mutex::default(),
     });
     let work = async {
         let service = service_fn(|request| {
-            let door = door.clone();
-            async move { Ok::<_, Infallible>(door.answer(request).await) }
+            let session = session.clone();
+            async move { Ok::<_, Infallible>(session.respond(request).await) }
         });
         let served = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD)
+            .header_read_timeout(HEAD_TIMEOUT)
             .max_headers(HEADERS_MAX)
             .max_buf_size(HEAD_BYTES_MAX)
             .half_close(true)
             .preserve_header_case(true)
             .auto_date_header(false)
-            .serve_connection(TokioIo::new(inside), service)
+            .serve_connection(TokioIo::new(stream), service)
             .with_upgrades()
             .await;
-        if served.is_err_and(|error| error.is_parse() && door.now().is_none()) {
-            door.visit().refuse(&Said::Nothing, BAD_REQUEST);
+        if served.is_err_and(|error| error.is_parse() && session.target().is_none()) {
+            session.connection().log_denied(&Destination::Unknown, BAD_REQUEST);
         }
-        let upgraded = door.upgraded.lock().expect("nobody panics with it").take();
-        if let Some((inside, outside)) = upgraded {
-            through(inside, outside).await;
+        let upgrade = session.upgrade.lock().expect("nobody panics with it").take();
+        if let Some(upgrade) = upgrade {
+            copy_upgraded(upgrade).await;
         }
     };
-    door.visit().hold(changes, || door.now(), work).await;
+    session.connection().run_while_allowed(rule_changes, || session.target(), work).await;
 }
 
-/// After an upgrade: bytes, both ways.
-async fn through(inside: OnUpgrade, outside: OnUpgrade) {
-    let (Ok(inside), Ok(outside)) = tokio::join!(inside, outside) else { return };
-    let (mut inside, mut outside) = (TokioIo::new(inside), TokioIo::new(outside));
-    let _ = tokio::io::copy_bidirectional(&mut inside, &mut outside).await;
+/// Copies bytes in both directions after an upgrade.
+async fn copy_upgraded(upgrade: Upgrade) {
+    let Upgrade { sandbox, upstream } = upgrade;
+    let (Ok(sandbox), Ok(upstream)) = tokio::join!(sandbox, upstream) else { return };
+    let mut sandbox = TokioIo::new(sandbox);
+    let mut upstream = TokioIo::new(upstream);
+    let _ = tokio::io::copy_bidirectional(&mut sandbox, &mut upstream).await;
 }
 
-impl Door {
-    fn visit(&self) -> &Visit {
-        &self.dialer.visit
+impl HttpSession {
+    fn connection(&self) -> &Connection {
+        &self.dialer.connection
     }
 
-    fn now(&self) -> Option<Target> {
-        self.dialer.now()
+    fn target(&self) -> Option<Target> {
+        self.dialer.target()
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
-        let said = match wanted::wanted(&request) {
-            Ok(said) => said,
+    async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
+        let destination = match request::destination(&request) {
+            Ok(destination) => destination,
             Err(reason) => {
-                self.visit().refuse(&Said::Nothing, reason);
+                self.connection().log_denied(&Destination::Unknown, reason);
                 let text = format!("this request was refused ({reason})");
-                return plain(StatusCode::BAD_REQUEST, &text);
+                return plain_text(StatusCode::BAD_REQUEST, &text);
             }
         };
-        if let Some(reason) = self.misled(&request, &said) {
-            self.visit().refuse(&said, reason);
+        if let Some(reason) = self.misdirected(&request, &destination) {
+            self.connection().log_denied(&destination, reason);
             let text = format!("this request was refused ({reason})");
-            return plain(StatusCode::MISDIRECTED_REQUEST, &text);
+            return plain_text(StatusCode::MISDIRECTED_REQUEST, &text);
         }
-        let (mut response, long) = match self.ready(request, &said) {
-            Ok((request, long)) => (self.forwarded(request, &said).await, long),
-            Err((status, rule, text)) => {
-                self.visit().refuse(&said, rule);
-                (plain(status, text), true)
+        let (mut response, closes) = match self.prepare(request, &destination) {
+            Ok(Prepared { request, has_long_head }) => {
+                (self.forward(request, &destination).await, has_long_head)
+            }
+            Err(rejection) => {
+                self.connection().log_denied(&destination, rejection.rule);
+                (plain_text(rejection.status, rejection.text), true)
             }
         };
-        if long && response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            wanted::close(response.headers_mut());
+        if closes && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            request::set_connection_close(response.headers_mut());
         }
         response
     }
 
-    /// The host's response, or why there is none.
-    async fn forwarded(&self, request: Request<Incoming>, said: &Said) -> Response<Body> {
-        match self.passed(request, said).await {
+    /// The host's response, or one that says why there is none.
+    async fn forward(
+        &self,
+        request: Request<Incoming>,
+        destination: &Destination,
+    ) -> Response<Body> {
+        let connection = self.connection();
+        match self.send(request, destination).await {
             Ok(response) => response,
-            Err(Undialled::Refused(rule)) => {
-                let (host, port) = (self.visit().host(said), self.visit().to.port());
+            Err(DialError::Denied(rule)) => {
+                let host = connection.host(destination);
+                let port = connection.original.port();
                 let text = format!(
                     "connecting to {host}:{port} is refused in this sandbox (rule: {rule}); \
                      whoever made the sandbox can allow it in its network rules"
                 );
-                plain(StatusCode::FORBIDDEN, &text)
+                plain_text(StatusCode::FORBIDDEN, &text)
             }
-            Err(Undialled::Failed(error)) => {
-                let host = self.visit().host(said);
-                plain(StatusCode::BAD_GATEWAY, &format!("{host} does not answer: {error}"))
+            Err(DialError::Failed(error)) => {
+                let host = connection.host(destination);
+                plain_text(StatusCode::BAD_GATEWAY, &format!("{host} does not answer: {error}"))
             }
         }
     }
 
-    /// Why a request may not have what is lent, and is not for anybody else either.
-    fn misled<B>(&self, request: &Request<B>, said: &Said) -> Option<&'static str> {
-        let named = match said {
-            Said::Name(name) => Some(name),
+    /// Why a request must go neither to the host that credentials are injected for, nor to another.
+    fn misdirected<B>(
+        &self,
+        request: &Request<B>,
+        destination: &Destination,
+    ) -> Option<&'static str> {
+        let name = match destination {
+            Destination::Name(name) => Some(name),
             _ => None,
         };
-        if self.dialer.tls.is_some() && self.dialer.tls.as_ref() != named {
+        let tls_host = self.dialer.tls_host.as_ref();
+        if tls_host.is_some() && tls_host != name {
             return Some("other host");
         }
-        // It would be answered with what was put into it.
-        let lent = named.is_some_and(|name| self.lent(name));
-        (lent && wanted::repeats(request)).then_some(TRACE)
+        // The response would contain the credentials.
+        let injected = name.is_some_and(|name| self.has_credentials(name));
+        (injected && request::is_echoed(request)).then_some(TRACE)
     }
 
-    fn lent(&self, name: &str) -> bool {
-        self.visit().link.lent().to(name, self.visit().to.port(), self.dialer.tls.is_some())
+    fn has_credentials(&self, name: &str) -> bool {
+        let connection = self.connection();
+        let port = connection.original.port();
+        let tls = self.dialer.tls_host.is_some();
+        connection.sandbox.credentials().apply_to(name, port, tls)
     }
 
-    /// The request as it goes on, with its credentials, and whether its head is long.
-    fn ready(
+    /// Strips the request of what concerns this hop alone, and injects the credentials.
+    fn prepare(
         &self,
         mut request: Request<Incoming>,
-        said: &Said,
-    ) -> Result<(Request<Incoming>, bool), Unready> {
-        let came = head_bytes(&request);
-        wanted::clean(&mut request);
-        if let Said::Name(name) = said {
-            let (lent, port) = (self.visit().link.lent(), self.visit().to.port());
-            let put = lent.put(request.headers_mut(), name, port, self.dialer.tls.is_some());
-            put.map_err(|_| TOO_LONG)?;
+        destination: &Destination,
+    ) -> Result<Prepared, Rejection> {
+        let sandbox = &self.connection().sandbox;
+        let received_bytes = head_bytes(&request);
+        request::strip_hop_headers(&mut request);
+        if let Destination::Name(name) = destination {
+            let credentials = sandbox.credentials();
+            let port = self.connection().original.port();
+            let tls = self.dialer.tls_host.is_some();
+            let injected = credentials.inject(request.headers_mut(), name, port, tls);
+            injected.map_err(|_| HEADERS_REJECTED)?;
         }
-        let goes = head_bytes(&request);
-        let charge = Charge::new(&self.visit().link, came, goes).map_err(|_| TOO_MANY)?;
-        let long = charge.is_some();
-        if long && !wanted::upgrades(&request) {
-            wanted::close(request.headers_mut());
+        let sent_bytes = head_bytes(&request);
+        let charge = HeadCharge::new(sandbox, received_bytes, sent_bytes);
+        let charge = charge.map_err(|_| BUDGET_REJECTED)?;
+        let has_long_head = charge.is_some();
+        if has_long_head && !request::is_upgrade(&request) {
+            request::set_connection_close(request.headers_mut());
         }
-        *self.charge.lock().expect("nobody panics with it") = charge;
-        Ok((request, long))
+        *self.head_charge.lock().expect("nobody panics with it") = charge;
+        Ok(Prepared { request, has_long_head })
     }
 
-    async fn passed(
+    async fn send(
         &self,
         mut request: Request<Incoming>,
-        said: &Said,
-    ) -> Result<Response<Body>, Undialled> {
-        let inside = hyper::upgrade::on(&mut request);
+        destination: &Destination,
+    ) -> Result<Response<Body>, DialError> {
+        let sandbox_upgrade = hyper::upgrade::on(&mut request);
         let mut upstream = self.upstream.lock().await;
-        // Rules may have come since the last request.
-        let known = upstream.take().filter(|upstream| upstream.serves(said));
-        let known = match known {
-            Some(known) if self.visit().still(said, known.at()) => Some(known),
-            _ => None,
-        };
-        let (mut response, used) = Upstream::send(known, request, &self.dialer, said).await?;
-        *upstream = Some(used);
+        // The rules may have changed since the last request.
+        let reusable = upstream.take().filter(|upstream| {
+            upstream.is_for(destination)
+                && self.connection().may_reuse(destination, upstream.address())
+        });
+        let sent = Upstream::send(reusable, request, &self.dialer, destination).await?;
+        let mut response = sent.response;
+        *upstream = Some(sent.upstream);
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let outside = hyper::upgrade::on(&mut response);
-            *self.upgraded.lock().expect("nobody panics with it") = Some((inside, outside));
-            // The buffers of heads end with HTTP.
-            self.charge.lock().expect("nobody panics with it").take();
+            let upgrade =
+                Upgrade { sandbox: sandbox_upgrade, upstream: hyper::upgrade::on(&mut response) };
+            *self.upgrade.lock().expect("nobody panics with it") = Some(upgrade);
+            // The buffers of heads are dropped together with HTTP.
+            self.head_charge.lock().expect("nobody panics with it").take();
         } else {
-            wanted::clean_answer(&mut response);
+            request::strip_response_hop_headers(&mut response);
         }
         Ok(response.map(|body| body.boxed_unsync()))
     }
 }
 
-/// Why a request does not go on: the status, the rule that is noted, and the text of the answer.
-type Unready = (StatusCode, &'static str, &'static str);
-const TOO_LONG: Unready = (
-    StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-    HEADERS_TOO_LONG,
-    "the headers of this request are longer than 128 KiB with the credentials in place of their \
-     placeholders; use each placeholder once",
-);
-const TOO_MANY: Unready = (
-    StatusCode::TOO_MANY_REQUESTS,
-    LIMIT,
-    "this sandbox has too many requests with more than 16 KiB of headers at once; wait for their \
-     responses, then retry",
-);
+/// A request that may be sent to its host.
+struct Prepared {
+    request: Request<Incoming>,
+    has_long_head: bool,
+}
 
-/// An answer of our own.
-fn plain(status: StatusCode, text: &str) -> Response<Body> {
+/// Why a request is not sent.
+struct Rejection {
+    status: StatusCode,
+    /// What the denial log names as the rule.
+    rule: &'static str,
+    /// The body of the response.
+    text: &'static str,
+}
+
+const HEADERS_REJECTED: Rejection = Rejection {
+    status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+    rule: HEADERS_TOO_LONG,
+    text: "the headers of this request are longer than 128 KiB with the credentials in place of \
+           their placeholders; use each placeholder once",
+};
+const BUDGET_REJECTED: Rejection = Rejection {
+    status: StatusCode::TOO_MANY_REQUESTS,
+    rule: LIMIT,
+    text: "this sandbox has too many requests with more than 16 KiB of headers at once; wait for \
+           their responses, then retry",
+};
+
+/// A response of the proxy itself.
+fn plain_text(status: StatusCode, text: &str) -> Response<Body> {
     let body = Full::new(Bytes::from(format!("isolet: {text}\n"))).map_err(|never| match never {});
     let mut response = Response::new(body.boxed_unsync());
     *response.status_mut() = status;

@@ -1,12 +1,14 @@
-//! Connections: taken in, looked at, judged, carried.
+//! The accept loop: learn what each connection speaks, then hand it to `passthrough`, `http` or
+//! `tls_terminate`.
 
-use super::client_hello as hello;
-use super::connection::{Said, Visit};
-use super::counted_stream::Inside;
-use super::protocol::{self as sniff, Spoken};
-use super::{http, passthrough as through, tls_terminate as ended};
-use crate::sockets::{accept, kept_alive, reset};
-use crate::state::table::Links;
+use super::client_hello::{self, ClientHello, HELLO_BYTES_MAX};
+use super::connection::Connection;
+use super::counted_stream::CountedStream;
+use super::protocol::{Protocol, detect};
+use super::{http, passthrough, tls_terminate};
+use crate::policy::{Destination, may_be_unnamed};
+use crate::sockets::{accept, reset, set_keepalive};
+use crate::state::table::SandboxTable;
 use rustix::net::sockopt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,130 +18,155 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 
-/// How long a connection may take to show where it wants to go.
-const HEAD: Duration = Duration::from_secs(15);
-/// How long somebody who may speak any protocol is waited for: of some the other side speaks first.
-const SILENCE: Duration = Duration::from_millis(200);
-/// Connections of all links: each takes up to six descriptors.
+/// How long a connection may take to show which host it asks for.
+const DETECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long to wait for the first bytes where any protocol is allowed: in some of them the server
+/// speaks first.
+const SILENCE_TIMEOUT: Duration = Duration::from_millis(200);
+/// Connections of all sandboxes.
 const CONNECTIONS_MAX: usize = 16 * 1024;
-const DESCRIPTORS_EACH: u64 = 6;
+/// Descriptors that one connection takes at most.
+const DESCRIPTORS_PER_CONNECTION: u64 = 6;
 
-/// Takes connections in until it is ended.
-pub(crate) async fn serve(links: Arc<Links>, listener: TcpListener) {
+/// Accepts connections until the task is aborted.
+pub(crate) async fn serve(sandboxes: Arc<SandboxTable>, listener: TcpListener) {
     let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let room = descriptors.map_or(CONNECTIONS_MAX, |most| (most / DESCRIPTORS_EACH) as usize);
-    let room = Arc::new(Semaphore::new(room.min(CONNECTIONS_MAX)));
-    let own = listener.local_addr().ok();
+    let affordable =
+        descriptors.map_or(CONNECTIONS_MAX, |max| (max / DESCRIPTORS_PER_CONNECTION) as usize);
+    let slots = Arc::new(Semaphore::new(affordable.min(CONNECTIONS_MAX)));
+    let own_address = listener.local_addr().ok();
     loop {
-        let Some((stream, from)) = accept(&listener).await else { continue };
-        let SocketAddr::V4(speaker) = from else { continue };
-        let Some(link) = links.find(*speaker.ip()) else {
+        let Some((stream, peer)) = accept(&listener).await else { continue };
+        let SocketAddr::V4(peer) = peer else { continue };
+        let Some(sandbox) = sandboxes.find(*peer.ip()) else {
             reset(stream);
             continue;
         };
-        let to = sockopt::ip_original_dst(&stream).ok();
-        // Without a redirection the kernel tells our own address.
-        let Some(to) = to.filter(|to| own != Some(SocketAddr::V4(*to))) else {
-            let port = own.map_or(0, |own| own.port());
-            links.refused(&link, "gateway", port, "host");
+        let original = sockopt::ip_original_dst(&stream).ok();
+        // Without a redirection the kernel returns our own address.
+        let redirected = original.filter(|address| own_address != Some(SocketAddr::V4(*address)));
+        let Some(original) = redirected else {
+            let port = own_address.map_or(0, |address| address.port());
+            sandboxes.log_denied_connection(&sandbox, "gateway", port, "host");
             reset(stream);
             continue;
         };
-        let visit = Visit { links: links.clone(), link: link.clone(), to };
-        if let Some(why) = visit.closed(*to.ip()) {
-            visit.refuse(&Said::Nothing, why);
+        let connection =
+            Connection { sandboxes: sandboxes.clone(), sandbox: sandbox.clone(), original };
+        if let Some(reason) = connection.closed(*original.ip()) {
+            connection.log_denied(&Destination::Unknown, reason);
             reset(stream);
             continue;
         }
-        let rooms = [room.clone(), link.carried.clone(), link.undecided.clone()];
-        let rooms = rooms.map(|room| room.try_acquire_owned().ok());
-        let ([Some(all), Some(carried), Some(undecided)], Some(changes)) = (rooms, link.changes())
+        let limits = [slots.clone(), sandbox.connections.clone(), sandbox.undecided.clone()];
+        let permits = limits.map(|limit| limit.try_acquire_owned().ok());
+        let ([Some(slot), Some(own_slot), Some(undecided)], Some(rule_changes)) =
+            (permits, sandbox.rule_changes())
         else {
-            visit.refuse(&Said::Nothing, "limit");
+            connection.log_denied(&Destination::Unknown, "limit");
             reset(stream);
             continue;
         };
-        kept_alive(&stream);
+        set_keepalive(&stream);
         tokio::spawn(async move {
-            visited(visit, stream, changes, undecided).await;
-            drop((all, carried));
+            proxy(connection, stream, rule_changes, undecided).await;
+            drop(own_slot);
+            drop(slot);
         });
     }
 }
 
-async fn visited(
-    visit: Visit,
+/// Serves one connection to its end. `undecided` is held until the protocol is known.
+async fn proxy(
+    connection: Connection,
     mut stream: TcpStream,
-    mut changes: watch::Receiver<u64>,
+    mut rule_changes: watch::Receiver<u64>,
     undecided: OwnedSemaphorePermit,
 ) {
     let mut head = Vec::new();
-    let first = first(&visit, &mut stream, &mut head);
-    let first = visit.hold(&mut changes, || None, timeout(HEAD, first)).await;
+    let detected = timeout(DETECT_TIMEOUT, read_head(&connection, &mut stream, &mut head));
+    let detected = connection.run_while_allowed(&mut rule_changes, || None, detected).await;
     drop(undecided);
-    match first {
-        Some(Ok(Some(First::Tls(said)))) => match visit.ends(&said) {
-            Some((name, authority)) => {
-                let inside = Inside::new(stream, head, visit.link.clone());
-                ended::serve(visit, inside, &name, &authority, &mut changes).await;
+    let Some(Ok(Some(detected))) = detected else {
+        // It ended, was too slow, or is not allowed any more.
+        return reset(stream);
+    };
+    match detected {
+        Detected::Tls(destination) => match connection.tls_host(&destination) {
+            Some(host) => {
+                let stream = CountedStream::new(stream, head, connection.sandbox.clone());
+                tls_terminate::serve(connection, stream, host, &mut rule_changes).await;
             }
-            None => through::tls(&visit, stream, &mut changes, &head, said).await,
+            None => {
+                passthrough::tls(&connection, stream, &mut rule_changes, &head, destination).await;
+            }
         },
-        Some(Ok(Some(First::Http))) => {
-            let inside = Inside::new(stream, head, visit.link.clone());
-            http::serve(visit, inside, None, &mut changes).await;
+        Detected::Http => {
+            let stream = CountedStream::new(stream, head, connection.sandbox.clone());
+            http::serve(connection, stream, None, &mut rule_changes).await;
         }
-        Some(Ok(Some(First::Other))) => through::other(&visit, stream, &mut changes, &head).await,
-        // It ended, or said nothing for too long.
-        Some(_) => reset(stream),
-        None => reset(stream),
+        Detected::Other => {
+            passthrough::other(&connection, stream, &mut rule_changes, &head).await;
+        }
     }
 }
 
-/// What a connection begins with.
-enum First {
-    Tls(Said),
+/// What a connection speaks, and for TLS the host that it asks for.
+enum Detected {
+    Tls(Destination),
     Http,
     Other,
 }
 
-/// Reads until it is clear; `None`: it ended before.
-async fn first(visit: &Visit, stream: &mut TcpStream, head: &mut Vec<u8>) -> Option<First> {
-    let names = visit.link.names(*visit.to.ip());
-    let free = crate::policy::may_be_unnamed(&visit.link.policy(), visit.to, &names);
+/// Reads until the protocol is known; `None`: the connection ended before.
+async fn read_head(
+    connection: &Connection,
+    stream: &mut TcpStream,
+    head: &mut Vec<u8>,
+) -> Option<Detected> {
+    let original = connection.original;
+    let names = connection.sandbox.names_of(*original.ip());
+    let any_protocol = may_be_unnamed(&connection.sandbox.policy(), original, &names);
     loop {
-        match sniff::spoken(head, !free) {
-            Spoken::Tls => break,
-            Spoken::Http => return Some(First::Http),
-            Spoken::Other => return Some(First::Other),
-            Spoken::Unsaid => {}
+        match detect(head, !any_protocol) {
+            Protocol::Tls => return read_client_hello(stream, head).await,
+            Protocol::Http => return Some(Detected::Http),
+            Protocol::Other => return Some(Detected::Other),
+            Protocol::Undecided => {}
         }
-        let more = stream.read_buf(head);
-        let length = match free {
-            true => match timeout(SILENCE, more).await {
-                Ok(length) => length,
-                Err(_) => return Some(First::Other),
-            },
-            false => more.await,
+        let read = stream.read_buf(head);
+        let count = if any_protocol {
+            match timeout(SILENCE_TIMEOUT, read).await {
+                Ok(count) => count,
+                Err(_) => return Some(Detected::Other),
+            }
+        } else {
+            read.await
         };
-        if length.ok()? == 0 {
+        if count.ok()? == 0 {
             return None;
         }
     }
+}
+
+/// Reads until the ClientHello is whole.
+async fn read_client_hello(stream: &mut TcpStream, head: &mut Vec<u8>) -> Option<Detected> {
     loop {
-        match hello::read(head) {
-            Ok(Some(hello::Hello { name, hidden: true })) => {
-                return Some(First::Tls(Said::Hidden(name)));
-            }
-            Ok(Some(hello::Hello { name: None, .. })) => return Some(First::Tls(Said::Nameless)),
-            Ok(Some(hello::Hello { name: Some(name), .. })) => {
-                return Some(First::Tls(Said::Name(name)));
-            }
-            Ok(None) if head.len() < hello::HELLO_BYTES_MAX => {}
-            _ => return Some(First::Other),
+        match client_hello::parse(head) {
+            Ok(Some(hello)) => return Some(Detected::Tls(tls_destination(hello))),
+            Ok(None) if head.len() < HELLO_BYTES_MAX => {}
+            _ => return Some(Detected::Other),
         }
         if stream.read_buf(head).await.ok()? == 0 {
             return None;
         }
+    }
+}
+
+fn tls_destination(hello: ClientHello) -> Destination {
+    match hello {
+        ClientHello { server_name, may_hide_name: true } => Destination::HiddenName(server_name),
+        ClientHello { server_name: Some(name), .. } => Destination::Name(name),
+        ClientHello { server_name: None, .. } => Destination::NoName,
     }
 }

@@ -1,93 +1,95 @@
-//! Connections that are carried as they are: TLS by the name that it asks for, and protocols that
-//! show no name where a rule names their port.
+//! Forwards connections unchanged: TLS by its SNI, and protocols that name no host where a rule
+//! names their port.
 
 mod splice;
 
-use super::connection::{Said, Target, Undialled, Visit};
+use super::connection::{Connection, DialError, Dialed, Target};
+use crate::policy::Destination;
 use crate::sockets::reset;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// A fatal alert of TLS: access denied.
+/// A TLS record with the fatal alert `access_denied`.
 const ACCESS_DENIED: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 49];
-/// How long the other side has to read why it was refused, and how much it may still say.
-const PARTING: Duration = Duration::from_secs(2);
-const PARTING_BYTES_MAX: u64 = 256 * 1024;
+/// How long a denied client may take to read the alert and to close the connection.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Bytes that a denied client may still send in that time.
+const LINGER_BYTES_MAX: u64 = 256 * 1024;
 
-/// Carries TLS, untouched.
+/// Forwards TLS without terminating it.
 pub(crate) async fn tls(
-    visit: &Visit,
+    connection: &Connection,
     mut stream: TcpStream,
-    changes: &mut watch::Receiver<u64>,
+    rule_changes: &mut watch::Receiver<u64>,
     head: &[u8],
-    said: Said,
+    destination: Destination,
 ) {
-    let dial = visit.hold(changes, || None, visit.dial(&said)).await;
-    match dial {
-        Some(Ok((outside, at))) => {
-            carry(visit, stream, outside, changes, head, Target { said, address: at }).await;
+    let dial = connection.dial(&destination);
+    let dialed = connection.run_while_allowed(rule_changes, || None, dial).await;
+    match dialed {
+        Some(Ok(upstream)) => {
+            forward(connection, stream, upstream, rule_changes, head, destination).await;
         }
-        Some(Err(Undialled::Refused(_))) => {
+        Some(Err(DialError::Denied(_))) => {
             if stream.write_all(&ACCESS_DENIED).await.is_ok() {
-                part(stream).await;
+                close_gracefully(stream).await;
             }
         }
-        Some(Err(Undialled::Failed(_))) | None => reset(stream),
+        Some(Err(DialError::Failed(_))) | None => reset(stream),
     }
 }
 
-/// Carries what shows no name.
+/// Forwards a protocol that names no host.
 pub(crate) async fn other(
-    visit: &Visit,
+    connection: &Connection,
     stream: TcpStream,
-    changes: &mut watch::Receiver<u64>,
+    rule_changes: &mut watch::Receiver<u64>,
     head: &[u8],
 ) {
-    let dial = visit.hold(changes, || None, visit.dial(&Said::Nothing)).await;
-    match dial {
-        Some(Ok((outside, at))) => {
-            carry(
-                visit,
-                stream,
-                outside,
-                changes,
-                head,
-                Target { said: Said::Nothing, address: at },
-            )
-            .await;
+    let dial = connection.dial(&Destination::Unknown);
+    let dialed = connection.run_while_allowed(rule_changes, || None, dial).await;
+    match dialed {
+        Some(Ok(upstream)) => {
+            let destination = Destination::Unknown;
+            forward(connection, stream, upstream, rule_changes, head, destination).await;
         }
         _ => reset(stream),
     }
 }
 
-async fn carry(
-    visit: &Visit,
-    inside: TcpStream,
-    outside: TcpStream,
-    changes: &mut watch::Receiver<u64>,
+/// Sends `head`, which was read already, and copies both directions until they end.
+async fn forward(
+    connection: &Connection,
+    stream: TcpStream,
+    upstream: Dialed,
+    rule_changes: &mut watch::Receiver<u64>,
     head: &[u8],
-    now: Target,
+    destination: Destination,
 ) {
-    let link = &visit.link;
-    let work = async {
-        splice::write_all(&outside, head).await?;
-        link.out.fetch_add(head.len() as u64, std::sync::atomic::Ordering::Relaxed);
-        splice::both(&inside, &outside, &link.out, &link.back).await
+    let sandbox = &connection.sandbox;
+    let Dialed { stream: upstream, address } = upstream;
+    let target = Target { destination, address };
+    let copy = async {
+        splice::write_all(&upstream, head).await?;
+        sandbox.sent_bytes.fetch_add(head.len() as u64, Relaxed);
+        let sent = &sandbox.sent_bytes;
+        splice::both(&stream, &upstream, sent, &sandbox.received_bytes).await
     };
-    let done = visit.hold(changes, || Some(now.clone()), work).await;
+    let done = connection.run_while_allowed(rule_changes, || Some(target.clone()), copy).await;
     if !matches!(done, Some(Ok(()))) {
-        reset(inside);
-        reset(outside);
+        reset(stream);
+        reset(upstream);
     }
 }
 
-/// Ends a connection so that the last words are read: what is not taken off a socket would make
-/// its end a reset.
-async fn part(mut stream: TcpStream) {
+/// Closes a connection so that the client reads what was sent last: bytes that are left unread in
+/// the socket would turn the close into a reset.
+async fn close_gracefully(mut stream: TcpStream) {
     let _ = stream.shutdown().await;
-    let mut rest = stream.take(PARTING_BYTES_MAX);
-    let _ = timeout(PARTING, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
+    let mut rest = stream.take(LINGER_BYTES_MAX);
+    let _ = timeout(LINGER_TIMEOUT, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
 }

@@ -1,57 +1,57 @@
-//! What is spoken, by the first bytes.
+//! Detects the protocol of a connection by its first bytes.
 
-/// What the first bytes look like.
+/// The protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spoken {
+pub enum Protocol {
     /// TLS, from its first byte.
     Tls,
     /// HTTP/1, or what a server may take for it.
     Http,
     /// Neither.
     Other,
-    /// Too few bytes to say.
-    Unsaid,
+    /// Too few bytes to tell.
+    Undecided,
 }
 
-/// Longer words in front of the first space are no method.
+/// Longer words before the first space are no method.
 const METHOD_BYTES_MAX: usize = 32;
 const METHODS: [&[u8]; 9] =
     [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"];
 
-/// Looks at the first bytes. `strict` is for ports that only the web uses: whatever begins with
-/// a word is HTTP there; elsewhere only its methods are, since others begin with words too.
+/// Detects the protocol. With `strict`, whatever begins with a word counts as HTTP; otherwise only
+/// known methods do, because other protocols begin with words too.
 #[must_use]
-pub fn spoken(head: &[u8], strict: bool) -> Spoken {
+pub fn detect(head: &[u8], strict: bool) -> Protocol {
     if head.first() == Some(&0x16) {
-        return Spoken::Tls;
+        return Protocol::Tls;
     }
-    // Servers pass over empty lines in front of a request.
-    let begins = head.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
-    let Some(begins) = begins else {
-        return if head.len() < METHOD_BYTES_MAX { Spoken::Unsaid } else { Spoken::Other };
+    // Servers skip empty lines before a request.
+    let start = head.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
+    let Some(start) = start else {
+        return if head.len() < METHOD_BYTES_MAX { Protocol::Undecided } else { Protocol::Other };
     };
-    if begins >= METHOD_BYTES_MAX {
-        return Spoken::Other;
+    if start >= METHOD_BYTES_MAX {
+        return Protocol::Other;
     }
-    let line = &head[begins..];
-    let ends = line.iter().position(|byte| !token(*byte));
-    match ends {
-        None if line.len() > METHOD_BYTES_MAX => Spoken::Other,
-        // An end after a word says enough: nothing of the web ends there.
-        None if line.starts_with(b"SSH-") => Spoken::Other,
-        None => Spoken::Unsaid,
-        Some(0) => Spoken::Other,
-        Some(ends) if ends > METHOD_BYTES_MAX => Spoken::Other,
-        Some(ends) if !matches!(line[ends], b' ' | b'\t') => Spoken::Other,
-        Some(ends) => {
-            let known = METHODS.contains(&&line[..ends]);
+    let line = &head[start..];
+    let end = line.iter().position(|byte| !is_token(*byte));
+    match end {
+        None if line.len() > METHOD_BYTES_MAX => Protocol::Other,
+        // No method begins like the banner of SSH.
+        None if line.starts_with(b"SSH-") => Protocol::Other,
+        None => Protocol::Undecided,
+        Some(0) => Protocol::Other,
+        Some(end) if end > METHOD_BYTES_MAX => Protocol::Other,
+        Some(end) if !matches!(line[end], b' ' | b'\t') => Protocol::Other,
+        Some(end) => {
+            let known = METHODS.contains(&&line[..end]);
             let ssh = line.starts_with(b"SSH-");
-            if known || (strict && !ssh) { Spoken::Http } else { Spoken::Other }
+            if known || (strict && !ssh) { Protocol::Http } else { Protocol::Other }
         }
     }
 }
 
-fn token(byte: u8) -> bool {
+fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
@@ -60,26 +60,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_bytes_say_what_is_spoken() {
+    fn the_first_bytes_show_the_protocol() {
         for (head, strict, otherwise) in [
-            (&b""[..], Spoken::Unsaid, Spoken::Unsaid),
-            (b"\x16", Spoken::Tls, Spoken::Tls),
-            (b"GE", Spoken::Unsaid, Spoken::Unsaid),
-            (b"GET /", Spoken::Http, Spoken::Http),
-            (b"\r\n\r\nGET /", Spoken::Http, Spoken::Http),
-            (b"PROPFIND /", Spoken::Http, Spoken::Other),
-            (b"PRI * HTTP/2.0\r\n", Spoken::Http, Spoken::Other),
-            (b"SSH-2.0-OpenSSH_9.2p1 Debian\r\n", Spoken::Other, Spoken::Other),
-            (b"SSH-", Spoken::Other, Spoken::Other),
-            (b"PING\r\n", Spoken::Other, Spoken::Other),
-            (b"*1\r\n$4\r\nPING\r\n", Spoken::Other, Spoken::Other),
-            (b"\x80\x2e\x01\x00\x02", Spoken::Other, Spoken::Other),
-            (b"\0", Spoken::Other, Spoken::Other),
+            (&b""[..], Protocol::Undecided, Protocol::Undecided),
+            (b"\x16", Protocol::Tls, Protocol::Tls),
+            (b"GE", Protocol::Undecided, Protocol::Undecided),
+            (b"GET /", Protocol::Http, Protocol::Http),
+            (b"\r\n\r\nGET /", Protocol::Http, Protocol::Http),
+            (b"PROPFIND /", Protocol::Http, Protocol::Other),
+            (b"PRI * HTTP/2.0\r\n", Protocol::Http, Protocol::Other),
+            (b"SSH-2.0-OpenSSH_9.2p1 Debian\r\n", Protocol::Other, Protocol::Other),
+            (b"SSH-", Protocol::Other, Protocol::Other),
+            (b"PING\r\n", Protocol::Other, Protocol::Other),
+            (b"*1\r\n$4\r\nPING\r\n", Protocol::Other, Protocol::Other),
+            (b"\x80\x2e\x01\x00\x02", Protocol::Other, Protocol::Other),
+            (b"\0", Protocol::Other, Protocol::Other),
         ] {
-            assert_eq!(spoken(head, true), strict, "{head:?}");
-            assert_eq!(spoken(head, false), otherwise, "{head:?}");
+            assert_eq!(detect(head, true), strict, "{head:?}");
+            assert_eq!(detect(head, false), otherwise, "{head:?}");
         }
-        assert_eq!(spoken(&[b'a'; 100], true), Spoken::Other);
-        assert_eq!(spoken(&[b'\n'; 100], true), Spoken::Other);
+        assert_eq!(detect(&[b'a'; 100], true), Protocol::Other);
+        assert_eq!(detect(&[b'\n'; 100], true), Protocol::Other);
     }
 }

@@ -1,43 +1,43 @@
-//! TLS that ends here, for hosts that credentials are lent for: what is within is HTTP, judged as
-//! HTTP is, and goes on by TLS of our own.
+//! Terminates TLS for hosts that credentials are injected for. The requests within are handled as
+//! plain HTTP is, and go to the host over TLS of our own.
 
-use super::connection::{Said, Visit};
-use super::counted_stream::Inside;
+use super::connection::{Connection, TlsHost};
+use super::counted_stream::CountedStream;
 use super::http;
-use crate::credentials::authority::Authority;
+use crate::policy::Destination;
 use isolet_wire::network::BAD_REQUEST;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-/// How long the sandbox's side may take.
-const HANDSHAKE: Duration = Duration::from_secs(15);
+/// How long the sandbox may take for its side of the handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Speaks TLS as the host with this name, and serves what is asked.
+/// Does the TLS handshake in the host's place, and serves the requests.
 pub(crate) async fn serve(
-    visit: Visit,
-    inside: Inside,
-    name: &str,
-    authority: &Authority,
-    changes: &mut watch::Receiver<u64>,
+    connection: Connection,
+    stream: CountedStream,
+    host: TlsHost,
+    rule_changes: &mut watch::Receiver<u64>,
 ) {
-    let Ok(config) = authority.host(name) else { return };
-    let accepted = timeout(HANDSHAKE, TlsAcceptor::from(config).accept(inside));
-    let accepted = visit.hold(changes, || None, accepted).await;
+    let TlsHost { name, authority } = host;
+    let Ok(config) = authority.server_config(&name) else { return };
+    let handshake = timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(config).accept(stream));
+    let accepted = connection.run_while_allowed(rule_changes, || None, handshake).await;
     match accepted {
-        Some(Ok(Ok(stream))) => http::serve(visit, stream, Some(name.to_owned()), changes).await,
-        Some(Ok(Err(error))) if speaks_another(&error) => {
-            visit.refuse(&Said::Name(name.to_owned()), BAD_REQUEST);
+        Some(Ok(Ok(stream))) => http::serve(connection, stream, Some(name), rule_changes).await,
+        Some(Ok(Err(error))) if is_unsupported_protocol(&error) => {
+            connection.log_denied(&Destination::Name(name), BAD_REQUEST);
         }
-        // It does not know the authority, mostly.
-        Some(_) => visit.refuse(&Said::Name(name.to_owned()), "certificate"),
+        // Mostly a client that does not trust the authority.
+        Some(_) => connection.log_denied(&Destination::Name(name), "certificate"),
         None => {}
     }
 }
 
-/// Whether the client speaks no protocol that is read here: HTTP/2 alone, mostly.
-fn speaks_another(error: &std::io::Error) -> bool {
+/// Whether the client supports none of our protocols; mostly it insists on HTTP/2.
+fn is_unsupported_protocol(error: &std::io::Error) -> bool {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     cause == Some(&rustls::Error::NoApplicationProtocol)
 }

@@ -1,52 +1,51 @@
-//! Refusals until they are told: equal ones are counted, not repeated.
+//! Denials that are not reported yet. Equal ones are counted instead of repeated.
 
 use isolet_wire::network::{EdgeTell, Refused};
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::Mutex;
 
-/// Different refusals of one link that wait to be told; further ones are not told. A tenth of a
-/// second is all that they wait.
-const WAITING_MAX: usize = 256;
+/// Different denials of one sandbox that may wait for their report; more are dropped. They wait at
+/// most for a tenth of a second.
+const PENDING_MAX: usize = 256;
 
-/// What was refused, without how often.
+/// A denied connection or DNS query.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct What {
+pub(crate) struct Denial {
     pub(crate) host: String,
     pub(crate) port: Option<u16>,
     pub(crate) protocol: &'static str,
     pub(crate) rule: String,
 }
 
-/// All that wait.
+/// The pending denials of each sandbox, with how often each occurred.
 #[derive(Debug, Default)]
-pub(crate) struct Tells {
-    waiting: Mutex<HashMap<Ipv4Addr, HashMap<What, u32>>>,
+pub(crate) struct DenialLog {
+    pending: Mutex<HashMap<Ipv4Addr, HashMap<Denial, u32>>>,
 }
 
-impl Tells {
-    /// Notes a refusal.
-    pub(crate) fn note(&self, link: Ipv4Addr, what: What) {
-        let mut waiting = self.waiting.lock().expect("nobody panics with it");
-        let of_link = waiting.entry(link).or_default();
-        if of_link.len() < WAITING_MAX || of_link.contains_key(&what) {
-            let times = of_link.entry(what).or_insert(0);
+impl DenialLog {
+    pub(crate) fn record(&self, sandbox: Ipv4Addr, denial: Denial) {
+        let mut pending = self.pending.lock().expect("nobody panics with it");
+        let denials = pending.entry(sandbox).or_default();
+        if denials.len() < PENDING_MAX || denials.contains_key(&denial) {
+            let times = denials.entry(denial).or_insert(0);
             *times = times.saturating_add(1);
         }
     }
 
-    /// Takes out what waits.
+    /// Takes all pending denials, as messages to the server.
     pub(crate) fn take(&self) -> Vec<EdgeTell> {
-        let waiting = std::mem::take(&mut *self.waiting.lock().expect("nobody panics with it"));
-        let told = waiting.into_iter().flat_map(|(address, of_link)| {
-            of_link.into_iter().map(move |(what, times)| {
-                let What { host, port, protocol, rule } = what;
+        let pending = std::mem::take(&mut *self.pending.lock().expect("nobody panics with it"));
+        let messages = pending.into_iter().flat_map(|(address, denials)| {
+            denials.into_iter().map(move |(denial, times)| {
+                let Denial { host, port, protocol, rule } = denial;
                 let protocol = protocol.to_owned();
                 let refused = Refused { host, port, protocol, rule, times };
                 EdgeTell::Refused { address, refused }
             })
         });
-        told.collect()
+        messages.collect()
     }
 }
 
@@ -55,19 +54,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_refusals_are_counted_and_their_number_is_bounded() {
-        let tells = Tells::default();
-        let link = Ipv4Addr::new(10, 231, 0, 2);
-        let what = |host: String| What { host, port: Some(1), protocol: "tcp", rule: "x".into() };
+    fn equal_denials_are_counted_and_their_number_is_bounded() {
+        let log = DenialLog::default();
+        let sandbox = Ipv4Addr::new(10, 231, 0, 2);
+        let denial =
+            |host: String| Denial { host, port: Some(1), protocol: "tcp", rule: "x".into() };
         for _ in 0..3 {
-            tells.note(link, what("a".into()));
+            log.record(sandbox, denial("a".into()));
         }
-        let told = tells.take();
-        assert!(matches!(&told[..], [EdgeTell::Refused { refused, .. }] if refused.times == 3));
+        let messages = log.take();
+        assert!(matches!(&messages[..], [EdgeTell::Refused { refused, .. }] if refused.times == 3));
         for number in 0..10_000 {
-            tells.note(link, what(number.to_string()));
+            log.record(sandbox, denial(number.to_string()));
         }
-        assert_eq!(tells.take().len(), WAITING_MAX);
-        assert!(tells.take().is_empty());
+        assert_eq!(log.take().len(), PENDING_MAX);
+        assert!(log.take().is_empty());
     }
 }

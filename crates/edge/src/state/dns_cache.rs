@@ -1,77 +1,102 @@
-//! What was answered to one link: which addresses a name has, and which names an address was
-//! given for. Bounded; the name that was asked for longest ago goes first.
+//! The DNS answers that one sandbox was given: the addresses of a name, and the names of an address.
+//! Bounded; the least recently queried name is evicted first.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-/// Names that are held for a link.
+/// Names in the cache of one sandbox.
 const NAMES_MAX: usize = 1024;
-/// Addresses of a name that are answered and held.
+/// Addresses of one name that are answered and cached.
 pub(crate) const ADDRESSES_MAX: usize = 16;
-/// Addresses of a name of earlier answers: programs keep them, and balancers turn them.
-const EARLIER_MAX: usize = 64;
-/// How long an address stands for a name after its last answer: programs keep answers for longer
-/// than they were told to.
-const STANDS: Duration = Duration::from_secs(60 * 60);
+/// Addresses of one name, with those of earlier answers: programs reuse them, and load balancers
+/// rotate them.
+const KNOWN_ADDRESSES_MAX: usize = 64;
+/// How long an address counts as one of its name after the last answer, at least: programs use
+/// answers for longer than their TTL.
+const BINDING_TTL: Duration = Duration::from_secs(60 * 60);
+
+/// An answer that is still fresh.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct CachedAnswer {
+    pub(crate) addresses: Vec<Ipv4Addr>,
+    /// What is left of its TTL.
+    pub(crate) ttl: Duration,
+}
 
 #[derive(Debug)]
-struct Pin {
+struct CacheEntry {
     answer: Vec<Ipv4Addr>,
     fresh_until: Instant,
-    asked: Instant,
-    earlier: Vec<(Ipv4Addr, Instant)>,
+    queried_at: Instant,
+    /// Addresses of this and earlier answers, and until when each counts as one of the name.
+    bindings: Vec<Binding>,
 }
 
-/// The names of one link.
+#[derive(Debug)]
+struct Binding {
+    address: Ipv4Addr,
+    valid_until: Instant,
+}
+
+/// The names of one sandbox.
 #[derive(Debug, Default)]
-pub(crate) struct Pins {
-    names: HashMap<String, Pin>,
+pub(crate) struct DnsCache {
+    names: HashMap<String, CacheEntry>,
 }
 
-impl Pins {
-    /// The addresses that were answered for a name, and how long they may still be answered.
-    pub(crate) fn fresh(&mut self, name: &str, now: Instant) -> Option<(Vec<Ipv4Addr>, Duration)> {
-        let pin = self.names.get_mut(name)?;
-        let left = pin.fresh_until.checked_duration_since(now).filter(|left| !left.is_zero())?;
-        pin.asked = now;
-        Some((pin.answer.clone(), left))
+impl DnsCache {
+    pub(crate) fn get(&mut self, name: &str, now: Instant) -> Option<CachedAnswer> {
+        let entry = self.names.get_mut(name)?;
+        let ttl = entry.fresh_until.checked_duration_since(now).filter(|ttl| !ttl.is_zero())?;
+        entry.queried_at = now;
+        Some(CachedAnswer { addresses: entry.answer.clone(), ttl })
     }
 
-    /// Notes an answer.
-    pub(crate) fn pin(&mut self, name: &str, answer: Vec<Ipv4Addr>, ttl: Duration, now: Instant) {
+    pub(crate) fn insert(
+        &mut self,
+        name: &str,
+        answer: Vec<Ipv4Addr>,
+        ttl: Duration,
+        now: Instant,
+    ) {
         if self.names.len() >= NAMES_MAX && !self.names.contains_key(name) {
-            let oldest = self.names.iter().min_by_key(|(_, pin)| pin.asked);
-            if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
-                self.names.remove(&oldest);
-            }
+            self.evict_oldest();
         }
-        let earlier = self.names.remove(name).map(|pin| pin.earlier).unwrap_or_default();
-        let until = now + ttl.max(STANDS);
-        let mut all: Vec<_> = answer.iter().map(|address| (*address, until)).collect();
-        let still =
-            |(address, until): &(Ipv4Addr, Instant)| *until > now && !answer.contains(address);
-        all.extend(earlier.into_iter().filter(still));
-        all.truncate(EARLIER_MAX);
-        let pin = Pin { answer, fresh_until: now + ttl, asked: now, earlier: all };
-        self.names.insert(name.to_owned(), pin);
+        let earlier = self.names.remove(name).map(|entry| entry.bindings).unwrap_or_default();
+        let valid_until = now + ttl.max(BINDING_TTL);
+        let binding = |address: &Ipv4Addr| Binding { address: *address, valid_until };
+        let mut bindings: Vec<_> = answer.iter().map(binding).collect();
+        let still_valid =
+            |binding: &Binding| binding.valid_until > now && !answer.contains(&binding.address);
+        bindings.extend(earlier.into_iter().filter(still_valid));
+        bindings.truncate(KNOWN_ADDRESSES_MAX);
+        let entry = CacheEntry { answer, fresh_until: now + ttl, queried_at: now, bindings };
+        self.names.insert(name.to_owned(), entry);
     }
 
-    /// Whether an address was answered for a name.
-    pub(crate) fn stands(&self, name: &str, address: Ipv4Addr, now: Instant) -> bool {
-        self.names.get(name).is_some_and(|pin| pin.stands(address, now))
+    fn evict_oldest(&mut self) {
+        let oldest = self.names.iter().min_by_key(|(_, entry)| entry.queried_at);
+        if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
+            self.names.remove(&oldest);
+        }
     }
 
-    /// The names that an address was answered for.
-    pub(crate) fn names(&self, address: Ipv4Addr, now: Instant) -> Vec<String> {
-        let of = self.names.iter().filter(|(_, pin)| pin.stands(address, now));
-        of.map(|(name, _)| name.clone()).collect()
+    /// Whether this name was resolved to this address.
+    pub(crate) fn was_resolved_to(&self, name: &str, address: Ipv4Addr, now: Instant) -> bool {
+        self.names.get(name).is_some_and(|entry| entry.has(address, now))
+    }
+
+    /// The names that were resolved to this address.
+    pub(crate) fn names_of(&self, address: Ipv4Addr, now: Instant) -> Vec<String> {
+        let matching = self.names.iter().filter(|(_, entry)| entry.has(address, now));
+        matching.map(|(name, _)| name.clone()).collect()
     }
 }
 
-impl Pin {
-    fn stands(&self, address: Ipv4Addr, now: Instant) -> bool {
-        self.earlier.iter().any(|(it, until)| *it == address && *until > now)
+impl CacheEntry {
+    fn has(&self, address: Ipv4Addr, now: Instant) -> bool {
+        self.bindings.iter().any(|it| it.address == address && it.valid_until > now)
     }
 }
 
@@ -83,34 +108,36 @@ mod tests {
     const B: Ipv4Addr = Ipv4Addr::new(1, 0, 0, 2);
 
     #[test]
-    fn an_answer_is_given_again_while_it_is_fresh_and_stands_for_longer() {
+    fn an_answer_is_reused_while_fresh_and_its_addresses_stay_bound_for_longer() {
         let start = Instant::now();
-        let mut pins = Pins::default();
-        pins.pin("a.example", vec![A], Duration::from_secs(5), start);
+        let mut cache = DnsCache::default();
+        cache.insert("a.example", vec![A], Duration::from_secs(5), start);
         let then = start + Duration::from_secs(4);
-        assert_eq!(pins.fresh("a.example", then), Some((vec![A], Duration::from_secs(1))));
+        let expected = CachedAnswer { addresses: vec![A], ttl: Duration::from_secs(1) };
+        assert_eq!(cache.get("a.example", then), Some(expected));
         let later = start + Duration::from_secs(6);
-        assert_eq!(pins.fresh("a.example", later), None);
-        pins.pin("a.example", vec![B], Duration::from_secs(5), later);
-        assert!(pins.stands("a.example", A, later) && pins.stands("a.example", B, later));
-        assert_eq!(pins.names(A, later), ["a.example"]);
-        assert!(!pins.stands("b.example", A, later));
-        let much_later = start + STANDS + Duration::from_secs(1);
-        assert!(!pins.stands("a.example", A, much_later));
-        assert!(pins.stands("a.example", B, much_later));
+        assert_eq!(cache.get("a.example", later), None);
+        cache.insert("a.example", vec![B], Duration::from_secs(5), later);
+        assert!(cache.was_resolved_to("a.example", A, later));
+        assert!(cache.was_resolved_to("a.example", B, later));
+        assert_eq!(cache.names_of(A, later), ["a.example"]);
+        assert!(!cache.was_resolved_to("b.example", A, later));
+        let much_later = start + BINDING_TTL + Duration::from_secs(1);
+        assert!(!cache.was_resolved_to("a.example", A, much_later));
+        assert!(cache.was_resolved_to("a.example", B, much_later));
     }
 
     #[test]
-    fn what_is_held_is_bounded() {
+    fn the_cache_is_bounded() {
         let start = Instant::now();
-        let mut pins = Pins::default();
+        let mut cache = DnsCache::default();
         for number in 0..2_000_u32 {
             let now = start + Duration::from_millis(number.into());
-            pins.pin(&format!("{number}.example"), vec![A], Duration::from_secs(5), now);
-            pins.pin("a.example", vec![number.into()], Duration::from_secs(5), now);
+            cache.insert(&format!("{number}.example"), vec![A], Duration::from_secs(5), now);
+            cache.insert("a.example", vec![number.into()], Duration::from_secs(5), now);
         }
-        assert_eq!(pins.names.len(), NAMES_MAX);
-        assert!(pins.names["a.example"].earlier.len() <= EARLIER_MAX);
-        assert!(pins.names.contains_key("1999.example") && !pins.names.contains_key("0.example"));
+        assert_eq!(cache.names.len(), NAMES_MAX);
+        assert!(cache.names["a.example"].bindings.len() <= KNOWN_ADDRESSES_MAX);
+        assert!(cache.names.contains_key("1999.example") && !cache.names.contains_key("0.example"));
     }
 }

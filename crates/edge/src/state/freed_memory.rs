@@ -1,28 +1,28 @@
-//! When to return memory to the kernel: after a burst, once.
+//! Decides when to return freed memory to the kernel: once after each burst.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// What must have been freed to be worth the walk through the allocator's arenas.
+/// Freed memory that is worth a walk through the allocator's arenas.
 const BURST_BYTES: usize = 8 * 1024 * 1024;
-/// A round that frees less than this is quiet: the burst is over. Until then its memory is used
-/// again, and to return it would only cost page faults.
+/// A round that frees less than this is quiet, and the burst is over. Until then the memory is
+/// reused, and to return it would only cost page faults.
 const QUIET_BYTES: usize = 1024 * 1024;
 
-/// Counts what connections of all links have freed.
+/// Counts the memory that connections of all sandboxes have freed.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Freed {
+pub(crate) struct FreedMemory {
     bytes: Arc<AtomicUsize>,
 }
 
-/// What one reader has seen of it.
+/// Finds the ends of bursts, by looking at [`FreedMemory`] in regular rounds.
 #[derive(Debug, Default)]
-pub(crate) struct Rounds {
-    pending: usize,
+pub(crate) struct BurstDetector {
+    pending_bytes: usize,
 }
 
-impl Freed {
-    /// Notes that so many bytes were given back to the allocator, more or less.
+impl FreedMemory {
+    /// Adds memory that went back to the allocator; an estimate is enough.
     pub(crate) fn add(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Relaxed);
     }
@@ -32,14 +32,14 @@ impl Freed {
     }
 }
 
-impl Rounds {
+impl BurstDetector {
     /// Whether a burst has ended since the last round.
-    pub(crate) fn burst_ended(&mut self, freed: &Freed) -> bool {
+    pub(crate) fn burst_ended(&mut self, freed: &FreedMemory) -> bool {
         let now = freed.take();
-        self.pending = self.pending.saturating_add(now);
-        let ended = now < QUIET_BYTES && self.pending >= BURST_BYTES;
+        self.pending_bytes = self.pending_bytes.saturating_add(now);
+        let ended = now < QUIET_BYTES && self.pending_bytes >= BURST_BYTES;
         if ended {
-            self.pending = 0;
+            self.pending_bytes = 0;
         }
         ended
     }
@@ -50,19 +50,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_returned_once_after_a_burst_and_not_within() {
-        let (freed, mut rounds) = (Freed::default(), Rounds::default());
-        assert!(!rounds.burst_ended(&freed), "nothing was freed");
+    fn memory_is_returned_once_after_a_burst_and_not_during_it() {
+        let freed = FreedMemory::default();
+        let mut detector = BurstDetector::default();
+        assert!(!detector.burst_ended(&freed), "nothing was freed");
         freed.add(BURST_BYTES);
-        assert!(!rounds.burst_ended(&freed), "the burst may go on");
+        assert!(!detector.burst_ended(&freed), "the burst may go on");
         freed.add(QUIET_BYTES);
-        assert!(!rounds.burst_ended(&freed), "it does");
+        assert!(!detector.burst_ended(&freed), "it does");
         freed.add(1);
-        assert!(rounds.burst_ended(&freed));
-        assert!(!rounds.burst_ended(&freed), "once");
+        assert!(detector.burst_ended(&freed));
+        assert!(!detector.burst_ended(&freed), "once");
         for _ in 0..7 {
             freed.add(QUIET_BYTES - 1);
-            assert!(!rounds.burst_ended(&freed), "slow traffic adds up first");
+            assert!(!detector.burst_ended(&freed), "slow traffic adds up first");
         }
     }
 }

@@ -1,43 +1,50 @@
-//! Who is asked for names: those that were told, or those of the host.
+//! The upstream DNS resolvers: the configured ones, or those of `/etc/resolv.conf`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// More are not asked, as in every resolver.
+/// More are ignored, as in glibc.
 const RESOLVERS_MAX: usize = 3;
-/// The host's file is read again after this long.
-const READ_EVERY: Duration = Duration::from_secs(5);
-const FILE: &str = "/etc/resolv.conf";
+/// How long the contents of `/etc/resolv.conf` are reused.
+const REREAD_INTERVAL: Duration = Duration::from_secs(5);
+const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-/// The resolvers in force.
 #[derive(Debug, Default)]
 pub(crate) struct Resolvers {
-    told: Mutex<Arc<Vec<SocketAddr>>>,
-    host: Mutex<Option<(Instant, Arc<Vec<SocketAddr>>)>>,
+    configured: Mutex<Arc<Vec<SocketAddr>>>,
+    from_host: Mutex<Option<HostResolvers>>,
+}
+
+/// What `/etc/resolv.conf` said when it was last read.
+#[derive(Debug)]
+struct HostResolvers {
+    read_at: Instant,
+    resolvers: Arc<Vec<SocketAddr>>,
 }
 
 impl Resolvers {
-    /// These from now on; the host's when there are none.
+    /// Replaces the configured resolvers; those of the host are used when there are none.
     pub(crate) fn set(&self, mut resolvers: Vec<SocketAddr>) {
         resolvers.truncate(RESOLVERS_MAX);
-        *self.told.lock().expect("nobody panics with it") = Arc::new(resolvers);
+        *self.configured.lock().expect("nobody panics with it") = Arc::new(resolvers);
     }
 
-    /// Those to be asked.
     pub(crate) fn get(&self) -> Arc<Vec<SocketAddr>> {
-        let told = self.told.lock().expect("nobody panics with it").clone();
-        if !told.is_empty() {
-            return told;
+        let configured = self.configured.lock().expect("nobody panics with it").clone();
+        if !configured.is_empty() {
+            return configured;
         }
-        let mut host = self.host.lock().expect("nobody panics with it");
+        let mut from_host = self.from_host.lock().expect("nobody panics with it");
         let now = Instant::now();
-        match &*host {
-            Some((read, resolvers)) if now.duration_since(*read) < READ_EVERY => resolvers.clone(),
+        match &*from_host {
+            Some(host) if now.duration_since(host.read_at) < REREAD_INTERVAL => {
+                host.resolvers.clone()
+            }
             _ => {
-                let text = std::fs::read_to_string(FILE).unwrap_or_default();
+                let text = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
                 let resolvers = Arc::new(parse(&text));
-                *host = Some((now, resolvers.clone()));
+                *from_host = Some(HostResolvers { read_at: now, resolvers: resolvers.clone() });
                 resolvers
             }
         }

@@ -1,10 +1,11 @@
-//! Who speaks: one link a sandbox, known by its address, with its rules and what it was answered.
+//! One sandbox as the egress proxy knows it: its rules, its credentials, and the DNS answers that it
+//! was given.
 
-use super::dns_cache::Pins;
-use super::freed_memory::Freed;
-use super::token_bucket::Bucket;
-use crate::credentials::Lent;
-use crate::policy::{Shown, Way, judge};
+use super::dns_cache::{CachedAnswer, DnsCache};
+use super::freed_memory::FreedMemory;
+use super::token_bucket::TokenBucket;
+use crate::credentials::InjectedCredentials;
+use crate::policy::{Decision, Destination, decide};
 use isolet_wire::network::Policy;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::AtomicU64;
@@ -12,118 +13,126 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
 
-/// Connections of one link that are carried at the same time.
-pub(crate) const CARRIED_MAX: usize = 1024;
-/// Connections of one link that have not yet shown where they want to go.
+/// Open connections of one sandbox.
+pub(crate) const CONNECTIONS_MAX: usize = 1024;
+/// Connections of one sandbox that have not yet shown which host they ask for.
 pub(crate) const UNDECIDED_MAX: usize = 128;
-/// Memory for long heads of requests of one link, in bytes. It is enough for about 120 heads of
+/// Memory for long request heads of one sandbox, in bytes. It is enough for about 120 heads of
 /// 64 KiB at once, or 70 that grow to 128 KiB by their credentials.
 pub(crate) const LONG_HEADS_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Names that one link waits for at the same time.
+/// DNS lookups of one sandbox that may be in flight.
 pub(crate) const LOOKUPS_MAX: usize = 64;
-/// Questions of one link: at once, and a second.
-const QUESTIONS: (u32, u32) = (300, 100);
+/// DNS queries that one sandbox may send in a burst.
+const QUERIES_BURST_MAX: u32 = 300;
+/// DNS queries of one sandbox per second, after the burst.
+const QUERIES_PER_SECOND: u32 = 100;
 
-/// One link.
+/// One sandbox, known by its address.
 #[derive(Debug)]
-pub(crate) struct Link {
-    /// Its address.
+pub(crate) struct SandboxEntry {
     pub(crate) address: Ipv4Addr,
-    pub(super) policy: RwLock<Arc<Policy>>,
-    pub(super) lent: RwLock<Arc<Lent>>,
-    /// Counts what may forbid what runs; ends with the link.
-    changes: Mutex<Option<watch::Sender<u64>>>,
-    pub(crate) pins: Mutex<Pins>,
-    questions: Mutex<Bucket>,
+    policy: RwLock<Arc<Policy>>,
+    pub(super) credentials: RwLock<Arc<InjectedCredentials>>,
+    /// Counts changes that may forbid an open connection. `None` once the sandbox is gone.
+    rule_changes: Mutex<Option<watch::Sender<u64>>>,
+    dns_cache: Mutex<DnsCache>,
+    queries: Mutex<TokenBucket>,
     pub(crate) lookups: Arc<Semaphore>,
     pub(crate) undecided: Arc<Semaphore>,
-    pub(crate) carried: Arc<Semaphore>,
-    /// Bytes of [`LONG_HEADS_BYTES_MAX`] that are free.
+    pub(crate) connections: Arc<Semaphore>,
+    /// Free bytes of [`LONG_HEADS_BYTES_MAX`].
     pub(crate) long_heads: Arc<Semaphore>,
-    /// What its connections have freed; counted for all links together.
-    pub(crate) freed: Freed,
-    /// Bytes from the sandbox, not yet told.
-    pub(crate) out: AtomicU64,
-    /// Bytes to the sandbox, not yet told.
-    pub(crate) back: AtomicU64,
+    /// Memory that connections have freed, counted for all sandboxes together.
+    pub(crate) freed_memory: FreedMemory,
+    /// Bytes from the sandbox that are not reported yet.
+    pub(crate) sent_bytes: AtomicU64,
+    /// Bytes to the sandbox that are not reported yet.
+    pub(crate) received_bytes: AtomicU64,
 }
 
-impl Link {
-    pub(super) fn new(address: Ipv4Addr, policy: Policy, freed: Freed) -> Self {
+impl SandboxEntry {
+    pub(super) fn new(address: Ipv4Addr, policy: Policy, freed_memory: FreedMemory) -> Self {
+        let queries = TokenBucket::new(QUERIES_BURST_MAX, QUERIES_PER_SECOND, Instant::now());
         Self {
             address,
             policy: RwLock::new(Arc::new(policy)),
-            lent: RwLock::default(),
-            changes: Mutex::new(Some(watch::Sender::new(0))),
-            pins: Mutex::default(),
-            questions: Mutex::new(Bucket::new(QUESTIONS.0, QUESTIONS.1, Instant::now())),
+            credentials: RwLock::default(),
+            rule_changes: Mutex::new(Some(watch::Sender::new(0))),
+            dns_cache: Mutex::default(),
+            queries: Mutex::new(queries),
             lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
             undecided: Arc::new(Semaphore::new(UNDECIDED_MAX)),
-            carried: Arc::new(Semaphore::new(CARRIED_MAX)),
+            connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             long_heads: Arc::new(Semaphore::new(LONG_HEADS_BYTES_MAX)),
-            freed,
-            out: AtomicU64::new(0),
-            back: AtomicU64::new(0),
+            freed_memory,
+            sent_bytes: AtomicU64::new(0),
+            received_bytes: AtomicU64::new(0),
         }
     }
 
-    /// Its rules.
-    #[must_use]
     pub(crate) fn policy(&self) -> Arc<Policy> {
         self.policy.read().expect("nobody panics with it").clone()
     }
 
-    /// Its credentials.
-    pub(crate) fn lent(&self) -> Arc<Lent> {
-        self.lent.read().expect("nobody panics with it").clone()
+    pub(super) fn set_policy(&self, policy: Policy) {
+        *self.policy.write().expect("nobody panics with it") = Arc::new(policy);
+        self.notify_rule_change();
     }
 
-    /// Whether it may ask for a name now.
-    pub(crate) fn may_ask(&self) -> bool {
-        self.questions.lock().expect("nobody panics with it").take(Instant::now())
+    pub(crate) fn credentials(&self) -> Arc<InjectedCredentials> {
+        self.credentials.read().expect("nobody panics with it").clone()
     }
 
-    /// Judges a connection by its rules and by what it was answered.
-    #[must_use]
-    pub(crate) fn judge(&self, to: SocketAddrV4, shown: Shown<'_>) -> Way {
-        let names = match shown {
-            Shown::Nothing => self.names(*to.ip()),
+    /// Takes one DNS query from the sandbox's rate limit; `false`: the limit is reached.
+    pub(crate) fn take_query(&self) -> bool {
+        self.queries.lock().expect("nobody panics with it").take(Instant::now())
+    }
+
+    /// Decides on a connection to `address`, by the rules and by the DNS answers that the sandbox
+    /// was given.
+    pub(crate) fn decide(&self, address: SocketAddrV4, destination: &Destination) -> Decision {
+        let names = match destination {
+            Destination::Unknown => self.names_of(*address.ip()),
             _ => Vec::new(),
         };
-        judge(&self.policy(), to, shown, &names)
+        decide(&self.policy(), address, destination, &names)
     }
 
-    /// The names that an address was answered for.
-    pub(crate) fn names(&self, address: Ipv4Addr) -> Vec<String> {
-        self.pins.lock().expect("nobody panics with it").names(address, Instant::now())
+    /// The names that were resolved to this address.
+    pub(crate) fn names_of(&self, address: Ipv4Addr) -> Vec<String> {
+        self.dns_cache.lock().expect("nobody panics with it").names_of(address, Instant::now())
     }
 
-    pub(crate) fn stands(&self, name: &str, address: Ipv4Addr) -> bool {
-        self.pins.lock().expect("nobody panics with it").stands(name, address, Instant::now())
+    /// Whether this name was resolved to this address.
+    pub(crate) fn was_resolved_to(&self, name: &str, address: Ipv4Addr) -> bool {
+        let cache = self.dns_cache.lock().expect("nobody panics with it");
+        cache.was_resolved_to(name, address, Instant::now())
     }
 
-    pub(crate) fn pin(&self, name: &str, answer: Vec<Ipv4Addr>, ttl: Duration) {
-        self.pins.lock().expect("nobody panics with it").pin(name, answer, ttl, Instant::now());
+    pub(crate) fn cache_answer(&self, name: &str, addresses: Vec<Ipv4Addr>, ttl: Duration) {
+        let mut cache = self.dns_cache.lock().expect("nobody panics with it");
+        cache.insert(name, addresses, ttl, Instant::now());
     }
 
-    pub(crate) fn pinned(&self, name: &str) -> Option<(Vec<Ipv4Addr>, Duration)> {
-        self.pins.lock().expect("nobody panics with it").fresh(name, Instant::now())
+    pub(crate) fn cached_answer(&self, name: &str) -> Option<CachedAnswer> {
+        self.dns_cache.lock().expect("nobody panics with it").get(name, Instant::now())
     }
 
-    /// Says whenever what runs is to be judged again; `None`: the link is gone.
-    #[must_use]
-    pub(crate) fn changes(&self) -> Option<watch::Receiver<u64>> {
-        let changes = self.changes.lock().expect("nobody panics with it");
+    /// A receiver that changes whenever open connections must be checked again. `None`: the sandbox
+    /// is gone.
+    pub(crate) fn rule_changes(&self) -> Option<watch::Receiver<u64>> {
+        let changes = self.rule_changes.lock().expect("nobody panics with it");
         changes.as_ref().map(watch::Sender::subscribe)
     }
 
-    pub(super) fn changed(&self) {
-        if let Some(changes) = &*self.changes.lock().expect("nobody panics with it") {
+    pub(super) fn notify_rule_change(&self) {
+        if let Some(changes) = &*self.rule_changes.lock().expect("nobody panics with it") {
             changes.send_modify(|count| *count += 1);
         }
     }
 
-    pub(super) fn end(&self) {
-        self.changes.lock().expect("nobody panics with it").take();
+    /// Ends all connections of the sandbox.
+    pub(super) fn close(&self) {
+        self.rule_changes.lock().expect("nobody panics with it").take();
     }
 }

@@ -1,10 +1,10 @@
 //! All sandboxes by their addresses, and what holds for all of them.
 
-use super::denial_log::{Tells, What};
-use super::freed_memory::Freed;
+use super::denial_log::{Denial, DenialLog};
+use super::freed_memory::FreedMemory;
 use super::resolvers::Resolvers;
-use super::sandbox::Link;
-use crate::credentials::{Lent, authority::Authority};
+use super::sandbox::SandboxEntry;
+use crate::credentials::{InjectedCredentials, authority::CertificateAuthority};
 use isolet_wire::lend::Credential;
 use isolet_wire::network::{EdgeTell, Guard, Policy};
 use std::collections::HashMap;
@@ -12,118 +12,117 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, RwLock};
 
-/// All links, and what holds for all of them.
+/// All sandboxes.
 #[derive(Debug, Default)]
-pub(crate) struct Links {
-    all: RwLock<HashMap<Ipv4Addr, Arc<Link>>>,
+pub(crate) struct SandboxTable {
+    entries: RwLock<HashMap<Ipv4Addr, Arc<SandboxEntry>>>,
     guard: RwLock<Arc<Guard>>,
     resolvers: Resolvers,
-    tells: Tells,
-    pub(crate) freed: Freed,
+    denial_log: DenialLog,
+    pub(crate) freed_memory: FreedMemory,
 }
 
-impl Links {
-    /// The link with this address.
-    #[must_use]
-    pub(crate) fn find(&self, address: Ipv4Addr) -> Option<Arc<Link>> {
-        self.all.read().expect("nobody panics with it").get(&address).cloned()
+impl SandboxTable {
+    pub(crate) fn find(&self, address: Ipv4Addr) -> Option<Arc<SandboxEntry>> {
+        self.entries.read().expect("nobody panics with it").get(&address).cloned()
     }
 
-    /// What is closed for all.
-    #[must_use]
+    /// The addresses that are closed for every sandbox.
     pub(crate) fn guard(&self) -> Arc<Guard> {
         self.guard.read().expect("nobody panics with it").clone()
     }
 
-    /// Who is asked for names.
-    #[must_use]
+    /// The upstream DNS resolvers.
     pub(crate) fn resolvers(&self) -> Arc<Vec<SocketAddr>> {
         self.resolvers.get()
     }
 
-    /// Rules of a link, new or changed.
-    pub(crate) fn set(&self, address: Ipv4Addr, policy: Policy) {
-        let mut all = self.all.write().expect("nobody panics with it");
-        match all.get(&address) {
-            Some(link) => {
-                *link.policy.write().expect("nobody panics with it") = Arc::new(policy);
-                link.changed();
-            }
+    /// Sets the rules of a sandbox, and adds the sandbox where it is new.
+    pub(crate) fn set_policy(&self, address: Ipv4Addr, policy: Policy) {
+        let mut entries = self.entries.write().expect("nobody panics with it");
+        match entries.get(&address) {
+            Some(sandbox) => sandbox.set_policy(policy),
             None => {
-                all.insert(address, Arc::new(Link::new(address, policy, self.freed.clone())));
+                let sandbox = SandboxEntry::new(address, policy, self.freed_memory.clone());
+                entries.insert(address, Arc::new(sandbox));
             }
         }
     }
 
-    /// Credentials of a link, in place of those that it had. Its authority, where it has one, is
-    /// made once; it is told each time.
-    pub(crate) fn lend(
+    /// Replaces the credentials of a sandbox. With `tls` the sandbox gets a certificate authority,
+    /// which is made once; each call returns its certificate.
+    pub(crate) fn set_credentials(
         &self,
         address: Ipv4Addr,
         credentials: Vec<Credential>,
         tls: bool,
     ) -> Option<EdgeTell> {
-        let link = self.find(address)?;
-        let mut lent = link.lent.write().expect("nobody panics with it");
-        let authority = match (&lent.authority, tls) {
+        let sandbox = self.find(address)?;
+        let mut current = sandbox.credentials.write().expect("nobody panics with it");
+        let authority = match (&current.authority, tls) {
             (Some(known), true) => Some(known.clone()),
-            (None, true) => Some(Arc::new(Authority::new(address).ok()?)),
+            (None, true) => Some(Arc::new(CertificateAuthority::new(address).ok()?)),
             (_, false) => None,
         };
-        *lent = Arc::new(Lent::new(credentials, authority.clone()));
+        *current = Arc::new(InjectedCredentials::new(credentials, authority.clone()));
         authority.map(|it| EdgeTell::Authority { address, certificate: it.certificate() })
     }
 
-    /// A link is gone.
-    pub(crate) fn forget(&self, address: Ipv4Addr) {
-        if let Some(link) = self.all.write().expect("nobody panics with it").remove(&address) {
-            link.end();
+    /// Removes a sandbox and ends its connections.
+    pub(crate) fn remove(&self, address: Ipv4Addr) {
+        let removed = self.entries.write().expect("nobody panics with it").remove(&address);
+        if let Some(sandbox) = removed {
+            sandbox.close();
         }
     }
 
-    /// What is closed, and who is asked for names.
-    pub(crate) fn guarded(&self, guard: Guard, resolvers: Vec<SocketAddr>) {
+    /// Sets which addresses are closed, and which resolvers are queried.
+    pub(crate) fn set_guard(&self, guard: Guard, resolvers: Vec<SocketAddr>) {
         *self.guard.write().expect("nobody panics with it") = Arc::new(guard);
         self.resolvers.set(resolvers);
-        for link in self.all.read().expect("nobody panics with it").values() {
-            link.changed();
+        for sandbox in self.entries.read().expect("nobody panics with it").values() {
+            sandbox.notify_rule_change();
         }
     }
 
-    /// Notes that a connection was refused; called before whoever asked is answered.
-    pub(crate) fn refused(&self, link: &Link, host: &str, port: u16, rule: &str) {
-        let what = What {
+    /// Records that a connection was denied. Call this before the client gets its answer.
+    pub(crate) fn log_denied_connection(
+        &self,
+        sandbox: &SandboxEntry,
+        host: &str,
+        port: u16,
+        rule: &str,
+    ) {
+        let denial = Denial {
             host: host.to_owned(),
             port: Some(port),
             protocol: "tcp",
             rule: rule.to_owned(),
         };
-        self.tells.note(link.address, what);
+        self.denial_log.record(sandbox.address, denial);
     }
 
-    /// Notes that a name was not answered.
-    pub(crate) fn unnamed(&self, link: &Link, host: &str, rule: &str) {
-        let what =
-            What { host: host.to_owned(), port: None, protocol: "dns", rule: rule.to_owned() };
-        self.tells.note(link.address, what);
+    /// Records that a DNS query was denied. Call this before the client gets its answer.
+    pub(crate) fn log_denied_query(&self, sandbox: &SandboxEntry, name: &str, rule: &str) {
+        let denial =
+            Denial { host: name.to_owned(), port: None, protocol: "dns", rule: rule.to_owned() };
+        self.denial_log.record(sandbox.address, denial);
     }
 
-    /// Refusals that are to be told.
-    #[must_use]
-    pub(crate) fn tells(&self) -> Vec<EdgeTell> {
-        self.tells.take()
+    /// Takes the denials that are not reported yet.
+    pub(crate) fn take_denials(&self) -> Vec<EdgeTell> {
+        self.denial_log.take()
     }
 
-    /// Bytes that were carried since the last call.
-    #[must_use]
-    pub(crate) fn carried(&self) -> Vec<EdgeTell> {
-        let all = self.all.read().expect("nobody panics with it");
-        let each = all.values().map(|link| EdgeTell::Carried {
-            address: link.address,
-            out: link.out.swap(0, Relaxed),
-            back: link.back.swap(0, Relaxed),
+    /// Takes the bytes that each sandbox sent and received since the last call.
+    pub(crate) fn take_traffic(&self) -> Vec<EdgeTell> {
+        let entries = self.entries.read().expect("nobody panics with it");
+        let traffic = entries.values().map(|sandbox| EdgeTell::Carried {
+            address: sandbox.address,
+            out: sandbox.sent_bytes.swap(0, Relaxed),
+            back: sandbox.received_bytes.swap(0, Relaxed),
         });
-        let some = |tell: &EdgeTell| !matches!(tell, EdgeTell::Carried { out: 0, back: 0, .. });
-        each.filter(some).collect()
+        let any = |tell: &EdgeTell| !matches!(tell, EdgeTell::Carried { out: 0, back: 0, .. });
+        traffic.filter(any).collect()
     }
 }

@@ -1,32 +1,31 @@
-//! How often something may happen: so many at once, so many a second.
+//! A token bucket: a burst at once, then a steady rate.
 
 use std::time::Instant;
 
-/// Tokens that come back with time.
 #[derive(Debug)]
-pub(crate) struct Bucket {
+pub(crate) struct TokenBucket {
     tokens: f64,
-    most: f64,
-    each_second: f64,
-    filled: Instant,
+    burst_max: f64,
+    per_second: f64,
+    refilled_at: Instant,
 }
 
-impl Bucket {
-    pub(crate) fn new(most: u32, each_second: u32, now: Instant) -> Self {
-        let most = f64::from(most);
-        Self { tokens: most, most, each_second: f64::from(each_second), filled: now }
+impl TokenBucket {
+    pub(crate) fn new(burst_max: u32, per_second: u32, now: Instant) -> Self {
+        let burst_max = f64::from(burst_max);
+        Self { tokens: burst_max, burst_max, per_second: f64::from(per_second), refilled_at: now }
     }
 
-    /// Whether it may happen once more now.
+    /// Takes a token; `false`: none is left.
     pub(crate) fn take(&mut self, now: Instant) -> bool {
-        let passed = now.saturating_duration_since(self.filled).as_secs_f64();
-        self.tokens = (self.tokens + passed * self.each_second).min(self.most);
-        self.filled = now;
-        let some = self.tokens >= 1.0;
-        if some {
+        let passed_s = now.saturating_duration_since(self.refilled_at).as_secs_f64();
+        self.tokens = (self.tokens + passed_s * self.per_second).min(self.burst_max);
+        self.refilled_at = now;
+        let available = self.tokens >= 1.0;
+        if available {
             self.tokens -= 1.0;
         }
-        some
+        available
     }
 }
 
@@ -36,9 +35,9 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_is_taken_comes_back_with_time() {
+    fn tokens_come_back_with_time() {
         let start = Instant::now();
-        let mut bucket = Bucket::new(2, 10, start);
+        let mut bucket = TokenBucket::new(2, 10, start);
         assert!(bucket.take(start) && bucket.take(start) && !bucket.take(start));
         let later = start + Duration::from_millis(100);
         assert!(bucket.take(later) && !bucket.take(later));

@@ -1,8 +1,8 @@
-//! First bytes, whatever they are.
+//! Protocol detection and ClientHello parsing hold for any bytes.
 
 use crate::servers::Certificates;
-use isolet_edge::proxy::client_hello as hello;
-use isolet_edge::proxy::protocol::{Spoken, spoken};
+use isolet_edge::proxy::client_hello::{ClientHello, parse};
+use isolet_edge::proxy::protocol::{Protocol, detect};
 use proptest::prelude::*;
 
 fn of(certificates: &Certificates, name: &str) -> Vec<u8> {
@@ -14,30 +14,30 @@ fn a_hello_is_read_when_it_is_whole_and_not_before() {
     let certificates = Certificates::new(&["a.example"]);
     let whole = of(&certificates, "Some.Host.example");
     for length in 0..whole.len() {
-        assert_eq!(hello::read(&whole[..length]), Ok(None), "{length} bytes");
+        assert_eq!(parse(&whole[..length]), Ok(None), "{length} bytes");
     }
     let name = Some("some.host.example".to_owned());
-    assert_eq!(hello::read(&whole), Ok(Some(hello::Hello { name, hidden: false })));
-    let nobody = hello::read(&of(&certificates, "192.0.2.1"));
-    assert_eq!(nobody, Ok(Some(hello::Hello { name: None, hidden: false })));
+    assert_eq!(parse(&whole), Ok(Some(ClientHello { server_name: name, may_hide_name: false })));
+    let without_name = parse(&of(&certificates, "192.0.2.1"));
+    assert_eq!(without_name, Ok(Some(ClientHello { server_name: None, may_hide_name: false })));
     let mut early = whole.clone();
     early.extend_from_slice(&[0x17, 3, 3, 0, 1, 0]);
-    assert!(hello::read(&early).is_ok_and(|it| it.is_some()), "what follows is carried too");
+    assert!(parse(&early).is_ok_and(|it| it.is_some()), "what follows is carried too");
 }
 
 proptest! {
     #[test]
     fn no_bytes_are_too_much_for_a_reader(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-        let _ = hello::read(&bytes);
+        let _ = parse(&bytes);
         let mut record = vec![0x16, 3, 1, 2, 0];
         record.extend_from_slice(&bytes);
-        let _ = hello::read(&record);
+        let _ = parse(&record);
         // What is clear stays clear when more comes.
         for length in 0..bytes.len() {
             for strict in [false, true] {
-                let before = spoken(&bytes[..length], strict);
-                if before != Spoken::Unsaid {
-                    prop_assert_eq!(before, spoken(&bytes, strict));
+                let before = detect(&bytes[..length], strict);
+                if before != Protocol::Undecided {
+                    prop_assert_eq!(before, detect(&bytes, strict));
                 }
             }
         }
@@ -49,7 +49,7 @@ proptest! {
         let mut bytes = of(certificates, "good.example");
         let at = at % bytes.len();
         bytes[at] = byte;
-        if let Ok(Some(hello::Hello { name: Some(name), .. })) = hello::read(&bytes) {
+        if let Ok(Some(ClientHello { server_name: Some(name), .. })) = parse(&bytes) {
             let other = name.bytes().zip(*b"good.example").filter(|(one, other)| one != other);
             prop_assert!(name.len() == 12 && other.count() <= 1, "{}", name);
         }

@@ -1,6 +1,6 @@
-//! What a request asks for, and what of it is not handed on.
+//! The host that a request asks for, and the headers that are not forwarded.
 
-use crate::proxy::connection::Said;
+use crate::policy::Destination;
 use hyper::body::Incoming;
 use hyper::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
@@ -11,27 +11,27 @@ use hyper::{Method, Request, Response, Uri};
 use isolet_wire::network::{BAD_REQUEST, host};
 use std::net::Ipv4Addr;
 
-/// Between two neighbours only, as are those that `Connection` names.
-const HOPS: [&str; 5] = [
+/// Hop-by-hop headers, in addition to those that `Connection` lists.
+const HOP_HEADERS: [&str; 5] = [
     "keep-alive",
     "proxy-connection",
     "proxy-authorization",
     "http2-settings",
     "proxy-authenticate",
 ];
-/// Methods whose answer is the request, with all of its headers. Some servers know them in any
+/// Methods whose response contains the request with all headers. Some servers accept them in any
 /// case.
-const REPEATING: [&str; 2] = ["trace", "track"];
-/// Headers by which a request says that its method is another one.
+const ECHOING_METHODS: [&str; 2] = ["trace", "track"];
+/// Headers that override the method.
 const METHOD_HEADERS: [&str; 3] = ["x-http-method", "x-http-method-override", "x-method-override"];
-/// What a connection must not become: the requests in it would not be seen.
-const NO_UPGRADE: [&str; 3] = ["h2c", "http", "tls"];
+/// Protocols that a connection must not be upgraded to: their requests would not be checked.
+const DENIED_UPGRADES: [&str; 3] = ["h2c", "http", "tls"];
 
 /// The host that a request asks for.
 ///
 /// # Errors
-/// Why it is refused: `other host`, `no name`, or `bad request`.
-pub(crate) fn wanted<B>(request: &Request<B>) -> Result<Said, &'static str> {
+/// The reason to deny it: `other host`, `no name`, or `bad request`.
+pub(crate) fn destination<B>(request: &Request<B>) -> Result<Destination, &'static str> {
     if request.method() == Method::CONNECT {
         return Err(BAD_REQUEST);
     }
@@ -58,30 +58,31 @@ pub(crate) fn wanted<B>(request: &Request<B>) -> Result<Said, &'static str> {
     }
     match (target, named) {
         (Some(target), Some(named)) if *target != named => Err("other host"),
-        (Some(target), _) => said(target),
-        (None, Some(named)) => said(&named),
-        (None, None) => Ok(Said::Nameless),
+        (Some(target), _) => parse_authority(target),
+        (None, Some(named)) => parse_authority(&named),
+        (None, None) => Ok(Destination::NoName),
     }
 }
 
-/// Whether the host may answer with the request itself.
-pub(crate) fn repeats<B>(request: &Request<B>) -> bool {
-    let one_of = |method: &str| REPEATING.iter().any(|it| it.eq_ignore_ascii_case(method.trim()));
+/// Whether the response may contain the request.
+pub(crate) fn is_echoed<B>(request: &Request<B>) -> bool {
+    let one_of =
+        |method: &str| ECHOING_METHODS.iter().any(|it| it.eq_ignore_ascii_case(method.trim()));
     let mut other = METHOD_HEADERS.iter().flat_map(|name| request.headers().get_all(*name));
     one_of(request.method().as_str()) || other.any(|it| it.to_str().is_ok_and(one_of))
 }
 
-/// Whether it asks for another protocol, as far as that is handed on.
-pub(crate) fn upgrades<B>(request: &Request<B>) -> bool {
+/// Whether it asks for an upgrade; call this after [`strip_hop_headers`].
+pub(crate) fn is_upgrade<B>(request: &Request<B>) -> bool {
     request.headers().contains_key(UPGRADE)
 }
 
-/// Has the neighbour end the connection after this.
-pub(crate) fn close(headers: &mut HeaderMap) {
+/// Asks the peer to close the connection after this message.
+pub(crate) fn set_connection_close(headers: &mut HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
 }
 
-fn said(authority: &Authority) -> Result<Said, &'static str> {
+fn parse_authority(authority: &Authority) -> Result<Destination, &'static str> {
     if authority.as_str().contains('@') {
         return Err("no name");
     }
@@ -93,13 +94,13 @@ fn said(authority: &Authority) -> Result<Said, &'static str> {
         return Err(BAD_REQUEST);
     }
     if let Ok(address) = authority.host().parse::<Ipv4Addr>() {
-        return Ok(Said::Address(address));
+        return Ok(Destination::Address(address));
     }
-    host(authority.host()).map(Said::Name).ok_or("no name")
+    host(authority.host()).map(Destination::Name).ok_or("no name")
 }
 
-/// Takes out what is not handed on, and asks for a path alone.
-pub(crate) fn clean(request: &mut Request<Incoming>) {
+/// Removes the headers of this hop, and rewrites an absolute target to its path.
+pub(crate) fn strip_hop_headers(request: &mut Request<Incoming>) {
     let path = request.uri().path_and_query().cloned();
     if let (Some(authority), Some(path)) = (request.uri().authority().cloned(), path) {
         if let Ok(value) = authority.as_str().parse() {
@@ -107,11 +108,11 @@ pub(crate) fn clean(request: &mut Request<Incoming>) {
         }
         *request.uri_mut() = Uri::from(path);
     }
-    let upgrade = upgrade(request.headers());
-    hops(request.headers_mut());
+    let upgrade = allowed_upgrade(request.headers());
+    remove_hop_headers(request.headers_mut());
     let headers = request.headers_mut();
     headers.remove(TE);
-    // We have asked for the body ourselves.
+    // The proxy has answered `Expect: 100-continue` already.
     headers.remove(EXPECT);
     headers.remove(UPGRADE);
     if let Some(upgrade) = upgrade {
@@ -120,14 +121,14 @@ pub(crate) fn clean(request: &mut Request<Incoming>) {
     }
 }
 
-/// Takes out what is not handed back.
-pub(crate) fn clean_answer<B>(response: &mut Response<B>) {
-    hops(response.headers_mut());
+/// Removes the headers of the hop to the host.
+pub(crate) fn strip_response_hop_headers<B>(response: &mut Response<B>) {
+    remove_hop_headers(response.headers_mut());
     response.headers_mut().remove(UPGRADE);
 }
 
-/// To what a connection may be upgraded.
-fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+/// The protocol that the connection may be upgraded to.
+fn allowed_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let named = headers.get_all(CONNECTION).iter().filter_map(|it| it.to_str().ok());
     named.flat_map(|it| it.split(',')).find(|it| it.trim().eq_ignore_ascii_case("upgrade"))?;
     let mut all = headers.get_all(UPGRADE).iter();
@@ -135,23 +136,23 @@ fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut kinds = one.to_str().ok()?.split(',').map(|it| it.trim().to_ascii_lowercase());
     let bad = kinds.any(|kind| {
         let name = kind.split('/').next().unwrap_or_default();
-        NO_UPGRADE.contains(&name)
+        DENIED_UPGRADES.contains(&name)
     });
     (!bad).then(|| one.clone())
 }
 
-fn hops(headers: &mut HeaderMap) {
+fn remove_hop_headers(headers: &mut HeaderMap) {
     let listed = headers.get_all(CONNECTION).iter().filter_map(|it| it.to_str().ok());
     let listed = listed.flat_map(|it| it.split(','));
     let listed: Vec<_> = listed.filter_map(|it| it.trim().parse::<HeaderName>().ok()).collect();
     for name in listed {
-        // These say how long the body is, and where it goes: nobody may have them forgotten.
+        // These frame the body and name its host: listing them in `Connection` must not remove them.
         if ![HOST, CONTENT_LENGTH, TRANSFER_ENCODING].contains(&name) {
             headers.remove(name);
         }
     }
     headers.remove(CONNECTION);
-    for name in HOPS {
+    for name in HOP_HEADERS {
         headers.remove(name);
     }
 }

@@ -1,8 +1,9 @@
-//! The connection on which a sandbox's requests go on.
+//! The connection to the host that a sandbox's requests are sent on.
 
-use crate::credentials::upstream_tls as outside;
+use crate::credentials::upstream_tls;
 use crate::header_size::{HEAD_BYTES_MAX, HEADERS_MAX};
-use crate::proxy::connection::{Said, Target, Undialled, Visit};
+use crate::policy::Destination;
+use crate::proxy::connection::{Connection, DialError, Dialed, Target};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper::{Request, Response};
@@ -15,110 +16,121 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// How long a host may take for TLS.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long a host may take for the TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Dials hosts for the requests of one connection, and remembers where the last one went.
 pub(super) struct Dialer {
-    pub(super) visit: Visit,
-    /// The host that TLS was spoken as.
-    pub(super) tls: Option<String>,
-    now: Mutex<Option<Target>>,
+    pub(super) connection: Connection,
+    /// The host whose TLS was terminated here; it is dialled by TLS too.
+    pub(super) tls_host: Option<String>,
+    target: Mutex<Option<Target>>,
+}
+
+/// An HTTP connection to a host.
+pub(super) struct Upstream {
+    destination: Destination,
+    address: SocketAddrV4,
+    sender: SendRequest<Incoming>,
+    driver: JoinHandle<()>,
+}
+
+/// A response, and the connection that it came on.
+pub(super) struct Sent {
+    pub(super) response: Response<Incoming>,
+    pub(super) upstream: Upstream,
 }
 
 impl Dialer {
-    pub(super) fn new(visit: Visit, tls: Option<String>) -> Self {
-        Self { visit, tls, now: Mutex::default() }
+    pub(super) fn new(connection: Connection, tls_host: Option<String>) -> Self {
+        Self { connection, tls_host, target: Mutex::default() }
     }
 
-    pub(super) fn now(&self) -> Option<Target> {
-        self.now.lock().expect("nobody panics with it").clone()
+    /// Where the last request went.
+    pub(super) fn target(&self) -> Option<Target> {
+        self.target.lock().expect("nobody panics with it").clone()
     }
-}
 
-/// A connection to a host.
-pub(super) struct Upstream {
-    said: Said,
-    at: SocketAddrV4,
-    send: SendRequest<Incoming>,
-    work: JoinHandle<()>,
+    fn set_target(&self, target: Target) {
+        *self.target.lock().expect("nobody panics with it") = Some(target);
+    }
+
+    async fn dial(&self, destination: &Destination) -> Result<Upstream, DialError> {
+        let Dialed { stream, address } = self.connection.dial(destination).await?;
+        let target = Target { destination: destination.clone(), address };
+        match &self.tls_host {
+            None => Upstream::handshake(target, stream).await,
+            Some(name) => {
+                let tls = timeout(HANDSHAKE_TIMEOUT, upstream_tls::connect(name, stream)).await;
+                let tls = tls.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
+                Upstream::handshake(target, tls.map_err(DialError::Failed)?).await
+            }
+        }
+    }
 }
 
 impl Drop for Upstream {
     fn drop(&mut self) {
-        // After an upgrade the work has ended by itself.
-        self.work.abort();
+        // After an upgrade the driver has ended on its own.
+        self.driver.abort();
     }
 }
 
 impl Upstream {
-    /// Whether it goes to the host that is asked for, and lives.
-    pub(super) fn serves(&self, said: &Said) -> bool {
-        self.said == *said && !self.send.is_closed()
+    /// Whether it is open and connected to this host.
+    pub(super) fn is_for(&self, destination: &Destination) -> bool {
+        self.destination == *destination && !self.sender.is_closed()
     }
 
-    pub(super) fn at(&self) -> SocketAddrV4 {
-        self.at
+    pub(super) fn address(&self) -> SocketAddrV4 {
+        self.address
     }
 
-    async fn dial(said: &Said, dialer: &Dialer) -> Result<Self, Undialled> {
-        let (stream, at) = dialer.visit.dial(said).await?;
-        match &dialer.tls {
-            None => Self::begin(said, at, stream).await,
-            Some(name) => {
-                let secured = timeout(HANDSHAKE, outside::connect(name, stream)).await;
-                let secured = secured.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
-                Self::begin(said, at, secured.map_err(Undialled::Failed)?).await
-            }
-        }
-    }
-
-    async fn begin(
-        said: &Said,
-        at: SocketAddrV4,
+    async fn handshake(
+        target: Target,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    ) -> Result<Self, Undialled> {
-        let (send, work) = Builder::new()
+    ) -> Result<Self, DialError> {
+        let (sender, driver) = Builder::new()
             .preserve_header_case(true)
             .max_headers(HEADERS_MAX)
             .max_buf_size(HEAD_BYTES_MAX)
             .handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| Undialled::Failed(Error::other(error)))?;
-        let work = tokio::spawn(async move {
-            let _ = work.with_upgrades().await;
+            .map_err(|error| DialError::Failed(Error::other(error)))?;
+        let driver = tokio::spawn(async move {
+            let _ = driver.with_upgrades().await;
         });
-        Ok(Self { said: said.clone(), at, send, work })
+        let Target { destination, address } = target;
+        Ok(Self { destination, address, sender, driver })
     }
 
-    /// Sends a request on a connection that is there, or on a new one; notes where it
-    /// goes. One that was not begun to be sent, since the host closed, is sent again.
+    /// Sends a request on the given connection, or on a new one. If the host has closed the given
+    /// connection before the request was sent, it is sent again on a new one.
     pub(super) async fn send(
-        known: Option<Self>,
+        mut reusable: Option<Self>,
         mut request: Request<Incoming>,
         dialer: &Dialer,
-        said: &Said,
-    ) -> Result<(Response<Incoming>, Self), Undialled> {
-        let mut known = known;
+        destination: &Destination,
+    ) -> Result<Sent, DialError> {
         loop {
-            let again = known.is_some();
-            let mut upstream = match known.take() {
-                Some(known) => known,
-                None => Self::dial(said, dialer).await?,
+            let reused = reusable.is_some();
+            let mut upstream = match reusable.take() {
+                Some(upstream) => upstream,
+                None => dialer.dial(destination).await?,
             };
-            let target = Target { said: said.clone(), address: upstream.at };
-            *dialer.now.lock().expect("nobody panics with it") = Some(target);
-            if let Err(error) = upstream.send.ready().await {
-                if again {
+            let address = upstream.address;
+            dialer.set_target(Target { destination: destination.clone(), address });
+            if let Err(error) = upstream.sender.ready().await {
+                if reused {
                     continue;
                 }
-                return Err(Undialled::Failed(Error::other(error)));
+                return Err(DialError::Failed(Error::other(error)));
             }
-            match upstream.send.try_send_request(request).await {
-                Ok(response) => return Ok((response, upstream)),
+            match upstream.sender.try_send_request(request).await {
+                Ok(response) => return Ok(Sent { response, upstream }),
                 Err(mut error) => match error.take_message() {
-                    Some(unsent) if again => request = unsent,
-                    _ => return Err(Undialled::Failed(Error::other(error.into_error()))),
+                    Some(unsent) if reused => request = unsent,
+                    _ => return Err(DialError::Failed(Error::other(error.into_error()))),
                 },
             }
         }

@@ -1,4 +1,4 @@
-//! Bytes between two sockets, without a copy through this process.
+//! Copies bytes between two sockets with splice(2), without a copy through this process.
 
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 use std::io::{ErrorKind, Result};
@@ -6,41 +6,43 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// What goes through at a time. Where the kernel gives no such pipe it is smaller.
+/// Capacity of the pipe, in bytes; smaller where the kernel refuses so much.
 const PIPE_BYTES: usize = 256 * 1024;
-/// What is copied before a pipe is made: most connections say less.
-const COPIED_BYTES: u64 = 64 * 1024;
-const COPY_BYTES: usize = 16 * 1024;
+/// Bytes that are copied before a pipe is created: most connections transfer less.
+const COPIED_BYTES_MAX: u64 = 64 * 1024;
+const COPY_BUFFER_BYTES: usize = 16 * 1024;
 
-/// Carries both ways until both have ended, or one has failed.
+/// Copies both directions until both have ended, or one has failed.
 ///
 /// # Errors
 /// Those of the sockets.
 pub(crate) async fn both(
-    inside: &TcpStream,
-    outside: &TcpStream,
-    out: &AtomicU64,
-    back: &AtomicU64,
+    sandbox: &TcpStream,
+    upstream: &TcpStream,
+    sent_bytes: &AtomicU64,
+    received_bytes: &AtomicU64,
 ) -> Result<()> {
-    tokio::try_join!(one(inside, outside, out), one(outside, inside, back)).map(drop)
+    let sent = one_direction(sandbox, upstream, sent_bytes);
+    let received = one_direction(upstream, sandbox, received_bytes);
+    tokio::try_join!(sent, received).map(drop)
 }
 
-async fn one(from: &TcpStream, to: &TcpStream, carried: &AtomicU64) -> Result<()> {
-    let ended = copied(from, to, carried).await?;
+async fn one_direction(from: &TcpStream, to: &TcpStream, counter: &AtomicU64) -> Result<()> {
+    let ended = copy_first(from, to, counter).await?;
     if !ended {
-        spliced(from, to, carried).await?;
+        splice_rest(from, to, counter).await?;
     }
     rustix::net::shutdown(to, rustix::net::Shutdown::Write).or_else(|errno| {
-        // The other side is gone already.
+        // The peer has gone already.
         if errno == rustix::io::Errno::NOTCONN { Ok(()) } else { Err(errno.into()) }
     })
 }
 
-/// The first bytes; whether these were all.
-async fn copied(from: &TcpStream, to: &TcpStream, carried: &AtomicU64) -> Result<bool> {
-    let mut buffer = vec![0; COPY_BYTES];
-    let mut sum = 0;
-    while sum < COPIED_BYTES {
+/// Copies the first bytes; returns whether the sender has ended.
+async fn copy_first(from: &TcpStream, to: &TcpStream, counter: &AtomicU64) -> Result<bool> {
+    let mut buffer = vec![0; COPY_BUFFER_BYTES];
+    let mut copied_bytes = 0;
+    while copied_bytes < COPIED_BYTES_MAX {
         from.readable().await?;
         let length = match from.try_read(&mut buffer) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
@@ -50,13 +52,13 @@ async fn copied(from: &TcpStream, to: &TcpStream, carried: &AtomicU64) -> Result
             return Ok(true);
         }
         write_all(to, &buffer[..length]).await?;
-        carried.fetch_add(length as u64, Relaxed);
-        sum += length as u64;
+        counter.fetch_add(length as u64, Relaxed);
+        copied_bytes += length as u64;
     }
     Ok(false)
 }
 
-/// Writes all of it.
+/// Writes all bytes.
 ///
 /// # Errors
 /// Those of the socket.
@@ -72,32 +74,34 @@ pub(crate) async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-async fn spliced(from: &TcpStream, to: &TcpStream, carried: &AtomicU64) -> Result<()> {
+async fn splice_rest(from: &TcpStream, to: &TcpStream, counter: &AtomicU64) -> Result<()> {
     let (reading, writing) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let _ = fcntl_setpipe_size(&writing, PIPE_BYTES);
     loop {
-        // The pipe is empty here: what would block is the socket alone.
-        let length = moved(from, Interest::READABLE, || shift(from, &writing, PIPE_BYTES)).await?;
+        // The pipe is empty here, so only the socket can block.
+        let length =
+            when_ready(from, Interest::READABLE, || splice_once(from, &writing, PIPE_BYTES))
+                .await?;
         if length == 0 {
             return Ok(());
         }
         let mut left = length;
         while left > 0 {
-            left -= moved(to, Interest::WRITABLE, || shift(&reading, to, left)).await?;
+            left -= when_ready(to, Interest::WRITABLE, || splice_once(&reading, to, left)).await?;
         }
-        carried.fetch_add(length as u64, Relaxed);
+        counter.fetch_add(length as u64, Relaxed);
     }
 }
 
-async fn moved(
+async fn when_ready(
     socket: &TcpStream,
     interest: Interest,
-    mut shift: impl FnMut() -> Result<usize>,
+    mut transfer: impl FnMut() -> Result<usize>,
 ) -> Result<usize> {
-    socket.async_io(interest, &mut shift).await
+    socket.async_io(interest, &mut transfer).await
 }
 
-fn shift(
+fn splice_once(
     from: &impl std::os::fd::AsFd,
     to: &impl std::os::fd::AsFd,
     length: usize,
