@@ -1,17 +1,17 @@
-//! What can be set of images.
+//! The settings of images.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Everything that can be set.
+/// The settings of images.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where images lie.
+    /// The image directory.
     pub root: PathBuf,
-    /// Whether an image that is not here may be pulled by naming it.
+    /// Whether a sandbox may name an image that is not on the disk, which is then pulled.
     pub pull: bool,
-    /// Hosts that are asked in a registry's stead, in order, before itself.
+    /// Mirrors of each registry, tried in order before the registry itself.
     pub mirrors: BTreeMap<String, Vec<String>>,
     /// Registries that may have an address which is not public, as `host` or `host:port`.
     pub registries: Vec<String>,
@@ -19,11 +19,11 @@ pub struct Config {
     pub credentials: Option<PathBuf>,
     /// The tenant whose images every tenant may use by their names.
     pub shared: Option<String>,
-    /// What one image may come to.
+    /// Limits of one image.
     pub limits: Limits,
 }
 
-/// What one image may come to.
+/// Limits of one image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// All layers as they come, in MiB; an imported file too.
@@ -32,9 +32,9 @@ pub struct Limits {
     pub unpacked_mib: u64,
     /// Entries of one layer.
     pub entries: u64,
-    /// A pull from beginning to end.
+    /// Longest duration of a pull.
     pub pull: Duration,
-    /// How long a registry may say nothing.
+    /// How long a registry may send nothing.
     pub idle: Duration,
     /// Free space of the disk below which nothing is unpacked, in MiB.
     pub floor_mib: u64,

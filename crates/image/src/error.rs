@@ -1,8 +1,8 @@
-//! Why an image is not to be had: one variant a cause, each with what a client needs to know.
+//! Why an operation on images failed: one variant per cause, with what a client needs to know.
 
 use crate::reference::BadReference;
 
-/// Why something with images was not done. Nothing half-made is left.
+/// Why an operation on images failed. Nothing incomplete is left behind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The text names no image.

@@ -1,8 +1,16 @@
-//! From a registry, or a file, to read-only layers that sandboxes share.
+//! Pulls images from registries, or imports them from files, into read-only layers that sandboxes
+//! share.
 //!
-//! [`Images`] is the way in. What a tenant names is made whole (`reference`), asked for
-//! (`registry`), unpacked (`unpack`) and recorded (`store`); a sandbox is then made of
-//! its [`Root`].
+//! [`Images`] is the entry point. The name that a tenant gives is parsed (`reference`), pulled from its
+//! `registry`, unpacked (`unpack`) and recorded (`store`); a sandbox is then made of the image's
+//! [`Root`].
+//!
+//! | layer | modules |
+//! |---|---|
+//! | operations | `service`: pull, import, find, remove, collect garbage |
+//! | images on the disk | `store`: records, layers, init layers |
+//! | parts | `registry`, `unpack`, `overlay`, `manifest`, `disk` |
+//! | data | `reference`, `config`, `error` |
 #![forbid(unsafe_code)]
 
 mod config;
@@ -22,9 +30,9 @@ pub use manifest::Platform;
 pub use overlay::user::User;
 pub use reference::{BadReference, Digest, Reference};
 pub use service::Spool;
-pub use service::images::{Images, Used};
+pub use service::images::Images;
 pub use service::progress::{LayerProgress, Phase, Progress};
-pub use store::Pin;
 pub use store::image::{Image, Root};
-pub use store::init_layer::Shell;
-pub use unpack::Told;
+pub use store::init_layer::BashSource;
+pub use store::{ImagesInUse, Pin};
+pub use unpack::LayerStats;

@@ -34,7 +34,7 @@ const CONFIGS: &[&str] =
 
 /// A thing by its digest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct Descriptor {
     pub(crate) digest: Digest,
     pub(crate) bytes: u64,
 }
@@ -42,16 +42,16 @@ pub(crate) struct Part {
 /// An image's configuration and layers, the lowest one first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    pub(crate) config: Part,
-    pub(crate) layers: Vec<Part>,
+    pub(crate) config: Descriptor,
+    pub(crate) layers: Vec<Descriptor>,
 }
 
 /// What a digest or tag stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum ResolvedManifest {
     Manifest(Manifest),
     /// One of several, by its digest.
-    Further(Part),
+    Index(Descriptor),
 }
 
 /// What an image runs on.
@@ -77,16 +77,16 @@ struct RawManifest {
     #[serde(default)]
     media_type: Option<String>,
     #[serde(default)]
-    config: Option<RawPart>,
+    config: Option<RawDescriptor>,
     #[serde(default)]
-    layers: Option<Vec<RawPart>>,
+    layers: Option<Vec<RawDescriptor>>,
     #[serde(default)]
-    manifests: Option<Vec<RawPart>>,
+    manifests: Option<Vec<RawDescriptor>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RawPart {
+struct RawDescriptor {
     #[serde(default)]
     media_type: String,
     digest: String,
@@ -177,16 +177,16 @@ impl std::fmt::Display for Platform {
     }
 }
 
-fn part(raw: &RawPart) -> Result<Part, Error> {
+fn part(raw: &RawDescriptor) -> Result<Descriptor, Error> {
     let bad = || Error::bad(format!("{:?} is no sha256 digest", short(&raw.digest)));
-    Ok(Part { digest: Digest::parse(&raw.digest).ok_or_else(bad)?, bytes: raw.size })
+    Ok(Descriptor { digest: Digest::parse(&raw.digest).ok_or_else(bad)?, bytes: raw.size })
 }
 
 fn short(text: &str) -> String {
     text.chars().take(100).collect()
 }
 
-impl Said {
+impl ResolvedManifest {
     /// Reads a manifest or an index.
     ///
     /// # Errors
@@ -208,7 +208,7 @@ impl Said {
         }
     }
 
-    fn manifest(config: &RawPart, layers: &[RawPart]) -> Result<Self, Error> {
+    fn manifest(config: &RawDescriptor, layers: &[RawDescriptor]) -> Result<Self, Error> {
         if !CONFIGS.contains(&config.media_type.as_str()) {
             let kind = short(&config.media_type);
             return Err(Error::bad(format!("it is no image: its configuration is a {kind:?}")));
@@ -233,8 +233,8 @@ impl Said {
         Ok(Self::Manifest(Manifest { config: part(config)?, layers }))
     }
 
-    fn index(all: &[RawPart], platform: &Platform) -> Result<Self, Error> {
-        let fits = |one: &&RawPart| one.platform.as_ref().is_some_and(|p| platform.fits(p));
+    fn index(all: &[RawDescriptor], platform: &Platform) -> Result<Self, Error> {
+        let fits = |one: &&RawDescriptor| one.platform.as_ref().is_some_and(|p| platform.fits(p));
         // One that says nothing of platforms can be for this one: its configuration tells.
         let chosen = all.iter().take(ENTRIES_MAX).find(fits);
         let chosen = chosen.or(match all {
@@ -253,11 +253,11 @@ impl Said {
         if chosen.size > MANIFEST_BYTES_MAX {
             return Err(Error::large("its manifest", "4 MiB"));
         }
-        Ok(Self::Further(part(chosen)?))
+        Ok(Self::Index(part(chosen)?))
     }
 }
 
-pub(crate) fn same(text: &[u8], said: &Digest, what: &str) -> Result<(), Error> {
+pub(crate) fn check_digest(text: &[u8], said: &Digest, what: &str) -> Result<(), Error> {
     let is = Digest::of(text);
     if is == *said { Ok(()) } else { Err(Error::bad(format!("{what} is not {said} but {is}"))) }
 }
@@ -266,7 +266,7 @@ pub(crate) fn same(text: &[u8], said: &Digest, what: &str) -> Result<(), Error> 
 pub(crate) fn names(index: &[u8]) -> Vec<String> {
     let raw: Option<RawManifest> = serde_json::from_slice(index).ok();
     let all = raw.and_then(|raw| raw.manifests).unwrap_or_default();
-    let name = |part: RawPart| {
+    let name = |part: RawDescriptor| {
         let mut notes = part.annotations?;
         let name = notes.remove("io.containerd.image.name");
         name.or_else(|| notes.remove("org.opencontainers.image.ref.name"))
@@ -340,8 +340,8 @@ fn cwd(text: String) -> Result<String, Error> {
 mod tests {
     use super::*;
 
-    fn said(text: &str) -> Result<Said, Error> {
-        Said::read(text.as_bytes(), &Platform::parse("linux/amd64").unwrap())
+    fn said(text: &str) -> Result<ResolvedManifest, Error> {
+        ResolvedManifest::read(text.as_bytes(), &Platform::parse("linux/amd64").unwrap())
     }
 
     #[test]
@@ -357,7 +357,7 @@ mod tests {
             one("arm64", "a"),
             one("amd64", "b")
         );
-        let Said::Further(part) = said(&text).unwrap() else { panic!() };
+        let ResolvedManifest::Index(part) = said(&text).unwrap() else { panic!() };
         assert_eq!(part.digest.hex(), "b".repeat(64));
         let none = format!(r#"{{"schemaVersion":2,"manifests":[{}]}}"#, one("arm64", "a"));
         assert!(said(&none).unwrap_err().to_string().contains("only for linux/arm64"));

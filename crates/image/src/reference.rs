@@ -21,7 +21,7 @@ pub struct BadReference {
 
 /// What is asked for of a repository.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Which {
+enum Version {
     Tag(String),
     Digest(Digest),
 }
@@ -35,7 +35,7 @@ pub struct Digest(String);
 pub struct Reference {
     registry: String,
     path: String,
-    which: Which,
+    version: Version,
 }
 
 impl Digest {
@@ -115,11 +115,11 @@ impl Reference {
         if !path.split('/').all(is_part) {
             return Err(bad("a path is parts of a-z0-9 with . _ - between, and slashes"));
         }
-        let which = match digest {
-            Some(digest) => Which::Digest(digest),
-            None => Which::Tag(tag.unwrap_or("latest").to_owned()),
+        let version = match digest {
+            Some(digest) => Version::Digest(digest),
+            None => Version::Tag(tag.unwrap_or("latest").to_owned()),
         };
-        Ok(Self { registry: registry.to_ascii_lowercase(), path, which })
+        Ok(Self { registry: registry.to_ascii_lowercase(), path, version })
     }
 
     /// The registry as it is named: `docker.io`, `ghcr.io`, `localhost:5000`.
@@ -143,32 +143,32 @@ impl Reference {
     /// The digest that it insists on.
     #[must_use]
     pub fn digest(&self) -> Option<&Digest> {
-        match &self.which {
-            Which::Digest(digest) => Some(digest),
-            Which::Tag(_) => None,
+        match &self.version {
+            Version::Digest(digest) => Some(digest),
+            Version::Tag(_) => None,
         }
     }
 
     /// Tag or digest, as a registry is asked.
     #[must_use]
-    pub(crate) fn which(&self) -> String {
-        match &self.which {
-            Which::Tag(tag) => tag.clone(),
-            Which::Digest(digest) => digest.to_string(),
+    pub(crate) fn tag_or_digest(&self) -> String {
+        match &self.version {
+            Version::Tag(tag) => tag.clone(),
+            Version::Digest(digest) => digest.to_string(),
         }
     }
 
     /// The same repository at a digest.
     #[must_use]
     pub fn at(&self, digest: &Digest) -> Self {
-        Self { which: Which::Digest(digest.clone()), ..self.clone() }
+        Self { version: Version::Digest(digest.clone()), ..self.clone() }
     }
 }
 
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let between = if self.digest().is_some() { '@' } else { ':' };
-        write!(f, "{}/{}{between}{}", self.registry, self.path, self.which())
+        write!(f, "{}/{}{between}{}", self.registry, self.path, self.tag_or_digest())
     }
 }
 

@@ -1,28 +1,28 @@
-//! What is here: images by digest, who has pulled them under which names, and their layers.
+//! The images on the disk: by digest, with the names that each tenant has for them, and their layers.
 //!
 //! ```text
 //! images/known/<digest>.json        one image: layers, settings, names by tenant
 //! images/layers/<diff id>/tree      one layer, unpacked, read-only for all that use it
-//! images/layers/<diff id>/told.json what it came to
-//! images/layers/<diff id>/of/<t>    tenants who have shown that they have it
-//! images/frames/…                   top layers of ours
-//! images/staging/<n>/               what is being made; emptied at every start
+//! images/layers/<diff id>/told.json its statistics
+//! images/layers/<diff id>/of/<t>    tenants that have proven that they have it
+//! images/frames/…                   init layers
+//! images/staging/<n>/               directories in the making; emptied at every start
 //! ```
 //!
-//! A layer is there when its directory has its name: it is made in `staging`, written out, and
-//! moved. Names belong to a tenant: what one has pulled, another cannot have without asking the
-//! registry itself. Layers are shared on disk, not on somebody's word: a tenant that has not had
-//! one before fetches it and shows that its bytes are those, and only the unpacking is spared.
+//! A layer is unpacked in `staging`, synced to the disk, and renamed to its place. Names belong to a
+//! tenant: an image that one has pulled is not available to another without a pull of its own.
+//! Layers are shared on disk, but a digest alone gives no access: a tenant that has not had the layer
+//! before must download it and thereby prove that it may; only the unpacking is saved.
 
 pub(crate) mod image;
 pub(crate) mod init_layer;
 pub(crate) mod layer;
 
 use crate::disk;
-use crate::disk::staging::{Staged, Staging};
+use crate::disk::staging::{StagedDirectory, Staging};
 use crate::error::Error;
 use crate::reference::Reference;
-use image::{Image, Origin, same_place};
+use image::{Image, Origin, same_repository};
 use init_layer::{DIRECTORY, InitLayers};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -30,7 +30,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// All of them. What is on the disk is read once and written through.
+/// The images and layers that sandboxes use.
+#[derive(Debug, Default)]
+pub struct ImagesInUse {
+    /// How many sandboxes are made of each image, by its digest.
+    pub sandboxes: HashMap<String, usize>,
+    /// All their layers, by their paths below the image directory.
+    pub layers: HashSet<String>,
+}
+
+/// All images. The records on the disk are read once and written through.
 pub(crate) struct Store {
     pub(crate) root: PathBuf,
     pub(crate) staging: Staging,
@@ -69,13 +78,13 @@ impl Store {
         }
         let staging = Staging::new(root.join("staging"));
         let init_layers = InitLayers::new(root.clone());
-        init_layers.mend(&staging)?;
+        init_layers.repair(&staging)?;
         let images = Mutex::new(images);
         Ok(Self { root, staging, images, pins: Mutex::default(), init_layers })
     }
 
     /// All images of a tenant, newest first.
-    pub(crate) fn of(&self, tenant: &str) -> Vec<Arc<Image>> {
+    pub(crate) fn list(&self, tenant: &str) -> Vec<Arc<Image>> {
         let images = lock(&self.images);
         let mut all: Vec<_> =
             images.values().filter(|one| one.names.contains_key(tenant)).cloned().collect();
@@ -89,7 +98,11 @@ impl Store {
     }
 
     /// The same, and pinned before it can be collected.
-    pub(crate) fn take(&self, tenant: &str, reference: &Reference) -> Option<(Arc<Image>, Pin)> {
+    pub(crate) fn find_and_pin(
+        &self,
+        tenant: &str,
+        reference: &Reference,
+    ) -> Option<(Arc<Image>, Pin)> {
         let images = lock(&self.images);
         let image = look_up(&images, tenant, reference)?;
         let pin = self.pin(&image.digest);
@@ -97,13 +110,13 @@ impl Store {
     }
 
     /// An image's layer that is not there any more, if any.
-    pub(crate) fn gone(&self, layers: &[String]) -> Option<String> {
+    pub(crate) fn missing_layer(&self, layers: &[String]) -> Option<String> {
         layers.iter().find(|layer| !disk::present(&self.root.join(layer))).cloned()
     }
 
     /// Records an image under a tenant's name, which it takes from the image that had it. Pinned
     /// before it can be collected.
-    pub(crate) fn put(
+    pub(crate) fn record(
         &self,
         image: Image,
         tenant: &str,
@@ -117,7 +130,7 @@ impl Store {
             }
             None => image,
         };
-        new.lose(tenant, names);
+        new.remove_names(tenant, names);
         if from == Origin::Archive {
             new.imported.entry(tenant.to_owned()).or_default().extend(names.iter().cloned());
         }
@@ -133,7 +146,7 @@ impl Store {
             .collect();
         for other in others {
             let mut less = (*other).clone();
-            if less.lose(tenant, names) {
+            if less.remove_names(tenant, names) {
                 self.write(&less)?;
                 images.insert(less.digest.clone(), Arc::new(less));
             }
@@ -143,10 +156,10 @@ impl Store {
 
     fn write(&self, image: &Image) -> Result<(), Error> {
         let text = serde_json::to_vec(image).map_err(|error| Error::Disk(error.to_string()))?;
-        disk::write(&self.record(&image.digest), &text)
+        disk::write(&self.record_path(&image.digest), &text)
     }
 
-    fn record(&self, digest: &str) -> PathBuf {
+    fn record_path(&self, digest: &str) -> PathBuf {
         self.root.join("known").join(format!("{}.json", digest.trim_start_matches("sha256:")))
     }
 
@@ -178,7 +191,7 @@ impl Store {
         let image = images.get(&image.digest).cloned().ok_or(Error::NotHere(name.clone()))?;
         let mut less = (*image).clone();
         // By its digest it goes with all its names.
-        if !less.lose(tenant, std::slice::from_ref(&name)) {
+        if !less.remove_names(tenant, std::slice::from_ref(&name)) {
             less.names.remove(tenant);
             less.imported.remove(tenant);
         }
@@ -191,11 +204,15 @@ impl Store {
         if sandboxes > 0 || self.pinned(&image.digest) {
             return Err(Error::InUse(name));
         }
-        self.forget(&mut images, &image.digest)
+        self.delete_record(&mut images, &image.digest)
     }
 
-    fn forget(&self, images: &mut HashMap<String, Arc<Image>>, digest: &str) -> Result<(), Error> {
-        match fs::remove_file(self.record(digest)) {
+    fn delete_record(
+        &self,
+        images: &mut HashMap<String, Arc<Image>>,
+        digest: &str,
+    ) -> Result<(), Error> {
+        match fs::remove_file(self.record_path(digest)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
             _ => {
                 images.remove(digest);
@@ -211,14 +228,14 @@ impl Store {
     /// `used` says which images sandboxes are made of, and which layers; it is asked under the lock
     /// under which images come to be known. `held` are those of images that are being made, as
     /// they were before.
-    pub(crate) fn collect(
+    pub(crate) fn collect_garbage(
         &self,
         all: bool,
         held: &HashSet<String>,
-        used: impl FnOnce() -> (HashMap<String, usize>, HashSet<String>),
-    ) -> Result<(u64, Vec<Staged>), Error> {
+        used: impl FnOnce() -> ImagesInUse,
+    ) -> Result<(u64, Vec<StagedDirectory>), Error> {
         let mut images = lock(&self.images);
-        let (sandboxes, mut layers) = used();
+        let ImagesInUse { sandboxes, mut layers } = used();
         let idle: Vec<String> = images
             .values()
             .filter(|one| {
@@ -228,7 +245,7 @@ impl Store {
             .map(|one| one.digest.clone())
             .collect();
         for digest in &idle {
-            self.forget(&mut images, digest)?;
+            self.delete_record(&mut images, digest)?;
         }
         layers.extend(images.values().flat_map(|one| one.root.layers.iter().cloned()));
         let mut removed = Vec::new();
@@ -238,7 +255,7 @@ impl Store {
                 continue;
             }
             // Out of its place first: whoever looks for it sees none, or all of it.
-            let staged = self.staging.spot();
+            let staged = self.staging.reserve();
             fs::rename(self.root.join("layers").join(&name), &staged.0)?;
             removed.push(staged);
         }
@@ -257,7 +274,7 @@ fn look_up(
         .find(|one| one.names.get(tenant).is_some_and(|names| names.contains(&name)))
         .or_else(|| {
             let one = images.get(&reference.digest()?.to_string())?;
-            let same = |name: &String| same_place(name, reference);
+            let same = |name: &String| same_repository(name, reference);
             one.names.get(tenant)?.iter().any(same).then_some(one)
         })
         .cloned()

@@ -1,4 +1,4 @@
-//! A layer becomes a tree: what it holds, and nothing outside of it.
+//! Unpacks a layer into a directory tree, and never writes outside of it.
 //!
 //! Files that hide those of layers below become what overlay file systems understand: a character
 //! device 0/0 for one name, and `user.overlay.opaque` on a directory for all of it. Sandboxes mount
@@ -8,13 +8,13 @@ pub(crate) mod byte_stream;
 pub(crate) mod slots;
 pub(crate) mod tar_stream;
 
-use crate::disk::free_space::{ENTRY_BYTES, Room};
+use crate::disk::free_space::{ENTRY_BYTES, FreeSpace};
 use crate::disk::rooted::{self, Tree, kind, owner, parts};
 use crate::error::Error;
-use crate::manifest::Part;
+use crate::manifest::Descriptor;
 use crate::reference::Digest;
-use crate::unpack::byte_stream::{Bounded, Hashing, Plain, from_stream};
-use crate::unpack::tar_stream::{Entry, Tape};
+use crate::unpack::byte_stream::{Bounded, Decompressed, Hashing, from_io_error};
+use crate::unpack::tar_stream::{Entry, TarStream};
 use isolet_sys::tree;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
@@ -24,12 +24,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use tar::EntryType;
 
-/// Ids above this are not a tenant's; what belongs to them becomes nobody's.
+/// The highest id in a sandbox; files of higher ids get the owner `nobody`.
 const ID_MAX: u64 = 65_533;
 const NOBODY: u32 = 65_534;
 const OPAQUE: &str = "user.overlay.opaque";
 
-/// The most that one layer may come to.
+/// Limits of one layer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget {
     pub(crate) compressed_bytes: u64,
@@ -37,17 +37,18 @@ pub(crate) struct Budget {
     pub(crate) entries: u64,
 }
 
-/// What a layer came to.
+/// Statistics of an unpacked layer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
-    /// Unpacked, as a tar archive, in bytes.
+pub struct LayerStats {
+    /// Size of the uncompressed files, in bytes.
     pub bytes: u64,
     /// Entries of the archive.
     pub entries: u64,
     /// Device nodes and entries of unknown kinds that were left out.
     pub skipped: u64,
-    /// Entries whose owner or group has no place in a sandbox: they are nobody's.
-    pub strangers: u64,
+    /// Entries whose owner or group has no id in a sandbox; they belong to `nobody`.
+    #[serde(rename = "strangers")]
+    pub unmapped_owners: u64,
 }
 
 /// Digests of what was read: as it came, and unpacked.
@@ -60,7 +61,7 @@ pub(crate) struct Digests {
 impl Digests {
     /// Compares them with what the layer is said to be: as it comes, where that is known, and
     /// unpacked.
-    pub(crate) fn check(&self, said: Option<&Part>, diff_id: &Digest) -> Result<(), Error> {
+    pub(crate) fn check(&self, said: Option<&Descriptor>, diff_id: &Digest) -> Result<(), Error> {
         let other =
             |is: &Digest, said: &Digest| Err(Error::bad(format!("a layer is not {said} but {is}")));
         match said {
@@ -81,87 +82,87 @@ pub(crate) fn layer(
     from: impl Read,
     tree: Option<BorrowedFd<'_>>,
     budget: Budget,
-    room: &Room,
-) -> Result<(Told, Digests), Error> {
-    let came = Bounded::new(from, budget.compressed_bytes, "a layer as it came");
-    let packed = came.counter();
-    let plain = Plain::of(Hashing::new(came)).map_err(from_stream)?;
-    // Headers and padding are beside what entries hold.
+    free_space: &FreeSpace,
+) -> Result<(LayerStats, Digests), Error> {
+    let compressed = Bounded::new(from, budget.compressed_bytes, "a layer as it came");
+    let compressed_bytes = compressed.counter();
+    let plain = Decompressed::of(Hashing::new(compressed)).map_err(from_io_error)?;
+    // Headers and padding come on top of the contents.
     let most = budget.bytes.saturating_add(budget.entries.saturating_mul(1024));
-    let plain = Bounded::new(plain, most, "the unpacked layer").unpacked_from(packed);
-    let mut tape = Tape::new(Hashing::new(plain));
-    let mut unpacking = tree.map(|root| Unpacking::new(root, room));
-    room.look()?;
-    let mut told = Told::default();
-    while let Some(entry) = tape.next()? {
-        told.entries += 1;
-        told.bytes = told.bytes.saturating_add(entry.size);
-        if told.entries > budget.entries {
+    let plain = Bounded::new(plain, most, "the unpacked layer").unpacked_from(compressed_bytes);
+    let mut tar = TarStream::new(Hashing::new(plain));
+    let mut unpacking = tree.map(|root| Unpacking::new(root, free_space));
+    free_space.check()?;
+    let mut stats = LayerStats::default();
+    while let Some(entry) = tar.next()? {
+        stats.entries += 1;
+        stats.bytes = stats.bytes.saturating_add(entry.size);
+        if stats.entries > budget.entries {
             return Err(Error::large("entries of a layer", budget.entries.to_string()));
         }
-        if told.bytes > budget.bytes {
+        if stats.bytes > budget.bytes {
             return Err(Error::large("files of a layer", format!("{} bytes", budget.bytes)));
         }
         if let Some(unpacking) = &mut unpacking {
-            unpacking.entry(&entry, &mut tape, &mut told)?;
+            unpacking.entry(&entry, &mut tar, &mut stats)?;
             // A path of 127 directories is one entry, and 128 inodes.
             let implied = unpacking.tree.take_implied();
-            told.entries += implied;
-            room.take(implied.saturating_mul(ENTRY_BYTES))?;
+            stats.entries += implied;
+            free_space.take(implied.saturating_mul(ENTRY_BYTES))?;
         }
     }
     if let Some(mut unpacking) = unpacking {
-        unpacking.tree.leave()?;
+        unpacking.tree.restore_times()?;
     }
-    let hashing = tape.finish()?;
-    let (plain, diff_id) = hashing.over().map_err(from_stream)?;
-    let (blob, blob_bytes) = plain.into_inner().end().map_err(from_stream)?;
-    Ok((told, Digests { blob, blob_bytes, diff_id }))
+    let hashing = tar.finish()?;
+    let (plain, diff_id) = hashing.into_inner().map_err(from_io_error)?;
+    let (blob, blob_bytes) = plain.into_inner().finish().map_err(from_io_error)?;
+    Ok((stats, Digests { blob, blob_bytes, diff_id }))
 }
 
-/// A tree that is being filled.
+/// A tree that is being unpacked.
 struct Unpacking<'a> {
     tree: Tree<'a>,
-    room: &'a Room,
+    free_space: &'a FreeSpace,
     buffer: Vec<u8>,
 }
 
 impl<'a> Unpacking<'a> {
-    fn new(root: BorrowedFd<'a>, room: &'a Room) -> Self {
-        Self { tree: Tree::new(root), room, buffer: vec![0; 65_536] }
+    fn new(root: BorrowedFd<'a>, free_space: &'a FreeSpace) -> Self {
+        Self { tree: Tree::new(root), free_space, buffer: vec![0; 65_536] }
     }
 
     fn entry<R: Read>(
         &mut self,
         entry: &Entry,
-        tape: &mut Tape<R>,
-        told: &mut Told,
+        tar: &mut TarStream<R>,
+        stats: &mut LayerStats,
     ) -> Result<(), Error> {
-        self.room.take(ENTRY_BYTES)?;
+        self.free_space.reserve(ENTRY_BYTES)?;
         let parts = parts(&entry.path)?;
         let Some((name, above)) = parts.split_last() else {
             // The root of the layer: it says who owns it, and that it is opaque at most.
             if entry.kind == EntryType::Directory {
-                self.tree.leave()?;
-                self.finish(self.tree.root(), entry, told)?;
+                self.tree.restore_times()?;
+                self.set_metadata(self.tree.root(), entry, stats)?;
             }
             return Ok(());
         };
         if let Some(hidden) = name.strip_prefix(b".wh.") {
-            return self.hide(above, hidden, told);
+            return self.whiteout(above, hidden, stats);
         }
         let parent = self.tree.directory(above)?;
         let shown = || String::from_utf8_lossy(&entry.path).into_owned();
         let made = match entry.kind {
-            EntryType::Directory => self.directory(&parent, name, entry, told),
+            EntryType::Directory => self.directory(&parent, name, entry, stats),
             EntryType::Regular | EntryType::Continuous => {
-                self.file(&parent, name, entry, tape, told)
+                self.file(&parent, name, entry, tar, stats)
             }
-            EntryType::Symlink => self.link(&parent, name, entry, told),
-            EntryType::Link => self.same(&parent, name, entry),
-            EntryType::Fifo => self.fifo(&parent, name, entry, told),
+            EntryType::Symlink => self.symlink(&parent, name, entry, stats),
+            EntryType::Link => self.hard_link(&parent, name, entry),
+            EntryType::Fifo => self.fifo(&parent, name, entry, stats),
             _ => {
-                told.skipped += 1;
+                stats.skipped += 1;
                 Ok(())
             }
         };
@@ -172,15 +173,20 @@ impl<'a> Unpacking<'a> {
     }
 
     /// `.wh.NAME` hides a name of the layers below, `.wh..wh..opq` all names of its directory.
-    fn hide(&mut self, above: &[&[u8]], hidden: &[u8], told: &mut Told) -> Result<(), Error> {
+    fn whiteout(
+        &mut self,
+        above: &[&[u8]],
+        hidden: &[u8],
+        stats: &mut LayerStats,
+    ) -> Result<(), Error> {
         if hidden == b".wh..opq" {
             let directory = self.tree.directory(above)?;
             rustix::fs::fsetxattr(&*directory, OPAQUE, b"y", XattrFlags::empty())?;
             return Ok(());
         }
         if hidden.starts_with(b".wh.") {
-            // What another file system of layers keeps for itself.
-            told.skipped += 1;
+            // Metadata of AUFS.
+            stats.skipped += 1;
             return Ok(());
         }
         if matches!(hidden, b"" | b"." | b"..") {
@@ -189,14 +195,14 @@ impl<'a> Unpacking<'a> {
         let parent = self.tree.directory(above)?;
         let mode = Mode::empty();
         match rustix::fs::mknodat(&*parent, hidden, FileType::CharacterDevice, mode, 0) {
-            // The layer itself has one of this name: that is what shows.
+            // The layer also has a file of this name, which wins.
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    /// Makes something under a name; what the layer had there before goes.
-    fn anew<T>(
+    /// Creates an entry, and removes the one that the layer had there before.
+    fn replace<T>(
         &mut self,
         parent: &OwnedFd,
         name: &[u8],
@@ -205,7 +211,7 @@ impl<'a> Unpacking<'a> {
         match make() {
             Err(Errno::EXIST) => {
                 tree::remove_at(parent.as_fd(), name)?;
-                self.tree.changed();
+                self.tree.invalidate();
                 Ok(make()?)
             }
             made => Ok(made?),
@@ -217,16 +223,16 @@ impl<'a> Unpacking<'a> {
         parent: &OwnedFd,
         name: &[u8],
         entry: &Entry,
-        told: &mut Told,
+        stats: &mut LayerStats,
     ) -> Result<(), Error> {
         let mode = Mode::from_raw_mode(0o700);
         let there = matches!(kind(parent.as_fd(), name), Ok((FileType::Directory, _)));
         if !there {
-            self.anew(parent, name, || rustix::fs::mkdirat(parent, name, mode))?;
+            self.replace(parent, name, || rustix::fs::mkdirat(parent, name, mode))?;
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = rustix::fs::openat(parent, name, flags, Mode::empty())?;
-        self.finish(made.as_fd(), entry, told)
+        self.set_metadata(made.as_fd(), entry, stats)
     }
 
     fn file<R: Read>(
@@ -234,14 +240,14 @@ impl<'a> Unpacking<'a> {
         parent: &OwnedFd,
         name: &[u8],
         entry: &Entry,
-        tape: &mut Tape<R>,
-        told: &mut Told,
+        tar: &mut TarStream<R>,
+        stats: &mut LayerStats,
     ) -> Result<(), Error> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o600);
-        let file = self.anew(parent, name, || rustix::fs::openat(parent, name, flags, mode))?;
+        let file = self.replace(parent, name, || rustix::fs::openat(parent, name, flags, mode))?;
         loop {
-            let count = tape.read(&mut self.buffer)?;
+            let count = tar.read(&mut self.buffer)?;
             if count == 0 {
                 break;
             }
@@ -249,31 +255,31 @@ impl<'a> Unpacking<'a> {
             while !rest.is_empty() {
                 rest = &rest[rustix::io::write(&file, rest)?..];
             }
-            self.room.take(count as u64)?;
+            self.free_space.reserve(count as u64)?;
         }
-        self.finish(file.as_fd(), entry, told)
+        self.set_metadata(file.as_fd(), entry, stats)
     }
 
-    fn link(
+    fn symlink(
         &mut self,
         parent: &OwnedFd,
         name: &[u8],
         entry: &Entry,
-        told: &mut Told,
+        stats: &mut LayerStats,
     ) -> Result<(), Error> {
         let target = entry.link.as_slice();
-        self.anew(parent, name, || rustix::fs::symlinkat(target, parent, name))?;
-        let (uid, gid) = ids(entry, told);
+        self.replace(parent, name, || rustix::fs::symlinkat(target, parent, name))?;
+        let (uid, gid) = owner_ids(entry, stats);
         let (uid, gid) = owner(uid, gid);
         rustix::fs::chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
-        let times = stamps(entry.mtime);
+        let times = timestamps(entry.mtime);
         rustix::fs::utimensat(parent, name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(())
     }
 
     /// A further name of a file of the same layer. Those of layers below are not here: builders
     /// put a copy of such a file into the layer that links to it.
-    fn same(&mut self, parent: &OwnedFd, name: &[u8], entry: &Entry) -> Result<(), Error> {
+    fn hard_link(&mut self, parent: &OwnedFd, name: &[u8], entry: &Entry) -> Result<(), Error> {
         let to = parts(&entry.link)?;
         let (last, above) = to.split_last().ok_or_else(|| Error::bad("a hard link to the root"))?;
         let missing = |errno: Errno| {
@@ -299,7 +305,7 @@ impl<'a> Unpacking<'a> {
                     return Ok(());
                 }
                 tree::remove_at(parent.as_fd(), name)?;
-                self.tree.changed();
+                self.tree.invalidate();
                 link().map_err(missing)
             }
             made => made.map_err(Error::from),
@@ -311,11 +317,11 @@ impl<'a> Unpacking<'a> {
         parent: &OwnedFd,
         name: &[u8],
         entry: &Entry,
-        told: &mut Told,
+        stats: &mut LayerStats,
     ) -> Result<(), Error> {
         let mode = Mode::from_raw_mode(entry.mode);
-        self.anew(parent, name, || rustix::fs::mknodat(parent, name, FileType::Fifo, mode, 0))?;
-        let (uid, gid) = ids(entry, told);
+        self.replace(parent, name, || rustix::fs::mknodat(parent, name, FileType::Fifo, mode, 0))?;
+        let (uid, gid) = owner_ids(entry, stats);
         let (uid, gid) = owner(uid, gid);
         Ok(rustix::fs::chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?)
     }
@@ -323,8 +329,13 @@ impl<'a> Unpacking<'a> {
     /// Owner, mode, attributes and time of a file or directory. The owner first: a change of it
     /// takes set-user-id bits away, and those are kept as what they are, bits. Inside they mean
     /// nothing, since every mount of a sandbox is `nosuid`.
-    fn finish(&self, file: BorrowedFd<'_>, entry: &Entry, told: &mut Told) -> Result<(), Error> {
-        let (uid, gid) = ids(entry, told);
+    fn set_metadata(
+        &self,
+        file: BorrowedFd<'_>,
+        entry: &Entry,
+        stats: &mut LayerStats,
+    ) -> Result<(), Error> {
+        let (uid, gid) = owner_ids(entry, stats);
         let (uid, gid) = owner(uid, gid);
         rustix::fs::fchown(file, uid, gid)?;
         rustix::fs::fchmod(file, Mode::from_raw_mode(entry.mode))?;
@@ -334,20 +345,21 @@ impl<'a> Unpacking<'a> {
                 let _ = rustix::fs::fsetxattr(file, name.as_str(), value, XattrFlags::empty());
             }
         }
-        Ok(rustix::fs::futimens(file, &stamps(entry.mtime))?)
+        Ok(rustix::fs::futimens(file, &timestamps(entry.mtime))?)
     }
 }
 
-fn ids(entry: &Entry, told: &mut Told) -> (u32, u32) {
+fn owner_ids(entry: &Entry, stats: &mut LayerStats) -> (u32, u32) {
     let within = |id: u64| u32::try_from(id).ok().filter(|_| id <= ID_MAX);
-    let (uid, gid) = (within(entry.uid), within(entry.gid));
+    let uid = within(entry.uid);
+    let gid = within(entry.gid);
     if uid.is_none() || gid.is_none() {
-        told.strangers += 1;
+        stats.unmapped_owners += 1;
     }
     (uid.unwrap_or(NOBODY), gid.unwrap_or(NOBODY))
 }
 
-fn stamps((seconds, nanos): (i64, u32)) -> Timestamps {
+fn timestamps((seconds, nanos): (i64, u32)) -> Timestamps {
     // Beyond what every file system keeps, in either direction, is 1970.
     let tv_sec = if (0..=i64::from(u32::MAX)).contains(&seconds) { seconds } else { 0 };
     let time = Timespec { tv_sec, tv_nsec: i64::from(nanos.min(999_999_999)) };

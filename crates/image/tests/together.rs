@@ -1,6 +1,6 @@
 //! Images that come at once, or while others go: whole or not at all, and nobody's layers are taken.
 
-use isolet_image::{Config, Error, Image, Images, Pin, Platform, Reference, Used};
+use isolet_image::{Config, Error, Image, Images, ImagesInUse, Pin, Platform, Reference};
 use isolet_kit::image::{Fault, Image as Made, Layer, Registry};
 use isolet_kit::{Value, json};
 use std::fs;
@@ -138,7 +138,7 @@ async fn what_comes_keeps_its_layers_while_others_remove_theirs() {
         let (images, over) = (images.clone(), Arc::clone(&over));
         move || {
             while !over.load(Ordering::Relaxed) {
-                images.collect(false, Used::default).expect("collects");
+                images.collect_garbage(false, ImagesInUse::default).expect("collects");
             }
         }
     });
@@ -147,11 +147,11 @@ async fn what_comes_keeps_its_layers_while_others_remove_theirs() {
         for number in (0..6).flat_map(|number| [number, number]) {
             let image = made(&format!("{number}"), 5, &json!({}));
             let (done, _pin) = import(&images, "local/a", &image).await?;
-            assert_eq!(images.gone(&done.root), None, "imported");
-            images.remove("default", &named("local/a"), Used::default).ok();
+            assert_eq!(images.missing_layer(&done.root), None, "imported");
+            images.remove("default", &named("local/a"), ImagesInUse::default).ok();
             let name = named(&registry.has("b", image));
             let (done, _pin) = images.pull("default", name, Platform::own()).await?;
-            assert_eq!(images.gone(&done.root), None, "pulled");
+            assert_eq!(images.missing_layer(&done.root), None, "pulled");
         }
         Ok::<_, Error>(())
     };
@@ -177,13 +177,13 @@ async fn layers_are_held_until_their_pull_has_ended_and_no_longer() {
     });
     // The first one is done with, and the third, while the second comes.
     layers(root, 2).await;
-    assert_eq!(images.collect(true, Used::default), Ok((0, 0)));
+    assert_eq!(images.collect_garbage(true, ImagesInUse::default), Ok((0, 0)));
     assert_eq!(count(root, "layers"), 2);
     let end = pull.await.expect("no panic").expect_err("it is slow");
     assert!(matches!(end, Error::TooLate { .. }), "{end}");
-    assert_eq!(images.collect(false, Used::default), Ok((0, 2)));
+    assert_eq!(images.collect_garbage(false, ImagesInUse::default), Ok((0, 2)));
     registry.fault("", None);
-    images.reach("default", &name).await.expect("pulls");
+    images.resolve("default", &name).await.expect("pulls");
     assert_eq!(count(root, "layers"), 3);
 }
 
@@ -223,18 +223,18 @@ async fn no_registry_is_asked_for_an_imported_image_whose_layers_are_gone() {
     lose();
     let by_digest = format!("{}/a@{}", registry.host(), own.digest);
     for text in [&name, &by_digest] {
-        let refused = images.reach("default", text).await.expect_err("it is gone");
+        let refused = images.resolve("default", text).await.expect_err("it is gone");
         assert!(matches!(refused, Error::ImportGone { .. }), "{refused}");
     }
     assert_eq!(registry.asked(), [""; 0]);
     import(&images, &name, &own).await.expect("imports");
-    assert_eq!(images.reach("default", &name).await.expect("is here").0.digest, own.digest);
+    assert_eq!(images.resolve("default", &name).await.expect("is here").0.digest, own.digest);
     // Who pulls that name says where it is from.
     let (pulled, _pin) =
         images.pull("default", named(&name), Platform::own()).await.expect("pulls");
     assert_ne!(pulled.digest, own.digest);
     lose();
-    assert_eq!(images.reach("default", &name).await.expect("pulls").0.digest, pulled.digest);
+    assert_eq!(images.resolve("default", &name).await.expect("pulls").0.digest, pulled.digest);
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! Names of an archive, resolved within a tree by the kernel: neither `..` nor a link leads out.
+//! Paths of an archive, resolved below a root directory with openat2(2): neither `..` nor a symlink
+//! leads out of it.
 
 use crate::error::Error;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid};
@@ -107,7 +108,7 @@ impl<'a> Tree<'a> {
         {
             return Ok(Arc::clone(&last.open));
         }
-        self.leave()?;
+        self.restore_times()?;
         let failed = |errno| blocked(&path, errno);
         let (open, depth) = match self.find(parts).map_err(failed)? {
             // Where no link leads, a path has as many directories as parts.
@@ -185,14 +186,14 @@ impl<'a> Tree<'a> {
     }
 
     /// Something was removed: the path of the open directory may lead elsewhere.
-    pub(crate) fn changed(&mut self) {
+    pub(crate) fn invalidate(&mut self) {
         if let Some(last) = &mut self.last {
             last.stale = true;
         }
     }
 
     /// Ends the work in the directory that is open, which has its times back.
-    pub(crate) fn leave(&mut self) -> Result<(), Error> {
+    pub(crate) fn restore_times(&mut self) -> Result<(), Error> {
         match self.last.take() {
             Some(last) => Ok(rustix::fs::futimens(&last.open, &last.times)?),
             None => Ok(()),

@@ -14,9 +14,9 @@ pub(crate) struct Staging {
 }
 
 /// A directory in `staging`; removed unless it was moved.
-pub(crate) struct Staged(pub(crate) PathBuf);
+pub(crate) struct StagedDirectory(pub(crate) PathBuf);
 
-impl Drop for Staged {
+impl Drop for StagedDirectory {
     fn drop(&mut self) {
         if let Err(error) = clear(&self.0) {
             tracing::warn!(path = %self.0.display(), %error, "what was not finished is left");
@@ -29,15 +29,15 @@ impl Staging {
         Self { directory, next: AtomicU64::new(0) }
     }
 
-    pub(crate) fn stage(&self) -> Result<Staged, Error> {
-        let staged = self.spot();
+    pub(crate) fn stage(&self) -> Result<StagedDirectory, Error> {
+        let staged = self.reserve();
         fs::create_dir(&staged.0)?;
         Ok(staged)
     }
 
     /// A place in `staging` that nobody else has.
-    pub(crate) fn spot(&self) -> Staged {
+    pub(crate) fn reserve(&self) -> StagedDirectory {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        Staged(self.directory.join(number.to_string()))
+        StagedDirectory(self.directory.join(number.to_string()))
     }
 }

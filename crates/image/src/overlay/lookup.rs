@@ -20,25 +20,25 @@ pub(super) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// What a path leads to.
-pub(crate) enum Found {
+pub(crate) enum PathTarget {
     /// Nothing; what is missing can be made where the path is.
     Nothing,
     Directory,
     File(OwnedFd),
     Other,
     /// A link on the way leads to nothing, or is one of too many: nothing can be made there.
-    Dangling,
+    BrokenLink,
 }
 
 /// A path, followed as far as its directories go.
-pub(crate) struct Resolved {
-    pub(crate) found: Found,
+pub(crate) struct Lookup {
+    pub(crate) found: PathTarget,
     /// Names of the directories that it leads through in the end, without links and `..`.
     pub(crate) through: Vec<Vec<u8>>,
 }
 
 /// An image's layers, the top one first.
-pub(crate) struct Merged {
+pub(crate) struct OverlayView {
     layers: Vec<OwnedFd>,
 }
 
@@ -53,7 +53,7 @@ enum Child {
     Other,
 }
 
-impl Merged {
+impl OverlayView {
     pub(crate) fn open<'a>(layers: impl Iterator<Item = &'a Path>) -> Result<Self, Error> {
         let open = |path: &Path| rustix::fs::open(path, DIRECTORY, Mode::empty());
         Ok(Self { layers: layers.map(open).collect::<Result<_, _>>()? })
@@ -74,12 +74,12 @@ impl Merged {
     }
 
     /// What a path leads to, through links, never out of the image.
-    pub(crate) fn find(&self, path: &str) -> Result<Found, Error> {
+    pub(crate) fn find(&self, path: &str) -> Result<PathTarget, Error> {
         Ok(self.resolve(path)?.found)
     }
 
     /// The same, and which directories it leads through.
-    pub(crate) fn resolve(&self, path: &str) -> Result<Resolved, Error> {
+    pub(crate) fn resolve(&self, path: &str) -> Result<Lookup, Error> {
         let mut left: VecDeque<Vec<u8>> = split(path.as_bytes());
         let mut through: Vec<Vec<u8>> = Vec::new();
         let mut stacks = vec![self.root()?];
@@ -87,13 +87,13 @@ impl Merged {
         let mut steps = 0;
         // How many of the names that are left come from a link.
         let mut of_links = 0_usize;
-        let mut found = Found::Directory;
+        let mut found = PathTarget::Directory;
         while let Some(part) = left.pop_front() {
             let of_link = of_links > 0;
             of_links = of_links.saturating_sub(1);
             steps += 1;
             if steps > STEPS_MAX {
-                found = Found::Dangling;
+                found = PathTarget::BrokenLink;
                 break;
             }
             if part == b".." {
@@ -122,20 +122,20 @@ impl Merged {
                     left = more;
                     continue;
                 }
-                Child::Link(_) => Found::Dangling,
-                Child::Nothing if of_link => Found::Dangling,
-                Child::Nothing => Found::Nothing,
-                Child::File(file) if left.is_empty() => Found::File(file),
-                Child::File(_) | Child::Other => Found::Other,
+                Child::Link(_) => PathTarget::BrokenLink,
+                Child::Nothing if of_link => PathTarget::BrokenLink,
+                Child::Nothing => PathTarget::Nothing,
+                Child::File(file) if left.is_empty() => PathTarget::File(file),
+                Child::File(_) | Child::Other => PathTarget::Other,
             };
             break;
         }
-        Ok(Resolved { found, through })
+        Ok(Lookup { found, through })
     }
 
     /// The first bytes of a file; `None` where there is none of this name.
     pub(crate) fn read(&self, path: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, Error> {
-        let Found::File(file) = self.find(path)? else { return Ok(None) };
+        let PathTarget::File(file) = self.find(path)? else { return Ok(None) };
         let mut text = Vec::new();
         std::fs::File::from(file).take(bytes_max + 1).read_to_end(&mut text)?;
         if text.len() as u64 > bytes_max {

@@ -51,7 +51,7 @@ impl Level {
     }
 
     /// Moves a name into `base`, or gives the directory that both have, which is next.
-    fn take(&self, name: Vec<u8>) -> Result<Option<Self>, Error> {
+    fn move_entry(&self, name: Vec<u8>) -> Result<Option<Self>, Error> {
         let (base, top) = (self.base.as_fd(), self.top.as_fd());
         let (what, _) = kind(top, &name)?;
         let under = match kind(base, &name) {
@@ -75,11 +75,11 @@ impl Level {
 
 /// Puts one layer over another, which it becomes part of. What it hid is gone; what it hides of
 /// layers further below stays hidden. Nothing is left in `top`.
-pub(crate) fn fold(base: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<(), Error> {
+pub(crate) fn merge_layers(base: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<(), Error> {
     let mut levels = vec![Level::open(base, top, b".".to_vec())?];
     while let Some(level) = levels.last_mut() {
         if let Some(name) = level.next()? {
-            let both = level.take(name)?;
+            let both = level.move_entry(name)?;
             if both.is_some() && levels.len() > DEPTH_MAX {
                 let limit = DEPTH_MAX.to_string();
                 return Err(Error::large("directories in one another in a layer", limit));
@@ -91,7 +91,7 @@ pub(crate) fn fold(base: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<(), Erro
         let Some(done) = levels.pop() else { break };
         rustix::fs::futimens(&done.base, &done.times)?;
         if let Some(above) = levels.last() {
-            alike(done.base.as_fd(), done.top.as_fd())?;
+            copy_metadata(done.base.as_fd(), done.top.as_fd())?;
             rustix::fs::unlinkat(&above.top, done.name.as_slice(), AtFlags::REMOVEDIR)?;
         }
     }
@@ -99,7 +99,7 @@ pub(crate) fn fold(base: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<(), Erro
 }
 
 /// Owner, mode and attributes of a directory as those of another.
-fn alike(to: BorrowedFd<'_>, from: BorrowedFd<'_>) -> Result<(), Error> {
+fn copy_metadata(to: BorrowedFd<'_>, from: BorrowedFd<'_>) -> Result<(), Error> {
     let about = rustix::fs::fstat(from)?;
     let (uid, gid) = (Uid::from_raw(about.st_uid), Gid::from_raw(about.st_gid));
     rustix::fs::fchown(to, Some(uid), Some(gid))?;

@@ -1,7 +1,7 @@
 //! Who an image's programs run as: `USER` looked up in the image's own `/etc/passwd` and `/etc/group`.
 
 use crate::error::Error;
-use crate::overlay::lookup::Merged;
+use crate::overlay::lookup::OverlayView;
 use serde::{Deserialize, Serialize};
 
 /// Files of accounts that are longer are none.
@@ -26,7 +26,7 @@ pub struct User {
 ///
 /// # Errors
 /// [`Error::Bad`] for one that the image does not know, or that has no place in a sandbox.
-pub(crate) fn of(text: &str, image: &Merged) -> Result<User, Error> {
+pub(crate) fn of(text: &str, image: &OverlayView) -> Result<User, Error> {
     let shown: String = text.chars().take(64).collect();
     let bad = |why: &str| Error::bad(format!("its user {shown:?} {why}"));
     let (who, group) = match text.split_once(':') {

@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 /// Hosts that may have any address: `name`, `name:port`.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Named(pub(crate) Arc<Vec<String>>);
+pub(crate) struct AllowedHosts(pub(crate) Arc<Vec<String>>);
 
-impl Named {
+impl AllowedHosts {
     fn has(&self, host: &str, port: Option<u16>) -> bool {
         let with = port.map(|port| format!("{host}:{port}"));
         self.0.iter().any(|one| one == host || Some(one) == with.as_ref())
@@ -54,9 +54,9 @@ impl Named {
 }
 
 /// Looks names up, and gives no address back that is not public unless its name may have it.
-pub(crate) struct Lookup(pub(crate) Named);
+pub(crate) struct GuardedResolver(pub(crate) AllowedHosts);
 
-impl Resolve for Lookup {
+impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let named = self.0.has_name(name.as_str());
         Box::pin(async move {
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn an_address_of_our_own_is_asked_only_by_name() {
-        let named = Named(Arc::new(vec!["127.0.0.1:5000".into(), "inner.example".into()]));
+        let named = AllowedHosts(Arc::new(vec!["127.0.0.1:5000".into(), "inner.example".into()]));
         let check = |url: &str| named.check(&Url::parse(url).unwrap()).is_ok();
         for url in [
             "https://ghcr.io/v2/",

@@ -1,4 +1,4 @@
-//! What is said to a registry: the distribution protocol's reading half.
+//! A client of registries: the reading half of the OCI distribution protocol.
 //!
 //! Not `oci-client`, the known library: it reads manifests, tokens and errors however long they
 //! are, and follows redirects to wherever they lead. Everything here has a bound in bytes and in
@@ -7,7 +7,7 @@
 use crate::error::Error;
 use crate::manifest::ACCEPT;
 use crate::reference::Reference;
-use crate::registry::address::{Lookup, Named};
+use crate::registry::address::{AllowedHosts, GuardedResolver};
 use crate::registry::credentials::{self, Credentials};
 use bytes::Bytes;
 use reqwest::header::{ACCEPT as ACCEPTS, AUTHORIZATION, HeaderMap, LOCATION, WWW_AUTHENTICATE};
@@ -24,28 +24,28 @@ const REDIRECTS_MAX: usize = 5;
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Tries of a request that failed for a reason that may pass, and the pause before each next.
 const PAUSES: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(2)];
-/// What is read of an error, or a token, in bytes.
+/// Bytes that are read of an error or a token.
 const SMALL_BYTES_MAX: u64 = 64 * 1024;
-/// What is given on of an error, in characters.
-const SAID_MAX: usize = 300;
+/// Characters of an error that are reported.
+const MESSAGE_CHARS_MAX: usize = 300;
 
-/// Registries, asked over one client.
+/// All registries, over one HTTP client.
 #[derive(Clone)]
-pub(crate) struct Registries {
+pub(crate) struct RegistryClient {
     client: Client,
-    named: Named,
+    allowed_hosts: AllowedHosts,
     credentials: Option<PathBuf>,
-    /// How long a body may say nothing.
+    /// How long a body may be idle.
     idle: Duration,
 }
 
-/// One repository, and what lets us read it.
+/// One repository, and the authorization to read it.
 pub(crate) struct Repository<'a> {
-    registries: &'a Registries,
+    registries: &'a RegistryClient,
     reference: Reference,
-    /// Host and port that are asked: the registry's, or a mirror's.
+    /// Host and port of the registry, or of a mirror.
     host: String,
-    header: tokio::sync::Mutex<Option<String>>,
+    authorization: tokio::sync::Mutex<Option<String>>,
 }
 
 #[derive(Deserialize)]
@@ -56,24 +56,24 @@ struct Token {
     access_token: Option<String>,
 }
 
-impl Registries {
+impl RegistryClient {
     pub(crate) fn new(
-        named: Vec<String>,
+        allowed: Vec<String>,
         credentials: Option<PathBuf>,
         idle: Duration,
     ) -> Result<Self, Error> {
-        // The first to say which cryptography is meant is heard; all of ours say the same.
+        // Only the first call in a process counts; all callers install the same provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let named = Named(Arc::new(named));
+        let allowed_hosts = AllowedHosts(Arc::new(allowed));
         let client = Client::builder()
             .redirect(redirect::Policy::none())
-            .dns_resolver(Arc::new(Lookup(named.clone())))
+            .dns_resolver(Arc::new(GuardedResolver(allowed_hosts.clone())))
             .connect_timeout(ANSWER_MAX)
             .read_timeout(idle)
             .user_agent(concat!("isolet/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| Error::Disk(format!("no client for registries: {error}")))?;
-        Ok(Self { client, named, credentials, idle })
+        Ok(Self { client, allowed_hosts, credentials, idle })
     }
 
     /// The repository of a reference, asked at `host`.
@@ -82,7 +82,7 @@ impl Registries {
             registries: self,
             reference: reference.clone(),
             host: host.to_owned(),
-            header: tokio::sync::Mutex::default(),
+            authorization: tokio::sync::Mutex::default(),
         }
     }
 }
@@ -104,18 +104,22 @@ impl Repository<'_> {
     ///
     /// # Errors
     /// What the registry says, and the bounds.
-    pub(crate) async fn manifest(&self, which: &str, bytes_max: u64) -> Result<Bytes, Error> {
-        let answer = self.get(self.url(&format!("manifests/{which}"))?).await?;
-        self.whole(answer, bytes_max, "its manifest").await
+    pub(crate) async fn manifest(
+        &self,
+        tag_or_digest: &str,
+        bytes_max: u64,
+    ) -> Result<Bytes, Error> {
+        let answer = self.get(self.url(&format!("manifests/{tag_or_digest}"))?).await?;
+        self.read_all(answer, bytes_max, "its manifest").await
     }
 
     /// A blob that is small.
     ///
     /// # Errors
     /// Likewise.
-    pub(crate) async fn small(&self, digest: &str, bytes_max: u64) -> Result<Bytes, Error> {
+    pub(crate) async fn small_blob(&self, digest: &str, bytes_max: u64) -> Result<Bytes, Error> {
         let answer = self.blob(digest).await?;
-        self.whole(answer, bytes_max, "its configuration").await
+        self.read_all(answer, bytes_max, "its configuration").await
     }
 
     /// A blob, to be read by [`Repository::chunk`].
@@ -134,20 +138,20 @@ impl Repository<'_> {
         let idle = self.registries.idle;
         match timeout(idle, body.chunk()).await {
             Ok(Ok(chunk)) => Ok(chunk),
-            Ok(Err(error)) if error.is_timeout() => Err(slow(idle)),
+            Ok(Err(error)) if error.is_timeout() => Err(timed_out(idle)),
             Ok(Err(error)) => Err(self.failed(format!("its answer broke off: {}", cause(&error)))),
-            Err(_) => Err(slow(idle)),
+            Err(_) => Err(timed_out(idle)),
         }
     }
 
-    async fn whole(
+    async fn read_all(
         &self,
         mut body: Response,
         bytes_max: u64,
         what: &'static str,
     ) -> Result<Bytes, Error> {
         let mut all = Vec::new();
-        // A drip is no answer either.
+        // A body that trickles in must end in time too.
         let read = async {
             while let Some(chunk) = self.chunk(&mut body).await? {
                 all.extend_from_slice(&chunk);
@@ -157,15 +161,15 @@ impl Repository<'_> {
             }
             Ok(())
         };
-        timeout(ANSWER_MAX, read).await.map_err(|_| slow(ANSWER_MAX))??;
+        timeout(ANSWER_MAX, read).await.map_err(|_| timed_out(ANSWER_MAX))??;
         Ok(all.into())
     }
 
-    /// Asks, shows who we are where that is wanted, and tries again what may pass.
+    /// Sends a GET request, authenticates on demand, and retries transient failures.
     async fn get(&self, url: Url) -> Result<Response, Error> {
         let mut pauses = PAUSES.iter();
         loop {
-            let tried = self.with_identity(&url).await;
+            let tried = self.get_authenticated(&url).await;
             let passing = match &tried {
                 Ok(answer) => {
                     let status = answer.status();
@@ -182,35 +186,35 @@ impl Repository<'_> {
             if answer.status().is_success() {
                 return Ok(answer);
             }
-            return Err(self.refused(answer).await);
+            return Err(self.error_of(answer).await);
         }
     }
 
-    async fn with_identity(&self, url: &Url) -> Result<Response, Error> {
-        let known = self.header.lock().await.clone();
+    async fn get_authenticated(&self, url: &Url) -> Result<Response, Error> {
+        let known = self.authorization.lock().await.clone();
         let answer = self.follow(url, known.as_deref()).await?;
         if answer.status() != StatusCode::UNAUTHORIZED {
             return Ok(answer);
         }
-        let Some(header) = self.identity(answer.headers()).await? else { return Ok(answer) };
+        let Some(header) = self.authorization(answer.headers()).await? else { return Ok(answer) };
         if known.as_ref() == Some(&header) {
             return Ok(answer);
         }
-        *self.header.lock().await = Some(header.clone());
+        *self.authorization.lock().await = Some(header.clone());
         self.follow(url, Some(&header)).await
     }
 
-    /// Goes where redirects lead, if that may be asked; who we are is told to nobody there.
+    /// Follows redirects to allowed addresses. The authorization is not sent to other origins.
     async fn follow(&self, url: &Url, header: Option<&str>) -> Result<Response, Error> {
         let mut url = url.clone();
         let first = url.origin();
         for _ in 0..=REDIRECTS_MAX {
-            self.registries.named.check(&url)?;
+            self.registries.allowed_hosts.check(&url)?;
             let mut request = self.registries.client.get(url.clone()).header(ACCEPTS, ACCEPT);
             if let Some(header) = header.filter(|_| url.origin() == first) {
                 request = request.header(AUTHORIZATION, header);
             }
-            let answer = self.sent(request).await?;
+            let answer = self.execute(request).await?;
             if !answer.status().is_redirection() {
                 return Ok(answer);
             }
@@ -218,23 +222,23 @@ impl Repository<'_> {
             let to = to.and_then(|to| url.join(to).ok());
             url = to.ok_or_else(|| self.failed("it redirects to nowhere"))?;
         }
-        // It would do so again.
+        // A retry would be redirected again.
         Err(Error::Bad(format!("registry {} redirects without an end", self.host)))
     }
 
-    async fn sent(&self, request: reqwest::RequestBuilder) -> Result<Response, Error> {
+    async fn execute(&self, request: reqwest::RequestBuilder) -> Result<Response, Error> {
         match timeout(ANSWER_MAX, request.send()).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) if error.is_timeout() => Err(slow(ANSWER_MAX)),
+            Ok(Err(error)) if error.is_timeout() => Err(timed_out(ANSWER_MAX)),
             Ok(Err(error)) => Err(self.failed(format!("no connection: {}", cause(&error)))),
-            Err(_) => Err(slow(ANSWER_MAX)),
+            Err(_) => Err(timed_out(ANSWER_MAX)),
         }
     }
 
-    /// What answers a challenge; `None` where we have nothing for it.
-    async fn identity(&self, headers: &HeaderMap) -> Result<Option<String>, Error> {
+    /// The `Authorization` header for a challenge; `None`: there are no credentials for it.
+    async fn authorization(&self, headers: &HeaderMap) -> Result<Option<String>, Error> {
         let path = self.registries.credentials.clone();
-        // A mirror has its own: what is for the registry is not for it.
+        // The credentials of a registry are not sent to its mirrors.
         let asked = self.host == self.reference.host();
         let whose = if asked { self.reference.registry() } else { &self.host };
         let ours = credentials::of(path, whose).await;
@@ -266,7 +270,7 @@ impl Repository<'_> {
             }
             query.append_pair("scope", &scope);
         }
-        self.registries.named.check(&url)?;
+        self.registries.allowed_hosts.check(&url)?;
         let mut request = self.registries.client.get(url.clone());
         match ours {
             Credentials::None => {}
@@ -298,11 +302,11 @@ impl Repository<'_> {
                     .body(body);
             }
         }
-        let answer = self.sent(request).await?;
+        let answer = self.execute(request).await?;
         if !answer.status().is_success() {
-            return Err(self.refused(answer).await);
+            return Err(self.error_of(answer).await);
         }
-        let text = self.whole(answer, SMALL_BYTES_MAX, "its token").await?;
+        let text = self.read_all(answer, SMALL_BYTES_MAX, "its token").await?;
         let token: Option<Token> = serde_json::from_slice(&text).ok();
         let token = token.and_then(|token| token.token.or(token.access_token));
         let token = token.filter(|token| token.bytes().all(|b| b.is_ascii_graphic()));
@@ -310,10 +314,10 @@ impl Repository<'_> {
         Ok(format!("Bearer {token}"))
     }
 
-    /// What an answer that is no success means.
-    async fn refused(&self, answer: Response) -> Error {
+    /// The error that a response without success means.
+    async fn error_of(&self, answer: Response) -> Error {
         let status = answer.status();
-        let text = self.whole(answer, SMALL_BYTES_MAX, "its answer").await.unwrap_or_default();
+        let text = self.read_all(answer, SMALL_BYTES_MAX, "its answer").await.unwrap_or_default();
         let said = format!("{} {}", status.as_u16(), message(&text));
         let said = said.trim_end().to_owned();
         let (image, registry) = (self.reference.to_string(), self.host.clone());
@@ -326,26 +330,26 @@ impl Repository<'_> {
     }
 }
 
-fn slow(limit: Duration) -> Error {
+fn timed_out(limit: Duration) -> Error {
     Error::TooLate { what: "the registry's answer", seconds: limit.as_secs() }
 }
 
-/// The innermost reason: the outer ones say the URL, which may hold a signature.
+/// The innermost cause: the outer ones contain the URL, which may contain a signature.
 fn cause(error: &reqwest::Error) -> String {
     let mut at: &dyn std::error::Error = error;
     while let Some(next) = at.source() {
         at = next;
     }
-    at.to_string().chars().take(SAID_MAX).collect()
+    at.to_string().chars().take(MESSAGE_CHARS_MAX).collect()
 }
 
-/// The message in an error as the protocol has it, or the beginning of a text.
+/// The message of an OCI error, or the beginning of another body.
 fn message(text: &[u8]) -> String {
     let json: Option<serde_json::Value> = serde_json::from_slice(text).ok();
     let inner = json.as_ref().and_then(|json| json["errors"][0]["message"].as_str());
     let text = inner.map_or_else(|| String::from_utf8_lossy(text).into_owned(), str::to_owned);
     let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    plain.take(SAID_MAX).collect::<String>().trim().to_owned()
+    plain.take(MESSAGE_CHARS_MAX).collect::<String>().trim().to_owned()
 }
 
 /// `key="value",key=value`.
@@ -381,6 +385,6 @@ mod tests {
     fn what_a_registry_says_is_one_short_line() {
         let text = br#"{"errors":[{"code":"X","message":"no\n\u001b[31msuch"}]}"#;
         assert_eq!(message(text), "no  [31msuch");
-        assert_eq!(message(&[b'x'; 1000]).len(), SAID_MAX);
+        assert_eq!(message(&[b'x'; 1000]).len(), MESSAGE_CHARS_MAX);
     }
 }

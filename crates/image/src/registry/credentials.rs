@@ -1,5 +1,5 @@
-//! Who this server is to a registry, as the Docker client keeps it: `auths` and credential helpers
-//! of a `config.json`. The operator's; tenants have none here.
+//! The operator's credentials for registries, as the Docker client stores them: `auths` and credential
+//! helpers of a `config.json`. Tenants have none.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use docker_credential::{CredentialRetrievalError, DockerCredential};
@@ -14,13 +14,13 @@ const HELPER_MAX: Duration = Duration::from_secs(10);
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Credentials {
     None,
-    /// Ready for a header.
+    /// The value of a `Basic` authorization header.
     Basic(String),
     /// For the token service.
     Identity(String),
 }
 
-/// Where Docker's client looks, unless told.
+/// The path where Docker's client looks by default.
 pub(crate) fn default_path() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("DOCKER_CONFIG") {
         return Some(Path::new(&folder).join("config.json"));
@@ -28,8 +28,8 @@ pub(crate) fn default_path() -> Option<PathBuf> {
     Some(Path::new(&std::env::var_os("HOME")?).join(".docker/config.json"))
 }
 
-/// What the file says of a registry. One that cannot be read is told to the log, and nobody asks
-/// with it: most images need none.
+/// The credentials for a registry. A file that cannot be read is logged and ignored: most images need
+/// no credentials.
 pub(crate) async fn of(path: Option<PathBuf>, registry: &str) -> Credentials {
     let Some(path) = path else { return Credentials::None };
     let name = match registry {

@@ -1,23 +1,23 @@
 //! The images of a server: what it has, and what is under way.
 
-use super::import_slots::Imports;
+use super::import_slots::ImportSlots;
 use super::progress::Progress;
 use crate::config::Config;
-use crate::disk::free_space::Room;
+use crate::disk::free_space::FreeSpace;
 use crate::error::Error;
 use crate::manifest::Platform;
 use crate::reference::Reference;
-use crate::registry::client::Registries;
+use crate::registry::client::RegistryClient;
 use crate::registry::credentials;
-use crate::store::Store;
 use crate::store::image::{Image, Root};
-use crate::unpack::slots::Turns;
+use crate::store::{ImagesInUse, Store};
+use crate::unpack::slots::UnpackSlots;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 
 /// Keeps a layer from being collected until the image that it is for is recorded, or is not to be.
-pub(crate) type Held = Arc<tokio::sync::Mutex<()>>;
+pub(crate) type LayerHold = Arc<tokio::sync::Mutex<()>>;
 
 /// The images of a server. Clones share them.
 #[derive(Clone)]
@@ -25,24 +25,26 @@ pub struct Images {
     pub(super) inner: Arc<Inner>,
 }
 
-/// What sandboxes use: how many are made of an image, and all their layers.
-pub type Used = (HashMap<String, usize>, HashSet<String>);
-
-/// Who asks, for what, for which machine.
-pub(super) type Flight = (String, Reference, Platform);
+/// What identifies a pull: requests for the same one share it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct PullKey {
+    pub(super) tenant: String,
+    pub(super) reference: Reference,
+    pub(super) platform: Platform,
+}
 
 pub(super) struct Inner {
     pub(super) config: Config,
     pub(super) store: Arc<Store>,
-    pub(super) registries: Registries,
-    pub(super) flights: Mutex<HashMap<Flight, watch::Receiver<Progress>>>,
+    pub(super) registries: RegistryClient,
+    pub(super) pulls: Mutex<HashMap<PullKey, watch::Receiver<Progress>>>,
     /// Layers of images that are being made, by their names. Locked before the images are.
-    pub(super) busy: Mutex<HashMap<String, Held>>,
+    pub(super) layers_in_use: Mutex<HashMap<String, LayerHold>>,
     /// Layers that a tenant makes now, by both names: it makes each once at a time.
-    pub(super) making: Mutex<HashMap<(String, String), Held>>,
-    pub(super) turns: Turns,
-    pub(super) imports: Imports,
-    pub(super) room: Arc<Room>,
+    pub(super) layer_locks: Mutex<HashMap<(String, String), LayerHold>>,
+    pub(super) slots: UnpackSlots,
+    pub(super) imports: ImportSlots,
+    pub(super) free_space: Arc<FreeSpace>,
 }
 
 impl Images {
@@ -54,26 +56,27 @@ impl Images {
         let store = Arc::new(Store::open(config.root.clone())?);
         let credentials = config.credentials.clone().or_else(credentials::default_path);
         let idle = config.limits.idle;
-        let registries = Registries::new(config.registries.clone(), credentials, idle)?;
-        let room = Arc::new(Room::new(config.root.clone(), config.limits.floor_mib << 20));
+        let registries = RegistryClient::new(config.registries.clone(), credentials, idle)?;
+        let free_space =
+            Arc::new(FreeSpace::new(config.root.clone(), config.limits.floor_mib << 20));
         let inner = Inner {
             config,
             store,
             registries,
-            flights: Mutex::default(),
-            busy: Mutex::default(),
-            making: Mutex::default(),
-            turns: Turns::default(),
-            imports: Imports::default(),
-            room,
+            pulls: Mutex::default(),
+            layers_in_use: Mutex::default(),
+            layer_locks: Mutex::default(),
+            slots: UnpackSlots::default(),
+            imports: ImportSlots::default(),
+            free_space,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
 
     /// A tenant's images, newest first.
     #[must_use]
-    pub fn of(&self, tenant: &str) -> Vec<Arc<Image>> {
-        self.inner.store.of(tenant)
+    pub fn list(&self, tenant: &str) -> Vec<Arc<Image>> {
+        self.inner.store.list(tenant)
     }
 
     /// An image that a tenant has, or the tenant that shares its own.
@@ -86,8 +89,8 @@ impl Images {
 
     /// A layer of a sandbox's root that is not there any more, if any.
     #[must_use]
-    pub fn gone(&self, root: &Root) -> Option<String> {
-        self.inner.store.gone(&root.layers)
+    pub fn missing_layer(&self, root: &Root) -> Option<String> {
+        self.inner.store.missing_layer(&root.layers)
     }
 
     /// Takes a tenant's name of an image away; the last one takes the image.
@@ -98,9 +101,9 @@ impl Images {
         &self,
         tenant: &str,
         reference: &Reference,
-        used: impl FnOnce() -> Used,
+        used: impl FnOnce() -> ImagesInUse,
     ) -> Result<(), Error> {
-        self.inner.store.remove(tenant, reference, || used().0)
+        self.inner.store.remove(tenant, reference, || used().sandboxes)
     }
 
     /// Removes images without a name, with `all` also those that no sandbox uses, and the layers
@@ -108,20 +111,25 @@ impl Images {
     ///
     /// # Errors
     /// [`Error::Disk`].
-    pub fn collect(&self, all: bool, used: impl FnOnce() -> Used) -> Result<(u64, u64), Error> {
+    pub fn collect_garbage(
+        &self,
+        all: bool,
+        used: impl FnOnce() -> ImagesInUse,
+    ) -> Result<(u64, u64), Error> {
         // While an image is being made its layers are nobody's but held. None is held anew until
         // what is not has left its place.
-        let busy = self.inner.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        let (images, layers) = self.inner.store.collect(all, &Inner::held(&busy), used)?;
-        drop(busy);
+        let layers_in_use = self.inner.layers_in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        let (images, layers) =
+            self.inner.store.collect_garbage(all, &Inner::held(&layers_in_use), used)?;
+        drop(layers_in_use);
         Ok((images, layers.len() as u64))
     }
 }
 
 impl Inner {
     /// Layers of images that are being made.
-    pub(crate) fn held(busy: &HashMap<String, Held>) -> HashSet<String> {
-        let held = busy.iter().filter(|(_, turn)| Arc::strong_count(turn) > 1);
+    pub(crate) fn held(layers_in_use: &HashMap<String, LayerHold>) -> HashSet<String> {
+        let held = layers_in_use.iter().filter(|(_, turn)| Arc::strong_count(turn) > 1);
         held.map(|(name, _)| name.clone()).collect()
     }
 }

@@ -1,22 +1,22 @@
 //! Images from a file: an OCI layout or what `docker save` writes, as a tar archive.
 
 use super::images::Images;
-use super::import_slots::Import;
-use super::layers::{Source, Wanted, blocking, discard};
-use super::record::About;
-use crate::disk::free_space::{ENTRY_BYTES, Room};
+use super::import_slots::ImportSlot;
+use super::layers::{RequestedLayer, Source, blocking, discard};
+use super::record::ImageFacts;
+use crate::disk::free_space::{ENTRY_BYTES, FreeSpace};
 use crate::disk::rooted::PATH_BYTES_MAX;
-use crate::disk::staging::Staged;
+use crate::disk::staging::StagedDirectory;
 use crate::error::Error;
 use crate::manifest::{
-    CONFIG_BYTES_MAX, Config, LAYERS_MAX, MANIFEST_BYTES_MAX, Manifest, Part, Platform, Said,
-    names, same,
+    CONFIG_BYTES_MAX, Config, Descriptor, LAYERS_MAX, MANIFEST_BYTES_MAX, Manifest, Platform,
+    ResolvedManifest, check_digest, names,
 };
 use crate::reference::{Digest, Reference};
 use crate::store::Pin;
 use crate::store::image::{Image, Origin};
-use crate::unpack::byte_stream::{Bounded, Plain, from_stream};
-use crate::unpack::tar_stream::{Entry, Tape};
+use crate::unpack::byte_stream::{Bounded, Decompressed, from_io_error};
+use crate::unpack::tar_stream::{Entry, TarStream};
 use bytes::Bytes;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -27,24 +27,24 @@ use std::sync::Arc;
 use tar::EntryType;
 use tokio::io::AsyncWriteExt;
 
-/// Members of such an archive.
+/// Members of one archive.
 const MEMBERS_MAX: usize = 4096;
-/// Links from one member to the next.
+/// Links that lead from one member to the next.
 const LINKS_MAX: usize = 4;
 
-/// An archive on its way here.
+/// An archive that is being received.
 pub struct Spool {
-    staged: Staged,
+    staged: StagedDirectory,
     file: tokio::fs::File,
     bytes: u64,
     bytes_max: u64,
-    room: Arc<Room>,
+    free_space: Arc<FreeSpace>,
     /// One of the imports that there may be at once.
-    under_way: Import,
+    slot: ImportSlot,
 }
 
 impl Spool {
-    /// Takes the next bytes.
+    /// Appends the next bytes.
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::Full`].
@@ -53,28 +53,28 @@ impl Spool {
         if self.bytes > self.bytes_max {
             return Err(Error::large("the archive", format!("{} MiB", self.bytes_max >> 20)));
         }
-        self.room.take(bytes.len() as u64)?;
+        self.free_space.reserve(bytes.len() as u64)?;
         Ok(self.file.write_all(bytes).await?)
     }
 }
 
 /// What an archive holds, by name.
-struct Members {
+struct ArchiveMembers {
     files: BTreeMap<String, PathBuf>,
     links: BTreeMap<String, String>,
 }
 
 /// An image in it.
-struct Found {
+struct ArchivedImage {
     digest: Digest,
     config: Config,
-    layers: Vec<(PathBuf, Option<Part>)>,
+    layers: Vec<(PathBuf, Option<Descriptor>)>,
     names: Vec<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Saved {
+struct DockerSaveEntry {
     config: String,
     #[serde(default)]
     repo_tags: Option<Vec<String>>,
@@ -82,20 +82,20 @@ struct Saved {
 }
 
 impl Images {
-    /// Begins to take an archive of a tenant.
+    /// Begins the import of an archive.
     ///
     /// # Errors
     /// [`Error::Busy`], [`Error::Disk`].
     pub async fn spool(&self, tenant: &str) -> Result<Spool, Error> {
-        let under_way = self.inner.imports.begin(tenant)?;
+        let slot = self.inner.imports.begin(tenant)?;
         let staged = self.inner.store.staging.stage()?;
         let file = tokio::fs::File::create(staged.0.join("archive")).await?;
         let bytes_max = self.inner.config.limits.compressed_mib << 20;
-        let room = Arc::clone(&self.inner.room);
-        Ok(Spool { staged, file, bytes: 0, bytes_max, room, under_way })
+        let free_space = Arc::clone(&self.inner.free_space);
+        Ok(Spool { staged, file, bytes: 0, bytes_max, free_space, slot })
     }
 
-    /// Records the image of an archive under `name`, or the names that it brings.
+    /// Records the image of an archive under `name`, or under the names in the archive.
     ///
     /// # Errors
     /// [`Error::Bad`] for what is no such archive, or has no name; the bounds.
@@ -106,39 +106,39 @@ impl Images {
         name: Option<Reference>,
     ) -> Result<(Arc<Image>, Pin), Error> {
         spool.file.flush().await?;
-        let Spool { staged, bytes, bytes_max, file, room, under_way } = spool;
+        let Spool { staged, bytes, bytes_max, file, free_space, slot } = spool;
         drop(file);
-        let working = self.inner.turns.work().await?;
+        let thread_slot = self.inner.slots.work().await?;
         let (found, staged) = blocking(move || {
-            let _working = working;
-            let members = Members::read(&staged, bytes_max, &room)?;
+            let _thread_slot = thread_slot;
+            let members = ArchiveMembers::read(&staged, bytes_max, &free_space)?;
             Ok((members.image()?, staged))
         })
         .await?;
-        let done = self.unpacked(tenant, found, bytes, name).await;
+        let done = self.record_archive(tenant, found, bytes, name).await;
         discard(Some(staged)).await;
-        drop(under_way);
+        drop(slot);
         done
     }
 
     /// Unpacks the layers of an image whose parts are files here, and records it.
-    async fn unpacked(
+    async fn record_archive(
         &self,
         tenant: &str,
-        found: Found,
+        found: ArchivedImage,
         bytes: u64,
         name: Option<Reference>,
     ) -> Result<(Arc<Image>, Pin), Error> {
-        let called = match name {
+        let references = match name {
             Some(name) => vec![name],
             None => found.names.iter().filter_map(|name| Reference::parse(name).ok()).collect(),
         };
-        if called.is_empty() {
+        if references.is_empty() {
             return Err(Error::Unnamed);
         }
-        let names: Vec<String> = called.iter().map(Reference::to_string).collect();
+        let names: Vec<String> = references.iter().map(Reference::to_string).collect();
         let wanted: Vec<_> = std::iter::zip(&found.config.diff_ids, found.layers)
-            .map(|(id, (path, part))| Wanted {
+            .map(|(id, (path, part))| RequestedLayer {
                 diff_id: id.clone(),
                 source: Source::File(path, part),
             })
@@ -146,25 +146,30 @@ impl Images {
         let inner = &self.inner;
         let ready = inner.layers(tenant, &wanted, &|_, _| {}).await?;
         let (platform, from) = (Platform::own(), Origin::Archive);
-        let about = About { digest: found.digest, platform, bytes, from };
-        inner.record(tenant, &names, about, found.config, ready).await
+        let facts = ImageFacts { digest: found.digest, platform, bytes, from };
+        inner.record(tenant, &names, facts, found.config, ready).await
     }
 }
 
-impl Members {
-    fn read(staged: &Staged, bytes_max: u64, room: &Room) -> Result<Self, Error> {
+impl ArchiveMembers {
+    fn read(
+        staged: &StagedDirectory,
+        bytes_max: u64,
+        free_space: &FreeSpace,
+    ) -> Result<Self, Error> {
         let archive = File::open(staged.0.join("archive"))?;
-        let came = Bounded::new(archive, bytes_max, "the archive");
-        let packed = came.counter();
-        let plain = Plain::of(came).map_err(from_stream)?;
+        let compressed = Bounded::new(archive, bytes_max, "the archive");
+        let compressed_bytes = compressed.counter();
+        let plain = Decompressed::of(compressed).map_err(from_io_error)?;
         // Layers come compressed already; an archive is seldom much larger than it comes.
         let most = bytes_max.saturating_mul(2);
-        let plain = Bounded::new(plain, most, "the unpacked archive").unpacked_from(packed);
-        let mut tape = Tape::new(plain);
+        let plain =
+            Bounded::new(plain, most, "the unpacked archive").unpacked_from(compressed_bytes);
+        let mut tar = TarStream::new(plain);
         let mut all = Self { files: BTreeMap::new(), links: BTreeMap::new() };
         let mut count = 0;
-        room.look()?;
-        while let Some(entry) = tape.next()? {
+        free_space.check()?;
+        while let Some(entry) = tar.next()? {
             count += 1;
             if count > MEMBERS_MAX {
                 return Err(Error::large("members of the archive", MEMBERS_MAX.to_string()));
@@ -172,46 +177,47 @@ impl Members {
             if entry.size > most {
                 return Err(Error::large("the unpacked archive", format!("{} MiB", most >> 20)));
             }
-            room.take(ENTRY_BYTES)?;
-            all.member(&entry, &mut tape, staged.0.join(count.to_string()), room)?;
+            free_space.reserve(ENTRY_BYTES)?;
+            all.member(&entry, &mut tar, staged.0.join(count.to_string()), free_space)?;
         }
         Ok(all)
     }
 
-    /// Takes one member. A file's content goes to `path`, which is a number: names are the archive's.
+    /// Adds one member. The content of a file is written to `path`, which does not contain the
+    /// untrusted name.
     fn member(
         &mut self,
         entry: &Entry,
-        tape: &mut Tape<impl Read>,
+        tar: &mut TarStream<impl Read>,
         path: PathBuf,
-        room: &Room,
+        free_space: &FreeSpace,
     ) -> Result<(), Error> {
-        // All of them are held at once.
+        // All names are in memory at once.
         if entry.path.len().max(entry.link.len()) > PATH_BYTES_MAX {
             return Err(Error::large("a name in the archive", format!("{PATH_BYTES_MAX} bytes")));
         }
-        let name = plain(&String::from_utf8_lossy(&entry.path), "");
+        let name = normalize(&String::from_utf8_lossy(&entry.path), "");
         let target = String::from_utf8_lossy(&entry.link);
         match entry.kind {
             EntryType::Regular => {
                 let mut file = File::create(&path)?;
                 let mut buffer = vec![0; 64 * 1024];
                 loop {
-                    let length = tape.read(&mut buffer)?;
+                    let length = tar.read(&mut buffer)?;
                     if length == 0 {
                         break;
                     }
                     file.write_all(&buffer[..length])?;
-                    room.take(length as u64)?;
+                    free_space.reserve(length as u64)?;
                 }
                 self.files.insert(name, path);
             }
             EntryType::Symlink => {
                 let above = name.rsplit_once('/').map_or("", |(above, _)| above).to_owned();
-                self.links.insert(name, plain(&target, &above));
+                self.links.insert(name, normalize(&target, &above));
             }
             EntryType::Link => {
-                self.links.insert(name, plain(&target, ""));
+                self.links.insert(name, normalize(&target, ""));
             }
             _ => {}
         }
@@ -219,7 +225,7 @@ impl Members {
     }
 
     fn find(&self, name: &str) -> Result<&PathBuf, Error> {
-        let mut at = plain(name, "");
+        let mut at = normalize(name, "");
         for _ in 0..LINKS_MAX {
             if let Some(file) = self.files.get(&at) {
                 return Ok(file);
@@ -240,48 +246,54 @@ impl Members {
         Ok(text.into())
     }
 
-    fn image(&self) -> Result<Found, Error> {
-        if self.files.contains_key("index.json") { self.layout() } else { self.saved() }
+    fn image(&self) -> Result<ArchivedImage, Error> {
+        if self.files.contains_key("index.json") { self.oci_image() } else { self.docker_image() }
     }
 
-    fn saves(&self) -> Result<Vec<Saved>, Error> {
+    fn docker_entries(&self) -> Result<Vec<DockerSaveEntry>, Error> {
         let text = self.text("manifest.json", MANIFEST_BYTES_MAX)?;
         serde_json::from_slice(&text)
             .map_err(|error| Error::bad(format!("its manifest.json does not read: {error}")))
     }
 
-    fn layout(&self) -> Result<Found, Error> {
+    fn oci_image(&self) -> Result<ArchivedImage, Error> {
         let platform = Platform::own();
         let mut text = self.text("index.json", MANIFEST_BYTES_MAX)?;
         let mut called = names(&text);
         let blob = |digest: &Digest| format!("blobs/sha256/{}", digest.hex());
         for _ in 0..4 {
-            match Said::read(&text, &platform)? {
-                Said::Further(part) => {
+            match ResolvedManifest::read(&text, &platform)? {
+                ResolvedManifest::Index(part) => {
                     text = self.text(&blob(&part.digest), MANIFEST_BYTES_MAX)?;
-                    same(&text, &part.digest, "its manifest")?;
+                    check_digest(&text, &part.digest, "its manifest")?;
                 }
-                Said::Manifest(Manifest { config, layers }) => {
+                ResolvedManifest::Manifest(Manifest { config, layers }) => {
                     let settings = self.text(&blob(&config.digest), CONFIG_BYTES_MAX)?;
-                    same(&settings, &config.digest, "its configuration")?;
+                    check_digest(&settings, &config.digest, "its configuration")?;
                     let config = Config::read(&settings, layers.len(), &platform)?;
-                    let layer =
-                        |part: Part| Ok((self.find(&blob(&part.digest))?.clone(), Some(part)));
+                    let layer = |part: Descriptor| {
+                        Ok((self.find(&blob(&part.digest))?.clone(), Some(part)))
+                    };
                     let layers = layers.into_iter().map(layer).collect::<Result<_, Error>>()?;
-                    if let Ok([one]) = self.saves().as_deref() {
+                    if let Ok([one]) = self.docker_entries().as_deref() {
                         called.extend(one.repo_tags.iter().flatten().cloned());
                     }
                     // A tag alone is no name.
                     called.retain(|name| name.contains(['/', ':']));
-                    return Ok(Found { digest: Digest::of(&text), config, layers, names: called });
+                    return Ok(ArchivedImage {
+                        digest: Digest::of(&text),
+                        config,
+                        layers,
+                        names: called,
+                    });
                 }
             }
         }
         Err(Error::bad("its index leads from one to the next"))
     }
 
-    fn saved(&self) -> Result<Found, Error> {
-        let all = self.saves()?;
+    fn docker_image(&self) -> Result<ArchivedImage, Error> {
+        let all = self.docker_entries()?;
         let [one] = all.as_slice() else {
             return Err(Error::bad(format!("the archive holds {} images: save one", all.len())));
         };
@@ -294,12 +306,12 @@ impl Members {
         let layer = |name: &String| Ok((self.find(name)?.clone(), None));
         let layers = one.layers.iter().map(layer).collect::<Result<_, Error>>()?;
         let names = one.repo_tags.clone().unwrap_or_default();
-        Ok(Found { digest: Digest::of(&text), config, layers, names })
+        Ok(ArchivedImage { digest: Digest::of(&text), config, layers, names })
     }
 }
 
 /// A member's name without `.` and `..`, as seen from a directory of the archive.
-fn plain(name: &str, from: &str) -> String {
+fn normalize(name: &str, from: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').filter(|part| !part.is_empty()).collect();
     for part in name.split('/') {
         match part {

@@ -1,31 +1,31 @@
-//! How many archives are on their way here, in all and of each tenant.
+//! Limits on parallel imports, in all and of each tenant.
 
 use crate::error::Error;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Imports at once, of all tenants: each holds a connection and a part of the disk.
+/// Parallel imports of all tenants: each holds a connection and a part of the disk.
 const IMPORTS_MAX: usize = 32;
-/// Imports at once of one tenant, which leaves room for others.
+/// Parallel imports of one tenant, which leaves slots for others.
 const TENANT_IMPORTS_MAX: usize = 8;
 
-/// Imports that are under way, by tenant.
+/// Imports under way, by tenant.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Imports(Arc<Mutex<HashMap<String, usize>>>);
+pub(crate) struct ImportSlots(Arc<Mutex<HashMap<String, usize>>>);
 
-/// One import that is under way, until this is dropped.
+/// One import under way; it ends on drop.
 #[derive(Debug)]
-pub(crate) struct Import {
-    all: Imports,
+pub(crate) struct ImportSlot {
+    all: ImportSlots,
     tenant: String,
 }
 
-impl Imports {
-    /// Lets one more in.
+impl ImportSlots {
+    /// Takes a slot.
     ///
     /// # Errors
     /// [`Error::Busy`].
-    pub(crate) fn begin(&self, tenant: &str) -> Result<Import, Error> {
+    pub(crate) fn begin(&self, tenant: &str) -> Result<ImportSlot, Error> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.values().sum::<usize>() >= IMPORTS_MAX {
             return Err(Error::Busy { what: "imports at once", limit: IMPORTS_MAX });
@@ -38,11 +38,11 @@ impl Imports {
             });
         }
         *own += 1;
-        Ok(Import { all: self.clone(), tenant: tenant.to_owned() })
+        Ok(ImportSlot { all: self.clone(), tenant: tenant.to_owned() })
     }
 }
 
-impl Drop for Import {
+impl Drop for ImportSlot {
     fn drop(&mut self) {
         let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = all.get_mut(&self.tenant) {

@@ -1,15 +1,15 @@
-//! A layer comes to be here: fetched, unpacked, compared with its digests, and only then in its place.
+//! Makes layers ready: fetch, unpack, verify the digests, and only then move into place.
 
-use super::images::{Held, Inner};
-use crate::disk::staging::Staged;
+use super::images::{Inner, LayerHold};
+use crate::disk::staging::StagedDirectory;
 use crate::error::Error;
-use crate::manifest::Part;
-use crate::overlay::merge::fold;
+use crate::manifest::Descriptor;
+use crate::overlay::merge::merge_layers;
 use crate::reference::Digest;
 use crate::registry::client::Repository;
 use crate::store::layer::make_tree;
-use crate::unpack::byte_stream::Fetched;
-use crate::unpack::{self, Budget, Told};
+use crate::unpack::byte_stream::ChannelReader;
+use crate::unpack::{self, Budget, LayerStats};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -18,35 +18,36 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedMutexGuard, mpsc};
 
-/// Layers above this many are made one of: a name that no layer has is looked for in all of them.
+/// Images with more layers get their lower ones merged: a path that no layer has is looked up in all
+/// of them.
 pub(crate) const STACK_MAX: usize = 24;
-/// Pieces that wait between the connection and the thread that unpacks.
-const PIECES_MAX: usize = 16;
+/// Chunks that are buffered between the connection and the thread that unpacks.
+const CHUNKS_MAX: usize = 16;
 
 /// Where a layer comes from.
 pub(crate) enum Source<'a> {
-    Registry(&'a Repository<'a>, Part),
-    /// A file, and what it is said to be where that is known.
-    File(PathBuf, Option<Part>),
+    Registry(&'a Repository<'a>, Descriptor),
+    /// A file, with its descriptor where the archive has one.
+    File(PathBuf, Option<Descriptor>),
 }
 
-/// One layer of an image that is being made ready.
-pub(crate) struct Wanted<'a> {
+/// One layer of an image, to be made ready.
+pub(crate) struct RequestedLayer<'a> {
     pub(crate) diff_id: Digest,
     pub(crate) source: Source<'a>,
 }
 
 /// Layers that are ready.
-pub(crate) struct Ready {
+pub(crate) struct ReadyLayers {
     /// Their names below `layers`, the lowest one first.
     pub(crate) names: Vec<String>,
-    pub(crate) told: Told,
+    pub(crate) stats: LayerStats,
     /// Dropped when the image is recorded.
-    pub(crate) held: Vec<Held>,
+    pub(crate) held: Vec<LayerHold>,
 }
 
-/// Told how many bytes of a layer have come; `None`: it is ready.
-pub(crate) type Tell<'a> = &'a (dyn Fn(usize, Option<u64>) + Send + Sync);
+/// Called with the index of a layer and its bytes so far; `None`: the layer is ready.
+pub(crate) type ProgressFn<'a> = &'a (dyn Fn(usize, Option<u64>) + Send + Sync);
 
 impl Inner {
     fn budget(&self) -> Budget {
@@ -59,22 +60,22 @@ impl Inner {
     }
 
     /// Keeps a layer from being collected.
-    fn hold(&self, name: &str) -> Held {
-        turn(&self.busy, name.to_owned())
+    fn hold_layer(&self, name: &str) -> LayerHold {
+        entry_lock(&self.layers_in_use, name.to_owned())
     }
 
-    /// This tenant does not make the layer twice at once. Others may: what is slow to come to one
-    /// need not be slow to come to another.
-    async fn alone(&self, tenant: &str, name: &str) -> OwnedMutexGuard<()> {
-        turn(&self.making, (tenant.to_owned(), name.to_owned())).lock_owned().await
+    /// Makes this tenant unpack a layer once at a time. Other tenants may unpack it in parallel: a
+    /// download that is slow for one may be fast for another.
+    async fn lock_layer(&self, tenant: &str, name: &str) -> OwnedMutexGuard<()> {
+        entry_lock(&self.layer_locks, (tenant.to_owned(), name.to_owned())).lock_owned().await
     }
 
-    /// Adds a layer to what an image came to.
-    fn add(&self, all: &mut Told, told: &Told) -> Result<(), Error> {
-        all.bytes = all.bytes.saturating_add(told.bytes);
-        all.entries += told.entries;
-        all.skipped += told.skipped;
-        all.strangers += told.strangers;
+    /// Adds the statistics of a layer to those of its image.
+    fn add_stats(&self, all: &mut LayerStats, stats: &LayerStats) -> Result<(), Error> {
+        all.bytes = all.bytes.saturating_add(stats.bytes);
+        all.entries += stats.entries;
+        all.skipped += stats.skipped;
+        all.unmapped_owners += stats.unmapped_owners;
         let max_mib = self.config.limits.unpacked_mib;
         if all.bytes > max_mib << 20 {
             return Err(Error::large("files of an image", format!("{max_mib} MiB")));
@@ -86,133 +87,136 @@ impl Inner {
     pub(crate) async fn layers(
         &self,
         tenant: &str,
-        wanted: &[Wanted<'_>],
-        tell: Tell<'_>,
-    ) -> Result<Ready, Error> {
-        let low = if wanted.len() > STACK_MAX { wanted.len() + 1 - STACK_MAX } else { 0 };
-        let mut names = Vec::with_capacity(wanted.len());
-        let mut all_held = Vec::with_capacity(wanted.len());
-        let mut all = Told::default();
+        requested: &[RequestedLayer<'_>],
+        on_progress: ProgressFn<'_>,
+    ) -> Result<ReadyLayers, Error> {
+        let low = if requested.len() > STACK_MAX { requested.len() + 1 - STACK_MAX } else { 0 };
+        let mut names = Vec::with_capacity(requested.len());
+        let mut all_held = Vec::with_capacity(requested.len());
+        let mut all = LayerStats::default();
         if low > 0 {
-            let (name, told, held) = self.one_of_many(tenant, &wanted[..low], tell).await?;
-            self.add(&mut all, &told)?;
+            let (name, stats, held) =
+                self.merged_layer(tenant, &requested[..low], on_progress).await?;
+            self.add_stats(&mut all, &stats)?;
             names.push(name);
             all_held.push(held);
         }
         // Two at a time: one is fetched while another is unpacked.
         use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
-        let mut rest = Vec::with_capacity(wanted.len() - low);
-        for (index, layer) in wanted.iter().enumerate().skip(low) {
-            rest.push(self.layer(tenant, layer, index, tell).boxed());
+        let mut rest = Vec::with_capacity(requested.len() - low);
+        for (index, layer) in requested.iter().enumerate().skip(low) {
+            rest.push(self.layer(tenant, layer, index, on_progress).boxed());
         }
         let mut made = stream::iter(rest).buffered(2);
-        while let Some((name, told, held)) = made.try_next().await? {
-            self.add(&mut all, &told)?;
+        while let Some((name, stats, held)) = made.try_next().await? {
+            self.add_stats(&mut all, &stats)?;
             names.push(name);
             all_held.push(held);
         }
         drop(made);
-        // The same layer twice hides nothing and is mounted once.
+        // A layer that occurs twice is mounted once.
         let mut seen = HashSet::new();
         let mut once: Vec<_> =
             names.into_iter().rev().filter(|name| seen.insert(name.clone())).collect();
         once.reverse();
-        Ok(Ready { names: once, told: all, held: all_held })
+        Ok(ReadyLayers { names: once, stats: all, held: all_held })
     }
 
     async fn layer(
         &self,
         tenant: &str,
-        wanted: &Wanted<'_>,
+        requested: &RequestedLayer<'_>,
         index: usize,
-        tell: Tell<'_>,
-    ) -> Result<(String, Told, Held), Error> {
-        let name = wanted.diff_id.hex().to_owned();
-        let held = self.hold(&name);
-        let _alone = self.alone(tenant, &name).await;
+        on_progress: ProgressFn<'_>,
+    ) -> Result<(String, LayerStats, LayerHold), Error> {
+        let name = requested.diff_id.hex().to_owned();
+        let held = self.hold_layer(&name);
+        let _lock = self.lock_layer(tenant, &name).await;
         let known = self.store.layer(&name);
-        if let Some(told) = &known
-            && self.store.has_shown(&name, tenant)
+        if let Some(stats) = &known
+            && self.store.has_proof(&name, tenant)
         {
-            tell(index, None);
-            return Ok((name, told.clone(), held));
+            on_progress(index, None);
+            return Ok((name, stats.clone(), held));
         }
         let staged = if known.is_some() { None } else { Some(self.store.staging.stage()?) };
-        let (told, staged) = self.unpack(tenant, wanted, staged, index, tell).await?;
+        let (stats, staged) = self.unpack(tenant, requested, staged, index, on_progress).await?;
         if let Some(staged) = staged {
-            self.place(staged, &name, &told, &held).await?;
+            self.install(staged, &name, &stats, &held).await?;
         }
-        self.store.show(&name, tenant)?;
-        tell(index, None);
-        Ok((name, told, held))
+        self.store.record_proof(&name, tenant)?;
+        on_progress(index, None);
+        Ok((name, stats, held))
     }
 
-    /// Gives a layer its place, and waits until it is on the disk. Where another tenant was first,
-    /// that one stays: sandboxes may stand on it.
-    async fn place(
+    /// Moves a layer into its place, and waits until it is on the disk. If another tenant was first, its
+    /// copy stays: sandboxes may use it.
+    async fn install(
         &self,
-        staged: Staged,
+        staged: StagedDirectory,
         name: &str,
-        told: &Told,
-        held: &Held,
+        stats: &LayerStats,
+        held: &LayerHold,
     ) -> Result<(), Error> {
         let placing = Arc::clone(held).lock_owned().await;
         let store = Arc::clone(&self.store);
         let name = name.to_owned();
-        let told = told.clone();
+        let stats = stats.clone();
         let place = move || {
             let _placing = placing;
             if store.layer(&name).is_some() {
                 return Ok(());
             }
-            store.place(&staged, &name, &told)
+            store.install(&staged, &name, &stats)
         };
         blocking(place).await
     }
 
-    /// The lower layers of an image of many, made one.
-    async fn one_of_many(
+    /// The lower layers of an image with many, merged into one.
+    async fn merged_layer(
         &self,
         tenant: &str,
-        wanted: &[Wanted<'_>],
-        tell: Tell<'_>,
-    ) -> Result<(String, Told, Held), Error> {
-        let ids: Vec<&str> = wanted.iter().map(|layer| layer.diff_id.hex()).collect();
+        requested: &[RequestedLayer<'_>],
+        on_progress: ProgressFn<'_>,
+    ) -> Result<(String, LayerStats, LayerHold), Error> {
+        let ids: Vec<&str> = requested.iter().map(|layer| layer.diff_id.hex()).collect();
         let name = Digest::of(ids.join("\n").as_bytes()).hex().to_owned();
-        let held = self.hold(&name);
-        let _alone = self.alone(tenant, &name).await;
+        let held = self.hold_layer(&name);
+        let _lock = self.lock_layer(tenant, &name).await;
         let known = self.store.layer(&name);
-        if let Some(told) = &known
-            && self.store.has_shown(&name, tenant)
+        if let Some(stats) = &known
+            && self.store.has_proof(&name, tenant)
         {
-            (0..wanted.len()).for_each(|index| tell(index, None));
-            return Ok((name, told.clone(), held));
+            (0..requested.len()).for_each(|index| on_progress(index, None));
+            return Ok((name, stats.clone(), held));
         }
-        let (mut base, mut all) = (None, Told::default());
-        for (index, layer) in wanted.iter().enumerate() {
-            // One that is there is only shown again: sandboxes may stand on it.
+        let mut base = None;
+        let mut all = LayerStats::default();
+        for (index, layer) in requested.iter().enumerate() {
+            // An existing layer is only verified: sandboxes may use it.
             let stage = if known.is_some() { None } else { Some(self.store.staging.stage()?) };
-            let (told, staged) = match self.unpack(tenant, layer, stage, index, tell).await {
+            let (stats, staged) = match self.unpack(tenant, layer, stage, index, on_progress).await
+            {
                 Ok(done) => done,
                 Err(error) => {
                     discard(base).await;
                     return Err(error);
                 }
             };
-            if let Err(error) = self.add(&mut all, &told) {
+            if let Err(error) = self.add_stats(&mut all, &stats) {
                 discard(base).await;
                 discard(staged).await;
                 return Err(error);
             }
-            tell(index, None);
+            on_progress(index, None);
             base = match (base, staged) {
                 (Some(base), Some(top)) => {
-                    let working = self.turns.work().await?;
-                    let fold = move || {
-                        let _working = working;
-                        folded(base, &top)
+                    let thread_slot = self.slots.work().await?;
+                    let merge = move || {
+                        let _thread_slot = thread_slot;
+                        merge_staged(base, &top)
                     };
-                    Some(blocking(fold).await?)
+                    Some(blocking(merge).await?)
                 }
                 (None, staged) => staged,
                 (base, None) => base,
@@ -220,54 +224,55 @@ impl Inner {
         }
         if known.is_none() {
             let base = base.ok_or_else(|| Error::bad("it has no layers"))?;
-            self.place(base, &name, &all, &held).await?;
+            self.install(base, &name, &all, &held).await?;
         }
-        self.store.show(&name, tenant)?;
+        self.store.record_proof(&name, tenant)?;
         Ok((name, all, held))
     }
 
-    /// Reads a layer to its end, into a directory where one is given, and compares.
+    /// Reads a layer to its end, unpacks it where a directory is given, and verifies the digests.
     async fn unpack(
         &self,
         tenant: &str,
-        wanted: &Wanted<'_>,
-        staged: Option<Staged>,
+        requested: &RequestedLayer<'_>,
+        staged: Option<StagedDirectory>,
         index: usize,
-        tell: Tell<'_>,
-    ) -> Result<(Told, Option<Staged>), Error> {
+        on_progress: ProgressFn<'_>,
+    ) -> Result<(LayerStats, Option<StagedDirectory>), Error> {
         // A file waits for nobody, so it need not wait for those that do.
-        let coming = match &wanted.source {
-            Source::Registry(..) => Some(self.turns.layer(tenant).await?),
+        let layer_slot = match &requested.source {
+            Source::Registry(..) => Some(self.slots.layer(tenant).await?),
             Source::File(..) => None,
         };
-        let working = self.turns.work().await?;
+        let thread_slot = self.slots.work().await?;
         let budget = self.budget();
-        let room = Arc::clone(&self.room);
-        let diff_id = wanted.diff_id.clone();
-        let said = match &wanted.source {
+        let free_space = Arc::clone(&self.free_space);
+        let diff_id = requested.diff_id.clone();
+        let said = match &requested.source {
             Source::Registry(_, part) => Some(part.clone()),
             Source::File(_, part) => part.clone(),
         };
-        // What fails is removed on the thread that made it.
+        // A failed directory is removed on the thread that made it.
         let work = move |from: Box<dyn std::io::Read + Send>| {
-            let _coming = coming;
+            let _layer_slot = layer_slot;
             let tree = staged.as_ref().map(|staged| make_tree(&staged.0)).transpose()?;
             let to = tree.as_ref().map(AsFd::as_fd);
-            let (told, digests) = unpack::layer(from, to, budget, &room)?;
+            let (stats, digests) = unpack::layer(from, to, budget, &free_space)?;
             digests.check(said.as_ref(), &diff_id)?;
-            Ok::<_, Error>((told, staged))
+            Ok::<_, Error>((stats, staged))
         };
-        match &wanted.source {
+        match &requested.source {
             Source::Registry(repository, part) => {
-                let (to, from) = mpsc::channel(PIECES_MAX);
-                let unpacking = blocking(move || work(Box::new(Fetched::new(from, working))));
-                let fetching = fetch(repository, part, to, |done| tell(index, Some(done)));
+                let (to, from) = mpsc::channel(CHUNKS_MAX);
+                let unpacking =
+                    blocking(move || work(Box::new(ChannelReader::new(from, thread_slot))));
+                let fetching = fetch(repository, part, to, |done| on_progress(index, Some(done)));
                 tokio::join!(unpacking, fetching).0
             }
             Source::File(path, _) => {
                 let path = path.clone();
                 let unpacking = move || {
-                    let _working = working;
+                    let _thread_slot = thread_slot;
                     work(Box::new(std::fs::File::open(path)?))
                 };
                 blocking(unpacking).await
@@ -276,33 +281,33 @@ impl Inner {
     }
 }
 
-/// Removes what was staged: it may be large, and takes a thread that may block.
-pub(crate) async fn discard(staged: Option<Staged>) {
+/// Removes a staged directory on a blocking thread: it may be large.
+pub(crate) async fn discard(staged: Option<StagedDirectory>) {
     let _ = tokio::task::spawn_blocking(move || drop(staged)).await;
 }
 
-/// The turn of this name; names that nobody has any more are forgotten.
-fn turn<K: Eq + Hash>(turns: &Mutex<HashMap<K, Held>>, name: K) -> Held {
-    let mut turns = turns.lock().unwrap_or_else(PoisonError::into_inner);
-    turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-    Arc::clone(turns.entry(name).or_default())
+/// The lock of this name. Locks that nobody holds are removed.
+fn entry_lock<K: Eq + Hash>(locks: &Mutex<HashMap<K, LayerHold>>, name: K) -> LayerHold {
+    let mut locks = locks.lock().unwrap_or_else(PoisonError::into_inner);
+    locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+    Arc::clone(locks.entry(name).or_default())
 }
 
-fn folded(base: Staged, top: &Staged) -> Result<Staged, Error> {
-    let open = |staged: &Staged| {
+fn merge_staged(base: StagedDirectory, top: &StagedDirectory) -> Result<StagedDirectory, Error> {
+    let open = |staged: &StagedDirectory| {
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
         rustix::fs::open(staged.0.join("tree"), flags, rustix::fs::Mode::empty())
     };
-    fold(open(&base)?.as_fd(), open(top)?.as_fd())?;
+    merge_layers(open(&base)?.as_fd(), open(top)?.as_fd())?;
     Ok(base)
 }
 
-/// Sends what comes to the thread that unpacks it; its end too, which is said and not inferred.
+/// Sends the bytes of a blob to the thread that unpacks it, and at the end an explicit `None`.
 async fn fetch(
     repository: &Repository<'_>,
-    part: &Part,
+    part: &Descriptor,
     to: mpsc::Sender<Result<Option<Bytes>, Error>>,
-    tell: impl Fn(u64),
+    on_bytes: impl Fn(u64),
 ) {
     let come = async {
         let mut body = repository.blob(&part.digest.to_string()).await?;
@@ -315,8 +320,8 @@ async fn fetch(
                     format!("the {} bytes it is said to be", part.bytes),
                 ));
             }
-            tell(done);
-            // Whoever unpacks has stopped, and says why.
+            on_bytes(done);
+            // The unpacking thread has failed, and returns the error.
             if to.send(Ok(Some(piece))).await.is_err() {
                 return Ok(());
             }
@@ -328,7 +333,7 @@ async fn fetch(
     let _ = to.send(end).await;
 }
 
-/// On a thread that may block.
+/// Runs blocking work on a thread for it.
 pub(crate) async fn blocking<R: Send + 'static>(
     work: impl FnOnce() -> Result<R, Error> + Send + 'static,
 ) -> Result<R, Error> {

@@ -1,12 +1,13 @@
 //! One pull: manifest, configuration, layers, record.
 
-use super::images::{Flight, Images, Inner};
-use super::layers::{Source, Wanted};
+use super::images::{Images, Inner, PullKey};
+use super::layers::{RequestedLayer, Source};
 use super::progress::{LayerProgress, Phase, Progress};
-use super::record::About;
+use super::record::ImageFacts;
 use crate::error::Error;
 use crate::manifest::{
-    CONFIG_BYTES_MAX, Config, MANIFEST_BYTES_MAX, Manifest, Part, Platform, Said, same,
+    CONFIG_BYTES_MAX, Config, Descriptor, MANIFEST_BYTES_MAX, Manifest, Platform, ResolvedManifest,
+    check_digest,
 };
 use crate::reference::{Digest, Reference};
 use crate::registry::client::Repository;
@@ -21,20 +22,20 @@ const PULLS_MAX: usize = 32;
 const INDEXES_MAX: usize = 3;
 
 impl Images {
-    /// What a sandbox of this name is made of; pulled where it is not here and may be. The image
-    /// stays as long as the pin is held.
+    /// The image of this name, pulled where it is not on the disk and pulls are allowed. The image is
+    /// not removed while the pin is held.
     ///
     /// # Errors
     /// Those of [`Images::pull`]; [`Error::NotHere`] where nothing may be pulled;
     /// [`Error::ImportGone`] for what came with an archive and is not whole any more.
-    pub async fn reach(&self, tenant: &str, text: &str) -> Result<(Arc<Image>, Pin), Error> {
+    pub async fn resolve(&self, tenant: &str, text: &str) -> Result<(Arc<Image>, Pin), Error> {
         let reference = Reference::parse(text)?;
         let (store, shared) = (&self.inner.store, self.inner.config.shared.as_deref());
         let mut owners = [Some(tenant), shared].into_iter().flatten();
-        let found = owners.find_map(|one| Some((one, store.take(one, &reference)?)));
+        let found = owners.find_map(|one| Some((one, store.find_and_pin(one, &reference)?)));
         if let Some((owner, (image, pin))) = found {
             let own = image.platform == Platform::own().to_string();
-            match self.gone(&image.root) {
+            match self.missing_layer(&image.root) {
                 None if own => return Ok((image, pin)),
                 // A registry may have somebody else's by this name.
                 Some(layer) if image.imported(owner, &reference) => {
@@ -49,7 +50,8 @@ impl Images {
         self.pull(tenant, reference, Platform::own()).await
     }
 
-    /// Asks the registry, fetches what is not here, and records the image under this tenant's name.
+    /// Pulls an image: fetches the layers that are not on the disk, and records it under this tenant's
+    /// name.
     ///
     /// # Errors
     /// As the registry says, and where a bound is reached. What was finished of it stays.
@@ -59,77 +61,77 @@ impl Images {
         reference: Reference,
         platform: Platform,
     ) -> Result<(Arc<Image>, Pin), Error> {
-        let mut progress = self.follow(tenant, reference, platform)?;
+        let mut progress = self.start_pull(tenant, reference, platform)?;
         let fault = |_| Error::Disk("the pull ended by a fault".into());
         let end = progress.wait_for(|now| now.end.is_some()).await.map_err(fault)?.end.clone();
         end.unwrap_or_else(|| Err(Error::Disk("the pull ended by a fault".into())))
     }
 
-    /// Begins a pull, or joins the one of this tenant that is under way; it goes on when nobody
-    /// follows it any more.
+    /// Starts a pull, or joins the same one of this tenant. It goes on after the receiver is dropped.
     ///
     /// # Errors
     /// [`Error::TooLarge`] where too many are under way.
-    pub fn follow(
+    pub fn start_pull(
         &self,
         tenant: &str,
         reference: Reference,
         platform: Platform,
     ) -> Result<watch::Receiver<Progress>, Error> {
-        let key = (tenant.to_owned(), reference, platform);
-        let mut flights = self.inner.flights.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(under_way) = flights.get(&key) {
+        let key = PullKey { tenant: tenant.to_owned(), reference, platform };
+        let mut pulls = self.inner.pulls.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(under_way) = pulls.get(&key) {
             return Ok(under_way.clone());
         }
-        if flights.len() >= PULLS_MAX {
+        if pulls.len() >= PULLS_MAX {
             return Err(Error::large("pulls at once", PULLS_MAX.to_string()));
         }
-        let (tell, progress) = watch::channel(Progress::default());
-        flights.insert(key.clone(), progress.clone());
-        tokio::spawn(run(Arc::clone(&self.inner), key, tell));
+        let (sender, progress) = watch::channel(Progress::default());
+        pulls.insert(key.clone(), progress.clone());
+        tokio::spawn(run(Arc::clone(&self.inner), key, sender));
         Ok(progress)
     }
 }
 
-/// Runs a pull to its end, which everybody who follows it is told.
-pub(crate) async fn run(inner: Arc<Inner>, key: Flight, tell: watch::Sender<Progress>) {
-    // Whatever becomes of it, the next pull of the same is another.
-    struct Over(Arc<Inner>, Flight);
-    impl Drop for Over {
+/// Runs a pull to its end, and reports its progress to all who wait for it.
+pub(crate) async fn run(inner: Arc<Inner>, key: PullKey, progress: watch::Sender<Progress>) {
+    // However it ends, the next pull of the same image is a new one.
+    struct Registration(Arc<Inner>, PullKey);
+    impl Drop for Registration {
         fn drop(&mut self) {
-            self.0.flights.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
+            self.0.pulls.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
         }
     }
-    let over = Over(Arc::clone(&inner), key);
+    let registration = Registration(Arc::clone(&inner), key);
     let limit = inner.config.limits.pull;
     let late = Error::TooLate { what: "the pull", seconds: limit.as_secs() };
-    let end = tokio::time::timeout(limit, pull(&inner, &over.1, &tell)).await;
+    let end = tokio::time::timeout(limit, pull(&inner, &registration.1, &progress)).await;
     let end = end.unwrap_or(Err(late));
     if let Err(error) = &end {
-        tracing::info!(image = %over.1.1, tenant = over.1.0, %error, "not pulled");
+        tracing::info!(image = %registration.1.reference, tenant = registration.1.tenant, %error, "not pulled");
     }
-    drop(over);
-    tell.send_modify(|now| now.end = Some(end));
+    drop(registration);
+    progress.send_modify(|now| now.end = Some(end));
 }
 
 async fn pull(
     inner: &Inner,
-    (tenant, reference, platform): &Flight,
-    tell: &watch::Sender<Progress>,
+    key: &PullKey,
+    progress: &watch::Sender<Progress>,
 ) -> Result<(Arc<Image>, Pin), Error> {
-    let (repository, digest, manifest) = resolve(inner, reference, platform).await?;
+    let PullKey { tenant, reference, platform } = key;
+    let (repository, digest, manifest) = resolve_manifest(inner, reference, platform).await?;
     let bytes: u64 = manifest.layers.iter().map(|layer| layer.bytes).sum();
     if bytes > inner.config.limits.compressed_mib << 20 {
         let limit = format!("{} MiB", inner.config.limits.compressed_mib);
         return Err(Error::large("layers of the image", limit));
     }
     let config = manifest.config.digest.to_string();
-    let text = repository.small(&config, CONFIG_BYTES_MAX).await?;
-    same(&text, &manifest.config.digest, "its configuration")?;
+    let text = repository.small_blob(&config, CONFIG_BYTES_MAX).await?;
+    check_digest(&text, &manifest.config.digest, "its configuration")?;
     let config = Config::read(&text, manifest.layers.len(), platform)?;
-    tell.send_modify(|now| {
+    progress.send_modify(|now| {
         now.phase = Phase::Layers;
-        let layer = |part: &Part| LayerProgress {
+        let layer = |part: &Descriptor| LayerProgress {
             digest: part.digest.to_string(),
             done: 0,
             total: part.bytes,
@@ -138,21 +140,21 @@ async fn pull(
         now.layers = manifest.layers.iter().map(layer).collect();
     });
     let wanted: Vec<_> = std::iter::zip(&config.diff_ids, &manifest.layers)
-        .map(|(id, part)| Wanted {
+        .map(|(id, part)| RequestedLayer {
             diff_id: id.clone(),
             source: Source::Registry(&repository, part.clone()),
         })
         .collect();
-    let told = |index: usize, done: Option<u64>| {
-        tell.send_modify(|now| match done {
+    let on_progress = |index: usize, done: Option<u64>| {
+        progress.send_modify(|now| match done {
             Some(done) => now.layers[index].done = done,
             None => now.layers[index].ready = true,
         });
     };
-    let ready = inner.layers(tenant, &wanted, &told).await?;
-    tell.send_modify(|now| now.phase = Phase::Finishing);
+    let ready = inner.layers(tenant, &wanted, &on_progress).await?;
+    progress.send_modify(|now| now.phase = Phase::Finishing);
     let (platform, from) = (platform.clone(), Origin::Registry);
-    let about = About { digest: digest.clone(), platform, bytes, from };
+    let about = ImageFacts { digest: digest.clone(), platform, bytes, from };
     let called = [reference.to_string()];
     let done = inner.record(tenant, &called, about, config, ready).await?;
     tracing::info!(image = %reference, tenant, %digest, bytes, "pulled");
@@ -160,7 +162,7 @@ async fn pull(
 }
 
 /// The image's manifest, at the first host that has it: mirrors, then the registry itself.
-async fn resolve<'a>(
+async fn resolve_manifest<'a>(
     inner: &'a Inner,
     reference: &Reference,
     platform: &Platform,
@@ -183,15 +185,15 @@ async fn manifest(
     reference: &Reference,
     platform: &Platform,
 ) -> Result<(Digest, Manifest), Error> {
-    let mut which = reference.which();
+    let mut tag_or_digest = reference.tag_or_digest();
     for _ in 0..INDEXES_MAX {
-        let text = repository.manifest(&which, MANIFEST_BYTES_MAX).await?;
-        if let Some(said) = Digest::parse(&which) {
-            same(&text, &said, "its manifest")?;
+        let text = repository.manifest(&tag_or_digest, MANIFEST_BYTES_MAX).await?;
+        if let Some(expected) = Digest::parse(&tag_or_digest) {
+            check_digest(&text, &expected, "its manifest")?;
         }
-        match Said::read(&text, platform)? {
-            Said::Manifest(manifest) => return Ok((Digest::of(&text), manifest)),
-            Said::Further(part) => which = part.digest.to_string(),
+        match ResolvedManifest::read(&text, platform)? {
+            ResolvedManifest::Manifest(manifest) => return Ok((Digest::of(&text), manifest)),
+            ResolvedManifest::Index(part) => tag_or_digest = part.digest.to_string(),
         }
     }
     Err(Error::bad("its index leads from one to the next"))

@@ -1,21 +1,21 @@
 //! Records an image whose layers are on the disk.
 
 use super::images::Inner;
-use super::layers::{Ready, blocking};
+use super::layers::{ReadyLayers, blocking};
 use crate::error::Error;
 use crate::manifest::{Config, Platform};
-use crate::overlay::lookup::{Found, Merged, Resolved};
+use crate::overlay::lookup::{Lookup, OverlayView, PathTarget};
 use crate::overlay::user;
 use crate::reference::Digest;
 use crate::store::image::{Image, Origin, Root};
-use crate::store::init_layer::Shell;
+use crate::store::init_layer::BashSource;
 use crate::store::{Pin, Store, layer};
-use crate::unpack::Told;
+use crate::unpack::LayerStats;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What is known of an image beside its configuration.
-pub(crate) struct About {
+/// What is known of an image in addition to its configuration.
+pub(crate) struct ImageFacts {
     pub(crate) digest: Digest,
     pub(crate) platform: Platform,
     pub(crate) bytes: u64,
@@ -23,53 +23,53 @@ pub(crate) struct About {
 }
 
 impl Inner {
-    /// Looks at an image whose layers are here, and records it.
+    /// Inspects an image whose layers are on the disk, and records it.
     pub(crate) async fn record(
         &self,
         tenant: &str,
-        called: &[String],
-        about: About,
+        image_names: &[String],
+        facts: ImageFacts,
         config: Config,
-        ready: Ready,
+        ready: ReadyLayers,
     ) -> Result<(Arc<Image>, Pin), Error> {
-        let Ready { names, told, held } = ready;
-        let (store, from) = (Arc::clone(&self.store), about.from);
+        let ReadyLayers { names, stats, held } = ready;
+        let (store, from) = (Arc::clone(&self.store), facts.from);
         let layers: Vec<String> = names.iter().rev().map(|name| layer::tree(name)).collect();
-        let image = blocking(move || look(&store, about, told, config, layers)).await?;
-        let done = self.store.put(image, tenant, called, from);
+        let image = blocking(move || inspect(&store, facts, stats, config, layers)).await?;
+        let done = self.store.record(image, tenant, image_names, from);
         drop(held);
         done
     }
 }
 
-fn look(
+fn inspect(
     store: &Store,
-    about: About,
-    told: Told,
+    facts: ImageFacts,
+    stats: LayerStats,
     config: Config,
     layers: Vec<String>,
 ) -> Result<Image, Error> {
     let root = &store.root;
     let paths: Vec<_> = layers.iter().map(|layer| root.join(layer)).collect();
-    let merged = Merged::open(paths.iter().map(std::path::PathBuf::as_path))?;
-    let shell = Shell::of(&merged)?;
+    let merged = OverlayView::open(paths.iter().map(std::path::PathBuf::as_path))?;
+    let shell = BashSource::of(&merged)?;
     let user = user::of(&config.user, &merged)?;
     store.init_layers.make(&store.staging, shell)?;
     if let Some(cwd) = &config.cwd {
-        let frame = root.join(shell.frame());
+        let frame = root.join(shell.init_layer());
         let all = std::iter::once(&frame).chain(&paths);
-        begins(&Merged::open(all.map(std::path::PathBuf::as_path))?, cwd)?;
+        check_workdir(&OverlayView::open(all.map(std::path::PathBuf::as_path))?, cwd)?;
     }
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     Ok(Image {
-        digest: about.digest.to_string(),
-        platform: about.platform.to_string(),
-        bytes: about.bytes,
-        unpacked_bytes: told.bytes,
-        told,
+        digest: facts.digest.to_string(),
+        platform: facts.platform.to_string(),
+        bytes: facts.bytes,
+        unpacked_bytes: stats.bytes,
+        stats,
         shell,
         root: Root {
-            layers: std::iter::once(shell.frame()).chain(layers).collect(),
+            layers: std::iter::once(shell.init_layer()).chain(layers).collect(),
             env: config.env,
             cwd: config.cwd.filter(|cwd| cwd != "/"),
             user,
@@ -82,16 +82,18 @@ fn look(
 
 /// Refuses what no program can begin in. What does not exist is made when a sandbox is, as far as it
 /// lies in a place of the image.
-fn begins(whole: &Merged, cwd: &str) -> Result<(), Error> {
+fn check_workdir(whole: &OverlayView, cwd: &str) -> Result<(), Error> {
     let bad = |why: &str| Err(Error::bad(format!("its WorkingDir {cwd} {why}")));
-    let Resolved { found, through } = whole.resolve(cwd)?;
+    let Lookup { found, through } = whole.resolve(cwd)?;
     if reserved(&through) {
         return bad("is one of the sandbox's own places, where nothing can be made");
     }
     match found {
-        Found::Directory | Found::Nothing => Ok(()),
-        Found::File(_) | Found::Other => bad("is no directory, or leads through something else"),
-        Found::Dangling => bad("leads through a link to nothing, or through too many"),
+        PathTarget::Directory | PathTarget::Nothing => Ok(()),
+        PathTarget::File(_) | PathTarget::Other => {
+            bad("is no directory, or leads through something else")
+        }
+        PathTarget::BrokenLink => bad("leads through a link to nothing, or through too many"),
     }
 }
 

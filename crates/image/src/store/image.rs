@@ -1,23 +1,23 @@
 //! One image, as its record has it.
 
-use super::init_layer::Shell;
+use super::init_layer::BashSource;
 use crate::overlay::user::User;
 use crate::reference::Reference;
-use crate::unpack::Told;
+use crate::unpack::LayerStats;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a sandbox's root is made of, and how programs begin in it. Kept with the sandbox: it does
-/// not change when a tag moves on.
+/// The root file system of a sandbox, and how programs start in it. Stored with the sandbox: it does not
+/// change when a tag moves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Root {
     /// Its layers, the top one first, by their places below the image directory.
     pub layers: Vec<String>,
     /// Environment of every program.
     pub env: BTreeMap<String, String>,
-    /// Where programs begin; `None` for where they always do.
+    /// Working directory of programs; `None`: the default.
     pub cwd: Option<String>,
-    /// As whom they run.
+    /// The user that they run as.
     pub user: User,
 }
 
@@ -28,21 +28,22 @@ pub struct Image {
     pub digest: String,
     /// `linux/amd64`.
     pub platform: String,
-    /// As it came, all layers, in bytes.
+    /// Compressed size of all layers, in bytes.
     pub bytes: u64,
-    /// Unpacked, in bytes.
+    /// Uncompressed size of all layers, in bytes.
     pub unpacked_bytes: u64,
-    /// What was left out or changed of it, all layers.
-    pub told: Told,
+    /// Statistics of all layers together.
+    #[serde(rename = "told")]
+    pub stats: LayerStats,
     /// Which bash it has.
-    pub shell: Shell,
+    pub shell: BashSource,
     /// What sandboxes are made of.
     pub root: Root,
     /// When it was pulled first, in ms since 1970.
     pub pulled_at_ms: i64,
     /// Tenants, and the references by which each has it.
     pub names: BTreeMap<String, BTreeSet<String>>,
-    /// Those of the names that came with an archive: no registry is asked for them.
+    /// Those of the names that were imported from an archive: they are not pulled from a registry.
     #[serde(default)]
     pub imported: BTreeMap<String, BTreeSet<String>>,
 }
@@ -59,13 +60,13 @@ impl Image {
     pub(crate) fn imported(&self, tenant: &str, reference: &Reference) -> bool {
         let same = |name: &String| {
             *name == reference.to_string()
-                || reference.digest().is_some() && same_place(name, reference)
+                || reference.digest().is_some() && same_repository(name, reference)
         };
         self.imported.get(tenant).is_some_and(|names| names.iter().any(same))
     }
 
     /// Takes a tenant's names away; whether it had any of them.
-    pub(super) fn lose(&mut self, tenant: &str, names: &[String]) -> bool {
+    pub(super) fn remove_names(&mut self, tenant: &str, names: &[String]) -> bool {
         let mut lost = false;
         for has in [&mut self.names, &mut self.imported] {
             if let Some(all) = has.get_mut(tenant) {
@@ -82,7 +83,7 @@ impl Image {
 }
 
 /// Whether a name and a reference are of the same repository.
-pub(super) fn same_place(name: &str, reference: &Reference) -> bool {
+pub(super) fn same_repository(name: &str, reference: &Reference) -> bool {
     Reference::parse(name)
         .is_ok_and(|has| (has.registry(), has.path()) == (reference.registry(), reference.path()))
 }

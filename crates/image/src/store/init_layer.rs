@@ -1,5 +1,5 @@
-//! The top layer of every sandbox that is made of an image: real directories where a sandbox's
-//! own file systems are mounted, and files that are its own.
+//! The init layer, which is the topmost read-only layer of every sandbox that is made of an image:
+//! real directories where the sandbox's own file systems are mounted, and its own files in `/etc`.
 //!
 //! Whatever an image has under `/proc`, `/sys`, `/dev` or `/workspace`, a link or a file too, lies
 //! below a directory of this layer and is not seen: nothing is ever mounted on what an image says.
@@ -8,7 +8,7 @@
 use crate::disk::staging::Staging;
 use crate::disk::{self, present};
 use crate::error::Error;
-use crate::overlay::lookup::{Found, Merged};
+use crate::overlay::lookup::{OverlayView, PathTarget};
 use isolet_wire::network::{HOSTS, RESOLVER};
 use rustix::fs::{CWD, RenameFlags};
 use serde::{Deserialize, Serialize};
@@ -17,9 +17,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Where frames lie, below the image directory.
+/// The directory of init layers, below the image directory.
 pub(crate) const DIRECTORY: &str = "frames";
-/// Changes when what is written here does.
+/// Changes with the contents of the layer.
 const EDITION: &str = "2";
 /// Debian's `bash-static`.
 const BASH: &str = "/bin/bash-static";
@@ -42,10 +42,10 @@ const DIRECTORIES: &[(&str, u32)] = &[
 const FILES: &[(&str, &str)] =
     &[("etc/hosts", HOSTS), ("etc/hostname", "sandbox\n"), ("etc/resolv.conf", RESOLVER)];
 
-/// Which bash an image has.
+/// Where the bash of an image comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Shell {
+pub enum BashSource {
     /// Its own.
     Own,
     /// The host's static one, as `/bin/bash`.
@@ -54,7 +54,7 @@ pub enum Shell {
     UsrBin,
 }
 
-impl Shell {
+impl BashSource {
     fn name(self) -> &'static str {
         match self {
             Self::Own => "own",
@@ -63,7 +63,7 @@ impl Shell {
         }
     }
 
-    /// Where its frame has bash, if it has.
+    /// Where the init layer has bash, if it has one.
     fn bash(self) -> Option<&'static str> {
         match self {
             Self::Own => None,
@@ -72,8 +72,8 @@ impl Shell {
         }
     }
 
-    /// Its frame's place, below the image directory.
-    pub(crate) fn frame(self) -> String {
+    /// The init layer's path below the image directory.
+    pub(crate) fn init_layer(self) -> String {
         format!("{DIRECTORY}/{EDITION}-{}", self.name())
     }
 
@@ -81,16 +81,16 @@ impl Shell {
     ///
     /// # Errors
     /// [`Error::Bad`] where neither `/bin` nor `/usr/bin` of it can hold one.
-    pub(crate) fn of(image: &Merged) -> Result<Self, Error> {
+    pub(crate) fn of(image: &OverlayView) -> Result<Self, Error> {
         for own in ["bin/bash", "usr/bin/bash", "usr/local/bin/bash"] {
-            if matches!(image.find(own)?, Found::File(_)) {
+            if matches!(image.find(own)?, PathTarget::File(_)) {
                 return Ok(Self::Own);
             }
         }
         match image.link("bin")?.as_deref() {
             Some(b"usr/bin" | b"/usr/bin") if image.link("usr")?.is_none() => {
                 return match (image.link("usr/bin")?, image.find("usr/bin")?) {
-                    (None, Found::Directory | Found::Nothing) => Ok(Self::UsrBin),
+                    (None, PathTarget::Directory | PathTarget::Nothing) => Ok(Self::UsrBin),
                     _ => Err(Error::bad("it has no bash, and its /usr/bin is no directory")),
                 };
             }
@@ -98,7 +98,7 @@ impl Shell {
             None => {}
         }
         match image.find("bin")? {
-            Found::Directory | Found::Nothing => Ok(Self::Bin),
+            PathTarget::Directory | PathTarget::Nothing => Ok(Self::Bin),
             _ => Err(Error::bad("it has no bash, and its /bin is no directory")),
         }
     }
@@ -117,18 +117,18 @@ impl InitLayers {
         Self { root, making: Mutex::default() }
     }
 
-    /// Makes a frame unless a whole one is there, which is never changed: sandboxes stand on it. One
-    /// at a time.
+    /// Makes an init layer, one at a time, unless a complete one exists. A complete one is never changed:
+    /// sandboxes use it.
     ///
     /// # Errors
     /// [`Error::Lacks`] where it needs a static bash and the host has none.
-    pub(crate) fn make(&self, staging: &Staging, shell: Shell) -> Result<(), Error> {
+    pub(crate) fn make(&self, staging: &Staging, shell: BashSource) -> Result<(), Error> {
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = self.root.join(shell.frame());
-        if whole(&made, shell) {
+        let made = self.root.join(shell.init_layer());
+        if is_complete(&made, shell) {
             return Ok(());
         }
-        if shell != Shell::Own && !present(Path::new(BASH)) {
+        if shell != BashSource::Own && !present(Path::new(BASH)) {
             return Err(Error::Lacks(
                 "it has no bash, and this machine has none to lend: install the package bash-static"
                     .into(),
@@ -147,26 +147,26 @@ impl InitLayers {
         disk::sync(&self.root.join(DIRECTORY))
     }
 
-    /// Makes those anew that images have and that are not whole, and removes what is none.
-    pub(crate) fn mend(&self, staging: &Staging) -> Result<(), Error> {
+    /// Replaces incomplete init layers, and removes leftovers.
+    pub(crate) fn repair(&self, staging: &Staging) -> Result<(), Error> {
         for entry in fs::read_dir(self.root.join(DIRECTORY))? {
             let entry = entry?;
             if entry.file_name().to_string_lossy().starts_with("new-") {
                 disk::clear(&entry.path())?;
             }
         }
-        for shell in [Shell::Own, Shell::Bin, Shell::UsrBin] {
-            if present(&self.root.join(shell.frame()))
+        for shell in [BashSource::Own, BashSource::Bin, BashSource::UsrBin] {
+            if present(&self.root.join(shell.init_layer()))
                 && let Err(error) = self.make(staging, shell)
             {
-                tracing::warn!(frame = shell.frame(), %error, "a frame is not whole");
+                tracing::warn!(frame = shell.init_layer(), %error, "a frame is not whole");
             }
         }
         Ok(())
     }
 }
 
-fn fill(fresh: &Path, shell: Shell) -> Result<(), Error> {
+fn fill(fresh: &Path, shell: BashSource) -> Result<(), Error> {
     for (name, mode) in directories(shell) {
         let path = fresh.join(name);
         fs::create_dir(&path)?;
@@ -184,7 +184,7 @@ fn fill(fresh: &Path, shell: Shell) -> Result<(), Error> {
 }
 
 /// Whether all of it is there. Of bash only that something is: the host's may be another by now.
-fn whole(made: &Path, shell: Shell) -> bool {
+fn is_complete(made: &Path, shell: BashSource) -> bool {
     let is = |name: &str, mode: u32, directory: bool| {
         fs::symlink_metadata(made.join(name)).is_ok_and(|about| {
             let kind = if directory { about.is_dir() } else { about.is_file() && about.len() > 0 };
@@ -200,11 +200,11 @@ fn whole(made: &Path, shell: Shell) -> bool {
 }
 
 /// The root first, and what is above before what is below.
-fn directories(shell: Shell) -> impl Iterator<Item = (&'static str, u32)> {
+fn directories(shell: BashSource) -> impl Iterator<Item = (&'static str, u32)> {
     let more: &[(&str, u32)] = match shell {
-        Shell::Own => &[],
-        Shell::Bin => &[("bin", 0o755)],
-        Shell::UsrBin => &[("usr", 0o755), ("usr/bin", 0o755)],
+        BashSource::Own => &[],
+        BashSource::Bin => &[("bin", 0o755)],
+        BashSource::UsrBin => &[("usr", 0o755), ("usr/bin", 0o755)],
     };
     std::iter::once(&("", 0o755)).chain(DIRECTORIES).chain(more).copied()
 }

@@ -1,40 +1,45 @@
 //! Layers on the disk: their places, and which tenants have shown that they have them.
 
 use super::Store;
-use crate::disk::staging::Staged;
+use crate::disk::staging::StagedDirectory;
 use crate::disk::{self, present};
 use crate::error::Error;
 use crate::reference::Digest;
-use crate::unpack::Told;
+use crate::unpack::LayerStats;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 impl Store {
-    /// What a layer came to, where it is here.
-    pub(crate) fn layer(&self, name: &str) -> Option<Told> {
+    /// The statistics of a layer that is on the disk.
+    pub(crate) fn layer(&self, name: &str) -> Option<LayerStats> {
         let text = fs::read(self.root.join("layers").join(name).join("told.json")).ok()?;
         let tree = self.root.join("layers").join(name).join("tree");
         present(&tree).then(|| serde_json::from_slice(&text).ok()).flatten()
     }
 
     /// Whether a tenant has shown that it has a layer.
-    pub(crate) fn has_shown(&self, name: &str, tenant: &str) -> bool {
-        present(&self.shown(name, tenant))
+    pub(crate) fn has_proof(&self, name: &str, tenant: &str) -> bool {
+        present(&self.proof_path(name, tenant))
     }
 
-    fn shown(&self, name: &str, tenant: &str) -> PathBuf {
+    fn proof_path(&self, name: &str, tenant: &str) -> PathBuf {
         let tenant = Digest::of(tenant.as_bytes());
         self.root.join("layers").join(name).join("of").join(tenant.hex())
     }
 
-    pub(crate) fn show(&self, name: &str, tenant: &str) -> Result<(), Error> {
-        Ok(fs::write(self.shown(name, tenant), "")?)
+    pub(crate) fn record_proof(&self, name: &str, tenant: &str) -> Result<(), Error> {
+        Ok(fs::write(self.proof_path(name, tenant), "")?)
     }
 
-    /// Gives a layer its place.
-    pub(crate) fn place(&self, staged: &Staged, name: &str, told: &Told) -> Result<(), Error> {
-        let text = serde_json::to_vec(told).map_err(|error| Error::Disk(error.to_string()))?;
+    /// Moves a staged layer into its place.
+    pub(crate) fn install(
+        &self,
+        staged: &StagedDirectory,
+        name: &str,
+        stats: &LayerStats,
+    ) -> Result<(), Error> {
+        let text = serde_json::to_vec(stats).map_err(|error| Error::Disk(error.to_string()))?;
         fs::write(staged.0.join("told.json"), text)?;
         fs::create_dir_all(staged.0.join("of"))?;
         disk::sync(&staged.0)?;

@@ -1,8 +1,8 @@
-//! What a layer's bytes go through on their way into a tree: counted, hashed, unpacked.
+//! Readers that a layer's bytes pass on their way into a tree: they count, hash and decompress.
 
 use crate::error::Error;
 use crate::reference::Digest;
-use crate::unpack::slots::Work;
+use crate::unpack::slots::ThreadSlot;
 use bytes::Bytes;
 use flate2::bufread::MultiGzDecoder;
 use sha2::{Digest as _, Sha256};
@@ -15,30 +15,30 @@ use tokio::sync::mpsc;
 const RATIO_MAX: u64 = 400;
 const RATIO_FREE_BYTES: u64 = 64 * 1024 * 1024;
 
-/// A reader that counts what goes through it, and stops at a bound and at a bomb.
+/// A reader that counts bytes, and fails at a limit and at a decompression bomb.
 pub(crate) struct Bounded<R> {
     inner: R,
     bytes: Rc<Cell<u64>>,
     max: u64,
     what: &'static str,
-    /// How much the same was before it was unpacked.
-    packed: Option<Rc<Cell<u64>>>,
+    /// Bytes of the same stream before it was decompressed.
+    compressed_bytes: Option<Rc<Cell<u64>>>,
 }
 
 impl<R: Read> Bounded<R> {
     /// Lets `max` bytes through; the error names `what`.
     pub(crate) fn new(inner: R, max: u64, what: &'static str) -> Self {
-        Self { inner, bytes: Rc::default(), max, what, packed: None }
+        Self { inner, bytes: Rc::default(), max, what, compressed_bytes: None }
     }
 
-    /// Counts what is read, for a reader of what is unpacked from it.
+    /// Counts what is read, for a reader of the decompressed bytes.
     pub(crate) fn counter(&self) -> Rc<Cell<u64>> {
         Rc::clone(&self.bytes)
     }
 
-    /// Stops also where it has grown out of proportion to what came.
-    pub(crate) fn unpacked_from(mut self, packed: Rc<Cell<u64>>) -> Self {
-        self.packed = Some(packed);
+    /// Also fails where the bytes exceed the compressed ones by a factor of [`RATIO_MAX`].
+    pub(crate) fn unpacked_from(mut self, compressed_bytes: Rc<Cell<u64>>) -> Self {
+        self.compressed_bytes = Some(compressed_bytes);
         self
     }
 }
@@ -49,18 +49,21 @@ impl<R: Read> Read for Bounded<R> {
         let bytes = self.bytes.get() + count as u64;
         self.bytes.set(bytes);
         if bytes > self.max {
-            return Err(carried(Error::large(self.what, format!("{} bytes", self.max))));
+            return Err(into_io_error(Error::large(self.what, format!("{} bytes", self.max))));
         }
-        let packed = self.packed.as_ref().map_or(bytes, |packed| packed.get().max(1));
-        if bytes > RATIO_FREE_BYTES && bytes / packed > RATIO_MAX {
+        let compressed_bytes = self
+            .compressed_bytes
+            .as_ref()
+            .map_or(bytes, |compressed_bytes| compressed_bytes.get().max(1));
+        if bytes > RATIO_FREE_BYTES && bytes / compressed_bytes > RATIO_MAX {
             let what = format!("bytes of {} for one that came", self.what);
-            return Err(carried(Error::large(what, RATIO_MAX.to_string())));
+            return Err(into_io_error(Error::large(what, RATIO_MAX.to_string())));
         }
         Ok(count)
     }
 }
 
-/// A reader that hashes what goes through it.
+/// A reader that hashes its bytes.
 pub(crate) struct Hashing<R> {
     inner: Bounded<R>,
     hash: Sha256,
@@ -71,18 +74,18 @@ impl<R: Read> Hashing<R> {
         Self { inner, hash: Sha256::new() }
     }
 
-    /// What it read from, and the digest of everything, to the end.
-    pub(crate) fn over(mut self) -> io::Result<(R, Digest)> {
-        let (digest, _) = self.rest()?;
+    /// Reads to the end; returns the inner reader and the digest of everything.
+    pub(crate) fn into_inner(mut self) -> io::Result<(R, Digest)> {
+        let (digest, _) = self.read_to_end()?;
         Ok((self.inner.inner, digest))
     }
 
-    /// The digest of everything, to the end; and how much it was.
-    pub(crate) fn end(mut self) -> io::Result<(Digest, u64)> {
-        self.rest()
+    /// Reads to the end; returns the digest and the number of bytes.
+    pub(crate) fn finish(mut self) -> io::Result<(Digest, u64)> {
+        self.read_to_end()
     }
 
-    fn rest(&mut self) -> io::Result<(Digest, u64)> {
+    fn read_to_end(&mut self) -> io::Result<(Digest, u64)> {
         let mut rest = [0; 16 * 1024];
         while self.read(&mut rest)? > 0 {}
         let digest = Digest::from_hash(self.hash.finalize_reset().as_slice());
@@ -98,14 +101,14 @@ impl<R: Read> Read for Hashing<R> {
     }
 }
 
-/// A layer without its compression, told by its first bytes.
-pub(crate) enum Plain<R: Read> {
+/// A decompressed layer. The first bytes tell the kind of compression.
+pub(crate) enum Decompressed<R: Read> {
     Tar(BufReader<R>),
     Gzip(Box<MultiGzDecoder<BufReader<R>>>),
     Zstd(Box<zstd::Decoder<'static, BufReader<R>>>),
 }
 
-impl<R: Read> Plain<R> {
+impl<R: Read> Decompressed<R> {
     pub(crate) fn of(from: R) -> io::Result<Self> {
         let mut from = BufReader::with_capacity(64 * 1024, from);
         Ok(match from.fill_buf()? {
@@ -124,7 +127,7 @@ impl<R: Read> Plain<R> {
     }
 }
 
-impl<R: Read> Read for Plain<R> {
+impl<R: Read> Read for Decompressed<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tar(from) => from.read(into),
@@ -134,52 +137,54 @@ impl<R: Read> Read for Plain<R> {
     }
 }
 
-/// Bytes that a task fetches, read by a thread. An error ends it; so does the task's end, which is
-/// not taken for the end of the bytes.
-pub(crate) struct Fetched {
+/// Reads bytes that an async task sends. If the task ends without the final `None`, reading fails.
+pub(crate) struct ChannelReader {
     from: mpsc::Receiver<Result<Option<Bytes>, Error>>,
-    now: Bytes,
-    over: bool,
-    working: Work,
+    current: Bytes,
+    ended: bool,
+    thread_slot: ThreadSlot,
 }
 
-impl Fetched {
-    pub(crate) fn new(from: mpsc::Receiver<Result<Option<Bytes>, Error>>, working: Work) -> Self {
-        Self { from, now: Bytes::new(), over: false, working }
+impl ChannelReader {
+    pub(crate) fn new(
+        from: mpsc::Receiver<Result<Option<Bytes>, Error>>,
+        thread_slot: ThreadSlot,
+    ) -> Self {
+        Self { from, current: Bytes::new(), ended: false, thread_slot }
     }
 
-    /// The next piece; while none has come, another may work.
+    /// The next chunk; gives the thread slot back while it waits.
     fn next(&mut self) -> Option<Result<Option<Bytes>, Error>> {
         match self.from.try_recv() {
             Ok(piece) => Some(piece),
-            Err(_) => self.working.pause(|| self.from.blocking_recv()),
+            Err(_) => self.thread_slot.pause(|| self.from.blocking_recv()),
         }
     }
 }
 
-impl Read for Fetched {
+impl Read for ChannelReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        while self.now.is_empty() && !self.over {
+        while self.current.is_empty() && !self.ended {
             match self.next() {
-                Some(Ok(Some(bytes))) => self.now = bytes,
-                Some(Ok(None)) => self.over = true,
-                Some(Err(error)) => return Err(carried(error)),
+                Some(Ok(Some(bytes))) => self.current = bytes,
+                Some(Ok(None)) => self.ended = true,
+                Some(Err(error)) => return Err(into_io_error(error)),
                 None => return Err(io::ErrorKind::UnexpectedEof.into()),
             }
         }
-        let count = self.now.len().min(into.len());
-        into[..count].copy_from_slice(&self.now.split_to(count));
+        let count = self.current.len().min(into.len());
+        into[..count].copy_from_slice(&self.current.split_to(count));
         Ok(count)
     }
 }
 
-/// An error of ours, on its way through readers that know only the kernel's.
-pub(crate) fn carried(error: Error) -> io::Error {
+/// Wraps an error, to pass it through readers that only return `io::Error`.
+pub(crate) fn into_io_error(error: Error) -> io::Error {
     io::Error::other(error)
 }
 
-/// What came out of such readers: ours, or that the bytes are not what they say.
-pub(crate) fn from_stream(error: io::Error) -> Error {
+/// Unwraps such an error; any other one means that the bytes are damaged.
+pub(crate) fn from_io_error(error: io::Error) -> Error {
     if let Some(ours) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         return ours.clone();
     }

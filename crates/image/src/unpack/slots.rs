@@ -1,5 +1,4 @@
-//! Who may unpack, and when: a registry that sends a byte now and then holds up nobody but the
-//! tenant that asked it.
+//! Limits on parallel unpacking. A slow registry delays only the tenant that pulls from it.
 
 use crate::error::Error;
 use std::collections::HashMap;
@@ -15,43 +14,43 @@ const LAYERS_MAX: usize = 8;
 /// The same of one tenant: one is fetched while another is unpacked.
 const TENANT_LAYERS_MAX: usize = 2;
 
-/// What there is to share.
+/// Slots for layers and threads.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct UnpackSlots {
     threads: Arc<Semaphore>,
     layers: Arc<Semaphore>,
     tenants: Mutex<HashMap<String, Weak<Semaphore>>>,
 }
 
-/// A layer may come as long as this is held.
+/// Permits to fetch one layer; given back on drop.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct LayerSlot {
     _own: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
 }
 
-/// A thread may work as long as this is held, unless it waits.
+/// Permits one thread to work; given back on drop, and while the thread waits.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub(crate) struct ThreadSlot {
     threads: Arc<Semaphore>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Default for Turns {
+impl Default for UnpackSlots {
     fn default() -> Self {
         let of = |count| Arc::new(Semaphore::new(count));
         Self { threads: of(THREADS_MAX), layers: of(LAYERS_MAX), tenants: Mutex::default() }
     }
 }
 
-impl Turns {
+impl UnpackSlots {
     /// Waits until one more layer of this tenant may come.
-    pub(crate) async fn layer(&self, tenant: &str) -> Result<Turn, Error> {
+    pub(crate) async fn layer(&self, tenant: &str) -> Result<LayerSlot, Error> {
         let own = self.tenant(tenant);
         // The tenant's own first: who waits for that holds up no other.
         let own = own.acquire_owned().await.map_err(closed)?;
         let all = Arc::clone(&self.layers).acquire_owned().await.map_err(closed)?;
-        Ok(Turn { _own: own, _all: all })
+        Ok(LayerSlot { _own: own, _all: all })
     }
 
     fn tenant(&self, tenant: &str) -> Arc<Semaphore> {
@@ -66,14 +65,14 @@ impl Turns {
     }
 
     /// Waits until a thread may work. It goes with the work: who waits for that may leave.
-    pub(crate) async fn work(&self) -> Result<Work, Error> {
+    pub(crate) async fn work(&self) -> Result<ThreadSlot, Error> {
         let threads = Arc::clone(&self.threads);
         let permit = Arc::clone(&threads).acquire_owned().await.map_err(closed)?;
-        Ok(Work { threads, permit: Some(permit) })
+        Ok(ThreadSlot { threads, permit: Some(permit) })
     }
 }
 
-impl Work {
+impl ThreadSlot {
     /// Lets another thread work while this one waits for something. Blocks.
     pub(crate) fn pause<R>(&mut self, wait: impl FnOnce() -> R) -> R {
         drop(self.permit.take());

@@ -12,7 +12,7 @@ const BLOCK: usize = 512;
 /// empty. More are an attack.
 const EXTRA_BYTES_MAX: u64 = 1024 * 1024;
 
-/// One entry; its content is read from the [`Tape`] before the next is asked for.
+/// One entry; its content is read from the [`TarStream`] before the next is asked for.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) path: Vec<u8>,
@@ -28,7 +28,7 @@ pub(crate) struct Entry {
 }
 
 /// A reader that stands within a tar stream.
-pub(crate) struct Tape<R> {
+pub(crate) struct TarStream<R> {
     from: R,
     /// Content of the entry that is not read yet, and what fills its last block.
     left: u64,
@@ -65,7 +65,7 @@ impl Extra {
     }
 }
 
-impl<R: Read> Tape<R> {
+impl<R: Read> TarStream<R> {
     pub(crate) fn new(from: R) -> Self {
         Self { from, left: 0, padding: 0 }
     }
@@ -229,7 +229,7 @@ fn some(from: &mut impl Read, into: &mut [u8]) -> Result<usize, Error> {
     loop {
         match from.read(into) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(crate::unpack::byte_stream::from_stream(error)),
+            Err(error) => return Err(crate::unpack::byte_stream::from_io_error(error)),
             Ok(count) => return Ok(count),
         }
     }

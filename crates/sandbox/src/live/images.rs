@@ -18,7 +18,7 @@ impl Inner {
         if body.image_resolved == "host" {
             return Ok(None);
         }
-        let (image, pin) = self.images.reach(tenant.as_str(), &body.image_resolved).await?;
+        let (image, pin) = self.images.resolve(tenant.as_str(), &body.image_resolved).await?;
         let reference =
             Reference::parse(&body.image_resolved).map_err(isolet_image::Error::from)?;
         if let Some(digest) = isolet_image::Digest::parse(&image.digest) {
@@ -30,7 +30,7 @@ impl Inner {
 
     /// Refused where a layer of a sandbox's root is gone from the disk.
     pub(crate) fn layers_there(&self, body: &Body) -> Result<(), Error> {
-        let gone = body.root.as_ref().and_then(|root| self.images.gone(root));
+        let gone = body.root.as_ref().and_then(|root| self.images.missing_layer(root));
         match gone {
             Some(layer) => {
                 let image = body.image_resolved.clone();
@@ -42,7 +42,7 @@ impl Inner {
 }
 
 /// What sandboxes are made of, those that are being made and removed too.
-pub(crate) fn used(inner: &Inner) -> isolet_image::Used {
+pub(crate) fn used(inner: &Inner) -> isolet_image::ImagesInUse {
     let mut images: HashMap<String, usize> = HashMap::new();
     // Before the entries: one that is taken meanwhile is in either.
     let ready = inner.ready.roots().into_iter();
@@ -56,5 +56,5 @@ pub(crate) fn used(inner: &Inner) -> isolet_image::Used {
             }
         }
     }
-    (images, layers)
+    isolet_image::ImagesInUse { sandboxes: images, layers }
 }

@@ -41,13 +41,13 @@ impl Service {
     ) -> Result<watch::Receiver<Progress>, Error> {
         let reference = self.meant(text)?;
         self.inner.space.check()?;
-        Ok(self.inner.images.follow(tenant.as_str(), reference, platform)?)
+        Ok(self.inner.images.start_pull(tenant.as_str(), reference, platform)?)
     }
 
     /// A tenant's images, newest first.
     #[must_use]
     pub fn images(&self, tenant: &TenantId) -> Vec<Arc<Image>> {
-        self.inner.images.of(tenant.as_str())
+        self.inner.images.list(tenant.as_str())
     }
 
     /// One of them.
@@ -71,7 +71,7 @@ impl Service {
         let work = move || {
             inner.images.remove(tenant.as_str(), &reference, || used(&inner))?;
             // What was of no other image goes now, not at some time.
-            inner.images.collect(false, || used(&inner))
+            inner.images.collect_garbage(false, || used(&inner))
         };
         blocking(work).await?.map(drop).map_err(Error::from)
     }
@@ -83,7 +83,7 @@ impl Service {
     pub async fn collect_images(&self, all: bool) -> Result<(u64, u64), Error> {
         let inner = Arc::clone(&self.inner);
         ready::forget_images(&inner).await;
-        let work = move || inner.images.collect(all, || used(&inner));
+        let work = move || inner.images.collect_garbage(all, || used(&inner));
         Ok(blocking(work).await??)
     }
 
