@@ -218,7 +218,7 @@ mod tests {
         for name in ["host", "upgrade", "origin", "sec-websocket-protocol", "te", "if-match"] {
             assert_eq!(put(&of_any, "api.example", &[(name, "ISOLET_KEY")])[0].1, "ISOLET_KEY");
         }
-        // Kubernetes and others take a key there: whoever names the header knows that.
+        // Kubernetes and others read a key there: a credential that names the header is injected.
         let named = credentials(Some("Sec-WebSocket-Protocol"), Some("ISOLET_KEY"));
         let headers = [("sec-websocket-protocol", "v1, key.ISOLET_KEY")];
         assert_eq!(put(&named, "api.example", &headers)[0].1, "v1, key.hunter2");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// Capacity of the pipe, in bytes; smaller where the kernel refuses so much.
+/// Capacity of the pipe, in bytes; smaller where the kernel refuses this size.
 const PIPE_BYTES: usize = 256 * 1024;
 /// Bytes that are copied before a pipe is created: most connections transfer less.
 const COPIED_BYTES_MAX: u64 = 64 * 1024;
