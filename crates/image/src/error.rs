@@ -21,7 +21,7 @@ pub enum Error {
         /// Its answer.
         said: String,
     },
-    /// The registry wants to know who asks, or does not let them have it.
+    /// The registry requires credentials, or refuses those of this server.
     #[error("{registry} does not give {image}: {said}")]
     Denied {
         /// The reference.

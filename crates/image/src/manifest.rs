@@ -1,5 +1,5 @@
-//! What registries say of an image: indexes, manifests, configurations. Read leniently in what
-//! does not matter, refused with a reason in what does.
+//! Indexes, manifests and configurations of images. Unknown fields are ignored; an unusable document is
+//! rejected with a reason.
 
 use crate::error::Error;
 use crate::reference::Digest;
@@ -23,7 +23,7 @@ application/vnd.oci.image.manifest.v1+json, \
 application/vnd.docker.distribution.manifest.list.v2+json, \
 application/vnd.docker.distribution.manifest.v2+json";
 
-/// Kinds of layers, without what compresses them: that is told by their first bytes.
+/// Media types of layers, without the compression, which the first bytes show.
 const LAYERS: &[&str] = &[
     "application/vnd.oci.image.layer.v1.tar",
     "application/vnd.docker.image.rootfs.diff.tar",
@@ -32,7 +32,7 @@ const LAYERS: &[&str] = &[
 const CONFIGS: &[&str] =
     &["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
 
-/// A thing by its digest.
+/// An OCI descriptor: a blob by its digest and size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Descriptor {
     pub(crate) digest: Digest,
@@ -46,11 +46,11 @@ pub(crate) struct Manifest {
     pub(crate) layers: Vec<Descriptor>,
 }
 
-/// What a digest or tag stands for.
+/// The document of a tag or digest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ResolvedManifest {
     Manifest(Manifest),
-    /// One of several, by its digest.
+    /// The entry of an index for the platform.
     Index(Descriptor),
 }
 
@@ -61,7 +61,7 @@ pub struct Platform {
     variant: Option<String>,
 }
 
-/// What an image says of itself.
+/// The configuration of an image.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Config {
     pub(crate) diff_ids: Vec<Digest>,
@@ -262,7 +262,7 @@ pub(crate) fn check_digest(text: &[u8], said: &Digest, what: &str) -> Result<(),
     if is == *said { Ok(()) } else { Err(Error::bad(format!("{what} is not {said} but {is}"))) }
 }
 
-/// Names that an index in a file gives to what it lists.
+/// The image names in the annotations of an index.
 pub(crate) fn names(index: &[u8]) -> Vec<String> {
     let raw: Option<RawManifest> = serde_json::from_slice(index).ok();
     let all = raw.and_then(|raw| raw.manifests).unwrap_or_default();
@@ -275,7 +275,7 @@ pub(crate) fn names(index: &[u8]) -> Vec<String> {
 }
 
 impl Config {
-    /// Reads a configuration, for an image of so many layers.
+    /// Parses the configuration of an image with this number of layers.
     ///
     /// # Errors
     /// [`Error::Bad`], [`Error::TooLarge`].

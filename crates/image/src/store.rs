@@ -62,7 +62,7 @@ impl Store {
         disk::clear(&root.join("staging"))?;
         for name in ["known", "layers", "staging", DIRECTORY] {
             fs::create_dir_all(root.join(name))?;
-            // Set-user-id bits of images are bits: nobody of the host is to execute what has them.
+            // Images may contain set-user-id programs, which users of the host must not reach.
             fs::set_permissions(root.join(name), fs::Permissions::from_mode(0o700))?;
         }
         let mut images = HashMap::new();
@@ -221,7 +221,7 @@ impl Store {
         }
     }
 
-    /// Removes images that nobody has a name for, with `all` also those that no sandbox uses, and
+    /// Removes images without a name, with `all` also those that no sandbox uses, and
     /// every layer that no image and no sandbox has. Returns how many images, and the layers, which
     /// are off the disk when they are dropped.
     ///
@@ -254,7 +254,7 @@ impl Store {
             if layers.contains(&format!("layers/{name}/tree")) || held.contains(&name) {
                 continue;
             }
-            // Out of its place first: whoever looks for it sees none, or all of it.
+            // Renamed first: other readers see the whole layer, or none.
             let staged = self.staging.reserve();
             fs::rename(self.root.join("layers").join(&name), &staged.0)?;
             removed.push(staged);

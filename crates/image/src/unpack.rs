@@ -141,7 +141,7 @@ impl<'a> Unpacking<'a> {
         self.free_space.reserve(ENTRY_BYTES)?;
         let parts = parts(&entry.path)?;
         let Some((name, above)) = parts.split_last() else {
-            // The root of the layer: it says who owns it, and that it is opaque at most.
+            // The entry of the root sets the metadata of the root directory.
             if entry.kind == EntryType::Directory {
                 self.tree.restore_times()?;
                 self.set_metadata(self.tree.root(), entry, stats)?;
@@ -300,7 +300,8 @@ impl<'a> Unpacking<'a> {
                 let one = |at: BorrowedFd<'_>, name: &[u8]| {
                     rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)
                 };
-                let (a, b) = (one(from.as_fd(), last)?, one(parent.as_fd(), name)?);
+                let a = one(from.as_fd(), last)?;
+                let b = one(parent.as_fd(), name)?;
                 if a.st_ino == b.st_ino {
                     return Ok(());
                 }

@@ -8,16 +8,16 @@ use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Directories in one another, also where a link leads there. Programs cannot name what lies much
-/// deeper, and whoever walks over a tree later needs an end.
+/// Longest chain of nested directories, also through links. Programs cannot open much deeper paths, and
+/// code that walks over a tree later needs a limit.
 pub(crate) const DEPTH_MAX: usize = 128;
-/// As the kernel bounds a path.
+/// Longest path, in bytes, as in the kernel.
 pub(crate) const PATH_BYTES_MAX: usize = 4095;
-/// As file systems bound a name.
+/// Longest file name, in bytes, as in file systems.
 const NAME_BYTES_MAX: usize = 255;
 /// Bytes of a path that an error repeats.
 const SHOWN_BYTES_MAX: usize = 200;
-/// How often a path is looked up that something is moved in meanwhile.
+/// Attempts to look up a path while a rename on it is in progress.
 const FIND_TRIES: u32 = 16;
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
@@ -64,10 +64,10 @@ fn within(
     found
 }
 
-/// Directories of a tree that is being filled; the last one stays open.
+/// The directories of a tree that is being unpacked; the last one stays open.
 ///
-/// What is put into a directory changes its times, so each has those back that it had before when
-/// the next one is opened: nothing has to be remembered of a directory once it is left.
+/// Each new entry changes the times of its directory. They are restored when the next directory is opened,
+/// so nothing has to be remembered of a directory afterwards.
 pub(crate) struct Tree<'a> {
     root: BorrowedFd<'a>,
     last: Option<Last>,

@@ -35,7 +35,7 @@ impl Staging {
         Ok(staged)
     }
 
-    /// A place in `staging` that nobody else has.
+    /// A path in `staging` that is not used yet.
     pub(crate) fn reserve(&self) -> StagedDirectory {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         StagedDirectory(self.directory.join(number.to_string()))

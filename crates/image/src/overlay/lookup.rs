@@ -1,5 +1,4 @@
-//! Names of an image, looked up through its layers as an overlay file system would, without
-//! mounting one.
+//! Looks up paths of an image in its layers, as an overlay file system would, without mounting one.
 
 use crate::disk::rooted::kind;
 use crate::error::Error;
@@ -10,30 +9,30 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// Links that one name may lead through, as the kernel has it.
+/// Symlinks in one lookup, as in the kernel.
 const LINKS_MAX: u32 = 40;
-/// Names that one lookup may go through, those of links too. A link has room for 2,000, and each
-/// name is looked for in all layers.
+/// Path components in one lookup, with those of symlinks. One symlink may have 2,000, and each is looked
+/// up in all layers.
 const STEPS_MAX: usize = 512;
 const OPAQUE: &str = "user.overlay.opaque";
 pub(super) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// What a path leads to.
+/// The target of a path.
 pub(crate) enum PathTarget {
-    /// Nothing; what is missing can be made where the path is.
+    /// Nothing; the missing directories can be created.
     Nothing,
     Directory,
     File(OwnedFd),
     Other,
-    /// A link on the way leads to nothing, or is one of too many: nothing can be made there.
+    /// A symlink of the path is dangling, or there are too many: nothing can be created there.
     BrokenLink,
 }
 
-/// A path, followed as far as its directories go.
+/// The result of a lookup.
 pub(crate) struct Lookup {
     pub(crate) found: PathTarget,
-    /// Names of the directories that it leads through in the end, without links and `..`.
+    /// The components of the resolved directories, without symlinks and `..`.
     pub(crate) through: Vec<Vec<u8>>,
 }
 

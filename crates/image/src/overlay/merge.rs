@@ -52,7 +52,8 @@ impl Level {
 
     /// Moves a name into `base`, or gives the directory that both have, which is next.
     fn move_entry(&self, name: Vec<u8>) -> Result<Option<Self>, Error> {
-        let (base, top) = (self.base.as_fd(), self.top.as_fd());
+        let base = self.base.as_fd();
+        let top = self.top.as_fd();
         let (what, _) = kind(top, &name)?;
         let under = match kind(base, &name) {
             Ok((under, _)) => Some(under),
@@ -101,7 +102,8 @@ pub(crate) fn merge_layers(base: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<
 /// Owner, mode and attributes of a directory as those of another.
 fn copy_metadata(to: BorrowedFd<'_>, from: BorrowedFd<'_>) -> Result<(), Error> {
     let about = rustix::fs::fstat(from)?;
-    let (uid, gid) = (Uid::from_raw(about.st_uid), Gid::from_raw(about.st_gid));
+    let uid = Uid::from_raw(about.st_uid);
+    let gid = Gid::from_raw(about.st_gid);
     rustix::fs::fchown(to, Some(uid), Some(gid))?;
     rustix::fs::fchmod(to, Mode::from_raw_mode(about.st_mode & 0o7777))?;
     let mut list = vec![0; 64 * 1024];

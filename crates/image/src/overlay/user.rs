@@ -1,10 +1,11 @@
-//! Who an image's programs run as: `USER` looked up in the image's own `/etc/passwd` and `/etc/group`.
+//! The user that an image's programs run as: `USER`, looked up in the image's `/etc/passwd` and
+//! `/etc/group`.
 
 use crate::error::Error;
 use crate::overlay::lookup::OverlayView;
 use serde::{Deserialize, Serialize};
 
-/// Files of accounts that are longer are none.
+/// Longest `/etc/passwd` or `/etc/group`, in bytes.
 const BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// The highest id that a program may have.
 const ID_MAX: u32 = 65_533;
@@ -22,10 +23,10 @@ pub struct User {
     pub home: String,
 }
 
-/// Of `name`, `uid`, `name:group`, `uid:gid`; empty is root.
+/// Resolves `name`, `uid`, `name:group` or `uid:gid`; empty is root.
 ///
 /// # Errors
-/// [`Error::Bad`] for one that the image does not know, or that has no place in a sandbox.
+/// [`Error::Bad`] for a user that the image does not have, or whose id is too high for a sandbox.
 pub(crate) fn of(text: &str, image: &OverlayView) -> Result<User, Error> {
     let shown: String = text.chars().take(64).collect();
     let bad = |why: &str| Error::bad(format!("its user {shown:?} {why}"));
@@ -42,7 +43,8 @@ pub(crate) fn of(text: &str, image: &OverlayView) -> Result<User, Error> {
     let account = passwd.lines().find_map(|line| {
         let parts: Vec<&str> = line.split(':').collect();
         let [name, _, uid, gid, _, home, ..] = parts[..] else { return None };
-        let (uid, gid) = (uid.parse().ok()?, gid.parse().ok()?);
+        let uid = uid.parse().ok()?;
+        let gid = gid.parse().ok()?;
         let fits = number.map_or(name == who, |number| number == uid);
         fits.then(|| User { uid, gid, name: name.to_owned(), home: home.to_owned() })
     });

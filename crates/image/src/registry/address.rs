@@ -1,8 +1,9 @@
-//! Which registries are asked: a name comes from a tenant, and the request from this server.
+//! Which registries may be contacted. A tenant chooses the name, and this server sends the request, so
+//! this prevents server-side request forgery.
 //!
-//! Addresses that are nobody's but this machine's or its networks' are asked only where whoever
-//! runs the server has named the registry. What a name leads to is looked at where it is connected
-//! to, so that no second lookup can answer otherwise; and so is every redirect and token service.
+//! Private addresses are contacted only for registries that the operator has listed. The address is
+//! checked when the connection is made, so that a second DNS answer cannot bypass the check; redirects
+//! and token services are checked too.
 
 use crate::error::Error;
 use reqwest::Url;
@@ -10,7 +11,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-/// Hosts that may have any address: `name`, `name:port`.
+/// Hosts that may have private addresses: `name` or `name:port`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AllowedHosts(pub(crate) Arc<Vec<String>>);
 
@@ -20,13 +21,12 @@ impl AllowedHosts {
         self.0.iter().any(|one| one == host || Some(one) == with.as_ref())
     }
 
-    /// By its name alone: connections know no port when they look it up. The port was looked at
-    /// with the URL.
+    /// Checks the name alone: the resolver does not know the port, which was checked with the URL.
     fn has_name(&self, name: &str) -> bool {
         self.0.iter().any(|one| one == name || one.rsplit_once(':').is_some_and(|(h, _)| h == name))
     }
 
-    /// Whether this may be asked.
+    /// Checks that a URL may be requested.
     ///
     /// # Errors
     /// [`Error::NotAsked`].
@@ -53,7 +53,7 @@ impl AllowedHosts {
     }
 }
 
-/// Looks names up, and gives no address back that is not public unless its name may have it.
+/// Resolves names, and drops private addresses unless the host is allowed.
 pub(crate) struct GuardedResolver(pub(crate) AllowedHosts);
 
 impl Resolve for GuardedResolver {

@@ -320,7 +320,8 @@ impl Repository<'_> {
         let text = self.read_all(answer, SMALL_BYTES_MAX, "its answer").await.unwrap_or_default();
         let said = format!("{} {}", status.as_u16(), message(&text));
         let said = said.trim_end().to_owned();
-        let (image, registry) = (self.reference.to_string(), self.host.clone());
+        let image = self.reference.to_string();
+        let registry = self.host.clone();
         match status {
             StatusCode::NOT_FOUND => Error::NotFound { image, registry, said },
             StatusCode::UNAUTHORIZED => Error::Denied { image, registry, said, forbidden: false },

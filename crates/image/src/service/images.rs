@@ -116,8 +116,8 @@ impl Images {
         all: bool,
         used: impl FnOnce() -> ImagesInUse,
     ) -> Result<(u64, u64), Error> {
-        // While an image is being made its layers are nobody's but held. None is held anew until
-        // what is not has left its place.
+        // The layers of an image that is being made belong to no record yet. They are held, and the lock
+        // prevents new holds until the garbage has left its place.
         let layers_in_use = self.inner.layers_in_use.lock().unwrap_or_else(PoisonError::into_inner);
         let (images, layers) =
             self.inner.store.collect_garbage(all, &Inner::held(&layers_in_use), used)?;

@@ -145,7 +145,8 @@ impl Images {
             .collect();
         let inner = &self.inner;
         let ready = inner.layers(tenant, &wanted, &|_, _| {}).await?;
-        let (platform, from) = (Platform::own(), Origin::Archive);
+        let platform = Platform::own();
+        let from = Origin::Archive;
         let facts = ImageFacts { digest: found.digest, platform, bytes, from };
         inner.record(tenant, &names, facts, found.config, ready).await
     }

@@ -1,11 +1,11 @@
-//! How far a pull is, for everybody who waits for it.
+//! The progress of a pull, for all clients that wait for it.
 
 use crate::error::Error;
 use crate::store::Pin;
 use crate::store::image::Image;
 use std::sync::Arc;
 
-/// Where a pull stands.
+/// The progress of a pull.
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
     /// What is being done.
@@ -31,18 +31,18 @@ pub enum Phase {
 /// One layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayerProgress {
-    /// As it comes, `sha256:…`.
+    /// Digest of the compressed layer, `sha256:…`.
     pub digest: String,
-    /// Bytes that have come.
+    /// Downloaded bytes.
     pub done: u64,
-    /// Bytes that are to come.
+    /// Bytes in total.
     pub total: u64,
-    /// It was here before, or is by now.
+    /// The layer is on the disk.
     pub ready: bool,
 }
 
 impl Phase {
-    /// As clients are told.
+    /// The name of the phase in the API.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

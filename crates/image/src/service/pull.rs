@@ -30,14 +30,15 @@ impl Images {
     /// [`Error::ImportGone`] for what came with an archive and is not whole any more.
     pub async fn resolve(&self, tenant: &str, text: &str) -> Result<(Arc<Image>, Pin), Error> {
         let reference = Reference::parse(text)?;
-        let (store, shared) = (&self.inner.store, self.inner.config.shared.as_deref());
+        let store = &self.inner.store;
+        let shared = self.inner.config.shared.as_deref();
         let mut owners = [Some(tenant), shared].into_iter().flatten();
         let found = owners.find_map(|one| Some((one, store.find_and_pin(one, &reference)?)));
         if let Some((owner, (image, pin))) = found {
             let own = image.platform == Platform::own().to_string();
             match self.missing_layer(&image.root) {
                 None if own => return Ok((image, pin)),
-                // A registry may have somebody else's by this name.
+                // A registry may have a different image of this name.
                 Some(layer) if image.imported(owner, &reference) => {
                     return Err(Error::ImportGone { image: reference.to_string(), layer });
                 }
@@ -153,7 +154,8 @@ async fn pull(
     };
     let ready = inner.layers(tenant, &wanted, &on_progress).await?;
     progress.send_modify(|now| now.phase = Phase::Finishing);
-    let (platform, from) = (platform.clone(), Origin::Registry);
+    let platform = platform.clone();
+    let from = Origin::Registry;
     let about = ImageFacts { digest: digest.clone(), platform, bytes, from };
     let called = [reference.to_string()];
     let done = inner.record(tenant, &called, about, config, ready).await?;

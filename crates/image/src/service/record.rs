@@ -33,7 +33,8 @@ impl Inner {
         ready: ReadyLayers,
     ) -> Result<(Arc<Image>, Pin), Error> {
         let ReadyLayers { names, stats, held } = ready;
-        let (store, from) = (Arc::clone(&self.store), facts.from);
+        let store = Arc::clone(&self.store);
+        let from = facts.from;
         let layers: Vec<String> = names.iter().rev().map(|name| layer::tree(name)).collect();
         let image = blocking(move || inspect(&store, facts, stats, config, layers)).await?;
         let done = self.store.record(image, tenant, image_names, from);

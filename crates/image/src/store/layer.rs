@@ -44,7 +44,7 @@ impl Store {
         fs::create_dir_all(staged.0.join("of"))?;
         disk::sync(&staged.0)?;
         let place = self.root.join("layers").join(name);
-        // One that somebody has taken apart.
+        // A damaged layer.
         if present(&place) {
             let old = self.staging.stage()?;
             fs::rename(&place, old.0.join("old"))?;

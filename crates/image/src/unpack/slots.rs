@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Layers and archives that are worked on at once, of all tenants.
+/// Threads that unpack layers and archives, for all tenants.
 const THREADS_MAX: usize = 2;
-/// Layers that come at once, of all tenants, those that wait for their registry too. Each may hold
-/// the window of a decompressor, which is 128 MiB at most.
+/// Layers that are downloaded in parallel, for all tenants. Each may hold the window of a decompressor,
+/// which is 128 MiB at most.
 const LAYERS_MAX: usize = 8;
-/// The same of one tenant: one is fetched while another is unpacked.
+/// Layers of one tenant that are downloaded in parallel: one is fetched while another is unpacked.
 const TENANT_LAYERS_MAX: usize = 2;
 
 /// Slots for layers and threads.
@@ -47,7 +47,7 @@ impl UnpackSlots {
     /// Waits until one more layer of this tenant may come.
     pub(crate) async fn layer(&self, tenant: &str) -> Result<LayerSlot, Error> {
         let own = self.tenant(tenant);
-        // The tenant's own first: who waits for that holds up no other.
+        // The tenant's own limit first: waiting for it does not block other tenants.
         let own = own.acquire_owned().await.map_err(closed)?;
         let all = Arc::clone(&self.layers).acquire_owned().await.map_err(closed)?;
         Ok(LayerSlot { _own: own, _all: all })
@@ -64,7 +64,7 @@ impl UnpackSlots {
         turns
     }
 
-    /// Waits until a thread may work. It goes with the work: who waits for that may leave.
+    /// Waits for a thread slot. The slot moves into the work, so that the waiting task may be dropped.
     pub(crate) async fn work(&self) -> Result<ThreadSlot, Error> {
         let threads = Arc::clone(&self.threads);
         let permit = Arc::clone(&threads).acquire_owned().await.map_err(closed)?;
@@ -77,7 +77,7 @@ impl ThreadSlot {
     pub(crate) fn pause<R>(&mut self, wait: impl FnOnce() -> R) -> R {
         drop(self.permit.take());
         let done = wait();
-        // Nobody closes it; without a permit it would work on, one too many.
+        // The semaphore is never closed; if it were, the thread would go on without a permit.
         self.permit = Handle::current().block_on(Arc::clone(&self.threads).acquire_owned()).ok();
         done
     }

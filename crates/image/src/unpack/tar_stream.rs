@@ -1,15 +1,14 @@
-//! A tar stream, entry by entry, with every length bounded before it is believed.
+//! Reads a tar stream entry by entry, and checks every length before it is used.
 //!
-//! Header blocks are read by the `tar` crate. Walking from one to the next is done here: that crate
-//! reads a long name or a PAX record into memory however long it says to be.
+//! The `tar` crate parses header blocks. The iteration is done here, because that crate allocates a long
+//! name or a PAX record without a limit.
 
 use crate::error::Error;
 use std::io::{ErrorKind, Read};
 use tar::{EntryType, Header};
 
 const BLOCK: usize = 512;
-/// Names and extended records of one entry together, with their headers: none is free, however
-/// empty. More are an attack.
+/// Long names and PAX records of one entry together, with their headers, in bytes.
 const EXTRA_BYTES_MAX: u64 = 1024 * 1024;
 
 /// One entry; its content is read from the [`TarStream`] before the next is asked for.
@@ -27,7 +26,7 @@ pub(crate) struct Entry {
     pub(crate) xattrs: Vec<(String, Vec<u8>)>,
 }
 
-/// A reader that stands within a tar stream.
+/// A tar stream, at some entry.
 pub(crate) struct TarStream<R> {
     from: R,
     /// Content of the entry that is not read yet, and what fills its last block.
@@ -153,7 +152,7 @@ impl<R: Read> TarStream<R> {
         Ok(count)
     }
 
-    /// Reads on behind the archive's end, for who wants the stream whole.
+    /// Reads the stream to its end, behind the end of the archive.
     pub(crate) fn finish(mut self) -> Result<R, Error> {
         let mut rest = [0; 16 * 1024];
         while some(&mut self.from, &mut rest)? > 0 {}
@@ -170,7 +169,8 @@ impl<R: Read> TarStream<R> {
                 count => rest -= count as u64,
             }
         }
-        (self.left, self.padding) = (0, 0);
+        self.left = 0;
+        self.padding = 0;
         Ok(())
     }
 
@@ -203,7 +203,8 @@ impl<R: Read> TarStream<R> {
         if *sofar > EXTRA_BYTES_MAX {
             return Err(Error::large("names and PAX records of one tar entry", "1 MiB"));
         }
-        (self.left, self.padding) = (size, size.wrapping_neg() % BLOCK as u64);
+        self.left = size;
+        self.padding = size.wrapping_neg() % BLOCK as u64;
         let mut text = vec![0; usize::try_from(size).unwrap_or(0)];
         let mut filled = 0;
         while filled < text.len() {
