@@ -108,7 +108,7 @@ pub(crate) fn layer(
             // A path of 127 directories is one entry, and 128 inodes.
             let implied = unpacking.tree.take_implied();
             stats.entries += implied;
-            free_space.take(implied.saturating_mul(ENTRY_BYTES))?;
+            free_space.reserve(implied.saturating_mul(ENTRY_BYTES))?;
         }
     }
     if let Some(mut unpacking) = unpacking {

@@ -5,7 +5,7 @@ use crate::key_digest::KeyDigest;
 use crate::records::apply;
 use crate::schema;
 use crate::time::now_ms;
-use crate::tombstones::{KEYS, Removal, Tombstones};
+use crate::tombstones::{KEY_RESERVE, Removal, Tombstones};
 use rusqlite::{Connection, params};
 use std::{
     collections::HashMap,
@@ -105,11 +105,11 @@ impl Keys {
             version: -1,
             by_hash: HashMap::new(),
             file: file.to_owned(),
-            revoked: Tombstones::open(file, KEYS)?,
+            revoked: Tombstones::open(file, KEY_RESERVE)?,
             written: None,
         };
         held.written = held.written_now();
-        match held.settle() {
+        match held.apply_pending() {
             Err(Error::Unsynced) => return Err(Error::Unsynced),
             // While the disk is full they are revoked by their tombstones.
             _ => {}
@@ -117,7 +117,7 @@ impl Keys {
         Ok(Self { held: Arc::new(Mutex::new(held)) })
     }
 
-    /// Makes a key; the secret is told here only. Blocks.
+    /// Creates a key; only this call returns the secret. Blocks.
     ///
     /// # Errors
     /// [`Error`]; [`Error::Bad`] for a label that is too long.
@@ -125,7 +125,8 @@ impl Keys {
         if new.label.len() > LABEL_BYTES_MAX || new.tenant.is_empty() {
             return Err(Error::Bad("a key needs a tenant, and a label of at most 200 bytes"));
         }
-        let (id, secret) = (format!("key_{}", hex::<8>()), format!("isolet_{}", hex::<32>()));
+        let id = format!("key_{}", hex::<8>());
+        let secret = format!("isolet_{}", hex::<32>());
         let key = Key {
             id,
             tenant: new.tenant.clone(),
@@ -165,7 +166,7 @@ impl Keys {
     }
 
     /// Ends a key by its id; `false` when there is none that could be ended. Blocks. On a full disk
-    /// a running server knows of it when it next [looks](Self::look).
+    /// a running server knows of it when it next [reloads](Self::reload).
     ///
     /// # Errors
     /// [`Error`].
@@ -177,7 +178,7 @@ impl Keys {
             return Ok(false);
         }
         let removal = Removal::Key { id: id.to_owned() };
-        let written = held.settle().and_then(|()| apply(&held.connection, &removal));
+        let written = held.apply_pending().and_then(|()| apply(&held.connection, &removal));
         match written {
             Err(Error::Full) => held.revoked.add(removal)?,
             written => written?,
@@ -188,11 +189,11 @@ impl Keys {
 
     /// Looks for keys that another process has revoked while the disk was full. Blocks; to be called
     /// now and then, not with every request.
-    pub fn look(&self) {
+    pub fn reload(&self) {
         let mut held = self.lock();
         let written = held.written_now();
         if written != held.written {
-            match Tombstones::open(&held.file, KEYS) {
+            match Tombstones::open(&held.file, KEY_RESERVE) {
                 Ok(revoked) => held.revoked = revoked,
                 // What is known stays revoked, and the next look tries again.
                 Err(error) => {
@@ -213,7 +214,7 @@ impl Keys {
     /// [`Error`].
     pub fn check(&self, digest: &KeyDigest) -> Result<Option<Grant>, Error> {
         let mut held = self.lock();
-        held.renew()?;
+        held.reload_if_changed()?;
         let Some(key) = held.by_hash.get(digest) else { return Ok(None) };
         if !key.opens() {
             return Ok(None);
@@ -229,9 +230,9 @@ impl Keys {
     ///
     /// # Errors
     /// [`Error`].
-    pub fn holds(&self, id: &str) -> Result<bool, Error> {
+    pub fn is_valid(&self, id: &str) -> Result<bool, Error> {
         let mut held = self.lock();
-        held.renew()?;
+        held.reload_if_changed()?;
         Ok(held.by_hash.values().any(|key| key.id == id && key.opens()))
     }
 
@@ -243,7 +244,7 @@ impl Keys {
 
 impl Held {
     /// Writes what was revoked while the disk was full.
-    fn settle(&mut self) -> Result<(), Error> {
+    fn apply_pending(&mut self) -> Result<(), Error> {
         if self.revoked.is_empty() {
             return Ok(());
         }
@@ -265,7 +266,7 @@ impl Held {
     }
 
     /// Reads again what another connection has changed.
-    fn renew(&mut self) -> Result<(), Error> {
+    fn reload_if_changed(&mut self) -> Result<(), Error> {
         if self.version()? == self.version { Ok(()) } else { self.read() }
     }
 
@@ -288,7 +289,8 @@ impl Held {
         self.by_hash = rows.filter_map(Result::ok).collect();
         let revoked = &self.revoked;
         for key in self.by_hash.values_mut() {
-            if key.revoked_at_ms.is_none() && revoked.has(&Removal::Key { id: key.id.clone() }) {
+            if key.revoked_at_ms.is_none() && revoked.contains(&Removal::Key { id: key.id.clone() })
+            {
                 key.revoked_at_ms = Some(now_ms());
             }
         }

@@ -1,60 +1,60 @@
-//! The tables, and what was removed from them and could not be written yet.
+//! The tables, and the removals that could not be written to them yet.
 //!
-//! Each removal is tried in SQLite first. When that has no space, a tombstone takes its place (see
+//! Each removal is first tried in SQLite. When the disk is full, a tombstone replaces it (see
 //! [`crate::tombstones`]), and the removal is done: it counts for every read, outlives a kill of the
 //! server, and is applied before anything else is written.
 
 use crate::error::Error;
 use crate::rows::{EndedSandbox, HISTORY_MAX, Sandbox};
 use crate::time::now_ms;
-use crate::tombstones::{Removal, SERVERS, Tombstones};
+use crate::tombstones::{Removal, SERVER_RESERVE, Tombstones};
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::Value;
 use std::path::Path;
 
-/// What a sandbox's record says from the moment that its end is decided.
+/// State of a sandbox in its record from the moment that its removal is decided.
 pub(crate) const DESTROYING: &str = "destroying";
 
-/// The records, and what was removed from them and could not be written yet.
+/// The connection to SQLite, and the pending removals.
 pub(crate) struct Records {
     pub(crate) connection: Connection,
     tombstones: Tombstones,
-    /// Sandboxes of which nothing is left, with what they had used. A record or a tombstone says
-    /// that each is being destroyed, so a kill loses none of this but the usage.
-    ended: Vec<(String, Option<EndedSandbox>)>,
+    /// Sandboxes that are removed, with their usage. A record or a tombstone says that each is being
+    /// destroyed, so a crash loses only the usage.
+    pending_ended: Vec<(String, Option<EndedSandbox>)>,
 }
 
 impl Records {
     pub(crate) fn new(connection: Connection, file: &Path) -> Result<Self, Error> {
-        Ok(Self { connection, tombstones: Tombstones::open(file, SERVERS)?, ended: Vec::new() })
+        Ok(Self { connection, tombstones: Tombstones::open(file, SERVER_RESERVE)?, pending_ended: Vec::new() })
     }
 
-    /// Writes what was removed while the disk was full.
+    /// Writes the removals that were made while the disk was full.
     ///
     /// # Errors
     /// [`Error::Full`] while it still is; nothing is changed then.
-    pub(crate) fn settle(&mut self) -> Result<(), Error> {
-        if self.tombstones.is_empty() && self.ended.is_empty() {
+    pub(crate) fn apply_pending(&mut self) -> Result<(), Error> {
+        if self.tombstones.is_empty() && self.pending_ended.is_empty() {
             return Ok(());
         }
-        let all = self.connection.transaction()?;
+        let transaction = self.connection.transaction()?;
         for removal in self.tombstones.all() {
-            apply(&all, removal)?;
+            apply(&transaction, removal)?;
         }
-        for (name, past) in &self.ended {
-            end(&all, name, past.as_ref())?;
+        for (name, ended) in &self.pending_ended {
+            delete_sandbox(&transaction, name, ended.as_ref())?;
         }
-        all.commit()?;
-        self.ended.clear();
+        transaction.commit()?;
+        self.pending_ended.clear();
         self.tombstones.clear()
     }
 
-    /// Removes something: in SQLite, or where that is full by a tombstone.
+    /// Applies a removal in SQLite, or writes a tombstone when the disk is full.
     pub(crate) fn remove(&mut self, removal: Removal) -> Result<(), Error> {
-        let written = self.settle().and_then(|()| {
-            let all = self.connection.transaction()?;
-            apply(&all, &removal)?;
-            Ok(all.commit()?)
+        let written = self.apply_pending().and_then(|()| {
+            let transaction = self.connection.transaction()?;
+            apply(&transaction, &removal)?;
+            Ok(transaction.commit()?)
         });
         match written {
             Err(Error::Full) => self.tombstones.add(removal),
@@ -62,9 +62,9 @@ impl Records {
         }
     }
 
-    /// Records that a sandbox is being destroyed: in SQLite, or where that is full by a tombstone.
-    pub(crate) fn condemn(&mut self, name: String, body: &str) -> Result<(), Error> {
-        let written = self.settle().and_then(|()| {
+    /// Sets the state `destroying` in SQLite, or writes a tombstone when the disk is full.
+    pub(crate) fn mark_destroying(&mut self, name: String, body: &str) -> Result<(), Error> {
+        let written = self.apply_pending().and_then(|()| {
             self.connection
                 .prepare_cached("UPDATE sandboxes SET state = ?2, body = ?3 WHERE name = ?1")?
                 .execute(params![name, DESTROYING, body])?;
@@ -76,29 +76,33 @@ impl Records {
         }
     }
 
-    /// Forgets a sandbox of which nothing is left.
-    pub(crate) fn end(&mut self, name: String, past: Option<EndedSandbox>) -> Result<(), Error> {
-        let written = self.settle().and_then(|()| {
-            let all = self.connection.transaction()?;
-            end(&all, &name, past.as_ref())?;
-            Ok(all.commit()?)
+    /// Deletes the record of a sandbox that is removed.
+    pub(crate) fn delete_sandbox(
+        &mut self,
+        name: String,
+        ended: Option<EndedSandbox>,
+    ) -> Result<(), Error> {
+        let written = self.apply_pending().and_then(|()| {
+            let transaction = self.connection.transaction()?;
+            delete_sandbox(&transaction, &name, ended.as_ref())?;
+            Ok(transaction.commit()?)
         });
         match written {
             Err(Error::Full) => {
-                self.ended.push((name, past));
+                self.pending_ended.push((name, ended));
                 Ok(())
             }
             done => done,
         }
     }
 
-    /// A record as it is once every removal is applied.
-    pub(crate) fn as_removed(&self, mut row: Sandbox) -> Sandbox {
+    /// The row as it will be after the pending removals.
+    pub(crate) fn with_removals_applied(&self, mut row: Sandbox) -> Sandbox {
         for removal in self.tombstones.all() {
             match removal {
                 Removal::Sandbox { name } if *name == row.name => row.state = DESTROYING.to_owned(),
                 Removal::Member { sandbox, .. } if *sandbox == row.name => {
-                    row.body = without(&row.body, removal).unwrap_or(row.body);
+                    row.body = without_member(&row.body, removal).unwrap_or(row.body);
                 }
                 _ => {}
             }
@@ -106,22 +110,27 @@ impl Records {
         row
     }
 
-    pub(crate) fn removed_session(&self, sandbox: &str, id: &str) -> bool {
-        self.tombstones.has(&Removal::Session { sandbox: sandbox.to_owned(), id: id.to_owned() })
+    pub(crate) fn session_is_removed(&self, sandbox: &str, id: &str) -> bool {
+        self.tombstones
+            .contains(&Removal::Session { sandbox: sandbox.to_owned(), id: id.to_owned() })
     }
 
-    pub(crate) fn removed_profile(&self, tenant: &str, name: &str) -> bool {
-        self.tombstones.has(&Removal::Profile { tenant: tenant.to_owned(), name: name.to_owned() })
+    pub(crate) fn profile_is_removed(&self, tenant: &str, name: &str) -> bool {
+        self.tombstones
+            .contains(&Removal::Profile { tenant: tenant.to_owned(), name: name.to_owned() })
     }
 
-    /// A tenant's sandboxes that have ended and are not in the history yet, the oldest first.
-    pub(crate) fn ended_of(&self, tenant: &str) -> impl DoubleEndedIterator<Item = &EndedSandbox> {
-        let all = self.ended.iter().filter_map(|(_, past)| past.as_ref());
-        all.filter(move |past| past.tenant == tenant)
+    /// A tenant's ended sandboxes that are not in the history yet, the oldest first.
+    pub(crate) fn pending_ended_of(
+        &self,
+        tenant: &str,
+    ) -> impl DoubleEndedIterator<Item = &EndedSandbox> {
+        let all = self.pending_ended.iter().filter_map(|(_, ended)| ended.as_ref());
+        all.filter(move |ended| ended.tenant == tenant)
     }
 }
 
-/// Applies a removal to the tables. One that was applied before changes nothing.
+/// Applies a removal to the tables. This is idempotent.
 pub(crate) fn apply(connection: &Connection, removal: &Removal) -> Result<(), Error> {
     match removal {
         Removal::Sandbox { name } => connection
@@ -141,7 +150,9 @@ pub(crate) fn apply(connection: &Connection, removal: &Removal) -> Result<(), Er
                 .prepare_cached("SELECT body FROM sandboxes WHERE name = ?1")?
                 .query_row([sandbox], |row| row.get(0))
                 .optional()?;
-            let Some(body) = body.and_then(|body| without(&body, removal)) else { return Ok(()) };
+            let Some(body) = body.and_then(|body| without_member(&body, removal)) else {
+                return Ok(());
+            };
             connection
                 .prepare_cached("UPDATE sandboxes SET body = ?2 WHERE name = ?1")?
                 .execute(params![sandbox, body])
@@ -150,23 +161,28 @@ pub(crate) fn apply(connection: &Connection, removal: &Removal) -> Result<(), Er
     Ok(())
 }
 
-/// Forgets a sandbox and its sessions, and keeps what it had used, once.
-fn end(connection: &Connection, name: &str, past: Option<&EndedSandbox>) -> Result<(), Error> {
+/// Deletes a sandbox with its sessions, and adds its usage to the history, once.
+fn delete_sandbox(
+    connection: &Connection,
+    name: &str,
+    ended: Option<&EndedSandbox>,
+) -> Result<(), Error> {
     let gone =
         connection.prepare_cached("DELETE FROM sandboxes WHERE name = ?1")?.execute([name])?;
-    match past.filter(|_| gone > 0) {
-        Some(past) => keep(connection, past),
+    match ended.filter(|_| gone > 0) {
+        Some(ended) => insert_ended(connection, ended),
         None => Ok(()),
     }
 }
 
 /// Adds an ended sandbox to the history and the sums of its tenant.
-fn keep(connection: &Connection, past: &EndedSandbox) -> Result<(), Error> {
+fn insert_ended(connection: &Connection, ended: &EndedSandbox) -> Result<(), Error> {
     let sum = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-    let (tenant, sums) = (&past.tenant, past.sums);
+    let tenant = &ended.tenant;
+    let sums = ended.sums;
     connection
         .prepare_cached("INSERT INTO ended (tenant, body) VALUES (?1, ?2)")?
-        .execute(params![tenant, past.body])?;
+        .execute(params![tenant, ended.body])?;
     connection
         .prepare_cached(
             "DELETE FROM ended WHERE tenant = ?1 AND n <= \
@@ -182,8 +198,8 @@ fn keep(connection: &Connection, past: &EndedSandbox) -> Result<(), Error> {
     Ok(())
 }
 
-/// A body without the member of a removal; `None` when it has none, or another.
-fn without(body: &str, removal: &Removal) -> Option<String> {
+/// The body without the member of a removal; `None`: it has no such member, or another value.
+fn without_member(body: &str, removal: &Removal) -> Option<String> {
     let Removal::Member { object, key, field, value, .. } = removal else { return None };
     let mut body: Value = serde_json::from_str(body).ok()?;
     let members = body.get_mut(object)?.as_object_mut()?;

@@ -90,7 +90,7 @@ impl UsageTotals {
 pub struct EndedSandbox {
     /// Whose it was.
     pub tenant: String,
-    /// What is told of it, as JSON.
+    /// The details for clients, as JSON.
     pub body: String,
     /// What it adds to the sums; `count` is 1.
     pub sums: UsageTotals,

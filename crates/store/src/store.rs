@@ -28,13 +28,13 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the records, makes or migrates them. Blocks.
+    /// Opens, creates or migrates the records. Blocks.
     ///
     /// # Errors
     /// [`Error::Newer`] when a later version wrote them; whatever SQLite says otherwise.
     pub fn open(file: &Path) -> Result<Self, Error> {
         let connection = schema::open(file).map_err(|error| match error {
-            Error::Sqlite(said) if !said.starts_with(&*file.to_string_lossy()) => {
+            Error::Sqlite(result) if !result.starts_with(&*file.to_string_lossy()) => {
                 Error::Sqlite(format!("{}: {said}", file.display()))
             }
             other => other,
@@ -53,8 +53,8 @@ impl Store {
         Ok(Self { jobs, broken: Arc::default() })
     }
 
-    /// Looks whether a file that was copied is one state of the records. One that is missing is
-    /// [`Store::open`]'s business. Blocks.
+    /// Checks that a copied file is one consistent state of the records. A missing file is left to
+    /// [`Store::open`]. Blocks.
     ///
     /// # Errors
     /// [`Error::Torn`].
@@ -65,35 +65,35 @@ impl Store {
         schema::check(file)
     }
 
-    /// Whether the disk has failed: only reading works until the records are opened anew.
+    /// Whether the disk has failed: the records are read-only until they are opened again.
     #[must_use]
     pub fn broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
     }
 
-    /// Runs `job`, which writes, on the store's thread and waits for what it says. Once begun it is
-    /// carried out, also when the caller is dropped.
+    /// Runs a job that writes on the store's thread, and waits for its result. A queued job runs even when the
+    /// caller is dropped.
     ///
     /// # Errors
-    /// [`Error::Full`] also while removals wait for space: they come first.
-    pub(crate) async fn call<R: Send + 'static>(
+    /// [`Error::Full`] also while removals wait for space: they are written first.
+    pub(crate) async fn write<R: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Connection) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
         self.run(|records| {
-            records.settle()?;
+            records.apply_pending()?;
             job(&mut records.connection)
         })
         .await
     }
 
-    /// The same for a job that only reads: a full disk does not stop it.
+    /// Runs a job that only reads, which works on a full disk too.
     pub(crate) async fn read<R: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Records) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
         self.run(|records| {
-            match records.settle() {
+            match records.apply_pending() {
                 // A disk that failed must not be asked again: it may say that all is well.
                 Err(Error::Unsynced) => Err(Error::Unsynced),
                 // What the records could not take is still in memory, and the job counts it.
@@ -109,19 +109,19 @@ impl Store {
         &self,
         job: impl FnOnce(&mut Records) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
-        let (answer, answered) = oneshot::channel();
+        let (sender, result_receiver) = oneshot::channel();
         let broken = Arc::clone(&self.broken);
         let job: Job = Box::new(move |records| {
-            let mut said = job(records);
-            if matches!(said, Err(Error::Unsynced)) && !broken.swap(true, Ordering::Relaxed) {
+            let mut result = job(records);
+            if matches!(result, Err(Error::Unsynced)) && !broken.swap(true, Ordering::Relaxed) {
                 let _ = records.connection.pragma_update(None, "query_only", true);
             }
-            if broken.load(Ordering::Relaxed) && matches!(said, Err(Error::Sqlite(_))) {
-                said = Err(Error::Unsynced);
+            if broken.load(Ordering::Relaxed) && matches!(result, Err(Error::Sqlite(_))) {
+                result = Err(Error::Unsynced);
             }
-            let _ = answer.send(said);
+            let _ = sender.send(result);
         });
         self.jobs.send(job).await.map_err(|_| Error::Closed)?;
-        answered.await.map_err(|_| Error::Closed)?
+        result_receiver.await.map_err(|_| Error::Closed)?
     }
 }

@@ -22,7 +22,7 @@ use tracing::warn;
 /// The size of one tombstone, in bytes: one sector, which a disk writes whole or not at all.
 const SLOT_BYTES: usize = 512;
 
-/// A file of tombstones beside the records.
+/// The size and name of a file of tombstones, which lies beside the records.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reserve {
     suffix: &'static str,
@@ -32,10 +32,10 @@ pub(crate) struct Reserve {
 
 /// Of what the server removes. The records take tombstones as soon as a few pages are free, and what
 /// was deleted leaves more than that; 1 MiB of the disk is what a reserve may cost.
-pub(crate) const SERVERS: Reserve = Reserve { suffix: "tombstones", slots: 2048 };
+pub(crate) const SERVER_RESERVE: Reserve = Reserve { suffix: "tombstones", slots: 2048 };
 /// Of keys, which other processes revoke beside the server: a file of its own,
 /// which each writer locks. 64 KiB are more keys than anybody revokes by hand on a full disk.
-pub(crate) const KEYS: Reserve = Reserve { suffix: "revoked", slots: 128 };
+pub(crate) const KEY_RESERVE: Reserve = Reserve { suffix: "revoked", slots: 128 };
 
 /// What is removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,14 +115,14 @@ impl Tombstones {
         // A copy of the file may have holes where it had zeroes.
         let whole = about.blocks() * 512 >= about.len();
         let result = if whole { Ok(()) } else { file.write_all_at(text, 0) };
-        let result = result.and_then(|()| self.grow(file)).and_then(|()| file.sync_all());
+        let result = result.and_then(|()| self.allocate_slots(file)).and_then(|()| file.sync_all());
         if result.is_err() {
             file.set_len((self.slots * SLOT_BYTES) as u64)?;
         }
         result
     }
 
-    fn grow(&mut self, file: &File) -> io::Result<()> {
+    fn allocate_slots(&mut self, file: &File) -> io::Result<()> {
         while self.slots < self.slots_max {
             file.write_all_at(&[0; SLOT_BYTES], (self.slots * SLOT_BYTES) as u64)?;
             self.slots += 1;
@@ -142,7 +142,7 @@ impl Tombstones {
         self.held.values()
     }
 
-    pub(crate) fn has(&self, removal: &Removal) -> bool {
+    pub(crate) fn contains(&self, removal: &Removal) -> bool {
         self.held.values().any(|held| held == removal)
     }
 
@@ -151,7 +151,7 @@ impl Tombstones {
     /// # Errors
     /// [`Error::Full`] when no slot is free; [`Error::Unsynced`], [`Error::Io`].
     pub(crate) fn add(&mut self, removal: Removal) -> Result<(), Error> {
-        if self.has(&removal) {
+        if self.contains(&removal) {
             return Ok(());
         }
         let mut text =
@@ -186,7 +186,7 @@ impl Tombstones {
         done
     }
 
-    /// Forgets all of them: the records have taken them.
+    /// Clears all tombstones, after they were applied.
     ///
     /// # Errors
     /// [`Error::Unsynced`], [`Error::Io`]; those that are left are applied once more.
@@ -223,7 +223,7 @@ impl Tombstones {
     }
 }
 
-/// The tombstone in a slot. One that was torn is none: nobody was told of it.
+/// The tombstone in a slot. A torn write counts as none, because it was never acknowledged.
 fn read(slot: &[u8]) -> Option<Removal> {
     let end = slot.iter().position(|byte| *byte == 0).unwrap_or(slot.len());
     serde_json::from_slice(&slot[..end]).ok()
@@ -241,30 +241,30 @@ mod tests {
     fn tombstones_are_found_again_until_they_are_cleared() {
         let folder = tempfile::tempdir().unwrap();
         let records = folder.path().join("isolet.db");
-        let mut all = Tombstones::open(&records, KEYS).unwrap();
+        let mut all = Tombstones::open(&records, KEY_RESERVE).unwrap();
         assert!(all.is_empty());
         all.add(session("one")).unwrap();
         all.add(session("two")).unwrap();
         all.add(session("one")).unwrap();
-        let mut all = Tombstones::open(&records, KEYS).unwrap();
+        let mut all = Tombstones::open(&records, KEY_RESERVE).unwrap();
         let found: Vec<_> = all.all().cloned().collect();
         assert_eq!(found, [session("one"), session("two")]);
         all.clear().unwrap();
-        assert!(Tombstones::open(&records, KEYS).unwrap().is_empty());
+        assert!(Tombstones::open(&records, KEY_RESERVE).unwrap().is_empty());
     }
 
     #[test]
     fn the_reserve_has_its_blocks_and_is_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let records = folder.path().join("isolet.db");
-        let mut all = Tombstones::open(&records, KEYS).unwrap();
+        let mut all = Tombstones::open(&records, KEY_RESERVE).unwrap();
         let about = std::fs::metadata(&all.path).unwrap();
-        assert_eq!(about.len(), (KEYS.slots * SLOT_BYTES) as u64);
+        assert_eq!(about.len(), (KEY_RESERVE.slots * SLOT_BYTES) as u64);
         assert!(about.blocks() * 512 >= about.len(), "it has holes");
         assert_eq!(about.mode() & 0o777, 0o600);
         assert!(matches!(all.add(session(&"x".repeat(SLOT_BYTES))), Err(Error::Full)));
         let mut full = Vec::new();
-        for slot in 0..KEYS.slots {
+        for slot in 0..KEY_RESERVE.slots {
             full.extend(serde_json::to_vec(&session(&slot.to_string())).unwrap());
             full.resize((slot + 1) * SLOT_BYTES, 0);
         }
@@ -276,15 +276,15 @@ mod tests {
     fn a_copy_with_holes_gets_its_blocks_back() {
         let folder = tempfile::tempdir().unwrap();
         let records = folder.path().join("isolet.db");
-        let mut all = Tombstones::open(&records, KEYS).unwrap();
+        let mut all = Tombstones::open(&records, KEY_RESERVE).unwrap();
         all.add(session("one")).unwrap();
         let text = std::fs::read(&all.path).unwrap();
         std::fs::remove_file(&all.path).unwrap();
         let copy = File::create(&all.path).unwrap();
         copy.set_len(text.len() as u64).unwrap();
         copy.write_all_at(&text[..SLOT_BYTES], 0).unwrap();
-        let all = Tombstones::open(&records, KEYS).unwrap();
-        assert!(all.has(&session("one")));
+        let all = Tombstones::open(&records, KEY_RESERVE).unwrap();
+        assert!(all.contains(&session("one")));
         let about = std::fs::metadata(&all.path).unwrap();
         assert!(about.blocks() * 512 >= about.len(), "it has holes");
     }
@@ -293,29 +293,29 @@ mod tests {
     fn two_writers_take_and_clear_only_their_own_slots() {
         let folder = tempfile::tempdir().unwrap();
         let records = folder.path().join("isolet.db");
-        let mut one = Tombstones::open(&records, KEYS).unwrap();
-        let mut two = Tombstones::open(&records, KEYS).unwrap();
+        let mut one = Tombstones::open(&records, KEY_RESERVE).unwrap();
+        let mut two = Tombstones::open(&records, KEY_RESERVE).unwrap();
         one.add(session("one")).unwrap();
         two.add(session("two")).unwrap();
-        let mut both = Tombstones::open(&records, KEYS).unwrap();
-        assert!(both.has(&session("one")) && both.has(&session("two")));
+        let mut both = Tombstones::open(&records, KEY_RESERVE).unwrap();
+        assert!(both.contains(&session("one")) && both.contains(&session("two")));
         // The first slot is cleared and used again before the other clears what it knows.
         both.clear().unwrap();
         one.held = BTreeMap::new();
         one.add(session("three")).unwrap();
         two.clear().unwrap();
-        assert!(Tombstones::open(&records, KEYS).unwrap().has(&session("three")));
+        assert!(Tombstones::open(&records, KEY_RESERVE).unwrap().contains(&session("three")));
     }
 
     #[test]
     fn tombstones_that_cannot_be_read_are_an_error_and_not_none() {
         let folder = tempfile::tempdir().unwrap();
         let records = folder.path().join("isolet.db");
-        Tombstones::open(&records, KEYS).unwrap().add(session("one")).unwrap();
-        let path = records.with_extension(KEYS.suffix);
+        Tombstones::open(&records, KEY_RESERVE).unwrap().add(session("one")).unwrap();
+        let path = records.with_extension(KEY_RESERVE.suffix);
         std::fs::rename(&path, folder.path().join("aside")).unwrap();
         std::fs::create_dir(&path).unwrap();
-        assert!(matches!(Tombstones::open(&records, KEYS), Err(Error::Io { .. })));
+        assert!(matches!(Tombstones::open(&records, KEY_RESERVE), Err(Error::Io { .. })));
     }
 
     #[test]

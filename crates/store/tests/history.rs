@@ -27,10 +27,10 @@ async fn an_end_is_kept_once_and_sums_outlive_what_is_held() {
     let (_dir, store) = store();
     for n in 0..HISTORY_MAX + 3 {
         let name = made(&store, "t", n).await;
-        store.end(&name, past("t", n)).await.unwrap();
+        store.remove_ended(&name, past("t", n)).await.unwrap();
     }
     // An end that is tried again, as after a fault behind it.
-    store.end("t0", past("t", 0)).await.unwrap();
+    store.remove_ended("t0", past("t", 0)).await.unwrap();
     let held = store.history("t").await.unwrap();
     assert_eq!(held.len(), HISTORY_MAX);
     assert_eq!((held[0].as_str(), held[HISTORY_MAX - 1].as_str()), ("1002", "3"));
@@ -38,7 +38,7 @@ async fn an_end_is_kept_once_and_sums_outlive_what_is_held() {
     let all = UsageTotals { count, cpu_us: 10 * count, memory_mib_ms: 100 * count };
     assert_eq!(store.totals("t").await.unwrap(), all);
     let name = made(&store, "u", 5000).await;
-    store.end(&name, past("u", 1)).await.unwrap();
+    store.remove_ended(&name, past("u", 1)).await.unwrap();
     assert_eq!(store.history("u").await.unwrap(), ["1"]);
     assert_eq!(store.totals("u").await.unwrap().count, 1);
     assert_eq!(store.history("t").await.unwrap().len(), HISTORY_MAX, "not the other's");

@@ -63,7 +63,7 @@ impl Authenticator {
     fn ticket(&self, ticket: &str, target: &TicketTarget) -> Result<Option<Caller>, ApiError> {
         let Some(caller) = self.tickets.redeem(ticket, target) else { return Ok(None) };
         let holds = match &caller.key {
-            Some(key) => self.keys.holds(key).map_err(keys_unreadable)?,
+            Some(key) => self.keys.is_valid(key).map_err(keys_unreadable)?,
             None => true,
         };
         Ok(holds.then_some(caller))

@@ -117,11 +117,11 @@ impl CancellationRegistry {
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             clock.tick().await;
-            self.keys.look();
+            self.keys.reload();
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             open.retain(|key, ended| {
                 // Records that cannot be read end nothing.
-                let holds = ended.receiver_count() > 0 && self.keys.holds(key).unwrap_or(true);
+                let holds = ended.receiver_count() > 0 && self.keys.is_valid(key).unwrap_or(true);
                 if !holds {
                     let _ = ended.send(true);
                 }

@@ -82,7 +82,8 @@ pub(crate) fn lines(
     reader: impl Read,
     mut each: impl FnMut(&[u8], bool) -> io::Result<()>,
 ) -> io::Result<()> {
-    let (mut reader, mut line) = (BufReader::with_capacity(64 * 1024, reader), Vec::new());
+    let mut reader = BufReader::with_capacity(64 * 1024, reader);
+    let mut line = Vec::new();
     loop {
         line.clear();
         let read = (&mut reader).take(LINE_BYTES_MAX as u64 + 2).read_until(b'\n', &mut line)?;
@@ -144,7 +145,8 @@ impl Log {
                 log.head.first = noted.first.max(1);
                 if noted.seq > log.head.seq {
                     repaired.lost = noted.seq - log.head.seq;
-                    (log.head.seq, log.head.hmac) = (noted.seq, noted.hmac);
+                    log.head.seq = noted.seq;
+                    log.head.hmac = noted.hmac;
                 }
             }
             None => repaired.no_head = !found.is_empty(),
@@ -154,12 +156,14 @@ impl Log {
 
     /// Reads a segment: how many bytes there are up to the end of its last line, and behind that.
     fn take(&mut self, path: &Path) -> io::Result<(u64, u64)> {
-        let (mut all, mut good) = (0, 0);
+        let mut all = 0;
+        let mut good = 0;
         lines(File::open(path)?, |bytes, whole| {
             all += bytes.len() as u64 + u64::from(whole);
             if let Some(line) = Line::read(bytes).filter(|_| whole) {
                 good = all;
-                (self.head.seq, self.head.hmac) = (line.seq, line.hmac);
+                self.head.seq = line.seq;
+                self.head.hmac = line.hmac;
                 line.sandbox.map(|sandbox| self.last.insert(sandbox, line.seq));
             }
             Ok(())
@@ -169,14 +173,16 @@ impl Log {
 
     /// Appends entries; all of them, or none.
     pub(crate) fn append(&mut self, entries: &[Entry]) -> io::Result<()> {
-        let (mut head, mut last) = (self.head.clone(), HashMap::<&str, u64>::new());
+        let mut head = self.head.clone();
+        let mut last = HashMap::<&str, u64>::new();
         let mut text = Vec::with_capacity(entries.len() * 512);
         for entry in entries {
             let sandbox = entry.sandbox.as_deref().unwrap_or_default();
             let before = last.get(sandbox).or_else(|| self.last.get(sandbox)).copied();
             let place = Place { seq: head.seq + 1, last: before.unwrap_or(0), prev: &head.hmac };
             let hmac = line::write(&mut text, &self.key, entry, place);
-            (head.seq, head.hmac) = (head.seq + 1, hmac);
+            head.seq = head.seq + 1;
+            head.hmac = hmac;
             if entry.sandbox.is_some() {
                 last.insert(sandbox, head.seq);
             }

@@ -37,7 +37,8 @@ impl Reading {
 
     /// The next lines; `None` behind the last. Blocks. A file that was dropped meanwhile is an error.
     fn piece(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let (mut out, mut line) = (Vec::new(), Vec::new());
+        let mut out = Vec::new();
+        let mut line = Vec::new();
         while out.len() < PIECE_BYTES {
             let Some(open) = &mut self.open else {
                 let Some(path) = self.left.pop_front() else { break };

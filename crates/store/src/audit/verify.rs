@@ -126,7 +126,8 @@ impl Place {
     /// # Errors
     /// [`Error::Io`].
     pub fn verify(&self, tenant: &str) -> Result<Verdict, Error> {
-        let (directory, key) = (self.of(tenant), self.key(tenant));
+        let directory = self.of(tenant);
+        let key = self.key(tenant);
         // The note first: a running server writes it last.
         let head = Head::read(&directory, &key);
         let mut check = Check::new(self, tenant, head.as_ref().map(|head| head.first));
@@ -250,7 +251,8 @@ impl Check {
     }
 
     fn take(&mut self, line: Line, bytes: &[u8]) {
-        let (count, seq) = (self.count, line.seq);
+        let count = self.count;
+        let seq = line.seq;
         self.begins.get_or_insert((seq, line.last));
         self.see(&line);
         let mut holds = line.holds(&self.key, bytes);

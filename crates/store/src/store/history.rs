@@ -1,4 +1,4 @@
-//! What ended sandboxes had used: the last ones each by itself, all of them as sums. By tenant.
+//! The usage of ended sandboxes by tenant: the latest ones in detail, and sums over all.
 
 use super::Store;
 use crate::error::Error;
@@ -6,7 +6,7 @@ use crate::rows::{HISTORY_MAX, UsageTotals};
 use rusqlite::OptionalExtension;
 
 impl Store {
-    /// A tenant's ended sandboxes, as they were told, the last one first; at most [`HISTORY_MAX`].
+    /// The JSON of a tenant's ended sandboxes, the latest first; at most [`HISTORY_MAX`].
     ///
     /// # Errors
     /// [`Error`].
@@ -17,7 +17,8 @@ impl Store {
                 .connection
                 .prepare_cached("SELECT body FROM ended WHERE tenant = ?1 ORDER BY n DESC")?;
             let rows = query.query_map([&tenant], |row| row.get(0))?;
-            let waiting = records.ended_of(&tenant).rev().map(|past| Ok(past.body.clone()));
+            let waiting =
+                records.pending_ended_of(&tenant).rev().map(|ended| Ok(ended.body.clone()));
             Ok(waiting.chain(rows).take(HISTORY_MAX).collect::<Result<_, _>>()?)
         })
         .await
@@ -40,7 +41,7 @@ impl Store {
                     Ok(UsageTotals { count: sum(0)?, cpu_us: sum(1)?, memory_mib_ms: sum(2)? })
                 })
                 .optional()?;
-            let waiting = records.ended_of(&tenant).map(|past| past.sums);
+            let waiting = records.pending_ended_of(&tenant).map(|ended| ended.sums);
             Ok(waiting.fold(found.unwrap_or_default(), UsageTotals::and))
         })
         .await

@@ -18,13 +18,13 @@ impl Store {
             )?;
             let rows = query.query_map([&tenant], |row| Ok((row.get(0)?, row.get(1)?)))?;
             let mut all: Vec<(String, String)> = rows.collect::<Result<_, _>>()?;
-            all.retain(|(name, _)| !records.removed_profile(&tenant, name));
+            all.retain(|(name, _)| !records.profile_is_removed(&tenant, name));
             Ok(all)
         })
         .await
     }
 
-    /// Writes a network profile; whether it is new. `None`: there are `max` others.
+    /// Writes a network profile; returns whether it is new. `None`: there are `max` others.
     ///
     /// # Errors
     /// [`Error`].
@@ -35,9 +35,10 @@ impl Store {
         body: String,
         max: usize,
     ) -> Result<Option<bool>, Error> {
-        let (tenant, name) = (tenant.to_owned(), name.to_owned());
-        self.call(move |connection| {
-            let all = connection.transaction()?;
+        let tenant = tenant.to_owned();
+        let name = name.to_owned();
+        self.write(move |connection| {
+            let transaction = connection.transaction()?;
             let others: i64 = all
                 .prepare_cached("SELECT count(*) FROM profiles WHERE tenant = ?1 AND name <> ?2")?
                 .query_row([&tenant, &name], |row| row.get(0))?;
@@ -48,27 +49,29 @@ impl Store {
                 .prepare_cached("UPDATE profiles SET body = ?3 WHERE tenant = ?1 AND name = ?2")?
                 .execute(params![tenant, name, body])?;
             if changed == 0 {
-                all.prepare_cached("INSERT INTO profiles VALUES (?1, ?2, ?3)")?
+                transaction
+                    .prepare_cached("INSERT INTO profiles VALUES (?1, ?2, ?3)")?
                     .execute(params![tenant, name, body])?;
             }
-            all.commit()?;
+            transaction.commit()?;
             Ok(Some(changed == 0))
         })
         .await
     }
 
-    /// Forgets a network profile; whether there was one.
+    /// Deletes a network profile; returns whether it existed.
     ///
     /// # Errors
     /// [`Error`]; nothing is changed then.
     pub async fn remove_profile(&self, tenant: &str, name: &str) -> Result<bool, Error> {
-        let (tenant, name) = (tenant.to_owned(), name.to_owned());
+        let tenant = tenant.to_owned();
+        let name = name.to_owned();
         self.run(move |records| {
             let there: i64 = records
                 .connection
                 .prepare_cached("SELECT count(*) FROM profiles WHERE tenant = ?1 AND name = ?2")?
                 .query_row([&tenant, &name], |row| row.get(0))?;
-            if there == 0 || records.removed_profile(&tenant, &name) {
+            if there == 0 || records.profile_is_removed(&tenant, &name) {
                 return Ok(false);
             }
             records.remove(Removal::Profile { tenant, name })?;

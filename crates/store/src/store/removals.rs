@@ -6,36 +6,36 @@ use crate::rows::{EndedSandbox, Member};
 use crate::tombstones::Removal;
 
 impl Store {
-    /// Records that a sandbox is being destroyed. From then on no start of a server brings it back.
+    /// Records that a sandbox is being destroyed. From then on no restart of the server recovers it.
     ///
     /// # Errors
     /// [`Error::Full`] when the disk is full and no tombstone is free; nothing is changed then.
-    pub async fn condemn(&self, name: &str, body: String) -> Result<(), Error> {
+    pub async fn mark_destroying(&self, name: &str, body: String) -> Result<(), Error> {
         let name = name.to_owned();
-        self.run(move |records| records.condemn(name, &body)).await
+        self.run(move |records| records.mark_destroying(name, &body)).await
     }
 
-    /// Forgets a sandbox that was condemned and its sessions, and keeps what it had used, once: one
-    /// that is not there changes nothing. A full disk is no error.
+    /// Deletes a sandbox that is being destroyed, with its sessions, and adds its usage to the history. A
+    /// sandbox that does not exist changes nothing. A full disk is no error.
     ///
     /// # Errors
     /// [`Error`]; nothing is changed then.
-    pub async fn end(&self, name: &str, past: EndedSandbox) -> Result<(), Error> {
+    pub async fn remove_ended(&self, name: &str, ended: EndedSandbox) -> Result<(), Error> {
         let name = name.to_owned();
-        self.run(move |records| records.end(name, Some(past))).await
+        self.run(move |records| records.delete_sandbox(name, Some(ended))).await
     }
 
-    /// Forgets a sandbox that was never made, and its sessions. One that is not there is no error,
-    /// nor is a full disk.
+    /// Deletes a sandbox that was never started, with its sessions and without usage. A sandbox that does
+    /// not exist is no error, nor is a full disk.
     ///
     /// # Errors
     /// [`Error`].
     pub async fn remove(&self, name: &str) -> Result<(), Error> {
         let name = name.to_owned();
-        self.run(move |records| records.end(name, None)).await
+        self.run(move |records| records.delete_sandbox(name, None)).await
     }
 
-    /// Forgets a session.
+    /// Deletes a session.
     ///
     /// # Errors
     /// [`Error`]; nothing is changed then.
@@ -62,7 +62,7 @@ mod tests {
     use crate::keys::{Keys, NewKey};
     use crate::records::DESTROYING;
     use crate::rows::{Sandbox, Session};
-    use crate::tombstones::{KEYS, SERVERS, Tombstones};
+    use crate::tombstones::{KEY_RESERVE, SERVER_RESERVE, Tombstones};
 
     fn sandbox(name: &str, body: &str) -> Sandbox {
         Sandbox {
@@ -75,7 +75,7 @@ mod tests {
         }
     }
 
-    /// As a server leaves it that was killed while its disk was full.
+    /// The state after a server was killed while its disk was full.
     #[tokio::test]
     async fn what_was_removed_on_a_full_disk_is_removed_by_the_next_start() {
         let folder = tempfile::tempdir().unwrap();
@@ -96,7 +96,7 @@ mod tests {
             field: "secret".into(),
             value: value.into(),
         };
-        let mut left = Tombstones::open(&file, SERVERS).unwrap();
+        let mut left = Tombstones::open(&file, SERVER_RESERVE).unwrap();
         for removal in [
             Removal::Sandbox { name: "a".into() },
             Removal::Session { sandbox: "b".into(), id: "dev".into() },
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(rows[1].body, r#"{"exposed":{"81":{"secret":"b"}}}"#);
         assert_eq!(store.sessions().await.unwrap().0, []);
         assert_eq!(store.profiles("t").await.unwrap(), []);
-        assert!(Tombstones::open(&file, SERVERS).unwrap().is_empty(), "the records have them");
+        assert!(Tombstones::open(&file, SERVER_RESERVE).unwrap().is_empty(), "the records have them");
     }
 
     #[test]
@@ -125,13 +125,13 @@ mod tests {
         let (key, secret) = keys.add(&NewKey { tenant: "t".into(), ..NewKey::default() }).unwrap();
         assert!(keys.check(&crate::KeyDigest::of(&secret)).unwrap().is_some());
         // By another process.
-        let mut others = Tombstones::open(&file, KEYS).unwrap();
+        let mut others = Tombstones::open(&file, KEY_RESERVE).unwrap();
         others.add(Removal::Key { id: key.id.clone() }).unwrap();
-        keys.look();
+        keys.reload();
         assert!(keys.check(&crate::KeyDigest::of(&secret)).unwrap().is_none());
-        assert!(!keys.holds(&key.id).unwrap());
+        assert!(!keys.is_valid(&key.id).unwrap());
         let keys = Keys::open(&file).unwrap();
         assert!(keys.check(&crate::KeyDigest::of(&secret)).unwrap().is_none());
-        assert!(Tombstones::open(&file, KEYS).unwrap().is_empty(), "the records have it");
+        assert!(Tombstones::open(&file, KEY_RESERVE).unwrap().is_empty(), "the records have it");
     }
 }

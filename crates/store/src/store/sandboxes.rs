@@ -6,7 +6,7 @@ use crate::rows::{ANSWER_MS, Answer, Sandbox, Session};
 use crate::time::now_ms;
 use rusqlite::{Connection, OptionalExtension, params};
 
-fn keep(connection: &Connection, answer: &Answer) -> Result<(), Error> {
+fn insert_answer(connection: &Connection, answer: &Answer) -> Result<(), Error> {
     let now = now_ms();
     connection.prepare_cached("DELETE FROM answers WHERE expires_ms < ?1")?.execute([now])?;
     connection
@@ -16,8 +16,8 @@ fn keep(connection: &Connection, answer: &Answer) -> Result<(), Error> {
 }
 
 impl Store {
-    /// All sandboxes; a row that does not read is left out and told in the second list. Those whose
-    /// removal waits for space have the state `destroying`.
+    /// All sandboxes, and the errors of rows that cannot be read. Sandboxes whose removal waits for space
+    /// have the state `destroying`.
     ///
     /// # Errors
     /// [`Error`] when the table cannot be read.
@@ -26,7 +26,8 @@ impl Store {
             let mut query = records
                 .connection
                 .prepare("SELECT name, tenant, id, slot, state, body FROM sandboxes")?;
-            let (mut good, mut bad) = (Vec::new(), Vec::new());
+            let mut good = Vec::new();
+            let mut bad = Vec::new();
             let rows = query.query_map([], |row| {
                 Ok(Sandbox {
                     name: row.get(0)?,
@@ -40,7 +41,7 @@ impl Store {
             for row in rows {
                 row.map_or_else(
                     |error| bad.push(error.to_string()),
-                    |row| good.push(records.as_removed(row)),
+                    |row| good.push(records.with_removals_applied(row)),
                 );
             }
             Ok((good, bad))
@@ -48,21 +49,23 @@ impl Store {
         .await
     }
 
-    /// All sessions, likewise; without those whose removal waits for space.
+    /// All sessions, and the errors of rows that cannot be read; without sessions whose removal waits for
+    /// space.
     ///
     /// # Errors
     /// [`Error`] when the table cannot be read.
     pub async fn sessions(&self) -> Result<(Vec<Session>, Vec<String>), Error> {
         self.read(|records| {
             let mut query = records.connection.prepare("SELECT sandbox, id, body FROM sessions")?;
-            let (mut good, mut bad) = (Vec::new(), Vec::new());
+            let mut good = Vec::new();
+            let mut bad = Vec::new();
             let rows = query.query_map([], |row| {
                 Ok(Session { sandbox: row.get(0)?, id: row.get(1)?, body: row.get(2)? })
             })?;
             for row in rows {
                 row.map_or_else(|error| bad.push(error.to_string()), |row| good.push(row));
             }
-            good.retain(|row: &Session| !records.removed_session(&row.sandbox, &row.id));
+            good.retain(|row: &Session| !records.session_is_removed(&row.sandbox, &row.id));
             Ok((good, bad))
         })
         .await
@@ -73,7 +76,7 @@ impl Store {
     /// # Errors
     /// [`Error::Exists`] when its name, slot or (tenant, id) is taken.
     pub async fn insert(&self, sandbox: Sandbox) -> Result<(), Error> {
-        self.call(move |connection| {
+        self.write(move |connection| {
             let s = &sandbox;
             connection
                 .prepare_cached("INSERT INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
@@ -83,7 +86,8 @@ impl Store {
         .await
     }
 
-    /// Changes a sandbox's state and body, and keeps the answer to an idempotency key with it.
+    /// Changes a sandbox's state and body, and stores the response of an idempotency key in the same
+    /// transaction.
     ///
     /// # Errors
     /// [`Error`]; neither is changed then.
@@ -94,24 +98,25 @@ impl Store {
         body: String,
         answer: Option<Answer>,
     ) -> Result<(), Error> {
-        let (name, state) = (name.to_owned(), state.to_owned());
-        self.call(move |connection| {
-            let both = connection.transaction()?;
-            let changed = both
+        let name = name.to_owned();
+        let state = state.to_owned();
+        self.write(move |connection| {
+            let transaction = connection.transaction()?;
+            let changed = transaction
                 .prepare_cached("UPDATE sandboxes SET state = ?2, body = ?3 WHERE name = ?1")?
                 .execute(params![name, state, body])?;
             if changed == 0 {
                 return Err(Error::Bad("no record of that name"));
             }
             if let Some(answer) = &answer {
-                keep(&both, answer)?;
+                insert_answer(&transaction, answer)?;
             }
-            Ok(both.commit()?)
+            Ok(transaction.commit()?)
         })
         .await
     }
 
-    /// Records a new session, and the answer to an idempotency key with it.
+    /// Records a new session, and stores the response of an idempotency key in the same transaction.
     ///
     /// # Errors
     /// [`Error::Exists`] when the id is taken or the sandbox is gone; neither is changed then.
@@ -120,43 +125,43 @@ impl Store {
         session: Session,
         answer: Option<Answer>,
     ) -> Result<(), Error> {
-        self.call(move |connection| {
-            let both = connection.transaction()?;
-            both.prepare_cached("INSERT INTO sessions VALUES (?1, ?2, ?3)")?.execute(params![
-                session.sandbox,
-                session.id,
-                session.body
-            ])?;
+        self.write(move |connection| {
+            let transaction = connection.transaction()?;
+            transaction
+                .prepare_cached("INSERT INTO sessions VALUES (?1, ?2, ?3)")?
+                .execute(params![session.sandbox, session.id, session.body])?;
             if let Some(answer) = &answer {
-                keep(&both, answer)?;
+                insert_answer(&transaction, answer)?;
             }
-            Ok(both.commit()?)
+            Ok(transaction.commit()?)
         })
         .await
     }
 
-    /// Writes the bodies of sessions that are there.
+    /// Updates the bodies of existing sessions.
     ///
     /// # Errors
     /// [`Error`]; none is changed then.
     pub async fn update_sessions(&self, sessions: Vec<Session>) -> Result<(), Error> {
-        self.call(move |connection| {
-            let all = connection.transaction()?;
+        self.write(move |connection| {
+            let transaction = connection.transaction()?;
             for s in &sessions {
-                all.prepare_cached("UPDATE sessions SET body = ?3 WHERE sandbox = ?1 AND id = ?2")?
+                transaction
+                    .prepare_cached("UPDATE sessions SET body = ?3 WHERE sandbox = ?1 AND id = ?2")?
                     .execute(params![s.sandbox, s.id, s.body])?;
             }
-            Ok(all.commit()?)
+            Ok(transaction.commit()?)
         })
         .await
     }
 
-    /// What was answered to this idempotency key, unless that was too long ago.
+    /// The stored response of an idempotency key, unless it has expired.
     ///
     /// # Errors
     /// [`Error`].
     pub async fn answer(&self, tenant: &str, key: &str) -> Result<Option<Answer>, Error> {
-        let (tenant, key) = (tenant.to_owned(), key.to_owned());
+        let tenant = tenant.to_owned();
+        let key = key.to_owned();
         self.read(move |records| {
             let found = records
                 .connection

@@ -72,7 +72,7 @@ impl Driver {
         self.shift(Event::Delete)?;
         let condemned = match self.record.body.json() {
             Ok(body) => {
-                let condemned = self.inner.store.condemn(&self.record.name, body).await;
+                let condemned = self.inner.store.mark_destroying(&self.record.name, body).await;
                 condemned.map_err(Error::from)
             }
             Err(error) => Err(error),
@@ -155,7 +155,7 @@ impl Driver {
         self.inner.trash.notify_one();
         pass("delete.removed").await?;
         if past {
-            self.inner.store.end(&self.record.name, self.record.past(usage)?).await?;
+            self.inner.store.remove_ended(&self.record.name, self.record.past(usage)?).await?;
         } else {
             self.inner.store.remove(&self.record.name).await?;
         }
