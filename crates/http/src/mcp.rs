@@ -24,7 +24,7 @@ use axum::{
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
-use isolet_mcp::{Answered, Api, CLIENTS_MAX, Clients, OWN_MAX, Refused};
+use isolet_mcp::{Api, ApiFuture, CLIENTS_MAX, CLIENTS_PER_OWNER_MAX, ClientRefused, Clients};
 use std::{sync::Arc, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
@@ -74,16 +74,16 @@ async fn answer(
     }
     answered.map(|reply| hold_permit(reply.map(Body::new), permit)).map_err(|refused| match refused
     {
-        Refused::Unknown => ApiError::new(
+        ClientRefused::Unknown => ApiError::new(
             StatusCode::NOT_FOUND,
             "no_client",
             "no client of this Mcp-Session-Id: it has ended, or was never begun",
             "send `initialize` without an id",
         ),
-        Refused::Full => ApiError::new(
+        ClientRefused::Full => ApiError::new(
             StatusCode::TOO_MANY_REQUESTS,
             "too_many_clients",
-            format!("at most {OWN_MAX} clients of a tenant, and {CLIENTS_MAX} of all, at once"),
+            format!("at most {CLIENTS_PER_OWNER_MAX} clients of a tenant, and {CLIENTS_MAX} of all, at once"),
             "end one with DELETE and its Mcp-Session-Id; one that is silent ends after an hour",
         ),
     })
@@ -96,7 +96,7 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
 }
 
 impl Api for RouterApi {
-    fn call<'a>(&'a self, request: Request<Bytes>, on_behalf: Extensions) -> Answered<'a> {
+    fn call<'a>(&'a self, request: Request<Bytes>, on_behalf: Extensions) -> ApiFuture<'a> {
         Box::pin(async move {
             let caller = on_behalf.get::<Caller>().ok_or("nobody is known to call")?;
             self.answer(request, caller.clone(), on_behalf.get::<Peer>().copied()).await

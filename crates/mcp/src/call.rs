@@ -1,41 +1,41 @@
 //! A call of a tool, on its way to the API.
 
-use crate::answer::{self, refused};
 use crate::progress;
-use crate::server::{NAME_LETTERS, SHARED, Server};
+use crate::server::{NAME_LETTERS, SHARED_SHELL, Server};
+use crate::tool_result::{self, failure};
 use bytes::Bytes;
 use http::{Extensions, Method, Request, Response, request::Parts};
 use rmcp::{RoleServer, model::CallToolResult, service::RequestContext};
 use serde_json::Value;
 use std::sync::PoisonError;
 
-/// Header of a client's id.
-pub(crate) const ID: &str = "mcp-session-id";
-/// The sandbox that is meant where none is named.
-const SANDBOX: &str = "default";
-/// Headers of a client's request that say what the server is called.
-const NAMES: [&str; 2] = ["host", "x-forwarded-proto"];
+/// The header with a client's session id.
+pub(crate) const CLIENT_ID_HEADER: &str = "mcp-session-id";
+/// The sandbox of calls that name none.
+const DEFAULT_SANDBOX: &str = "default";
+/// Headers of the client's request that are forwarded: the API builds URLs with them.
+const FORWARDED_HEADERS: [&str; 2] = ["host", "x-forwarded-proto"];
 /// Sandboxes in which a client's shells are remembered, to end them with it.
 const SHELLS_MAX: usize = 64;
 
 /// A call of a tool, on its way to the API.
-pub(crate) struct Asked<'a> {
+pub(crate) struct ApiCall<'a> {
     server: &'a Server,
     context: &'a RequestContext<RoleServer>,
     /// How long it may take, in ms, where that is known.
-    most_ms: Option<u64>,
+    max_ms: Option<u64>,
 }
 
 impl Server {
-    pub(crate) fn asked<'a>(&'a self, context: &'a RequestContext<RoleServer>) -> Asked<'a> {
-        Asked { server: self, context, most_ms: None }
+    pub(crate) fn api_call<'a>(&'a self, context: &'a RequestContext<RoleServer>) -> ApiCall<'a> {
+        ApiCall { server: self, context, max_ms: None }
     }
 }
 
-impl Asked<'_> {
-    /// Says how long it may take at most, in ms; 0 has no end.
-    pub(crate) fn within(mut self, most_ms: u64) -> Self {
-        self.most_ms = Some(most_ms).filter(|ms| *ms > 0);
+impl ApiCall<'_> {
+    /// Sets the longest duration, in ms, for progress notifications; 0: none.
+    pub(crate) fn within(mut self, max_ms: u64) -> Self {
+        self.max_ms = Some(max_ms).filter(|ms| *ms > 0);
         self
     }
 
@@ -43,7 +43,7 @@ impl Asked<'_> {
         self.context.extensions.get::<Parts>()
     }
 
-    /// The sandbox that is meant: named in the call, in the address, or by who started the server.
+    /// The sandbox of this call: from the argument, the URL, or the command line of the server.
     pub(crate) fn sandbox(&self, named: Option<String>) -> String {
         let address = || {
             let query = self.parts()?.uri.query()?;
@@ -52,7 +52,7 @@ impl Asked<'_> {
             percent_encoding::percent_decode_str(value).decode_utf8().ok().map(String::from)
         };
         let own = || self.server.sandbox.clone();
-        named.or_else(address).or_else(own).unwrap_or_else(|| SANDBOX.to_owned())
+        named.or_else(address).or_else(own).unwrap_or_else(|| DEFAULT_SANDBOX.to_owned())
     }
 
     /// The client's shell in this sandbox.
@@ -60,10 +60,13 @@ impl Asked<'_> {
         let (name, caller) = match self.parts() {
             None => (self.server.shells.name.clone(), Extensions::new()),
             Some(parts) => {
-                let id = parts.headers.get(ID).and_then(|id| id.to_str().ok());
-                let Some(id) = id else { return SHARED.to_owned() };
+                let id = parts.headers.get(CLIENT_ID_HEADER).and_then(|id| id.to_str().ok());
+                let Some(id) = id else { return SHARED_SHELL.to_owned() };
                 let letters = id.chars().filter(char::is_ascii_alphanumeric).take(NAME_LETTERS);
-                (format!("{SHARED}-{}", letters.collect::<String>()), parts.extensions.clone())
+                (
+                    format!("{SHARED_SHELL}-{}", letters.collect::<String>()),
+                    parts.extensions.clone(),
+                )
             }
         };
         let mut open = self.server.shells.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +76,7 @@ impl Asked<'_> {
         name
     }
 
-    /// The API's good answer to a call.
+    /// Calls the API; a response without success is a failure.
     pub(crate) async fn call(
         &self,
         method: Method,
@@ -81,10 +84,10 @@ impl Asked<'_> {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Result<Response<Bytes>, CallToolResult> {
-        answer::good(self.send(method, path, headers, body).await?)
+        tool_result::require_success(self.send(method, path, headers, body).await?)
     }
 
-    /// The API's answer to a call, whatever it is.
+    /// Calls the API, and returns its response whatever the status.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -96,22 +99,21 @@ impl Asked<'_> {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        // The name by which the client knows the server: addresses in answers are made of it.
-        for name in NAMES {
+        for name in FORWARDED_HEADERS {
             if let Some(value) = self.parts().and_then(|parts| parts.headers.get(name)) {
                 request = request.header(name, value);
             }
         }
-        let request = request.body(body).map_err(|error| refused(error.to_string()))?;
+        let request = request.body(body).map_err(|error| failure(error.to_string()))?;
         let caller = self.parts().map(|parts| parts.extensions.clone()).unwrap_or_default();
         tokio::select! {
-            answered = self.server.api.call(request, caller) => answered.map_err(refused),
-            () = self.context.ct.cancelled() => Err(refused("cancelled")),
-            never = progress::tell(self.context, self.most_ms) => match never {},
+            answered = self.server.api.call(request, caller) => answered.map_err(failure),
+            () = self.context.ct.cancelled() => Err(failure("cancelled")),
+            never = progress::notify(self.context, self.max_ms) => match never {},
         }
     }
 
-    /// As [`Self::call`], with JSON both ways.
+    /// As [`Self::call`], with a JSON body and response.
     pub(crate) async fn json(
         &self,
         method: Method,
@@ -122,6 +124,6 @@ impl Asked<'_> {
         let headers = [("content-type", "application/json"), ("accept", "application/json")];
         let headers = if body.is_some() { &headers[..] } else { &headers[1..] };
         let response = self.call(method, path, headers, bytes).await?;
-        if response.body().is_empty() { Ok(Value::Null) } else { answer::json(&response) }
+        if response.body().is_empty() { Ok(Value::Null) } else { tool_result::json(&response) }
     }
 }

@@ -1,8 +1,8 @@
-//! Clients by HTTP: whose each is. An id opens nothing to anybody but the owner who began with it, and
-//! no owner takes the places of the others.
+//! Clients over HTTP, and the owner of each. A session id is valid only for the owner that created it,
+//! and no owner can use up the limit of clients alone.
 
 use crate::api::Api;
-use crate::call::ID;
+use crate::call::CLIENT_ID_HEADER;
 use crate::server::Server;
 use crate::transport;
 use bytes::Bytes;
@@ -20,21 +20,21 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Clients at once.
+/// Connected clients.
 pub const CLIENTS_MAX: usize = 1000;
-/// The same of one owner: a quarter, so that one leaves places to the others.
-pub const OWN_MAX: usize = 250;
+/// Connected clients of one owner: a quarter, so that others can connect.
+pub const CLIENTS_PER_OWNER_MAX: usize = 250;
 /// Header of the protocol's version.
 const VERSION: &str = "mcp-protocol-version";
 /// The first version whose clients have no ids.
-const WITHOUT_IDS: &str = "2026-07-28";
+const VERSION_WITHOUT_IDS: &str = "2026-07-28";
 
-/// An answer to a client: one text, or events as they come.
+/// A response to a client: one message, or a stream of events.
 pub type Reply = Response<BoxBody<Bytes, Infallible>>;
 
 /// Why a request was not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum ClientRefused {
     /// The owner has no client of this id.
     Unknown,
     /// There are as many clients as there may be, of this owner or of all.
@@ -51,7 +51,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Their tools call `api`; all are let go when `stop` is cancelled.
+    /// Clients whose tools call `api`; all are disconnected when `stop` is cancelled.
     pub fn new(api: Arc<dyn Api>, stop: CancellationToken) -> Self {
         let (service, manager) = transport::http_service(api, stop);
         Self { service, manager, owners: Arc::default() }
@@ -62,16 +62,16 @@ impl Clients {
     ///
     /// # Errors
     /// [`Refused`]: nothing was done.
-    pub async fn answer<B>(&self, owner: &str, request: Request<B>) -> Result<Reply, Refused>
+    pub async fn answer<B>(&self, owner: &str, request: Request<B>) -> Result<Reply, ClientRefused>
     where
         B: http_body::Body + Send + 'static,
         B::Data: Send + 'static,
         B::Error: Display,
     {
-        if let Some(id) = request.headers().get(ID) {
-            let id = id.to_str().map_err(|_| Refused::Unknown)?.to_owned();
+        if let Some(id) = request.headers().get(CLIENT_ID_HEADER) {
+            let id = id.to_str().map_err(|_| ClientRefused::Unknown)?.to_owned();
             if self.owners().get(&id).is_none_or(|found| found != owner) {
-                return Err(Refused::Unknown);
+                return Err(ClientRefused::Unknown);
             }
             let leaves = request.method() == Method::DELETE;
             let reply = self.service.handle(request).await;
@@ -80,48 +80,53 @@ impl Clients {
             }
             return Ok(reply);
         }
-        if !may_begin(request.headers()) {
+        if !may_initialize(request.headers()) {
             return Ok(self.service.handle(request).await);
         }
-        // Not given up with its connection: a client that was made is entered, or let go.
-        let (all, owner) = (self.clone(), owner.to_owned());
-        let begun = tokio::spawn(async move { all.begin(owner, request).await });
-        begun.await.unwrap_or(Err(Refused::Full))
+        // Runs to its end even if the connection closes: a new session is registered or closed.
+        let all = self.clone();
+        let owner = owner.to_owned();
+        let begun = tokio::spawn(async move { all.initialize(owner, request).await });
+        begun.await.unwrap_or(Err(ClientRefused::Full))
     }
 
-    async fn begin<B>(&self, owner: String, request: Request<B>) -> Result<Reply, Refused>
+    async fn initialize<B>(
+        &self,
+        owner: String,
+        request: Request<B>,
+    ) -> Result<Reply, ClientRefused>
     where
         B: http_body::Body + Send + 'static,
         B::Data: Send + 'static,
         B::Error: Display,
     {
         let reply = self.service.handle(request).await;
-        let Some(id) = reply.headers().get(ID).and_then(|id| id.to_str().ok()) else {
+        let Some(id) = reply.headers().get(CLIENT_ID_HEADER).and_then(|id| id.to_str().ok()) else {
             return Ok(reply);
         };
-        if !self.enter(id, &owner) {
-            self.forget_gone().await;
-            if !self.enter(id, &owner) {
-                // One that is not there has gone already.
+        if !self.register(id, &owner) {
+            self.remove_closed().await;
+            if !self.register(id, &owner) {
+                // It fails where the session has closed already.
                 let _ = self.manager.close_session(&id.into()).await;
-                return Err(Refused::Full);
+                return Err(ClientRefused::Full);
             }
         }
         Ok(reply)
     }
 
-    /// Whether there was a place for it.
-    fn enter(&self, id: &str, owner: &str) -> bool {
+    /// Registers a client; `false`: a limit is reached.
+    fn register(&self, id: &str, owner: &str) -> bool {
         let mut owners = self.owners();
         let own = owners.values().filter(|other| *other == owner).count();
-        let place = own < OWN_MAX && owners.len() < CLIENTS_MAX;
+        let place = own < CLIENTS_PER_OWNER_MAX && owners.len() < CLIENTS_MAX;
         if place {
             owners.insert(id.to_owned(), owner.to_owned());
         }
         place
     }
 
-    async fn forget_gone(&self) {
+    async fn remove_closed(&self) {
         let there = self.manager.sessions.read().await;
         self.owners().retain(|id, _| there.contains_key(id.as_str()));
     }
@@ -132,6 +137,6 @@ impl Clients {
 }
 
 /// Whether a request without an id may be the first of a client that is given one.
-fn may_begin(headers: &HeaderMap) -> bool {
-    headers.get(VERSION).is_none_or(|version| version.as_bytes() < WITHOUT_IDS.as_bytes())
+fn may_initialize(headers: &HeaderMap) -> bool {
+    headers.get(VERSION).is_none_or(|version| version.as_bytes() < VERSION_WITHOUT_IDS.as_bytes())
 }

@@ -1,4 +1,4 @@
-//! The protocol's handler: what a client is told of this server, and its tools.
+//! The handler of the protocol: the description of this server, and its tools.
 
 use crate::api::Api;
 use crate::server::Server;

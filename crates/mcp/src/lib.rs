@@ -1,23 +1,23 @@
-//! The tools of a Model Context Protocol server: sandboxes, a shell that stays, processes, ports and
+//! The tools of a Model Context Protocol server: sandboxes, a persistent shell, processes, ports and
 //! files.
 //!
 //! Every tool is one call of the public API or two, made through an [`Api`]: over a connection to a
 //! server (`isolet mcp`, one client on standard input and output), or within the server (`/mcp`,
-//! many clients by HTTP). Nothing is kept here but which shell belongs to which client.
+//! many clients over HTTP). The only state here is which shell belongs to which client.
 #![forbid(unsafe_code)]
 
-mod answer;
 mod api;
+mod api_path;
 mod call;
 mod clients;
 mod handler;
-mod place;
 mod progress;
 mod server;
+mod tool_result;
 mod tools;
 mod transport;
 
-pub use api::{Answered, Api};
-pub use clients::{CLIENTS_MAX, Clients, OWN_MAX, Refused, Reply};
+pub use api::{Api, ApiFuture};
+pub use clients::{CLIENTS_MAX, CLIENTS_PER_OWNER_MAX, ClientRefused, Clients, Reply};
 pub use server::Server;
-pub use transport::{Stdio, serve};
+pub use transport::{StdioError, serve};

@@ -1,16 +1,16 @@
 //! One client: whose it is, which sandbox it means, and which shells are its own.
 
 use crate::api::Api;
-use crate::place;
+use crate::api_path;
 use bytes::Bytes;
 use http::{Extensions, Request};
 use rmcp::handler::server::router::tool::ToolRouter;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The shell of clients that cannot be told apart: their protocol has no sessions.
-pub(crate) const SHARED: &str = "mcp";
-/// Letters of a client's id in the name of its shell.
+/// The shell of clients without a session id, which share it.
+pub(crate) const SHARED_SHELL: &str = "mcp";
+/// Characters of the session id in the name of the client's shell.
 pub(crate) const NAME_LETTERS: usize = 12;
 
 /// A server of tools for one client. Clones are the same client.
@@ -19,11 +19,11 @@ pub struct Server {
     pub(crate) api: Arc<dyn Api>,
     pub(crate) router: Arc<ToolRouter<Self>>,
     pub(crate) sandbox: Option<String>,
-    pub(crate) shells: Arc<Shells>,
+    pub(crate) shells: Arc<OwnedShells>,
 }
 
-/// What is to be ended when the client goes.
-pub(crate) struct Shells {
+/// The shells that end together with the client.
+pub(crate) struct OwnedShells {
     api: Arc<dyn Api>,
     /// The name of this client's shell where the client came by no HTTP request.
     pub(crate) name: String,
@@ -41,22 +41,22 @@ impl Server {
         let mut bytes = [0_u8; NAME_LETTERS / 2];
         getrandom::fill(&mut bytes).expect("random bytes");
         let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let name = format!("{SHARED}-{digits}");
-        let shells = Shells { api: Arc::clone(&api), name, open: Mutex::default() };
+        let name = format!("{SHARED_SHELL}-{digits}");
+        let shells = OwnedShells { api: Arc::clone(&api), name, open: Mutex::default() };
         Self { api, router: Arc::new(router), sandbox, shells: Arc::new(shells) }
     }
 
-    /// Ends the shells that are this client's alone; to be called when it has gone.
-    pub async fn leave(&self) {
+    /// Ends this client's own shells. Call this when the client has disconnected.
+    pub async fn close_shells(&self) {
         self.shells.end().await;
     }
 }
 
-impl Shells {
+impl OwnedShells {
     async fn end(&self) {
         let open = std::mem::take(&mut *self.open.lock().unwrap_or_else(PoisonError::into_inner));
         for ((sandbox, name), caller) in open {
-            let path = format!("{}/sessions/{name}", place::sandbox(&sandbox));
+            let path = format!("{}/sessions/{name}", api_path::sandbox(&sandbox));
             if let Ok(request) = Request::delete(path).body(Bytes::new()) {
                 // A sandbox that has ended took its shells with it.
                 let _ = self.api.call(request, caller).await;
@@ -65,7 +65,7 @@ impl Shells {
     }
 }
 
-impl Drop for Shells {
+impl Drop for OwnedShells {
     fn drop(&mut self) {
         let open = std::mem::take(self.open.get_mut().unwrap_or_else(PoisonError::into_inner));
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };

@@ -1,4 +1,4 @@
-//! The two ways in: standard input and output of one program, and HTTP.
+//! The two transports: standard input and output, and HTTP.
 
 use crate::api::Api;
 use crate::server::Server;
@@ -15,42 +15,43 @@ use rmcp::{
 use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
-/// A client that says nothing for so long has gone.
-const SILENCE: Duration = Duration::from_secs(3600);
+/// A client that is silent for so long counts as disconnected.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// The largest message of a client: a file of some MiB in base64.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Why a client on standard input and output was not served to its end.
 #[derive(Debug)]
-pub struct Stdio(String);
+pub struct StdioError(String);
 
-impl std::fmt::Display for Stdio {
+impl std::fmt::Display for StdioError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Stdio {}
+impl std::error::Error for StdioError {}
 
 /// Serves the client on standard input and output until it closes them.
 ///
 /// # Errors
 /// It speaks another protocol.
-pub async fn serve(api: Arc<dyn Api>, sandbox: Option<String>) -> Result<(), Stdio> {
+pub async fn serve(api: Arc<dyn Api>, sandbox: Option<String>) -> Result<(), StdioError> {
     let server = Server::new(api, sandbox);
-    let running = server.clone().serve(stdio()).await.map_err(|error| Stdio(error.to_string()))?;
-    let ended = running.waiting().await.map_err(|error| Stdio(error.to_string()));
-    server.leave().await;
+    let running =
+        server.clone().serve(stdio()).await.map_err(|error| StdioError(error.to_string()))?;
+    let ended = running.waiting().await.map_err(|error| StdioError(error.to_string()));
+    server.close_shells().await;
     ended.map(|_| ())
 }
 
-/// A service for requests of many clients, and who they are.
+/// The service for HTTP requests of many clients, and its session manager.
 pub(crate) fn http_service(
     api: Arc<dyn Api>,
     stop: CancellationToken,
 ) -> (StreamableHttpService<Server, LocalSessionManager>, Arc<LocalSessionManager>) {
     let mut session = SessionConfig::default();
-    session.keep_alive = Some(SILENCE);
+    session.keep_alive = Some(IDLE_TIMEOUT);
     let mut manager = LocalSessionManager::default();
     manager.session_config = session;
     let manager = Arc::new(manager);

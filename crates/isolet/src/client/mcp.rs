@@ -5,7 +5,7 @@ use anyhow::Result;
 use bytes::Bytes;
 use clap::Parser;
 use hyper::{Request, Response, http::Extensions};
-use isolet_mcp::{Answered, Api};
+use isolet_mcp::{Api, ApiFuture};
 use std::{process::ExitCode, sync::Arc};
 
 /// The largest answer that a tool reads: outputs of a MiB each, written as JSON.
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 struct Outside(Server);
 
 impl Api for Outside {
-    fn call<'a>(&'a self, request: Request<Bytes>, _: Extensions) -> Answered<'a> {
+    fn call<'a>(&'a self, request: Request<Bytes>, _: Extensions) -> ApiFuture<'a> {
         Box::pin(async move {
             let response: Result<Response<Bytes>> = self.0.pass(request, ANSWER_BYTES_MAX).await;
             response.map_err(|error| format!("{error:#}"))

@@ -1,9 +1,9 @@
 //! Files of a sandbox.
 
 use crate::{
-    answer::{self, Done, data, refused, said},
     place,
     server::Server,
+    tool_result::{self, ToolResult, data, failure, success},
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -106,14 +106,15 @@ impl Server {
         Parameters(read): Parameters<Read>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
-        let asked = self.asked(&context);
-        let path = place::file(&asked.sandbox(read.sandbox), &read.path);
-        let (from, limit) = (read.offset.unwrap_or(0), read.limit.unwrap_or(READ_BYTES));
+        let api = self.api_call(&context);
+        let path = api_path::file(&api.sandbox(read.sandbox), &read.path);
+        let from = read.offset.unwrap_or(0);
+        let limit = read.limit.unwrap_or(READ_BYTES);
         let limit = limit.clamp(1, READ_BYTES_MAX);
         let range = format!("bytes={from}-{}", from.saturating_add(limit - 1));
-        let done: Done = async {
+        let done: ToolResult = async {
             let ranged = [("range", range.as_str())];
-            let response = asked.send(Method::GET, path, &ranged, Bytes::new()).await?;
+            let response = api.send(Method::GET, path, &ranged, Bytes::new()).await?;
             let header = |name| response.headers().get(name)?.to_str().ok();
             let size = header(header::CONTENT_RANGE)
                 .and_then(|range| range.rsplit_once('/')?.1.parse().ok());
@@ -124,9 +125,9 @@ impl Server {
             if header(header::CONTENT_TYPE) == Some("application/json")
                 && response.status().is_success()
             {
-                return Err(refused(format!("{} is a directory: use file_list", read.path)));
+                return Err(failure(format!("{} is a directory: use file_list", read.path)));
             }
-            let body = answer::good(response)?.into_body();
+            let body = tool_result::require_success(response)?.into_body();
             Ok(content(&body.slice(..body.len().min(limit as usize)), from, size))
         }
         .await;
@@ -142,22 +143,22 @@ impl Server {
         Parameters(write): Parameters<Write>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
-        let asked = self.asked(&context);
-        let done: Done = async {
+        let api = self.api_call(&context);
+        let done: ToolResult = async {
             let bytes = match (write.text, write.base64) {
                 (Some(text), None) => Bytes::from(text),
                 (None, Some(coded)) => Bytes::from(
-                    STANDARD.decode(coded).map_err(|error| refused(format!("base64: {error}")))?,
+                    STANDARD.decode(coded).map_err(|error| failure(format!("base64: {error}")))?,
                 ),
-                _ => return Err(refused("give either text or base64")),
+                _ => return Err(failure("give either text or base64")),
             };
             let count = bytes.len();
-            let mut path = place::file(&asked.sandbox(write.sandbox), &write.path);
+            let mut path = api_path::file(&api.sandbox(write.sandbox), &write.path);
             if write.append == Some(true) {
                 path.push_str("?append=1");
             }
-            asked.call(Method::PUT, path, &[], bytes).await?;
-            Ok(said(format!("wrote {count} bytes to {}", write.path)))
+            api.call(Method::PUT, path, &[], bytes).await?;
+            Ok(success(format!("wrote {count} bytes to {}", write.path)))
         }
         .await;
         done.unwrap_or_else(|refusal| refusal)
@@ -172,16 +173,16 @@ impl Server {
         Parameters(list): Parameters<List>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
-        let asked = self.asked(&context);
-        let sandbox = place::sandbox(&asked.sandbox(list.sandbox));
+        let api = self.api_call(&context);
+        let sandbox = api_path::sandbox(&api.sandbox(list.sandbox));
         let mut path = format!("{sandbox}/files?limit={LINES}");
         path.push_str(&query("path", list.path.as_deref()));
         path.push_str(&query("glob", list.glob.as_deref()));
         path.push_str(&query("recursive", list.recursive.filter(|on| *on).map(|_| "1")));
-        let listed = asked.call(Method::GET, path, &[], Bytes::new()).await;
-        let done: Done = listed.and_then(|response| {
+        let listed = api.call(Method::GET, path, &[], Bytes::new()).await;
+        let done: ToolResult = listed.and_then(|response| {
             let more = response.headers().contains_key(header::LINK);
-            Ok(data(json!({ "entries": answer::json(&response)?, "more": more })))
+            Ok(data(json!({ "entries": tool_result::json(&response)?, "more": more })))
         });
         done.unwrap_or_else(|refusal| refusal)
     }
@@ -195,18 +196,18 @@ impl Server {
         Parameters(search): Parameters<Search>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
-        let asked = self.asked(&context);
+        let api = self.api_call(&context);
         let flag = |on: Option<bool>| on.filter(|on| *on).map(|_| "1");
         let base = match &search.path {
-            Some(path) => place::file(&asked.sandbox(search.sandbox), path),
-            None => format!("{}/files", place::sandbox(&asked.sandbox(search.sandbox))),
+            Some(path) => api_path::file(&api.sandbox(search.sandbox), path),
+            None => format!("{}/files", api_path::sandbox(&api.sandbox(search.sandbox))),
         };
         let mut path = format!("{base}?limit={LINES}");
         path.push_str(&query("search", Some(&search.pattern)));
         path.push_str(&query("glob", search.glob.as_deref()));
         path.push_str(&query("literal", flag(search.literal)));
         path.push_str(&query("ignore_case", flag(search.ignore_case)));
-        asked.json(Method::GET, path, None).await.map_or_else(|refusal| refusal, data)
+        api.json(Method::GET, path, None).await.map_or_else(|refusal| refusal, data)
     }
 
     #[tool(
@@ -215,21 +216,21 @@ impl Server {
     )]
     async fn file_delete(
         &self,
-        Parameters(doomed): Parameters<Doomed>,
+        Parameters(args): Parameters<Doomed>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
-        let asked = self.asked(&context);
-        let mut path = place::file(&asked.sandbox(doomed.sandbox), &doomed.path);
-        if doomed.recursive == Some(true) {
+        let api = self.api_call(&context);
+        let mut path = api_path::file(&api.sandbox(args.sandbox), &args.path);
+        if args.recursive == Some(true) {
             path.push_str("?recursive=1");
         }
-        let removed = asked.json(Method::DELETE, path, None).await;
-        removed.map_or_else(|refusal| refusal, |_| said(format!("removed {}", doomed.path)))
+        let removed = api.json(Method::DELETE, path, None).await;
+        removed.map_or_else(|refusal| refusal, |_| success(format!("removed {}", args.path)))
     }
 }
 
 fn query(name: &str, value: Option<&str>) -> String {
-    value.map(|value| format!("&{name}={}", place::part(value))).unwrap_or_default()
+    value.map(|value| format!("&{name}={}", api_path::part(value))).unwrap_or_default()
 }
 
 /// Some bytes of a file of so many.
@@ -237,7 +238,7 @@ fn content(bytes: &Bytes, from: u64, whole: Option<u64>) -> CallToolResult {
     let to = from + bytes.len() as u64;
     let rest = whole.filter(|whole| to < *whole || from > 0);
     let note = rest.map(|whole| format!("[bytes {from} to {to} of {whole}]"));
-    if let Some(kind) = answer::picture(bytes).filter(|_| rest.is_none()) {
+    if let Some(kind) = tool_result::image_media_type(bytes).filter(|_| rest.is_none()) {
         return CallToolResult::success(vec![ContentBlock::image(STANDARD.encode(bytes), kind)]);
     }
     // A part may end within a character.
@@ -250,7 +251,7 @@ fn content(bytes: &Bytes, from: u64, whole: Option<u64>) -> CallToolResult {
     };
     let Some(text) = valid else {
         let size = whole.unwrap_or(to);
-        return refused(format!(
+        return failure(format!(
             "not text ({size} bytes); use shell_run, with xxd or file for example"
         ));
     };

@@ -1,9 +1,9 @@
 //! Ports of a sandbox: who listens, what it answers, and links for people.
 
 use crate::{
-    answer::{self, Done, data, refused, said},
     place,
     server::Server,
+    tool_result::{self, ToolResult, data, failure, success},
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -103,11 +103,11 @@ impl Server {
         Parameters(wanted): Parameters<Where>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
-        let asked = self.asked(&context);
-        let sandbox = place::sandbox(&asked.sandbox(wanted.sandbox));
-        let done: Done = async {
-            let ports = asked.json(Method::GET, format!("{sandbox}/ports"), None).await?;
-            let links = asked.json(Method::GET, format!("{sandbox}/links"), None).await?;
+        let api = self.api_call(&context);
+        let sandbox = api_path::sandbox(&api.sandbox(wanted.sandbox));
+        let done: ToolResult = async {
+            let ports = api.json(Method::GET, format!("{sandbox}/ports"), None).await?;
+            let links = api.json(Method::GET, format!("{sandbox}/links"), None).await?;
             Ok(data(json!({ "ports": ports, "links": links })))
         }
         .await;
@@ -124,21 +124,21 @@ impl Server {
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
         let timeout_ms = fetch.timeout_ms.unwrap_or(TIMEOUT_MS).clamp(1, TIMEOUT_MS_MAX);
-        let asked = self.asked(&context).within(timeout_ms);
-        let done: Done = async {
+        let api = self.api_call(&context).within(timeout_ms);
+        let done: ToolResult = async {
             let name = fetch.method.as_deref().unwrap_or("GET").to_ascii_uppercase();
             let method = METHODS.into_iter().find(|method| method.as_str() == name);
-            let method = method.ok_or_else(|| refused(format!("{name} is no method to ask by")))?;
-            let sandbox = asked.sandbox(fetch.sandbox);
-            let path = place::port(&sandbox, fetch.port, fetch.path.as_deref().unwrap_or("/"));
+            let method = method.ok_or_else(|| failure(format!("{name} is no method to ask by")))?;
+            let sandbox = api.sandbox(fetch.sandbox);
+            let path = api_path::port(&sandbox, fetch.port, fetch.path.as_deref().unwrap_or("/"));
             let kind = fetch.content_type.as_deref().unwrap_or("application/json");
             let kind = fetch.body.is_some().then_some(("content-type", kind));
             let headers: Vec<_> = kind.into_iter().chain([("accept", "*/*")]).collect();
             let body = Bytes::from(fetch.body.unwrap_or_default());
-            let sent = asked.send(method, path, &headers, body);
+            let sent = api.send(method, path, &headers, body);
             let answered =
                 timeout(Duration::from_millis(timeout_ms), sent).await.map_err(|_| {
-                    refused(format!("port {} gave no whole answer in {timeout_ms} ms", fetch.port))
+                    failure(format!("port {} gave no whole answer in {timeout_ms} ms", fetch.port))
                 })??;
             let most = fetch.max_bytes.unwrap_or(BODY_BYTES).clamp(1, BODY_BYTES_MAX);
             shown(answered, most)
@@ -156,12 +156,9 @@ impl Server {
         Parameters(link): Parameters<Link>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
-        let asked = self.asked(&context);
-        let path = format!("{}/links", place::sandbox(&asked.sandbox(link.sandbox.clone())));
-        asked
-            .json(Method::POST, path, Some(&json!(link)))
-            .await
-            .map_or_else(|refusal| refusal, data)
+        let api = self.api_call(&context);
+        let path = format!("{}/links", api_path::sandbox(&api.sandbox(link.sandbox.clone())));
+        api.json(Method::POST, path, Some(&json!(link))).await.map_or_else(|refusal| refusal, data)
     }
 
     #[tool(
@@ -173,18 +170,19 @@ impl Server {
         Parameters(gone): Parameters<Withdrawn>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
-        let asked = self.asked(&context);
-        let sandbox = place::sandbox(&asked.sandbox(gone.sandbox));
+        let api = self.api_call(&context);
+        let sandbox = api_path::sandbox(&api.sandbox(gone.sandbox));
         let path = format!("{sandbox}/links/{}", gone.port);
-        let withdrawn = asked.json(Method::DELETE, path, None).await;
+        let withdrawn = api.json(Method::DELETE, path, None).await;
         let text = format!("no link leads to port {} any more", gone.port);
-        withdrawn.map_or_else(|refusal| refusal, |_| said(text))
+        withdrawn.map_or_else(|refusal| refusal, |_| success(text))
     }
 }
 
 /// What a program answered. A refusal of the server's own reads like any other.
-fn shown(response: Response<Bytes>, most: usize) -> Done {
-    let response = if of_the_server(&response) { answer::good(response)? } else { response };
+fn shown(response: Response<Bytes>, most: usize) -> ToolResult {
+    let response =
+        if of_the_server(&response) { tool_result::require_success(response)? } else { response };
     let (head, body) = response.into_parts();
     let names = head.headers.keys().filter(|name| *name != header::CONTENT_SECURITY_POLICY);
     let headers: BTreeMap<&str, String> = names
@@ -204,7 +202,8 @@ fn shown(response: Response<Bytes>, most: usize) -> Done {
         let _ = write!(note, "; bytes 0 to {most} of {}", body.len());
     }
     note.push(']');
-    let block = match answer::picture(&body).filter(|_| body.len() <= BODY_BYTES_MAX) {
+    let block = match tool_result::image_media_type(&body).filter(|_| body.len() <= BODY_BYTES_MAX)
+    {
         Some(kind) => ContentBlock::image(STANDARD.encode(&body), kind),
         None => ContentBlock::text(text(&body, most)),
     };

@@ -1,10 +1,10 @@
 //! Processes in the background: started, waited for, read, given input, ended.
 
 use crate::{
-    answer::{self, Done, data, refused, said},
-    call::Asked,
+    call::ApiCall,
     place,
     server::Server,
+    tool_result::{self, ToolResult, data, failure, success},
 };
 use http::Method;
 use rmcp::{
@@ -150,7 +150,7 @@ impl Wait {
             (Some(text), None, None) => body["log"] = json!({ "text": text }),
             (None, Some(regex), None) => body["log"] = json!({ "regex": regex }),
             _ => {
-                return Err(refused(
+                return Err(failure(
                     "give text, regex or port, one of them; none waits for its end",
                 ));
             }
@@ -173,12 +173,9 @@ impl Server {
         Parameters(begin): Parameters<Begin>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
-        let asked = self.asked(&context);
-        let path = format!("{}/processes", place::sandbox(&asked.sandbox(begin.sandbox.clone())));
-        asked
-            .json(Method::POST, path, Some(&json!(begin)))
-            .await
-            .map_or_else(|refusal| refusal, data)
+        let api = self.api_call(&context);
+        let path = format!("{}/processes", api_path::sandbox(&api.sandbox(begin.sandbox.clone())));
+        api.json(Method::POST, path, Some(&json!(begin))).await.map_or_else(|refusal| refusal, data)
     }
 
     #[tool(
@@ -190,9 +187,9 @@ impl Server {
         Parameters(wanted): Parameters<Where>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
-        let asked = self.asked(&context);
-        let path = format!("{}/processes", place::sandbox(&asked.sandbox(wanted.sandbox)));
-        let list = asked.json(Method::GET, path, None).await;
+        let api = self.api_call(&context);
+        let path = format!("{}/processes", api_path::sandbox(&api.sandbox(wanted.sandbox)));
+        let list = api.json(Method::GET, path, None).await;
         list.map_or_else(|refusal| refusal, |list| data(json!({ "processes": list })))
     }
 
@@ -205,8 +202,8 @@ impl Server {
         Parameters(read): Parameters<Read>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
-        let asked = self.asked(&context);
-        logs(&asked, read).await.unwrap_or_else(|refusal| refusal)
+        let api = self.api_call(&context);
+        logs(&api, read).await.unwrap_or_else(|refusal| refusal)
     }
 
     #[tool(
@@ -218,12 +215,12 @@ impl Server {
         Parameters(input): Parameters<Input>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
-        let asked = self.asked(&context);
-        let path = place::process(&asked.sandbox(input.sandbox), &input.process, "/stdin");
+        let api = self.api_call(&context);
+        let path = api_path::process(&api.sandbox(input.sandbox), &input.process, "/stdin");
         let text = input.text.unwrap_or_default();
         let body = json!({ "data": text, "eof": input.eof.unwrap_or_default() });
-        let written = asked.json(Method::POST, path, Some(&body)).await;
-        written.map_or_else(|refusal| refusal, |_| said(format!("wrote {} bytes", text.len())))
+        let written = api.json(Method::POST, path, Some(&body)).await;
+        written.map_or_else(|refusal| refusal, |_| success(format!("wrote {} bytes", text.len())))
     }
 
     #[tool(
@@ -235,12 +232,12 @@ impl Server {
         Parameters(signal): Parameters<Signal>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
-        let asked = self.asked(&context);
-        let path = place::process(&asked.sandbox(signal.sandbox), &signal.process, "/signal");
+        let api = self.api_call(&context);
+        let path = api_path::process(&api.sandbox(signal.sandbox), &signal.process, "/signal");
         let body = json!({ "signal": signal.signal, "all": signal.all.unwrap_or_default() });
-        let sent = asked.json(Method::POST, path, Some(&body)).await;
+        let sent = api.json(Method::POST, path, Some(&body)).await;
         let text = format!("sent {} to {}", signal.signal, signal.process);
-        sent.map_or_else(|refusal| refusal, |_| said(text))
+        sent.map_or_else(|refusal| refusal, |_| success(text))
     }
 
     #[tool(
@@ -253,16 +250,16 @@ impl Server {
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
         let grace_ms = kill.grace_ms.unwrap_or(GRACE_MS).min(GRACE_MS_MAX);
-        let asked = self.asked(&context).within(grace_ms);
-        let sandbox = asked.sandbox(kill.sandbox);
+        let api = self.api_call(&context).within(grace_ms);
+        let sandbox = api.sandbox(kill.sandbox);
         let body =
             json!({ "signal": kill.signal.as_deref().unwrap_or("TERM"), "grace_ms": grace_ms });
-        let done: Done = async {
-            let path = place::process(&sandbox, &kill.process, "/kill");
-            let ended = asked.json(Method::POST, path, Some(&body)).await?;
+        let done: ToolResult = async {
+            let path = api_path::process(&sandbox, &kill.process, "/kill");
+            let ended = api.json(Method::POST, path, Some(&body)).await?;
             if kill.forget == Some(true) {
-                let path = place::process(&sandbox, &kill.process, "");
-                asked.json(Method::DELETE, path, None).await?;
+                let path = api_path::process(&sandbox, &kill.process, "");
+                api.json(Method::DELETE, path, None).await?;
             }
             Ok(data(ended))
         }
@@ -280,11 +277,11 @@ impl Server {
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
         let timeout_ms = wait.timeout_ms.unwrap_or(WAIT_MS).clamp(1, WAIT_MS_MAX);
-        let asked = self.asked(&context).within(timeout_ms);
-        let done: Done = async {
+        let api = self.api_call(&context).within(timeout_ms);
+        let done: ToolResult = async {
             let body = wait.body(timeout_ms)?;
-            let path = place::process(&asked.sandbox(wait.sandbox), &wait.process, "/wait");
-            Ok(data(asked.json(Method::POST, path, Some(&body)).await?))
+            let path = api_path::process(&api.sandbox(wait.sandbox), &wait.process, "/wait");
+            Ok(data(api.json(Method::POST, path, Some(&body)).await?))
         }
         .await;
         done.unwrap_or_else(|refusal| refusal)
@@ -292,15 +289,15 @@ impl Server {
 }
 
 /// The end of a log: what of it is more than a model can read is left out in front.
-async fn logs(asked: &Asked<'_>, read: Read) -> Done {
-    let sandbox = asked.sandbox(read.sandbox);
+async fn logs(api: &ApiCall<'_>, read: Read) -> ToolResult {
+    let sandbox = api.sandbox(read.sandbox);
     let most = read.max_bytes.unwrap_or(LOG_BYTES).clamp(1, LOG_BYTES_MAX);
     let process =
-        asked.json(Method::GET, place::process(&sandbox, &read.process, ""), None).await?;
+        api.json(Method::GET, api_path::process(&sandbox, &read.process, ""), None).await?;
     let at = |name: &str| process.get(name).and_then(Value::as_u64).unwrap_or_default();
     let asked_from = read.since.unwrap_or_else(|| at("held_from"));
     let from = asked_from.max(at("position").saturating_sub(most));
-    let path = place::process(&sandbox, &read.process, &format!("/logs?since={from}"));
-    let log = asked.json(Method::GET, path, None).await?;
-    Ok(answer::log(log, from - asked_from, most))
+    let path = api_path::process(&sandbox, &read.process, &format!("/logs?since={from}"));
+    let log = api.json(Method::GET, path, None).await?;
+    Ok(tool_result::log(log, from - asked_from, most))
 }

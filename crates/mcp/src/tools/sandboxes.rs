@@ -1,9 +1,9 @@
 //! Sandboxes: made, listed, looked at, ended.
 
 use crate::{
-    answer::{self, Done, said},
     place,
     server::Server,
+    tool_result::{self, ToolResult, success},
 };
 use http::Method;
 use rmcp::{
@@ -92,11 +92,11 @@ impl Server {
         annotations(read_only_hint = true, open_world_hint = false)
     )]
     async fn sandbox_list(&self, context: RequestContext<RoleServer>) -> CallToolResult {
-        let asked = self.asked(&context);
-        let done: Done = async {
+        let api = self.api_call(&context);
+        let done: ToolResult = async {
             let path = "/v1/sandboxes?limit=100".to_owned();
-            let list = asked.json(Method::GET, path, None).await?;
-            Ok(answer::data(json!({ "sandboxes": list })))
+            let list = api.json(Method::GET, path, None).await?;
+            Ok(tool_result::data(json!({ "sandboxes": list })))
         }
         .await;
         done.unwrap_or_else(|refusal| refusal)
@@ -113,8 +113,8 @@ impl Server {
     ) -> CallToolResult {
         let body = json!(wanted);
         let path = "/v1/sandboxes".to_owned();
-        let made = self.asked(&context).json(Method::POST, path, Some(&body)).await;
-        made.map_or_else(|refusal| refusal, answer::data)
+        let made = self.api_call(&context).json(Method::POST, path, Some(&body)).await;
+        made.map_or_else(|refusal| refusal, tool_result::data)
     }
 
     #[tool(
@@ -126,9 +126,9 @@ impl Server {
         Parameters(named): Parameters<Named>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
-        let asked = self.asked(&context);
-        let path = place::sandbox(&asked.sandbox(named.sandbox));
-        asked.json(Method::GET, path, None).await.map_or_else(|refusal| refusal, answer::data)
+        let api = self.api_call(&context);
+        let path = api_path::sandbox(&api.sandbox(named.sandbox));
+        api.json(Method::GET, path, None).await.map_or_else(|refusal| refusal, tool_result::data)
     }
 
     #[tool(
@@ -137,12 +137,12 @@ impl Server {
     )]
     async fn sandbox_delete(
         &self,
-        Parameters(doomed): Parameters<Doomed>,
+        Parameters(args): Parameters<Doomed>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
-        let path = place::sandbox(&doomed.sandbox);
-        let ended = self.asked(&context).json(Method::DELETE, path, None).await;
-        let text = format!("sandbox {} has ended", doomed.sandbox);
-        ended.map_or_else(|refusal| refusal, |_| said(text))
+        let path = api_path::sandbox(&args.sandbox);
+        let ended = self.api_call(&context).json(Method::DELETE, path, None).await;
+        let text = format!("sandbox {} has ended", args.sandbox);
+        ended.map_or_else(|refusal| refusal, |_| success(text))
     }
 }

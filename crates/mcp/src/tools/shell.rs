@@ -49,9 +49,9 @@ impl Server {
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
         let timeout_ms = line.timeout_ms.unwrap_or(TIMEOUT_MS);
-        let asked = self.asked(&context).within(timeout_ms);
-        let sandbox = asked.sandbox(line.sandbox);
-        let shell = line.shell.unwrap_or_else(|| asked.shell(&sandbox));
+        let api = self.api_call(&context).within(timeout_ms);
+        let sandbox = api.sandbox(line.sandbox);
+        let shell = line.shell.unwrap_or_else(|| api.shell(&sandbox));
         let mut body = json!({
             "command": line.command,
             "timeout_ms": timeout_ms,
@@ -61,8 +61,9 @@ impl Server {
         if let Some(stdin) = line.stdin {
             body["stdin"] = stdin.into();
         }
-        let path = format!("{}/sessions/{}/exec", place::sandbox(&sandbox), place::part(&shell));
-        let answered = asked.json(Method::POST, path, Some(&body)).await;
-        answered.map_or_else(|refusal| refusal, answer::command)
+        let path =
+            format!("{}/sessions/{}/exec", api_path::sandbox(&sandbox), api_path::part(&shell));
+        let answered = api.json(Method::POST, path, Some(&body)).await;
+        answered.map_or_else(|refusal| refusal, tool_result::command)
     }
 }

@@ -1,8 +1,8 @@
-//! Addresses of the API, made of what a client said.
+//! Builds paths of the API out of untrusted arguments.
 
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Everything that means something in an address, but the slash.
+/// Characters with a meaning in a URL, except the slash.
 const PATH: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -20,11 +20,11 @@ const PATH: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// What may stand in no address at all, and what would end it.
+/// Characters that no URL may contain, and those that would end the path and query.
 const TARGET: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>').add(b'\\');
 
-/// One part of a path, or a value of a query. What is like an id stays as it is: the way to a port is
-/// read as it was sent.
+/// Encodes a path segment or a query value. Ids are not encoded: the path to a port is not decoded
+/// again.
 pub(crate) fn part(text: &str) -> String {
     let within = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let begins = text.starts_with(|first: char| first.is_ascii_alphanumeric());
@@ -34,12 +34,12 @@ pub(crate) fn part(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-/// The address of a sandbox.
+/// The path of a sandbox.
 pub(crate) fn sandbox(id: &str) -> String {
     format!("/v1/sandboxes/{}", part(id))
 }
 
-/// The address of a file. An absolute path keeps its slash; `.` and `..` are the API's to refuse.
+/// The path of a file. An absolute path keeps its slash; the API rejects `.` and `..`.
 pub(crate) fn file(sandbox_id: &str, path: &str) -> String {
     let (slash, rest) = match path.strip_prefix('/') {
         Some(rest) => ("%2F", rest),
@@ -49,12 +49,12 @@ pub(crate) fn file(sandbox_id: &str, path: &str) -> String {
     format!("{}/files/{slash}{rest}", sandbox(sandbox_id))
 }
 
-/// The address of a process, or of something of it.
+/// The path of a process, followed by `rest`.
 pub(crate) fn process(sandbox_id: &str, process: &str, rest: &str) -> String {
     format!("{}/processes/{}{rest}", sandbox(sandbox_id), part(process))
 }
 
-/// The address of what a program on a port is asked for: path and query, which are its own to read.
+/// The path of a request to a program on a port; `path` may have a query.
 pub(crate) fn port(sandbox_id: &str, port: u16, path: &str) -> String {
     let path = path.strip_prefix('/').unwrap_or(path);
     let path = utf8_percent_encode(path, TARGET);
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_a_client_says_leaves_its_place_in_an_address() {
+    fn no_argument_leaves_its_segment_of_a_path() {
         assert_eq!(sandbox("../../x?a#b"), "/v1/sandboxes/%2E%2E%2F%2E%2E%2Fx%3Fa%23b");
         assert_eq!(sandbox("..a"), "/v1/sandboxes/%2E%2Ea");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The API's answers, as a model reads them: text, and the same as data.
+//! Converts responses of the API to tool results: text for the model, and the same as structured data.
 
 use bytes::Bytes;
 use http::Response;
@@ -6,24 +6,24 @@ use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::Value;
 use std::fmt::Write;
 
-/// Refusals that are told in words; all are in the data.
-const REFUSALS_SHOWN: usize = 8;
+/// Network denials that the text lists; the structured data has all.
+const DENIALS_SHOWN_MAX: usize = 8;
 
-/// What a tool came to.
-pub(crate) type Done = Result<CallToolResult, CallToolResult>;
+/// What a tool returns; a failure is a result too.
+pub(crate) type ToolResult = Result<CallToolResult, CallToolResult>;
 
-/// A refusal, in words.
-pub(crate) fn refused(text: impl Into<String>) -> CallToolResult {
+pub(crate) fn failure(text: impl Into<String>) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(text)])
 }
 
-/// A success, in words.
-pub(crate) fn said(text: impl Into<String>) -> CallToolResult {
+pub(crate) fn success(text: impl Into<String>) -> CallToolResult {
     CallToolResult::success(vec![ContentBlock::text(text)])
 }
 
-/// The answer, if it is a success; what the API says is wrong, and what to do, otherwise.
-pub(crate) fn good(response: Response<Bytes>) -> Result<Response<Bytes>, CallToolResult> {
+/// The response if it is a success; otherwise a result with the API's error message and hint.
+pub(crate) fn require_success(
+    response: Response<Bytes>,
+) -> Result<Response<Bytes>, CallToolResult> {
     let status = response.status();
     if status.is_success() {
         return Ok(response);
@@ -34,25 +34,25 @@ pub(crate) fn good(response: Response<Bytes>) -> Result<Response<Bytes>, CallToo
     if !field("hint").is_empty() {
         let _ = write!(text, "\n{}", field("hint"));
     }
-    let mut result = refused(text);
+    let mut result = failure(text);
     result.structured_content = body.is_object().then_some(body);
     Err(result)
 }
 
 /// An answer's JSON.
 pub(crate) fn json(response: &Response<Bytes>) -> Result<Value, CallToolResult> {
-    serde_json::from_slice(response.body()).map_err(|_| refused("the server's answer is no JSON"))
+    serde_json::from_slice(response.body()).map_err(|_| failure("the server's answer is no JSON"))
 }
 
-/// Data as its own text. A list stands in an object: structured content is one.
+/// A result with data, as JSON text and as structured content, which must be an object.
 pub(crate) fn data(value: Value) -> CallToolResult {
     let text = serde_json::to_string_pretty(&value).unwrap_or_default();
-    let mut result = said(text);
+    let mut result = success(text);
     result.structured_content = Some(value);
     result
 }
 
-/// A command's end as a terminal shows it, with what a terminal does not say below.
+/// The result of a command: its output as a terminal shows it, then a line with the exit code and notes.
 pub(crate) fn command(mut answer: Value) -> CallToolResult {
     let text = |name: &str| answer.get(name).and_then(Value::as_str).unwrap_or_default();
     let flag = |name: &str| answer.get(name).and_then(Value::as_bool) == Some(true);
@@ -81,24 +81,24 @@ pub(crate) fn command(mut answer: Value) -> CallToolResult {
         notes.push(format!("the sandbox slept and lost {lost}"));
     }
     let denied = answer.get("denied").and_then(Value::as_array).map(Vec::as_slice);
-    for one in denied.unwrap_or_default().iter().take(REFUSALS_SHOWN) {
-        notes.push(refusal(one));
+    for one in denied.unwrap_or_default().iter().take(DENIALS_SHOWN_MAX) {
+        notes.push(describe_denial(one));
     }
     let code = answer.get("exit_code").and_then(Value::as_i64).unwrap_or(-1);
     notes.push(format!("exit {code}"));
     let _ = write!(shown, "{}[{}]", line_end(&shown), notes.join("; "));
-    // Bytes that are no text are not a model's to read.
+    // A model cannot read binary output.
     if let Some(fields) = answer.as_object_mut() {
         fields.remove("stdout_b64");
         fields.remove("stderr_b64");
     }
-    let mut result = said(shown);
+    let mut result = success(shown);
     result.structured_content = Some(answer);
     result
 }
 
-/// A connection that the sandbox's network refused, in words.
-fn refusal(one: &Value) -> String {
+/// Describes a connection that the sandbox's network rules denied.
+fn describe_denial(one: &Value) -> String {
     let text = |name: &str| one.get(name).and_then(Value::as_str).unwrap_or_default();
     let port = one.get("port").and_then(Value::as_u64);
     let port = port.map_or_else(String::new, |port| format!(":{port}"));
@@ -109,15 +109,16 @@ fn refusal(one: &Value) -> String {
     format!("the sandbox's network refused {}{port} ({}): {why}", text("host"), text("protocol"))
 }
 
-/// A part of a process's log as a terminal shows it, with the process's state below. `left_out` bytes
-/// stand before it; of each stream at most the last `most` bytes are shown.
+/// The result of reading a log: the output as a terminal shows it, then a line with the state of the
+/// process. `left_out` bytes precede it; at most the last `most` bytes of each stream are shown.
 pub(crate) fn log(mut answer: Value, left_out: u64, most: u64) -> CallToolResult {
     let text = |name: &str| {
         let text = answer.get(name).and_then(Value::as_str).unwrap_or_default();
         let from = text.len().saturating_sub(usize::try_from(most).unwrap_or(usize::MAX));
         text[text.ceil_char_boundary(from)..].to_owned()
     };
-    let (mut shown, errors) = (text("stdout"), text("stderr"));
+    let mut shown = text("stdout");
+    let errors = text("stderr");
     if !errors.is_empty() {
         let _ = write!(shown, "{}[stderr]\n{errors}", line_end(&shown));
     }
@@ -133,19 +134,19 @@ pub(crate) fn log(mut answer: Value, left_out: u64, most: u64) -> CallToolResult
     }
     let position = answer.get("position").and_then(Value::as_u64).unwrap_or_default();
     let _ = write!(shown, "{}[{note}; position {position}]", line_end(&shown));
-    // The text stands above, once.
+    // The text result has the output already.
     if let Some(fields) = answer.as_object_mut() {
         for name in ["stdout", "stderr", "stdout_b64", "stderr_b64"] {
             fields.remove(name);
         }
     }
-    let mut result = said(shown);
+    let mut result = success(shown);
     result.structured_content = Some(answer);
     result
 }
 
-/// What models can look at, by its first bytes.
-pub(crate) fn picture(bytes: &[u8]) -> Option<&'static str> {
+/// The media type of an image that models can view, by its first bytes.
+pub(crate) fn image_media_type(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
         [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
