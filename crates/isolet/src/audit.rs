@@ -2,7 +2,7 @@
 //! written. Reads the data directory; needs no running server.
 
 use crate::{
-    client::speak::{say, write},
+    client::output::{print_message, write},
     config::DATA_DIR,
 };
 use anyhow::{Context, Result};
@@ -99,10 +99,10 @@ fn tell(verdict: &Verdict) -> Result<ExitCode> {
     write(true, text.as_bytes())?;
     let range = verdict.range.map_or_else(String::new, |(from, to)| format!(", {from} to {to}"));
     if verdict.holds() {
-        say(format_args!("{} entries{range}: all as they were written", verdict.good));
+        print_message(format_args!("{} entries{range}: all as they were written", verdict.good));
         return Ok(ExitCode::SUCCESS);
     }
-    say(format_args!(
+    print_message(format_args!(
         "{} entries{range} are as they were written; above is what is not",
         verdict.good
     ));

@@ -1,23 +1,23 @@
 //! The commands that speak to a server: where it is, who asks, and how answers are read.
 
 pub(crate) mod attach;
+mod bash_syntax;
 pub(crate) mod create;
 mod credential;
 mod events;
 pub(crate) mod exec;
 pub(crate) mod forward;
-mod grammar;
 pub(crate) mod image;
 pub(crate) mod list;
 pub(crate) mod logs;
 pub(crate) mod mcp;
 pub(crate) mod network;
+pub(crate) mod output;
 pub(crate) mod processes;
-mod refused;
+mod server_error;
 pub(crate) mod shell;
+mod shell_client;
 mod socket;
-pub(crate) mod speak;
-mod talk;
 pub(crate) mod terminals;
 
 use crate::config::{DATA_DIR, LISTEN};
@@ -26,15 +26,15 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{Method, Request, Response, body::Incoming};
 use hyper_util::rt::TokioIo;
-use refused::Refused;
+use output::{EXIT_OUTPUT_CLOSED, OutputClosed, print_message};
 use serde_json::Value;
-use speak::{UNREAD, Unread, say};
+use server_error::ServerError;
 use std::{future::Future, io::ErrorKind, path::PathBuf, process::ExitCode};
 use tokio::net::TcpStream;
 
 /// What `attach`, `exec` and `shell` end with when it is not the command's own code: whatever this program
 /// or the server refused.
-pub(crate) const OWN: u8 = 125;
+pub(crate) const EXIT_CLIENT_ERROR: u8 = 125;
 
 /// Runs a client command to its end, and says what was wrong; `own` is the exit code then.
 pub(crate) fn run(own: u8, command: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
@@ -43,10 +43,10 @@ pub(crate) fn run(own: u8, command: impl Future<Output = Result<ExitCode>>) -> R
     // A thread may still wait for a line of standard input.
     runtime.shutdown_background();
     Ok(done.unwrap_or_else(|error| {
-        if error.is::<Unread>() {
-            return ExitCode::from(UNREAD);
+        if error.is::<OutputClosed>() {
+            return ExitCode::from(EXIT_OUTPUT_CLOSED);
         }
-        say(format_args!("{error:#}"));
+        print_message(format_args!("{error:#}"));
         ExitCode::from(own)
     }))
 }
@@ -130,7 +130,7 @@ impl Server {
         let body = response.into_body().collect().await?.to_bytes();
         let about = path.strip_prefix("/v1/sandboxes/").unwrap_or_default();
         let id = about.split('/').next().unwrap_or_default();
-        Err(Refused::answer(status, &body, id).into())
+        Err(ServerError::from_response(status, &body, id).into())
     }
 
     /// The JSON answer to one request, and its `Link` to the next page.
@@ -187,6 +187,6 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
 }
 
 /// What a process may end with: the low byte of a code.
-pub(crate) fn exit(code: i64) -> ExitCode {
+pub(crate) fn to_exit_code(code: i64) -> ExitCode {
     ExitCode::from(u8::try_from(code & 255).unwrap_or(1))
 }

@@ -116,7 +116,8 @@ impl Images {
     }
 
     fn of(config: &Config) -> Self {
-        let (images, limits) = (&config.images, config.images.limits);
+        let images = &config.images;
+        let limits = config.images.limits;
         Self {
             pull: Some(if images.pull { Pull::Missing } else { Pull::Never }),
             registries: Some(images.registries.clone()),
@@ -297,7 +298,7 @@ impl Settings {
 /// Whether a text is a host name: without scheme, port and path.
 fn is_domain(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    text.len() <= 180 && text.split('.').all(|part| !part.is_empty() && part.bytes().all(plain))
+    text.len() <= 180 && text.split('.').all(|part| !part.is_empty() && part.bytes().all(sanitize))
 }
 
 /// The directory that holds this program; the other two lie beside it.

@@ -1,7 +1,7 @@
 //! `isolet keys`: makes, lists and revokes keys in a data directory; a running server knows at once.
 
 use crate::{
-    client::speak::{say, write},
+    client::output::{print_message, write},
     config::DATA_DIR,
 };
 use anyhow::{Context, Result, bail};
@@ -106,14 +106,17 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             let tenant = tenant.as_str().to_owned();
             let (key, secret) = keys.add(&NewKey { tenant, label, read_only, expires_at_ms })?;
             write(true, format!("{secret}\n").as_bytes())?;
-            say(format_args!("this is {} of tenant {}; it is not shown again", key.id, key.tenant));
+            print_message(format_args!(
+                "this is {} of tenant {}; it is not shown again",
+                key.id, key.tenant
+            ));
         }
         What::Ls { json } => list(&keys, json)?,
         What::Revoke { id } => {
             if !keys.revoke(&id)? {
                 bail!("no key {id} that could be revoked; see `isolet keys ls`");
             }
-            say(format_args!("{id} opens nothing any more"));
+            print_message(format_args!("{id} opens nothing any more"));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -146,7 +149,8 @@ fn list(keys: &Keys, json: bool) -> Result<()> {
         };
         let may = if key.read_only { "read" } else { "all" };
         let label = key.label.escape_debug();
-        let (id, tenant) = (&key.id, &key.tenant);
+        let id = &key.id;
+        let tenant = &key.tenant;
         lines.push_str(&format!("{id:<22} {tenant:<16} {may:<10} {state:<9} {label}\n"));
     }
     write(true, lines.as_bytes())

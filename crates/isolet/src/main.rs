@@ -79,7 +79,9 @@ enum Command {
 /// What wrong usage ends with: the codes of `attach`, `exec` and `shell` are the command's, but for this one.
 fn misused() -> u8 {
     match std::env::args_os().nth(1) {
-        Some(word) if ["attach", "exec", "shell"].iter().any(|own| word == *own) => client::OWN,
+        Some(word) if ["attach", "exec", "shell"].iter().any(|own| word == *own) => {
+            client::EXIT_CLIENT_ERROR
+        }
         _ => 2,
     }
 }
@@ -98,11 +100,11 @@ fn main() -> ExitCode {
         Command::Audit(args) => audit::run(args),
         Command::Create(args) => client::run(1, client::create::run(args)),
         Command::Network(args) => client::run(1, client::network::run(args)),
-        Command::Exec(args) => client::run(client::OWN, client::exec::run(args)),
-        Command::Attach(args) => client::run(client::OWN, client::attach::run(args)),
+        Command::Exec(args) => client::run(client::EXIT_CLIENT_ERROR, client::exec::run(args)),
+        Command::Attach(args) => client::run(client::EXIT_CLIENT_ERROR, client::attach::run(args)),
         Command::Terminals(args) => client::run(1, client::terminals::run(args)),
         Command::Forward(args) => client::run(1, client::forward::run(args)),
-        Command::Shell(args) => client::run(client::OWN, client::shell::run(args)),
+        Command::Shell(args) => client::run(client::EXIT_CLIENT_ERROR, client::shell::run(args)),
         Command::Ls(args) => client::run(1, client::list::list(args)),
         Command::Rm(args) => client::run(1, client::list::remove(args)),
         Command::Start(args) => client::run(1, client::processes::start::run(args)),
@@ -114,10 +116,10 @@ fn main() -> ExitCode {
         Command::Mcp(args) => client::run(1, client::mcp::run(args)),
     };
     done.unwrap_or_else(|error| {
-        if error.is::<client::speak::Unread>() {
-            return ExitCode::from(client::speak::UNREAD);
+        if error.is::<client::output::OutputClosed>() {
+            return ExitCode::from(client::output::EXIT_OUTPUT_CLOSED);
         }
-        client::speak::say(format_args!("{error:#}"));
+        client::output::print_message(format_args!("{error:#}"));
         ExitCode::FAILURE
     })
 }

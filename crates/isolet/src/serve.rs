@@ -84,7 +84,8 @@ fn switch(text: &str) -> Result<bool, String> {
 
 /// Runs the server until it is told to stop.
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    let (print, json) = (args.print_config, args.log_json);
+    let print = args.print_config;
+    let json = args.log_json;
     let settings = Settings::read(Said {
         file: args.config,
         listen: args.listen,

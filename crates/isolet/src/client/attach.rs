@@ -1,26 +1,27 @@
-//! `isolet attach`: a session's terminal in the terminal that this program was started at.
+//! `isolet attach`: connects this terminal to the terminal of a session.
 
+mod attached_terminal;
+mod connection;
 mod keys;
-mod link;
-mod place;
+mod session;
 mod signals;
-mod stay;
+mod socket;
 mod tty;
-mod way;
 
 use super::{
-    OWN, Server, exit, id,
-    refused::{Refused, unstarted},
-    speak::{plain, say},
+    EXIT_CLIENT_ERROR, Server, id,
+    output::{print_message, sanitize},
+    server_error::{ServerError, exit_code_of_unstarted},
+    to_exit_code,
 };
 use anyhow::{Result, bail};
+use attached_terminal::AttachedTerminal;
 use clap::Parser;
 use hyper::Method;
 use keys::Keys;
-use link::Link;
-use place::Place;
 use serde_json::Value;
-use stay::{End, Stay};
+use session::{AttachSession, End};
+use socket::TerminalSocket;
 use std::{
     fmt::Write,
     io::{IsTerminal, stderr, stdin, stdout},
@@ -76,30 +77,33 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         bail!("attach needs a terminal on both sides; for a script: isolet exec {id} COMMAND");
     }
     let server = Rc::new(Server::find()?);
-    let (mut link, mut view) = (open(&server, &args, args.view).await, args.view);
-    let refused = link.as_ref().err().and_then(|error| error.downcast_ref::<Refused>());
+    let mut socket = open(&server, &args, args.view).await;
+    let mut view = args.view;
+    let refused = socket.as_ref().err().and_then(|error| error.downcast_ref::<ServerError>());
     if refused.is_some_and(|refused| refused.code == "read_only") && !view {
-        (link, view) = (open(&server, &args, true).await, true);
+        socket = open(&server, &args, true).await;
+        view = true;
     }
-    let begun = match link {
-        Ok(mut link) => link.attached().await.map(|attached| (link, attached)),
+    let begun = match socket {
+        Ok(mut socket) => socket.attached().await.map(|attached| (socket, attached)),
         Err(error) => Err(error),
     };
-    let (link, attached) = match begun {
+    let (socket, attached) = match begun {
         Ok(begun) => begun,
-        Err(error) => return unstarted(error),
+        Err(error) => return exit_code_of_unstarted(error),
     };
     if !args.command.is_empty() && attached["fresh"] == false {
         runs_the_same(&server, &args).await?;
     }
-    let place = Place::new(id, session, &always(view), &attached);
+    let terminal = AttachedTerminal::new(id, session, &common_query(view), &attached);
     let why = match (view, args.view) {
         (false, _) => None,
-        (true, false) => Some(stay::MAY_LOOK),
+        (true, false) => Some(session::KEY_IS_READ_ONLY),
         (true, true) => Some("you look only"),
     };
-    let stay = Stay::new(server.clone(), place, link, args.detach_keys.clone(), why)?;
-    let (end, line_open) = stay.run().await?;
+    let attach_session =
+        AttachSession::new(server.clone(), terminal, socket, args.detach_keys.clone(), why)?;
+    let (end, line_open) = attach_session.run().await?;
     if line_open {
         let _ = std::io::Write::write_all(&mut stderr(), b"\r\n");
     }
@@ -108,54 +112,58 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         let _ = write!(back, " --session {session}");
     }
     Ok(match end {
-        End::Left => {
-            say(format_args!("left; the terminal runs on. To come back: {back}"));
+        End::Detached => {
+            print_message(format_args!("left; the terminal runs on. To come back: {back}"));
             ExitCode::SUCCESS
         }
         End::Exit(code, signal) => {
             match signal.as_deref() {
-                Some("SIGKILL") if removed(&server, id).await => {
-                    say(format_args!("sandbox {id} was removed, and its terminals with it"));
+                Some("SIGKILL") if sandbox_is_removed(&server, id).await => {
+                    print_message(format_args!(
+                        "sandbox {id} was removed, and its terminals with it"
+                    ));
                 }
-                Some(signal) => say(format_args!("the terminal's program was ended by {signal}")),
+                Some(signal) => {
+                    print_message(format_args!("the terminal's program was ended by {signal}"))
+                }
                 None => {}
             }
-            exit(code)
+            to_exit_code(code)
         }
-        End::Told(code) => exit(code),
+        End::Signalled(code) => to_exit_code(code),
         End::Gone(why) => {
-            say(why);
-            ExitCode::from(OWN)
+            print_message(why);
+            ExitCode::from(EXIT_CLIENT_ERROR)
         }
     })
 }
 
 /// Whether the sandbox is no more, which is why everything in it was killed.
-async fn removed(server: &Server, id: &str) -> bool {
+async fn sandbox_is_removed(server: &Server, id: &str) -> bool {
     let answer = server.json(Method::GET, &format!("/v1/sandboxes/{id}")).await;
-    let refused = answer.as_ref().err().and_then(|error| error.downcast_ref::<Refused>());
+    let refused = answer.as_ref().err().and_then(|error| error.downcast_ref::<ServerError>());
     refused.is_some_and(|refused| refused.code == "no_sandbox")
 }
 
-async fn open(server: &Server, args: &Args, view: bool) -> Result<Link> {
+async fn open(server: &Server, args: &Args, view: bool) -> Result<TerminalSocket> {
     let (cols, rows) = tty::size();
-    let always = always(view);
-    let mut query = format!("&session={}&cols={cols}&rows={rows}{always}", args.session);
+    let common_query = common_query(view);
+    let mut query = format!("&session={}&cols={cols}&rows={rows}{common_query}", args.session);
     if args.record {
         query.push_str("&record=1");
     }
     let mut words = args.command.iter();
     if let Some(program) = words.next() {
-        let _ = write!(query, "&shell={}", escaped(program));
+        let _ = write!(query, "&shell={}", percent_encode(program));
     }
     for word in words {
-        let _ = write!(query, "&arg={}", escaped(word));
+        let _ = write!(query, "&arg={}", percent_encode(word));
     }
-    Link::open(server, &args.id, &query).await
+    TerminalSocket::open(server, &args.id, &query).await
 }
 
 /// What every attach of this client says: how it looks, and how others see it.
-fn always(view: bool) -> String {
+fn common_query(view: bool) -> String {
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default();
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut name = if user.is_empty() { host } else { format!("{user}@{host}") };
@@ -163,11 +171,11 @@ fn always(view: bool) -> String {
         name.pop();
     }
     let mode = if view { "&mode=view" } else { "" };
-    format!("{mode}&name={}", escaped(&name))
+    format!("{mode}&name={}", percent_encode(&name))
 }
 
 /// Fit for a query.
-fn escaped(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
@@ -195,16 +203,16 @@ async fn runs_the_same(server: &Server, args: &Args) -> Result<()> {
     bail!(
         "the terminal of session {session} in sandbox {id} already runs {:?}; give --session another \
          name for {command:?}, or leave --command away",
-        plain(&words.join(" "))
+        sanitize(&words.join(" "))
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::escaped;
+    use super::percent_encode;
 
     #[test]
     fn a_query_takes_any_text() {
-        assert_eq!(escaped("a b&c=%ü~"), "a%20b%26c%3D%25%C3%BC~");
+        assert_eq!(percent_encode("a b&c=%ü~"), "a%20b%26c%3D%25%C3%BC~");
     }
 }

@@ -6,7 +6,7 @@ use super::{
     id,
     list::{pretty, text},
     network::asked,
-    speak::write,
+    output::write,
     variable,
 };
 use anyhow::Result;

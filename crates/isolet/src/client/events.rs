@@ -63,7 +63,9 @@ impl Events {
 
 /// `None` for a comment.
 fn parse(text: &str) -> Result<Option<Event>> {
-    let (mut name, mut id, mut data) = ("", None, "");
+    let mut name = "";
+    let mut id = None;
+    let mut data = "";
     for line in text.lines() {
         match line.split_once(": ") {
             Some(("event", value)) => name = value,

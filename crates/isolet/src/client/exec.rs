@@ -6,11 +6,11 @@
 use super::{
     Server,
     events::{Event, Events},
-    exit, id,
+    id,
     network::refusals,
-    refused::{Refused, unstarted},
-    speak::{say, write},
-    variable,
+    output::{print_message, write},
+    server_error::{ServerError, exit_code_of_unstarted},
+    to_exit_code, variable,
 };
 use anyhow::{Result, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -88,8 +88,8 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let session = args.session.clone();
     let (path, body) = request(args)?;
     match answered(&path, &body, &id, session.as_deref()).await {
-        Ok(code) => Ok(exit(code)),
-        Err(error) => unstarted(error),
+        Ok(code) => Ok(to_exit_code(code)),
+        Err(error) => exit_code_of_unstarted(error),
     }
 }
 
@@ -180,27 +180,30 @@ fn quoted(words: &[String]) -> String {
 
 /// Writes one event on; the exit code when it was the last.
 fn heard(event: &Event, id: &str) -> Result<Option<i64>> {
-    let (name, data) = (event.name.as_str(), &event.data);
+    let name = event.name.as_str();
+    let data = &event.data;
     match name {
         "stdout" | "stderr" => {
             let bytes = STANDARD.decode(data["data_b64"].as_str().unwrap_or_default())?;
             write(name == "stdout", &bytes)?;
         }
-        "gap" => say(format_args!(
+        "gap" => print_message(format_args!(
             "{} bytes of {} were not read in time and are lost",
             data["to"].as_u64().unwrap_or(0).saturating_sub(data["from"].as_u64().unwrap_or(0)),
             data["stream"].as_str().unwrap_or("output")
         )),
-        "error" => return Err(Refused::read(data, id).into()),
+        "error" => return Err(ServerError::from_event(data, id).into()),
         "exit" => {
             refusals(data, id);
             if data["oom"] == true {
-                say(format_args!(
+                print_message(format_args!(
                     "sandbox {id} ran out of memory (memory_mib sets its limit when it is made)"
                 ));
             }
             if data["timed_out"] == true {
-                say(format_args!("sandbox {id}: the command's time was over (see --timeout)"));
+                print_message(format_args!(
+                    "sandbox {id}: the command's time was over (see --timeout)"
+                ));
                 return Ok(Some(TIMED_OUT));
             }
             return Ok(Some(data["exit_code"].as_i64().unwrap_or(1)));

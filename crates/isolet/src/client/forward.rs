@@ -1,6 +1,6 @@
 //! `isolet forward`: ports of a sandbox, as ports of this machine.
 
-use super::{Server, id, refused::Refused, speak::say};
+use super::{Server, id, output::print_message, server_error::ServerError};
 use anyhow::{Context, Result};
 use clap::Parser;
 use futures_util::{SinkExt, StreamExt};
@@ -59,7 +59,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         let listener =
             listener.with_context(|| format!("cannot listen on port {local} of this machine"))?;
         let at = listener.local_addr()?;
-        say(format_args!("{at} is port {remote} of sandbox {}", args.id));
+        print_message(format_args!("{at} is port {remote} of sandbox {}", args.id));
         let way = Way { server: Arc::clone(&server), id: args.id.clone(), remote };
         all.spawn(listen(listener, way, Arc::clone(&places)));
     }
@@ -87,7 +87,7 @@ async fn listen(listener: TcpListener, way: Way, places: Arc<Semaphore>) -> Resu
         let way = way.clone();
         tokio::spawn(async move {
             if let Err(error) = way.carry(stream).await {
-                say(format_args!("port {}: {error:#}", way.remote));
+                print_message(format_args!("port {}: {error:#}", way.remote));
             }
             drop(place);
         });
@@ -105,7 +105,7 @@ impl Way {
         let (socket, _) = opened.map_err(|error| match error {
             Error::Http(answer) => anyhow::Error::new({
                 let body = answer.body().as_deref().unwrap_or_default();
-                Refused::answer(answer.status().as_u16(), body, id)
+                ServerError::from_response(answer.status().as_u16(), body, id)
             }),
             other => other.into(),
         })?;

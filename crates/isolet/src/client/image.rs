@@ -4,7 +4,7 @@ use super::{
     Server,
     events::Events,
     list::{pretty, text},
-    speak::{plain, say, write},
+    output::{print_message, sanitize, write},
 };
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
@@ -87,7 +87,10 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             if args.json {
                 return pretty(&told);
             }
-            say(format_args!("removed: images {}, layers {}", told["images"], told["layers"]));
+            print_message(format_args!(
+                "removed: images {}, layers {}",
+                told["images"], told["layers"]
+            ));
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -119,7 +122,8 @@ async fn pull(
             }
             "error" => {
                 clear(bar)?;
-                let (message, hint) = (text(&event.data["message"]), text(&event.data["hint"]));
+                let message = text(&event.data["message"]);
+                let hint = text(&event.data["hint"]);
                 return Err(anyhow!("{message}; {hint}"));
             }
             _ => {}
@@ -130,7 +134,8 @@ async fn pull(
 
 /// One line, drawn over itself.
 fn draw(now: &Value) -> Result<()> {
-    let (done, total) = (now["done"].as_u64().unwrap_or(0), now["total"].as_u64().unwrap_or(0));
+    let done = now["done"].as_u64().unwrap_or(0);
+    let total = now["total"].as_u64().unwrap_or(0);
     let part = |of: usize| (done.saturating_mul(of as u64) / total.max(1)) as usize;
     let full = part(BAR).min(BAR);
     let layers = now["layers"].as_array().map_or(&[][..], Vec::as_slice);
@@ -159,7 +164,9 @@ async fn list(server: &Server, json: bool) -> Result<ExitCode> {
     }
     let all = all.as_array().map_or(&[][..], Vec::as_slice);
     if all.is_empty() {
-        say("no images; `isolet image pull python:3.12-slim` pulls one, and `host` needs none");
+        print_message(
+            "no images; `isolet image pull python:3.12-slim` pulls one, and `host` needs none",
+        );
         return Ok(ExitCode::SUCCESS);
     }
     let mut lines = format!("{:<19} {:>8} {:>6}  NAMES\n", "DIGEST", "SIZE", "LAYERS");
@@ -242,6 +249,6 @@ async fn import(
     if json {
         return pretty(&told);
     }
-    write(true, format!("{}\n", plain(told["digest"].as_str().unwrap_or_default())).as_bytes())?;
+    write(true, format!("{}\n", sanitize(told["digest"].as_str().unwrap_or_default())).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -2,8 +2,8 @@
 
 use super::{
     Server, id,
-    refused::Refused,
-    speak::{coloured, plain, say, write},
+    output::{print_message, sanitize, supports_color, write},
+    server_error::ServerError,
 };
 use anyhow::Result;
 use clap::Parser;
@@ -59,7 +59,8 @@ pub(crate) struct InfoArgs {
 /// Lists all sandboxes.
 pub(crate) async fn list(args: ListArgs) -> Result<ExitCode> {
     let server = Server::find()?;
-    let (mut all, mut next) = (Vec::new(), Some("/v1/sandboxes?limit=1000".to_owned()));
+    let mut all = Vec::new();
+    let mut next = Some("/v1/sandboxes?limit=1000".to_owned());
     while let Some(path) = next {
         let (page, link) = server.json(Method::GET, &path).await?;
         all.extend(page.as_array().cloned().unwrap_or_default());
@@ -69,10 +70,10 @@ pub(crate) async fn list(args: ListArgs) -> Result<ExitCode> {
         return pretty(&all);
     }
     if all.is_empty() {
-        say("no sandboxes; `isolet shell demo` makes one");
+        print_message("no sandboxes; `isolet shell demo` makes one");
         return Ok(ExitCode::SUCCESS);
     }
-    write(true, table(&all, coloured(&std::io::stdout())).as_bytes())?;
+    write(true, table(&all, supports_color(&std::io::stdout())).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -117,7 +118,7 @@ fn table(all: &[Value], colours: bool) -> String {
 }
 
 pub(super) fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), plain)
+    value.as_str().map_or_else(|| value.to_string(), sanitize)
 }
 
 fn age(created_ms: Option<i64>) -> String {
@@ -142,10 +143,10 @@ pub(crate) async fn remove(args: RemoveArgs) -> Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for id in args.ids {
         if let Err(error) = server.json(Method::DELETE, &format!("/v1/sandboxes/{id}")).await {
-            if !error.is::<Refused>() {
+            if !error.is::<ServerError>() {
                 return Err(error.context(format!("sandbox {id} is not ended")));
             }
-            say(error);
+            print_message(error);
             code = ExitCode::FAILURE;
         }
     }
@@ -165,7 +166,8 @@ pub(crate) async fn info(args: InfoArgs) -> Result<ExitCode> {
     show(&mut lines, "", &info);
     for session in sessions.as_array().into_iter().flatten() {
         let state = if session["busy"] == true { "busy" } else { "idle" };
-        let (id, cwd) = (text(&session["id"]), text(&session["cwd"]));
+        let id = text(&session["id"]);
+        let cwd = text(&session["cwd"]);
         let _ = writeln!(lines, "{:<18} {id} ({state}, {cwd})", "session");
     }
     write(true, lines.as_bytes())?;

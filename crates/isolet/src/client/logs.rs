@@ -1,9 +1,10 @@
 //! `isolet logs`: what a process, or a session's shell, has said, as far as it is still held.
 
 use super::{
-    Server, id, processes,
+    Server, id,
+    output::{print_message, sanitize, write},
+    processes,
     socket::{Frame, Socket},
-    speak::{plain, say, write},
 };
 use anyhow::Result;
 use clap::Parser;
@@ -52,12 +53,16 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let path = format!("/v1/sandboxes/{}/sessions/{}", args.id, args.session);
     let (session, _) = server.json(hyper::Method::GET, &path).await?;
     if session["shell_pid"].is_null() && !args.follow {
-        say(format_args!("session {} of sandbox {} has no shell open", args.session, args.id));
+        print_message(format_args!(
+            "session {} of sandbox {} has no shell open",
+            args.session, args.id
+        ));
         return Ok(ExitCode::SUCCESS);
     }
     let query = format!("&session={}&watch=1&since=0,0", args.session);
     let mut socket = Socket::open(&server, &args.id, &query).await?;
-    let (mut out, mut err) = (0, 0);
+    let mut out = 0;
+    let mut err = 0;
     while args.follow || out < socket.at.0 || err < socket.at.1 {
         let frame = if args.follow {
             socket.next().await
@@ -77,7 +82,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
                 }
                 write(stream == 1, &bytes)?;
             }
-            Frame::Said(said) if said["type"] == "shell_gap" => {
+            Frame::Json(said) if said["type"] == "shell_gap" => {
                 let to = said["to"].as_u64().unwrap_or(0);
                 let from = said["from"].as_u64().unwrap_or(0);
                 if said["stream"] == "stdout" {
@@ -85,18 +90,18 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
                 } else {
                     err = to
                 }
-                say(format_args!("{} bytes are no longer held", to.saturating_sub(from)));
+                print_message(format_args!("{} bytes are no longer held", to.saturating_sub(from)));
             }
-            Frame::Said(said) if said["type"] == "shell_closed" => {
-                say("the shell has ended");
+            Frame::Json(said) if said["type"] == "shell_closed" => {
+                print_message("the shell has ended");
                 if out >= socket.at.0 && err >= socket.at.1 {
                     break;
                 }
             }
-            Frame::Said(_) => {}
+            Frame::Json(_) => {}
             Frame::Closed(reason) => {
                 if args.follow {
-                    say(plain(&reason));
+                    print_message(sanitize(&reason));
                 }
                 break;
             }

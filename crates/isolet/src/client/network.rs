@@ -5,7 +5,7 @@ use super::{
     credential::{self, Credential, Name, credential, named},
     id,
     list::{pretty, text},
-    speak::{plain, say, write},
+    output::{print_message, sanitize, write},
 };
 use anyhow::Result;
 use clap::Parser;
@@ -71,7 +71,8 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let server = Server::find()?;
     let path = format!("/v1/sandboxes/{}/network", args.id);
     let mut change = change(&args);
-    let (lent, gone) = (credential::lent(&args.credential_add)?, &args.credential_remove);
+    let lent = credential::lent(&args.credential_add)?;
+    let gone = &args.credential_remove;
     for (name, all) in [("credentials_add", lent), ("credentials_remove", credential::names(gone))]
     {
         if !all.is_empty() {
@@ -88,7 +89,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     }
     let mut lines = format!("network {}\n", text(&network["mode"]));
     if let Some(profile) = network["profile"].as_str() {
-        let _ = writeln!(lines, "profile {}", plain(profile));
+        let _ = writeln!(lines, "profile {}", sanitize(profile));
     }
     for name in ["allow", "deny"] {
         for rule in network[name].as_array().into_iter().flatten() {
@@ -97,7 +98,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     }
     for one in network["credentials"].as_array().into_iter().flatten() {
         let place = [&one["header"], &one["placeholder"]].into_iter().filter_map(Value::as_str);
-        let place: Vec<String> = place.map(plain).collect();
+        let place: Vec<String> = place.map(sanitize).collect();
         let note = if one["allowed"] == false { " (no rule allows this host)" } else { "" };
         let _ = writeln!(lines, "lent    {} {}{note}", text(&one["host"]), place.join(" "));
     }
@@ -154,7 +155,8 @@ fn lines(told: &Value, id: &str) -> Vec<String> {
 }
 
 fn line(one: &Value, id: &str) -> String {
-    let (host, rule) = (text(&one["host"]), text(&one["rule"]));
+    let host = text(&one["host"]);
+    let rule = text(&one["rule"]);
     let port = one["port"].as_u64().map_or_else(String::new, |port| format!(":{port}"));
     let place = if host.contains(':') && !port.is_empty() {
         format!("[{host}]{port}")

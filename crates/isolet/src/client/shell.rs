@@ -2,10 +2,11 @@
 //! file a whole script at once, so that what spans lines works as in any shell.
 
 use super::{
-    OWN, Server, exit, grammar, id,
+    EXIT_CLIENT_ERROR, Server, grammar, id,
+    output::supports_color,
+    shell_client::{Outcome, ShellClient},
     socket::Socket,
-    speak::coloured,
-    talk::{Outcome, Talk},
+    to_exit_code,
 };
 use anyhow::{Context, Result, bail};
 use clap::Parser;
@@ -58,7 +59,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let socket = Socket::open(&server, &args.id, &query).await?;
     let person = typed && std::io::stderr().is_terminal();
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut talk = Talk::new(socket, args.id.clone(), args.session.is_none(), person);
+    let mut talk = ShellClient::new(socket, args.id.clone(), args.session.is_none(), person);
     let ended = ended()?;
     let work = async {
         if !typed {
@@ -72,15 +73,15 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         done = work => done,
         code = ended => {
             talk.leave().await;
-            return Ok(exit(code));
+            return Ok(to_exit_code(code));
         }
     };
     match done {
         Ok(Some(code)) => {
             talk.socket.close().await;
-            Ok(exit(code))
+            Ok(to_exit_code(code))
         }
-        Ok(None) => Ok(talk.lost()),
+        Ok(None) => Ok(client.report_lost()),
         Err(error) => {
             talk.leave().await;
             Err(error)
@@ -124,13 +125,17 @@ fn script(id: &str) -> Result<String> {
 }
 
 /// Runs a script; its exit code, or nothing when the connection is lost.
-async fn at_once(talk: &mut Talk, script: &str, interrupt: &mut Signal) -> Result<Option<i64>> {
+async fn at_once(
+    talk: &mut ShellClient,
+    script: &str,
+    interrupt: &mut Signal,
+) -> Result<Option<i64>> {
     if script.trim().is_empty() {
         return Ok(Some(0));
     }
     Ok(match talk.command(script, interrupt).await? {
         Outcome::Code(code) => Some(code),
-        Outcome::Ended | Outcome::Gone => Some(OWN.into()),
+        Outcome::Ended | Outcome::Gone => Some(EXIT_CLIENT_ERROR.into()),
         Outcome::Lost => None,
     })
 }
@@ -144,7 +149,7 @@ impl Prompts {
     fn new(id: &str, place: &str) -> Self {
         let mut stderr = std::io::stderr();
         let _ = writeln!(stderr, "a shell in sandbox {id}: Ctrl-C ends a command, Ctrl-D leaves");
-        let bold = coloured(&stderr);
+        let bold = supports_color(&stderr);
         let first = if bold { format!("\x1b[1m{place}\x1b[0m$ ") } else { format!("{place}$ ") };
         Self { first }
     }
@@ -173,13 +178,15 @@ fn lines() -> mpsc::Receiver<String> {
 
 /// Runs what is typed, up to its end; the last exit code, or nothing when the connection is lost.
 async fn typing(
-    talk: &mut Talk,
+    talk: &mut ShellClient,
     prompts: Option<Prompts>,
     private: bool,
     interrupt: &mut Signal,
 ) -> Result<Option<i64>> {
     let mut lines = lines();
-    let (mut code, mut text, mut asked) = (0, String::new(), false);
+    let mut code = 0;
+    let mut text = String::new();
+    let mut asked = false;
     loop {
         if let Some(prompts) = prompts.as_ref().filter(|_| !asked) {
             prompts.ask(!text.is_empty());
@@ -192,10 +199,10 @@ async fn typing(
                 text.clear();
                 continue;
             }
-            frame = talk.socket.next() => match talk.heard(frame, None)? {
+            frame = talk.socket.next() => match talk.handle_frame(frame, None)? {
                 None => { asked = true; continue }
                 Some(Outcome::Lost) => return Ok(None),
-                Some(Outcome::Gone) => return Ok(Some(OWN.into())),
+                Some(Outcome::Gone) => return Ok(Some(EXIT_CLIENT_ERROR.into())),
                 Some(_) if private => return Ok(Some(code)),
                 Some(_) => continue,
             },
@@ -206,13 +213,13 @@ async fn typing(
             text.clear();
         } else if last
             || text.len() as u64 > SCRIPT_BYTES_MAX
-            || grammar::whole(text.strip_suffix('\n').unwrap_or(&text))
+            || bash_syntax::is_complete(text.strip_suffix('\n').unwrap_or(&text))
         {
             match talk.command(text.trim_end_matches('\n'), interrupt).await? {
                 Outcome::Code(new) => code = new,
                 Outcome::Ended if private => return Ok(Some(code)),
                 Outcome::Ended => {}
-                Outcome::Gone => return Ok(Some(OWN.into())),
+                Outcome::Gone => return Ok(Some(EXIT_CLIENT_ERROR.into())),
                 Outcome::Lost => return Ok(None),
             }
             text.clear();

@@ -1,6 +1,6 @@
 //! The shell WebSocket, seen from a client.
 
-use super::{Server, refused::Refused};
+use super::{Server, server_error::ServerError};
 use anyhow::{Context, Result};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::Value;
@@ -13,7 +13,7 @@ use tokio_tungstenite::{
 /// What the server said.
 pub(crate) enum Frame {
     /// A text frame.
-    Said(Value),
+    Json(Value),
     /// Output.
     Data {
         /// 1 or 2.
@@ -47,7 +47,7 @@ impl Socket {
         let (inner, answer) = client_async(request, stream).await.map_err(|error| match error {
             Error::Http(answer) => anyhow::Error::new({
                 let body = answer.body().as_deref().unwrap_or_default();
-                Refused::answer(answer.status().as_u16(), body, id)
+                ServerError::from_response(answer.status().as_u16(), body, id)
             }),
             other => other.into(),
         })?;
@@ -70,7 +70,7 @@ impl Socket {
         loop {
             match self.inner.next().await {
                 Some(Ok(Message::Text(text))) => {
-                    return Frame::Said(serde_json::from_str(&text).unwrap_or_default());
+                    return Frame::Json(serde_json::from_str(&text).unwrap_or_default());
                 }
                 Some(Ok(Message::Binary(body))) => {
                     if let Some(frame) = data(body) {
@@ -101,7 +101,9 @@ fn data(mut body: bytes::Bytes) -> Option<Frame> {
     if body.len() < 11 {
         return None;
     }
-    let (stream, offset, id) = (body.get_u8(), body.get_u64(), usize::from(body.get_u16()));
+    let stream = body.get_u8();
+    let offset = body.get_u64();
+    let id = usize::from(body.get_u16());
     (body.len() >= id).then(|| {
         body.advance(id);
         Frame::Data { stream, offset, bytes: body }

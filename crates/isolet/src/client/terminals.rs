@@ -3,7 +3,7 @@
 use super::{
     Server, id,
     list::{pretty, span, text},
-    speak::{coloured, say, write},
+    output::{print_message, supports_color, write},
 };
 use anyhow::Result;
 use clap::Parser;
@@ -41,10 +41,12 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     }
     let all = list.as_array().map(Vec::as_slice).unwrap_or_default();
     if all.is_empty() {
-        say(format_args!("no terminal runs in sandbox {id}; `isolet attach {id}` opens one"));
+        print_message(format_args!(
+            "no terminal runs in sandbox {id}; `isolet attach {id}` opens one"
+        ));
         return Ok(ExitCode::SUCCESS);
     }
-    write(true, table(all, coloured(&std::io::stdout())).as_bytes())?;
+    write(true, table(all, supports_color(&std::io::stdout())).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -60,7 +60,8 @@ impl Spelled {
             let mut parts = field.split(':').map(|part| part.parse().unwrap_or(0));
             (parts.next().unwrap_or(0_u32), parts.next().unwrap_or(0))
         });
-        let (first, second) = (fields.next()?, fields.next().unwrap_or((1, 0)));
+        let first = fields.next()?;
+        let second = fields.next().unwrap_or((1, 0));
         let (code, modifiers) = match inner[end] {
             b'u' => (first.0, second.0),
             b'~' if first.0 == 27 => (fields.next()?.0, second.0),
@@ -125,7 +126,8 @@ impl Watch {
                 input = &input[length..];
                 self.at += 1;
                 if self.at == self.keys.0.len() {
-                    (self.at, self.held) = (0, Vec::new());
+                    self.at = 0;
+                    self.held = Vec::new();
                     return true;
                 }
                 continue;

@@ -1,7 +1,7 @@
 //! `isolet kill`: processes are ended with everything they started, or get a signal.
 
 use super::{path, state};
-use crate::client::{Server, id, refused::Refused, speak::say};
+use crate::client::{Server, id, output::print_message, server_error::ServerError};
 use anyhow::{Result, bail};
 use clap::Parser;
 use http_body_util::BodyExt;
@@ -52,10 +52,10 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for process in &args.processes {
         if let Err(error) = one(&server, &args, process).await {
-            if !error.is::<Refused>() {
+            if !error.is::<ServerError>() {
                 return Err(error.context(format!("process {process} of {} is not ended", args.id)));
             }
-            say(error);
+            print_message(error);
             code = ExitCode::FAILURE;
         }
     }
@@ -79,6 +79,6 @@ async fn one(server: &Server, args: &Args, process: &str) -> Result<()> {
     if args.rm {
         server.send(Method::DELETE, &path(which, ""), "*/*", None).await?;
     }
-    say(format_args!("{process}: {}", state(&ended)));
+    print_message(format_args!("{process}: {}", state(&ended)));
     Ok(())
 }

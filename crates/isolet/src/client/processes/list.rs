@@ -4,7 +4,7 @@ use super::state;
 use crate::client::{
     Server, id,
     list::{pretty, span, text},
-    speak::{coloured, say, write},
+    output::{print_message, supports_color, write},
 };
 use anyhow::Result;
 use clap::Parser;
@@ -48,12 +48,14 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     }
     let all = list.as_array().map(Vec::as_slice).unwrap_or_default();
     if all.is_empty() {
-        say(format_args!("no process in sandbox {id}; `isolet start {id} COMMAND` starts one"));
+        print_message(format_args!(
+            "no process in sandbox {id}; `isolet start {id} COMMAND` starts one"
+        ));
         return Ok(ExitCode::SUCCESS);
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis());
     let now = i64::try_from(now).unwrap_or(i64::MAX);
-    write(true, table(all, now, coloured(&std::io::stdout())).as_bytes())?;
+    write(true, table(all, now, supports_color(&std::io::stdout())).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -67,7 +69,8 @@ fn table(all: &[Value], now_ms: i64, colours: bool) -> String {
     let width = |of: fn(&(String, String)) -> &String, least: usize| {
         rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0).max(least)
     };
-    let (ids, states) = (width(|row| &row.0, 2), width(|row| &row.1, 5));
+    let ids = width(|row| &row.0, 2);
+    let states = width(|row| &row.1, 5);
     let head = format!(
         "{:<ids$}  {:<states$}  {:>7}  {:>5}  {:>9}  COMMAND",
         "ID", "STATE", "PID", "AGE", "OUTPUT"

@@ -4,8 +4,8 @@ use super::{path, state};
 use crate::client::{
     Server,
     events::{Event, Events},
-    refused::Refused,
-    speak::{say, write},
+    output::{print_message, write},
+    server_error::ServerError,
 };
 use anyhow::{Result, anyhow};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -47,7 +47,9 @@ pub(crate) async fn show(
         };
         let heard = heard(&event, id).inspect_err(|_| {
             if follow && event.data["error"] == "stopping" {
-                say(format_args!("go on with: isolet logs {id} {name} --follow --since {at}"));
+                print_message(format_args!(
+                    "go on with: isolet logs {id} {name} --follow --since {at}"
+                ));
             }
         });
         if heard? || end.is_some_and(|end| event.id.is_some_and(|id| id >= end)) {
@@ -70,12 +72,12 @@ fn heard(event: &Event, id: &str) -> Result<bool> {
         "gap" => {
             let at = |name: &str| data[name].as_u64().unwrap_or(0);
             let count = at("to").saturating_sub(at("from"));
-            say(format_args!("{count} bytes are no longer held"));
+            print_message(format_args!("{count} bytes are no longer held"));
         }
-        "error" => return Err(Refused::read(data, id).into()),
+        "error" => return Err(ServerError::from_event(data, id).into()),
         "exit" => {
             if std::io::stderr().is_terminal() {
-                say(state(data));
+                print_message(state(data));
             }
             return Ok(true);
         }

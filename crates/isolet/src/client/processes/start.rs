@@ -4,7 +4,7 @@ use super::{path, state};
 use crate::client::{
     Server, id,
     list::{pretty, text},
-    speak::{say, write},
+    output::{print_message, write},
     variable,
 };
 use anyhow::{Result, bail};
@@ -80,19 +80,20 @@ pub(crate) struct Args {
 /// Carries out `isolet start`.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let sandbox = args.sandbox.as_str();
-    let (start, wait) = (begin(&args)?, awaited(&args)?);
+    let start = begin(&args)?;
+    let wait = awaited(&args)?;
     let server = Server::find()?;
     let all = format!("/v1/sandboxes/{sandbox}/processes");
     let mut process = post(&server, &all, &start).await?;
     let name = text(&process["id"]);
     let mut code = ExitCode::SUCCESS;
     if let Some((wait, what)) = wait {
-        say(format_args!("{name} has started; waiting for {what}"));
+        print_message(format_args!("{name} has started; waiting for {what}"));
         let waited = post(&server, &path((sandbox, &name), "/wait"), &wait).await?;
         process = waited["process"].clone();
         if waited["outcome"] != "met" {
             code = ExitCode::FAILURE;
-            say(format_args!(
+            print_message(format_args!(
                 "{what} did not come; {name} is {}; what it said: isolet logs {sandbox} {name}",
                 state(&process)
             ));

@@ -1,11 +1,11 @@
-//! A conversation with one shell: commands go out one by one, what they say is written on.
+//! A client of one shell: sends commands one by one, and writes their output.
 
 use super::{
-    OWN,
+    EXIT_CLIENT_ERROR,
     network::refusals,
-    refused::Refused,
+    output::{print_message, sanitize, write},
+    server_error::ServerError,
     socket::{Frame, Socket},
-    speak::{plain, say, write},
 };
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ pub(super) enum Outcome {
 }
 
 /// A client of one shell.
-pub(super) struct Talk {
+pub(super) struct ShellClient {
     /// The shell.
     pub(super) socket: Socket,
     /// How many commands were sent, and whether the last of them runs.
@@ -45,17 +45,20 @@ pub(super) struct Talk {
     id: String,
 }
 
-impl Talk {
+impl ShellClient {
     /// With a shell of sandbox `id`.
     pub(super) fn new(socket: Socket, id: String, private: bool, person: bool) -> Self {
         Self { socket, commands: 0, running: false, private, person, id }
     }
 
     /// Says how to come back.
-    pub(super) fn lost(&self) -> ExitCode {
-        let (id, shell) = (&self.id, &self.socket.shell);
-        say(format_args!("the connection is lost; go on with: isolet shell {id} --resume {shell}"));
-        ExitCode::from(OWN)
+    pub(super) fn report_lost(&self) -> ExitCode {
+        let id = &self.id;
+        let shell = &self.socket.shell;
+        print_message(format_args!(
+            "the connection is lost; go on with: isolet shell {id} --resume {shell}"
+        ));
+        ExitCode::from(EXIT_CLIENT_ERROR)
     }
 
     /// Leaves in the middle, because nobody reads or this program is to end: what runs is cancelled.
@@ -68,7 +71,7 @@ impl Talk {
                 // read the cancel.
                 loop {
                     match self.socket.next().await {
-                        Frame::Said(said) if said["type"] == "shell_exit" && said["id"] == id => {
+                        Frame::Json(said) if said["type"] == "shell_exit" && said["id"] == id => {
                             break;
                         }
                         Frame::Closed(_) => break,
@@ -93,7 +96,7 @@ impl Talk {
         loop {
             tokio::select! {
                 frame = self.socket.next() => {
-                    if let Some(outcome) = self.heard(frame, Some(&id))? {
+                    if let Some(outcome) = self.handle_frame(frame, Some(&id))? {
                         self.running = false;
                         return Ok(outcome);
                     }
@@ -109,7 +112,7 @@ impl Talk {
     }
 
     /// Shows one frame; says when the wait is over.
-    pub(super) fn heard(&self, frame: Frame, id: Option<&str>) -> Result<Option<Outcome>> {
+    pub(super) fn handle_frame(&self, frame: Frame, id: Option<&str>) -> Result<Option<Outcome>> {
         let said = match frame {
             Frame::Data { stream, bytes, .. } => {
                 write(stream == 1, &bytes)?;
@@ -123,11 +126,11 @@ impl Talk {
             }
             Frame::Closed(reason) => {
                 if !reason.is_empty() {
-                    say(plain(&reason));
+                    print_message(sanitize(&reason));
                 }
                 return Ok(Some(Outcome::Lost));
             }
-            Frame::Said(said) => said,
+            Frame::Json(said) => said,
         };
         match said["type"].as_str().unwrap_or_default() {
             "shell_exit" if said["id"].as_str() == id => {
@@ -137,23 +140,23 @@ impl Talk {
                 return Ok(Some(Outcome::Code(code)));
             }
             "shell_error" => {
-                say(Refused::read(&said, &self.id));
-                return Ok(id.map(|_| Outcome::Code(OWN.into())));
+                print_message(ServerError::from_event(&said, &self.id));
+                return Ok(id.map(|_| Outcome::Code(EXIT_CLIENT_ERROR.into())));
             }
-            "shell_gap" => say("output was not read in time and is lost"),
+            "shell_gap" => print_message("output was not read in time and is lost"),
             "shell_closed" if said["error"].is_string() => {
-                let cause = plain(said["cause"].as_str().unwrap_or_default());
-                say(format_args!("the shell has ended: {cause}"));
+                let cause = sanitize(said["cause"].as_str().unwrap_or_default());
+                print_message(format_args!("the shell has ended: {cause}"));
                 return Ok(Some(Outcome::Gone));
             }
             "shell_closed" => {
                 let how = match (said["code"].as_i64(), said["signal"].as_i64()) {
                     (Some(code), _) => format!("exit {code}"),
                     (None, Some(signal)) => format!("signal {signal}"),
-                    (None, None) => plain(said["cause"].as_str().unwrap_or_default()),
+                    (None, None) => sanitize(said["cause"].as_str().unwrap_or_default()),
                 };
                 let next = if self.private { "" } else { "; the next command opens a fresh one" };
-                say(format_args!("the shell has ended ({how}){next}"));
+                print_message(format_args!("the shell has ended ({how}){next}"));
                 if id.is_none() && self.private {
                     return Ok(Some(Outcome::Ended));
                 }
@@ -168,7 +171,7 @@ impl Talk {
             return;
         }
         if said["fresh"] == true {
-            say("this was a fresh shell; the one before had ended");
+            print_message("this was a fresh shell; the one before had ended");
         }
         if code != 0 {
             let _ = writeln!(std::io::stderr(), "[exit {code}]");

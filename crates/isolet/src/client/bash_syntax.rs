@@ -4,7 +4,7 @@
 //! syntax error, and who is asked for more by mistake leaves with Ctrl-C.
 
 /// Whether the shell can be given this text as it stands.
-pub(super) fn whole(text: &str) -> bool {
+pub(super) fn is_complete(text: &str) -> bool {
     let mut reader = Reader { chars: text.chars().collect(), command: true, ..Reader::default() };
     reader.read();
     let rest = reader.cut || reader.more || !reader.heredocs.is_empty();
@@ -111,7 +111,8 @@ impl Reader {
         if depth > 0 {
             self.open.push(Open::Arithmetic(depth));
         } else {
-            (self.quoted, self.command) = (false, true);
+            self.quoted = false;
+            self.command = true;
         }
     }
 
@@ -161,7 +162,8 @@ impl Reader {
         if self.open.last() == Some(&Open::Back) {
             self.end();
             self.open.pop();
-            (self.quoted, self.command) = (true, false);
+            self.quoted = true;
+            self.command = false;
         } else if self.open.contains(&Open::Back) {
             // It closes one further out: something within is not closed, and never will be.
             self.open.pop();
@@ -190,7 +192,8 @@ impl Reader {
     /// A command may begin.
     fn begin(&mut self) {
         self.word.clear();
-        (self.quoted, self.command) = (false, true);
+        self.quoted = false;
+        self.command = true;
     }
 
     fn operator(&mut self, c: char) {
@@ -233,7 +236,9 @@ impl Reader {
     fn heredoc(&mut self) {
         let tabs = self.took(&['-']);
         while self.took(&[' ', '\t']) {}
-        let (mut end, mut any, mut quote) = (String::new(), false, None);
+        let mut end = String::new();
+        let mut any = false;
+        let mut quote = None;
         while let Some(c) = self.chars.get(self.at).copied() {
             match (quote, c) {
                 (None, c) if c.is_whitespace() || ";&|<>()".contains(c) => break,
@@ -291,7 +296,9 @@ impl Reader {
         match self.open.last() {
             Some(Open::Paren | Open::Array) => {
                 self.open.pop();
-                (self.quoted, self.command, self.more) = (true, false, false);
+                self.quoted = true;
+                self.command = false;
+                self.more = false;
             }
             // A pattern of `case` ends.
             Some(Open::Word("esac")) => self.command = true,
@@ -301,7 +308,8 @@ impl Reader {
 
     /// The end of a word.
     fn end(&mut self) {
-        let (word, quoted) = (std::mem::take(&mut self.word), std::mem::take(&mut self.quoted));
+        let word = std::mem::take(&mut self.word);
+        let quoted = std::mem::take(&mut self.quoted);
         if word.is_empty() && !quoted {
             return;
         }
@@ -347,7 +355,7 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
-    use super::whole;
+    use super::is_complete;
 
     #[test]
     fn whole_commands_are_not_held_back() {
@@ -372,7 +380,7 @@ mod tests {
             "echo }; echo fi; )",
             "while read -r l; do echo \"${l#\\}}\"; done <<< 'a'",
         ] {
-            assert!(whole(text), "{text}");
+            assert!(is_complete(text), "{text}");
         }
     }
 
@@ -407,7 +415,7 @@ mod tests {
             "a | # why",
             "$(cat <<E\na\nE\n",
         ] {
-            assert!(!whole(text), "{text}");
+            assert!(!is_complete(text), "{text}");
         }
     }
 
@@ -417,8 +425,8 @@ mod tests {
             "f() { case \"$1\" in a|b) cat <<-X `y` $'\\n';; esac; }\n\tX\n((1)) ${a:-$(b)} 'c' ü";
         let ends = script.char_indices().map(|(at, _)| at).chain([script.len()]);
         for end in ends {
-            whole(&script[..end]);
-            whole(&script[end..]);
+            is_complete(&script[..end]);
+            is_complete(&script[end..]);
         }
     }
 }

@@ -1,16 +1,16 @@
-//! What a server refuses, in the words of this command line: about which sandbox, and what to do next.
+//! Errors of the server, with the sandbox that they are about and the command to type next.
 
 use super::{
-    exit,
-    speak::{plain, say},
+    output::{print_message, sanitize},
+    to_exit_code,
 };
 use anyhow::Result;
 use serde_json::Value;
 use std::{fmt, process::ExitCode};
 
-/// A refusal by the server.
+/// An error response of the server.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct ServerError {
     /// For programs, as in `error` of the answer.
     pub(crate) code: String,
     /// What is wrong, in the server's words.
@@ -22,19 +22,21 @@ pub(crate) struct Refused {
     status: u16,
 }
 
-impl Refused {
+impl ServerError {
     /// What an answer or an event says.
-    pub(crate) fn read(said: &Value, id: &str) -> Self {
-        let text = |name: &str| plain(said[name].as_str().unwrap_or_default());
-        let (code, message, hint) = (text("error"), text("message"), text("hint"));
+    pub(crate) fn from_event(said: &Value, id: &str) -> Self {
+        let text = |name: &str| sanitize(said[name].as_str().unwrap_or_default());
+        let code = text("error");
+        let message = text("message");
+        let hint = text("hint");
         let message = if message.is_empty() { "it failed".to_owned() } else { message };
         Self { code, message, hint, id: id.to_owned(), status: 0 }
     }
 
     /// What a status and a body say.
-    pub(crate) fn answer(status: u16, body: &[u8], id: &str) -> Self {
+    pub(crate) fn from_response(status: u16, body: &[u8], id: &str) -> Self {
         let said: Value = serde_json::from_slice(body).unwrap_or_default();
-        let mut refused = Self { status, ..Self::read(&said, id) };
+        let mut refused = Self { status, ..Self::from_event(&said, id) };
         if said["message"].is_null() {
             refused.message = format!("the server answered with status {status}");
             refused.hint = "is this an isolet server? See ISOLET_URL".to_owned();
@@ -43,12 +45,12 @@ impl Refused {
     }
 
     /// Whether the same may be answered otherwise in a moment.
-    pub(crate) fn passes(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         matches!(self.status, 408 | 429 | 500..)
     }
 
     /// What to type next, where that is known better here than there.
-    fn next(&self) -> String {
+    fn next_step(&self) -> String {
         let id = &self.id;
         match self.code.as_str() {
             "no_sandbox" => "`isolet ls` shows what there is".to_owned(),
@@ -68,34 +70,34 @@ impl Refused {
     }
 
     /// Whether it is about one sandbox, and does not say about which.
-    fn nameless(&self) -> bool {
+    fn lacks_sandbox_name(&self) -> bool {
         let general = ["unauthorized", "read_only", "too_many_sandboxes", "server_full"];
         let named = self.message.contains(&format!("sandbox {}", self.id));
         !self.id.is_empty() && !named && !general.contains(&self.code.as_str())
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.nameless() {
+        if self.lacks_sandbox_name() {
             write!(f, "sandbox {}: ", self.id)?;
         }
         f.write_str(&self.message)?;
-        match self.next() {
+        match self.next_step() {
             next if next.is_empty() => Ok(()),
             next => write!(f, " ({next})"),
         }
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for ServerError {}
 
 /// Ends as a shell does where a program could not be started: 127 not found, 126 not executed.
 ///
 /// # Errors
 /// Any other error, as it was.
-pub(crate) fn unstarted(error: anyhow::Error) -> Result<ExitCode> {
-    let Some(refused) = error.downcast_ref::<Refused>() else { return Err(error) };
+pub(crate) fn exit_code_of_unstarted(error: anyhow::Error) -> Result<ExitCode> {
+    let Some(refused) = error.downcast_ref::<ServerError>() else { return Err(error) };
     let (code, hint) = match refused.code.as_str() {
         "not_found" => (127, "it is looked up in the sandbox, by its PATH"),
         "denied" => (126, "is it a program, and is its x bit set? See ls -l in the sandbox"),
@@ -104,18 +106,18 @@ pub(crate) fn unstarted(error: anyhow::Error) -> Result<ExitCode> {
         }
         _ => return Err(error),
     };
-    say(format_args!("sandbox {}: {} ({hint})", refused.id, refused.message));
-    Ok(exit(code))
+    print_message(format_args!("sandbox {}: {} ({hint})", refused.id, refused.message));
+    Ok(to_exit_code(code))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Refused;
+    use super::ServerError;
     use serde_json::json;
 
     fn shown(code: &str, message: &str) -> String {
         let said = json!({"error": code, "message": message, "hint": "call somebody"});
-        Refused::read(&said, "demo").to_string()
+        ServerError::from_event(&said, "demo").to_string()
     }
 
     #[test]
@@ -129,7 +131,7 @@ mod tests {
 
     #[test]
     fn an_answer_of_something_else_is_told_apart() {
-        let other = Refused::answer(502, b"<html>", "").to_string();
+        let other = ServerError::from_response(502, b"<html>", "").to_string();
         assert!(other.contains("502") && other.contains("ISOLET_URL"), "{other}");
     }
 }

@@ -1,6 +1,6 @@
-//! The terminal's WebSocket, seen from a client that counts what it has drawn.
+//! The client side of the terminal's WebSocket.
 
-use crate::client::{Server, refused::Refused};
+use crate::client::{Server, server_error::ServerError};
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use futures_util::{Sink, Stream};
@@ -20,25 +20,25 @@ use tokio_tungstenite::{
 /// How long a server may take to answer an attach: it may have to make the sandbox.
 const ATTACH: Duration = Duration::from_secs(30);
 
-/// What came.
-pub(super) enum Came {
+/// What the server sent.
+pub(super) enum TerminalFrame {
     /// A text frame.
-    Said(Value),
+    Json(Value),
     /// What the terminal shows.
     Bytes(Bytes),
-    /// Something else: the server lives.
-    Sign,
-    /// Nothing more will; with the reason that the server gave.
-    Lost(Option<String>),
+    /// Another frame, which shows that the server is alive.
+    Other,
+    /// The socket is closed, with the reason of the server.
+    Closed(Option<String>),
 }
 
-/// An open socket. Sending waits for nobody: what was given is on its way when [`Link::idle`].
-pub(super) struct Link {
+/// An open socket. Sending does not wait: a message was sent once [`TerminalSocket::is_idle`].
+pub(super) struct TerminalSocket {
     inner: WebSocketStream<TcpStream>,
     unsent: bool,
 }
 
-impl Link {
+impl TerminalSocket {
     /// Attaches by its query.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Link {
         let (inner, _) = opened.map_err(|error| match error {
             Error::Http(answer) => anyhow::Error::new({
                 let body = answer.body().as_deref().unwrap_or_default();
-                Refused::answer(answer.status().as_u16(), body, id)
+                ServerError::from_response(answer.status().as_u16(), body, id)
             }),
             other => other.into(),
         })?;
@@ -62,23 +62,23 @@ impl Link {
     }
 
     /// Whether everything given to it is on its way.
-    pub(super) fn idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         !self.unsent
     }
 
     /// Gives it one message; only while it is idle. Whether that could be sent is told by `next`.
-    pub(super) fn give(&mut self, message: Message) {
+    pub(super) fn start_send(&mut self, message: Message) {
         let _ = Pin::new(&mut self.inner).start_send(message);
         self.unsent = true;
     }
 
     /// What comes next, where it is to be `read`; `None` when what was given has gone out. May be
     /// dropped at any time.
-    pub(super) async fn next(&mut self, read: bool) -> Option<Came> {
-        poll_fn(|context| self.turn(context, read)).await
+    pub(super) async fn next(&mut self, read: bool) -> Option<TerminalFrame> {
+        poll_fn(|context| self.poll(context, read)).await
     }
 
-    fn turn(&mut self, context: &mut Context<'_>, read: bool) -> Poll<Option<Came>> {
+    fn poll(&mut self, context: &mut Context<'_>, read: bool) -> Poll<Option<TerminalFrame>> {
         if self.unsent {
             match Pin::new(&mut self.inner).poll_flush(context) {
                 Poll::Ready(Ok(())) => {
@@ -93,17 +93,17 @@ impl Link {
         if !read {
             return Poll::Pending;
         }
-        Pin::new(&mut self.inner).poll_next(context).map(|came| {
-            Some(match came {
+        Pin::new(&mut self.inner).poll_next(context).map(|frame| {
+            Some(match frame {
                 Some(Ok(Message::Text(text))) => {
-                    Came::Said(serde_json::from_str(&text).unwrap_or_default())
+                    TerminalFrame::Json(serde_json::from_str(&text).unwrap_or_default())
                 }
-                Some(Ok(Message::Binary(bytes))) => Came::Bytes(bytes),
+                Some(Ok(Message::Binary(bytes))) => TerminalFrame::Bytes(bytes),
                 Some(Ok(Message::Close(close))) => {
-                    Came::Lost(close.map(|close| close.reason.to_string()))
+                    TerminalFrame::Closed(close.map(|close| close.reason.to_string()))
                 }
-                Some(Ok(_)) => Came::Sign,
-                Some(Err(_)) | None => Came::Lost(None),
+                Some(Ok(_)) => TerminalFrame::Other,
+                Some(Err(_)) | None => TerminalFrame::Closed(None),
             })
         })
     }
@@ -113,9 +113,13 @@ impl Link {
         let first = async {
             loop {
                 match self.next(true).await {
-                    Some(Came::Said(said)) if said["type"] == "attached" => return Ok(said),
-                    Some(Came::Lost(Some(why))) if !why.is_empty() => anyhow::bail!("{why}"),
-                    Some(Came::Lost(_)) => anyhow::bail!("the connection is lost"),
+                    Some(TerminalFrame::Json(said)) if said["type"] == "attached" => {
+                        return Ok(said);
+                    }
+                    Some(TerminalFrame::Closed(Some(why))) if !why.is_empty() => {
+                        anyhow::bail!("{why}")
+                    }
+                    Some(TerminalFrame::Closed(_)) => anyhow::bail!("the connection is lost"),
                     _ => {}
                 }
             }
@@ -123,7 +127,7 @@ impl Link {
         timeout(ATTACH, first).await.context("the server does not answer")?
     }
 
-    /// Says goodbye; the terminal runs on.
+    /// Closes the socket; the terminal goes on.
     pub(super) async fn close(mut self) {
         let _ = timeout(Duration::from_millis(500), self.inner.close(None)).await;
     }

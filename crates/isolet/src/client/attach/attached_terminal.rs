@@ -1,0 +1,187 @@
+//! The terminal that this client is attached to: how much of its output is drawn, and how to attach again
+//! at that position.
+
+use super::{socket::TerminalSocket, tty::Tty};
+use crate::client::Server;
+use anyhow::Result;
+use bytes::Bytes;
+use hyper::Method;
+use serde_json::Value;
+use std::fmt;
+
+/// The terminal does not exist any more, and why.
+#[derive(Debug)]
+pub(super) struct TerminalGone(String);
+
+impl fmt::Display for TerminalGone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TerminalGone {}
+
+/// A terminal, and the position up to which it is drawn.
+pub(super) struct AttachedTerminal {
+    id: String,
+    session: String,
+    /// The part of the query that each attach has: the mode and the name.
+    common_query: String,
+    terminal: String,
+    offset: u64,
+    /// Bytes of a snapshot that are still to come, and whether it has begun.
+    snapshot_left: u64,
+    snapshot_begun: bool,
+    /// The screen shows a line of this program, so the next attach must redraw it.
+    needs_redraw: bool,
+    last: Option<u8>,
+    size: (u16, u16),
+    others: usize,
+    /// This client's number among them, and whether it only looks: a key may allow no more.
+    number: u64,
+    view_only: bool,
+}
+
+impl AttachedTerminal {
+    /// Attached for the first time, as the server says.
+    pub(super) fn new(id: &str, session: &str, common_query: &str, attached: &Value) -> Self {
+        let mut attached_terminal = Self {
+            id: id.to_owned(),
+            session: session.to_owned(),
+            common_query: common_query.to_owned(),
+            terminal: String::new(),
+            offset: 0,
+            snapshot_left: 0,
+            snapshot_begun: false,
+            needs_redraw: false,
+            last: None,
+            size: (0, 0),
+            others: 0,
+            number: 0,
+            view_only: false,
+        };
+        attached_terminal.attached(attached);
+        attached_terminal
+    }
+
+    /// Attached, from the first time on.
+    pub(super) fn attached(&mut self, message: &Value) {
+        self.terminal = text(&message["terminal"]);
+        self.snapshot_left = 0;
+        self.needs_redraw = false;
+        self.number = message["client"].as_u64().unwrap_or(0);
+        self.size = window(message);
+    }
+
+    /// The screen must be drawn anew at the next attach.
+    pub(super) fn require_redraw(&mut self) {
+        self.needs_redraw = true;
+    }
+
+    /// Whether the server lets this client look only.
+    pub(super) fn is_view_only(&self) -> bool {
+        self.view_only
+    }
+
+    /// Whether the cursor stands behind something.
+    pub(super) fn line_open(&self) -> bool {
+        self.last.is_some_and(|last| last != b'\n')
+    }
+
+    /// The terminal's size, where it is another client's and not this window's.
+    pub(super) fn foreign_size(&self, window: (u16, u16)) -> Option<(u16, u16)> {
+        (self.others > 0 && self.size != window && self.size.0 > 0).then_some(self.size)
+    }
+
+    /// Takes a frame that says where the bytes after it belong.
+    pub(super) fn apply(&mut self, message: &Value) {
+        match message["type"].as_str().unwrap_or_default() {
+            "snapshot" => {
+                self.snapshot_left = message["bytes"].as_u64().unwrap_or(0);
+                self.snapshot_begun = false;
+            }
+            "at" => {
+                self.terminal = text(&message["terminal"]);
+                self.offset = message["offset"].as_u64().unwrap_or(0);
+            }
+            "size" => self.size = window(message),
+            "clients" => {
+                let all = message["clients"].as_array().map(Vec::as_slice).unwrap_or_default();
+                self.others = all.len().saturating_sub(1);
+                let own = all.iter().find(|one| one["client"] == self.number);
+                self.view_only = own.is_some_and(|own| own["mode"] == "view");
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts what came, and gives what is to be drawn for it.
+    pub(super) fn output(&mut self, bytes: Bytes) -> Bytes {
+        self.last = bytes.last().copied().or(self.last);
+        let count = bytes.len() as u64;
+        self.offset += count.saturating_sub(self.snapshot_left);
+        if self.snapshot_left == 0 {
+            return bytes;
+        }
+        self.snapshot_left = self.snapshot_left.saturating_sub(count);
+        if std::mem::replace(&mut self.snapshot_begun, true) {
+            return bytes;
+        }
+        // Only its own lines are a terminal's to take away.
+        match bytes.strip_prefix(b"\x1bc") {
+            Some(rest) => [Tty::anew().as_bytes(), rest].concat().into(),
+            None => bytes,
+        }
+    }
+
+    /// How to come back to it, with a window of this size.
+    pub(super) fn reattach(&self, (cols, rows): (u16, u16)) -> Reattach {
+        let Self { id, session, common_query, terminal, offset, .. } = self;
+        let mut query = format!("&session={session}&cols={cols}&rows={rows}{common_query}");
+        // Within a snapshot nothing is drawn to the end.
+        if !self.needs_redraw && self.snapshot_left == 0 {
+            query.push_str(&format!("&terminal={terminal}&since={offset}"));
+        }
+        Reattach { id: id.clone(), session: session.clone(), terminal: terminal.clone(), query }
+    }
+}
+
+/// A request to attach again after the connection was lost.
+pub(super) struct Reattach {
+    id: String,
+    session: String,
+    terminal: String,
+    query: String,
+}
+
+impl Reattach {
+    /// Attaches again.
+    ///
+    /// # Errors
+    /// [`TerminalGone`] when the terminal is no more: an attach would make a fresh one, and a sandbox for
+    /// it, which nobody asked for.
+    pub(super) async fn open(self, server: &Server) -> Result<(TerminalSocket, Value)> {
+        let Self { id, session, terminal, query } = self;
+        let path = format!("/v1/sandboxes/{id}/terminals");
+        let (list, _) = server.json(Method::GET, &path).await?;
+        let there = |one: &Value| one["terminal"] == *terminal;
+        if !list.as_array().is_some_and(|list| list.iter().any(there)) {
+            let gone = "the terminal has ended while the connection was lost";
+            let next = format!("isolet attach {id} --session {session}");
+            return Err(TerminalGone(format!("{gone}; a fresh one: {next}")).into());
+        }
+        let mut socket = TerminalSocket::open(server, &id, &query).await?;
+        let attached = socket.attached().await?;
+        Ok((socket, attached))
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Columns and rows.
+fn window(message: &Value) -> (u16, u16) {
+    let of = |name: &str| message[name].as_u64().and_then(|n| u16::try_from(n).ok()).unwrap_or(0);
+    (of("cols"), of("rows"))
+}
