@@ -1,4 +1,5 @@
-//! The server's side of links: find the process that owns them or start it, ask, and hear news.
+//! The server's side of veth pairs: finds or starts the process that owns them, sends it requests,
+//! and receives its events.
 
 use super::socket::connect;
 use crate::config::Config;
@@ -16,98 +17,102 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-/// How long one answer may take: a link is made in milliseconds, a host under load takes longer.
-const ANSWER_WAIT: Duration = Duration::from_secs(20);
+/// How long one answer may take: creating a pair takes milliseconds, longer on a host under load.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Why there is no link, or no change of one.
+/// Why there is no veth pair, or no change of one.
 #[derive(Debug, thiserror::Error)]
 pub enum VethError {
-    /// This machine cannot have links; what to do.
+    /// This machine cannot give sandboxes egress; what to do.
     #[error("{0}")]
     Missing(String),
-    /// It was refused; nothing has changed.
+    /// The request was refused; nothing has changed.
     #[error("{0}")]
     Refused(String),
-    /// The process has ended: every link with it. Start another.
+    /// The process has ended, and every pair with it. Start another.
     #[error("the process that owns links is gone: {0}")]
     Gone(String),
 }
 
-/// What comes without being asked for.
+/// What the process reports without a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VethEvent {
-    /// A connection of this sandbox was refused.
+    /// Egress of this sandbox was denied.
     Refused {
         /// The server's own name of the sandbox.
         name: String,
-        /// What.
+        /// The destination, and the rule that denied it.
         refused: Refused,
     },
-    /// The namespace of this sandbox has ended, and its link with it.
+    /// The namespace of this sandbox has ended, and its pair with it.
     Gone {
         /// The server's own name of the sandbox.
         name: String,
-        /// Its link.
+        /// The id of its pair.
         id: u32,
     },
-    /// Whom this sandbox is to trust from now on, so that credentials reach hosts within TLS.
+    /// The authority that this sandbox has to trust from now on, for credentials in TLS requests.
     Authority {
         /// The server's own name of the sandbox.
         name: String,
-        /// The certificate, as PEM.
+        /// The authority's certificate, as PEM.
         certificate: String,
     },
-    /// Something was changed from outside, and what was done about it.
+    /// Others changed something of ours; what it was, and how it was repaired.
     Repaired(String),
-    /// The process has ended: every link is gone.
+    /// The process has ended, and every pair with it.
     Ended,
 }
 
-/// The process that owns links. It goes on without this.
+/// A connection to the process that owns the veth pairs. The process outlives it.
 #[derive(Debug)]
 pub struct VethClient {
     shared: Arc<Shared>,
-    /// Of its start: links of another are gone.
+    /// Identifies the process: pairs of another one are gone.
     pub boot: u64,
-    /// Whether rules with names can be had.
+    /// Whether rules with names are available.
     pub names: bool,
-    /// What of this machine is in the way although links can be had: one sentence a thing, with what
+    /// What on this machine blocks egress although pairs can be created: one sentence each, with what
     /// to do.
     pub warnings: Vec<String>,
-    /// Where it was started here.
+    /// The process, if this connection started it.
     child: Mutex<Option<Child>>,
 }
 
 #[derive(Debug)]
 struct Shared {
     socket: OwnedFd,
-    next: AtomicU64,
-    gone: AtomicBool,
+    next_number: AtomicU64,
+    ended: AtomicBool,
+    /// Who waits for the answer of this number.
     waiting: Mutex<HashMap<u64, mpsc::SyncSender<Answer>>>,
 }
 
-type Answer = (LinkTell, Option<OwnedFd>);
+struct Answer {
+    tell: LinkTell,
+    fd: Option<OwnedFd>,
+}
 
 fn gone(error: &dyn std::fmt::Display) -> VethError {
     VethError::Gone(error.to_string())
 }
 
 impl VethClient {
-    /// Whether one listens, from an earlier server.
+    /// Whether the process runs, started by an earlier server.
     #[must_use]
-    pub fn stand(config: &Config) -> bool {
+    pub fn is_running(config: &Config) -> bool {
         connect(&config.data_dir).is_ok()
     }
 
-    /// Finds the one that an earlier server has started, or starts one. Blocks. Every piece of
-    /// news goes to `news`, on a thread of its own.
+    /// Connects to the process that an earlier server started, or starts one. Blocks. Calls
+    /// `on_event` with every event, on a thread of its own.
     ///
     /// # Errors
     /// [`VethError::Missing`] with what this machine lacks, [`VethError::Gone`].
     pub fn start(
         config: &Config,
         settings: Settings,
-        news: impl FnMut(VethEvent) + Send + 'static,
+        on_event: impl FnMut(VethEvent) + Send + 'static,
     ) -> Result<Self, VethError> {
         let (socket, child) = match connect(&config.data_dir) {
             Ok(socket) => (socket, None),
@@ -115,46 +120,48 @@ impl VethClient {
         };
         let shared = Arc::new(Shared {
             socket,
-            next: AtomicU64::new(1),
-            gone: AtomicBool::new(false),
+            next_number: AtomicU64::new(1),
+            ended: AtomicBool::new(false),
             waiting: Mutex::default(),
         });
         let reader = Arc::clone(&shared);
         std::thread::Builder::new()
             .name("links".into())
-            .spawn(move || reader.read(news))
+            .spawn(move || reader.read(on_event))
             .map_err(|error| gone(&error))?;
-        let mut links =
+        let mut client =
             Self { shared, boot: 0, names: false, warnings: Vec::new(), child: Mutex::new(child) };
-        match links.ask(LinkAsk::Begin(settings), None)?.0 {
+        match client.ask(LinkAsk::Begin(settings), None)?.tell {
             LinkTell::Ready { boot, names, missing, warnings } if missing.is_empty() => {
-                (links.boot, links.names, links.warnings) = (boot, names, warnings);
-                Ok(links)
+                client.boot = boot;
+                client.names = names;
+                client.warnings = warnings;
+                Ok(client)
             }
             LinkTell::Ready { missing, .. } => Err(VethError::Missing(missing.join("; "))),
-            _ => Err(turn()),
+            _ => Err(unexpected_answer()),
         }
     }
 
-    /// Whether it has ended.
+    /// Whether the process has ended.
     #[must_use]
-    pub fn gone(&self) -> bool {
-        self.shared.gone.load(Ordering::Acquire)
+    pub fn has_ended(&self) -> bool {
+        self.shared.ended.load(Ordering::Acquire)
     }
 
-    /// A link that was prepared, and the network namespace that its sandbox is to be born in.
+    /// Claims a prepared pair. Returns it with the network namespace to create the sandbox in.
     ///
     /// # Errors
     /// As [`VethError`] says.
-    pub fn take(&self, name: &str, policy: &Policy) -> Result<(Standing, OwnedFd), VethError> {
+    pub fn claim(&self, name: &str, policy: &Policy) -> Result<(Standing, OwnedFd), VethError> {
         let ask = LinkAsk::Take { name: name.to_owned(), policy: policy.clone() };
         match self.ask(ask, None)? {
-            (LinkTell::Taken(standing), Some(space)) => Ok((standing, space)),
-            _ => Err(turn()),
+            Answer { tell: LinkTell::Taken(standing), fd: Some(netns) } => Ok((standing, netns)),
+            _ => Err(unexpected_answer()),
         }
     }
 
-    /// A link for a sandbox that runs, into the network namespace behind `space`.
+    /// Claims a pair for a running sandbox, whose network namespace is `netns`.
     ///
     /// # Errors
     /// As [`VethError`] says.
@@ -162,36 +169,40 @@ impl VethClient {
         &self,
         name: &str,
         policy: &Policy,
-        space: BorrowedFd<'_>,
+        netns: BorrowedFd<'_>,
     ) -> Result<Standing, VethError> {
         let ask = LinkAsk::Attach { name: name.to_owned(), policy: policy.clone() };
-        match self.ask(ask, Some(space))?.0 {
+        match self.ask(ask, Some(netns))?.tell {
             LinkTell::Taken(standing) => Ok(standing),
-            _ => Err(turn()),
+            _ => Err(unexpected_answer()),
         }
     }
 
-    /// Other rules for a link; they hold when this comes back, also for what runs.
+    /// Changes the rules of a pair. They are in force when this returns, also for open connections.
     ///
     /// # Errors
     /// As [`VethError`] says.
-    pub fn set(&self, id: u32, policy: &Policy) -> Result<(), VethError> {
+    pub fn set_policy(&self, id: u32, policy: &Policy) -> Result<(), VethError> {
         self.done(LinkAsk::Set { id, policy: policy.clone() })
     }
 
-    /// Lends credentials to a link in place of those that it had; whom its sandbox is to trust, as
-    /// PEM, where some are for TLS.
+    /// Replaces the credentials that are injected into the requests of a sandbox. Returns the
+    /// certificate of the authority that it has to trust, as PEM, if some are for TLS.
     ///
     /// # Errors
     /// As [`VethError`] says.
-    pub fn lend(&self, id: u32, credentials: Vec<Credential>) -> Result<Option<String>, VethError> {
-        match self.ask(LinkAsk::Lend { id, credentials }, None)?.0 {
+    pub fn set_credentials(
+        &self,
+        id: u32,
+        credentials: Vec<Credential>,
+    ) -> Result<Option<String>, VethError> {
+        match self.ask(LinkAsk::Lend { id, credentials }, None)?.tell {
             LinkTell::Lent { certificate } => Ok(certificate),
-            _ => Err(turn()),
+            _ => Err(unexpected_answer()),
         }
     }
 
-    /// Takes a link away; one that is gone is no error.
+    /// Removes a pair. One that does not exist is no error.
     ///
     /// # Errors
     /// As [`VethError`] says.
@@ -199,7 +210,7 @@ impl VethClient {
         self.done(LinkAsk::Release { id })
     }
 
-    /// Every refusal until now is news when this comes back.
+    /// Returns after every denial until now was reported as an event.
     ///
     /// # Errors
     /// As [`VethError`] says.
@@ -207,7 +218,7 @@ impl VethClient {
         self.done(LinkAsk::Settle)
     }
 
-    /// Who has which link.
+    /// The pairs of all sandboxes.
     ///
     /// # Errors
     /// As [`VethError`] says.
@@ -215,8 +226,8 @@ impl VethClient {
         let mut all: Vec<Standing> = Vec::new();
         loop {
             let after = all.last().map_or(0, |last| last.id);
-            let LinkTell::Listed(some) = self.ask(LinkAsk::List { after }, None)?.0 else {
-                return Err(turn());
+            let LinkTell::Listed(some) = self.ask(LinkAsk::List { after }, None)?.tell else {
+                return Err(unexpected_answer());
             };
             let more = some.len() == LIST_MAX;
             all.extend(some);
@@ -226,45 +237,45 @@ impl VethClient {
         }
     }
 
-    /// What went over a link.
+    /// The traffic of a pair.
     ///
     /// # Errors
     /// As [`VethError`] says.
     pub fn counters(&self, id: u32) -> Result<Counters, VethError> {
-        match self.ask(LinkAsk::Counters { id }, None)?.0 {
+        match self.ask(LinkAsk::Counters { id }, None)?.tell {
             LinkTell::Counted(counters) => Ok(counters),
-            _ => Err(turn()),
+            _ => Err(unexpected_answer()),
         }
     }
 
-    /// Lets go of it: when no sandbox has a link, it ends.
-    pub fn leave(&self) {
+    /// Closes the connection. The process then ends when no sandbox has a pair.
+    pub fn disconnect(&self) {
         let _ = rustix::net::shutdown(&self.shared.socket, rustix::net::Shutdown::Both);
     }
 
     fn done(&self, ask: LinkAsk) -> Result<(), VethError> {
-        match self.ask(ask, None)?.0 {
+        match self.ask(ask, None)?.tell {
             LinkTell::Done => Ok(()),
-            _ => Err(turn()),
+            _ => Err(unexpected_answer()),
         }
     }
 
     fn ask(&self, ask: LinkAsk, fd: Option<BorrowedFd<'_>>) -> Result<Answer, VethError> {
-        let number = self.shared.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, answer) = mpsc::sync_channel(1);
+        let number = self.shared.next_number.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = mpsc::sync_channel(1);
         self.shared.waiting().insert(number, sender);
         let packet = isolet_wire::launch::encode(&LinkOrder { number, ask });
-        let asked = send_packet(&self.shared.socket, &packet, fd, SendFlags::empty());
-        let told = match asked {
-            Ok(()) if !self.gone() => {
-                answer.recv_timeout(ANSWER_WAIT).map_err(|error| gone(&error))
+        let sent = send_packet(&self.shared.socket, &packet, fd, SendFlags::empty());
+        let answer = match sent {
+            Ok(()) if !self.has_ended() => {
+                receiver.recv_timeout(ANSWER_TIMEOUT).map_err(|error| gone(&error))
             }
             Ok(()) => Err(gone(&"it ended")),
             Err(errno) => Err(gone(&errno)),
         };
         self.shared.waiting().remove(&number);
-        match told? {
-            (LinkTell::Failed { why }, _) => Err(VethError::Refused(why)),
+        match answer? {
+            Answer { tell: LinkTell::Failed { why }, .. } => Err(VethError::Refused(why)),
             answer => Ok(answer),
         }
     }
@@ -272,15 +283,15 @@ impl VethClient {
 
 impl Drop for VethClient {
     fn drop(&mut self) {
-        self.leave();
-        // One that has ended is waited for; one that goes on is somebody else's then.
+        self.disconnect();
+        // A process that has ended is reaped. One that still runs is the next server's.
         if let Some(child) = self.child.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             let _ = child.try_wait();
         }
     }
 }
 
-fn turn() -> VethError {
+fn unexpected_answer() -> VethError {
     VethError::Gone("it answered something else".into())
 }
 
@@ -289,8 +300,8 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands answers to who waits and news on, until the process is gone.
-    fn read(&self, mut news: impl FnMut(VethEvent)) {
+    /// Hands on answers and events until the process ends.
+    fn read(&self, mut on_event: impl FnMut(VethEvent)) {
         loop {
             let packet = match receive_packet(&self.socket, RecvFlags::empty()) {
                 Err(rustix::io::Errno::INTR) => continue,
@@ -298,28 +309,30 @@ impl Shared {
                 _ => break,
             };
             let Ok(told) = isolet_wire::frame::decode::<LinkTold>(&packet.bytes) else { break };
-            if let Some(waits) = self.waiting().remove(&told.number) {
-                let _ = waits.try_send((told.tell, packet.fd));
+            if let Some(waiting) = self.waiting().remove(&told.number) {
+                let _ = waiting.try_send(Answer { tell: told.tell, fd: packet.fd });
                 continue;
             }
             match told.tell {
-                LinkTell::Refused { name, refused } => news(VethEvent::Refused { name, refused }),
-                LinkTell::Gone { name, id } => news(VethEvent::Gone { name, id }),
-                LinkTell::Repaired { what } => news(VethEvent::Repaired(what)),
+                LinkTell::Refused { name, refused } => {
+                    on_event(VethEvent::Refused { name, refused })
+                }
+                LinkTell::Gone { name, id } => on_event(VethEvent::Gone { name, id }),
+                LinkTell::Repaired { what } => on_event(VethEvent::Repaired(what)),
                 LinkTell::Authority { name, certificate } => {
-                    news(VethEvent::Authority { name, certificate });
+                    on_event(VethEvent::Authority { name, certificate });
                 }
                 _ => {}
             }
         }
-        self.gone.store(true, Ordering::Release);
-        // Who waits hears of it.
+        self.ended.store(true, Ordering::Release);
+        // Those who wait get an error.
         self.waiting().clear();
-        news(VethEvent::Ended);
+        on_event(VethEvent::Ended);
     }
 }
 
-/// Starts one, in the directory of the launcher.
+/// Starts the process, which is the launcher's binary.
 fn spawn(config: &Config) -> Result<(OwnedFd, Child), VethError> {
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -328,13 +341,13 @@ fn spawn(config: &Config) -> Result<(OwnedFd, Child), VethError> {
         None,
     )
     .map_err(|error| gone(&error))?;
-    let edge = config.launcher.with_file_name("isolet-edge");
+    let proxy = config.launcher.with_file_name("isolet-edge");
     let child = Command::new(&config.launcher)
         .arg("--links")
         .arg("--data")
         .arg(&config.data_dir)
         .arg("--edge")
-        .arg(edge)
+        .arg(proxy)
         .args(["--edge-user", &(config.uid_base - 1).to_string()])
         .env_clear()
         .stdin(Stdio::from(theirs))

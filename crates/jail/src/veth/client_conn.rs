@@ -1,33 +1,38 @@
-//! A server, as the process that owns links sees it: packets, and descriptors with them.
+//! The connection of a server to the process that owns the veth pairs, as that process sees it.
 
 use crate::kernel::packet::{receive_packet, send_packet};
 use isolet_wire::links::{LinkOrder, LinkTell, LinkTold};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, sockopt};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// How many bytes of news may wait for a server that does not read.
-const NEWS_BYTES: usize = 1024 * 1024;
+/// Bytes of events that may wait for a server that does not read.
+const SEND_BUFFER_BYTES: usize = 1024 * 1024;
 
-/// A connection to a server.
+/// A request, with the descriptor that came with it.
+pub(super) struct Request {
+    pub(super) order: LinkOrder,
+    pub(super) fd: Option<OwnedFd>,
+}
+
 #[derive(Debug)]
-pub(crate) struct ClientConn(OwnedFd);
+pub(super) struct ClientConn(OwnedFd);
 
 impl ClientConn {
-    pub(crate) fn new(socket: OwnedFd) -> Self {
-        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, NEWS_BYTES);
+    pub(super) fn new(socket: OwnedFd) -> Self {
+        let _ = sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER_BYTES);
         Self(socket)
     }
 
-    /// Whoever connects and may: the directory is root's alone.
-    pub(crate) fn accept(listener: &OwnedFd) -> Option<Self> {
+    /// Accepts a connection of root. Nobody else reaches the socket: its directory is root's.
+    pub(super) fn accept(listener: &OwnedFd) -> Option<Self> {
         let socket = accept_with(listener, SocketFlags::CLOEXEC).ok()?;
-        let root = rustix::net::sockopt::socket_peercred(&socket).ok()?.uid.is_root();
-        root.then(|| Self::new(socket))
+        let is_root = sockopt::socket_peercred(&socket).ok()?.uid.is_root();
+        is_root.then(|| Self::new(socket))
     }
 
-    /// The first order, however long it takes.
-    pub(crate) fn wait(&self) -> Option<LinkOrder> {
+    /// Waits for the first request, without a time limit.
+    pub(super) fn receive(&self) -> Option<LinkOrder> {
         loop {
             match receive_packet(&self.0, RecvFlags::empty()) {
                 Err(Errno::INTR) => {}
@@ -37,15 +42,15 @@ impl ClientConn {
         }
     }
 
-    /// The next order, if there is one by now.
+    /// The next request, if one has arrived.
     ///
     /// # Errors
-    /// It is gone, or says what nobody understands.
-    pub(crate) fn next(&self) -> Result<Option<(LinkOrder, Option<OwnedFd>)>, Errno> {
+    /// `EPIPE` when the connection is closed, `EBADMSG` for a packet that cannot be decoded.
+    pub(super) fn try_receive(&self) -> Result<Option<Request>, Errno> {
         match receive_packet(&self.0, RecvFlags::DONTWAIT) {
             Ok(Some(packet)) => {
                 let order = isolet_wire::frame::decode(&packet.bytes).map_err(|_| Errno::BADMSG)?;
-                Ok(Some((order, packet.fd)))
+                Ok(Some(Request { order, fd: packet.fd }))
             }
             Ok(None) => Err(Errno::PIPE),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
@@ -53,8 +58,8 @@ impl ClientConn {
         }
     }
 
-    /// Says something; false when it is not heard, because nobody reads.
-    pub(crate) fn say(&self, number: u64, tell: &LinkTell, fd: Option<&OwnedFd>) -> bool {
+    /// Sends an answer, or an event (`number` 0). False when the server reads nothing.
+    pub(super) fn send(&self, number: u64, tell: &LinkTell, fd: Option<&OwnedFd>) -> bool {
         let packet = isolet_wire::launch::encode(&LinkTold { number, tell: tell.clone() });
         send_packet(&self.0, &packet, fd.map(AsFd::as_fd), SendFlags::DONTWAIT).is_ok()
     }

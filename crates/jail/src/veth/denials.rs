@@ -1,28 +1,34 @@
-//! Refusals on their way to the server: equal ones that come close together are told once.
+//! Denials that wait to be sent to the server: equal ones within a short time are sent once, with
+//! their number.
 
+use super::netlink::nflog::DeniedPacket;
 use isolet_wire::network::{Guard, Policy, Refused, To, Verdict};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use super::netlink::nflog::DeniedPacket;
-
-/// How long equal ones are gathered.
-pub(crate) const GATHER: Duration = Duration::from_millis(200);
-/// Different ones at once; more are counted, and not told.
+/// How long denials are collected before they are sent.
+const COLLECT_TIME: Duration = Duration::from_millis(200);
+/// The most different denials that wait. More are counted, but not sent.
 const DIFFERENT_MAX: usize = 1024;
 
-/// What is gathered.
 #[derive(Debug, Default)]
-pub(crate) struct PendingDenials {
-    waiting: BTreeMap<(u32, Key), u32>,
+pub(super) struct PendingDenials {
+    waiting: BTreeMap<Key, u32>,
     since: Option<Instant>,
 }
 
-type Key = (Ipv4Addr, Option<u16>, String, String);
+/// What makes denials equal.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    veth: u32,
+    address: Ipv4Addr,
+    port: Option<u16>,
+    protocol: String,
+    rule: String,
+}
 
-/// How a protocol is called.
-fn protocol(number: u8) -> String {
+fn protocol_name(number: u8) -> String {
     match number {
         1 => "icmp".to_owned(),
         6 => "tcp".to_owned(),
@@ -31,43 +37,51 @@ fn protocol(number: u8) -> String {
     }
 }
 
-/// Which rule has refused a packet.
-pub(crate) fn rule(packet: &DeniedPacket, policy: &Policy, guard: &Guard) -> String {
-    if packet.limit {
+/// The rule that refused a packet: one of the policy, or the reason why an address is always closed.
+pub(super) fn denying_rule(packet: &DeniedPacket, policy: &Policy, guard: &Guard) -> String {
+    if packet.over_limit {
         return "limit".to_owned();
     }
-    if let Some(why) = guard.closed(packet.to) {
+    if let Some(why) = guard.closed(packet.address) {
         return why.to_owned();
     }
-    // What has no port is held to rules without one.
-    let to = To { name: None, address: Some(packet.to), port: Some(packet.port.unwrap_or(0)) };
-    match policy.judge(&to) {
+    // A packet without a port matches rules without one.
+    let destination =
+        To { name: None, address: Some(packet.address), port: Some(packet.port.unwrap_or(0)) };
+    match policy.judge(&destination) {
         Verdict::Refused(Some(rule)) => rule.to_string(),
         _ => "default".to_owned(),
     }
 }
 
 impl PendingDenials {
-    /// One more.
-    pub(crate) fn add(&mut self, id: u32, packet: &DeniedPacket, rule: String) {
-        let key = (id, (packet.to, packet.port, protocol(packet.protocol), rule));
+    /// Adds a packet that came by the pair `veth`.
+    pub(super) fn add(&mut self, veth: u32, packet: &DeniedPacket, rule: String) {
+        let key = Key {
+            veth,
+            address: packet.address,
+            port: packet.port,
+            protocol: protocol_name(packet.protocol),
+            rule,
+        };
         if self.waiting.len() < DIFFERENT_MAX || self.waiting.contains_key(&key) {
             *self.waiting.entry(key).or_default() += 1;
             self.since.get_or_insert_with(Instant::now);
         }
     }
 
-    /// How long until they are told.
-    pub(crate) fn left(&self) -> Option<Duration> {
-        Some(GATHER.saturating_sub(self.since?.elapsed()))
+    /// How long until they are to be sent; `None` when there are none.
+    pub(super) fn due_in(&self) -> Option<Duration> {
+        Some(COLLECT_TIME.saturating_sub(self.since?.elapsed()))
     }
 
-    /// All that wait, each with its link.
-    pub(crate) fn take(&mut self) -> Vec<(u32, Refused)> {
+    /// Takes all, each with the id of its pair.
+    pub(super) fn take(&mut self) -> Vec<(u32, Refused)> {
         self.since = None;
         let all = std::mem::take(&mut self.waiting).into_iter();
-        all.map(|((id, (to, port, protocol, rule)), times)| {
-            (id, Refused { host: to.to_string(), port, protocol, rule, times })
+        all.map(|(key, times)| {
+            let Key { veth, address, port, protocol, rule } = key;
+            (veth, Refused { host: address.to_string(), port, protocol, rule, times })
         })
         .collect()
     }
@@ -78,25 +92,31 @@ mod tests {
     use super::*;
     use isolet_wire::network::Rule;
 
-    fn packet(to: [u8; 4], port: u16) -> DeniedPacket {
-        DeniedPacket { index: 3, to: to.into(), port: Some(port), protocol: 6, limit: false }
-    }
-
-    #[test]
-    fn equal_refusals_are_told_once_with_their_number() {
-        let mut told = PendingDenials::default();
-        for _ in 0..3 {
-            told.add(300, &packet([1, 2, 3, 4], 80), "default".into());
+    fn packet(address: [u8; 4], port: u16) -> DeniedPacket {
+        DeniedPacket {
+            interface: 3,
+            address: address.into(),
+            port: Some(port),
+            protocol: 6,
+            over_limit: false,
         }
-        told.add(300, &packet([1, 2, 3, 4], 81), "default".into());
-        assert!(told.left().is_some());
-        let all = told.take();
-        assert_eq!(all.iter().map(|(_, refused)| refused.times).collect::<Vec<_>>(), [3, 1]);
-        assert!(told.left().is_none() && told.take().is_empty());
     }
 
     #[test]
-    fn a_refusal_names_what_refused_it() {
+    fn equal_denials_are_sent_once_with_their_number() {
+        let mut denials = PendingDenials::default();
+        for _ in 0..3 {
+            denials.add(300, &packet([1, 2, 3, 4], 80), "default".into());
+        }
+        denials.add(300, &packet([1, 2, 3, 4], 81), "default".into());
+        assert!(denials.due_in().is_some());
+        let all = denials.take();
+        assert_eq!(all.iter().map(|(_, refused)| refused.times).collect::<Vec<_>>(), [3, 1]);
+        assert!(denials.due_in().is_none() && denials.take().is_empty());
+    }
+
+    #[test]
+    fn a_denial_names_the_rule_that_refused_it() {
         let parse = |text: &str| Rule::parse(text).expect("a rule");
         let policy = Policy { allow: vec![parse("1.0.0.0/8")], deny: vec![parse("1.2.3.4:80")] };
         let guard = Guard { host: vec![[9, 9, 9, 9].into()], opened: Vec::new() };
@@ -106,9 +126,9 @@ mod tests {
             ([9, 9, 9, 9], 80, "host"),
             ([10, 0, 0, 1], 80, "private"),
         ] {
-            assert_eq!(rule(&packet(to, port), &policy, &guard), expected);
+            assert_eq!(denying_rule(&packet(to, port), &policy, &guard), expected);
         }
-        let crowded = DeniedPacket { limit: true, ..packet([1, 1, 1, 1], 80) };
-        assert_eq!(rule(&crowded, &policy, &guard), "limit");
+        let over_limit = DeniedPacket { over_limit: true, ..packet([1, 1, 1, 1], 80) };
+        assert_eq!(denying_rule(&over_limit, &policy, &guard), "limit");
     }
 }

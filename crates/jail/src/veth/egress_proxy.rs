@@ -1,10 +1,12 @@
-//! The edge: the program that knows names. It is started here, with sockets that listen in the
-//! namespace between sandboxes and host; it lives in the host's network, as a user that nobody is.
+//! The egress proxy (`isolet-edge`): the program that knows names. It is started here, with sockets
+//! that listen in the gateway's namespace; it lives in the host's network, as an unprivileged user.
 
-use super::policy::CARRIER_PORT;
+use super::addresses::PROXY_PORT;
 use crate::filter::{FilterKind, bytes};
 use crate::kernel::sealed_memfd::seal;
-use isolet_sys::{exec, inherited_fd, namespaces::fork_in_namespaces};
+use isolet_sys::exec;
+use isolet_sys::inherited_fd;
+use isolet_sys::namespaces::fork_in_namespaces;
 use isolet_wire::network::{EdgeOrder, EdgeTell, PACKET_BYTES_MAX, RESOLVER_ADDRESS};
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
@@ -12,90 +14,100 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrV4, SocketFlags, SocketType, bind, listen, recv,
     send, socket_with, socketpair, sockopt,
 };
+use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
-/// Packets to a slow edge that may wait in its socket, in bytes.
+/// Bytes of packets that may wait for a slow proxy.
 const CONTROL_BYTES: usize = 1024 * 1024;
+const DNS_PORT: u16 = 53;
+/// Descriptors are duplicated above this number before they are put in place.
+const LIFTED_FROM: i32 = 64;
 
-/// Sockets that listen in the namespace between.
+/// The proxy's sockets, which listen in the gateway's namespace.
 #[derive(Debug)]
-pub(crate) struct ProxyListeners {
-    carrier: OwnedFd,
+pub(super) struct ProxyListeners {
+    connections: OwnedFd,
     dns_udp: OwnedFd,
     dns_tcp: OwnedFd,
 }
 
 impl ProxyListeners {
     /// Opens them in the namespace that this process is in.
-    pub(crate) fn open(gateway: std::net::Ipv4Addr) -> Result<Self, Errno> {
-        let door = |kind: SocketType, address, port: u16| -> Result<OwnedFd, Errno> {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let socket = socket_with(AddressFamily::INET, kind, flags, None)?;
-            sockopt::set_socket_reuseaddr(&socket, true)?;
-            bind(&socket, &SocketAddrV4::new(address, port))?;
-            if kind == SocketType::STREAM {
-                listen(&socket, BACKLOG)?;
-            }
-            Ok(socket)
-        };
+    pub(super) fn open(gateway: Ipv4Addr) -> Result<Self, Errno> {
         Ok(Self {
-            carrier: door(SocketType::STREAM, gateway, CARRIER_PORT)?,
-            dns_udp: door(SocketType::DGRAM, RESOLVER_ADDRESS, 53)?,
-            dns_tcp: door(SocketType::STREAM, RESOLVER_ADDRESS, 53)?,
+            connections: bound(SocketType::STREAM, gateway, PROXY_PORT)?,
+            dns_udp: bound(SocketType::DGRAM, RESOLVER_ADDRESS, DNS_PORT)?,
+            dns_tcp: bound(SocketType::STREAM, RESOLVER_ADDRESS, DNS_PORT)?,
         })
     }
 }
 
-/// A running edge. Ends when it is dropped: nobody tells it anything any more.
+fn bound(kind: SocketType, address: Ipv4Addr, port: u16) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::INET, kind, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, &SocketAddrV4::new(address, port))?;
+    if kind == SocketType::STREAM {
+        listen(&socket, BACKLOG)?;
+    }
+    Ok(socket)
+}
+
+/// A running proxy. Dropping it ends the process.
 #[derive(Debug)]
-pub(crate) struct EgressProxy {
+pub(super) struct EgressProxy {
     control: OwnedFd,
-    process: OwnedFd,
+    pidfd: OwnedFd,
 }
 
 impl EgressProxy {
     /// Starts the program, as this user and group.
-    pub(crate) fn start(program: &Path, doors: &ProxyListeners, user: u32) -> Result<Self, Errno> {
+    pub(super) fn start(
+        program: &Path,
+        listeners: &ProxyListeners,
+        user: u32,
+    ) -> Result<Self, Errno> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let file = rustix::fs::open(program, flags, Mode::empty())?;
+        let program = rustix::fs::open(program, flags, Mode::empty())?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (control, theirs) =
+        let (control, proxy_control) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let _ = sockopt::set_socket_send_buffer_size(&control, CONTROL_BYTES);
-        let short = |error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
-        let filter = seal("filter", &bytes(FilterKind::Edge)).map_err(short)?;
-        let given = [
-            theirs.as_fd(),
-            doors.carrier.as_fd(),
-            doors.dns_udp.as_fd(),
-            doors.dns_tcp.as_fd(),
+        let errno = |error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
+        let filter = seal("filter", &bytes(FilterKind::Edge)).map_err(errno)?;
+        // In the order of the program's descriptors 3 to 7.
+        let inherited = [
+            proxy_control.as_fd(),
+            listeners.connections.as_fd(),
+            listeners.dns_udp.as_fd(),
+            listeners.dns_tcp.as_fd(),
             filter.as_fd(),
         ];
-        let child = fork_in_namespaces(0, None, || match become_it(&file, &given, user) {
+        let child = fork_in_namespaces(0, None, || match exec_proxy(&program, &inherited, user) {
             Ok(()) => 0,
             Err(errno) => errno.raw_os_error(),
         });
-        let child = child.map_err(short)?;
-        Ok(Self { control, process: child.pidfd })
+        Ok(Self { control, pidfd: child.map_err(errno)?.pidfd })
     }
 
-    /// Tells it something. One that does not listen is ended: it is started anew then.
-    pub(crate) fn tell(&self, order: &EdgeOrder) {
-        let packet = isolet_wire::launch::encode(order);
+    /// Sends a command. A proxy that does not read is killed, and is then started again.
+    pub(super) fn send(&self, command: &EdgeOrder) {
+        let packet = isolet_wire::launch::encode(command);
         if send(&self.control, &packet, SendFlags::NOSIGNAL).is_err() {
-            self.end();
+            self.kill();
         }
     }
 
-    /// What it says next; `None`: nothing now.
+    /// The next message, if one has arrived.
     ///
     /// # Errors
-    /// It has ended, or says what nobody understands.
-    pub(crate) fn heard(&self) -> Result<Option<EdgeTell>, Errno> {
+    /// `EPIPE` when it has ended, `EBADMSG` for a packet that cannot be decoded.
+    pub(super) fn try_receive(&self) -> Result<Option<EdgeTell>, Errno> {
         let mut packet = vec![0_u8; PACKET_BYTES_MAX];
         match recv(&self.control, packet.as_mut_slice(), RecvFlags::empty()) {
             Ok((_, length)) if length > 0 => {
@@ -107,8 +119,8 @@ impl EgressProxy {
         }
     }
 
-    fn end(&self) {
-        let _ = rustix::process::pidfd_send_signal(&self.process, rustix::process::Signal::KILL);
+    fn kill(&self) {
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 }
 
@@ -120,30 +132,30 @@ impl AsFd for EgressProxy {
 
 impl Drop for EgressProxy {
     fn drop(&mut self) {
-        use rustix::process::{WaitId, WaitIdOptions, waitid};
-        self.end();
-        let _ = waitid(WaitId::PidFd(self.process.as_fd()), WaitIdOptions::EXITED);
+        self.kill();
+        let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
     }
 }
 
-/// In the child: its descriptors in a row, no right of ours, and the program. The filter it takes
-/// itself: one that lets a program be started would let it start others.
-fn become_it(file: &OwnedFd, given: &[BorrowedFd<'_>], user: u32) -> Result<(), Errno> {
+/// In the child: puts the descriptors in a row, gives up every privilege, and executes the program.
+/// The program installs its filter itself: one that allowed this execution would allow it others.
+fn exec_proxy(program: &OwnedFd, inherited: &[BorrowedFd<'_>], user: u32) -> Result<(), Errno> {
     exec::reset_signals();
-    let lift = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 64);
-    let program = lift(file.as_fd())?;
+    let lift = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, LIFTED_FROM);
+    let program = lift(program.as_fd())?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let null = lift(null.as_fd())?;
-    let row = [null.as_fd(); 3].into_iter().chain(given.iter().copied());
-    let row = row.map(lift).collect::<Result<Vec<_>, _>>()?;
-    let mut end = 0;
-    for fd in &row {
-        inherited_fd::dup_to(fd.as_fd(), end)?;
-        end += 1;
+    let fds = [null.as_fd(); 3].into_iter().chain(inherited.iter().copied());
+    let fds = fds.map(lift).collect::<Result<Vec<_>, _>>()?;
+    let mut target = 0;
+    for fd in &fds {
+        inherited_fd::dup_to(fd.as_fd(), target)?;
+        target += 1;
     }
-    inherited_fd::set_cloexec_from(end);
+    inherited_fd::set_cloexec_from(target);
     rustix::thread::set_thread_groups(&[])?;
-    let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+    let uid = Uid::from_raw(user);
+    let gid = Gid::from_raw(user);
     rustix::thread::set_thread_res_gid(gid, gid, gid)?;
     rustix::thread::set_thread_res_uid(uid, uid, uid)?;
     let none = CapabilitySet::empty();

@@ -1,272 +1,243 @@
-//! The loop of the process that owns links: one server at a time, the kernel's news, the edge.
+//! The event loop of the process that owns the veth pairs. It serves one server at a time, and
+//! handles events of the kernel and of the egress proxy.
 
 mod proxy;
 mod reconcile;
 mod requests;
+mod wait;
 
+use super::addresses::AddressRange;
 use super::client_conn::ClientConn;
-use super::gateway::{Failure, Gateway};
+use super::gateway::{self, Failure, Gateway};
 use super::manager::VethManager;
 use super::nft;
-use super::policy::Range;
 use super::privileges::drop_privileges;
 use super::socket::listen;
+use crate::identity::directory_id;
 use isolet_wire::links::{LinkAsk, LinkOrder, LinkTell, Settings};
 use isolet_wire::network::Guard;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::os::fd::{AsFd, OwnedFd};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs::File;
+use std::io::Read as _;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// After a create: who took a link is about to start something in it, that comes first.
-const PAUSE: Duration = Duration::from_millis(20);
-/// How long elements of links that are gone stay in the sets, unless something else changes them.
-const SWEEP: Duration = Duration::from_secs(1);
-/// How often everything is looked at without a reason.
-const LOOK: Duration = Duration::from_secs(30);
-/// How long after it has ended, or could not be started, the edge is started anew.
-const EDGE_AGAIN: Duration = Duration::from_secs(1);
+/// The pause after a pair was claimed before others are prepared: the sandbox that got it starts
+/// first.
+const PREPARE_PAUSE: Duration = Duration::from_millis(20);
+/// How long elements of removed pairs stay in the sets, unless another change removes them.
+const STALE_TIME: Duration = Duration::from_secs(1);
+/// How often everything is reconciled without an event.
+const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
+/// The pause before the egress proxy is started again. Also the pause after pairs could not be
+/// prepared.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Six for each connection that the edge carries.
-const DESCRIPTORS: u64 = 128 * 1024;
+/// Descriptors of the egress proxy, which inherits the limit: six for each of its connections.
+const OPEN_FILES: u64 = 128 * 1024;
 
-/// What it is told on its command line.
+/// The process's command line.
 #[derive(Debug)]
 pub struct Options {
-    /// The data directory; its socket is `network/links.sock` below it.
+    /// The data directory; the process listens as `network/links.sock` below it.
     pub data_dir: PathBuf,
-    /// The edge's program.
+    /// The program of the egress proxy.
     pub edge: PathBuf,
-    /// The edge's user and group.
+    /// The egress proxy's user and group.
     pub edge_user: u32,
 }
 
 struct EventLoop {
     options: Options,
-    keeper: VethManager,
+    manager: VethManager,
+    /// A random number that identifies this process.
     boot: u64,
-    resolvers: Vec<std::net::SocketAddr>,
+    resolvers: Vec<SocketAddr>,
     listener: OwnedFd,
-    peer: Option<ClientConn>,
-    /// Has connected, and said nothing yet.
+    client: Option<ClientConn>,
+    /// A server that has connected and has sent nothing yet.
     candidate: Option<ClientConn>,
-    /// Do these when their time has come.
-    fill: Option<Instant>,
-    sweep: Option<Instant>,
-    look: Instant,
-    edge_again: Option<Instant>,
-    settles: u64,
+    prepare_at: Option<Instant>,
+    remove_stale_at: Option<Instant>,
+    reconcile_at: Instant,
+    start_proxy_at: Option<Instant>,
+    /// The number of the last `Settle` command to the proxy.
+    settle_number: u64,
 }
 
-/// Owns links until no server and no sandbox needs them. `first` is the server that started it.
+/// Runs until no server and no sandbox needs the process. `first` is the connection of the server
+/// that started it.
 pub fn run(options: Options, first: OwnedFd) {
     let _ = rustix::process::setsid();
-    descriptors();
+    raise_open_files_limit();
     let _ = rustix::process::chdir("/");
-    let peer = ClientConn::new(first);
-    let begin = match peer.wait() {
-        Some(LinkOrder { number, ask: LinkAsk::Begin(settings) }) => (number, settings),
-        _ => return,
+    let client = ClientConn::new(first);
+    let Some(LinkOrder { number, ask: LinkAsk::Begin(settings) }) = client.receive() else {
+        return;
     };
-    let (number, settings) = begin;
-    match EventLoop::begin(options, settings) {
-        Ok(mut links) => {
-            links.peer = Some(peer);
-            links.answer(number, links.ready());
-            links.serve();
-            links.keeper.base.remove();
+    match EventLoop::create(options, settings) {
+        Ok(mut event_loop) => {
+            event_loop.client = Some(client);
+            event_loop.answer(number, event_loop.ready());
+            event_loop.serve();
+            event_loop.manager.gateway.remove();
         }
-        Err(why) => {
-            let tell =
-                LinkTell::Ready { boot: 0, names: false, missing: vec![why], warnings: Vec::new() };
-            peer.say(number, &tell, None);
+        Err(failure) => {
+            let tell = LinkTell::Ready {
+                boot: 0,
+                names: false,
+                missing: vec![failure],
+                warnings: Vec::new(),
+            };
+            client.send(number, &tell, None);
         }
     }
 }
 
-/// As many descriptors as the edge, which inherits the limit, has use for.
-fn descriptors() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let now = getrlimit(Resource::Nofile).maximum;
-    let most = Some(now.map_or(DESCRIPTORS, |now| now.max(DESCRIPTORS)));
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(DESCRIPTORS), maximum: most });
+fn raise_open_files_limit() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let maximum = Some(maximum.map_or(OPEN_FILES, |maximum| maximum.max(OPEN_FILES)));
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(OPEN_FILES), maximum });
 }
 
 impl EventLoop {
-    fn begin(options: Options, settings: Settings) -> Result<Self, Failure> {
+    fn create(options: Options, settings: Settings) -> Result<Self, Failure> {
         let nft = nft::find().ok_or("nft is missing: install the package nftables")?;
-        // A copy of the data directory, at the same path too, is another's.
-        let place = crate::identity::directory_id(&options.data_dir);
-        let alias = format!("isolet {}", place.map_err(|error| error.to_string())?);
-        let (mut base, host) =
-            Gateway::create(nft, alias, (Range::new(settings.range), settings.connections_max))?;
-        let guard = Guard { host, opened: settings.opened };
-        if let Err(failure) = base.connect(&guard) {
-            base.remove();
+        // A copy of the data directory, even at the same path, has another id.
+        let directory_id = directory_id(&options.data_dir).map_err(|error| error.to_string())?;
+        let mut gateway = Gateway::create(gateway::Options {
+            nft,
+            alias: format!("isolet {directory_id}"),
+            range: AddressRange::new(settings.range),
+            connections_max: settings.connections_max,
+        })?;
+        let guard = Guard { host: gateway.host_addresses()?, opened: settings.opened };
+        if let Err(failure) = gateway.connect(&guard) {
+            gateway.remove();
             return Err(failure);
         }
         let listener = listen(&options.data_dir).map_err(|error| {
-            base.remove();
+            gateway.remove();
             format!("cannot listen in {}: {error}", options.data_dir.display())
         })?;
         drop_privileges();
         let boot = random();
-        let mut links = Self {
+        let mut event_loop = Self {
             options,
-            keeper: VethManager::new(base, guard, boot as u32),
+            manager: VethManager::new(gateway, guard, boot as u32),
             boot,
             resolvers: settings.resolvers,
             listener,
-            peer: None,
+            client: None,
             candidate: None,
-            fill: Some(Instant::now()),
-            sweep: None,
-            look: Instant::now() + LOOK,
-            edge_again: None,
-            settles: 0,
+            prepare_at: Some(Instant::now()),
+            remove_stale_at: None,
+            reconcile_at: Instant::now() + RECONCILE_INTERVAL,
+            start_proxy_at: None,
+            settle_number: 0,
         };
-        links.start_edge();
-        Ok(links)
+        event_loop.start_proxy();
+        Ok(event_loop)
     }
 
     fn ready(&self) -> LinkTell {
-        let names = self.keeper.edge.is_some();
-        let warnings = self.keeper.base.closing();
+        let names = self.manager.proxy.is_some();
+        let warnings = self.manager.gateway.firewall_warnings();
         LinkTell::Ready { boot: self.boot, names, missing: Vec::new(), warnings }
     }
 
     fn answer(&mut self, number: u64, tell: LinkTell) {
-        self.say(number, &tell, None);
+        self.send(number, &tell, None);
     }
 
-    fn news(&mut self, tell: LinkTell) {
-        self.say(0, &tell, None);
+    fn send_event(&mut self, tell: LinkTell) {
+        self.send(0, &tell, None);
     }
 
-    fn say(&mut self, number: u64, tell: &LinkTell, fd: Option<&OwnedFd>) {
-        if self.peer.as_ref().is_some_and(|peer| !peer.say(number, tell, fd)) {
-            self.peer = None;
+    /// Sends to the server. One that does not read is disconnected.
+    fn send(&mut self, number: u64, tell: &LinkTell, fd: Option<&OwnedFd>) {
+        if self.client.as_ref().is_some_and(|client| !client.send(number, tell, fd)) {
+            self.client = None;
         }
-    }
-
-    /// How long nothing is to be done.
-    fn left(&self) -> Duration {
-        let now = Instant::now();
-        let until = [self.fill, self.sweep, self.edge_again, Some(self.look)];
-        let until = until.into_iter().flatten().map(|at| at.saturating_duration_since(now));
-        until.chain(self.keeper.told_left()).min().unwrap_or(LOOK)
     }
 
     fn serve(&mut self) {
-        while self.peer.is_some() || self.keeper.used() {
-            let readable = self.wait();
-            if readable[0] {
+        while self.client.is_some() || self.manager.in_use() {
+            let ready = self.wait();
+            if ready.listener {
                 self.accept();
             }
-            if readable[1] {
-                self.orders();
+            if ready.client {
+                self.handle_requests();
             }
-            if readable[2] {
-                self.keeper.hear();
+            if ready.nflog {
+                self.manager.read_denied_packets();
             }
-            if readable[3] {
-                self.link_news();
+            if ready.interfaces {
+                self.handle_interface_events();
             }
-            if readable[4] {
-                self.host_news();
+            if ready.host {
+                self.handle_host_events();
             }
-            if readable[5] && self.keeper.base.heard_tables() {
-                self.look_at_tables();
+            if ready.tables && self.manager.gateway.drain_table_events() {
+                self.reconcile_tables();
             }
-            if readable[6] {
-                self.hear_edge(None);
+            if ready.proxy {
+                self.read_proxy(None);
             }
-            if readable[7] {
-                self.hear_candidate();
+            if ready.candidate {
+                self.handle_candidate();
             }
-            self.due();
+            self.run_due();
         }
     }
 
-    /// Waits for any of: a server, its orders, refused packets, links, the host, tables, the edge,
-    /// another server.
-    fn wait(&self) -> [bool; 8] {
-        let base = &self.keeper.base;
-        let [host_tables, tables] = base.table_news();
-        let mut fds = vec![
-            PollFd::new(&self.listener, PollFlags::IN),
-            PollFd::from_borrowed_fd(base.log.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(base.link_news.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(base.host_news.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(host_tables.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(tables.as_fd(), PollFlags::IN),
-        ];
-        let peer = self.peer.as_ref().map(|peer| {
-            fds.push(PollFd::from_borrowed_fd(peer.as_fd(), PollFlags::IN));
-            fds.len() - 1
-        });
-        let edge = self.keeper.edge.as_ref().map(|edge| {
-            fds.push(PollFd::from_borrowed_fd(edge.as_fd(), PollFlags::IN));
-            fds.len() - 1
-        });
-        let candidate = self.candidate.as_ref().map(|peer| {
-            fds.push(PollFd::from_borrowed_fd(peer.as_fd(), PollFlags::IN));
-            fds.len() - 1
-        });
-        let left = Timespec::try_from(self.left()).ok();
-        if poll(&mut fds, left.as_ref()).is_err() {
-            return [false; 8];
-        }
-        let some = |at: usize| !fds[at].revents().is_empty();
-        let of = |at: Option<usize>| at.is_some_and(some);
-        [some(0), of(peer), some(1), some(2), some(3), some(4) || some(5), of(edge), of(candidate)]
-    }
-
-    /// What has its time now.
-    fn due(&mut self) {
+    /// Does what is due by now.
+    fn run_due(&mut self) {
         let now = Instant::now();
-        let past = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        if self.keeper.told_left().is_some_and(|left| left.is_zero()) {
-            self.tell_refusals();
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if self.manager.denials_due_in().is_some_and(|left| left.is_zero()) {
+            self.send_denials();
         }
-        if let Some(what) = self.keeper.mended.take() {
-            self.repaired(what);
+        if let Some(repair) = self.manager.unreported_repair.take() {
+            self.report_repair(repair);
         }
-        if past(self.edge_again) {
-            self.start_edge();
+        if is_due(self.start_proxy_at) {
+            self.start_proxy();
         }
-        if past(self.sweep) {
-            self.sweep = None;
-            if self.keeper.has_stale() && self.keeper.sweep().is_err() {
-                self.look_at_tables();
+        if is_due(self.remove_stale_at) {
+            self.remove_stale_at = None;
+            if self.manager.has_stale_elements() && self.manager.remove_stale_elements().is_err() {
+                self.reconcile_tables();
             }
         }
-        // However a link went: released by the server, or gone with its sandbox.
-        if self.keeper.has_stale() {
-            self.sweep.get_or_insert(now + SWEEP);
+        // However a pair was removed: by the server, or with its sandbox.
+        if self.manager.has_stale_elements() {
+            self.remove_stale_at.get_or_insert(now + STALE_TIME);
         }
-        if past(self.fill) {
-            self.fill = None;
-            let filled = self.keeper.fill();
-            if self.keeper.is_short() {
-                let pause = if filled.is_ok() { PAUSE } else { EDGE_AGAIN };
-                self.fill = Some(Instant::now() + pause);
+        if is_due(self.prepare_at) {
+            self.prepare_at = None;
+            let prepared = self.manager.prepare_some();
+            if self.manager.needs_prepared() {
+                let pause = if prepared.is_ok() { PREPARE_PAUSE } else { RETRY_PAUSE };
+                self.prepare_at = Some(Instant::now() + pause);
             }
         }
-        if self.look <= now {
-            self.look = now + LOOK;
-            self.look_at_links();
-            self.look_at_addresses();
-            self.look_at_way();
-            self.look_at_tables();
+        if self.reconcile_at <= now {
+            self.reconcile_at = now + RECONCILE_INTERVAL;
+            self.reconcile_veths();
+            self.reconcile_host_addresses();
+            self.reconcile_uplink();
+            self.reconcile_tables();
         }
     }
 }
 
-/// A number that no other start has.
+/// A number that differs between starts.
 fn random() -> u64 {
-    use std::io::Read as _;
     let mut bytes = [0_u8; 8];
-    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
     read.map_or_else(|_| u64::from(std::process::id()), |()| u64::from_ne_bytes(bytes))
 }

@@ -1,4 +1,4 @@
-//! Netlink: messages of attributes, over a socket that stays in the network namespace in which it
+//! NetlinkSocket: messages of attributes, over a socket that stays in the network namespace in which it
 //! was opened.
 
 pub(crate) mod nf_tables;
@@ -13,66 +13,66 @@ use rustix::net::{
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Length, type, flags, number, port.
-const HEADER: usize = 16;
+/// Length, type, flags, sequence number, port: `struct nlmsghdr`.
+const HEADER_BYTES: usize = 16;
 /// The longest datagram: the kernel fills dumps up to 32 KiB.
 const DATAGRAM_BYTES_MAX: usize = 64 * 1024;
-/// How much news may wait: the rest is lost, which is told by `ENOBUFS`.
-const NEWS_BYTES: usize = 1024 * 1024;
+/// Bytes of events that may wait. More are lost, which the kernel reports as `ENOBUFS`.
+const RECEIVE_BUFFER_BYTES: usize = 1024 * 1024;
 /// The kernel answers at once, or never.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// Types of messages that every family has.
-const ERROR: u16 = 2;
-const DONE: u16 = 3;
+const ERROR: u16 = libc::NLMSG_ERROR as u16;
+const DONE: u16 = libc::NLMSG_DONE as u16;
 
 /// Flags of a request.
-pub(crate) const REQUEST: u16 = 1;
-const ACK: u16 = 4;
-pub(crate) const DUMP: u16 = 0x300;
-pub(crate) const CREATE: u16 = 0x400;
-pub(crate) const EXCLUSIVE: u16 = 0x200;
+const REQUEST: u16 = libc::NLM_F_REQUEST as u16;
+const ACK: u16 = libc::NLM_F_ACK as u16;
+pub(crate) const DUMP: u16 = libc::NLM_F_DUMP as u16;
+pub(crate) const CREATE: u16 = libc::NLM_F_CREATE as u16;
+pub(crate) const EXCLUSIVE: u16 = libc::NLM_F_EXCL as u16;
 
-/// One request that is being written.
+/// A request under construction.
 #[derive(Debug)]
 pub(crate) struct Request {
     bytes: Vec<u8>,
 }
 
 impl Request {
-    /// With the fixed part that its type has.
+    /// `fixed` is the structure that messages of this type begin with.
     pub(crate) fn new(kind: u16, flags: u16, fixed: &[u8]) -> Self {
-        let mut bytes = vec![0; HEADER];
+        let mut bytes = vec![0; HEADER_BYTES];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
         bytes[6..8].copy_from_slice(&(flags | REQUEST).to_ne_bytes());
         bytes.extend_from_slice(fixed);
         Self { bytes }
     }
 
-    /// An attribute.
+    /// Adds an attribute.
     pub(crate) fn put(mut self, kind: u16, value: &[u8]) -> Self {
         self.add(kind, value);
         self
     }
 
-    /// A text, with the NUL that the kernel wants.
+    /// Adds a string attribute, with the NUL that the kernel expects.
     pub(crate) fn text(self, kind: u16, value: &str) -> Self {
         let mut bytes = value.as_bytes().to_vec();
         bytes.push(0);
         self.put(kind, &bytes)
     }
 
-    /// An attribute of attributes, perhaps after a fixed part.
+    /// Adds an attribute that holds a fixed structure (which may be empty) and then attributes.
     pub(crate) fn nest(
         mut self,
         kind: u16,
         fixed: &[u8],
         inner: impl FnOnce(Self) -> Self,
     ) -> Self {
-        let begin = self.bytes.len();
+        let start = self.bytes.len();
         self.add(kind, fixed);
         self = inner(self);
-        let length = (self.bytes.len() - begin) as u16;
-        self.bytes[begin..begin + 2].copy_from_slice(&length.to_ne_bytes());
+        let length = (self.bytes.len() - start) as u16;
+        self.bytes[start..start + 2].copy_from_slice(&length.to_ne_bytes());
         self
     }
 
@@ -85,15 +85,15 @@ impl Request {
     }
 }
 
-/// A socket of one namespace.
+/// A netlink socket of one network namespace.
 #[derive(Debug)]
-pub(crate) struct Netlink {
+pub(crate) struct NetlinkSocket {
     socket: OwnedFd,
-    number: u32,
+    sequence: u32,
 }
 
-impl Netlink {
-    /// One for routes and links (`None`) or netfilter, which hears of `groups`.
+impl NetlinkSocket {
+    /// Opens one for routes and interfaces (`None`) or netfilter, subscribed to `groups`.
     pub(crate) fn open(protocol: Option<Protocol>, groups: u32) -> Result<Self, Errno> {
         let mut flags = SocketFlags::CLOEXEC;
         if groups != 0 {
@@ -102,90 +102,91 @@ impl Netlink {
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
         bind(&socket, &netlink::SocketAddrNetlink::new(0, groups))?;
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ANSWER_WAIT))?;
-        Ok(Self { socket, number: 0 })
+        Ok(Self { socket, sequence: 0 })
     }
 
-    /// One for news of netfilter's log.
-    pub(crate) fn news(protocol: Option<Protocol>) -> Result<Self, Errno> {
+    /// Opens one for events that are configured by requests, such as those of netfilter's log.
+    pub(crate) fn open_nonblocking(protocol: Option<Protocol>) -> Result<Self, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
         bind(&socket, &netlink::SocketAddrNetlink::new(0, 0))?;
-        let _ = sockopt::set_socket_recv_buffer_size_force(&socket, NEWS_BYTES);
-        Ok(Self { socket, number: 0 })
+        let _ = sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES);
+        Ok(Self { socket, sequence: 0 })
     }
 
-    /// Sends a request; every message of the answer goes to `each`, with its type.
-    pub(crate) fn ask(
+    /// Sends a request; calls `each` with the type and body of every message of the answer.
+    pub(crate) fn query(
         &mut self,
         mut request: Request,
         mut each: impl FnMut(u16, &[u8]),
     ) -> Result<(), Errno> {
-        self.number = self.number.wrapping_add(1).max(1);
+        self.sequence = self.sequence.wrapping_add(1).max(1);
         let length = request.bytes.len() as u32;
         // An answer of one message has no end of its own: the acknowledgement is.
         if u16_of(&request.bytes[6..]).is_none_or(|flags| flags & DUMP != DUMP) {
             request.bytes[6] |= ACK as u8;
         }
         request.bytes[..4].copy_from_slice(&length.to_ne_bytes());
-        request.bytes[8..12].copy_from_slice(&self.number.to_ne_bytes());
+        request.bytes[8..12].copy_from_slice(&self.sequence.to_ne_bytes());
         send(&self.socket, &request.bytes, SendFlags::empty())?;
-        let number = self.number;
+        let sequence = self.sequence;
         let mut done = None;
         while done.is_none() {
-            let datagram = match self.receive() {
+            let datagram = match self.receive(RecvFlags::empty()) {
                 Err(Errno::INTR) => continue,
-                // Of a socket for news there is nothing to wait for: the kernel answers while it is asked.
+                // A non-blocking socket does not wait: the kernel answers during the request.
                 Err(errno) => return Err(errno),
                 Ok(datagram) => datagram,
             };
-            for (kind, _, body) in messages(&datagram).filter(|message| message.1 == number) {
-                match kind {
+            for message in messages(&datagram).filter(|message| message.sequence == sequence) {
+                match message.kind {
                     DONE => done = Some(Ok(())),
-                    ERROR => done = Some(outcome(body)),
-                    _ => each(kind, body),
+                    ERROR => done = Some(error_of(message.body)),
+                    kind => each(kind, message.body),
                 }
             }
         }
         done.unwrap_or(Ok(()))
     }
 
-    /// Sends a request that is answered with nothing but its acknowledgement.
-    pub(crate) fn tell(&mut self, request: Request) -> Result<(), Errno> {
-        self.ask(request, |_, _| {})
+    /// Sends a request that is answered by an acknowledgement alone.
+    pub(crate) fn request(&mut self, request: Request) -> Result<(), Errno> {
+        self.query(request, |_, _| {})
     }
 
-    /// Sends requests that are done whole or not at all: the first and the last of them say so.
+    /// Sends requests that the kernel carries out as one transaction. The first and the last request
+    /// delimit it.
     ///
     /// # Errors
-    /// The first that the kernel has told; nothing is done then.
-    pub(crate) fn batch(&mut self, mut requests: Vec<Request>) -> Result<(), Errno> {
+    /// The kernel's first; nothing has changed then.
+    pub(crate) fn transaction(&mut self, mut requests: Vec<Request>) -> Result<(), Errno> {
         let asked = requests.len();
         let mut bytes = Vec::new();
         for (at, request) in requests.iter_mut().enumerate() {
-            self.number = self.number.wrapping_add(1).max(1);
-            // The last that asks for something: all before it are done, or it is not.
+            self.sequence = self.sequence.wrapping_add(1).max(1);
+            // The last request within the transaction: its acknowledgement holds for all before it.
             if at + 2 == asked {
                 request.bytes[6] |= ACK as u8;
             }
             let length = request.bytes.len() as u32;
             request.bytes[..4].copy_from_slice(&length.to_ne_bytes());
-            request.bytes[8..12].copy_from_slice(&self.number.to_ne_bytes());
+            request.bytes[8..12].copy_from_slice(&self.sequence.to_ne_bytes());
             bytes.extend_from_slice(&request.bytes);
         }
         send(&self.socket, &bytes, SendFlags::empty())?;
-        // The kernel has answered by now: all that it says is read, so that nothing of it is taken
-        // for the answer to what comes next.
+        // The kernel has answered by now. All answers are read, so that none is mistaken for that of a
+        // later request.
         let mut done = Err(Errno::BADMSG);
         let mut failed = None;
         loop {
-            let datagram = match self.receive_if_any() {
+            let datagram = match self.receive(RecvFlags::DONTWAIT) {
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => break,
                 Err(errno) => return Err(errno),
                 Ok(datagram) => datagram,
             };
-            for (_, _, body) in messages(&datagram).filter(|(kind, _, _)| *kind == ERROR) {
-                match outcome(body) {
+            for message in messages(&datagram).filter(|message| message.kind == ERROR) {
+                match error_of(message.body) {
                     Ok(()) => done = Ok(()),
                     Err(errno) => failed = failed.or(Some(errno)),
                 }
@@ -194,50 +195,43 @@ impl Netlink {
         failed.map_or(done, Err)
     }
 
-    /// What came without being asked for; `None`: nothing more now.
-    pub(crate) fn heard(&self) -> Result<Option<Vec<u8>>, Errno> {
-        match self.receive() {
+    /// The next datagram of events; `None` when there is no more.
+    pub(crate) fn try_receive(&self) -> Result<Option<Vec<u8>>, Errno> {
+        match self.receive(RecvFlags::empty()) {
             Ok(datagram) => Ok(Some(datagram)),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             Err(errno) => Err(errno),
         }
     }
 
-    fn receive(&self) -> Result<Vec<u8>, Errno> {
-        self.received(RecvFlags::empty())
-    }
-
-    fn receive_if_any(&self) -> Result<Vec<u8>, Errno> {
-        self.received(RecvFlags::DONTWAIT)
-    }
-
-    fn received(&self, flags: RecvFlags) -> Result<Vec<u8>, Errno> {
-        let mut space = vec![0_u8; DATAGRAM_BYTES_MAX];
-        let (_, length) = recv(&self.socket, space.as_mut_slice(), flags)?;
-        space.truncate(length);
-        Ok(space)
+    fn receive(&self, flags: RecvFlags) -> Result<Vec<u8>, Errno> {
+        let mut datagram = vec![0_u8; DATAGRAM_BYTES_MAX];
+        let (_, length) = recv(&self.socket, datagram.as_mut_slice(), flags)?;
+        datagram.truncate(length);
+        Ok(datagram)
     }
 }
 
-impl AsFd for Netlink {
+impl AsFd for NetlinkSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-fn outcome(body: &[u8]) -> Result<(), Errno> {
-    match number_i32(body) {
+/// The result that an acknowledgement carries.
+fn error_of(body: &[u8]) -> Result<(), Errno> {
+    match i32_of(body) {
         Some(0) => Ok(()),
         Some(error) => Err(Errno::from_raw_os_error(-error)),
         None => Err(Errno::BADMSG),
     }
 }
 
-fn number_i32(bytes: &[u8]) -> Option<i32> {
+fn i32_of(bytes: &[u8]) -> Option<i32> {
     Some(i32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?))
 }
 
-/// A number of four bytes, as this machine writes it.
+/// A number of four bytes in native byte order.
 pub(crate) fn u32_of(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?))
 }
@@ -246,26 +240,33 @@ fn u16_of(bytes: &[u8]) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?))
 }
 
-/// The messages of a datagram: type, number, body.
-pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = (u16, u32, &[u8])> {
+/// A received message.
+pub(crate) struct Message<'a> {
+    pub(crate) kind: u16,
+    pub(crate) sequence: u32,
+    pub(crate) body: &'a [u8],
+}
+
+/// The messages of a datagram.
+pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
     let mut rest = datagram;
     std::iter::from_fn(move || {
         let length = u32_of(rest)? as usize;
-        let body = rest.get(HEADER..length)?;
-        let found = (u16_of(&rest[4..])?, u32_of(&rest[8..])?, body);
+        let body = rest.get(HEADER_BYTES..length)?;
+        let kind = u16_of(&rest[4..])?;
+        let sequence = u32_of(&rest[8..])?;
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some(found)
+        Some(Message { kind, sequence, body })
     })
 }
 
-/// The attributes of a body, after its fixed part of so many bytes.
+/// The attributes of a body, as type and value, after the `fixed` bytes that it begins with.
 pub(crate) fn attributes(body: &[u8], fixed: usize) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = body.get(fixed..).unwrap_or_default();
     std::iter::from_fn(move || {
         let length = usize::from(u16_of(rest)?);
         let value = rest.get(4..length)?;
-        // Without the bits for "nested" and "network order".
-        let kind = u16_of(&rest[2..])? & 0x3fff;
+        let kind = u16_of(&rest[2..])? & libc::NLA_TYPE_MASK as u16;
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
         Some((kind, value))
     })
@@ -290,8 +291,8 @@ mod tests {
         bytes[..4].copy_from_slice(&length.to_ne_bytes());
         let all: Vec<_> = messages(&bytes).collect();
         assert_eq!(all.len(), 1);
-        let (kind, _, body) = all[0];
-        assert_eq!((kind, &body[..4]), (16, &[7; 4][..]));
+        let body = all[0].body;
+        assert_eq!((all[0].kind, &body[..4]), (16, &[7; 4][..]));
         assert_eq!(attribute(body, 4, 3), Some(&b"eth0\0"[..]));
         let nested = attribute(body, 4, 18).expect("it is there");
         assert_eq!(attribute(nested, 0, 1), Some(&[1, 2, 3][..]));

@@ -1,23 +1,23 @@
-//! `nft`, the program: text in, and the kernel's rules are others, all at once or not at all.
+//! The program `nft`, which changes the packet filter's rules, all of them or none.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where it may be.
-const PLACES: [&str; 6] =
+/// Where it may be installed.
+const DIRECTORIES: [&str; 6] =
     ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin", "/bin", "/usr/local/bin"];
 
-/// The program, where the host has it.
+/// The program, if it is installed.
 pub(crate) fn find() -> Option<PathBuf> {
-    let mut all = PLACES.iter().map(|place| Path::new(place).join("nft"));
+    let mut all = DIRECTORIES.iter().map(|directory| Path::new(directory).join("nft"));
     all.find(|path| path.is_file())
 }
 
 /// Changes the rules of the namespace that this process is in.
 ///
 /// # Errors
-/// What it said; nothing has changed then.
+/// The program's message; nothing has changed then.
 pub(crate) fn apply(nft: &Path, text: &str) -> Result<(), String> {
     if text.is_empty() {
         return Ok(());
@@ -25,20 +25,20 @@ pub(crate) fn apply(nft: &Path, text: &str) -> Result<(), String> {
     run(nft, &["-f", "-"], text).map(drop)
 }
 
-/// A table as it is now, without the elements of its sets; `None`: there is none.
-pub(crate) fn listed(nft: &Path, table: &str) -> Option<String> {
+/// Lists a table without the elements of its sets; `None` when it does not exist.
+pub(crate) fn list_table(nft: &Path, table: &str) -> Option<String> {
     let mut args = vec!["-t", "list", "table"];
     args.extend(table.split(' '));
-    said(nft, &args)
+    output(nft, &args)
 }
 
-/// What it says to these words; `None`: it does not know them, or there is no such thing.
-pub(crate) fn said(nft: &Path, words: &[&str]) -> Option<String> {
-    run(nft, words, "").ok()
+/// The program's output; `None` when it fails.
+pub(crate) fn output(nft: &Path, args: &[&str]) -> Option<String> {
+    run(nft, args, "").ok()
 }
 
 fn run(nft: &Path, args: &[&str], text: &str) -> Result<String, String> {
-    let told = |error: &dyn std::fmt::Display| format!("{}: {error}", nft.display());
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", nft.display());
     let mut child = Command::new(nft)
         .args(args)
         .env_clear()
@@ -47,15 +47,15 @@ fn run(nft: &Path, args: &[&str], text: &str) -> Result<String, String> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| told(&error))?;
+        .map_err(|error| failed(&error))?;
     let mut input = child.stdin.take();
     let written = input.as_mut().map_or(Ok(()), |input| input.write_all(text.as_bytes()));
     drop(input);
-    let output = child.wait_with_output().map_err(|error| told(&error))?;
+    let output = child.wait_with_output().map_err(|error| failed(&error))?;
     if output.status.success() {
-        written.map_err(|error| told(&error))?;
+        written.map_err(|error| failed(&error))?;
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(told(&said.lines().next().unwrap_or("ended with an error")))
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Err(failed(&errors.lines().next().unwrap_or("ended with an error")))
 }

@@ -1,96 +1,106 @@
-//! The rules of the kernel's packet filter as `nft` reads them. Pure: from what is to hold, text.
+//! The rules of the kernel's packet filter in the language of `nft`. Pure.
 //!
-//! Everything between a sandbox and the world is judged in the namespace between them, packet by
-//! packet, against sets whose elements name a link: a change of rules holds for what runs too.
-//! There the answer is no unless an element says yes. The host's own table only gives packets the
-//! host's address, and keeps what comes from sandboxes away from the host once more.
+//! Every packet between a sandbox and the world is checked in the gateway's namespace against sets
+//! whose elements name a pair, so that a change of rules also holds for connections that are open.
+//! A packet that no element allows is refused. The host's own table only gives packets the host's
+//! address, and blocks packets from sandboxes to the host a second time.
 
+use super::addresses::{AddressRange, GATEWAY_UPLINK, HOST_UPLINK, PROXY_PORT, interface_name};
 use super::netlink::nflog::{LIMIT_PREFIX, LOG_GROUP};
-use super::policy::{Allowed, CARRIER_PORT, HOST_END, Mode, Range, UPLINK, allowed, mode, name};
+use super::policy::{AllowedRange, PolicyMode, allowed_ranges, policy_mode};
 use super::set_element::{Element, Part};
 use isolet_wire::network::{CLOSED, Guard, Policy, RESOLVER_ADDRESS};
-use std::collections::BTreeSet;
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Display, Write as _};
 use std::net::Ipv4Addr;
 
-/// What holds for one link.
+/// The rules of one pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(super) struct VethRules {
     id: u32,
     address: Ipv4Addr,
-    mode: Mode,
-    allowed: Vec<Allowed>,
-    /// Only who knows names may let TCP through: names are denied, or something is put into requests.
-    named: bool,
+    mode: PolicyMode,
+    allowed: Vec<AllowedRange>,
+    /// All TCP goes through the egress proxy: names are denied, or credentials are injected.
+    proxy_all_tcp: bool,
 }
 
-impl Kept {
-    /// `lent`: it is lent credentials, so that all its TCP is to come to the edge.
-    pub(crate) fn of(range: Range, id: u32, policy: &Policy, lent: bool) -> Self {
-        let mode = mode(policy);
-        let by_address = matches!(mode, Mode::Addresses | Mode::Names);
-        let allowed = if by_address { allowed(policy) } else { Vec::new() };
-        let named = lent || policy.deny.iter().any(|rule| rule.place.is_name());
-        Self { id, address: range.address(id), mode, allowed, named }
+impl VethRules {
+    pub(super) fn new(
+        range: AddressRange,
+        id: u32,
+        policy: &Policy,
+        injects_credentials: bool,
+    ) -> Self {
+        let mode = policy_mode(policy);
+        let by_address = matches!(mode, PolicyMode::Addresses | PolicyMode::Names);
+        let allowed = if by_address { allowed_ranges(policy) } else { Vec::new() };
+        let denies_names = policy.deny.iter().any(|rule| rule.place.is_name());
+        let proxy_all_tcp = injects_credentials || denies_names;
+        Self { id, address: range.address(id), mode, allowed, proxy_all_tcp }
     }
 
-    /// Its elements.
-    pub(crate) fn elements(&self) -> BTreeSet<Element> {
-        let link = || Part::Link(name(self.id));
-        let own = Part::Addresses(self.address, self.address);
-        let mut all = BTreeSet::from([Element::new("addresses", [link(), own])]);
-        match self.mode {
-            Mode::Closed | Mode::Addresses | Mode::Names => {}
-            Mode::Open => drop(all.insert(Element::new("open", [link()]))),
+    pub(super) fn elements(&self) -> BTreeSet<Element> {
+        let interface = || Part::Interface(interface_name(self.id));
+        let address = Part::Addresses(self.address, self.address);
+        let mut all = BTreeSet::from([Element::new("addresses", [interface(), address])]);
+        if self.mode == PolicyMode::Open {
+            all.insert(Element::new("open", [interface()]));
         }
-        let judged = self.mode == Mode::Names || (self.named && self.mode != Mode::Closed);
-        if judged {
-            all.insert(Element::new("proxied", [link()]));
+        let is_closed = self.mode == PolicyMode::Closed;
+        if self.mode == PolicyMode::Names || (self.proxy_all_tcp && !is_closed) {
+            all.insert(Element::new("proxied", [interface()]));
         }
-        let (tcp, udp) = (Part::Protocol("tcp", 6), Part::Protocol("udp", 17));
-        let protocols = if self.named { vec![udp] } else { vec![tcp, udp] };
+        let tcp = Part::Protocol("tcp", libc::IPPROTO_TCP as u8);
+        let udp = Part::Protocol("udp", libc::IPPROTO_UDP as u8);
+        let protocols = if self.proxy_all_tcp { vec![udp] } else { vec![tcp, udp] };
         for range in &self.allowed {
-            let place = || Part::Addresses(range.first, range.last);
+            let addresses = || Part::Addresses(range.first, range.last);
             for (first, last) in &range.ports {
                 let ports = Part::Ports(*first, *last);
-                all.extend(protocols.iter().map(|it| {
-                    Element::new("direct", [link(), place(), it.clone(), ports.clone()])
+                all.extend(protocols.iter().map(|protocol| {
+                    Element::new(
+                        "direct",
+                        [interface(), addresses(), protocol.clone(), ports.clone()],
+                    )
                 }));
             }
-            if range.all() {
-                all.insert(Element::new("echo", [link(), place()]));
+            if range.all_ports() {
+                all.insert(Element::new("echo", [interface(), addresses()]));
             }
         }
         all
     }
 }
 
-/// The change from some elements to others; empty when there is none.
-pub(crate) fn change(was: &BTreeSet<Element>, is: &BTreeSet<Element>) -> String {
+/// The commands that change the elements from `before` to `after`; empty when they are equal.
+pub(super) fn change_elements(before: &BTreeSet<Element>, after: &BTreeSet<Element>) -> String {
     let mut text = String::new();
-    for (word, elements) in [("delete", was.difference(is)), ("add", is.difference(was))] {
-        let mut lists: std::collections::BTreeMap<&str, Vec<String>> = Default::default();
+    let changes = [("delete", before.difference(after)), ("add", after.difference(before))];
+    for (command, elements) in changes {
+        let mut lists: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for element in elements {
             lists.entry(element.set).or_default().push(element.to_string());
         }
         for (set, list) in lists {
-            let _ = writeln!(text, "{word} element inet isolet {set} {{ {} }}", list.join(", "));
+            let _ = writeln!(text, "{command} element inet isolet {set} {{ {} }}", list.join(", "));
         }
     }
     text
 }
 
-fn list<T: std::fmt::Display>(all: impl IntoIterator<Item = T>) -> String {
+/// `elements = { … }`, or nothing.
+fn elements_clause<T: Display>(all: impl IntoIterator<Item = T>) -> String {
     let all: Vec<String> = all.into_iter().map(|one| one.to_string()).collect();
     if all.is_empty() { String::new() } else { format!("elements = {{ {} }}", all.join(", ")) }
 }
 
-fn net((first, bits): &(Ipv4Addr, u8)) -> String {
-    format!("{first}/{bits}")
+fn cidr(network: &(Ipv4Addr, u8)) -> String {
+    format!("{}/{}", network.0, network.1)
 }
 
-/// The change of what is closed: the host's addresses.
-pub(crate) fn guard(guard: &Guard) -> String {
+/// The commands that replace the host's addresses, which are closed.
+pub(super) fn replace_host_addresses(guard: &Guard) -> String {
     let mut text = "flush set inet isolet host\n".to_owned();
     if !guard.host.is_empty() {
         let all: Vec<String> = guard.host.iter().map(ToString::to_string).collect();
@@ -99,19 +109,24 @@ pub(crate) fn guard(guard: &Guard) -> String {
     text
 }
 
-/// The table of the namespace between, whole; an earlier one goes in the same instant.
-pub(crate) fn table(
-    (range, tracked_max): (Range, u32),
-    kept: &BTreeSet<Element>,
+/// The gateway's whole table, which replaces an earlier one in the same transaction.
+pub(super) fn gateway_table(
+    range: AddressRange,
+    connections_max: u32,
+    elements: &BTreeSet<Element>,
     guard: &Guard,
 ) -> String {
     let gateway = range.gateway();
-    let of = |set: &str| list(kept.iter().filter(|element| element.set == set));
-    let (addresses, open, proxied) = (of("addresses"), of("open"), of("proxied"));
-    let (direct, echo) = (of("direct"), of("echo"));
-    let closed = list(CLOSED.iter().map(|(first, bits, _)| net(&(*first, *bits))));
-    let (host, opened) = (list(&guard.host), list(guard.opened.iter().map(net)));
-    let range = net(&range.net());
+    let of = |set: &str| elements_clause(elements.iter().filter(|element| element.set == set));
+    let addresses = of("addresses");
+    let open = of("open");
+    let proxied = of("proxied");
+    let direct = of("direct");
+    let echo = of("echo");
+    let closed = elements_clause(CLOSED.iter().map(|(first, bits, _)| cidr(&(*first, *bits))));
+    let host = elements_clause(&guard.host);
+    let opened = elements_clause(guard.opened.iter().map(cidr));
+    let range = cidr(&range.network());
     format!(
         r#"table inet isolet
 delete table inet isolet
@@ -139,7 +154,7 @@ table inet isolet {{
     goto answer
   }}
   chain counted {{
-    ct state new add @tracked {{ ip saddr ct count over {tracked_max} }} goto crowded
+    ct state new add @tracked {{ ip saddr ct count over {connections_max} }} goto crowded
     accept
   }}
   chain judged {{
@@ -169,13 +184,13 @@ table inet isolet {{
   chain forward {{
     type filter hook forward priority filter; policy drop;
     meta nfproto != ipv4 drop
-    iifname "{UPLINK}" goto inbound
-    iifname . ip saddr @addresses oifname "{UPLINK}" goto outbound
+    iifname "{GATEWAY_UPLINK}" goto inbound
+    iifname . ip saddr @addresses oifname "{GATEWAY_UPLINK}" goto outbound
     iifname . ip saddr @addresses goto refuse
   }}
   chain gateway {{
     ip daddr {RESOLVER_ADDRESS} meta l4proto {{ tcp, udp }} th dport 53 goto counted
-    iifname @proxied tcp dport {CARRIER_PORT} ct status dnat goto counted
+    iifname @proxied tcp dport {PROXY_PORT} ct status dnat goto counted
     goto refuse
   }}
   chain input {{
@@ -185,7 +200,7 @@ table inet isolet {{
   }}
   chain output {{
     type filter hook output priority filter; policy drop;
-    oifname "{UPLINK}" drop
+    oifname "{GATEWAY_UPLINK}" drop
     ct state {{ established, related }} accept
     tcp flags rst accept
     icmp type destination-unreachable accept
@@ -204,34 +219,34 @@ table inet isolet {{
   }}
   chain carried {{
     meta l4proto tcp iifname . ip daddr . meta l4proto . th dport @direct return
-    meta l4proto tcp dnat ip to {gateway}:{CARRIER_PORT}
+    meta l4proto tcp dnat ip to {gateway}:{PROXY_PORT}
   }}
 }}
 "#
     )
 }
 
-/// The host's table, whole.
-pub(crate) fn host(range: Range) -> String {
-    let range = net(&range.net());
+/// The host's whole table.
+pub(super) fn host_table(range: AddressRange) -> String {
+    let range = cidr(&range.network());
     format!(
         r#"table ip isolet
 delete table ip isolet
 table ip isolet {{
   chain input {{
     type filter hook input priority filter; policy accept;
-    iifname "{HOST_END}" drop
+    iifname "{HOST_UPLINK}" drop
     ip saddr {range} drop
   }}
   chain forward {{
     type filter hook forward priority filter; policy accept;
-    iifname "{HOST_END}" ip saddr != {range} drop
-    iifname != "{HOST_END}" ip saddr {range} drop
-    oifname "{HOST_END}" ct state != {{ established, related }} drop
+    iifname "{HOST_UPLINK}" ip saddr != {range} drop
+    iifname != "{HOST_UPLINK}" ip saddr {range} drop
+    oifname "{HOST_UPLINK}" ct state != {{ established, related }} drop
   }}
   chain postrouting {{
     type nat hook postrouting priority srcnat; policy accept;
-    ip saddr {range} oifname != "{HOST_END}" masquerade
+    ip saddr {range} oifname != "{HOST_UPLINK}" masquerade
   }}
 }}
 "#
@@ -243,78 +258,83 @@ mod tests {
     use super::*;
     use isolet_wire::network::Rule;
 
-    fn range() -> Range {
-        Range::new(Ipv4Addr::new(10, 231, 0, 0))
+    fn range() -> AddressRange {
+        AddressRange::new(Ipv4Addr::new(10, 231, 0, 0))
     }
 
     fn texts(elements: &BTreeSet<Element>) -> Vec<(&'static str, String)> {
         elements.iter().map(|element| (element.set, element.to_string())).collect()
     }
 
-    fn kept(id: u32, allow: &[&str], deny: &[&str]) -> BTreeSet<Element> {
+    fn elements(id: u32, allow: &[&str], deny: &[&str]) -> BTreeSet<Element> {
         let rules =
             |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).expect(text)).collect();
         let policy = Policy { allow: rules(allow), deny: rules(deny) };
-        Kept::of(range(), id, &policy, false).elements()
+        VethRules::new(range(), id, &policy, false).elements()
     }
 
-    fn lent(allow: &[&str]) -> Vec<(&'static str, String)> {
+    fn with_credentials(allow: &[&str]) -> Vec<(&'static str, String)> {
         let allow = allow.iter().map(|text| Rule::parse(text).expect(text)).collect();
-        texts(&Kept::of(range(), 300, &Policy { allow, deny: Vec::new() }, true).elements())
+        texts(&VethRules::new(range(), 300, &Policy { allow, deny: Vec::new() }, true).elements())
     }
 
     #[test]
-    fn what_is_lent_credentials_is_led_to_who_puts_them_in() {
+    fn a_pair_with_credentials_has_all_its_tcp_proxied() {
         let proxied = ("proxied", "l300".to_owned());
         for allow in [&["*"][..], &["1.2.3.4"], &["a.example"]] {
-            let some = lent(allow);
+            let some = with_credentials(allow);
             assert!(some.contains(&proxied), "{allow:?}: {some:?}");
             assert!(some.iter().all(|(_, element)| !element.contains("tcp")), "{some:?}");
         }
-        assert!(lent(&["*"]).contains(&("open", "l300".to_owned())), "the rest as it was");
-        assert!(lent(&["1.2.3.4"]).iter().any(|(_, element)| element.contains("udp")));
-        assert!(!lent(&[]).contains(&proxied), "nothing is allowed");
+        assert!(
+            with_credentials(&["*"]).contains(&("open", "l300".to_owned())),
+            "the rest as it was"
+        );
+        assert!(with_credentials(&["1.2.3.4"]).iter().any(|(_, element)| element.contains("udp")));
+        assert!(!with_credentials(&[]).contains(&proxied), "nothing is allowed");
     }
 
     #[test]
-    fn a_link_that_may_nothing_has_its_address_alone() {
-        let closed = kept(300, &[], &[]);
+    fn a_pair_without_rules_has_its_address_alone() {
+        let closed = elements(300, &[], &[]);
         assert_eq!(texts(&closed), [("addresses", "l300 . 10.231.1.44".to_owned())]);
     }
 
     #[test]
-    fn a_change_takes_away_before_it_adds_and_nothing_changes_nothing() {
-        let (open, closed) = (kept(300, &["*"], &[]), kept(300, &[], &[]));
-        assert_eq!(change(&closed, &open), "add element inet isolet open { l300 }\n");
-        assert_eq!(change(&open, &closed), "delete element inet isolet open { l300 }\n");
-        assert_eq!(change(&open, &open), "");
-        let (one, two) = (kept(300, &["1.2.3.4:80"], &[]), kept(300, &["1.2.3.0/24:80"], &[]));
-        let text = change(&one, &two);
-        let (gone, came) = (text.find("delete").expect("gone"), text.find("add").expect("came"));
-        assert!(gone < came, "{text}");
+    fn a_change_deletes_before_it_adds_and_equal_elements_change_nothing() {
+        let (open, closed) = (elements(300, &["*"], &[]), elements(300, &[], &[]));
+        assert_eq!(change_elements(&closed, &open), "add element inet isolet open { l300 }\n");
+        assert_eq!(change_elements(&open, &closed), "delete element inet isolet open { l300 }\n");
+        assert_eq!(change_elements(&open, &open), "");
+        let (one, two) =
+            (elements(300, &["1.2.3.4:80"], &[]), elements(300, &["1.2.3.0/24:80"], &[]));
+        let text = change_elements(&one, &two);
+        let deleted = text.find("delete").expect("deletes");
+        let added = text.find("add").expect("adds");
+        assert!(deleted < added, "{text}");
         assert!(text.contains("l300 . 1.2.3.0-1.2.3.255 . udp . 80"), "{text}");
     }
 
     #[test]
-    fn pings_go_where_everything_may() {
-        let some = kept(300, &["1.2.3.4:80", "5.0.0.0/8"], &[]);
+    fn pings_are_allowed_where_all_ports_are() {
+        let some = elements(300, &["1.2.3.4:80", "5.0.0.0/8"], &[]);
         let echo: Vec<_> = texts(&some).into_iter().filter(|(set, _)| *set == "echo").collect();
         assert_eq!(echo, [("echo", "l300 . 5.0.0.0-5.255.255.255".to_owned())]);
     }
 
     #[test]
-    fn a_denied_name_keeps_tcp_with_who_knows_names() {
-        let some = kept(300, &["1.2.3.4"], &["example.com"]);
+    fn a_denied_name_has_all_tcp_proxied() {
+        let some = elements(300, &["1.2.3.4"], &["example.com"]);
         let some = texts(&some);
         assert!(some.contains(&("proxied", "l300".to_owned())));
         assert!(some.iter().all(|(_, element)| !element.contains("tcp")), "{some:?}");
     }
 
     #[test]
-    fn the_table_holds_what_is_kept_and_what_is_closed() {
+    fn the_table_holds_the_elements_and_the_closed_addresses() {
         let guard =
             Guard { host: vec![[9, 9, 9, 9].into()], opened: vec![([10, 1, 0, 0].into(), 16)] };
-        let text = table((range(), 4096), &kept(300, &["*"], &[]), &guard);
+        let text = gateway_table(range(), 4096, &elements(300, &["*"], &[]), &guard);
         for part in [
             "{ l300 . 10.231.1.44 }",
             "169.254.0.0/16",

@@ -1,4 +1,4 @@
-//! What the kernel is told allows exactly what the rules allow.
+//! The ranges of the packet filter allow exactly what the rules allow.
 
 use super::*;
 use isolet_wire::network::{To, Verdict};
@@ -9,7 +9,7 @@ fn policy(allow: &[&str], deny: &[&str]) -> Policy {
     Policy { allow: rules(allow), deny: rules(deny) }
 }
 
-fn holds(ranges: &[Allowed], address: Ipv4Addr, port: u16) -> bool {
+fn holds(ranges: &[AllowedRange], address: Ipv4Addr, port: u16) -> bool {
     ranges.iter().any(|range| {
         (range.first..=range.last).contains(&address)
             && range.ports.iter().any(|(first, last)| (*first..=*last).contains(&port))
@@ -19,37 +19,24 @@ fn holds(ranges: &[Allowed], address: Ipv4Addr, port: u16) -> bool {
 #[test]
 fn a_mode_follows_from_the_rules() {
     for (allow, deny, expected) in [
-        (&[][..], &[][..], Mode::Closed),
-        (&["*"], &[], Mode::Open),
-        (&["*"], &["1.2.3.4"], Mode::Addresses),
-        (&["1.2.3.4"], &[], Mode::Addresses),
-        (&["example.com"], &[], Mode::Names),
-        (&["*"], &["example.com"], Mode::Names),
-        (&[], &["example.com"], Mode::Closed),
+        (&[][..], &[][..], PolicyMode::Closed),
+        (&["*"], &[], PolicyMode::Open),
+        (&["*"], &["1.2.3.4"], PolicyMode::Addresses),
+        (&["1.2.3.4"], &[], PolicyMode::Addresses),
+        (&["example.com"], &[], PolicyMode::Names),
+        (&["*"], &["example.com"], PolicyMode::Names),
+        (&[], &["example.com"], PolicyMode::Closed),
     ] {
-        assert_eq!(mode(&policy(allow, deny)), expected, "{allow:?} {deny:?}");
+        assert_eq!(policy_mode(&policy(allow, deny)), expected, "{allow:?} {deny:?}");
     }
 }
 
 #[test]
-fn every_link_has_an_address_of_its_own_below_the_range() {
-    let range = Range::new(Ipv4Addr::new(10, 231, 7, 7));
-    assert_eq!(range.net(), (Ipv4Addr::new(10, 231, 0, 0), 16));
-    assert_eq!(range.gateway(), Ipv4Addr::new(10, 231, 0, 1));
-    assert_eq!(range.address(FIRST), Ipv4Addr::new(10, 231, 1, 0));
-    assert_eq!(range.address(LAST), Ipv4Addr::new(10, 231, 255, 254));
-    assert_eq!(range.id(range.address(LAST)), Some(LAST));
-    assert_eq!(range.id(range.gateway()), None);
-    assert_eq!(range.id(Ipv4Addr::new(10, 232, 1, 0)), None);
-    assert!(name(LAST).len() < 16);
-}
-
-#[test]
-fn everything_but_names_that_are_denied_goes_by_who_knows_names() {
-    assert!(allowed(&policy(&["*"], &["example.com"])).is_empty());
-    let both = allowed(&policy(&["*", "1.2.3.0/24"], &["example.com"]));
-    assert_eq!(both.len(), 1);
-    assert!(both[0].all() && both[0].last == Ipv4Addr::new(1, 2, 3, 255));
+fn with_denied_names_everything_else_goes_through_the_proxy() {
+    assert!(allowed_ranges(&policy(&["*"], &["example.com"])).is_empty());
+    let ranges = allowed_ranges(&policy(&["*", "1.2.3.0/24"], &["example.com"]));
+    assert_eq!(ranges.len(), 1);
+    assert!(ranges[0].all_ports() && ranges[0].last == Ipv4Addr::new(1, 2, 3, 255));
 }
 
 fn rule() -> impl Strategy<Value = Rule> {
@@ -68,7 +55,7 @@ proptest! {
         deny in prop::collection::vec(rule(), 0..6),
     ) {
         let policy = Policy { allow, deny };
-        let ranges = allowed(&policy);
+        let ranges = allowed_ranges(&policy);
         for pair in ranges.windows(2) {
             prop_assert!(pair[0].last < pair[1].first);
         }

@@ -2,21 +2,21 @@
 
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-/// What the process keeps: to work on networks and enter them, and to start the edge as another.
-const KEPT: CapabilitySet = CapabilitySet::NET_ADMIN
+/// What it needs to change networks and enter them, and to start the egress proxy as another user.
+const NEEDED: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::SYS_ADMIN)
     .union(CapabilitySet::NET_BIND_SERVICE)
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::KILL);
 
-/// Gives up every other right, also for the programs that it starts. What cannot be given up is
-/// kept: a host that forbids it is no less safe by that.
+/// Gives up every other capability, also for the programs that it starts. An error is ignored: a
+/// host that forbids the call is no less safe for that.
 pub(super) fn drop_privileges() {
-    for capability in CapabilitySet::all().difference(KEPT).iter() {
+    for capability in CapabilitySet::all().difference(NEEDED).iter() {
         let _ = rustix::thread::remove_capability_from_bounding_set(capability);
     }
     let none = CapabilitySet::empty();
-    let sets = CapabilitySets { effective: KEPT, permitted: KEPT, inheritable: none };
+    let sets = CapabilitySets { effective: NEEDED, permitted: NEEDED, inheritable: none };
     let _ = rustix::thread::set_capabilities(None, sets);
 }

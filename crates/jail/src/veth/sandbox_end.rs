@@ -1,31 +1,32 @@
-//! The sandbox's end of a veth pair: its namespace before there is a pair, and its address.
+//! The sandbox's end of a veth pair, and the network namespace that a sandbox is created in. All
+//! functions work on the namespace that this process is in.
 
-use super::netlink::rtnetlink::Routes;
-use super::policy::END;
+use super::addresses::SANDBOX_INTERFACE;
+use super::netlink::rtnetlink::Rtnetlink;
 use crate::kernel::netns::{write_setting, write_setting_if_present};
 use rustix::io::Errno;
 use std::net::Ipv4Addr;
 
-/// What a sandbox finds in its namespace before there is a link: low ports, ping, loopback, and no
-/// IPv6 on anything but loopback.
+/// Prepares a namespace before it has a pair: low ports, ping, loopback, and no IPv6 except on
+/// loopback.
 pub(super) fn prepare_netns() -> Result<(), Errno> {
     write_setting("ipv4/ip_unprivileged_port_start", "0")?;
-    // As far as the kernel's own limit goes; ids here are the host's.
+    // Up to the kernel's own limit; ids here are the host's.
     write_setting("ipv4/ping_group_range", "0 2147483647")?;
     write_setting_if_present("ipv6/conf/default/disable_ipv6", "1")?;
     isolet_sys::loopback::bring_up()
 }
 
-/// A sandbox's end of a link: its address, and all else by it. For the namespace entered.
+/// Gives the sandbox's end its address, and the default route.
 pub(super) fn configure(address: Ipv4Addr) -> Result<(), Errno> {
     write_setting_if_present("ipv6/conf/eth0/disable_ipv6", "1")?;
-    let mut routes = Routes::open()?;
-    routes.up(END)?;
-    routes.address(END, address)?;
-    routes.route((Ipv4Addr::UNSPECIFIED, 0), END, None)
+    let mut rtnetlink = Rtnetlink::open()?;
+    rtnetlink.set_up(SANDBOX_INTERFACE)?;
+    rtnetlink.add_address(SANDBOX_INTERFACE, address)?;
+    rtnetlink.add_route((Ipv4Addr::UNSPECIFIED, 0), SANDBOX_INTERFACE)
 }
 
-/// Takes away what an earlier link has left.
+/// Removes the sandbox's end, and with it the pair.
 pub(super) fn remove() -> Result<(), Errno> {
-    Routes::open()?.remove(END)
+    Rtnetlink::open()?.remove(SANDBOX_INTERFACE)
 }

@@ -1,4 +1,4 @@
-//! Elements of the packet filter's sets.
+//! Elements of the packet filter's sets, and how `nft` writes them. Pure.
 
 use std::net::Ipv4Addr;
 
@@ -9,16 +9,14 @@ pub(crate) struct Element {
     pub(crate) parts: Vec<Part>,
 }
 
-/// A part of it, each from first to last.
+/// A part of an element's key. Ranges include both ends.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Part {
-    /// Our end of a link.
-    Link(String),
-    /// Addresses.
+    /// The name of the gateway's end of a pair.
+    Interface(String),
     Addresses(Ipv4Addr, Ipv4Addr),
-    /// A protocol, and IP's number of it.
+    /// A protocol's name, and its number in IP.
     Protocol(&'static str, u8),
-    /// Ports.
     Ports(u16, u16),
 }
 
@@ -27,8 +25,8 @@ impl Element {
         Self { set, parts: parts.into() }
     }
 
-    /// Whether its set is one of ranges.
-    pub(crate) fn ranges(&self) -> bool {
+    /// Whether its set holds ranges.
+    pub(crate) fn is_range(&self) -> bool {
         matches!(self.set, "direct" | "echo")
     }
 }
@@ -38,7 +36,7 @@ impl std::fmt::Display for Element {
         for (at, part) in self.parts.iter().enumerate() {
             let between = if at == 0 { "" } else { " . " };
             match part {
-                Part::Link(name) => write!(f, "{between}{name}")?,
+                Part::Interface(name) => write!(f, "{between}{name}")?,
                 Part::Addresses(first, last) if first == last => write!(f, "{between}{first}")?,
                 Part::Addresses(first, last) => write!(f, "{between}{first}-{last}")?,
                 Part::Protocol(name, _) => write!(f, "{between}{name}")?,

@@ -59,7 +59,7 @@ impl Given {
 
     /// A link with these rules.
     pub(crate) fn take(&self, allow: &[&str], deny: &[&str]) -> (Standing, OwnedFd) {
-        self.links.take("sandbox", &policy(allow, deny)).expect("a link")
+        self.links.claim("sandbox", &policy(allow, deny)).expect("a link")
     }
 
     /// Every refusal until now.

@@ -82,7 +82,7 @@ fn a_killed_owner_of_links_is_found_and_sandboxes_are_linked_anew() {
     let (_, network) = given.take(&["*"], &[]);
     process::kill(given.keeper());
     given.wait(|news| *news == VethEvent::Ended);
-    assert!(given.links.gone());
+    assert!(given.links.has_ended());
     assert!(given.links.settle().is_err());
     // Nothing leaves meanwhile.
     assert!(!reaches(&network));
@@ -121,10 +121,10 @@ fn nobody_needs_it_and_it_ends_without_a_trace() {
     let keeper = given.keeper();
     let (_, network) = given.take(&["*"], &[]);
     let Given { links, config, .. } = &given;
-    assert!(VethClient::stand(config));
+    assert!(VethClient::is_running(config));
     links.release(links.list().expect("lists")[0].id).expect("released");
     drop(network);
-    given.links.leave();
+    given.links.disconnect();
     wait_until("it ends", SOON, || (!process::alive(keeper)).then_some(()));
     wait_until("its link is gone", SOON, || net::links("isolet0").is_empty().then_some(()));
     assert!(!net::run("nft", "list ruleset").contains("isolet"));
@@ -139,7 +139,7 @@ fn a_set_that_somebody_emptied_is_filled_by_the_next_change() {
         net::inside(&given.between(), "nft", &format!("flush set inet isolet {set}"));
     }
     assert!(!reaches(&network));
-    given.links.set(link.id, &policy(&["198.51.100.0/24"], &[])).expect("other rules");
+    given.links.set_policy(link.id, &policy(&["198.51.100.0/24"], &[])).expect("other rules");
     assert!(reaches(&network) && reaches(&other));
 }
 

@@ -71,11 +71,11 @@ fn names_lead_where_rules_let_them_and_nowhere_else() {
     // By address alone nothing is reached, though the name's is the same.
     let raw = says(&network, &tries(&[(&PUBLIC.to_string(), 82)]));
     assert!(raw.contains("Error") || raw == "open", "{raw}");
-    given.links.set(link.id, &policy(&["other.test"], &[])).expect("other rules");
+    given.links.set_policy(link.id, &policy(&["other.test"], &[])).expect("other rules");
     assert_eq!(page(&network, "other.test"), format!("other.test:8080 {PUBLIC}"));
     assert!(page(&network, "named.test").starts_with("no address"));
     // Open: every name, and none of this machine's neighbours.
-    given.links.set(link.id, &policy(&["*"], &[])).expect("open");
+    given.links.set_policy(link.id, &policy(&["*"], &[])).expect("open");
     assert_eq!(page(&network, "named.test"), format!("named.test:8080 {PUBLIC}"));
     assert!(!page(&network, "private.test").contains("10.9.9.9"));
 }

@@ -21,7 +21,7 @@ fn rules_hold_by_address_and_port_and_name_what_they_refuse() {
     let rules: Vec<_> = told.iter().map(|it| (it.host.clone(), it.rule.as_str())).collect();
     assert_eq!(rules, [(PUBLIC.to_string(), "default"), (OTHER.to_string(), "203.0.113.20:443")]);
 
-    given.links.set(link.id, &policy(&["198.51.100.10:443"], &[])).expect("other rules");
+    given.links.set_policy(link.id, &policy(&["198.51.100.10:443"], &[])).expect("other rules");
     let said = says(&network, &tries(&[places, more].concat()));
     let open: Vec<bool> = said.lines().map(|line| line.starts_with(&HOST.to_string())).collect();
     assert_eq!(open, [false, true, false, false], "{said}");
@@ -46,7 +46,7 @@ fn a_rule_that_is_taken_away_cuts_what_runs() {
         ),
     );
     (0..LOADS).for_each(|_| assert_eq!(runs.line(), "runs"));
-    given.links.set(link.id, &policy(&["203.0.113.20"], &[])).expect("other rules");
+    given.links.set_policy(link.id, &policy(&["203.0.113.20"], &[])).expect("other rules");
     // One that had just answered what came before its end, too.
     (0..LOADS).for_each(|_| assert_eq!(runs.line(), "ConnectionResetError"));
     runs.end();
@@ -60,7 +60,7 @@ fn what_nobody_allows_is_refused_and_told_and_names_are_not_to_be_had_without_th
     assert!(said.starts_with("ConnectionRefused"), "{said}");
     assert_eq!(given.refusals()[0].rule, "default");
     assert!(!given.links.names);
-    let refused = given.links.set(link.id, &policy(&["example.com"], &[]));
+    let refused = given.links.set_policy(link.id, &policy(&["example.com"], &[]));
     assert!(matches!(refused, Err(VethError::Refused(why)) if why.contains("not available")));
 }
 
@@ -72,7 +72,7 @@ fn whoever_runs_the_server_opens_a_private_network() {
     let program = tries(&[(&PRIVATE.to_string(), 80)]);
     assert_eq!(says(&network, &program), format!("{HOST} {PRIVATE}"));
     // Rules hold there too.
-    given.links.set(link.id, &policy(&["*"], &["10.0.0.0/8"])).expect("other rules");
+    given.links.set_policy(link.id, &policy(&["*"], &["10.0.0.0/8"])).expect("other rules");
     assert!(says(&network, &program).starts_with("ConnectionRefused"));
     assert_eq!(given.refusals()[0].rule, "10.0.0.0/8");
 }
@@ -85,10 +85,10 @@ fn the_longest_rules_fit_and_are_changed_at_once() {
     let rules: Vec<&str> = texts.iter().map(String::as_str).collect();
     let (link, network) = given.take(&rules, &["*:25"]);
     for _ in 0..3 {
-        given.links.set(link.id, &policy(&rules[..128], &rules[64..])).expect("other rules");
-        given.links.set(link.id, &policy(&rules, &[])).expect("other rules");
+        given.links.set_policy(link.id, &policy(&rules[..128], &rules[64..])).expect("other rules");
+        given.links.set_policy(link.id, &policy(&rules, &[])).expect("other rules");
     }
-    given.links.set(link.id, &policy(&["*"], &[])).expect("open");
+    given.links.set_policy(link.id, &policy(&["*"], &[])).expect("open");
     let said = says(&network, &tries(&[(&PUBLIC.to_string(), 80)]));
     assert_eq!(said, format!("{HOST} {PUBLIC}"));
 }

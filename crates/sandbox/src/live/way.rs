@@ -93,7 +93,7 @@ impl Way {
     /// The process, found or started.
     async fn links(&self) -> Result<Arc<VethClient>, Error> {
         let mut up = self.up.lock().await;
-        if let Some(links) = up.links.as_ref().filter(|links| !links.gone()) {
+        if let Some(links) = up.links.as_ref().filter(|links| !links.has_ended()) {
             return Ok(Arc::clone(links));
         }
         if let Some((since, why)) = &up.missing
@@ -127,11 +127,11 @@ impl Way {
     /// Whether there is such a process. One that is asked by another connection lets go of the first.
     async fn stands(&self) -> Result<bool, Error> {
         let up = self.up.lock().await;
-        if up.links.as_ref().is_some_and(|links| !links.gone()) {
+        if up.links.as_ref().is_some_and(|links| !links.has_ended()) {
             return Ok(true);
         }
         let config = self.config.clone();
-        blocking(move || VethClient::stand(&config)).await
+        blocking(move || VethClient::is_running(&config)).await
     }
 
     /// Gives a sandbox that runs this network, from the answer on.
@@ -141,7 +141,7 @@ impl Way {
         named(&links, &policy)?;
         if let Some(id) = entry.linked(links.boot) {
             let setting = Arc::clone(&links);
-            blocking(move || setting.set(id, &policy)).await??;
+            blocking(move || setting.set_policy(id, &policy)).await??;
             return self.lend(&links, entry, body).await;
         }
         let cage = Caged { config: self.config.clone(), name: entry.name.clone() };
@@ -175,7 +175,7 @@ impl Way {
             }
         };
         note(true);
-        let certificate = blocking(move || links.lend(id, all)).await??;
+        let certificate = blocking(move || links.set_credentials(id, all)).await??;
         note(some);
         *entry.vault.authority() = certificate;
         Ok(())
@@ -188,7 +188,7 @@ impl Way {
         named(&links, &policy)?;
         let (boot, name) = (links.boot, entry.name.clone());
         let taking = Arc::clone(&links);
-        let (standing, space) = blocking(move || taking.take(&name, &policy)).await??;
+        let (standing, space) = blocking(move || taking.claim(&name, &policy)).await??;
         *entry.link() = Some(Linked { boot, id: standing.id, lent: false });
         self.lend(&links, entry, body).await?;
         Ok(Some(space))
@@ -198,21 +198,21 @@ impl Way {
     pub(crate) async fn closed(&self, name: &str) -> Result<(Linked, OwnedFd), Error> {
         let links = self.links().await?;
         let (boot, name) = (links.boot, name.to_owned());
-        let taken = blocking(move || links.take(&name, &Policy::default())).await??;
+        let taken = blocking(move || links.claim(&name, &Policy::default())).await??;
         Ok((Linked { boot, id: taken.0.id, lent: false }, taken.1))
     }
 
     /// Of which start the process is that has links now, if there is one.
     pub(crate) async fn boot(&self) -> Option<u64> {
         let up = self.up.lock().await;
-        up.links.as_ref().filter(|links| !links.gone()).map(|links| links.boot)
+        up.links.as_ref().filter(|links| !links.has_ended()).map(|links| links.boot)
     }
 
     /// Takes its link away, if it has one.
     pub(crate) async fn release(&self, entry: &Entry) -> Result<(), Error> {
         let Some(linked) = *entry.link() else { return Ok(()) };
         let links = self.up.lock().await.links.clone();
-        if let Some(links) = links.filter(|links| !links.gone() && links.boot == linked.boot) {
+        if let Some(links) = links.filter(|links| !links.has_ended() && links.boot == linked.boot) {
             blocking(move || links.release(linked.id)).await??;
         }
         *entry.link() = None;
@@ -221,7 +221,7 @@ impl Way {
 
     /// The process and the number of a sandbox's link, where it has one.
     pub(crate) async fn standing(&self, entry: &Entry) -> Option<(Arc<VethClient>, u32)> {
-        let links = self.up.lock().await.links.clone().filter(|links| !links.gone())?;
+        let links = self.up.lock().await.links.clone().filter(|links| !links.has_ended())?;
         let id = entry.linked(links.boot)?;
         Some((links, id))
     }

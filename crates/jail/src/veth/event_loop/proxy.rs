@@ -1,6 +1,6 @@
-//! The edge: started, heard, waited for where an answer needs its word.
+//! The egress proxy: started, read, and waited for where an answer depends on it.
 
-use super::{EDGE_AGAIN, EventLoop};
+use super::{EventLoop, RETRY_PAUSE};
 use crate::veth::egress_proxy::EgressProxy;
 use crate::veth::gateway::Failure;
 use isolet_wire::lend::Credential;
@@ -11,115 +11,123 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// How long it may take to settle.
-const SETTLE: Duration = Duration::from_millis(500);
-/// How long it may take to make an authority: a key is made in less than a millisecond.
-const AUTHORITY: Duration = Duration::from_secs(5);
+/// How long the proxy may take to report all denials.
+const SETTLE_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long it may take to create an authority; a key takes less than a millisecond.
+const AUTHORITY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the edge has said that somebody may wait for.
+/// Messages of the proxy that a request waits for.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
-    /// The last number for which all is told, else 0.
+pub(super) struct Received {
+    /// The last `Settle` command whose denials were all reported; 0 for none.
     settled: u64,
-    /// Of the link that is waited for: whom it is to trust.
+    /// The authority's certificate of the address that is waited for, as PEM.
     certificate: Option<String>,
 }
 
 impl EventLoop {
-    pub(super) fn start_edge(&mut self) {
-        self.edge_again = None;
+    pub(super) fn start_proxy(&mut self) {
+        self.start_proxy_at = None;
         if !self.options.edge.is_file() {
             return;
         }
-        let started =
-            EgressProxy::start(&self.options.edge, &self.keeper.base.doors, self.options.edge_user);
-        match started {
-            Ok(edge) => {
-                self.keeper.edge = Some(edge);
-                self.keeper.brief_edge(&self.resolvers);
+        let listeners = &self.manager.gateway.proxy_listeners;
+        match EgressProxy::start(&self.options.edge, listeners, self.options.edge_user) {
+            Ok(proxy) => {
+                self.manager.proxy = Some(proxy);
+                self.manager.configure_proxy(&self.resolvers);
             }
-            Err(_) => self.edge_again = Some(Instant::now() + EDGE_AGAIN),
+            Err(_) => self.start_proxy_at = Some(Instant::now() + RETRY_PAUSE),
         }
     }
 
-    /// Lends credentials to a link, and says whom its sandbox is to trust.
-    pub(super) fn lend(&mut self, id: u32, all: Vec<Credential>) -> Result<LinkTell, Failure> {
-        let Some(address) = self.keeper.lend(id, all)? else {
+    /// Replaces the credentials of a pair. Answers with the certificate of the authority that the
+    /// sandbox has to trust for them.
+    pub(super) fn set_credentials(
+        &mut self,
+        id: u32,
+        credentials: Vec<Credential>,
+    ) -> Result<LinkTell, Failure> {
+        let Some(address) = self.manager.set_credentials(id, credentials)? else {
             return Ok(LinkTell::Lent { certificate: None });
         };
-        let certificate = self.until(AUTHORITY, Some(address), |heard| heard.certificate);
+        let certificate =
+            self.wait_for_proxy(AUTHORITY_TIMEOUT, Some(address), |received| received.certificate);
         match certificate {
             Some(certificate) => Ok(LinkTell::Lent { certificate: Some(certificate) }),
             None => Err("isolet-edge did not say whom the sandbox is to trust".into()),
         }
     }
 
-    /// Everything that was refused until now is told before this comes back.
+    /// Sends every denial until now to the server.
     pub(super) fn settle(&mut self) {
-        self.keeper.hear();
-        self.settles += 1;
-        let number = self.settles;
-        self.keeper.tell_edge(&EdgeOrder::Settle { number });
-        self.until(SETTLE, None, |heard| (heard.settled >= number).then_some(()));
-        self.tell_refusals();
+        self.manager.read_denied_packets();
+        self.settle_number += 1;
+        let number = self.settle_number;
+        self.manager.send_to_proxy(&EdgeOrder::Settle { number });
+        self.wait_for_proxy(SETTLE_TIMEOUT, None, |received| {
+            (received.settled >= number).then_some(())
+        });
+        self.send_denials();
     }
 
-    /// Hears the edge until it has said something; `None`: it has not in this time, or has ended.
-    fn until<T>(
+    /// Reads the proxy's messages until `find` finds something in them. `None` after `timeout`, or
+    /// when the proxy has ended.
+    fn wait_for_proxy<T>(
         &mut self,
-        time: Duration,
-        of: Option<Ipv4Addr>,
-        said: impl Fn(Heard) -> Option<T>,
+        timeout: Duration,
+        address: Option<Ipv4Addr>,
+        find: impl Fn(Received) -> Option<T>,
     ) -> Option<T> {
-        let until = Instant::now() + time;
-        while let Some(edge) = &self.keeper.edge {
+        let until = Instant::now() + timeout;
+        while let Some(proxy) = &self.manager.proxy {
             let left = until.saturating_duration_since(Instant::now());
-            let mut fds = [PollFd::from_borrowed_fd(edge.as_fd(), PollFlags::IN)];
+            let mut fds = [PollFd::from_borrowed_fd(proxy.as_fd(), PollFlags::IN)];
             let left = Timespec::try_from(left).ok();
             if !matches!(poll(&mut fds, left.as_ref()), Ok(count) if count > 0) {
                 break;
             }
-            if let Some(found) = said(self.hear_edge(of)) {
+            if let Some(found) = find(self.read_proxy(address)) {
                 return Some(found);
             }
         }
         None
     }
 
-    pub(super) fn tell_refusals(&mut self) {
-        for (name, refused) in self.keeper.refusals() {
-            self.news(LinkTell::Refused { name, refused });
+    pub(super) fn send_denials(&mut self) {
+        for denial in self.manager.take_denials() {
+            self.send_event(LinkTell::Refused { name: denial.sandbox, refused: denial.refused });
         }
     }
 
-    /// Hears the edge. An authority of the link `of` is given back, others are news.
-    pub(super) fn hear_edge(&mut self, of: Option<Ipv4Addr>) -> Heard {
-        let mut heard = Heard::default();
-        while let Some(edge) = &self.keeper.edge {
-            match edge.heard() {
-                Ok(Some(EdgeTell::Settled { number })) => heard.settled = number,
+    /// Reads all messages of the proxy. The certificate of `awaited` is returned; those of other
+    /// addresses are sent to the server as events.
+    pub(super) fn read_proxy(&mut self, awaited: Option<Ipv4Addr>) -> Received {
+        let mut received = Received::default();
+        while let Some(proxy) = &self.manager.proxy {
+            match proxy.try_receive() {
+                Ok(Some(EdgeTell::Settled { number })) => received.settled = number,
                 Ok(Some(EdgeTell::Refused { address, refused })) => {
-                    if let Some(name) = self.keeper.refused(address, refused.times) {
-                        self.news(LinkTell::Refused { name, refused });
+                    if let Some(name) = self.manager.count_denied(address, refused.times) {
+                        self.send_event(LinkTell::Refused { name, refused });
                     }
                 }
-                Ok(Some(EdgeTell::Authority { address, certificate })) if Some(address) == of => {
-                    heard.certificate = Some(certificate);
-                }
                 Ok(Some(EdgeTell::Authority { address, certificate })) => {
-                    if let Some(name) = self.keeper.whose(address) {
-                        self.news(LinkTell::Authority { name, certificate });
+                    if Some(address) == awaited {
+                        received.certificate = Some(certificate);
+                    } else if let Some(name) = self.manager.sandbox_at(address) {
+                        self.send_event(LinkTell::Authority { name, certificate });
                     }
                 }
                 Ok(Some(EdgeTell::Ready | EdgeTell::Carried { .. })) => {}
                 Ok(None) => break,
                 Err(_) => {
-                    self.keeper.edge = None;
-                    self.edge_again = Some(Instant::now() + EDGE_AGAIN);
-                    self.repaired("isolet-edge has ended: it is started anew".into());
+                    self.manager.proxy = None;
+                    self.start_proxy_at = Some(Instant::now() + RETRY_PAUSE);
+                    self.report_repair("isolet-edge has ended: it is started anew".into());
                 }
             }
         }
-        heard
+        received
     }
 }

@@ -1,83 +1,96 @@
-//! What others do, and what was ours and is not any more: found, put right and told.
+//! Changes that others make to what is ours: found by events, repaired, and reported.
 
 use super::EventLoop;
-use crate::veth::netlink::rtnetlink::News;
-use crate::veth::policy::HOST_END;
+use crate::veth::addresses::HOST_UPLINK;
+use crate::veth::manager::RemovedVeth;
+use crate::veth::netlink::rtnetlink::InterfaceEvent;
+use crate::veth::nft_ruleset::replace_host_addresses;
 use isolet_wire::links::LinkTell;
 use isolet_wire::network::{EdgeOrder, Guard};
 
 impl EventLoop {
-    pub(super) fn repaired(&mut self, what: String) {
-        self.news(LinkTell::Repaired { what });
+    pub(super) fn report_repair(&mut self, what: String) {
+        self.send_event(LinkTell::Repaired { what });
     }
 
-    pub(super) fn gone(&mut self, (id, name): (u32, String)) {
-        self.news(LinkTell::Gone { name, id });
+    fn report_removed(&mut self, removed: RemovedVeth) {
+        self.send_event(LinkTell::Gone { name: removed.sandbox, id: removed.id });
     }
 
-    pub(super) fn link_news(&mut self) {
-        for news in self.keeper.base.link_news.heard() {
-            match news {
-                News::Gone(index) => {
-                    if let Some(gone) = self.keeper.forget(index) {
-                        self.gone(gone);
+    pub(super) fn handle_interface_events(&mut self) {
+        for event in self.manager.gateway.interface_events.events() {
+            match event {
+                InterfaceEvent::Removed(interface) => {
+                    if let Some(removed) = self.manager.forget(interface) {
+                        self.report_removed(removed);
                     }
                 }
-                News::Lost => self.look_at_links(),
-                News::Link | News::Address => {}
+                InterfaceEvent::Overflow => self.reconcile_veths(),
+                InterfaceEvent::Changed | InterfaceEvent::Address => {}
             }
         }
     }
 
-    pub(super) fn look_at_links(&mut self) {
-        for gone in self.keeper.look() {
-            self.gone(gone);
+    pub(super) fn reconcile_veths(&mut self) {
+        for removed in self.manager.forget_removed() {
+            self.report_removed(removed);
         }
     }
 
-    pub(super) fn host_news(&mut self) {
-        let news = self.keeper.base.host_news.heard();
-        if news.iter().any(|news| matches!(news, News::Address | News::Lost)) {
-            self.look_at_addresses();
+    pub(super) fn handle_host_events(&mut self) {
+        let events = self.manager.gateway.host_events.events();
+        let concerns_addresses = |event: &InterfaceEvent| {
+            matches!(event, InterfaceEvent::Address | InterfaceEvent::Overflow)
+        };
+        if events.iter().any(concerns_addresses) {
+            self.reconcile_host_addresses();
         }
-        if news.iter().any(|news| *news != News::Address) {
-            self.look_at_way();
+        if events.iter().any(|event| *event != InterfaceEvent::Address) {
+            self.reconcile_uplink();
         }
     }
 
-    pub(super) fn look_at_addresses(&mut self) {
-        let Ok(host) = self.keeper.base.addresses() else { return };
-        if host == self.keeper.guard.host {
+    pub(super) fn reconcile_host_addresses(&mut self) {
+        let Ok(host) = self.manager.gateway.host_addresses() else { return };
+        if host == self.manager.guard.host {
             return;
         }
-        let guard = Guard { host, ..self.keeper.guard.clone() };
-        if let Err(why) = self.keeper.base.between(&crate::veth::nft_ruleset::guard(&guard)) {
-            return self.repaired(format!("the host's new addresses are not closed: {why}"));
+        let guard = Guard { host, ..self.manager.guard.clone() };
+        let applied = self.manager.gateway.apply_ruleset(&replace_host_addresses(&guard));
+        if let Err(failure) = applied {
+            let what = format!("the host's new addresses are not closed: {failure}");
+            return self.report_repair(what);
         }
-        self.keeper.guard = guard.clone();
+        self.manager.guard = guard.clone();
         let resolvers = self.resolvers.clone();
-        self.keeper.tell_edge(&EdgeOrder::Guard { guard, resolvers });
+        self.manager.send_to_proxy(&EdgeOrder::Guard { guard, resolvers });
     }
 
-    pub(super) fn look_at_way(&mut self) {
-        match self.keeper.base.look_at_way() {
+    pub(super) fn reconcile_uplink(&mut self) {
+        match self.manager.gateway.reconcile_uplink() {
             Ok(None) => {}
-            Ok(Some(what)) => self.repaired(what),
-            Err(why) => self.repaired(format!("{HOST_END} is not as it should be: {why}")),
+            Ok(Some(repair)) => self.report_repair(repair),
+            Err(failure) => {
+                self.report_repair(format!("{HOST_UPLINK} is not as it should be: {failure}"));
+            }
         }
-        // What came of our own doing.
-        let news = self.keeper.base.host_news.heard();
-        if news.contains(&News::Address) {
-            self.look_at_addresses();
+        // Events of our own changes.
+        let events = self.manager.gateway.host_events.events();
+        if events.contains(&InterfaceEvent::Address) {
+            self.reconcile_host_addresses();
         }
     }
 
-    pub(super) fn look_at_tables(&mut self) {
-        let (kept, guard) = (self.keeper.elements(), self.keeper.guard.clone());
-        match self.keeper.base.look_at_tables(&kept, &guard) {
+    pub(super) fn reconcile_tables(&mut self) {
+        let elements = self.manager.elements();
+        let guard = self.manager.guard.clone();
+        match self.manager.gateway.reconcile_tables(&elements, &guard) {
             Ok(None) => {}
-            Ok(Some(what)) => self.repaired(what),
-            Err(why) => self.repaired(format!("the packet filter is not as it should be: {why}")),
+            Ok(Some(repair)) => self.report_repair(repair),
+            Err(failure) => {
+                let what = format!("the packet filter is not as it should be: {failure}");
+                self.report_repair(what);
+            }
         }
     }
 }

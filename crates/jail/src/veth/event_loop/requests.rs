@@ -1,66 +1,67 @@
-//! What servers ask: one at a time is listened to, and each order is answered.
+//! Requests of the server. One server is served at a time, and each request is answered.
 
-use super::{EventLoop, PAUSE};
-use crate::veth::client_conn::ClientConn;
+use super::{EventLoop, PREPARE_PAUSE};
+use crate::veth::client_conn::{ClientConn, Request};
 use crate::veth::gateway::Failure;
-use isolet_wire::links::{LinkAsk, LinkOrder, LinkTell, Settings};
+use isolet_wire::links::{LinkAsk, LinkTell, Settings};
 use isolet_wire::network::Guard;
-use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 impl EventLoop {
     pub(super) fn accept(&mut self) {
-        if let Some(peer) = ClientConn::accept(&self.listener) {
-            self.candidate = Some(peer);
+        if let Some(candidate) = ClientConn::accept(&self.listener) {
+            self.candidate = Some(candidate);
         }
     }
 
-    /// Who begins is the server from now on: the one before was killed, or should not be there.
-    pub(super) fn hear_candidate(&mut self) {
-        let Some(peer) = self.candidate.take() else { return };
-        match peer.next() {
-            Ok(Some((order, fd))) if matches!(order.ask, LinkAsk::Begin(_)) => {
-                self.peer = Some(peer);
-                self.order(order, fd);
+    /// A candidate that sends `Begin` replaces the server: the earlier one was killed, or should not
+    /// run any more.
+    pub(super) fn handle_candidate(&mut self) {
+        let Some(candidate) = self.candidate.take() else { return };
+        match candidate.try_receive() {
+            Ok(Some(request)) if matches!(request.order.ask, LinkAsk::Begin(_)) => {
+                self.client = Some(candidate);
+                self.handle_request(request);
             }
-            Ok(None) => self.candidate = Some(peer),
+            Ok(None) => self.candidate = Some(candidate),
             _ => {}
         }
     }
 
-    pub(super) fn orders(&mut self) {
+    pub(super) fn handle_requests(&mut self) {
         loop {
-            let Some(peer) = &self.peer else { return };
-            match peer.next() {
-                Ok(Some((order, fd))) => self.order(order, fd),
+            let Some(client) = &self.client else { return };
+            match client.try_receive() {
+                Ok(Some(request)) => self.handle_request(request),
                 Ok(None) => return,
-                Err(_) => self.peer = None,
+                Err(_) => self.client = None,
             }
         }
     }
 
-    pub(super) fn order(&mut self, order: LinkOrder, fd: Option<OwnedFd>) {
+    fn handle_request(&mut self, request: Request) {
+        let Request { order, fd } = request;
         let number = order.number;
-        let done = |done: Result<(), Failure>| done.map(|()| LinkTell::Done);
+        let done = |result: Result<(), Failure>| result.map(|()| LinkTell::Done);
         let answer = match order.ask {
-            LinkAsk::Begin(settings) => self.begun_anew(settings),
-            LinkAsk::Take { name, policy } => match self.keeper.take(name, policy) {
-                Ok((standing, space)) => {
-                    self.say(number, &LinkTell::Taken(standing), Some(&space));
-                    self.fill = Some(Instant::now() + PAUSE);
+            LinkAsk::Begin(settings) => self.reconfigure(settings),
+            LinkAsk::Take { name, policy } => match self.manager.claim(name, policy) {
+                Ok((standing, netns)) => {
+                    self.send(number, &LinkTell::Taken(standing), Some(&netns));
+                    self.prepare_at = Some(Instant::now() + PREPARE_PAUSE);
                     return;
                 }
                 Err(failure) => Err(failure),
             },
             LinkAsk::Attach { name, policy } => match fd {
-                Some(fd) => self.keeper.attach(name, policy, &fd).map(LinkTell::Taken),
+                Some(fd) => self.manager.attach(name, policy, &fd).map(LinkTell::Taken),
                 None => Err("no descriptor of a network namespace came with it".into()),
             },
-            LinkAsk::Set { id, policy } => done(self.keeper.set(id, policy)),
-            LinkAsk::Release { id } => done(self.keeper.release(id)),
-            LinkAsk::List { after } => Ok(LinkTell::Listed(self.keeper.list(after))),
-            LinkAsk::Counters { id } => self.keeper.counters(id).map(LinkTell::Counted),
-            LinkAsk::Lend { id, credentials } => self.lend(id, credentials),
+            LinkAsk::Set { id, policy } => done(self.manager.set_policy(id, policy)),
+            LinkAsk::Release { id } => done(self.manager.release(id)),
+            LinkAsk::List { after } => Ok(LinkTell::Listed(self.manager.list(after))),
+            LinkAsk::Counters { id } => self.manager.counters(id).map(LinkTell::Counted),
+            LinkAsk::Lend { id, credentials } => self.set_credentials(id, credentials),
             LinkAsk::Settle => {
                 self.settle();
                 Ok(LinkTell::Done)
@@ -70,20 +71,22 @@ impl EventLoop {
         self.answer(number, answer);
     }
 
-    /// Another server: it may have been told otherwise by its operator.
-    pub(super) fn begun_anew(&mut self, settings: Settings) -> Result<LinkTell, Failure> {
-        let guard = Guard { opened: settings.opened, ..self.keeper.guard.clone() };
-        let changed = guard != self.keeper.guard || settings.resolvers != self.resolvers;
-        let max = settings.connections_max;
-        if guard != self.keeper.guard || max != self.keeper.base.connections_max {
-            let kept = self.keeper.elements();
-            self.keeper.base.connections_max = max;
-            self.keeper.base.tables(&kept, &guard)?;
-            self.keeper.guard = guard;
+    /// Another server may have other settings.
+    fn reconfigure(&mut self, settings: Settings) -> Result<LinkTell, Failure> {
+        let current = &self.manager.guard;
+        let guard = Guard { opened: settings.opened, ..current.clone() };
+        let guard_changed = guard != *current;
+        let resolvers_changed = settings.resolvers != self.resolvers;
+        let connections_max = settings.connections_max;
+        if guard_changed || connections_max != self.manager.gateway.connections_max {
+            let elements = self.manager.elements();
+            self.manager.gateway.connections_max = connections_max;
+            self.manager.gateway.replace_tables(&elements, &guard)?;
+            self.manager.guard = guard;
         }
         self.resolvers = settings.resolvers;
-        if changed {
-            self.keeper.brief_edge(&self.resolvers);
+        if guard_changed || resolvers_changed {
+            self.manager.configure_proxy(&self.resolvers);
         }
         Ok(self.ready())
     }

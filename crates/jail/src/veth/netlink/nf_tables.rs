@@ -1,62 +1,65 @@
-//! Elements of the packet filter's sets, put in and taken out by netlink: one transaction, in a
-//! fraction of the time that `nft` takes to start. Where a create or a change of rules waits.
+//! Adds and removes elements of the packet filter's sets by netlink: one transaction, in a fraction
+//! of the time that `nft` takes to start. Creating a sandbox and changing its rules wait for it.
 
-use super::{CREATE, Netlink, Request};
+use super::{CREATE, NetlinkSocket, Request};
 use crate::veth::set_element::{Element, Part};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Elements of a change that is made here; `nft` does what is more.
+/// Elements of a change that is made here; `nft` makes larger ones.
 pub(crate) const CHANGED_MAX: usize = 512;
-/// Elements of one message: the length of a list is told in 16 bits.
+/// Elements of one message: the length of a list has 16 bits.
 const LISTED_MAX: usize = 128;
 
-/// Messages of this subsystem, and what they ask.
-const TABLES: u16 = 10;
-const NEW_ELEMENT: u16 = TABLES << 8 | 12;
-const DELETE_ELEMENT: u16 = TABLES << 8 | 14;
-/// What lies between these two is done whole or not at all.
-const BEGIN: u16 = 16;
-const END: u16 = 17;
-const INET: u8 = 1;
-const NESTED: u16 = 0x8000;
-/// Of a list of elements: its table, its set, its elements.
-const TABLE: u16 = 1;
-const SET: u16 = 2;
-const ELEMENTS: u16 = 3;
-/// Of one: where it begins, and where it ends.
-const KEY: u16 = 1;
-const KEY_END: u16 = 10;
+/// Types of messages, and those that delimit a transaction.
+const NEW_ELEMENTS: u16 = message_type(libc::NFT_MSG_NEWSETELEM);
+const DELETE_ELEMENTS: u16 = message_type(libc::NFT_MSG_DELSETELEM);
+const BATCH_BEGIN: u16 = libc::NFNL_MSG_BATCH_BEGIN as u16;
+const BATCH_END: u16 = libc::NFNL_MSG_BATCH_END as u16;
+const NESTED: u16 = libc::NLA_F_NESTED as u16;
+/// Attributes of a list of elements, of one element, and of its key. Not in libc.
+const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
+const NFTA_SET_ELEM_LIST_SET: u16 = 2;
+const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
+const NFTA_LIST_ELEM: u16 = 1;
+const NFTA_SET_ELEM_KEY: u16 = 1;
+const NFTA_SET_ELEM_KEY_END: u16 = 10;
+const NFTA_DATA_VALUE: u16 = 1;
 
-/// Longest name of a link, with its NUL.
-const NAME_BYTES: usize = 16;
+/// Bytes of an interface's name, with its NUL.
+const NAME_BYTES: usize = libc::IFNAMSIZ;
 
-/// From some elements to others in the table `inet isolet`; `None`: more than is done here.
+/// Changes the elements of the table `inet isolet` from `before` to `after`; `None` when there are
+/// more than [`CHANGED_MAX`] changes.
 ///
 /// # Errors
-/// As the kernel says; nothing has changed then.
+/// The kernel's; nothing has changed then.
 pub(crate) fn change_elements(
-    socket: &mut Netlink,
-    was: &BTreeSet<Element>,
-    is: &BTreeSet<Element>,
+    socket: &mut NetlinkSocket,
+    before: &BTreeSet<Element>,
+    after: &BTreeSet<Element>,
 ) -> Option<Result<(), Errno>> {
-    let (gone, come) = (was.difference(is).count(), is.difference(was).count());
-    if gone + come > CHANGED_MAX {
+    let changed = before.symmetric_difference(after).count();
+    if changed > CHANGED_MAX {
         return None;
     }
-    if gone + come == 0 {
+    if changed == 0 {
         return Some(Ok(()));
     }
-    let [high, low] = TABLES.to_be_bytes();
-    let edge = |kind| Request::new(kind, 0, &[0, 0, high, low]);
-    let mut batch = vec![edge(BEGIN)];
-    batch.extend(lists(DELETE_ELEMENT, 0, was.difference(is)));
-    batch.extend(lists(NEW_ELEMENT, CREATE, is.difference(was)));
-    batch.push(edge(END));
-    Some(socket.batch(batch))
+    let [high, low] = (libc::NFNL_SUBSYS_NFTABLES as u16).to_be_bytes();
+    let delimiter = |kind| Request::new(kind, 0, &[0, 0, high, low]);
+    let mut batch = vec![delimiter(BATCH_BEGIN)];
+    batch.extend(lists(DELETE_ELEMENTS, 0, before.difference(after)));
+    batch.extend(lists(NEW_ELEMENTS, CREATE, after.difference(before)));
+    batch.push(delimiter(BATCH_END));
+    Some(socket.transaction(batch))
 }
 
-/// What is to be done with these, a message for each set and so many of it.
+const fn message_type(message: libc::c_int) -> u16 {
+    (libc::NFNL_SUBSYS_NFTABLES << 8 | message) as u16
+}
+
+/// Messages for these elements: at least one for each set.
 fn lists<'a>(
     kind: u16,
     flags: u16,
@@ -69,45 +72,63 @@ fn lists<'a>(
     let mut requests = Vec::new();
     for (set, elements) in sets {
         for some in elements.chunks(LISTED_MAX) {
-            let request = Request::new(kind, flags, &[INET, 0, 0, 0]);
-            let request = request.text(TABLE, "isolet").text(SET, set);
-            requests.push(request.nest(ELEMENTS | NESTED, &[], |list| {
-                some.iter()
-                    .fold(list, |list, element| list.nest(1 | NESTED, &[], |it| put(it, element)))
+            let request = Request::new(kind, flags, &[libc::NFPROTO_INET as u8, 0, 0, 0]);
+            let request =
+                request.text(NFTA_SET_ELEM_LIST_TABLE, "isolet").text(NFTA_SET_ELEM_LIST_SET, set);
+            requests.push(request.nest(NFTA_SET_ELEM_LIST_ELEMENTS | NESTED, &[], |list| {
+                some.iter().fold(list, |list, element| {
+                    list.nest(NFTA_LIST_ELEM | NESTED, &[], |request| put_element(request, element))
+                })
             }));
         }
     }
     requests.into_iter()
 }
 
-fn put(request: Request, element: &Element) -> Request {
+fn put_element(request: Request, element: &Element) -> Request {
     let value = |request: Request, kind: u16, bytes: &[u8]| {
-        request.nest(kind | NESTED, &[], |data| data.put(1, bytes))
+        request.nest(kind | NESTED, &[], |data| data.put(NFTA_DATA_VALUE, bytes))
     };
-    let request = value(request, KEY, &key(&element.parts, false));
-    if !element.ranges() {
+    let request = value(request, NFTA_SET_ELEM_KEY, &key(&element.parts, KeyEnd::First));
+    if !element.is_range() {
         return request;
     }
-    value(request, KEY_END, &key(&element.parts, true))
+    value(request, NFTA_SET_ELEM_KEY_END, &key(&element.parts, KeyEnd::Last))
 }
 
-/// The parts behind each other, each as the kernel has it, up to a multiple of four bytes.
-fn key(parts: &[Part], last: bool) -> Vec<u8> {
+/// One end of the range that a key holds.
+#[derive(Clone, Copy)]
+enum KeyEnd {
+    First,
+    Last,
+}
+
+impl KeyEnd {
+    fn of<T>(self, first: T, last: T) -> T {
+        match self {
+            Self::First => first,
+            Self::Last => last,
+        }
+    }
+}
+
+/// The parts in the kernel's layout, each padded to a multiple of four bytes.
+fn key(parts: &[Part], end: KeyEnd) -> Vec<u8> {
     let mut bytes = Vec::new();
     for part in parts {
         match part {
-            Part::Link(name) => {
-                let mut space = [0; NAME_BYTES];
+            Part::Interface(name) => {
+                let mut padded = [0; NAME_BYTES];
                 let length = name.len().min(NAME_BYTES - 1);
-                space[..length].copy_from_slice(&name.as_bytes()[..length]);
-                bytes.extend(space);
+                padded[..length].copy_from_slice(&name.as_bytes()[..length]);
+                bytes.extend(padded);
             }
-            Part::Addresses(first, end) => {
-                bytes.extend(if last { end.octets() } else { first.octets() });
+            Part::Addresses(first, last) => {
+                bytes.extend(end.of(first, last).octets());
             }
             Part::Protocol(_, number) => bytes.extend([*number, 0, 0, 0]),
-            Part::Ports(first, end) => {
-                bytes.extend((if last { end } else { first }).to_be_bytes());
+            Part::Ports(first, last) => {
+                bytes.extend(end.of(first, last).to_be_bytes());
                 bytes.extend([0, 0]);
             }
         }
@@ -122,7 +143,7 @@ mod tests {
     #[test]
     fn a_key_is_laid_out_as_the_kernel_has_it() {
         let parts = [
-            Part::Link("l300".into()),
+            Part::Interface("l300".into()),
             Part::Addresses([1, 2, 3, 0].into(), [1, 2, 3, 255].into()),
             Part::Protocol("tcp", 6),
             Part::Ports(80, 443),
@@ -131,6 +152,6 @@ mod tests {
         let mut last = first.clone();
         first.extend([1, 2, 3, 0, 6, 0, 0, 0, 0, 80, 0, 0]);
         last.extend([1, 2, 3, 255, 6, 0, 0, 0, 1, 187, 0, 0]);
-        assert_eq!((key(&parts, false), key(&parts, true)), (first, last));
+        assert_eq!((key(&parts, KeyEnd::First), key(&parts, KeyEnd::Last)), (first, last));
     }
 }

@@ -1,68 +1,69 @@
-//! Netfilter's log: packets that were refused, as the kernel tells them.
+//! Netfilter's log (`nfnetlink_log`), by which the kernel reports refused packets.
 
-use super::{Netlink, Request, attribute, messages};
+use super::{NetlinkSocket, Request, attribute, messages};
 use rustix::io::Errno;
 use rustix::net::netlink;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Of netfilter's log: where refused packets go.
+/// The log's group that refused packets go to.
 pub(crate) const LOG_GROUP: u16 = 7;
-/// How a packet that is one too many is marked there; others are not.
+/// The prefix of packets that were refused because there were too many connections.
 pub(crate) const LIMIT_PREFIX: &str = "limit";
 
-/// Messages of this subsystem.
-const PACKET: u16 = 4 << 8;
-const CONFIG: u16 = PACKET | 1;
-/// Only the heads of packets.
+const PACKET: u16 = message_type(libc::NFULNL_MSG_PACKET);
+const CONFIG: u16 = message_type(libc::NFULNL_MSG_CONFIG);
+/// Bytes of `struct nfgenmsg`.
+const NFGEN_BYTES: usize = 4;
+/// Bytes of each packet that are reported: its headers.
 const COPIED_BYTES: u32 = 64;
 
-/// A packet that was refused.
+/// A packet that the packet filter refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeniedPacket {
-    /// The link by which it came.
-    pub(crate) index: u32,
-    /// Where it should go.
-    pub(crate) to: Ipv4Addr,
-    /// Of TCP and UDP.
+    /// The interface by which it came.
+    pub(crate) interface: u32,
+    /// Its destination.
+    pub(crate) address: Ipv4Addr,
+    /// The destination port, of TCP and UDP.
     pub(crate) port: Option<u16>,
-    /// IP's number.
+    /// The protocol's number in IP.
     pub(crate) protocol: u8,
-    /// It was one too many, and else allowed.
-    pub(crate) limit: bool,
+    /// Whether it was refused only because there were too many connections.
+    pub(crate) over_limit: bool,
 }
 
-/// Hears refused packets of the namespace in which it was opened.
+/// Receives the refused packets of the namespace in which it was opened.
 #[derive(Debug)]
-pub(crate) struct NfLog(Netlink);
+pub(crate) struct NfLog(NetlinkSocket);
 
 impl NfLog {
     pub(crate) fn open() -> Result<Self, Errno> {
-        let mut socket = Netlink::news(Some(netlink::NETFILTER))?;
+        let mut socket = NetlinkSocket::open_nonblocking(Some(netlink::NETFILTER))?;
         let [high, low] = LOG_GROUP.to_be_bytes();
-        let request =
-            |part: u16, value: &[u8]| Request::new(CONFIG, 0, &[0, 0, high, low]).put(part, value);
-        let bind = 1;
-        socket.tell(request(1, &[bind]))?;
-        let mut copy = COPIED_BYTES.to_be_bytes().to_vec();
-        let with_bytes = 2;
-        copy.extend([with_bytes, 0]);
-        socket.tell(request(2, &copy))?;
-        // Told at once.
-        socket.tell(request(5, &1_u32.to_be_bytes()))?;
+        let configure = |attribute: libc::c_int, value: &[u8]| {
+            Request::new(CONFIG, 0, &[0, 0, high, low]).put(attribute as u16, value)
+        };
+        let command = [libc::NFULNL_CFG_CMD_BIND as u8];
+        socket.request(configure(libc::NFULA_CFG_CMD, &command))?;
+        let mut mode = COPIED_BYTES.to_be_bytes().to_vec();
+        mode.extend([libc::NFULNL_COPY_PACKET as u8, 0]);
+        socket.request(configure(libc::NFULA_CFG_MODE, &mode))?;
+        // Each packet is reported at once.
+        socket.request(configure(libc::NFULA_CFG_QTHRESH, &1_u32.to_be_bytes()))?;
         Ok(Self(socket))
     }
 
-    /// Everything until now.
-    pub(crate) fn heard(&self) -> Vec<DeniedPacket> {
+    /// All packets until now.
+    pub(crate) fn packets(&self) -> Vec<DeniedPacket> {
         let mut all = Vec::new();
         loop {
-            match self.0.heard() {
+            match self.0.try_receive() {
                 Ok(Some(datagram)) => {
-                    let found = messages(&datagram).filter(|(kind, _, _)| *kind == PACKET);
-                    all.extend(found.filter_map(|(_, _, body)| packet(body)));
+                    let packets = messages(&datagram).filter(|message| message.kind == PACKET);
+                    all.extend(packets.filter_map(|message| packet(message.body)));
                 }
-                // More than could wait: some are not told.
+                // The kernel dropped some.
                 Err(Errno::NOBUFS) => {}
                 _ => return all,
             }
@@ -76,17 +77,24 @@ impl AsFd for NfLog {
     }
 }
 
+const fn message_type(message: libc::c_int) -> u16 {
+    (libc::NFNL_SUBSYS_ULOG << 8 | message) as u16
+}
+
 fn packet(body: &[u8]) -> Option<DeniedPacket> {
-    let index = u32::from_be_bytes(attribute(body, 4, 4)?.try_into().ok()?);
-    let bytes = attribute(body, 4, 9)?;
-    let prefix = attribute(body, 4, 10).unwrap_or_default();
-    let head = usize::from(bytes.first()? & 0xf) * 4;
+    let value = |attribute_type: libc::c_int| attribute(body, NFGEN_BYTES, attribute_type as u16);
+    let interface = u32::from_be_bytes(value(libc::NFULA_IFINDEX_INDEV)?.try_into().ok()?);
+    let bytes = value(libc::NFULA_PAYLOAD)?;
+    let prefix = value(libc::NFULA_PREFIX).unwrap_or_default();
+    let header = usize::from(bytes.first()? & 0xf) * 4;
     let protocol = *bytes.get(9)?;
-    let to: [u8; 4] = bytes.get(16..20)?.try_into().ok()?;
-    let port = bytes.get(head + 2..head + 4).and_then(|port| port.try_into().ok());
-    let port = port.map(u16::from_be_bytes).filter(|_| matches!(protocol, 6 | 17));
-    let limit = prefix.starts_with(LIMIT_PREFIX.as_bytes());
-    Some(DeniedPacket { index, to: to.into(), port, protocol, limit })
+    let address: [u8; 4] = bytes.get(16..20)?.try_into().ok()?;
+    let port = bytes.get(header + 2..header + 4).and_then(|port| port.try_into().ok());
+    let port = port
+        .map(u16::from_be_bytes)
+        .filter(|_| matches!(i32::from(protocol), libc::IPPROTO_TCP | libc::IPPROTO_UDP));
+    let over_limit = prefix.starts_with(LIMIT_PREFIX.as_bytes());
+    Some(DeniedPacket { interface, address: address.into(), port, protocol, over_limit })
 }
 
 #[cfg(test)]
@@ -107,8 +115,10 @@ mod tests {
             body.extend_from_slice(value);
         }
         let found = packet(&body).expect("a packet");
-        let (to, port) = (Ipv4Addr::new(1, 2, 3, 4), Some(443));
-        assert_eq!(found, DeniedPacket { index: 3, to, port, protocol: 6, limit: true });
+        let address = Ipv4Addr::new(1, 2, 3, 4);
+        let expected =
+            DeniedPacket { interface: 3, address, port: Some(443), protocol: 6, over_limit: true };
+        assert_eq!(found, expected);
         for length in 0..body.len() {
             let _ = packet(&body[..length]);
         }

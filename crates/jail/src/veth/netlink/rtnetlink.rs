@@ -1,150 +1,164 @@
-//! Links, addresses and routes of one network namespace.
+//! Interfaces, addresses and routes of one network namespace (`rtnetlink`).
 
-use super::{CREATE, DUMP, EXCLUSIVE, Netlink, Request, attribute, u32_of};
+use super::{
+    CREATE, DUMP, EXCLUSIVE, Message, NetlinkSocket, Request, attribute, messages, u32_of,
+};
 use isolet_wire::links::Counters;
 use rustix::io::Errno;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-const NEWLINK: u16 = 16;
-const DELLINK: u16 = 17;
-const GETLINK: u16 = 18;
-const NEWADDR: u16 = 20;
-const DELADDR: u16 = 21;
-const GETADDR: u16 = 22;
-const NEWROUTE: u16 = 24;
-const GETROUTE: u16 = 26;
+const AF_INET: u8 = libc::AF_INET as u8;
+const IFF_UP: u32 = libc::IFF_UP as u32;
+const IFF_NOARP: u32 = libc::IFF_NOARP as u32;
+/// The attribute of a veth pair that describes its other end.
+const VETH_INFO_PEER: u16 = 1;
 
-/// Groups of news.
-const GROUP_LINK: u32 = 1;
-const GROUP_IPV4_ADDR: u32 = 0x10;
+/// Bytes of `struct ifinfomsg`, `struct ifaddrmsg` and `struct rtmsg`.
+const IFINFO_BYTES: usize = 16;
+const IFADDR_BYTES: usize = 8;
+const RTMSG_BYTES: usize = 12;
 
-const IFF_UP: u32 = 1;
-const IFF_NOARP: u32 = 0x80;
-const INET: u8 = 2;
+/// Both ends of every pair have the same hardware address: no end ever asks for the other's, and
+/// no sandbox can claim another's.
+const HARDWARE_ADDRESS: [u8; 6] = [0x02, 0x49, 0x53, 0x4c, 0x54, 0x01];
 
-/// Both ends of every link have the same hardware address: no end ever asks for the other's, and
-/// nobody inside can claim another's.
-const HARDWARE: [u8; 6] = [0x02, 0x49, 0x53, 0x4c, 0x54, 0x01];
-
-/// What happened in a namespace.
+/// What happened to the interfaces and addresses of a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum News {
-    /// A link with this index is gone.
-    Gone(u32),
-    /// A link was made or changed.
-    Link,
-    /// An address came or went.
+pub(crate) enum InterfaceEvent {
+    /// The interface with this index was removed.
+    Removed(u32),
+    /// An interface was created or changed.
+    Changed,
+    /// An address was added or removed.
     Address,
-    /// More than could wait: everything may have changed.
-    Lost,
+    /// The kernel dropped events: everything may have changed.
+    Overflow,
 }
 
-/// Works on the links of the namespace in which it was opened.
+/// Changes the interfaces of the namespace in which it was opened.
 #[derive(Debug)]
-pub(crate) struct Routes(Netlink);
+pub(crate) struct Rtnetlink(NetlinkSocket);
 
-fn link(index: u32, flags: u32) -> [u8; 16] {
-    let mut fixed = [0; 16];
+/// `struct ifinfomsg` that sets `flags`.
+fn ifinfo(index: u32, flags: u32) -> [u8; IFINFO_BYTES] {
+    let mut fixed = [0; IFINFO_BYTES];
     fixed[4..8].copy_from_slice(&index.to_ne_bytes());
     fixed[8..12].copy_from_slice(&flags.to_ne_bytes());
     fixed[12..16].copy_from_slice(&flags.to_ne_bytes());
     fixed
 }
 
-impl Routes {
+/// A request about the interface `name`.
+fn by_name(kind: u16, name: &str) -> Request {
+    Request::new(kind, 0, &ifinfo(0, 0)).text(libc::IFLA_IFNAME, name)
+}
+
+/// The other end of a pair.
+pub(crate) struct Peer<'a> {
+    pub(crate) netns: BorrowedFd<'a>,
+    pub(crate) name: &'a str,
+}
+
+impl Rtnetlink {
     pub(crate) fn open() -> Result<Self, Errno> {
-        Netlink::open(None, 0).map(Self)
+        NetlinkSocket::open(None, 0).map(Self)
     }
 
-    /// Makes a pair: one end here, under `name`, the other in the namespace `other`, as `peer`.
-    /// Ours is up; the other cannot be before there are two. An alias is given by itself: the
-    /// kernel passes over one that comes with what is to be made.
-    pub(crate) fn pair(
+    /// Creates a veth pair: one end here, under `name`, the other described by `peer`. This end
+    /// is up; the other one cannot be before both exist. An alias is set by a second request: the
+    /// kernel ignores one in the request that creates the pair.
+    pub(crate) fn create_pair(
         &mut self,
         name: &str,
         alias: Option<&str>,
-        (other, peer): (BorrowedFd<'_>, &str),
+        peer: Peer<'_>,
     ) -> Result<(), Errno> {
-        let (fixed, other_fixed) = (link(0, IFF_UP | IFF_NOARP), link(0, IFF_NOARP));
-        let place = (other.as_raw_fd() as u32).to_ne_bytes();
-        let request = Request::new(NEWLINK, CREATE | EXCLUSIVE, &fixed)
-            .text(3, name)
-            .put(1, &HARDWARE)
-            .nest(18, &[], |info| {
-                info.text(1, "veth").nest(2, &[], |data| {
-                    data.nest(1, &other_fixed, |end| {
-                        end.text(3, peer).put(1, &HARDWARE).put(28, &place)
+        let fixed = ifinfo(0, IFF_UP | IFF_NOARP);
+        let peer_fixed = ifinfo(0, IFF_NOARP);
+        let peer_netns = (peer.netns.as_raw_fd() as u32).to_ne_bytes();
+        let request = Request::new(libc::RTM_NEWLINK, CREATE | EXCLUSIVE, &fixed)
+            .text(libc::IFLA_IFNAME, name)
+            .put(libc::IFLA_ADDRESS, &HARDWARE_ADDRESS)
+            .nest(libc::IFLA_LINKINFO, &[], |info| {
+                info.text(libc::IFLA_INFO_KIND, "veth").nest(libc::IFLA_INFO_DATA, &[], |data| {
+                    data.nest(VETH_INFO_PEER, &peer_fixed, |end| {
+                        end.text(libc::IFLA_IFNAME, peer.name)
+                            .put(libc::IFLA_ADDRESS, &HARDWARE_ADDRESS)
+                            .put(libc::IFLA_NET_NS_FD, &peer_netns)
                     })
                 })
             });
-        self.0.tell(request)?;
+        self.0.request(request)?;
         let Some(alias) = alias else { return Ok(()) };
-        self.0.tell(Request::new(NEWLINK, 0, &link(0, 0)).text(3, name).text(20, alias))
+        self.0.request(by_name(libc::RTM_NEWLINK, name).text(libc::IFLA_IFALIAS, alias))
     }
 
-    /// Brings a link up.
-    pub(crate) fn up(&mut self, name: &str) -> Result<(), Errno> {
-        let index = self.index(name)?;
-        self.0.tell(Request::new(NEWLINK, 0, &link(index, IFF_UP)))
+    /// Brings an interface up.
+    pub(crate) fn set_up(&mut self, name: &str) -> Result<(), Errno> {
+        let index = self.index_of(name)?;
+        self.0.request(Request::new(libc::RTM_NEWLINK, 0, &ifinfo(index, IFF_UP)))
     }
 
-    /// Moves a link into another namespace; its addresses and routes stay behind.
-    pub(crate) fn hand_over(&mut self, name: &str, to: BorrowedFd<'_>) -> Result<(), Errno> {
-        let index = self.index(name)?;
-        let place = (to.as_raw_fd() as u32).to_ne_bytes();
-        self.0.tell(Request::new(NEWLINK, 0, &link(index, 0)).put(28, &place))
+    /// Moves an interface into another namespace. It loses its addresses and routes.
+    pub(crate) fn move_to_netns(&mut self, name: &str, to: BorrowedFd<'_>) -> Result<(), Errno> {
+        let index = self.index_of(name)?;
+        let netns = (to.as_raw_fd() as u32).to_ne_bytes();
+        let request = Request::new(libc::RTM_NEWLINK, 0, &ifinfo(index, 0));
+        self.0.request(request.put(libc::IFLA_NET_NS_FD, &netns))
     }
 
-    /// Removes a link; one that is not there is no error.
+    /// Removes an interface, with the other end of its pair. One that does not exist is no error.
     pub(crate) fn remove(&mut self, name: &str) -> Result<(), Errno> {
-        match self.0.tell(Request::new(DELLINK, 0, &link(0, 0)).text(3, name)) {
+        match self.0.request(by_name(libc::RTM_DELLINK, name)) {
             Err(Errno::NODEV) => Ok(()),
-            done => done,
+            removed => removed,
         }
     }
 
-    /// Gives a link its name back. Older kernels rename only what is down; its routes go with that.
-    pub(crate) fn call_back(&mut self, index: u32, name: &str) -> Result<(), Errno> {
-        let rename = || Request::new(NEWLINK, 0, &link(index, 0)).text(3, name);
-        match self.0.tell(rename()) {
+    /// Renames an interface. Older kernels rename only one that is down, which removes its routes.
+    pub(crate) fn rename(&mut self, index: u32, name: &str) -> Result<(), Errno> {
+        let rename =
+            || Request::new(libc::RTM_NEWLINK, 0, &ifinfo(index, 0)).text(libc::IFLA_IFNAME, name);
+        match self.0.request(rename()) {
             Err(Errno::BUSY) => {}
             done => return done,
         }
-        let mut down = link(index, 0);
+        let mut down = ifinfo(index, 0);
         down[12..16].copy_from_slice(&IFF_UP.to_ne_bytes());
-        self.0.tell(Request::new(NEWLINK, 0, &down))?;
-        self.0.tell(rename())?;
-        self.0.tell(Request::new(NEWLINK, 0, &link(index, IFF_UP)))
+        self.0.request(Request::new(libc::RTM_NEWLINK, 0, &down))?;
+        self.0.request(rename())?;
+        self.0.request(Request::new(libc::RTM_NEWLINK, 0, &ifinfo(index, IFF_UP)))
     }
 
-    /// The number of a link.
-    pub(crate) fn index(&self, name: &str) -> Result<u32, Errno> {
+    /// The index of an interface.
+    pub(crate) fn index_of(&self, name: &str) -> Result<u32, Errno> {
         rustix::net::netdevice::name_to_index(&self.0, name)
     }
 
-    /// The name of a link.
-    pub(crate) fn name(&self, index: u32) -> Result<String, Errno> {
+    /// The name of an interface.
+    pub(crate) fn name_of(&self, index: u32) -> Result<String, Errno> {
         rustix::net::netdevice::index_to_name(&self.0, index)
     }
 
-    /// What somebody has written to a link about it.
+    /// The alias of an interface: a text that its creator set.
     pub(crate) fn alias(&mut self, name: &str) -> Result<Option<String>, Errno> {
         let mut found = None;
-        self.0.ask(Request::new(GETLINK, 0, &link(0, 0)).text(3, name), |kind, body| {
-            if kind == NEWLINK {
-                let alias = attribute(body, 16, 20).and_then(|text| text.strip_suffix(&[0]));
+        self.0.query(by_name(libc::RTM_GETLINK, name), |kind, body| {
+            if kind == libc::RTM_NEWLINK {
+                let alias = attribute(body, IFINFO_BYTES, libc::IFLA_IFALIAS)
+                    .and_then(|text| text.strip_suffix(&[0]));
                 found = alias.map(|text| String::from_utf8_lossy(text).into_owned());
             }
         })?;
         Ok(found)
     }
 
-    /// What went over a link, seen from its other end.
+    /// The traffic of a pair, counted from its other end.
     pub(crate) fn counters(&mut self, name: &str) -> Result<Counters, Errno> {
         let mut found = Counters::default();
-        self.0.ask(Request::new(GETLINK, 0, &link(0, 0)).text(3, name), |_, body| {
-            let Some(stats) = attribute(body, 16, 23) else { return };
+        self.0.query(by_name(libc::RTM_GETLINK, name), |_, body| {
+            let Some(stats) = attribute(body, IFINFO_BYTES, libc::IFLA_STATS64) else { return };
             let number = |at: usize| {
                 let bytes = stats.get(at * 8..at * 8 + 8).and_then(|it| it.try_into().ok());
                 bytes.map_or(0, u64::from_ne_bytes)
@@ -160,99 +174,99 @@ impl Routes {
         Ok(found)
     }
 
-    /// Gives a link an address that is its own alone.
-    pub(crate) fn address(&mut self, name: &str, address: Ipv4Addr) -> Result<(), Errno> {
-        let mut fixed = [INET, 32, 0, 0, 0, 0, 0, 0];
-        fixed[4..8].copy_from_slice(&self.index(name)?.to_ne_bytes());
-        let (local, bytes) = (2, address.octets());
-        let request = Request::new(NEWADDR, CREATE, &fixed).put(local, &bytes).put(1, &bytes);
-        self.0.tell(request)
+    /// Adds an address, without a network around it.
+    pub(crate) fn add_address(&mut self, name: &str, address: Ipv4Addr) -> Result<(), Errno> {
+        let mut fixed = [AF_INET, 32, 0, 0, 0, 0, 0, 0];
+        fixed[4..8].copy_from_slice(&self.index_of(name)?.to_ne_bytes());
+        let bytes = address.octets();
+        let request = Request::new(libc::RTM_NEWADDR, CREATE, &fixed);
+        self.0.request(request.put(libc::IFA_LOCAL, &bytes).put(libc::IFA_ADDRESS, &bytes))
     }
 
-    /// A route to a network (all of it with no bits) by a link; there is nobody to ask on the way.
-    pub(crate) fn route(
+    /// Adds a route to a network (the default route for a prefix of length 0) over an interface,
+    /// without a next hop.
+    pub(crate) fn add_route(
         &mut self,
-        (network, bits): (Ipv4Addr, u8),
-        name: &str,
-        source: Option<Ipv4Addr>,
+        network: (Ipv4Addr, u8),
+        interface: &str,
     ) -> Result<(), Errno> {
-        // The main table, by boot, to the link itself, unicast.
-        let fixed = [INET, bits, 0, 0, 254, 3, 253, 1, 0, 0, 0, 0];
-        let index = self.index(name)?.to_ne_bytes();
-        let mut request = Request::new(NEWROUTE, CREATE | EXCLUSIVE, &fixed);
-        if bits > 0 {
-            request = request.put(1, &network.octets());
+        let (address, prefix_length) = network;
+        let mut fixed = [0; RTMSG_BYTES];
+        fixed[0] = AF_INET;
+        fixed[1] = prefix_length;
+        fixed[4] = libc::RT_TABLE_MAIN;
+        fixed[5] = libc::RTPROT_BOOT;
+        fixed[6] = libc::RT_SCOPE_LINK;
+        fixed[7] = libc::RTN_UNICAST;
+        let index = self.index_of(interface)?.to_ne_bytes();
+        let mut request = Request::new(libc::RTM_NEWROUTE, CREATE | EXCLUSIVE, &fixed);
+        if prefix_length > 0 {
+            request = request.put(libc::RTA_DST, &address.octets());
         }
-        if let Some(source) = source {
-            request = request.put(7, &source.octets());
-        }
-        self.0.tell(request.put(4, &index))
+        self.0.request(request.put(libc::RTA_OIF, &index))
     }
 
-    /// Networks of the main table that lie in one of ours, or the other way round, and are not
-    /// reached by the link of this name.
-    pub(crate) fn overlaps(&mut self, ours: (Ipv4Addr, u8), but: &str) -> Result<bool, Errno> {
-        let but = self.index(but).unwrap_or(0);
+    /// Whether there is a route to a network that overlaps with `ours`, other than over the interface
+    /// `except`. Default routes do not count.
+    pub(crate) fn overlaps(&mut self, ours: (Ipv4Addr, u8), except: &str) -> Result<bool, Errno> {
+        let except = self.index_of(except).unwrap_or(0);
+        let mut fixed = [0; RTMSG_BYTES];
+        fixed[0] = AF_INET;
         let mut found = false;
-        self.0.ask(
-            Request::new(GETROUTE, DUMP, &[INET, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
-            |_, body| {
-                let bits = body.get(1).copied().unwrap_or(0);
-                let Some(octets) =
-                    attribute(body, 12, 1).and_then(|it| <[u8; 4]>::try_from(it).ok())
-                else {
-                    return;
-                };
-                let by = attribute(body, 12, 4).and_then(u32_of);
-                let shorter = u32::from(bits.min(ours.1));
-                let mask = u32::MAX.checked_shl(32 - shorter).unwrap_or(0);
-                let differs = (u32::from_be_bytes(octets) ^ ours.0.to_bits()) & mask;
-                found |= bits > 0 && differs == 0 && by != Some(but);
-            },
-        )?;
+        self.0.query(Request::new(libc::RTM_GETROUTE, DUMP, &fixed), |_, body| {
+            let bits = body.get(1).copied().unwrap_or(0);
+            let Some(octets) = attribute(body, RTMSG_BYTES, libc::RTA_DST)
+                .and_then(|it| <[u8; 4]>::try_from(it).ok())
+            else {
+                return;
+            };
+            let interface = attribute(body, RTMSG_BYTES, libc::RTA_OIF).and_then(u32_of);
+            let shorter = u32::from(bits.min(ours.1));
+            let mask = u32::MAX.checked_shl(32 - shorter).unwrap_or(0);
+            let differs = (u32::from_be_bytes(octets) ^ ours.0.to_bits()) & mask;
+            found |= bits > 0 && differs == 0 && interface != Some(except);
+        })?;
         Ok(found)
     }
 
     /// Every IPv4 address of this namespace, sorted.
     pub(crate) fn addresses(&mut self) -> Result<Vec<Ipv4Addr>, Errno> {
         let mut all = Vec::new();
-        self.0.ask(Request::new(GETADDR, DUMP, &[INET, 0, 0, 0, 0, 0, 0, 0]), |_, body| {
-            // Its own; the other end's where it is one of a point-to-point link.
-            let local = attribute(body, 8, 2).or_else(|| attribute(body, 8, 1));
-            let bytes = local.and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
-            all.extend(bytes.map(Ipv4Addr::from));
-        })?;
+        self.0.query(
+            Request::new(libc::RTM_GETADDR, DUMP, &[AF_INET, 0, 0, 0, 0, 0, 0, 0]),
+            |_, body| {
+                // `IFA_ADDRESS` is the other end's for a point-to-point interface.
+                let local = attribute(body, IFADDR_BYTES, libc::IFA_LOCAL)
+                    .or_else(|| attribute(body, IFADDR_BYTES, libc::IFA_ADDRESS));
+                let bytes = local.and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
+                all.extend(bytes.map(Ipv4Addr::from));
+            },
+        )?;
         all.sort_unstable();
         all.dedup();
         Ok(all)
     }
 }
 
-/// Hears what happens to links and addresses of the namespace in which it was opened.
+/// Receives events of the interfaces and addresses of the namespace in which it was opened.
 #[derive(Debug)]
-pub(crate) struct Watch(Netlink);
+pub(crate) struct InterfaceMonitor(NetlinkSocket);
 
-impl Watch {
+impl InterfaceMonitor {
     pub(crate) fn open() -> Result<Self, Errno> {
-        Netlink::open(None, GROUP_LINK | GROUP_IPV4_ADDR).map(Self)
+        let groups = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR;
+        NetlinkSocket::open(None, groups as u32).map(Self)
     }
 
-    /// Everything until now.
-    pub(crate) fn heard(&self) -> Vec<News> {
+    /// All events until now.
+    pub(crate) fn events(&self) -> Vec<InterfaceEvent> {
         let mut all = Vec::new();
         loop {
-            match self.0.heard() {
-                Ok(Some(datagram)) => all.extend(super::messages(&datagram).filter_map(
-                    |(kind, _, body)| match kind {
-                        DELLINK => Some(News::Gone(u32_of(body.get(4..8)?)?)),
-                        NEWLINK => Some(News::Link),
-                        NEWADDR | DELADDR => Some(News::Address),
-                        _ => None,
-                    },
-                )),
+            match self.0.try_receive() {
+                Ok(Some(datagram)) => all.extend(messages(&datagram).filter_map(event)),
                 Ok(None) => return all,
                 Err(_) => {
-                    all.push(News::Lost);
+                    all.push(InterfaceEvent::Overflow);
                     return all;
                 }
             }
@@ -260,13 +274,22 @@ impl Watch {
     }
 }
 
-impl AsFd for Watch {
+fn event(message: Message<'_>) -> Option<InterfaceEvent> {
+    match message.kind {
+        libc::RTM_DELLINK => Some(InterfaceEvent::Removed(u32_of(message.body.get(4..8)?)?)),
+        libc::RTM_NEWLINK => Some(InterfaceEvent::Changed),
+        libc::RTM_NEWADDR | libc::RTM_DELADDR => Some(InterfaceEvent::Address),
+        _ => None,
+    }
+}
+
+impl AsFd for InterfaceMonitor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl AsFd for Routes {
+impl AsFd for Rtnetlink {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -280,13 +303,13 @@ mod tests {
     #[test]
     fn attributes_of_a_dump_are_told_apart() {
         // As the kernel says that a link has an address, and a label.
-        let mut body = vec![INET, 32, 0, 0, 1, 0, 0, 0];
+        let mut body = vec![AF_INET, 32, 0, 0, 1, 0, 0, 0];
         for (kind, value) in [(1_u16, [10, 0, 0, 1]), (2, [10, 0, 0, 2])] {
             body.extend_from_slice(&8_u16.to_ne_bytes());
             body.extend_from_slice(&kind.to_ne_bytes());
             body.extend_from_slice(&value);
         }
         assert_eq!(attributes(&body, 8).count(), 2);
-        assert_eq!(attribute(&body, 8, 2), Some(&[10, 0, 0, 2][..]));
+        assert_eq!(attribute(&body, 8, libc::IFA_LOCAL), Some(&[10, 0, 0, 2][..]));
     }
 }
