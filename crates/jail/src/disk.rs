@@ -1,9 +1,9 @@
-//! A file system of a sandbox's own, for one whose disk is limited: an ext4 image in its
-//! directory, sparse, shown by a loop device.
+//! The file system of a sandbox whose disk is limited: a sparse ext4 image in its directory, behind a
+//! loop device.
 //!
-//! Nothing holds the mount but the sandbox's namespace: it goes with the sandbox's last process,
-//! also when launcher and server are long dead, and the device lets go of the image then. The
-//! device's open file carries a lock, so that the same image is never mounted twice at a time.
+//! Only the sandbox's namespace holds the mount: it ends with the sandbox's last process, also when
+//! launcher and server are dead, and the device is then detached from the image. The device's open
+//! file carries a lock, so that an image is never mounted twice at the same time.
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -21,12 +21,12 @@ const PROGRAMS: [&str; 2] = ["/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"];
 /// Named one by one, so that the host's own preferences make no other file system.
 const FEATURES: &str = "none,has_journal,ext_attr,dir_index,filetype,extent,64bit,flex_bg,\
                         sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum";
-/// One inode for so many bytes, as a count: what bounds the number of files.
+/// Bytes for each inode, which limits the number of files.
 const INODE_BYTES: &str = "8192";
-/// From this size on, in MiB, the journal has 16 MiB, and 4 below.
+/// From this size on, in MiB, the journal has 16 MiB; below it has 4.
 const LARGE_MIB: u64 = 256;
-/// How long an image may still be held that was let go of just now; who may wait longer does so
-/// before it asks the launcher.
+/// How long an image may stay attached after its file system was unmounted. The server waits longer
+/// before it sends a request to the launcher.
 const DETACH_WAIT: Duration = Duration::from_millis(50);
 
 /// Why this machine cannot limit disks, with what to do; `None` when it can.
@@ -49,7 +49,7 @@ fn program() -> Option<&'static str> {
     PROGRAMS.into_iter().find(|path| Path::new(path).is_file())
 }
 
-/// Makes an image of `mib` MiB in a new sandbox's directory.
+/// Creates an image of `mib` MiB in a new sandbox's directory.
 pub(crate) fn create_image(directory: &Path, mib: u64) -> Result<(), Errno> {
     let path = directory.join(IMAGE);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -68,15 +68,15 @@ pub(crate) fn create_image(directory: &Path, mib: u64) -> Result<(), Errno> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOENT))?;
-    let mut said = String::new();
-    if let Some(errors) = format.stderr.take() {
-        let _ = errors.take(4096).read_to_string(&mut said);
+    let mut errors = String::new();
+    if let Some(stderr) = format.stderr.take() {
+        let _ = stderr.take(4096).read_to_string(&mut errors);
     }
-    // The launcher's children are nobody's to be asked after: whether it is a file system, the
-    // mount says.
+    // The kernel reaps the launcher's children, so there is no exit status: mounting shows whether it
+    // is a file system.
     let _ = format.wait();
-    if !said.is_empty() {
-        eprintln!("mkfs.ext4: {}", said.trim());
+    if !errors.is_empty() {
+        eprintln!("mkfs.ext4: {}", errors.trim());
     }
     Ok(())
 }
@@ -86,16 +86,16 @@ fn open(directory: &Path) -> Result<OwnedFd, Errno> {
     rustix::fs::open(directory.join(IMAGE), flags, Mode::empty())
 }
 
-/// Whether a device still holds the image.
+/// Whether a loop device is still attached to the image.
 pub(crate) fn is_attached(directory: &Path) -> bool {
     let Ok(image) = open(directory) else { return false };
     rustix::fs::flock(&image, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
 }
 
-/// Mounts the image of a sandbox's directory, attached nowhere.
+/// Mounts the image of a sandbox's directory. The mount is detached.
 ///
 /// # Errors
-/// `EBUSY` while an earlier mount of it is not gone yet.
+/// `EBUSY` while an earlier mount of it still exists.
 pub(crate) fn mount(directory: &Path) -> Result<OwnedFd, Errno> {
     let image = open(directory)?;
     let until = Instant::now() + DETACH_WAIT;
@@ -106,13 +106,13 @@ pub(crate) fn mount(directory: &Path) -> Result<OwnedFd, Errno> {
         std::thread::sleep(Duration::from_millis(1));
     }
     let device = isolet_sys::loop_device::attach(image.as_fd())?;
-    let opened = rustix::mount::fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    rustix::mount::fsconfig_set_string(opened.as_fd(), "source", device.path.as_str())?;
+    let context = rustix::mount::fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_set_string(context.as_fd(), "source", device.path.as_str())?;
     // What is deleted inside is given back to the host; tables of inodes are zeroes anyway.
     for flag in ["discard", "noinit_itable"] {
-        rustix::mount::fsconfig_set_flag(opened.as_fd(), flag)?;
+        rustix::mount::fsconfig_set_flag(context.as_fd(), flag)?;
     }
-    rustix::mount::fsconfig_create(opened.as_fd())?;
+    rustix::mount::fsconfig_create(context.as_fd())?;
     let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    rustix::mount::fsmount(opened.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
+    rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }

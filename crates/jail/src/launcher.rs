@@ -1,17 +1,23 @@
-//! The server's side of the launcher: start it, give it orders one at a time.
+//! The server's side of the launcher: starts it and sends it one request at a time.
 
 use crate::config::Config;
 use crate::kernel::packet::send_packet;
+use crate::scope::refused_grant;
 use isolet_wire::launch::{Order, PACKET_BYTES_MAX, Report, Scope, Spec, encode};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, shutdown,
+    socketpair, sockopt,
+};
+use std::fmt::Display;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// How long one order may take: a sandbox is made in milliseconds, a host under load takes longer.
+/// How long one request may take: creating a sandbox takes milliseconds, longer on a host under load.
 const REPLY_S_MAX: u64 = 30;
 
-/// How long an ending launcher may take, in ms; it only removes empty groups.
+/// How long an ending launcher may take, in ms. It only removes empty control groups.
 const SHUTDOWN_MS_MAX: u32 = 500;
 
 /// Why there is no sandbox.
@@ -24,15 +30,17 @@ pub enum Error {
     /// This machine cannot make sandboxes.
     #[error("this machine lacks: {}", .0.join("; "))]
     Missing(Vec<String>),
-    /// A step failed; nothing of the sandbox is left.
+    /// A step failed; nothing of the sandbox, or of the scope, is left.
     #[error("cannot make sandbox {name}: {step}: {}", std::io::Error::from_raw_os_error(*errno))]
     Failed {
-        /// Which sandbox.
+        /// The server's own name of the sandbox.
         name: String,
-        /// Which step.
+        /// The step's name.
         step: String,
-        /// The kernel's answer.
+        /// The kernel's error number.
         errno: i32,
+        /// The index of the grant that was refused, if the step was to check one.
+        grant: Option<usize>,
     },
 }
 
@@ -44,21 +52,18 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// Starts it and waits until it has prepared everything.
+    /// Starts the launcher and waits until it has prepared everything.
     ///
     /// # Errors
-    /// [`Error::Missing`] with one sentence a missing thing, [`Error::Gone`] when it cannot start.
+    /// [`Error::Missing`] with one sentence for each missing thing, [`Error::Gone`] when it cannot
+    /// start.
     pub fn start(config: &Config) -> Result<Self, Error> {
-        let gone = |error: &dyn std::fmt::Display| Error::Gone(error.to_string());
-        let (ours, theirs) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map_err(|error| gone(&error))?;
+        let gone = |error: &dyn Display| Error::Gone(error.to_string());
+        let (socket, launcher_socket) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(|error| gone(&error))?;
         let wait = Some(Duration::from_secs(REPLY_S_MAX));
-        rustix::net::sockopt::set_socket_timeout(&ours, rustix::net::sockopt::Timeout::Recv, wait)
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, wait)
             .map_err(|error| gone(&error))?;
         let process = Command::new(&config.launcher)
             .arg("--data")
@@ -68,11 +73,11 @@ impl Launcher {
             .args(["--uid-base", &config.uid_base.to_string(), "--cgroup", &config.cgroup])
             .args(["--stall-ms", &config.stall_ms.to_string()])
             .env_clear()
-            .stdin(Stdio::from(theirs))
+            .stdin(Stdio::from(launcher_socket))
             .stdout(Stdio::null())
             .spawn()
             .map_err(|error| gone(&format!("{}: {error}", config.launcher.display())))?;
-        let mut launcher = Self { socket: ours, process };
+        let mut launcher = Self { socket, process };
         match launcher.receive_report()? {
             Report::Ready { missing } if missing.is_empty() => Ok(launcher),
             Report::Ready { missing } => Err(Error::Missing(missing)),
@@ -86,8 +91,8 @@ impl Launcher {
         self.process.id()
     }
 
-    /// Makes a sandbox; blocks for some milliseconds. Returns the agent's process id. It is born in
-    /// the network namespace behind `network`, or in one of its own with loopback alone.
+    /// Creates a sandbox; blocks for some milliseconds. Returns the agent's process id. The sandbox is
+    /// created in the network namespace `network`, or in a new one with loopback alone.
     ///
     /// # Errors
     /// [`Error::Failed`] when a step failed, [`Error::Gone`] when the launcher died.
@@ -97,11 +102,11 @@ impl Launcher {
         self.request(&Order::Launch(spec), network, &name, || {})
     }
 
-    /// Starts the agent of a session's scope; blocks for some milliseconds, and calls `granted` as
-    /// soon as it is known that every grant can be had.
+    /// Starts the agent of a session's scope; blocks for some milliseconds. Calls `granted` as soon as
+    /// every grant was checked.
     ///
     /// # Errors
-    /// As [`Launcher::launch`]; step `grant N` is the one of that index.
+    /// As [`Launcher::launch`]; with the index of the grant that was refused.
     pub fn start_scope(&mut self, scope: &Scope, granted: impl FnMut()) -> Result<(), Error> {
         self.request(&Order::Scope(scope.clone()), None, &scope.name, granted).map(drop)
     }
@@ -110,7 +115,7 @@ impl Launcher {
         &mut self,
         request: &Order,
         network: Option<BorrowedFd<'_>>,
-        of: &str,
+        sandbox: &str,
         mut granted: impl FnMut(),
     ) -> Result<i32, Error> {
         let packet = encode(request);
@@ -118,10 +123,11 @@ impl Launcher {
             .map_err(|error| Error::Gone(error.to_string()))?;
         loop {
             match self.receive_report()? {
-                Report::Granted { name } if name == of => granted(),
-                Report::Launched { name, pid } if name == of => return Ok(pid),
-                Report::Failed { name, step, errno } if name == of => {
-                    return Err(Error::Failed { name, step, errno });
+                Report::Granted { name } if name == sandbox => granted(),
+                Report::Launched { name, pid } if name == sandbox => return Ok(pid),
+                Report::Failed { name, step, errno } if name == sandbox => {
+                    let grant = refused_grant(&step);
+                    return Err(Error::Failed { name, step, errno, grant });
                 }
                 _ => return Err(Error::Gone("it answered another order".into())),
             }
@@ -132,7 +138,7 @@ impl Launcher {
         let mut packet = vec![0_u8; PACKET_BYTES_MAX];
         loop {
             match recv(&self.socket, packet.as_mut_slice(), RecvFlags::empty()) {
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 Ok((_, length)) if length > 0 => {
                     return isolet_wire::frame::decode(&packet[..length])
                         .map_err(|error| Error::Gone(error.to_string()));
@@ -146,8 +152,8 @@ impl Launcher {
 
 impl Drop for Launcher {
     fn drop(&mut self) {
-        // It ends by itself when nobody gives orders, and tidies up on its way.
-        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        // It ends when its connection is closed, and removes its control groups.
+        let _ = shutdown(&self.socket, Shutdown::Both);
         for _ in 0..SHUTDOWN_MS_MAX {
             if !matches!(self.process.try_wait(), Ok(None)) {
                 return;

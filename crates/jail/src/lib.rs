@@ -1,8 +1,13 @@
 //! A [`Spec`](isolet_wire::launch::Spec) becomes a process that cannot get out.
 //!
-//! Two halves in one crate. The launcher (`main.rs`: one thread, small) prepares [`host::Host`]
-//! once and then turns orders into sandboxes: [`make`](make::make) outside, `inside` within.
-//! The server starts it with [`Launcher`] and looks after what it made with [`Cage`].
+//! Two halves in one crate. The launcher (`main.rs`: one thread, small) prepares a [`Host`] once and
+//! then creates sandboxes ([`create_sandbox`]) and starts the agents of sessions with a scope
+//! ([`start_scope`]). The server starts it with [`Launcher`], and controls sandboxes with
+//! [`SandboxHandle`]. Egress is the business of a process of its own ([`veth`]).
+//!
+//! Layers, each of which uses only those before it: `config`, `kernel` and `filter`; `cgroup`,
+//! `orphan` and `disk`; `identity` and `sandbox_handle`; `host`; `child`; `create`, `scope` and
+//! `veth`; `launcher`.
 #![forbid(unsafe_code)]
 
 mod cgroup;

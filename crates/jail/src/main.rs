@@ -1,83 +1,88 @@
-//! The launcher: one thread, small, root. Takes orders on its standard input (a packet socket
-//! from the server), makes sandboxes, and ends with the server. Sandboxes outlive it.
-//! As `isolet-launcher --links` it is the process that owns links instead.
+//! The launcher: one thread, small, root. It receives requests on its standard input (a packet
+//! socket of the server), creates sandboxes, and ends with the server. Sandboxes outlive it.
+//! As `isolet-launcher --links` it is the process that owns the veth pairs instead.
 
 use isolet_jail::{
     Config, Host, Packet, StepError, create_sandbox, missing, receive_packet, start_scope, veth,
 };
+use isolet_sys::{exec, inherited_fd};
 use isolet_wire::launch::{Order, Report, encode};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, send};
+use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 
 fn main() {
-    isolet_sys::inherited_fd::close_from(3);
-    if let Some(options) = links() {
-        let Ok(server) = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3) else { return };
-        let Ok(null) = std::fs::File::open("/dev/null") else { return };
-        let _ = isolet_sys::inherited_fd::dup_to(null.as_fd(), 0);
+    inherited_fd::close_from(3);
+    // A copy above the standard descriptors, which programs in sandboxes may get.
+    let server = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3);
+    if let Some(options) = veth_options() {
+        let Ok(server) = server else { return };
+        let Ok(null) = File::open("/dev/null") else { return };
+        let _ = inherited_fd::dup_to(null.as_fd(), 0);
         return veth::run(options, server);
     }
-    isolet_sys::exec::autoreap_children();
-    let Some(config) = config() else {
+    exec::autoreap_children();
+    let Some(config) = launcher_config() else {
         eprintln!("isolet-launcher is started by isolet serve");
         std::process::exit(2);
     };
-    // A copy above the standard ones; what is left of them belongs to nobody inside.
-    let Ok(orders) = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3) else { return };
-    let lacks = missing();
-    let host = if lacks.is_empty() {
-        match Host::prepare(config) {
-            Ok(host) => Some(host),
-            Err((step, error)) => {
-                say(&orders, &Report::Ready { missing: vec![format!("{step}: {error}")] });
-                None
-            }
+    let Ok(server) = server else { return };
+    match prepare(config) {
+        Err(missing) => report(&server, &Report::Ready { missing }),
+        Ok(host) => {
+            report(&server, &Report::Ready { missing: Vec::new() });
+            serve(&host, &server);
+            host.cgroup_root.remove_if_empty();
         }
-    } else {
-        say(&orders, &Report::Ready { missing: lacks });
-        None
-    };
-    let Some(host) = host else { return };
-    say(&orders, &Report::Ready { missing: Vec::new() });
-    serve(&host, &orders);
-    host.cgroup_root.remove_if_empty();
-}
-
-fn say(to: &OwnedFd, report: &Report) {
-    let _ = send(to, &encode(report), SendFlags::NOSIGNAL);
-}
-
-/// One order after the other until the server is gone.
-fn serve(host: &Host, orders: &OwnedFd) {
-    loop {
-        let Packet { bytes, fd: network } = match receive_packet(orders, RecvFlags::empty()) {
-            Err(rustix::io::Errno::INTR) => continue,
-            Ok(Some(packet)) => packet,
-            _ => return,
-        };
-        let Ok(order) = isolet_wire::frame::decode(&bytes) else { return };
-        let (name, done) = match order {
-            Order::Launch(spec) => {
-                let made = create_sandbox(host, &spec, network);
-                (spec.name, made)
-            }
-            Order::Scope(order) => {
-                let granted = || say(orders, &Report::Granted { name: order.name.clone() });
-                let made = start_scope(host, &order, granted).map(|()| 0);
-                (order.name, made)
-            }
-        };
-        let report = match done {
-            Ok(pid) => Report::Launched { name, pid },
-            Err(StepError { step, errno }) => Report::Failed { name, step, errno },
-        };
-        say(orders, &report);
     }
 }
 
-/// From the command line, as `Links::start` writes it; `None`: this is to be a launcher.
-fn links() -> Option<veth::Options> {
+/// # Errors
+/// What this machine lacks, one sentence each.
+fn prepare(config: Config) -> Result<Host, Vec<String>> {
+    let missing = missing();
+    if !missing.is_empty() {
+        return Err(missing);
+    }
+    Host::prepare(config).map_err(|(step, error)| vec![format!("{step}: {error}")])
+}
+
+fn report(server: &OwnedFd, report: &Report) {
+    let _ = send(server, &encode(report), SendFlags::NOSIGNAL);
+}
+
+/// Carries out one request after the other until the server closes the connection.
+fn serve(host: &Host, server: &OwnedFd) {
+    loop {
+        let Packet { bytes, fd: network } = match receive_packet(server, RecvFlags::empty()) {
+            Err(Errno::INTR) => continue,
+            Ok(Some(packet)) => packet,
+            _ => return,
+        };
+        let Ok(request) = isolet_wire::frame::decode(&bytes) else { return };
+        let (name, result) = match request {
+            Order::Launch(spec) => {
+                let result = create_sandbox(host, &spec, network);
+                (spec.name, result)
+            }
+            Order::Scope(scope) => {
+                let granted = || report(server, &Report::Granted { name: scope.name.clone() });
+                let result = start_scope(host, &scope, granted).map(|()| 0);
+                (scope.name, result)
+            }
+        };
+        let outcome = match result {
+            Ok(pid) => Report::Launched { name, pid },
+            Err(StepError { step, errno }) => Report::Failed { name, step, errno },
+        };
+        report(server, &outcome);
+    }
+}
+
+/// From the command line, as `VethClient::start` writes it; `None`: this is to be a launcher.
+fn veth_options() -> Option<veth::Options> {
     let mut args = std::env::args().skip(1);
     (args.next()? == "--links").then_some(())?;
     let mut next = |flag: &str| (args.next()? == flag).then(|| args.next()).flatten();
@@ -88,7 +93,7 @@ fn links() -> Option<veth::Options> {
 }
 
 /// From the command line, as `Launcher::start` writes it.
-fn config() -> Option<Config> {
+fn launcher_config() -> Option<Config> {
     let mut args = std::env::args().skip(1);
     let mut next = |flag: &str| (args.next()? == flag).then(|| args.next()).flatten();
     let data_dir = PathBuf::from(next("--data")?);

@@ -1,6 +1,6 @@
-//! A sandbox whose control groups were removed by somebody else: its processes live on in other
-//! groups, without limits and out of reach of `cgroup.kill`. Its agent is process 1 of all of them:
-//! whoever ends that ends all, and it is known by its id and the time of its start.
+//! Orphaned sandboxes, whose control groups others removed: their processes live on in other groups,
+//! without limits and out of reach of `cgroup.kill`. The agent is process 1 of all of them: killing it
+//! kills all. It is identified by its process id and the time of its start.
 
 use crate::kernel::absent::absent_as_none;
 use rustix::{
@@ -15,15 +15,12 @@ use std::{
     path::Path,
 };
 
-/// Where an agent is noted, in its sandbox's directory.
+/// The file in a sandbox's directory that records its agent.
 pub(crate) const FILE: &str = "agent";
-/// The longest note, in bytes: two numbers.
+/// The longest record, in bytes: two numbers.
 const RECORD_BYTES_MAX: u64 = 64;
 
-/// Notes the agent that was just started.
-///
-/// # Errors
-/// As the kernel says.
+/// Records an agent that was just started.
 pub(crate) fn record(directory: BorrowedFd<'_>, pid: i32) -> Result<(), Errno> {
     let started = start_time(pid).ok().flatten().ok_or(Errno::SRCH)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
@@ -31,18 +28,19 @@ pub(crate) fn record(directory: BorrowedFd<'_>, pid: i32) -> Result<(), Errno> {
     rustix::io::write(file, format!("{pid} {started}").as_bytes()).map(drop)
 }
 
-/// The agent of the sandbox in this directory, when it lives.
+/// The running agent of a sandbox.
 pub(crate) struct AgentProcess {
     pid: i32,
     started: u64,
-    process: OwnedFd,
+    pidfd: OwnedFd,
 }
 
 impl AgentProcess {
-    /// `None` where none was noted, or it has ended.
+    /// Finds the agent of the sandbox in this directory; `None` when none was recorded, or it has
+    /// ended.
     ///
     /// # Errors
-    /// It is not known: descriptors or memory are short.
+    /// Those of [`absent_as_none`].
     pub(crate) fn find(directory: &Path) -> io::Result<Option<Self>> {
         let mut text = String::new();
         let record = fs::File::open(directory.join(FILE))
@@ -53,11 +51,11 @@ impl AgentProcess {
         let number = |text: &str| Pid::from_raw(text.parse().ok()?);
         let record = text.split_once(' ').map(|(pid, started)| (number(pid), started.parse()));
         let Some((Some(pid), Ok(started))) = record else { return Ok(None) };
-        let process = pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from);
-        let Some(process) = absent_as_none(process)? else { return Ok(None) };
-        let agent = Self { pid: pid.as_raw_nonzero().get(), started, process };
-        // Looked at after the descriptor is held: the id may have been another's by then.
-        Ok(agent.lives()?.then_some(agent))
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from);
+        let Some(pidfd) = absent_as_none(pidfd)? else { return Ok(None) };
+        let agent = Self { pid: pid.as_raw_nonzero().get(), started, pidfd };
+        // Checked once the descriptor is held: another process may have had the id by then.
+        Ok(agent.is_running()?.then_some(agent))
     }
 
     /// Its process id.
@@ -65,41 +63,38 @@ impl AgentProcess {
         self.pid
     }
 
-    /// Its network namespace.
+    /// Opens its network namespace.
     ///
     /// # Errors
-    /// It has ended, or as the kernel says.
+    /// `NotFound` when it has ended, otherwise the kernel's.
     pub(crate) fn netns(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let netns = rustix::fs::open(format!("/proc/{}/ns/net", self.pid), flags, Mode::empty())?;
-        // Looked at after it was opened: the id may have been another's by then.
-        if self.lives()? { Ok(netns) } else { Err(io::ErrorKind::NotFound.into()) }
+        // Checked once it is open: another process may have had the id by then.
+        if self.is_running()? { Ok(netns) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
-    fn lives(&self) -> io::Result<bool> {
+    fn is_running(&self) -> io::Result<bool> {
         Ok(start_time(self.pid)? == Some(self.started))
     }
 
-    /// Ends it, and with it everything in its process namespace.
-    ///
-    /// # Errors
-    /// As the kernel says; that it has ended is none.
+    /// Kills it, and with it everything in its process namespace. One that has ended is no error.
     pub(crate) fn kill(&self) -> io::Result<()> {
-        match pidfd_send_signal(&self.process, Signal::KILL) {
+        match pidfd_send_signal(&self.pidfd, Signal::KILL) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
 }
 
-/// When a process was started, in ticks since the host was; `None` for one that has ended.
+/// The start time of a process, in clock ticks since the host booted; `None` for one that has ended.
 fn start_time(pid: i32) -> io::Result<Option<u64>> {
     let Some(text) = absent_as_none(fs::read_to_string(format!("/proc/{pid}/stat")))? else {
         return Ok(None);
     };
     Ok(text.rsplit_once(") ").and_then(|(_, rest)| {
         let mut fields = rest.split(' ');
-        // A process that has ended and was not waited for holds nothing any more.
+        // A zombie holds nothing any more.
         (!matches!(fields.next()?, "Z" | "X")).then_some(())?;
         fields.nth(18)?.parse().ok()
     }))
@@ -111,7 +106,7 @@ mod tests {
     use std::{os::fd::AsFd, process::Command};
 
     #[test]
-    fn only_the_process_that_was_noted_is_ended() {
+    fn only_the_process_that_was_recorded_is_killed() {
         let folder = std::env::temp_dir().join(format!("isolet-orphan-{}", std::process::id()));
         fs::create_dir(&folder).expect("makes");
         let opened = fs::File::open(&folder).expect("opens");

@@ -1,4 +1,4 @@
-//! What the server may do to a sandbox from outside: kill it, measure it, limit it, remove it.
+//! What the server does to a sandbox from outside: kill, freeze, measure, limit, and remove it.
 
 use crate::cgroup::Cgroups;
 use crate::config::{Config, SCOPES, scope_dir};
@@ -16,17 +16,17 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often an emptying group is looked at.
-const LOOK: Duration = Duration::from_millis(2);
-/// The most directories of one sandbox that may wait in the trash.
-const TRASH_TURNS: u32 = 100;
+/// How often a condition is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// The most directories of one sandbox that may be in the trash.
+const TRASH_COPIES_MAX: u32 = 100;
 
 /// One sandbox, from outside. Made from its name alone: works after a restart of the server.
 #[derive(Debug, Clone)]
 pub struct SandboxHandle {
     directory: PathBuf,
     trash: PathBuf,
-    /// `Err`: it is not known where they are, descriptors or memory are short.
+    /// `Err` when their paths are not known because descriptors or memory are short.
     groups: Result<Option<Cgroups>, Errno>,
 }
 
@@ -35,7 +35,7 @@ pub struct SandboxHandle {
 pub struct Usage {
     /// Memory of its processes and page cache, in bytes.
     pub memory_bytes: u64,
-    /// The most it ever was.
+    /// The highest value of `memory_bytes` so far.
     pub memory_peak_bytes: u64,
     /// Processor time, in microseconds.
     pub cpu_us: u64,
@@ -43,7 +43,7 @@ pub struct Usage {
     pub pids: u64,
     /// Processes killed for memory.
     pub oom_kills: u64,
-    /// What its disk takes of the host's, in bytes; `None` where it has none of its own.
+    /// Bytes that its own disk takes on the host; `None` when it has no disk of its own.
     pub disk_bytes: Option<u64>,
 }
 
@@ -52,12 +52,13 @@ impl SandboxHandle {
     #[must_use]
     pub fn open(config: &Config, name: &str) -> Self {
         let directory = config.sandbox_dir(name);
-        let noted = absent_as_none(fs::read_to_string(directory.join("cgroups")));
-        let groups = noted.and_then(|text| match text.and_then(|text| Cgroups::from_text(&text)) {
-            // What runs must end though its directory is damaged.
-            None => Cgroups::locate(&config.cgroup, name),
-            some => Ok(some),
-        });
+        let recorded = absent_as_none(fs::read_to_string(directory.join("cgroups")));
+        let groups =
+            recorded.and_then(|text| match text.and_then(|text| Cgroups::from_text(&text)) {
+                // Its processes must end even if its directory is damaged.
+                None => Cgroups::locate(&config.cgroup, name),
+                some => Ok(some),
+            });
         let groups = groups.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NFILE));
         Self { directory, trash: config.trash(), groups }
     }
@@ -66,11 +67,11 @@ impl SandboxHandle {
         Ok(self.groups.as_ref().map_err(|errno| *errno)?.as_ref())
     }
 
-    /// Kills everything in it, also what is frozen or multiplies, or was moved to other groups.
-    /// Nothing to kill is no error.
+    /// Kills every process in it, also those that are frozen, fork all the time, or were moved to
+    /// other groups. A sandbox without processes is no error.
     ///
     /// # Errors
-    /// As the kernel says.
+    /// The kernel's.
     pub fn kill(&self) -> io::Result<()> {
         let Some(groups) = self.groups()? else { return Ok(()) };
         match fs::write(groups.unified.join("cgroup.kill"), "1") {
@@ -80,18 +81,18 @@ impl SandboxHandle {
         AgentProcess::find(&self.directory)?.map_or(Ok(()), |agent| agent.kill())
     }
 
-    /// The network namespace that its agent lives in.
+    /// The network namespace of its agent.
     ///
     /// # Errors
-    /// `NotFound` where none lives, or as the kernel says.
+    /// `NotFound` when no agent runs, otherwise the kernel's.
     pub fn netns(&self) -> io::Result<OwnedFd> {
         AgentProcess::find(&self.directory)?.ok_or(io::ErrorKind::NotFound)?.netns()
     }
 
-    /// Stops or continues every process in it.
+    /// Freezes or thaws every process in it.
     ///
     /// # Errors
-    /// As the kernel says.
+    /// The kernel's.
     pub fn freeze(&self, frozen: bool) -> io::Result<()> {
         let Some(groups) = self.groups()? else { return Ok(()) };
         fs::write(groups.unified.join("cgroup.freeze"), if frozen { "1" } else { "0" })
@@ -105,12 +106,12 @@ impl SandboxHandle {
             if Instant::now() >= until {
                 return false;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         true
     }
 
-    /// Sessions whose scopes were started and not ended, by the directories that these have.
+    /// Ids of the sessions whose scopes have a directory: those that were started and not ended.
     #[must_use]
     pub fn scopes(&self) -> Vec<String> {
         let all = fs::read_dir(self.directory.join(SCOPES)).into_iter().flatten().flatten();
@@ -139,13 +140,13 @@ impl SandboxHandle {
             if Instant::now() >= until {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         groups.remove_process_groups();
         Ok(isolet_sys::tree::remove(&scope_dir(&self.directory, session))?)
     }
 
-    /// Whether a process of it runs, or may run: it cannot be looked at now.
+    /// Whether a process of it runs, or may run because that cannot be found out now.
     #[must_use]
     pub fn populated(&self) -> bool {
         self.try_populated().unwrap_or(true)
@@ -159,7 +160,7 @@ impl SandboxHandle {
         Ok(populated || AgentProcess::find(&self.directory)?.is_some())
     }
 
-    /// A group of it that is not there any more, though the others may be.
+    /// A control group of it that does not exist any more, although others may.
     #[must_use]
     pub fn missing_cgroup(&self) -> Option<PathBuf> {
         let groups = self.groups().ok()??;
@@ -168,7 +169,7 @@ impl SandboxHandle {
         all.find(|group| !group.is_dir())
     }
 
-    /// What it uses now; zeroes for what cannot be read.
+    /// What it uses now. Values that cannot be read are 0.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let disk_bytes = fs::symlink_metadata(self.directory.join(disk::IMAGE))
@@ -184,19 +185,19 @@ impl SandboxHandle {
             None => tenant.join(unified),
         };
         // Version 1 counts processor time in a hierarchy of its own; the version 2 tree has it always.
-        let cpu = line(&groups.unified.join("cpu.stat"), "usage_usec");
+        let cpu = read_key(&groups.unified.join("cpu.stat"), "usage_usec");
         Usage {
-            memory_bytes: number(&file(0, "memory.usage_in_bytes", "memory.current")),
-            memory_peak_bytes: number(&file(0, "memory.max_usage_in_bytes", "memory.peak")),
+            memory_bytes: read_number(&file(0, "memory.usage_in_bytes", "memory.current")),
+            memory_peak_bytes: read_number(&file(0, "memory.max_usage_in_bytes", "memory.peak")),
             cpu_us: cpu,
-            pids: number(&file(2, "pids.current", "pids.current")),
-            oom_kills: line(&groups.oom_events(), "oom_kill"),
+            pids: read_number(&file(2, "pids.current", "pids.current")),
+            oom_kills: read_key(&groups.oom_events(), "oom_kill"),
             disk_bytes,
         }
     }
 
-    /// Waits until the kernel has let go of its disk, where it has one of its own: what was not
-    /// written yet is by then. False when `limit` passed first. Blocks.
+    /// Waits until the kernel has unmounted and detached its own disk, if it has one, and so has
+    /// written everything to it. False when `limit` passed first. Blocks.
     #[must_use]
     pub fn wait_unmounted(&self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
@@ -204,7 +205,7 @@ impl SandboxHandle {
             if Instant::now() >= until {
                 return false;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         true
     }
@@ -217,16 +218,16 @@ impl SandboxHandle {
         self.groups()?.ok_or(io::ErrorKind::NotFound)?.set_limits(limits)
     }
 
-    /// Whether its groups stand, as far as is known: they do not after the host was started anew.
+    /// Whether its control groups exist, as far as is known. After a reboot of the host they do not.
     #[must_use]
     pub fn has_cgroups(&self) -> bool {
         self.groups().map_or(true, |groups| groups.is_some_and(Cgroups::exist))
     }
 
-    /// Removes its groups once nothing runs in it; its files stay.
+    /// Removes its control groups once nothing runs in it. Its files stay.
     ///
     /// # Errors
-    /// When the groups do not become free within a second.
+    /// `ResourceBusy` when they are not empty within a second.
     pub fn remove_cgroups(&self) -> io::Result<()> {
         let Some(groups) = self.groups()? else { return Ok(()) };
         let until = Instant::now() + Duration::from_secs(1);
@@ -238,23 +239,23 @@ impl SandboxHandle {
             if Instant::now() >= until {
                 return Err(io::ErrorKind::ResourceBusy.into());
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// Takes it apart once nothing runs in it: groups removed, files moved to the trash.
-    /// Half-made and half-removed ones are taken apart as far as they go.
+    /// Removes it once nothing runs in it: control groups are removed, files are moved to the trash.
+    /// Works on sandboxes that are half created or half removed.
     ///
     /// # Errors
-    /// When the groups do not become free within a second, or the directory cannot be moved.
+    /// `ResourceBusy` when the groups are not empty within a second, or the directory cannot be moved.
     pub fn remove(&self) -> io::Result<()> {
         self.remove_cgroups()?;
         let Some(name) = self.directory.file_name().and_then(|name| name.to_str()) else {
             return Ok(());
         };
-        // One that is emptied at every sleep may find its last files still there.
-        for turn in 0..TRASH_TURNS {
-            match fs::rename(&self.directory, self.trash.join(format!("{name}.{turn}"))) {
+        // The files of an ephemeral sandbox's last sleep may still be there.
+        for copy in 0..TRASH_COPIES_MAX {
+            match fs::rename(&self.directory, self.trash.join(format!("{name}.{copy}"))) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
                 done => return done,
@@ -264,14 +265,14 @@ impl SandboxHandle {
     }
 }
 
-/// Deletes what was moved to the trash. Slow: as long as its files are many.
+/// Deletes everything in the trash. The time grows with the number of files.
 ///
 /// # Errors
 /// The first failure, after everything was tried.
 pub fn empty_trash(config: &Config) -> io::Result<()> {
     let mut result = Ok(());
     for entry in fs::read_dir(config.trash())? {
-        // However deep it is: a tenant made it.
+        // A tenant decided how deep it is.
         if let Err(errno) = isolet_sys::tree::remove(&entry?.path()) {
             result = Err(errno.into());
         }
@@ -279,8 +280,8 @@ pub fn empty_trash(config: &Config) -> io::Result<()> {
     result
 }
 
-/// The processes of a group. To wait for: the first of a process namespace leaves its group before
-/// it ends the others, which are in groups of their own.
+/// Opens the processes of a group, to wait for. The first process of a process namespace leaves its
+/// group before the others end, which are in groups of their own.
 fn members(group: &Path) -> Vec<OwnedFd> {
     let listed = || fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     let number = |line: &str| Pid::from_raw(line.parse().ok()?);
@@ -289,7 +290,7 @@ fn members(group: &Path) -> Vec<OwnedFd> {
         .filter_map(number)
         .filter_map(|pid| Some((pid, pidfd_open(pid, PidfdFlags::empty()).ok()?)))
         .collect();
-    // Looked at after the descriptors are held: an id may have been another's by then.
+    // Checked once the descriptors are held: another process may have had an id by then.
     let still: Vec<_> = listed().lines().filter_map(number).collect();
     opened.into_iter().filter(|(pid, _)| still.contains(pid)).map(|(_, process)| process).collect()
 }
@@ -305,11 +306,11 @@ fn wait_ended(processes: &[OwnedFd], until: Instant) -> io::Result<()> {
     Ok(())
 }
 
-fn number(path: &Path) -> u64 {
+fn read_number(path: &Path) -> u64 {
     fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
-fn line(path: &Path, name: &str) -> u64 {
+fn read_key(path: &Path, name: &str) -> u64 {
     let text = fs::read_to_string(path).unwrap_or_default();
     let found = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
     found.unwrap_or(0)

@@ -5,4 +5,5 @@ mod child;
 mod grants;
 mod parent;
 
+pub(crate) use grants::refused_grant;
 pub use parent::start_scope;

@@ -35,7 +35,7 @@ pub use model::{
     access::{self, FileAccess},
     agent_error::LinkError,
     config::{Config, TenantLimits},
-    error::{Error, OpenError},
+    error::{Error, OpenError, RefusedGrant},
     events, exposed,
     ids::{self, BadId, ContextId, ProcessId, SandboxId, SessionId, TenantId},
     info::{

@@ -137,21 +137,19 @@ if [ -r /usr/share/bash-completion/bash_completion ]; then
 fi
 "#;
 const PROFILE: &str = "if [ -n \"$BASH_VERSION\" ] && [ -r ~/.bashrc ]; then . ~/.bashrc; fi\n";
-/// Changes when what is written here does, so that an older tree is not taken for this one.
+/// Increased when the content below changes, so that an older tree is not used.
 const EDITION: u64 = 4;
 
-/// Links at the top of a host whose programs all lie in `/usr`.
-const MERGED: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+/// Links in the root of a host whose programs all lie in `/usr`.
+const USR_LINKS: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
-/// Makes the tree below `data/image` unless the one there still fits the host; returns its path.
-///
-/// # Errors
-/// As the file system says.
+/// Creates the tree below `data/image`, unless there is one that still matches the host. Returns its
+/// path.
 pub(crate) fn create_skeleton(data: &Path) -> io::Result<PathBuf> {
     let images = data.join("image");
-    let made = images.join(format!("host-{}", stamp()));
-    if made.join("etc/passwd").try_exists()? {
-        return Ok(made);
+    let tree = images.join(format!("host-{}", fingerprint()));
+    if tree.join("etc/passwd").try_exists()? {
+        return Ok(tree);
     }
     fs::create_dir_all(&images)?;
     let fresh = images.join("host.new");
@@ -159,8 +157,8 @@ pub(crate) fn create_skeleton(data: &Path) -> io::Result<PathBuf> {
     fs::create_dir(&fresh)?;
     fs::set_permissions(&fresh, fs::Permissions::from_mode(0o755))?;
     fill(&fresh)?;
-    fs::rename(&fresh, &made)?;
-    Ok(made)
+    fs::rename(&fresh, &tree)?;
+    Ok(tree)
 }
 
 /// Whether the host's programs all lie in `/usr`.
@@ -169,8 +167,8 @@ pub(crate) fn is_usr_merged() -> bool {
     ["bin", "lib"].iter().all(|name| fs::read_link(Path::new("/").join(name)).is_ok())
 }
 
-/// Changes when a package is installed or the linker's cache is made anew.
-fn stamp() -> String {
+/// A fingerprint that changes when a package is installed or the linker's cache is rebuilt.
+fn fingerprint() -> String {
     use std::os::unix::fs::MetadataExt;
     let sources =
         ["/etc/ld.so.cache", "/var/lib/dpkg/status", "/etc/alternatives", "/etc/ssl/certs"];
@@ -188,7 +186,7 @@ fn fill(tree: &Path) -> io::Result<()> {
         fs::create_dir_all(tree.join(name))?;
         fs::set_permissions(tree.join(name), fs::Permissions::from_mode(*mode))?;
     }
-    for name in MERGED {
+    for name in USR_LINKS {
         if let Ok(target) = fs::read_link(Path::new("/").join(name)) {
             symlink(target, tree.join(name))?;
         }
@@ -198,10 +196,10 @@ fn fill(tree: &Path) -> io::Result<()> {
     symlink("/usr/lib/os-release", tree.join("etc/os-release"))?;
     symlink("/proc/self/mounts", tree.join("etc/mtab"))?;
     for name in ETC {
-        copy(&Path::new("/etc").join(name), &tree.join("etc").join(name))?;
+        copy_if_present(&Path::new("/etc").join(name), &tree.join("etc").join(name))?;
     }
     for name in VAR {
-        copy(&Path::new("/var").join(name), &tree.join("var").join(name))?;
+        copy_if_present(&Path::new("/var").join(name), &tree.join("var").join(name))?;
     }
     write(tree, "etc/passwd", PASSWD, 0o644)?;
     write(tree, "etc/group", GROUP, 0o644)?;
@@ -226,8 +224,8 @@ fn write(tree: &Path, name: &str, text: &str, mode: u32) -> io::Result<()> {
     fs::set_permissions(tree.join(name), fs::Permissions::from_mode(mode))
 }
 
-/// Copies files, directories and links as they are; what is not there, or none of these, is left out.
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
+/// Copies a file, directory or link. What does not exist, or is of another kind, is left out.
+fn copy_if_present(from: &Path, to: &Path) -> io::Result<()> {
     let Ok(about) = fs::symlink_metadata(from) else { return Ok(()) };
     if let Some(parent) = to.parent() {
         fs::create_dir_all(parent)?;
@@ -243,7 +241,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         fs::set_permissions(to, about.permissions())?;
         for entry in fs::read_dir(from)? {
             let entry = entry?;
-            copy(&entry.path(), &to.join(entry.file_name()))?;
+            copy_if_present(&entry.path(), &to.join(entry.file_name()))?;
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What this machine must offer, asked before anything is made.
+//! What this machine must offer, checked before anything is created.
 
 use crate::cgroup::Hierarchies;
 use std::fs;
@@ -22,14 +22,14 @@ pub fn missing() -> Vec<String> {
         "this processor is not x86-64: the system call filter is written for that alone",
     );
     need(
-        kernel() >= (5, 19),
+        kernel_version() >= (5, 19),
         "the kernel is older than 5.19, which overlay layers with mapped ids need: boot a newer one (Debian 12 has 6.1)",
     );
     need(
-        number("/proc/sys/user/max_user_namespaces") > 1,
+        read_number("/proc/sys/user/max_user_namespaces") > 1,
         "user namespaces are switched off: sysctl -w user.max_user_namespaces=10000",
     );
-    need(filesystem("overlay"), "the overlay file system is missing: modprobe overlay");
+    need(has_filesystem("overlay"), "the overlay file system is missing: modprobe overlay");
     need(
         Path::new("/proc/sys/kernel/seccomp").is_dir(),
         "the kernel has no seccomp filters (CONFIG_SECCOMP_FILTER): boot a distribution's kernel",
@@ -39,13 +39,13 @@ pub fn missing() -> Vec<String> {
         "/bin and /lib are not links into /usr: install the package usrmerge",
     );
     match Hierarchies::find() {
-        Ok(found) => groups(&found, &mut need),
+        Ok(found) => check_cgroups(&found, &mut need),
         Err(error) => need(false, &format!("/proc cannot be read ({error}): mount it")),
     }
     lacks
 }
 
-fn groups(found: &Hierarchies, need: &mut dyn FnMut(bool, &str)) {
+fn check_cgroups(found: &Hierarchies, need: &mut dyn FnMut(bool, &str)) {
     let Some(unified) = &found.unified else {
         return need(
             false,
@@ -79,16 +79,16 @@ fn groups(found: &Hierarchies, need: &mut dyn FnMut(bool, &str)) {
     }
 }
 
-fn number(path: &str) -> u64 {
+fn read_number(path: &str) -> u64 {
     fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
-fn filesystem(name: &str) -> bool {
+fn has_filesystem(name: &str) -> bool {
     let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     known.lines().any(|line| line.split_whitespace().last() == Some(name))
 }
 
-fn kernel() -> (u32, u32) {
+fn kernel_version() -> (u32, u32) {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut parts = release.split(['.', '-']).map_while(|part| part.trim().parse().ok());
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))

@@ -1,4 +1,5 @@
-//! Whom the kernel charges for the objects that a sandbox holds, and how many it may hold.
+//! Per-user limits of the kernel (`ucounts`): whom it charges for the objects that a sandbox holds,
+//! and how many a sandbox may hold.
 //!
 //! The kernel counts inotify instances and watches, namespaces, queued signals (POSIX timers are
 //! among them), bytes of message queues and locked memory per user of a user namespace. Whatever a
@@ -30,7 +31,7 @@ const LIMITS: [(Resource, u64); 3] = [
 /// [`as_user`] runs.
 ///
 /// # Errors
-/// As the kernel says.
+/// The kernel's.
 pub(crate) fn prepare() -> Result<(), Errno> {
     for (resource, most) in LIMITS {
         let now = getrlimit(resource);
@@ -42,18 +43,18 @@ pub(crate) fn prepare() -> Result<(), Errno> {
     set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP)
 }
 
-/// Runs `work` with `id` as the effective user, who becomes the owner of a user namespace that is
-/// created meanwhile. The real user stays root, so nobody with that id may signal or trace the
+/// Runs `work` with `id` as the effective user, who becomes the owner of a user namespace that
+/// `work` creates. The real user stays root, so nobody with that id may signal or trace the
 /// launcher. The process must have one thread.
 ///
 /// # Errors
-/// As the kernel says; `work` has not run then.
+/// The kernel's; `work` has not run then.
 ///
 /// # Panics
 /// When the kernel does not let the launcher be root again.
 pub(crate) fn as_user<R>(id: u32, work: impl FnOnce() -> R) -> Result<R, Errno> {
     set_thread_res_uid(Uid::ROOT, Uid::from_raw(id), Uid::ROOT)?;
-    let done = work();
+    let result = work();
     set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).expect("root again: it is the real user");
-    Ok(done)
+    Ok(result)
 }

@@ -10,6 +10,9 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+/// The name of the step that checks a grant; its index follows.
+const GRANT_STEP: &str = "grant ";
+
 /// A copy of the mount from a granted path on.
 pub(super) struct GrantedTree {
     pub(super) tree: OwnedFd,
@@ -86,9 +89,14 @@ fn copy_grant(workspace: BorrowedFd<'_>, grant: &Grant) -> Result<GrantedTree, E
     Ok(GrantedTree { tree, is_directory: file_type == FileType::Directory })
 }
 
-/// The step by which the server knows which grant was refused.
+/// The step by which the server learns which grant was refused.
 fn grant_error(index: usize, errno: Errno) -> StepError {
-    StepError::new(format!("grant {index}"), errno)
+    StepError::new(format!("{GRANT_STEP}{index}"), errno)
+}
+
+/// In the server: the index of the grant that a failed step refused.
+pub(crate) fn refused_grant(step: &str) -> Option<usize> {
+    step.strip_prefix(GRANT_STEP)?.parse().ok()
 }
 
 /// Whether a grant is left out when opening it failed with `errno`.
@@ -103,5 +111,16 @@ fn grantable_type(file: BorrowedFd<'_>) -> Result<FileType, Errno> {
         granted @ (FileType::Directory | FileType::RegularFile) => Ok(granted),
         FileType::Symlink => Err(Errno::LOOP),
         _ => Err(Errno::OPNOTSUPP),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_reads_which_grant_was_refused() {
+        assert_eq!(refused_grant(&grant_error(3, Errno::NOENT).step), Some(3));
+        assert_eq!(refused_grant("group of the scope"), None);
     }
 }

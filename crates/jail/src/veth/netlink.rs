@@ -1,4 +1,4 @@
-//! NetlinkSocket: messages of attributes, over a socket that stays in the network namespace in which it
+//! Netlink: messages of attributes, over a socket that stays in the network namespace in which it
 //! was opened.
 
 pub(crate) mod nf_tables;

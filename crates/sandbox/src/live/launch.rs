@@ -1,6 +1,6 @@
 //! The launcher's keeper: one thread that gives it orders, and starts another when it has died.
 
-use crate::model::error::Error;
+use crate::model::error::{Error, RefusedGrant};
 use isolet_jail::{Config, Launcher, SandboxHandle};
 use isolet_wire::launch::{Scope, Spec};
 use std::{
@@ -126,12 +126,13 @@ impl Keeper {
             match done {
                 Ok(pid) => return Ok(pid),
                 Err(isolet_jail::Error::Missing(list)) => return Err(Error::Missing(list)),
-                Err(isolet_jail::Error::Failed { step, errno, .. }) => {
+                Err(isolet_jail::Error::Failed { step, errno, grant, .. }) => {
                     if FULL.contains(&errno) {
                         return Err(Error::DiskFull { step });
                     }
                     let reason = std::io::Error::from_raw_os_error(errno).to_string();
-                    return Err(Error::Launch { step, reason });
+                    let refused = grant.map(|index| RefusedGrant { index, errno });
+                    return Err(Error::Launch { step, reason, refused });
                 }
                 Err(isolet_jail::Error::Gone(why)) => {
                     tracing::warn!(sandbox = %job.name(), why, "launcher ended; starting another");
@@ -147,6 +148,7 @@ impl Keeper {
         Err(Error::Launch {
             step: "launcher".into(),
             reason: "it ended whenever this order came".into(),
+            refused: None,
         })
     }
 

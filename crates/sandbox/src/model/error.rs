@@ -6,6 +6,15 @@ use crate::model::{
 };
 use isolet_wire::tell::Why;
 
+/// A grant of a session's scope that was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RefusedGrant {
+    /// Its index in the request.
+    pub index: usize,
+    /// The kernel's error number.
+    pub errno: i32,
+}
+
 /// Why a call on sandboxes failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
@@ -160,6 +169,8 @@ pub enum Error {
         step: String,
         /// The kernel's answer in words.
         reason: String,
+        /// The grant of a scope that was refused, if that was the step.
+        refused: Option<RefusedGrant>,
     },
     /// The server's disk is full; nothing of the sandbox is left.
     #[error("cannot make the sandbox: step {step}: no space left on the server's disk")]

@@ -20,6 +20,7 @@ use isolet_wire::{
     launch,
     tell::{self, Tell},
 };
+use rustix::io::Errno;
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
@@ -223,22 +224,14 @@ impl Sandbox {
 
 /// What the launcher said of a grant, in words for who asked for it.
 fn refused(order: &launch::Scope, error: &Error) -> Option<Error> {
-    let Error::Launch { step, reason } = error else { return None };
-    let index: usize = step.strip_prefix("grant ")?.parse().ok()?;
-    let grant = order.grants.get(index)?;
-    let errno = reason.rsplit_once("os error ").and_then(|(_, rest)| {
-        rest.trim_end_matches(')').parse().ok().map(rustix::io::Errno::from_raw_os_error)
-    });
-    let why = match errno {
-        Some(rustix::io::Errno::NOENT) => {
-            "is not there; make it first, or grant it for writing: then it is made".to_owned()
-        }
-        Some(rustix::io::Errno::LOOP) => "is or leads through a symbolic link".to_owned(),
-        Some(rustix::io::Errno::NOTDIR) => {
-            "leads through something that is no directory".to_owned()
-        }
-        Some(rustix::io::Errno::OPNOTSUPP) => "is neither a directory nor a file".to_owned(),
-        _ => reason.clone(),
+    let Error::Launch { reason, refused: Some(refused), .. } = error else { return None };
+    let grant = order.grants.get(refused.index)?;
+    let why = match Errno::from_raw_os_error(refused.errno) {
+        Errno::NOENT => "is not there; make it first, or grant it for writing: then it is made",
+        Errno::LOOP => "is or leads through a symbolic link",
+        Errno::NOTDIR => "leads through something that is no directory",
+        Errno::OPNOTSUPP => "is neither a directory nor a file",
+        _ => reason.as_str(),
     };
     let reason = format!("{:?} {why}", grant.path);
     Some(match (order.strict, SessionId::parse(&order.session)) {
