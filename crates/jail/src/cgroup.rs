@@ -1,10 +1,10 @@
 //! Control groups, in both of the kernel's versions.
 //!
 //! A host has version 2 alone, or version 1 for the limits beside a version 2 tree without
-//! controllers ("hybrid"). Either way the version 2 tree is what kills: one write ends everything.
+//! controllers ("hybrid"). Either way the version 2 tree kills: one write ends all processes.
 //!
 //! ```text
-//! v2      <own>/<instance>/<sandbox>/{agent,tenant}      kill, freeze; limits where it has controllers
+//! v2      <own>/<instance>/<sandbox>/{agent,tenant}      kill, freeze; limits if it has controllers
 //! v2      …/agent/s-<session>                             the agent of a session's scope
 //! v2      …/tenant/p-<random>                             a process in the background, made by an agent
 //! v1      <own>/<instance>/<sandbox>                      one each in memory, cpu and pids: the tenant
@@ -19,24 +19,23 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Length of a period of processor time.
+/// The period of the processor time quota.
 const PERIOD_US: u64 = 100_000;
 
-/// Which part of a sandbox's memory limit its socket buffers may take beside it (version 1).
-const SOCKETS_PART: u64 = 4;
+/// Socket buffers may take the memory limit divided by this, in addition to it (version 1).
+const SOCKETS_DIVISOR: u64 = 4;
 
-/// Cgroups of processes in the background that an agent can make in a sandbox: those of the sandbox
-/// and of its sessions with a scope.
-const PROCESSES_MAX: &str = "1024";
-/// The controllers that sandboxes are limited by.
+/// The most groups of background processes in a sandbox, with those of its sessions with a scope.
+const PROCESS_GROUPS_MAX: &str = "1024";
+/// The controllers that limit sandboxes.
 pub(crate) const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
-/// Where this process stands in each hierarchy.
+/// The groups that this process is in.
 #[derive(Debug, Clone, Default)]
 pub struct Hierarchies {
-    /// Our place in the version 2 tree.
+    /// Our group in the version 2 tree.
     pub unified: Option<PathBuf>,
-    /// Our place in the version 1 hierarchy of each controller, in the order of [`CONTROLLERS`].
+    /// Our group in the version 1 hierarchy of each controller, in the order of [`CONTROLLERS`].
     pub legacy: [Option<PathBuf>; 3],
 }
 
@@ -81,7 +80,7 @@ impl Hierarchies {
         found
     }
 
-    /// Whether the limits are set in the version 2 tree.
+    /// Whether there is version 2 alone, which then has the limits.
     #[must_use]
     pub fn unified_only(&self) -> bool {
         self.legacy.iter().all(Option::is_none)
@@ -101,7 +100,7 @@ fn own_path(own: &str, controller: &str) -> Option<String> {
     })
 }
 
-/// The groups under which one server's sandboxes stand.
+/// The parent groups of one server's sandboxes.
 #[derive(Debug, Clone)]
 pub struct CgroupRoot {
     /// In the version 2 tree.
@@ -112,13 +111,12 @@ pub struct CgroupRoot {
 }
 
 impl CgroupRoot {
-    /// Where they are, there or not; `None` without a version 2 tree.
+    /// Their paths, whether or not they exist; `None` without a version 2 tree.
     fn locate(hierarchies: &Hierarchies, instance: &str) -> Option<Self> {
         let unified_only = hierarchies.unified_only();
         let own = hierarchies.unified.as_ref()?;
-        // With limits in the version 2 tree no process may stand beside groups that have them, and a
-        // service manager restarts us into our own group: the top of the tree is the one place that
-        // has neither problem.
+        // In version 2 no process may be beside groups that have limits, and a service manager restarts
+        // us in our own group. Only the root of the tree has neither problem.
         let top = if unified_only { mount_point(own) } else { own.clone() };
         Some(Self {
             unified: top.join(instance),
@@ -127,7 +125,7 @@ impl CgroupRoot {
         })
     }
 
-    /// Makes them.
+    /// Creates them.
     ///
     /// # Errors
     /// When a hierarchy is missing or cannot be written.
@@ -157,7 +155,7 @@ impl CgroupRoot {
         self.legacy.iter().flatten().chain([&self.unified])
     }
 
-    /// Removes what is empty.
+    /// Removes those that are empty.
     pub fn remove_if_empty(&self) {
         for group in self.all() {
             let _ = fs::remove_dir(group);
@@ -172,15 +170,15 @@ impl CgroupRoot {
         }
     }
 
-    /// Makes the groups of one sandbox and sets its limits.
+    /// Creates the groups of one sandbox and sets its limits.
     ///
     /// # Errors
-    /// As the kernel says; what was made is removed again.
+    /// The kernel's; groups that were created are removed again.
     pub fn create_sandbox(&self, name: &str, limits: &Limits) -> io::Result<Cgroups> {
         let groups = self.paths_of(name);
         let fill = || groups.create(limits).inspect_err(|_| groups.try_remove());
         match fill() {
-            // The launcher of a server that has just stopped took them along, being empty.
+            // The launcher of a server that has just stopped removed the empty parent groups.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.ensure_exists()?;
                 fill()?;
@@ -216,10 +214,10 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    /// Where those of a sandbox must be of which no record is left, as far as that can be known.
+    /// The likely paths of a sandbox's groups, when they are not recorded.
     ///
     /// # Errors
-    /// As [`absent_as_none`] says.
+    /// Those of [`absent_as_none`].
     pub(crate) fn locate(instance: &str, name: &str) -> io::Result<Option<Self>> {
         let found = absent_as_none(Hierarchies::find())?;
         Ok(found.and_then(|found| Some(CgroupRoot::locate(&found, instance)?.paths_of(name))))
@@ -234,9 +232,9 @@ impl Cgroups {
         }
         fs::create_dir(self.agent())?;
         fs::create_dir(self.tenant())?;
-        // The agent makes groups below it, and no more than this even when it is no longer ours.
+        // The agent creates groups below it. These limits hold even if a tenant controls the agent.
         fs::write(self.tenant().join("cgroup.max.depth"), "1")?;
-        fs::write(self.tenant().join("cgroup.max.descendants"), PROCESSES_MAX)?;
+        fs::write(self.tenant().join("cgroup.max.descendants"), PROCESS_GROUPS_MAX)?;
         self.set_limits(limits)
     }
 
@@ -246,10 +244,10 @@ impl Cgroups {
         self.unified.join("agent")
     }
 
-    /// The group of the agent of a session's scope. What it starts is in the tenant's, as all else.
+    /// The group of the agent of a session's scope. Its programs are in the tenant's group.
     #[must_use]
     pub fn scope(&self, session: &str) -> PathBuf {
-        // A session's id may be one of the kernel's own names there.
+        // Without a prefix, a session's id could be a file name of the kernel.
         self.agent().join(format!("s-{session}"))
     }
 
@@ -262,7 +260,7 @@ impl Cgroups {
     /// Sets the limits, also of a running sandbox.
     ///
     /// # Errors
-    /// As the kernel says: `EBUSY` when more memory is in use than the new limit and none can be freed.
+    /// `EBUSY` when more memory than the new limit is in use and none can be freed.
     pub fn set_limits(&self, limits: &Limits) -> io::Result<()> {
         let memory = limits.memory_mib.saturating_mul(1 << 20).to_string();
         let quota = limits.cpu_millis.saturating_mul(PERIOD_US) / 1000;
@@ -271,7 +269,7 @@ impl Cgroups {
             let tenant = self.tenant();
             fs::write(tenant.join("memory.max"), memory)?;
             fs::write(tenant.join("memory.oom.group"), "0")?;
-            // Without this a full memory limit would spill into swap.
+            // Otherwise the sandbox would swap when it reaches its memory limit.
             let _ = fs::write(tenant.join("memory.swap.max"), "0");
             fs::write(tenant.join("cpu.max"), format!("{quota} {PERIOD_US}"))?;
             return fs::write(tenant.join("pids.max"), pids);
@@ -281,7 +279,7 @@ impl Cgroups {
             fs::write(at.join("memory.limit_in_bytes"), memory)?;
             // Version 1 counts the buffers of TCP and UDP apart, and only where there is a limit:
             // without one a sandbox could fill the whole machine's share of them.
-            let sockets = limits.memory_mib.saturating_mul(1 << 20) / SOCKETS_PART;
+            let sockets = limits.memory_mib.saturating_mul(1 << 20) / SOCKETS_DIVISOR;
             match fs::write(at.join("memory.kmem.tcp.limit_in_bytes"), sockets.to_string()) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -312,7 +310,7 @@ impl Cgroups {
         }
     }
 
-    /// As text, for the sandbox's directory: a later server may stand in another group.
+    /// As text, for the sandbox's directory: a later server may be in another group.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = format!("unified {}\n", self.unified.display());
@@ -324,7 +322,7 @@ impl Cgroups {
         text
     }
 
-    /// Back from text; `None` when it names no version 2 group.
+    /// Parses [`Cgroups::to_text`]; `None` when it names no version 2 group.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         let find = |name: &str| {
@@ -336,7 +334,7 @@ impl Cgroups {
         Some(Self { unified: find("unified")?, legacy, unified_only })
     }
 
-    /// Removes all of them once; those that still hold something stay.
+    /// Tries to remove all of them. Those that are not empty stay.
     pub fn try_remove(&self) {
         self.remove_children(&self.agent());
         self.remove_children(&self.tenant());
@@ -347,20 +345,20 @@ impl Cgroups {
         }
     }
 
-    /// Removes the empty groups of processes that an agent has left behind.
+    /// Removes the empty groups of background processes that an agent left.
     pub(crate) fn remove_process_groups(&self) {
         self.remove_children(&self.tenant());
     }
 
     fn remove_children(&self, group: &Path) {
-        for below in fs::read_dir(group).into_iter().flatten().flatten() {
-            if below.file_type().is_ok_and(|kind| kind.is_dir()) {
-                let _ = fs::remove_dir(below.path());
+        for child in fs::read_dir(group).into_iter().flatten().flatten() {
+            if child.file_type().is_ok_and(|kind| kind.is_dir()) {
+                let _ = fs::remove_dir(child.path());
             }
         }
     }
 
-    /// Whether any of them is still there.
+    /// Whether any of them exists.
     #[must_use]
     pub fn exist(&self) -> bool {
         self.legacy.iter().flatten().chain([&self.unified]).any(|group| group.is_dir())

@@ -1,12 +1,12 @@
-//! Where things lie, for the launcher and for the server that looks after what it made.
+//! Paths and id ranges, for the launcher and for the server.
 
 use std::path::{Path, PathBuf};
 
-/// Ids of one sandbox: a range of this many.
+/// The number of ids of one sandbox.
 pub const UIDS: u32 = 65_536;
-/// Ids that the tenant has, from the first of the range on.
+/// The number of ids of the tenant, from the first of the range on.
 pub const TENANT_UIDS: u32 = 65_535;
-/// Where in the range the agent's own id lies: behind the tenant's.
+/// The agent's id within the range: the first after the tenant's.
 pub const AGENT_UID: u32 = 65_535;
 /// First id of the first range: above what systemd hands out to containers.
 pub const UID_BASE: u32 = 0x7000_0000;
@@ -26,7 +26,7 @@ pub struct Config {
     pub uid_base: u32,
     /// Name of the group of all its sandboxes below the server's own cgroup: `[a-z0-9-]{1,64}`.
     pub cgroup: String,
-    /// Passed on to every agent: how long a stream waits for its reader, in ms.
+    /// How long an agent's stream waits for its reader, in ms.
     pub stall_ms: u64,
 }
 
@@ -54,30 +54,31 @@ impl Config {
         self.data_dir.join("sandboxes").join(name)
     }
 
-    /// What its server has put into a sandbox for it to read, as `/etc/isolet` inside.
+    /// The directory that the server writes for a sandbox to read, shown as `/etc/isolet` inside.
     #[must_use]
     pub fn given_dir(&self, name: &str) -> PathBuf {
         self.sandbox_dir(name).join(GIVEN)
     }
 
-    /// Where the layers of images lie.
+    /// The directory of the images' layers.
     #[must_use]
     pub fn images(&self) -> PathBuf {
         self.data_dir.join("images")
     }
 
-    /// Where things are moved to be deleted.
+    /// The directory for what is to be deleted.
     #[must_use]
     pub fn trash(&self) -> PathBuf {
         self.data_dir.join("trash")
     }
 }
 
-/// Two servers with two data directories must not share groups: FNV-1a of the directory's name.
+/// The control group of a data directory's sandboxes: two directories must not share one.
 fn group(data_dir: &Path) -> String {
     group_of(data_dir.as_os_str().as_encoded_bytes())
 }
 
+/// FNV-1a.
 fn group_of(bytes: &[u8]) -> String {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -85,8 +86,7 @@ fn group_of(bytes: &[u8]) -> String {
     format!("isolet-{:08x}", hash >> 32)
 }
 
-/// A name for the groups of a directory that no other directory has used, also not one that was at
-/// this path before.
+/// A name that no other directory has used, not even an earlier one at this path.
 pub(crate) fn unique_group(data_dir: &Path) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = now.map_or(0, |now| now.as_nanos());
@@ -94,13 +94,13 @@ pub(crate) fn unique_group(data_dir: &Path) -> String {
     group_of(format!("{} {now} {pid}", data_dir.display()).as_bytes())
 }
 
-/// Whether a text may be the name of a group.
+/// Whether a text is a valid name of a group.
 pub(crate) fn is_group(name: &str) -> bool {
     let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=64).contains(&name.len()) && name.bytes().all(good)
 }
 
-/// What the server has put there for the sandbox to read, likewise.
+/// The directory within a sandbox's directory that the server writes for the sandbox to read.
 pub(crate) const GIVEN: &str = "given";
 
 /// Where the process that owns the veth pairs listens for servers, below the data directory.
@@ -112,17 +112,17 @@ pub(crate) fn manager_socket(data_dir: &Path) -> PathBuf {
     data_dir.join(MANAGER_DIRECTORY).join(MANAGER_SOCKET)
 }
 
-/// Where in a sandbox's directory the scopes of its sessions have theirs.
+/// The directory within a sandbox's directory that holds those of its sessions' scopes.
 pub(crate) const SCOPES: &str = "scopes";
 
-/// Where the agent of a session's scope listens (as `agent.sock` in it), given its sandbox's
-/// directory.
+/// The directory in which the agent of a session's scope listens, as `agent.sock`. `sandbox` is the
+/// sandbox's directory.
 #[must_use]
 pub fn scope_dir(sandbox: &Path, session: &str) -> PathBuf {
     sandbox.join(SCOPES).join(session)
 }
 
-/// Where the agent of `name` listens. May be too long for a socket address: connect through
+/// The socket of a sandbox's agent. The path may be too long for a socket address: connect through
 /// `/proc/self/fd/<directory>/agent.sock`.
 #[must_use]
 pub fn agent_socket(config: &Config, name: &str) -> PathBuf {

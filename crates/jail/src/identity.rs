@@ -34,100 +34,100 @@ use std::{
 
 /// Its name in the data directory.
 const FILE: &str = "identity";
-/// What the file takes, in bytes: always the same, so that a full disk does not stop a change.
+/// Bytes of the file: always the same, so that it can be rewritten when the disk is full.
 const FILE_BYTES: usize = 512;
 /// Recorded where the file system does not say when a directory was made.
-const BORN_UNKNOWN: &str = "unknown";
-/// Where the kernel says which boot this is.
+const CREATED_UNKNOWN: &str = "unknown";
+/// The kernel's id of this boot.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
-/// What a sandbox's directory says about its processes, beside the directory of its scopes.
-const OF_PROCESSES: [&str; 3] = ["agent.sock", "cgroups", orphan::FILE];
+/// Files of a sandbox's directory that name its processes, beside the directory of its scopes.
+const PROCESS_FILES: [&str; 3] = ["agent.sock", "cgroups", orphan::FILE];
 
-/// How the data directory stands to what it recorded.
+/// How the data directory relates to its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// The directory that was recorded, on the same boot.
     Same,
-    /// The directory that was recorded; the machine was started anew since.
+    /// The directory that was recorded; the machine was rebooted since.
     Rebooted,
-    /// Another directory than the one that was recorded: a copy, or restored.
+    /// Another directory than the one that was recorded: a copy, or restored from a backup.
     Copied,
-    /// Nothing is recorded: it is new, or a version without identities wrote it.
+    /// There is no record: the directory is new, or of a version without identities.
     Unrecorded,
 }
 
-/// What a start has found, and what it goes on with.
+/// The result of [`adopt`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// How it stands to what was recorded.
+    /// How the directory relates to its record.
     pub origin: Origin,
-    /// Name of the group of all its sandboxes.
+    /// The name of the control group of all its sandboxes.
     pub cgroup: String,
     /// Sandboxes whose recorded processes run and belong to another data directory.
     pub foreign: usize,
 }
 
-/// A directory, wherever it is mounted and whatever it is called.
+/// Identifies a directory independently of its path and its mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct DirectoryId {
     device: u64,
     inode: u64,
-    /// Seconds and nanoseconds; where the file system tells them. Inodes are used again.
-    born: String,
+    /// The time of its creation, `SECONDS.NANOSECONDS`, or `unknown`. Inodes are reused.
+    created: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Recorded {
+struct Record {
     boot: String,
-    place: Place,
+    directory: DirectoryId,
     cgroup: String,
 }
 
-/// Whose the processes are that a sandbox's directory names.
+/// Which data directory the processes belong to that a sandbox's directory names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
-    /// They have this directory mounted.
+enum Ownership {
+    /// This one: they have it mounted.
     Ours,
-    /// They run, with another directory.
+    /// Another one.
     Foreign,
-    /// None runs.
-    Nobodys,
+    /// None of them runs.
+    NoProcess,
 }
 
-impl Place {
+impl DirectoryId {
     fn of(path: &Path) -> io::Result<Self> {
         let flags = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-        let about = rustix::fs::statx(CWD, path, AtFlags::empty(), flags)?;
-        let told = about.stx_mask & StatxFlags::BTIME.bits() != 0;
-        let born = match told {
-            true => format!("{}.{:09}", about.stx_btime.tv_sec, about.stx_btime.tv_nsec),
-            false => BORN_UNKNOWN.to_owned(),
+        let stat = rustix::fs::statx(CWD, path, AtFlags::empty(), flags)?;
+        let has_created = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+        let created = match has_created {
+            true => format!("{}.{:09}", stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec),
+            false => CREATED_UNKNOWN.to_owned(),
         };
-        let device = rustix::fs::makedev(about.stx_dev_major, about.stx_dev_minor);
-        Ok(Self { device, inode: about.stx_ino, born })
+        let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+        Ok(Self { device, inode: stat.stx_ino, created })
     }
 }
 
-impl Recorded {
-    fn text(&self) -> String {
-        let Place { device, inode, born } = &self.place;
-        let (boot, cgroup) = (&self.boot, &self.cgroup);
-        format!("boot {boot}\ndevice {device}\ninode {inode}\nborn {born}\ngroups {cgroup}\n")
+impl Record {
+    fn to_text(&self) -> String {
+        let Self { boot, directory, cgroup } = self;
+        let DirectoryId { device, inode, created } = directory;
+        format!("boot {boot}\ndevice {device}\ninode {inode}\nborn {created}\ngroups {cgroup}\n")
     }
 
     fn parse(text: &str) -> Option<Self> {
         let find =
             |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        let place = Place {
+        let directory = DirectoryId {
             device: find("device")?.parse().ok()?,
             inode: find("inode")?.parse().ok()?,
-            born: find("born")?.to_owned(),
+            created: find("born")?.to_owned(),
         };
         let cgroup = find("groups").filter(|name| config::is_group(name))?.to_owned();
-        Some(Self { boot: find("boot")?.to_owned(), place, cgroup })
+        Some(Self { boot: find("boot")?.to_owned(), directory, cgroup })
     }
 
-    /// `None` where nothing is recorded, or nothing that reads.
+    /// `None` when there is no record, or it does not parse.
     fn read(data: &Path) -> io::Result<Option<Self>> {
         let mut bytes = Vec::with_capacity(FILE_BYTES);
         match File::open(data.join(FILE)) {
@@ -138,10 +138,9 @@ impl Recorded {
         Ok(Self::parse(&String::from_utf8_lossy(&bytes)))
     }
 
-    /// Written in place: what stands after a cut in power does not read, and is as if nothing had
-    /// been recorded.
+    /// Writes in place. After a power failure the file may not parse, which counts as no record.
     fn write(&self, data: &Path) -> io::Result<()> {
-        let mut bytes = self.text().into_bytes();
+        let mut bytes = self.to_text().into_bytes();
         bytes.resize(FILE_BYTES, b'\n');
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(false).mode(0o600);
@@ -151,70 +150,71 @@ impl Recorded {
     }
 }
 
-/// The directory as a short text, for names that must differ between data directories.
+/// The directory's id as a short text, for names that must differ between data directories.
 pub(crate) fn directory_id(data: &Path) -> io::Result<String> {
-    let Place { device, inode, born } = Place::of(data)?;
-    Ok(format!("{device:x}:{inode:x}:{born}"))
+    let DirectoryId { device, inode, created } = DirectoryId::of(data)?;
+    Ok(format!("{device:x}:{inode:x}:{created}"))
 }
 
-/// Whether the data directory is another than the one that its identity records.
+/// Whether the data directory is another one than its record names.
 ///
 /// # Errors
-/// As the kernel says.
+/// Those of the file system.
 pub fn is_copy(data: &Path) -> io::Result<bool> {
-    let place = Place::of(data)?;
+    let directory = DirectoryId::of(data)?;
     let boot = boot()?;
-    let recorded = Recorded::read(data)?;
-    Ok(recorded.is_some_and(|recorded| recorded.origin(&place, &boot) == Origin::Copied))
+    let recorded = Record::read(data)?;
+    Ok(recorded.is_some_and(|recorded| recorded.origin(&directory, &boot) == Origin::Copied))
 }
 
 fn boot() -> io::Result<String> {
     Ok(fs::read_to_string(BOOT)?.trim().to_owned())
 }
 
-impl Recorded {
-    /// How the data directory, which is at this place on this boot, stands to the record.
-    fn origin(&self, place: &Place, boot: &str) -> Origin {
+impl Record {
+    /// How the data directory, which has this id on this boot, relates to the record.
+    fn origin(&self, directory: &DirectoryId, boot: &str) -> Origin {
         let rebooted = self.boot != boot;
-        if self.place == *place {
+        if self.directory == *directory {
             return if rebooted { Origin::Rebooted } else { Origin::Same };
         }
-        // A boot may give a file system another device number. The inode and its time of birth
-        // stay, and are not those of a copy.
-        let renumbered = Place { device: place.device, ..self.place.clone() } == *place
-            && !place.born.is_empty();
+        // A boot may give a file system another device number. The inode and the time of its
+        // creation stay, and a copy has others.
+        let renumbered = DirectoryId { device: directory.device, ..self.directory.clone() }
+            == *directory
+            && directory.created != CREATED_UNKNOWN;
         if rebooted && renumbered { Origin::Rebooted } else { Origin::Copied }
     }
 }
 
-/// Compares the data directory with what it recorded, forgets what does not hold here, and
-/// records what it is. Who calls this holds the directory's lock. May be cut off and done again.
+/// Compares the data directory with its record, forgets processes that are not its own, and writes a
+/// new record. The caller holds the directory's lock. May be interrupted and repeated.
 ///
 /// # Errors
-/// As the kernel says; nothing of it is to be used then.
+/// Those of the file system; the directory may not be used then.
 pub fn adopt(config: &Config) -> io::Result<Identity> {
     let data = &config.data_dir;
-    let place = Place::of(data)?;
+    let directory = DirectoryId::of(data)?;
     let boot = boot()?;
-    let recorded = Recorded::read(data)?;
-    let origin = recorded.as_ref().map_or(Origin::Unrecorded, |of| of.origin(&place, &boot));
-    // Nothing of an earlier boot runs, whatever has its numbers by now.
+    let recorded = Record::read(data)?;
+    let origin = recorded.as_ref().map_or(Origin::Unrecorded, |of| of.origin(&directory, &boot));
+    // No process of an earlier boot runs, even if others have their ids now.
     let may_run = recorded.as_ref().is_none_or(|recorded| recorded.boot == boot);
     let foreign = forget(data, origin, may_run)?;
     let cgroup = match &recorded {
         Some(recorded) if origin == Origin::Same => recorded.cgroup.clone(),
         None if foreign == 0 => config.cgroup.clone(),
-        // Groups of the recorded name, or of this path, are the original's, or of who knows whom.
+        // Groups of the recorded name, or of this path, may belong to the original, or to others.
         _ => config::unique_group(data),
     };
-    let new = Recorded { boot, place, cgroup: cgroup.clone() };
+    let new = Record { boot, directory, cgroup: cgroup.clone() };
     if recorded.as_ref() != Some(&new) {
         new.write(data)?;
     }
     Ok(Identity { origin, cgroup, foreign })
 }
 
-/// Forgets processes that are not this directory's; how many sandboxes have foreign ones.
+/// Forgets processes that do not belong to this directory. Returns how many sandboxes have such.
 fn forget(data: &Path, origin: Origin, may_run: bool) -> io::Result<usize> {
     if origin == Origin::Same {
         return Ok(0);
@@ -223,21 +223,22 @@ fn forget(data: &Path, origin: Origin, may_run: bool) -> io::Result<usize> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         all => all?,
     };
-    let (mut ours, mut foreign) = (0, 0);
+    let mut ours = 0;
+    let mut foreign = 0;
     for entry in all {
         let entry = entry?;
         if !entry.file_type()?.is_dir() {
             continue;
         }
-        let whose = if may_run { whose(&entry.path())? } else { Whose::Nobodys };
-        let holds = match whose {
-            Whose::Ours => true,
-            Whose::Foreign => false,
-            Whose::Nobodys => origin == Origin::Unrecorded,
+        let ownership = if may_run { owner_of(&entry.path())? } else { Ownership::NoProcess };
+        let keep = match ownership {
+            Ownership::Ours => true,
+            Ownership::Foreign => false,
+            Ownership::NoProcess => origin == Origin::Unrecorded,
         };
-        ours += usize::from(whose == Whose::Ours);
-        foreign += usize::from(whose == Whose::Foreign);
-        if !holds {
+        ours += usize::from(ownership == Ownership::Ours);
+        foreign += usize::from(ownership == Ownership::Foreign);
+        if !keep {
             forget_one(&entry.path())?;
         }
     }
@@ -249,7 +250,7 @@ fn forget(data: &Path, origin: Origin, may_run: bool) -> io::Result<usize> {
 
 fn forget_one(directory: &Path) -> io::Result<()> {
     isolet_sys::tree::remove(&directory.join(SCOPES))?;
-    OF_PROCESSES.iter().try_for_each(|name| remove_if_present(&directory.join(name)))
+    PROCESS_FILES.iter().try_for_each(|name| remove_if_present(&directory.join(name)))
 }
 
 fn remove_if_present(file: &Path) -> io::Result<()> {
@@ -259,8 +260,8 @@ fn remove_if_present(file: &Path) -> io::Result<()> {
     }
 }
 
-/// Looks at the processes that a sandbox's directory names. Nothing is done to them.
-fn whose(directory: &Path) -> io::Result<Whose> {
+/// Finds out whose the processes are that a sandbox's directory names. They are not touched.
+fn owner_of(directory: &Path) -> io::Result<Ownership> {
     let mut pids = Vec::new();
     if let Some(agent) = AgentProcess::find(directory)? {
         pids.push(agent.pid());
@@ -270,21 +271,21 @@ fn whose(directory: &Path) -> io::Result<Whose> {
         let members = absent_as_none(fs::read_to_string(groups.agent().join("cgroup.procs")))?;
         pids.extend(members.unwrap_or_default().lines().filter_map(|pid| pid.parse::<i32>().ok()));
     }
-    // Looked at before the disk: a process that ends is not one that runs elsewhere.
-    let shown: Vec<bool> = pids.iter().filter_map(|pid| shows(*pid, directory)).collect();
-    if shown.is_empty() {
-        return Ok(Whose::Nobodys);
+    // Checked before the disk: a process that ends does not run elsewhere.
+    let mounted: Vec<bool> = pids.iter().filter_map(|pid| has_mounted(*pid, directory)).collect();
+    if mounted.is_empty() {
+        return Ok(Ownership::NoProcess);
     }
     let ours = match directory.join(disk::IMAGE).try_exists()? {
         true => disk::is_attached(directory),
-        false => shown.contains(&true),
+        false => mounted.contains(&true),
     };
-    Ok(if ours { Whose::Ours } else { Whose::Foreign })
+    Ok(if ours { Ownership::Ours } else { Ownership::Foreign })
 }
 
 /// Whether a process has the workspace of this directory as its own. `None` when the process has
 /// ended, or is ending and has no root directory any more.
-fn shows(pid: i32, directory: &Path) -> Option<bool> {
+fn has_mounted(pid: i32, directory: &Path) -> Option<bool> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = match rustix::fs::open(format!("/proc/{pid}/root"), flags, Mode::empty()) {
         Err(Errno::NOENT | Errno::SRCH) => return None,
@@ -309,28 +310,28 @@ mod tests {
         let config = Config::beside(&folder.join("data")).expect("own path is known");
         let sandbox = config.sandbox_dir("one");
         fs::create_dir_all(sandbox.join("workspace")).expect("makes");
-        note(&sandbox);
+        write_process_files(&sandbox);
         config
     }
 
-    fn note(sandbox: &Path) {
-        for name in OF_PROCESSES {
+    fn write_process_files(sandbox: &Path) {
+        for name in PROCESS_FILES {
             fs::write(sandbox.join(name), "unified /nowhere/one\n").expect("writes");
         }
     }
 
-    fn named(config: &Config) -> bool {
+    fn names_processes(config: &Config) -> bool {
         config.sandbox_dir("one").join("cgroups").is_file()
     }
 
     #[test]
     fn what_is_recorded_reads_back_and_what_does_not_read_is_nothing() {
-        let place = Place { device: 1, inode: 2, born: "3.000000004".to_owned() };
+        let directory = DirectoryId { device: 1, inode: 2, created: "3.000000004".to_owned() };
         let cgroup = "isolet-0000000a".to_owned();
-        let recorded = Recorded { boot: "b-1".to_owned(), place, cgroup };
-        assert_eq!(Recorded::parse(&recorded.text()).as_ref(), Some(&recorded));
-        for bad in ["", "boot x\n", &recorded.text().replace("isolet-0", "../x")] {
-            assert_eq!(Recorded::parse(bad), None, "{bad:?}");
+        let recorded = Record { boot: "b-1".to_owned(), directory, cgroup };
+        assert_eq!(Record::parse(&recorded.to_text()).as_ref(), Some(&recorded));
+        for bad in ["", "boot x\n", &recorded.to_text().replace("isolet-0", "../x")] {
+            assert_eq!(Record::parse(bad), None, "{bad:?}");
         }
     }
 
@@ -339,13 +340,13 @@ mod tests {
         let folder = tempfile::tempdir().expect("makes");
         let config = directory(folder.path());
         let first = adopt(&config).expect("adopts");
-        assert_eq!((first.origin, named(&config)), (Origin::Unrecorded, true));
+        assert_eq!((first.origin, names_processes(&config)), (Origin::Unrecorded, true));
         assert_eq!(first.cgroup, config.cgroup);
         assert_eq!(adopt(&config).expect("adopts").origin, Origin::Same);
         let moved = Config { data_dir: folder.path().join("moved"), ..config.clone() };
         fs::rename(&config.data_dir, &moved.data_dir).expect("moves");
         let again = adopt(&moved).expect("adopts");
-        assert_eq!((again.origin, named(&moved)), (Origin::Same, true));
+        assert_eq!((again.origin, names_processes(&moved)), (Origin::Same, true));
         assert_eq!(again.cgroup, first.cgroup, "its groups keep their name");
         // At the path of the original, which lives on beside it.
         let copied = std::process::Command::new("cp")
@@ -354,7 +355,7 @@ mod tests {
             .status();
         assert!(copied.expect("cp runs").success());
         let copy = adopt(&config).expect("adopts");
-        assert_eq!((copy.origin, named(&config)), (Origin::Copied, false));
+        assert_eq!((copy.origin, names_processes(&config)), (Origin::Copied, false));
         assert_ne!(copy.cgroup, first.cgroup, "its groups are its own");
         assert_eq!(adopt(&config).expect("adopts"), Identity { origin: Origin::Same, ..copy });
         assert_eq!(adopt(&moved).expect("adopts").origin, Origin::Same);
@@ -373,11 +374,11 @@ mod tests {
         while !ended() {
             std::thread::yield_now();
         }
-        assert_eq!(shows(pid, folder.path()), None);
+        assert_eq!(has_mounted(pid, folder.path()), None);
         child.wait().expect("ends");
-        assert_eq!(shows(pid, folder.path()), None);
+        assert_eq!(has_mounted(pid, folder.path()), None);
         let own = i32::try_from(std::process::id()).expect("a pid");
-        assert_eq!(shows(own, folder.path()), Some(false));
+        assert_eq!(has_mounted(own, folder.path()), Some(false));
     }
 
     #[test]
@@ -392,23 +393,24 @@ mod tests {
         assert_ne!(text, other);
         fs::write(&file, other).expect("writes");
         let again = adopt(&config).expect("adopts");
-        assert_eq!((again.origin, named(&config)), (Origin::Rebooted, false));
+        assert_eq!((again.origin, names_processes(&config)), (Origin::Rebooted, false));
         assert_ne!(again.cgroup, first.cgroup, "a group of that name is not believed either");
-        note(&config.sandbox_dir("one"));
+        write_process_files(&config.sandbox_dir("one"));
         assert_eq!(adopt(&config).expect("adopts").origin, Origin::Same);
-        assert!(named(&config), "what this boot has noted holds");
+        assert!(names_processes(&config), "what this boot has noted holds");
     }
 
     #[test]
     fn a_boot_that_numbers_devices_otherwise_makes_no_copy() {
-        let place = |device, born: &str| Place { device, inode: 2, born: born.into() };
-        let recorded = |place| Recorded { boot: "one".into(), place, cgroup: "group".into() };
-        let known = recorded(place(7, "5.6"));
-        assert_eq!(known.origin(&place(8, "5.6"), "two"), Origin::Rebooted);
-        assert_eq!(known.origin(&place(8, "5.6"), "one"), Origin::Copied);
-        assert_eq!(known.origin(&place(8, "9.9"), "two"), Origin::Copied);
+        let directory =
+            |device, created: &str| DirectoryId { device, inode: 2, created: created.into() };
+        let recorded = |directory| Record { boot: "one".into(), directory, cgroup: "group".into() };
+        let known = recorded(directory(7, "5.6"));
+        assert_eq!(known.origin(&directory(8, "5.6"), "two"), Origin::Rebooted);
+        assert_eq!(known.origin(&directory(8, "5.6"), "one"), Origin::Copied);
+        assert_eq!(known.origin(&directory(8, "9.9"), "two"), Origin::Copied);
         assert_eq!(
-            recorded(place(7, BORN_UNKNOWN)).origin(&place(8, BORN_UNKNOWN), "two"),
+            recorded(directory(7, CREATED_UNKNOWN)).origin(&directory(8, CREATED_UNKNOWN), "two"),
             Origin::Copied
         );
     }

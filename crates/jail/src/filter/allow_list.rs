@@ -1,0 +1,59 @@
+//! The allow-list of system calls, as `filter.json` has it.
+
+use super::FilterKind;
+use serde::Deserialize;
+
+const SOURCE: &str = include_str!("../filter.json");
+
+/// The content of `filter.json`. The reasons in it are for its readers.
+#[derive(Debug, Deserialize)]
+pub(super) struct AllowList {
+    pub(super) allow: Vec<String>,
+    pub(super) rules: Vec<Rule>,
+    pub(super) errno: Vec<ErrnoRule>,
+    pub(super) agent: AgentCalls,
+    pub(super) edge: EdgeCalls,
+}
+
+impl AllowList {
+    /// # Panics
+    /// When `filter.json` does not parse; a test reads it.
+    pub(super) fn read() -> Self {
+        serde_json::from_str(SOURCE).expect("filter.json parses")
+    }
+
+    pub(super) fn rules(&self, kind: FilterKind) -> &[Rule] {
+        if kind == FilterKind::Edge { &self.edge.rules } else { &self.rules }
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Rule {
+    pub(super) call: String,
+    pub(super) arg: u32,
+    pub(super) one_of: Option<Vec<u32>>,
+    pub(super) not_one_of: Option<Vec<u32>>,
+    pub(super) none_of_bits: Option<u32>,
+    pub(super) any_of_bits: Option<u32>,
+    pub(super) and_arg: Option<u32>,
+    pub(super) and_one_of: Option<Vec<u32>>,
+    /// The errno when no rule of the call matches; `EPERM` unless the last of them names one.
+    pub(super) otherwise: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ErrnoRule {
+    pub(super) call: String,
+    pub(super) errno: u32,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct AgentCalls {
+    pub(super) allow: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct EdgeCalls {
+    pub(super) allow: Vec<String>,
+    pub(super) rules: Vec<Rule>,
+}
