@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Becomes the program behind `file`. Comes back only with an error.
+/// Becomes the program that `file` is open on. Returns only with an error.
 #[must_use]
 pub fn execute(file: BorrowedFd<'_>, argv: &[&CStr], envp: &[&CStr]) -> io::Error {
     let pointers = |texts: &[&CStr]| -> Vec<*const c_char> {
@@ -27,7 +27,7 @@ pub fn execute(file: BorrowedFd<'_>, argv: &[&CStr], envp: &[&CStr]) -> io::Erro
     io::Error::last_os_error()
 }
 
-/// Puts every signal back to its default action and blocks none.
+/// Resets every signal to its default action and unblocks all.
 pub fn reset_signals() {
     for signal in 1..=64 {
         // SAFETY: SIG_DFL is no function of ours; KILL and STOP refuse and need nothing.

@@ -45,7 +45,8 @@ struct Termios {
     characters: [u8; 19],
 }
 
-/// Opens one and hands over its other side; gives the descriptor for the program, above `floor`.
+/// Opens a terminal and sends its controlling side to the agent. Returns the descriptor for the
+/// program, which is above `floor`.
 ///
 /// # Safety
 /// Only in a fresh child that has one thread.
@@ -68,7 +69,7 @@ pub(crate) unsafe fn open(terminal: &Terminal<'_>, floor: usize) -> Result<usize
         let program = ioctl(control, libc::TIOCGPTPEER, flags)?;
         ioctl(program, libc::TIOCSWINSZ, &raw const size as usize)?;
         ioctl(program, libc::TCGETS, &raw mut modes as usize)?;
-        // Else erasing in the kernel's own line editing takes a byte and not a letter.
+        // Otherwise the kernel's line editing erases a byte and not a character.
         modes.input |= libc::IUTF8;
         ioctl(program, libc::TCSETS, &raw const modes as usize)?;
         hand_over(terminal, control as i32)?;
@@ -110,12 +111,11 @@ pub(crate) unsafe fn control(fd: usize) -> Result<(), i32> {
     if result < 0 { Err(-result as i32) } else { Ok(()) }
 }
 
-/// Takes over what the child of a [`Terminal`] handed to the other end of its socket. What comes
-/// is looked at: it is the side of a terminal that is ours, does not block, and closes at an
-/// execution, or it is refused. Does not wait.
+/// Receives the controlling side of a [`Terminal`] from the other end of its socket. Anything else is
+/// refused. The descriptor is non-blocking and close-on-exec. Does not wait.
 ///
 /// # Errors
-/// `AGAIN` when nothing came, `NOTTY` for anything that is no such side.
+/// `EAGAIN` when nothing was sent, `ENOTTY` for a descriptor of another kind.
 pub fn receive(socket: impl AsFd) -> Result<OwnedFd, Errno> {
     let mut byte = [0];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -1,11 +1,11 @@
-//! Taking a filter.
+//! Installing a seccomp program.
 //!
 //! UNSAFETY: `seccomp(2)` has no safe wrapper.
 
 use std::{fs::File, io, os::fd::OwnedFd, os::unix::fs::FileExt};
 
-/// Reads a program: 8 bytes an instruction. From the file's beginning: the descriptor may be shared,
-/// and so is its position.
+/// Reads a program of 8 bytes an instruction, from the beginning of the file: the descriptor may be
+/// shared, and so may its position.
 ///
 /// # Errors
 /// Those of the file; `InvalidData` where its length is not a multiple of 8.
@@ -18,7 +18,7 @@ pub fn read(fd: OwnedFd) -> io::Result<Vec<u64>> {
     Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
 }
 
-/// Takes `program` (raw `sock_filter`s) for this thread and all its children, for ever.
+/// Installs `program` (raw `sock_filter`s) for this thread and all its children, permanently.
 /// The thread must have given up new privileges.
 ///
 /// # Errors

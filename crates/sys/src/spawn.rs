@@ -35,7 +35,7 @@ pub struct Child {
     shared: Option<Box<Shared>>,
 }
 
-/// What a child reads and writes while it shares our memory.
+/// What the child reads and writes while it shares the agent's memory.
 #[derive(Debug)]
 struct Shared {
     plan: Plan<'static>,
@@ -74,7 +74,7 @@ impl Drop for Stack {
     }
 }
 
-/// Starts `plan`. Returns at once; the child may still fail, which [`Child::exec_result`] tells.
+/// Starts `plan`. Returns at once. The child may still fail: see [`Child::exec_result`].
 ///
 /// # Errors
 /// `EAGAIN` when a limit on processes is reached, `ENOMEM`, `EMFILE`; `EINVAL` for more
@@ -98,16 +98,16 @@ pub fn spawn(plan: Plan<'_>) -> io::Result<Child> {
     into_child(pid, pidfd, started, Some(shared))
 }
 
-/// A pipe whose write end the child holds until it has executed. It lies above every number that
-/// the child may place a descriptor on: closed by that, it would tell too early, and the child's
-/// stack would be freed under it.
+/// A pipe whose write end the child holds until it has executed. Its number is above all targets of
+/// inherited descriptors: if one of these replaced it, the pipe would report the execution too early,
+/// and the child's stack would be freed while it is in use.
 fn exec_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (started, hold) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let hold = rustix::io::fcntl_dupfd_cloexec(&hold, confine::FD_FLOOR as RawFd)?;
     Ok((started, hold))
 }
 
-/// Owns what the plan borrows: descriptors are copied by the clone itself, so their numbers do.
+/// Copies what the plan borrows. Of descriptors the number is enough: the clone itself copies them.
 fn own_plan(plan: Plan<'_>) -> io::Result<Box<Shared>> {
     let filter = plan.filter.map(<[u64]>::to_vec);
     // SAFETY: the numbers are read by the clone and by the child's copy of the table, which is made
@@ -169,7 +169,7 @@ fn into_child(
     Ok(Child { pid: pid as i32, pidfd, started, shared })
 }
 
-/// Where a child begins, on a stack of its own in shared memory.
+/// Where the child starts, on a stack of its own in shared memory.
 extern "C" fn child_main(arg: usize) -> ! {
     // SAFETY: `spawn` passes a `Shared` that lives until this process has executed or ended.
     let shared = unsafe { &*(arg as *const Shared) };
@@ -187,8 +187,8 @@ extern "C" fn child_main(arg: usize) -> ! {
 }
 
 impl Child {
-    /// What became of the start: `None` while undecided, then `Some(Ok)` once it has executed (or was
-    /// killed before it could) or `Some(Err)` with the stage and the kernel's answer. Does not block.
+    /// The result of the execution: `None` while it is pending, `Some(Ok)` once the child has executed
+    /// (or was killed before), `Some(Err)` with the failed stage and the kernel's error. Does not block.
     pub fn exec_result(&mut self) -> Option<Result<(), (Stage, Errno)>> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -212,7 +212,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         if self.shared.is_some() && self.exec_result().is_none() {
-            // The child may still run on this memory: better lost than freed under it.
+            // The child may still run on this memory, so it is leaked and not freed.
             std::mem::forget(self.shared.take());
         }
     }

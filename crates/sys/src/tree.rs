@@ -78,7 +78,7 @@ pub fn clear(top: impl AsFd) -> Result<(), Errno> {
             Some(name) => {
                 match rustix::fs::openat(dir, name.as_slice(), DIRECTORY, Mode::empty()) {
                     Ok(dir) => below.push(Level { dir, name }),
-                    // Gone, or another kind by now: the next look says.
+                    // It was removed or replaced: the next pass finds out.
                     Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
                     Err(errno) => return Err(errno),
                 }
@@ -87,7 +87,7 @@ pub fn clear(top: impl AsFd) -> Result<(), Errno> {
                 let Some(Level { name, .. }) = below.pop() else { return Ok(()) };
                 let above = below.last().map_or(top, |level| level.dir.as_fd());
                 match rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR) {
-                    // Something was put in meanwhile: the next look finds it.
+                    // Something was created in it: the next pass removes that.
                     Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::NOTDIR) => {}
                     Err(errno) => return Err(errno),
                 }

@@ -198,7 +198,7 @@ fn close_between(first: RawFd, last: RawFd) {
     }
 }
 
-/// Executes the first program that exists. Comes back only with an error.
+/// Executes the first program that exists. Returns only with an error.
 ///
 /// # Safety
 /// As [`confine`].

@@ -13,28 +13,28 @@ pub struct Plan<'a> {
     pub argv: Vec<CString>,
     /// Its environment, `NAME=value`.
     pub envp: Vec<CString>,
-    /// Start directory; the child fails with the kernel's answer when it cannot be entered.
+    /// Start directory. The child fails with the kernel's error when it cannot be entered.
     pub cwd: Option<CString>,
-    /// Descriptors it gets: ours, and the number in the child (below 64, at most 16 of them).
-    /// All others are closed.
+    /// Descriptors that it inherits: our number, and the number in the child (below 64, at most 16 of
+    /// them). All others are closed.
     pub fds: Vec<(RawFd, RawFd)>,
-    /// User namespace to join before the ids are set; without it ids and capabilities stay.
+    /// User namespace to join before the ids are set. Without it, ids and capabilities stay.
     pub userns: Option<BorrowedFd<'a>>,
     /// User id inside.
     pub uid: u32,
     /// Group id inside.
     pub gid: u32,
-    /// cgroup v2 directory to be born in.
+    /// cgroup v2 directory that the process is created in.
     pub cgroup: Option<BorrowedFd<'a>>,
     /// cgroup v1 `tasks` files to write `0` to.
     pub tasks: Vec<BorrowedFd<'a>>,
     /// Bits of the capabilities that stay in the bounding set. Ignored without `userns`.
     pub capabilities: u64,
-    /// The seccomp program to take last, as raw `sock_filter`s.
+    /// The seccomp program, installed last, as raw `sock_filter`s.
     pub filter: Option<&'a [u64]>,
     /// File creation mask.
     pub umask: u32,
-    /// A terminal that it opens and is given instead of standard input, output and error.
+    /// A terminal that it opens as its standard input, output and error.
     pub terminal: Option<Terminal<'a>>,
 }
 
