@@ -16,8 +16,8 @@ use crate::context::{Context, Spares};
 use crate::exec::Exec;
 use crate::port::Dial;
 use crate::process::Process;
-use crate::reactor::poll::{Ready, What};
-use crate::reactor::{Hub, Parent, READ_BYTES, Timer};
+use crate::reactor::poll::{Ready, Source};
+use crate::reactor::{ChildOwner, READ_BYTES, Reactor, Timer};
 use crate::shell::Shell;
 use crate::terminal::Terminal;
 use isolet_wire::ask::Ask;
@@ -43,9 +43,9 @@ type Saver = (u64, Instant);
 /// See the module's page.
 #[derive(Debug)]
 pub(crate) struct Agent {
-    hub: Hub,
+    reactor: Reactor,
     listen: OwnedFd,
-    children: OwnedFd,
+    child_signals: OwnedFd,
     conns: HashMap<u64, Conn>,
     shells: HashMap<u64, Shell>,
     names: HashMap<String, u64>,
@@ -55,17 +55,15 @@ pub(crate) struct Agent {
     processes: BTreeMap<u64, Process>,
     contexts: HashMap<u64, Context>,
     spares: Spares,
-    /// Contexts that something happened to.
-    turned: Vec<u64>,
     /// By process: when it must have ended; `None` of a watch.
     files: HashMap<i32, Option<Instant>>,
     watchers: Vec<u64>,
     watch_set: bool,
     savers: Vec<Saver>,
-    again: Vec<u64>,
-    lazy: Vec<u64>,
-    lazy_due: Option<Instant>,
-    touched: Vec<u64>,
+    /// Shells of which only the start of a command is to be sent, and until when that waits for its
+    /// first output.
+    delayed: Vec<u64>,
+    delayed_until: Option<Instant>,
     scratch: Vec<u8>,
 }
 
@@ -74,15 +72,15 @@ impl Agent {
     ///
     /// # Errors
     /// `EMFILE`, `ENOMEM`.
-    pub(crate) fn new(hub: Hub, listen: OwnedFd) -> std::io::Result<Self> {
-        let children = isolet_sys::signal::sigchld_fd()?;
+    pub(crate) fn new(reactor: Reactor, listen: OwnedFd) -> std::io::Result<Self> {
+        let child_signals = isolet_sys::signal::sigchld_fd()?;
         rustix::io::ioctl_fionbio(&listen, true)?;
-        hub.poll.add(&listen, What::Listen, 0, EventFlags::IN)?;
-        hub.poll.add(&children, What::Children, 0, EventFlags::IN)?;
+        reactor.poll.add(&listen, Source::Listen, 0, EventFlags::IN)?;
+        reactor.poll.add(&child_signals, Source::Children, 0, EventFlags::IN)?;
         Ok(Self {
-            hub,
+            reactor,
             listen,
-            children,
+            child_signals,
             conns: HashMap::new(),
             shells: HashMap::new(),
             names: HashMap::new(),
@@ -92,15 +90,12 @@ impl Agent {
             processes: BTreeMap::new(),
             contexts: HashMap::new(),
             spares: Spares::default(),
-            turned: Vec::new(),
             files: HashMap::new(),
             watchers: Vec::new(),
             watch_set: false,
             savers: Vec::new(),
-            again: Vec::new(),
-            lazy: Vec::new(),
-            lazy_due: None,
-            touched: Vec::new(),
+            delayed: Vec::new(),
+            delayed_until: None,
             scratch: Vec::with_capacity(READ_BYTES),
         })
     }
@@ -111,65 +106,69 @@ impl Agent {
         // Of those that the launcher left to process 1, some have ended before it could hear of it.
         self.reap();
         loop {
-            let mut limit = self.hub.wait();
-            if let Some(due) = self.lazy_due {
+            let mut limit = self.reactor.next_timer();
+            if let Some(due) = self.delayed_until {
                 limit = Some(limit.map_or(due, |limit| limit.min(due)));
             }
-            let hub = &self.hub;
-            let busy = [&self.again, &hub.dirty, &hub.stirred, &hub.moved, &self.turned];
-            if busy.iter().any(|ids| !ids.is_empty()) {
-                limit = Some(self.hub.now);
+            if self.reactor.pending.is_urgent() {
+                limit = Some(self.reactor.now);
             }
-            self.hub.poll.wait(self.hub.now, limit, &mut ready);
-            self.hub.now = Instant::now();
+            self.reactor.poll.wait(self.reactor.now, limit, &mut ready);
+            self.reactor.now = Instant::now();
             for event in ready.drain(..) {
                 self.event(event);
             }
-            while let Some((when, timer)) = self.hub.due() {
+            while let Some((when, timer)) = self.reactor.pop_due_timer() {
                 self.timer(when, timer);
             }
-            for id in std::mem::take(&mut self.again) {
+            for id in self.reactor.pending.connections.take() {
                 self.frames(id);
             }
-            self.settle();
+            self.flush();
         }
     }
 
     fn event(&mut self, ready: Ready) {
         let id = ready.id;
-        match ready.what {
-            What::Listen => self.accept(),
-            What::Children => self.reap(),
-            What::Conn => self.conn(id, ready.gone),
-            What::Drain => self.hub.drained(id),
-            What::Clock => {}
-            What::Dial => self.look_at_dial(id, false),
-            What::Pty | What::PtyBorn => {
+        match ready.source {
+            Source::Listen => self.accept(),
+            Source::Children => self.reap(),
+            Source::Conn => self.conn(id, ready.gone),
+            Source::Drain => self.reactor.drain_ready(id),
+            Source::Clock => {}
+            Source::Dial => self.look_at_dial(id, false),
+            Source::Pty | Source::PtyExecStatus => {
                 let Some(terminal) = self.terminals.get_mut(&id) else { return };
-                match ready.what {
-                    What::Pty => terminal.ready(&mut self.hub),
-                    _ => terminal.born(&mut self.hub),
+                match ready.source {
+                    Source::Pty => terminal.ready(&mut self.reactor),
+                    _ => terminal.born(&mut self.reactor),
                 }
             }
-            What::ProcessOut
-            | What::ProcessErr
-            | What::ProcessIn
-            | What::ProcessBorn
-            | What::ProcessGroup => self.process_event(ready),
-            What::ExecOut | What::ExecErr | What::ExecIn | What::ExecBorn => self.exec_event(ready),
-            What::ContextOut | What::ContextErr | What::ContextControl | What::ContextBorn => {
+            Source::ProcessOut
+            | Source::ProcessErr
+            | Source::ProcessStdin
+            | Source::ProcessExecStatus
+            | Source::ProcessGroup => self.process_event(ready),
+            Source::ProgramOut
+            | Source::ProgramErr
+            | Source::ProgramStdin
+            | Source::ProgramExecStatus => self.exec_event(ready),
+            Source::ContextOut
+            | Source::ContextErr
+            | Source::ContextControl
+            | Source::ContextExecStatus => {
                 self.context_event(ready);
             }
-            what => {
+            source => {
                 let own = self.contexts.get_mut(&id).and_then(Context::shell);
                 let Some(shell) = own.or(self.shells.get_mut(&id)) else { return };
-                match what {
-                    What::Status => shell.status(&mut self.hub),
-                    What::Out => shell.readable(&mut self.hub, STDOUT),
-                    What::Err => shell.readable(&mut self.hub, STDERR),
-                    What::Born => shell.born(&mut self.hub),
-                    What::Control => shell.room(&mut self.hub),
-                    _ => shell.feed(&mut self.hub),
+                match source {
+                    Source::Status => shell.status(&mut self.reactor),
+                    Source::Out => shell.readable(&mut self.reactor, STDOUT),
+                    Source::Err => shell.readable(&mut self.reactor, STDERR),
+                    Source::ExecStatus => shell.born(&mut self.reactor),
+                    Source::Control => shell.room(&mut self.reactor),
+                    _ => shell.feed(&mut self.reactor),
                 }
             }
         }
@@ -177,14 +176,14 @@ impl Agent {
 
     fn exec_event(&mut self, ready: Ready) {
         let Some(exec) = self.execs.get_mut(&ready.id) else { return };
-        self.touched.push(ready.id);
+        self.reactor.pending.execs.mark(ready.id);
         let conn = exec.conn.and_then(|conn| self.conns.get_mut(&conn));
-        match ready.what {
-            What::ExecOut => exec.readable(&mut self.hub, conn, STDOUT),
-            What::ExecErr => exec.readable(&mut self.hub, conn, STDERR),
-            What::ExecIn => exec.feed(&self.hub),
+        match ready.source {
+            Source::ProgramOut => exec.readable(&mut self.reactor, conn, STDOUT),
+            Source::ProgramErr => exec.readable(&mut self.reactor, conn, STDERR),
+            Source::ProgramStdin => exec.feed(&self.reactor),
             _ => {
-                if let Some((why, message)) = exec.born(&mut self.hub) {
+                if let Some((why, message)) = exec.born(&mut self.reactor) {
                     self.exec_refused(ready.id, why, message);
                 }
             }
@@ -196,17 +195,17 @@ impl Agent {
             Timer::Shell(id) => {
                 let own = self.contexts.get_mut(&id).and_then(Context::shell);
                 if let Some(shell) = own.or(self.shells.get_mut(&id)) {
-                    shell.tick(&mut self.hub, when);
+                    shell.tick(&mut self.reactor, when);
                 }
             }
             Timer::Exec(id) => {
                 if let Some(exec) = self.execs.get_mut(&id) {
-                    exec.tick(&mut self.hub);
-                    self.touched.push(id);
+                    exec.tick(&mut self.reactor);
+                    self.reactor.pending.execs.mark(id);
                 }
             }
             Timer::Accept => {
-                self.hub.poll.modify(&self.listen, What::Listen, 0, EventFlags::IN);
+                self.reactor.poll.modify(&self.listen, Source::Listen, 0, EventFlags::IN);
                 self.accept();
             }
             Timer::Watch => {
@@ -215,28 +214,30 @@ impl Agent {
             }
             Timer::Terminal(id) => {
                 if let Some(terminal) = self.terminals.get_mut(&id) {
-                    terminal.tick(&mut self.hub);
+                    terminal.tick(&mut self.reactor);
                 }
             }
             Timer::Dial(id) => self.look_at_dial(id, false),
             Timer::Process(id) => {
                 if let Some(process) = self.processes.get_mut(&id) {
-                    process.tick(&mut self.hub);
+                    process.tick(&mut self.reactor);
                 }
             }
             Timer::Reads => {
-                self.processes.keys().for_each(|id| self.hub.shift(*id));
+                self.processes.keys().for_each(|id| self.reactor.pending.processes.mark(*id));
             }
             Timer::Context(id) => self.context_tick(id),
             Timer::Spare => {
                 let busy = self.contexts.values().any(Context::busy);
-                self.spares.tick(&mut self.hub, busy);
+                self.spares.tick(&mut self.reactor, busy);
             }
             // Only a reason to settle.
             Timer::Save => {}
             Timer::Files => {
-                for (pid, _) in
-                    self.files.iter().filter(|(_, due)| due.is_some_and(|due| due <= self.hub.now))
+                for (pid, _) in self
+                    .files
+                    .iter()
+                    .filter(|(_, due)| due.is_some_and(|due| due <= self.reactor.now))
                 {
                     let _ = isolet_sys::signal::send(*pid, 9);
                 }
@@ -255,8 +256,8 @@ impl Agent {
                     // Out of descriptors or memory: the waiting connection keeps the socket
                     // readable, so it is not looked at for a while.
                     let none = EventFlags::empty();
-                    self.hub.poll.modify(&self.listen, What::Listen, 0, none);
-                    self.hub.at(self.hub.now + ACCEPT_PAUSE, Timer::Accept);
+                    self.reactor.poll.modify(&self.listen, Source::Listen, 0, none);
+                    self.reactor.set_timer(self.reactor.now + ACCEPT_PAUSE, Timer::Accept);
                     return;
                 }
             }
@@ -266,12 +267,12 @@ impl Agent {
     fn welcome(&mut self, fd: OwnedFd) {
         // A tenant is inside the process namespace, the server is not.
         let inside =
-            self.hub.config.userns.is_some() && !matches!(isolet_sys::peer::pid(&fd), Ok(0));
+            self.reactor.config.userns.is_some() && !matches!(isolet_sys::peer::pid(&fd), Ok(0));
         if inside || self.conns.len() >= CONNS_MAX {
             return;
         }
-        let id = self.hub.id();
-        if self.hub.poll.add(&fd, What::Conn, id, EventFlags::IN).is_ok() {
+        let id = self.reactor.next_id();
+        if self.reactor.poll.add(&fd, Source::Conn, id, EventFlags::IN).is_ok() {
             self.conns.insert(id, Conn::new(id, fd));
         }
     }
@@ -309,8 +310,8 @@ impl Agent {
                 Err(_) => self.hang_up(id),
             }
         }
-        if self.conns.contains_key(&id) && !self.again.contains(&id) {
-            self.again.push(id);
+        if self.conns.contains_key(&id) {
+            self.reactor.pending.connections.mark(id);
         }
     }
 
@@ -326,30 +327,30 @@ impl Agent {
     }
 
     fn reap(&mut self) {
-        let mut told = [0; 512];
-        while matches!(rustix::io::read(&self.children, &mut told), Ok(1..)) {}
+        let mut bytes = [0; 512];
+        while matches!(rustix::io::read(&self.child_signals, &mut bytes), Ok(1..)) {}
         while let Ok(Some((pid, status))) =
             rustix::process::wait(rustix::process::WaitOptions::NOHANG)
         {
             let pid = pid.as_raw_nonzero().get();
             let (code, signal) = (status.exit_status(), status.terminating_signal());
-            match self.hub.parents.remove(&pid) {
-                Some(Parent::Shell(id)) => {
+            match self.reactor.children.remove(&pid) {
+                Some(ChildOwner::Shell(id)) => {
                     let own = self.contexts.get_mut(&id).and_then(Context::shell);
                     let shell = own.or(self.shells.get_mut(&id));
                     if let Some(shell) = shell.filter(|shell| shell.pid() == pid) {
-                        shell.died(&mut self.hub, code, signal);
+                        shell.died(&mut self.reactor, code, signal);
                     }
                 }
-                Some(Parent::Exec(id)) => self.exec_died(id, pid, code, signal),
-                Some(Parent::Process(id)) => self.process_died(id, pid, code, signal),
-                Some(Parent::Terminal(id)) => {
+                Some(ChildOwner::Exec(id)) => self.exec_died(id, pid, code, signal),
+                Some(ChildOwner::Process(id)) => self.process_died(id, pid, code, signal),
+                Some(ChildOwner::Terminal(id)) => {
                     if let Some(terminal) = self.terminals.get_mut(&id) {
-                        terminal.died(&mut self.hub, code, signal);
+                        terminal.died(&mut self.reactor, code, signal);
                     }
                 }
-                Some(Parent::Context(id)) => self.context_died(id, pid, code, signal),
-                Some(Parent::File) => drop(self.files.remove(&pid)),
+                Some(ChildOwner::Context(id)) => self.context_died(id, pid, code, signal),
+                Some(ChildOwner::File) => drop(self.files.remove(&pid)),
                 // An orphan that came to us as to process 1.
                 None => {}
             }
@@ -359,12 +360,12 @@ impl Agent {
     fn exec_died(&mut self, id: u64, pid: i32, code: Option<i32>, signal: Option<i32>) {
         let Some(exec) = self.execs.get_mut(&id).filter(|exec| exec.is(pid)) else { return };
         // Whether it was executed at all is told by another descriptor, perhaps not yet read.
-        if let Some((why, message)) = exec.born(&mut self.hub) {
+        if let Some((why, message)) = exec.born(&mut self.reactor) {
             return self.exec_refused(id, why, message);
         }
         if exec.is(pid) {
             exec.died(code, signal);
-            self.touched.push(id);
+            self.reactor.pending.execs.mark(id);
         }
     }
 
@@ -392,9 +393,9 @@ impl Agent {
         match conn.role {
             Role::Exec(exec) => {
                 if let Some(exec) = self.execs.get_mut(&exec) {
-                    exec.leave(&self.hub);
+                    exec.leave(&self.reactor);
                 }
-                self.touched.push(exec);
+                self.reactor.pending.execs.mark(exec);
             }
             Role::Watch => self.watchers.retain(|watcher| *watcher != id),
             _ => self.leave_contexts(id),

@@ -7,7 +7,7 @@ mod terminal_client;
 pub(crate) use follower::Follower;
 pub(crate) use terminal_client::{Stage, TerminalClient};
 
-use crate::reactor::poll::{Poll, What};
+use crate::reactor::poll::{Poll, Source};
 use bytes::BytesMut;
 use isolet_wire::frame::{self, Frame, FrameError, SERVER_FRAME_BYTES_MAX};
 use isolet_wire::tell::Tell;
@@ -319,7 +319,7 @@ impl Conn {
         want.set(EventFlags::OUT, self.blocked || self.waiting() > 0);
         if want != self.interest {
             self.interest = want;
-            poll.modify(&self.fd, What::Conn, self.id, want);
+            poll.modify(&self.fd, Source::Conn, self.id, want);
         }
     }
 }

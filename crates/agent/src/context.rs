@@ -25,7 +25,7 @@ pub(crate) use spare_kernel::Spares;
 
 use crate::launch::Refusal;
 use crate::process_tree;
-use crate::reactor::{Hub, Timer};
+use crate::reactor::{Reactor, Timer};
 use bash_shell::{BashShell, Code};
 use interpreter::{Interpreter, RUN};
 use isolet_wire::context::{self, Language, Open, QUEUE_MAX, TIMEOUT_MS_MAX, Tell};
@@ -111,7 +111,7 @@ impl Context {
     /// # Errors
     /// Why not.
     pub(crate) fn open(
-        hub: &mut Hub,
+        reactor: &mut Reactor,
         spares: &mut Spares,
         id: u64,
         mut open: Open,
@@ -140,7 +140,7 @@ impl Context {
             late: [Vec::new(), Vec::new()],
             late_lost: 0,
         };
-        context.start(hub, spares)?;
+        context.start(reactor, spares)?;
         Ok(context)
     }
 
@@ -214,11 +214,11 @@ impl Context {
     }
 
     /// Starts its interpreter anew where somebody waits for it.
-    pub(crate) fn revive(&mut self, hub: &mut Hub, spares: &mut Spares) {
+    pub(crate) fn revive(&mut self, reactor: &mut Reactor, spares: &mut Spares) {
         let wanted = !(self.openers.is_empty() && self.queue.is_empty());
         let may = self.killing.is_none() && !self.closing && self.failed.is_none();
         if wanted && may && self.state == State::Gone {
-            self.restart_gone(hub, spares);
+            self.restart_gone(reactor, spares);
         }
     }
 
@@ -252,7 +252,7 @@ impl Context {
     }
 
     /// Begins the next run where one waits and nothing stands in its way; who is told so, and what.
-    pub(crate) fn next(&mut self, hub: &mut Hub) -> Option<(u64, Tell)> {
+    pub(crate) fn next(&mut self, reactor: &mut Reactor) -> Option<(u64, Tell)> {
         if self.killing.is_some() || self.closing || self.state != State::Idle {
             return None;
         }
@@ -260,24 +260,24 @@ impl Context {
         self.number += 1;
         let timeout_ms = timeout_ms.clamp(1, TIMEOUT_MS_MAX);
         if self.open.language == Language::Bash
-            && let Err(refusal) = self.run_bash(hub, &body, timeout_ms)
+            && let Err(refusal) = self.run_bash(reactor, &body, timeout_ms)
         {
             self.refusals.push((conn, refusal));
-            hub.touch(self.id);
+            reactor.pending.shells.mark(self.id);
             return None;
         }
-        let due = hub.now + Duration::from_millis(timeout_ms);
-        let oom = hub.oom(true);
+        let due = reactor.now + Duration::from_millis(timeout_ms);
+        let oom = reactor.oom_kills(true);
         let lost = std::mem::take(&mut self.late_lost);
         let end = context::End { number: self.number, lost, ..context::End::default() };
-        let (conn_told, began) = (Some(conn), hub.now);
+        let (conn_told, began) = (Some(conn), reactor.now);
         self.run = Some(Run { conn: conn_told, began, due, kill_at: None, end, oom, done: false });
         self.state = State::Running;
-        hub.at(due, Timer::Context(self.id));
-        hub.tell(self.id);
+        reactor.set_timer(due, Timer::Context(self.id));
+        reactor.notify_watchers(self.id);
         if self.open.language != Language::Bash {
             let body = [&self.number.to_be_bytes()[..], &body].concat();
-            self.say(hub, RUN, &body);
+            self.say(reactor, RUN, &body);
         }
         Some((conn, Tell::Began { fresh: std::mem::take(&mut self.fresh) }))
     }

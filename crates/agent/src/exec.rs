@@ -4,8 +4,8 @@
 use crate::connection::Conn;
 use crate::launch::{self, Pipes, Refusal};
 use crate::process_tree;
-use crate::reactor::poll::What as Fd;
-use crate::reactor::{Hub, Order, Parent, READ_BYTES, Timer};
+use crate::reactor::poll::Source;
+use crate::reactor::{ChildOwner, READ_BYTES, Reactor, SpawnRequest, Timer};
 use isolet_sys::signal;
 use isolet_sys::spawn::{Child, Stage};
 use isolet_wire::ask::Exec as Ask;
@@ -55,7 +55,12 @@ impl Exec {
     ///
     /// # Errors
     /// Why not.
-    pub(crate) fn start(hub: &mut Hub, id: u64, conn: u64, ask: Ask) -> Result<Self, Refusal> {
+    pub(crate) fn start(
+        reactor: &mut Reactor,
+        id: u64,
+        conn: u64,
+        ask: Ask,
+    ) -> Result<Self, Refusal> {
         if ask.uid > UID_MAX {
             return Err((Why::BadAsk, format!("user id {} is above {UID_MAX}", ask.uid)));
         }
@@ -67,13 +72,13 @@ impl Exec {
             ask,
             pid: 0,
             child: None,
-            began: hub.now,
+            began: reactor.now,
             pipes: [None, None],
             stdin: None,
             input: Vec::new(),
             eof: false,
             count: [0; 2],
-            oom: hub.oom(true),
+            oom: reactor.oom_kills(true),
             timed_out: false,
             cancelled: false,
             kill_at: None,
@@ -83,46 +88,46 @@ impl Exec {
             left: [0; 2],
             direct,
         };
-        exec.launch(hub, words)?;
+        exec.launch(reactor, words)?;
         if exec.ask.timeout_ms > 0 {
-            exec.arm(hub);
+            exec.arm(reactor);
         }
         Ok(exec)
     }
 
-    fn launch(&mut self, hub: &mut Hub, words: Option<Vec<String>>) -> Result<(), Refusal> {
+    fn launch(&mut self, reactor: &mut Reactor, words: Option<Vec<String>>) -> Result<(), Refusal> {
         let order = launch::order(&self.ask, words)?;
-        self.spawn(hub, order).map_err(|error| launch::no_process(&error))
+        self.spawn(reactor, order).map_err(|error| launch::no_process(&error))
     }
 
-    fn spawn(&mut self, hub: &mut Hub, mut order: Order) -> std::io::Result<()> {
+    fn spawn(&mut self, reactor: &mut Reactor, mut order: SpawnRequest) -> std::io::Result<()> {
         let pipes = Pipes::new(self.ask.stdin)?;
         order.fds = pipes.fds();
-        let child = hub.spawn(order, Parent::Exec(self.id))?;
-        hub.poll.add(&child.started, Fd::ExecBorn, self.id, EventFlags::IN)?;
+        let child = reactor.spawn(order, ChildOwner::Exec(self.id))?;
+        reactor.poll.add(&child.started, Source::ProgramExecStatus, self.id, EventFlags::IN)?;
         self.pid = child.pid;
         self.child = Some(child);
         self.pipes = pipes.out.map(Some);
         self.stdin = pipes.feeder;
         self.listening = false;
-        self.listen(hub, true);
+        self.listen(reactor, true);
         Ok(())
     }
 
     /// Whether it was executed. `Some(refusal)`: it was not, and its connection is to be told.
-    pub(crate) fn born(&mut self, hub: &mut Hub) -> Option<Refusal> {
+    pub(crate) fn born(&mut self, reactor: &mut Reactor) -> Option<Refusal> {
         let verdict = self.child.as_mut()?.exec_result()?;
         self.child = None;
         let failed = match verdict {
             Ok(()) => {
-                self.feed(hub);
+                self.feed(reactor);
                 return None;
             }
             Err(failed) => failed,
         };
         if failed.0 == Stage::Exec && self.direct {
             self.direct = false;
-            return self.launch(hub, None).err();
+            return self.launch(reactor, None).err();
         }
         Some(launch::refusal(launch::program(&self.ask), failed))
     }
@@ -133,31 +138,37 @@ impl Exec {
         self.pid == pid
     }
 
-    fn listen(&mut self, hub: &Hub, on: bool) {
+    fn listen(&mut self, reactor: &Reactor, on: bool) {
         if self.listening == on {
             return;
         }
         self.listening = on;
-        for (fd, what) in self.pipes.iter().zip([Fd::ExecOut, Fd::ExecErr]) {
+        for (fd, what) in self.pipes.iter().zip([Source::ProgramOut, Source::ProgramErr]) {
             match fd {
-                Some(fd) if on => drop(hub.poll.add(fd, what, self.id, EventFlags::IN)),
-                Some(fd) => hub.poll.remove(fd),
+                Some(fd) if on => drop(reactor.poll.add(fd, what, self.id, EventFlags::IN)),
+                Some(fd) => reactor.poll.remove(fd),
                 None => {}
             }
         }
     }
 
     /// Reads one of its pipes once and hands the bytes to its connection.
-    pub(crate) fn readable(&mut self, hub: &mut Hub, conn: Option<&mut Conn>, stream: u8) {
+    pub(crate) fn readable(&mut self, reactor: &mut Reactor, conn: Option<&mut Conn>, stream: u8) {
         if self.ended.is_none() {
-            self.pull(hub, conn, stream, READ_BYTES);
+            self.pull(reactor, conn, stream, READ_BYTES);
         }
     }
 
-    fn pull(&mut self, hub: &mut Hub, conn: Option<&mut Conn>, stream: u8, limit: usize) -> usize {
+    fn pull(
+        &mut self,
+        reactor: &mut Reactor,
+        conn: Option<&mut Conn>,
+        stream: u8,
+        limit: usize,
+    ) -> usize {
         let slot = usize::from(stream == STDERR);
         let Some(fd) = &self.pipes[slot] else { return 0 };
-        match hub.read(fd, limit) {
+        match reactor.read(fd, limit) {
             Ok(bytes) => {
                 let offset = self.count[slot];
                 self.count[slot] += bytes.len() as u64;
@@ -176,21 +187,25 @@ impl Exec {
 
     /// After every round: reads on what an ended program left, as its connection takes it, and
     /// stops reading while it takes nothing. `Some`: it is over, and this is to be told.
-    pub(crate) fn flow(&mut self, hub: &mut Hub, mut conn: Option<&mut Conn>) -> Option<Tell> {
+    pub(crate) fn flow(
+        &mut self,
+        reactor: &mut Reactor,
+        mut conn: Option<&mut Conn>,
+    ) -> Option<Tell> {
         let room = |conn: &Option<&mut Conn>| conn.as_ref().is_none_or(|conn| conn.waiting() == 0);
         if self.ended.is_none() {
-            self.listen(hub, room(&conn));
+            self.listen(reactor, room(&conn));
             return None;
         }
-        self.listen(hub, false);
+        self.listen(reactor, false);
         for (slot, stream) in [(0, STDOUT), (1, STDERR)] {
             while self.left[slot] > 0 && room(&conn) {
                 let limit = self.left[slot].min(READ_BYTES);
-                let count = self.pull(hub, conn.as_deref_mut(), stream, limit);
+                let count = self.pull(reactor, conn.as_deref_mut(), stream, limit);
                 self.left[slot] = if count == 0 { 0 } else { self.left[slot] - count };
             }
         }
-        (self.left == [0, 0] && !self.told).then(|| self.exit(hub))
+        (self.left == [0, 0] && !self.told).then(|| self.exit(reactor))
     }
 
     /// Its end was told and nothing of it is left to be killed.
@@ -199,10 +214,10 @@ impl Exec {
         self.told && self.kill_at.is_none()
     }
 
-    fn exit(&mut self, hub: &mut Hub) -> Tell {
+    fn exit(&mut self, reactor: &mut Reactor) -> Tell {
         self.told = true;
         for fd in self.pipes.iter_mut().filter_map(Option::take) {
-            hub.drain(fd);
+            reactor.drain(fd);
         }
         let (code, signal) = self.ended.unwrap_or_default();
         Tell::Exit(Exit {
@@ -210,7 +225,7 @@ impl Exec {
             signal,
             timed_out: self.timed_out,
             cancelled: self.cancelled,
-            oom: hub.oom(false) > self.oom,
+            oom: reactor.oom_kills(false) > self.oom,
             out: self.count[0],
             err: self.count[1],
             micros: Instant::now().duration_since(self.began).as_micros() as u64,
@@ -229,21 +244,21 @@ impl Exec {
     }
 
     /// Takes input; gives how many bytes wait now, `None` when it asked for none.
-    pub(crate) fn input(&mut self, hub: &mut Hub, data: &[u8], eof: bool) -> Option<usize> {
+    pub(crate) fn input(&mut self, reactor: &mut Reactor, data: &[u8], eof: bool) -> Option<usize> {
         if !self.ask.stdin {
             return None;
         }
         self.input.extend_from_slice(data);
         self.eof |= eof;
-        self.feed(hub);
+        self.feed(reactor);
         Some(self.input.len())
     }
 
     /// Its connection has gone: no more input can come.
-    pub(crate) fn leave(&mut self, hub: &Hub) {
+    pub(crate) fn leave(&mut self, reactor: &Reactor) {
         self.conn = None;
         self.eof = true;
-        self.feed(hub);
+        self.feed(reactor);
     }
 
     /// Whether there is room for more input.
@@ -253,7 +268,7 @@ impl Exec {
     }
 
     /// Writes what it takes of its input.
-    pub(crate) fn feed(&mut self, hub: &Hub) {
+    pub(crate) fn feed(&mut self, reactor: &Reactor) {
         let Some(fd) = self.stdin.as_ref().filter(|_| self.child.is_none()) else {
             return self.input_lost();
         };
@@ -267,9 +282,9 @@ impl Exec {
             self.stdin = None;
             return;
         }
-        hub.poll.remove(fd);
+        reactor.poll.remove(fd);
         if !self.input.is_empty() {
-            let _ = hub.poll.add(fd, Fd::ExecIn, self.id, EventFlags::OUT);
+            let _ = reactor.poll.add(fd, Source::ProgramStdin, self.id, EventFlags::OUT);
         }
     }
 
@@ -295,13 +310,13 @@ impl Exec {
     }
 
     /// Kills it and everything it started.
-    pub(crate) fn cancel(&mut self, hub: &Hub) {
+    pub(crate) fn cancel(&mut self, reactor: &Reactor) {
         self.cancelled = true;
-        self.kill(hub);
+        self.kill(reactor);
     }
 
-    fn kill(&self, hub: &Hub) {
-        let below = process_tree::below(self.pid, |pid| hub.parents.contains_key(&pid));
+    fn kill(&self, reactor: &Reactor) {
+        let below = process_tree::below(self.pid, |pid| reactor.children.contains_key(&pid));
         // Once it was reaped its number may be another's; its orphans are known by their session.
         if self.ended.is_none() {
             self.group(9);
@@ -319,25 +334,25 @@ impl Exec {
         self.began.checked_add(Duration::from_millis(self.ask.timeout_ms))
     }
 
-    fn arm(&self, hub: &mut Hub) {
+    fn arm(&self, reactor: &mut Reactor) {
         if let Some(due) = self.due() {
-            hub.at(due, Timer::Exec(self.id));
+            reactor.set_timer(due, Timer::Exec(self.id));
         }
     }
 
     /// Its timer went off.
-    pub(crate) fn tick(&mut self, hub: &mut Hub) {
-        if self.due().is_none_or(|due| hub.now < due) {
+    pub(crate) fn tick(&mut self, reactor: &mut Reactor) {
+        if self.due().is_none_or(|due| reactor.now < due) {
             return;
         }
         if self.timed_out {
             self.kill_at = None;
-            self.kill(hub);
+            self.kill(reactor);
             return;
         }
         self.timed_out = true;
-        self.kill_at = Some(hub.now + TERM_TO_KILL);
+        self.kill_at = Some(reactor.now + TERM_TO_KILL);
         self.group(15);
-        self.arm(hub);
+        self.arm(reactor);
     }
 }

@@ -3,7 +3,7 @@
 
 pub(crate) mod words;
 
-use crate::reactor::{Order, environment};
+use crate::reactor::{SpawnRequest, environment};
 use isolet_sys::spawn::Stage;
 use isolet_wire::ask::{Exec, What};
 use isolet_wire::tell::Why;
@@ -32,7 +32,7 @@ pub(crate) fn plain(ask: &Exec) -> Option<Vec<String>> {
 ///
 /// # Errors
 /// What cannot be started as it was asked for.
-pub(crate) fn order(ask: &Exec, words: Option<Vec<String>>) -> Result<Order, Refusal> {
+pub(crate) fn order(ask: &Exec, words: Option<Vec<String>>) -> Result<SpawnRequest, Refusal> {
     let bad = || {
         let text = "no program, a NUL byte, or a name of the environment with `=`";
         (Why::BadAsk, text.to_owned())
@@ -60,7 +60,7 @@ pub(crate) fn order(ask: &Exec, words: Option<Vec<String>>) -> Result<Order, Ref
     let strings = |list: Vec<String>| {
         list.into_iter().map(|text| CString::new(text).ok()).collect::<Option<Vec<_>>>()
     };
-    Ok(Order {
+    Ok(SpawnRequest {
         programs: strings(programs).ok_or_else(bad)?,
         argv: strings(argv).ok_or_else(bad)?,
         envp,

@@ -27,7 +27,7 @@ mod signals;
 mod terminal;
 
 use isolet_sys::inherited_fd;
-use reactor::{Config, Hub};
+use reactor::{Config, Reactor};
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -70,8 +70,8 @@ fn begin() -> Result<agent::Agent, Failed> {
     // Orphans of a tenant come to us even where we are not process 1, so that they can be found.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let (listen, config) = arguments(std::env::args().skip(1))?;
-    let hub = Hub::new(reactor::poll::Poll::new()?, config);
-    Ok(agent::Agent::new(hub, listen)?)
+    let reactor = Reactor::new(reactor::poll::Poll::new()?, config);
+    Ok(agent::Agent::new(reactor, listen)?)
 }
 
 fn arguments(mut args: impl Iterator<Item = String>) -> Result<(OwnedFd, Config), Failed> {

@@ -13,8 +13,8 @@ mod journal;
 mod killing;
 
 use crate::launch::{self, Pipes, Refusal};
-use crate::reactor::poll::What as Fd;
-use crate::reactor::{Hub, Order, Parent, READ_BYTES, now_ms};
+use crate::reactor::poll::Source;
+use crate::reactor::{ChildOwner, READ_BYTES, Reactor, SpawnRequest, now_ms};
 use group::Group;
 use isolet_sys::spawn::{Child, Stage};
 use isolet_wire::ask::{Exec as Ask, What};
@@ -92,7 +92,12 @@ impl Process {
     ///
     /// # Errors
     /// Why not; nothing is left of it.
-    pub(crate) fn start(hub: &mut Hub, id: u64, conn: u64, start: Start) -> Result<Self, Refusal> {
+    pub(crate) fn start(
+        reactor: &mut Reactor,
+        id: u64,
+        conn: u64,
+        start: Start,
+    ) -> Result<Self, Refusal> {
         let Start { id: name, session, what, cwd, env, stdin, timeout_ms } = start;
         let command = told(&what);
         let ask = Ask { what, cwd, env, stdin, timeout_ms, uid: 0 };
@@ -114,7 +119,7 @@ impl Process {
             child: None,
             direct,
             group: None,
-            began: hub.now,
+            began: reactor.now,
             started_at_ms: now_ms(),
             pipes: [None, None],
             listening: false,
@@ -124,7 +129,7 @@ impl Process {
             journal: Journal::default(),
             limit: LOG_BYTES,
             last: 0,
-            oom: hub.oom(true),
+            oom: reactor.oom_kills(true),
             timed_out: false,
             killed: false,
             killing: None,
@@ -132,20 +137,22 @@ impl Process {
         };
         let order = launch::order(&process.ask, words)?;
         let (group, dir) =
-            Group::make(hub, id).map_err(|errno| launch::no_process(&errno))?.unzip();
+            Group::make(reactor, id).map_err(|errno| launch::no_process(&errno))?.unzip();
         process.group = group;
-        if let Err(error) = process.spawn(hub, Order { group: dir, ..order }) {
-            process.leave_group(hub);
+        if let Err(error) = process.spawn(reactor, SpawnRequest { group: dir, ..order }) {
+            process.leave_group(reactor);
             return Err(launch::no_process(&error));
         }
         Ok(process)
     }
 
-    fn spawn(&mut self, hub: &mut Hub, mut order: Order) -> std::io::Result<()> {
+    fn spawn(&mut self, reactor: &mut Reactor, mut order: SpawnRequest) -> std::io::Result<()> {
         let pipes = Pipes::new(self.ask.stdin)?;
         order.fds = pipes.fds();
-        let child = hub.spawn(order, Parent::Process(self.id))?;
-        if let Err(errno) = hub.poll.add(&child.started, Fd::ProcessBorn, self.id, EventFlags::IN) {
+        let child = reactor.spawn(order, ChildOwner::Process(self.id))?;
+        if let Err(errno) =
+            reactor.poll.add(&child.started, Source::ProcessExecStatus, self.id, EventFlags::IN)
+        {
             let _ = isolet_sys::signal::send(child.pid, 9);
             return Err(errno.into());
         }
@@ -154,36 +161,37 @@ impl Process {
         self.pipes = pipes.out.map(Some);
         self.stdin = pipes.feeder;
         self.listening = false;
-        self.listen(hub, true);
+        self.listen(reactor, true);
         Ok(())
     }
 
     /// Whether it was executed may be known. `Some(refusal)`: it was not, and nothing is left of it.
-    pub(crate) fn born(&mut self, hub: &mut Hub) -> Option<Refusal> {
+    pub(crate) fn born(&mut self, reactor: &mut Reactor) -> Option<Refusal> {
         let verdict = self.child.as_mut()?.exec_result()?;
         self.child = None;
-        hub.shift(self.id);
+        reactor.pending.processes.mark(self.id);
         let failed = match verdict {
             Ok(()) => {
-                self.feed(hub);
+                self.feed(reactor);
                 return None;
             }
             Err(failed) => failed,
         };
         let again = failed.0 == Stage::Exec && std::mem::take(&mut self.direct);
         if again {
-            self.again(hub).err()
+            self.again(reactor).err()
         } else {
             Some(launch::refusal(launch::program(&self.ask), failed))
         }
     }
 
     /// The same by `bash -c`.
-    fn again(&mut self, hub: &mut Hub) -> Result<(), Refusal> {
+    fn again(&mut self, reactor: &mut Reactor) -> Result<(), Refusal> {
         let order = launch::order(&self.ask, None)?;
-        let dir = self.group.as_ref().map(|group| group.dir(hub)).transpose();
+        let dir = self.group.as_ref().map(|group| group.dir(reactor)).transpose();
         let dir = dir.map_err(|errno| launch::no_process(&errno))?;
-        self.spawn(hub, Order { group: dir, ..order }).map_err(|error| launch::no_process(&error))
+        self.spawn(reactor, SpawnRequest { group: dir, ..order })
+            .map_err(|error| launch::no_process(&error))
     }
 
     /// Whether its program was executed.
@@ -248,38 +256,38 @@ impl Process {
         self.journal.trim(bytes);
     }
 
-    fn listen(&mut self, hub: &Hub, on: bool) {
+    fn listen(&mut self, reactor: &Reactor, on: bool) {
         if self.listening == on {
             return;
         }
         self.listening = on;
-        for (fd, what) in self.pipes.iter().zip([Fd::ProcessOut, Fd::ProcessErr]) {
+        for (fd, what) in self.pipes.iter().zip([Source::ProcessOut, Source::ProcessErr]) {
             match fd {
-                Some(fd) if on => drop(hub.poll.add(fd, what, self.id, EventFlags::IN)),
-                Some(fd) => hub.poll.remove(fd),
+                Some(fd) if on => drop(reactor.poll.add(fd, what, self.id, EventFlags::IN)),
+                Some(fd) => reactor.poll.remove(fd),
                 None => {}
             }
         }
     }
 
     /// Reads one of its pipes once, unless too much was read of all in this moment.
-    pub(crate) fn readable(&mut self, hub: &mut Hub, stream: u8) {
-        if hub.may_read() {
-            self.pull(hub, stream, READ_BYTES);
-            hub.shift(self.id);
+    pub(crate) fn readable(&mut self, reactor: &mut Reactor, stream: u8) {
+        if reactor.may_read_processes() {
+            self.pull(reactor, stream, READ_BYTES);
+            reactor.pending.processes.mark(self.id);
         } else {
-            self.listen(hub, false);
+            self.listen(reactor, false);
         }
     }
 
-    fn pull(&mut self, hub: &mut Hub, stream: u8, limit: usize) -> usize {
+    fn pull(&mut self, reactor: &mut Reactor, stream: u8, limit: usize) -> usize {
         let slot = usize::from(stream == STDERR);
         let Some(fd) = &self.pipes[slot] else { return 0 };
-        match hub.read(fd, limit) {
+        match reactor.read(fd, limit) {
             Ok(bytes) => {
                 let count = bytes.len();
                 self.journal.push(stream, bytes, self.limit);
-                hub.have_read(count);
+                reactor.count_process_read(count);
                 count
             }
             Err(()) => {
@@ -290,13 +298,13 @@ impl Process {
     }
 
     /// Reads what lies in its pipes, and not what others may still say.
-    fn last_words(&mut self, hub: &mut Hub) {
+    fn last_words(&mut self, reactor: &mut Reactor) {
         for (slot, stream) in [(0, STDOUT), (1, STDERR)] {
             let there =
                 self.pipes[slot].as_ref().and_then(|fd| rustix::io::ioctl_fionread(fd).ok());
             let mut left = there.map_or(0, |count| count as usize).min(LAST_BYTES_MAX);
             while left > 0 {
-                match self.pull(hub, stream, left.min(READ_BYTES)) {
+                match self.pull(reactor, stream, left.min(READ_BYTES)) {
                     0 => break,
                     count => left = left.saturating_sub(count),
                 }
@@ -308,7 +316,7 @@ impl Process {
     ///
     /// # Errors
     /// `PIPE`: it takes none; `AGAIN`: it has not read what it was given.
-    pub(crate) fn input(&mut self, hub: &Hub, data: &[u8], eof: bool) -> Result<(), Errno> {
+    pub(crate) fn input(&mut self, reactor: &Reactor, data: &[u8], eof: bool) -> Result<(), Errno> {
         if self.stdin.is_none() || self.eof {
             return Err(Errno::PIPE);
         }
@@ -317,12 +325,12 @@ impl Process {
         }
         self.input.extend_from_slice(data);
         self.eof = eof;
-        self.feed(hub);
+        self.feed(reactor);
         Ok(())
     }
 
     /// Writes what it takes of its input.
-    pub(crate) fn feed(&mut self, hub: &Hub) {
+    pub(crate) fn feed(&mut self, reactor: &Reactor) {
         let Some(fd) = self.stdin.as_ref().filter(|_| self.child.is_none()) else { return };
         match rustix::io::write(fd, &self.input) {
             Ok(count) => drop(self.input.drain(..count)),
@@ -333,9 +341,9 @@ impl Process {
             self.stdin = None;
         }
         let Some(fd) = &self.stdin else { return self.input = Vec::new() };
-        hub.poll.remove(fd);
+        reactor.poll.remove(fd);
         if !self.input.is_empty() {
-            let _ = hub.poll.add(fd, Fd::ProcessIn, self.id, EventFlags::OUT);
+            let _ = reactor.poll.add(fd, Source::ProcessStdin, self.id, EventFlags::OUT);
         }
     }
 }

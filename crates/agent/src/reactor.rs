@@ -1,12 +1,14 @@
-//! What shells and programs share: the poll set, timers, ids, who is whose child, how a tenant's
-//! process is confined.
+//! The reactor: the poll set, timers, ids, whose child each process is, and how a tenant's process
+//! is confined. Everything that runs shares it.
 
+mod pending;
 pub(crate) mod poll;
 
 use isolet_sys::pty::Terminal;
 use isolet_sys::spawn::{Child, Plan};
 use isolet_wire::terminal::Size;
-use poll::{Poll, What};
+use pending::{Pending, PendingSet};
+use poll::{Poll, Source};
 use rustix::event::epoll::EventFlags;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -32,10 +34,11 @@ const SAVES_AT_ONCE: usize = 4;
 /// How long an answer to "did the kernel kill for memory" stays good.
 const OOM_FRESH: Duration = Duration::from_millis(2);
 
-/// What is read of all processes in the background within a moment, and how long that is: they are
-/// not waited for by anybody, and one that says nothing but `yes` must not take a core of the host.
-const READS_BYTES: usize = 4 * 1024 * 1024;
-const READS_MOMENT: Duration = Duration::from_millis(50);
+/// How many bytes of all background processes are read within [`READ_BUDGET_TIME`]. Nobody waits for
+/// them, and one that writes nothing but `yes` must not take a core of the host.
+const READ_BUDGET_BYTES: usize = 4 * 1024 * 1024;
+/// See [`READ_BUDGET_BYTES`].
+const READ_BUDGET_TIME: Duration = Duration::from_millis(50);
 
 /// What the agent was started with.
 #[derive(Debug, Default)]
@@ -58,9 +61,9 @@ pub(crate) struct Config {
     pub(crate) gid: u32,
 }
 
-/// Whose child it is.
+/// What a child process belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Parent {
+pub(crate) enum ChildOwner {
     /// A shell's bash.
     Shell(u64),
     /// A program without a shell.
@@ -106,132 +109,105 @@ pub(crate) enum Timer {
 
 /// See the module's page.
 #[derive(Debug)]
-pub(crate) struct Hub {
+pub(crate) struct Reactor {
     /// The poll set.
     pub(crate) poll: Poll,
     /// What the agent was started with.
     pub(crate) config: Config,
-    /// Own children by process id.
-    pub(crate) parents: HashMap<i32, Parent>,
+    /// The agent's children by process id.
+    pub(crate) children: HashMap<i32, ChildOwner>,
     /// The time of this round.
     pub(crate) now: Instant,
-    /// Shells that something happened to in this round.
-    pub(crate) dirty: Vec<u64>,
-    /// Terminals that something happened to.
-    pub(crate) stirred: Vec<u64>,
-    /// Processes that something happened to.
-    pub(crate) moved: Vec<u64>,
-    /// Shells whose state watchers should hear of.
-    pub(crate) changed: Vec<u64>,
-    /// One of them has opened or ended: they hear of it at once.
-    pub(crate) news: bool,
-    /// Somebody watches, who keeps what shells hold.
-    pub(crate) watched: bool,
-    /// Who watches has much to read.
-    pub(crate) crowded: bool,
+    /// What something happened to in this round.
+    pub(crate) pending: Pending,
+    /// Shells, terminals and contexts whose state watchers have not been told yet; 0 stands for
+    /// the number of programs.
+    pub(crate) unreported: PendingSet,
+    /// One of them has opened or ended: watchers are told at the end of this round.
+    pub(crate) notify_at_once: bool,
+    /// Somebody watches, and keeps what shells hold.
+    pub(crate) has_watchers: bool,
+    /// Watchers have much to read; no more shells are saved.
+    pub(crate) watchers_behind: bool,
     /// Shells that are being saved.
-    pub(crate) saving: usize,
+    pub(crate) saves_running: usize,
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
     drains: VecDeque<(u64, OwnedFd)>,
     ids: u64,
     oom: (Option<Instant>, u64),
-    reads: Reads,
+    reads: ReadBudget,
     scratch: Vec<u8>,
 }
 
 /// How much of processes was read in this moment.
 #[derive(Debug, Default)]
-struct Reads {
+struct ReadBudget {
     until: Option<Instant>,
     bytes: usize,
     /// A timer is set for the moment's end.
     waiting: bool,
 }
 
-impl Hub {
+impl Reactor {
     /// With nothing in it.
     #[must_use]
     pub(crate) fn new(poll: Poll, config: Config) -> Self {
         Self {
             poll,
             config,
-            parents: HashMap::new(),
+            children: HashMap::new(),
             now: Instant::now(),
-            dirty: Vec::new(),
-            stirred: Vec::new(),
-            moved: Vec::new(),
-            changed: Vec::new(),
-            news: false,
-            watched: false,
-            crowded: false,
-            saving: 0,
+            pending: Pending::default(),
+            unreported: PendingSet::default(),
+            notify_at_once: false,
+            has_watchers: false,
+            watchers_behind: false,
+            saves_running: 0,
             timers: BinaryHeap::new(),
             drains: VecDeque::new(),
             ids: 0,
             oom: (None, 0),
-            reads: Reads::default(),
+            reads: ReadBudget::default(),
             scratch: Vec::with_capacity(READ_BYTES),
         }
     }
 
     /// A number that was never used.
-    pub(crate) fn id(&mut self) -> u64 {
+    pub(crate) fn next_id(&mut self) -> u64 {
         self.ids += 1;
         self.ids
     }
 
-    /// Something happened to this shell.
-    pub(crate) fn touch(&mut self, shell: u64) {
-        if !self.dirty.contains(&shell) {
-            self.dirty.push(shell);
-        }
+    /// Watchers are to be told how this shell, terminal or context is; soon, with other news.
+    pub(crate) fn notify_watchers(&mut self, id: u64) {
+        self.unreported.mark(id);
     }
 
-    /// Something happened to this terminal.
-    pub(crate) fn stir(&mut self, terminal: u64) {
-        if !self.stirred.contains(&terminal) {
-            self.stirred.push(terminal);
-        }
-    }
-
-    /// Something happened to this process.
-    pub(crate) fn shift(&mut self, process: u64) {
-        if !self.moved.contains(&process) {
-            self.moved.push(process);
-        }
-    }
-
-    /// Watchers should hear of this shell or terminal.
-    pub(crate) fn tell(&mut self, shell: u64) {
-        if !self.changed.contains(&shell) {
-            self.changed.push(shell);
-        }
-    }
-
-    /// Likewise, before whoever waits for it: it has opened or ended.
-    pub(crate) fn tell_now(&mut self, shell: u64) {
-        self.tell(shell);
-        self.news = true;
+    /// Watchers are to be told at the end of this round, before whoever waits for this shell or
+    /// terminal: it has opened or ended.
+    pub(crate) fn notify_watchers_now(&mut self, id: u64) {
+        self.unreported.mark(id);
+        self.notify_at_once = true;
     }
 
     /// No more shells are to be saved at this moment.
-    pub(crate) fn saves_full(&self) -> bool {
-        self.crowded || self.saving >= SAVES_AT_ONCE
+    pub(crate) fn save_limit_reached(&self) -> bool {
+        self.watchers_behind || self.saves_running >= SAVES_AT_ONCE
     }
 
     /// Sets a timer.
-    pub(crate) fn at(&mut self, when: Instant, timer: Timer) {
+    pub(crate) fn set_timer(&mut self, when: Instant, timer: Timer) {
         self.timers.push(Reverse((when, timer)));
     }
 
     /// When the next timer is due.
     #[must_use]
-    pub(crate) fn wait(&self) -> Option<Instant> {
+    pub(crate) fn next_timer(&self) -> Option<Instant> {
         self.timers.peek().map(|Reverse((when, _))| *when)
     }
 
     /// The next timer that is due.
-    pub(crate) fn due(&mut self) -> Option<(Instant, Timer)> {
+    pub(crate) fn pop_due_timer(&mut self) -> Option<(Instant, Timer)> {
         let Reverse((when, _)) = self.timers.peek()?;
         if *when > self.now {
             return None;
@@ -271,7 +247,11 @@ impl Hub {
     ///
     /// # Errors
     /// As [`isolet_sys::spawn::spawn`].
-    pub(crate) fn spawn(&mut self, order: Order, parent: Parent) -> std::io::Result<Child> {
+    pub(crate) fn spawn(
+        &mut self,
+        order: SpawnRequest,
+        parent: ChildOwner,
+    ) -> std::io::Result<Child> {
         let terminal = order.terminal.as_ref().map(|(handover, size)| Terminal {
             handover: handover.as_fd(),
             cols: size.cols,
@@ -288,7 +268,7 @@ impl Hub {
             ..self.plan(order.fds, order.uid)
         };
         let child = isolet_sys::spawn::spawn(plan)?;
-        self.parents.insert(child.pid, parent);
+        self.children.insert(child.pid, parent);
         Ok(child)
     }
 
@@ -298,7 +278,7 @@ impl Hub {
     /// As [`isolet_sys::spawn::fork`].
     pub(crate) fn fork(&mut self, fd: RawFd, work: impl FnOnce() -> i32) -> std::io::Result<i32> {
         let child = isolet_sys::spawn::fork(self.plan(vec![(fd, fd)], 0), work)?;
-        self.parents.insert(child.pid, Parent::File);
+        self.children.insert(child.pid, ChildOwner::File);
         Ok(child.pid)
     }
 
@@ -322,8 +302,8 @@ impl Hub {
     /// Goes on reading a pipe that nobody is interested in any more, so that its writers live.
     pub(crate) fn drain(&mut self, fd: OwnedFd) {
         self.poll.remove(&fd);
-        let id = self.id();
-        if self.poll.add(&fd, What::Drain, id, EventFlags::IN).is_ok() {
+        let id = self.next_id();
+        if self.poll.add(&fd, Source::Drain, id, EventFlags::IN).is_ok() {
             if self.drains.len() >= DRAINS_MAX {
                 self.drains.pop_front();
             }
@@ -332,7 +312,7 @@ impl Hub {
     }
 
     /// One of these pipes is readable.
-    pub(crate) fn drained(&mut self, id: u64) {
+    pub(crate) fn drain_ready(&mut self, id: u64) {
         let Some(at) = self.drains.iter().position(|(drain, _)| *drain == id) else { return };
         let Some((_, fd)) = self.drains.remove(at) else { return };
         if self.read(&fd, READ_BYTES).is_ok() {
@@ -341,25 +321,26 @@ impl Hub {
     }
 
     /// Whether processes may be read in this moment; where not, a timer tells when they may.
-    pub(crate) fn may_read(&mut self) -> bool {
+    pub(crate) fn may_read_processes(&mut self) -> bool {
         if self.reads.until.is_none_or(|until| until <= self.now) {
-            self.reads = Reads { until: Some(self.now + READS_MOMENT), ..Reads::default() };
+            self.reads =
+                ReadBudget { until: Some(self.now + READ_BUDGET_TIME), ..ReadBudget::default() };
         }
-        let may = self.reads.bytes < READS_BYTES;
+        let may = self.reads.bytes < READ_BUDGET_BYTES;
         if !may && !std::mem::replace(&mut self.reads.waiting, true) {
-            self.at(self.reads.until.unwrap_or(self.now), Timer::Reads);
+            self.set_timer(self.reads.until.unwrap_or(self.now), Timer::Reads);
         }
         may
     }
 
     /// So many bytes of a process were read.
-    pub(crate) fn have_read(&mut self, bytes: usize) {
+    pub(crate) fn count_process_read(&mut self, bytes: usize) {
         self.reads.bytes += bytes;
     }
 
     /// How many processes of the sandbox the kernel has killed for memory. With `cached` a value
     /// of the last 2 ms will do.
-    pub(crate) fn oom(&mut self, cached: bool) -> u64 {
+    pub(crate) fn oom_kills(&mut self, cached: bool) -> u64 {
         let Some(fd) = &self.config.oom else { return 0 };
         let fresh = self.oom.0.is_some_and(|at| self.now.duration_since(at) < OOM_FRESH);
         if !(cached && fresh) {
@@ -382,7 +363,7 @@ pub(crate) fn now_ms() -> i64 {
 
 /// What to start, without how it is confined.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct SpawnRequest {
     /// Tried in order until one exists.
     pub(crate) programs: Vec<CString>,
     /// Arguments.

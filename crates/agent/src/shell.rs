@@ -27,7 +27,7 @@ mod startup_noise;
 mod stderr_filter;
 
 use crate::connection::shell_log::{Log, Note, Place, Who};
-use crate::reactor::{Hub, READ_BYTES, Timer};
+use crate::reactor::{READ_BYTES, Reactor, Timer};
 use bash::{Bash, Status};
 use closing::Closing;
 use isolet_wire::ask::{Open, Run};
@@ -177,20 +177,20 @@ impl Shell {
     }
 
     /// Gives it a bash.
-    pub(crate) fn start(&mut self, hub: &mut Hub) {
+    pub(crate) fn start(&mut self, reactor: &mut Reactor) {
         let again = self.ended.take().is_some() | std::mem::take(&mut self.open.again);
         (self.elsewhere, self.notice) = (None, None);
-        self.launch(hub, again);
+        self.launch(reactor, again);
     }
 
-    fn launch(&mut self, hub: &mut Hub, again: bool) {
-        hub.touch(self.id);
-        hub.tell(self.id);
+    fn launch(&mut self, reactor: &mut Reactor, again: bool) {
+        reactor.pending.shells.mark(self.id);
+        reactor.notify_watchers(self.id);
         let elsewhere = self.elsewhere.clone().map(|cwd| Open { cwd, ..self.open.clone() });
-        match Bash::start(hub, self.id, elsewhere.as_ref().unwrap_or(&self.open)) {
+        match Bash::start(reactor, self.id, elsewhere.as_ref().unwrap_or(&self.open)) {
             Ok(mut bash) => {
                 bash.fresh = again;
-                bash.write(hub, self.id, bash_protocol::INIT.as_bytes());
+                bash.write(reactor, self.id, bash_protocol::INIT.as_bytes());
                 self.bash = Some(bash);
                 self.awaited = Some(0);
                 self.settling = None;
@@ -204,10 +204,10 @@ impl Shell {
     }
 
     /// Its bash told whether it was executed.
-    pub(crate) fn born(&mut self, hub: &mut Hub) {
+    pub(crate) fn born(&mut self, reactor: &mut Reactor) {
         let Some(verdict) = self.bash.as_mut().and_then(Bash::verdict) else { return };
-        hub.touch(self.id);
-        hub.tell_now(self.id);
+        reactor.pending.shells.mark(self.id);
+        reactor.notify_watchers_now(self.id);
         match verdict {
             Ok(()) => {
                 self.state = State::Open;
@@ -216,7 +216,7 @@ impl Shell {
             // A session outlives the directory that it was made in.
             Err((Why::BadCwd, _)) if self.lasting() && self.step_up() => {
                 let again = self.bash.take().is_some_and(|bash| bash.fresh);
-                self.launch(hub, again);
+                self.launch(reactor, again);
             }
             Err((why, message)) => {
                 self.bash = None;
@@ -271,19 +271,19 @@ impl Shell {
     /// Why not, and in words.
     pub(crate) fn run(
         &mut self,
-        hub: &mut Hub,
+        reactor: &mut Reactor,
         owner: &str,
         run: Run,
     ) -> Result<(), (Why, String)> {
         self.check(owner, &run)?;
         let who = Rc::new(Who { owner: owner.to_owned(), id: run.id.clone() });
         self.queue.push_back(Waiting { who, run, input: Vec::new(), eof: false });
-        self.saves.hurry(hub.now);
-        hub.touch(self.id);
+        self.saves.hurry(reactor.now);
+        reactor.pending.shells.mark(self.id);
         if matches!(self.state, State::Dead | State::Failed(..)) {
-            self.start(hub);
+            self.start(reactor);
         }
-        self.next(hub);
+        self.next(reactor);
         Ok(())
     }
 
@@ -327,7 +327,7 @@ impl Shell {
     /// Bytes for a command. `Some` tells how many wait now, `None` that there is no such command.
     pub(crate) fn input(
         &mut self,
-        hub: &mut Hub,
+        reactor: &mut Reactor,
         who: (&str, &str),
         data: &[u8],
         eof: bool,
@@ -339,7 +339,7 @@ impl Shell {
             }
             running.input.extend_from_slice(data);
             running.eof |= eof;
-            self.feed(hub);
+            self.feed(reactor);
             return Some(self.running.as_ref().map_or(0, |r| r.input.len()));
         }
         let waiting = self.queue.iter_mut().find(|w| same(&w.who)).filter(|w| w.run.stdin)?;
@@ -357,9 +357,9 @@ impl Shell {
     }
 
     /// Takes a command out of the queue, or begins to interrupt it. `false`: no such command.
-    pub(crate) fn cancel(&mut self, hub: &mut Hub, owner: &str, id: &str) -> bool {
+    pub(crate) fn cancel(&mut self, reactor: &mut Reactor, owner: &str, id: &str) -> bool {
         let same = |who: &Who| who.owner == owner && who.id == id;
-        hub.touch(self.id);
+        reactor.pending.shells.mark(self.id);
         if let Some(at) = self.queue.iter().position(|waiting| same(&waiting.who)) {
             if let Some(waiting) = self.queue.remove(at) {
                 let id = waiting.who.id.clone();
@@ -371,21 +371,21 @@ impl Shell {
         if !self.running.as_ref().is_some_and(|running| same(&running.who)) {
             return false;
         }
-        self.interrupt(hub, false);
+        self.interrupt(reactor, false);
         true
     }
 
     /// One of its output pipes is readable.
-    pub(crate) fn readable(&mut self, hub: &mut Hub, stream: u8) {
-        hub.touch(self.id);
+    pub(crate) fn readable(&mut self, reactor: &mut Reactor, stream: u8) {
+        reactor.pending.shells.mark(self.id);
         if self.running.as_ref().is_some_and(|running| running.left.is_some()) {
             return;
         }
-        self.pull(hub, stream, READ_BYTES);
+        self.pull(reactor, stream, READ_BYTES);
     }
 
     /// Reads once, at most `limit` bytes; gives how many.
-    fn pull(&mut self, hub: &mut Hub, stream: u8, limit: usize) -> usize {
+    fn pull(&mut self, reactor: &mut Reactor, stream: u8, limit: usize) -> usize {
         let plain = self.plain(stream);
         let Some(bash) = &mut self.bash else { return 0 };
         let slot = if stream == STDOUT { &mut bash.out } else { &mut bash.err };
@@ -404,7 +404,7 @@ impl Shell {
             }
             return count.unwrap_or(0);
         }
-        match hub.read(fd, limit) {
+        match reactor.read(fd, limit) {
             Ok(bytes) => {
                 let count = bytes.len();
                 self.said(stream, bytes);
@@ -418,30 +418,30 @@ impl Shell {
     }
 
     /// The status channel is readable.
-    pub(crate) fn status(&mut self, hub: &mut Hub) {
-        hub.touch(self.id);
+    pub(crate) fn status(&mut self, reactor: &mut Reactor) {
+        reactor.pending.shells.mark(self.id);
         let Some(bash) = &mut self.bash else { return };
-        match bash.status(hub, self.awaited) {
+        match bash.status(reactor, self.awaited) {
             Status::Nothing => {}
-            Status::Report(report) => self.report(hub, report),
+            Status::Report(report) => self.report(reactor, report),
             // When bash is ending this comes a moment before its end.
-            Status::Gone => self.doubt(hub.now + Duration::from_millis(250)),
-            Status::Flood => self.kill_for(hub, "status channel flooded"),
+            Status::Gone => self.doubt(reactor.now + Duration::from_millis(250)),
+            Status::Flood => self.kill_for(reactor, "status channel flooded"),
         }
     }
 
     /// There may be room for lines to bash.
-    pub(crate) fn room(&mut self, hub: &mut Hub) {
+    pub(crate) fn room(&mut self, reactor: &mut Reactor) {
         if let Some(bash) = &mut self.bash {
-            bash.room(hub, self.id);
+            bash.room(reactor, self.id);
         }
     }
 
     /// Writes to the running command's standard input what it takes.
-    pub(crate) fn feed(&mut self, hub: &mut Hub) {
+    pub(crate) fn feed(&mut self, reactor: &mut Reactor) {
         let Some(running) = &mut self.running else { return };
         let Some(fd) = &running.feeder else { return };
-        hub.touch(self.id);
+        reactor.pending.shells.mark(self.id);
         match rustix::io::write(fd, &running.input) {
             Ok(count) => drop(running.input.drain(..count)),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
@@ -452,7 +452,7 @@ impl Shell {
         } else {
             let wait = !running.input.is_empty();
             let flags = if wait { EventFlags::OUT } else { EventFlags::empty() };
-            hub.poll.modify(fd, crate::reactor::poll::What::Feed, self.id, flags);
+            reactor.poll.modify(fd, crate::reactor::poll::Source::Stdin, self.id, flags);
         }
     }
 
@@ -465,27 +465,27 @@ impl Shell {
 
     /// Whether more may be read, given the place of the fastest client and when any last moved.
     /// Called after every round; also arms the timer.
-    pub(crate) fn flow(&mut self, hub: &mut Hub, fastest: Place, moved: Instant) {
+    pub(crate) fn flow(&mut self, reactor: &mut Reactor, fastest: Place, moved: Instant) {
         let (bytes, entries) = self.log.behind(&fastest);
         let full = bytes >= WINDOW_BYTES || entries >= WINDOW_ENTRIES;
-        let patience = moved + hub.config.stall;
-        self.stalled = (full && patience > hub.now).then_some(patience);
+        let patience = moved + reactor.config.stall;
+        self.stalled = (full && patience > reactor.now).then_some(patience);
         self.flowing = self.stalled.is_none();
         let listen =
             self.flowing && self.running.as_ref().is_none_or(|running| running.left.is_none());
         if let Some(bash) = &mut self.bash {
             let ready = bash.ready;
-            bash.listen(hub, self.id, listen && ready);
+            bash.listen(reactor, self.id, listen && ready);
         }
-        self.arm(hub);
+        self.arm(reactor);
     }
 
     /// Output that belongs to an ended command waits for room in the log, and there is some.
-    pub(crate) fn more(&mut self, hub: &mut Hub) -> bool {
+    pub(crate) fn more(&mut self, reactor: &mut Reactor) -> bool {
         let more =
             self.flowing && self.running.as_ref().is_some_and(|running| running.left.is_some());
         if more {
-            self.advance(hub);
+            self.advance(reactor);
         }
         more
     }
@@ -502,22 +502,22 @@ impl Shell {
         self.pumped = self.log.index();
     }
 
-    fn arm(&mut self, hub: &mut Hub) {
-        let Some(due) = self.due(hub) else { return };
+    fn arm(&mut self, reactor: &mut Reactor) {
+        let Some(due) = self.due(reactor) else { return };
         if self.armed.is_none_or(|armed| due < armed) {
             self.armed = Some(due);
-            hub.at(due, Timer::Shell(self.id));
+            reactor.set_timer(due, Timer::Shell(self.id));
         }
     }
 
     /// A timer of this shell went off.
-    pub(crate) fn tick(&mut self, hub: &mut Hub, when: Instant) {
+    pub(crate) fn tick(&mut self, reactor: &mut Reactor, when: Instant) {
         if self.armed != Some(when) {
             return;
         }
         self.armed = None;
-        hub.touch(self.id);
-        self.elapsed(hub);
+        reactor.pending.shells.mark(self.id);
+        self.elapsed(reactor);
     }
 
     /// Whether it can be forgotten.

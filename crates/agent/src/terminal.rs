@@ -14,8 +14,8 @@ mod ring;
 use crate::connection::TerminalClient;
 use crate::launch;
 use crate::launch::words;
-use crate::reactor::poll::What;
-use crate::reactor::{Hub, Order, Parent, environment};
+use crate::reactor::poll::Source;
+use crate::reactor::{ChildOwner, Reactor, SpawnRequest, environment};
 use closing::Closing;
 use isolet_sys::pty;
 use isolet_sys::spawn::{self, Child};
@@ -122,7 +122,7 @@ impl Terminal {
     /// # Errors
     /// Why not.
     pub(crate) fn open(
-        hub: &mut Hub,
+        reactor: &mut Reactor,
         id: u64,
         name: String,
         open: Open,
@@ -133,8 +133,8 @@ impl Terminal {
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)
             .map_err(|errno| failed(errno.into()))?;
-        let order = Order { terminal: Some((theirs, size)), ..order(&open)? };
-        let child = hub.spawn(order, Parent::Terminal(id)).map_err(failed)?;
+        let order = SpawnRequest { terminal: Some((theirs, size)), ..order(&open)? };
+        let child = reactor.spawn(order, ChildOwner::Terminal(id)).map_err(failed)?;
         let mut terminal = Self {
             name,
             state: State::Opening,
@@ -160,14 +160,16 @@ impl Terminal {
             master: None,
             readable: false,
             input: Vec::new(),
-            opened: hub.now,
+            opened: reactor.now,
             ended: None,
             child: None,
             handover: Some(ours),
             closing: None,
             armed: None,
         };
-        if let Err(errno) = hub.poll.add(&child.started, What::PtyBorn, id, EventFlags::IN) {
+        if let Err(errno) =
+            reactor.poll.add(&child.started, Source::PtyExecStatus, id, EventFlags::IN)
+        {
             let _ = isolet_sys::signal::send(child.pid, 9);
             return Err(no_process(&errno));
         }
@@ -176,15 +178,18 @@ impl Terminal {
     }
 
     /// Whether its program was executed may be known.
-    pub(crate) fn born(&mut self, hub: &mut Hub) {
+    pub(crate) fn born(&mut self, reactor: &mut Reactor) {
         let Some(verdict) = self.child.as_mut().and_then(Child::exec_result) else { return };
         self.child = None;
-        hub.stir(self.id);
+        reactor.pending.terminals.mark(self.id);
         let handed = self.handover.take().ok_or(Errno::AGAIN).and_then(pty::receive);
         let master = verdict.map_err(|failed| self.refusal(failed)).and_then(|()| {
             let flags = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
             let master = handed.map_err(|errno| no_process(&errno))?;
-            hub.poll.add(&master, What::Pty, self.id, flags).map_err(|errno| no_process(&errno))?;
+            reactor
+                .poll
+                .add(&master, Source::Pty, self.id, flags)
+                .map_err(|errno| no_process(&errno))?;
             Ok(master)
         });
         match master {
@@ -193,7 +198,7 @@ impl Terminal {
                 self.state = State::Live;
                 self.readable = true;
                 self.write();
-                hub.tell_now(self.id);
+                reactor.notify_watchers_now(self.id);
             }
             Err((why, message)) => {
                 let _ = isolet_sys::signal::send(self.pid, 9);
@@ -260,13 +265,13 @@ impl Terminal {
     }
 
     /// These are its clients now.
-    pub(crate) fn present(&mut self, hub: &mut Hub, seen: Vec<Client>) {
+    pub(crate) fn present(&mut self, reactor: &mut Reactor, seen: Vec<Client>) {
         self.shuffled = false;
         if seen == self.seen {
             return;
         }
         if seen.len() != self.seen.len() && self.runs() {
-            hub.tell(self.id);
+            reactor.notify_watchers(self.id);
         }
         self.seen = seen;
         self.presence += 1;
@@ -279,22 +284,22 @@ impl Terminal {
     }
 
     /// This connection has become a client.
-    pub(crate) fn enter(&mut self, hub: &mut Hub, conn: u64, guest: &TerminalClient) {
+    pub(crate) fn enter(&mut self, reactor: &mut Reactor, conn: u64, guest: &TerminalClient) {
         self.clients.push(conn);
         self.typists += usize::from(guest.types());
         self.shuffled = true;
-        hub.stir(self.id);
+        reactor.pending.terminals.mark(self.id);
     }
 
     /// This client has gone.
-    pub(crate) fn leave(&mut self, hub: &mut Hub, conn: u64, guest: &TerminalClient) {
+    pub(crate) fn leave(&mut self, reactor: &mut Reactor, conn: u64, guest: &TerminalClient) {
         self.clients.retain(|client| *client != conn);
         self.typists -= usize::from(guest.types());
         if self.lead == Some(conn) {
             self.lead = None;
         }
         self.shuffled = true;
-        hub.stir(self.id);
+        reactor.pending.terminals.mark(self.id);
     }
 }
 
@@ -303,7 +308,7 @@ fn no_process(errno: &Errno) -> Refusal {
 }
 
 /// What to start.
-fn order(open: &Open) -> Result<Order, Refusal> {
+fn order(open: &Open) -> Result<SpawnRequest, Refusal> {
     let bad = || {
         let text = "no program, a NUL byte, or a name of the environment with `=`";
         (Why::BadAsk, text.to_owned())
@@ -323,7 +328,7 @@ fn order(open: &Open) -> Result<Order, Refusal> {
             strings(&open.argv).ok_or_else(bad)?,
         ),
     };
-    Ok(Order {
+    Ok(SpawnRequest {
         programs,
         argv,
         envp: environment(&env).ok_or_else(bad)?,

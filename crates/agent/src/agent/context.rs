@@ -3,7 +3,7 @@
 use super::Agent;
 use crate::connection::{Conn, Role};
 use crate::context::Context;
-use crate::reactor::poll::{Ready, What};
+use crate::reactor::poll::{Ready, Source};
 use isolet_wire::context::{Ask, CONTEXTS_MAX, LABEL_BYTES_MAX, Open, Tell};
 use isolet_wire::tell::{self, Why};
 
@@ -27,17 +27,17 @@ impl Agent {
             }
             Ask::Close(name) => match self.named(&name) {
                 None => self.tell(id, &tell::Tell::Done),
-                Some(of) => self.with_context(of, |context, hub| context.close(hub, id)),
+                Some(of) => self.with_context(of, |context, reactor| context.close(reactor, id)),
             },
             Ask::Interrupt(name) => {
                 let Some(of) = self.named(&name) else { return self.no_context(id, &name) };
                 let mut any = false;
-                self.with_context(of, |context, hub| any = context.interrupt(hub));
+                self.with_context(of, |context, reactor| any = context.interrupt(reactor));
                 self.tell(id, &tell::Tell::Context(Tell::Interrupted(any)));
             }
             Ask::Restart(name) => {
                 let Some(of) = self.named(&name) else { return self.no_context(id, &name) };
-                self.with_context(of, |context, hub| context.restart(hub, id));
+                self.with_context(of, |context, reactor| context.restart(reactor, id));
             }
             Ask::Run(run) => {
                 let Some(of) = self.named(&run.context) else {
@@ -70,12 +70,12 @@ impl Agent {
             let message = format!("at most {CONTEXTS_MAX} contexts; delete one of them");
             return self.refuse(id, None, Why::TooMany, message);
         }
-        let of = self.hub.id();
-        match Context::open(&mut self.hub, &mut self.spares, of, open) {
+        let of = self.reactor.next_id();
+        match Context::open(&mut self.reactor, &mut self.spares, of, open) {
             Ok(mut context) => {
                 context.openers.push(id);
                 self.contexts.insert(of, context);
-                self.turned.push(of);
+                self.reactor.pending.contexts.mark(of);
             }
             Err((why, message)) => self.refuse(id, None, why, message),
         }
@@ -92,17 +92,21 @@ impl Agent {
         self.refuse(id, None, Why::NoShell, format!("there is no context {name}"));
     }
 
-    fn with_context(&mut self, of: u64, work: impl FnOnce(&mut Context, &mut crate::reactor::Hub)) {
+    fn with_context(
+        &mut self,
+        of: u64,
+        work: impl FnOnce(&mut Context, &mut crate::reactor::Reactor),
+    ) {
         if let Some(context) = self.contexts.get_mut(&of) {
-            work(context, &mut self.hub);
-            self.turned.push(of);
+            work(context, &mut self.reactor);
+            self.reactor.pending.contexts.mark(of);
         }
     }
 
     pub(super) fn context_event(&mut self, ready: Ready) {
-        self.with_context(ready.id, |context, hub| match ready.what {
-            What::ContextBorn => context.born(hub),
-            What::ContextControl => context.write(hub),
+        self.with_context(ready.id, |context, reactor| match ready.source {
+            Source::ContextExecStatus => context.born(reactor),
+            Source::ContextControl => context.write(reactor),
             // What is to be read is read at the end of the round, in its order.
             _ => {}
         });
@@ -114,7 +118,7 @@ impl Agent {
 
     pub(super) fn context_died(&mut self, id: u64, pid: i32, code: Option<i32>, sig: Option<i32>) {
         if self.contexts.get(&id).is_some_and(|context| context.is(pid)) {
-            self.with_context(id, |context, hub| context.died(hub, code, sig));
+            self.with_context(id, |context, reactor| context.died(reactor, code, sig));
         }
     }
 
@@ -124,7 +128,7 @@ impl Agent {
             return false;
         };
         let of = *of;
-        self.with_context(of, |context, hub| context.cancel(hub, id));
+        self.with_context(of, |context, reactor| context.cancel(reactor, id));
         true
     }
 
@@ -132,12 +136,12 @@ impl Agent {
     pub(super) fn leave_contexts(&mut self, id: u64) {
         for context in self.contexts.values_mut() {
             context.leave(id);
-            self.turned.push(context.id);
+            self.reactor.pending.contexts.mark(context.id);
         }
     }
 
     /// After every round: hands on, begins what is next, answers, forgets what is over.
-    pub(super) fn settle_context(&mut self, id: u64) {
+    pub(super) fn flush_context(&mut self, id: u64) {
         self.flow_context(id);
         let Some(context) = self.contexts.get_mut(&id) else { return };
         for (conn, (why, message)) in std::mem::take(&mut context.refusals) {
@@ -145,9 +149,9 @@ impl Agent {
             self.refuse(conn, None, why, message);
         }
         let Some(context) = self.contexts.get_mut(&id) else { return };
-        context.revive(&mut self.hub, &mut self.spares);
-        if let Some((conn, began)) = context.next(&mut self.hub) {
-            self.turned.push(id);
+        context.revive(&mut self.reactor, &mut self.spares);
+        if let Some((conn, began)) = context.next(&mut self.reactor) {
+            self.reactor.pending.contexts.mark(id);
             self.tell(conn, &tell::Tell::Context(began));
         }
         let Some(context) = self.contexts.get_mut(&id) else { return };
@@ -174,7 +178,7 @@ impl Agent {
         if let Some(conn) = &mut conn {
             let _ = conn.flush();
         }
-        let flow = context.flow(&mut self.hub, &mut self.spares, conn.as_deref_mut());
+        let flow = context.flow(&mut self.reactor, &mut self.spares, conn.as_deref_mut());
         if let Some(conn) = conn {
             if let Some(end) = &flow.end {
                 conn.tell(&tell::Tell::Context(end.clone()));
@@ -184,15 +188,15 @@ impl Agent {
             let _ = conn.flush();
             if waited && conn.waiting() == 0 && flow.end.is_none() {
                 // Nothing tells of room that was not missed for long.
-                self.turned.push(id);
+                self.reactor.pending.contexts.mark(id);
             }
-            conn.interest(&self.hub.poll);
+            conn.interest(&self.reactor.poll);
             if conn.resumes() {
-                self.again.extend(conn_id);
+                conn_id.into_iter().for_each(|id| self.reactor.pending.connections.mark(id));
             }
         }
         if flow.more || flow.end.is_some() {
-            self.turned.push(id);
+            self.reactor.pending.contexts.mark(id);
         }
     }
 
@@ -205,7 +209,7 @@ impl Agent {
 
     /// The last word on a context goes out before it is forgotten.
     fn tell_watchers_of(&mut self, id: u64) {
-        self.hub.tell(id);
+        self.reactor.notify_watchers(id);
         if !self.watchers.is_empty() {
             self.tell_watchers();
         }

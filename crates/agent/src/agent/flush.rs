@@ -21,32 +21,32 @@ impl Agent {
         let sent = match &conn.role {
             Role::Client(client) => {
                 let shell = client.shell;
-                self.hub.touch(shell);
+                self.reactor.pending.shells.mark(shell);
                 return;
             }
             Role::Terminal(guest) => {
-                self.hub.stir(guest.terminal);
+                self.reactor.pending.terminals.mark(guest.terminal);
                 return;
             }
             Role::Process(follower) => {
-                self.hub.shift(follower.process);
+                self.reactor.pending.processes.mark(follower.process);
                 return;
             }
             Role::Exec(exec) => {
-                self.touched.push(*exec);
+                self.reactor.pending.execs.mark(*exec);
                 conn.flush()
             }
             Role::Context(context) => {
-                self.turned.push(*context);
+                self.reactor.pending.contexts.mark(*context);
                 conn.flush()
             }
             _ => conn.flush(),
         };
         match sent {
             Ok(_) => {
-                conn.interest(&self.hub.poll);
+                conn.interest(&self.reactor.poll);
                 if conn.resumes() {
-                    self.again.push(id);
+                    self.reactor.pending.connections.mark(id);
                 }
             }
             Err(_) => self.hang_up(id),
@@ -54,59 +54,61 @@ impl Agent {
     }
 
     /// After every round: sends, reads on where there is room again, forgets what is over.
-    pub(super) fn settle(&mut self) {
-        if std::mem::take(&mut self.hub.news) && !self.watchers.is_empty() {
+    pub(super) fn flush(&mut self) {
+        if std::mem::take(&mut self.reactor.notify_at_once) && !self.watchers.is_empty() {
             // Told again after the pause, as it is then.
-            let changed = self.hub.changed.clone();
+            let unreported = self.reactor.unreported.clone();
             self.tell_watchers();
-            self.hub.changed = changed;
+            self.reactor.unreported = unreported;
         }
-        if self.lazy_due.is_some_and(|due| due <= self.hub.now) {
-            self.lazy_due = None;
-            let lazy = std::mem::take(&mut self.lazy);
-            lazy.into_iter().for_each(|id| self.hub.touch(id));
+        if self.delayed_until.is_some_and(|due| due <= self.reactor.now) {
+            self.delayed_until = None;
+            let delayed = std::mem::take(&mut self.delayed);
+            delayed.into_iter().for_each(|id| self.reactor.pending.shells.mark(id));
         }
         self.look_at_watchers();
-        while !self.hub.dirty.is_empty() || !self.touched.is_empty() || self.save_all() {
-            for id in std::mem::take(&mut self.touched) {
-                self.settle_exec(id);
+        while !self.reactor.pending.shells.is_empty()
+            || !self.reactor.pending.execs.is_empty()
+            || self.save_all()
+        {
+            for id in self.reactor.pending.execs.take() {
+                self.flush_exec(id);
             }
-            for id in std::mem::take(&mut self.hub.dirty) {
+            for id in self.reactor.pending.shells.take() {
                 if self.contexts.contains_key(&id) {
-                    self.turned.push(id);
+                    self.reactor.pending.contexts.mark(id);
                 } else {
-                    self.settle_shell(id);
+                    self.flush_shell(id);
                 }
             }
         }
-        for id in std::mem::take(&mut self.hub.stirred) {
-            self.settle_terminal(id);
+        for id in self.reactor.pending.terminals.take() {
+            self.flush_terminal(id);
         }
-        for id in std::mem::take(&mut self.hub.moved) {
-            self.settle_process(id);
+        for id in self.reactor.pending.processes.take() {
+            self.flush_process(id);
         }
-        let mut turned = std::mem::take(&mut self.turned);
-        turned.sort_unstable();
-        turned.dedup();
-        turned.into_iter().for_each(|id| self.settle_context(id));
-        if !self.hub.changed.is_empty() {
+        for id in self.reactor.pending.contexts.take() {
+            self.flush_context(id);
+        }
+        if !self.reactor.unreported.is_empty() {
             if self.watchers.is_empty() {
-                self.hub.changed.clear();
+                self.reactor.unreported.take();
             } else if !self.watch_set {
                 self.watch_set = true;
-                self.hub.at(self.hub.now + WATCH_PAUSE, Timer::Watch);
+                self.reactor.set_timer(self.reactor.now + WATCH_PAUSE, Timer::Watch);
             }
         }
     }
 
-    pub(super) fn settle_exec(&mut self, id: u64) {
+    pub(super) fn flush_exec(&mut self, id: u64) {
         let Some(exec) = self.execs.get_mut(&id) else { return };
         let conn_id = exec.conn;
         let mut conn = conn_id.and_then(|conn| self.conns.get_mut(&conn));
         if let Some(conn) = &mut conn {
             let _ = conn.flush();
         }
-        let told = exec.flow(&mut self.hub, conn.as_deref_mut());
+        let told = exec.flow(&mut self.reactor, conn.as_deref_mut());
         if let Some(conn) = conn {
             conn.held &= !exec.hungry();
             if let Some(told) = &told {
@@ -118,11 +120,11 @@ impl Agent {
             let _ = conn.flush();
             if waited && conn.waiting() == 0 && told.is_none() {
                 // Nothing tells of room that was not missed for long: the program is looked at again.
-                self.touched.push(id);
+                self.reactor.pending.execs.mark(id);
             }
-            conn.interest(&self.hub.poll);
+            conn.interest(&self.reactor.poll);
             if conn.resumes() {
-                self.again.extend(conn_id);
+                conn_id.into_iter().for_each(|id| self.reactor.pending.connections.mark(id));
             }
         }
         if told.is_some() {
@@ -134,7 +136,7 @@ impl Agent {
         }
     }
 
-    pub(super) fn settle_shell(&mut self, id: u64) {
+    pub(super) fn flush_shell(&mut self, id: u64) {
         loop {
             self.announce(id);
             let gone = self.pump_clients(id);
@@ -156,8 +158,8 @@ impl Agent {
                 }
                 first = false;
             }
-            shell.flow(&mut self.hub, fastest, moved);
-            if !shell.more(&mut self.hub) {
+            shell.flow(&mut self.reactor, fastest, moved);
+            if !shell.more(&mut self.reactor) {
                 break;
             }
         }
@@ -169,11 +171,12 @@ impl Agent {
     pub(super) fn pump_clients(&mut self, id: u64) -> Vec<u64> {
         let mut gone = Vec::new();
         let Some(shell) = self.shells.get_mut(&id) else { return gone };
-        let now = self.hub.now;
-        let lazy = shell.quiet(now, STARTED_PAUSE) && self.lazy_due.is_none_or(|due| due > now);
-        if lazy {
-            self.lazy_due.get_or_insert(now + STARTED_PAUSE);
-            self.lazy.push(id);
+        let now = self.reactor.now;
+        let delay =
+            shell.quiet(now, STARTED_PAUSE) && self.delayed_until.is_none_or(|due| due > now);
+        if delay {
+            self.delayed_until.get_or_insert(now + STARTED_PAUSE);
+            self.delayed.push(id);
             return gone;
         }
         shell.pumping();
@@ -187,9 +190,9 @@ impl Agent {
                         conn.held = !shell.hungry(&client.view.owner);
                     }
                     if conn.resumes() {
-                        self.again.push(*conn_id);
+                        self.reactor.pending.connections.mark(*conn_id);
                     }
-                    conn.interest(&self.hub.poll);
+                    conn.interest(&self.reactor.poll);
                 }
                 Err(_) => gone.push(*conn_id),
             }
@@ -252,8 +255,8 @@ impl Agent {
                 }
             }
         }
-        if self.shells.get(&id).is_some_and(|shell| shell.forgettable(self.hub.now)) {
-            if !self.watchers.is_empty() && self.hub.changed.contains(&id) {
+        if self.shells.get(&id).is_some_and(|shell| shell.forgettable(self.reactor.now)) {
+            if !self.watchers.is_empty() && self.reactor.unreported.contains(id) {
                 self.tell_watchers();
             }
             self.forget(id);

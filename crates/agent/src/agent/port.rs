@@ -4,7 +4,7 @@ use super::Agent;
 use crate::connection::Role;
 use crate::port::{DIAL_WAIT, Dial, Stand, listening};
 use crate::reactor::Timer;
-use crate::reactor::poll::What;
+use crate::reactor::poll::Source;
 use isolet_wire::tell::{Tell, Why};
 use rustix::event::epoll::EventFlags;
 
@@ -20,10 +20,10 @@ impl Agent {
         if self.dials.len() >= DIALS_MAX {
             return self.refuse(id, None, Why::TooMany, format!("at most {DIALS_MAX} dials"));
         }
-        match Dial::begin(id, port, self.hub.now) {
+        match Dial::begin(id, port, self.reactor.now) {
             Err((why, message)) => self.refuse(id, None, why, message),
             Ok(dial) => {
-                let number = self.hub.id();
+                let number = self.reactor.next_id();
                 self.dials.insert(number, dial);
                 // On one's own loopback most are known at once.
                 self.look_at_dial(number, true);
@@ -38,14 +38,14 @@ impl Agent {
         let (why, message) = match dial.look() {
             Stand::Open => return self.hand_over(number),
             Stand::Refused(why, message) => (why, message),
-            Stand::Waits(_) if dial.due <= self.hub.now => dial.late(),
+            Stand::Waits(_) if dial.due <= self.reactor.now => dial.late(),
             Stand::Waits(changed) => {
-                let poll = &self.hub.poll;
+                let poll = &self.reactor.poll;
                 if !new && !changed
-                    || poll.add(&dial.fd, What::Dial, number, EventFlags::OUT).is_ok()
+                    || poll.add(&dial.fd, Source::Dial, number, EventFlags::OUT).is_ok()
                 {
                     if new {
-                        self.hub.at(self.hub.now + DIAL_WAIT, Timer::Dial(number));
+                        self.reactor.set_timer(self.reactor.now + DIAL_WAIT, Timer::Dial(number));
                     }
                     return;
                 }
@@ -58,7 +58,7 @@ impl Agent {
 
     fn hand_over(&mut self, number: u64) {
         let Some(dial) = self.dials.remove(&number) else { return };
-        self.hub.poll.remove(&dial.fd);
+        self.reactor.poll.remove(&dial.fd);
         let Some(conn) = self.conns.get_mut(&dial.conn) else { return };
         // Who dials reads: a connection that takes nothing is of no use to anybody.
         if conn.hand_over(&Tell::Dialed, &dial.fd).is_err() {

@@ -3,7 +3,7 @@
 use super::Agent;
 use crate::connection::{Follower, Role};
 use crate::process::{self, Process};
-use crate::reactor::poll::{Ready, What};
+use crate::reactor::poll::{Ready, Source};
 use isolet_wire::process::{ENDED_MAX, LIVE_MAX, Order, Start};
 use isolet_wire::tell::{STDERR, STDOUT, Tell, Why};
 use rustix::io::Errno;
@@ -58,7 +58,7 @@ impl Agent {
                     let Some(process) = self.processes.get_mut(&process) else { return };
                     let grace = Duration::from_millis(grace_ms.min(GRACE_MS_MAX));
                     process.closers.push(id);
-                    process.kill(&mut self.hub, signal, grace);
+                    process.kill(&mut self.reactor, signal, grace);
                 }
             }
             Order::Forget(name) => match self.process_named(&name) {
@@ -67,7 +67,7 @@ impl Agent {
                     let Some(process) = self.processes.get_mut(&process) else { return };
                     process.forgotten = true;
                     process.forgetters.push(id);
-                    process.kill(&mut self.hub, 9, Duration::ZERO);
+                    process.kill(&mut self.reactor, 9, Duration::ZERO);
                 }
             },
         }
@@ -101,11 +101,11 @@ impl Agent {
             let message = format!("at most {LIVE_MAX} processes; end one of them");
             return self.refuse(id, None, Why::TooMany, message);
         }
-        let process_id = self.hub.id();
-        match Process::start(&mut self.hub, process_id, id, start) {
+        let process_id = self.reactor.next_id();
+        match Process::start(&mut self.reactor, process_id, id, start) {
             Ok(process) => {
                 self.processes.insert(process_id, process);
-                self.hub.shift(process_id);
+                self.reactor.pending.processes.mark(process_id);
                 self.process_logs();
             }
             Err((why, message)) => self.refuse(id, None, why, message),
@@ -129,14 +129,14 @@ impl Agent {
         process.followers.push(id);
         self.tell(id, &Tell::ProcessLog(log));
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        let moved = self.hub.now;
+        let moved = self.reactor.now;
         conn.role = Role::Process(Follower { process: of, position, until, moved, idle: true });
-        self.hub.shift(of);
+        self.reactor.pending.processes.mark(of);
     }
 
     fn process_input(&mut self, id: u64, of: u64, data: &[u8], eof: bool) {
         let Some(process) = self.processes.get_mut(&of) else { return };
-        match process.input(&self.hub, data, eof) {
+        match process.input(&self.reactor, data, eof) {
             Ok(()) => self.tell(id, &Tell::Done),
             Err(Errno::AGAIN) => {
                 let message = "the process has not read what it was given before";
@@ -151,7 +151,7 @@ impl Agent {
             return self.refuse(id, None, Why::BadAsk, "signals are 1 to 64");
         }
         let Some(of) = self.process_of(id, name) else { return };
-        if self.processes[&of].signal(&self.hub, signal, all) {
+        if self.processes[&of].signal(&self.reactor, signal, all) {
             self.tell(id, &Tell::Done);
         } else {
             self.refuse(id, None, Why::Ended, "the process has ended");
@@ -160,11 +160,11 @@ impl Agent {
 
     pub(super) fn process_event(&mut self, ready: Ready) {
         let Some(process) = self.processes.get_mut(&ready.id) else { return };
-        match ready.what {
-            What::ProcessOut => process.readable(&mut self.hub, STDOUT),
-            What::ProcessErr => process.readable(&mut self.hub, STDERR),
-            What::ProcessIn => process.feed(&self.hub),
-            What::ProcessGroup => process.changed(&mut self.hub),
+        match ready.source {
+            Source::ProcessOut => process.readable(&mut self.reactor, STDOUT),
+            Source::ProcessErr => process.readable(&mut self.reactor, STDERR),
+            Source::ProcessStdin => process.feed(&self.reactor),
+            Source::ProcessGroup => process.changed(&mut self.reactor),
             _ => self.process_born(ready.id),
         }
     }
@@ -173,7 +173,7 @@ impl Agent {
     /// forgotten once its child was reaped.
     fn process_born(&mut self, id: u64) {
         let Some(process) = self.processes.get_mut(&id) else { return };
-        let Some((why, message)) = process.born(&mut self.hub) else { return };
+        let Some((why, message)) = process.born(&mut self.reactor) else { return };
         process.forgotten = true;
         let (starter, waiting) = (process.starter.take(), process.waiting());
         starter.into_iter().chain(waiting).for_each(|conn| {
@@ -194,7 +194,7 @@ impl Agent {
         // Whether it was executed at all is told by another descriptor, perhaps not yet read.
         self.process_born(id);
         if let Some(process) = self.processes.get_mut(&id).filter(|process| process.is(pid)) {
-            process.died(&mut self.hub, code, signal);
+            process.died(&mut self.reactor, code, signal);
         }
     }
 
@@ -206,12 +206,12 @@ impl Agent {
         conn.role = Role::Ready;
         if let Some(process) = self.processes.get_mut(&of) {
             process.followers.retain(|conn| *conn != id);
-            self.hub.shift(of);
+            self.reactor.pending.processes.mark(of);
         }
     }
 
     /// After every round: answers, sends, reads on, forgets what is over.
-    pub(super) fn settle_process(&mut self, id: u64) {
+    pub(super) fn flush_process(&mut self, id: u64) {
         let Some(process) = self.processes.get_mut(&id) else { return };
         if process.opened()
             && let Some(starter) = process.starter.take()
@@ -227,8 +227,8 @@ impl Agent {
                 Role::Process(follower) => Some(follower),
                 _ => None,
             });
-        let waits = process.waits(self.hub.now, followers);
-        process.flow(&mut self.hub, waits);
+        let waits = process.waits(self.reactor.now, followers);
+        process.flow(&mut self.reactor, waits);
         if process.over() {
             self.process_over(id);
         }
@@ -242,7 +242,7 @@ impl Agent {
         for conn_id in process.followers.clone() {
             let Some(conn) = self.conns.get_mut(&conn_id) else { continue };
             let Role::Process(mut follower) = conn.role else { continue };
-            let sent = process.pump(conn, &mut follower, self.hub.now);
+            let sent = process.pump(conn, &mut follower, self.reactor.now);
             conn.role = Role::Process(follower);
             match sent {
                 Err(_) => gone.push(conn_id),
@@ -251,9 +251,9 @@ impl Agent {
                         done.push(conn_id);
                     }
                     if conn.resumes() {
-                        self.again.push(conn_id);
+                        self.reactor.pending.connections.mark(conn_id);
                     }
-                    conn.interest(&self.hub.poll);
+                    conn.interest(&self.reactor.poll);
                 }
             }
         }

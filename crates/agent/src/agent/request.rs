@@ -4,7 +4,7 @@ use super::Agent;
 use crate::connection::{Conn, Role};
 use crate::context::Context;
 use crate::exec::{self, Exec};
-use crate::reactor::{Hub, Timer};
+use crate::reactor::{Reactor, Timer};
 use crate::shell::{self, Shell};
 use crate::terminal::Terminal;
 use isolet_wire::VERSION;
@@ -39,7 +39,8 @@ impl Agent {
             Ask::Attach(attach) => self.attach(id, attach),
             Ask::Run(run) => {
                 let of = Some(run.id.clone());
-                let result = self.with_shell(id, |shell, hub, owner| shell.run(hub, owner, run));
+                let result =
+                    self.with_shell(id, |shell, reactor, owner| shell.run(reactor, owner, run));
                 if let Some(Err((why, message))) = result {
                     self.refuse(id, of, why, message);
                 } else if result.is_none() {
@@ -83,26 +84,27 @@ impl Agent {
     pub(super) fn with_shell<T>(
         &mut self,
         id: u64,
-        work: impl FnOnce(&mut Shell, &mut Hub, &str) -> T,
+        work: impl FnOnce(&mut Shell, &mut Reactor, &str) -> T,
     ) -> Option<T> {
         let Role::Client(client) = &self.conns.get(&id)?.role else { return None };
         let shell = self.shells.get_mut(&client.shell)?;
-        self.hub.touch(client.shell);
-        Some(work(shell, &mut self.hub, &client.view.owner))
+        self.reactor.pending.shells.mark(client.shell);
+        Some(work(shell, &mut self.reactor, &client.view.owner))
     }
 
-    pub(super) fn exec_of(&mut self, id: u64) -> Option<(&mut Exec, &mut Hub)> {
+    pub(super) fn exec_of(&mut self, id: u64) -> Option<(&mut Exec, &mut Reactor)> {
         let Role::Exec(exec) = self.conns.get(&id)?.role else { return None };
-        self.touched.push(exec);
-        Some((self.execs.get_mut(&exec)?, &mut self.hub))
+        self.reactor.pending.execs.mark(exec);
+        Some((self.execs.get_mut(&exec)?, &mut self.reactor))
     }
 
     pub(super) fn stdin(&mut self, id: u64, of: String, data: &[u8], eof: bool) {
         let (held, max) = match self.exec_of(id) {
-            Some((exec, hub)) => (exec.input(hub, data, eof), exec::INPUT_BYTES_MAX),
+            Some((exec, reactor)) => (exec.input(reactor, data, eof), exec::INPUT_BYTES_MAX),
             None => {
-                let held = self
-                    .with_shell(id, |shell, hub, owner| shell.input(hub, (owner, &of), data, eof));
+                let held = self.with_shell(id, |shell, reactor, owner| {
+                    shell.input(reactor, (owner, &of), data, eof)
+                });
                 (held.flatten(), shell::INPUT_BYTES_MAX)
             }
         };
@@ -110,7 +112,7 @@ impl Agent {
             Some(held) if held > max => {
                 if let Some(conn) = self.conns.get_mut(&id) {
                     conn.held = true;
-                    conn.interest(&self.hub.poll);
+                    conn.interest(&self.reactor.poll);
                 }
             }
             // A command that has just ended is no error of its sender's.
@@ -127,21 +129,22 @@ impl Agent {
             exec.signal(signal);
             return;
         }
-        let found = self.with_shell(id, |shell, hub, owner| shell.signal(hub, owner, &of, signal));
+        let found =
+            self.with_shell(id, |shell, reactor, owner| shell.signal(reactor, owner, &of, signal));
         if found != Some(true) {
             self.refuse(id, Some(of), Why::BadAsk, "no such command is running");
         }
     }
 
     pub(super) fn cancel(&mut self, id: u64, of: String) {
-        if let Some((exec, hub)) = self.exec_of(id) {
-            exec.cancel(hub);
+        if let Some((exec, reactor)) = self.exec_of(id) {
+            exec.cancel(reactor);
             return;
         }
         if self.context_cancel(id) {
             return;
         }
-        let found = self.with_shell(id, |shell, hub, owner| shell.cancel(hub, owner, &of));
+        let found = self.with_shell(id, |shell, reactor, owner| shell.cancel(reactor, owner, &of));
         if found != Some(true) {
             self.refuse(id, Some(of), Why::BadAsk, "no such command is running or waiting");
         }
@@ -151,7 +154,7 @@ impl Agent {
         let shell = self.names.get(name).and_then(|shell| self.shells.get_mut(shell));
         let Some(shell) = shell else { return self.tell(id, &Tell::Done) };
         shell.closers.push(id);
-        shell.close(&mut self.hub, "closed by client");
+        shell.close(&mut self.reactor, "closed by client");
     }
 
     pub(super) fn exec(&mut self, id: u64, ask: isolet_wire::ask::Exec) {
@@ -161,8 +164,8 @@ impl Agent {
         if self.execs.len() >= EXECS_MAX {
             return self.refuse(id, None, Why::TooMany, format!("at most {EXECS_MAX} programs"));
         }
-        let exec_id = self.hub.id();
-        match Exec::start(&mut self.hub, exec_id, id, ask) {
+        let exec_id = self.reactor.next_id();
+        match Exec::start(&mut self.reactor, exec_id, id, ask) {
             Ok(exec) => {
                 self.execs.insert(exec_id, exec);
                 if let Some(conn) = self.conns.get_mut(&id) {
@@ -201,16 +204,16 @@ impl Agent {
             return self.hang_up(id);
         }
         let Some(mut conn) = self.conns.remove(&id) else { return };
-        self.hub.poll.remove(&conn.fd);
+        self.reactor.poll.remove(&conn.fd);
         let (number, rest) = (conn.fd.as_raw_fd(), conn.rest());
         let spare = conn.fd.try_clone();
         // The worker answers from here on; our copy closes with the closure.
         let work = move || crate::file::serve(conn.fd, rest, ask);
-        match (self.hub.fork(number, work), spare) {
+        match (self.reactor.fork(number, work), spare) {
             (Ok(pid), _) => {
-                let due = self.hub.now + FILE_MAX;
+                let due = self.reactor.now + FILE_MAX;
                 self.files.insert(pid, (!endless).then_some(due));
-                self.hub.at(self.hub.now + FILE_MAX, Timer::Files);
+                self.reactor.set_timer(self.reactor.now + FILE_MAX, Timer::Files);
             }
             (Err(error), Ok(spare)) => {
                 let message = format!("no process: {error}");
@@ -232,7 +235,7 @@ impl Agent {
         self.watchers.push(id);
         for (shell_id, shell) in &mut self.shells {
             shell.save_again();
-            self.hub.touch(*shell_id);
+            self.reactor.pending.shells.mark(*shell_id);
         }
         // A frame holds a few hundred shells: the rest is told as changes.
         let terminals = self.terminals.values().filter(|one| one.runs());
@@ -240,7 +243,7 @@ impl Agent {
         let contexts = self.contexts.values().filter(|one| !one.over()).map(Context::census);
         let shells = self.shells.values().map(Shell::told);
         let mut all: Vec<_> = shells.chain(terminals).chain(contexts).collect();
-        all.extend(self.spares.census(&self.hub));
+        all.extend(self.spares.census(&self.reactor));
         let rest = all.split_off(all.len().min(256));
         let execs = self.running();
         self.tell(id, &Tell::Census { shells: all, execs });
@@ -255,7 +258,7 @@ impl Agent {
 
     pub(super) fn count_changed(&mut self) {
         // No shell has number 0: only the count of programs is told.
-        self.hub.tell(0);
+        self.reactor.notify_watchers(0);
     }
 
     /// What watchers are told of a terminal: nothing of the end of one that was replaced.
@@ -268,7 +271,7 @@ impl Agent {
 
     pub(super) fn tell_watchers(&mut self) {
         let execs = self.running();
-        for id in std::mem::take(&mut self.hub.changed) {
+        for id in self.reactor.unreported.take() {
             let shell = self.shells.get(&id).map(Shell::told);
             let shell = shell.or_else(|| self.told_terminal(id));
             let shell = shell.or_else(|| self.contexts.get(&id).map(Context::census));

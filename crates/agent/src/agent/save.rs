@@ -19,9 +19,9 @@ impl Agent {
             return self.refuse(id, None, Why::BadAsk, "only who watches keeps shells");
         }
         self.shells.values_mut().for_each(Shell::save_now);
-        let until = self.hub.now + ALL_MAX;
+        let until = self.reactor.now + ALL_MAX;
         self.savers.push((id, until));
-        self.hub.at(until, Timer::Save);
+        self.reactor.set_timer(until, Timer::Save);
     }
 
     /// This state of a shell is kept.
@@ -48,14 +48,14 @@ impl Agent {
     /// Who watches, and how much of what was told them they have not taken.
     pub(super) fn look_at_watchers(&mut self) {
         let held = |id: &u64| self.conns.get(id).map_or(0, Conn::waiting);
-        self.hub.watched = !self.watchers.is_empty();
-        self.hub.crowded = self.watchers.iter().any(|id| held(id) > WAITING_BYTES_MAX);
+        self.reactor.has_watchers = !self.watchers.is_empty();
+        self.reactor.watchers_behind = self.watchers.iter().any(|id| held(id) > WAITING_BYTES_MAX);
     }
 
     /// Goes on saving all, where that is asked. Whether a shell has begun to be saved.
     pub(super) fn save_all(&mut self) -> bool {
         let Some(until) = self.savers.iter().map(|(_, until)| *until).max() else { return false };
-        let (late, mut begun): (_, bool) = (self.hub.now >= until, false);
+        let (late, mut begun): (_, bool) = (self.reactor.now >= until, false);
         let mut wanted = false;
         for (id, shell) in &mut self.shells {
             if !shell.save_wanted() {
@@ -63,12 +63,12 @@ impl Agent {
             }
             if late {
                 shell.save_given_up();
-                self.hub.touch(*id);
+                self.reactor.pending.shells.mark(*id);
                 begun = true;
                 continue;
             }
             wanted = true;
-            begun |= !self.hub.saves_full() && shell.begin_save(&mut self.hub);
+            begun |= !self.reactor.save_limit_reached() && shell.begin_save(&mut self.reactor);
         }
         if begun || wanted && !late {
             return begun;

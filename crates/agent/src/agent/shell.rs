@@ -32,8 +32,8 @@ impl Agent {
             None => shell.log.now(),
         };
         shell.clients.push(id);
-        self.hub.tell(shell_id);
-        self.hub.touch(shell_id);
+        self.reactor.notify_watchers(shell_id);
+        self.reactor.pending.shells.mark(shell_id);
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.role = Role::Client(Client {
                 shell: shell_id,
@@ -41,7 +41,7 @@ impl Agent {
                 place,
                 announced: false,
                 fresh,
-                moved: self.hub.now,
+                moved: self.reactor.now,
             });
         }
     }
@@ -61,7 +61,7 @@ impl Agent {
                 if let Some(open) = &attach.open {
                     shell.open = open.clone();
                 }
-                shell.start(&mut self.hub);
+                shell.start(&mut self.reactor);
             }
             return Some((shell_id, again));
         }
@@ -73,9 +73,9 @@ impl Agent {
             self.refuse(id, None, Why::TooMany, format!("at most {SHELLS_MAX} shells"));
             return None;
         }
-        let shell_id = self.hub.id();
-        let mut shell = Shell::new(shell_id, attach.shell.clone(), open, self.hub.now);
-        shell.start(&mut self.hub);
+        let shell_id = self.reactor.next_id();
+        let mut shell = Shell::new(shell_id, attach.shell.clone(), open, self.reactor.now);
+        shell.start(&mut self.reactor);
         self.names.insert(attach.shell.clone(), shell_id);
         self.shells.insert(shell_id, shell);
         Some((shell_id, true))
@@ -108,10 +108,10 @@ impl Agent {
             // Of several that leave together the last one's place is kept: the log's other half
             // is there for what they differ by.
             if shell.clients.is_empty() || shell.heeds(&client.view.owner) {
-                shell.left = (client.place, self.hub.now);
+                shell.left = (client.place, self.reactor.now);
             }
         }
-        self.hub.touch(shell);
-        self.hub.tell(shell);
+        self.reactor.pending.shells.mark(shell);
+        self.reactor.notify_watchers(shell);
     }
 }

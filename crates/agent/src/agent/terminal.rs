@@ -44,12 +44,13 @@ impl Agent {
         let alone = self.alone(terminal_id, id);
         let Some(terminal) = self.terminals.get_mut(&terminal_id) else { return };
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        let mut guest = TerminalClient::new(terminal_id, terminal.number(), attach, self.hub.now);
+        let mut guest =
+            TerminalClient::new(terminal_id, terminal.number(), attach, self.reactor.now);
         guest.fresh = fresh;
         if let Some(size) = guest.size.filter(|_| guest.sizes() && alone) {
-            terminal.window(&mut self.hub, id, size, true);
+            terminal.window(&mut self.reactor, id, size, true);
         }
-        terminal.enter(&mut self.hub, id, &guest);
+        terminal.enter(&mut self.reactor, id, &guest);
         conn.role = Role::Terminal(Box::new(guest));
     }
 
@@ -61,8 +62,8 @@ impl Agent {
             return Err((Why::TooMany, message));
         }
         let size = attach.size.filter(|_| !attach.view && !attach.hidden).unwrap_or_default();
-        let (id, name) = (self.hub.id(), attach.terminal.clone());
-        let terminal = Terminal::open(&mut self.hub, id, name, open, size)?;
+        let (id, name) = (self.reactor.next_id(), attach.terminal.clone());
+        let terminal = Terminal::open(&mut self.reactor, id, name, open, size)?;
         self.terminals.insert(id, terminal);
         Ok(id)
     }
@@ -95,10 +96,10 @@ impl Agent {
             return self.refuse(id, None, Why::TooLarge, message);
         }
         let Some(terminal) = self.terminals.get_mut(&guest.terminal) else { return };
-        let waiting = terminal.typed(&mut self.hub, id, guest, bytes);
+        let waiting = terminal.typed(&mut self.reactor, id, guest, bytes);
         if waiting > terminal::INPUT_BYTES_MAX {
             conn.held = true;
-            conn.interest(&self.hub.poll);
+            conn.interest(&self.reactor.poll);
         }
     }
 
@@ -117,7 +118,7 @@ impl Agent {
         let of = guest.terminal;
         let alone = self.alone(of, id);
         if let Some(terminal) = self.terminals.get_mut(&of) {
-            terminal.window(&mut self.hub, id, size, alone);
+            terminal.window(&mut self.reactor, id, size, alone);
         }
     }
 
@@ -132,7 +133,7 @@ impl Agent {
         let runs: Vec<_> = self.terminals.values().filter(|one| one.runs()).collect();
         let count = runs.len();
         let mut list: Vec<_> =
-            runs.into_iter().map(|one| one.listed(self.hub.now, count)).collect();
+            runs.into_iter().map(|one| one.listed(self.reactor.now, count)).collect();
         list.sort_by(|a, b| a.name.cmp(&b.name));
         self.tell(id, &Tell::Terminals(list));
     }
@@ -149,14 +150,14 @@ impl Agent {
         match found.into_iter().next() {
             Some(terminal) => {
                 terminal.closers.push(id);
-                terminal.close(&mut self.hub);
+                terminal.close(&mut self.reactor);
             }
             None => self.tell(id, &Tell::Done),
         }
     }
 
     /// After every round: reads, sends, forgets what is over.
-    pub(super) fn settle_terminal(&mut self, id: u64) {
+    pub(super) fn flush_terminal(&mut self, id: u64) {
         let Some(terminal) = self.terminals.get_mut(&id) else { return };
         if let State::Failed(why, message) = &terminal.state {
             let (why, message) = (*why, message.clone());
@@ -165,15 +166,15 @@ impl Agent {
         self.present_terminal(id);
         let waits = self.terminal_waits(id);
         let Some(terminal) = self.terminals.get_mut(&id) else { return };
-        let more = waits.is_none() && terminal.pull(&mut self.hub);
+        let more = waits.is_none() && terminal.pull(&mut self.reactor);
         let (gone, over) = self.pump_terminal(id);
         let waits = waits.and_then(|_| self.terminal_waits(id));
         let Some(terminal) = self.terminals.get_mut(&id) else { return };
         terminal.feed();
         if more || waits.is_none() && terminal.unread() {
-            self.hub.stir(id);
+            self.reactor.pending.terminals.mark(id);
         }
-        terminal.arm(&mut self.hub, waits);
+        terminal.arm(&mut self.reactor, waits);
         gone.into_iter().for_each(|client| self.hang_up(client));
         over.into_iter().for_each(|client| self.leave_terminal(client));
         self.part_terminal(id);
@@ -188,14 +189,14 @@ impl Agent {
             Some(guest.told(lead == Some(*client)))
         });
         let seen = seen.collect();
-        terminal.present(&mut self.hub, seen);
+        terminal.present(&mut self.reactor, seen);
     }
 
     /// Until when the program waits for its clients.
     fn terminal_waits(&self, id: u64) -> Option<Instant> {
         let terminal = self.terminals.get(&id)?;
         let guest = |client: &u64| self.conns.get(client).and_then(Conn::guest);
-        terminal.paused(self.hub.now, terminal.clients.iter().filter_map(guest))
+        terminal.paused(self.reactor.now, terminal.clients.iter().filter_map(guest))
     }
 
     /// Sends every client what it has not; gives those that have gone, and those that were told
@@ -203,7 +204,7 @@ impl Agent {
     fn pump_terminal(&mut self, id: u64) -> (Vec<u64>, Vec<u64>) {
         let (mut gone, mut over) = (Vec::new(), Vec::new());
         let Some(terminal) = self.terminals.get_mut(&id) else { return (gone, over) };
-        let now = self.hub.now;
+        let now = self.reactor.now;
         let ended = terminal.ended;
         for client in terminal.clients.clone() {
             let Some(conn) = self.conns.get_mut(&client) else { continue };
@@ -211,7 +212,9 @@ impl Agent {
             // However long it stood still before: from the end on it has time to hear of it.
             let stalled = ended.is_some_and(|ended| {
                 let moved = conn.guest().filter(|guest| !guest.idle).map(|guest| guest.moved);
-                moved.is_some_and(|at| now.duration_since(at.max(ended)) >= self.hub.config.stall)
+                moved.is_some_and(|at| {
+                    now.duration_since(at.max(ended)) >= self.reactor.config.stall
+                })
             });
             if sent.is_err() || stalled {
                 gone.push(client);
@@ -223,9 +226,9 @@ impl Agent {
                 conn.held = false;
             }
             if conn.resumes() {
-                self.again.push(client);
+                self.reactor.pending.connections.mark(client);
             }
-            conn.interest(&self.hub.poll);
+            conn.interest(&self.reactor.poll);
         }
         (gone, over)
     }
@@ -239,7 +242,7 @@ impl Agent {
         if let Role::Terminal(guest) = std::mem::replace(&mut conn.role, Role::Ready)
             && let Some(terminal) = self.terminals.get_mut(&guest.terminal)
         {
-            terminal.leave(&mut self.hub, id, &guest);
+            terminal.leave(&mut self.reactor, id, &guest);
         }
     }
 
@@ -263,7 +266,7 @@ impl Agent {
         let Some(terminal) = self.terminals.get(&id) else { return };
         let ended = matches!(terminal.state, State::Ended(_));
         if ended && terminal.clients.is_empty() && !terminal.closes() {
-            if !self.watchers.is_empty() && self.hub.changed.contains(&id) {
+            if !self.watchers.is_empty() && self.reactor.unreported.contains(id) {
                 self.tell_watchers();
             }
             self.terminals.remove(&id);

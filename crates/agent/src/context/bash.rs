@@ -10,7 +10,7 @@ use super::{Context, State};
 use crate::connection::Conn;
 use crate::connection::shell_log::{Item, View};
 use crate::launch::Refusal;
-use crate::reactor::Hub;
+use crate::reactor::Reactor;
 use crate::shell::{self, Shell};
 use isolet_wire::ask;
 use isolet_wire::context::{Died, ERROR, Tell};
@@ -26,21 +26,21 @@ impl Context {
     }
 
     /// Starts a shell; there must be none.
-    pub(super) fn start_bash(&mut self, hub: &mut Hub) {
+    pub(super) fn start_bash(&mut self, reactor: &mut Reactor) {
         let (cwd, env) = (self.open.cwd.clone(), self.open.env.clone());
         let open = ask::Open { cwd, env, ..ask::Open::default() };
-        let mut shell = Shell::new(self.id, format!("c/{}", self.open.context), open, hub.now);
-        shell.start(hub);
+        let mut shell = Shell::new(self.id, format!("c/{}", self.open.context), open, reactor.now);
+        shell.start(reactor);
         let (pid, place) = (shell.pid(), shell.log.now());
         self.state = State::Starting;
         self.bash = Some(Box::new(BashShell { shell, pid, place, exit: None }));
-        hub.touch(self.id);
+        reactor.pending.shells.mark(self.id);
     }
 
     /// Gives it the run of this number.
     pub(super) fn run_bash(
         &mut self,
-        hub: &mut Hub,
+        reactor: &mut Reactor,
         body: &[u8],
         timeout_ms: u64,
     ) -> Result<(), Refusal> {
@@ -56,31 +56,31 @@ impl Context {
             stdin: stdin.is_some(),
             ..ask::Run::default()
         };
-        bash.shell.run(hub, "", run)?;
+        bash.shell.run(reactor, "", run)?;
         if let Some(stdin) = stdin {
-            bash.shell.input(hub, ("", &id), stdin.as_bytes(), true);
+            bash.shell.input(reactor, ("", &id), stdin.as_bytes(), true);
         }
         Ok(())
     }
 
     /// Interrupts what runs; what does not heed it is ended by the shell's own means.
-    pub(super) fn press_bash(&mut self, hub: &mut Hub) {
+    pub(super) fn press_bash(&mut self, reactor: &mut Reactor) {
         let id = self.number.to_string();
         if let Some(bash) = &mut self.bash {
-            bash.shell.cancel(hub, "", &id);
+            bash.shell.cancel(reactor, "", &id);
         }
     }
 
     /// After every round: hands on what the shell has said, as far as `conn` takes it.
-    pub(super) fn flow_bash(&mut self, hub: &mut Hub, mut conn: Option<&mut Conn>) -> Flow {
+    pub(super) fn flow_bash(&mut self, reactor: &mut Reactor, mut conn: Option<&mut Conn>) -> Flow {
         let mut flow = Flow::default();
-        self.begun_bash(hub);
+        self.begun_bash(reactor);
         for steps in 0.. {
             if conn.as_ref().is_some_and(|conn| conn.waiting() > 0) {
                 break;
             }
             if self.run.as_ref().is_some_and(|run| run.done) {
-                flow.end = Some(self.finish(hub, None));
+                flow.end = Some(self.finish(reactor, None));
                 return flow;
             }
             if steps >= STEPS_MAX {
@@ -90,7 +90,7 @@ impl Context {
             if self.run.is_some() && self.hand_late(conn.as_deref_mut()) {
                 continue;
             }
-            match self.hear(hub, conn.as_deref_mut()) {
+            match self.hear(reactor, conn.as_deref_mut()) {
                 Heard::Something => {}
                 Heard::Nothing => break,
                 Heard::End(end) => {
@@ -101,14 +101,14 @@ impl Context {
         }
         if let Some(bash) = &mut self.bash {
             // Who takes nothing holds his own run up, and nothing is dropped for it.
-            bash.shell.flow(hub, bash.place, hub.now);
-            flow.more |= bash.shell.more(hub);
+            bash.shell.flow(reactor, bash.place, reactor.now);
+            flow.more |= bash.shell.more(reactor);
         }
         flow
     }
 
     /// Notices that its shell is ready, or never will be.
-    fn begun_bash(&mut self, hub: &mut Hub) {
+    fn begun_bash(&mut self, reactor: &mut Reactor) {
         let Some(bash) = self.bash.as_ref().filter(|_| self.state == State::Starting) else {
             return;
         };
@@ -118,18 +118,18 @@ impl Context {
                 let refusal = (why, message.clone());
                 self.bash = None;
                 self.state = State::Gone;
-                self.unborn(hub, refusal);
+                self.unborn(reactor, refusal);
             }
             shell::State::Open if bash.shell.ready() && self.killing.is_none() => {
                 self.state = State::Idle;
-                hub.tell(self.id);
+                reactor.notify_watchers(self.id);
             }
             _ => {}
         }
     }
 
     /// One entry of the shell's log.
-    fn hear(&mut self, hub: &mut Hub, conn: Option<&mut Conn>) -> Heard {
+    fn hear(&mut self, reactor: &mut Reactor, conn: Option<&mut Conn>) -> Heard {
         let view = View { owner: String::new(), watch: false };
         let Some(bash) = &mut self.bash else { return Heard::Nothing };
         let told = match bash.shell.log.next(&mut bash.place, &view) {
@@ -144,7 +144,9 @@ impl Context {
         match told {
             tell::Tell::Exit(exit) => self.exited(conn, &exit),
             tell::Tell::Gap { from, to, .. } => self.late_lost += to - from,
-            tell::Tell::Closed(closed) => return Heard::End(self.fall_bash(hub, conn, &closed)),
+            tell::Tell::Closed(closed) => {
+                return Heard::End(self.fall_bash(reactor, conn, &closed));
+            }
             _ => {}
         }
         Heard::Something
@@ -170,25 +172,25 @@ impl Context {
     /// Bash has ended, and all that it said was handed on: what it left is ended, too.
     fn fall_bash(
         &mut self,
-        hub: &mut Hub,
+        reactor: &mut Reactor,
         conn: Option<&mut Conn>,
         closed: &Closed,
     ) -> Option<Tell> {
         let bash = self.bash.take()?;
         if self.state == State::Starting && self.killing.is_none() {
             let text = format!("bash ended before it was ready: {}", closed.cause);
-            self.unborn(hub, (Why::Failed, text));
+            self.unborn(reactor, (Why::Failed, text));
         }
         self.state = State::Gone;
         self.late = [Vec::new(), Vec::new()];
-        self.kill_all_of(hub, bash.pid);
-        hub.tell(self.id);
+        self.kill_all_of(reactor, bash.pid);
+        reactor.notify_watchers(self.id);
         let run = self.run.as_ref()?;
         let killed = run.end.timed_out || run.end.interrupted || closed.signal.is_some();
         if let Some(code) = bash.exit.filter(|_| !killed) {
             fault(conn, "Exit", &code.to_string());
         }
-        Some(self.finish(hub, Some(Died { code: closed.code, signal: closed.signal })))
+        Some(self.finish(reactor, Some(Died { code: closed.code, signal: closed.signal })))
     }
 }
 

@@ -7,7 +7,7 @@
 use super::killing::Killing;
 use super::{Context, State};
 use crate::process_tree;
-use crate::reactor::{Hub, Timer};
+use crate::reactor::{Reactor, Timer};
 use crate::signals::{INT, KILL};
 use isolet_sys::signal;
 use isolet_wire::context::{self, Died, Tell};
@@ -26,25 +26,25 @@ const LOOK_MAX: Duration = Duration::from_secs(10);
 
 impl Context {
     /// Interrupts what runs; whether anything did.
-    pub(crate) fn interrupt(&mut self, hub: &mut Hub) -> bool {
+    pub(crate) fn interrupt(&mut self, reactor: &mut Reactor) -> bool {
         let Some(run) = self.run.as_mut().filter(|run| !run.done) else { return false };
         run.end.interrupted = true;
         if self.bash.is_some() {
-            self.press_bash(hub);
+            self.press_bash(reactor);
             return true;
         }
-        let kill_at = hub.now + INTERRUPT_GRACE;
+        let kill_at = reactor.now + INTERRUPT_GRACE;
         run.kill_at = Some(run.kill_at.map_or(kill_at, |at| at.min(kill_at)));
-        hub.at(hub.now + AGAIN, Timer::Context(self.id));
-        hub.at(kill_at, Timer::Context(self.id));
+        reactor.set_timer(reactor.now + AGAIN, Timer::Context(self.id));
+        reactor.set_timer(kill_at, Timer::Context(self.id));
         self.press();
         true
     }
 
     /// What waits or runs for this connection is not wanted any more.
-    pub(crate) fn cancel(&mut self, hub: &mut Hub, conn: u64) {
+    pub(crate) fn cancel(&mut self, reactor: &mut Reactor, conn: u64) {
         if self.client() == Some(conn) {
-            self.interrupt(hub);
+            self.interrupt(reactor);
         } else if let Some(at) = self.queue.iter().position(|one| one.conn == conn) {
             self.queue.remove(at);
             self.refusals.push((conn, (Why::BadAsk, "it was cancelled before it began".into())));
@@ -61,16 +61,16 @@ impl Context {
     }
 
     /// Its timer went off.
-    pub(crate) fn tick(&mut self, hub: &mut Hub) {
-        let now = hub.now;
+    pub(crate) fn tick(&mut self, reactor: &mut Reactor) {
+        let now = reactor.now;
         if self.killing.as_ref().is_some_and(|killing| now >= killing.look_at) {
-            self.look(hub);
+            self.look(reactor);
         }
         let late = self.state == State::Starting
             && self.life.as_ref().is_some_and(|life| now >= life.ready_by);
         if late && self.killing.is_none() {
             let text = "the interpreter was not ready in 30 seconds".to_owned();
-            self.unborn(hub, (Why::Failed, text));
+            self.unborn(reactor, (Why::Failed, text));
         }
         // A shell heeds its timeouts by itself.
         let runs = |run: &&mut super::Run| !run.done && self.bash.is_none();
@@ -78,104 +78,104 @@ impl Context {
         if now >= run.due && !run.end.timed_out {
             run.end.timed_out = true;
             run.kill_at = Some(now + TIMEOUT_GRACE);
-            hub.at(now + AGAIN, Timer::Context(self.id));
-            hub.at(now + TIMEOUT_GRACE, Timer::Context(self.id));
+            reactor.set_timer(now + AGAIN, Timer::Context(self.id));
+            reactor.set_timer(now + TIMEOUT_GRACE, Timer::Context(self.id));
             return self.press();
         }
         match run.kill_at {
-            Some(at) if now >= at => self.kill(hub),
+            Some(at) if now >= at => self.kill(reactor),
             Some(_) => self.press(),
             None => {}
         }
     }
 
     /// Kills its interpreter and everything that it started.
-    pub(super) fn kill(&mut self, hub: &mut Hub) {
+    pub(super) fn kill(&mut self, reactor: &mut Reactor) {
         let life = self.life.as_ref().map(|life| life.pid);
         let Some(pid) = life.or(self.bash.as_ref().map(|bash| bash.pid)) else { return };
-        self.kill_all_of(hub, pid);
+        self.kill_all_of(reactor, pid);
     }
 
     /// Kills an interpreter of this process id, where it still runs, and everything that it started.
-    pub(super) fn kill_all_of(&mut self, hub: &mut Hub, pid: i32) {
+    pub(super) fn kill_all_of(&mut self, reactor: &mut Reactor, pid: i32) {
         if self.killing.is_none() && pid > 0 {
-            self.killing = Some(Killing { pid, began: hub.now, look_at: hub.now });
+            self.killing = Some(Killing { pid, began: reactor.now, look_at: reactor.now });
         }
-        self.look(hub);
+        self.look(reactor);
     }
 
-    fn look(&mut self, hub: &mut Hub) {
+    fn look(&mut self, reactor: &mut Reactor) {
         let live = self.pid() > 0;
         let Some(killing) = &mut self.killing else { return };
-        let below = process_tree::below(killing.pid, |pid| hub.parents.contains_key(&pid));
+        let below = process_tree::below(killing.pid, |pid| reactor.children.contains_key(&pid));
         if live {
             let _ = signal::send(-killing.pid, KILL);
             let _ = signal::send(killing.pid, KILL);
         }
         below.iter().for_each(|process| process.send(KILL));
-        let late = hub.now.duration_since(killing.began) >= LOOK_MAX;
+        let late = reactor.now.duration_since(killing.began) >= LOOK_MAX;
         if self.life.is_none() && self.bash.is_none() && (below.is_empty() || late) {
             self.killing = None;
-            hub.tell(self.id);
+            reactor.notify_watchers(self.id);
             return;
         }
-        killing.look_at = hub.now + LOOK;
-        hub.at(killing.look_at, Timer::Context(self.id));
+        killing.look_at = reactor.now + LOOK;
+        reactor.set_timer(killing.look_at, Timer::Context(self.id));
     }
 
     /// Its interpreter's process has ended.
-    pub(crate) fn died(&mut self, hub: &mut Hub, code: Option<i32>, signal: Option<i32>) {
-        self.born(hub);
+    pub(crate) fn died(&mut self, reactor: &mut Reactor, code: Option<i32>, signal: Option<i32>) {
+        self.born(reactor);
         let Some(life) = &mut self.life else { return };
         life.died = Some(Died { code, signal });
         life.count_before();
     }
 
     /// All that it said was handed on: it is forgotten, and what it left is ended.
-    pub(super) fn fall(&mut self, hub: &mut Hub) -> Option<Tell> {
+    pub(super) fn fall(&mut self, reactor: &mut Reactor) -> Option<Tell> {
         let life = self.life.as_ref()?;
         let died = life.died?;
         if self.state == State::Starting && self.killing.is_none() {
             let said = String::from_utf8_lossy(&self.late[1]).into_owned();
             let said = said.trim_end().lines().last().unwrap_or_default().to_owned();
             let text = format!("the interpreter ended before it was ready: {said}");
-            self.unborn(hub, (Why::Failed, text));
+            self.unborn(reactor, (Why::Failed, text));
         }
-        self.kill(hub);
+        self.kill(reactor);
         if let Some(life) = self.life.take() {
-            life.pipes.into_iter().flatten().for_each(|fd| hub.drain(fd));
+            life.pipes.into_iter().flatten().for_each(|fd| reactor.drain(fd));
         }
         self.state = State::Gone;
         self.late = [Vec::new(), Vec::new()];
-        self.look(hub);
-        hub.tell(self.id);
-        self.run.is_some().then(|| self.finish(hub, Some(died)))
+        self.look(reactor);
+        reactor.notify_watchers(self.id);
+        self.run.is_some().then(|| self.finish(reactor, Some(died)))
     }
 
     /// The run is over.
-    pub(super) fn finish(&mut self, hub: &mut Hub, died: Option<Died>) -> Tell {
+    pub(super) fn finish(&mut self, reactor: &mut Reactor, died: Option<Died>) -> Tell {
         let Some(run) = self.run.take() else { return Tell::End(context::End::default()) };
         if died.is_none() {
             self.state = State::Idle;
         }
-        hub.tell(self.id);
-        let oom = hub.oom(false) > run.oom;
+        reactor.notify_watchers(self.id);
+        let oom = reactor.oom_kills(false) > run.oom;
         let micros = Instant::now().duration_since(run.began).as_micros() as u64;
         Tell::End(context::End { oom, died, micros, ..run.end })
     }
 
     /// Ends its interpreter, to begin with a new one.
-    pub(crate) fn restart(&mut self, hub: &mut Hub, conn: u64) {
+    pub(crate) fn restart(&mut self, reactor: &mut Reactor, conn: u64) {
         self.openers.push(conn);
         self.refuse_queue(Why::NoShell, "the context was restarted");
         if let Some(run) = &mut self.run {
             run.end.interrupted = true;
         }
-        self.kill(hub);
+        self.kill(reactor);
     }
 
     /// Ends it for good.
-    pub(crate) fn close(&mut self, hub: &mut Hub, conn: u64) {
+    pub(crate) fn close(&mut self, reactor: &mut Reactor, conn: u64) {
         self.closers.push(conn);
         self.closing = true;
         self.refuse_queue(Why::NoShell, "the context was deleted");
@@ -185,6 +185,6 @@ impl Context {
         if let Some(run) = &mut self.run {
             run.end.interrupted = true;
         }
-        self.kill(hub);
+        self.kill(reactor);
     }
 }

@@ -8,8 +8,8 @@
 use super::interpreter::READ;
 use super::{Context, Spares, State};
 use crate::connection::Conn;
-use crate::reactor::poll::What as Fd;
-use crate::reactor::{Hub, READ_BYTES};
+use crate::reactor::poll::Source;
+use crate::reactor::{READ_BYTES, Reactor};
 use isolet_wire::context::{DISPLAY, ERROR, PART_BYTES_MAX, SAID_BYTES_MAX, Tell};
 use isolet_wire::tell::{self, STDERR, STDOUT, Why};
 use rustix::event::epoll::EventFlags;
@@ -43,71 +43,80 @@ enum Step {
 
 impl Context {
     /// Whether its descriptors are looked at: not while who is told takes nothing.
-    pub(super) fn listen(&mut self, hub: &Hub, on: bool) {
+    pub(super) fn listen(&mut self, reactor: &Reactor, on: bool) {
         let id = self.id;
         let Some(life) = self.life.as_mut().filter(|life| life.listening != on) else { return };
         life.listening = on;
-        for (fd, what) in life.pipes.iter().zip([Fd::ContextOut, Fd::ContextErr]) {
+        for (fd, what) in life.pipes.iter().zip([Source::ContextOut, Source::ContextErr]) {
             match fd {
-                Some(fd) if on => drop(hub.poll.add(fd, what, id, EventFlags::IN)),
-                Some(fd) => hub.poll.remove(fd),
+                Some(fd) if on => drop(reactor.poll.add(fd, what, id, EventFlags::IN)),
+                Some(fd) => reactor.poll.remove(fd),
                 None => {}
             }
         }
         let Some(control) = &life.control else { return };
         match (on, life.writing) {
-            (true, true) => hub.poll.modify(control, Fd::ContextControl, id, life.interest()),
-            (true, false) => {
-                let _ = hub.poll.add(control, Fd::ContextControl, id, EventFlags::IN);
+            (true, true) => {
+                reactor.poll.modify(control, Source::ContextControl, id, life.interest())
             }
-            (false, true) => hub.poll.modify(control, Fd::ContextControl, id, EventFlags::OUT),
-            (false, false) => hub.poll.remove(control),
+            (true, false) => {
+                let _ = reactor.poll.add(control, Source::ContextControl, id, EventFlags::IN);
+            }
+            (false, true) => {
+                reactor.poll.modify(control, Source::ContextControl, id, EventFlags::OUT)
+            }
+            (false, false) => reactor.poll.remove(control),
         }
     }
 
     /// After every round: hands on what has come, as far as `conn` takes it.
     pub(crate) fn flow(
         &mut self,
-        hub: &mut Hub,
+        reactor: &mut Reactor,
         spares: &mut Spares,
         mut conn: Option<&mut Conn>,
     ) -> Flow {
         if self.bash.is_some() {
-            return self.flow_bash(hub, conn);
+            return self.flow_bash(reactor, conn);
         }
         let mut flow = Flow::default();
         for steps in 0.. {
             if conn.as_ref().is_some_and(|conn| conn.waiting() > 0) {
-                self.listen(hub, false);
+                self.listen(reactor, false);
                 return flow;
             }
             if self.run.as_ref().is_some_and(|run| run.done) {
-                flow.end = Some(self.finish(hub, None));
+                flow.end = Some(self.finish(reactor, None));
                 return flow;
             }
             if steps >= STEPS_MAX {
                 flow.more = true;
                 return flow;
             }
-            if self.step(hub, spares, conn.as_deref_mut()) == Step::Nothing {
+            if self.step(reactor, spares, conn.as_deref_mut()) == Step::Nothing {
                 break;
             }
         }
-        self.listen(hub, true);
+        self.listen(reactor, true);
         if self.life.as_ref().is_some_and(|life| life.died.is_some()) {
-            flow.end = self.fall(hub);
+            flow.end = self.fall(reactor);
         }
         flow
     }
 
-    fn step(&mut self, hub: &mut Hub, spares: &mut Spares, mut conn: Option<&mut Conn>) -> Step {
+    fn step(
+        &mut self,
+        reactor: &mut Reactor,
+        spares: &mut Spares,
+        mut conn: Option<&mut Conn>,
+    ) -> Step {
         if self.run.is_some() && self.hand_late(conn.as_deref_mut()) {
             return Step::Moved;
         }
         let Some(life) = &self.life else { return Step::Nothing };
         for (slot, before) in life.before.into_iter().enumerate() {
             if before > 0 {
-                let count = self.pull(hub, conn, slot, before.min(READ_BYTES));
+                let count = self.pull(reactor, conn, slot, before.min(READ_BYTES));
                 if let Some(life) = &mut self.life {
                     life.before[slot] = if count == 0 { 0 } else { before - count };
                 }
@@ -116,16 +125,16 @@ impl Context {
         }
         match life.body {
             Some((kind, 0)) => {
-                self.whole(hub, spares, kind);
+                self.whole(reactor, spares, kind);
                 return Step::Moved;
             }
             Some((kind, left)) => {
-                if self.body(hub, conn.as_deref_mut(), kind, left) {
+                if self.body(reactor, conn.as_deref_mut(), kind, left) {
                     return Step::Moved;
                 }
             }
             None => {
-                if self.head(hub) {
+                if self.head(reactor) {
                     return Step::Moved;
                 }
             }
@@ -133,7 +142,7 @@ impl Context {
         if self.life.as_ref().is_some_and(|life| life.died.is_some()) {
             return Step::Nothing;
         }
-        let counts = [0, 1].map(|slot| self.pull(hub, conn.as_deref_mut(), slot, READ_BYTES));
+        let counts = [0, 1].map(|slot| self.pull(reactor, conn.as_deref_mut(), slot, READ_BYTES));
         if counts == [0, 0] { Step::Nothing } else { Step::Moved }
     }
 
@@ -171,10 +180,16 @@ impl Context {
         }
     }
 
-    fn pull(&mut self, hub: &mut Hub, conn: Option<&mut Conn>, slot: usize, max: usize) -> usize {
+    fn pull(
+        &mut self,
+        reactor: &mut Reactor,
+        conn: Option<&mut Conn>,
+        slot: usize,
+        max: usize,
+    ) -> usize {
         let Some(life) = &mut self.life else { return 0 };
         let Some(fd) = &life.pipes[slot] else { return 0 };
-        match hub.read(fd, max) {
+        match reactor.read(fd, max) {
             Ok(bytes) => {
                 let bytes = bytes.to_vec();
                 self.hand(conn, slot, &bytes);
@@ -188,16 +203,16 @@ impl Context {
     }
 
     /// Reads the head of a frame; whether anything came.
-    fn head(&mut self, hub: &mut Hub) -> bool {
+    fn head(&mut self, reactor: &mut Reactor) -> bool {
         let Some(life) = &mut self.life else { return false };
         let Some(control) = &life.control else { return false };
-        match hub.read(control, 5 - life.held.len()) {
+        match reactor.read(control, 5 - life.held.len()) {
             Ok([]) => return false,
             Ok(bytes) => life.held.extend_from_slice(bytes),
             Err(()) => {
                 // Its driver has closed it, or the code has.
                 life.control = None;
-                self.kill(hub);
+                self.kill(reactor);
                 return true;
             }
         }
@@ -207,7 +222,7 @@ impl Context {
         let max = if kind == DISPLAY || kind == ERROR { SAID_BYTES_MAX } else { OWN_BYTES_MAX };
         if length > max || !(READY..=UNABLE).contains(&kind) {
             life.control = None;
-            self.kill(hub);
+            self.kill(reactor);
             return true;
         }
         life.body = Some((kind, length));
@@ -216,10 +231,16 @@ impl Context {
     }
 
     /// Reads more of a frame's body; whether anything came.
-    fn body(&mut self, hub: &mut Hub, conn: Option<&mut Conn>, kind: u8, left: usize) -> bool {
+    fn body(
+        &mut self,
+        reactor: &mut Reactor,
+        conn: Option<&mut Conn>,
+        kind: u8,
+        left: usize,
+    ) -> bool {
         let Some(life) = &mut self.life else { return false };
         let Some(control) = &life.control else { return false };
-        match hub.read(control, left.min(PART_BYTES_MAX)) {
+        match reactor.read(control, left.min(PART_BYTES_MAX)) {
             Ok([]) => false,
             Ok(bytes) => {
                 let left = left - bytes.len();
@@ -235,14 +256,14 @@ impl Context {
             }
             Err(()) => {
                 life.control = None;
-                self.kill(hub);
+                self.kill(reactor);
                 true
             }
         }
     }
 
     /// A frame is whole.
-    fn whole(&mut self, hub: &mut Hub, spares: &mut Spares, kind: u8) {
+    fn whole(&mut self, reactor: &mut Reactor, spares: &mut Spares, kind: u8) {
         let Some(life) = &mut self.life else { return };
         life.body = None;
         let said = std::mem::take(&mut life.held);
@@ -254,17 +275,17 @@ impl Context {
                     _ => None,
                 };
                 if self.kernel.is_some() && self.spare {
-                    spares.begun(hub, &self.open);
+                    spares.begun(reactor, &self.open);
                 }
                 // What it has said of its own beginning is nobody's.
                 self.late = [Vec::new(), Vec::new()];
-                hub.tell(self.id);
+                reactor.notify_watchers(self.id);
             }
             (UNABLE, State::Starting) => {
                 let text = String::from_utf8_lossy(&said).into_owned();
-                self.unborn(hub, (Why::Unable, text));
+                self.unborn(reactor, (Why::Unable, text));
             }
-            (DISPLAY | SYNC, _) => self.say(hub, READ, &[]),
+            (DISPLAY | SYNC, _) => self.say(reactor, READ, &[]),
             // One that names another run is of the tenant's code, or comes too late.
             (DONE, State::Running) if said == self.number.to_be_bytes() => {
                 if let Some(run) = &mut self.run {

@@ -1,7 +1,7 @@
 //! One interpreter: its program, its descriptors, and the driver that it is given.
 
 use crate::launch::{Refusal, words};
-use crate::reactor::{Hub, Order, Parent, environment};
+use crate::reactor::{ChildOwner, Reactor, SpawnRequest, environment};
 use isolet_sys::spawn::Child;
 use isolet_wire::context::{Died, KERNEL, Language, Open};
 use isolet_wire::tell::Why;
@@ -103,7 +103,11 @@ pub(super) struct Interpreter {
 
 impl Interpreter {
     /// Starts an interpreter's process, of whose begin and end `id` is told.
-    pub(super) fn begin(hub: &mut Hub, id: u64, open: &Open) -> Result<Interpreter, Refusal> {
+    pub(super) fn begin(
+        reactor: &mut Reactor,
+        id: u64,
+        open: &Open,
+    ) -> Result<Interpreter, Refusal> {
         let bad = || {
             let text = "a NUL byte, or a name of the environment with `=`";
             (Why::BadAsk, text.to_owned())
@@ -116,7 +120,7 @@ impl Interpreter {
         }
         let programs = words::programs(name, path).into_iter().map(|text| CString::new(text).ok());
         let argv = argv.iter().map(|text| CString::new(*text).ok());
-        let order = Order {
+        let order = SpawnRequest {
             programs: programs.collect::<Option<Vec<_>>>().ok_or_else(bad)?,
             argv: argv.collect::<Option<Vec<_>>>().ok_or_else(bad)?,
             envp,
@@ -127,14 +131,14 @@ impl Interpreter {
             group: None,
         };
         let node = matches!(open.language, Language::JavaScript | Language::TypeScript);
-        Interpreter::spawn(hub, Parent::Context(id), order, &driver.join("\x0c"), node)
+        Interpreter::spawn(reactor, ChildOwner::Context(id), order, &driver.join("\x0c"), node)
             .map_err(|error| (Why::NoProcess, format!("no process: {error}")))
     }
 
     fn spawn(
-        hub: &mut Hub,
-        parent: Parent,
-        mut order: Order,
+        reactor: &mut Reactor,
+        parent: ChildOwner,
+        mut order: SpawnRequest,
         driver: &str,
         node: bool,
     ) -> std::io::Result<Self> {
@@ -162,7 +166,7 @@ impl Interpreter {
             (text.as_raw_fd(), FD_DRIVER),
         ];
         order.fds.extend(node.then_some((told.as_raw_fd(), FD_INTERRUPT)));
-        let child = hub.spawn(order, parent)?;
+        let child = reactor.spawn(order, parent)?;
         Ok(Self {
             pid: child.pid,
             child: Some(child),
@@ -170,7 +174,7 @@ impl Interpreter {
             nudge: node.then_some(nudge),
             pipes: [Some(out.0), Some(err.0)],
             listening: false,
-            ready_by: hub.now + START_MAX,
+            ready_by: reactor.now + START_MAX,
             died: None,
             held: Vec::new(),
             body: None,

@@ -6,7 +6,7 @@
 
 use super::interpreter::Interpreter;
 use crate::process_tree;
-use crate::reactor::{Hub, Parent, Timer};
+use crate::reactor::{ChildOwner, Reactor, Timer};
 use crate::signals::KILL;
 use isolet_sys::signal;
 use isolet_wire::context::Open;
@@ -39,67 +39,67 @@ struct Spare {
 
 impl Spare {
     /// Whether it has not ended, which nobody else hears of.
-    fn lives(&self, hub: &Hub) -> bool {
-        hub.parents.get(&self.life.pid) == Some(&Parent::Context(self.id))
+    fn lives(&self, reactor: &Reactor) -> bool {
+        reactor.children.get(&self.life.pid) == Some(&ChildOwner::Context(self.id))
     }
 }
 
 impl Spares {
     /// A kernel has begun, in a context that may have one begun ahead.
-    pub(super) fn begun(&mut self, hub: &mut Hub, open: &Open) {
+    pub(super) fn begun(&mut self, reactor: &mut Reactor, open: &Open) {
         self.begun = self.begun.saturating_add(1);
         if self.begun >= BEGUN_MIN {
             self.wanted = Some(open.clone());
-            hub.at(hub.now + PAUSE, Timer::Spare);
+            reactor.set_timer(reactor.now + PAUSE, Timer::Spare);
         }
     }
 
     /// One that was begun with the same program, environment and directory.
-    pub(super) fn take(&mut self, hub: &Hub, open: &Open) -> Option<Interpreter> {
+    pub(super) fn take(&mut self, reactor: &Reactor, open: &Open) -> Option<Interpreter> {
         let same = |one: &mut Spare| {
             let own = (one.open.language, &one.open.cwd, &one.open.env);
             own == (open.language, &open.cwd, &open.env)
         };
         let spare = self.one.take_if(same)?;
-        spare.lives(hub).then_some(spare.life)
+        spare.lives(reactor).then_some(spare.life)
     }
 
     /// What watchers are told of it: how much runs that is nobody's.
-    pub(crate) fn census(&self, hub: &Hub) -> Option<tell::Shell> {
-        let one = self.one.as_ref().filter(|one| one.lives(hub))?;
+    pub(crate) fn census(&self, reactor: &Reactor) -> Option<tell::Shell> {
+        let one = self.one.as_ref().filter(|one| one.lives(reactor))?;
         let pid = one.life.pid;
         let (name, clients) = ("k/".to_owned(), process_tree::tasks(pid));
         Some(tell::Shell { name, pid, busy: false, queued: 0, clients, closed: None })
     }
 
     /// Its timer went off; `busy`: something runs in a context.
-    pub(crate) fn tick(&mut self, hub: &mut Hub, busy: bool) {
-        if self.one.as_ref().is_some_and(|one| hub.now >= one.until || !one.lives(hub)) {
-            self.end(hub);
+    pub(crate) fn tick(&mut self, reactor: &mut Reactor, busy: bool) {
+        if self.one.as_ref().is_some_and(|one| reactor.now >= one.until || !one.lives(reactor)) {
+            self.end(reactor);
         }
         if self.wanted.is_none() {
             return;
         }
         if busy {
-            return hub.at(hub.now + PAUSE, Timer::Spare);
+            return reactor.set_timer(reactor.now + PAUSE, Timer::Spare);
         }
         let Some(open) = self.wanted.take() else { return };
         if self.one.is_some() {
             // Who begins kernels of two kinds in turn would have the one end the other.
             return;
         }
-        let id = hub.id();
+        let id = reactor.next_id();
         // Where there is no room for it, the next kernel begins without.
-        if let Ok(life) = Interpreter::begin(hub, id, &open) {
-            let until = hub.now + IDLE_MAX;
+        if let Ok(life) = Interpreter::begin(reactor, id, &open) {
+            let until = reactor.now + IDLE_MAX;
             self.one = Some(Spare { id, life, open, until });
-            hub.at(until, Timer::Spare);
+            reactor.set_timer(until, Timer::Spare);
         }
     }
 
-    fn end(&mut self, hub: &Hub) {
+    fn end(&mut self, reactor: &Reactor) {
         let Some(spare) = self.one.take() else { return };
-        if spare.lives(hub) {
+        if spare.lives(reactor) {
             let _ = signal::send(spare.life.pid, KILL);
         }
     }

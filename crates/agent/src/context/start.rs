@@ -3,8 +3,8 @@
 use super::interpreter::{BEGIN, Interpreter, START_MAX, program};
 use super::{Context, Spares, State};
 use crate::launch::Refusal;
-use crate::reactor::poll::What as Fd;
-use crate::reactor::{Hub, Parent, Timer};
+use crate::reactor::poll::Source;
+use crate::reactor::{ChildOwner, Reactor, Timer};
 use isolet_sys::spawn::Stage;
 use isolet_wire::context::{KERNEL, Language};
 use isolet_wire::tell::Why;
@@ -13,34 +13,44 @@ use rustix::io::Errno;
 
 impl Context {
     /// Starts an interpreter; there must be none.
-    pub(super) fn start(&mut self, hub: &mut Hub, spares: &mut Spares) -> Result<(), Refusal> {
+    pub(super) fn start(
+        &mut self,
+        reactor: &mut Reactor,
+        spares: &mut Spares,
+    ) -> Result<(), Refusal> {
         if self.open.language == Language::Bash {
-            self.start_bash(hub);
+            self.start_bash(reactor);
             return Ok(());
         }
-        let ready = spares.take(hub, &self.open);
-        let mut life = ready.map_or_else(|| Interpreter::begin(hub, self.id, &self.open), Ok)?;
+        let ready = spares.take(reactor, &self.open);
+        let mut life =
+            ready.map_or_else(|| Interpreter::begin(reactor, self.id, &self.open), Ok)?;
         self.state = State::Starting;
-        life.ready_by = hub.now + START_MAX;
-        hub.at(life.ready_by, Timer::Context(self.id));
-        hub.parents.insert(life.pid, Parent::Context(self.id));
+        life.ready_by = reactor.now + START_MAX;
+        reactor.set_timer(life.ready_by, Timer::Context(self.id));
+        reactor.children.insert(life.pid, ChildOwner::Context(self.id));
         if let Some(child) = &life.child {
-            let _ = hub.poll.add(&child.started, Fd::ContextBorn, self.id, EventFlags::IN);
+            let _ = reactor.poll.add(
+                &child.started,
+                Source::ContextExecStatus,
+                self.id,
+                EventFlags::IN,
+            );
         }
         self.life = Some(life);
-        self.listen(hub, true);
+        self.listen(reactor, true);
         if self.open.env.contains_key(KERNEL) {
             let cwd = self.open.cwd.clone().into_bytes();
-            self.say(hub, BEGIN, &cwd);
+            self.say(reactor, BEGIN, &cwd);
         }
         Ok(())
     }
 
     /// Starts it in place of one that has ended.
-    pub(super) fn restart_gone(&mut self, hub: &mut Hub, spares: &mut Spares) {
+    pub(super) fn restart_gone(&mut self, reactor: &mut Reactor, spares: &mut Spares) {
         self.restarts += 1;
         self.fresh = true;
-        if let Err((why, message)) = self.start(hub, spares) {
+        if let Err((why, message)) = self.start(reactor, spares) {
             self.refuse_queue(why, &message);
             let openers = std::mem::take(&mut self.openers);
             self.refusals.extend(openers.into_iter().map(|one| (one, (why, message.clone()))));
@@ -49,7 +59,7 @@ impl Context {
     }
 
     /// Whether it was executed is known now.
-    pub(crate) fn born(&mut self, hub: &mut Hub) {
+    pub(crate) fn born(&mut self, reactor: &mut Reactor) {
         let name = program(&self.open).0;
         let Some(life) = &mut self.life else { return };
         let Some(verdict) = life.child.as_mut().and_then(isolet_sys::spawn::Child::exec_result)
@@ -68,11 +78,11 @@ impl Context {
                 (Why::NoProcess, format!("cannot confine: {errno}"))
             }
         };
-        self.unborn(hub, refusal);
+        self.unborn(reactor, refusal);
     }
 
     /// It is not ready and will not be.
-    pub(super) fn unborn(&mut self, hub: &mut Hub, refusal: Refusal) {
+    pub(super) fn unborn(&mut self, reactor: &mut Reactor, refusal: Refusal) {
         let first = self.restarts == 0 && self.number == 0;
         self.refuse_queue(refusal.0, &refusal.1);
         let openers = std::mem::take(&mut self.openers);
@@ -80,21 +90,21 @@ impl Context {
         if first {
             self.failed = Some(refusal);
         }
-        self.kill(hub);
+        self.kill(reactor);
     }
 
     /// Says something to its driver.
-    pub(super) fn say(&mut self, hub: &mut Hub, kind: u8, body: &[u8]) {
+    pub(super) fn say(&mut self, reactor: &mut Reactor, kind: u8, body: &[u8]) {
         if let Some(life) = &mut self.life {
             life.out.extend_from_slice(&(body.len() as u32).to_be_bytes());
             life.out.push(kind);
             life.out.extend_from_slice(body);
         }
-        self.write(hub);
+        self.write(reactor);
     }
 
     /// Sends what its driver takes of what waits.
-    pub(crate) fn write(&mut self, hub: &mut Hub) {
+    pub(crate) fn write(&mut self, reactor: &mut Reactor) {
         let id = self.id;
         let Some(life) = &mut self.life else { return };
         let Some(control) = &life.control else { return life.out.clear() };
@@ -108,11 +118,11 @@ impl Context {
         if life.writing == life.out.is_empty() {
             life.writing = !life.out.is_empty();
             if life.listening {
-                hub.poll.modify(control, Fd::ContextControl, id, life.interest());
+                reactor.poll.modify(control, Source::ContextControl, id, life.interest());
             } else if life.writing {
-                let _ = hub.poll.add(control, Fd::ContextControl, id, EventFlags::OUT);
+                let _ = reactor.poll.add(control, Source::ContextControl, id, EventFlags::OUT);
             } else {
-                hub.poll.remove(control);
+                reactor.poll.remove(control);
             }
         }
     }

@@ -4,7 +4,7 @@
 use super::Process;
 use super::killing::Killing;
 use crate::process_tree;
-use crate::reactor::{Hub, Timer, now_ms};
+use crate::reactor::{Reactor, Timer, now_ms};
 use crate::signals::{KILL, TERM};
 use isolet_sys::signal;
 use isolet_wire::process::End;
@@ -18,11 +18,12 @@ const AGAIN_MAX: Duration = Duration::from_secs(1);
 
 impl Process {
     /// Sends a signal to its program's group, or to all that it started. `false`: it has ended.
-    pub(crate) fn signal(&self, hub: &Hub, number: i32, all: bool) -> bool {
+    pub(crate) fn signal(&self, reactor: &Reactor, number: i32, all: bool) -> bool {
         match (&self.group, all) {
-            (Some(group), true) => group.signal(hub, number),
+            (Some(group), true) => group.signal(reactor, number),
             (None, true) if self.end.is_none() => {
-                let below = process_tree::below(self.pid, |pid| hub.parents.contains_key(&pid));
+                let below =
+                    process_tree::below(self.pid, |pid| reactor.children.contains_key(&pid));
                 below.iter().for_each(|process| process.send(number));
                 self.own(number);
             }
@@ -41,36 +42,36 @@ impl Process {
 
     /// Ends all of it: by this signal first, where that is another than 9, and after `grace` whatever
     /// it does. Asked again, the earlier moment counts.
-    pub(crate) fn kill(&mut self, hub: &mut Hub, number: i32, grace: Duration) {
-        hub.shift(self.id);
+    pub(crate) fn kill(&mut self, reactor: &mut Reactor, number: i32, grace: Duration) {
+        reactor.pending.processes.mark(self.id);
         if self.over() {
             return;
         }
         self.killed |= self.end.is_none() && !self.timed_out;
         let grace = if number == KILL { Duration::ZERO } else { grace };
         if !grace.is_zero() {
-            self.signal(hub, number, true);
+            self.signal(reactor, number, true);
         }
-        let at = hub.now + grace;
+        let at = reactor.now + grace;
         match &mut self.killing {
             Some(killing) => killing.at = killing.at.min(at),
             None => self.killing = Some(Killing { at, again: AGAIN }),
         }
-        self.tick(hub);
+        self.tick(reactor);
     }
 
-    fn kill_all(&self, hub: &Hub) {
-        if self.group.as_ref().is_some_and(|group| group.kill(hub).is_ok()) {
+    fn kill_all(&self, reactor: &Reactor) {
+        if self.group.as_ref().is_some_and(|group| group.kill(reactor).is_ok()) {
             return;
         }
-        let below = process_tree::below(self.pid, |pid| hub.parents.contains_key(&pid));
+        let below = process_tree::below(self.pid, |pid| reactor.children.contains_key(&pid));
         // Once it was reaped its number may be another's; its orphans are known by their session.
         if self.end.is_none() {
             self.own(KILL);
         }
         below.iter().for_each(|process| process.send(KILL));
         if let Some(group) = &self.group {
-            group.signal(hub, KILL);
+            group.signal(reactor, KILL);
         }
     }
 
@@ -82,40 +83,40 @@ impl Process {
     }
 
     /// Something of it may be due.
-    pub(crate) fn tick(&mut self, hub: &mut Hub) {
-        if self.armed.is_some_and(|armed| armed <= hub.now) {
+    pub(crate) fn tick(&mut self, reactor: &mut Reactor) {
+        if self.armed.is_some_and(|armed| armed <= reactor.now) {
             self.armed = None;
         }
-        hub.shift(self.id);
-        if self.timeout().is_some_and(|due| due <= hub.now) {
+        reactor.pending.processes.mark(self.id);
+        if self.timeout().is_some_and(|due| due <= reactor.now) {
             self.timed_out = true;
-            self.kill(hub, TERM, GRACE);
+            self.kill(reactor, TERM, GRACE);
         }
-        let due = self.killing.as_ref().is_some_and(|killing| killing.at <= hub.now);
+        let due = self.killing.as_ref().is_some_and(|killing| killing.at <= reactor.now);
         if due && !self.over() {
-            self.kill_all(hub);
+            self.kill_all(reactor);
             if let Some(killing) = &mut self.killing {
-                killing.at = hub.now + killing.again;
+                killing.at = reactor.now + killing.again;
                 killing.again = (killing.again * 2).min(AGAIN_MAX);
             }
-            self.changed(hub);
+            self.changed(reactor);
         }
     }
 
     /// Sets its timer for what is due next.
-    pub(super) fn arm(&mut self, hub: &mut Hub, waits: Option<Instant>) {
+    pub(super) fn arm(&mut self, reactor: &mut Reactor, waits: Option<Instant>) {
         let killing = self.killing.as_ref().filter(|_| !self.over()).map(|killing| killing.at);
         let next = [waits, self.timeout(), killing].into_iter().flatten().min();
         if let Some(next) = next.filter(|next| self.armed.is_none_or(|armed| *next < armed)) {
             self.armed = Some(next);
-            hub.at(next, Timer::Process(self.id));
+            reactor.set_timer(next, Timer::Process(self.id));
         }
     }
 
     /// Its program has ended.
-    pub(crate) fn died(&mut self, hub: &mut Hub, code: Option<i32>, number: Option<i32>) {
-        hub.shift(self.id);
-        self.last_words(hub);
+    pub(crate) fn died(&mut self, reactor: &mut Reactor, code: Option<i32>, number: Option<i32>) {
+        reactor.pending.processes.mark(self.id);
+        self.last_words(reactor);
         self.last = self.journal.head();
         (self.stdin, self.input) = (None, Vec::new());
         self.end = Some(End {
@@ -123,35 +124,35 @@ impl Process {
             signal: number,
             timed_out: self.timed_out,
             killed: self.killed,
-            oom: hub.oom(false) > self.oom,
+            oom: reactor.oom_kills(false) > self.oom,
             at_ms: now_ms(),
             micros: Instant::now().duration_since(self.began).as_micros() as u64,
         });
-        self.changed(hub);
+        self.changed(reactor);
     }
 
     /// What lives in its group may have changed.
-    pub(crate) fn changed(&mut self, hub: &mut Hub) {
-        hub.shift(self.id);
+    pub(crate) fn changed(&mut self, reactor: &mut Reactor) {
+        reactor.pending.processes.mark(self.id);
         let left = self.group.as_mut().is_some_and(|group| group.look());
         if left || self.end.is_none() {
             return;
         }
-        self.last_words(hub);
+        self.last_words(reactor);
         match &self.group {
             // What left its group's reach may hold its pipes: so that it lives, they are read on.
-            None => self.pipes.iter_mut().filter_map(Option::take).for_each(|fd| hub.drain(fd)),
+            None => self.pipes.iter_mut().filter_map(Option::take).for_each(|fd| reactor.drain(fd)),
             Some(_) => self.pipes = [None, None],
         }
-        self.leave_group(hub);
+        self.leave_group(reactor);
     }
 
     /// Lets go of its group once that is empty. One that is not yet is tried again.
-    pub(super) fn leave_group(&mut self, hub: &mut Hub) {
-        if self.group.as_ref().is_some_and(|group| group.remove(hub)) {
+    pub(super) fn leave_group(&mut self, reactor: &mut Reactor) {
+        if self.group.as_ref().is_some_and(|group| group.remove(reactor)) {
             self.group = None;
         } else if self.group.is_some() && self.killing.is_none() {
-            self.killing = Some(Killing { at: hub.now + AGAIN, again: AGAIN });
+            self.killing = Some(Killing { at: reactor.now + AGAIN, again: AGAIN });
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use super::Process;
 use crate::connection::{Conn, Follower, SEND_BYTES};
-use crate::reactor::Hub;
+use crate::reactor::Reactor;
 use isolet_wire::process::Log;
 use isolet_wire::tell::Tell;
 use rustix::io::Errno;
@@ -105,9 +105,9 @@ impl Process {
     }
 
     /// After every round: reads on, unless it is to wait.
-    pub(crate) fn flow(&mut self, hub: &mut Hub, waits: Option<Instant>) {
-        let read = waits.is_none() && hub.may_read();
-        self.listen(hub, read);
-        self.arm(hub, waits);
+    pub(crate) fn flow(&mut self, reactor: &mut Reactor, waits: Option<Instant>) {
+        let read = waits.is_none() && reactor.may_read_processes();
+        self.listen(reactor, read);
+        self.arm(reactor, waits);
     }
 }

@@ -2,8 +2,8 @@
 //! there and cannot leave, whatever session, parent or name it takes: only the agent may move
 //! processes between groups. One write ends all of it, also what multiplies meanwhile.
 
-use crate::reactor::Hub;
-use crate::reactor::poll::What;
+use crate::reactor::Reactor;
+use crate::reactor::poll::Source;
 use isolet_sys::signal;
 use rustix::event::epoll::EventFlags;
 use rustix::fs::{AtFlags, Mode, OFlags, openat};
@@ -29,15 +29,15 @@ impl Group {
     ///
     /// # Errors
     /// `EMFILE`, `EAGAIN` (too many groups), and whatever else the kernel says.
-    pub(crate) fn make(hub: &Hub, id: u64) -> Result<Option<(Self, OwnedFd)>, Errno> {
-        let Some(parent) = &hub.config.cgroup else { return Ok(None) };
+    pub(crate) fn make(reactor: &Reactor, id: u64) -> Result<Option<(Self, OwnedFd)>, Errno> {
+        let Some(parent) = &reactor.config.cgroup else { return Ok(None) };
         let mut tries = 0;
         loop {
             let mut random = [0_u8; 8];
             rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
             let name = format!("p-{:016x}", u64::from_ne_bytes(random));
             rustix::fs::mkdirat(parent, name.as_str(), Mode::from_raw_mode(0o755))?;
-            match Self::open(hub, parent.as_fd(), name.clone(), id) {
+            match Self::open(reactor, parent.as_fd(), name.clone(), id) {
                 // Empty groups of a session that has ended are swept by the server.
                 Err(Errno::NOENT | Errno::NODEV) if tries < TRIES => tries += 1,
                 Err(errno) => {
@@ -50,7 +50,7 @@ impl Group {
     }
 
     fn open(
-        hub: &Hub,
+        reactor: &Reactor,
         parent: std::os::fd::BorrowedFd<'_>,
         name: String,
         id: u64,
@@ -58,7 +58,7 @@ impl Group {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let dir = openat(parent, name.as_str(), flags | OFlags::DIRECTORY, Mode::empty())?;
         let events = openat(&dir, "cgroup.events", flags, Mode::empty())?;
-        hub.poll.add(&events, What::ProcessGroup, id, EventFlags::PRI)?;
+        reactor.poll.add(&events, Source::ProcessGroup, id, EventFlags::PRI)?;
         Ok((Self { name, events, populated: true }, dir))
     }
 
@@ -66,8 +66,8 @@ impl Group {
     ///
     /// # Errors
     /// `EMFILE`.
-    pub(crate) fn dir(&self, hub: &Hub) -> Result<OwnedFd, Errno> {
-        let parent = hub.config.cgroup.as_ref().ok_or(Errno::NOENT)?;
+    pub(crate) fn dir(&self, reactor: &Reactor) -> Result<OwnedFd, Errno> {
+        let parent = reactor.config.cgroup.as_ref().ok_or(Errno::NOENT)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         openat(parent, self.name.as_str(), flags, Mode::empty())
     }
@@ -91,18 +91,20 @@ impl Group {
     ///
     /// # Errors
     /// `EMFILE`: nothing was killed.
-    pub(crate) fn kill(&self, hub: &Hub) -> Result<(), Errno> {
-        let file = self.file(hub, "cgroup.kill", OFlags::WRONLY)?;
+    pub(crate) fn kill(&self, reactor: &Reactor) -> Result<(), Errno> {
+        let file = self.file(reactor, "cgroup.kill", OFlags::WRONLY)?;
         rustix::io::write(file, b"1").map(drop)
     }
 
     /// Sends a signal to everything in it.
-    pub(crate) fn signal(&self, hub: &Hub, number: i32) {
-        self.pids(hub).into_iter().for_each(|pid| drop(signal::send(pid, number)));
+    pub(crate) fn signal(&self, reactor: &Reactor, number: i32) {
+        self.pids(reactor).into_iter().for_each(|pid| drop(signal::send(pid, number)));
     }
 
-    fn pids(&self, hub: &Hub) -> Vec<i32> {
-        let Ok(file) = self.file(hub, "cgroup.procs", OFlags::RDONLY) else { return Vec::new() };
+    fn pids(&self, reactor: &Reactor) -> Vec<i32> {
+        let Ok(file) = self.file(reactor, "cgroup.procs", OFlags::RDONLY) else {
+            return Vec::new();
+        };
         let mut text = Vec::new();
         let mut piece = [0; 4096];
         while let Ok(count @ 1..) = rustix::io::read(&file, &mut piece) {
@@ -116,14 +118,14 @@ impl Group {
         text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 1).collect()
     }
 
-    fn file(&self, hub: &Hub, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let parent = hub.config.cgroup.as_ref().ok_or(Errno::NOENT)?;
+    fn file(&self, reactor: &Reactor, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let parent = reactor.config.cgroup.as_ref().ok_or(Errno::NOENT)?;
         openat(parent, format!("{}/{name}", self.name), flags | OFlags::CLOEXEC, Mode::empty())
     }
 
     /// Removes it, being empty. `false`: something holds it still.
-    pub(crate) fn remove(&self, hub: &Hub) -> bool {
-        let Some(parent) = &hub.config.cgroup else { return true };
+    pub(crate) fn remove(&self, reactor: &Reactor) -> bool {
+        let Some(parent) = &reactor.config.cgroup else { return true };
         let removed = rustix::fs::unlinkat(parent, self.name.as_str(), AtFlags::REMOVEDIR);
         matches!(removed, Ok(()) | Err(Errno::NOENT))
     }

@@ -10,7 +10,7 @@ use std::time::Instant;
 /// What a descriptor is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum What {
+pub(crate) enum Source {
     /// The listening socket.
     Listen,
     /// Ended children.
@@ -24,19 +24,19 @@ pub(crate) enum What {
     /// A shell's standard error.
     Err,
     /// Where a shell's bash tells whether it was executed.
-    Born,
+    ExecStatus,
     /// The way in for lines to bash.
     Control,
     /// The way in for bytes to a shell's command.
-    Feed,
+    Stdin,
     /// A program's standard output.
-    ExecOut,
+    ProgramOut,
     /// Its standard error.
-    ExecErr,
+    ProgramErr,
     /// Its standard input.
-    ExecIn,
+    ProgramStdin,
     /// Whether it was executed.
-    ExecBorn,
+    ProgramExecStatus,
     /// A pipe that outlived its owner's interest; read and thrown away.
     Drain,
     /// The clock: only a reason to wake.
@@ -44,7 +44,7 @@ pub(crate) enum What {
     /// Our side of a terminal.
     Pty,
     /// Whether a terminal's program was executed.
-    PtyBorn,
+    PtyExecStatus,
     /// A connection that is being made.
     Dial,
     /// A process's standard output.
@@ -52,9 +52,9 @@ pub(crate) enum What {
     /// Its standard error.
     ProcessErr,
     /// Its standard input.
-    ProcessIn,
+    ProcessStdin,
     /// Whether it was executed.
-    ProcessBorn,
+    ProcessExecStatus,
     /// Whether anything is left in its group.
     ProcessGroup,
     /// What a context's interpreter writes to its standard output.
@@ -64,44 +64,44 @@ pub(crate) enum What {
     /// Where its driver and we speak.
     ContextControl,
     /// Whether it was executed.
-    ContextBorn,
+    ContextExecStatus,
 }
 
-const ALL: [What; 27] = [
-    What::Listen,
-    What::Children,
-    What::Conn,
-    What::Status,
-    What::Out,
-    What::Err,
-    What::Born,
-    What::Control,
-    What::Feed,
-    What::ExecOut,
-    What::ExecErr,
-    What::ExecIn,
-    What::ExecBorn,
-    What::Drain,
-    What::Clock,
-    What::Pty,
-    What::PtyBorn,
-    What::Dial,
-    What::ProcessOut,
-    What::ProcessErr,
-    What::ProcessIn,
-    What::ProcessBorn,
-    What::ProcessGroup,
-    What::ContextOut,
-    What::ContextErr,
-    What::ContextControl,
-    What::ContextBorn,
+const ALL: [Source; 27] = [
+    Source::Listen,
+    Source::Children,
+    Source::Conn,
+    Source::Status,
+    Source::Out,
+    Source::Err,
+    Source::ExecStatus,
+    Source::Control,
+    Source::Stdin,
+    Source::ProgramOut,
+    Source::ProgramErr,
+    Source::ProgramStdin,
+    Source::ProgramExecStatus,
+    Source::Drain,
+    Source::Clock,
+    Source::Pty,
+    Source::PtyExecStatus,
+    Source::Dial,
+    Source::ProcessOut,
+    Source::ProcessErr,
+    Source::ProcessStdin,
+    Source::ProcessExecStatus,
+    Source::ProcessGroup,
+    Source::ContextOut,
+    Source::ContextErr,
+    Source::ContextControl,
+    Source::ContextExecStatus,
 ];
 
 /// One thing that is ready. Ids are never used twice, so a late event finds nobody.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ready {
     /// What it is.
-    pub(crate) what: What,
+    pub(crate) source: Source,
     /// Whose.
     pub(crate) id: u64,
     /// The other end is closed.
@@ -137,7 +137,7 @@ impl Poll {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let clock = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
         let poll = Self { epoll, clock, set: None, events: Vec::with_capacity(EVENTS_MAX) };
-        poll.add(&poll.clock, What::Clock, 0, EventFlags::IN | EventFlags::ET)?;
+        poll.add(&poll.clock, Source::Clock, 0, EventFlags::IN | EventFlags::ET)?;
         Ok(poll)
     }
 
@@ -148,16 +148,16 @@ impl Poll {
     pub(crate) fn add(
         &self,
         fd: impl AsFd,
-        what: What,
+        source: Source,
         id: u64,
         flags: EventFlags,
     ) -> Result<(), Errno> {
-        epoll::add(&self.epoll, fd, data(what, id), flags)
+        epoll::add(&self.epoll, fd, data(source, id), flags)
     }
 
     /// Changes what is waited for.
-    pub(crate) fn modify(&self, fd: impl AsFd, what: What, id: u64, flags: EventFlags) {
-        let _ = epoll::modify(&self.epoll, fd, data(what, id), flags);
+    pub(crate) fn modify(&self, fd: impl AsFd, source: Source, id: u64, flags: EventFlags) {
+        let _ = epoll::modify(&self.epoll, fd, data(source, id), flags);
     }
 
     /// Takes a descriptor out whose copies elsewhere stay open.
@@ -181,7 +181,7 @@ impl Poll {
             let (flags, data) = (event.flags, event.data);
             let raw = data.u64();
             Ready {
-                what: ALL[(raw >> 56) as usize % ALL.len()],
+                source: ALL[(raw >> 56) as usize % ALL.len()],
                 id: raw & (u64::MAX >> 8),
                 gone: flags.intersects(EventFlags::ERR | EventFlags::HUP),
             }
@@ -204,6 +204,6 @@ impl Poll {
     }
 }
 
-fn data(what: What, id: u64) -> EventData {
-    EventData::new_u64((what as u64) << 56 | id)
+fn data(source: Source, id: u64) -> EventData {
+    EventData::new_u64((source as u64) << 56 | id)
 }

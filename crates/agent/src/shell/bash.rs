@@ -2,8 +2,8 @@
 
 use super::bash_protocol;
 use crate::launch::BASH;
-use crate::reactor::poll::What;
-use crate::reactor::{Hub, Order, Parent, environment};
+use crate::reactor::poll::Source;
+use crate::reactor::{ChildOwner, Reactor, SpawnRequest, environment};
 use isolet_sys::spawn::{Child, Stage};
 use isolet_wire::ask::Open;
 use isolet_wire::tell::Why;
@@ -131,7 +131,11 @@ impl Bash {
     ///
     /// # Errors
     /// Why, and in words.
-    pub(crate) fn start(hub: &mut Hub, id: u64, open: &Open) -> Result<Self, (Why, String)> {
+    pub(crate) fn start(
+        reactor: &mut Reactor,
+        id: u64,
+        open: &Open,
+    ) -> Result<Self, (Why, String)> {
         let bad = |what: &str| (Why::BadAsk, format!("{what} holds a byte that it cannot hold"));
         let mut envp = environment(&open.env).ok_or_else(|| bad("the environment"))?;
         // Else it would read and at its end rewrite the user's history.
@@ -140,7 +144,7 @@ impl Bash {
         let cwd = CString::new(open.cwd.as_str()).map_err(|_| bad("the start directory"))?;
         let failed = |error: std::io::Error| (Why::NoProcess, format!("no shell: {error}"));
         let pipes = Pipes::new().map_err(|errno| failed(errno.into()))?;
-        let order = Order {
+        let order = SpawnRequest {
             programs: BASH.map(ToOwned::to_owned).to_vec(),
             argv: ARGV.map(ToOwned::to_owned).to_vec(),
             envp,
@@ -150,7 +154,7 @@ impl Bash {
             terminal: None,
             group: None,
         };
-        let child = hub.spawn(order, Parent::Shell(id)).map_err(failed)?;
+        let child = reactor.spawn(order, ChildOwner::Shell(id)).map_err(failed)?;
         let bash = Self {
             pid: child.pid,
             out: Some(pipes.out.0),
@@ -160,7 +164,7 @@ impl Bash {
             last: 0,
             word: bash_protocol::DIRECT,
             traced: false,
-            opened: hub.now,
+            opened: reactor.now,
             listening: false,
             stale: false,
             child: Some(child),
@@ -174,17 +178,17 @@ impl Bash {
             lines: Vec::new(),
             garbage: 0,
         };
-        bash.register(hub, id).map_err(|errno| failed(errno.into()))?;
+        bash.register(reactor, id).map_err(|errno| failed(errno.into()))?;
         Ok(bash)
     }
 
-    fn register(&self, hub: &Hub, id: u64) -> Result<(), Errno> {
+    fn register(&self, reactor: &Reactor, id: u64) -> Result<(), Errno> {
         let add = |fd: Option<&OwnedFd>, what, flags| match fd {
-            Some(fd) => hub.poll.add(fd, what, id, flags),
+            Some(fd) => reactor.poll.add(fd, what, id, flags),
             None => Ok(()),
         };
-        add(self.child.as_ref().map(|child| &child.started), What::Born, EventFlags::IN)?;
-        add(self.status.as_ref(), What::Status, EventFlags::IN)
+        add(self.child.as_ref().map(|child| &child.started), Source::ExecStatus, EventFlags::IN)?;
+        add(self.status.as_ref(), Source::Status, EventFlags::IN)
     }
 
     /// Whether it executed: `None` while that is open, and once it was told.
@@ -202,29 +206,29 @@ impl Bash {
     }
 
     /// Begins or stops waiting for its output.
-    pub(crate) fn listen(&mut self, hub: &Hub, id: u64, on: bool) {
+    pub(crate) fn listen(&mut self, reactor: &Reactor, id: u64, on: bool) {
         if self.listening == on {
             return;
         }
         self.listening = on;
-        for (fd, what) in [(&self.out, What::Out), (&self.err, What::Err)] {
+        for (fd, what) in [(&self.out, Source::Out), (&self.err, Source::Err)] {
             // Taken out and not only masked: the end of a pipe is told whatever the mask.
             match fd {
-                Some(fd) if on => drop(hub.poll.add(fd, what, id, EventFlags::IN)),
-                Some(fd) => hub.poll.remove(fd),
+                Some(fd) if on => drop(reactor.poll.add(fd, what, id, EventFlags::IN)),
+                Some(fd) => reactor.poll.remove(fd),
                 None => {}
             }
         }
     }
 
     /// Writes lines to it; what does not fit waits for room.
-    pub(crate) fn write(&mut self, hub: &Hub, id: u64, lines: &[u8]) {
+    pub(crate) fn write(&mut self, reactor: &Reactor, id: u64, lines: &[u8]) {
         self.backlog.extend_from_slice(lines);
-        self.room(hub, id);
+        self.room(reactor, id);
     }
 
     /// There may be room for lines that wait.
-    pub(crate) fn room(&mut self, hub: &Hub, id: u64) {
+    pub(crate) fn room(&mut self, reactor: &Reactor, id: u64) {
         match rustix::io::write(&self.control, &self.backlog) {
             Ok(count) => {
                 self.backlog.drain(..count);
@@ -237,9 +241,9 @@ impl Bash {
         if wait != self.crowded {
             self.crowded = wait;
             if wait {
-                let _ = hub.poll.add(&self.control, What::Control, id, EventFlags::OUT);
+                let _ = reactor.poll.add(&self.control, Source::Control, id, EventFlags::OUT);
             } else {
-                hub.poll.remove(&self.control);
+                reactor.poll.remove(&self.control);
             }
         }
     }
@@ -282,9 +286,9 @@ impl Bash {
     }
 
     /// Reads the status channel. `number` is the step whose report is awaited.
-    pub(crate) fn status(&mut self, hub: &mut Hub, number: Option<u64>) -> Status {
+    pub(crate) fn status(&mut self, reactor: &mut Reactor, number: Option<u64>) -> Status {
         let Some(status) = &self.status else { return Status::Nothing };
-        match hub.read(status, LINE_BYTES_MAX) {
+        match reactor.read(status, LINE_BYTES_MAX) {
             Ok(bytes) => self.lines.extend_from_slice(bytes),
             Err(()) => {
                 self.status = None;
@@ -339,21 +343,23 @@ impl Bash {
     ///
     /// # Errors
     /// `EMFILE`, or `/proc` is not there.
-    pub(crate) fn feeder(&self, hub: &Hub, id: u64) -> Result<OwnedFd, Errno> {
+    pub(crate) fn feeder(&self, reactor: &Reactor, id: u64) -> Result<OwnedFd, Errno> {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = rustix::fs::open(own_path(&self.feed), flags, Mode::empty())?;
-        hub.poll.add(&fd, What::Feed, id, EventFlags::empty())?;
+        reactor.poll.add(&fd, Source::Stdin, id, EventFlags::empty())?;
         Ok(fd)
     }
 
     /// Throws away what a command did not read, so that the next does not get it.
-    pub(crate) fn empty_feed(&self, hub: &mut Hub) {
+    pub(crate) fn empty_feed(&self, reactor: &mut Reactor) {
         if !matches!(rustix::io::ioctl_fionread(&self.feed), Ok(1..)) {
             return;
         }
         // A description of its own: a flag set on the shared one would be seen by the command.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let Ok(fd) = rustix::fs::open(own_path(&self.feed), flags, Mode::empty()) else { return };
-        while matches!(hub.read(&fd, crate::reactor::READ_BYTES), Ok(bytes) if !bytes.is_empty()) {}
+        while matches!(reactor.read(&fd, crate::reactor::READ_BYTES), Ok(bytes) if !bytes.is_empty())
+        {
+        }
     }
 }

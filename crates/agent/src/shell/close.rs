@@ -4,7 +4,7 @@ use super::bash::Bash;
 use super::closing::Closing;
 use super::{Shell, State};
 use crate::process_tree::{self, Process};
-use crate::reactor::Hub;
+use crate::reactor::Reactor;
 use crate::signals::{HUP, KILL};
 use isolet_sys::signal;
 use isolet_wire::tell::{Closed, STDERR, STDOUT, Why};
@@ -17,8 +17,8 @@ const LOOK: Duration = Duration::from_millis(10);
 
 impl Shell {
     /// Ends it and everything it started: hangs up, and kills what is left after 200 ms.
-    pub(crate) fn close(&mut self, hub: &mut Hub, cause: &'static str) {
-        hub.touch(self.id);
+    pub(crate) fn close(&mut self, reactor: &mut Reactor, cause: &'static str) {
+        reactor.pending.shells.mark(self.id);
         if self.closing.is_some() {
             return;
         }
@@ -28,34 +28,34 @@ impl Shell {
             return;
         };
         let pid = bash.pid;
-        let started = process_tree::below(pid, |pid| hub.parents.contains_key(&pid));
+        let started = process_tree::below(pid, |pid| reactor.children.contains_key(&pid));
         for process in &started {
             process.send(HUP);
         }
         let _ = signal::send(pid, HUP);
         self.closing = Some(Closing {
             cause,
-            kill_at: hub.now + GRACE,
-            look_at: hub.now + LOOK,
+            kill_at: reactor.now + GRACE,
+            look_at: reactor.now + LOOK,
             killed: false,
             started,
             closed: None,
         });
     }
 
-    pub(super) fn closing_elapsed(&mut self, hub: &mut Hub) {
+    pub(super) fn closing_elapsed(&mut self, reactor: &mut Reactor) {
         let pid = self.pid();
         let Some(closing) = self.closing.as_mut() else { return };
         if closing.closed.is_some() && !closing.started.iter().any(Process::alive) {
             self.closed_whole();
             return;
         }
-        closing.look_at = hub.now + LOOK;
-        if hub.now < closing.kill_at {
+        closing.look_at = reactor.now + LOOK;
+        if reactor.now < closing.kill_at {
             return;
         }
         if pid != 0 {
-            let more = process_tree::below(pid, |pid| hub.parents.contains_key(&pid));
+            let more = process_tree::below(pid, |pid| reactor.children.contains_key(&pid));
             closing.started.extend(more);
             let _ = signal::send(pid, KILL);
         }
@@ -77,58 +77,58 @@ impl Shell {
     }
 
     /// Its bash has ended with this code or signal.
-    pub(crate) fn died(&mut self, hub: &mut Hub, code: Option<i32>, signal: Option<i32>) {
-        hub.touch(self.id);
-        hub.tell_now(self.id);
+    pub(crate) fn died(&mut self, reactor: &mut Reactor, code: Option<i32>, signal: Option<i32>) {
+        reactor.pending.shells.mark(self.id);
+        reactor.notify_watchers_now(self.id);
         // Whether it was executed at all is told by another descriptor, perhaps not yet read.
         let pid = self.pid();
-        self.born(hub);
+        self.born(reactor);
         if self.pid() != pid {
             return;
         }
         let Some(left) = self.bash.as_ref().map(Bash::left) else { return };
         for (stream, mut left) in [(STDOUT, left[0]), (STDERR, left[1])] {
             while left > 0 {
-                match self.pull(hub, stream, left) {
+                match self.pull(reactor, stream, left) {
                     0 => break,
                     count => left -= count.min(left),
                 }
             }
         }
         let number = code.unwrap_or_else(|| 128 + signal.unwrap_or(0));
-        self.finish(hub, Some((number, signal)));
+        self.finish(reactor, Some((number, signal)));
         let Some(bash) = self.bash.take() else { return };
         let unused = !bash.ready;
-        let restoring = self.state_died(hub);
+        let restoring = self.state_died(reactor);
         // What it left running in the background may go on writing.
-        [bash.out, bash.err].into_iter().flatten().for_each(|fd| hub.drain(fd));
+        [bash.out, bash.err].into_iter().flatten().for_each(|fd| reactor.drain(fd));
         self.awaited = None;
         self.settling = None;
         self.history.clear();
         self.history_bytes = 0;
         self.state = State::Dead;
         if restoring {
-            return self.start(hub);
+            return self.start(reactor);
         }
         let by_itself = if code.is_some() { "exit" } else { "killed" };
         let mut closed = Closed { code, signal, cause: by_itself.to_owned() };
         if let Some(cause) = self.cause.take() {
             closed.cause = cause.to_owned();
         }
-        self.ended = Some((closed.clone(), hub.now));
+        self.ended = Some((closed.clone(), reactor.now));
         if let Some(closing) = self.closing.as_mut() {
             closed.cause = closing.cause.to_owned();
-            self.ended = Some((closed.clone(), hub.now));
+            self.ended = Some((closed.clone(), reactor.now));
             closing.closed = Some(closed);
-            closing.look_at = hub.now;
-            self.closing_elapsed(hub);
+            closing.look_at = reactor.now;
+            self.closing_elapsed(reactor);
             return;
         }
         self.log.closed(closed);
         if !self.lasting() || unused {
             self.refuse_queue(Why::NoShell, "the shell has ended");
         } else if !self.queue.is_empty() {
-            self.start(hub);
+            self.start(reactor);
         }
     }
 }

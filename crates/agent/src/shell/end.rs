@@ -6,7 +6,7 @@ use super::escalation::{Act, Ladder};
 use super::running::{AGAIN, Press, Running, Stage};
 use super::{START_MAX, Shell, State};
 use crate::process_tree::{self, Process};
-use crate::reactor::Hub;
+use crate::reactor::Reactor;
 use crate::signals::{CONT, INT, KILL, TERM};
 use isolet_sys::signal;
 use isolet_wire::tell::Why;
@@ -23,7 +23,7 @@ const SETTLE_MAX: u32 = 100;
 
 impl Shell {
     /// Begins to interrupt the running command.
-    pub(super) fn interrupt(&mut self, hub: &mut Hub, timed_out: bool) {
+    pub(super) fn interrupt(&mut self, reactor: &mut Reactor, timed_out: bool) {
         let Some(running) = self.running.as_mut() else { return };
         if timed_out {
             running.timed_out = true;
@@ -35,59 +35,59 @@ impl Shell {
             return;
         }
         if running.ladder.is_none() {
-            running.ladder = Some(Ladder::new(hub.now));
-            self.climb(hub);
+            running.ladder = Some(Ladder::new(reactor.now));
+            self.climb(reactor);
         }
     }
 
-    fn climb(&mut self, hub: &mut Hub) {
+    fn climb(&mut self, reactor: &mut Reactor) {
         // An interrupt that comes before bash has read the line would be lost on it.
         if let (Some(running), Some(bash)) = (self.running.as_mut(), self.bash.as_ref())
             && let Some(ladder) = running.ladder.as_mut()
-            && hub.now.duration_since(running.stepped) < BEGIN_MAX
+            && reactor.now.duration_since(running.stepped) < BEGIN_MAX
             && bash.unread(running.lines)
         {
-            ladder.wait(hub.now);
+            ladder.wait(reactor.now);
         }
         while let Some(act) =
-            self.running.as_mut().and_then(|r| r.ladder.as_mut()).and_then(|l| l.climb(hub.now))
+            self.running.as_mut().and_then(|r| r.ladder.as_mut()).and_then(|l| l.climb(reactor.now))
         {
-            self.act(hub, act);
+            self.act(reactor, act);
         }
     }
 
-    fn act(&mut self, hub: &mut Hub, act: Act) {
+    fn act(&mut self, reactor: &mut Reactor, act: Act) {
         let pid = self.pid();
         let Some(running) = self.running.as_mut() else { return };
         running.note_interrupt();
         match act {
-            Act::Interrupt => self.press(hub),
+            Act::Interrupt => self.press(reactor),
             Act::InterruptAgain => {
                 // What was interrupted may be putting its things in order; that is not disturbed.
                 let still = running.interrupted.iter().any(Process::alive);
                 let back = self.bash.as_ref().is_some_and(Bash::caught_up);
                 if running.press != Press::Up || !still && !back {
-                    self.press(hub);
+                    self.press(reactor);
                     return;
                 }
                 if let Some(ladder) = running.ladder.as_mut() {
-                    ladder.again(hub.now + AGAIN);
+                    ladder.again(reactor.now + AGAIN);
                 }
                 if back {
-                    self.ask_again(hub);
+                    self.ask_again(reactor);
                 }
             }
-            Act::Terminate => self.send_each(hub, TERM, false),
-            Act::Kill => self.send_each(hub, KILL, false),
-            Act::KillAll => self.send_each(hub, KILL, true),
+            Act::Terminate => self.send_each(reactor, TERM, false),
+            Act::Kill => self.send_each(reactor, KILL, false),
+            Act::KillAll => self.send_each(reactor, KILL, true),
             Act::KillShell => {
                 let _ = signal::send(pid, KILL);
             }
         }
     }
 
-    fn send_each(&mut self, hub: &Hub, number: i32, all: bool) {
-        self.targets(hub, all).iter().for_each(|process| process.send(number));
+    fn send_each(&mut self, reactor: &Reactor, number: i32, all: bool) {
+        self.targets(reactor, all).iter().for_each(|process| process.send(number));
         // What stood after the one that was just ended has begun by now.
         let pid = self.pid();
         if !self.bash.as_ref().is_some_and(Bash::caught_up) {
@@ -97,33 +97,39 @@ impl Shell {
         if let Some(running) = self.running.as_mut() {
             running.press = Press::Up;
             if let Some(ladder) = running.ladder.as_mut() {
-                ladder.again(hub.now + AGAIN);
+                ladder.again(reactor.now + AGAIN);
             }
         }
-        self.ask_again(hub);
+        self.ask_again(reactor);
     }
 
     /// What the running command started: what does not ignore SIGINT, or `all`.
-    fn targets(&self, hub: &Hub, all: bool) -> Vec<Process> {
+    fn targets(&self, reactor: &Reactor, all: bool) -> Vec<Process> {
         let Some(running) = &self.running else { return Vec::new() };
         if !all {
-            return self.sorted(hub, running.ticks).0;
+            return self.sorted(reactor, running.ticks).0;
         }
-        let mut found = process_tree::below(self.pid(), |pid| hub.parents.contains_key(&pid));
+        let mut found = process_tree::below(self.pid(), |pid| reactor.children.contains_key(&pid));
         found.retain(|process| self.is_since(process, running.ticks));
         found
     }
 
     /// Sends a signal to what the command runs in the foreground. `false`: no such command.
-    pub(crate) fn signal(&mut self, hub: &mut Hub, owner: &str, id: &str, number: i32) -> bool {
+    pub(crate) fn signal(
+        &mut self,
+        reactor: &mut Reactor,
+        owner: &str,
+        id: &str,
+        number: i32,
+    ) -> bool {
         let pid = self.pid();
         let own = |r: &Running| r.who.owner == owner && r.who.id == id;
         if !self.running.as_ref().is_some_and(|running| own(running)) {
             return false;
         }
-        let mut targets = self.targets(hub, false);
+        let mut targets = self.targets(reactor, false);
         if targets.is_empty() {
-            targets = self.targets(hub, true);
+            targets = self.targets(reactor, true);
         }
         if !targets.is_empty() {
             targets.iter().for_each(|process| process.send(number));
@@ -132,7 +138,7 @@ impl Shell {
                 running.note_interrupt();
             }
             let _ = signal::send(pid, INT);
-            self.ask_again(hub);
+            self.ask_again(reactor);
         }
         true
     }
@@ -146,7 +152,7 @@ impl Shell {
     }
 
     /// The earliest moment at which [`Shell::elapsed`] has something to do.
-    pub(super) fn due(&self, hub: &Hub) -> Option<Instant> {
+    pub(super) fn due(&self, reactor: &Reactor) -> Option<Instant> {
         let mut due: Option<Instant> = self.stalled;
         let mut sooner = |when: Option<Instant>| {
             due = match (due, when) {
@@ -171,7 +177,7 @@ impl Shell {
         sooner(self.closing.as_ref().and_then(super::closing::Closing::due));
         sooner(self.lingering());
         sooner(self.fading());
-        sooner(self.save_due(hub));
+        sooner(self.save_due(reactor));
         due
     }
 
@@ -189,81 +195,81 @@ impl Shell {
     }
 
     /// Does what is due.
-    pub(super) fn elapsed(&mut self, hub: &mut Hub) {
-        let now = hub.now;
+    pub(super) fn elapsed(&mut self, reactor: &mut Reactor) {
+        let now = reactor.now;
         if self.bash.as_ref().is_some_and(|bash| !bash.ready && now >= bash.opened + START_MAX) {
-            self.kill_for(hub, "did not start");
+            self.kill_for(reactor, "did not start");
         }
         if self.lingering().is_some_and(|when| now >= when) {
-            self.close(hub, "nobody attached");
+            self.close(reactor, "nobody attached");
         }
-        self.late(hub);
-        self.look(hub);
-        self.save_elapsed(hub);
+        self.late(reactor);
+        self.look(reactor);
+        self.save_elapsed(reactor);
         if let Some((when, tries)) = self.settling
             && now >= when
         {
             if tries >= SETTLE_MAX {
-                self.kill_for(hub, "status channel closed");
+                self.kill_for(reactor, "status channel closed");
             } else {
-                self.settle(hub);
+                self.settle(reactor);
             }
         }
-        self.closing_elapsed(hub);
+        self.closing_elapsed(reactor);
     }
 
     /// Timeouts of the running command.
-    fn late(&mut self, hub: &mut Hub) {
+    fn late(&mut self, reactor: &mut Reactor) {
         let Some(running) = self.running.as_mut() else { return };
         let limit = Duration::from_millis(running.run.timeout_ms);
-        let took = hub.now.duration_since(running.began);
-        let guarded = running.guard.is_some_and(|guard| hub.now >= guard);
+        let took = reactor.now.duration_since(running.began);
+        let guarded = running.guard.is_some_and(|guard| reactor.now >= guard);
         if guarded && running.ladder.is_none() {
             running.guard = None;
-            running.ladder = Some(Ladder::new(hub.now));
+            running.ladder = Some(Ladder::new(reactor.now));
         }
         if !limit.is_zero() && took >= limit && !running.timed_out {
-            self.interrupt(hub, true);
+            self.interrupt(reactor, true);
         }
-        self.climb(hub);
+        self.climb(reactor);
     }
 
     /// Looks whether bash is back at its reader without having reported.
-    fn look(&mut self, hub: &mut Hub) {
+    fn look(&mut self, reactor: &mut Reactor) {
         let id = self.id;
         let (Some(running), Some(bash)) = (self.running.as_mut(), self.bash.as_mut()) else {
             return;
         };
         let (when, pause, step) = running.probe;
-        if hub.now < when || running.left.is_some() {
+        if reactor.now < when || running.left.is_some() {
             return;
         }
         match step {
             0 => {
-                Self::probe(bash, hub, id);
-                running.probe = (hub.now + REPORT_MAX, pause, 1);
+                Self::probe(bash, reactor, id);
+                running.probe = (reactor.now + REPORT_MAX, pause, 1);
             }
             1 if !bash.caught_up() => {
                 let pause = (pause * 2).min(PROBE_MAX);
-                running.probe = (hub.now + pause, pause, 1);
+                running.probe = (reactor.now + pause, pause, 1);
             }
             // It has read everything. An interrupt from elsewhere can have cost the line that
             // asks, and a function of a tenant's can stand in its way: it is asked both ways.
             1 | 2 => {
-                running.probe = (hub.now + REPORT_MAX, pause, step + 1);
+                running.probe = (reactor.now + REPORT_MAX, pause, step + 1);
                 running.shaken = true;
                 bash.turn();
-                self.ask_again(hub);
+                self.ask_again(reactor);
             }
             _ if pause > Duration::ZERO && !bash.caught_up() => {
-                running.probe = (hub.now + REPORT_MAX, pause, 1);
+                running.probe = (reactor.now + REPORT_MAX, pause, 1);
             }
-            _ => self.lost(hub),
+            _ => self.lost(reactor),
         }
     }
 
     /// Nobody will ever report the end of the running command.
-    fn lost(&mut self, hub: &mut Hub) {
+    fn lost(&mut self, reactor: &mut Reactor) {
         if let Some(running) = self.running.take() {
             let message = "the shell's status channel was closed by the command".to_owned();
             self.log.note(crate::connection::shell_log::Note::Refused(
@@ -272,19 +278,19 @@ impl Shell {
                 message,
             ));
         }
-        self.kill_for(hub, "status channel closed");
+        self.kill_for(reactor, "status channel closed");
     }
 
     /// Ends the shell at once, for a reason of the agent's.
-    pub(super) fn kill_for(&mut self, hub: &mut Hub, cause: &'static str) {
+    pub(super) fn kill_for(&mut self, reactor: &mut Reactor, cause: &'static str) {
         self.cause = Some(cause);
         self.awaited = None;
         self.settling = None;
-        hub.touch(self.id);
+        reactor.pending.shells.mark(self.id);
         if self.state == State::Dead || self.closing.is_some() {
             return;
         }
-        for process in process_tree::below(self.pid(), |pid| hub.parents.contains_key(&pid)) {
+        for process in process_tree::below(self.pid(), |pid| reactor.children.contains_key(&pid)) {
             process.send(KILL);
         }
         let _ = signal::send(self.pid(), KILL);

@@ -5,7 +5,7 @@ use super::Shell;
 use super::bash::Bash;
 use super::running::{AGAIN, Press};
 use crate::process_tree::{self, Process};
-use crate::reactor::Hub;
+use crate::reactor::Reactor;
 use crate::signals::{CONT, INT, KILL, STOP, TERM};
 use isolet_sys::signal;
 use std::time::Duration;
@@ -70,45 +70,45 @@ impl Shell {
     /// comes after. Else, and when that did not do it, bash is interrupted alone, and when it has
     /// noticed and is not back at its reader then, again with its programs: so one interrupt falls
     /// between two programs that end by themselves.
-    pub(super) fn press(&mut self, hub: &Hub) {
+    pub(super) fn press(&mut self, reactor: &Reactor) {
         let pid = self.pid();
         let Some(running) = self.running.as_mut() else { return };
         let Some(bash) = Process::read(pid) else { return };
         if running.press == Press::Up {
-            running.press = Press::Rests(hub.now + REST_MAX);
+            running.press = Press::Rests(reactor.now + REST_MAX);
         }
         if let Press::Rests(until) = running.press {
             let waits = !running.pressed && process_tree::waits(pid);
-            let rests = bash.rests() && hub.now + REST_MAX >= until + REST_LEAST;
-            if waits || rests || running.pressed || hub.now >= until {
+            let rests = bash.rests() && reactor.now + REST_MAX >= until + REST_LEAST;
+            if waits || rests || running.pressed || reactor.now >= until {
                 running.pressed = true;
-                running.press = Press::Stops(hub.now + PRESS_MAX, waits);
+                running.press = Press::Stops(reactor.now + PRESS_MAX, waits);
                 let _ = signal::send(pid, STOP);
             }
         }
         if let Press::Stops(until, waits) = running.press
-            && (bash.stopped() && copies(&bash, running.ticks).is_empty() || hub.now >= until)
+            && (bash.stopped() && copies(&bash, running.ticks).is_empty() || reactor.now >= until)
         {
             if self.bash.as_ref().is_some_and(Bash::caught_up) {
                 // It has read the line with which it reports: an interrupt would tear that.
                 let _ = signal::send(pid, CONT);
                 running.press = Press::Up;
                 if let Some(ladder) = running.ladder.as_mut() {
-                    ladder.again(hub.now + AGAIN);
+                    ladder.again(reactor.now + AGAIN);
                 }
                 return;
             }
             let _ = signal::send(pid, INT);
             let together = waits && !has_ended(pid);
             if together {
-                self.interrupt_each(hub, together);
+                self.interrupt_each(reactor, together);
             } else {
                 running.copies = copies(&bash, running.ticks);
-                running.press = Press::Notices(hub.now + PRESS_MAX);
+                running.press = Press::Notices(reactor.now + PRESS_MAX);
             }
             let _ = signal::send(pid, CONT);
             if together {
-                self.ask_again(hub);
+                self.ask_again(reactor);
                 return;
             }
         }
@@ -116,42 +116,42 @@ impl Shell {
         let known = &running.copies;
         let fresh = || copies(&bash, running.ticks).iter().any(|copy| !known.contains(copy));
         if let Press::Notices(until) = running.press
-            && (!bash.signals().interrupt_pending() && !fresh() || hub.now >= until)
+            && (!bash.signals().interrupt_pending() && !fresh() || reactor.now >= until)
         {
-            running.press = Press::Answers(hub.now + ANSWER_MAX);
-            self.ask_again(hub);
+            running.press = Press::Answers(reactor.now + ANSWER_MAX);
+            self.ask_again(reactor);
         }
         let Some(running) = self.running.as_mut() else { return };
         if let Press::Answers(until) = running.press
-            && (process_tree::waits(pid) || hub.now >= until)
+            && (process_tree::waits(pid) || reactor.now >= until)
         {
             if self.bash.as_ref().is_some_and(Bash::caught_up) {
                 running.press = Press::Up;
                 if let Some(ladder) = running.ladder.as_mut() {
-                    ladder.again(hub.now + AGAIN);
+                    ladder.again(reactor.now + AGAIN);
                 }
                 return;
             }
-            self.interrupt_each(hub, false);
-            self.ask_again(hub);
+            self.interrupt_each(reactor, false);
+            self.ask_again(reactor);
             return;
         }
         if let Some(ladder) = self.running.as_mut().and_then(|running| running.ladder.as_mut()) {
-            ladder.again(hub.now + PRESS_PAUSE);
+            ladder.again(reactor.now + PRESS_PAUSE);
         }
     }
 
     /// The last step. `stands`: bash has its interrupt and is stopped.
-    fn interrupt_each(&mut self, hub: &Hub, stands: bool) {
+    fn interrupt_each(&mut self, reactor: &Reactor, stands: bool) {
         let Some(since) = self.running.as_ref().map(|running| running.ticks) else { return };
-        let targets = self.strike(hub, since, stands);
+        let targets = self.strike(reactor, since, stands);
         // Bash forgets an interrupt when the program that it waits for ends in another way. But
         // with a trap of its own it may be running that by now, and the programs of that.
         if let Some(running) = self.running.as_mut() {
             running.press = Press::Up;
-            let fresh = hub.now.duration_since(running.stepped) < YOUNG;
+            let fresh = reactor.now.duration_since(running.stepped) < YOUNG;
             if let Some(ladder) = running.ladder.as_mut().filter(|_| fresh || !self.traps) {
-                ladder.again(hub.now + AGAIN);
+                ladder.again(reactor.now + AGAIN);
             }
             running.interrupted = targets;
         }
@@ -161,8 +161,8 @@ impl Shell {
     /// whole group at once, where nothing else is in it: of a pipeline nobody is to see another
     /// one's end before its own. Bash is in its programs' group; it is interrupted with them,
     /// unless it `stands` and was.
-    fn strike(&self, hub: &Hub, since: u64, stands: bool) -> Vec<Process> {
-        let (targets, others) = self.sorted(hub, since);
+    fn strike(&self, reactor: &Reactor, since: u64, stands: bool) -> Vec<Process> {
+        let (targets, others) = self.sorted(reactor, since);
         let spared = Process::read(self.pid()).filter(|_| stands).map(|bash| bash.group);
         let (mut groups, mut beside) = (Vec::new(), Vec::new());
         for target in &targets {
@@ -187,8 +187,8 @@ impl Shell {
 
     /// Of what runs below bash and does not ignore SIGINT: what was started since then, and what
     /// else is in the groups of that.
-    pub(super) fn sorted(&self, hub: &Hub, since: u64) -> (Vec<Process>, Vec<Process>) {
-        let all = process_tree::below(self.pid(), |pid| hub.parents.contains_key(&pid));
+    pub(super) fn sorted(&self, reactor: &Reactor, since: u64) -> (Vec<Process>, Vec<Process>) {
+        let all = process_tree::below(self.pid(), |pid| reactor.children.contains_key(&pid));
         let (mut new, mut old): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|process| self.is_since(process, since));
         new.retain(|process| !process.signals().ignore_interrupt());
@@ -209,7 +209,7 @@ impl Shell {
     /// What an interrupted command left running in the foreground, when bash was back at its
     /// reader before its programs were interrupted, is ended now; and bash is not asked whether it
     /// is back before a copy of it has become something else. `false`: not yet.
-    pub(super) fn sweep(&mut self, hub: &Hub, tries: u32) -> bool {
+    pub(super) fn sweep(&mut self, reactor: &Reactor, tries: u32) -> bool {
         let Some(since) = self.sweeping else { return true };
         let Some(bash) = Process::read(self.pid()) else { return true };
         if !copies(&bash, since).is_empty() && tries < SWEEP_COPIES_MAX {
@@ -220,7 +220,7 @@ impl Shell {
             SWEEP_TERM..SWEEP_KILL => TERM,
             _ => KILL,
         };
-        let (targets, _) = self.sorted(hub, since);
+        let (targets, _) = self.sorted(reactor, since);
         targets.iter().for_each(|process| process.send(number));
         true
     }

@@ -7,7 +7,7 @@ use super::startup_noise::Complaint;
 use super::stderr_filter::Strip;
 use super::{HISTORY_MAX, Shell, Waiting};
 use crate::connection::shell_log::Note;
-use crate::reactor::{Hub, READ_BYTES};
+use crate::reactor::{READ_BYTES, Reactor};
 use crate::signals::CONT;
 use isolet_wire::tell::{Exit, STDERR, STDOUT, Why};
 use std::time::Duration;
@@ -30,19 +30,19 @@ fn no_directory(noise: &[u8]) -> String {
 
 impl Shell {
     /// Begins the next command, when there is one and the shell is free.
-    pub(super) fn next(&mut self, hub: &mut Hub) {
+    pub(super) fn next(&mut self, reactor: &mut Reactor) {
         let free = self.running.is_none() && self.awaited.is_none() && self.closing.is_none();
         let Some(bash) = self.bash.as_mut().filter(|bash| free && bash.ready) else { return };
         let Some(waiting) = self.queue.pop_front() else { return };
         bash.forgive();
         let fresh = std::mem::take(&mut bash.fresh);
-        self.running = Some(Box::new(self.begin(hub, waiting, fresh)));
-        hub.tell(self.id);
+        self.running = Some(Box::new(self.begin(reactor, waiting, fresh)));
+        reactor.notify_watchers(self.id);
         let wants = bash_protocol::wants_history(&self.running_text());
         if self.running.as_ref().is_some_and(|running| running.borrows()) || wants {
-            self.before(hub, wants);
+            self.before(reactor, wants);
         } else {
-            self.main(hub);
+            self.main(reactor);
         }
     }
 
@@ -50,7 +50,7 @@ impl Shell {
         self.running.as_ref().map(|running| running.run.text.clone()).unwrap_or_default()
     }
 
-    fn begin(&mut self, hub: &mut Hub, waiting: Waiting, fresh: bool) -> Running {
+    fn begin(&mut self, reactor: &mut Reactor, waiting: Waiting, fresh: bool) -> Running {
         let Waiting { who, run, input, eof } = waiting;
         let started = run.cwd.as_ref().is_none_or(String::is_empty);
         if started {
@@ -61,7 +61,7 @@ impl Shell {
             who,
             run,
             stage: Stage::Main,
-            began: hub.now,
+            began: reactor.now,
             ticks: crate::process_tree::ticks(),
             count: [0; 2],
             input,
@@ -76,14 +76,14 @@ impl Shell {
             timed_out: false,
             cancelled: false,
             shaken: false,
-            probe: (hub.now + first, first, 0),
+            probe: (reactor.now + first, first, 0),
             guard: None,
             lines: 0,
-            stepped: hub.now,
+            stepped: reactor.now,
             report: None,
             code: 0,
             from: self.log.end(),
-            oom: hub.oom(true),
+            oom: reactor.oom_kills(true),
             fresh,
             started,
             refusal: None,
@@ -93,11 +93,11 @@ impl Shell {
         }
     }
 
-    fn before(&mut self, hub: &mut Hub, history: bool) {
+    fn before(&mut self, reactor: &mut Reactor, history: bool) {
         let Some(word) = self.bash.as_ref().map(|bash| bash.word) else { return };
         let Some(running) = self.running.as_mut() else { return };
         running.stage = Stage::Before;
-        running.guard = Some(hub.now + OWN_STEP_MAX);
+        running.guard = Some(reactor.now + OWN_STEP_MAX);
         let mut texts = Vec::new();
         if history {
             self.history_bytes = 0;
@@ -107,7 +107,7 @@ impl Shell {
         let cwd = running.run.cwd.as_deref().filter(|cwd| !cwd.is_empty());
         let text =
             bash_protocol::before(word, texts.iter().map(String::as_str), cwd, &running.run.env);
-        self.step(hub, Step { own: true, ..Step::default() }, &text);
+        self.step(reactor, Step { own: true, ..Step::default() }, &text);
     }
 
     /// Tells that the running command began, where that was not told.
@@ -127,7 +127,7 @@ impl Shell {
         self.log.data(STDERR, Some(&running.who), text.as_bytes());
     }
 
-    fn main(&mut self, hub: &mut Hub) {
+    fn main(&mut self, reactor: &mut Reactor) {
         self.tell_started();
         self.tell_place();
         let (Some(running), Some(bash)) = (self.running.as_mut(), self.bash.as_mut()) else {
@@ -152,27 +152,27 @@ impl Shell {
         let long = text.len() >= bash_protocol::INLINE_BYTES_MAX;
         running.strip = Strip::new(how, &text, bash.traced, long);
         if how.stdin {
-            running.feeder = bash.feeder(hub, self.id).ok();
+            running.feeder = bash.feeder(reactor, self.id).ok();
         }
-        self.step(hub, how, &text);
-        self.feed(hub);
+        self.step(reactor, how, &text);
+        self.feed(reactor);
         if let Some(running) = self.running.as_mut() {
             running.run.text = text;
         }
     }
 
-    fn after(&mut self, hub: &mut Hub) {
+    fn after(&mut self, reactor: &mut Reactor) {
         let Some(word) = self.bash.as_ref().map(|bash| bash.word) else { return };
         let Some(running) = self.running.as_mut() else { return };
         running.stage = Stage::After;
         running.ladder = None;
-        running.guard = Some(hub.now + OWN_STEP_MAX);
+        running.guard = Some(reactor.now + OWN_STEP_MAX);
         let cwd = running.run.cwd.as_ref().is_some_and(|cwd| !cwd.is_empty());
         let text = bash_protocol::after(word, cwd, &running.run.env);
-        self.step(hub, Step { own: true, ..Step::default() }, &text);
+        self.step(reactor, Step { own: true, ..Step::default() }, &text);
     }
 
-    fn step(&mut self, hub: &mut Hub, how: Step, text: &str) {
+    fn step(&mut self, reactor: &mut Reactor, how: Step, text: &str) {
         let Some(bash) = self.bash.as_mut() else { return };
         self.number += 1;
         self.awaited = Some(self.number);
@@ -182,9 +182,9 @@ impl Shell {
         let how = Step { number: self.number, word: bash.word, ..how };
         bash_protocol::step(&mut lines, how, (!long).then_some(text));
         if let Some(running) = self.running.as_mut() {
-            (running.lines, running.stepped) = (lines.len(), hub.now);
+            (running.lines, running.stepped) = (lines.len(), reactor.now);
         }
-        bash.write(hub, self.id, lines.as_bytes());
+        bash.write(reactor, self.id, lines.as_bytes());
     }
 
     /// Output of the shell.
@@ -226,7 +226,7 @@ impl Shell {
     }
 
     /// Bash reported the end of the step that was awaited.
-    pub(super) fn report(&mut self, hub: &mut Hub, report: Report) {
+    pub(super) fn report(&mut self, reactor: &mut Reactor, report: Report) {
         let Some(bash) = self.bash.as_mut() else { return };
         self.awaited = None;
         bash.traced = report.flags.contains('x');
@@ -234,8 +234,8 @@ impl Shell {
         let left = bash.left();
         self.saves.flags(&report.flags);
         let Some(running) = self.running.as_mut() else {
-            self.pull(hub, STDERR, left[1]);
-            if self.report_of_state(hub, &report) {
+            self.pull(reactor, STDERR, left[1]);
+            if self.report_of_state(reactor, &report) {
                 return;
             }
             if let Some(bash) = self.bash.as_mut() {
@@ -243,7 +243,7 @@ impl Shell {
             }
             self.settling = None;
             self.sweeping = None;
-            self.next(hub);
+            self.next(reactor);
             return;
         };
         running.left = Some(left);
@@ -258,16 +258,16 @@ impl Shell {
             running.strip = Strip::new(step, "set -", false, false);
         }
         running.report = Some(report);
-        self.advance(hub);
+        self.advance(reactor);
     }
 
     /// Reads on what an ended step left in the pipes, 64 KiB a stream at once, and goes on to
     /// the next step after the last byte.
-    pub(super) fn advance(&mut self, hub: &mut Hub) {
+    pub(super) fn advance(&mut self, reactor: &mut Reactor) {
         for (slot, stream) in [(0, STDOUT), (1, STDERR)] {
             let Some(left) = self.running.as_ref().and_then(|running| running.left) else { return };
             if left[slot] > 0 {
-                let count = self.pull(hub, stream, left[slot].min(READ_BYTES));
+                let count = self.pull(reactor, stream, left[slot].min(READ_BYTES));
                 if let Some(left) = self.running.as_mut().and_then(|r| r.left.as_mut()) {
                     left[slot] = if count == 0 { 0 } else { left[slot] - count.min(left[slot]) };
                 }
@@ -278,13 +278,13 @@ impl Shell {
         {
             running.left = None;
             if let Some(report) = running.report.take() {
-                self.stepped(hub, &report);
+                self.stepped(reactor, &report);
             }
         }
     }
 
     /// A step has ended and all it said is read.
-    fn stepped(&mut self, hub: &mut Hub, report: &Report) {
+    fn stepped(&mut self, reactor: &mut Reactor, report: &Report) {
         let (Some(running), Some(bash)) = (self.running.as_deref_mut(), self.bash.as_mut()) else {
             return;
         };
@@ -296,7 +296,7 @@ impl Shell {
                 let whole = report.whole && running.ladder.is_none();
                 if whole && report.code == bash_protocol::NO_DIRECTORY {
                     running.refusal = Some((Why::BadCwd, no_directory(&noise)));
-                    return self.restore(hub);
+                    return self.restore(reactor);
                 }
                 if failed {
                     self.tell_started();
@@ -307,7 +307,7 @@ impl Shell {
                     running.count[1] += noise.len() as u64;
                     self.log.data(STDERR, Some(&running.who), &noise);
                 }
-                if failed { self.restore(hub) } else { self.main(hub) }
+                if failed { self.restore(reactor) } else { self.main(reactor) }
             }
             Stage::Main => {
                 let held = running.complaint.rest();
@@ -319,29 +319,29 @@ impl Shell {
                 bash.last = report.code;
                 running.feeder = None;
                 if running.run.stdin {
-                    bash.empty_feed(hub);
+                    bash.empty_feed(reactor);
                 }
-                self.remember(hub);
-                self.restore(hub);
+                self.remember(reactor);
+                self.restore(reactor);
             }
-            Stage::After => self.finish(hub, None),
+            Stage::After => self.finish(reactor, None),
         }
     }
 
-    fn restore(&mut self, hub: &mut Hub) {
+    fn restore(&mut self, reactor: &mut Reactor) {
         if self.running.as_ref().is_some_and(|running| running.borrows()) {
-            self.after(hub);
+            self.after(reactor);
         } else {
-            self.finish(hub, None);
+            self.finish(reactor, None);
         }
     }
 
-    fn remember(&mut self, hub: &Hub) {
+    fn remember(&mut self, reactor: &Reactor) {
         let Some(running) = self.running.as_mut() else { return };
         let text = std::mem::take(&mut running.run.text);
         if bash_protocol::has_job(&text) {
             let pid = self.pid();
-            self.jobs = crate::process_tree::below(pid, |pid| hub.parents.contains_key(&pid));
+            self.jobs = crate::process_tree::below(pid, |pid| reactor.children.contains_key(&pid));
         }
         if bash_protocol::wants_history(&text) || text.len() > HISTORY_MAX.1 {
             return;
@@ -354,7 +354,7 @@ impl Shell {
     }
 
     /// Tells the command's exit. `death`: bash ended with this code and signal.
-    pub(super) fn finish(&mut self, hub: &mut Hub, death: Option<(i32, Option<i32>)>) {
+    pub(super) fn finish(&mut self, reactor: &mut Reactor, death: Option<(i32, Option<i32>)>) {
         let refused = self.running.as_ref().is_some_and(|running| running.refusal.is_some());
         if !refused {
             self.tell_started();
@@ -369,14 +369,14 @@ impl Shell {
             running.count[1] += bytes.len() as u64;
             self.log.data(STDERR, Some(&running.who), &bytes);
         }
-        let took = hub.now.duration_since(running.began);
+        let took = reactor.now.duration_since(running.began);
         let exit = Exit {
             id: running.who.id.clone(),
             code: death.map_or(running.code, |(code, _)| code),
             signal: death.and_then(|(_, signal)| signal),
             timed_out: running.timed_out,
             cancelled: running.cancelled,
-            oom: took >= OOM_AFTER && hub.oom(false) > running.oom,
+            oom: took >= OOM_AFTER && reactor.oom_kills(false) > running.oom,
             fresh: running.fresh,
             out: running.count[0],
             err: running.count[1],
@@ -389,52 +389,52 @@ impl Shell {
             None => Note::Exit(running.who.clone(), exit, running.from),
         };
         self.log.note(note);
-        hub.tell(self.id);
+        reactor.notify_watchers(self.id);
         if death.is_none() {
-            self.saves.ended(hub.now);
+            self.saves.ended(reactor.now);
             if running.shaken {
                 self.sweeping = Some(running.ticks);
-                self.settle(hub);
+                self.settle(reactor);
             } else {
-                self.next(hub);
+                self.next(reactor);
             }
         }
     }
 
     /// After an interrupt bash may still drop a line: it is asked until it answers, and only then
     /// given the next command.
-    pub(super) fn settle(&mut self, hub: &mut Hub) {
+    pub(super) fn settle(&mut self, reactor: &mut Reactor) {
         let tries = self.settling.map_or(0, |(_, tries)| tries + 1);
-        if !self.sweep(hub, tries) {
-            self.settling = Some((hub.now + Duration::from_millis(2), tries));
+        if !self.sweep(reactor, tries) {
+            self.settling = Some((reactor.now + Duration::from_millis(2), tries));
             // Nothing has asked under this number: the shell is just not free yet.
             self.number += 1;
             self.awaited = Some(self.number);
             return;
         }
         let pause = Duration::from_millis(if tries < SETTLE_SOON { 20 } else { 200 });
-        self.settling = Some((hub.now + pause, tries));
+        self.settling = Some((reactor.now + pause, tries));
         self.number += 1;
         self.awaited = Some(self.number);
         if let Some(bash) = self.bash.as_mut() {
             let mut lines = String::new();
             bash_protocol::ask(&mut lines, bash.word, self.number);
-            bash.write(hub, self.id, lines.as_bytes());
+            bash.write(reactor, self.id, lines.as_bytes());
         }
     }
 
     /// Asks again for the report of the step that is awaited.
-    pub(super) fn ask_again(&mut self, hub: &Hub) {
+    pub(super) fn ask_again(&mut self, reactor: &Reactor) {
         let Some(number) = self.awaited else { return };
         if let Some(bash) = self.bash.as_mut() {
             let mut lines = String::new();
             bash_protocol::ask(&mut lines, bash.word, number);
-            bash.write(hub, self.id, lines.as_bytes());
+            bash.write(reactor, self.id, lines.as_bytes());
         }
     }
 
     /// Writes a line that says nothing; when bash has read it, it is back at its reader.
-    pub(super) fn probe(bash: &mut Bash, hub: &Hub, id: u64) {
-        bash.write(hub, id, b"\n");
+    pub(super) fn probe(bash: &mut Bash, reactor: &Reactor, id: u64) {
+        bash.write(reactor, id, b"\n");
     }
 }

@@ -9,7 +9,7 @@ use super::bash_protocol::Report;
 use super::saved_state;
 use super::saves::{Saves, UnderWay};
 use crate::process_tree;
-use crate::reactor::Hub;
+use crate::reactor::Reactor;
 use crate::signals::KILL;
 use isolet_wire::tell::{STATE_BYTES_MAX, Saved, Unsaved};
 use std::time::{Duration, Instant};
@@ -69,34 +69,37 @@ impl Shell {
         std::mem::take(&mut self.saves.told)
     }
 
-    pub(super) fn save_due(&self, hub: &Hub) -> Option<Instant> {
+    pub(super) fn save_due(&self, reactor: &Reactor) -> Option<Instant> {
         if let Some(way) = &self.saves.under_way {
             return Some(way.until);
         }
         let saves = &self.saves;
-        let due = hub.watched && self.open.save && saves.ended > saves.tried && !saves.seen;
+        let due =
+            reactor.has_watchers && self.open.save && saves.ended > saves.tried && !saves.seen;
         (due && self.save_free()).then(|| saves.idle_since + IDLE)
     }
 
-    pub(super) fn save_elapsed(&mut self, hub: &mut Hub) {
-        if self.save_due(hub).is_none_or(|due| due > hub.now) {
+    pub(super) fn save_elapsed(&mut self, reactor: &mut Reactor) {
+        if self.save_due(reactor).is_none_or(|due| due > reactor.now) {
             return;
         }
         match self.saves.under_way {
-            Some(way) => self.end_save(hub, way),
-            None if hub.saves_full() => self.saves.idle_since = hub.now - IDLE + CROWDED,
-            None => drop(self.begin_save(hub)),
+            Some(way) => self.end_save(reactor, way),
+            None if reactor.save_limit_reached() => {
+                self.saves.idle_since = reactor.now - IDLE + CROWDED
+            }
+            None => drop(self.begin_save(reactor)),
         }
     }
 
     /// Begins to save it; false when it is not free for that.
-    pub(crate) fn begin_save(&mut self, hub: &mut Hub) -> bool {
+    pub(crate) fn begin_save(&mut self, reactor: &mut Reactor) -> bool {
         if !self.save_free() || self.saving() {
             return false;
         }
         let Some(bash) = self.bash.as_mut() else { return false };
         self.saves.tried = self.saves.ended;
-        hub.touch(self.id);
+        reactor.pending.shells.mark(self.id);
         if process_tree::resident_mib(bash.pid) > RESIDENT_MIB_MAX {
             self.saves.wanted = false;
             self.saves.told.push(Saved::Not(Unsaved::TooLarge));
@@ -108,37 +111,37 @@ impl Shell {
             number: self.number,
             ended: self.saves.ended,
             ticks: process_tree::ticks(),
-            until: hub.now + SAVE_MAX,
+            until: reactor.now + SAVE_MAX,
             hurried: None,
             killed: false,
         });
         let mut line = String::with_capacity(1024);
         saved_state::dump(&mut line, bash.word, self.number);
         let _ = bash.take_long(0);
-        bash.write(hub, self.id, line.as_bytes());
-        hub.saving += 1;
+        bash.write(reactor, self.id, line.as_bytes());
+        reactor.saves_running += 1;
         true
     }
 
     /// A save has taken too long: its copy is killed. Where bash has made none it is stopped, or
     /// waits for room for one: a command goes in behind the save then.
-    fn end_save(&mut self, hub: &mut Hub, way: UnderWay) {
+    fn end_save(&mut self, reactor: &mut Reactor, way: UnderWay) {
         // Its report may just have come.
-        self.status(hub);
+        self.status(reactor);
         let copies = self.copies_since(way.ticks);
         copies.iter().for_each(|copy| copy.send(KILL));
         let killed = way.killed || !copies.is_empty();
-        let patience = way.hurried.map(|since| since + STUCK <= hub.now);
+        let patience = way.hurried.map(|since| since + STUCK <= reactor.now);
         let Some(now) = self.saves.under_way.as_mut() else { return };
         if killed && copies.is_empty() || patience == Some(true) {
             if let Some(bash) = self.bash.as_mut() {
                 bash.stale = !copies.is_empty() || !killed;
             }
-            self.save_over(hub);
+            self.save_over(reactor);
         } else if killed || patience.is_some() {
-            (now.killed, now.until) = (killed, hub.now + LOOK);
+            (now.killed, now.until) = (killed, reactor.now + LOOK);
         } else {
-            now.until = hub.now + NEVER;
+            now.until = reactor.now + NEVER;
             self.save_given_up();
         }
     }
@@ -150,16 +153,16 @@ impl Shell {
     }
 
     /// It came to nothing.
-    fn save_over(&mut self, hub: &mut Hub) {
+    fn save_over(&mut self, reactor: &mut Reactor) {
         self.saves.under_way = None;
         self.awaited = None;
-        hub.saving -= 1;
+        reactor.saves_running -= 1;
         if self.queue.is_empty() {
             self.save_given_up();
         } else {
             self.saves.tried = self.saves.kept;
         }
-        self.next(hub);
+        self.next(reactor);
     }
 
     /// Who wants it to be saved waits no longer.
@@ -170,9 +173,9 @@ impl Shell {
     }
 
     /// Bash reported while no command runs. Whether more is to come before it is free.
-    pub(super) fn report_of_state(&mut self, hub: &mut Hub, report: &Report) -> bool {
+    pub(super) fn report_of_state(&mut self, reactor: &mut Reactor, report: &Report) -> bool {
         if let Some(way) = self.saves.under_way.take_if(|way| way.number == report.number) {
-            hub.saving -= 1;
+            reactor.saves_running -= 1;
             self.saved(way);
         }
         let Some(bash) = self.bash.as_mut().filter(|bash| !bash.ready) else { return false };
@@ -183,7 +186,7 @@ impl Shell {
             return false;
         }
         match self.open.restore.take() {
-            Some(text) => self.restore_state(hub, &text),
+            Some(text) => self.restore_state(reactor, &text),
             None => false,
         }
     }
@@ -207,7 +210,7 @@ impl Shell {
     }
 
     /// Gives a new bash what an earlier one held.
-    fn restore_state(&mut self, hub: &Hub, text: &[u8]) -> bool {
+    fn restore_state(&mut self, reactor: &Reactor, text: &[u8]) -> bool {
         let Some(bash) = self.bash.as_mut() else { return false };
         if bash.put_long(text).is_err() {
             self.saves.told.push(Saved::Unrestored);
@@ -223,19 +226,19 @@ impl Shell {
         (self.awaited, self.saves.restoring) = (Some(self.number), Some(self.number));
         let mut lines = String::with_capacity(512);
         saved_state::restore(&mut lines, bash.word, self.number);
-        bash.write(hub, self.id, lines.as_bytes());
+        bash.write(reactor, self.id, lines.as_bytes());
         true
     }
 
     /// Its bash has ended. Whether that was while it took over a state: the next goes without.
-    pub(super) fn state_died(&mut self, hub: &mut Hub) -> bool {
+    pub(super) fn state_died(&mut self, reactor: &mut Reactor) -> bool {
         let restoring = self.saves.restoring.is_some() && self.closing.is_none();
-        hub.saving -= usize::from(self.saving());
+        reactor.saves_running -= usize::from(self.saving());
         let mut told = std::mem::take(&mut self.saves.told);
         if self.open.save && self.lasting() {
             told.push(if restoring { Saved::Unrestored } else { Saved::Gone });
         }
-        self.saves = Saves { told, ..Saves::new(hub.now) };
+        self.saves = Saves { told, ..Saves::new(reactor.now) };
         restoring
     }
 }

@@ -3,7 +3,7 @@
 use super::closing::Closing;
 use super::{State, Terminal};
 use crate::process_tree::{self, Process};
-use crate::reactor::{Hub, READ_BYTES};
+use crate::reactor::{READ_BYTES, Reactor};
 use crate::signals::{HUP, KILL};
 use isolet_sys::signal;
 use isolet_wire::tell::Closed;
@@ -18,14 +18,14 @@ const LAST_BYTES_MAX: usize = 4 * READ_BYTES;
 
 impl Terminal {
     /// Hangs up, and kills what is left of its session after 200 ms.
-    pub(crate) fn close(&mut self, hub: &mut Hub) {
-        hub.stir(self.id);
+    pub(crate) fn close(&mut self, reactor: &mut Reactor) {
+        reactor.pending.terminals.mark(self.id);
         if self.closing.is_some() || !self.runs() {
             return;
         }
-        let started = process_tree::below(self.pid, |pid| hub.parents.contains_key(&pid));
-        self.closing = Some(Closing { kill_at: hub.now + GRACE, killed: false, started });
-        self.last_words(hub);
+        let started = process_tree::below(self.pid, |pid| reactor.children.contains_key(&pid));
+        self.closing = Some(Closing { kill_at: reactor.now + GRACE, killed: false, started });
+        self.last_words(reactor);
         // The kernel tells the foreground that its terminal is gone; the others hear it from us.
         self.master = None;
         self.input.clear();
@@ -45,12 +45,12 @@ impl Terminal {
         Some(if ended { closing.kill_at.min(now + LOOK) } else { closing.kill_at })
     }
 
-    pub(super) fn closing_elapsed(&mut self, hub: &mut Hub) {
+    pub(super) fn closing_elapsed(&mut self, reactor: &mut Reactor) {
         let ended = !matches!(self.state, State::Opening | State::Live);
         let (pid, over) = (self.pid, self.over);
         let Some(closing) = self.closing.as_mut().filter(|_| !over) else { return };
-        if hub.now >= closing.kill_at && !closing.killed {
-            let more = process_tree::below(pid, |pid| hub.parents.contains_key(&pid));
+        if reactor.now >= closing.kill_at && !closing.killed {
+            let more = process_tree::below(pid, |pid| reactor.children.contains_key(&pid));
             // Once it was reaped its number may be another's; its orphans are known by their session.
             closing.started.extend(more.iter().filter(|one| !ended || one.session == pid));
             closing.killed = true;
@@ -61,20 +61,20 @@ impl Terminal {
         }
         if ended && (closing.killed || !closing.started.iter().any(Process::alive)) {
             self.over = true;
-            hub.stir(self.id);
+            reactor.pending.terminals.mark(self.id);
         }
     }
 
     /// Its program has ended with this code or signal.
-    pub(crate) fn died(&mut self, hub: &mut Hub, code: Option<i32>, number: Option<i32>) {
-        hub.stir(self.id);
-        hub.tell_now(self.id);
+    pub(crate) fn died(&mut self, reactor: &mut Reactor, code: Option<i32>, number: Option<i32>) {
+        reactor.pending.terminals.mark(self.id);
+        reactor.notify_watchers_now(self.id);
         // Whether it was executed at all is told by another descriptor, perhaps not yet read.
-        self.born(hub);
+        self.born(reactor);
         if !matches!(self.state, State::Opening | State::Live) {
             return;
         }
-        self.last_words(hub);
+        self.last_words(reactor);
         let cause = match (&self.closing, code) {
             (Some(_), _) => "closed by client",
             (None, Some(_)) => "exit",
@@ -82,15 +82,15 @@ impl Terminal {
         };
         self.master = None;
         self.input.clear();
-        self.ended = Some(hub.now);
+        self.ended = Some(reactor.now);
         self.state = State::Ended(Closed { code, signal: number, cause: cause.to_owned() });
-        self.closing_elapsed(hub);
+        self.closing_elapsed(reactor);
     }
 
     /// Reads what lies in the PTY, and not what others that hold it may still say.
-    fn last_words(&mut self, hub: &mut Hub) {
+    fn last_words(&mut self, reactor: &mut Reactor) {
         let end = self.ring.head() + LAST_BYTES_MAX as u64;
         self.readable = true;
-        while self.pull(hub) && self.ring.head() < end {}
+        while self.pull(reactor) && self.ring.head() < end {}
     }
 }

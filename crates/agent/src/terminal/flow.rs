@@ -2,7 +2,7 @@
 
 use super::{START_MAX, State, Terminal};
 use crate::connection::TerminalClient;
-use crate::reactor::{Hub, READ_BYTES, Timer};
+use crate::reactor::{READ_BYTES, Reactor, Timer};
 use isolet_wire::tell::Why;
 use isolet_wire::terminal::{RING_BYTES, Size};
 use std::os::fd::AsFd;
@@ -15,19 +15,19 @@ const INPUT_PAUSE: Duration = Duration::from_millis(20);
 
 impl Terminal {
     /// There may be something to read, or room for input.
-    pub(crate) fn ready(&mut self, hub: &mut Hub) {
+    pub(crate) fn ready(&mut self, reactor: &mut Reactor) {
         self.readable = true;
         self.write();
-        hub.stir(self.id);
+        reactor.pending.terminals.mark(self.id);
     }
 
     /// Reads what there is, at most 64 KiB. Whether there may be more.
-    pub(crate) fn pull(&mut self, hub: &mut Hub) -> bool {
+    pub(crate) fn pull(&mut self, reactor: &mut Reactor) -> bool {
         let mut left = READ_BYTES;
         while self.readable && left > 0 {
             let Some(master) = &self.master else { break };
             // An error: nobody has the other side open now. Somebody may open it again.
-            let bytes = hub.read(master.as_fd(), READ_BYTES).unwrap_or(&[]);
+            let bytes = reactor.read(master.as_fd(), READ_BYTES).unwrap_or(&[]);
             self.readable = !bytes.is_empty();
             left = left.saturating_sub(bytes.len());
             self.ring.push(bytes);
@@ -79,13 +79,13 @@ impl Terminal {
     }
 
     /// Has another size from here on.
-    pub(crate) fn resize(&mut self, hub: &mut Hub, size: Size) {
+    pub(crate) fn resize(&mut self, reactor: &mut Reactor, size: Size) {
         if size == self.size {
             return;
         }
         // What was said for the old size comes before the new one.
         self.readable = true;
-        self.pull(hub);
+        self.pull(reactor);
         self.feed();
         self.size = size;
         self.ring.mark(size);
@@ -95,36 +95,36 @@ impl Terminal {
             let size = rustix::termios::Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 };
             let _ = rustix::termios::tcsetwinsize(master, size);
         }
-        hub.stir(self.id);
+        reactor.pending.terminals.mark(self.id);
     }
 
     /// Sets a timer for the next moment at which something is to be done.
-    pub(crate) fn arm(&mut self, hub: &mut Hub, paused: Option<Instant>) {
+    pub(crate) fn arm(&mut self, reactor: &mut Reactor, paused: Option<Instant>) {
         let opening = (self.state == State::Opening).then(|| self.opened + START_MAX);
         let writing =
-            (!self.input.is_empty() && self.master.is_some()).then(|| hub.now + INPUT_PAUSE);
+            (!self.input.is_empty() && self.master.is_some()).then(|| reactor.now + INPUT_PAUSE);
         // Who takes nothing of its last bytes is let go then.
         let parting = self.ended.filter(|_| !self.clients.is_empty());
-        let parting = parting.map(|_| hub.now + hub.config.stall);
-        let dues = [paused, opening, writing, parting, self.closing_due(hub.now)];
+        let parting = parting.map(|_| reactor.now + reactor.config.stall);
+        let dues = [paused, opening, writing, parting, self.closing_due(reactor.now)];
         let due = dues.into_iter().flatten().min();
         if let Some(due) = due
             && self.armed.is_none_or(|armed| armed > due)
         {
             self.armed = Some(due);
-            hub.at(due, Timer::Terminal(self.id));
+            reactor.set_timer(due, Timer::Terminal(self.id));
         }
     }
 
     /// Its timer went off.
-    pub(crate) fn tick(&mut self, hub: &mut Hub) {
+    pub(crate) fn tick(&mut self, reactor: &mut Reactor) {
         self.armed = None;
-        hub.stir(self.id);
-        if self.state == State::Opening && hub.now >= self.opened + START_MAX {
+        reactor.pending.terminals.mark(self.id);
+        if self.state == State::Opening && reactor.now >= self.opened + START_MAX {
             let _ = isolet_sys::signal::send(self.pid, 9);
             self.state = State::Failed(Why::NoProcess, "the program did not start".to_owned());
         }
         self.write();
-        self.closing_elapsed(hub);
+        self.closing_elapsed(reactor);
     }
 }

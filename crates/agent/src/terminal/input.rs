@@ -2,7 +2,7 @@
 
 use super::{INPUT_BYTES_MAX, State, Terminal};
 use crate::connection::TerminalClient;
-use crate::reactor::Hub;
+use crate::reactor::Reactor;
 use isolet_wire::terminal::Size;
 use rustix::io::Errno;
 use rustix::pty::OpenptFlags;
@@ -12,7 +12,7 @@ impl Terminal {
     /// A client has typed. Gives how many bytes wait for the program now.
     pub(crate) fn typed(
         &mut self,
-        hub: &mut Hub,
+        reactor: &mut Reactor,
         conn: u64,
         guest: &mut TerminalClient,
         bytes: &[u8],
@@ -23,12 +23,12 @@ impl Terminal {
         let bytes = self.reply_filter.filter(&mut guest.input, bytes);
         // A window that answers, or has lost the focus, is not the one that somebody types in.
         if let Some(size) = guest.size.filter(|_| guest.input.has_keys && guest.sizes()) {
-            self.follow_window(hub, conn, size);
+            self.follow_window(reactor, conn, size);
         }
         self.overtake(&bytes);
         self.input.extend_from_slice(&bytes);
         self.write();
-        hub.stir(self.id);
+        reactor.pending.terminals.mark(self.id);
         self.input.len()
     }
 
@@ -76,17 +76,17 @@ impl Terminal {
     }
 
     /// A client's window has this size now; it is `alone` as one that could set it.
-    pub(crate) fn window(&mut self, hub: &mut Hub, conn: u64, size: Size, alone: bool) {
+    pub(crate) fn window(&mut self, reactor: &mut Reactor, conn: u64, size: Size, alone: bool) {
         self.shuffled = true;
         if alone || self.lead == Some(conn) {
-            self.follow_window(hub, conn, size);
+            self.follow_window(reactor, conn, size);
         }
-        hub.stir(self.id);
+        reactor.pending.terminals.mark(self.id);
     }
 
-    fn follow_window(&mut self, hub: &mut Hub, conn: u64, size: Size) {
+    fn follow_window(&mut self, reactor: &mut Reactor, conn: u64, size: Size) {
         self.shuffled |= self.lead != Some(conn);
         self.lead = Some(conn);
-        self.resize(hub, size);
+        self.resize(reactor, size);
     }
 }
