@@ -163,12 +163,12 @@ impl Agent {
                 let own = self.contexts.get_mut(&id).and_then(Context::shell);
                 let Some(shell) = own.or(self.shells.get_mut(&id)) else { return };
                 match source {
-                    Source::Status => shell.status(&mut self.reactor),
-                    Source::Out => shell.readable(&mut self.reactor, STDOUT),
-                    Source::Err => shell.readable(&mut self.reactor, STDERR),
-                    Source::ExecStatus => shell.born(&mut self.reactor),
-                    Source::Control => shell.room(&mut self.reactor),
-                    _ => shell.feed(&mut self.reactor),
+                    Source::Status => shell.on_status(&mut self.reactor),
+                    Source::Out => shell.on_output(&mut self.reactor, STDOUT),
+                    Source::Err => shell.on_output(&mut self.reactor, STDERR),
+                    Source::ExecStatus => shell.on_exec_status(&mut self.reactor),
+                    Source::Control => shell.on_control_writable(&mut self.reactor),
+                    _ => shell.write_stdin(&mut self.reactor),
                 }
             }
         }
@@ -195,7 +195,7 @@ impl Agent {
             Timer::Shell(id) => {
                 let own = self.contexts.get_mut(&id).and_then(Context::shell);
                 if let Some(shell) = own.or(self.shells.get_mut(&id)) {
-                    shell.tick(&mut self.reactor, when);
+                    shell.on_timer(&mut self.reactor, when);
                 }
             }
             Timer::Exec(id) => {
@@ -279,7 +279,7 @@ impl Agent {
 
     fn conn(&mut self, id: u64, gone: bool) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        if conn.held {
+        if conn.input_paused {
             if gone {
                 self.hang_up(id);
             } else {
@@ -299,7 +299,7 @@ impl Agent {
     fn frames(&mut self, id: u64) {
         for _ in 0..FRAMES_MAX {
             let Some(conn) = self.conns.get_mut(&id) else { return };
-            let ask = match conn.frame() {
+            let ask = match conn.next_frame() {
                 Ok(None) => return,
                 Ok(Some(Frame::Message(body))) => frame::decode::<Ask>(&body),
                 Ok(Some(Frame::Data(_))) => Err(frame::FrameError::Body),
@@ -317,7 +317,7 @@ impl Agent {
 
     fn tell(&mut self, id: u64, tell: &Tell) {
         if let Some(conn) = self.conns.get_mut(&id) {
-            conn.tell(tell);
+            conn.queue_message(tell);
         }
         self.pump(id);
     }
@@ -339,7 +339,7 @@ impl Agent {
                     let own = self.contexts.get_mut(&id).and_then(Context::shell);
                     let shell = own.or(self.shells.get_mut(&id));
                     if let Some(shell) = shell.filter(|shell| shell.pid() == pid) {
-                        shell.died(&mut self.reactor, code, signal);
+                        shell.on_exit(&mut self.reactor, code, signal);
                     }
                 }
                 Some(ChildOwner::Exec(id)) => self.exec_died(id, pid, code, signal),
@@ -372,18 +372,18 @@ impl Agent {
     /// Closes a connection. What it had asked for goes on.
     fn hang_up(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        if std::mem::replace(&mut conn.leaving, true) {
+        if std::mem::replace(&mut conn.closing, true) {
             return;
         }
         // A server that has gone may have said something first, a cancel above all; and that it
         // has gone may have been noticed while something was sent to it.
-        conn.held = false;
+        conn.input_paused = false;
         if conn.receive(&mut self.scratch) {
             self.frames(id);
         }
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let _ = conn.flush();
-        if let Role::Client(client) = &conn.role {
+        if let Role::Shell(client) = &conn.role {
             let shell = client.shell;
             self.detach(id, shell);
         }

@@ -5,7 +5,7 @@ pub(crate) mod shell_log;
 mod terminal_client;
 
 pub(crate) use follower::Follower;
-pub(crate) use terminal_client::{Stage, TerminalClient};
+pub(crate) use terminal_client::{ClientStage, TerminalClient};
 
 use crate::reactor::poll::{Poll, Source};
 use bytes::BytesMut;
@@ -14,7 +14,7 @@ use isolet_wire::tell::Tell;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use shell_log::{Item, Log, Place, View};
+use shell_log::{Item, LogCursor, LogFilter, ShellLog};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -37,7 +37,7 @@ pub(crate) enum Role {
     /// Has said hello.
     Ready,
     /// A client of a shell.
-    Client(Client),
+    Shell(ShellClient),
     /// Belongs to a program.
     Exec(u64),
     /// A client of a terminal.
@@ -52,19 +52,19 @@ pub(crate) enum Role {
 
 /// A client of a shell.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct ShellClient {
     /// Which shell.
     pub(crate) shell: u64,
     /// What it is to see.
-    pub(crate) view: View,
+    pub(crate) view: LogFilter,
     /// How far it is.
-    pub(crate) place: Place,
+    pub(crate) cursor: LogCursor,
     /// `Attached` was said.
-    pub(crate) announced: bool,
+    pub(crate) attach_reported: bool,
     /// The shell was opened for it.
-    pub(crate) fresh: bool,
+    pub(crate) opened_shell: bool,
     /// When it last took bytes or needed none.
-    pub(crate) moved: Instant,
+    pub(crate) last_progress: Instant,
 }
 
 /// See the module's page.
@@ -75,17 +75,17 @@ pub(crate) struct Conn {
     /// What it is used for.
     pub(crate) role: Role,
     /// It is being closed.
-    pub(crate) leaving: bool,
+    pub(crate) closing: bool,
     /// Its input is not read until its command took what it was sent.
-    pub(crate) held: bool,
+    pub(crate) input_paused: bool,
     id: u64,
     /// A frame may have been left in the input.
-    declined: bool,
+    frame_deferred: bool,
     input: BytesMut,
-    out: Vec<u8>,
-    sent: usize,
+    queue: Vec<u8>,
+    queue_sent: usize,
     blocked: bool,
-    interest: EventFlags,
+    registered: EventFlags,
 }
 
 impl Conn {
@@ -95,15 +95,15 @@ impl Conn {
         Self {
             fd,
             role: Role::New,
-            leaving: false,
-            held: false,
+            closing: false,
+            input_paused: false,
             id,
-            declined: false,
+            frame_deferred: false,
             input: BytesMut::new(),
-            out: Vec::new(),
-            sent: 0,
+            queue: Vec::new(),
+            queue_sent: 0,
             blocked: false,
-            interest: EventFlags::IN,
+            registered: EventFlags::IN,
         }
     }
 
@@ -126,9 +126,9 @@ impl Conn {
     ///
     /// # Errors
     /// As [`frame::next`]; the connection is to be closed.
-    pub(crate) fn frame(&mut self) -> Result<Option<Frame>, FrameError> {
-        if self.held || self.waiting() > OUT_BYTES_MAX && !self.leaving {
-            self.declined = true;
+    pub(crate) fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
+        if self.input_paused || self.queued_bytes() > OUT_BYTES_MAX && !self.closing {
+            self.frame_deferred = true;
             return Ok(None);
         }
         let frame = frame::next(&mut self.input, SERVER_FRAME_BYTES_MAX)?;
@@ -139,32 +139,32 @@ impl Conn {
     }
 
     /// Whether frames that were left in the input may be taken now; said once.
-    pub(crate) fn resumes(&mut self) -> bool {
-        let may = self.declined && !self.held && self.waiting() <= OUT_BYTES_MAX;
-        self.declined &= !may;
+    pub(crate) fn take_resumable(&mut self) -> bool {
+        let may = self.frame_deferred && !self.input_paused && self.queued_bytes() <= OUT_BYTES_MAX;
+        self.frame_deferred &= !may;
         may
     }
 
     /// What was read and not taken.
-    pub(crate) fn rest(&mut self) -> BytesMut {
+    pub(crate) fn take_input(&mut self) -> BytesMut {
         std::mem::take(&mut self.input)
     }
 
     /// Bytes that wait to be sent.
     #[must_use]
-    pub(crate) fn waiting(&self) -> usize {
-        self.out.len() - self.sent
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queue.len() - self.queue_sent
     }
 
     /// Puts a message into the queue.
-    pub(crate) fn tell(&mut self, tell: &Tell) {
-        frame::put(&mut self.out, tell);
+    pub(crate) fn queue_message(&mut self, message: &Tell) {
+        frame::put(&mut self.queue, message);
     }
 
     /// Puts a data frame into the queue.
-    pub(crate) fn queue(&mut self, stream: u8, offset: u64, bytes: &[u8]) {
-        frame::put_data_head(&mut self.out, stream, offset, "", bytes.len());
-        self.out.extend_from_slice(bytes);
+    pub(crate) fn queue_data(&mut self, stream: u8, offset: u64, bytes: &[u8]) {
+        frame::put_data_head(&mut self.queue, stream, offset, "", bytes.len());
+        self.queue.extend_from_slice(bytes);
     }
 
     /// Sends a data frame now, as far as the socket takes it; the rest is queued. Only when
@@ -172,18 +172,18 @@ impl Conn {
     ///
     /// # Errors
     /// The peer has gone.
-    pub(crate) fn data(&mut self, stream: u8, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
-        frame::put_data_head(&mut self.out, stream, offset, "", bytes.len());
-        let queued = self.waiting();
-        let pieces = [IoSlice::new(&self.out[self.sent..]), IoSlice::new(bytes)];
+    pub(crate) fn send_data(&mut self, stream: u8, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+        frame::put_data_head(&mut self.queue, stream, offset, "", bytes.len());
+        let queued = self.queued_bytes();
+        let pieces = [IoSlice::new(&self.queue[self.queue_sent..]), IoSlice::new(bytes)];
         let count = send(&self.fd, &pieces)?;
         if count < queued {
-            self.sent += count;
-            self.out.extend_from_slice(bytes);
+            self.queue_sent += count;
+            self.queue.extend_from_slice(bytes);
         } else {
-            self.out.clear();
-            self.sent = 0;
-            self.out.extend_from_slice(&bytes[count - queued..]);
+            self.queue.clear();
+            self.queue_sent = 0;
+            self.queue.extend_from_slice(&bytes[count - queued..]);
         }
         Ok(())
     }
@@ -192,12 +192,12 @@ impl Conn {
     ///
     /// # Errors
     /// The peer has gone, or does not read.
-    pub(crate) fn hand_over(&mut self, tell: &Tell, fd: &OwnedFd) -> Result<(), Errno> {
+    pub(crate) fn send_with_fd(&mut self, message: &Tell, fd: &OwnedFd) -> Result<(), Errno> {
         if !self.flush()? {
             return Err(Errno::AGAIN);
         }
         let mut bytes = Vec::new();
-        frame::put(&mut bytes, tell);
+        frame::put(&mut bytes, message);
         let fds = [fd.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut rights = SendAncillaryBuffer::new(&mut space);
@@ -213,18 +213,18 @@ impl Conn {
     /// # Errors
     /// The peer has gone.
     pub(crate) fn flush(&mut self) -> Result<bool, Errno> {
-        while self.waiting() > 0 {
-            let count = send(&self.fd, &[IoSlice::new(&self.out[self.sent..])])?;
-            self.sent += count;
+        while self.queued_bytes() > 0 {
+            let count = send(&self.fd, &[IoSlice::new(&self.queue[self.queue_sent..])])?;
+            self.queue_sent += count;
             if count == 0 {
                 self.blocked = true;
                 return Ok(false);
             }
         }
-        self.out.clear();
-        self.sent = 0;
-        if self.out.capacity() > OUT_BYTES_MAX {
-            self.out = Vec::new();
+        self.queue.clear();
+        self.queue_sent = 0;
+        if self.queue.capacity() > OUT_BYTES_MAX {
+            self.queue = Vec::new();
         }
         self.blocked = false;
         Ok(true)
@@ -234,12 +234,12 @@ impl Conn {
     ///
     /// # Errors
     /// The peer has gone.
-    pub(crate) fn pump(&mut self, log: &Log, now: Instant) -> Result<(), Errno> {
+    pub(crate) fn pump(&mut self, log: &ShellLog, now: Instant) -> Result<(), Errno> {
         loop {
-            if !matches!(&self.role, Role::Client(client) if client.announced) {
+            if !matches!(&self.role, Role::Shell(client) if client.attach_reported) {
                 return self.flush().map(|_| ());
             }
-            if self.waiting() > SEND_BYTES && !self.flush()? {
+            if self.queued_bytes() > SEND_BYTES && !self.flush()? {
                 return Ok(());
             }
             if !self.pump_once(log, now)? {
@@ -249,44 +249,45 @@ impl Conn {
     }
 
     /// One round of [`Conn::pump`]; `false` at the end of the log or when the socket is full.
-    fn pump_once(&mut self, log: &Log, now: Instant) -> Result<bool, Errno> {
-        let Role::Client(client) = &mut self.role else { return Ok(false) };
-        let batch = Batch::take(log, client, &mut self.out);
-        if batch.frames.is_empty() && self.out.len() == self.sent {
-            client.place = batch.end;
-            client.moved = now;
+    fn pump_once(&mut self, log: &ShellLog, now: Instant) -> Result<bool, Errno> {
+        let Role::Shell(client) = &mut self.role else { return Ok(false) };
+        let batch = Batch::take(log, client, &mut self.queue);
+        if batch.frames.is_empty() && self.queue.len() == self.queue_sent {
+            client.cursor = batch.end;
+            client.last_progress = now;
             self.blocked = false;
             return Ok(false);
         }
-        let pieces = batch.pieces(&self.out, self.sent);
+        let pieces = batch.pieces(&self.queue, self.queue_sent);
         let count = send(&self.fd, &pieces)?;
         if count > 0 {
-            client.moved = now;
+            client.last_progress = now;
         }
-        self.blocked = batch.settle(count, &mut self.out, &mut self.sent, &mut client.place);
+        self.blocked =
+            batch.record_sent(count, &mut self.queue, &mut self.queue_sent, &mut client.cursor);
         Ok(!self.blocked)
     }
 
     /// The client of a terminal that it is.
     #[must_use]
-    pub(crate) fn guest(&self) -> Option<&TerminalClient> {
+    pub(crate) fn terminal_client(&self) -> Option<&TerminalClient> {
         match &self.role {
-            Role::Terminal(guest) => Some(guest),
+            Role::Terminal(client) => Some(client),
             _ => None,
         }
     }
 
     /// Likewise.
-    pub(crate) fn guest_mut(&mut self) -> Option<&mut TerminalClient> {
+    pub(crate) fn terminal_client_mut(&mut self) -> Option<&mut TerminalClient> {
         match &mut self.role {
-            Role::Terminal(guest) => Some(guest),
+            Role::Terminal(client) => Some(client),
             _ => None,
         }
     }
 
     /// Whether the socket took no more when it was last tried.
     #[must_use]
-    pub(crate) fn blocked(&self) -> bool {
+    pub(crate) fn is_blocked(&self) -> bool {
         self.blocked
     }
 
@@ -296,29 +297,29 @@ impl Conn {
     ///
     /// # Errors
     /// The peer has gone.
-    pub(crate) fn frames(
+    pub(crate) fn send_frames(
         &mut self,
         stream: u8,
         frames: &[(u64, &[u8])],
     ) -> Result<(bool, usize), Errno> {
-        let mut batch = Batch { queued: self.out.len(), frames: Vec::new(), end: frames.len() };
+        let mut batch = Batch { queued: self.queue.len(), frames: Vec::new(), end: frames.len() };
         for (number, (offset, bytes)) in frames.iter().enumerate() {
-            frame::put_data_head(&mut self.out, stream, *offset, "", bytes.len());
-            batch.frames.push(Piece { head: self.out.len(), bytes, place: number + 1 });
+            frame::put_data_head(&mut self.queue, stream, *offset, "", bytes.len());
+            batch.frames.push(Piece { head: self.queue.len(), bytes, place: number + 1 });
         }
-        let count = send(&self.fd, &batch.pieces(&self.out, self.sent))?;
+        let count = send(&self.fd, &batch.pieces(&self.queue, self.queue_sent))?;
         let mut begun = 0;
-        self.blocked = batch.settle(count, &mut self.out, &mut self.sent, &mut begun);
+        self.blocked = batch.record_sent(count, &mut self.queue, &mut self.queue_sent, &mut begun);
         Ok((count > 0, begun))
     }
 
     /// Tells the poll set what this connection now waits for.
-    pub(crate) fn interest(&mut self, poll: &Poll) {
+    pub(crate) fn update_interest(&mut self, poll: &Poll) {
         let mut want = EventFlags::empty();
-        want.set(EventFlags::IN, !self.held && self.waiting() <= OUT_BYTES_MAX);
-        want.set(EventFlags::OUT, self.blocked || self.waiting() > 0);
-        if want != self.interest {
-            self.interest = want;
+        want.set(EventFlags::IN, !self.input_paused && self.queued_bytes() <= OUT_BYTES_MAX);
+        want.set(EventFlags::OUT, self.blocked || self.queued_bytes() > 0);
+        if want != self.registered {
+            self.registered = want;
             poll.modify(&self.fd, Source::Conn, self.id, want);
         }
     }
@@ -341,24 +342,24 @@ struct Piece<'a, P> {
     place: P,
 }
 
-impl<'a> Batch<'a, Place> {
-    fn take(log: &'a Log, client: &Client, out: &mut Vec<u8>) -> Self {
-        let mut batch = Self { queued: out.len(), frames: Vec::new(), end: client.place };
-        let (mut place, mut total) = (client.place, 0);
+impl<'a> Batch<'a, LogCursor> {
+    fn take(log: &'a ShellLog, client: &ShellClient, queue: &mut Vec<u8>) -> Self {
+        let mut batch = Self { queued: queue.len(), frames: Vec::new(), end: client.cursor };
+        let (mut place, mut total) = (client.cursor, 0);
         while total < SEND_BYTES && batch.frames.len() < SEND_FRAMES {
             let bytes = match log.next(&mut place, &client.view) {
-                Some(Item::Data { stream, offset, id, bytes }) => {
-                    frame::put_data_head(out, stream, offset, &id, bytes.len());
+                Some(Item::Output { stream, offset, id, bytes }) => {
+                    frame::put_data_head(queue, stream, offset, &id, bytes.len());
                     bytes
                 }
-                Some(Item::Tell(tell)) => {
-                    frame::put(out, &tell);
+                Some(Item::Message(tell)) => {
+                    frame::put(queue, &tell);
                     &[]
                 }
                 None => break,
             };
             total += bytes.len();
-            batch.frames.push(Piece { head: out.len(), bytes, place });
+            batch.frames.push(Piece { head: queue.len(), bytes, place });
         }
         batch.end = place;
         batch
@@ -366,34 +367,40 @@ impl<'a> Batch<'a, Place> {
 }
 
 impl<'a, P: Copy> Batch<'a, P> {
-    fn pieces<'b>(&self, out: &'b [u8], sent: usize) -> Vec<IoSlice<'b>>
+    fn pieces<'b>(&self, queue: &'b [u8], queue_sent: usize) -> Vec<IoSlice<'b>>
     where
         'a: 'b,
     {
         let mut pieces = Vec::with_capacity(self.frames.len() * 2 + 1);
-        let mut from = sent;
+        let mut from = queue_sent;
         for piece in &self.frames {
             if !piece.bytes.is_empty() {
-                pieces.push(IoSlice::new(&out[from..piece.head]));
+                pieces.push(IoSlice::new(&queue[from..piece.head]));
                 pieces.push(IoSlice::new(piece.bytes));
                 from = piece.head;
             }
         }
-        if from < out.len() {
-            pieces.push(IoSlice::new(&out[from..]));
+        if from < queue.len() {
+            pieces.push(IoSlice::new(&queue[from..]));
         }
         pieces
     }
 
     /// `count` bytes went out: moves the client past every frame that began to, keeps the rest of
     /// the one that was cut. True when something was left.
-    fn settle(&self, count: usize, out: &mut Vec<u8>, sent: &mut usize, place: &mut P) -> bool {
+    fn record_sent(
+        &self,
+        count: usize,
+        queue: &mut Vec<u8>,
+        queue_sent: &mut usize,
+        place: &mut P,
+    ) -> bool {
         let mut left = count;
-        let mut from = *sent;
+        let mut from = *queue_sent;
         let mut rest = Vec::new();
         let old = self.queued - from;
         if left < old {
-            rest.extend_from_slice(&out[from + left..self.queued]);
+            rest.extend_from_slice(&queue[from + left..self.queued]);
             left = 0;
         } else {
             left -= old;
@@ -401,7 +408,7 @@ impl<'a, P: Copy> Batch<'a, P> {
         from = self.queued;
         let mut whole = rest.is_empty();
         for piece in &self.frames {
-            let head = &out[from..piece.head];
+            let head = &queue[from..piece.head];
             let length = head.len() + piece.bytes.len();
             if !whole || left == 0 {
                 whole = false;
@@ -420,9 +427,9 @@ impl<'a, P: Copy> Batch<'a, P> {
         if whole {
             *place = self.end;
         }
-        out.clear();
-        out.extend_from_slice(&rest);
-        *sent = 0;
+        queue.clear();
+        queue.extend_from_slice(&rest);
+        *queue_sent = 0;
         !whole
     }
 }

@@ -93,7 +93,7 @@ struct Waiting {
 /// What runs.
 #[derive(Debug)]
 struct Run {
-    /// Who is told, while that is there.
+    /// The connection that is told, while it is open.
     conn: Option<u64>,
     began: Instant,
     due: Instant,
@@ -168,7 +168,8 @@ impl Context {
             pid: self.pid(),
             busy: self.run.is_some(),
             queued: self.queue.len() as u32,
-            clients: process_tree::tasks(self.pid()) + process_tree::tasks(self.kernel_pid()),
+            clients: process_tree::thread_count(self.pid())
+                + process_tree::thread_count(self.kernel_pid()),
             closed: self.over().then(tell::Closed::default),
         }
     }
@@ -222,7 +223,7 @@ impl Context {
         }
     }
 
-    /// Who is told of what runs.
+    /// The connection that is told of what runs.
     #[must_use]
     pub(crate) fn client(&self) -> Option<u64> {
         self.run.as_ref().and_then(|run| run.conn)
@@ -292,7 +293,7 @@ impl Context {
         }
     }
 
-    /// Who waits in line is told that nothing comes of it.
+    /// Refuses all runs that wait.
     fn refuse_queue(&mut self, why: Why, message: &str) {
         let waiting = self.queue.drain(..).map(|one| (one.conn, (why, message.to_owned())));
         self.refusals.extend(waiting);

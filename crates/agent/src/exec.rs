@@ -64,7 +64,7 @@ impl Exec {
         if ask.uid > UID_MAX {
             return Err((Why::BadAsk, format!("user id {} is above {UID_MAX}", ask.uid)));
         }
-        let words = launch::plain(&ask);
+        let words = launch::words_without_shell(&ask);
         let direct = words.is_some();
         let mut exec = Self {
             conn: Some(conn),
@@ -96,7 +96,7 @@ impl Exec {
     }
 
     fn launch(&mut self, reactor: &mut Reactor, words: Option<Vec<String>>) -> Result<(), Refusal> {
-        let order = launch::order(&self.ask, words)?;
+        let order = launch::spawn_request(&self.ask, words)?;
         self.spawn(reactor, order).map_err(|error| launch::no_process(&error))
     }
 
@@ -108,7 +108,7 @@ impl Exec {
         self.pid = child.pid;
         self.child = Some(child);
         self.pipes = pipes.out.map(Some);
-        self.stdin = pipes.feeder;
+        self.stdin = pipes.stdin_pipe;
         self.listening = false;
         self.listen(reactor, true);
         Ok(())
@@ -129,7 +129,7 @@ impl Exec {
             self.direct = false;
             return self.launch(reactor, None).err();
         }
-        Some(launch::refusal(launch::program(&self.ask), failed))
+        Some(launch::refusal(launch::program_name(&self.ask), failed))
     }
 
     /// Is this its process (and not one that it replaced)?
@@ -174,7 +174,7 @@ impl Exec {
                 self.count[slot] += bytes.len() as u64;
                 if let Some(conn) = conn.filter(|_| !bytes.is_empty()) {
                     // A connection that has gone is found out by its own event.
-                    let _ = conn.data(stream, offset, bytes);
+                    let _ = conn.send_data(stream, offset, bytes);
                 }
                 bytes.len()
             }
@@ -192,7 +192,8 @@ impl Exec {
         reactor: &mut Reactor,
         mut conn: Option<&mut Conn>,
     ) -> Option<Tell> {
-        let room = |conn: &Option<&mut Conn>| conn.as_ref().is_none_or(|conn| conn.waiting() == 0);
+        let room =
+            |conn: &Option<&mut Conn>| conn.as_ref().is_none_or(|conn| conn.queued_bytes() == 0);
         if self.ended.is_none() {
             self.listen(reactor, room(&conn));
             return None;
@@ -316,7 +317,7 @@ impl Exec {
     }
 
     fn kill(&self, reactor: &Reactor) {
-        let below = process_tree::below(self.pid, |pid| reactor.children.contains_key(&pid));
+        let below = process_tree::descendants(self.pid, |pid| reactor.children.contains_key(&pid));
         // Once it was reaped its number may be another's; its orphans are known by their session.
         if self.ended.is_none() {
             self.group(9);

@@ -21,9 +21,9 @@ pub(crate) type Refusal = (Why, String);
 
 /// The words of a command that needs no shell to find out what they are.
 #[must_use]
-pub(crate) fn plain(ask: &Exec) -> Option<Vec<String>> {
+pub(crate) fn words_without_shell(ask: &Exec) -> Option<Vec<String>> {
     match &ask.what {
-        What::Command(text) => words::plain(text, &ask.env),
+        What::Command(text) => words::split(text, &ask.env),
         What::Argv(_) => None,
     }
 }
@@ -32,7 +32,10 @@ pub(crate) fn plain(ask: &Exec) -> Option<Vec<String>> {
 ///
 /// # Errors
 /// What cannot be started as it was asked for.
-pub(crate) fn order(ask: &Exec, words: Option<Vec<String>>) -> Result<SpawnRequest, Refusal> {
+pub(crate) fn spawn_request(
+    ask: &Exec,
+    words: Option<Vec<String>>,
+) -> Result<SpawnRequest, Refusal> {
     let bad = || {
         let text = "no program, a NUL byte, or a name of the environment with `=`";
         (Why::BadAsk, text.to_owned())
@@ -49,7 +52,7 @@ pub(crate) fn order(ask: &Exec, words: Option<Vec<String>>) -> Result<SpawnReque
             (programs.to_vec(), argv)
         }
         (What::Command(_), Some(argv)) => {
-            words::as_bash_would(ask, &mut envp);
+            words::complete_environment(ask, &mut envp);
             (words::programs(&argv[0], path), argv)
         }
         (What::Argv(argv), _) => {
@@ -78,7 +81,7 @@ pub(crate) struct Pipes {
     /// Its standard output and error, to be read.
     pub(crate) out: [OwnedFd; 2],
     /// Its standard input, to be written, where it has one.
-    pub(crate) feeder: Option<OwnedFd>,
+    pub(crate) stdin_pipe: Option<OwnedFd>,
 }
 
 impl Pipes {
@@ -88,7 +91,7 @@ impl Pipes {
     /// `EMFILE`, `ENFILE`.
     pub(crate) fn new(stdin: bool) -> Result<Self, Errno> {
         let (out, err) = (pipe_with(PipeFlags::CLOEXEC)?, pipe_with(PipeFlags::CLOEXEC)?);
-        let (input, feeder) = if stdin {
+        let (input, stdin_pipe) = if stdin {
             let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
             rustix::io::ioctl_fionbio(&write, true)?;
             (read, Some(write))
@@ -100,10 +103,10 @@ impl Pipes {
             rustix::io::ioctl_fionbio(end, true)?;
         }
         // `/dev/stdout` opens the pipe anew, by the rights of its inode, which is ours.
-        for end in [&out.1, &err.1].into_iter().chain(feeder.as_ref()) {
+        for end in [&out.1, &err.1].into_iter().chain(stdin_pipe.as_ref()) {
             rustix::fs::fchmod(end, rustix::fs::Mode::from_raw_mode(0o666))?;
         }
-        Ok(Self { theirs: [input, out.1, err.1], out: [out.0, err.0], feeder })
+        Ok(Self { theirs: [input, out.1, err.1], out: [out.0, err.0], stdin_pipe })
     }
 
     /// As an order names the program's ends.
@@ -114,7 +117,7 @@ impl Pipes {
 
 /// The program that is asked for, as it is called to people.
 #[must_use]
-pub(crate) fn program(ask: &Exec) -> &str {
+pub(crate) fn program_name(ask: &Exec) -> &str {
     match &ask.what {
         What::Argv(argv) => argv.first().map_or("", String::as_str),
         What::Command(_) => "bash",

@@ -111,7 +111,7 @@ fn itself(fd: &OwnedFd) -> bool {
     near == rustix::net::getpeername(fd).ok().flatten()
 }
 
-/// Who listens in this network namespace, sorted. Listening sockets stand at the beginning of the
+/// The listening sockets of this network namespace, sorted. Listening sockets stand at the beginning of the
 /// kernel's tables: nothing is read of the connections behind them.
 pub(crate) fn listening() -> Vec<Listener> {
     let mut all = Vec::new();

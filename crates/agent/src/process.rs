@@ -101,7 +101,7 @@ impl Process {
         let Start { id: name, session, what, cwd, env, stdin, timeout_ms } = start;
         let command = told(&what);
         let ask = Ask { what, cwd, env, stdin, timeout_ms, uid: 0 };
-        let words = launch::plain(&ask);
+        let words = launch::words_without_shell(&ask);
         let direct = words.is_some();
         let mut process = Self {
             name,
@@ -135,7 +135,7 @@ impl Process {
             killing: None,
             armed: None,
         };
-        let order = launch::order(&process.ask, words)?;
+        let order = launch::spawn_request(&process.ask, words)?;
         let (group, dir) =
             Group::make(reactor, id).map_err(|errno| launch::no_process(&errno))?.unzip();
         process.group = group;
@@ -159,7 +159,7 @@ impl Process {
         self.pid = child.pid;
         self.child = Some(child);
         self.pipes = pipes.out.map(Some);
-        self.stdin = pipes.feeder;
+        self.stdin = pipes.stdin_pipe;
         self.listening = false;
         self.listen(reactor, true);
         Ok(())
@@ -181,13 +181,13 @@ impl Process {
         if again {
             self.again(reactor).err()
         } else {
-            Some(launch::refusal(launch::program(&self.ask), failed))
+            Some(launch::refusal(launch::program_name(&self.ask), failed))
         }
     }
 
     /// The same by `bash -c`.
     fn again(&mut self, reactor: &mut Reactor) -> Result<(), Refusal> {
-        let order = launch::order(&self.ask, None)?;
+        let order = launch::spawn_request(&self.ask, None)?;
         let dir = self.group.as_ref().map(|group| group.dir(reactor)).transpose();
         let dir = dir.map_err(|errno| launch::no_process(&errno))?;
         self.spawn(reactor, SpawnRequest { group: dir, ..order })

@@ -1,4 +1,4 @@
-//! Who descends from whom, as `/proc` tells it.
+//! Parents and children of processes, read from `/proc`.
 
 use isolet_sys::signal;
 use std::collections::HashSet;
@@ -51,43 +51,43 @@ impl Process {
 
     /// Started within the last three hundredths of a second.
     #[must_use]
-    pub(crate) fn young(&self) -> bool {
+    pub(crate) fn is_young(&self) -> bool {
         ticks().saturating_sub(self.start) <= 2
     }
 
     /// It goes no further until SIGCONT.
     #[must_use]
-    pub(crate) fn stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.state == b'T'
     }
 
     /// It waits for something.
     #[must_use]
-    pub(crate) fn rests(&self) -> bool {
+    pub(crate) fn is_sleeping(&self) -> bool {
         self.state == b'S'
     }
 
     /// The same process, whatever it does now.
     #[must_use]
-    pub(crate) fn is(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         (self.pid, self.start) == (other.pid, other.start)
     }
 
     /// It has ended, and its parent has not taken notice of that.
     #[must_use]
-    pub(crate) fn ended(&self) -> bool {
+    pub(crate) fn is_zombie(&self) -> bool {
         matches!(self.state, b'Z' | b'X')
     }
 
     /// Still the same process, and not yet ended.
     #[must_use]
-    pub(crate) fn alive(&self) -> bool {
-        Self::read(self.pid).is_some_and(|now| now.start == self.start && !now.ended())
+    pub(crate) fn is_alive(&self) -> bool {
+        Self::read(self.pid).is_some_and(|now| now.start == self.start && !now.is_zombie())
     }
 
     /// Sends a signal, unless another process has its id by now.
     pub(crate) fn send(&self, number: i32) {
-        if self.alive() {
+        if self.is_alive() {
             let _ = signal::send(self.pid, number);
         }
     }
@@ -142,7 +142,7 @@ pub(crate) fn resident_mib(pid: i32) -> usize {
 
 /// How many threads a process has; 0 when it is gone.
 #[must_use]
-pub(crate) fn tasks(pid: i32) -> u32 {
+pub(crate) fn thread_count(pid: i32) -> u32 {
     std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, |tasks| tasks.count() as u32)
 }
 
@@ -156,14 +156,14 @@ pub(crate) fn children_of(pid: i32) -> Vec<Process> {
 
 /// Whether a process waits for a child of its own to end; not, where the kernel does not say.
 #[must_use]
-pub(crate) fn waits(pid: i32) -> bool {
+pub(crate) fn waits_for_child(pid: i32) -> bool {
     std::fs::read(format!("/proc/{pid}/wchan")).is_ok_and(|place| place == b"do_wait")
 }
 
 /// Everything below `root`, without it, and what was orphaned from its session to this process.
 /// `own` says which children of this process are not orphans.
 #[must_use]
-pub(crate) fn below(root: i32, own: impl Fn(i32) -> bool) -> Vec<Process> {
+pub(crate) fn descendants(root: i32, own: impl Fn(i32) -> bool) -> Vec<Process> {
     let mut open = Vec::new();
     children(std::process::id() as i32, &mut open);
     open.retain(|pid| !own(*pid) && Process::read(*pid).is_some_and(|p| p.session == root));
@@ -175,7 +175,7 @@ pub(crate) fn below(root: i32, own: impl Fn(i32) -> bool) -> Vec<Process> {
             continue;
         }
         children(pid, &mut open);
-        found.extend(Process::read(pid).filter(|process| !process.ended()));
+        found.extend(Process::read(pid).filter(|process| !process.is_zombie()));
     }
     found
 }
@@ -198,12 +198,12 @@ mod tests {
             .spawn()
             .expect("bash runs");
         let found = loop {
-            let found = below(child.id() as i32, |_| true);
+            let found = descendants(child.id() as i32, |_| true);
             if let Some(sleep) = found.first().filter(|p| p.signals().ignore_interrupt()) {
                 break *sleep;
             }
         };
-        assert!(found.alive() && found.start <= ticks());
+        assert!(found.is_alive() && found.start <= ticks());
         found.send(9);
         child.kill().expect("kill");
         child.wait().expect("wait");

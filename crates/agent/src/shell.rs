@@ -23,10 +23,10 @@ mod running;
 mod save;
 mod saved_state;
 mod saves;
-mod startup_noise;
 mod stderr_filter;
+mod tty_warning;
 
-use crate::connection::shell_log::{Log, Note, Place, Who};
+use crate::connection::shell_log::{CommandKey, LogCursor, LogEvent, ShellLog};
 use crate::reactor::{READ_BYTES, Reactor, Timer};
 use bash::{Bash, Status};
 use closing::Closing;
@@ -35,7 +35,7 @@ use isolet_wire::frame::ID_BYTES_MAX;
 use isolet_wire::tell::{self, Closed, Exit, STDERR, STDOUT, Why};
 use running::Running;
 use rustix::event::epoll::EventFlags;
-use saves::Saves;
+use saves::SaveState;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::rc::Rc;
@@ -76,7 +76,7 @@ pub(crate) enum State {
 
 #[derive(Debug)]
 struct Waiting {
-    who: Rc<Who>,
+    key: Rc<CommandKey>,
     run: Run,
     input: Vec<u8>,
     eof: bool,
@@ -88,7 +88,7 @@ pub(crate) struct Shell {
     /// Its name, as attached.
     pub(crate) name: String,
     /// What it has said.
-    pub(crate) log: Log,
+    pub(crate) log: ShellLog,
     /// Connections of its clients.
     pub(crate) clients: Vec<u64>,
     /// How it is opened.
@@ -98,46 +98,46 @@ pub(crate) struct Shell {
     /// Connections that wait for its end.
     pub(crate) closers: Vec<u64>,
     /// Where the last client that the shell heeds stood when it left, and when that was.
-    pub(crate) left: (Place, Instant),
+    pub(crate) last_detached: (LogCursor, Instant),
     /// It is over, and only told to the clients it still has.
     pub(crate) over: bool,
     id: u64,
     bash: Option<Bash>,
     running: Option<Box<Running>>,
     queue: VecDeque<Waiting>,
-    number: u64,
-    awaited: Option<u64>,
-    settling: Option<(Instant, u32)>,
+    step_number: u64,
+    awaited_step: Option<u64>,
+    resyncing: Option<(Instant, u32)>,
     /// Start of the command that was interrupted last, until bash is back.
-    sweeping: Option<u64>,
+    sweep_since: Option<u64>,
     history: VecDeque<String>,
     history_bytes: usize,
     /// What was running in the background when the last command with `&` ended.
-    jobs: Vec<crate::process_tree::Process>,
+    background_jobs: Vec<crate::process_tree::Process>,
     /// A command's text spoke of traps; this bash may have one for interrupts.
-    traps: bool,
+    may_have_traps: bool,
     flowing: bool,
-    stalled: Option<Instant>,
+    stalled_until: Option<Instant>,
     closing: Option<Closing>,
     ended: Option<(Closed, Instant)>,
-    cause: Option<&'static str>,
-    armed: Option<Instant>,
-    pumped: u64,
-    saves: Saves,
+    close_cause: Option<&'static str>,
+    timer_at: Option<Instant>,
+    sent_index: u64,
+    saves: SaveState,
     /// Where its bash begins while its start directory cannot be entered: the nearest directory
     /// above that can.
-    elsewhere: Option<String>,
+    fallback_cwd: Option<String>,
     /// The same, until a command was told.
-    notice: Option<String>,
+    cwd_notice: Option<String>,
 }
 
 impl Shell {
     /// A shell without a bash; see [`Shell::start`].
     #[must_use]
     pub(crate) fn new(id: u64, name: String, open: Open, now: Instant) -> Self {
-        let log = Log::default();
+        let log = ShellLog::default();
         Self {
-            left: (log.now(), now),
+            last_detached: (log.cursor_at_end(), now),
             name,
             log,
             clients: Vec::new(),
@@ -149,54 +149,54 @@ impl Shell {
             bash: None,
             running: None,
             queue: VecDeque::new(),
-            number: 0,
-            awaited: None,
-            settling: None,
-            sweeping: None,
+            step_number: 0,
+            awaited_step: None,
+            resyncing: None,
+            sweep_since: None,
             history: VecDeque::new(),
             history_bytes: 0,
-            jobs: Vec::new(),
-            traps: false,
+            background_jobs: Vec::new(),
+            may_have_traps: false,
             flowing: true,
-            stalled: None,
+            stalled_until: None,
             closing: None,
             ended: None,
-            cause: None,
-            armed: None,
-            pumped: 0,
-            saves: Saves::new(now),
-            elsewhere: None,
-            notice: None,
+            close_cause: None,
+            timer_at: None,
+            sent_index: 0,
+            saves: SaveState::new(now),
+            fallback_cwd: None,
+            cwd_notice: None,
         }
     }
 
     /// Belongs to a session: its bash is replaced when it ends.
     #[must_use]
-    pub(crate) fn lasting(&self) -> bool {
+    pub(crate) fn is_session(&self) -> bool {
         self.name.starts_with("s/")
     }
 
     /// Gives it a bash.
     pub(crate) fn start(&mut self, reactor: &mut Reactor) {
         let again = self.ended.take().is_some() | std::mem::take(&mut self.open.again);
-        (self.elsewhere, self.notice) = (None, None);
+        (self.fallback_cwd, self.cwd_notice) = (None, None);
         self.launch(reactor, again);
     }
 
     fn launch(&mut self, reactor: &mut Reactor, again: bool) {
         reactor.pending.shells.mark(self.id);
         reactor.notify_watchers(self.id);
-        let elsewhere = self.elsewhere.clone().map(|cwd| Open { cwd, ..self.open.clone() });
+        let elsewhere = self.fallback_cwd.clone().map(|cwd| Open { cwd, ..self.open.clone() });
         match Bash::start(reactor, self.id, elsewhere.as_ref().unwrap_or(&self.open)) {
             Ok(mut bash) => {
                 bash.fresh = again;
                 bash.write(reactor, self.id, bash_protocol::INIT.as_bytes());
                 self.bash = Some(bash);
-                self.awaited = Some(0);
-                self.settling = None;
-                self.sweeping = None;
-                self.traps = false;
-                self.cause = None;
+                self.awaited_step = Some(0);
+                self.resyncing = None;
+                self.sweep_since = None;
+                self.may_have_traps = false;
+                self.close_cause = None;
                 self.state = State::Opening;
             }
             Err((why, message)) => self.fail(why, &message),
@@ -204,17 +204,17 @@ impl Shell {
     }
 
     /// Its bash told whether it was executed.
-    pub(crate) fn born(&mut self, reactor: &mut Reactor) {
-        let Some(verdict) = self.bash.as_mut().and_then(Bash::verdict) else { return };
+    pub(crate) fn on_exec_status(&mut self, reactor: &mut Reactor) {
+        let Some(result) = self.bash.as_mut().and_then(Bash::exec_result) else { return };
         reactor.pending.shells.mark(self.id);
         reactor.notify_watchers_now(self.id);
-        match verdict {
+        match result {
             Ok(()) => {
                 self.state = State::Open;
-                self.notice.clone_from(&self.elsewhere);
+                self.cwd_notice.clone_from(&self.fallback_cwd);
             }
             // A session outlives the directory that it was made in.
-            Err((Why::BadCwd, _)) if self.lasting() && self.step_up() => {
+            Err((Why::BadCwd, _)) if self.is_session() && self.use_parent_directory() => {
                 let again = self.bash.take().is_some_and(|bash| bash.fresh);
                 self.launch(reactor, again);
             }
@@ -226,23 +226,23 @@ impl Shell {
     }
 
     /// Turns to the directory above the one that cannot be entered; `false`: there is none.
-    fn step_up(&mut self) -> bool {
-        let at = self.elsewhere.as_deref().unwrap_or(&self.open.cwd);
+    fn use_parent_directory(&mut self) -> bool {
+        let at = self.fallback_cwd.as_deref().unwrap_or(&self.open.cwd);
         let above = Path::new(at).parent().and_then(Path::to_str).filter(|above| !above.is_empty());
         let Some(above) = above.map(str::to_owned) else { return false };
-        self.elsewhere = Some(above);
+        self.fallback_cwd = Some(above);
         true
     }
 
     fn fail(&mut self, why: Why, message: &str) {
         self.refuse_queue(why, message);
-        self.awaited = None;
+        self.awaited_step = None;
         self.state = State::Failed(why, message.to_owned());
     }
 
     /// For the census.
     #[must_use]
-    pub(crate) fn told(&self) -> tell::Shell {
+    pub(crate) fn activity(&self) -> tell::Shell {
         tell::Shell {
             name: self.name.clone(),
             pid: self.pid(),
@@ -276,14 +276,14 @@ impl Shell {
         run: Run,
     ) -> Result<(), (Why, String)> {
         self.check(owner, &run)?;
-        let who = Rc::new(Who { owner: owner.to_owned(), id: run.id.clone() });
-        self.queue.push_back(Waiting { who, run, input: Vec::new(), eof: false });
-        self.saves.hurry(reactor.now);
+        let key = Rc::new(CommandKey { owner: owner.to_owned(), id: run.id.clone() });
+        self.queue.push_back(Waiting { key, run, input: Vec::new(), eof: false });
+        self.saves.command_waits(reactor.now);
         reactor.pending.shells.mark(self.id);
         if matches!(self.state, State::Dead | State::Failed(..)) {
             self.start(reactor);
         }
-        self.next(reactor);
+        self.start_next(reactor);
         Ok(())
     }
 
@@ -302,12 +302,12 @@ impl Shell {
         if run.text.len() > TEXT_BYTES_MAX {
             return refuse(Why::TooLarge, "a command's text has at most 1 MiB");
         }
-        if self.over || self.closing.is_some() || (!self.lasting() && self.ended.is_some()) {
+        if self.over || self.closing.is_some() || (!self.is_session() && self.ended.is_some()) {
             return refuse(Why::NoShell, "the shell has ended");
         }
-        let same = |who: &Who| who.owner == owner && who.id == run.id;
-        if self.running.as_ref().is_some_and(|r| same(&r.who))
-            || self.queue.iter().any(|waiting| same(&waiting.who))
+        let same = |who: &CommandKey| who.owner == owner && who.id == run.id;
+        if self.running.as_ref().is_some_and(|r| same(&r.key))
+            || self.queue.iter().any(|waiting| same(&waiting.key))
         {
             return refuse(Why::IdInUse, "a command with this id is running or waiting");
         }
@@ -320,29 +320,29 @@ impl Shell {
 
     fn refuse_queue(&mut self, why: Why, message: &str) {
         for waiting in self.queue.drain(..) {
-            self.log.note(Note::Refused(waiting.who, why, message.to_owned()));
+            self.log.push_event(LogEvent::Refused(waiting.key, why, message.to_owned()));
         }
     }
 
     /// Bytes for a command. `Some` tells how many wait now, `None` that there is no such command.
-    pub(crate) fn input(
+    pub(crate) fn push_stdin(
         &mut self,
         reactor: &mut Reactor,
         who: (&str, &str),
         data: &[u8],
         eof: bool,
     ) -> Option<usize> {
-        let same = |w: &Who| (w.owner.as_str(), w.id.as_str()) == who;
-        if let Some(running) = self.running.as_mut().filter(|r| same(&r.who)) {
+        let same = |w: &CommandKey| (w.owner.as_str(), w.id.as_str()) == who;
+        if let Some(running) = self.running.as_mut().filter(|r| same(&r.key)) {
             if !running.run.stdin {
                 return None;
             }
             running.input.extend_from_slice(data);
             running.eof |= eof;
-            self.feed(reactor);
+            self.write_stdin(reactor);
             return Some(self.running.as_ref().map_or(0, |r| r.input.len()));
         }
-        let waiting = self.queue.iter_mut().find(|w| same(&w.who)).filter(|w| w.run.stdin)?;
+        let waiting = self.queue.iter_mut().find(|w| same(&w.key)).filter(|w| w.run.stdin)?;
         waiting.input.extend_from_slice(data);
         waiting.eof |= eof;
         Some(waiting.input.len())
@@ -350,25 +350,25 @@ impl Shell {
 
     /// Whether input for this command has room again (also when there is no such command).
     #[must_use]
-    pub(crate) fn hungry(&self, owner: &str) -> bool {
-        let running = self.running.iter().map(|r| (&r.who, r.input.len()));
-        let waiting = self.queue.iter().map(|w| (&w.who, w.input.len()));
+    pub(crate) fn has_stdin_room(&self, owner: &str) -> bool {
+        let running = self.running.iter().map(|r| (&r.key, r.input.len()));
+        let waiting = self.queue.iter().map(|w| (&w.key, w.input.len()));
         !running.chain(waiting).any(|(who, held)| who.owner == owner && held > INPUT_BYTES_MAX)
     }
 
     /// Takes a command out of the queue, or begins to interrupt it. `false`: no such command.
     pub(crate) fn cancel(&mut self, reactor: &mut Reactor, owner: &str, id: &str) -> bool {
-        let same = |who: &Who| who.owner == owner && who.id == id;
+        let same = |who: &CommandKey| who.owner == owner && who.id == id;
         reactor.pending.shells.mark(self.id);
-        if let Some(at) = self.queue.iter().position(|waiting| same(&waiting.who)) {
+        if let Some(at) = self.queue.iter().position(|waiting| same(&waiting.key)) {
             if let Some(waiting) = self.queue.remove(at) {
-                let id = waiting.who.id.clone();
+                let id = waiting.key.id.clone();
                 let exit = Exit { id, code: 130, cancelled: true, ..Exit::default() };
-                self.log.note(Note::Exit(waiting.who, exit, self.log.end()));
+                self.log.push_event(LogEvent::Exit(waiting.key, exit, self.log.end()));
             }
             return true;
         }
-        if !self.running.as_ref().is_some_and(|running| same(&running.who)) {
+        if !self.running.as_ref().is_some_and(|running| same(&running.key)) {
             return false;
         }
         self.interrupt(reactor, false);
@@ -376,9 +376,9 @@ impl Shell {
     }
 
     /// One of its output pipes is readable.
-    pub(crate) fn readable(&mut self, reactor: &mut Reactor, stream: u8) {
+    pub(crate) fn on_output(&mut self, reactor: &mut Reactor, stream: u8) {
         reactor.pending.shells.mark(self.id);
-        if self.running.as_ref().is_some_and(|running| running.left.is_some()) {
+        if self.running.as_ref().is_some_and(|running| running.unread.is_some()) {
             return;
         }
         self.pull(reactor, stream, READ_BYTES);
@@ -386,7 +386,7 @@ impl Shell {
 
     /// Reads once, at most `limit` bytes; gives how many.
     fn pull(&mut self, reactor: &mut Reactor, stream: u8, limit: usize) -> usize {
-        let plain = self.plain(stream);
+        let plain = self.is_unfiltered(stream);
         let Some(bash) = &mut self.bash else { return 0 };
         let slot = if stream == STDOUT { &mut bash.out } else { &mut bash.err };
         let Some(fd) = slot.as_ref() else { return 0 };
@@ -396,18 +396,18 @@ impl Shell {
             let mut bytes = Vec::with_capacity(ready.min(limit).min(READ_BYTES));
             let count = rustix::io::read(fd, rustix::buffer::spare_capacity(&mut bytes));
             let who = self.running.as_mut().map(|running| {
-                running.count[usize::from(stream == STDERR)] += bytes.len() as u64;
-                running.who.clone()
+                running.output_bytes[usize::from(stream == STDERR)] += bytes.len() as u64;
+                running.key.clone()
             });
             if matches!(count, Ok(1..)) {
-                self.log.chunk(stream, who.as_ref(), bytes);
+                self.log.push_owned(stream, who.as_ref(), bytes);
             }
             return count.unwrap_or(0);
         }
         match reactor.read(fd, limit) {
             Ok(bytes) => {
                 let count = bytes.len();
-                self.said(stream, bytes);
+                self.push_output(stream, bytes);
                 count
             }
             Err(()) => {
@@ -418,29 +418,29 @@ impl Shell {
     }
 
     /// The status channel is readable.
-    pub(crate) fn status(&mut self, reactor: &mut Reactor) {
+    pub(crate) fn on_status(&mut self, reactor: &mut Reactor) {
         reactor.pending.shells.mark(self.id);
         let Some(bash) = &mut self.bash else { return };
-        match bash.status(reactor, self.awaited) {
+        match bash.read_status(reactor, self.awaited_step) {
             Status::Nothing => {}
             Status::Report(report) => self.report(reactor, report),
             // When bash is ending this comes a moment before its end.
-            Status::Gone => self.doubt(reactor.now + Duration::from_millis(250)),
+            Status::Gone => self.schedule_status_check(reactor.now + Duration::from_millis(250)),
             Status::Flood => self.kill_for(reactor, "status channel flooded"),
         }
     }
 
     /// There may be room for lines to bash.
-    pub(crate) fn room(&mut self, reactor: &mut Reactor) {
+    pub(crate) fn on_control_writable(&mut self, reactor: &mut Reactor) {
         if let Some(bash) = &mut self.bash {
-            bash.room(reactor, self.id);
+            bash.write_backlog(reactor, self.id);
         }
     }
 
     /// Writes to the running command's standard input what it takes.
-    pub(crate) fn feed(&mut self, reactor: &mut Reactor) {
+    pub(crate) fn write_stdin(&mut self, reactor: &mut Reactor) {
         let Some(running) = &mut self.running else { return };
-        let Some(fd) = &running.feeder else { return };
+        let Some(fd) = &running.stdin_pipe else { return };
         reactor.pending.shells.mark(self.id);
         match rustix::io::write(fd, &running.input) {
             Ok(count) => drop(running.input.drain(..count)),
@@ -448,7 +448,7 @@ impl Shell {
             Err(_) => running.input.clear(),
         }
         if running.input.is_empty() && running.eof {
-            running.feeder = None;
+            running.stdin_pipe = None;
         } else {
             let wait = !running.input.is_empty();
             let flags = if wait { EventFlags::OUT } else { EventFlags::empty() };
@@ -456,78 +456,84 @@ impl Shell {
         }
     }
 
-    /// Whether output waits for clients of this owner: it is their command's, or nobody's. Who only
-    /// looks on, or sees nothing of it, neither holds a command nor lets it run ahead of its owner.
+    /// Whether reading output waits for clients of this owner: it is the output of their command, or
+    /// of none. A client that only looks on, or does not see the command, neither holds it up nor
+    /// lets it run ahead of its owner.
     #[must_use]
-    pub(crate) fn heeds(&self, owner: &str) -> bool {
-        self.running.as_ref().is_none_or(|running| running.who.owner == owner)
+    pub(crate) fn waits_for(&self, owner: &str) -> bool {
+        self.running.as_ref().is_none_or(|running| running.key.owner == owner)
     }
 
     /// Whether more may be read, given the place of the fastest client and when any last moved.
     /// Called after every round; also arms the timer.
-    pub(crate) fn flow(&mut self, reactor: &mut Reactor, fastest: Place, moved: Instant) {
-        let (bytes, entries) = self.log.behind(&fastest);
+    pub(crate) fn apply_backpressure(
+        &mut self,
+        reactor: &mut Reactor,
+        fastest: LogCursor,
+        moved: Instant,
+    ) {
+        let (bytes, entries) = self.log.lag(&fastest);
         let full = bytes >= WINDOW_BYTES || entries >= WINDOW_ENTRIES;
         let patience = moved + reactor.config.stall;
-        self.stalled = (full && patience > reactor.now).then_some(patience);
-        self.flowing = self.stalled.is_none();
+        self.stalled_until = (full && patience > reactor.now).then_some(patience);
+        self.flowing = self.stalled_until.is_none();
         let listen =
-            self.flowing && self.running.as_ref().is_none_or(|running| running.left.is_none());
+            self.flowing && self.running.as_ref().is_none_or(|running| running.unread.is_none());
         if let Some(bash) = &mut self.bash {
             let ready = bash.ready;
-            bash.listen(reactor, self.id, listen && ready);
+            bash.set_listening(reactor, self.id, listen && ready);
         }
-        self.arm(reactor);
+        self.arm_timer(reactor);
     }
 
     /// Output that belongs to an ended command waits for room in the log, and there is some.
-    pub(crate) fn more(&mut self, reactor: &mut Reactor) -> bool {
+    pub(crate) fn drain_ended_step(&mut self, reactor: &mut Reactor) -> bool {
         let more =
-            self.flowing && self.running.as_ref().is_some_and(|running| running.left.is_some());
+            self.flowing && self.running.as_ref().is_some_and(|running| running.unread.is_some());
         if more {
-            self.advance(reactor);
+            self.drain_step(reactor);
         }
         more
     }
 
     /// Nothing but the news that a command began, less than `pause` ago, is to be sent.
     #[must_use]
-    pub(crate) fn quiet(&self, now: Instant, pause: Duration) -> bool {
-        let young = self.running.as_ref().is_some_and(|r| now.duration_since(r.began) < pause);
-        young && self.log.starts_after(self.pumped)
+    pub(crate) fn only_start_unsent(&self, now: Instant, pause: Duration) -> bool {
+        let young = self.running.as_ref().is_some_and(|r| now.duration_since(r.started_at) < pause);
+        young && self.log.only_start_after(self.sent_index)
     }
 
     /// Everything said so far is being sent.
-    pub(crate) fn pumping(&mut self) {
-        self.pumped = self.log.index();
+    pub(crate) fn mark_sent(&mut self) {
+        self.sent_index = self.log.next_index();
     }
 
-    fn arm(&mut self, reactor: &mut Reactor) {
-        let Some(due) = self.due(reactor) else { return };
-        if self.armed.is_none_or(|armed| due < armed) {
-            self.armed = Some(due);
+    fn arm_timer(&mut self, reactor: &mut Reactor) {
+        let Some(due) = self.next_deadline(reactor) else { return };
+        if self.timer_at.is_none_or(|armed| due < armed) {
+            self.timer_at = Some(due);
             reactor.set_timer(due, Timer::Shell(self.id));
         }
     }
 
     /// A timer of this shell went off.
-    pub(crate) fn tick(&mut self, reactor: &mut Reactor, when: Instant) {
-        if self.armed != Some(when) {
+    pub(crate) fn on_timer(&mut self, reactor: &mut Reactor, when: Instant) {
+        if self.timer_at != Some(when) {
             return;
         }
-        self.armed = None;
+        self.timer_at = None;
         reactor.pending.shells.mark(self.id);
-        self.elapsed(reactor);
+        self.on_deadline(reactor);
     }
 
     /// Whether it can be forgotten.
     #[must_use]
-    pub(crate) fn forgettable(&self, now: Instant) -> bool {
+    pub(crate) fn can_be_forgotten(&self, now: Instant) -> bool {
         let dead = self.bash.is_none() && self.clients.is_empty() && self.closing.is_none();
         let kept = self
             .ended
             .as_ref()
-            .is_some_and(|(_, at)| self.lasting() || now.duration_since(*at) < DEAD_KEPT);
+            .is_some_and(|(_, at)| self.is_session() || now.duration_since(*at) < DEAD_KEPT);
         dead && self.queue.is_empty() && (self.over || !kept)
     }
 }

@@ -284,17 +284,17 @@ impl Terminal {
     }
 
     /// This connection has become a client.
-    pub(crate) fn enter(&mut self, reactor: &mut Reactor, conn: u64, guest: &TerminalClient) {
+    pub(crate) fn enter(&mut self, reactor: &mut Reactor, conn: u64, client: &TerminalClient) {
         self.clients.push(conn);
-        self.typists += usize::from(guest.types());
+        self.typists += usize::from(client.may_type());
         self.shuffled = true;
         reactor.pending.terminals.mark(self.id);
     }
 
     /// This client has gone.
-    pub(crate) fn leave(&mut self, reactor: &mut Reactor, conn: u64, guest: &TerminalClient) {
+    pub(crate) fn leave(&mut self, reactor: &mut Reactor, conn: u64, client: &TerminalClient) {
         self.clients.retain(|client| *client != conn);
-        self.typists -= usize::from(guest.types());
+        self.typists -= usize::from(client.may_type());
         if self.lead == Some(conn) {
             self.lead = None;
         }

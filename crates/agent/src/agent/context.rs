@@ -122,7 +122,7 @@ impl Agent {
         }
     }
 
-    /// Who ran something, or waited to, is not interested any more.
+    /// The connection is no longer interested in what it runs or waits to run.
     pub(super) fn context_cancel(&mut self, id: u64) -> bool {
         let Some(Role::Context(of)) = self.conns.get(&id).map(|conn| &conn.role) else {
             return false;
@@ -181,17 +181,17 @@ impl Agent {
         let flow = context.flow(&mut self.reactor, &mut self.spares, conn.as_deref_mut());
         if let Some(conn) = conn {
             if let Some(end) = &flow.end {
-                conn.tell(&tell::Tell::Context(end.clone()));
+                conn.queue_message(&tell::Tell::Context(end.clone()));
                 conn.role = Role::Ready;
             }
-            let waited = conn.waiting() > 0;
+            let waited = conn.queued_bytes() > 0;
             let _ = conn.flush();
-            if waited && conn.waiting() == 0 && flow.end.is_none() {
+            if waited && conn.queued_bytes() == 0 && flow.end.is_none() {
                 // Nothing tells of room that was not missed for long.
                 self.reactor.pending.contexts.mark(id);
             }
-            conn.interest(&self.reactor.poll);
-            if conn.resumes() {
+            conn.update_interest(&self.reactor.poll);
+            if conn.take_resumable() {
                 conn_id.into_iter().for_each(|id| self.reactor.pending.connections.mark(id));
             }
         }

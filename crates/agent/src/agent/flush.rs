@@ -19,13 +19,13 @@ impl Agent {
     pub(super) fn pump(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let sent = match &conn.role {
-            Role::Client(client) => {
+            Role::Shell(client) => {
                 let shell = client.shell;
                 self.reactor.pending.shells.mark(shell);
                 return;
             }
-            Role::Terminal(guest) => {
-                self.reactor.pending.terminals.mark(guest.terminal);
+            Role::Terminal(terminal_client) => {
+                self.reactor.pending.terminals.mark(terminal_client.terminal);
                 return;
             }
             Role::Process(follower) => {
@@ -44,8 +44,8 @@ impl Agent {
         };
         match sent {
             Ok(_) => {
-                conn.interest(&self.reactor.poll);
-                if conn.resumes() {
+                conn.update_interest(&self.reactor.poll);
+                if conn.take_resumable() {
                     self.reactor.pending.connections.mark(id);
                 }
             }
@@ -110,20 +110,20 @@ impl Agent {
         }
         let told = exec.flow(&mut self.reactor, conn.as_deref_mut());
         if let Some(conn) = conn {
-            conn.held &= !exec.hungry();
+            conn.input_paused &= !exec.hungry();
             if let Some(told) = &told {
-                conn.tell(told);
+                conn.queue_message(told);
                 conn.role = Role::Ready;
-                conn.held = false;
+                conn.input_paused = false;
             }
-            let waited = conn.waiting() > 0;
+            let waited = conn.queued_bytes() > 0;
             let _ = conn.flush();
-            if waited && conn.waiting() == 0 && told.is_none() {
+            if waited && conn.queued_bytes() == 0 && told.is_none() {
                 // Nothing tells of room that was not missed for long: the program is looked at again.
                 self.reactor.pending.execs.mark(id);
             }
-            conn.interest(&self.reactor.poll);
-            if conn.resumes() {
+            conn.update_interest(&self.reactor.poll);
+            if conn.take_resumable() {
                 conn_id.into_iter().for_each(|id| self.reactor.pending.connections.mark(id));
             }
         }
@@ -142,24 +142,24 @@ impl Agent {
             let gone = self.pump_clients(id);
             gone.into_iter().for_each(|conn| self.hang_up(conn));
             let Some(shell) = self.shells.get_mut(&id) else { return };
-            let (mut fastest, mut moved) = shell.left;
+            let (mut fastest, mut moved) = shell.last_detached;
             let mut first = true;
             for client in &shell.clients {
-                let Some(Role::Client(client)) = self.conns.get(client).map(|conn| &conn.role)
+                let Some(Role::Shell(client)) = self.conns.get(client).map(|conn| &conn.role)
                 else {
                     continue;
                 };
-                if !shell.heeds(&client.view.owner) {
+                if !shell.waits_for(&client.view.owner) {
                     continue;
                 }
-                moved = if first { client.moved } else { moved.max(client.moved) };
-                if first || shell.log.behind(&client.place) < shell.log.behind(&fastest) {
-                    fastest = client.place;
+                moved = if first { client.last_progress } else { moved.max(client.last_progress) };
+                if first || shell.log.lag(&client.cursor) < shell.log.lag(&fastest) {
+                    fastest = client.cursor;
                 }
                 first = false;
             }
-            shell.flow(&mut self.reactor, fastest, moved);
-            if !shell.more(&mut self.reactor) {
+            shell.apply_backpressure(&mut self.reactor, fastest, moved);
+            if !shell.drain_ended_step(&mut self.reactor) {
                 break;
             }
         }
@@ -172,27 +172,27 @@ impl Agent {
         let mut gone = Vec::new();
         let Some(shell) = self.shells.get_mut(&id) else { return gone };
         let now = self.reactor.now;
-        let delay =
-            shell.quiet(now, STARTED_PAUSE) && self.delayed_until.is_none_or(|due| due > now);
+        let delay = shell.only_start_unsent(now, STARTED_PAUSE)
+            && self.delayed_until.is_none_or(|due| due > now);
         if delay {
             self.delayed_until.get_or_insert(now + STARTED_PAUSE);
             self.delayed.push(id);
             return gone;
         }
-        shell.pumping();
+        shell.mark_sent();
         for conn_id in &shell.clients {
             let Some(conn) = self.conns.get_mut(conn_id) else { continue };
             match conn.pump(&shell.log, now) {
                 Ok(()) => {
-                    if conn.held
-                        && let Role::Client(client) = &conn.role
+                    if conn.input_paused
+                        && let Role::Shell(client) = &conn.role
                     {
-                        conn.held = !shell.hungry(&client.view.owner);
+                        conn.input_paused = !shell.has_stdin_room(&client.view.owner);
                     }
-                    if conn.resumes() {
+                    if conn.take_resumable() {
                         self.reactor.pending.connections.mark(*conn_id);
                     }
-                    conn.interest(&self.reactor.poll);
+                    conn.update_interest(&self.reactor.poll);
                 }
                 Err(_) => gone.push(*conn_id),
             }
@@ -209,19 +209,19 @@ impl Agent {
         let mut refused = Vec::new();
         for conn_id in &shell.clients {
             let Some(conn) = self.conns.get_mut(conn_id) else { continue };
-            let Role::Client(client) = &mut conn.role else { continue };
-            if client.announced {
+            let Role::Shell(client) = &mut conn.role else { continue };
+            if client.attach_reported {
                 continue;
             }
             if let State::Failed(why, message) = &shell.state {
                 let message = message.clone();
-                conn.tell(&Tell::Refused { id: None, why: *why, message });
+                conn.queue_message(&Tell::Refused { id: None, why: *why, message });
                 refused.push(*conn_id);
                 continue;
             }
-            client.announced = true;
-            let (fresh, at) = (client.fresh, shell.log.at());
-            conn.tell(&Tell::Attached { pid: shell.pid(), fresh, at });
+            client.attach_reported = true;
+            let (fresh, at) = (client.opened_shell, shell.log.end_since());
+            conn.queue_message(&Tell::Attached { pid: shell.pid(), fresh, at });
         }
         for conn in refused {
             self.detach(conn, id);
@@ -241,11 +241,11 @@ impl Agent {
             }
         }
         let Some(shell) = self.shells.get(&id) else { return };
-        if shell.over || (shell.state == State::Dead && !shell.lasting()) {
+        if shell.over || (shell.state == State::Dead && !shell.is_session()) {
             for client in shell.clients.clone() {
                 let told = self.conns.get(&client).is_none_or(|conn| match &conn.role {
-                    Role::Client(client) => {
-                        client.announced && self.shells[&id].log.behind(&client.place).1 == 0
+                    Role::Shell(client) => {
+                        client.attach_reported && self.shells[&id].log.lag(&client.cursor).1 == 0
                     }
                     _ => true,
                 });
@@ -255,7 +255,7 @@ impl Agent {
                 }
             }
         }
-        if self.shells.get(&id).is_some_and(|shell| shell.forgettable(self.reactor.now)) {
+        if self.shells.get(&id).is_some_and(|shell| shell.can_be_forgotten(self.reactor.now)) {
             if !self.watchers.is_empty() && self.reactor.unreported.contains(id) {
                 self.tell_watchers();
             }

@@ -60,8 +60,8 @@ impl Agent {
         let Some(dial) = self.dials.remove(&number) else { return };
         self.reactor.poll.remove(&dial.fd);
         let Some(conn) = self.conns.get_mut(&dial.conn) else { return };
-        // Who dials reads: a connection that takes nothing is of no use to anybody.
-        if conn.hand_over(&Tell::Dialed, &dial.fd).is_err() {
+        // A client that dials also reads; a connection that takes nothing is closed.
+        if conn.send_with_fd(&Tell::Dialed, &dial.fd).is_err() {
             self.hang_up(dial.conn);
         }
     }

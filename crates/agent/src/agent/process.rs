@@ -129,8 +129,13 @@ impl Agent {
         process.followers.push(id);
         self.tell(id, &Tell::ProcessLog(log));
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        let moved = self.reactor.now;
-        conn.role = Role::Process(Follower { process: of, position, until, moved, idle: true });
+        conn.role = Role::Process(Follower {
+            process: of,
+            position,
+            until,
+            last_progress: self.reactor.now,
+            caught_up: true,
+        });
         self.reactor.pending.processes.mark(of);
     }
 
@@ -250,10 +255,10 @@ impl Agent {
                     if all {
                         done.push(conn_id);
                     }
-                    if conn.resumes() {
+                    if conn.take_resumable() {
                         self.reactor.pending.connections.mark(conn_id);
                     }
-                    conn.interest(&self.reactor.poll);
+                    conn.update_interest(&self.reactor.poll);
                 }
             }
         }

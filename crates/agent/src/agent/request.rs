@@ -86,7 +86,7 @@ impl Agent {
         id: u64,
         work: impl FnOnce(&mut Shell, &mut Reactor, &str) -> T,
     ) -> Option<T> {
-        let Role::Client(client) = &self.conns.get(&id)?.role else { return None };
+        let Role::Shell(client) = &self.conns.get(&id)?.role else { return None };
         let shell = self.shells.get_mut(&client.shell)?;
         self.reactor.pending.shells.mark(client.shell);
         Some(work(shell, &mut self.reactor, &client.view.owner))
@@ -103,7 +103,7 @@ impl Agent {
             Some((exec, reactor)) => (exec.input(reactor, data, eof), exec::INPUT_BYTES_MAX),
             None => {
                 let held = self.with_shell(id, |shell, reactor, owner| {
-                    shell.input(reactor, (owner, &of), data, eof)
+                    shell.push_stdin(reactor, (owner, &of), data, eof)
                 });
                 (held.flatten(), shell::INPUT_BYTES_MAX)
             }
@@ -111,8 +111,8 @@ impl Agent {
         match held {
             Some(held) if held > max => {
                 if let Some(conn) = self.conns.get_mut(&id) {
-                    conn.held = true;
-                    conn.interest(&self.reactor.poll);
+                    conn.input_paused = true;
+                    conn.update_interest(&self.reactor.poll);
                 }
             }
             // A command that has just ended is no error of its sender's.
@@ -205,7 +205,7 @@ impl Agent {
         }
         let Some(mut conn) = self.conns.remove(&id) else { return };
         self.reactor.poll.remove(&conn.fd);
-        let (number, rest) = (conn.fd.as_raw_fd(), conn.rest());
+        let (number, rest) = (conn.fd.as_raw_fd(), conn.take_input());
         let spare = conn.fd.try_clone();
         // The worker answers from here on; our copy closes with the closure.
         let work = move || crate::file::serve(conn.fd, rest, ask);
@@ -218,7 +218,7 @@ impl Agent {
             (Err(error), Ok(spare)) => {
                 let message = format!("no process: {error}");
                 let mut conn = Conn::new(id, spare);
-                conn.tell(&Tell::Refused { id: None, why: Why::NoProcess, message });
+                conn.queue_message(&Tell::Refused { id: None, why: Why::NoProcess, message });
                 let _ = conn.flush();
             }
             (Err(_), Err(_)) => {}
@@ -241,7 +241,7 @@ impl Agent {
         let terminals = self.terminals.values().filter(|one| one.runs());
         let terminals = terminals.filter_map(Terminal::census);
         let contexts = self.contexts.values().filter(|one| !one.over()).map(Context::census);
-        let shells = self.shells.values().map(Shell::told);
+        let shells = self.shells.values().map(Shell::activity);
         let mut all: Vec<_> = shells.chain(terminals).chain(contexts).collect();
         all.extend(self.spares.census(&self.reactor));
         let rest = all.split_off(all.len().min(256));
@@ -272,7 +272,7 @@ impl Agent {
     pub(super) fn tell_watchers(&mut self) {
         let execs = self.running();
         for id in self.reactor.unreported.take() {
-            let shell = self.shells.get(&id).map(Shell::told);
+            let shell = self.shells.get(&id).map(Shell::activity);
             let shell = shell.or_else(|| self.told_terminal(id));
             let shell = shell.or_else(|| self.contexts.get(&id).map(Context::census));
             if shell.is_none() && id != 0 {
@@ -281,7 +281,11 @@ impl Agent {
             let tell = Tell::Changed { shell, execs };
             for watcher in self.watchers.clone() {
                 // One that does not read is told no more; its driver asks anew.
-                if self.conns.get(&watcher).is_some_and(|conn| conn.waiting() > UNREAD_BYTES_MAX) {
+                if self
+                    .conns
+                    .get(&watcher)
+                    .is_some_and(|conn| conn.queued_bytes() > UNREAD_BYTES_MAX)
+                {
                     self.hang_up(watcher);
                 } else {
                     self.tell(watcher, &tell);

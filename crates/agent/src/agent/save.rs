@@ -45,9 +45,9 @@ impl Agent {
         }
     }
 
-    /// Who watches, and how much of what was told them they have not taken.
+    /// Notes whether there are watchers, and whether they read too slowly.
     pub(super) fn look_at_watchers(&mut self) {
-        let held = |id: &u64| self.conns.get(id).map_or(0, Conn::waiting);
+        let held = |id: &u64| self.conns.get(id).map_or(0, Conn::queued_bytes);
         self.reactor.has_watchers = !self.watchers.is_empty();
         self.reactor.watchers_behind = self.watchers.iter().any(|id| held(id) > WAITING_BYTES_MAX);
     }

@@ -1,8 +1,8 @@
 //! Becoming and ceasing to be a client of a shell.
 
 use super::Agent;
-use crate::connection::shell_log::View;
-use crate::connection::{Client, Role};
+use crate::connection::shell_log::LogFilter;
+use crate::connection::{Role, ShellClient};
 use crate::shell::{Shell, State};
 use isolet_wire::ask::Attach;
 use isolet_wire::tell::Why;
@@ -14,7 +14,7 @@ impl Agent {
     pub(super) fn attach(&mut self, id: u64, attach: Attach) {
         match self.conns.get(&id).map(|conn| &conn.role) {
             Some(Role::Ready) => {}
-            Some(Role::Client(client)) => {
+            Some(Role::Shell(client)) => {
                 let shell = client.shell;
                 if self.shells.get(&shell).is_some_and(|shell| shell.state != State::Dead) {
                     let message = "this connection is a client of a shell already";
@@ -24,24 +24,26 @@ impl Agent {
             }
             _ => return self.refuse(id, None, Why::BadAsk, "this connection has another use"),
         }
-        let Some((shell_id, fresh)) = self.shell_for(id, &attach) else { return };
+        let Some((shell_id, opened_shell)) = self.shell_for(id, &attach) else { return };
         let Some(shell) = self.shells.get_mut(&shell_id) else { return };
-        let place = match attach.since {
-            since if shell.state == State::Dead && !shell.lasting() => shell.log.last_words(since),
-            Some(since) => shell.log.since(since),
-            None => shell.log.now(),
+        let cursor = match attach.since {
+            since if shell.state == State::Dead && !shell.is_session() => {
+                shell.log.cursor_for_ended(since)
+            }
+            Some(since) => shell.log.cursor_since(since),
+            None => shell.log.cursor_at_end(),
         };
         shell.clients.push(id);
         self.reactor.notify_watchers(shell_id);
         self.reactor.pending.shells.mark(shell_id);
         if let Some(conn) = self.conns.get_mut(&id) {
-            conn.role = Role::Client(Client {
+            conn.role = Role::Shell(ShellClient {
                 shell: shell_id,
-                view: View { owner: attach.owner, watch: attach.watch },
-                place,
-                announced: false,
-                fresh,
-                moved: self.reactor.now,
+                view: LogFilter { owner: attach.owner, watch: attach.watch },
+                cursor,
+                attach_reported: false,
+                opened_shell,
+                last_progress: self.reactor.now,
             });
         }
     }
@@ -56,7 +58,7 @@ impl Agent {
         if let Some(shell_id) = self.names.get(&attach.shell).copied() {
             let shell = self.shells.get_mut(&shell_id)?;
             let dead = matches!(shell.state, State::Dead | State::Failed(..));
-            let again = dead && shell.lasting();
+            let again = dead && shell.is_session();
             if again {
                 if let Some(open) = &attach.open {
                     shell.open = open.clone();
@@ -101,14 +103,14 @@ impl Agent {
 
     pub(super) fn detach(&mut self, id: u64, shell: u64) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        if let Role::Client(client) = std::mem::replace(&mut conn.role, Role::Ready)
+        if let Role::Shell(client) = std::mem::replace(&mut conn.role, Role::Ready)
             && let Some(shell) = self.shells.get_mut(&shell)
         {
             shell.clients.retain(|client| *client != id);
             // Of several that leave together the last one's place is kept: the log's other half
             // is there for what they differ by.
-            if shell.clients.is_empty() || shell.heeds(&client.view.owner) {
-                shell.left = (client.place, self.reactor.now);
+            if shell.clients.is_empty() || shell.waits_for(&client.view.owner) {
+                shell.last_detached = (client.cursor, self.reactor.now);
             }
         }
         self.reactor.pending.shells.mark(shell);

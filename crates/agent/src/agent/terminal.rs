@@ -44,14 +44,14 @@ impl Agent {
         let alone = self.alone(terminal_id, id);
         let Some(terminal) = self.terminals.get_mut(&terminal_id) else { return };
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        let mut guest =
+        let mut terminal_client =
             TerminalClient::new(terminal_id, terminal.number(), attach, self.reactor.now);
-        guest.fresh = fresh;
-        if let Some(size) = guest.size.filter(|_| guest.sizes() && alone) {
+        terminal_client.fresh = fresh;
+        if let Some(size) = terminal_client.size.filter(|_| terminal_client.may_resize() && alone) {
             terminal.window(&mut self.reactor, id, size, true);
         }
-        terminal.enter(&mut self.reactor, id, &guest);
-        conn.role = Role::Terminal(Box::new(guest));
+        terminal.enter(&mut self.reactor, id, &terminal_client);
+        conn.role = Role::Terminal(Box::new(terminal_client));
     }
 
     fn open_terminal(&mut self, attach: &mut Attach) -> Result<u64, terminal::Refusal> {
@@ -82,40 +82,42 @@ impl Agent {
     fn alone(&self, terminal: u64, id: u64) -> bool {
         let Some(terminal) = self.terminals.get(&terminal) else { return false };
         let others = terminal.clients.iter().filter(|client| **client != id);
-        !others.filter_map(|client| self.conns.get(client)?.guest()).any(TerminalClient::sizes)
+        !others
+            .filter_map(|client| self.conns.get(client)?.terminal_client())
+            .any(TerminalClient::may_resize)
     }
 
     pub(super) fn typed(&mut self, id: u64, bytes: &[u8]) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        let Role::Terminal(guest) = &mut conn.role else { return self.no_terminal(id) };
-        if !guest.types() {
+        let Role::Terminal(terminal_client) = &mut conn.role else { return self.no_terminal(id) };
+        if !terminal_client.may_type() {
             return self.refuse(id, None, Why::Denied, "this client only looks");
         }
         if bytes.len() > TYPE_BYTES_MAX {
             let message = format!("at most {TYPE_BYTES_MAX} bytes are typed at once");
             return self.refuse(id, None, Why::TooLarge, message);
         }
-        let Some(terminal) = self.terminals.get_mut(&guest.terminal) else { return };
-        let waiting = terminal.typed(&mut self.reactor, id, guest, bytes);
+        let Some(terminal) = self.terminals.get_mut(&terminal_client.terminal) else { return };
+        let waiting = terminal.typed(&mut self.reactor, id, terminal_client, bytes);
         if waiting > terminal::INPUT_BYTES_MAX {
-            conn.held = true;
-            conn.interest(&self.reactor.poll);
+            conn.input_paused = true;
+            conn.update_interest(&self.reactor.poll);
         }
     }
 
     pub(super) fn resized(&mut self, id: u64, size: Size) {
         let conn = self.conns.get_mut(&id);
-        let Some(guest) = conn.and_then(|conn| conn.guest_mut()) else {
+        let Some(terminal_client) = conn.and_then(|conn| conn.terminal_client_mut()) else {
             return self.no_terminal(id);
         };
-        if !guest.types() {
+        if !terminal_client.may_type() {
             return self.refuse(id, None, Why::Denied, "this client only looks");
         }
         let Some(size) = terminal::cut(size) else {
             return self.refuse(id, None, Why::BadAsk, NO_SIZE);
         };
-        guest.size = Some(size);
-        let of = guest.terminal;
+        terminal_client.size = Some(size);
+        let of = terminal_client.terminal;
         let alone = self.alone(of, id);
         if let Some(terminal) = self.terminals.get_mut(&of) {
             terminal.window(&mut self.reactor, id, size, alone);
@@ -185,8 +187,12 @@ impl Agent {
         let Some(terminal) = self.terminals.get_mut(&id).filter(|one| one.shuffled) else { return };
         let lead = terminal.lead();
         let seen = terminal.clients.iter().filter_map(|client| {
-            let guest = self.conns.get(client)?.guest().filter(|guest| !guest.hidden)?;
-            Some(guest.told(lead == Some(*client)))
+            let terminal_client = self
+                .conns
+                .get(client)?
+                .terminal_client()
+                .filter(|terminal_client| !terminal_client.hidden)?;
+            Some(terminal_client.describe(lead == Some(*client)))
         });
         let seen = seen.collect();
         terminal.present(&mut self.reactor, seen);
@@ -195,8 +201,8 @@ impl Agent {
     /// Until when the program waits for its clients.
     fn terminal_waits(&self, id: u64) -> Option<Instant> {
         let terminal = self.terminals.get(&id)?;
-        let guest = |client: &u64| self.conns.get(client).and_then(Conn::guest);
-        terminal.paused(self.reactor.now, terminal.clients.iter().filter_map(guest))
+        let terminal_client = |client: &u64| self.conns.get(client).and_then(Conn::terminal_client);
+        terminal.paused(self.reactor.now, terminal.clients.iter().filter_map(terminal_client))
     }
 
     /// Sends every client what it has not; gives those that have gone, and those that were told
@@ -211,7 +217,10 @@ impl Agent {
             let sent = terminal.pump(conn, now);
             // However long it stood still before: from the end on it has time to hear of it.
             let stalled = ended.is_some_and(|ended| {
-                let moved = conn.guest().filter(|guest| !guest.idle).map(|guest| guest.moved);
+                let moved = conn
+                    .terminal_client()
+                    .filter(|terminal_client| !terminal_client.caught_up)
+                    .map(|terminal_client| terminal_client.last_progress);
                 moved.is_some_and(|at| {
                     now.duration_since(at.max(ended)) >= self.reactor.config.stall
                 })
@@ -220,15 +229,15 @@ impl Agent {
                 gone.push(client);
                 continue;
             }
-            conn.held &= !terminal.hungry();
-            if conn.guest().is_some_and(TerminalClient::over) {
+            conn.input_paused &= !terminal.hungry();
+            if conn.terminal_client().is_some_and(TerminalClient::has_ended) {
                 over.push(client);
-                conn.held = false;
+                conn.input_paused = false;
             }
-            if conn.resumes() {
+            if conn.take_resumable() {
                 self.reactor.pending.connections.mark(client);
             }
-            conn.interest(&self.reactor.poll);
+            conn.update_interest(&self.reactor.poll);
         }
         (gone, over)
     }
@@ -236,13 +245,13 @@ impl Agent {
     /// The connection is no client of a terminal any more.
     pub(super) fn leave_terminal(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        if conn.guest().is_none() {
+        if conn.terminal_client().is_none() {
             return;
         }
-        if let Role::Terminal(guest) = std::mem::replace(&mut conn.role, Role::Ready)
-            && let Some(terminal) = self.terminals.get_mut(&guest.terminal)
+        if let Role::Terminal(terminal_client) = std::mem::replace(&mut conn.role, Role::Ready)
+            && let Some(terminal) = self.terminals.get_mut(&terminal_client.terminal)
         {
-            terminal.leave(&mut self.reactor, id, &guest);
+            terminal.leave(&mut self.reactor, id, &terminal_client);
         }
     }
 

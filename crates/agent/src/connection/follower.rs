@@ -12,7 +12,7 @@ pub(crate) struct Follower {
     /// Where it ends; `None`: with the process.
     pub(crate) until: Option<u64>,
     /// When it last took bytes or needed none.
-    pub(crate) moved: Instant,
+    pub(crate) last_progress: Instant,
     /// It needed none.
-    pub(crate) idle: bool,
+    pub(crate) caught_up: bool,
 }

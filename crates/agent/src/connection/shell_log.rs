@@ -1,6 +1,6 @@
 //! What one shell has said, in order, as far back as it is kept; and where each client is in it.
 //!
-//! Pure: no descriptor, no clock. A client has no queue of its own, only a [`Place`] here, so a
+//! Pure: no descriptor, no clock. A client has no queue of its own, only a [`LogCursor`] here, so a
 //! slow one costs nothing but what it misses, and what it misses it is told.
 
 use isolet_wire::ask::Since;
@@ -22,7 +22,7 @@ const JOINED_BYTES_MAX: usize = 16 * 1024;
 
 /// Whose command.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Who {
+pub(crate) struct CommandKey {
     /// The owner, as attached.
     pub(crate) owner: String,
     /// The owner's name for it.
@@ -32,26 +32,26 @@ pub(crate) struct Who {
 /// Something that was said.
 #[derive(Debug)]
 enum Entry {
-    Data { stream: u8, offset: u64, who: Option<Rc<Who>>, bytes: Vec<u8> },
-    Note(Note),
+    Output { stream: u8, offset: u64, who: Option<Rc<CommandKey>>, bytes: Vec<u8> },
+    Event(LogEvent),
 }
 
 /// Something that happened.
 #[derive(Debug, Clone)]
-pub(crate) enum Note {
+pub(crate) enum LogEvent {
     /// A command began; how many had ended before it, and the beginning of its text.
-    Started(Rc<Who>, u64, Box<str>),
+    Started(Rc<CommandKey>, u64, Box<str>),
     /// A command ended; where its output began on each stream.
-    Exit(Rc<Who>, Exit, [u64; 2]),
+    Exit(Rc<CommandKey>, Exit, [u64; 2]),
     /// A waiting command will never run.
-    Refused(Rc<Who>, Why, String),
+    Refused(Rc<CommandKey>, Why, String),
     /// The shell ended.
     Closed(Closed, Since),
 }
 
 /// How far a client has read.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Place {
+pub(crate) struct LogCursor {
     index: u64,
     at: [u64; 2],
     seq: u64,
@@ -69,16 +69,16 @@ struct Missed {
 
 /// What a client is to see.
 #[derive(Debug)]
-pub(crate) struct View {
+pub(crate) struct LogFilter {
     /// Its own commands.
     pub(crate) owner: String,
     /// Those of others too.
     pub(crate) watch: bool,
 }
 
-impl View {
+impl LogFilter {
     /// The name under which this client sees a command; `None` when it does not see it at all.
-    fn name(&self, who: &Who) -> Option<String> {
+    fn command_name(&self, who: &CommandKey) -> Option<String> {
         if who.owner == self.owner {
             return Some(who.id.clone());
         }
@@ -90,7 +90,7 @@ impl View {
 #[derive(Debug)]
 pub(crate) enum Item<'a> {
     /// Output.
-    Data {
+    Output {
         /// Which stream.
         stream: u8,
         /// Where the first byte stands.
@@ -101,29 +101,29 @@ pub(crate) enum Item<'a> {
         bytes: &'a [u8],
     },
     /// Anything else.
-    Tell(Tell),
+    Message(Tell),
 }
 
 /// The log.
 #[derive(Debug, Default)]
-pub(crate) struct Log {
+pub(crate) struct ShellLog {
     entries: VecDeque<Entry>,
     first: u64,
     bytes: usize,
     end: [u64; 2],
-    gone: [u64; 2],
+    dropped: [u64; 2],
     seq: u64,
-    exits: VecDeque<(Rc<Who>, Exit, [u64; 2])>,
+    exits: VecDeque<(Rc<CommandKey>, Exit, [u64; 2])>,
 }
 
 fn slot(stream: u8) -> usize {
     usize::from(stream == STDERR)
 }
 
-impl Log {
+impl ShellLog {
     /// End of each stream and the number of the last exit.
     #[must_use]
-    pub(crate) fn at(&self) -> Since {
+    pub(crate) fn end_since(&self) -> Since {
         Since { out: self.end[0], err: self.end[1], seq: self.seq }
     }
 
@@ -134,27 +134,27 @@ impl Log {
     }
 
     /// Appends output, at most 64 KiB at once.
-    pub(crate) fn data(&mut self, stream: u8, who: Option<&Rc<Who>>, bytes: &[u8]) {
+    pub(crate) fn push_output(&mut self, stream: u8, who: Option<&Rc<CommandKey>>, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
         if bytes.len() <= JOINED_BYTES_MAX && self.join(stream, who, bytes) {
-            self.grew(stream, bytes.len());
+            self.record_growth(stream, bytes.len());
         } else {
-            self.chunk(stream, who, bytes.to_vec());
+            self.push_owned(stream, who, bytes.to_vec());
         }
     }
 
-    /// As [`Log::data`], without a copy.
-    pub(crate) fn chunk(&mut self, stream: u8, who: Option<&Rc<Who>>, bytes: Vec<u8>) {
+    /// As [`ShellLog::push_output`], without a copy.
+    pub(crate) fn push_owned(&mut self, stream: u8, who: Option<&Rc<CommandKey>>, bytes: Vec<u8>) {
         debug_assert!(bytes.len() <= DATA_BYTES_MAX);
         let (length, offset) = (bytes.len(), self.end[slot(stream)]);
-        self.entries.push_back(Entry::Data { stream, offset, who: who.cloned(), bytes });
-        self.grew(stream, length);
+        self.entries.push_back(Entry::Output { stream, offset, who: who.cloned(), bytes });
+        self.record_growth(stream, length);
     }
 
-    fn join(&mut self, stream: u8, who: Option<&Rc<Who>>, more: &[u8]) -> bool {
-        let Some(Entry::Data { stream: last, who: whose, bytes, .. }) = self.entries.back_mut()
+    fn join(&mut self, stream: u8, who: Option<&Rc<CommandKey>>, more: &[u8]) -> bool {
+        let Some(Entry::Output { stream: last, who: whose, bytes, .. }) = self.entries.back_mut()
         else {
             return false;
         };
@@ -170,44 +170,44 @@ impl Log {
         true
     }
 
-    fn grew(&mut self, stream: u8, count: usize) {
+    fn record_growth(&mut self, stream: u8, count: usize) {
         self.end[slot(stream)] += count as u64;
         self.bytes += count;
         self.trim();
     }
 
     /// Appends an event. An exit is given its number here.
-    pub(crate) fn note(&mut self, mut note: Note) {
-        if let Note::Exit(_, exit, _) = &mut note {
+    pub(crate) fn push_event(&mut self, mut note: LogEvent) {
+        if let LogEvent::Exit(_, exit, _) = &mut note {
             self.seq += 1;
             exit.seq = self.seq;
         }
-        self.entries.push_back(Entry::Note(note));
+        self.entries.push_back(Entry::Event(note));
         self.trim();
     }
 
     /// A note that a command began.
-    pub(crate) fn started(&mut self, who: Rc<Who>, text: &str) {
+    pub(crate) fn started(&mut self, who: Rc<CommandKey>, text: &str) {
         let text = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
         self.bytes += text.len();
-        self.note(Note::Started(who, self.seq, text.into()));
+        self.push_event(LogEvent::Started(who, self.seq, text.into()));
     }
 
     /// A note that the shell ended.
     pub(crate) fn closed(&mut self, closed: Closed) {
-        self.note(Note::Closed(closed, self.at()));
+        self.push_event(LogEvent::Closed(closed, self.end_since()));
     }
 
     fn trim(&mut self) {
         while self.bytes > LOG_BYTES_MAX || self.entries.len() > LOG_ENTRIES_MAX {
             self.first += 1;
             match self.entries.pop_front() {
-                Some(Entry::Data { stream, offset, bytes, .. }) => {
+                Some(Entry::Output { stream, offset, bytes, .. }) => {
                     self.bytes -= bytes.len();
-                    self.gone[slot(stream)] = offset + bytes.len() as u64;
+                    self.dropped[slot(stream)] = offset + bytes.len() as u64;
                 }
-                Some(Entry::Note(Note::Started(_, _, text))) => self.bytes -= text.len(),
-                Some(Entry::Note(Note::Exit(who, exit, from))) => {
+                Some(Entry::Event(LogEvent::Started(_, _, text))) => self.bytes -= text.len(),
+                Some(Entry::Event(LogEvent::Exit(who, exit, from))) => {
                     if self.exits.len() == EXITS_MAX {
                         self.exits.pop_front();
                     }
@@ -220,92 +220,93 @@ impl Log {
 
     /// Entries so far.
     #[must_use]
-    pub(crate) fn index(&self) -> u64 {
+    pub(crate) fn next_index(&self) -> u64 {
         self.first + self.entries.len() as u64
     }
 
     /// All that happened after entry `index` is that a command began.
     #[must_use]
-    pub(crate) fn starts_after(&self, index: u64) -> bool {
-        let started = matches!(self.entries.back(), Some(Entry::Note(Note::Started(..))));
-        started && index + 1 == self.index()
+    pub(crate) fn only_start_after(&self, index: u64) -> bool {
+        let started = matches!(self.entries.back(), Some(Entry::Event(LogEvent::Started(..))));
+        started && index + 1 == self.next_index()
     }
 
-    /// The place of a client that wants what comes from now on.
+    /// The cursor of a client that wants what comes from now on.
     #[must_use]
-    pub(crate) fn now(&self) -> Place {
-        Place {
+    pub(crate) fn cursor_at_end(&self) -> LogCursor {
+        LogCursor {
             index: self.first + self.entries.len() as u64,
             at: self.end,
             seq: self.seq,
-            ..Place::default()
+            ..LogCursor::default()
         }
     }
 
-    /// The place of a client that has read up to `since`.
+    /// The cursor of a client that has read up to `since`.
     #[must_use]
-    pub(crate) fn since(&self, since: Since) -> Place {
-        Place {
+    pub(crate) fn cursor_since(&self, since: Since) -> LogCursor {
+        LogCursor {
             // One before the first: whoever stands there has fallen off and is told what it missed.
             index: if self.first > 0 { self.first - 1 } else { 0 },
             at: [since.out.min(self.end[0]), since.err.min(self.end[1])],
             seq: since.seq.min(self.seq),
             seen: Some(since),
-            ..Place::default()
+            ..LogCursor::default()
         }
     }
 
-    /// How far behind the end a place is, in bytes and in entries.
+    /// How far behind the end a cursor is, in bytes and in entries.
     #[must_use]
-    pub(crate) fn behind(&self, place: &Place) -> (u64, u64) {
-        let bytes = (self.end[0] - place.at[0]) + (self.end[1] - place.at[1]);
-        (bytes, self.index().saturating_sub(place.index))
+    pub(crate) fn lag(&self, cursor: &LogCursor) -> (u64, u64) {
+        let bytes = (self.end[0] - cursor.at[0]) + (self.end[1] - cursor.at[1]);
+        (bytes, self.next_index().saturating_sub(cursor.index))
     }
 
-    /// What comes next for a client at `place`, which moves past it. `None` at the end.
-    pub(crate) fn next(&self, place: &mut Place, view: &View) -> Option<Item<'_>> {
-        if place.index < self.first {
-            if let Some(missing) = self.missing(place, view) {
-                return Some(Item::Tell(missing));
+    /// What comes next for a client at `cursor`, which moves past it. `None` at the end.
+    pub(crate) fn next(&self, cursor: &mut LogCursor, filter: &LogFilter) -> Option<Item<'_>> {
+        if cursor.index < self.first {
+            if let Some(missing) = self.next_missing(cursor, filter) {
+                return Some(Item::Message(missing));
             }
-            place.index = self.first;
+            cursor.index = self.first;
         }
         loop {
-            let at = usize::try_from(place.index - self.first).ok()?;
+            let at = usize::try_from(cursor.index - self.first).ok()?;
             let entry = self.entries.get(at)?;
             let item = match entry {
-                Entry::Data { stream, offset, who, bytes } => {
-                    let at = &mut place.at[slot(*stream)];
+                Entry::Output { stream, offset, who, bytes } => {
+                    let at = &mut cursor.at[slot(*stream)];
                     let skip = at.saturating_sub(*offset).min(bytes.len() as u64) as usize;
                     let from = offset + skip as u64;
                     *at = (*at).max(offset + bytes.len() as u64);
-                    let name = who.as_ref().map_or(Some(String::new()), |who| view.name(who));
+                    let name =
+                        who.as_ref().map_or(Some(String::new()), |who| filter.command_name(who));
                     let rest = &bytes[skip..];
-                    name.filter(|_| !rest.is_empty()).map(|id| Item::Data {
+                    name.filter(|_| !rest.is_empty()).map(|id| Item::Output {
                         stream: *stream,
                         offset: from,
                         id,
                         bytes: rest,
                     })
                 }
-                Entry::Note(note) => self.told(note, place, view).map(Item::Tell),
+                Entry::Event(note) => self.message(note, cursor, filter).map(Item::Message),
             };
-            // The last chunk may still grow: a place stays in it until another follows.
-            let grows = matches!(entry, Entry::Data { .. }) && at + 1 == self.entries.len();
-            place.index += u64::from(!grows);
+            // The last chunk may still grow: a cursor stays in it until another follows.
+            let grows = matches!(entry, Entry::Output { .. }) && at + 1 == self.entries.len();
+            cursor.index += u64::from(!grows);
             if item.is_some() || grows {
                 return item;
             }
         }
     }
 
-    /// The next thing to tell a client whose place the log has let go of.
-    fn missing(&self, place: &mut Place, view: &View) -> Option<Tell> {
+    /// The next thing to tell a client whose cursor the log has let go of.
+    fn next_missing(&self, cursor: &mut LogCursor, filter: &LogFilter) -> Option<Tell> {
         for stream in [STDOUT, STDERR] {
-            let (from, to) = (place.at[slot(stream)], self.gone[slot(stream)]);
+            let (from, to) = (cursor.at[slot(stream)], self.dropped[slot(stream)]);
             if from < to {
-                place.at[slot(stream)] = to;
-                let missed = &mut place.missed[slot(stream)];
+                cursor.at[slot(stream)] = to;
+                let missed = &mut cursor.missed[slot(stream)];
                 if missed.bytes == 0 {
                     missed.from = from;
                 }
@@ -314,29 +315,29 @@ impl Log {
                 return Some(Tell::Gap { stream, from, to });
             }
         }
-        let start = self.exits.partition_point(|(_, exit, _)| exit.seq <= place.seq);
+        let start = self.exits.partition_point(|(_, exit, _)| exit.seq <= cursor.seq);
         self.exits
             .range(start..)
-            .find_map(|(who, exit, from)| exited(who, exit, *from, place, view))
+            .find_map(|(who, exit, from)| exit_message(who, exit, *from, cursor, filter))
     }
 
-    fn told(&self, note: &Note, place: &mut Place, view: &View) -> Option<Tell> {
+    fn message(&self, note: &LogEvent, cursor: &mut LogCursor, filter: &LogFilter) -> Option<Tell> {
         match note {
-            Note::Started(who, before, text) => {
-                let id = view.name(who)?;
-                let tell = match view.watch {
+            LogEvent::Started(who, before, text) => {
+                let id = filter.command_name(who)?;
+                let tell = match filter.watch {
                     true => Tell::Began { id, command: text.to_string() },
                     false => Tell::Started { id },
                 };
-                (*before >= place.seq).then_some(tell)
+                (*before >= cursor.seq).then_some(tell)
             }
-            Note::Exit(who, exit, from) => exited(who, exit, *from, place, view),
-            Note::Refused(who, why, message) => {
-                let id = view.name(who)?;
+            LogEvent::Exit(who, exit, from) => exit_message(who, exit, *from, cursor, filter),
+            LogEvent::Refused(who, why, message) => {
+                let id = filter.command_name(who)?;
                 Some(Tell::Refused { id: Some(id), why: *why, message: message.clone() })
             }
-            Note::Closed(closed, at) => {
-                let old = place.seen.is_some_and(|seen| {
+            LogEvent::Closed(closed, at) => {
+                let old = cursor.seen.is_some_and(|seen| {
                     at.out <= seen.out && at.err <= seen.err && at.seq <= seen.seq
                 });
                 (!old).then(|| Tell::Closed(closed.clone()))
@@ -344,32 +345,38 @@ impl Log {
         }
     }
 
-    /// The place of a client of a shell that has ended and will not come back: whatever it had
+    /// The cursor of a client of a shell that has ended and will not come back: whatever it had
     /// seen, it is told of the end.
     #[must_use]
-    pub(crate) fn last_words(&self, since: Option<Since>) -> Place {
+    pub(crate) fn cursor_for_ended(&self, since: Option<Since>) -> LogCursor {
         if let Some(since) = since {
-            return Place { seen: None, ..self.since(since) };
+            return LogCursor { seen: None, ..self.cursor_since(since) };
         }
-        let place = self.now();
+        let cursor = self.cursor_at_end();
         let back = self
             .entries
             .iter()
             .rev()
-            .position(|entry| matches!(entry, Entry::Note(Note::Closed(..))));
-        Place { index: place.index - back.map_or(0, |back| back as u64 + 1), ..place }
+            .position(|entry| matches!(entry, Entry::Event(LogEvent::Closed(..))));
+        LogCursor { index: cursor.index - back.map_or(0, |back| back as u64 + 1), ..cursor }
     }
 }
 
-fn exited(who: &Who, exit: &Exit, from: [u64; 2], place: &mut Place, view: &View) -> Option<Tell> {
-    if exit.seq <= place.seq {
+fn exit_message(
+    who: &CommandKey,
+    exit: &Exit,
+    from: [u64; 2],
+    cursor: &mut LogCursor,
+    filter: &LogFilter,
+) -> Option<Tell> {
+    if exit.seq <= cursor.seq {
         return None;
     }
-    place.seq = exit.seq;
-    let id = view.name(who)?;
+    cursor.seq = exit.seq;
+    let id = filter.command_name(who)?;
     let mut lost = 0;
     for (missed, (from, count)) in
-        place.missed.iter_mut().zip(from.into_iter().zip([exit.out, exit.err]))
+        cursor.missed.iter_mut().zip(from.into_iter().zip([exit.out, exit.err]))
     {
         if missed.to > from {
             lost += missed.bytes.saturating_sub(from.saturating_sub(missed.from)).min(count);

@@ -3,12 +3,12 @@
 use super::*;
 use proptest::prelude::*;
 
-fn who(owner: &str, id: &str) -> Rc<Who> {
-    Rc::new(Who { owner: owner.into(), id: id.into() })
+fn who(owner: &str, id: &str) -> Rc<CommandKey> {
+    Rc::new(CommandKey { owner: owner.into(), id: id.into() })
 }
 
-fn view(owner: &str, watch: bool) -> View {
-    View { owner: owner.into(), watch }
+fn view(owner: &str, watch: bool) -> LogFilter {
+    LogFilter { owner: owner.into(), watch }
 }
 
 /// Everything that is there for a client, joined; exits by number.
@@ -24,25 +24,25 @@ struct Seen {
 impl Seen {
     fn take(&mut self, item: Item<'_>) {
         match item {
-            Item::Data { stream: STDOUT, offset, bytes, .. } => {
+            Item::Output { stream: STDOUT, offset, bytes, .. } => {
                 assert_eq!(offset, self.at.out);
                 self.at.out += bytes.len() as u64;
                 self.out.extend(bytes);
             }
-            Item::Data { offset, bytes, .. } => {
+            Item::Output { offset, bytes, .. } => {
                 assert_eq!(offset, self.at.err);
                 self.at.err += bytes.len() as u64;
                 self.err.extend(bytes);
             }
-            Item::Tell(Tell::Exit(exit)) => {
+            Item::Message(Tell::Exit(exit)) => {
                 self.at.seq = exit.seq;
                 self.exits.push(exit.seq);
             }
-            Item::Tell(Tell::Gap { stream, from, to }) => {
+            Item::Message(Tell::Gap { stream, from, to }) => {
                 self.gaps.push((stream, from, to));
                 if stream == STDOUT { self.at.out = to } else { self.at.err = to }
             }
-            Item::Tell(_) => {}
+            Item::Message(_) => {}
         }
     }
 }
@@ -52,21 +52,21 @@ proptest! {
     fn coming_back_by_since_gives_every_byte_once(
         acts in proptest::collection::vec((0..6_u8, 1..40_usize), 1..80),
     ) {
-        let mut log = Log::default();
+        let mut log = ShellLog::default();
         let whose = who("me", "a");
         let (mut whole, mut cut) = (Seen::default(), Seen::default());
-        let (mut stay, mut come) = (log.now(), log.now());
+        let (mut stay, mut come) = (log.cursor_at_end(), log.cursor_at_end());
         let view = view("me", false);
         for (act, count) in acts {
             match act {
-                0 => log.data(STDOUT, Some(&whose), &vec![count as u8; count]),
-                1 => log.data(STDERR, None, &vec![count as u8; count]),
-                2 => log.note(Note::Exit(whose.clone(), Exit::default(), [0; 2])),
+                0 => log.push_output(STDOUT, Some(&whose), &vec![count as u8; count]),
+                1 => log.push_output(STDERR, None, &vec![count as u8; count]),
+                2 => log.push_event(LogEvent::Exit(whose.clone(), Exit::default(), [0; 2])),
                 3 => while let Some(item) = log.next(&mut stay, &view) { whole.take(item) },
                 4 => for _ in 0..count % 3 {
                     if let Some(item) = log.next(&mut come, &view) { cut.take(item) }
                 },
-                _ => come = log.since(cut.at),
+                _ => come = log.cursor_since(cut.at),
             }
         }
         while let Some(item) = log.next(&mut stay, &view) { whole.take(item) }
@@ -77,14 +77,14 @@ proptest! {
 
 #[test]
 fn who_falls_off_is_told_which_bytes_and_still_hears_of_the_exits() {
-    let mut log = Log::default();
-    let mut place = log.now();
+    let mut log = ShellLog::default();
+    let mut place = log.cursor_at_end();
     let whose = who("me", "a");
     let chunk = vec![7; 64 * 1024];
     for _ in 0..40 {
-        log.chunk(STDOUT, Some(&whose), chunk.clone());
+        log.push_owned(STDOUT, Some(&whose), chunk.clone());
         let exit = Exit { out: chunk.len() as u64, ..Exit::default() };
-        log.note(Note::Exit(whose.clone(), exit, [log.end()[0] - chunk.len() as u64, 0]));
+        log.push_event(LogEvent::Exit(whose.clone(), exit, [log.end()[0] - chunk.len() as u64, 0]));
     }
     let mut seen = Seen::default();
     while let Some(item) = log.next(&mut place, &view("me", false)) {
@@ -97,15 +97,15 @@ fn who_falls_off_is_told_which_bytes_and_still_hears_of_the_exits() {
 
 #[test]
 fn others_are_seen_only_by_a_watcher_and_under_their_owner() {
-    let mut log = Log::default();
-    let (mut plain, mut watcher) = (log.now(), log.now());
-    log.data(STDOUT, Some(&who("you", "b")), b"theirs");
-    log.data(STDOUT, None, b"background");
+    let mut log = ShellLog::default();
+    let (mut plain, mut watcher) = (log.cursor_at_end(), log.cursor_at_end());
+    log.push_output(STDOUT, Some(&who("you", "b")), b"theirs");
+    log.push_output(STDOUT, None, b"background");
     assert!(matches!(
         log.next(&mut plain, &view("me", false)),
-        Some(Item::Data { offset: 6, bytes: b"background", .. })
+        Some(Item::Output { offset: 6, bytes: b"background", .. })
     ));
-    let Some(Item::Data { id, bytes, .. }) = log.next(&mut watcher, &view("me", true)) else {
+    let Some(Item::Output { id, bytes, .. }) = log.next(&mut watcher, &view("me", true)) else {
         panic!("nothing for the watcher");
     };
     assert_eq!((id.as_str(), bytes), ("you/b", b"theirs".as_slice()));
@@ -113,42 +113,42 @@ fn others_are_seen_only_by_a_watcher_and_under_their_owner() {
 
 #[test]
 fn what_grows_after_it_was_read_is_read_on() {
-    let mut log = Log::default();
-    let mut place = log.now();
+    let mut log = ShellLog::default();
+    let mut place = log.cursor_at_end();
     let view = view("me", false);
-    log.data(STDOUT, None, b"ab");
-    assert!(matches!(log.next(&mut place, &view), Some(Item::Data { bytes: b"ab", .. })));
+    log.push_output(STDOUT, None, b"ab");
+    assert!(matches!(log.next(&mut place, &view), Some(Item::Output { bytes: b"ab", .. })));
     assert!(log.next(&mut place, &view).is_none());
-    log.data(STDOUT, None, b"cd");
+    log.push_output(STDOUT, None, b"cd");
     assert!(matches!(
         log.next(&mut place, &view),
-        Some(Item::Data { bytes: b"cd", offset: 2, .. })
+        Some(Item::Output { bytes: b"cd", offset: 2, .. })
     ));
 }
 
 #[test]
 fn who_watches_is_told_the_beginning_of_a_commands_text() {
-    let mut log = Log::default();
-    let mut place = log.now();
-    let mut other = log.now();
+    let mut log = ShellLog::default();
+    let mut place = log.cursor_at_end();
+    let mut other = log.cursor_at_end();
     let text = format!("{}{}", "x".repeat(TEXT_BYTES_MAX - 1), "ä and more");
     log.started(who("me", "a"), &text);
-    let Some(Item::Tell(told)) = log.next(&mut place, &view("you", true)) else { panic!() };
+    let Some(Item::Message(told)) = log.next(&mut place, &view("you", true)) else { panic!() };
     let command = "x".repeat(TEXT_BYTES_MAX - 1);
     assert_eq!(told, Tell::Began { id: "me/a".into(), command });
-    let Some(Item::Tell(told)) = log.next(&mut other, &view("me", false)) else { panic!() };
+    let Some(Item::Message(told)) = log.next(&mut other, &view("me", false)) else { panic!() };
     assert_eq!(told, Tell::Started { id: "a".into() });
 }
 
 #[test]
 fn texts_of_commands_count_as_what_is_kept() {
-    let mut log = Log::default();
+    let mut log = ShellLog::default();
     for number in 0..LOG_ENTRIES_MAX * 2 {
         log.started(who("me", &number.to_string()), &"x".repeat(TEXT_BYTES_MAX));
         assert!(log.bytes <= LOG_BYTES_MAX);
     }
     for _ in 0..LOG_ENTRIES_MAX {
-        log.data(STDOUT, None, &[b'.'; JOINED_BYTES_MAX + 1]);
+        log.push_output(STDOUT, None, &[b'.'; JOINED_BYTES_MAX + 1]);
     }
     assert!(log.bytes <= LOG_BYTES_MAX && log.bytes > LOG_BYTES_MAX / 2);
 }

@@ -18,7 +18,7 @@ pub(crate) struct TerminalClient {
     /// How others see it.
     pub(crate) name: String,
     /// It only looks.
-    pub(crate) view: bool,
+    pub(crate) view_only: bool,
     /// It is told of sizes and of others.
     pub(crate) events: bool,
     /// Others are not told of it.
@@ -30,30 +30,30 @@ pub(crate) struct TerminalClient {
     /// Where it wants to go on.
     pub(crate) since: Option<Since>,
     /// How far it is.
-    pub(crate) stage: Stage,
+    pub(crate) stage: ClientStage,
     /// `TerminalReady` is to be said when it is so far.
-    pub(crate) ready: Option<u64>,
+    pub(crate) ready_at: Option<u64>,
     /// The next change of size that it is to be told.
-    pub(crate) mark: u64,
+    pub(crate) next_resize: u64,
     /// The size that it was told last.
-    pub(crate) told: Size,
+    pub(crate) reported_size: Size,
     /// Which list of clients it was told last.
-    pub(crate) presence: u64,
+    pub(crate) reported_clients: u64,
     /// When it last took bytes or needed none.
-    pub(crate) moved: Instant,
+    pub(crate) last_progress: Instant,
     /// It needs none.
-    pub(crate) idle: bool,
+    pub(crate) caught_up: bool,
     /// What it is typing.
     pub(crate) input: ClientInput,
 }
 
 /// How far a client is.
 #[derive(Debug)]
-pub(crate) enum Stage {
+pub(crate) enum ClientStage {
     /// `TerminalAttached` was not said.
-    Waiting,
+    Attaching,
     /// A snapshot is on its way.
-    Drawing {
+    Snapshot {
         /// All of it.
         bytes: Rc<[u8]>,
         /// How much of it went out.
@@ -64,11 +64,11 @@ pub(crate) enum Stage {
     /// It has all output before this offset.
     Live(u64),
     /// It was told the end.
-    Over,
+    Ended,
 }
 
 impl TerminalClient {
-    /// Who asks to be one.
+    /// A client that has just asked to attach.
     #[must_use]
     pub(crate) fn new(terminal: u64, number: u32, attach: Attach, now: Instant) -> Self {
         let mut name = attach.client;
@@ -77,19 +77,19 @@ impl TerminalClient {
             terminal,
             number,
             name,
-            view: attach.view,
+            view_only: attach.view,
             events: attach.events,
             hidden: attach.hidden,
             size: attach.size,
             fresh: false,
             since: attach.since,
-            stage: Stage::Waiting,
-            ready: None,
-            mark: 0,
-            told: Size::default(),
-            presence: 0,
-            moved: now,
-            idle: true,
+            stage: ClientStage::Attaching,
+            ready_at: None,
+            next_resize: 0,
+            reported_size: Size::default(),
+            reported_clients: 0,
+            last_progress: now,
+            caught_up: true,
             input: ClientInput::default(),
         }
     }
@@ -98,42 +98,42 @@ impl TerminalClient {
     #[must_use]
     pub(crate) fn offset(&self) -> Option<u64> {
         match &self.stage {
-            Stage::Drawing { offset, .. } | Stage::Live(offset) => Some(*offset),
-            Stage::Waiting | Stage::Over => None,
+            ClientStage::Snapshot { offset, .. } | ClientStage::Live(offset) => Some(*offset),
+            ClientStage::Attaching | ClientStage::Ended => None,
         }
     }
 
     /// It was told the end.
     #[must_use]
-    pub(crate) fn over(&self) -> bool {
-        matches!(self.stage, Stage::Over)
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.stage, ClientStage::Ended)
     }
 
     /// Until when it is waited for, while it takes nothing.
     #[must_use]
-    pub(crate) fn patience(&self) -> Instant {
-        self.moved + STALL
+    pub(crate) fn stall_deadline(&self) -> Instant {
+        self.last_progress + STALL
     }
 
     /// It may type.
     #[must_use]
-    pub(crate) fn types(&self) -> bool {
-        !self.view && !self.hidden
+    pub(crate) fn may_type(&self) -> bool {
+        !self.view_only && !self.hidden
     }
 
     /// It may set the terminal's size.
     #[must_use]
-    pub(crate) fn sizes(&self) -> bool {
-        self.types() && self.size.is_some()
+    pub(crate) fn may_resize(&self) -> bool {
+        self.may_type() && self.size.is_some()
     }
 
     /// As others are told of it.
     #[must_use]
-    pub(crate) fn told(&self, typing: bool) -> Client {
+    pub(crate) fn describe(&self, typing: bool) -> Client {
         Client {
             number: self.number,
             name: self.name.clone(),
-            view: self.view,
+            view: self.view_only,
             size: self.size,
             typing,
         }

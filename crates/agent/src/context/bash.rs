@@ -8,7 +8,7 @@ use super::bash_shell::{BashShell, Code};
 use super::flow::Flow;
 use super::{Context, State};
 use crate::connection::Conn;
-use crate::connection::shell_log::{Item, View};
+use crate::connection::shell_log::{Item, LogFilter};
 use crate::launch::Refusal;
 use crate::reactor::Reactor;
 use crate::shell::{self, Shell};
@@ -31,7 +31,7 @@ impl Context {
         let open = ask::Open { cwd, env, ..ask::Open::default() };
         let mut shell = Shell::new(self.id, format!("c/{}", self.open.context), open, reactor.now);
         shell.start(reactor);
-        let (pid, place) = (shell.pid(), shell.log.now());
+        let (pid, place) = (shell.pid(), shell.log.cursor_at_end());
         self.state = State::Starting;
         self.bash = Some(Box::new(BashShell { shell, pid, place, exit: None }));
         reactor.pending.shells.mark(self.id);
@@ -58,7 +58,7 @@ impl Context {
         };
         bash.shell.run(reactor, "", run)?;
         if let Some(stdin) = stdin {
-            bash.shell.input(reactor, ("", &id), stdin.as_bytes(), true);
+            bash.shell.push_stdin(reactor, ("", &id), stdin.as_bytes(), true);
         }
         Ok(())
     }
@@ -76,7 +76,7 @@ impl Context {
         let mut flow = Flow::default();
         self.begun_bash(reactor);
         for steps in 0.. {
-            if conn.as_ref().is_some_and(|conn| conn.waiting() > 0) {
+            if conn.as_ref().is_some_and(|conn| conn.queued_bytes() > 0) {
                 break;
             }
             if self.run.as_ref().is_some_and(|run| run.done) {
@@ -100,9 +100,9 @@ impl Context {
             }
         }
         if let Some(bash) = &mut self.bash {
-            // Who takes nothing holds his own run up, and nothing is dropped for it.
-            bash.shell.flow(reactor, bash.place, reactor.now);
-            flow.more |= bash.shell.more(reactor);
+            // A client that does not read holds up its own run; nothing is dropped for it.
+            bash.shell.apply_backpressure(reactor, bash.place, reactor.now);
+            flow.more |= bash.shell.drain_ended_step(reactor);
         }
         flow
     }
@@ -130,16 +130,16 @@ impl Context {
 
     /// One entry of the shell's log.
     fn hear(&mut self, reactor: &mut Reactor, conn: Option<&mut Conn>) -> Heard {
-        let view = View { owner: String::new(), watch: false };
+        let view = LogFilter { owner: String::new(), watch: false };
         let Some(bash) = &mut self.bash else { return Heard::Nothing };
         let told = match bash.shell.log.next(&mut bash.place, &view) {
             None => return Heard::Nothing,
-            Some(Item::Data { stream, bytes, .. }) => {
+            Some(Item::Output { stream, bytes, .. }) => {
                 let bytes = bytes.to_vec();
                 self.hand(conn, usize::from(stream == STDERR), &bytes);
                 return Heard::Something;
             }
-            Some(Item::Tell(told)) => told,
+            Some(Item::Message(told)) => told,
         };
         match told {
             tell::Tell::Exit(exit) => self.exited(conn, &exit),
@@ -207,6 +207,6 @@ fn fault(conn: Option<&mut Conn>, name: &str, message: &str) {
     let Some(conn) = conn else { return };
     let text = format!(r#"{{"name":"{name}","message":"{message}","traceback":[]}}"#);
     let part = Tell::Part { kind: ERROR, bytes: text.into_bytes(), last: true };
-    conn.tell(&tell::Tell::Context(part));
+    conn.queue_message(&tell::Tell::Context(part));
     let _ = conn.flush();
 }

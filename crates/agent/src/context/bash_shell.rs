@@ -1,6 +1,6 @@
 //! The shell behind a context of bash, and the code that it is given.
 
-use crate::connection::shell_log::Place;
+use crate::connection::shell_log::LogCursor;
 use crate::launch::Refusal;
 use crate::shell::Shell;
 use isolet_wire::tell::Why;
@@ -12,7 +12,7 @@ pub(super) struct BashShell {
     pub(super) shell: Shell,
     /// Its process id; still known after its end.
     pub(super) pid: i32,
-    pub(super) place: Place,
+    pub(super) place: LogCursor,
     /// The exit of a run with which bash ended, while the end of bash was not told.
     pub(super) exit: Option<i32>,
 }

@@ -107,7 +107,8 @@ impl Context {
     fn look(&mut self, reactor: &mut Reactor) {
         let live = self.pid() > 0;
         let Some(killing) = &mut self.killing else { return };
-        let below = process_tree::below(killing.pid, |pid| reactor.children.contains_key(&pid));
+        let below =
+            process_tree::descendants(killing.pid, |pid| reactor.children.contains_key(&pid));
         if live {
             let _ = signal::send(-killing.pid, KILL);
             let _ = signal::send(killing.pid, KILL);

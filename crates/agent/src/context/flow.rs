@@ -81,7 +81,7 @@ impl Context {
         }
         let mut flow = Flow::default();
         for steps in 0.. {
-            if conn.as_ref().is_some_and(|conn| conn.waiting() > 0) {
+            if conn.as_ref().is_some_and(|conn| conn.queued_bytes() > 0) {
                 self.listen(reactor, false);
                 return flow;
             }
@@ -176,7 +176,7 @@ impl Context {
         *count += bytes.len() as u64;
         if let Some(conn) = conn {
             // A connection that has gone is found out by its own event.
-            let _ = conn.data(stream, offset, bytes);
+            let _ = conn.send_data(stream, offset, bytes);
         }
     }
 
@@ -249,7 +249,7 @@ impl Context {
                     life.held.extend_from_slice(bytes);
                 } else if let (Some(conn), Some(_)) = (conn, &self.run) {
                     let part = Tell::Part { kind, bytes: bytes.to_vec(), last: left == 0 };
-                    conn.tell(&tell::Tell::Context(part));
+                    conn.queue_message(&tell::Tell::Context(part));
                     let _ = conn.flush();
                 }
                 true

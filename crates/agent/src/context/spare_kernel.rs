@@ -68,7 +68,7 @@ impl Spares {
     pub(crate) fn census(&self, reactor: &Reactor) -> Option<tell::Shell> {
         let one = self.one.as_ref().filter(|one| one.lives(reactor))?;
         let pid = one.life.pid;
-        let (name, clients) = ("k/".to_owned(), process_tree::tasks(pid));
+        let (name, clients) = ("k/".to_owned(), process_tree::thread_count(pid));
         Some(tell::Shell { name, pid, busy: false, queued: 0, clients, closed: None })
     }
 
@@ -85,7 +85,7 @@ impl Spares {
         }
         let Some(open) = self.wanted.take() else { return };
         if self.one.is_some() {
-            // Who begins kernels of two kinds in turn would have the one end the other.
+            // Kernels of two kinds in turn would otherwise end one another.
             return;
         }
         let id = reactor.next_id();

@@ -92,7 +92,7 @@ const TAKEN: &[&str] = &[
 /// The words of a line that `bash -c` would execute as they stand: twice as fast without bash.
 /// `None` for everything else.
 #[must_use]
-pub(crate) fn plain(text: &str, env: &BTreeMap<String, String>) -> Option<Vec<String>> {
+pub(crate) fn split(text: &str, env: &BTreeMap<String, String>) -> Option<Vec<String>> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"_./=:,@%+-".contains(&b);
     let words: Vec<&str> = text.split(' ').collect();
     if words.iter().any(|word| word.is_empty() || !word.bytes().all(allowed)) {
@@ -114,7 +114,7 @@ pub(crate) fn plain(text: &str, env: &BTreeMap<String, String>) -> Option<Vec<St
 }
 
 /// What bash itself would have put into the environment.
-pub(crate) fn as_bash_would(ask: &Exec, envp: &mut Vec<CString>) {
+pub(crate) fn complete_environment(ask: &Exec, envp: &mut Vec<CString>) {
     for (name, value) in [("PWD", ask.cwd.as_str()), ("SHLVL", "0")] {
         if !ask.env.contains_key(name)
             && let Ok(entry) = CString::new(format!("{name}={value}"))
@@ -143,12 +143,12 @@ mod tests {
     fn only_lines_without_meaning_to_bash_are_plain() {
         let none = BTreeMap::new();
         assert!(TAKEN.is_sorted());
-        assert_eq!(plain("ls -l /tmp", &none).map(|w| w.len()), Some(3));
+        assert_eq!(split("ls -l /tmp", &none).map(|w| w.len()), Some(3));
         for text in ["cd /", "A=1 ls", "ls *", "ls  x", "a|b", "", "%1", "if x", "ls ~", "time ls"]
         {
-            assert_eq!(plain(text, &none), None, "{text}");
+            assert_eq!(split(text, &none), None, "{text}");
         }
         let env = BTreeMap::from([("BASH_FUNC_ls%%".to_owned(), "() { :; }".to_owned())]);
-        assert_eq!(plain("ls", &env), None);
+        assert_eq!(split("ls", &env), None);
     }
 }

@@ -23,7 +23,7 @@ impl Process {
             (Some(group), true) => group.signal(reactor, number),
             (None, true) if self.end.is_none() => {
                 let below =
-                    process_tree::below(self.pid, |pid| reactor.children.contains_key(&pid));
+                    process_tree::descendants(self.pid, |pid| reactor.children.contains_key(&pid));
                 below.iter().for_each(|process| process.send(number));
                 self.own(number);
             }
@@ -64,7 +64,7 @@ impl Process {
         if self.group.as_ref().is_some_and(|group| group.kill(reactor).is_ok()) {
             return;
         }
-        let below = process_tree::below(self.pid, |pid| reactor.children.contains_key(&pid));
+        let below = process_tree::descendants(self.pid, |pid| reactor.children.contains_key(&pid));
         // Once it was reaped its number may be another's; its orphans are known by their session.
         if self.end.is_none() {
             self.own(KILL);

@@ -37,17 +37,17 @@ impl Process {
         now: Instant,
     ) -> Result<bool, Errno> {
         let end = self.follower_end(follower);
-        let before = conn.waiting();
-        if std::mem::take(&mut follower.idle) {
-            follower.moved = now;
+        let before = conn.queued_bytes();
+        if std::mem::take(&mut follower.caught_up) {
+            follower.last_progress = now;
         }
         loop {
-            while conn.waiting() < SEND_BYTES && self.step(conn, follower, end) {}
+            while conn.queued_bytes() < SEND_BYTES && self.step(conn, follower, end) {}
             let all = follower.position >= end.unwrap_or_else(|| self.journal.head());
             let flushed = conn.flush()?;
-            follower.idle = flushed && all;
-            if follower.idle || conn.waiting() < before {
-                follower.moved = now;
+            follower.caught_up = flushed && all;
+            if follower.caught_up || conn.queued_bytes() < before {
+                follower.last_progress = now;
             }
             if !flushed || all {
                 return Ok(all && end.is_some());
@@ -74,14 +74,14 @@ impl Process {
         let first = self.journal.first();
         if follower.position < first {
             let to = end.map_or(first, |end| first.min(end));
-            conn.tell(&Tell::ProcessGap { from: follower.position, to });
+            conn.queue_message(&Tell::ProcessGap { from: follower.position, to });
             follower.position = to;
             return true;
         }
         let Some(part) = self.journal.part(follower.position) else { return false };
         let left = end.map_or(u64::MAX, |end| end - part.position);
         let count = part.bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        conn.queue(part.stream, part.offset, &part.bytes[..count]);
+        conn.queue_data(part.stream, part.offset, &part.bytes[..count]);
         follower.position = part.position + count as u64;
         true
     }
@@ -94,7 +94,7 @@ impl Process {
     ) -> Option<Instant> {
         let mut fastest = None;
         for follower in followers.filter(|follower| follower.until.is_none()) {
-            let stalls = follower.moved + STALL;
+            let stalls = follower.last_progress + STALL;
             if stalls > now && fastest.is_none_or(|(at, _)| follower.position > at) {
                 fastest = Some((follower.position, stalls));
             }

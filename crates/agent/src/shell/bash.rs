@@ -37,21 +37,21 @@ pub(crate) struct Bash {
     /// Exit code of the last command.
     pub(crate) last: i32,
     /// How its lines reach a builtin.
-    pub(crate) word: &'static str,
+    pub(crate) prefix: &'static str,
     /// `set -x` is on.
-    pub(crate) traced: bool,
+    pub(crate) xtrace: bool,
     /// When it was started.
     pub(crate) opened: Instant,
     /// Whether its output is waited for.
     pub(crate) listening: bool,
     /// A line that was given up may still write where long texts lie.
-    pub(crate) stale: bool,
+    pub(crate) long_text_busy: bool,
     child: Option<Child>,
     control: OwnedFd,
     backlog: Vec<u8>,
-    crowded: bool,
+    backlog_registered: bool,
     status: Option<OwnedFd>,
-    feed: OwnedFd,
+    stdin_reader: OwnedFd,
     long: OwnedFd,
     long_read: OwnedFd,
     lines: Vec<u8>,
@@ -76,7 +76,7 @@ struct Pipes {
     out: (OwnedFd, OwnedFd),
     err: (OwnedFd, OwnedFd),
     status: (OwnedFd, OwnedFd),
-    feed: OwnedFd,
+    stdin_reader: OwnedFd,
     null: OwnedFd,
     long: OwnedFd,
     long_read: OwnedFd,
@@ -93,7 +93,7 @@ impl Pipes {
             err: pipe()?,
             status: pipe()?,
             // Its writers come and go with the commands that are fed.
-            feed: pipe()?.0,
+            stdin_reader: pipe()?.0,
             null: rustix::fs::open(c"/dev/null", read, Mode::empty())?,
             long_read: rustix::fs::open(own_path(&long), read, Mode::empty())?,
             long,
@@ -102,18 +102,18 @@ impl Pipes {
             rustix::io::ioctl_fionbio(end, true)?;
         }
         // `/dev/stdout` opens the pipe anew, by the rights of its inode, which is ours.
-        for end in [&pipes.out.1, &pipes.err.1, &pipes.feed] {
+        for end in [&pipes.out.1, &pipes.err.1, &pipes.stdin_reader] {
             rustix::fs::fchmod(end, Mode::from_raw_mode(0o666))?;
         }
         Ok(pipes)
     }
 
-    fn places(&self) -> Vec<(i32, i32)> {
+    fn fd_mapping(&self) -> Vec<(i32, i32)> {
         let pairs = [
             (&self.control.0, 0),
             (&self.out.1, 1),
             (&self.err.1, 2),
-            (&self.feed, bash_protocol::FD_STDIN),
+            (&self.stdin_reader, bash_protocol::FD_STDIN),
             (&self.status.1, bash_protocol::FD_STATUS),
             (&self.null, bash_protocol::FD_NULL),
             (&self.long_read, bash_protocol::FD_TEXT),
@@ -149,7 +149,7 @@ impl Bash {
             argv: ARGV.map(ToOwned::to_owned).to_vec(),
             envp,
             cwd,
-            fds: pipes.places(),
+            fds: pipes.fd_mapping(),
             uid: 0,
             terminal: None,
             group: None,
@@ -162,17 +162,17 @@ impl Bash {
             ready: false,
             fresh: false,
             last: 0,
-            word: bash_protocol::DIRECT,
-            traced: false,
+            prefix: bash_protocol::BUILTIN,
+            xtrace: false,
             opened: reactor.now,
             listening: false,
-            stale: false,
+            long_text_busy: false,
             child: Some(child),
             control: pipes.control.1,
             backlog: Vec::new(),
-            crowded: false,
+            backlog_registered: false,
             status: Some(pipes.status.0),
-            feed: pipes.feed,
+            stdin_reader: pipes.stdin_reader,
             long: pipes.long,
             long_read: pipes.long_read,
             lines: Vec::new(),
@@ -192,11 +192,11 @@ impl Bash {
     }
 
     /// Whether it executed: `None` while that is open, and once it was told.
-    pub(crate) fn verdict(&mut self) -> Option<Result<(), (Why, String)>> {
-        let verdict = self.child.as_mut()?.exec_result()?;
+    pub(crate) fn exec_result(&mut self) -> Option<Result<(), (Why, String)>> {
+        let result = self.child.as_mut()?.exec_result()?;
         // Closing its descriptor takes it out of the poll set.
         self.child = None;
-        Some(verdict.map_err(|(stage, errno)| match stage {
+        Some(result.map_err(|(stage, errno)| match stage {
             Stage::Cwd => (Why::BadCwd, format!("cannot enter the start directory: {errno}")),
             Stage::Exec => (Why::NotFound, format!("cannot execute bash: {errno}")),
             Stage::Confine | Stage::Terminal => {
@@ -206,7 +206,7 @@ impl Bash {
     }
 
     /// Begins or stops waiting for its output.
-    pub(crate) fn listen(&mut self, reactor: &Reactor, id: u64, on: bool) {
+    pub(crate) fn set_listening(&mut self, reactor: &Reactor, id: u64, on: bool) {
         if self.listening == on {
             return;
         }
@@ -224,11 +224,11 @@ impl Bash {
     /// Writes lines to it; what does not fit waits for room.
     pub(crate) fn write(&mut self, reactor: &Reactor, id: u64, lines: &[u8]) {
         self.backlog.extend_from_slice(lines);
-        self.room(reactor, id);
+        self.write_backlog(reactor, id);
     }
 
     /// There may be room for lines that wait.
-    pub(crate) fn room(&mut self, reactor: &Reactor, id: u64) {
+    pub(crate) fn write_backlog(&mut self, reactor: &Reactor, id: u64) {
         match rustix::io::write(&self.control, &self.backlog) {
             Ok(count) => {
                 self.backlog.drain(..count);
@@ -238,8 +238,8 @@ impl Bash {
             Err(_) => self.backlog.clear(),
         }
         let wait = !self.backlog.is_empty();
-        if wait != self.crowded {
-            self.crowded = wait;
+        if wait != self.backlog_registered {
+            self.backlog_registered = wait;
             if wait {
                 let _ = reactor.poll.add(&self.control, Source::Control, id, EventFlags::OUT);
             } else {
@@ -250,13 +250,13 @@ impl Bash {
 
     /// Whether it has read everything that was written to it.
     #[must_use]
-    pub(crate) fn caught_up(&self) -> bool {
+    pub(crate) fn has_read_everything(&self) -> bool {
         self.backlog.is_empty() && rustix::io::ioctl_fionread(&self.control) == Ok(0)
     }
 
     /// Whether it has not even begun to read the last `count` bytes that were written to it.
     #[must_use]
-    pub(crate) fn unread(&self, count: usize) -> bool {
+    pub(crate) fn has_not_begun_reading(&self, count: usize) -> bool {
         !self.backlog.is_empty()
             || rustix::io::ioctl_fionread(&self.control).is_ok_and(|left| left as usize >= count)
     }
@@ -265,7 +265,7 @@ impl Bash {
     ///
     /// # Errors
     /// `ENOMEM`, `ENOSPC`.
-    pub(crate) fn put_long(&self, text: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn write_long_text(&self, text: &[u8]) -> Result<(), Errno> {
         rustix::fs::ftruncate(&self.long, 0)?;
         let mut at = 0;
         while at < text.len() {
@@ -275,7 +275,7 @@ impl Bash {
     }
 
     /// Takes what it has written to that place, at most `limit` bytes; the rest is thrown away.
-    pub(crate) fn take_long(&self, limit: usize) -> Vec<u8> {
+    pub(crate) fn take_long_text(&self, limit: usize) -> Vec<u8> {
         let size = rustix::fs::fstat(&self.long).map_or(0, |stat| stat.st_size);
         let mut bytes = vec![0; usize::try_from(size).unwrap_or(0).min(limit)];
         // Memory: read whole, or not at all.
@@ -286,7 +286,7 @@ impl Bash {
     }
 
     /// Reads the status channel. `number` is the step whose report is awaited.
-    pub(crate) fn status(&mut self, reactor: &mut Reactor, number: Option<u64>) -> Status {
+    pub(crate) fn read_status(&mut self, reactor: &mut Reactor, number: Option<u64>) -> Status {
         let Some(status) = &self.status else { return Status::Nothing };
         match reactor.read(status, LINE_BYTES_MAX) {
             Ok(bytes) => self.lines.extend_from_slice(bytes),
@@ -297,7 +297,7 @@ impl Bash {
         }
         let mut found = Status::Nothing;
         while let Some(end) = self.lines.iter().position(|b| *b == b'\n') {
-            match bash_protocol::report(&self.lines[..end]) {
+            match bash_protocol::parse_report(&self.lines[..end]) {
                 // The first: after an interrupt the question may stand there twice, and the second
                 // answer is about the first.
                 Some(report)
@@ -317,22 +317,22 @@ impl Bash {
     }
 
     /// A function may stand in the way of its lines: they go the other way from here on.
-    pub(crate) fn turn(&mut self) {
-        self.word = if self.word == bash_protocol::DIRECT {
-            bash_protocol::AROUND
+    pub(crate) fn switch_prefix(&mut self) {
+        self.prefix = if self.prefix == bash_protocol::BUILTIN {
+            bash_protocol::COMMAND_BUILTIN
         } else {
-            bash_protocol::DIRECT
+            bash_protocol::BUILTIN
         };
     }
 
     /// A new command begins: what was written before it is forgotten.
-    pub(crate) fn forgive(&mut self) {
+    pub(crate) fn reset_garbage(&mut self) {
         self.garbage = 0;
     }
 
     /// Bytes that lie in its output pipes now.
     #[must_use]
-    pub(crate) fn left(&self) -> [usize; 2] {
+    pub(crate) fn unread_output(&self) -> [usize; 2] {
         [&self.out, &self.err].map(|fd| {
             let count = fd.as_ref().and_then(|fd| rustix::io::ioctl_fionread(fd).ok());
             count.map_or(0, |count| count as usize)
@@ -343,21 +343,23 @@ impl Bash {
     ///
     /// # Errors
     /// `EMFILE`, or `/proc` is not there.
-    pub(crate) fn feeder(&self, reactor: &Reactor, id: u64) -> Result<OwnedFd, Errno> {
+    pub(crate) fn open_stdin_pipe(&self, reactor: &Reactor, id: u64) -> Result<OwnedFd, Errno> {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(own_path(&self.feed), flags, Mode::empty())?;
+        let fd = rustix::fs::open(own_path(&self.stdin_reader), flags, Mode::empty())?;
         reactor.poll.add(&fd, Source::Stdin, id, EventFlags::empty())?;
         Ok(fd)
     }
 
     /// Throws away what a command did not read, so that the next does not get it.
-    pub(crate) fn empty_feed(&self, reactor: &mut Reactor) {
-        if !matches!(rustix::io::ioctl_fionread(&self.feed), Ok(1..)) {
+    pub(crate) fn discard_unread_stdin(&self, reactor: &mut Reactor) {
+        if !matches!(rustix::io::ioctl_fionread(&self.stdin_reader), Ok(1..)) {
             return;
         }
         // A description of its own: a flag set on the shared one would be seen by the command.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let Ok(fd) = rustix::fs::open(own_path(&self.feed), flags, Mode::empty()) else { return };
+        let Ok(fd) = rustix::fs::open(own_path(&self.stdin_reader), flags, Mode::empty()) else {
+            return;
+        };
         while matches!(reactor.read(&fd, crate::reactor::READ_BYTES), Ok(bytes) if !bytes.is_empty())
         {
         }

@@ -23,15 +23,15 @@ set +H; shopt -u checkwinsize; shopt -s execfail; __isr() { return \"$1\"; }; __
 shopt -s expand_aliases\n\\builtin echo 0 0 0:0 \"$-\" >&57\n";
 
 /// How the agent's lines reach a builtin that a function may stand in front of.
-pub(crate) const DIRECT: &str = "builtin";
+pub(crate) const BUILTIN: &str = "builtin";
 /// Likewise in a shell that has a function named `builtin`.
-pub(crate) const AROUND: &str = "command builtin";
+pub(crate) const COMMAND_BUILTIN: &str = "command builtin";
 
 /// How one step is to be run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
-    /// [`DIRECT`] or [`AROUND`].
-    pub(crate) word: &'static str,
+    /// [`BUILTIN`] or [`COMMAND_BUILTIN`].
+    pub(crate) prefix: &'static str,
     /// Its number; reports with another are not its own.
     pub(crate) number: u64,
     /// What `$?` is when the text begins.
@@ -47,7 +47,7 @@ pub(crate) struct Step {
 
 impl Default for Step {
     fn default() -> Self {
-        Self { word: DIRECT, number: 0, last: 0, stdin: false, merge: false, own: false }
+        Self { prefix: BUILTIN, number: 0, last: 0, stdin: false, merge: false, own: false }
     }
 }
 
@@ -64,9 +64,9 @@ pub(crate) fn quote(out: &mut String, text: &str) {
 }
 
 /// Appends both lines of a step. With `None` the text is taken from [`FD_TEXT`].
-pub(crate) fn step(out: &mut String, step: Step, text: Option<&str>) {
+pub(crate) fn write_step(out: &mut String, step: Step, text: Option<&str>) {
     use std::fmt::Write as _;
-    let word = step.word;
+    let word = step.prefix;
     if text.is_none() {
         let _ = writeln!(out, "\\{word} mapfile -n 1 -d '' __ist <&{FD_TEXT}");
     }
@@ -83,11 +83,11 @@ pub(crate) fn step(out: &mut String, step: Step, text: Option<&str>) {
     let code = if step.own { "$__isf" } else { "$?" };
     let number = step.number;
     let _ = writeln!(out, " <&{from}{merge}; __ise={number}:{code} PS1= PROMPT_COMMAND=");
-    ask(out, word, number);
+    request_report(out, word, number);
 }
 
 /// Appends the second line alone.
-pub(crate) fn ask(out: &mut String, word: &str, number: u64) {
+pub(crate) fn request_report(out: &mut String, word: &str, number: u64) {
     use std::fmt::Write as _;
     let _ = writeln!(out, "\\{word} echo {number} \"$?\" \"$__ise\" \"$-\" >&{FD_STATUS}");
 }
@@ -100,13 +100,13 @@ pub(crate) fn is_name(name: &str) -> bool {
         && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// The code of [`before`] where the command's directory cannot be entered.
+/// The code of [`setup_step`] where the command's directory cannot be entered.
 pub(crate) const NO_DIRECTORY: i32 = 2;
 
 /// The agent's step before a command: history that was not needed until now, the command's own
 /// directory and environment, and what stood there before.
 #[must_use]
-pub(crate) fn before<'a>(
+pub(crate) fn setup_step<'a>(
     word: &str,
     history: impl Iterator<Item = &'a str>,
     cwd: Option<&str>,
@@ -134,7 +134,7 @@ pub(crate) fn before<'a>(
         out.push_str(" && __isd=$PWD __isf=1 && ");
     }
     for (at, (name, value)) in env.iter().enumerate() {
-        let now = now(name);
+        let now = declaration_of(name);
         let _ = write!(out, "__isv{at}={now} && \\{word} unset -v {name} && ");
         if let Some(value) = value {
             let _ = write!(out, "\\{word} export {name}=");
@@ -148,13 +148,13 @@ pub(crate) fn before<'a>(
 }
 
 /// Expands to the assignment that would make the variable again, with its attributes.
-fn now(name: &str) -> String {
+fn declaration_of(name: &str) -> String {
     format!("${{{name}[@]+${{{name}[@]@A}}}}")
 }
 
 /// The agent's step after such a command: what the command did not itself change is put back.
 #[must_use]
-pub(crate) fn after(
+pub(crate) fn cleanup_step(
     word: &str,
     cwd: bool,
     env: &std::collections::BTreeMap<String, Option<String>>,
@@ -162,7 +162,7 @@ pub(crate) fn after(
     use std::fmt::Write as _;
     let mut out = String::from("{ ");
     for (at, name) in env.keys().enumerate() {
-        let now = now(name);
+        let now = declaration_of(name);
         let _ = write!(
             out,
             "__isc={now}; \\{word} test \"${{__isn{at}+x}}\" && \
@@ -208,7 +208,7 @@ pub(crate) struct Report {
 /// Reads one line (without its newline) from the status channel; a tenant can write there too, to
 /// its own harm.
 #[must_use]
-pub(crate) fn report(line: &[u8]) -> Option<Report> {
+pub(crate) fn parse_report(line: &[u8]) -> Option<Report> {
     let line = std::str::from_utf8(line).ok()?;
     let (number, rest) = line.split_once(' ')?;
     let (asked, rest) = rest.split_once(' ')?;
@@ -231,14 +231,14 @@ pub(crate) fn report(line: &[u8]) -> Option<Report> {
 
 /// Whether the text may ask for the list of earlier commands.
 #[must_use]
-pub(crate) fn wants_history(text: &str) -> bool {
+pub(crate) fn mentions_history(text: &str) -> bool {
     text.contains("history") || text.contains("fc")
 }
 
 /// Whether the text holds a `&` that may start a background job: one that is not part of `&&`,
 /// `>&`, `<&`, `&>` or `|&`.
 #[must_use]
-pub(crate) fn has_job(text: &str) -> bool {
+pub(crate) fn may_start_job(text: &str) -> bool {
     let bytes = text.as_bytes();
     (0..bytes.len()).any(|at| {
         bytes[at] == b'&'
@@ -257,7 +257,7 @@ mod tests {
     fn a_step_is_two_lines_of_quoted_text() {
         let mut out = String::new();
         let how = Step { number: 7, last: 3, ..Step::default() };
-        step(&mut out, how, Some("echo 'a'"));
+        write_step(&mut out, how, Some("echo 'a'"));
         assert_eq!(
             out,
             "__isr 3; \\builtin eval 'echo '\\''a'\\''' <&58; __ise=7:$? PS1= PROMPT_COMMAND=\n\
@@ -267,20 +267,20 @@ mod tests {
 
     #[test]
     fn a_report_tells_an_abandoned_line_from_a_whole_one() {
-        let whole = report(b"7 0 7:3 hiBs").expect("a report");
+        let whole = parse_report(b"7 0 7:3 hiBs").expect("a report");
         assert_eq!((whole.number, whole.code, whole.whole), (7, 3, true));
-        let cut = report(b"7 130 6:0 hiBs").expect("a report");
+        let cut = parse_report(b"7 130 6:0 hiBs").expect("a report");
         assert_eq!((cut.code, cut.whole), (130, false));
-        assert_eq!(report(b"7 x 7:0 hiBs"), None);
-        assert_eq!(report(b"\xff"), None);
+        assert_eq!(parse_report(b"7 x 7:0 hiBs"), None);
+        assert_eq!(parse_report(b"\xff"), None);
     }
 
     #[test]
     fn only_a_lone_ampersand_starts_a_job() {
-        assert!(has_job("sleep 1 & echo"));
-        assert!(has_job("sleep 1&"));
+        assert!(may_start_job("sleep 1 & echo"));
+        assert!(may_start_job("sleep 1&"));
         for text in ["a && b", "a 2>&1", "a &>x", "a |& b", "a <&3"] {
-            assert!(!has_job(text), "{text}");
+            assert!(!may_start_job(text), "{text}");
         }
     }
 
@@ -296,7 +296,7 @@ mod tests {
 
         #[test]
         fn no_line_of_bytes_upsets_the_reader(line in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let _ = report(&line);
+            let _ = parse_report(&line);
         }
     }
 }

@@ -28,7 +28,7 @@ impl Shell {
             return;
         };
         let pid = bash.pid;
-        let started = process_tree::below(pid, |pid| reactor.children.contains_key(&pid));
+        let started = process_tree::descendants(pid, |pid| reactor.children.contains_key(&pid));
         for process in &started {
             process.send(HUP);
         }
@@ -46,7 +46,7 @@ impl Shell {
     pub(super) fn closing_elapsed(&mut self, reactor: &mut Reactor) {
         let pid = self.pid();
         let Some(closing) = self.closing.as_mut() else { return };
-        if closing.closed.is_some() && !closing.started.iter().any(Process::alive) {
+        if closing.closed.is_some() && !closing.started.iter().any(Process::is_alive) {
             self.closed_whole();
             return;
         }
@@ -55,7 +55,7 @@ impl Shell {
             return;
         }
         if pid != 0 {
-            let more = process_tree::below(pid, |pid| reactor.children.contains_key(&pid));
+            let more = process_tree::descendants(pid, |pid| reactor.children.contains_key(&pid));
             closing.started.extend(more);
             let _ = signal::send(pid, KILL);
         }
@@ -77,16 +77,21 @@ impl Shell {
     }
 
     /// Its bash has ended with this code or signal.
-    pub(crate) fn died(&mut self, reactor: &mut Reactor, code: Option<i32>, signal: Option<i32>) {
+    pub(crate) fn on_exit(
+        &mut self,
+        reactor: &mut Reactor,
+        code: Option<i32>,
+        signal: Option<i32>,
+    ) {
         reactor.pending.shells.mark(self.id);
         reactor.notify_watchers_now(self.id);
         // Whether it was executed at all is told by another descriptor, perhaps not yet read.
         let pid = self.pid();
-        self.born(reactor);
+        self.on_exec_status(reactor);
         if self.pid() != pid {
             return;
         }
-        let Some(left) = self.bash.as_ref().map(Bash::left) else { return };
+        let Some(left) = self.bash.as_ref().map(Bash::unread_output) else { return };
         for (stream, mut left) in [(STDOUT, left[0]), (STDERR, left[1])] {
             while left > 0 {
                 match self.pull(reactor, stream, left) {
@@ -102,8 +107,8 @@ impl Shell {
         let restoring = self.state_died(reactor);
         // What it left running in the background may go on writing.
         [bash.out, bash.err].into_iter().flatten().for_each(|fd| reactor.drain(fd));
-        self.awaited = None;
-        self.settling = None;
+        self.awaited_step = None;
+        self.resyncing = None;
         self.history.clear();
         self.history_bytes = 0;
         self.state = State::Dead;
@@ -112,7 +117,7 @@ impl Shell {
         }
         let by_itself = if code.is_some() { "exit" } else { "killed" };
         let mut closed = Closed { code, signal, cause: by_itself.to_owned() };
-        if let Some(cause) = self.cause.take() {
+        if let Some(cause) = self.close_cause.take() {
             closed.cause = cause.to_owned();
         }
         self.ended = Some((closed.clone(), reactor.now));
@@ -125,7 +130,7 @@ impl Shell {
             return;
         }
         self.log.closed(closed);
-        if !self.lasting() || unused {
+        if !self.is_session() || unused {
             self.refuse_queue(Why::NoShell, "the shell has ended");
         } else if !self.queue.is_empty() {
             self.start(reactor);

@@ -2,8 +2,8 @@
 //! longer tell.
 
 use super::bash::Bash;
-use super::escalation::{Act, Ladder};
-use super::running::{AGAIN, Press, Running, Stage};
+use super::escalation::{Escalation, EscalationStep};
+use super::running::{INTERRUPT_RETRY, InterruptState, Running, Stage};
 use super::{START_MAX, Shell, State};
 use crate::process_tree::{self, Process};
 use crate::reactor::Reactor;
@@ -31,86 +31,90 @@ impl Shell {
             running.cancelled = true;
         }
         // Its text has ended: what is left is the agent's own.
-        if running.stage == Stage::After || running.left.is_some() {
+        if running.stage == Stage::After || running.unread.is_some() {
             return;
         }
-        if running.ladder.is_none() {
-            running.ladder = Some(Ladder::new(reactor.now));
-            self.climb(reactor);
+        if running.escalation.is_none() {
+            running.escalation = Some(Escalation::new(reactor.now));
+            self.escalate(reactor);
         }
     }
 
-    fn climb(&mut self, reactor: &mut Reactor) {
+    fn escalate(&mut self, reactor: &mut Reactor) {
         // An interrupt that comes before bash has read the line would be lost on it.
         if let (Some(running), Some(bash)) = (self.running.as_mut(), self.bash.as_ref())
-            && let Some(ladder) = running.ladder.as_mut()
-            && reactor.now.duration_since(running.stepped) < BEGIN_MAX
-            && bash.unread(running.lines)
+            && let Some(escalation) = running.escalation.as_mut()
+            && reactor.now.duration_since(running.step_written_at) < BEGIN_MAX
+            && bash.has_not_begun_reading(running.step_bytes)
         {
-            ladder.wait(reactor.now);
+            escalation.postpone(reactor.now);
         }
-        while let Some(act) =
-            self.running.as_mut().and_then(|r| r.ladder.as_mut()).and_then(|l| l.climb(reactor.now))
+        while let Some(act) = self
+            .running
+            .as_mut()
+            .and_then(|r| r.escalation.as_mut())
+            .and_then(|l| l.next_step(reactor.now))
         {
-            self.act(reactor, act);
+            self.apply_escalation(reactor, act);
         }
     }
 
-    fn act(&mut self, reactor: &mut Reactor, act: Act) {
+    fn apply_escalation(&mut self, reactor: &mut Reactor, act: EscalationStep) {
         let pid = self.pid();
         let Some(running) = self.running.as_mut() else { return };
         running.note_interrupt();
         match act {
-            Act::Interrupt => self.press(reactor),
-            Act::InterruptAgain => {
+            EscalationStep::Interrupt => self.advance_interrupt(reactor),
+            EscalationStep::InterruptAgain => {
                 // What was interrupted may be putting its things in order; that is not disturbed.
-                let still = running.interrupted.iter().any(Process::alive);
-                let back = self.bash.as_ref().is_some_and(Bash::caught_up);
-                if running.press != Press::Up || !still && !back {
-                    self.press(reactor);
+                let still = running.interrupted_processes.iter().any(Process::is_alive);
+                let back = self.bash.as_ref().is_some_and(Bash::has_read_everything);
+                if running.interrupt != InterruptState::Idle || !still && !back {
+                    self.advance_interrupt(reactor);
                     return;
                 }
-                if let Some(ladder) = running.ladder.as_mut() {
-                    ladder.again(reactor.now + AGAIN);
+                if let Some(escalation) = running.escalation.as_mut() {
+                    escalation.retry_at(reactor.now + INTERRUPT_RETRY);
                 }
                 if back {
-                    self.ask_again(reactor);
+                    self.request_report_again(reactor);
                 }
             }
-            Act::Terminate => self.send_each(reactor, TERM, false),
-            Act::Kill => self.send_each(reactor, KILL, false),
-            Act::KillAll => self.send_each(reactor, KILL, true),
-            Act::KillShell => {
+            EscalationStep::Terminate => self.send_each(reactor, TERM, false),
+            EscalationStep::Kill => self.send_each(reactor, KILL, false),
+            EscalationStep::KillAll => self.send_each(reactor, KILL, true),
+            EscalationStep::KillShell => {
                 let _ = signal::send(pid, KILL);
             }
         }
     }
 
     fn send_each(&mut self, reactor: &Reactor, number: i32, all: bool) {
-        self.targets(reactor, all).iter().for_each(|process| process.send(number));
+        self.started_processes(reactor, all).iter().for_each(|process| process.send(number));
         // What stood after the one that was just ended has begun by now.
         let pid = self.pid();
-        if !self.bash.as_ref().is_some_and(Bash::caught_up) {
+        if !self.bash.as_ref().is_some_and(Bash::has_read_everything) {
             let _ = signal::send(pid, INT);
         }
         let _ = signal::send(pid, CONT);
         if let Some(running) = self.running.as_mut() {
-            running.press = Press::Up;
-            if let Some(ladder) = running.ladder.as_mut() {
-                ladder.again(reactor.now + AGAIN);
+            running.interrupt = InterruptState::Idle;
+            if let Some(escalation) = running.escalation.as_mut() {
+                escalation.retry_at(reactor.now + INTERRUPT_RETRY);
             }
         }
-        self.ask_again(reactor);
+        self.request_report_again(reactor);
     }
 
     /// What the running command started: what does not ignore SIGINT, or `all`.
-    fn targets(&self, reactor: &Reactor, all: bool) -> Vec<Process> {
+    fn started_processes(&self, reactor: &Reactor, all: bool) -> Vec<Process> {
         let Some(running) = &self.running else { return Vec::new() };
         if !all {
-            return self.sorted(reactor, running.ticks).0;
+            return self.interruptible(reactor, running.started_ticks).0;
         }
-        let mut found = process_tree::below(self.pid(), |pid| reactor.children.contains_key(&pid));
-        found.retain(|process| self.is_since(process, running.ticks));
+        let mut found =
+            process_tree::descendants(self.pid(), |pid| reactor.children.contains_key(&pid));
+        found.retain(|process| self.is_since(process, running.started_ticks));
         found
     }
 
@@ -123,13 +127,13 @@ impl Shell {
         number: i32,
     ) -> bool {
         let pid = self.pid();
-        let own = |r: &Running| r.who.owner == owner && r.who.id == id;
+        let own = |r: &Running| r.key.owner == owner && r.key.id == id;
         if !self.running.as_ref().is_some_and(|running| own(running)) {
             return false;
         }
-        let mut targets = self.targets(reactor, false);
+        let mut targets = self.started_processes(reactor, false);
         if targets.is_empty() {
-            targets = self.targets(reactor, true);
+            targets = self.started_processes(reactor, true);
         }
         if !targets.is_empty() {
             targets.iter().for_each(|process| process.send(number));
@@ -138,118 +142,118 @@ impl Shell {
                 running.note_interrupt();
             }
             let _ = signal::send(pid, INT);
-            self.ask_again(reactor);
+            self.request_report_again(reactor);
         }
         true
     }
 
     /// The status channel may be lost: look at `when`.
-    pub(super) fn doubt(&mut self, when: Instant) {
+    pub(super) fn schedule_status_check(&mut self, when: Instant) {
         match self.running.as_mut() {
             Some(running) => running.probe = (when, Duration::ZERO, 3),
-            None => self.settling = Some((when, SETTLE_MAX)),
+            None => self.resyncing = Some((when, SETTLE_MAX)),
         }
     }
 
     /// The earliest moment at which [`Shell::elapsed`] has something to do.
-    pub(super) fn due(&self, reactor: &Reactor) -> Option<Instant> {
-        let mut due: Option<Instant> = self.stalled;
+    pub(super) fn next_deadline(&self, reactor: &Reactor) -> Option<Instant> {
+        let mut due: Option<Instant> = self.stalled_until;
         let mut sooner = |when: Option<Instant>| {
             due = match (due, when) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
             }
         };
-        let starting = self.bash.as_ref().filter(|bash| !bash.ready && self.cause.is_none());
+        let starting = self.bash.as_ref().filter(|bash| !bash.ready && self.close_cause.is_none());
         if let Some(bash) = starting {
             sooner(Some(bash.opened + START_MAX));
         }
         if let Some(running) = &self.running {
             let timeout = running.run.timeout_ms;
             if timeout > 0 && !running.timed_out {
-                sooner(running.began.checked_add(Duration::from_millis(timeout)));
+                sooner(running.started_at.checked_add(Duration::from_millis(timeout)));
             }
-            sooner(running.ladder.as_ref().and_then(Ladder::due));
-            sooner(running.guard.filter(|_| running.ladder.is_none()));
-            sooner((running.left.is_none()).then_some(running.probe.0));
+            sooner(running.escalation.as_ref().and_then(Escalation::due));
+            sooner(running.own_step_deadline.filter(|_| running.escalation.is_none()));
+            sooner((running.unread.is_none()).then_some(running.probe.0));
         }
-        sooner(self.settling.map(|(when, _)| when));
+        sooner(self.resyncing.map(|(when, _)| when));
         sooner(self.closing.as_ref().and_then(super::closing::Closing::due));
-        sooner(self.lingering());
-        sooner(self.fading());
+        sooner(self.linger_deadline());
+        sooner(self.log_expiry());
         sooner(self.save_due(reactor));
         due
     }
 
     /// When the log of an ended private shell is let go of.
-    fn fading(&self) -> Option<Instant> {
-        let unseen = !self.lasting() && self.clients.is_empty() && self.closing.is_none();
+    fn log_expiry(&self) -> Option<Instant> {
+        let unseen = !self.is_session() && self.clients.is_empty() && self.closing.is_none();
         self.ended.as_ref().filter(|_| unseen).map(|(_, at)| *at + super::DEAD_KEPT)
     }
 
     /// When it is closed because nobody is attached.
-    fn lingering(&self) -> Option<Instant> {
+    fn linger_deadline(&self) -> Option<Instant> {
         let linger = Duration::from_millis(self.open.linger_ms?);
         let alone = self.clients.is_empty() && self.bash.is_some() && self.closing.is_none();
-        alone.then(|| self.left.1.checked_add(linger)).flatten()
+        alone.then(|| self.last_detached.1.checked_add(linger)).flatten()
     }
 
     /// Does what is due.
-    pub(super) fn elapsed(&mut self, reactor: &mut Reactor) {
+    pub(super) fn on_deadline(&mut self, reactor: &mut Reactor) {
         let now = reactor.now;
         if self.bash.as_ref().is_some_and(|bash| !bash.ready && now >= bash.opened + START_MAX) {
             self.kill_for(reactor, "did not start");
         }
-        if self.lingering().is_some_and(|when| now >= when) {
+        if self.linger_deadline().is_some_and(|when| now >= when) {
             self.close(reactor, "nobody attached");
         }
-        self.late(reactor);
-        self.look(reactor);
+        self.check_timeouts(reactor);
+        self.check_reader(reactor);
         self.save_elapsed(reactor);
-        if let Some((when, tries)) = self.settling
+        if let Some((when, tries)) = self.resyncing
             && now >= when
         {
             if tries >= SETTLE_MAX {
                 self.kill_for(reactor, "status channel closed");
             } else {
-                self.settle(reactor);
+                self.resync(reactor);
             }
         }
         self.closing_elapsed(reactor);
     }
 
     /// Timeouts of the running command.
-    fn late(&mut self, reactor: &mut Reactor) {
+    fn check_timeouts(&mut self, reactor: &mut Reactor) {
         let Some(running) = self.running.as_mut() else { return };
         let limit = Duration::from_millis(running.run.timeout_ms);
-        let took = reactor.now.duration_since(running.began);
-        let guarded = running.guard.is_some_and(|guard| reactor.now >= guard);
-        if guarded && running.ladder.is_none() {
-            running.guard = None;
-            running.ladder = Some(Ladder::new(reactor.now));
+        let took = reactor.now.duration_since(running.started_at);
+        let guarded = running.own_step_deadline.is_some_and(|guard| reactor.now >= guard);
+        if guarded && running.escalation.is_none() {
+            running.own_step_deadline = None;
+            running.escalation = Some(Escalation::new(reactor.now));
         }
         if !limit.is_zero() && took >= limit && !running.timed_out {
             self.interrupt(reactor, true);
         }
-        self.climb(reactor);
+        self.escalate(reactor);
     }
 
     /// Looks whether bash is back at its reader without having reported.
-    fn look(&mut self, reactor: &mut Reactor) {
+    fn check_reader(&mut self, reactor: &mut Reactor) {
         let id = self.id;
         let (Some(running), Some(bash)) = (self.running.as_mut(), self.bash.as_mut()) else {
             return;
         };
         let (when, pause, step) = running.probe;
-        if reactor.now < when || running.left.is_some() {
+        if reactor.now < when || running.unread.is_some() {
             return;
         }
         match step {
             0 => {
-                Self::probe(bash, reactor, id);
+                Self::write_empty_line(bash, reactor, id);
                 running.probe = (reactor.now + REPORT_MAX, pause, 1);
             }
-            1 if !bash.caught_up() => {
+            1 if !bash.has_read_everything() => {
                 let pause = (pause * 2).min(PROBE_MAX);
                 running.probe = (reactor.now + pause, pause, 1);
             }
@@ -257,23 +261,23 @@ impl Shell {
             // asks, and a function of a tenant's can stand in its way: it is asked both ways.
             1 | 2 => {
                 running.probe = (reactor.now + REPORT_MAX, pause, step + 1);
-                running.shaken = true;
-                bash.turn();
-                self.ask_again(reactor);
+                running.line_may_be_lost = true;
+                bash.switch_prefix();
+                self.request_report_again(reactor);
             }
-            _ if pause > Duration::ZERO && !bash.caught_up() => {
+            _ if pause > Duration::ZERO && !bash.has_read_everything() => {
                 running.probe = (reactor.now + REPORT_MAX, pause, 1);
             }
-            _ => self.lost(reactor),
+            _ => self.give_up_report(reactor),
         }
     }
 
     /// Nobody will ever report the end of the running command.
-    fn lost(&mut self, reactor: &mut Reactor) {
+    fn give_up_report(&mut self, reactor: &mut Reactor) {
         if let Some(running) = self.running.take() {
             let message = "the shell's status channel was closed by the command".to_owned();
-            self.log.note(crate::connection::shell_log::Note::Refused(
-                running.who.clone(),
+            self.log.push_event(crate::connection::shell_log::LogEvent::Refused(
+                running.key.clone(),
                 Why::NoShell,
                 message,
             ));
@@ -283,14 +287,16 @@ impl Shell {
 
     /// Ends the shell at once, for a reason of the agent's.
     pub(super) fn kill_for(&mut self, reactor: &mut Reactor, cause: &'static str) {
-        self.cause = Some(cause);
-        self.awaited = None;
-        self.settling = None;
+        self.close_cause = Some(cause);
+        self.awaited_step = None;
+        self.resyncing = None;
         reactor.pending.shells.mark(self.id);
         if self.state == State::Dead || self.closing.is_some() {
             return;
         }
-        for process in process_tree::below(self.pid(), |pid| reactor.children.contains_key(&pid)) {
+        for process in
+            process_tree::descendants(self.pid(), |pid| reactor.children.contains_key(&pid))
+        {
             process.send(KILL);
         }
         let _ = signal::send(self.pid(), KILL);

@@ -1,16 +1,15 @@
-//! Ending a command without ending its shell: a schedule of ever harder means.
+//! The schedule by which a command is ended while its shell stays: stronger signals as time passes.
 //!
-//! Background jobs of a bash without job control ignore SIGINT; that is how the first rungs spare
-//! them.
+//! Background jobs of a bash without job control ignore SIGINT, so the first steps spare them.
 
 use std::time::{Duration, Instant};
 
-/// One rung.
+/// What is done at one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum EscalationStep {
     /// SIGINT to the shell, and to what runs in the foreground.
     Interrupt,
-    /// The same, unless something that was interrupted is still at it.
+    /// The same, unless a process that was interrupted still handles it.
     InterruptAgain,
     /// SIGTERM to what does not ignore SIGINT.
     Terminate,
@@ -22,59 +21,59 @@ pub(crate) enum Act {
     KillShell,
 }
 
-const RUNGS: [(u64, Act); 5] = [
-    (0, Act::Interrupt),
-    (400, Act::Terminate),
-    (700, Act::Kill),
-    (1000, Act::KillAll),
-    (1500, Act::KillShell),
+const STEPS: [(u64, EscalationStep); 5] = [
+    (0, EscalationStep::Interrupt),
+    (400, EscalationStep::Terminate),
+    (700, EscalationStep::Kill),
+    (1000, EscalationStep::KillAll),
+    (1500, EscalationStep::KillShell),
 ];
 
-/// Where on the ladder one command is.
+/// How far one command has come on the schedule.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ladder {
+pub(crate) struct Escalation {
     began: Instant,
     next: usize,
-    again: Option<Instant>,
+    retry: Option<Instant>,
 }
 
-impl Ladder {
-    /// Begins at the lowest rung.
+impl Escalation {
+    /// Begins with the first step.
     #[must_use]
     pub(crate) fn new(now: Instant) -> Self {
-        Self { began: now, next: 0, again: None }
+        Self { began: now, next: 0, retry: None }
     }
 
-    /// When the next rung is due; `None` after the last.
+    /// When the next step is due; `None` after the last.
     #[must_use]
     pub(crate) fn due(&self) -> Option<Instant> {
-        let (ms, _) = RUNGS.get(self.next)?;
+        let (ms, _) = STEPS.get(self.next)?;
         let next = self.began + Duration::from_millis(*ms);
-        Some(self.again.map_or(next, |again| next.min(again)))
+        Some(self.retry.map_or(next, |again| next.min(again)))
     }
 
-    /// The last interrupt may have been lost: between this rung and the next there is to be
-    /// another one, at `when`.
-    pub(crate) fn again(&mut self, when: Instant) {
-        self.again = Some(when);
+    /// Interrupts once more at `when`, if that is before the next step: the last interrupt may have
+    /// been lost.
+    pub(crate) fn retry_at(&mut self, when: Instant) {
+        self.retry = Some(when);
     }
 
-    /// Nothing to interrupt has begun yet: the first rung waits a moment longer.
-    pub(crate) fn wait(&mut self, now: Instant) {
+    /// Postpones the first step by a millisecond: nothing has begun that it could interrupt.
+    pub(crate) fn postpone(&mut self, now: Instant) {
         if self.next == 0 {
             self.began = now + Duration::from_millis(1);
         }
     }
 
-    /// What is due now; one a call.
-    pub(crate) fn climb(&mut self, now: Instant) -> Option<Act> {
+    /// The next step that is due now; call until `None`.
+    pub(crate) fn next_step(&mut self, now: Instant) -> Option<EscalationStep> {
         let due = self.due()?;
         (now >= due).then(|| {
-            if self.again.take_if(|again| *again == due).is_some() {
-                return Act::InterruptAgain;
+            if self.retry.take_if(|again| *again == due).is_some() {
+                return EscalationStep::InterruptAgain;
             }
             self.next += 1;
-            RUNGS[self.next - 1].1
+            STEPS[self.next - 1].1
         })
     }
 }
@@ -83,31 +82,39 @@ impl Ladder {
 mod tests {
     use super::*;
 
-    fn acts(ladder: &mut Ladder, start: Instant, ms: std::ops::Range<u64>) -> Vec<(u64, Act)> {
+    fn acts(
+        escalation: &mut Escalation,
+        start: Instant,
+        ms: std::ops::Range<u64>,
+    ) -> Vec<(u64, EscalationStep)> {
         ms.flat_map(|ms| {
             let now = start + Duration::from_millis(ms);
-            ladder.climb(now).map(|act| (ms, act))
+            escalation.next_step(now).map(|act| (ms, act))
         })
         .collect()
     }
 
     #[test]
-    fn a_lost_interrupt_is_sent_again_between_the_rungs() {
+    fn a_lost_interrupt_is_sent_again_between_the_steps() {
         let start = Instant::now();
-        let mut ladder = Ladder::new(start);
-        assert_eq!(ladder.climb(start), Some(Act::Interrupt));
-        ladder.again(start + Duration::from_millis(30));
-        assert_eq!(acts(&mut ladder, start, 0..200), [(30, Act::InterruptAgain)]);
-        ladder.again(start + Duration::from_millis(420));
-        let wanted = [(400, Act::Terminate), (420, Act::InterruptAgain), (700, Act::Kill)];
-        assert_eq!(acts(&mut ladder, start, 200..701), wanted);
+        let mut escalation = Escalation::new(start);
+        assert_eq!(escalation.next_step(start), Some(EscalationStep::Interrupt));
+        escalation.retry_at(start + Duration::from_millis(30));
+        assert_eq!(acts(&mut escalation, start, 0..200), [(30, EscalationStep::InterruptAgain)]);
+        escalation.retry_at(start + Duration::from_millis(420));
+        let wanted = [
+            (400, EscalationStep::Terminate),
+            (420, EscalationStep::InterruptAgain),
+            (700, EscalationStep::Kill),
+        ];
+        assert_eq!(acts(&mut escalation, start, 200..701), wanted);
     }
 
     #[test]
-    fn rungs_come_in_order_each_once() {
+    fn steps_come_in_order_each_once() {
         let start = Instant::now();
-        let mut ladder = Ladder::new(start);
-        assert_eq!(acts(&mut ladder, start, 0..3000), RUNGS);
-        assert_eq!(ladder.due(), None);
+        let mut escalation = Escalation::new(start);
+        assert_eq!(acts(&mut escalation, start, 0..3000), STEPS);
+        assert_eq!(escalation.due(), None);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::Shell;
 use super::bash::Bash;
-use super::running::{AGAIN, Press};
+use super::running::{INTERRUPT_RETRY, InterruptState};
 use crate::process_tree::{self, Process};
 use crate::reactor::Reactor;
 use crate::signals::{CONT, INT, KILL, STOP, TERM};
@@ -19,8 +19,8 @@ const REST_MAX: Duration = Duration::from_millis(4);
 /// After this it may as well wait for something other than a program.
 const REST_LEAST: Duration = Duration::from_millis(1);
 /// How long each further step of an interrupt may take; and the time between two looks.
-const PRESS_MAX: Duration = Duration::from_millis(100);
-const PRESS_PAUSE: Duration = Duration::from_micros(200);
+const STEP_MAX: Duration = Duration::from_millis(100);
+const STEP_PAUSE: Duration = Duration::from_micros(200);
 /// How long bash may take from its reader to its answer. If it were interrupted there, it would say
 /// a newline that nobody could tell from the command's.
 const ANSWER_MAX: Duration = Duration::from_millis(2);
@@ -33,12 +33,12 @@ const SWEEP_COPIES_MAX: u32 = 5;
 /// Children of bash since then that may still be mere copies of it: a copy has its parent's
 /// handlers, would act on an interrupt as if it were the shell, and take the shell's further
 /// lines. Some stay copies for good, and do no such thing.
-fn copies(bash: &Process, since: u64) -> Vec<i32> {
+fn bash_forks(bash: &Process, since: u64) -> Vec<i32> {
     let shell = bash.signals();
     let copy = |child: &Process| {
         let own = child.signals();
         let part = own.caught & !shell.caught == 0 && own.catches_interrupt();
-        own.caught == shell.caught || part && child.young()
+        own.caught == shell.caught || part && child.is_young()
     };
     let mut found = process_tree::children_of(bash.pid);
     found.retain(|child| child.start >= since && copy(child));
@@ -47,12 +47,12 @@ fn copies(bash: &Process, since: u64) -> Vec<i32> {
 
 /// Whether a child of bash has ended that it has not taken notice of.
 fn has_ended(bash: i32) -> bool {
-    process_tree::children_of(bash).iter().any(Process::ended)
+    process_tree::children_of(bash).iter().any(Process::is_zombie)
 }
 
 /// Interrupts processes of which none is to see another one's end before its own. They stand
 /// parents first, so that none sees a child stopped either.
-fn at_once(processes: &[Process]) {
+fn interrupt_together(processes: &[Process]) {
     let several = processes.len() > 1;
     if several {
         processes.iter().for_each(|process| process.send(STOP));
@@ -70,31 +70,32 @@ impl Shell {
     /// comes after. Else, and when that did not do it, bash is interrupted alone, and when it has
     /// noticed and is not back at its reader then, again with its programs: so one interrupt falls
     /// between two programs that end by themselves.
-    pub(super) fn press(&mut self, reactor: &Reactor) {
+    pub(super) fn advance_interrupt(&mut self, reactor: &Reactor) {
         let pid = self.pid();
         let Some(running) = self.running.as_mut() else { return };
         let Some(bash) = Process::read(pid) else { return };
-        if running.press == Press::Up {
-            running.press = Press::Rests(reactor.now + REST_MAX);
+        if running.interrupt == InterruptState::Idle {
+            running.interrupt = InterruptState::WaitingForRest(reactor.now + REST_MAX);
         }
-        if let Press::Rests(until) = running.press {
-            let waits = !running.pressed && process_tree::waits(pid);
-            let rests = bash.rests() && reactor.now + REST_MAX >= until + REST_LEAST;
-            if waits || rests || running.pressed || reactor.now >= until {
-                running.pressed = true;
-                running.press = Press::Stops(reactor.now + PRESS_MAX, waits);
+        if let InterruptState::WaitingForRest(until) = running.interrupt {
+            let waits = !running.bash_was_stopped && process_tree::waits_for_child(pid);
+            let rests = bash.is_sleeping() && reactor.now + REST_MAX >= until + REST_LEAST;
+            if waits || rests || running.bash_was_stopped || reactor.now >= until {
+                running.bash_was_stopped = true;
+                running.interrupt = InterruptState::Stopping(reactor.now + STEP_MAX, waits);
                 let _ = signal::send(pid, STOP);
             }
         }
-        if let Press::Stops(until, waits) = running.press
-            && (bash.stopped() && copies(&bash, running.ticks).is_empty() || reactor.now >= until)
+        if let InterruptState::Stopping(until, waits) = running.interrupt
+            && (bash.is_stopped() && bash_forks(&bash, running.started_ticks).is_empty()
+                || reactor.now >= until)
         {
-            if self.bash.as_ref().is_some_and(Bash::caught_up) {
+            if self.bash.as_ref().is_some_and(Bash::has_read_everything) {
                 // It has read the line with which it reports: an interrupt would tear that.
                 let _ = signal::send(pid, CONT);
-                running.press = Press::Up;
-                if let Some(ladder) = running.ladder.as_mut() {
-                    ladder.again(reactor.now + AGAIN);
+                running.interrupt = InterruptState::Idle;
+                if let Some(escalation) = running.escalation.as_mut() {
+                    escalation.retry_at(reactor.now + INTERRUPT_RETRY);
                 }
                 return;
             }
@@ -103,57 +104,64 @@ impl Shell {
             if together {
                 self.interrupt_each(reactor, together);
             } else {
-                running.copies = copies(&bash, running.ticks);
-                running.press = Press::Notices(reactor.now + PRESS_MAX);
+                running.known_forks = bash_forks(&bash, running.started_ticks);
+                running.interrupt = InterruptState::Interrupted(reactor.now + STEP_MAX);
             }
             let _ = signal::send(pid, CONT);
             if together {
-                self.ask_again(reactor);
+                self.request_report_again(reactor);
                 return;
             }
         }
         let Some(running) = self.running.as_mut() else { return };
-        let known = &running.copies;
-        let fresh = || copies(&bash, running.ticks).iter().any(|copy| !known.contains(copy));
-        if let Press::Notices(until) = running.press
+        let known = &running.known_forks;
+        let fresh =
+            || bash_forks(&bash, running.started_ticks).iter().any(|copy| !known.contains(copy));
+        if let InterruptState::Interrupted(until) = running.interrupt
             && (!bash.signals().interrupt_pending() && !fresh() || reactor.now >= until)
         {
-            running.press = Press::Answers(reactor.now + ANSWER_MAX);
-            self.ask_again(reactor);
+            running.interrupt = InterruptState::WaitingForReport(reactor.now + ANSWER_MAX);
+            self.request_report_again(reactor);
         }
         let Some(running) = self.running.as_mut() else { return };
-        if let Press::Answers(until) = running.press
-            && (process_tree::waits(pid) || reactor.now >= until)
+        if let InterruptState::WaitingForReport(until) = running.interrupt
+            && (process_tree::waits_for_child(pid) || reactor.now >= until)
         {
-            if self.bash.as_ref().is_some_and(Bash::caught_up) {
-                running.press = Press::Up;
-                if let Some(ladder) = running.ladder.as_mut() {
-                    ladder.again(reactor.now + AGAIN);
+            if self.bash.as_ref().is_some_and(Bash::has_read_everything) {
+                running.interrupt = InterruptState::Idle;
+                if let Some(escalation) = running.escalation.as_mut() {
+                    escalation.retry_at(reactor.now + INTERRUPT_RETRY);
                 }
                 return;
             }
             self.interrupt_each(reactor, false);
-            self.ask_again(reactor);
+            self.request_report_again(reactor);
             return;
         }
-        if let Some(ladder) = self.running.as_mut().and_then(|running| running.ladder.as_mut()) {
-            ladder.again(reactor.now + PRESS_PAUSE);
+        if let Some(escalation) =
+            self.running.as_mut().and_then(|running| running.escalation.as_mut())
+        {
+            escalation.retry_at(reactor.now + STEP_PAUSE);
         }
     }
 
     /// The last step. `stands`: bash has its interrupt and is stopped.
     fn interrupt_each(&mut self, reactor: &Reactor, stands: bool) {
-        let Some(since) = self.running.as_ref().map(|running| running.ticks) else { return };
-        let targets = self.strike(reactor, since, stands);
+        let Some(since) = self.running.as_ref().map(|running| running.started_ticks) else {
+            return;
+        };
+        let targets = self.interrupt_targets(reactor, since, stands);
         // Bash forgets an interrupt when the program that it waits for ends in another way. But
         // with a trap of its own it may be running that by now, and the programs of that.
         if let Some(running) = self.running.as_mut() {
-            running.press = Press::Up;
-            let fresh = reactor.now.duration_since(running.stepped) < YOUNG;
-            if let Some(ladder) = running.ladder.as_mut().filter(|_| fresh || !self.traps) {
-                ladder.again(reactor.now + AGAIN);
+            running.interrupt = InterruptState::Idle;
+            let fresh = reactor.now.duration_since(running.step_written_at) < YOUNG;
+            if let Some(escalation) =
+                running.escalation.as_mut().filter(|_| fresh || !self.may_have_traps)
+            {
+                escalation.retry_at(reactor.now + INTERRUPT_RETRY);
             }
-            running.interrupted = targets;
+            running.interrupted_processes = targets;
         }
     }
 
@@ -161,8 +169,8 @@ impl Shell {
     /// whole group at once, where nothing else is in it: of a pipeline nobody is to see another
     /// one's end before its own. Bash is in its programs' group; it is interrupted with them,
     /// unless it `stands` and was.
-    fn strike(&self, reactor: &Reactor, since: u64, stands: bool) -> Vec<Process> {
-        let (targets, others) = self.sorted(reactor, since);
+    fn interrupt_targets(&self, reactor: &Reactor, since: u64, stands: bool) -> Vec<Process> {
+        let (targets, others) = self.interruptible(reactor, since);
         let spared = Process::read(self.pid()).filter(|_| stands).map(|bash| bash.group);
         let (mut groups, mut beside) = (Vec::new(), Vec::new());
         for target in &targets {
@@ -175,7 +183,7 @@ impl Shell {
                 let _ = signal::send(-target.group, INT);
             }
         }
-        at_once(&beside);
+        interrupt_together(&beside);
         for target in targets.iter().filter(|target| groups.contains(&target.group)) {
             if Process::read(target.pid).is_some_and(|now| now.group != target.group) {
                 // It left its group meanwhile, as setsid(1) does.
@@ -187,8 +195,12 @@ impl Shell {
 
     /// Of what runs below bash and does not ignore SIGINT: what was started since then, and what
     /// else is in the groups of that.
-    pub(super) fn sorted(&self, reactor: &Reactor, since: u64) -> (Vec<Process>, Vec<Process>) {
-        let all = process_tree::below(self.pid(), |pid| reactor.children.contains_key(&pid));
+    pub(super) fn interruptible(
+        &self,
+        reactor: &Reactor,
+        since: u64,
+    ) -> (Vec<Process>, Vec<Process>) {
+        let all = process_tree::descendants(self.pid(), |pid| reactor.children.contains_key(&pid));
         let (mut new, mut old): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|process| self.is_since(process, since));
         new.retain(|process| !process.signals().ignore_interrupt());
@@ -203,16 +215,17 @@ impl Shell {
         // In the hundredth of a second of its start a background job of the command before looks
         // as if it were this one's.
         process.start > since
-            || process.start == since && !self.jobs.iter().any(|job| job.is(process))
+            || process.start == since
+                && !self.background_jobs.iter().any(|job| job.is_same(process))
     }
 
     /// What an interrupted command left running in the foreground, when bash was back at its
     /// reader before its programs were interrupted, is ended now; and bash is not asked whether it
     /// is back before a copy of it has become something else. `false`: not yet.
     pub(super) fn sweep(&mut self, reactor: &Reactor, tries: u32) -> bool {
-        let Some(since) = self.sweeping else { return true };
+        let Some(since) = self.sweep_since else { return true };
         let Some(bash) = Process::read(self.pid()) else { return true };
-        if !copies(&bash, since).is_empty() && tries < SWEEP_COPIES_MAX {
+        if !bash_forks(&bash, since).is_empty() && tries < SWEEP_COPIES_MAX {
             return false;
         }
         let number = match tries {
@@ -220,7 +233,7 @@ impl Shell {
             SWEEP_TERM..SWEEP_KILL => TERM,
             _ => KILL,
         };
-        let (targets, _) = self.sorted(reactor, since);
+        let (targets, _) = self.interruptible(reactor, since);
         targets.iter().for_each(|process| process.send(number));
         true
     }

@@ -2,11 +2,11 @@
 
 use super::bash::Bash;
 use super::bash_protocol::{self, Report, Step};
-use super::running::{Press, Running, Stage};
-use super::startup_noise::Complaint;
-use super::stderr_filter::Strip;
+use super::running::{InterruptState, Running, Stage};
+use super::stderr_filter::StderrFilter;
+use super::tty_warning::TtyWarningFilter;
 use super::{HISTORY_MAX, Shell, Waiting};
-use crate::connection::shell_log::Note;
+use crate::connection::shell_log::LogEvent;
 use crate::reactor::{READ_BYTES, Reactor};
 use crate::signals::CONT;
 use isolet_wire::tell::{Exit, STDERR, STDOUT, Why};
@@ -30,74 +30,79 @@ fn no_directory(noise: &[u8]) -> String {
 
 impl Shell {
     /// Begins the next command, when there is one and the shell is free.
-    pub(super) fn next(&mut self, reactor: &mut Reactor) {
-        let free = self.running.is_none() && self.awaited.is_none() && self.closing.is_none();
+    pub(super) fn start_next(&mut self, reactor: &mut Reactor) {
+        let free = self.running.is_none() && self.awaited_step.is_none() && self.closing.is_none();
         let Some(bash) = self.bash.as_mut().filter(|bash| free && bash.ready) else { return };
         let Some(waiting) = self.queue.pop_front() else { return };
-        bash.forgive();
+        bash.reset_garbage();
         let fresh = std::mem::take(&mut bash.fresh);
         self.running = Some(Box::new(self.begin(reactor, waiting, fresh)));
         reactor.notify_watchers(self.id);
-        let wants = bash_protocol::wants_history(&self.running_text());
-        if self.running.as_ref().is_some_and(|running| running.borrows()) || wants {
-            self.before(reactor, wants);
+        let wants = bash_protocol::mentions_history(&self.command_text());
+        if self.running.as_ref().is_some_and(|running| running.changes_cwd_or_env()) || wants {
+            self.run_setup(reactor, wants);
         } else {
-            self.main(reactor);
+            self.run_text(reactor);
         }
     }
 
-    fn running_text(&self) -> String {
+    fn command_text(&self) -> String {
         self.running.as_ref().map(|running| running.run.text.clone()).unwrap_or_default()
     }
 
-    fn begin(&mut self, reactor: &mut Reactor, waiting: Waiting, fresh: bool) -> Running {
-        let Waiting { who, run, input, eof } = waiting;
-        let started = run.cwd.as_ref().is_none_or(String::is_empty);
-        if started {
-            self.log.started(who.clone(), &run.text);
+    fn begin(
+        &mut self,
+        reactor: &mut Reactor,
+        waiting: Waiting,
+        first_in_new_bash: bool,
+    ) -> Running {
+        let Waiting { key, run, input, eof } = waiting;
+        let start_reported = run.cwd.as_ref().is_none_or(String::is_empty);
+        if start_reported {
+            self.log.started(key.clone(), &run.text);
         }
         let first = Duration::from_secs(1);
         Running {
-            who,
+            key,
             run,
             stage: Stage::Main,
-            began: reactor.now,
-            ticks: crate::process_tree::ticks(),
-            count: [0; 2],
+            started_at: reactor.now,
+            started_ticks: crate::process_tree::ticks(),
+            output_bytes: [0; 2],
             input,
             eof,
-            feeder: None,
-            left: None,
-            ladder: None,
-            press: Press::Up,
-            pressed: false,
-            copies: Vec::new(),
-            interrupted: Vec::new(),
+            stdin_pipe: None,
+            unread: None,
+            escalation: None,
+            interrupt: InterruptState::Idle,
+            bash_was_stopped: false,
+            known_forks: Vec::new(),
+            interrupted_processes: Vec::new(),
             timed_out: false,
             cancelled: false,
-            shaken: false,
+            line_may_be_lost: false,
             probe: (reactor.now + first, first, 0),
-            guard: None,
-            lines: 0,
-            stepped: reactor.now,
+            own_step_deadline: None,
+            step_bytes: 0,
+            step_written_at: reactor.now,
             report: None,
             code: 0,
-            from: self.log.end(),
-            oom: reactor.oom_kills(true),
-            fresh,
-            started,
+            output_start: self.log.end(),
+            oom_kills_before: reactor.oom_kills(true),
+            first_in_new_bash,
+            start_reported,
             refusal: None,
-            complaint: Complaint::new(self.pid()),
-            strip: Strip::default(),
-            noise: Vec::new(),
+            tty_warning: TtyWarningFilter::new(self.pid()),
+            stderr_filter: StderrFilter::default(),
+            own_step_stderr: Vec::new(),
         }
     }
 
-    fn before(&mut self, reactor: &mut Reactor, history: bool) {
-        let Some(word) = self.bash.as_ref().map(|bash| bash.word) else { return };
+    fn run_setup(&mut self, reactor: &mut Reactor, history: bool) {
+        let Some(word) = self.bash.as_ref().map(|bash| bash.prefix) else { return };
         let Some(running) = self.running.as_mut() else { return };
         running.stage = Stage::Before;
-        running.guard = Some(reactor.now + OWN_STEP_MAX);
+        running.own_step_deadline = Some(reactor.now + OWN_STEP_MAX);
         let mut texts = Vec::new();
         if history {
             self.history_bytes = 0;
@@ -105,133 +110,139 @@ impl Shell {
             texts.push(running.run.text.clone());
         }
         let cwd = running.run.cwd.as_deref().filter(|cwd| !cwd.is_empty());
-        let text =
-            bash_protocol::before(word, texts.iter().map(String::as_str), cwd, &running.run.env);
-        self.step(reactor, Step { own: true, ..Step::default() }, &text);
+        let text = bash_protocol::setup_step(
+            word,
+            texts.iter().map(String::as_str),
+            cwd,
+            &running.run.env,
+        );
+        self.write_step(reactor, Step { own: true, ..Step::default() }, &text);
     }
 
     /// Tells that the running command began, where that was not told.
-    fn tell_started(&mut self) {
+    fn report_start(&mut self) {
         let Some(running) = self.running.as_mut() else { return };
-        if !std::mem::replace(&mut running.started, true) {
-            self.log.started(running.who.clone(), &running.run.text);
+        if !std::mem::replace(&mut running.start_reported, true) {
+            self.log.started(running.key.clone(), &running.run.text);
         }
     }
 
     /// Tells the first command of a shell that could not begin in its start directory.
-    fn tell_place(&mut self) {
+    fn report_cwd_fallback(&mut self) {
         let Some(running) = self.running.as_mut() else { return };
-        let Some(place) = self.notice.take() else { return };
+        let Some(place) = self.cwd_notice.take() else { return };
         let text = format!("isolet: cannot enter {}; the shell starts in {place}\n", self.open.cwd);
-        running.count[1] += text.len() as u64;
-        self.log.data(STDERR, Some(&running.who), text.as_bytes());
+        running.output_bytes[1] += text.len() as u64;
+        self.log.push_output(STDERR, Some(&running.key), text.as_bytes());
     }
 
-    fn main(&mut self, reactor: &mut Reactor) {
-        self.tell_started();
-        self.tell_place();
+    fn run_text(&mut self, reactor: &mut Reactor) {
+        self.report_start();
+        self.report_cwd_fallback();
         let (Some(running), Some(bash)) = (self.running.as_mut(), self.bash.as_mut()) else {
             return;
         };
-        if running.run.text.contains(bash_protocol::DIRECT) {
-            bash.word = bash_protocol::AROUND;
+        if running.run.text.contains(bash_protocol::BUILTIN) {
+            bash.prefix = bash_protocol::COMMAND_BUILTIN;
         }
         running.stage = Stage::Main;
-        running.guard = None;
+        running.own_step_deadline = None;
         let how = Step {
-            word: bash.word,
-            number: self.number + 1,
+            prefix: bash.prefix,
+            number: self.step_number + 1,
             last: bash.last,
             stdin: running.run.stdin,
             merge: running.run.merge,
             own: false,
         };
         let text = std::mem::take(&mut running.run.text);
-        self.traps |= text.contains("trap");
-        self.saves.heed(&text);
+        self.may_have_traps |= text.contains("trap");
+        self.saves.note_text(&text);
         let long = text.len() >= bash_protocol::INLINE_BYTES_MAX;
-        running.strip = Strip::new(how, &text, bash.traced, long);
+        running.stderr_filter = StderrFilter::new(how, &text, bash.xtrace, long);
         if how.stdin {
-            running.feeder = bash.feeder(reactor, self.id).ok();
+            running.stdin_pipe = bash.open_stdin_pipe(reactor, self.id).ok();
         }
-        self.step(reactor, how, &text);
-        self.feed(reactor);
+        self.write_step(reactor, how, &text);
+        self.write_stdin(reactor);
         if let Some(running) = self.running.as_mut() {
             running.run.text = text;
         }
     }
 
-    fn after(&mut self, reactor: &mut Reactor) {
-        let Some(word) = self.bash.as_ref().map(|bash| bash.word) else { return };
+    fn run_cleanup(&mut self, reactor: &mut Reactor) {
+        let Some(word) = self.bash.as_ref().map(|bash| bash.prefix) else { return };
         let Some(running) = self.running.as_mut() else { return };
         running.stage = Stage::After;
-        running.ladder = None;
-        running.guard = Some(reactor.now + OWN_STEP_MAX);
+        running.escalation = None;
+        running.own_step_deadline = Some(reactor.now + OWN_STEP_MAX);
         let cwd = running.run.cwd.as_ref().is_some_and(|cwd| !cwd.is_empty());
-        let text = bash_protocol::after(word, cwd, &running.run.env);
-        self.step(reactor, Step { own: true, ..Step::default() }, &text);
+        let text = bash_protocol::cleanup_step(word, cwd, &running.run.env);
+        self.write_step(reactor, Step { own: true, ..Step::default() }, &text);
     }
 
-    fn step(&mut self, reactor: &mut Reactor, how: Step, text: &str) {
+    fn write_step(&mut self, reactor: &mut Reactor, how: Step, text: &str) {
         let Some(bash) = self.bash.as_mut() else { return };
-        self.number += 1;
-        self.awaited = Some(self.number);
-        let long = text.len() >= bash_protocol::INLINE_BYTES_MAX && !bash.stale;
-        let long = long && bash.put_long(text.as_bytes()).is_ok();
+        self.step_number += 1;
+        self.awaited_step = Some(self.step_number);
+        let long = text.len() >= bash_protocol::INLINE_BYTES_MAX && !bash.long_text_busy;
+        let long = long && bash.write_long_text(text.as_bytes()).is_ok();
         let mut lines = String::with_capacity(text.len().min(1024) + 160);
-        let how = Step { number: self.number, word: bash.word, ..how };
-        bash_protocol::step(&mut lines, how, (!long).then_some(text));
+        let how = Step { number: self.step_number, prefix: bash.prefix, ..how };
+        bash_protocol::write_step(&mut lines, how, (!long).then_some(text));
         if let Some(running) = self.running.as_mut() {
-            (running.lines, running.stepped) = (lines.len(), reactor.now);
+            (running.step_bytes, running.step_written_at) = (lines.len(), reactor.now);
         }
         bash.write(reactor, self.id, lines.as_bytes());
     }
 
-    /// Output of the shell.
-    pub(super) fn said(&mut self, stream: u8, bytes: &[u8]) {
+    /// Filters output of the shell and appends it to the log.
+    pub(super) fn push_output(&mut self, stream: u8, bytes: &[u8]) {
         let Some(running) = self.running.as_deref_mut() else {
             let ready = self.bash.as_ref().is_some_and(|bash| bash.ready);
             // Before the first report it is bash saying that it has no terminal; after an
             // interrupt a newline of its own.
             let own = stream == STDERR
                 && (!ready && self.state != super::State::Dead
-                    || self.settling.is_some() && bytes == b"\n");
+                    || self.resyncing.is_some() && bytes == b"\n");
             if !own {
-                self.log.data(stream, None, bytes);
+                self.log.push_output(stream, None, bytes);
             }
             return;
         };
         let slot = usize::from(stream == STDERR);
-        if stream == STDERR && running.stage != Stage::Main && running.noise.len() < NOISE_BYTES_MAX
+        if stream == STDERR
+            && running.stage != Stage::Main
+            && running.own_step_stderr.len() < NOISE_BYTES_MAX
         {
-            running.noise.extend_from_slice(bytes);
+            running.own_step_stderr.extend_from_slice(bytes);
         } else if stream == STDERR {
-            let mut out = running.complaint.push(bytes);
-            if !running.strip.idle() {
-                out = running.strip.push(&out);
+            let mut out = running.tty_warning.push(bytes);
+            if !running.stderr_filter.idle() {
+                out = running.stderr_filter.push(&out);
             }
-            running.count[slot] += out.len() as u64;
-            self.log.data(stream, Some(&running.who), &out);
+            running.output_bytes[slot] += out.len() as u64;
+            self.log.push_output(stream, Some(&running.key), &out);
         } else {
-            running.count[slot] += bytes.len() as u64;
-            self.log.data(stream, Some(&running.who), bytes);
+            running.output_bytes[slot] += bytes.len() as u64;
+            self.log.push_output(stream, Some(&running.key), bytes);
         }
     }
 
     /// Whether output on this stream goes into the log as it is.
-    pub(super) fn plain(&self, stream: u8) -> bool {
+    pub(super) fn is_unfiltered(&self, stream: u8) -> bool {
         let ready = self.bash.as_ref().is_some_and(|bash| bash.ready);
         let free = self.running.is_none() || stream == STDOUT;
-        ready && self.settling.is_none() && free
+        ready && self.resyncing.is_none() && free
     }
 
     /// Bash reported the end of the step that was awaited.
     pub(super) fn report(&mut self, reactor: &mut Reactor, report: Report) {
         let Some(bash) = self.bash.as_mut() else { return };
-        self.awaited = None;
-        bash.traced = report.flags.contains('x');
-        bash.stale = false;
-        let left = bash.left();
+        self.awaited_step = None;
+        bash.xtrace = report.flags.contains('x');
+        bash.long_text_busy = false;
+        let left = bash.unread_output();
         self.saves.flags(&report.flags);
         let Some(running) = self.running.as_mut() else {
             self.pull(reactor, STDERR, left[1]);
@@ -241,109 +252,112 @@ impl Shell {
             if let Some(bash) = self.bash.as_mut() {
                 bash.ready = true;
             }
-            self.settling = None;
-            self.sweeping = None;
-            self.next(reactor);
+            self.resyncing = None;
+            self.sweep_since = None;
+            self.start_next(reactor);
             return;
         };
-        running.left = Some(left);
-        if running.press != Press::Up {
+        running.unread = Some(left);
+        if running.interrupt != InterruptState::Idle {
             // It was to be interrupted, and has ended before it stopped.
-            running.press = Press::Up;
+            running.interrupt = InterruptState::Idle;
             let _ = isolet_sys::signal::send(bash.pid, CONT);
         }
-        if running.stage == Stage::Main && bash.traced && running.strip.idle() {
+        if running.stage == Stage::Main && bash.xtrace && running.stderr_filter.idle() {
             // Found out only now that the driver's lines stand at the end.
-            let step = Step { word: bash.word, number: report.number, ..Step::default() };
-            running.strip = Strip::new(step, "set -", false, false);
+            let step = Step { prefix: bash.prefix, number: report.number, ..Step::default() };
+            running.stderr_filter = StderrFilter::new(step, "set -", false, false);
         }
         running.report = Some(report);
-        self.advance(reactor);
+        self.drain_step(reactor);
     }
 
     /// Reads on what an ended step left in the pipes, 64 KiB a stream at once, and goes on to
     /// the next step after the last byte.
-    pub(super) fn advance(&mut self, reactor: &mut Reactor) {
+    pub(super) fn drain_step(&mut self, reactor: &mut Reactor) {
         for (slot, stream) in [(0, STDOUT), (1, STDERR)] {
-            let Some(left) = self.running.as_ref().and_then(|running| running.left) else { return };
+            let Some(left) = self.running.as_ref().and_then(|running| running.unread) else {
+                return;
+            };
             if left[slot] > 0 {
                 let count = self.pull(reactor, stream, left[slot].min(READ_BYTES));
-                if let Some(left) = self.running.as_mut().and_then(|r| r.left.as_mut()) {
+                if let Some(left) = self.running.as_mut().and_then(|r| r.unread.as_mut()) {
                     left[slot] = if count == 0 { 0 } else { left[slot] - count.min(left[slot]) };
                 }
             }
         }
         if let Some(running) = self.running.as_mut()
-            && running.left == Some([0, 0])
+            && running.unread == Some([0, 0])
         {
-            running.left = None;
+            running.unread = None;
             if let Some(report) = running.report.take() {
-                self.stepped(reactor, &report);
+                self.step_ended(reactor, &report);
             }
         }
     }
 
     /// A step has ended and all it said is read.
-    fn stepped(&mut self, reactor: &mut Reactor, report: &Report) {
+    fn step_ended(&mut self, reactor: &mut Reactor, report: &Report) {
         let (Some(running), Some(bash)) = (self.running.as_deref_mut(), self.bash.as_mut()) else {
             return;
         };
         match running.stage {
             Stage::Before => {
-                let failed = report.code != 0 || !report.whole || running.ladder.is_some();
+                let failed = report.code != 0 || !report.whole || running.escalation.is_some();
                 running.code = if report.whole { 1 } else { report.code };
-                let noise = std::mem::take(&mut running.noise);
-                let whole = report.whole && running.ladder.is_none();
+                let noise = std::mem::take(&mut running.own_step_stderr);
+                let whole = report.whole && running.escalation.is_none();
                 if whole && report.code == bash_protocol::NO_DIRECTORY {
                     running.refusal = Some((Why::BadCwd, no_directory(&noise)));
-                    return self.restore(reactor);
+                    return self.clean_up(reactor);
                 }
                 if failed {
-                    self.tell_started();
+                    self.report_start();
                 }
                 let Some(running) = self.running.as_deref_mut() else { return };
-                let traced = self.bash.as_ref().is_some_and(|bash| bash.traced);
+                let traced = self.bash.as_ref().is_some_and(|bash| bash.xtrace);
                 if failed || !traced {
-                    running.count[1] += noise.len() as u64;
-                    self.log.data(STDERR, Some(&running.who), &noise);
+                    running.output_bytes[1] += noise.len() as u64;
+                    self.log.push_output(STDERR, Some(&running.key), &noise);
                 }
-                if failed { self.restore(reactor) } else { self.main(reactor) }
+                if failed { self.clean_up(reactor) } else { self.run_text(reactor) }
             }
             Stage::Main => {
-                let held = running.complaint.rest();
-                let mut rest = running.strip.push(&held);
-                rest.extend(running.strip.end(report));
-                running.count[1] += rest.len() as u64;
-                self.log.data(STDERR, Some(&running.who), &rest);
+                let held = running.tty_warning.rest();
+                let mut rest = running.stderr_filter.push(&held);
+                rest.extend(running.stderr_filter.end(report));
+                running.output_bytes[1] += rest.len() as u64;
+                self.log.push_output(STDERR, Some(&running.key), &rest);
                 running.code = report.code;
                 bash.last = report.code;
-                running.feeder = None;
+                running.stdin_pipe = None;
                 if running.run.stdin {
-                    bash.empty_feed(reactor);
+                    bash.discard_unread_stdin(reactor);
                 }
-                self.remember(reactor);
-                self.restore(reactor);
+                self.record_history(reactor);
+                self.clean_up(reactor);
             }
             Stage::After => self.finish(reactor, None),
         }
     }
 
-    fn restore(&mut self, reactor: &mut Reactor) {
-        if self.running.as_ref().is_some_and(|running| running.borrows()) {
-            self.after(reactor);
+    fn clean_up(&mut self, reactor: &mut Reactor) {
+        if self.running.as_ref().is_some_and(|running| running.changes_cwd_or_env()) {
+            self.run_cleanup(reactor);
         } else {
             self.finish(reactor, None);
         }
     }
 
-    fn remember(&mut self, reactor: &Reactor) {
+    fn record_history(&mut self, reactor: &Reactor) {
         let Some(running) = self.running.as_mut() else { return };
         let text = std::mem::take(&mut running.run.text);
-        if bash_protocol::has_job(&text) {
+        if bash_protocol::may_start_job(&text) {
             let pid = self.pid();
-            self.jobs = crate::process_tree::below(pid, |pid| reactor.children.contains_key(&pid));
+            self.background_jobs =
+                crate::process_tree::descendants(pid, |pid| reactor.children.contains_key(&pid));
         }
-        if bash_protocol::wants_history(&text) || text.len() > HISTORY_MAX.1 {
+        if bash_protocol::mentions_history(&text) || text.len() > HISTORY_MAX.1 {
             return;
         }
         self.history_bytes += text.len();
@@ -357,84 +371,84 @@ impl Shell {
     pub(super) fn finish(&mut self, reactor: &mut Reactor, death: Option<(i32, Option<i32>)>) {
         let refused = self.running.as_ref().is_some_and(|running| running.refusal.is_some());
         if !refused {
-            self.tell_started();
+            self.report_start();
         }
         let Some(mut running) = self.running.take() else { return };
-        let held = running.complaint.rest();
-        let mut rest = running.strip.push(&held);
-        rest.extend(running.strip.rest(death.is_some_and(|(_, signal)| signal.is_none())));
-        let noise = std::mem::take(&mut running.noise);
-        let traced = self.bash.as_ref().is_some_and(|bash| bash.traced);
+        let held = running.tty_warning.rest();
+        let mut rest = running.stderr_filter.push(&held);
+        rest.extend(running.stderr_filter.rest(death.is_some_and(|(_, signal)| signal.is_none())));
+        let noise = std::mem::take(&mut running.own_step_stderr);
+        let traced = self.bash.as_ref().is_some_and(|bash| bash.xtrace);
         for bytes in [rest, if traced { Vec::new() } else { noise }] {
-            running.count[1] += bytes.len() as u64;
-            self.log.data(STDERR, Some(&running.who), &bytes);
+            running.output_bytes[1] += bytes.len() as u64;
+            self.log.push_output(STDERR, Some(&running.key), &bytes);
         }
-        let took = reactor.now.duration_since(running.began);
+        let took = reactor.now.duration_since(running.started_at);
         let exit = Exit {
-            id: running.who.id.clone(),
+            id: running.key.id.clone(),
             code: death.map_or(running.code, |(code, _)| code),
             signal: death.and_then(|(_, signal)| signal),
             timed_out: running.timed_out,
             cancelled: running.cancelled,
-            oom: took >= OOM_AFTER && reactor.oom_kills(false) > running.oom,
-            fresh: running.fresh,
-            out: running.count[0],
-            err: running.count[1],
+            oom: took >= OOM_AFTER && reactor.oom_kills(false) > running.oom_kills_before,
+            fresh: running.first_in_new_bash,
+            out: running.output_bytes[0],
+            err: running.output_bytes[1],
             lost: 0,
             micros: took.as_micros() as u64,
             seq: 0,
         };
         let note = match running.refusal.take() {
-            Some((why, message)) => Note::Refused(running.who.clone(), why, message),
-            None => Note::Exit(running.who.clone(), exit, running.from),
+            Some((why, message)) => LogEvent::Refused(running.key.clone(), why, message),
+            None => LogEvent::Exit(running.key.clone(), exit, running.output_start),
         };
-        self.log.note(note);
+        self.log.push_event(note);
         reactor.notify_watchers(self.id);
         if death.is_none() {
-            self.saves.ended(reactor.now);
-            if running.shaken {
-                self.sweeping = Some(running.ticks);
-                self.settle(reactor);
+            self.saves.command_ended(reactor.now);
+            if running.line_may_be_lost {
+                self.sweep_since = Some(running.started_ticks);
+                self.resync(reactor);
             } else {
-                self.next(reactor);
+                self.start_next(reactor);
             }
         }
     }
 
     /// After an interrupt bash may still drop a line: it is asked until it answers, and only then
     /// given the next command.
-    pub(super) fn settle(&mut self, reactor: &mut Reactor) {
-        let tries = self.settling.map_or(0, |(_, tries)| tries + 1);
+    pub(super) fn resync(&mut self, reactor: &mut Reactor) {
+        let tries = self.resyncing.map_or(0, |(_, tries)| tries + 1);
         if !self.sweep(reactor, tries) {
-            self.settling = Some((reactor.now + Duration::from_millis(2), tries));
+            self.resyncing = Some((reactor.now + Duration::from_millis(2), tries));
             // Nothing has asked under this number: the shell is just not free yet.
-            self.number += 1;
-            self.awaited = Some(self.number);
+            self.step_number += 1;
+            self.awaited_step = Some(self.step_number);
             return;
         }
         let pause = Duration::from_millis(if tries < SETTLE_SOON { 20 } else { 200 });
-        self.settling = Some((reactor.now + pause, tries));
-        self.number += 1;
-        self.awaited = Some(self.number);
+        self.resyncing = Some((reactor.now + pause, tries));
+        self.step_number += 1;
+        self.awaited_step = Some(self.step_number);
         if let Some(bash) = self.bash.as_mut() {
             let mut lines = String::new();
-            bash_protocol::ask(&mut lines, bash.word, self.number);
+            bash_protocol::request_report(&mut lines, bash.prefix, self.step_number);
             bash.write(reactor, self.id, lines.as_bytes());
         }
     }
 
     /// Asks again for the report of the step that is awaited.
-    pub(super) fn ask_again(&mut self, reactor: &Reactor) {
-        let Some(number) = self.awaited else { return };
+    pub(super) fn request_report_again(&mut self, reactor: &Reactor) {
+        let Some(number) = self.awaited_step else { return };
         if let Some(bash) = self.bash.as_mut() {
             let mut lines = String::new();
-            bash_protocol::ask(&mut lines, bash.word, number);
+            bash_protocol::request_report(&mut lines, bash.prefix, number);
             bash.write(reactor, self.id, lines.as_bytes());
         }
     }
 
     /// Writes a line that says nothing; when bash has read it, it is back at its reader.
-    pub(super) fn probe(bash: &mut Bash, reactor: &Reactor, id: u64) {
+    pub(super) fn write_empty_line(bash: &mut Bash, reactor: &Reactor, id: u64) {
         bash.write(reactor, id, b"\n");
     }
 }

@@ -7,7 +7,7 @@
 use super::Shell;
 use super::bash_protocol::Report;
 use super::saved_state;
-use super::saves::{Saves, UnderWay};
+use super::saves::{SaveInProgress, SaveState};
 use crate::process_tree;
 use crate::reactor::Reactor;
 use crate::signals::KILL;
@@ -34,48 +34,51 @@ const COMPLAINT_BYTES: usize = 16;
 impl Shell {
     fn save_free(&self) -> bool {
         let bash = self.bash.as_ref().is_some_and(|bash| bash.ready);
-        let idle = self.running.is_none() && self.awaited.is_none() && self.queue.is_empty();
-        bash && idle && self.closing.is_none() && self.settling.is_none()
+        let idle = self.running.is_none() && self.awaited_step.is_none() && self.queue.is_empty();
+        bash && idle && self.closing.is_none() && self.resyncing.is_none()
     }
 
     /// Whether it is to be saved and is not.
     pub(crate) fn save_wanted(&self) -> bool {
-        self.saves.wanted
+        self.saves.requested
     }
 
-    /// Whether a save is under way.
+    /// Whether a save is under save.
     pub(crate) fn saving(&self) -> bool {
-        self.saves.under_way.is_some()
+        self.saves.current.is_some()
     }
 
     /// It is to be saved as soon as it can be, if nobody keeps what it holds.
     pub(crate) fn save_now(&mut self) {
         let saves = &self.saves;
-        self.saves.wanted = self.open.save && self.bash.is_some() && saves.ended > saves.kept;
+        self.saves.requested =
+            self.open.save && self.bash.is_some() && saves.commands_ended > saves.kept;
     }
 
-    /// Who keeps it is new: what was not said to be kept is saved again.
+    /// A new watcher stores states: what no watcher has confirmed is saved again.
     pub(crate) fn save_again(&mut self) {
-        self.saves.tried = self.saves.kept;
+        self.saves.attempted = self.saves.kept;
     }
 
     /// The state after so many commands is kept.
     pub(crate) fn kept(&mut self, number: u64) {
-        self.saves.kept = self.saves.kept.max(number.min(self.saves.ended));
+        self.saves.kept = self.saves.kept.max(number.min(self.saves.commands_ended));
     }
 
     /// What is to be told of its state.
     pub(crate) fn tell_saved(&mut self) -> Vec<Saved> {
-        std::mem::take(&mut self.saves.told)
+        std::mem::take(&mut self.saves.unreported)
     }
 
     pub(super) fn save_due(&self, reactor: &Reactor) -> Option<Instant> {
-        if let Some(way) = &self.saves.under_way {
-            return Some(way.until);
+        if let Some(save) = &self.saves.current {
+            return Some(save.until);
         }
         let saves = &self.saves;
-        let due =
-            reactor.has_watchers && self.open.save && saves.ended > saves.tried && !saves.seen;
+        let due = reactor.has_watchers
+            && self.open.save
+            && saves.commands_ended > saves.attempted
+            && !saves.observable;
         (due && self.save_free()).then(|| saves.idle_since + IDLE)
     }
 
@@ -83,8 +86,8 @@ impl Shell {
         if self.save_due(reactor).is_none_or(|due| due > reactor.now) {
             return;
         }
-        match self.saves.under_way {
-            Some(way) => self.end_save(reactor, way),
+        match self.saves.current {
+            Some(save) => self.end_save(reactor, save),
             None if reactor.save_limit_reached() => {
                 self.saves.idle_since = reactor.now - IDLE + CROWDED
             }
@@ -98,26 +101,26 @@ impl Shell {
             return false;
         }
         let Some(bash) = self.bash.as_mut() else { return false };
-        self.saves.tried = self.saves.ended;
+        self.saves.attempted = self.saves.commands_ended;
         reactor.pending.shells.mark(self.id);
         if process_tree::resident_mib(bash.pid) > RESIDENT_MIB_MAX {
-            self.saves.wanted = false;
-            self.saves.told.push(Saved::Not(Unsaved::TooLarge));
+            self.saves.requested = false;
+            self.saves.unreported.push(Saved::Not(Unsaved::TooLarge));
             return true;
         }
-        self.number += 1;
-        self.awaited = Some(self.number);
-        self.saves.under_way = Some(UnderWay {
-            number: self.number,
-            ended: self.saves.ended,
+        self.step_number += 1;
+        self.awaited_step = Some(self.step_number);
+        self.saves.current = Some(SaveInProgress {
+            number: self.step_number,
+            ended: self.saves.commands_ended,
             ticks: process_tree::ticks(),
             until: reactor.now + SAVE_MAX,
-            hurried: None,
+            command_waits_since: None,
             killed: false,
         });
         let mut line = String::with_capacity(1024);
-        saved_state::dump(&mut line, bash.word, self.number);
-        let _ = bash.take_long(0);
+        saved_state::dump(&mut line, bash.prefix, self.step_number);
+        let _ = bash.take_long_text(0);
         bash.write(reactor, self.id, line.as_bytes());
         reactor.saves_running += 1;
         true
@@ -125,19 +128,19 @@ impl Shell {
 
     /// A save has taken too long: its copy is killed. Where bash has made none it is stopped, or
     /// waits for room for one: a command goes in behind the save then.
-    fn end_save(&mut self, reactor: &mut Reactor, way: UnderWay) {
+    fn end_save(&mut self, reactor: &mut Reactor, save: SaveInProgress) {
         // Its report may just have come.
-        self.status(reactor);
-        let copies = self.copies_since(way.ticks);
+        self.on_status(reactor);
+        let copies = self.copies_since(save.ticks);
         copies.iter().for_each(|copy| copy.send(KILL));
-        let killed = way.killed || !copies.is_empty();
-        let patience = way.hurried.map(|since| since + STUCK <= reactor.now);
-        let Some(now) = self.saves.under_way.as_mut() else { return };
+        let killed = save.killed || !copies.is_empty();
+        let patience = save.command_waits_since.map(|since| since + STUCK <= reactor.now);
+        let Some(now) = self.saves.current.as_mut() else { return };
         if killed && copies.is_empty() || patience == Some(true) {
             if let Some(bash) = self.bash.as_mut() {
-                bash.stale = !copies.is_empty() || !killed;
+                bash.long_text_busy = !copies.is_empty() || !killed;
             }
-            self.save_over(reactor);
+            self.abandon_save(reactor);
         } else if killed || patience.is_some() {
             (now.killed, now.until) = (killed, reactor.now + LOOK);
         } else {
@@ -148,40 +151,40 @@ impl Shell {
 
     fn copies_since(&self, ticks: u64) -> Vec<process_tree::Process> {
         let mut copies = process_tree::children_of(self.pid());
-        copies.retain(|copy| copy.start >= ticks && copy.alive());
+        copies.retain(|copy| copy.start >= ticks && copy.is_alive());
         copies
     }
 
     /// It came to nothing.
-    fn save_over(&mut self, reactor: &mut Reactor) {
-        self.saves.under_way = None;
-        self.awaited = None;
+    fn abandon_save(&mut self, reactor: &mut Reactor) {
+        self.saves.current = None;
+        self.awaited_step = None;
         reactor.saves_running -= 1;
         if self.queue.is_empty() {
             self.save_given_up();
         } else {
-            self.saves.tried = self.saves.kept;
+            self.saves.attempted = self.saves.kept;
         }
-        self.next(reactor);
+        self.start_next(reactor);
     }
 
-    /// Who wants it to be saved waits no longer.
+    /// Tells whoever requested a save that it failed.
     pub(crate) fn save_given_up(&mut self) {
-        if std::mem::take(&mut self.saves.wanted) {
-            self.saves.told.push(Saved::Not(Unsaved::NoAnswer));
+        if std::mem::take(&mut self.saves.requested) {
+            self.saves.unreported.push(Saved::Not(Unsaved::NoAnswer));
         }
     }
 
     /// Bash reported while no command runs. Whether more is to come before it is free.
     pub(super) fn report_of_state(&mut self, reactor: &mut Reactor, report: &Report) -> bool {
-        if let Some(way) = self.saves.under_way.take_if(|way| way.number == report.number) {
+        if let Some(save) = self.saves.current.take_if(|save| save.number == report.number) {
             reactor.saves_running -= 1;
-            self.saved(way);
+            self.finish_save(save);
         }
         let Some(bash) = self.bash.as_mut().filter(|bash| !bash.ready) else { return false };
         if self.saves.restoring.take().is_some() {
-            if !bash.take_long(COMPLAINT_BYTES).is_empty() {
-                self.saves.told.push(Saved::Unrestored);
+            if !bash.take_long_text(COMPLAINT_BYTES).is_empty() {
+                self.saves.unreported.push(Saved::Unrestored);
             }
             return false;
         }
@@ -191,41 +194,42 @@ impl Shell {
         }
     }
 
-    fn saved(&mut self, way: UnderWay) {
+    fn finish_save(&mut self, save: SaveInProgress) {
         let Some(bash) = self.bash.as_mut() else { return };
-        let raw = bash.take_long(saved_state::DUMP_BYTES_MAX);
-        self.saves.wanted = false;
-        let told = &mut self.saves.told;
+        let raw = bash.take_long_text(saved_state::DUMP_BYTES_MAX);
+        self.saves.requested = false;
+        let unreported = &mut self.saves.unreported;
         match saved_state::compose(&raw, &self.open.env) {
             Some(text) if text.len() <= STATE_BYTES_MAX => {
-                told.extend(text.chunks(64 * 1024).map(|part| Saved::Part(part.to_vec())));
-                told.push(Saved::Whole { number: way.ended });
+                unreported.extend(text.chunks(64 * 1024).map(|part| Saved::Part(part.to_vec())));
+                unreported.push(Saved::Whole { number: save.ended });
             }
-            Some(_) => told.push(Saved::Not(Unsaved::TooLarge)),
+            Some(_) => unreported.push(Saved::Not(Unsaved::TooLarge)),
             None if raw.len() >= saved_state::DUMP_BYTES_MAX => {
-                told.push(Saved::Not(Unsaved::TooLarge));
+                unreported.push(Saved::Not(Unsaved::TooLarge));
             }
-            None => told.push(Saved::Not(Unsaved::NoAnswer)),
+            None => unreported.push(Saved::Not(Unsaved::NoAnswer)),
         }
     }
 
     /// Gives a new bash what an earlier one held.
     fn restore_state(&mut self, reactor: &Reactor, text: &[u8]) -> bool {
         let Some(bash) = self.bash.as_mut() else { return false };
-        if bash.put_long(text).is_err() {
-            self.saves.told.push(Saved::Unrestored);
+        if bash.write_long_text(text).is_err() {
+            self.saves.unreported.push(Saved::Unrestored);
             return false;
         }
         let held = |word: &str| text.windows(word.len()).any(|part| part == word.as_bytes());
-        self.traps |= held("trap -- ");
-        self.saves.heard |= held("CHLD");
+        self.may_have_traps |= held("trap -- ");
+        self.saves.mentions_chld |= held("CHLD");
         if held("builtin () ") {
-            bash.word = super::bash_protocol::AROUND;
+            bash.prefix = super::bash_protocol::COMMAND_BUILTIN;
         }
-        self.number += 1;
-        (self.awaited, self.saves.restoring) = (Some(self.number), Some(self.number));
+        self.step_number += 1;
+        (self.awaited_step, self.saves.restoring) =
+            (Some(self.step_number), Some(self.step_number));
         let mut lines = String::with_capacity(512);
-        saved_state::restore(&mut lines, bash.word, self.number);
+        saved_state::restore(&mut lines, bash.prefix, self.step_number);
         bash.write(reactor, self.id, lines.as_bytes());
         true
     }
@@ -234,11 +238,11 @@ impl Shell {
     pub(super) fn state_died(&mut self, reactor: &mut Reactor) -> bool {
         let restoring = self.saves.restoring.is_some() && self.closing.is_none();
         reactor.saves_running -= usize::from(self.saving());
-        let mut told = std::mem::take(&mut self.saves.told);
-        if self.open.save && self.lasting() {
-            told.push(if restoring { Saved::Unrestored } else { Saved::Gone });
+        let mut unreported = std::mem::take(&mut self.saves.unreported);
+        if self.open.save && self.is_session() {
+            unreported.push(if restoring { Saved::Unrestored } else { Saved::Gone });
         }
-        self.saves = Saves { told, ..Saves::new(reactor.now) };
+        self.saves = SaveState { unreported, ..SaveState::new(reactor.now) };
         restoring
     }
 }

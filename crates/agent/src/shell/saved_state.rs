@@ -6,7 +6,7 @@
 //! parts parted by NUL, and reports like a step. The condition of an `if` never ends the shell, runs
 //! no ERR or DEBUG trap, and leaves `$?` at 0 whatever becomes of the copy.
 
-use super::bash_protocol::{FD_NULL, FD_STATUS, FD_TEXT, ask, quote};
+use super::bash_protocol::{FD_NULL, FD_STATUS, FD_TEXT, quote, request_report};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -143,7 +143,7 @@ pub(crate) fn restore(out: &mut String, word: &str, number: u64) {
          {{ \\{word} eval \"${{__ist[{STATE_PARTS}]-}}\"; \\{word} unset -v __ist; }} 2>&{FD_NULL}; \
          __ise={number}:0 PS1= PROMPT_COMMAND="
     );
-    ask(out, word, number);
+    request_report(out, word, number);
 }
 
 /// Directory and umask.

@@ -3,31 +3,31 @@
 use isolet_wire::tell::Saved;
 use std::time::{Duration, Instant};
 
-/// How long a command waits for a save that is under way; a usual one takes less.
+/// How long a command waits for a save that is under save; a usual one takes less.
 pub(super) const HURRY: Duration = Duration::from_millis(4);
 
 /// What of a shell is saved.
 #[derive(Debug)]
-pub(super) struct Saves {
+pub(super) struct SaveState {
     /// Commands of this bash that have ended; of these, what a save was tried after, and what the
     /// server said it keeps.
-    pub(super) ended: u64,
-    pub(super) tried: u64,
+    pub(super) commands_ended: u64,
+    pub(super) attempted: u64,
     pub(super) kept: u64,
     pub(super) idle_since: Instant,
-    pub(super) under_way: Option<UnderWay>,
+    pub(super) current: Option<SaveInProgress>,
     /// It is to be saved now.
-    pub(super) wanted: bool,
-    /// A save would be seen: a trap for the end of children, or an echo of every line.
-    pub(super) seen: bool,
-    pub(super) heard: bool,
+    pub(super) requested: bool,
+    /// A save would be observable: a trap for the end of children, or an echo of every line.
+    pub(super) observable: bool,
+    pub(super) mentions_chld: bool,
     /// Step in which a state is restored.
     pub(super) restoring: Option<u64>,
-    pub(super) told: Vec<Saved>,
+    pub(super) unreported: Vec<Saved>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct UnderWay {
+pub(super) struct SaveInProgress {
     pub(super) number: u64,
     pub(super) ended: u64,
     /// Its start, in the unit of process start times.
@@ -35,48 +35,49 @@ pub(super) struct UnderWay {
     /// When something is to be done about it.
     pub(super) until: Instant,
     /// Since when a command waits for it.
-    pub(super) hurried: Option<Instant>,
+    pub(super) command_waits_since: Option<Instant>,
     /// Its copy was killed.
     pub(super) killed: bool,
 }
 
-impl Saves {
+impl SaveState {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            ended: 0,
-            tried: 0,
+            commands_ended: 0,
+            attempted: 0,
             kept: 0,
             idle_since: now,
-            under_way: None,
-            wanted: false,
-            seen: false,
-            heard: false,
+            current: None,
+            requested: false,
+            observable: false,
+            mentions_chld: false,
             restoring: None,
-            told: Vec::new(),
+            unreported: Vec::new(),
         }
     }
 
     /// A command has ended.
-    pub(super) fn ended(&mut self, now: Instant) {
-        self.ended += 1;
+    pub(super) fn command_ended(&mut self, now: Instant) {
+        self.commands_ended += 1;
         self.idle_since = now;
     }
 
     /// A command waits.
-    pub(super) fn hurry(&mut self, now: Instant) {
-        if let Some(way) = self.under_way.as_mut().filter(|way| way.hurried.is_none()) {
-            way.hurried = Some(now);
-            way.until = way.until.min(now + HURRY);
+    pub(super) fn command_waits(&mut self, now: Instant) {
+        if let Some(save) = self.current.as_mut().filter(|save| save.command_waits_since.is_none())
+        {
+            save.command_waits_since = Some(now);
+            save.until = save.until.min(now + HURRY);
         }
     }
 
     /// A command's text: with a trap for ended children a save would not go unseen.
-    pub(super) fn heed(&mut self, text: &str) {
-        self.heard |= text.contains("CHLD");
+    pub(super) fn note_text(&mut self, text: &str) {
+        self.mentions_chld |= text.contains("CHLD");
     }
 
     /// `$-` as last told: `v` says every line, `m` makes a job of the copy.
     pub(super) fn flags(&mut self, flags: &str) {
-        self.seen = self.heard || flags.contains(['v', 'm']);
+        self.observable = self.mentions_chld || flags.contains(['v', 'm']);
     }
 }

@@ -15,7 +15,7 @@ const EXITS: [&[u8]; 2] = [b"exit\n", b"logout\n"];
 
 /// The filter of one command.
 #[derive(Debug, Default)]
-pub(crate) struct Strip {
+pub(crate) struct StderrFilter {
     word: &'static str,
     heads: Vec<Vec<u8>>,
     trace: Option<u64>,
@@ -26,13 +26,13 @@ pub(crate) struct Strip {
     inside_line: bool,
 }
 
-impl Strip {
+impl StderrFilter {
     /// `traced`: `set -x` is on; `long`: the text went through memory.
     #[must_use]
     pub(crate) fn new(step: Step, text: &str, traced: bool, long: bool) -> Self {
         let mut strip = Self {
-            word: step.word,
-            jobs: super::bash_protocol::has_job(text),
+            word: step.prefix,
+            jobs: super::bash_protocol::may_start_job(text),
             exits: text.contains("exit") || text.contains("logout"),
             ..Self::default()
         };
@@ -218,7 +218,7 @@ fn line_after(bytes: &[u8], from: usize) -> Option<usize> {
 
 /// What `set -x` may print of the first line, in the ways in which bash may quote the text.
 fn heads(step: Step, text: &str, long: bool) -> Vec<Vec<u8>> {
-    let Step { word, last, .. } = step;
+    let Step { prefix: word, last, .. } = step;
     let mut open = String::new();
     if long {
         open.push_str(&format!("+ {word} mapfile -n 1 -d '' __ist\n"));
@@ -252,7 +252,7 @@ mod tests {
         #[test]
         fn however_it_is_cut_only_the_driver_goes(cut in 0..TRACED.len(), again in 0..TRACED.len()) {
             let (a, b) = (cut.min(again), cut.max(again));
-            let mut strip = Strip::new(Step { number: 6, ..Step::default() }, "echo ho", true, false);
+            let mut strip = StderrFilter::new(Step { number: 6, ..Step::default() }, "echo ho", true, false);
             let mut out = strip.push(&TRACED.as_bytes()[..a]);
             out.extend(strip.push(&TRACED.as_bytes()[a..b]));
             out.extend(strip.push(&TRACED.as_bytes()[b..]));
@@ -262,7 +262,7 @@ mod tests {
 
         #[test]
         fn bytes_of_a_command_stay(text in proptest::collection::vec(any::<u8>(), 0..200), at in 0..200_usize) {
-            let mut strip = Strip::new(Step { number: 6, ..Step::default() }, "set -x & x", false, false);
+            let mut strip = StderrFilter::new(Step { number: 6, ..Step::default() }, "set -x & x", false, false);
             let at = at.min(text.len());
             let mut out = strip.push(&text[..at]);
             out.extend(strip.push(&text[at..]));
@@ -274,7 +274,7 @@ mod tests {
         fn a_job_line_goes_and_its_neighbours_stay(at in 0..20_usize) {
             let said = b"err\n[1] 4711\n[2] x\n[1";
             let at = at.min(said.len());
-            let mut strip = Strip::new(Step { number: 6, ..Step::default() }, "sleep 1 &", false, false);
+            let mut strip = StderrFilter::new(Step { number: 6, ..Step::default() }, "sleep 1 &", false, false);
             let mut out = strip.push(&said[..at]);
             out.extend(strip.push(&said[at..]));
             out.extend(strip.end(&report(6, "hiBs", true)));
@@ -285,7 +285,8 @@ mod tests {
     #[test]
     fn the_newline_of_an_interrupt_goes_only_when_the_line_was_abandoned() {
         for (whole, left) in [(true, "k\n\n"), (false, "k\n")] {
-            let mut strip = Strip::new(Step { number: 6, ..Step::default() }, "echo", false, false);
+            let mut strip =
+                StderrFilter::new(Step { number: 6, ..Step::default() }, "echo", false, false);
             strip.interrupt();
             let mut out = strip.push(b"k\n");
             out.extend(strip.push(b"\n"));

@@ -23,7 +23,8 @@ impl Terminal {
         if self.closing.is_some() || !self.runs() {
             return;
         }
-        let started = process_tree::below(self.pid, |pid| reactor.children.contains_key(&pid));
+        let started =
+            process_tree::descendants(self.pid, |pid| reactor.children.contains_key(&pid));
         self.closing = Some(Closing { kill_at: reactor.now + GRACE, killed: false, started });
         self.last_words(reactor);
         // The kernel tells the foreground that its terminal is gone; the others hear it from us.
@@ -50,7 +51,7 @@ impl Terminal {
         let (pid, over) = (self.pid, self.over);
         let Some(closing) = self.closing.as_mut().filter(|_| !over) else { return };
         if reactor.now >= closing.kill_at && !closing.killed {
-            let more = process_tree::below(pid, |pid| reactor.children.contains_key(&pid));
+            let more = process_tree::descendants(pid, |pid| reactor.children.contains_key(&pid));
             // Once it was reaped its number may be another's; its orphans are known by their session.
             closing.started.extend(more.iter().filter(|one| !ended || one.session == pid));
             closing.killed = true;
@@ -59,7 +60,7 @@ impl Terminal {
                 let _ = signal::send(pid, KILL);
             }
         }
-        if ended && (closing.killed || !closing.started.iter().any(Process::alive)) {
+        if ended && (closing.killed || !closing.started.iter().any(Process::is_alive)) {
             self.over = true;
             reactor.pending.terminals.mark(self.id);
         }

@@ -45,17 +45,19 @@ impl Terminal {
     pub(crate) fn paused<'a>(
         &self,
         now: Instant,
-        guests: impl Iterator<Item = &'a TerminalClient>,
+        clients: impl Iterator<Item = &'a TerminalClient>,
     ) -> Option<Instant> {
         let (mut least, mut until) = (u64::MAX, None::<Instant>);
-        for guest in guests {
-            let Some(offset) = guest.offset() else { continue };
+        for client in clients {
+            let Some(offset) = client.offset() else { continue };
             let behind = self.ring.head() - offset;
-            if behind > 0 && guest.patience() <= now {
+            if behind > 0 && client.stall_deadline() <= now {
                 continue;
             }
             least = least.min(behind);
-            until = Some(until.map_or(guest.patience(), |until| until.min(guest.patience())));
+            until = Some(
+                until.map_or(client.stall_deadline(), |until| until.min(client.stall_deadline())),
+            );
         }
         until.filter(|_| least > BEHIND_BYTES_MAX)
     }
@@ -103,7 +105,7 @@ impl Terminal {
         let opening = (self.state == State::Opening).then(|| self.opened + START_MAX);
         let writing =
             (!self.input.is_empty() && self.master.is_some()).then(|| reactor.now + INPUT_PAUSE);
-        // Who takes nothing of its last bytes is let go then.
+        // A client that reads nothing of the last bytes is disconnected then.
         let parting = self.ended.filter(|_| !self.clients.is_empty());
         let parting = parting.map(|_| reactor.now + reactor.config.stall);
         let dues = [paused, opening, writing, parting, self.closing_due(reactor.now)];

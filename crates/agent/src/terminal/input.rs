@@ -14,15 +14,15 @@ impl Terminal {
         &mut self,
         reactor: &mut Reactor,
         conn: u64,
-        guest: &mut TerminalClient,
+        client: &mut TerminalClient,
         bytes: &[u8],
     ) -> usize {
         if matches!(self.state, State::Failed(..) | State::Ended(_)) {
             return 0;
         }
-        let bytes = self.reply_filter.filter(&mut guest.input, bytes);
+        let bytes = self.reply_filter.filter(&mut client.input, bytes);
         // A window that answers, or has lost the focus, is not the one that somebody types in.
-        if let Some(size) = guest.size.filter(|_| guest.input.has_keys && guest.sizes()) {
+        if let Some(size) = client.size.filter(|_| client.input.has_keys && client.may_resize()) {
             self.follow_window(reactor, conn, size);
         }
         self.overtake(&bytes);

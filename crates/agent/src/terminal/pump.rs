@@ -1,7 +1,7 @@
 //! From a terminal to its clients: each is sent what it has not, straight from the ring.
 
 use super::{State, Terminal};
-use crate::connection::{Conn, Role, SEND_BYTES, Stage, TerminalClient};
+use crate::connection::{ClientStage, Conn, Role, SEND_BYTES, TerminalClient};
 use isolet_wire::frame::DATA_BYTES_MAX;
 use isolet_wire::tell::Tell;
 use isolet_wire::terminal::{Attached, OUTPUT, SNAPSHOT, Snapshot};
@@ -19,41 +19,44 @@ impl Terminal {
     /// The peer has gone.
     pub(crate) fn pump(&mut self, conn: &mut Conn, now: Instant) -> Result<(), Errno> {
         // Taken out, so that the connection can be written to.
-        let Role::Terminal(mut guest) = std::mem::replace(&mut conn.role, Role::Ready) else {
+        let Role::Terminal(mut client) = std::mem::replace(&mut conn.role, Role::Ready) else {
             return Ok(());
         };
-        let before = conn.waiting();
-        if guest.idle && (guest.offset() != Some(self.ring.head()) || before > 0) {
-            guest.moved = now;
+        let before = conn.queued_bytes();
+        if client.caught_up && (client.offset() != Some(self.ring.head()) || before > 0) {
+            client.last_progress = now;
         }
-        let result = self.advance(conn, &mut guest, now);
-        let all = guest.offset().is_none_or(|offset| offset == self.ring.head());
-        guest.idle = all && conn.waiting() == 0;
-        if guest.idle || conn.waiting() < before {
-            guest.moved = now;
+        let result = self.advance(conn, &mut client, now);
+        let all = client.offset().is_none_or(|offset| offset == self.ring.head());
+        client.caught_up = all && conn.queued_bytes() == 0;
+        if client.caught_up || conn.queued_bytes() < before {
+            client.last_progress = now;
         }
-        conn.role = Role::Terminal(guest);
+        conn.role = Role::Terminal(client);
         result
     }
 
     fn advance(
         &mut self,
         conn: &mut Conn,
-        guest: &mut TerminalClient,
+        client: &mut TerminalClient,
         now: Instant,
     ) -> Result<(), Errno> {
-        if conn.blocked() && !conn.flush()? {
+        if conn.is_blocked() && !conn.flush()? {
             return Ok(());
         }
         loop {
-            while conn.waiting() <= SEND_BYTES && self.step(conn, guest, now)? {}
-            let full = conn.blocked() || conn.waiting() > SEND_BYTES;
-            if guest.events && guest.presence != self.presence && guest.offset().is_some() {
-                guest.presence = self.presence;
-                conn.tell(&Tell::TerminalClients(self.seen.clone()));
+            while conn.queued_bytes() <= SEND_BYTES && self.step(conn, client, now)? {}
+            let full = conn.is_blocked() || conn.queued_bytes() > SEND_BYTES;
+            if client.events
+                && client.reported_clients != self.presence
+                && client.offset().is_some()
+            {
+                client.reported_clients = self.presence;
+                conn.queue_message(&Tell::TerminalClients(self.seen.clone()));
             }
             // A socket that was full and takes this has room again, and nobody tells of that.
-            if conn.waiting() == 0 || !conn.flush()? || !full {
+            if conn.queued_bytes() == 0 || !conn.flush()? || !full {
                 return Ok(());
             }
         }
@@ -63,53 +66,53 @@ impl Terminal {
     fn step(
         &mut self,
         conn: &mut Conn,
-        guest: &mut TerminalClient,
+        client: &mut TerminalClient,
         now: Instant,
     ) -> Result<bool, Errno> {
-        match &guest.stage {
-            Stage::Waiting => Ok(self.announce(conn, guest)),
-            Stage::Drawing { .. } => Self::draw(conn, guest, now),
-            Stage::Live(offset) => {
+        match &client.stage {
+            ClientStage::Attaching => Ok(self.announce(conn, client)),
+            ClientStage::Snapshot { .. } => Self::draw(conn, client, now),
+            ClientStage::Live(offset) => {
                 let offset = *offset;
-                self.follow(conn, guest, offset, now)
+                self.follow(conn, client, offset, now)
             }
-            Stage::Over => Ok(false),
+            ClientStage::Ended => Ok(false),
         }
     }
 
     /// Says what it is a client of, and decides where it begins.
-    fn announce(&mut self, conn: &mut Conn, guest: &mut TerminalClient) -> bool {
+    fn announce(&mut self, conn: &mut Conn, client: &mut TerminalClient) -> bool {
         if !matches!(self.state, State::Live | State::Ended(_)) {
             return false;
         }
         self.feed();
-        let since = guest.since.take().filter(|since| since.id == self.run);
+        let since = client.since.take().filter(|since| since.id == self.run);
         let held = since.as_ref().filter(|since| self.exact_since(since.offset));
         let offset = match held {
             Some(since) => Some(since.offset),
-            // Who opened it sees it all, and nobody has answered its questions yet.
-            None if guest.fresh && self.ring.whole_since(0) || self.ring.head() == 0 => Some(0),
+            // The client that opened it is sent everything: no reply to its queries was sent yet.
+            None if client.fresh && self.ring.whole_since(0) || self.ring.head() == 0 => Some(0),
             None => None,
         };
         let missed = since.map_or(0, |since| self.ring.head().saturating_sub(since.offset));
         let snapshot = match offset {
             Some(offset) => {
-                guest.stage = Stage::Live(offset);
+                client.stage = ClientStage::Live(offset);
                 None
             }
-            None => match self.begin(guest, missed) {
+            None => match self.begin(client, missed) {
                 Some(snapshot) => Some(snapshot),
                 None => return false,
             },
         };
-        guest.mark = self.ring.marked();
-        guest.told = self.size;
-        guest.ready = Some(self.ring.head());
-        conn.tell(&Tell::TerminalAttached(Attached {
+        client.next_resize = self.ring.marked();
+        client.reported_size = self.size;
+        client.ready_at = Some(self.ring.head());
+        conn.queue_message(&Tell::TerminalAttached(Attached {
             id: self.run.clone(),
-            number: guest.number,
+            number: client.number,
             pid: self.pid,
-            fresh: guest.fresh,
+            fresh: client.fresh,
             size: self.size,
             offset: offset.unwrap_or(self.ring.head()),
             snapshot,
@@ -123,7 +126,7 @@ impl Terminal {
     }
 
     /// Puts a client before a snapshot; not, while too many are on their way.
-    fn begin(&mut self, guest: &mut TerminalClient, missed: u64) -> Option<Snapshot> {
+    fn begin(&mut self, client: &mut TerminalClient, missed: u64) -> Option<Snapshot> {
         let offset = self.ring.head();
         self.feed();
         let bytes = match self.drawn.last().and_then(|(at, bytes)| Some((at, bytes.upgrade()?))) {
@@ -145,55 +148,57 @@ impl Terminal {
             }
         };
         let snapshot = Snapshot { bytes: bytes.len() as u32, offset, missed };
-        guest.stage = Stage::Drawing { bytes, sent: 0, offset };
-        guest.mark = self.ring.marked();
+        client.stage = ClientStage::Snapshot { bytes, sent: 0, offset };
+        client.next_resize = self.ring.marked();
         Some(snapshot)
     }
 
     /// Sends on of a snapshot. `false`: the socket is full.
-    fn draw(conn: &mut Conn, guest: &mut TerminalClient, now: Instant) -> Result<bool, Errno> {
-        let Stage::Drawing { bytes, sent, offset } = &mut guest.stage else { return Ok(false) };
+    fn draw(conn: &mut Conn, client: &mut TerminalClient, now: Instant) -> Result<bool, Errno> {
+        let ClientStage::Snapshot { bytes, sent, offset } = &mut client.stage else {
+            return Ok(false);
+        };
         let mut pieces = Vec::with_capacity(SEND_BYTES / DATA_BYTES_MAX);
         let mut at = *sent;
         for piece in bytes[at..].chunks(DATA_BYTES_MAX).take(SEND_BYTES / DATA_BYTES_MAX) {
             pieces.push((at as u64, piece));
             at += piece.len();
         }
-        let (moved, begun) = conn.frames(SNAPSHOT, &pieces)?;
+        let (moved, begun) = conn.send_frames(SNAPSHOT, &pieces)?;
         *sent += pieces[..begun].iter().map(|(_, piece)| piece.len()).sum::<usize>();
         if moved {
-            guest.moved = now;
+            client.last_progress = now;
         }
         if *sent == bytes.len() {
-            guest.stage = Stage::Live(*offset);
+            client.stage = ClientStage::Live(*offset);
         }
-        Ok(!conn.blocked())
+        Ok(!conn.is_blocked())
     }
 
     /// Sends on of the output. `false`: there is no more, or the socket is full.
     fn follow(
         &mut self,
         conn: &mut Conn,
-        guest: &mut TerminalClient,
+        client: &mut TerminalClient,
         offset: u64,
         now: Instant,
     ) -> Result<bool, Errno> {
-        if !guest.events {
-            guest.mark = self.ring.marked();
+        if !client.events {
+            client.next_resize = self.ring.marked();
         }
-        let mark = match self.ring.find(guest.mark) {
+        let mark = match self.ring.find(client.next_resize) {
             Ok(mark) if offset >= self.ring.tail() => mark,
-            _ => return Ok(self.redraw(conn, guest, offset)),
+            _ => return Ok(self.redraw(conn, client, offset)),
         };
         if let Some(mark) = mark.filter(|mark| mark.offset == offset) {
-            guest.mark += 1;
-            guest.told = mark.size;
-            conn.tell(&Tell::TerminalSize(mark.size));
+            client.next_resize += 1;
+            client.reported_size = mark.size;
+            conn.queue_message(&Tell::TerminalSize(mark.size));
             return Ok(true);
         }
-        if guest.ready.is_some_and(|ready| ready <= offset) {
-            guest.ready = None;
-            conn.tell(&Tell::TerminalReady);
+        if client.ready_at.is_some_and(|ready| ready <= offset) {
+            client.ready_at = None;
+            conn.queue_message(&Tell::TerminalReady);
         }
         let limit = mark.map_or(self.ring.head(), |mark| mark.offset);
         let mut pieces = Vec::with_capacity(SEND_BYTES / DATA_BYTES_MAX + 1);
@@ -205,29 +210,29 @@ impl Terminal {
         }
         if pieces.is_empty() {
             if let State::Ended(closed) = &self.state {
-                conn.tell(&Tell::TerminalExit(closed.clone()));
-                guest.stage = Stage::Over;
+                conn.queue_message(&Tell::TerminalExit(closed.clone()));
+                client.stage = ClientStage::Ended;
             }
             return Ok(false);
         }
-        let (moved, begun) = conn.frames(OUTPUT, &pieces)?;
+        let (moved, begun) = conn.send_frames(OUTPUT, &pieces)?;
         let sent: usize = pieces[..begun].iter().map(|(_, piece)| piece.len()).sum();
-        guest.stage = Stage::Live(offset + sent as u64);
+        client.stage = ClientStage::Live(offset + sent as u64);
         if moved {
-            guest.moved = now;
+            client.last_progress = now;
         }
-        Ok(!conn.blocked())
+        Ok(!conn.is_blocked())
     }
 
     /// It is too far behind: it goes on behind a snapshot.
-    fn redraw(&mut self, conn: &mut Conn, guest: &mut TerminalClient, offset: u64) -> bool {
+    fn redraw(&mut self, conn: &mut Conn, client: &mut TerminalClient, offset: u64) -> bool {
         let missed = self.ring.head() - offset;
-        let Some(snapshot) = self.begin(guest, missed) else { return false };
-        if guest.events && guest.told != self.size {
-            guest.told = self.size;
-            conn.tell(&Tell::TerminalSize(self.size));
+        let Some(snapshot) = self.begin(client, missed) else { return false };
+        if client.events && client.reported_size != self.size {
+            client.reported_size = self.size;
+            conn.queue_message(&Tell::TerminalSize(self.size));
         }
-        conn.tell(&Tell::TerminalSnapshot(snapshot));
+        conn.queue_message(&Tell::TerminalSnapshot(snapshot));
         true
     }
 }

@@ -4,7 +4,7 @@ use isolet_wire::frame::DATA_BYTES_MAX;
 use isolet_wire::terminal::{RING_BYTES, Size};
 use std::collections::VecDeque;
 
-/// Changes of size that are kept. Who is further behind is sent a snapshot.
+/// Changes of size that are kept. A client that is further behind is sent a snapshot.
 const MARKS_MAX: usize = 256;
 
 /// See the module's page. Holds [`RING_BYTES`] at most, and no more than was ever said.

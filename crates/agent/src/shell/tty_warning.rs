@@ -1,17 +1,17 @@
-//! What an interactive bash says of the terminal that it does not have: once for each foreground
-//! command that a signal ended, `bash: [PID: LEVEL (FD)] tcsetattr: …`. It is no command's word.
+//! Removes bash's warning that it has no terminal. An interactive bash writes it to standard error
+//! after each foreground command that a signal ended: `bash: [PID: LEVEL (FD)] tcsetattr: …`.
 
-/// The longest such line.
+/// The longest such warning, without its head.
 const LINE_BYTES_MAX: usize = 160;
 
-/// The filter of one command's standard error. Holds back only what may still become the line.
+/// The filter of one command's standard error. Holds back only what may still become the warning.
 #[derive(Debug)]
-pub(crate) struct Complaint {
+pub(crate) struct TtyWarningFilter {
     head: Vec<u8>,
     held: Vec<u8>,
 }
 
-impl Complaint {
+impl TtyWarningFilter {
     /// For a bash with this process id.
     #[must_use]
     pub(crate) fn new(pid: i32) -> Self {
@@ -47,7 +47,7 @@ impl Complaint {
         out
     }
 
-    /// No more will come: what was held back was the command's.
+    /// Returns what was held back: no more comes, so it is the command's.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }
@@ -92,19 +92,19 @@ mod tests {
         #[test]
         fn the_line_goes_wherever_it_is_cut(a in 0..SAID.len(), b in 0..SAID.len()) {
             let (a, b) = (a.min(b), a.max(b));
-            let mut complaint = Complaint::new(3);
-            let mut out = complaint.push(&SAID[..a]);
-            out.extend(complaint.push(&SAID[a..b]));
-            out.extend(complaint.push(&SAID[b..]));
-            out.extend(complaint.rest());
+            let mut filter = TtyWarningFilter::new(3);
+            let mut out = filter.push(&SAID[..a]);
+            out.extend(filter.push(&SAID[a..b]));
+            out.extend(filter.push(&SAID[b..]));
+            out.extend(filter.rest());
             prop_assert_eq!(out, b"a\nbash: [4: 1 (255)] x\nbash: [3: b".to_vec());
         }
 
         #[test]
         fn other_bytes_stay(text in "(bash: \\[3: |[0-9]| \\(|\\)\\] tcset|\n|x){0,30}") {
-            let mut complaint = Complaint::new(3);
-            let mut out = complaint.push(text.as_bytes());
-            out.extend(complaint.rest());
+            let mut filter = TtyWarningFilter::new(3);
+            let mut out = filter.push(text.as_bytes());
+            out.extend(filter.rest());
             prop_assert_eq!(out, text.into_bytes());
         }
     }
