@@ -23,18 +23,11 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
 /// The page names its files by what is in them: it is asked for anew, they never.
 const PAGE_CACHE: &str = "no-cache";
 const FILE_CACHE: &str = "public, max-age=31536000, immutable";
-/// Where the page's files lie.
-const FILES: &str = "/assets/";
 
 #[derive(RustEmbed)]
 #[folder = "../../console/dist/"]
 #[allow_missing = true]
 struct Built;
-
-/// Whether a path is the console's, which anybody may ask for.
-pub(crate) fn public(path: &str) -> bool {
-    path == "/" || path.starts_with(FILES)
-}
 
 /// The page and its files.
 pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
@@ -201,14 +194,6 @@ mod tests {
         }
         for path in ["assets/notes.txt", "assets/index.js.map", "assets/nothing.js"] {
             assert!(found(path, &HeaderMap::new(), sample).is_none(), "{path}");
-        }
-    }
-
-    #[test]
-    fn only_the_page_and_its_files_are_public() {
-        assert!(public("/") && public("/assets/index-1a2b.js"));
-        for path in ["/v1/sandboxes", "/assets", "//", "/index.html", "/v1/../assets/x", ""] {
-            assert!(!public(path), "{path}");
         }
     }
 

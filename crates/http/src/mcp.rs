@@ -6,7 +6,7 @@ use crate::{
     auth::{
         caller::{Caller, read_only_key, unauthorized},
         not_found_limiter::{NotFoundLimiter, Requester},
-        route_access::{MCP_PATH, forwards_to_program},
+        route_access::{MCP_PATH, RouteAccess},
     },
     connection::connections::Connection,
     foundation::{
@@ -112,8 +112,8 @@ impl RouterApi {
         peer: Option<Peer>,
     ) -> Result<Response<Bytes>, String> {
         let who = Requester::of(&caller);
-        let reads = matches!(*request.method(), Method::GET | Method::HEAD)
-            && !forwards_to_program(request.uri().path());
+        let access = RouteAccess::of(request.method(), request.uri().path());
+        let reads = access.only_reads(request.method());
         let refusal = if caller.read_only && !reads {
             Some(read_only_key("use a key that was made without --read-only"))
         } else {

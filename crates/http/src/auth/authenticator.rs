@@ -3,7 +3,7 @@
 use crate::{
     auth::{
         caller::{Caller, SocketPurpose, bad_ticket, read_only_key, unauthorized},
-        route_access::{MCP_PATH, forwards_to_program},
+        route_access::RouteAccess,
         tickets::{TicketTarget, Tickets},
     },
     foundation::error::ApiError,
@@ -29,6 +29,7 @@ impl Authenticator {
     /// Who calls; a call that changes something is refused to a key that may only read.
     pub(crate) fn authenticate(
         &self,
+        access: RouteAccess,
         method: &Method,
         uri: &Uri,
         headers: &HeaderMap,
@@ -41,19 +42,12 @@ impl Authenticator {
         }
         let secret = bearer(headers).ok_or_else(unauthorized)?;
         let caller = self.find(secret)?.ok_or_else(unauthorized)?;
-        // An upgrade is a GET, and what is said over it runs commands.
+        // A WebSocket begins with a GET, and its frames run commands.
         let reads = match target {
             Some(target) => target.purpose == SocketPurpose::Terminal && target.view,
-            None => {
-                matches!(*method, Method::GET | Method::HEAD)
-                    && !forwards_to_program(uri.path())
-                    && !headers.contains_key(header::UPGRADE)
-            }
+            None => access.only_reads(method) && !headers.contains_key(header::UPGRADE),
         };
-        // These look themselves: some tickets open no more than a look, and some tools only read.
-        let itself =
-            uri.path() == MCP_PATH || *method == Method::POST && uri.path() == "/v1/tickets";
-        if caller.read_only && !reads && !itself {
+        if caller.read_only && !reads && access != RouteAccess::ChecksReadOnlyItself {
             return Err(read_only_key("use a key that was made without --read-only"));
         }
         Ok(caller)
@@ -87,7 +81,8 @@ impl Authenticator {
         let grant = self.keys.check(&digest).map_err(keys_unreadable)?;
         Ok(grant.and_then(|grant| {
             let tenant = TenantId::parse(&grant.tenant).ok()?;
-            let (read_only, key) = (grant.read_only, Some(grant.key));
+            let read_only = grant.read_only;
+            let key = Some(grant.key);
             Some(Caller { tenant, read_only, key, ticket_scope: None })
         }))
     }

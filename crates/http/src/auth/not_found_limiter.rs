@@ -72,7 +72,8 @@ impl NotFoundLimiter {
         };
         let (since, count) = all.entry(who).or_insert((now, 0));
         if now.duration_since(*since) >= WINDOW {
-            (*since, *count) = (now, 0);
+            *since = now;
+            *count = 0;
         }
         *count = count.saturating_add(1);
     }
@@ -113,7 +114,8 @@ mod tests {
 
     #[test]
     fn who_misses_too_often_waits_and_nobody_else() {
-        let (limiter, now) = (NotFoundLimiter::new(NOT_FOUND_LIMIT), Instant::now());
+        let limiter = NotFoundLimiter::new(NOT_FOUND_LIMIT);
+        let now = Instant::now();
         for _ in 0..NOT_FOUND_LIMIT {
             assert!(limiter.check(&key("a"), now).is_ok());
             limiter.record(key("a"), now);
@@ -128,7 +130,8 @@ mod tests {
 
     #[test]
     fn what_is_counted_is_bounded() {
-        let (limiter, now) = (NotFoundLimiter::new(NOT_FOUND_LIMIT), Instant::now());
+        let limiter = NotFoundLimiter::new(NOT_FOUND_LIMIT);
+        let now = Instant::now();
         for n in 0..2 * REQUESTERS_MAX {
             limiter.record(key(&n.to_string()), now);
         }

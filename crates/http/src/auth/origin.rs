@@ -186,7 +186,8 @@ mod tests {
 
     #[test]
     fn a_request_names_its_host_once() {
-        let (names, local) = (ServerNames::default(), "127.0.0.1:7300".parse().unwrap());
+        let names = ServerNames::default();
+        let local = "127.0.0.1:7300".parse().unwrap();
         let mut headers = HeaderMap::new();
         assert!(check(&names, local, &Uri::from_static("/"), &headers).is_err());
         headers.append(header::HOST, HeaderValue::from_static("localhost:7300"));

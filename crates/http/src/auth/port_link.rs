@@ -70,7 +70,9 @@ impl SignedLink {
             let count = usize::from(take(1)?[0]);
             std::str::from_utf8(take(count)?).ok()
         };
-        let (tenant, key, sandbox) = (part()?, part()?, part()?);
+        let tenant = part()?;
+        let key = part()?;
+        let sandbox = part()?;
         let caller = Caller {
             tenant: TenantId::parse(tenant).ok()?,
             read_only: false,

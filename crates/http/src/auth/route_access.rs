@@ -1,41 +1,124 @@
-//! What a route needs of its caller, by its path.
+//! What each route needs of its caller. The only place that decides this by the path of a request.
 
-/// Where the tools of the Model Context Protocol are.
+use axum::http::Method;
+
+/// The route of the Model Context Protocol's tools.
 pub(crate) const MCP_PATH: &str = "/mcp";
 
-/// Whether a path leads into a program: whoever may only read may not go there, since what a GET
-/// does is that program's to say.
-pub(crate) fn forwards_to_program(path: &str) -> bool {
-    let mut parts = path.strip_prefix("/v1/").unwrap_or_default().split('/');
-    let (under, _, what, port) = (parts.next(), parts.next(), parts.next(), parts.next());
-    let way = (under, what);
-    port.is_some()
-        && matches!(way, (Some("sandboxes"), Some("ports" | "tcp")) | (Some("runs"), Some("proxy")))
+/// What a route needs of its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RouteAccess {
+    /// No key: the route shows nothing that belongs to a tenant.
+    Public,
+    /// No key: the path holds a signed link, which is itself the right to the port it names.
+    SignedLink,
+    /// A key. One that may only read may use GET and HEAD.
+    Key,
+    /// A key that may write, whatever the method: the program behind the port decides what a GET
+    /// does.
+    ForwardsToProgram,
+    /// A key. The handler itself checks what a key that may only read may do.
+    ChecksReadOnlyItself,
+}
+
+/// Every route that needs something else than a key. `{x}` stands for one part of a path, and `*`
+/// for the rest of it, at least one part, which may be empty.
+const ROUTES: [(&str, RouteAccess); 8] = [
+    ("/", RouteAccess::Public),
+    ("/assets/*", RouteAccess::Public),
+    ("/health", RouteAccess::Public),
+    ("/v1/links/*", RouteAccess::SignedLink),
+    ("/v1/sandboxes/{id}/ports/*", RouteAccess::ForwardsToProgram),
+    ("/v1/sandboxes/{id}/tcp/*", RouteAccess::ForwardsToProgram),
+    ("/v1/runs/{id}/proxy/*", RouteAccess::ForwardsToProgram),
+    (MCP_PATH, RouteAccess::ChecksReadOnlyItself),
+];
+
+/// Tickets that only open a view of a terminal may be made with a key that may only read.
+const TICKETS_PATH: &str = "/v1/tickets";
+
+impl RouteAccess {
+    /// What the route of a request needs.
+    pub(crate) fn of(method: &Method, path: &str) -> Self {
+        if *method == Method::POST && path == TICKETS_PATH {
+            return Self::ChecksReadOnlyItself;
+        }
+        let route = ROUTES.iter().find(|(pattern, _)| matches(pattern, path));
+        route.map_or(Self::Key, |(_, access)| *access)
+    }
+
+    /// Whether a request with this method only reads.
+    pub(crate) fn only_reads(self, method: &Method) -> bool {
+        self != Self::ForwardsToProgram && matches!(*method, Method::GET | Method::HEAD)
+    }
+}
+
+fn matches(pattern: &str, path: &str) -> bool {
+    let mut parts = path.split('/');
+    for expected in pattern.split('/') {
+        let Some(part) = parts.next() else { return false };
+        if expected == "*" {
+            return true;
+        }
+        if !expected.starts_with('{') && expected != part {
+            return false;
+        }
+    }
+    parts.next().is_none()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn get(path: &str) -> RouteAccess {
+        RouteAccess::of(&Method::GET, path)
+    }
+
     #[test]
-    fn what_leads_in_is_known_by_its_path() {
-        for way in [
+    fn a_path_into_a_program_needs_a_key_that_may_write() {
+        for path in [
             "/v1/sandboxes/a/ports/1",
             "/v1/sandboxes/a/ports/",
             "/v1/sandboxes/a/ports/1/x",
             "/v1/sandboxes/a/tcp/1",
             "/v1/runs/a/proxy/1/x",
         ] {
-            assert!(forwards_to_program(way), "{way}");
+            assert_eq!(get(path), RouteAccess::ForwardsToProgram, "{path}");
+            assert!(!get(path).only_reads(&Method::GET), "{path}");
         }
-        for other in [
+        for path in [
             "/v1/sandboxes/a/ports",
             "/v1/sandboxes/a/files/ports/1",
             "/v1/runs/a/files",
             "/v1/sandboxes",
-            "/",
         ] {
-            assert!(!forwards_to_program(other), "{other}");
+            assert_eq!(get(path), RouteAccess::Key, "{path}");
+            assert!(get(path).only_reads(&Method::HEAD) && !get(path).only_reads(&Method::POST));
         }
+    }
+
+    #[test]
+    fn only_the_page_its_files_and_health_are_public() {
+        for path in ["/", "/assets/index-1a2b.js", "/assets/a/b", "/health"] {
+            assert_eq!(get(path), RouteAccess::Public, "{path}");
+        }
+        for path in
+            ["/v1/sandboxes", "/assets", "//", "/index.html", "/v1/../assets/x", "", "/health/"]
+        {
+            assert_eq!(get(path), RouteAccess::Key, "{path}");
+        }
+    }
+
+    #[test]
+    fn links_and_routes_that_check_keys_themselves_are_known() {
+        for path in ["/v1/links/", "/v1/links/abc", "/v1/links/abc/x"] {
+            assert_eq!(get(path), RouteAccess::SignedLink, "{path}");
+        }
+        assert_eq!(get("/v1/links"), RouteAccess::Key);
+        assert_eq!(get(MCP_PATH), RouteAccess::ChecksReadOnlyItself);
+        let tickets = RouteAccess::of(&Method::POST, TICKETS_PATH);
+        assert_eq!(tickets, RouteAccess::ChecksReadOnlyItself);
+        assert_eq!(get(TICKETS_PATH), RouteAccess::Key);
     }
 }

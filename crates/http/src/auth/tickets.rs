@@ -43,7 +43,9 @@ impl TicketTarget {
             return None;
         }
         let mut parts = uri.path().strip_prefix("/v1/")?.split('/');
-        let (under, id, what) = (parts.next()?, parts.next()?, parts.next()?);
+        let under = parts.next()?;
+        let id = parts.next()?;
+        let what = parts.next()?;
         let purpose = match (under, what, parts.next()) {
             ("sandboxes", "terminal", None) | ("sandbox", "pty", None) => SocketPurpose::Terminal,
             ("sandboxes", "shell", None) => SocketPurpose::Shell,
@@ -221,7 +223,8 @@ mod tests {
 
     #[test]
     fn a_ticket_opens_one_thing_once() {
-        let (tickets, target) = (Tickets::default(), target("/v1/sandboxes/box/terminal").unwrap());
+        let tickets = Tickets::default();
+        let target = target("/v1/sandboxes/box/terminal").unwrap();
         let make = |ttl| tickets.issue(&maker("a"), bound(), true, ttl).unwrap();
         let ticket = make(TTL_MAX);
         assert!(ticket.len() == 52);

@@ -131,7 +131,8 @@ impl HeadScanner {
             return Ok(());
         }
         let colon = memchr::memchr(b':', line).ok_or(Refused)?;
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        let name = &line[..colon];
+        let value = line[colon + 1..].trim_ascii();
         if name.eq_ignore_ascii_case(b"content-length") {
             let length = length(value).ok_or(Refused)?;
             if self.head.length.replace(length).is_some() || self.head.chunked {
@@ -258,7 +259,9 @@ mod tests {
             let text = format!("POST / HTTP/1.1\r\n{}content-length: {length}\r\n\r\n", lines.concat());
             let text = format!("{text}{}{text}", "\n".repeat(usize::try_from(length).unwrap()));
             let whole = scanned(&text);
-            let (mut parts, mut from, mut refused) = (HeadScanner::new(), 0, None);
+            let mut parts = HeadScanner::new();
+            let mut from = 0;
+            let mut refused = None;
             for cut in cuts.into_iter().chain([text.len()]) {
                 let to = (from + cut).min(text.len());
                 if refused.is_none() {

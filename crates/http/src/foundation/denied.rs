@@ -59,7 +59,8 @@ mod tests {
     use serde_json::{Value, json};
 
     fn refused(host: &str) -> Refused {
-        let (protocol, rule) = ("tcp".to_owned(), "default".to_owned());
+        let protocol = "tcp".to_owned();
+        let rule = "default".to_owned();
         Refused { host: host.to_owned(), port: Some(443), protocol, rule, times: 2 }
     }
 

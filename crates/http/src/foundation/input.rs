@@ -180,8 +180,10 @@ pub(crate) fn metadata(
 
 /// Bytes that are given as text or in base64, each field with its name.
 pub(crate) fn stdin(
-    (name, text): (&str, Option<String>),
-    (name_b64, b64): (&str, Option<String>),
+    name: &str,
+    text: Option<String>,
+    name_b64: &str,
+    b64: Option<String>,
 ) -> Result<Option<Vec<u8>>, ApiError> {
     match (text, b64) {
         (Some(_), Some(_)) => {
@@ -232,7 +234,8 @@ mod tests {
         assert!(command("").is_ok() && command(&"x".repeat(COMMAND_BYTES_MAX)).is_ok());
         assert!(cwd(Some("")).is_err() && cwd(Some("/a\0")).is_err() && cwd(Some("/a")).is_ok());
         let one = |name: &str, value: &str| {
-            let (name, value) = (name.to_owned(), value.to_owned());
+            let name = name.to_owned();
+            let value = value.to_owned();
             env([(&name, Some(&value))].into_iter()).is_ok()
         };
         assert!(one("A", "b=c\n") && !one("", "x") && !one("A=B", "x") && !one("A", "\0"));

@@ -32,7 +32,8 @@ pub(crate) fn write_json_string(out: &mut Vec<u8>, text: &str) {
     let bytes = text.as_bytes();
     out.reserve(bytes.len() + bytes.len() / 8 + 2);
     out.push(b'"');
-    let (mut at, mut blocks_from) = (0, 0);
+    let mut at = 0;
+    let mut blocks_from = 0;
     while let Some(word) = bytes.get(at..at + WORD) {
         if at >= blocks_from
             && let Some(block) = bytes.get(at..at + BLOCK)
@@ -70,7 +71,8 @@ fn plain_run(word: u64) -> usize {
     const ONES: u64 = u64::from_le_bytes([1; WORD]);
     const HIGH: u64 = u64::from_le_bytes([0x80; WORD]);
     let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word;
-    let (quotes, backs) = (word ^ (ONES * b'"' as u64), word ^ (ONES * b'\\' as u64));
+    let quotes = word ^ (ONES * b'"' as u64);
+    let backs = word ^ (ONES * b'\\' as u64);
     let found = (below(word, 0x20) | below(quotes, 1) | below(backs, 1)) & HIGH;
     (found.trailing_zeros() / 8) as usize
 }
@@ -80,7 +82,8 @@ fn escape(out: &mut Vec<u8>, byte: u8) {
     match ESCAPES[usize::from(byte)] {
         0 => out.push(byte),
         b'u' => {
-            let (high, low) = (HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]);
+            let high = HEX[usize::from(byte >> 4)];
+            let low = HEX[usize::from(byte & 15)];
             out.extend_from_slice(&[b'\\', b'u', b'0', b'0', high, low]);
         }
         letter => out.extend_from_slice(&[b'\\', letter]),

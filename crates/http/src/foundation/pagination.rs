@@ -25,6 +25,13 @@ pub(crate) struct Pagination {
     pub(crate) after: Option<SandboxId>,
 }
 
+/// One page of a list.
+pub(crate) struct IdPage<T> {
+    pub(crate) items: Vec<T>,
+    /// The id of the last entry, where more entries follow.
+    pub(crate) last: Option<String>,
+}
+
 impl Pagination {
     /// `?limit=` (`default` unless told, 1 to 1000) and `?cursor=`; the call knows no other names.
     pub(crate) fn of(uri: &Uri, default: usize) -> Result<Self, ApiError> {
@@ -38,27 +45,27 @@ impl Pagination {
     }
 
     /// The page out of all of it, and the id that it ends with where there are more.
-    pub(crate) fn cut<T>(&self, mut all: Vec<T>, id: fn(&T) -> &str) -> (Vec<T>, Option<String>) {
+    pub(crate) fn cut<T>(&self, mut all: Vec<T>, id: fn(&T) -> &str) -> IdPage<T> {
         let after = self.after.as_ref();
         let from = after.map_or(0, |after| all.partition_point(|one| id(one) <= after.as_str()));
         let mut page = all.split_off(from);
         let more = page.len() > self.limit;
         page.truncate(self.limit);
         let last = page.last().filter(|_| more).map(|last| id(last).to_owned());
-        (page, last)
+        IdPage { items: page, last }
     }
 
     /// The answer: the entries, and a `Link` to the page at `path` that begins after `last`.
     pub(crate) fn answer<T, V: From<T> + Serialize>(
         &self,
         path: &str,
-        (page, last): (Vec<T>, Option<String>),
+        page: IdPage<T>,
     ) -> Response {
-        let next = last.map(|last| {
+        let next = page.last.map(|last| {
             let cursor = URL_SAFE_NO_PAD.encode(last);
             format!("<{path}?limit={}&cursor={cursor}>; rel=\"next\"", self.limit)
         });
-        with_next_link(next, Json(page.into_iter().map(V::from).collect::<Vec<_>>()))
+        with_next_link(next, Json(page.items.into_iter().map(V::from).collect::<Vec<_>>()))
     }
 }
 
@@ -91,9 +98,10 @@ mod tests {
     #[test]
     fn pages_follow_one_another_to_the_end() {
         let all = ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec();
-        let (mut seen, mut query) = (Vec::new(), String::new());
+        let mut seen = Vec::new();
+        let mut query = String::new();
         loop {
-            let (page, last) = paging(&query).unwrap().cut(all.clone(), |id| id);
+            let IdPage { items: page, last } = paging(&query).unwrap().cut(all.clone(), |id| id);
             assert!(page.len() <= 2);
             seen.extend(page);
             let Some(last) = last else { break };
@@ -101,7 +109,7 @@ mod tests {
         }
         assert_eq!(seen, all);
         // What was removed meanwhile shifts nothing.
-        let (page, last) = paging("?cursor=YmI").unwrap().cut(all, |id| id);
+        let IdPage { items: page, last } = paging("?cursor=YmI").unwrap().cut(all, |id| id);
         assert_eq!(
             (page.as_slice(), last.as_deref()),
             (&["c".to_owned(), "d".into()][..], Some("d"))

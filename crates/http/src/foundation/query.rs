@@ -87,7 +87,8 @@ pub(crate) fn decode_path(text: &str) -> Option<Vec<u8>> {
     while let Some(byte) = bytes.next() {
         out.push(match byte {
             b'%' => {
-                let (high, low) = (bytes.next()?, bytes.next()?);
+                let high = bytes.next()?;
+                let low = bytes.next()?;
                 let digit = |b: u8| char::from(b).to_digit(16);
                 u8::try_from(digit(high)? * 16 + digit(low)?).ok()?
             }

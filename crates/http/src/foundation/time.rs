@@ -2,18 +2,22 @@
 
 /// Milliseconds since 1970 as a date.
 pub(crate) fn rfc3339(ms: i64) -> String {
-    let (days, rest) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
+    let days = ms.div_euclid(86_400_000);
+    let rest = ms.rem_euclid(86_400_000);
     // Days of years that begin in March, so that leap days stand at their end.
     let shifted = days + 719_468;
-    let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let era = shifted.div_euclid(146_097);
+    let day = shifted.rem_euclid(146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day + 2) / 153;
     let day = day - (153 * month + 2) / 5 + 1;
     let month = if month < 10 { month + 3 } else { month - 9 };
     let year = year + era * 400 + i64::from(month <= 2);
-    let (hour, minute) = (rest / 3_600_000, rest / 60_000 % 60);
-    let (second, ms) = (rest / 1000 % 60, rest % 1000);
+    let hour = rest / 3_600_000;
+    let minute = rest / 60_000 % 60;
+    let second = rest / 1000 % 60;
+    let ms = rest % 1000;
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 

@@ -177,7 +177,8 @@ mod tests {
 
     fn decoded(pieces: &[&[u8]]) -> String {
         let mut texts = Utf8Decoder::default();
-        let (mut said, mut offset) = (String::new(), 0);
+        let mut said = String::new();
+        let mut offset = 0;
         for piece in pieces {
             if let Some(piece) = texts.decode_chunk(1, "r1", offset, piece) {
                 said.push_str(&piece.text);
@@ -199,7 +200,8 @@ mod tests {
             let mut cuts: Vec<usize> =
                 cuts.iter().map(|c| usize::from(*c) % (bytes.len() + 1)).collect();
             cuts.sort_unstable();
-            let (mut pieces, mut from) = (Vec::new(), 0);
+            let mut pieces = Vec::new();
+            let mut from = 0;
             for cut in cuts.into_iter().chain([bytes.len()]) {
                 pieces.push(&bytes[from..cut]);
                 from = cut;

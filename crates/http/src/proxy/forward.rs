@@ -71,14 +71,15 @@ pub(crate) async fn forward(
     head.extensions.insert(Proxied { own_origin: target.entry.own_origin() });
     match upgrade {
         Some(upgrade) if switched => {
-            tunnel::spawn(upgrade, upstream, (sandbox, cancellation), permit);
+            tunnel::spawn(upgrade, upstream, sandbox, cancellation, permit);
             Ok(Response::from_parts(head, Body::empty()))
         }
         _ => {
             let body = response_body::ProxiedBody::new(
                 incoming,
                 upstream,
-                (sandbox, target.port),
+                sandbox,
+                target.port,
                 &app,
                 cancellation,
             );
@@ -148,7 +149,8 @@ impl Exchange<'_> {
             [] => "nothing listens on any port".to_owned(),
             named => format!("listening: {}", named.join(", ")),
         };
-        let (port, id) = (self.port, self.sandbox.id());
+        let port = self.port;
+        let id = self.sandbox.id();
         ApiError::from_agent(
             Why::NotListening,
             format!("nothing listens on port {port} of sandbox {id}; {who}"),

@@ -98,7 +98,8 @@ mod tests {
                 assert!(name.starts_with("5173-") && !name.contains('_'), "{name}");
                 assert_eq!(parse_label(&name, tenant), Some((id.clone(), 5173)));
             }
-            let (one, two) = (label(&own, &id, 80).unwrap(), label(&other, &id, 80).unwrap());
+            let one = label(&own, &id, 80).unwrap();
+            let two = label(&other, &id, 80).unwrap();
             assert!(
                 one != two
                     && parse_label(&one, &other).is_none()

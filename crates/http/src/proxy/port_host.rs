@@ -31,7 +31,8 @@ struct Admission {
 
 /// Answers a request to a port's host; beside it who asked with a key.
 pub(crate) async fn answer(
-    (app, authenticator): (&App, &Authenticator),
+    app: &App,
+    authenticator: &Authenticator,
     name: &str,
     request: Request<Body>,
 ) -> (Response, Option<Caller>) {
@@ -54,7 +55,8 @@ fn authorize(
     name: &str,
     request: &Request<Body>,
 ) -> Result<Admission, ApiError> {
-    let (uri, headers) = (request.uri(), request.headers());
+    let uri = request.uri();
+    let headers = request.headers();
     let own_target = uri.authority().is_none_or(|target| {
         headers.get(header::HOST).is_some_and(|host| host.as_bytes() == target.as_str().as_bytes())
     });
@@ -108,7 +110,8 @@ fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 /// Whether the page that asks is this host's own.
 fn own_page(headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let (origin, host) = (text(header::ORIGIN), text(header::HOST));
+    let origin = text(header::ORIGIN);
+    let host = text(header::HOST);
     let origin = origin.and_then(|it| it.strip_prefix("http://").or(it.strip_prefix("https://")));
     origin.is_some_and(|origin| host.is_some_and(|host| host.eq_ignore_ascii_case(origin)))
 }

@@ -45,7 +45,8 @@ impl ProxiedBody {
     pub(super) fn new(
         incoming: Incoming,
         upstream: Upstream,
-        (sandbox, port): (Sandbox, u16),
+        sandbox: Sandbox,
+        port: u16,
         app: &App,
         mut cancellation: Cancellation,
     ) -> Self {

@@ -28,7 +28,8 @@ const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration:
 pub(super) fn spawn(
     upgrade: OnUpgrade,
     upstream: Upstream,
-    (sandbox, mut cancellation): (Sandbox, Cancellation),
+    sandbox: Sandbox,
+    mut cancellation: Cancellation,
     permit: Permit,
 ) {
     tokio::spawn(async move {

@@ -192,7 +192,9 @@ fn name_and_fields(what: &Happened) -> (&'static str, Vec<(&'static str, String)
 
 fn write_event(out: &mut String, event: &Event) {
     let (name, fields) = name_and_fields(&event.what);
-    let (id, at_ms, sandbox) = (event.id, event.at_ms, &event.sandbox);
+    let id = event.id;
+    let at_ms = event.at_ms;
+    let sandbox = &event.sandbox;
     let _ = write!(
         out,
         "id: {id}\nevent: {name}\ndata: {{\"id\":{id},\"at_ms\":{at_ms},\"sandbox\":\"{sandbox}\""

@@ -162,7 +162,7 @@ pub(crate) struct LostState {
 impl ExecBody {
     /// What to start, and what it reads.
     fn start(self) -> Result<(Start, Option<Vec<u8>>), ApiError> {
-        let stdin = stdin(("stdin", self.stdin), ("stdin_b64", self.stdin_b64))?;
+        let stdin = stdin("stdin", self.stdin, "stdin_b64", self.stdin_b64)?;
         input::cwd(self.cwd.as_deref())?;
         let session = self.session.map(|id| SessionId::parse(&id)).transpose();
         let start = Start {
@@ -207,8 +207,8 @@ pub(crate) async fn alone(
     headers: HeaderMap,
     body: StrictJson<ExecBody>,
 ) -> Result<Response, ApiError> {
-    let (max, timeout_ms) =
-        (output_limit_bytes(body.value.max_output_bytes)?, body.value.timeout_ms);
+    let max = output_limit_bytes(body.value.max_output_bytes)?;
+    let timeout_ms = body.value.timeout_ms;
     let (mut start, stdin) = body.value.start()?;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::CreateIfMissing).await?;
     let mut named = String::new();
@@ -246,18 +246,19 @@ pub(crate) async fn in_session(
     headers: HeaderMap,
     body: StrictJson<SessionExecBody>,
 ) -> Result<Response, ApiError> {
-    run_in(app, &caller, (&ids.sandbox, ids.session()?), &headers, body.value).await
+    run_in(app, &caller, &ids.sandbox, ids.session()?, &headers, body.value).await
 }
 
 /// The same for a session that was found.
 pub(crate) async fn run_in(
     app: App,
     caller: &Caller,
-    (sandbox, session): (&SandboxId, &SessionId),
+    sandbox: &SandboxId,
+    session: &SessionId,
     headers: &HeaderMap,
     body: SessionExecBody,
 ) -> Result<Response, ApiError> {
-    let stdin = stdin(("stdin", body.stdin), ("stdin_b64", body.stdin_b64))?;
+    let stdin = stdin("stdin", body.stdin, "stdin_b64", body.stdin_b64)?;
     let max = output_limit_bytes(body.max_output_bytes)?;
     input::cwd(body.cwd.as_deref())?;
     let text = body.command.ok_or_else(|| ApiError::bad_field("command", "is needed"))?;

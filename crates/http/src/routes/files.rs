@@ -115,7 +115,7 @@ async fn read(
 ) -> Result<Response, ApiError> {
     let query = Query::of(&uri, &READ)?;
     let path = target.path()?.to_vec();
-    answer(&app, &caller, &target, (&method, &headers), path, &query).await
+    answer(&app, &caller, &target, &method, &headers, path, &query).await
 }
 
 /// Lists `/workspace`, or reads what `?path=` names.
@@ -140,14 +140,15 @@ async fn top(
         Some(path) => target::checked("?path", path)?,
         None => target::HOME.to_vec(),
     };
-    answer(&app, &caller, &target, (&method, &headers), path, &query).await
+    answer(&app, &caller, &target, &method, &headers, path, &query).await
 }
 
 async fn answer(
     app: &App,
     caller: &Caller,
     target: &FileTarget,
-    (method, headers): (&Method, &HeaderMap),
+    method: &Method,
+    headers: &HeaderMap,
     path: Vec<u8>,
     query: &Query<'_>,
 ) -> Result<Response, ApiError> {
@@ -167,7 +168,7 @@ async fn answer(
         return Ok(watch::answer(watcher, &path, app.cancellations.subscribe(caller)));
     }
     let sandbox = open_sandbox(app, caller, target, CreateMode::Read).await?;
-    match get(&sandbox, target, (method, headers), (&path, query, wish)).await? {
+    match get(&sandbox, target, method, headers, &path, query, wish).await? {
         Fetched::Bytes(response) => Ok(response),
         Fetched::List(page, next) => {
             let base = whole(&path);

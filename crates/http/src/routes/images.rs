@@ -240,7 +240,8 @@ fn event<T: Serialize>(out: &mut Vec<u8>, name: &str, value: &T) {
 
 fn progress_json(now: &Progress) -> serde_json::Value {
     let layer = |one: &image::LayerProgress| {
-        let (digest, total) = (&one.digest, one.total);
+        let digest = &one.digest;
+        let total = one.total;
         serde_json::json!({"digest": digest, "done": one.done, "total": total, "ready": one.ready})
     };
     let come = |one: &image::LayerProgress| if one.ready { one.total } else { one.done };

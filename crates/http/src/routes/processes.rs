@@ -247,7 +247,7 @@ pub(crate) async fn input(
     body: StrictJson<Input>,
 ) -> Result<StatusCode, ApiError> {
     let Input { data, data_b64, eof } = body.value;
-    let data = stdin(("data", data), ("data_b64", data_b64))?.unwrap_or_default();
+    let data = stdin("data", data, "data_b64", data_b64)?.unwrap_or_default();
     let sandbox = app.look(&caller, &ids).await?;
     sandbox.process_input(ids.process()?, &data, eof).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -12,7 +12,7 @@ use crate::{
         error::ApiError,
         input::{self, NotImplemented, PathIds, metadata},
         json::{Object, StrictJson, UniqueMap, not_null, null_as_zero},
-        pagination::Pagination,
+        pagination::{IdPage, Pagination},
     },
     routes::sandboxes::{
         credentials::{CredentialBody, CredentialList},
@@ -197,7 +197,7 @@ pub(crate) async fn list(
 ) -> Result<Response, ApiError> {
     let paging = Pagination::of(&uri, PAGE)?;
     let page = app.service.list(&caller.tenant, paging.after.as_ref(), paging.limit).await?;
-    let page = (page.items, page.next.map(String::from));
+    let page = IdPage { items: page.items, last: page.next.map(String::from) };
     Ok(paging.answer::<_, SandboxView>("/v1/sandboxes", page))
 }
 

@@ -112,7 +112,9 @@ pub(crate) async fn create(
     body: StrictJson<MakeTicket>,
 ) -> Result<(StatusCode, Json<Ticket>), ApiError> {
     let wanted = body.value;
-    let (mut bound, view, ttl) = (wanted.scope()?, wanted.view()?, wanted.ttl()?);
+    let mut bound = wanted.scope()?;
+    let view = wanted.view()?;
+    let ttl = wanted.ttl()?;
     bound.incarnation = app.service.incarnation(&caller.tenant, &bound.sandbox);
     if caller.read_only && !view {
         return Err(read_only_key("make a ticket with mode \"view\", or use another key"));

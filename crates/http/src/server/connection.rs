@@ -40,7 +40,7 @@ pub(super) async fn serve(
         let shared = Arc::clone(&shared);
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(Arc::clone(own));
-        async move { Ok::<_, Infallible>(answer(&shared, (local, peer), request).await) }
+        async move { Ok::<_, Infallible>(answer(&shared, local, peer, request).await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -8,9 +8,9 @@ use crate::{
         not_found_limiter::{NotFoundLimiter, Requester},
         origin::{self, ServerNames},
         port_link::{self, SignedLink},
+        route_access::RouteAccess,
     },
     connection::head_scanner,
-    console,
     dialects::error_response,
     foundation::{
         error::ApiError,
@@ -39,11 +39,13 @@ pub(super) struct Shared {
 
 pub(super) async fn answer(
     shared: &Shared,
-    (local, peer): (SocketAddr, SocketAddr),
+    local: SocketAddr,
+    peer: SocketAddr,
     mut request: Request<Body>,
 ) -> Response {
     let began = Instant::now();
-    let (method, path) = (request.method().clone(), loggable_path(request.uri()));
+    let method = request.method().clone();
+    let path = loggable_path(request.uri());
     let last = head_scanner::ends_connection(request.headers());
     let domain = shared.app.ports_domain.as_deref();
     let name = domain.and_then(|domain| host_name::label_in_host(domain, request.headers()));
@@ -51,7 +53,7 @@ pub(super) async fn answer(
     let answered = async {
         match name {
             Some(name) => {
-                port_host::answer((&shared.app, &shared.authenticator), &name, request).await
+                port_host::answer(&shared.app, &shared.authenticator, &name, request).await
             }
             None => route(shared, local, request).await,
         }
@@ -123,7 +125,7 @@ async fn route(
     let mut who = None;
     match found {
         Err(failure) => return (error_response(failure, request.uri().path()), None),
-        Ok(Admission::Anybody) => {}
+        Ok(Admission::Public) => {}
         Ok(Admission::Key(caller)) => {
             who = Some(caller.clone());
             request.extensions_mut().insert(caller);
@@ -136,15 +138,15 @@ async fn route(
     }
 }
 
-/// By what somebody came in.
+/// What lets a request in.
 enum Admission {
-    /// Where no key is needed.
-    Anybody,
+    /// The route is public.
+    Public,
     Key(Caller),
     Link(SignedLink),
 }
 
-/// Who calls.
+/// Decides whether a request is let in, by what its route needs.
 fn admit(
     shared: &Shared,
     local: SocketAddr,
@@ -152,19 +154,19 @@ fn admit(
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<Admission, ApiError> {
-    if let Some(token) = port_link::token_in_path(uri.path()) {
-        // A page below a link has the origin of nobody; who knows the path has the right to it.
+    let access = RouteAccess::of(method, uri.path());
+    if access == RouteAccess::SignedLink {
+        // A page below a link has an opaque origin. Whoever knows the path has the right to it.
         origin::host(&shared.names, local, uri, headers)?;
-        let service = &shared.app.service;
-        return port_link::verify(service, token)
-            .map(Admission::Link)
-            .ok_or_else(port_link::bad_link);
+        let token = port_link::token_in_path(uri.path()).unwrap_or_default();
+        let link = port_link::verify(&shared.app.service, token);
+        return link.map(Admission::Link).ok_or_else(port_link::bad_link);
     }
     origin::check(&shared.names, local, uri, headers)?;
-    if uri.path() == "/health" || console::public(uri.path()) {
-        return Ok(Admission::Anybody);
+    if access == RouteAccess::Public {
+        return Ok(Admission::Public);
     }
-    let caller = shared.authenticator.authenticate(method, uri, headers)?;
+    let caller = shared.authenticator.authenticate(access, method, uri, headers)?;
     shared.not_found.check(&Requester::of(&caller), Instant::now())?;
     Ok(Admission::Key(caller))
 }

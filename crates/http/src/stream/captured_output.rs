@@ -122,7 +122,8 @@ impl CapturedOutput {
         let cut = if self.out.cut == 0 && self.err.cut == 0 {
             ",\"truncated\":null".to_owned()
         } else {
-            let (out, err) = (self.out.cut, self.err.cut);
+            let out = self.out.cut;
+            let err = self.err.cut;
             format!(",\"truncated\":{{\"stdout_bytes\":{out},\"stderr_bytes\":{err}}}")
         };
         out.extend_from_slice(cut.as_bytes());

@@ -128,7 +128,8 @@ impl Command {
         start.stdin = stdin.is_some();
         let denials = sandbox.denials();
         let link = sandbox.exec(start).await?;
-        let (id, stdin) = (String::new(), stdin_requests("", stdin));
+        let id = String::new();
+        let stdin = stdin_requests("", stdin);
         Ok(Self {
             link: Some(AgentConnection::Exec(link)),
             id,

@@ -48,7 +48,8 @@ pub(crate) async fn answer(
     cancellation: Cancellation,
 ) -> Result<Response, ApiError> {
     let mut first = Vec::new();
-    let (texts, next) = (Utf8Decoder::default(), Instant::now() + KEEP_ALIVE);
+    let texts = Utf8Decoder::default();
+    let next = Instant::now() + KEEP_ALIVE;
     let mut stream = SseStream { command: None, texts, form, lost: 0, more, next, cancellation };
     let ended = match timeout(FIRST_EVENT_WAIT, command.next()).await {
         Err(_) => false,
@@ -129,7 +130,8 @@ impl SseStream {
                 return true;
             }
             Event::Output { stream, offset, bytes } if self.form == EventEncoding::Base64 => {
-                let (name, data) = (stream_name(stream), STANDARD.encode(&bytes));
+                let name = stream_name(stream);
+                let data = STANDARD.encode(&bytes);
                 let text = format!(
                     "event: {name}\ndata: {{\"offset\":{offset},\"data_b64\":\"{data}\"}}\n\n"
                 );
@@ -150,7 +152,8 @@ impl SseStream {
             }
             Event::Exit(exit, denied) => {
                 self.texts.close().iter().for_each(|piece| write_output(out, piece));
-                let (fields, more) = (exit_fields(&exit), &self.more);
+                let fields = exit_fields(&exit);
+                let more = &self.more;
                 let fresh = if exit.fresh { ",\"fresh\":true" } else { "" };
                 let bytes = format!(",\"out_bytes\":{},\"err_bytes\":{}", exit.out, exit.err);
                 let denied = denied::fields(&denied);

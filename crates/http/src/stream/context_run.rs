@@ -136,7 +136,9 @@ impl Drop for ContextRun {
 
 impl ContextRun {
     pub(crate) fn new(link: RunLink, denials: Denials, cancel: bool) -> Self {
-        let (first, ended, denied) = (None, None, Denied::default());
+        let first = None;
+        let ended = None;
+        let denied = Denied::default();
         Self { link: Some(link), cancel, first, fresh: false, fault: false, denials, ended, denied }
     }
 
@@ -202,7 +204,9 @@ impl ContextRun {
         more: &str,
         mut cancellation: Cancellation,
     ) -> Result<Response, ApiError> {
-        let (mut results, mut count, mut unread) = (String::new(), 0, 0_u64);
+        let mut results = String::new();
+        let mut count = 0;
+        let mut unread = 0_u64;
         let mut fault = None;
         let end = loop {
             let event = tokio::select! {

@@ -42,7 +42,8 @@ pub(crate) fn events(
     more: String,
     cancellation: Cancellation,
 ) -> Response {
-    let (texts, next) = (Utf8Decoder::default(), Instant::now() + KEEP_ALIVE);
+    let texts = Utf8Decoder::default();
+    let next = Instant::now() + KEEP_ALIVE;
     let stream = RunSseStream { run: Some(run), texts, form, more, next, unread: 0, cancellation };
     let first = Some(b": begun\n\n".to_vec());
     sse::response(stream::unfold((stream, first), |(mut stream, first)| async move {
@@ -119,7 +120,8 @@ impl RunSseStream {
             Event::Output(Data { stream, offset, bytes, .. })
                 if self.form == EventEncoding::Base64 =>
             {
-                let (name, data) = (sse::stream_name(stream), STANDARD.encode(&bytes));
+                let name = sse::stream_name(stream);
+                let data = STANDARD.encode(&bytes);
                 write_event(out, name, &format!("{{\"offset\":{offset},\"data_b64\":\"{data}\"}}"));
             }
             Event::Output(Data { stream, offset, bytes, .. }) => {
@@ -134,7 +136,9 @@ impl RunSseStream {
                 if let Some(fault) = death_exception(&end).filter(|_| !run.fault) {
                     write_event(out, "exception", &to_json(&fault));
                 }
-                let (fields, more, unread) = (run.fields(&end), &self.more, self.unread);
+                let fields = run.fields(&end);
+                let more = &self.more;
+                let unread = self.unread;
                 let bytes = format!("\"out_bytes\":{},\"err_bytes\":{}", end.out, end.err);
                 write_event(
                     out,

@@ -120,7 +120,8 @@ impl WsConnection {
                 if std::mem::take(&mut self.full) {
                     self.silent = 0;
                 }
-                (self.unflushed, self.unread_replies_bytes) = (false, 0);
+                self.unflushed = false;
+                self.unread_replies_bytes = 0;
                 return ControlFlow::Continue(None);
             }
             Event::Flushed(Err(_)) | Event::Message(None) => {

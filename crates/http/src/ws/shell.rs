@@ -79,8 +79,10 @@ struct ShellSocket {
 
 /// Serves a client until either side ends.
 pub(crate) async fn run(socket: Socket, client: Client, cancellation: Cancellation) {
-    let (connection, texts) = (WsConnection::new(socket), Utf8Decoder::default());
-    let (since, denials) = (client.sandbox.denials(), HashMap::new());
+    let connection = WsConnection::new(socket);
+    let texts = Utf8Decoder::default();
+    let since = client.sandbox.denials();
+    let denials = HashMap::new();
     let mut conversation = ShellSocket {
         connection,
         client,
@@ -106,8 +108,10 @@ impl ShellSocket {
         let ended = async move { cancellation.cancelled().await };
         tokio::pin!(ended);
         loop {
-            let (connection, link) = (&mut self.connection, &mut self.client.link);
-            let (unflushed, full) = (connection.has_unflushed(), link.waiting() > INPUT_BYTES_MAX);
+            let connection = &mut self.connection;
+            let link = &mut self.client.link;
+            let unflushed = connection.has_unflushed();
+            let full = link.waiting() > INPUT_BYTES_MAX;
             let go = tokio::select! {
                 biased;
                 // First: under a steady load the others are always ready.
@@ -217,7 +221,8 @@ impl ShellSocket {
     }
 
     async fn handle_agent(&mut self, message: Result<Heard, LinkError>) -> Flow {
-        let (mut message, mut bytes) = (message.map(Some), 0);
+        let mut message = message.map(Some);
+        let mut bytes = 0;
         loop {
             match message {
                 Ok(None) => return ControlFlow::Continue(()),

@@ -43,13 +43,15 @@ pub(crate) fn output(piece: &TextChunk<'_>) -> Message {
 
 /// `shell_opened`: what names the shell and its client for a return, and how far the shell is.
 pub(crate) fn opened(shell: &str, at: &str) -> Message {
-    let (shell, at) = (quoted(shell), quoted(at));
+    let shell = quoted(shell);
+    let at = quoted(at);
     Message::Text(format!(r#"{{"type":"shell_opened","shell":{shell},"at":{at}}}"#).into())
 }
 
 /// `shell_start`: a command has begun.
 pub(crate) fn start(id: &str, command: &str) -> Message {
-    let (id, command) = (quoted(id), quoted(command));
+    let id = quoted(id);
+    let command = quoted(command);
     Message::Text(format!(r#"{{"type":"shell_start","id":{id},"command":{command}}}"#).into())
 }
 
@@ -109,7 +111,8 @@ pub(crate) fn closed(closed: &Closed) -> Message {
 /// `shell_closed` of a shell that ended with its sandbox or session: with the code of the same
 /// refusal by HTTP.
 pub(crate) fn ended_with(failure: &ApiError) -> Message {
-    let (code, cause) = (quoted(failure.code), quoted(&failure.message));
+    let code = quoted(failure.code);
+    let cause = quoted(&failure.message);
     Message::Text(format!(r#"{{"type":"shell_closed","error":{code},"cause":{cause}}}"#).into())
 }
 
@@ -147,7 +150,8 @@ mod tests {
             read(&output(&piece)),
             json!({"type":"shell_out","id":"r\"1","data":"a\n\u{1}€","offset":7})
         );
-        (piece.stream, piece.id) = (2, Cow::Borrowed(""));
+        piece.stream = 2;
+        piece.id = Cow::Borrowed("");
         assert_eq!(
             read(&output(&piece)),
             json!({"type":"shell_err","id":"","data":"a\n\u{1}€","offset":7})

@@ -73,9 +73,11 @@ impl TcpSocket {
         mut to: WriteHalf<PortLink>,
         mut cancellation: Cancellation,
     ) -> CloseReason {
-        let (mut clock, mut buffer) = (heartbeat(), BytesMut::new());
+        let mut clock = heartbeat();
+        let mut buffer = BytesMut::new();
         loop {
-            let (full, unflushed) = (!self.unwritten.is_empty(), self.connection.has_unflushed());
+            let full = !self.unwritten.is_empty();
+            let unflushed = self.connection.has_unflushed();
             buffer.reserve(READ_BYTES);
             let go = tokio::select! {
                 event = poll_fn(|cx| self.connection.poll(cx, full)) => match self.connection.receive(event) {

@@ -109,8 +109,10 @@ impl TerminalSocket {
         let ended = async move { cancellation.cancelled().await };
         tokio::pin!(ended);
         loop {
-            let (connection, link) = (&mut self.connection, &mut self.client.link);
-            let (unflushed, full) = (connection.has_unflushed(), link.waiting() > INPUT_BYTES_MAX);
+            let connection = &mut self.connection;
+            let link = &mut self.client.link;
+            let unflushed = connection.has_unflushed();
+            let full = link.waiting() > INPUT_BYTES_MAX;
             let go = tokio::select! {
                 biased;
                 // First: under a steady load the others are always ready.
@@ -128,7 +130,8 @@ impl TerminalSocket {
 
     fn begin(&mut self) -> Flow {
         let attached = self.client.link.attached();
-        let (first, snapshot) = (frames::attached(attached), attached.snapshot);
+        let first = frames::attached(attached);
+        let snapshot = attached.snapshot;
         self.event_frame(first)?;
         if let Some(message) = self.client.refused.take() {
             self.connection.write(frames::error(&message))?;
@@ -173,7 +176,8 @@ impl TerminalSocket {
     }
 
     async fn handle_agent(&mut self, message: Result<Heard, LinkError>) -> Flow {
-        let (mut message, mut bytes) = (message.map(Some), 0);
+        let mut message = message.map(Some);
+        let mut bytes = 0;
         loop {
             match message {
                 Ok(None) => break,
@@ -232,7 +236,8 @@ impl TerminalSocket {
             return ControlFlow::Continue(());
         }
         self.flush_output()?;
-        (self.snapshot, self.offset) = (None, snapshot.offset);
+        self.snapshot = None;
+        self.offset = snapshot.offset;
         self.send_offset()
     }
 
@@ -255,7 +260,8 @@ impl TerminalSocket {
 
     /// Writes what was kept, as one frame.
     fn flush_output(&mut self) -> Flow {
-        let (pending_bytes, pending) = (std::mem::take(&mut self.pending_bytes), &mut self.pending);
+        let pending_bytes = std::mem::take(&mut self.pending_bytes);
+        let pending = &mut self.pending;
         let one = match pending.len() {
             0 => return ControlFlow::Continue(()),
             1 => pending.remove(0),

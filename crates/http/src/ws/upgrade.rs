@@ -103,7 +103,8 @@ async fn upgraded(upgrade: hyper::upgrade::OnUpgrade, longest: usize) -> Option<
         .write_buffer_size(WRITE_BYTES)
         .max_message_size(Some(longest))
         .max_frame_size(Some(longest));
-    let (stream, read) = (parts.io.into_inner().into_inner(), parts.read_buf.to_vec());
+    let stream = parts.io.into_inner().into_inner();
+    let read = parts.read_buf.to_vec();
     Some(WebSocketStream::from_partially_read(stream, read, Role::Server, Some(config)).await)
 }
 

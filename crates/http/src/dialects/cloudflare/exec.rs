@@ -78,7 +78,9 @@ pub(crate) async fn exec(
     headers: HeaderMap,
     body: Result<StrictJson<BridgeExec>, ApiError>,
 ) -> Result<Response, BridgeError> {
-    let (id, session, body) = (sandbox(&id)?, session(&headers)?, body?.value);
+    let id = sandbox(&id)?;
+    let session = session(&headers)?;
+    let body = body?.value;
     let (cwd, text) = body.text()?;
     let timeout_ms = input::timeout(body.timeout_ms)?;
     let sandbox = app.service.reach(&caller.tenant, &id, Reach::CreateIfMissing).await?;

@@ -24,8 +24,10 @@ use isolet_wire::ask::Save;
 
 /// The sandbox of a request as its session sees it, and the path.
 async fn open(
-    (app, caller): (&App, &Caller),
-    (uri, headers): (&Uri, &HeaderMap),
+    app: &App,
+    caller: &Caller,
+    uri: &Uri,
+    headers: &HeaderMap,
     reach: Reach,
 ) -> Result<(Sandbox, Vec<u8>), BridgeError> {
     let mut parts = uri.path().splitn(6, '/').skip(3);
@@ -62,7 +64,7 @@ pub(crate) async fn read(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, BridgeError> {
-    let (sandbox, path) = open((&app, &caller), (&uri, &headers), Reach::Read).await?;
+    let (sandbox, path) = open(&app, &caller, &uri, &headers, Reach::Read).await?;
     let reader = sandbox.file_read(&path, 0, None).await;
     Ok(raw(reader.map_err(|error| not_found(error.into()))?))
 }
@@ -77,8 +79,8 @@ pub(crate) async fn write(
     caller: Caller,
     request: Request,
 ) -> Result<Json<Done>, BridgeError> {
-    let at = (request.uri(), request.headers());
-    let (sandbox, path) = open((&app, &caller), at, Reach::CreateIfMissing).await?;
+    let (sandbox, path) =
+        open(&app, &caller, request.uri(), request.headers(), Reach::CreateIfMissing).await?;
     save(&sandbox, &path, Save::default(), request).await?;
     Ok(Done::OK)
 }

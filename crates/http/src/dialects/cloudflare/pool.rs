@@ -38,8 +38,8 @@ pub(crate) struct PoolConfig {
 #[utoipa::path(get, path = "/v1/pool/stats", tag = "cloudflare",
     responses((status = 200, body = PoolStats), (status = "4XX", body = RefusalView)))]
 pub(crate) async fn stats(State(app): State<App>, caller: Caller) -> Json<PoolStats> {
-    let ((warm, warm_target), (assigned, max_instances)) =
-        (app.service.ready(), app.service.quota(&caller.tenant));
+    let (warm, warm_target) = app.service.ready();
+    let (assigned, max_instances) = app.service.quota(&caller.tenant);
     let config = PoolConfig { warm_target, refresh_interval: 0 };
     Json(PoolStats { warm, assigned, total: warm + assigned, config, max_instances })
 }

@@ -67,7 +67,8 @@ pub(crate) async fn create(
     Path(id): Path<String>,
     body: Result<StrictJson<BridgeSession>, ApiError>,
 ) -> Result<Json<BridgeMade>, BridgeError> {
-    let (id, body) = (sandbox(&id)?, body?.value);
+    let id = sandbox(&id)?;
+    let body = body?.value;
     input::cwd(body.cwd.as_deref())?;
     input::env(body.env.0.iter().map(|(name, value)| (name, Some(value))))?;
     let session = body.id.unwrap_or_else(|| format!("sess_{}", ids::random()));

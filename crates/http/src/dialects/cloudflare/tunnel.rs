@@ -63,11 +63,15 @@ pub(crate) async fn open(
     headers: HeaderMap,
     body: Result<StrictJson<BridgeTunnel>, ApiError>,
 ) -> Result<Json<Tunnel>, BridgeError> {
-    let (id, port, wish) = (sandbox(&id)?, parse_port(&port)?, body?.value);
+    let id = sandbox(&id)?;
+    let port = parse_port(&port)?;
+    let wish = body?.value;
     app.service.reach(&caller.tenant, &id, Reach::CreateIfMissing).await?;
-    let link = links::make(&app, &caller, (&id, port, wish.name), TTL_MAX, &headers).await?;
+    let link = links::make(&app, &caller, &id, port, wish.name, TTL_MAX, &headers).await?;
     let host = link.url.parse::<Uri>().ok().and_then(|url| url.host().map(str::to_owned));
-    let (url, name, created_at) = (link.url, link.name, link.created_at);
+    let url = link.url;
+    let name = link.name;
+    let created_at = link.created_at;
     let hostname = host.unwrap_or_default();
     Ok(Json(Tunnel { id: port.to_string(), port, url, hostname, name, created_at }))
 }

@@ -49,7 +49,8 @@ pub(crate) async fn persist(
     Path(id): Path<String>,
     uri: Uri,
 ) -> Result<Response, BridgeError> {
-    let (id, without) = (sandbox(&id)?, excludes(&uri)?);
+    let id = sandbox(&id)?;
+    let without = excludes(&uri)?;
     let sandbox = app.service.reach(&caller.tenant, &id, Reach::Read).await?;
     Ok(raw(sandbox.file_pack_but(HOME, without).await?))
 }

@@ -10,7 +10,7 @@ use crate::{
         input::{self, PathIds},
         json::{StrictJson, not_null},
         json_text::write_json_string,
-        pagination::{PAGE_MAX, Pagination},
+        pagination::{IdPage, PAGE_MAX, Pagination},
         time::rfc3339,
     },
     routes::{
@@ -169,7 +169,7 @@ pub(crate) async fn list(
     // The client reads one page: it is as long as pages get.
     let paging = Pagination::of(&uri, PAGE_MAX)?;
     let page = app.service.list(&caller.tenant, paging.after.as_ref(), paging.limit).await?;
-    let page = (page.items, page.next.map(String::from));
+    let page = IdPage { items: page.items, last: page.next.map(String::from) };
     Ok(paging.answer::<_, Run>("/v1/runs", page))
 }
 

@@ -75,14 +75,22 @@ fn seconds(ms: i64) -> f64 {
     ms as f64 / 1000.0
 }
 
-/// The session of a request, which sees its files, and where it looks for them.
+/// A path as a session sees it.
+struct OpenedFile {
+    sandbox: Sandbox,
+    target: FileTarget,
+    path: Vec<u8>,
+}
+
+/// Finds the session of a request and checks that its scope holds the path.
 async fn open(
     app: &App,
     caller: &Caller,
     SessionPath(id): SessionPath,
-    (uri, path): (Uri, Option<Vec<u8>>),
+    uri: Uri,
+    path: Option<Vec<u8>>,
     what: For,
-) -> Result<(Sandbox, FileTarget, Vec<u8>), ApiError> {
+) -> Result<OpenedFile, ApiError> {
     let session = app.service.session_use(&caller.tenant, &id)?;
     let target = FileTarget::in_session(uri, session.sandbox_id.clone(), id.clone())?;
     let path = match path {
@@ -91,18 +99,21 @@ async fn open(
     };
     Record::from(session).file_access.admit(id.as_str(), &path, what)?;
     let sandbox = open_sandbox(app, caller, &target, CreateMode::Never).await?;
-    Ok((sandbox, target, path))
+    Ok(OpenedFile { sandbox, target, path })
 }
 
 /// A file's bytes, or a directory's entries.
 async fn answer(
-    (sandbox, target, path): (Sandbox, FileTarget, Vec<u8>),
-    request: (&Method, &HeaderMap),
-    (query, wish): (&Query<'_>, Walk),
+    opened: OpenedFile,
+    method: &Method,
+    headers: &HeaderMap,
+    query: &Query<'_>,
+    wish: Walk,
 ) -> Result<Response, ApiError> {
     // The workspace itself has no name below it.
+    let OpenedFile { sandbox, target, path } = opened;
     let path = if path.is_empty() { b".".to_vec() } else { path };
-    match fetch::get(&sandbox, &target, request, (&path, query, wish)).await? {
+    match fetch::get(&sandbox, &target, method, headers, &path, query, wish).await? {
         Fetched::Bytes(response) => Ok(response),
         Fetched::List(page, next) => Ok(with_next_link(
             next,
@@ -133,8 +144,8 @@ pub(crate) async fn read(
 ) -> Result<Response, ApiError> {
     let query = Query::of(&uri, &["limit", "cursor"])?;
     let wish = all(&query)?;
-    let opened = open(&app, &caller, named, (uri.clone(), None), For::Reading).await?;
-    answer(opened, (&method, &headers), (&query, wish)).await
+    let opened = open(&app, &caller, named, uri.clone(), None, For::Reading).await?;
+    answer(opened, &method, &headers, &query, wish).await
 }
 
 /// Lists the workspace, or what `?path=` names below it.
@@ -156,8 +167,8 @@ pub(crate) async fn top(
         b"" => Vec::new(),
         path => checked("?path", path)?,
     };
-    let opened = open(&app, &caller, named, (uri.clone(), Some(path)), For::Reading).await?;
-    answer(opened, (&method, &headers), (&query, wish)).await
+    let opened = open(&app, &caller, named, uri.clone(), Some(path), For::Reading).await?;
+    answer(opened, &method, &headers, &query, wish).await
 }
 
 /// Writes a whole file; its parents are made.
@@ -173,7 +184,8 @@ pub(crate) async fn write(
 ) -> Result<Response, ApiError> {
     let uri = request.uri().clone();
     Query::of(&uri, &[])?;
-    let (sandbox, _, path) = open(&app, &caller, named, (uri, None), For::Writing).await?;
+    let OpenedFile { sandbox, path, .. } =
+        open(&app, &caller, named, uri, None, For::Writing).await?;
     let (stat, _) = upload::save(&sandbox, &path, Save::default(), request).await?;
     let path = String::from_utf8_lossy(&path).into_owned();
     let saved = Saved { path, size: stat.size, modified: seconds(stat.modified_ms) };
@@ -191,7 +203,8 @@ pub(crate) async fn remove(
     uri: Uri,
 ) -> Result<StatusCode, ApiError> {
     let recursive = Query::of(&uri, &["recursive"])?.flag("recursive")?;
-    let (sandbox, _, path) = open(&app, &caller, named, (uri.clone(), None), For::Writing).await?;
+    let OpenedFile { sandbox, path, .. } =
+        open(&app, &caller, named, uri.clone(), None, For::Writing).await?;
     sandbox.file_remove(&path, recursive).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -237,5 +237,5 @@ pub(crate) async fn exec(
     body: StrictJson<SessionExecBody>,
 ) -> Result<Response, ApiError> {
     let session = app.service.session(&caller.tenant, &id)?;
-    run_in(app, &caller, (&session.sandbox_id, &id), &headers, body.value).await
+    run_in(app, &caller, &session.sandbox_id, &id, &headers, body.value).await
 }

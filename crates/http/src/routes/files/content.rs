@@ -67,7 +67,8 @@ fn part(text: &str) -> Option<Span> {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         digits.then(|| text.parse().unwrap_or(u64::MAX))
     };
-    let (first, last) = (first.trim(), last.trim());
+    let first = first.trim();
+    let last = last.trim();
     if first.is_empty() {
         return number(last).map(Span::Last);
     }

@@ -30,8 +30,11 @@ pub(crate) enum Fetched {
 pub(crate) async fn get(
     sandbox: &Sandbox,
     target: &FileTarget,
-    (method, headers): (&Method, &HeaderMap),
-    (path, query, wish): (&[u8], &Query<'_>, Walk),
+    method: &Method,
+    headers: &HeaderMap,
+    path: &[u8],
+    query: &Query<'_>,
+    wish: Walk,
 ) -> Result<Fetched, ApiError> {
     let asked = ReadConditions::of(headers);
     match sandbox.file_fetch(path, asked.span()).await? {

@@ -118,7 +118,7 @@ pub(crate) async fn create(
     if ttl.is_zero() || ttl > port_link::TTL_MAX {
         return Err(ApiError::bad_field("ttl_s", "1 to 2592000"));
     }
-    let link = make(&app, &caller, (&ids.sandbox, port, wish.name), ttl, &headers).await?;
+    let link = make(&app, &caller, &ids.sandbox, port, wish.name, ttl, &headers).await?;
     Ok((StatusCode::CREATED, Json(link)))
 }
 
@@ -126,7 +126,9 @@ pub(crate) async fn create(
 pub(crate) async fn make(
     app: &App,
     caller: &Caller,
-    (sandbox, port, name): (&SandboxId, u16, Option<String>),
+    sandbox: &SandboxId,
+    port: u16,
+    name: Option<String>,
     ttl: Duration,
     headers: &HeaderMap,
 ) -> Result<LinkView, ApiError> {

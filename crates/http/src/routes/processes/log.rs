@@ -175,7 +175,8 @@ async fn whole(
     mut cancellation: Cancellation,
 ) -> Result<Response, ApiError> {
     let asked = reading.position;
-    let (mut texts, mut missed) = ([Vec::new(), Vec::new()], 0_u64);
+    let mut texts = [Vec::new(), Vec::new()];
+    let mut missed = 0_u64;
     let info = loop {
         let event = tokio::select! {
             biased;
@@ -285,7 +286,8 @@ impl LogSseStream {
     fn write(&mut self, out: &mut String, event: Event) {
         match event {
             Event::Data(data, position) if self.form == EventEncoding::Base64 => {
-                let (name, offset) = (stream_name(data.stream), data.offset);
+                let name = stream_name(data.stream);
+                let offset = data.offset;
                 let bytes = STANDARD.encode(&data.bytes);
                 let _ = write!(
                     out,

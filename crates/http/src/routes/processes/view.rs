@@ -57,7 +57,8 @@ pub(crate) struct ProcessView {
 
 impl From<ProcessInfo> for ProcessView {
     fn from(info: ProcessInfo) -> Self {
-        let (process, end) = (info.process.clone(), info.process.end);
+        let process = info.process.clone();
+        let end = info.process.end;
         let status = match &end {
             Some(end) if end.signal.is_some() => "killed",
             Some(_) => "exited",

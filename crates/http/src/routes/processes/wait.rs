@@ -299,8 +299,8 @@ async fn line(
             event = timeout_at(end, reading.next()) => event,
             () = sleep_until(look_at), if lines.fresh => {
                 look_at = Instant::now() + UNFINISHED;
-                if let Some(found) = lines.unfinished() {
-                    return Ok(met(found, reading.position, None));
+                if let Some((stream, line)) = lines.unfinished() {
+                    return Ok(met(stream, line, reading.position, None));
                 }
                 continue;
             }
@@ -310,7 +310,7 @@ async fn line(
             Event::Data(data, position) => {
                 let stream = data.stream;
                 if let Some((line, left)) = lines.take(stream, &data.bytes) {
-                    return Ok(met((stream, line), position - left as u64, None));
+                    return Ok(met(stream, line, position - left as u64, None));
                 }
                 // Others have their turn, however much there is to be read.
                 tokio::task::yield_now().await;
@@ -318,7 +318,7 @@ async fn line(
             Event::Gap(..) => lines.open = [Vec::new(), Vec::new()],
             Event::End(info) => {
                 return Ok(match lines.unfinished() {
-                    Some(found) => met(found, reading.position, Some(*info)),
+                    Some((stream, line)) => met(stream, line, reading.position, Some(*info)),
                     None => WaitResult { outcome: "ended", found: None, end: Some(*info) },
                 });
             }
@@ -326,7 +326,7 @@ async fn line(
     }
 }
 
-fn met((stream, line): (u8, String), position: u64, end: Option<ProcessInfo>) -> WaitResult {
+fn met(stream: u8, line: String, position: u64, end: Option<ProcessInfo>) -> WaitResult {
     let stream = if stream == STDOUT { "stdout" } else { "stderr" };
     WaitResult { outcome: "met", found: Some(FoundLine { line, stream, position }), end }
 }

@@ -113,8 +113,10 @@ impl CredentialList {
         all.map(|(index, one)| {
             let at = format!("{field}[{index}]");
             let mut fields = Fields::of(&at, one, &["host", "header", "placeholder", "value"])?;
-            let (host, value) = (fields.needed("host")?, fields.needed("value")?);
-            let (header, placeholder) = (fields.text("header")?, fields.text("placeholder")?);
+            let host = fields.needed("host")?;
+            let value = fields.needed("value")?;
+            let header = fields.text("header")?;
+            let placeholder = fields.text("placeholder")?;
             Lending::new(&host, header, placeholder, value).map_err(|error| named(&at, error))
         })
         .collect()
@@ -127,7 +129,8 @@ impl CredentialList {
             let at = format!("{field}[{index}]");
             let mut fields = Fields::of(&at, one, &["host", "header", "placeholder"])?;
             let host = fields.needed("host")?;
-            let (header, placeholder) = (fields.text("header")?, fields.text("placeholder")?);
+            let header = fields.text("header")?;
+            let placeholder = fields.text("placeholder")?;
             Unlend::new(&host, header, placeholder).map_err(|error| named(&at, error))
         })
         .collect()

@@ -110,8 +110,8 @@ pub(crate) async fn read(
     Path((_, recording)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
     let playing = app.look(&caller, &ids).await?.recording(&recording).await?;
-    let (name, size) =
-        (format!("attachment; filename=\"{}.cast\"", playing.about.id), playing.about.size);
+    let name = format!("attachment; filename=\"{}.cast\"", playing.about.id);
+    let size = playing.about.size;
     let bytes = stream::try_unfold(playing, |mut playing| async move {
         // An error cuts the body, which the client sees: its length was said.
         Ok::<_, isolet_sandbox::Error>(playing.next().await?.map(|bytes| (bytes, playing)))

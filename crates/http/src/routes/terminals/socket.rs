@@ -99,7 +99,8 @@ fn window(query: &Query<'_>, view: bool) -> Result<Option<Size>, ApiError> {
         return Ok(None);
     }
     let usual = Size::default();
-    let (cols, rows) = (side("cols", usual.cols)?, side("rows", usual.rows)?);
+    let cols = side("cols", usual.cols)?;
+    let rows = side("rows", usual.rows)?;
     let size =
         size(cols, rows).ok_or_else(|| query::bad_parameter("cols", "cols and rows: 1 or more"))?;
     Ok(Some(size))
@@ -195,9 +196,12 @@ pub(crate) async fn attach(
     caller.check_session(Some(&session))?;
     let mut reach = if only_running { Reach::Look } else { Reach::CreateIfMissing };
     if caller.read_only {
-        (wanted.open, wanted.view, reach) = (None, true, Reach::Look);
+        wanted.open = None;
+        wanted.view = true;
+        reach = Reach::Look;
     }
-    let (view, events) = (wanted.view, wanted.events);
+    let view = wanted.view;
+    let events = wanted.events;
     let attached = async {
         let sandbox = app.service.reach(&caller.tenant, &id, caller.limit_reach(reach)).await?;
         caller.check_incarnation(&sandbox)?;

@@ -134,7 +134,9 @@ pub(crate) fn client(client: &Client) -> String {
     let size = client
         .size
         .map_or_else(String::new, |Size { cols, rows }| format!(r#","cols":{cols},"rows":{rows}"#));
-    let (number, name, typing) = (client.number, quoted(&client.name), client.typing);
+    let number = client.number;
+    let name = quoted(&client.name);
+    let typing = client.typing;
     format!(r#"{{"client":{number},"name":{name},"mode":"{mode}"{size},"typing":{typing}}}"#)
 }
 
