@@ -1,4 +1,4 @@
-//! What every route needs.
+//! The state that all handlers share.
 
 use crate::{
     auth::{caller::Caller, cancellation::CancellationRegistry, tickets::Tickets},
@@ -9,27 +9,26 @@ use crate::{
 use isolet_sandbox::{Sandbox, Service, service::Reach};
 use std::sync::Arc;
 
-/// What every route needs.
+/// The state that all handlers share. Clones are cheap.
 #[derive(Clone)]
 pub(crate) struct App {
-    /// All sandboxes.
     pub(crate) service: Service,
-    /// What ends a long answer.
+    /// Cancels long responses when the server stops or a key is revoked.
     pub(crate) cancellations: CancellationRegistry,
-    /// What opens sockets from pages.
+    /// Tickets that browsers exchange for WebSockets.
     pub(crate) tickets: Arc<Tickets>,
     /// As [`crate::Options::ports_domain`].
     pub(crate) ports_domain: Option<Arc<str>>,
-    /// Connections to ports that idle.
+    /// Idle connections to programs in sandboxes.
     pub(crate) upstreams: Arc<UpstreamPool>,
     /// Counts the requests of each tenant.
     pub(crate) limiter: Arc<Limiter>,
-    /// For answers that are made whole.
+    /// The memory budget of responses that are built whole before they are sent.
     pub(crate) response_memory: Arc<ResponseMemory>,
 }
 
 impl App {
-    /// The sandbox that a path names, as it is: nothing is created or woken.
+    /// Finds the sandbox that a path names without creating or waking it.
     pub(crate) async fn look(&self, caller: &Caller, ids: &PathIds) -> Result<Sandbox, ApiError> {
         Ok(self.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?)
     }

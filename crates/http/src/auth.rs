@@ -1,4 +1,4 @@
-//! Whose a request is, whether it is meant for this server, and when its right to an answer ends.
+//! Who sends a request, whether it is meant for this server, and when its right to a response ends.
 
 pub(crate) mod authenticator;
 pub(crate) mod caller;

@@ -1,7 +1,7 @@
-//! The console: files that were built from `console/` and lie within this program.
+//! The console: files that were built from `console/` and are embedded in this program.
 //!
-//! They are the same for everybody and need no key; what they show comes by the API, which does.
-//! Debug builds hold them too: tests see what is shipped.
+//! They are the same for everybody and need no key; their data comes from the API, which needs one.
+//! Debug builds embed them too, so that tests see what is shipped.
 
 use axum::{
     Router,
@@ -13,14 +13,15 @@ use axum::{
 use rust_embed::RustEmbed;
 use std::borrow::Cow;
 
-/// What the page may do: run and show what this server sent it, call this server, and nothing else.
-/// No tenant's word can become a script (`require-trusted-types-for`), and no other page can hold
-/// this one in a frame. `blob:` shows a tenant's images, which the page has fetched with its key.
+/// What the page may do: run and show what this server sent, call this server, and nothing else. No
+/// tenant's text can become a script (`require-trusted-types-for`), and no other page can embed
+/// this one. `blob:` shows a tenant's images, which the page has fetched with its key.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     img-src 'self' blob: data:; connect-src 'self'; font-src 'self'; base-uri 'none'; \
     form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
     trusted-types 'none'";
-/// The page names its files by what is in them: it is asked for anew, they never.
+/// The page is revalidated on each load; it refers to its files by content hash, so they never
+/// change.
 const PAGE_CACHE: &str = "no-cache";
 const FILE_CACHE: &str = "public, max-age=31536000, immutable";
 
@@ -57,13 +58,13 @@ fn built(path: &str) -> Option<Bytes> {
     Built::get(path).map(|file| file.data)
 }
 
-/// A name as the build gives them: one part, nothing that leads elsewhere.
+/// Accepts the names that the build generates: one part, without path separators.
 fn named(name: &str) -> Option<&str> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     (!name.starts_with('.') && name.bytes().all(plain)).then_some(name)
 }
 
-/// A file that the build has made, compressed where the client takes that.
+/// Finds a file of the build, compressed if the client accepts that.
 fn found(path: &str, headers: &HeaderMap, built: fn(&str) -> Option<Bytes>) -> Option<Response> {
     let kind = kind(path)?;
     let small = takes_gzip(headers).then(|| built(&format!("{path}.gz"))).flatten();
@@ -87,7 +88,7 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
     all.any(|value| value.split(',').any(|one| one.trim().eq_ignore_ascii_case("gzip")))
 }
 
-/// Only what the build makes is served, so that each has a type that is meant.
+/// The media type. Files of other types are not served.
 fn kind(path: &str) -> Option<&'static str> {
     match path.rsplit('.').next()? {
         "html" => Some("text/html; charset=utf-8"),
@@ -98,7 +99,7 @@ fn kind(path: &str) -> Option<&'static str> {
     }
 }
 
-/// The answer where the server was built without the console.
+/// The response of a server that was built without the console.
 fn missing() -> Response {
     const PAGE: &str = "<!doctype html><html lang=en><meta charset=utf-8><title>Isolet</title>\
         <link rel=icon href=data:,>\

@@ -1,4 +1,4 @@
-//! Other systems' words for the same things: translations without a logic of their own.
+//! The APIs of other systems, translated to this server's operations.
 
 pub(crate) mod cloudflare;
 pub(crate) mod isorun;
@@ -8,7 +8,7 @@ use crate::foundation::error::ApiError;
 use axum::response::{IntoResponse, Response};
 use cloudflare::error::BridgeError;
 
-/// A refusal, in the words of the dialect that was asked.
+/// An error response in the format of the API that the path belongs to.
 pub(crate) fn error_response(failure: ApiError, path: &str) -> Response {
     if cloudflare::owns(path) {
         return BridgeError::from(failure).into_response();

@@ -1,4 +1,4 @@
-//! What every layer uses: errors, JSON, queries, text, and the bounds of what a client may send.
+//! What every layer uses: errors, JSON, queries, text, and the limits on what a client may send.
 
 pub(crate) mod creation;
 pub(crate) mod denied;

@@ -1,7 +1,8 @@
-//! What a client says, made into typed requests: HTTP/1.1 and WebSocket on one port.
+//! The HTTP API: turns what clients send into typed requests. HTTP/1.1 and WebSocket on one port.
 //!
-//! A request passes [`auth::origin`] (is it meant for this server), [`auth::authenticator`] (whose is it), then one
-//! file of [`routes`] a resource or a dialect. Neither a path nor a process id is touched here.
+//! A request passes [`auth::origin`] (is it meant for this server) and [`auth::authenticator`] (who
+//! sends it), and then reaches one handler in [`routes`] or [`dialects`]. This crate never touches
+//! a file path or a process id.
 #![forbid(unsafe_code)]
 
 mod app;

@@ -1,4 +1,5 @@
-//! How much of the server each tenant may use at once: connections by kind, and memory for answers.
+//! How much of the server each tenant may use at once: connections by kind, and memory for
+//! responses.
 
 pub(crate) mod excess;
 pub(crate) mod kind;

@@ -1,5 +1,5 @@
-//! `/mcp`: the tools of the Model Context Protocol by streamable HTTP. Every tool is a request to the
-//! routes beside it, made for the caller of the client's own request, with the caller's rights.
+//! `/mcp`: the tools of the Model Context Protocol over streamable HTTP. Every tool call becomes a
+//! request to the API's routes, on behalf of the client's caller and with its rights.
 
 use crate::{
     app::App,
@@ -29,16 +29,16 @@ use std::{sync::Arc, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-/// The largest answer that a tool reads: outputs of a MiB each, written as JSON.
+/// The largest response that a tool reads: outputs of a MiB each, as JSON.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// The routes of the API, as tools reach them.
+/// The routes of the API, as tools call them.
 struct RouterApi {
     router: Router,
     not_found: Arc<NotFoundLimiter>,
 }
 
-/// These routes, and the tools beside them; their clients are let go when `stop` is cancelled.
+/// Adds the tools to the routes. Their clients are closed when `stop` is cancelled.
 pub(crate) fn with_mcp(
     router: Router,
     app: &App,
@@ -57,11 +57,11 @@ async fn answer(
     mut request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
     let caller = request.extensions().get::<Caller>().ok_or_else(unauthorized)?;
-    // A client listens by GET; what its tools do is counted by their own routes, too.
+    // A client listens with GET. The calls of its tools are also counted by their own routes.
     let listens = request.method() == Method::GET;
     let kind = if listens { ConnectionKind::EventStream } else { ConnectionKind::Call };
     let owner = caller.tenant.clone();
-    // A client keeps what came with its requests; the connection's place is not for that.
+    // The client outlives the request and must not hold the slot of its connection.
     let connection = request.extensions_mut().remove::<Arc<Connection>>();
     let mut permit = limiter.acquire(&owner, kind, connection.as_ref())?;
     let answered = clients.answer(owner.as_str(), request).await;

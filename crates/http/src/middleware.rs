@@ -1,4 +1,4 @@
-//! What happens around every handler: a permit is held, and the audit log is written.
+//! What runs around every handler: it acquires a permit and writes the audit log.
 
 pub(crate) mod audit;
 pub(crate) mod connection_use;

@@ -1,5 +1,4 @@
-//! The way to a port inside a sandbox: one request in, the same request out to what listens there,
-//! and its answer back as it comes.
+//! Forwards requests to programs that listen on ports inside sandboxes.
 
 pub(crate) mod forward;
 pub(crate) mod headers;

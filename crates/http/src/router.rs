@@ -1,4 +1,4 @@
-//! Every address of the server, with its answers to what is not there.
+//! The router: every route of the server, and its 404 and 405 answers.
 
 pub(crate) mod native;
 pub(crate) mod openapi;
@@ -16,7 +16,7 @@ use axum::{
     http::{Method, StatusCode, Uri},
 };
 
-/// Everything, with its answers to what is not there.
+/// Builds the router.
 pub(crate) fn router(app: App) -> Router {
     let (router, _) = native::native().split_for_parts();
     let audited = axum::middleware::from_fn_with_state(app.clone(), audit::record);

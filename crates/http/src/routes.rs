@@ -1,4 +1,4 @@
-//! What can be asked: one file a resource.
+//! The handlers of the native API: one file or folder for each resource.
 
 pub(crate) mod audit;
 pub(crate) mod contexts;

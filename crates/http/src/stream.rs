@@ -1,4 +1,4 @@
-//! What commands and code say, gathered into one answer or sent as it happens.
+//! Output of commands and code: captured in one response, or streamed as server-sent events.
 
 pub(crate) mod bridge_events;
 pub(crate) mod captured_output;

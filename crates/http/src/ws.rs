@@ -1,4 +1,4 @@
-//! WebSockets: the upgrade, the connection, and one file for each conversation over it.
+//! WebSockets: the handshake, the connection, and one file for each protocol over it.
 
 pub(crate) mod client_frame;
 pub(crate) mod connection;

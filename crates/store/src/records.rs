@@ -26,7 +26,11 @@ pub(crate) struct Records {
 
 impl Records {
     pub(crate) fn new(connection: Connection, file: &Path) -> Result<Self, Error> {
-        Ok(Self { connection, tombstones: Tombstones::open(file, SERVER_RESERVE)?, pending_ended: Vec::new() })
+        Ok(Self {
+            connection,
+            tombstones: Tombstones::open(file, SERVER_RESERVE)?,
+            pending_ended: Vec::new(),
+        })
     }
 
     /// Writes the removals that were made while the disk was full.

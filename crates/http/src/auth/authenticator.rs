@@ -1,4 +1,5 @@
-//! Whose request it is, by its key. Keys are never logged, echoed or taken from an address.
+//! Finds the caller of a request by its key or ticket. Keys are never logged, echoed or read from a
+//! URL.
 
 use crate::{
     auth::{
@@ -12,11 +13,11 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use isolet_sandbox::{KeyDigest, Keys, TenantId};
 use std::sync::Arc;
 
-/// What opens this server.
+/// Knows every key and ticket that opens this server.
 #[derive(Clone)]
 pub(crate) struct Authenticator {
     keys: Keys,
-    /// The key that the environment names, for the tenant `default`.
+    /// The key from the environment, for the tenant `default`.
     env_key: Option<KeyDigest>,
     tickets: Arc<Tickets>,
 }
@@ -26,7 +27,7 @@ impl Authenticator {
         Self { keys, env_key: env_key.map(KeyDigest::of), tickets }
     }
 
-    /// Who calls; a call that changes something is refused to a key that may only read.
+    /// Returns the caller. Refuses requests that change something when the key is read-only.
     pub(crate) fn authenticate(
         &self,
         access: RouteAccess,
@@ -53,7 +54,8 @@ impl Authenticator {
         Ok(caller)
     }
 
-    /// Whom a ticket lets in: nobody once the key of its maker is gone.
+    /// Returns the caller that a ticket stands for, unless the key that made the ticket was
+    /// revoked.
     fn ticket(&self, ticket: &str, target: &TicketTarget) -> Result<Option<Caller>, ApiError> {
         let Some(caller) = self.tickets.redeem(ticket, target) else { return Ok(None) };
         let holds = match &caller.key {
@@ -63,7 +65,7 @@ impl Authenticator {
         Ok(holds.then_some(caller))
     }
 
-    /// Whose key a request carries, where that is one of ours.
+    /// Returns the caller of the request's key, or `None` when the key is not one of this server's.
     pub(crate) fn caller_of_key(&self, headers: &HeaderMap) -> Result<Option<Caller>, ApiError> {
         bearer(headers).map_or(Ok(None), |secret| self.find(secret))
     }

@@ -1,4 +1,4 @@
-//! Who calls, and what a call may do on its behalf.
+//! The caller of a request, and what it may do.
 
 use crate::foundation::error::ApiError;
 use axum::{
@@ -7,24 +7,24 @@ use axum::{
 };
 use isolet_sandbox::{Sandbox, SandboxId, SessionId, TenantId, service::Reach};
 
-/// Who calls.
+/// Who sends a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
-    /// Whose sandboxes these are.
+    /// Owns the sandboxes that the request can reach.
     pub(crate) tenant: TenantId,
-    /// Only reading calls.
+    /// Whether only requests that read are allowed.
     pub(crate) read_only: bool,
-    /// The id of the key; `None` for the environment's own.
+    /// The id of the key; `None` for the key from the environment.
     pub(crate) key: Option<String>,
-    /// It came with a ticket, which opens this alone.
+    /// What the caller's ticket opens; `None` for a caller with a key.
     pub(crate) ticket_scope: Option<TicketScope>,
 }
 
 impl Caller {
-    /// Whether it may enter a session; `None`: a shell without one.
+    /// Checks that the caller may open this session; `None` stands for a shell without a session.
     ///
     /// # Errors
-    /// 401 for a ticket to another.
+    /// 401 when the caller's ticket is for something else.
     pub(crate) fn check_session(&self, session: Option<&SessionId>) -> Result<(), ApiError> {
         match &self.ticket_scope {
             Some(bound) if bound.session.as_ref() != session => Err(bad_ticket()),
@@ -32,7 +32,8 @@ impl Caller {
         }
     }
 
-    /// How it may reach the sandbox that it names: a ticket to one that there was makes no other.
+    /// How the caller may reach a sandbox. A ticket for an existing sandbox never creates another
+    /// one.
     pub(crate) fn limit_reach(&self, reach: Reach) -> Reach {
         let of_one = self.ticket_scope.as_ref().is_some_and(|bound| bound.incarnation.is_some());
         match reach {
@@ -41,44 +42,43 @@ impl Caller {
         }
     }
 
-    /// Whether this is the sandbox that its ticket was made for, and not a later one with its id.
+    /// Checks that this is the sandbox that the ticket was made for, and not a later one with its
+    /// id.
     ///
     /// # Errors
-    /// 401 for a ticket to another.
+    /// 401 when the ticket is for another sandbox.
     pub(crate) fn check_incarnation(&self, sandbox: &Sandbox) -> Result<(), ApiError> {
         let of = self.ticket_scope.as_ref().and_then(|bound| bound.incarnation.as_deref());
         if of.is_none_or(|name| name == sandbox.name()) { Ok(()) } else { Err(bad_ticket()) }
     }
 }
 
-/// What a socket is for.
+/// What a WebSocket is connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SocketPurpose {
-    /// A session's terminal.
+    /// The terminal of a session.
     Terminal,
-    /// A shell.
     Shell,
-    /// A port.
+    /// A TCP port.
     Port,
 }
 
 /// What a ticket opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TicketScope {
-    /// Which of its maker's sandboxes.
+    /// The sandbox, one of the tenant's.
     pub(crate) sandbox: SandboxId,
-    /// Which life of it, by the server's own name; `None`: there was none when the ticket was made,
-    /// and it opens the one that is made next.
+    /// The sandbox's incarnation. `None` when the sandbox did not exist when the ticket was made:
+    /// the ticket then opens the one that is created next.
     pub(crate) incarnation: Option<String>,
-    /// Which session; `None`: a shell without one.
+    /// The session; `None` stands for a shell without a session.
     pub(crate) session: Option<SessionId>,
-    /// For what.
     pub(crate) purpose: SocketPurpose,
-    /// Which port, of a ticket to one.
+    /// The port, for tickets to a port.
     pub(crate) port: Option<u16>,
 }
 
-/// 403: the caller may only read.
+/// 403: the key is read-only.
 pub(crate) fn read_only_key(hint: &str) -> ApiError {
     ApiError::new(StatusCode::FORBIDDEN, "read_only", "this key may only read", hint)
 }

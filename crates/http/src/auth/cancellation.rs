@@ -1,4 +1,5 @@
-//! What ends an answer that takes long: the server stops, or its caller's key is revoked.
+//! Ends long responses early: when the server stops, the caller's key is revoked, or a link
+//! expires.
 
 use crate::{auth::caller::Caller, foundation::error::ApiError};
 use axum::http::StatusCode;
@@ -13,17 +14,17 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
-/// How soon a revoked key is known to what it opened.
+/// How long a revoked key may keep what it opened.
 const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Why an answer ends before its time.
+/// Why a response ends early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CancellationReason {
-    /// The server stops; sandboxes stay.
+    /// The server stops. Sandboxes keep running.
     Stopping,
     /// The key was revoked or has expired.
     Revoked,
-    /// The right to it was given for a time, which is over.
+    /// The signed link has expired.
     Expired,
 }
 
@@ -47,7 +48,7 @@ impl From<CancellationReason> for ApiError {
     }
 }
 
-/// Waits for the end of one answer.
+/// Resolves when one response must end.
 #[derive(Debug, Clone)]
 pub(crate) struct Cancellation {
     stop: watch::Receiver<bool>,
@@ -56,12 +57,12 @@ pub(crate) struct Cancellation {
 }
 
 impl Cancellation {
-    /// At the latest at this moment, where there is one.
+    /// Also cancels at the deadline, if there is one.
     pub(crate) fn with_deadline(self, deadline: Option<Instant>) -> Self {
         Self { deadline, ..self }
     }
 
-    /// Ends when the answer must. Cancel-safe.
+    /// Waits until the response must end. Cancel-safe.
     pub(crate) async fn cancelled(&mut self) -> CancellationReason {
         let revoked = async {
             match &mut self.key_revoked {
@@ -83,12 +84,12 @@ impl Cancellation {
     }
 }
 
-/// The keys of all answers that take long. Clones share one.
+/// Issues a [`Cancellation`] for each long response. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct CancellationRegistry {
     keys: Keys,
     stop: watch::Receiver<bool>,
-    /// By a key's id; one for all answers of a key.
+    /// By the id of a key; all responses of a key share one channel.
     open: Arc<Mutex<HashMap<String, watch::Sender<bool>>>>,
 }
 
@@ -97,7 +98,7 @@ impl CancellationRegistry {
         Self { keys, stop, open: Arc::default() }
     }
 
-    /// For one answer. The environment's key is never revoked.
+    /// Subscribes one response. The key from the environment is never revoked.
     pub(crate) fn subscribe(&self, caller: &Caller) -> Cancellation {
         let key_revoked = caller.key.as_ref().map(|key| {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,12 +107,11 @@ impl CancellationRegistry {
         Cancellation { stop: self.stop.clone(), key_revoked, deadline: None }
     }
 
-    /// Whether the server stops.
     pub(crate) fn is_stopping(&self) -> bool {
         *self.stop.borrow()
     }
 
-    /// Looks after them, without end. Nothing is asked of the records while nothing is open.
+    /// Checks the keys of open responses until it is dropped. Reads no records while none is open.
     pub(crate) async fn watch(self) {
         let mut clock = interval(KEY_CHECK_INTERVAL);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -120,7 +120,7 @@ impl CancellationRegistry {
             self.keys.reload();
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             open.retain(|key, ended| {
-                // Records that cannot be read end nothing.
+                // When the records cannot be read, nothing is cancelled.
                 let holds = ended.receiver_count() > 0 && self.keys.is_valid(key).unwrap_or(true);
                 if !holds {
                     let _ = ended.send(true);

@@ -1,8 +1,7 @@
-//! Who asks for too much that is not there is told to wait: ids and keys cannot be found by trying
-//! them all.
+//! Limits 404 and 401 answers per caller, so that nobody finds ids or keys by trying all of them.
 //!
-//! A key that is not known counts against the address it came from, and a valid key is never
-//! refused for what its neighbours do. An id that is not there counts against the caller.
+//! An unknown key counts against the address that sent it, so that a valid key is never refused
+//! because of its neighbours. An unknown id counts against the caller.
 
 use crate::{auth::caller::Caller, foundation::error::ApiError};
 use axum::http::StatusCode;
@@ -13,26 +12,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long misses are counted together.
+/// The window in which answers are counted together.
 const WINDOW: Duration = Duration::from_secs(10);
-/// The most of one caller, or one address, in that time, unless told: no client asks for a thousand
-/// things a second, for ten seconds, that are not there.
+/// The default limit for one caller or address per window. No client asks for a thousand unknown
+/// things per second, ten seconds long.
 pub const NOT_FOUND_LIMIT: u32 = 10_000;
-/// Callers and addresses that are counted apart; all beyond are counted together.
+/// How many callers and addresses have a counter of their own; the rest share one.
 const REQUESTERS_MAX: usize = 4096;
 
-/// Who missed.
+/// Whose answers are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Requester {
-    /// A key, by its tenant and id.
+    /// A key, as `TENANT/ID`.
     Key(String),
-    /// Somebody without a key that is known.
+    /// An address that sent an unknown key.
     Address(IpAddr),
-    /// All for whom there is no room.
+    /// All that have no counter of their own.
     Others,
 }
 
-/// Misses of the last seconds.
+/// Counts the 404 and 401 answers of the current window.
 #[derive(Debug)]
 pub(crate) struct NotFoundLimiter {
     all: Mutex<HashMap<Requester, (Instant, u32)>>,
@@ -47,7 +46,7 @@ impl Requester {
 }
 
 impl NotFoundLimiter {
-    /// With at most `most` of one in the time; 0 for no bound.
+    /// Allows at most `most` answers per requester and window; 0 stands for no limit.
     pub(crate) fn new(most: u32) -> Self {
         Self { all: Mutex::default(), most }
     }
@@ -56,7 +55,7 @@ impl NotFoundLimiter {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts one.
+    /// Counts one 404 or 401 answer.
     pub(crate) fn record(&self, who: Requester, now: Instant) {
         if self.most == 0 {
             return;
@@ -78,14 +77,14 @@ impl NotFoundLimiter {
         *count = count.saturating_add(1);
     }
 
-    /// Whether they may ask now.
+    /// Checks whether the requester is below the limit.
     ///
     /// # Errors
-    /// 429 with how long to wait.
+    /// 429 with the time to wait.
     pub(crate) fn check(&self, who: &Requester, now: Instant) -> Result<(), ApiError> {
         let all = self.lock();
         let seen = all.get(who).or_else(|| {
-            // Not counted apart: among the others, when there are any.
+            // Without a counter of its own: the shared one counts, if it exists.
             (all.len() > REQUESTERS_MAX).then(|| all.get(&Requester::Others)).flatten()
         });
         let Some((since, count)) = seen else { return Ok(()) };

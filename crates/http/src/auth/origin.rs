@@ -1,22 +1,22 @@
-//! Whether a request is meant for this server, by the names it was sent to and came from.
+//! Checks that a request is meant for this server, by its `Host` and `Origin` headers.
 //!
-//! A page of a stranger can make a browser send requests here: under a name of its own that now
-//! points to loopback (`Host` tells), or from its own origin (`Origin` tells).
+//! A stranger's page can make a browser send requests here: under a host name that now resolves to
+//! loopback (`Host` reveals it), or from its own origin (`Origin` reveals it).
 
 use crate::foundation::error::ApiError;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header, uri::Authority};
 use std::net::{IpAddr, SocketAddr};
 
-/// The names of this server beside loopback and the address that a connection came to.
+/// The names of this server besides loopback and the address that a connection came to.
 #[derive(Debug, Clone, Default)]
 pub struct ServerNames {
     /// `name` (any port) or `name:port`.
     pub hosts: Vec<String>,
-    /// Pages that may call it: `https://console.example`.
+    /// Origins whose pages may call this server: `https://console.example`.
     pub origins: Vec<String>,
 }
 
-/// Checks `Host` (and the target, where it names a host) and `Origin`.
+/// Checks `Host`, `Origin`, and the request target when it names a host.
 pub(crate) fn check(
     names: &ServerNames,
     local: SocketAddr,
@@ -27,7 +27,7 @@ pub(crate) fn check(
     page(names, &host, headers)
 }
 
-/// Checks `Host` alone, and the target where it names a host.
+/// Checks `Host`, and the request target when it names a host.
 pub(crate) fn host(
     names: &ServerNames,
     local: SocketAddr,
@@ -58,7 +58,7 @@ fn page(names: &ServerNames, host: &Authority, headers: &HeaderMap) -> Result<()
     }
 }
 
-/// 403: the page that asks is a stranger's.
+/// 403: pages of this origin may not call this server.
 pub(crate) fn bad_origin() -> ApiError {
     ApiError::new(
         StatusCode::FORBIDDEN,
@@ -68,7 +68,7 @@ pub(crate) fn bad_origin() -> ApiError {
     )
 }
 
-/// 421: it is not meant for this server.
+/// 421: the request is meant for another server.
 pub(crate) fn misdirected() -> ApiError {
     ApiError::new(
         StatusCode::MISDIRECTED_REQUEST,
@@ -78,10 +78,10 @@ pub(crate) fn misdirected() -> ApiError {
     )
 }
 
-/// A `Host` header's name and port.
+/// Parses a `Host` header.
 pub(crate) fn authority(value: &HeaderValue) -> Option<Authority> {
     let text = value.to_str().ok()?;
-    // An authority may carry a user; a Host header may not.
+    // An authority may contain user information; a `Host` header may not.
     if text.contains('@') { None } else { text.parse().ok() }
 }
 
@@ -94,7 +94,7 @@ fn is_ours(names: &ServerNames, local: SocketAddr, host: &Authority) -> bool {
     if named {
         return true;
     }
-    // No port in a Host header means the scheme's own.
+    // Without a port, `Host` means the scheme's default port.
     if host.port_u16().unwrap_or(80) != local.port() {
         return false;
     }

@@ -1,8 +1,8 @@
-//! Links: addresses that are themselves the right to one port of one sandbox, for a time.
+//! Signed links: URLs that grant access to one port of one sandbox for a limited time.
 //!
-//! A link says whose sandbox, which port and until when, and is signed with the port's own secret,
-//! so that nothing is held for it. It ends with its time, with the key that made it, when the port
-//! is withdrawn, and with the sandbox.
+//! A link contains tenant, key, sandbox, port and expiry, signed with the port's own secret, so
+//! that the server stores nothing for it. It becomes invalid when it expires, when its key is
+//! revoked, when the port is withdrawn, and with the sandbox.
 
 use crate::{auth::caller::Caller, foundation::error::ApiError};
 use axum::http::StatusCode;
@@ -13,42 +13,40 @@ use sha2::{Digest, Sha256};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use subtle::ConstantTimeEq;
 
-/// The longest time to live: thirty days.
+/// The longest lifetime: thirty days.
 pub(crate) const TTL_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
-/// The longest token, in letters: two ids, a key's id, and what is of fixed length.
+/// The longest token, in characters: two ids, a key's id, and fields of fixed length.
 const TOKEN_LETTERS_MAX: usize = 640;
 const VERSION: u8 = 1;
 const MAC_BYTES: usize = 32;
-/// Below this path stand links of servers without a domain for ports.
+/// The path prefix of links when the server has no domain for ports.
 pub(crate) const PATH_PREFIX: &str = "/v1/links/";
 
-/// What a link opens.
+/// What a link grants access to.
 #[derive(Debug, Clone)]
 pub(crate) struct SignedLink {
-    /// As whom.
+    /// The caller on whose behalf the link works.
     pub(crate) caller: Caller,
-    /// Which sandbox.
     pub(crate) sandbox: SandboxId,
-    /// Which port of it.
     pub(crate) port: u16,
-    /// Until when, in s since 1970.
+    /// When the link expires, in seconds since 1970.
     pub(crate) expires_s: u64,
 }
 
 impl SignedLink {
-    /// How long it still is.
+    /// The time until the link expires.
     pub(crate) fn time_left(&self) -> Duration {
         Duration::from_secs(self.expires_s).saturating_sub(since_epoch())
     }
 
-    /// What is signed.
+    /// The bytes that the signature covers.
     fn signed_bytes(&self) -> Vec<u8> {
         let mut text = vec![VERSION];
         text.extend_from_slice(&self.expires_s.to_be_bytes());
         text.extend_from_slice(&self.port.to_be_bytes());
         let key = self.caller.key.as_deref().unwrap_or_default();
         for part in [self.caller.tenant.as_str(), key, self.sandbox.as_str()] {
-            // All three are ids: at most 128 bytes.
+            // All three are ids of at most 128 bytes.
             text.push(u8::try_from(part.len()).unwrap_or(u8::MAX));
             text.extend_from_slice(part.as_bytes());
         }
@@ -83,7 +81,7 @@ impl SignedLink {
         text.is_empty().then_some(Self { caller, sandbox, port, expires_s })
     }
 
-    /// Its token, for this life of the sandbox.
+    /// The token for this incarnation of the sandbox.
     pub(crate) fn token(&self, secret: &str, life: &str) -> String {
         let mut text = self.signed_bytes();
         let mac = sign(secret, life, &text);
@@ -92,7 +90,7 @@ impl SignedLink {
     }
 }
 
-/// What a token opens now.
+/// Checks a token, and returns what it grants access to now.
 pub(crate) fn verify(service: &Service, token: &str) -> Option<SignedLink> {
     if token.len() > TOKEN_LETTERS_MAX {
         return None;
@@ -108,16 +106,16 @@ pub(crate) fn verify(service: &Service, token: &str) -> Option<SignedLink> {
     (held && link.expires_s > since_epoch().as_secs()).then_some(link)
 }
 
-/// HMAC with SHA-256 (RFC 2104) of the sandbox's life and a text.
+/// HMAC-SHA256 (RFC 2104) of the sandbox's incarnation and the signed bytes.
 fn sign(secret: &str, life: &str, text: &[u8]) -> [u8; MAC_BYTES] {
     let key = Sha256::digest(secret.as_bytes());
     let mac = Hmac::<Sha256>::new_from_slice(&key).expect("any length of key will do");
-    // A life's name has no NUL: where it ends is plain.
+    // The name of an incarnation contains no NUL, so its end is unambiguous.
     mac.chain_update(life).chain_update([0]).chain_update(text).finalize().into_bytes().into()
 }
 
-/// The second in which a link ends that is to live until `end`. Rounded up: rounded down, one of a
-/// second would mostly have ended before anybody has it.
+/// The expiry of a link that lives until `end`, in whole seconds. Rounded up: rounded down, a link
+/// of one second would mostly have expired before anybody receives it.
 pub(crate) fn expiry_s(end: Duration) -> u64 {
     end.as_secs() + u64::from(end.subsec_nanos() > 0)
 }
@@ -131,7 +129,7 @@ pub(crate) fn token_in_path(path: &str) -> Option<&str> {
     path.strip_prefix(PATH_PREFIX)?.split('/').next()
 }
 
-/// 401: no such link, or not any more.
+/// 401: the link is unknown or no longer valid.
 pub(crate) fn bad_link() -> ApiError {
     ApiError::new(
         StatusCode::UNAUTHORIZED,

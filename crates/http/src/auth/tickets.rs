@@ -1,7 +1,7 @@
-//! Tickets: what a browser gives in place of a key when it opens a WebSocket, for which it can send
-//! no `Authorization`. Each opens one thing, once, within seconds.
+//! Tickets: what a browser presents instead of a key when it opens a WebSocket, for which it cannot
+//! send `Authorization`. Each ticket opens one thing, once, within seconds.
 //!
-//! Only their hashes are held, in memory: a restart ends them all.
+//! Only hashes are kept, in memory, so a restart invalidates all tickets.
 
 use crate::{
     auth::caller::{Caller, SocketPurpose, TicketScope},
@@ -16,28 +16,28 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The longest time to live.
+/// The longest lifetime.
 pub(crate) const TTL_MAX: Duration = Duration::from_secs(300);
-/// Tickets at once; of one tenant a tenth, so that none takes them from the others.
+/// The most unused tickets. One tenant may have a tenth, so that none takes them from the others.
 const TICKETS_MAX: usize = 10_000;
 const TENANT_MAX: usize = 1_000;
-/// How often those are looked for that have ended.
+/// How often expired tickets are removed.
 const SWEEP: Duration = Duration::from_secs(1);
-/// What a ticket is called in a query.
+/// The query parameter that holds a ticket.
 pub(crate) const QUERY_NAME: &str = "ticket";
 
-/// Where an upgrade asks to go.
+/// What an upgrade request wants to open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TicketTarget {
     pub(crate) purpose: SocketPurpose,
     sandbox: SandboxId,
     ticket: Option<String>,
-    /// It says itself that it only looks.
+    /// The request itself asks for a read-only view.
     pub(crate) view: bool,
 }
 
 impl TicketTarget {
-    /// The socket that a request asks for, where it asks for one that takes tickets.
+    /// Parses an upgrade request; `None` when its route takes no tickets.
     pub(crate) fn of(method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Self> {
         if method != Method::GET || !headers.contains_key(header::UPGRADE) {
             return None;
@@ -64,22 +64,21 @@ impl TicketTarget {
         })
     }
 
-    /// The ticket that it brings.
     pub(crate) fn ticket(&self) -> Option<&str> {
         self.ticket.as_deref()
     }
 }
 
-/// All that were made and not used yet.
+/// All tickets that were issued and not redeemed yet.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets(Mutex<IssuedTickets>);
 
 #[derive(Debug, Default)]
 struct IssuedTickets {
     issued: HashMap<[u8; 32], IssuedTicket>,
-    /// How many of each tenant are held.
+    /// How many tickets each tenant has.
     own: HashMap<TenantId, usize>,
-    /// When those were let go last that have ended.
+    /// When expired tickets were last removed.
     swept: Option<Instant>,
 }
 
@@ -93,7 +92,7 @@ impl IssuedTickets {
         Some(held)
     }
 
-    /// Lets those go that have ended; at most once a second, since it looks at all.
+    /// Removes expired tickets; at most once a second, since it visits all of them.
     fn sweep(&mut self, now: Instant) {
         if self.swept.is_some_and(|swept| now.duration_since(swept) < SWEEP) {
             return;
@@ -117,10 +116,10 @@ impl Tickets {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One that opens `bound` as `maker` would; with `view`, to look only.
+    /// Issues a ticket that opens `bound` on behalf of `maker`; with `view`, read-only.
     ///
     /// # Errors
-    /// 429 while there are too many.
+    /// 429 while there are too many tickets.
     pub(crate) fn issue(
         &self,
         maker: &Caller,
@@ -153,10 +152,9 @@ impl Tickets {
         Ok(ticket)
     }
 
-    /// The caller that a ticket for this target stands for. The ticket is spent in any case: one that
-    /// was shown for another target is in wrong hands.
+    /// Redeems a ticket. It is spent even when its target is wrong: it is in wrong hands then.
     pub(crate) fn redeem(&self, ticket: &str, target: &TicketTarget) -> Option<Caller> {
-        // Found by its hash: how long the search takes says nothing of a ticket.
+        // Looked up by hash, so that the time of the lookup reveals nothing about a ticket.
         let held = self.lock().remove(&hash(ticket))?;
         let right = held.target == (target.sandbox.clone(), target.purpose);
         (right && held.until > Instant::now()).then_some(held.caller)

@@ -1,11 +1,11 @@
-//! The connections that are open. When there are as many as there may be, one that does nothing
-//! makes room for the next.
+//! The open connections of clients. When the limit is reached, idle connections make room for new
+//! ones.
 //!
-//! A connection is *busy* while a request of it holds a permit (see [`crate::limits::limiter`]). There are
-//! fewer permits than connections, so some connection always idles: it was opened and has said
-//! nothing yet, or its last request was answered. Those that never sent a request are closed first,
-//! then those that idle longest. A client without a key can therefore not keep others out, however
-//! many connections it opens.
+//! A connection is *busy* while one of its requests holds a permit (see
+//! [`crate::limits::limiter`]). There are fewer permits than connections, so some connection is
+//! always idle: it has sent nothing yet, or its last request was answered. Connections that never
+//! sent a request are closed first, then those that have been idle longest. A client without a key
+//! can therefore not keep others out, however many connections it opens.
 
 use std::{
     collections::HashMap,
@@ -20,13 +20,13 @@ use tokio::{
     time::timeout,
 };
 
-/// Of all connections, one in so many is closed at once when room is needed, so that a flood of
-/// new ones does not look through all of them each time.
+/// When room is needed, one in so many connections is closed at once, so that a flood of new ones
+/// does not visit all of them each time.
 const CLOSED_FRACTION: usize = 32;
-/// How long to wait for the end of those that were closed before more are.
+/// How long to wait for closed connections to end before more are closed.
 const SLOT_WAIT: Duration = Duration::from_millis(50);
 
-/// All of them.
+/// All open connections.
 #[derive(Debug)]
 pub(crate) struct Connections {
     most: usize,
@@ -36,14 +36,14 @@ pub(crate) struct Connections {
     open: Mutex<HashMap<u64, Arc<Connection>>>,
 }
 
-/// One of them. Its place is free again when the last clone is dropped: a socket outlives the HTTP
-/// that it began with.
+/// One connection. Its slot becomes free when the last clone is dropped: a WebSocket outlives the
+/// HTTP that it began with.
 #[derive(Debug)]
 pub(crate) struct Connection {
     began: Instant,
-    /// Requests that hold a permit.
+    /// The number of requests that hold a permit.
     busy: AtomicUsize,
-    /// A request has come.
+    /// Whether any request has arrived.
     has_sent_request: AtomicBool,
     /// When it was last used, in ms since `began`.
     used_ms: AtomicU64,
@@ -51,7 +51,7 @@ pub(crate) struct Connection {
     _slot: OwnedSemaphorePermit,
 }
 
-/// Listed as long as HTTP is spoken on it.
+/// Keeps a connection in the list while HTTP is spoken on it.
 #[derive(Debug)]
 pub(crate) struct RegisteredConnection {
     all: Arc<Connections>,
@@ -74,7 +74,7 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for the next connection; waits for one, and has idle ones closed meanwhile.
+    /// Waits for a slot for the next connection, and closes idle connections to get one.
     pub(crate) async fn acquire_slot(&self) -> OwnedSemaphorePermit {
         loop {
             if let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() {
@@ -88,7 +88,7 @@ impl Connections {
         }
     }
 
-    /// Lists a connection in its place.
+    /// Adds a connection to the list.
     pub(crate) fn register(self: &Arc<Self>, slot: OwnedSemaphorePermit) -> RegisteredConnection {
         let connection = Arc::new(Connection {
             began: self.began,
@@ -103,7 +103,7 @@ impl Connections {
         RegisteredConnection { all: Arc::clone(self), id, connection }
     }
 
-    /// Tells those to close that are needed least.
+    /// Asks the connections that are needed least to close.
     fn close_idle(&self) {
         let open = self.lock();
         let idle = open.values().filter(|one| one.idle());
@@ -113,12 +113,11 @@ impl Connections {
         idle.iter().take(most).for_each(|(_, one)| one.close.notify_one());
     }
 
-    /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.most - self.slots.available_permits()
     }
 
-    /// Waits until there is none.
+    /// Waits until all connections have ended.
     pub(crate) async fn drained(&self) {
         let all = u32::try_from(self.most).unwrap_or(u32::MAX);
         let _ = self.slots.acquire_many(all).await;
@@ -130,17 +129,16 @@ fn ms(since: Instant) -> u64 {
 }
 
 impl Connection {
-    /// A request has come.
+    /// Records that a request has arrived.
     pub(crate) fn mark_request(&self) {
         self.has_sent_request.store(true, Ordering::Relaxed);
     }
 
-    /// Whether any request has come.
     pub(crate) fn has_sent_request(&self) -> bool {
         self.has_sent_request.load(Ordering::Relaxed)
     }
 
-    /// Keeps it open while this is held.
+    /// Keeps the connection open while the guard is held.
     pub(crate) fn busy(self: &Arc<Self>) -> BusyGuard {
         self.busy.fetch_add(1, Ordering::Relaxed);
         BusyGuard(Arc::clone(self))
@@ -150,12 +148,12 @@ impl Connection {
         self.busy.load(Ordering::Relaxed) == 0
     }
 
-    /// Small numbers are closed first.
+    /// Connections are closed in ascending order.
     fn close_order(&self) -> (bool, u64) {
         (self.has_sent_request(), self.used_ms.load(Ordering::Relaxed))
     }
 
-    /// Waits until its place is needed for another, and it idles. Cancel-safe.
+    /// Waits until the slot is needed for another connection while this one is idle. Cancel-safe.
     pub(crate) async fn close_requested(&self) {
         loop {
             self.close.notified().await;
@@ -193,7 +191,7 @@ impl Drop for RegisteredConnection {
 mod tests {
     use super::*;
 
-    /// Fills all places; those at even numbers have sent a request.
+    /// Fills all slots; connections with even numbers have sent a request.
     async fn full(all: &Arc<Connections>, most: usize) -> Vec<RegisteredConnection> {
         let mut open = Vec::new();
         for n in 0..most {

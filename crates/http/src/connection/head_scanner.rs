@@ -1,8 +1,8 @@
-//! Heads of requests, watched before they are parsed: what two servers could read in two ways is
-//! refused, so that no proxy in front and this server ever disagree on where a request ends.
+//! Scans the heads of requests before they are parsed, and refuses what two servers could read in
+//! two ways, so that a proxy in front and this server never disagree on where a request ends.
 //!
-//! Bodies are counted and not looked at. Behind a chunked body and behind an upgrade nothing is
-//! watched: the connection ends with that request (see `server::request`).
+//! Bodies are counted and not inspected. After a chunked body or an upgrade nothing is scanned: the
+//! connection ends with that request (see `server::request`).
 
 use axum::http::{HeaderMap, header};
 
@@ -10,20 +10,20 @@ use axum::http::{HeaderMap, header};
 pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// The most headers of a request.
 pub(crate) const HEADERS_MAX: usize = 100;
-/// Digits of the longest `Content-Length`: far above any body that is taken, far below 2^64.
+/// Digits of the longest `Content-Length`: far above any accepted body, far below 2^64.
 const LENGTH_DIGITS_MAX: usize = 15;
 
-/// The next byte belongs to what?
+/// What the next byte belongs to.
 #[derive(Debug, PartialEq, Eq)]
 enum Position {
     Head,
-    /// So many bytes of a body are still to come.
+    /// A body with this many bytes left.
     Body(u64),
-    /// Whatever comes is no request.
+    /// Data after which no request follows.
     Rest,
 }
 
-/// What a head has said so far.
+/// What is known of the current head.
 #[derive(Debug, Default)]
 struct Head {
     begun: bool,
@@ -39,11 +39,11 @@ struct Head {
 pub(crate) struct HeadScanner {
     at: Position,
     head: Head,
-    /// A line's beginning, where one read brought only that.
+    /// The beginning of a line that one read did not complete.
     line: Vec<u8>,
 }
 
-/// The line must not be.
+/// The line is ambiguous.
 #[derive(Debug)]
 struct Refused;
 
@@ -52,12 +52,12 @@ impl HeadScanner {
         Self { at: Position::Head, head: Head::default(), line: Vec::new() }
     }
 
-    /// Whether the client is between two requests.
+    /// Whether no request is in progress.
     pub(crate) fn is_between_requests(&self) -> bool {
         self.at == Position::Head && self.head.bytes == 0
     }
 
-    /// Takes what was read. An error says how many of these bytes stand before the refused line.
+    /// Scans bytes that were read. The error is the number of bytes before the refused line.
     pub(crate) fn scan(&mut self, bytes: &[u8]) -> Result<(), usize> {
         let mut done = 0;
         while done < bytes.len() {
@@ -76,13 +76,13 @@ impl HeadScanner {
         Ok(())
     }
 
-    /// One line of a head, or the part of it that is there; gives its length.
+    /// Scans one line of a head, or its available part, and returns the length.
     fn head(&mut self, rest: &[u8]) -> Result<usize, Refused> {
         let end = memchr::memchr(b'\n', rest);
         let count = end.map_or(rest.len(), |end| end + 1);
         self.head.bytes += count;
         if self.head.bytes > HEAD_BYTES_MAX {
-            // hyper has the same limit, and answers 431.
+            // hyper has the same limit and answers 431.
             self.at = Position::Rest;
             return Ok(count);
         }
@@ -92,7 +92,7 @@ impl HeadScanner {
         if end.is_some() {
             let mut long = std::mem::take(&mut self.line);
             self.check_line(if long.is_empty() { &rest[..count] } else { &long })?;
-            // Its memory serves the next line that comes in parts.
+            // The buffer is reused for the next line that arrives in parts.
             long.clear();
             self.line = long;
         }
@@ -105,7 +105,7 @@ impl HeadScanner {
             return Err(Refused);
         }
         match (line.is_empty(), self.head.begun) {
-            // Before a request an empty line may stand.
+            // An empty line may precede a request.
             (true, false) => Ok(()),
             (true, true) => self.end(),
             (false, false) => {
@@ -119,14 +119,14 @@ impl HeadScanner {
     fn header(&mut self, line: &[u8]) -> Result<(), Refused> {
         self.head.headers += 1;
         if self.head.headers > HEADERS_MAX {
-            // As above: 431.
+            // As above: hyper answers 431.
             self.at = Position::Rest;
             return Ok(());
         }
         if matches!(line[0], b' ' | b'\t') {
             return Err(Refused);
         }
-        // All others end no request; whether they are well made is the parser's to say.
+        // No other header affects where a request ends; the parser validates those.
         if !matches!(line[0] | 0x20, b'c' | b't' | b'u') {
             return Ok(());
         }
@@ -149,7 +149,7 @@ impl HeadScanner {
         Ok(())
     }
 
-    /// The empty line: from here on its body, where it has one.
+    /// The empty line that ends a head: a body follows, if the head announces one.
     fn end(&mut self) -> Result<(), Refused> {
         let head = std::mem::take(&mut self.head);
         let length = head.length.unwrap_or(0);
@@ -176,7 +176,7 @@ fn websocket(value: &[u8]) -> bool {
     words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"websocket"))
 }
 
-/// Whether nothing behind this request is watched.
+/// Whether the connection ends with this request, because nothing after it is scanned.
 pub(crate) fn ends_connection(headers: &HeaderMap) -> bool {
     headers.contains_key(header::TRANSFER_ENCODING)
         || headers.get_all(header::UPGRADE).iter().any(|value| websocket(value.as_bytes()))

@@ -1,5 +1,5 @@
-//! A connection whose requests are watched on their way to the parser, and which ends so that its
-//! client reads the last answer.
+//! A connection whose requests are scanned before the parser reads them, and which closes so that
+//! the client receives the last response.
 
 use crate::connection::head_scanner::HeadScanner;
 use std::{
@@ -15,19 +15,20 @@ use tokio::{
     time::Sleep,
 };
 
-/// What the parser reads in place of a refused line: wherever it is in a head, it answers 400.
+/// What the parser reads instead of a refused line. Anywhere in a head, it makes the parser answer
+/// 400.
 const MALFORMED_LINE: &[u8] = b"\0\r\n\r\n";
-/// How long a client that was cut short may take to hear it.
+/// How long a client may take to receive its last response before the connection is closed.
 const LINGER: Duration = Duration::from_millis(500);
-/// What is thrown away at once.
+/// How many bytes are discarded at once.
 const DISCARD_BYTES: usize = 4 * 1024;
 
-/// The connection under hyper.
+/// The connection below hyper.
 #[derive(Debug)]
 pub(crate) struct SmugglingGuard {
     stream: TcpStream,
     scanner: HeadScanner,
-    /// After a refusal: what the parser has still to read; then the end.
+    /// After a refusal: what the parser still has to read before the end.
     injected: Option<&'static [u8]>,
     lingering: Option<Pin<Box<Sleep>>>,
 }
@@ -37,7 +38,7 @@ impl SmugglingGuard {
         Self { stream, scanner: HeadScanner::new(), injected: None, lingering: None }
     }
 
-    /// The bare connection, once nobody speaks HTTP on it.
+    /// The bare connection, for when HTTP has ended on it.
     pub(crate) fn into_inner(self) -> TcpStream {
         self.stream
     }
@@ -111,8 +112,8 @@ impl AsyncWrite for SmugglingGuard {
     }
 }
 
-/// Throws away what comes, until its end. A connection that is closed over bytes that nobody read
-/// is reset, and its client may lose the answer.
+/// Discards input until its end. Closing a connection with unread input resets it, and its client
+/// may lose the response.
 fn discard_input(stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<()> {
     let mut bytes = [0; DISCARD_BYTES];
     loop {
@@ -125,8 +126,7 @@ fn discard_input(stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<()> {
     }
 }
 
-/// Ends a connection whose client may still be speaking: what was written is read first, where
-/// the client reads at all.
+/// Closes a connection whose client may still be sending, so that it receives what was written.
 pub(crate) async fn close_gracefully(stream: &mut TcpStream) {
     let ended = async {
         if tokio::io::AsyncWriteExt::shutdown(stream).await.is_ok() {

@@ -1,7 +1,7 @@
-//! HTTP connections to programs in sandboxes, and those of them that idle.
+//! HTTP connections to programs in sandboxes, and the pool of idle ones.
 //!
-//! A connection is driven by whoever waits for its answer: no task stands between. An idle one is
-//! driven by nobody; before it is used again it is looked at once.
+//! A connection is driven by whoever waits for its response; no task stands in between. Nothing
+//! drives an idle connection, so it is polled once before it is used again.
 
 use axum::{body::Body, http::Request};
 use hyper::{
@@ -20,19 +20,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The longest head of an answer, in bytes.
+/// The longest head of a response, in bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// The most headers of an answer.
+/// The most headers of a response.
 const HEADERS_MAX: usize = 256;
-/// Read of an answer at once, and held of one whose client does not take it.
+/// The read buffer, and so what is held of a response whose client does not read.
 const READ_BYTES_MAX: usize = 256 * 1024;
-/// How long a connection idles: shorter than any server keeps one (Node: 5 s).
+/// How long a connection may idle: shorter than any server keeps one (Node: 5 s).
 const IDLE: Duration = Duration::from_secs(2);
-/// How often those are let go that have idled so long.
+/// How often expired idle connections are closed.
 const SWEEP: Duration = Duration::from_millis(500);
-/// A program that closes after its answer without a word has done so by then.
+/// A program that closes the connection silently after a response has done so by then.
 const SETTLED: Duration = Duration::from_millis(100);
-/// Idle connections of one port, and of all.
+/// The most idle connections of one port, and of all ports.
 const PORT_MAX: usize = 16;
 const ALL_MAX: usize = 512;
 
@@ -43,24 +43,23 @@ type Conn = Connection<TokioIo<PortLink>, Body>;
 pub(crate) struct Upstream {
     sender: SendRequest<Body>,
     conn: ConnectionState,
-    /// Requests that it has carried.
+    /// The number of requests that it has carried.
     asked: u32,
 }
 
-/// How a connection stands.
 #[derive(Debug)]
 enum ConnectionState {
     Live(Conn),
-    /// Nobody speaks HTTP on it any more: it was switched, or closed in peace.
+    /// HTTP has ended on it: by a protocol switch, or by a clean close.
     Over(Conn),
     Gone,
 }
 
-/// There is no answer.
+/// The program sent no response.
 #[derive(Debug)]
 pub(crate) struct SendError {
     pub(crate) error: hyper::Error,
-    /// The request, where nothing of it was sent.
+    /// The request, when nothing of it was sent.
     pub(crate) unsent: Option<Request<Body>>,
 }
 
@@ -75,8 +74,8 @@ impl Upstream {
         Ok(Self { sender, conn: ConnectionState::Live(conn), asked: 0 })
     }
 
-    /// Asks, and gives the head of the answer. The connection is driven from here on by who reads
-    /// the answer's body.
+    /// Sends a request and returns the head of the response. From here on, whoever reads the body
+    /// drives the connection.
     pub(crate) async fn send(
         mut self,
         request: Request<Body>,
@@ -91,7 +90,8 @@ impl Upstream {
                 if answer.is_ready() || matches!(conn, ConnectionState::Live(_)) {
                     return answer;
                 }
-                // Closed before it took the request: who waits for the answer is told by the drop.
+                // Closed before it accepted the request: dropping the connection wakes whoever
+                // waits.
                 *conn = ConnectionState::Gone;
                 asked.as_mut().poll(cx)
             })
@@ -106,12 +106,12 @@ impl Upstream {
         }
     }
 
-    /// Moves bytes.
+    /// Makes progress on the connection.
     pub(crate) fn drive(&mut self, cx: &mut Context<'_>) {
         self.conn.drive(cx);
     }
 
-    /// The bare connection after a switch of protocols, and what was read beyond the answer's head.
+    /// The bare connection after a protocol switch, and the bytes that were read beyond the head.
     pub(crate) async fn into_upgraded(mut self) -> Option<(PortLink, Vec<u8>)> {
         poll_fn(|cx| {
             self.conn.drive(cx);
@@ -148,7 +148,7 @@ impl ConnectionState {
     }
 }
 
-/// Connections that idle, by the sandbox's own name and port.
+/// Idle connections, by the incarnation of a sandbox and the port.
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamPool(Mutex<Idle>);
 
@@ -163,8 +163,8 @@ impl UpstreamPool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One that still stands. `once`: for a request that must not be sent twice, so that it takes
-    /// none on which the program may be about to close.
+    /// Takes an idle connection that is still open. With `once`, for a request that must not be
+    /// sent twice, it skips those that the program may be about to close.
     pub(crate) fn acquire(&self, sandbox: &Sandbox, port: u16, once: bool) -> Option<Upstream> {
         loop {
             let (since, mut one) = self.lock().pop(&(sandbox.name().to_owned(), port), once)?;
@@ -174,7 +174,7 @@ impl UpstreamPool {
         }
     }
 
-    /// Keeps one whose answer was read to its end, where it can be used again.
+    /// Returns a connection whose response was read to the end, if it can be used again.
     pub(crate) fn release(&self, sandbox: &Sandbox, port: u16, mut one: Upstream) {
         if !one.idle() {
             return;
@@ -190,7 +190,7 @@ impl UpstreamPool {
         }
     }
 
-    /// Lets go of those that have idled for long; runs until dropped.
+    /// Closes connections that have idled for too long, until it is dropped.
     pub(crate) async fn sweep(&self) {
         let mut clock = tokio::time::interval(SWEEP);
         clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! The bridge of Cloudflare's sandboxes, `/v1/sandbox`: what their clients outside of Workers call.
+//! The bridge of Cloudflare's sandboxes, `/v1/sandbox`, which clients outside of Workers call.
 
 pub(crate) mod address;
 pub(crate) mod error;
@@ -15,7 +15,7 @@ pub(crate) mod workspace;
 use crate::app::App;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-/// Every call that is carried out, and the others with their reasons.
+/// Every route, including those that are not implemented.
 pub(crate) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(sandboxes::create))
@@ -35,7 +35,7 @@ pub(crate) fn router() -> OpenApiRouter<App> {
         .merge(not_implemented::router())
 }
 
-/// Whether an address is one of the bridge's, whose refusals are in its own words.
+/// Whether a path belongs to the bridge, whose errors have a format of their own.
 pub(crate) fn owns(path: &str) -> bool {
     let rest = path.strip_prefix("/v1/sandbox").or_else(|| path.strip_prefix("/v1/pool"));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

@@ -1,4 +1,4 @@
-//! Isorun's `/v1/runs`: a run is a sandbox that ends at its timeout. Nothing here creates but `create`.
+//! Isorun's `/v1/runs`: a run is a sandbox that ends at its timeout. Only `create` creates runs.
 
 pub(crate) mod account;
 pub(crate) mod files;
@@ -10,7 +10,7 @@ pub(crate) mod runs;
 use crate::app::App;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-/// Every call that the public client makes.
+/// Every route that the public client uses.
 pub(crate) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(runs::create, runs::list))

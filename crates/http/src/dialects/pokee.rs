@@ -1,4 +1,4 @@
-//! Pokee's `/v1/sessions`: sessions across a tenant's sandboxes, which end by themselves.
+//! Pokee's `/v1/sessions`: sessions across a tenant's sandboxes, with a limited lifetime.
 
 mod duration;
 mod files;
@@ -8,7 +8,7 @@ mod sessions;
 use crate::app::App;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-/// Every call that is carried out.
+/// Every route.
 pub(crate) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(sessions::create, sessions::list, sessions::clean))

@@ -1,4 +1,4 @@
-//! Calls that create something: their idempotency key, and the answer that says where it is.
+//! Requests that create something: their idempotency key, and the response with its location.
 
 use crate::foundation::error::ApiError;
 use axum::{
@@ -7,7 +7,7 @@ use axum::{
 };
 use isolet_sandbox::{Once, info::KEY_BYTES_MAX};
 
-/// An `Idempotency-Key`, bound to its route and body.
+/// Parses `Idempotency-Key`, which is bound to the route and the body.
 pub(crate) fn idempotency_key(
     headers: &HeaderMap,
     route: &str,
@@ -22,7 +22,7 @@ pub(crate) fn idempotency_key(
     Ok(Some(Once::new(key, route, body)))
 }
 
-/// 201 with where it is, and whether this was said before.
+/// 201 with `Location`; `Idempotency-Replayed` when an earlier request created it.
 pub(crate) fn created(location: &str, replayed: bool, body: impl IntoResponse) -> Response {
     let mut response = (StatusCode::CREATED, body).into_response();
     let headers = response.headers_mut();

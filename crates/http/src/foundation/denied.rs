@@ -1,4 +1,5 @@
-//! What a sandbox was refused, as answers tell it and as a change of its network takes it back.
+//! Network traffic that a sandbox was denied, as responses contain it and as a change of its
+//! network accepts it back.
 
 use isolet_sandbox::{Denied, Refused};
 use serde::{Deserialize, Serialize};
@@ -35,12 +36,11 @@ impl From<DeniedView> for Refused {
     }
 }
 
-/// Its entries.
 pub(crate) fn views(denied: Denied) -> Vec<DeniedView> {
     denied.list.into_iter().map(DeniedView::from).collect()
 }
 
-/// What was refused meanwhile, as fields with a comma before each; empty where nothing was.
+/// The denied traffic as JSON fields, each with a comma before it; empty when there is none.
 pub(crate) fn fields(denied: &Denied) -> String {
     if denied == &Denied::default() {
         return String::new();

@@ -1,4 +1,4 @@
-//! What a client reads when something was not done: one shape, a code, and what to do next.
+//! The error response: a code for programs, a message, and what to do next.
 
 use axum::{
     Json,
@@ -10,7 +10,7 @@ use isolet_wire::tell::Why;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The longest message, in bytes: what a client sent is never given back whole.
+/// The longest message, in bytes, so that a response never repeats a whole request.
 const MESSAGE_BYTES_MAX: usize = 400;
 
 /// The body of every answer that is not 2xx.
@@ -29,7 +29,6 @@ pub(crate) struct ApiError {
 }
 
 impl ApiError {
-    /// A failure with its status and its three texts.
     pub(crate) fn new(
         status: StatusCode,
         code: &'static str,
@@ -44,13 +43,13 @@ impl ApiError {
         Self { status: status.as_u16(), code, message, hint: hint.into() }
     }
 
-    /// 400: the request itself is wrong.
+    /// 400: the request is malformed.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         let hint = "see /v1/openapi.json for what this call takes";
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message, hint)
     }
 
-    /// 400: a field is out of its bounds.
+    /// 400: a field is invalid.
     pub(crate) fn bad_field(name: &str, reason: &str) -> Self {
         Self::new(
             StatusCode::BAD_REQUEST,
@@ -60,7 +59,7 @@ impl ApiError {
         )
     }
 
-    /// 400: a field that this version does not carry out.
+    /// 400: a field that this version does not support.
     pub(crate) fn field_not_implemented(name: &str, reason: &str) -> Self {
         Self::new(
             StatusCode::BAD_REQUEST,
@@ -70,13 +69,12 @@ impl ApiError {
         )
     }
 
-    /// 501: a call that this version does not carry out.
+    /// 501: a route that this version does not support.
     pub(crate) fn not_implemented(reason: &str) -> Self {
         let hint = "this call is known and not built yet";
         Self::new(StatusCode::NOT_IMPLEMENTED, "not_built", reason, hint)
     }
 
-    /// Its status.
     pub(crate) fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
@@ -97,12 +95,12 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// The code of a refusal by the agent.
+/// The code for a refusal by the agent.
 pub(crate) fn agent_code(why: Why) -> &'static str {
     classify_agent(why).1
 }
 
-/// Status, code and hint of a refusal by the agent.
+/// Status, code and hint for a refusal by the agent.
 fn classify_agent(why: Why) -> (StatusCode, &'static str, &'static str) {
     use StatusCode as S;
     match why {
@@ -167,7 +165,6 @@ fn classify_agent(why: Why) -> (StatusCode, &'static str, &'static str) {
 }
 
 impl ApiError {
-    /// A refusal by the agent.
     pub(crate) fn from_agent(why: Why, message: impl Into<String>) -> Self {
         let (status, code, hint) = classify_agent(why);
         Self::new(status, code, message, hint)
@@ -214,7 +211,7 @@ impl From<Error> for ApiError {
     }
 }
 
-/// Status, code and hint of everything else.
+/// Status, code and hint for the other errors of the service.
 fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
     use StatusCode as S;
     match error {
@@ -346,8 +343,8 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
     }
 }
 
-/// Likewise, of images. What a registry refuses is refused to this server: 401 would send a client
-/// to look at its own key.
+/// Status, code and hint for errors of images. A registry's refusals are never 401, which would
+/// make a client suspect its own key.
 fn classify_image(error: &image::Error) -> (StatusCode, &'static str, &'static str) {
     use StatusCode as S;
     use image::Error as E;

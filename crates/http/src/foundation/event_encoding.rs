@@ -1,19 +1,19 @@
-//! Whether a client asks for server-sent events, and how output is written into them.
+//! Whether a client accepts server-sent events, and how output is encoded in them.
 
 use axum::http::{HeaderMap, header};
 
-/// How the client wants output in events.
+/// How output is encoded in events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventEncoding {
-    /// `data`: text, in which U+FFFD stands for what is no UTF-8.
+    /// `data`: text in which U+FFFD replaces invalid UTF-8.
     Text,
-    /// `data_b64`: exact bytes; asked for with `Accept: text/event-stream; encoding=base64`.
+    /// `data_b64`: exact bytes; requested by `Accept: text/event-stream; encoding=base64`.
     Base64,
-    /// In the words of Cloudflare's bridge.
+    /// The format of Cloudflare's bridge.
     Bridge,
 }
 
-/// Whether the client asked for events.
+/// Returns the encoding when the client accepts server-sent events.
 pub(crate) fn accepts_event_stream(headers: &HeaderMap) -> Option<EventEncoding> {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     accept.split(',').find_map(|kind| {

@@ -1,12 +1,12 @@
-//! What requests and responses carry besides HTTP, from one layer to another.
+//! Extensions of requests and responses, by which one layer informs another.
 
 use isolet_sandbox::SandboxId;
 use std::net::IpAddr;
 
-/// Marks an answer that a program in a sandbox gave, or that stands in for it.
+/// Marks a response that a program in a sandbox sent, or that replaces such a response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Proxied {
-    /// It came under a host name of its own.
+    /// The response belongs to the port's own origin.
     pub(crate) own_origin: bool,
 }
 
@@ -14,6 +14,6 @@ pub(crate) struct Proxied {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
-/// The sandbox that an answer is of, where neither the path nor `Location` names it.
+/// The sandbox that a response is about, when neither the path nor `Location` names it.
 #[derive(Debug, Clone)]
 pub(crate) struct AuditedSandbox(pub(crate) SandboxId);

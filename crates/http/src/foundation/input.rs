@@ -1,4 +1,4 @@
-//! What a client may say of commands and their surroundings: limits, with their units.
+//! Parses and limits what clients send about commands, paths and environments.
 
 use crate::foundation::{
     error::ApiError,
@@ -17,16 +17,16 @@ use isolet_wire::ask::What;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
-/// The longest command text, in bytes.
+/// The longest command, in bytes.
 pub(crate) const COMMAND_BYTES_MAX: usize = 1024 * 1024;
-/// The longest timeout: a day, in ms.
+/// The longest timeout in ms: a day.
 pub(crate) const TIMEOUT_MS_MAX: u64 = 86_400_000;
 /// The longest path, in bytes.
 pub(crate) const PATH_BYTES_MAX: usize = 4096;
-/// The longest id of a command, in bytes: others see it behind its owner's.
+/// The longest id of a command, in bytes: other clients see it after its owner's.
 pub(crate) const COMMAND_ID_BYTES_MAX: usize = 200;
 
-/// A command's text.
+/// Checks the text of a command.
 pub(crate) fn command(text: &str) -> Result<(), ApiError> {
     if text.len() > COMMAND_BYTES_MAX {
         return Err(ApiError::bad_field(
@@ -37,7 +37,7 @@ pub(crate) fn command(text: &str) -> Result<(), ApiError> {
     no_nul("command", text)
 }
 
-/// A timeout in ms; none is 0, which is never.
+/// Checks a timeout in ms. `None` becomes 0, which stands for no timeout.
 pub(crate) fn timeout(ms: Option<u64>) -> Result<u64, ApiError> {
     match ms.unwrap_or(0) {
         ms if ms <= TIMEOUT_MS_MAX => Ok(ms),
@@ -45,7 +45,7 @@ pub(crate) fn timeout(ms: Option<u64>) -> Result<u64, ApiError> {
     }
 }
 
-/// A start directory.
+/// Checks a working directory.
 pub(crate) fn cwd(path: Option<&str>) -> Result<(), ApiError> {
     let Some(path) = path else { return Ok(()) };
     if path.is_empty() || path.len() > PATH_BYTES_MAX {
@@ -54,7 +54,7 @@ pub(crate) fn cwd(path: Option<&str>) -> Result<(), ApiError> {
     no_nul("cwd", path)
 }
 
-/// A path of the files API: bytes, resolved inside.
+/// Checks a path of the files API. It consists of bytes and is resolved inside the sandbox.
 pub(crate) fn path(path: Option<&[u8]>) -> Result<Vec<u8>, ApiError> {
     let path = path.ok_or_else(|| ApiError::bad_request("?path: is needed"))?;
     if path.is_empty() || path.len() > PATH_BYTES_MAX || path.contains(&0) {
@@ -63,7 +63,7 @@ pub(crate) fn path(path: Option<&[u8]>) -> Result<Vec<u8>, ApiError> {
     Ok(path.to_vec())
 }
 
-/// Names and values of an environment.
+/// Checks the names and values of an environment.
 pub(crate) fn env<'a>(
     env: impl Iterator<Item = (&'a String, Option<&'a String>)>,
 ) -> Result<(), ApiError> {
@@ -85,7 +85,7 @@ pub(crate) fn env<'a>(
     Ok(())
 }
 
-/// As [`env`], for maps in which `null` removes a name.
+/// Checks an environment in which `null` removes a name.
 pub(crate) fn env_change(
     all: UniqueMap<Option<String>>,
 ) -> Result<BTreeMap<String, Option<String>>, ApiError> {
@@ -100,12 +100,12 @@ fn no_nul(name: &str, text: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// A field that this version does not carry out: noted that it was there, whatever it holds.
+/// Records that a request contains a field that this version does not support.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct NotImplemented(bool);
 
 impl NotImplemented {
-    /// Refuses the request when the field was there.
+    /// Refuses the request when it contains the field.
     pub(crate) fn reject(self, name: &str, reason: &str) -> Result<(), ApiError> {
         if self.0 { Err(ApiError::field_not_implemented(name, reason)) } else { Ok(()) }
     }
@@ -117,30 +117,29 @@ impl<'de> Deserialize<'de> for NotImplemented {
     }
 }
 
-/// The ids in a request's path.
+/// The ids in the path of a request.
 pub(crate) struct PathIds {
-    /// Which sandbox.
     pub(crate) sandbox: SandboxId,
-    /// Which session, where the path names one.
+    /// The session, if the path names one.
     session: Option<SessionId>,
-    /// Which process, likewise.
+    /// The process, if the path names one.
     process: Option<ProcessId>,
-    /// Which code context, likewise.
+    /// The code context, if the path names one.
     context: Option<ContextId>,
 }
 
 impl PathIds {
-    /// The process of a path that names one.
+    /// The process, or an error when the path names none.
     pub(crate) fn process(&self) -> Result<&ProcessId, ApiError> {
         self.process.as_ref().ok_or_else(|| ApiError::bad_request("process: is needed"))
     }
 
-    /// The session of a path that names one.
+    /// The session, or an error when the path names none.
     pub(crate) fn session(&self) -> Result<&SessionId, ApiError> {
         self.session.as_ref().ok_or_else(|| ApiError::bad_request("session: is needed"))
     }
 
-    /// The context of a path that names one.
+    /// The context, or an error when the path names none.
     pub(crate) fn context(&self) -> Result<&ContextId, ApiError> {
         self.context.as_ref().ok_or_else(|| ApiError::bad_request("context: is needed"))
     }
@@ -162,12 +161,12 @@ impl<S: Send + Sync> FromRequestParts<S> for PathIds {
     }
 }
 
-/// 400: no id could look like this.
+/// 400: the id is malformed.
 pub(crate) fn bad_id(error: isolet_sandbox::BadId) -> ApiError {
     ApiError::bad_field("id", &error.to_string())
 }
 
-/// The client's own words, within their limit.
+/// Checks the size of the client's metadata.
 pub(crate) fn metadata(
     metadata: Object,
 ) -> Result<serde_json::Map<String, serde_json::Value>, ApiError> {
@@ -178,7 +177,7 @@ pub(crate) fn metadata(
     Ok(metadata.0)
 }
 
-/// Bytes that are given as text or in base64, each field with its name.
+/// Decodes bytes that a request contains as text or in base64.
 pub(crate) fn stdin(
     name: &str,
     text: Option<String>,
@@ -197,7 +196,7 @@ pub(crate) fn stdin(
     }
 }
 
-/// What to run: `command` or `argv`.
+/// Parses a program: `command` or `argv`.
 pub(crate) fn program(
     command: Option<String>,
     argv: Option<Vec<String>>,

@@ -1,4 +1,4 @@
-//! Bodies, taken strictly: what is not understood is refused with its name, never ignored.
+//! Strict JSON bodies: unknown or malformed fields are refused by name, never ignored.
 
 use crate::foundation::error::ApiError;
 use axum::{
@@ -16,14 +16,13 @@ use std::{collections::BTreeMap, fmt, marker::PhantomData, time::Duration};
 
 /// The longest JSON body: a command of 1 MiB, escaped, and its environment.
 pub(crate) const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// How long a client may take over a JSON body.
+/// How long a client may take to send a JSON body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A JSON body of one shape, and its bytes. A missing body is an empty object.
+/// A JSON body of one type, and its bytes. A missing body counts as an empty object.
 pub(crate) struct StrictJson<T> {
-    /// What was said.
     pub(crate) value: T,
-    /// How it was said, for idempotency keys.
+    /// The body as it was sent, for idempotency keys.
     pub(crate) raw: Bytes,
 }
 
@@ -42,8 +41,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for StrictJson<T> {
     }
 }
 
-/// Refuses a body that would have to be unpacked: nothing here does that, so that no body is larger
-/// than it came.
+/// Refuses compressed bodies. The server decompresses none, so no body is larger than it was sent.
 pub(crate) fn reject_content_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
     let mut all = headers.get_all(header::CONTENT_ENCODING).iter();
     if all.all(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
@@ -57,7 +55,7 @@ pub(crate) fn reject_content_encoding(headers: &HeaderMap) -> Result<(), ApiErro
     ))
 }
 
-/// All of a body, within its limit and its time.
+/// Reads a body within the limits of size and time.
 async fn read_body(body: Body) -> Result<Bytes, ApiError> {
     let limited = Limited::new(body, BODY_BYTES_MAX).collect();
     match tokio::time::timeout(BODY_TIMEOUT, limited).await {
@@ -87,14 +85,14 @@ fn require_json_type(headers: &HeaderMap) -> Result<(), ApiError> {
     Err(ApiError::bad_field("Content-Type", "must be application/json"))
 }
 
-/// What the parser says of one field, in the words of who wrote it.
+/// Rewrites an error of the JSON parser in plain words.
 fn reword(said: &str) -> String {
     let said = said.split(" at line ").next().unwrap_or(said);
     let wrong = said.strip_prefix("invalid type: ").or(said.strip_prefix("invalid value: "));
     let Some((told, expected)) = wrong.and_then(|wrong| wrong.split_once(", expected ")) else {
         return said.to_owned();
     };
-    // Numbers stand between words and backquotes.
+    // The parser puts numbers between words and backquotes.
     let got = ["integer `", "floating point `"].iter().find_map(|kind| told.strip_prefix(kind));
     let got = got.and_then(|number| number.strip_suffix('`')).unwrap_or(told);
     let expected = match expected {
@@ -110,9 +108,9 @@ fn reword(said: &str) -> String {
     format!("must be {expected}, not {got}")
 }
 
-/// One JSON object of the shape `T`; the failure names the field.
+/// Parses one JSON object of type `T`. The error names the field.
 pub(crate) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
-    // A derived struct would also take an array of its fields.
+    // A derived `Deserialize` would also accept an array of the fields.
     if text.iter().find(|b| !b.is_ascii_whitespace()) != Some(&b'{') {
         return Err(ApiError::bad_request("body: must be one JSON object"));
     }
@@ -130,14 +128,14 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
     Ok(value)
 }
 
-/// For optional fields: there or not there, but not `null`.
+/// For optional fields that may be absent, but not `null`.
 pub(crate) fn not_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     reader: D,
 ) -> Result<Option<T>, D::Error> {
     T::deserialize(reader).map(Some)
 }
 
-/// A whole number within bounds, which its refusal names.
+/// A number within bounds, which the error names.
 struct NumberWithin<const LEAST: u16, const MOST: u16>;
 
 impl<const LEAST: u16, const MOST: u16> Visitor<'_> for NumberWithin<LEAST, MOST> {
@@ -167,19 +165,19 @@ pub(crate) fn not_null_port<'de, D: Deserializer<'de>>(reader: D) -> Result<Opti
     port(reader).map(Some)
 }
 
-/// For the optional status of an answer of HTTP.
+/// For optional HTTP status codes.
 pub(crate) fn not_null_status<'de, D: Deserializer<'de>>(
     reader: D,
 ) -> Result<Option<u16>, D::Error> {
     reader.deserialize_u16(NumberWithin::<100, 599>).map(Some)
 }
 
-/// For optional numbers of which `null` says the same as 0: never.
+/// For optional numbers in which `null` means the same as 0: never.
 pub(crate) fn null_as_zero<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<u64>, D::Error> {
     Option::deserialize(reader).map(|number: Option<u64>| Some(number.unwrap_or(0)))
 }
 
-/// A map from names to values in which no name stands twice.
+/// A map in which no key occurs twice.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct UniqueMap<T>(pub(crate) BTreeMap<String, T>);
 
@@ -213,7 +211,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for UniqueMap<T> {
     }
 }
 
-/// Any JSON object in which no name stands twice, at any depth.
+/// Any JSON object in which no key occurs twice, at any depth.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Object(pub(crate) Map<String, Value>);
 
@@ -224,12 +222,12 @@ impl<'de> Deserialize<'de> for Object {
     }
 }
 
-/// Any JSON value in which no name stands twice.
+/// Any JSON value in which no key occurs twice.
 pub(crate) fn unique_json<'de, D: Deserializer<'de>>(reader: D) -> Result<Value, D::Error> {
     Any::deserialize(reader).map(|any| any.0)
 }
 
-/// Likewise.
+/// Any JSON value in which no key occurs twice.
 struct Any(Value);
 
 impl<'de> Deserialize<'de> for Any {
@@ -310,7 +308,7 @@ mod tests {
 
     fn refused(text: impl AsRef<[u8]>) -> String {
         let failure = parse::<Body>(text.as_ref()).expect_err("must be refused");
-        // An unoptimised build has more time, and a neighbour's work is not this one's.
+        // A debug build gets more time, and so does a busy machine.
         let limit = Duration::from_millis(if cfg!(debug_assertions) { 300 } else { 10 });
         let quick = |_| {
             let began = Instant::now();

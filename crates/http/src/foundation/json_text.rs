@@ -1,6 +1,7 @@
-//! Text written as a JSON string, for answers that are too large to be built twice.
+//! Writes text as JSON strings into a buffer, for responses that are too large to build twice.
 
-/// For each byte how JSON writes it: 0 as it is, `u` by number, else the letter after `\\`.
+/// How JSON writes each byte: 0 stands for itself, `u` for `\u00XX`, any other byte for the letter
+/// after the backslash.
 const ESCAPES: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -18,16 +19,16 @@ const ESCAPES: [u8; 256] = {
     table
 };
 
-/// Bytes looked at together while nothing was found: one vector register twice.
+/// Bytes examined together while nothing needs an escape: two vector registers.
 const BLOCK: usize = 32;
 
-/// Bytes looked at together near what was found.
+/// Bytes examined together near a byte that needs an escape.
 const WORD: usize = 8;
 
 /// Appends `text` as a JSON string with its quotes, exactly as `serde_json` writes it.
 ///
-/// Output is mostly runs without anything to escape: those are found a block or a word at a time
-/// and copied as they are.
+/// Output mostly consists of runs without escapes; those are found a block or a word at a time and
+/// copied unchanged.
 pub(crate) fn write_json_string(out: &mut Vec<u8>, text: &str) {
     let bytes = text.as_bytes();
     out.reserve(bytes.len() + bytes.len() / 8 + 2);
@@ -45,7 +46,7 @@ pub(crate) fn write_json_string(out: &mut Vec<u8>, text: &str) {
             }
             blocks_from = at + BLOCK;
         }
-        // Copied before it is known how much of it is plain: cheaper than a copy of odd length.
+        // Copied before the length of the plain run is known: cheaper than a copy of odd length.
         out.extend_from_slice(word);
         let run = word.first_chunk().map_or(0, |word| plain_run(u64::from_le_bytes(*word)));
         at += run;
@@ -65,8 +66,8 @@ fn plain(bytes: &[u8]) -> bool {
     !bytes.iter().fold(false, |found, &b| found | (b < 0x20) | (b == b'"') | (b == b'\\'))
 }
 
-/// How many bytes, from the lowest, need no escape. A borrow can only disturb bytes above the
-/// first that does.
+/// The number of bytes, from the lowest, that need no escape. A borrow only disturbs bytes above
+/// the first one that needs an escape.
 fn plain_run(word: u64) -> usize {
     const ONES: u64 = u64::from_le_bytes([1; WORD]);
     const HIGH: u64 = u64::from_le_bytes([0x80; WORD]);
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Texts that are rich in what needs an escape, of lengths around a word and a block.
+    /// Texts with many escapes, of lengths around a word and a block.
     fn text() -> impl Strategy<Value = String> {
         let some = prop_oneof![any::<String>(), "[a-z\n\"\\\\\u{1}]{0,40}".prop_map(|text| text)];
         proptest::collection::vec(some, 0..8).prop_map(|parts| parts.concat())

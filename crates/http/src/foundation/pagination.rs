@@ -1,4 +1,4 @@
-//! Lists in pages: how many entries, from where on, and where the next page begins.
+//! Pages of lists: how many entries, after which one, and where the next page begins.
 
 use crate::foundation::{
     error::ApiError,
@@ -13,15 +13,15 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use isolet_sandbox::SandboxId;
 use serde::Serialize;
 
-/// The most entries of a page.
+/// The most entries on a page.
 pub(crate) const PAGE_MAX: usize = 1000;
 
-/// Which page of a list that is sorted by id.
+/// Selects a page of a list that is sorted by id.
 #[derive(Debug)]
 pub(crate) struct Pagination {
-    /// At most so many entries.
+    /// The most entries.
     pub(crate) limit: usize,
-    /// Behind this one. Ids of all kinds follow one rule.
+    /// The last id of the previous page. Ids of all kinds have the same syntax.
     pub(crate) after: Option<SandboxId>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct IdPage<T> {
 }
 
 impl Pagination {
-    /// `?limit=` (`default` unless told, 1 to 1000) and `?cursor=`; the call knows no other names.
+    /// Parses `?limit=` (1 to 1000) and `?cursor=`; other parameters are refused.
     pub(crate) fn of(uri: &Uri, default: usize) -> Result<Self, ApiError> {
         let query = Query::of(uri, &["limit", "cursor"])?;
         let limit = match query.text("limit")? {
@@ -44,7 +44,7 @@ impl Pagination {
         Ok(Self { limit, after: query.text("cursor")?.map(decode_cursor).transpose()? })
     }
 
-    /// The page out of all of it, and the id that it ends with where there are more.
+    /// Cuts the page out of the whole list.
     pub(crate) fn cut<T>(&self, mut all: Vec<T>, id: fn(&T) -> &str) -> IdPage<T> {
         let after = self.after.as_ref();
         let from = after.map_or(0, |after| all.partition_point(|one| id(one) <= after.as_str()));
@@ -55,7 +55,7 @@ impl Pagination {
         IdPage { items: page, last }
     }
 
-    /// The answer: the entries, and a `Link` to the page at `path` that begins after `last`.
+    /// The response: the entries, and a `Link` to the next page at `path`.
     pub(crate) fn answer<T, V: From<T> + Serialize>(
         &self,
         path: &str,
@@ -69,7 +69,7 @@ impl Pagination {
     }
 }
 
-/// Where a page begins, as it was given in a `Link`.
+/// Decodes the cursor of a `Link`.
 fn decode_cursor(text: &str) -> Result<SandboxId, ApiError> {
     let id = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     let id = id.and_then(|id| SandboxId::parse(&id).ok());
@@ -78,7 +78,7 @@ fn decode_cursor(text: &str) -> Result<SandboxId, ApiError> {
     })
 }
 
-/// A page with its `Link`.
+/// Adds a `Link` to the next page.
 pub(crate) fn with_next_link(next: Option<String>, body: impl IntoResponse) -> Response {
     let mut response = body.into_response();
     if let Some(link) = next.and_then(|link| HeaderValue::try_from(link).ok()) {
@@ -108,7 +108,7 @@ mod tests {
             query = format!("?cursor={}", URL_SAFE_NO_PAD.encode(last));
         }
         assert_eq!(seen, all);
-        // What was removed meanwhile shifts nothing.
+        // Entries that were removed in between shift nothing.
         let IdPage { items: page, last } = paging("?cursor=YmI").unwrap().cut(all, |id| id);
         assert_eq!(
             (page.as_slice(), last.as_deref()),

@@ -1,19 +1,19 @@
-//! What stands behind the `?`: taken as strictly as bodies, values as bytes.
+//! Query strings, parsed as strictly as bodies. Values are bytes.
 
 use crate::foundation::error::ApiError;
 use axum::http::Uri;
 
-/// Names and values of a query.
+/// The parameters of a query.
 #[derive(Debug, Default)]
 pub(crate) struct Query<'a>(Vec<(&'a str, Vec<u8>)>);
 
 impl<'a> Query<'a> {
-    /// Takes a query apart; names that are not in `known`, or stand twice, are refused.
+    /// Parses a query. Refuses parameters that are not in `known` or occur twice.
     pub(crate) fn of(uri: &'a Uri, known: &[&str]) -> Result<Self, ApiError> {
         Self::with_lists(uri, known, &[])
     }
 
-    /// The same; names in `lists` may stand again and again.
+    /// As [`Query::of`]; parameters in `lists` may occur repeatedly.
     pub(crate) fn with_lists(
         uri: &'a Uri,
         known: &[&str],
@@ -38,12 +38,12 @@ impl<'a> Query<'a> {
         Ok(Self(all))
     }
 
-    /// A value as it was sent.
+    /// A value as bytes.
     pub(crate) fn bytes(&self, name: &str) -> Option<&[u8]> {
         self.0.iter().find(|(other, _)| *other == name).map(|(_, value)| value.as_slice())
     }
 
-    /// A value that must be text.
+    /// A value that must be UTF-8.
     pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
         self.bytes(name)
             .map(|value| {
@@ -52,7 +52,7 @@ impl<'a> Query<'a> {
             .transpose()
     }
 
-    /// All values of a name that may stand again, which must be text.
+    /// All values of a repeatable parameter, which must be UTF-8.
     pub(crate) fn list(&self, name: &str) -> Result<Vec<String>, ApiError> {
         let own = self.0.iter().filter(|(other, _)| *other == name);
         own.map(|(_, value)| {
@@ -61,7 +61,7 @@ impl<'a> Query<'a> {
         .collect()
     }
 
-    /// A yes or no: `1`, `true` or nothing behind the name, `0` or `false`.
+    /// A boolean: `1`, `true` or an empty value, `0` or `false`.
     pub(crate) fn flag(&self, name: &str) -> Result<bool, ApiError> {
         match self.text(name)? {
             None | Some("0" | "false") => Ok(false),
@@ -71,7 +71,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// 400 about one name.
+/// 400 about one parameter.
 pub(crate) fn bad_parameter(name: &str, reason: &str) -> ApiError {
     ApiError::bad_request(format!("?{name}: {reason}"))
 }
@@ -80,7 +80,7 @@ pub(crate) fn decode_query_value(text: &str) -> Option<Vec<u8>> {
     decode_path(&text.replace('+', " "))
 }
 
-/// The bytes of a part of a path, in which a plus is a plus.
+/// Decodes a part of a path, in which a plus sign stands for itself.
 pub(crate) fn decode_path(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();

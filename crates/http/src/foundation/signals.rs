@@ -13,13 +13,13 @@ pub(crate) fn parse(value: &serde_json::Value) -> Result<i32, ApiError> {
     SIGNALS.iter().find(|(known, _)| *known == name).map(|(_, number)| *number).ok_or_else(wrong)
 }
 
-/// Its name as `SIGTERM`; real-time signals by number, as `SIG34`.
+/// The name of a signal, such as `SIGTERM`; real-time signals by number, such as `SIG34`.
 pub(crate) fn name(number: i32) -> String {
     let known = SIGNALS.iter().find(|(_, known)| *known == number);
     known.map_or_else(|| format!("SIG{number}"), |(name, _)| format!("SIG{name}"))
 }
 
-/// Linux's numbers, the same on every machine that this runs on.
+/// Linux's numbers, which are the same on all supported architectures.
 const SIGNALS: [(&str, i32); 31] = [
     ("HUP", 1),
     ("INT", 2),

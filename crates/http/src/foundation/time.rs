@@ -1,10 +1,10 @@
-//! Dates, as clients read them.
+//! Timestamps in responses.
 
-/// Milliseconds since 1970 as a date.
+/// Formats milliseconds since 1970 as RFC 3339.
 pub(crate) fn rfc3339(ms: i64) -> String {
     let days = ms.div_euclid(86_400_000);
     let rest = ms.rem_euclid(86_400_000);
-    // Days of years that begin in March, so that leap days stand at their end.
+    // Counts days of years that begin in March, so that leap days come last.
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let day = shifted.rem_euclid(146_097);

@@ -1,16 +1,16 @@
-//! Bytes made into JSON text: characters are never split, and every byte is counted.
+//! Decodes output to UTF-8 without splitting characters, and keeps count of every byte.
 //!
-//! Output arrives in pieces that end anywhere. A character cut by a piece's end is held until its
-//! rest comes; what is no UTF-8 becomes U+FFFD, exactly as if all bytes had come at once.
+//! Output arrives in chunks that end anywhere. A character that a chunk cuts is held until its rest
+//! arrives; invalid UTF-8 becomes U+FFFD, exactly as if all bytes had arrived at once.
 
 use std::borrow::Cow;
 
-/// Cut characters held at once: one a stream and command, of which one runs at a time. An agent
-/// that lies about ids gets the oldest one replaced, not more memory.
+/// The most partial characters: one per stream and command, of which one runs at a time. An agent
+/// that lies about ids only replaces the oldest one.
 const PARTIAL_CHARS_MAX: usize = 16;
 const REPLACEMENT: &str = "\u{FFFD}";
 
-/// The first bytes of a character whose rest has not come.
+/// The first bytes of a character whose rest has not arrived.
 #[derive(Debug)]
 struct PartialChar {
     stream: u8,
@@ -19,27 +19,27 @@ struct PartialChar {
     bytes: Vec<u8>,
 }
 
-/// A piece of text and where its first byte stands in its stream.
+/// A chunk of text and the position of its first byte in its stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TextChunk<'a> {
     /// 1 or 2.
     pub(crate) stream: u8,
-    /// The command.
+    /// The id of the command.
     pub(crate) id: Cow<'a, str>,
-    /// Of the first raw byte that this text stands for.
+    /// The position of the first raw byte that the text stands for.
     pub(crate) offset: u64,
     /// Never empty.
     pub(crate) text: Cow<'a, str>,
 }
 
-/// The decoders of one client: one a stream and command.
+/// The decoders of one client: one per stream and command.
 #[derive(Debug, Default)]
 pub(crate) struct Utf8Decoder {
     partial: Vec<PartialChar>,
 }
 
 impl Utf8Decoder {
-    /// The text of a piece of output; `None` when all of it is part of a cut character.
+    /// Decodes a chunk of output; `None` when all of it belongs to a partial character.
     pub(crate) fn decode_chunk<'a>(
         &mut self,
         stream: u8,
@@ -72,22 +72,22 @@ impl Utf8Decoder {
         })
     }
 
-    /// A character waits for its rest.
+    /// Whether a character waits for its rest.
     pub(crate) fn has_partial_char(&self) -> bool {
         !self.partial.is_empty()
     }
 
-    /// What is left of a command that has ended: its cut characters will not be completed.
+    /// Ends a command: its partial characters become U+FFFD.
     pub(crate) fn end(&mut self, id: &str) -> Vec<TextChunk<'static>> {
         self.replace_partial(|held| held.id == id)
     }
 
-    /// Bytes of a stream are missing from here on.
+    /// Bytes of a stream are missing from here on: its partial characters become U+FFFD.
     pub(crate) fn gap(&mut self, stream: u8) -> Vec<TextChunk<'static>> {
         self.replace_partial(|held| held.stream == stream)
     }
 
-    /// Nothing more will come.
+    /// Ends all streams.
     pub(crate) fn close(&mut self) -> Vec<TextChunk<'static>> {
         self.replace_partial(|_| true)
     }
@@ -110,13 +110,13 @@ impl Utf8Decoder {
     }
 }
 
-/// The text of `bytes`, and the bytes at the end that may yet become a character.
+/// The text of `bytes`, and the bytes at the end that begin a character.
 fn decode(bytes: Cow<'_, [u8]>) -> (Cow<'_, str>, Vec<u8>) {
     let error = match std::str::from_utf8(&bytes) {
         Ok(_) => {
             return match bytes {
                 Cow::Borrowed(bytes) => (String::from_utf8_lossy(bytes), Vec::new()),
-                // Checked just now: lossy changes nothing.
+                // Valid UTF-8: the lossy conversion changes nothing.
                 Cow::Owned(bytes) => {
                     (String::from_utf8_lossy(&bytes).into_owned().into(), Vec::new())
                 }
@@ -129,7 +129,7 @@ fn decode(bytes: Cow<'_, [u8]>) -> (Cow<'_, str>, Vec<u8>) {
     (Cow::Owned(String::from_utf8_lossy(whole).into_owned()), tail.to_vec())
 }
 
-/// How many bytes at the end begin a character and do not end it.
+/// The number of bytes at the end that begin a character without completing it.
 fn cut(bytes: &[u8], mut error: std::str::Utf8Error) -> usize {
     let mut rest = bytes;
     loop {
@@ -143,7 +143,7 @@ fn cut(bytes: &[u8], mut error: std::str::Utf8Error) -> usize {
     }
 }
 
-/// How many bytes at the end of a cut-off output begin a character and do not end it.
+/// The number of bytes at the end of truncated output that begin a character.
 pub(crate) fn partial_char_len(bytes: &[u8]) -> usize {
     let tail = &bytes[bytes.len().saturating_sub(3)..];
     (1..=tail.len())
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Pieces of any bytes, rich in cut and broken characters.
+    /// Chunks of arbitrary bytes with many cut and invalid characters.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
         let some = prop_oneof![
             any::<u8>().prop_map(|b| vec![b]),
@@ -224,7 +224,7 @@ mod tests {
         let mut texts = Utf8Decoder::default();
         let euro = "€".as_bytes();
         assert_eq!(texts.decode_chunk(1, "a", 10, &euro[..1]), None);
-        // Another stream and another command in between do not take it.
+        // Another stream or command in between does not take it.
         assert_eq!(texts.decode_chunk(2, "a", 0, b"x").unwrap().text, "x");
         assert_eq!(texts.decode_chunk(1, "", 0, b"y").unwrap().text, "y");
         assert_eq!(texts.decode_chunk(1, "a", 11, &euro[1..2]), None);

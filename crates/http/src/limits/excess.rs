@@ -1,18 +1,18 @@
-//! Why a request gets no connection, as the client reads it.
+//! Why a request is over a limit, as the client reads it.
 
 use crate::{foundation::error::ApiError, limits::kind::ConnectionKind};
 use axum::http::StatusCode;
 use isolet_sandbox::TenantId;
 use std::sync::Arc;
 
-/// A limit that is reached.
+/// A limit that was reached.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LimitExceeded {
-    /// The tenant's own, of one kind.
+    /// The tenant's limit for one kind.
     Kind { tenant: Arc<TenantId>, kind: ConnectionKind, most: usize },
-    /// The tenant's own, of all kinds.
+    /// The tenant's limit for all kinds.
     Tenant { tenant: Arc<TenantId>, most: usize },
-    /// The server is nearly full, and the tenant holds `most` connections or more.
+    /// The server is nearly full, and the tenant already has `most` connections or more.
     Reserve { tenant: Arc<TenantId>, most: usize },
     /// The server is full.
     Server,

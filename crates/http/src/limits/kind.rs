@@ -1,28 +1,28 @@
-//! What a connection is used for, and which routes use it so.
+//! What a connection is used for.
 
-/// What a request does with its connection.
+/// What a request uses its connection for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ConnectionKind {
-    /// Answers at once: creates, lists, deletes.
+    /// Answered at once: create, list, delete.
     Call,
-    /// Waits for what happens: event streams, followed logs, watched directories, waits.
+    /// Waits for something: event streams, followed logs, watched directories, waits.
     EventStream,
     /// A WebSocket to a shell, a terminal or a TCP port.
     Socket,
-    /// A command, or code in a context, until it has ended.
+    /// Runs a command, or code in a context, to its end.
     Exec,
-    /// Files, archives and images that come in; also images that are pulled.
+    /// Receives files, archives or images; also pulls images.
     Upload,
-    /// Files, archives and recordings that go out.
+    /// Sends files, archives or recordings.
     Download,
-    /// A request or a socket to a program that listens in a sandbox, by a key or by a link.
+    /// A request or socket to a program in a sandbox, by key or by link.
     Port,
 }
 
 impl ConnectionKind {
-    /// How many kinds there are.
+    /// The number of kinds.
     pub const COUNT: usize = 7;
-    /// All of them, in the order of their indexes.
+    /// All kinds, in the order of their indexes.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Call,
         Self::EventStream,
@@ -33,14 +33,14 @@ impl ConnectionKind {
         Self::Port,
     ];
 
-    /// Its place in an array with one entry for each kind.
+    /// The index into an array with one entry per kind.
     #[must_use]
     pub fn index(self) -> usize {
         self as usize
     }
 
-    /// Which part of a tenant's connections may be of this kind: one in so many. No kind may take
-    /// all, and what moves files takes less, since each of them keeps the disk busy.
+    /// The fraction of a tenant's connections that may be of this kind: one in so many. No kind may
+    /// take all, and file transfers may take less, since each of them keeps the disk busy.
     pub(crate) fn share(self) -> usize {
         match self {
             Self::EventStream | Self::Socket | Self::Exec | Self::Port => 2,
@@ -48,7 +48,7 @@ impl ConnectionKind {
         }
     }
 
-    /// Its name in the configuration.
+    /// The name of its limit in the configuration.
     #[must_use]
     pub fn setting(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl ConnectionKind {
         }
     }
 
-    /// What several of them are called in a message.
+    /// The plural in error messages.
     pub(crate) fn plural(self) -> &'static str {
         match self {
             Self::Call => "calls that are not answered yet",

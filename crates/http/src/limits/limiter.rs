@@ -1,17 +1,18 @@
-//! How many connections each tenant may use at once, of each kind, so that no key takes all of them.
+//! Limits how many connections of each kind a tenant may use at once, so that no key takes all of
+//! them.
 //!
-//! A request holds a [`Permit`] from its head to the last byte of its answer, and an upgraded one for
-//! as long as its socket lives. The permit is a guard: however a stream ends, it is given back. What
-//! is counted is bounded in four steps, each with a refusal of its own ([`LimitExceeded`]):
+//! A request holds a [`Permit`] from its head to the last byte of its response; an upgraded request
+//! holds it as long as its socket lives. The permit is a guard, so it is returned however a stream
+//! ends. There are four limits, each with an error of its own ([`LimitExceeded`]):
 //!
 //! 1. the tenant's requests of one [`ConnectionKind`],
-//! 2. the tenant's requests of all kinds but [`ConnectionKind::Call`], so that a tenant that uses all that it
-//!    may can still list, stop and delete,
-//! 3. the last [`ConnectionLimits::reserve`] connections, which only tenants with few connections get
-//!    (calls of all tenants get a half of them),
+//! 2. the tenant's requests of all kinds but [`ConnectionKind::Call`], so that a tenant at its
+//!    limit can still list, stop and delete,
+//! 3. the last [`ConnectionLimits::reserve`] connections, which are left to tenants with few
+//!    connections (calls of all tenants may take half of them),
 //! 4. all requests of the server.
 //!
-//! Connections that hold no permit (they idle, or have not shown a key yet) are the concern of
+//! Connections without a permit (they are idle, or have not sent a key yet) are the concern of
 //! [`crate::connection::connections`].
 
 use crate::{
@@ -24,10 +25,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Tenants that are remembered without any connection, so that a request need not allocate.
+/// How many tenants without requests keep their entry, so that a request rarely allocates one.
 const IDLE_TENANTS_MAX: usize = 1024;
 
-/// Counts the requests that are being answered.
+/// Counts the requests in progress.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     limits: ConnectionLimits,
@@ -45,7 +46,7 @@ struct State {
 struct Counts([usize; ConnectionKind::COUNT]);
 
 impl Counts {
-    /// All that count against [`ConnectionLimits::tenant_max`].
+    /// Requests that count against [`ConnectionLimits::tenant_max`].
     fn held(&self) -> usize {
         self.all() - self.0[ConnectionKind::Call.index()]
     }
@@ -55,7 +56,7 @@ impl Counts {
     }
 }
 
-/// The right to answer one request; given back when it is dropped.
+/// The right to answer one request, returned when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     limiter: Arc<Limiter>,
@@ -74,10 +75,10 @@ impl Limiter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts one request of `tenant`, on `connection` where it came by one.
+    /// Counts one request of `tenant`, on `connection` if it came by one.
     ///
     /// # Errors
-    /// [`LimitExceeded`] when a limit is reached; nothing is counted then.
+    /// [`LimitExceeded`] when a limit is reached; the request is not counted then.
     pub(crate) fn acquire(
         self: &Arc<Self>,
         tenant: &TenantId,
@@ -125,7 +126,7 @@ impl Limiter {
             return Err(LimitExceeded::Server);
         }
         let free = limits.requests_max() - total;
-        // Who is told to close something must be able to: calls get a half of the reserve.
+        // A client that is told to close something must be able to: calls get half of the reserve.
         let kept = if kind == ConnectionKind::Call { limits.reserve / 2 } else { limits.reserve };
         if free <= kept && counts.all() >= limits.assured() {
             return refused(
@@ -148,7 +149,7 @@ impl Drop for Permit {
     }
 }
 
-/// The permit of a request that becomes a socket; its task takes it.
+/// The permit of a request that becomes a WebSocket; the socket's task takes it over.
 #[derive(Debug, Clone)]
 pub(crate) struct SocketPermit(#[allow(dead_code)] pub(crate) Arc<Permit>);
 
@@ -165,7 +166,7 @@ mod tests {
         TenantId::parse(name).unwrap()
     }
 
-    /// As many permits as one tenant gets of one kind, and why it gets no more.
+    /// Acquires as many permits of one kind as possible, and returns the error that ended it.
     fn fill(
         limiter: &Arc<Limiter>,
         who: &str,

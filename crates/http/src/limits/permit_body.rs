@@ -1,4 +1,4 @@
-//! The permit of a request, from its head to the end of its answer.
+//! A response body that holds the permit of its request.
 
 use crate::limits::{limiter::Permit, response_memory::MemoryShare};
 use axum::{
@@ -11,10 +11,10 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// An answer that is made whole is handed on in pieces of so many bytes.
+/// The chunk size of a response that was built whole.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// An answer that holds its permit until its last byte is taken, or its client has gone.
+/// Holds the permit until the last byte was sent or the client has disconnected.
 pub(crate) fn hold_permit(response: Response, permit: Permit) -> Response {
     with_permit(response, permit, None)
 }
@@ -30,11 +30,11 @@ pub(crate) fn with_permit(
 
 struct PermitBody {
     body: Body,
-    /// Of an answer that is made whole: what is not handed on yet. Handed on in one piece, it would
-    /// wait for its client where nobody counts it.
+    /// For a response that was built whole: the rest that was not handed to hyper yet. In one
+    /// piece, it would wait for its client where no limit counts it.
     rest: Bytes,
     permit: Option<Permit>,
-    /// The memory of an answer that is made whole.
+    /// The memory of a response that was built whole.
     share: Option<MemoryShare>,
 }
 

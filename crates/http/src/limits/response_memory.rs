@@ -1,9 +1,10 @@
-//! Memory for answers that are made whole before they are sent, of all requests together.
+//! A memory budget for responses that are built whole before they are sent, of all requests
+//! together.
 //!
-//! Output that is gathered takes its part only as long as there is some, and is cut beyond. An answer
-//! that is made takes what it needs, and holds it until its client has read it: then less is left for
-//! the next ones to gather. One tenant gathers at most half of all, so that its commands, however
-//! long they run, do not have the output of all others cut.
+//! Captured output takes its share only while the budget lasts, and is truncated after that. A
+//! finished response takes what it needs and holds it until its client has read it, so that less is
+//! left for others to capture. One tenant captures at most half of the budget, so that its commands,
+//! however long they run, do not truncate the output of all others.
 
 use isolet_sandbox::TenantId;
 use std::{
@@ -17,10 +18,10 @@ use std::{
 /// The part of all memory that one tenant may gather: one in so many.
 const TENANT_SHARE: i64 = 2;
 
-/// What is left.
+/// The budget.
 #[derive(Debug)]
 pub(crate) struct ResponseMemory {
-    /// In bytes; less than nothing while answers that are made hold more than there was.
+    /// Free bytes; negative while finished responses hold more than the budget.
     free: AtomicI64,
     /// What one tenant may gather, in bytes.
     tenant_max: i64,
@@ -28,7 +29,7 @@ pub(crate) struct ResponseMemory {
     tenants: Mutex<HashMap<TenantId, Arc<AtomicI64>>>,
 }
 
-/// The part of one request; given back when it is dropped.
+/// The share of one request, returned when it is dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryShare {
     memory: Arc<ResponseMemory>,
@@ -79,7 +80,7 @@ fn take_from(left: &AtomicI64, most: i64) -> i64 {
 }
 
 impl MemoryShare {
-    /// Takes up to so many bytes more, and says how many.
+    /// Takes up to `wanted` bytes more, and returns how many it got.
     pub(crate) fn take_up_to(&mut self, wanted: usize) -> usize {
         if wanted == 0 {
             return 0;

@@ -1,8 +1,8 @@
-//! What callers do, put into the audit log: every call that changes something or runs something,
-//! by whom and from where. Bodies, headers and tickets are never looked at.
+//! Writes the audit log: every request that changes or runs something, with the key and the address
+//! it came from. Bodies, headers and tickets are never recorded.
 //!
-//! An entry is put in when its call has ended, also where its client went away before. Programs and
-//! shells may run for days: what starts them is put in before it does.
+//! An entry is written when its request has ended, also when its client disconnected before.
+//! Programs and shells may run for days, so their entry is written before they start.
 
 use crate::{
     app::App,
@@ -23,10 +23,10 @@ use isolet_sandbox::{
     audit::{Audit, Entry},
 };
 
-/// Of a name that a client gave: more of it is left out.
+/// The longest recorded name from a client, in characters; the rest is cut off.
 const NAME_LETTERS_MAX: usize = 512;
 
-/// Notes a call, around its handler.
+/// Records a request around its handler.
 pub(crate) async fn record(State(app): State<App>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let note = AuditNote::of(&app, &mut parts).await;
@@ -39,17 +39,17 @@ pub(crate) async fn record(State(app): State<App>, request: Request, next: Next)
     response
 }
 
-/// One call; put in when this is dropped.
+/// The audit entry of one request, written when it is dropped.
 struct AuditNote {
     audit: Audit,
-    /// Not put in yet.
+    /// The entry, until it is written.
     entry: Option<Entry>,
-    /// What is put in where a call is refused that stands there as begun.
+    /// The entry to write when a request is refused whose start was already recorded.
     refused: Option<Entry>,
 }
 
 impl AuditNote {
-    /// `None`: such a call changes nothing, or nobody is known to make it.
+    /// `None` when the request changes nothing, or when its caller is unknown.
     async fn of(app: &App, parts: &mut Parts) -> Option<Self> {
         let route = parts.extensions.get::<MatchedPath>()?.as_str().to_owned();
         let event = event(&parts.method, &route, parts.headers.contains_key(header::UPGRADE))?;
@@ -77,7 +77,7 @@ impl AuditNote {
         Some(Self { audit: app.service.audit().clone(), entry: Some(entry), refused: None })
     }
 
-    /// What runs for long is put in before it does.
+    /// Writes the entry of a long-running request before it starts.
     fn begin(&mut self) {
         let lasts = |entry: &mut Entry| matches!(&*entry.event, "exec.start" | "context.run");
         if let Some(entry) = self.entry.take_if(lasts) {
@@ -92,7 +92,7 @@ impl AuditNote {
         if let Some(entry) = refused {
             self.audit.put(entry.with("status", status.as_u16()));
         }
-        // What was refused has changed nothing.
+        // A refused request has changed nothing.
         let Some(mut entry) = self.entry.take_if(|_| true).filter(|_| !status.is_client_error())
         else {
             return;
@@ -113,14 +113,14 @@ impl AuditNote {
 
 impl Drop for AuditNote {
     fn drop(&mut self) {
-        // The client went away, or the handler panicked: what it began may have been carried out.
+        // The client disconnected or the handler panicked: the request may have had an effect.
         if let Some(entry) = self.entry.take() {
             self.audit.put(entry.with("answered", false));
         }
     }
 }
 
-/// The sandbox of a session that is named by its own id alone.
+/// The sandbox of a session that the path names by its id alone.
 fn sandbox_of_session(
     app: &App,
     caller: &Caller,
@@ -130,7 +130,7 @@ fn sandbox_of_session(
     Some(app.service.session(&caller.tenant, &session).ok()?.sandbox_id)
 }
 
-/// What a part of a path is called in an entry.
+/// The name of a path parameter in an entry.
 fn field_name(name: &str) -> &str {
     match name {
         "sid" => "session",
@@ -139,7 +139,7 @@ fn field_name(name: &str) -> &str {
     }
 }
 
-/// `?path=`, as text.
+/// The `path` parameter of the query, as text.
 fn path(uri: &Uri) -> Option<String> {
     let value = uri.query()?.split('&').find_map(|pair| pair.strip_prefix("path="))?;
     Some(String::from_utf8_lossy(&query::decode_query_value(value)?).into_owned())
@@ -154,7 +154,7 @@ fn shortened(value: &str) -> String {
     text
 }
 
-/// What a call does; `None`: it only reads, or is for a program in a sandbox.
+/// The event of a request; `None` when it only reads, or is for a program in a sandbox.
 fn event(method: &Method, route: &str, upgrade: bool) -> Option<&'static str> {
     if route.contains("/ports/{port}") || route.contains("/proxy/{port}") {
         return None;
@@ -207,7 +207,7 @@ fn event(method: &Method, route: &str, upgrade: bool) -> Option<&'static str> {
     })
 }
 
-/// What an upgrade opens.
+/// The event of a WebSocket.
 fn socket_event(route: &str) -> Option<&'static str> {
     let last = route.rsplit('/').find(|part| !part.starts_with('{'))?;
     match last {
@@ -222,7 +222,7 @@ fn socket_event(route: &str) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// A call that is new and changes something would stand there as `call`.
+    /// A new route that changes something would be recorded as `call`.
     #[test]
     fn t17_every_call_that_changes_something_has_a_name() {
         let document: serde_json::Value = serde_json::from_str(crate::document()).unwrap();

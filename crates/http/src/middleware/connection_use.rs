@@ -1,10 +1,10 @@
-//! Which routes use their connections for what, so that each kind has a limit of its own.
+//! What each route uses its connection for, so that each kind has a limit of its own.
 
 use crate::{foundation::event_encoding::accepts_event_stream, limits::kind::ConnectionKind};
 use axum::http::{HeaderMap, Method, Uri};
 use std::{collections::HashMap, sync::LazyLock};
 
-/// The kind of a request to this route; `None` where the route counts its requests itself.
+/// The kind of a request to this route; `None` when the route counts its requests itself.
 pub(crate) fn kind_of(
     method: &Method,
     route: &str,
@@ -30,29 +30,29 @@ pub(crate) fn kind_of(
     }
 }
 
-/// Whether the query asks for what happens in a directory.
+/// Whether the query asks to watch a directory.
 fn watches(uri: &Uri) -> bool {
     uri.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")))
 }
 
-/// How a route uses connections.
+/// How a route uses its connections.
 #[derive(Debug, Clone, Copy)]
 enum ConnectionUse {
     Always(ConnectionKind),
-    /// Reading calls are of this kind, the others [`ConnectionKind::Call`].
+    /// Requests that read are of this kind, the others [`ConnectionKind::Call`].
     Reads(ConnectionKind),
-    /// An event stream where the client asks for one.
+    /// An event stream when the client accepts one.
     Log,
-    /// By method, and a watched directory is an event stream.
+    /// By method; a watched directory is an event stream.
     Files,
-    /// Counted behind the route: [`crate::proxy::forward::forward`] serves links and host names too.
+    /// Counted by [`crate::proxy::forward::forward`], which serves links and host names too.
     Counted,
 }
 
 static USES: LazyLock<HashMap<&'static str, ConnectionUse>> =
     LazyLock::new(|| ROUTES.into_iter().collect());
 
-/// Every route whose requests are not all [`ConnectionKind::Call`].
+/// Every route with requests that are not [`ConnectionKind::Call`].
 const ROUTES: [(&str, ConnectionUse); 40] = [
     ("/v1/events", ConnectionUse::Always(ConnectionKind::EventStream)),
     ("/v1/sandboxes/{id}/events", ConnectionUse::Always(ConnectionKind::EventStream)),
@@ -106,7 +106,7 @@ mod tests {
     use axum::http::{HeaderValue, header};
     use serde_json::Value;
 
-    /// Every documented call with its path as the router has it.
+    /// Every documented call, with its path in the router's syntax.
     fn calls() -> Vec<(Method, String, Value)> {
         let document = serde_json::to_value(native().into_openapi()).unwrap();
         let paths = document["paths"].as_object().unwrap().clone();
@@ -155,7 +155,7 @@ mod tests {
     fn every_route_of_the_table_is_there() {
         let calls = calls();
         for (route, _) in ROUTES {
-            // The slash behind a directory is an alias without a description.
+            // The slash after a directory is an undocumented alias.
             let described =
                 if route.ends_with("files/") { route.trim_end_matches('/') } else { route };
             assert!(calls.iter().any(|(_, path, _)| path == described), "{route}");

@@ -1,4 +1,4 @@
-//! Each request holds a permit of its tenant while it is answered.
+//! Acquires a permit for each request, and holds it until the response has been sent.
 
 use crate::{
     app::App,
@@ -17,8 +17,7 @@ use axum::{
 use hyper::body::Body as _;
 use std::sync::Arc;
 
-/// An answer that is made already and no longer than this is on its way: the kernel takes it whole,
-/// and nothing is held for it.
+/// Responses up to this size go to the kernel at once, so they hold neither permit nor memory.
 const SHORT_BYTES: u64 = 64 * 1024;
 
 /// Counts a request around its handler.

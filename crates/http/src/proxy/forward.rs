@@ -1,9 +1,9 @@
-//! The way to a port inside a sandbox: one request in, the same request out to what listens there,
-//! and its answer back as it comes.
+//! Forwards one request to a program that listens on a port inside a sandbox, and streams its
+//! response back.
 //!
-//! Nothing is looked up: the target is a port of one sandbox's loopback, whatever a request says of
-//! hosts. No redirect is followed. Both sides are parsed strictly and written anew, so that the
-//! three parties never disagree on where a message ends.
+//! The target is always a port on the loopback of one sandbox, whatever the request says about
+//! hosts; nothing is resolved, and no redirect is followed. Both sides are parsed strictly and
+//! rewritten, so that client, server and program never disagree on where a message ends.
 
 use crate::{
     app::App,
@@ -28,13 +28,13 @@ use isolet_wire::tell::Why;
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
-/// How long what listens may take to begin its answer: a request that waits for news is held open
-/// by many programs for minutes.
+/// How long a program may take to begin its response. Many programs hold a request open for minutes
+/// until they have news (long polling).
 const HEAD_WAIT: Duration = Duration::from_secs(600);
-/// Of those that listen, named in a refusal.
+/// The most ports that an error message lists.
 const NAMED_MAX: usize = 12;
 
-/// Sends a request to what listens, and gives its answer.
+/// Forwards a request and returns the response.
 pub(crate) async fn forward(
     app: App,
     caller: &Caller,
@@ -50,7 +50,7 @@ pub(crate) async fn forward(
     let upgrade = parts.extensions.remove::<OnUpgrade>();
     let upgrade = upgrade.filter(|_| headers::upgrades(&parts.method, &parts.headers));
     if upgrade.is_some() {
-        // A faulty one is refused here, as on every other address.
+        // A malformed handshake is refused here, as on every other route.
         handshake(&parts.method, &parts.headers)?;
     }
     let parts = headers::rewrite_request(parts, &target, upgrade.is_some())?;
@@ -88,7 +88,7 @@ pub(crate) async fn forward(
     }
 }
 
-/// One request and its answer's head.
+/// Sends one request and receives the head of the response.
 struct Exchange<'a> {
     app: &'a App,
     sandbox: &'a Sandbox,
@@ -98,8 +98,8 @@ struct Exchange<'a> {
 type Exchanged = (hyper::Response<hyper::body::Incoming>, Upstream);
 
 impl Exchange<'_> {
-    /// Over a connection that idles where there is one. One that turns out to have been closed
-    /// meanwhile costs another try where that cannot do anything twice.
+    /// Uses an idle connection if there is one. When it turns out to be closed, the request is
+    /// retried if a repetition is safe.
     async fn send(&self, parts: Parts, body: Body) -> Result<Exchanged, ApiError> {
         use axum::body::HttpBody;
         let mut request = Request::from_parts(parts, body);
@@ -116,7 +116,7 @@ impl Exchange<'_> {
             match idle.send(request).await {
                 Ok(asked) => return Ok(asked),
                 Err(SendError { unsent: Some(unsent), .. }) => request = unsent,
-                // Closed meanwhile, or something stood there that was no part of an answer.
+                // The program closed it in between, or sent something else than a response.
                 Err(SendError { error, .. }) => request = again.ok_or_else(|| self.lost(&error))?,
             }
         }
@@ -128,7 +128,8 @@ impl Exchange<'_> {
         fresh.send(request).await.map_err(|lost| self.lost(&lost.error))
     }
 
-    /// There is no answer: the sandbox was deleted, or the program closed the connection.
+    /// The error when there is no response: the sandbox was deleted, or the program closed the
+    /// connection.
     fn lost(&self, error: &hyper::Error) -> ApiError {
         match self.sandbox.destroyed() {
             Some(destroyed) => destroyed.into(),
@@ -136,7 +137,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Nothing listens: says what does.
+    /// The error when the connection failed; lists the ports on which programs listen.
     async fn dial_error(&self, error: Error) -> ApiError {
         if !matches!(error, Error::Refused { why: Why::NotListening, .. }) {
             return error.into();
@@ -175,7 +176,7 @@ fn lost(port: u16, error: &hyper::Error) -> ApiError {
     )
 }
 
-/// 502: what came back is no answer that can be passed on.
+/// 502: the response cannot be forwarded.
 fn bad_answer(port: u16, what: &str) -> ApiError {
     ApiError::new(
         StatusCode::BAD_GATEWAY,

@@ -1,7 +1,8 @@
-//! What of a request's head goes on to a program in a sandbox, and what of its answer's comes back.
+//! Rewrites the heads of forwarded requests and responses.
 //!
-//! Both sides are strangers to each other: keys and cookies of this server never go in, and under
-//! this server's own origin nothing comes out that would make a guest's page a page of ours.
+//! Neither side trusts the other: keys and cookies of this server never reach the program, and
+//! under this server's own origin no response may turn the program's page into one of the server's
+//! pages.
 
 use crate::{
     auth::tickets,
@@ -13,11 +14,12 @@ use axum::http::{
     uri::PathAndQuery,
 };
 
-/// A guest's page under our own origin: it may run, and has an origin of nobody.
+/// The policy for a program's page under this server's origin: its scripts run with an opaque
+/// origin.
 const SANDBOX_POLICY: HeaderValue = HeaderValue::from_static(
     "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts",
 );
-/// Of one connection alone, and never passed on.
+/// Hop-by-hop headers, which are never forwarded.
 const HOP_BY_HOP: [HeaderName; 6] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -26,15 +28,15 @@ const HOP_BY_HOP: [HeaderName; 6] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
-/// Not the guest's to hear.
+/// Headers that are not for the program.
 const STRIPPED_FROM_REQUESTS: [HeaderName; 4] = [
     header::AUTHORIZATION,
     header::PROXY_AUTHORIZATION,
     header::FORWARDED,
-    // Answered by this server.
+    // This server answers it.
     header::EXPECT,
 ];
-/// What a guest may not say for an origin that is not its own.
+/// Headers that a program may not set for an origin that is not its own.
 const STRIPPED_FROM_RESPONSES: [HeaderName; 8] = [
     header::SET_COOKIE,
     header::STRICT_TRANSPORT_SECURITY,
@@ -49,10 +51,10 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
-/// The most words that a `Connection` header may name.
+/// The most names in a `Connection` header.
 const NAMED_MAX: usize = 32;
 
-/// Whether a request asks to become a WebSocket.
+/// Whether a request is a WebSocket handshake.
 pub(crate) fn upgrades(method: &Method, headers: &HeaderMap) -> bool {
     method == Method::GET
         && words(headers, &header::UPGRADE).any(|word| word.eq_ignore_ascii_case("websocket"))
@@ -63,18 +65,18 @@ fn words<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = 
     values.flat_map(|value| value.split(',').map(str::trim).filter(|word| !word.is_empty()))
 }
 
-/// Takes out what was for one connection alone.
+/// Removes hop-by-hop headers.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = words(headers, &header::CONNECTION)
         .take(NAMED_MAX)
         .filter_map(|word| word.parse().ok())
-        // How long a message is cannot be of one connection alone.
+        // The length of a message is never hop-by-hop.
         .filter(|name| *name != header::CONTENT_LENGTH && *name != header::HOST)
         .collect();
     named.iter().chain(&HOP_BY_HOP).for_each(|name| drop(headers.remove(name)));
 }
 
-/// The request as the guest gets it.
+/// The request as the program receives it.
 pub(crate) fn rewrite_request(
     mut parts: request::Parts,
     target: &Target,
@@ -96,8 +98,8 @@ pub(crate) fn rewrite_request(
             }
         }
         Entry::Path(_) | Entry::Link(_) => {
-            // Cookies of this origin, and of all other ports of the host; and addresses that may
-            // hold the right to this one.
+            // Cookies belong to this origin and to all other ports of the host; a referrer may
+            // contain a signed link.
             headers.remove(header::COOKIE);
             headers.remove(header::REFERER);
         }
@@ -116,8 +118,8 @@ pub(crate) fn rewrite_request(
     Ok(parts)
 }
 
-/// Who asked, by which name; and names by which a program knows itself: those that check what they
-/// are called take no other.
+/// Sets `X-Forwarded-*`, and rewrites `Host` and `Origin` to names that the program knows itself
+/// by: programs that check them accept no others.
 fn add_forwarded_headers(
     headers: &mut HeaderMap,
     peer: Option<Peer>,
@@ -150,7 +152,7 @@ fn add_forwarded_headers(
     Ok(())
 }
 
-/// The guest's path, byte by byte as it was sent, without what was for this server.
+/// The program's path and query, unchanged except for what was meant for this server.
 fn rewrite_uri(uri: &Uri, target: &Target) -> Result<Uri, ApiError> {
     let path = uri.path().strip_prefix(target.entry.prefix()).unwrap_or(uri.path());
     let mut text = if path.is_empty() { "/".to_owned() } else { path.to_owned() };
@@ -170,13 +172,13 @@ fn rewrite_uri(uri: &Uri, target: &Target) -> Result<Uri, ApiError> {
     Ok(Uri::from(path))
 }
 
-/// A query without what was for this server.
+/// Removes a parameter from a query.
 pub(super) fn query_without(query: &str, name: &str) -> String {
     let other = |pair: &&str| pair.split('=').next() != Some(name);
     query.split('&').filter(other).collect::<Vec<_>>().join("&")
 }
 
-/// What opened this host stays here; the guest's own cookies go in.
+/// Removes the cookie that opens this host; the program's own cookies are forwarded.
 fn remove_port_cookie(headers: &mut HeaderMap) {
     let all: Vec<HeaderValue> = headers.get_all(header::COOKIE).iter().cloned().collect();
     headers.remove(header::COOKIE);
@@ -191,7 +193,7 @@ fn remove_port_cookie(headers: &mut HeaderMap) {
     }
 }
 
-/// The answer as the client gets it; `Err` says why it cannot be passed on.
+/// Rewrites the response for the client; the error says why it cannot be forwarded.
 pub(crate) fn rewrite_response(
     head: &mut response::Parts,
     target: &Target,
@@ -219,20 +221,20 @@ pub(crate) fn rewrite_response(
         Entry::Host { .. } => confine_cookies(headers),
         Entry::Path(_) | Entry::Link(_) => {
             STRIPPED_FROM_RESPONSES.iter().for_each(|name| drop(headers.remove(name)));
-            // Beside what the guest says for itself: all policies hold together.
+            // In addition to the program's own policies: all of them apply together.
             headers.append(header::CONTENT_SECURITY_POLICY, SANDBOX_POLICY);
             headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
         }
     }
     if matches!(target.entry, Entry::Link(_)) {
-        // A page below a link has the origin of nobody. Who knows the address has the right to it.
+        // A page below a link has an opaque origin. Whoever knows the URL has the right to it.
         headers.remove(header::ACCESS_CONTROL_ALLOW_CREDENTIALS);
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     }
     Ok(())
 }
 
-/// Said twice alike it is said once. Different ones were refused by the parser.
+/// Merges repeated equal lengths. The parser has refused different ones.
 fn merge_content_length(headers: &mut HeaderMap) {
     let length = words(headers, &header::CONTENT_LENGTH).next().map(HeaderValue::from_str);
     if let Some(Ok(length)) = length {
@@ -240,7 +242,7 @@ fn merge_content_length(headers: &mut HeaderMap) {
     }
 }
 
-/// A redirect to where the guest believes to be leads to where the client is.
+/// Rewrites a redirect to an address that the program believes to be its own.
 fn rewrite_location(headers: &mut HeaderMap, target: &Target) {
     let Some(location) = headers.get(header::LOCATION).and_then(|it| it.to_str().ok()) else {
         return;
@@ -261,12 +263,12 @@ fn rewrite_location(headers: &mut HeaderMap, target: &Target) {
     }
 }
 
-/// The guest's cookies, for its own host alone.
+/// Removes `Domain` from the program's cookies, so that only its own host receives them.
 fn confine_cookies(headers: &mut HeaderMap) {
     let all: Vec<HeaderValue> = headers.get_all(header::SET_COOKIE).iter().cloned().collect();
     headers.remove(header::SET_COOKIE);
     for cookie in all {
-        // What cannot be read cannot be held to its host.
+        // An unreadable cookie cannot be restricted to its host.
         let Ok(text) = cookie.to_str() else { continue };
         let name = text.split(['=', ';']).next().unwrap_or_default().trim();
         if name.eq_ignore_ascii_case(COOKIE) {

@@ -1,26 +1,26 @@
-//! Host names of ports: `PORT-ID.DOMAIN`, each an origin of its own.
+//! Host names of ports: `PORT-ID.DOMAIN`, each with an origin of its own.
 //!
-//! The name says which port of which id; whose sandbox that is, the key or link says. A sandbox of
-//! another tenant than `default` has a mark in its name, so that no two ever share an origin.
+//! The name contains port and sandbox id; the tenant follows from the key or the link. Names of all
+//! tenants but `default` contain a hash of the tenant, so that no two tenants share an origin.
 
 use crate::{auth::origin, proxy::target::parse_port};
 use axum::http::{HeaderMap, header};
 use isolet_sandbox::{SandboxId, TenantId};
 use sha2::{Digest, Sha256};
 
-/// The longest part of a host name, in bytes.
+/// The longest label of a host name, in bytes.
 const LABEL_BYTES_MAX: usize = 63;
 
-/// Before the mark of a tenant; no id with a name of its own holds it.
+/// Precedes the hash of the tenant. Ids that contain it have no host name.
 const MARK: &str = "--t";
 
-/// Digits of that mark.
+/// Hex digits of that hash.
 const MARK_DIGITS: usize = 16;
 
-/// Letters behind `sb_` of an id that the server made.
+/// Letters after `sb_` in ids that the server generates.
 const RANDOM_LETTERS: usize = 26;
 
-/// The first part of the name of a port's host; `None` where the id cannot be part of one.
+/// The first label of a port's host name; `None` when the id cannot be part of one.
 pub(crate) fn label(tenant: &TenantId, sandbox: &SandboxId, port: u16) -> Option<String> {
     let id = sandbox.as_str();
     let random = |rest: &str| {
@@ -28,9 +28,9 @@ pub(crate) fn label(tenant: &TenantId, sandbox: &SandboxId, port: u16) -> Option
             && rest.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'2'..=b'7'))
     };
     let id = match (id.strip_prefix("sb_"), id.strip_prefix("sb-")) {
-        // Underlines are not for host names.
+        // Host names contain no underscores.
         (Some(rest), _) if random(rest) => format!("sb-{rest}"),
-        // What the server's own are called there.
+        // Reserved for ids that the server generates.
         (_, Some(rest)) if random(rest) => return None,
         _ => id.to_owned(),
     };
@@ -42,7 +42,7 @@ pub(crate) fn label(tenant: &TenantId, sandbox: &SandboxId, port: u16) -> Option
     (label.len() <= LABEL_BYTES_MAX).then_some(label)
 }
 
-/// Behind an id; nothing for the tenant `default`.
+/// The suffix after an id; empty for the tenant `default`.
 fn tenant_mark(tenant: &TenantId) -> String {
     if *tenant == TenantId::default_tenant() {
         return String::new();
@@ -52,7 +52,7 @@ fn tenant_mark(tenant: &TenantId) -> String {
     format!("{MARK}{}", &digits[..MARK_DIGITS])
 }
 
-/// The port and sandbox that a name means to this tenant.
+/// The sandbox and port that a label stands for when this tenant uses it.
 pub(super) fn parse_label(name: &str, tenant: &TenantId) -> Option<(SandboxId, u16)> {
     let (digits, rest) = name.split_once('-')?;
     let port = parse_port(digits).ok()?;
@@ -64,7 +64,7 @@ pub(super) fn parse_label(name: &str, tenant: &TenantId) -> Option<(SandboxId, u
     Some((found, port))
 }
 
-/// The first part of a request's host name, where that is one below the domain of ports.
+/// The first label of the request's host name, when it is directly below the domain for ports.
 pub(crate) fn label_in_host(domain: &str, headers: &HeaderMap) -> Option<String> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else { return None };
@@ -106,7 +106,7 @@ mod tests {
                     && parse_label(&two, &own).is_none()
             );
         }
-        // Neither what is no host name nor what could be another's has one.
+        // Ids that are no valid label, or whose label another id could have, have no host name.
         let like = format!("demo{}", tenant_mark(&other));
         let long = "x".repeat(64);
         let as_random = random.as_str().replace('_', "-");

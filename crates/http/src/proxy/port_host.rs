@@ -1,4 +1,5 @@
-//! Requests to a port's own host name: a key, a link's token or the cookie made of one opens it.
+//! Requests to a port's own host name. A key, the token of a signed link, or the cookie that
+//! replaces the token grants access.
 
 use crate::{
     app::App,
@@ -21,15 +22,15 @@ use axum::{
 };
 use tokio::time::Instant;
 
-/// Who came in, and by what.
+/// A request that was let in.
 struct Admission {
     caller: Caller,
     target: Target,
-    /// The token of the address, which is to become a cookie.
+    /// The token in the URL, which becomes a cookie.
     token: Option<String>,
 }
 
-/// Answers a request to a port's host; beside it who asked with a key.
+/// Answers a request to a port's host name. Also returns the caller when the request has a key.
 pub(crate) async fn answer(
     app: &App,
     authenticator: &Authenticator,
@@ -107,7 +108,7 @@ fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     pairs.filter_map(|pair| pair.strip_prefix(COOKIE)?.strip_prefix('='))
 }
 
-/// Whether the page that asks is this host's own.
+/// Whether the request comes from a page of this host.
 fn own_page(headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let origin = text(header::ORIGIN);
@@ -116,8 +117,8 @@ fn own_page(headers: &HeaderMap) -> bool {
     origin.is_some_and(|origin| host.is_some_and(|host| host.eq_ignore_ascii_case(origin)))
 }
 
-/// A cookie comes by itself, also when another page asks: then it counts only for one who goes
-/// there to look.
+/// Browsers send cookies also with requests of other pages, so a cookie only counts for the host's
+/// own pages and for navigation.
 fn check_same_origin(request: &Request<Body>) -> Result<(), ApiError> {
     let headers = request.headers();
     let is = |name: &str, value: &str| headers.get(name).is_some_and(|is| is == value);
@@ -130,7 +131,7 @@ fn check_same_origin(request: &Request<Body>) -> Result<(), ApiError> {
     if page && (site || goes) { Ok(()) } else { Err(origin::bad_origin()) }
 }
 
-/// Whether a person goes there, rather than a program.
+/// Whether a browser navigates to this URL.
 fn is_navigation(request: &Request<Body>) -> bool {
     let headers = request.headers();
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
@@ -139,7 +140,7 @@ fn is_navigation(request: &Request<Body>) -> bool {
     request.method() == Method::GET && !headers.contains_key(header::UPGRADE) && page
 }
 
-/// Makes the token of an address a cookie of this host alone, and the address one without it.
+/// Moves the token from the URL to a cookie for this host, and redirects to the URL without it.
 fn redirect_with_cookie(request: &Request<Body>, token: &str, ends: Option<Instant>) -> Response {
     let left = ends.map_or(0, |ends| ends.saturating_duration_since(Instant::now()).as_secs());
     let secure = request.headers().get("x-forwarded-proto").is_some_and(|proto| proto == "https");

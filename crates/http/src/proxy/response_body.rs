@@ -1,4 +1,5 @@
-//! The body of a guest's answer, as it comes: what the client does not take is not read.
+//! The body of a program's response, streamed: what the client does not read is not read from the
+//! program.
 
 use crate::{
     app::App,
@@ -17,26 +18,25 @@ use std::{
 
 type Ended = Pin<Box<dyn Future<Output = CancellationReason> + Send>>;
 
-/// One answer.
 pub(super) struct ProxiedBody {
     incoming: Incoming,
-    /// Until it is given back.
+    /// Returned to the pool when the body has been read to its end.
     upstream: Option<Upstream>,
     idle: Arc<UpstreamPool>,
-    /// Held: its sandbox stays awake.
+    /// Keeps the sandbox awake.
     sandbox: Sandbox,
     port: u16,
-    /// What ends it before its time; asked only when it has to be waited for.
+    /// Ends the body early; polled only while the body has no data.
     cancellation: Ended,
 }
 
-/// Why it ends before its time: its client sees a cut connection.
+/// Why a body ends early. Its client sees a truncated response.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BodyAborted {
-    /// The right to it has ended, or the server stops.
+    /// The right to it expired, or the server stops.
     #[error("cut: {0:?}")]
     Ended(CancellationReason),
-    /// The guest's fault.
+    /// The program caused it.
     #[error(transparent)]
     Guest(#[from] hyper::Error),
 }
@@ -89,7 +89,7 @@ impl Body for ProxiedBody {
 
 impl Drop for ProxiedBody {
     fn drop(&mut self) {
-        // One that was not read to its end closes with its connection.
+        // A body that was not read to its end closes its connection.
         if let Some(upstream) = self.upstream.take().filter(|_| self.incoming.is_end_stream()) {
             self.idle.release(&self.sandbox, self.port, upstream);
         }

@@ -1,46 +1,45 @@
-//! Which port of which sandbox a request is for, and by which address it came.
+//! Which port of which sandbox a request is for, and which kind of URL it came by.
 
 use crate::foundation::error::ApiError;
 use isolet_sandbox::SandboxId;
 
-/// What a link's token is called in a query.
+/// The query parameter that holds the token of a signed link.
 pub(crate) const TOKEN: &str = "isolet-token";
 
-/// Where a request is to go.
+/// Where a request goes.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// Whose sandbox, and which.
     pub(crate) sandbox: SandboxId,
     /// 1 to 65535.
     pub(crate) port: u16,
-    /// By which way it came.
+    /// The kind of URL that the request came by.
     pub(crate) entry: Entry,
-    /// When the right to it ends, where it was given for a time.
+    /// When the right to the port expires, for signed links.
     pub(crate) ends: Option<tokio::time::Instant>,
 }
 
 /// The cookie that opens a port's own host name.
 pub(crate) const COOKIE: &str = "isolet-port";
 
-/// A port in a path or a host name.
+/// Parses a port in a path or a host name.
 pub(crate) fn parse_port(text: &str) -> Result<u16, ApiError> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     let port = text.parse().ok().filter(|port| digits && *port > 0);
     port.ok_or_else(|| ApiError::bad_field("port", "a number from 1 to 65535"))
 }
 
-/// By which address a request came.
+/// The kind of URL that a request came by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// Below this path of the server's own origin.
     Path(String),
-    /// Below a path that is itself the right to it.
+    /// Below the path of a signed link.
     Link(String),
-    /// A host name of the port's own.
+    /// The port's own host name.
     Host {
-        /// That header is the guest's.
+        /// Whether `Authorization` is for the program.
         keep_authorization: bool,
-        /// The page that asks is of this host.
+        /// Whether a page of this host sent the request.
         own_page: bool,
     },
 }
@@ -50,7 +49,7 @@ impl Entry {
         matches!(self, Self::Host { .. })
     }
 
-    /// What stands before the guest's paths.
+    /// The path prefix before the program's own paths.
     pub(super) fn prefix(&self) -> &str {
         match self {
             Self::Path(prefix) | Self::Link(prefix) => prefix,

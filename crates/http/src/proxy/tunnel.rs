@@ -1,4 +1,4 @@
-//! A connection that both sides have made something else of: bytes both ways, unseen.
+//! Copies bytes both ways on a connection that was upgraded, without inspecting them.
 
 use crate::{
     auth::cancellation::Cancellation,
@@ -15,16 +15,17 @@ use tokio::{
     time::timeout,
 };
 
-/// How long either side may take to be switched.
+/// How long either side may take to upgrade.
 const SWITCH_WAIT: Duration = Duration::from_secs(10);
-/// Held of either direction.
+/// The buffer for each direction.
 const COPY_BYTES: usize = 32 * 1024;
-/// A client whose cable was cut is noticed by the kernel: asked after so long, so often, so many
-/// times; or, where the listener has a limit on clients that take nothing (`stalled_s`), when that is
-/// over. The limit stays: a client whose window is closed answers what the kernel asks.
+/// TCP keepalive detects clients that vanished: idle time, interval and number of probes.
+///
+/// A listener with `stalled_s` sets a user timeout, which overrides the number of probes. It stays
+/// in force here: a client with a closed window answers probes, and would never be given up.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
-/// Begins once the answer that switches has been sent.
+/// Starts when the response that switches protocols has been sent.
 pub(super) fn spawn(
     upgrade: OnUpgrade,
     upstream: Upstream,
@@ -38,7 +39,7 @@ pub(super) fn spawn(
             _ = copied => {}
             _ = cancellation.cancelled() => {}
         }
-        // The sandbox stays awake as long as both sides are there.
+        // Keeps the sandbox awake while both sides are connected.
         drop((sandbox, permit));
     });
 }
@@ -56,7 +57,7 @@ async fn copy_both_ways(upgrade: OnUpgrade, upstream: Upstream) -> Option<()> {
     Some(())
 }
 
-/// Lets the kernel look after a client that says nothing.
+/// Sets TCP keepalive for a client that sends nothing.
 pub(crate) fn set_keepalive(client: &TcpStream) {
     use rustix::net::sockopt;
     let (idle, pause, count) = KEEPALIVE;

@@ -1,4 +1,4 @@
-//! The description of the API, made from the routes themselves.
+//! The OpenAPI document, generated from the routes.
 
 use crate::router::native::native;
 use axum::{
@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 pub fn document() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let mut text = native().into_openapi().to_pretty_json().unwrap_or_default();
-        // The router's mark for a path of several parts is not the document's.
+        // The router's syntax for a path of several parts is not OpenAPI's.
         text = text.replace("{*path}", "{path}").replace("{*image}", "{image}");
         text.push('\n');
         text
@@ -20,7 +20,6 @@ pub fn document() -> &'static str {
     &TEXT
 }
 
-/// Gives the document.
 pub(crate) async fn serve() -> Response {
     let mut response = document().into_response();
     let json = HeaderValue::from_static("application/json");

@@ -1,4 +1,4 @@
-//! What the description of the API says besides its routes.
+//! The parts of the OpenAPI document that do not come from routes.
 
 use utoipa::{
     Modify, OpenApi,
@@ -39,7 +39,7 @@ impl Modify for Bearer {
     }
 }
 
-/// What stands around the routes.
+/// The document without its routes.
 pub(crate) fn frame() -> utoipa::openapi::OpenApi {
     Frame::openapi()
 }

@@ -1,4 +1,4 @@
-//! The audit log, as lines of JSON: the caller's whole log, or what was done to one sandbox.
+//! Exports the audit log as lines of JSON: all of the caller's entries, or those of one sandbox.
 
 use crate::{
     app::App,
@@ -38,7 +38,7 @@ pub(crate) async fn read(
     Ok(answer(first, export))
 }
 
-/// What was done to one sandbox; 404 where there was never one, or its entries are no longer held.
+/// The entries of one sandbox; 404 when it never existed or its entries are no longer stored.
 pub(crate) async fn of_one(
     app: &App,
     caller: &Caller,

@@ -1,4 +1,4 @@
-//! Code contexts: interpreters that keep their variables, and the runs in them.
+//! Code contexts, which are interpreters that keep their variables, and the runs in them.
 
 use crate::{
     app::App,
@@ -32,7 +32,7 @@ use isolet_wire::{context::Language, tell::Why};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What contexts speak, as ids of those that are made by being named, too.
+/// The names of languages. The first five are also ids of contexts that a run creates.
 const LANGUAGES: [(&str, Language); 9] = [
     ("python", Language::Python),
     ("javascript", Language::JavaScript),
@@ -45,7 +45,7 @@ const LANGUAGES: [(&str, Language); 9] = [
     ("shell", Language::Bash),
 ];
 
-/// Asks for no Jupyter kernel.
+/// The `kernel` of a context without a Jupyter kernel.
 const NO_KERNEL: &str = "none";
 
 /// A context to make.
@@ -169,7 +169,7 @@ fn word(language: Language) -> &'static str {
     LANGUAGES.iter().find(|(_, one)| *one == language).map_or("", |(word, _)| word)
 }
 
-/// The language of a context that is made by being named.
+/// The language of a context that a run creates.
 fn default_of(id: &ContextId) -> Option<Language> {
     LANGUAGES[..5].iter().find(|(word, _)| *word == id.as_str()).map(|(_, language)| *language)
 }
@@ -205,7 +205,7 @@ impl CreateContext {
     }
 }
 
-/// The kernel of a context: a name as Jupyter knows them.
+/// Parses the kernel of a context. Kernel names follow Jupyter's syntax.
 fn kernel(language: Language, wish: Option<String>) -> Result<Kernel, ApiError> {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     match wish {
@@ -338,7 +338,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Begins a run; in a context of a language's name also where that is not there yet.
+/// Starts a run. Creates the context when its id is the name of a language.
 async fn begin(
     sandbox: &Sandbox,
     id: &ContextId,

@@ -1,4 +1,4 @@
-//! What happens to sandboxes, as server-sent events: of one, or of all that the caller has.
+//! Events of sandboxes as server-sent events, for one sandbox or for all of the caller's.
 
 use crate::{
     app::App,
@@ -20,11 +20,11 @@ use isolet_sandbox::{
 use std::{convert::Infallible, fmt::Write as _};
 use tokio::time::timeout;
 
-/// A reader, and what it waits for.
+/// A client that follows events.
 struct Reader {
     follow: Follow,
     cancellation: Cancellation,
-    /// Of one sandbox: its last event ends the stream.
+    /// Whether it follows one sandbox, whose deletion ends the stream.
     one: bool,
     over: bool,
 }
@@ -96,7 +96,8 @@ async fn answer(
 }
 
 impl Reader {
-    /// The next events; `None` after the last. Asked only when the client has taken those before.
+    /// The next events; `None` after the last one. Called only when the client has read the
+    /// previous ones.
     async fn next_chunk(&mut self) -> Option<String> {
         if self.over {
             return None;
@@ -135,7 +136,7 @@ fn too_slow(slow: TooSlow) -> ApiError {
     ApiError::new(StatusCode::GONE, "too_slow", slow.to_string(), hint)
 }
 
-/// Its name and its own fields, as names with JSON values.
+/// The event's name, and its own fields as JSON values.
 fn name_and_fields(what: &Happened) -> (&'static str, Vec<(&'static str, String)>) {
     let text = |text: &str| {
         let mut out = Vec::new();

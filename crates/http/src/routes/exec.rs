@@ -1,4 +1,4 @@
-//! Commands by HTTP: without a shell behind them, or in a session's shell.
+//! Runs commands over HTTP, without a shell or in a session's shell.
 
 use crate::{
     app::App,
@@ -160,7 +160,7 @@ pub(crate) struct LostState {
 }
 
 impl ExecBody {
-    /// What to start, and what it reads.
+    /// What to start, and its standard input.
     fn start(self) -> Result<(Start, Option<Vec<u8>>), ApiError> {
         let stdin = stdin("stdin", self.stdin, "stdin_b64", self.stdin_b64)?;
         input::cwd(self.cwd.as_deref())?;
@@ -249,7 +249,7 @@ pub(crate) async fn in_session(
     run_in(app, &caller, &ids.sandbox, ids.session()?, &headers, body.value).await
 }
 
-/// The same for a session that was found.
+/// Runs a command in the shell of a session.
 pub(crate) async fn run_in(
     app: App,
     caller: &Caller,

@@ -1,7 +1,7 @@
-//! Files of a sandbox, and the same below each of its sessions.
+//! Files of a sandbox, and of its sessions.
 //!
-//! Contents are raw bytes, streamed both ways; what is said about files is JSON. Paths begin in
-//! `/workspace`, unless they begin with a slash, and are resolved inside the sandbox.
+//! Contents are raw bytes, streamed both ways; metadata is JSON. Relative paths begin in
+//! `/workspace`. Paths are resolved inside the sandbox.
 
 pub(crate) mod content;
 pub(crate) mod fetch;
@@ -44,7 +44,7 @@ use utoipa::openapi::{
 use utoipa_axum::{router::OpenApiRouter, routes};
 use view::{FileView, SavedView};
 
-/// All that can be said of a reading call.
+/// All query parameters of the requests that read.
 const READ: [&str; 12] = [
     "recursive",
     "hidden",
@@ -60,7 +60,7 @@ const READ: [&str; 12] = [
     "context",
 ];
 
-/// All of them, as they stand below a sandbox and below a session.
+/// The routes of files, below a sandbox and below a session.
 pub(crate) fn router() -> OpenApiRouter<App> {
     let mut in_session = below();
     let sid = ParameterBuilder::new()

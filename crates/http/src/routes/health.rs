@@ -1,4 +1,4 @@
-//! Whether the server answers. Needs no key, so it says nothing else.
+//! Whether the server answers. Needs no key, so it reveals nothing else.
 
 use crate::app::App;
 use axum::{Json, extract::State, http::StatusCode};

@@ -1,4 +1,4 @@
-//! Images: pulled, listed, imported, removed.
+//! Images: pull, list, import, remove.
 
 use crate::{
     app::App,
@@ -32,9 +32,9 @@ use tokio::{
 };
 use utoipa::ToSchema;
 
-/// How long an upload may stand still.
+/// How long an upload may stall.
 const STILL: Duration = Duration::from_secs(60);
-/// How often progress is told, at most; and that there is somebody, at least.
+/// The shortest interval of progress events, and the longest interval without any event.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -125,7 +125,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Json<Vec<Ima
     Json(all.iter().map(|image| ImageView::of(image, caller.tenant.as_str())).collect())
 }
 
-/// The name in an address: bytes, percent-encoded or not, slashes and all.
+/// The image name in the path, percent-encoded or not, with its slashes.
 fn name(uri: &Uri) -> Result<String, ApiError> {
     let text = uri.path().strip_prefix("/v1/images/").unwrap_or_default();
     let bytes = decode_path(text).ok_or_else(|| ApiError::bad_request("a malformed % escape"))?;
@@ -194,7 +194,7 @@ fn fault() -> ApiError {
     Error::Fault("the pull ended by a fault".into()).into()
 }
 
-/// Progress as events, up to its end.
+/// Streams progress events up to the end of the pull.
 fn pull_events(progress: watch::Receiver<Progress>, tenant: String) -> Response {
     let events = stream::unfold((progress, true, false), move |(mut progress, first, over)| {
         let tenant = tenant.clone();

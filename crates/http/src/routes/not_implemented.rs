@@ -1,9 +1,9 @@
-//! Calls of the design that are not built yet: each says so, rather than not to exist.
+//! Routes that are planned and not implemented. Each one gives its reason, instead of 404.
 
 use crate::{app::App, foundation::error::ApiError};
 use axum::{Router, routing::any};
 
-/// An answer that gives the reason.
+/// A handler that answers 501 with the reason.
 macro_rules! not_implemented {
     ($on:ident, $reason:expr) => {
         $on(|| async { $crate::foundation::error::ApiError::not_implemented($reason) })
@@ -14,7 +14,7 @@ pub(crate) use not_implemented;
 const LIFE: &str =
     "snapshots and forks are not built yet; files of a persistent sandbox outlive its sleep";
 
-/// All of them, below a sandbox and beside.
+/// All of them.
 pub(crate) fn router() -> Router<App> {
     let below = [("snapshots", LIFE), ("fork", LIFE), ("hibernate", LIFE), ("resume", LIFE)];
     let mut router = Router::new();

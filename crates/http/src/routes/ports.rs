@@ -1,4 +1,4 @@
-//! Ports of a sandbox: who listens, and the way to one below a path.
+//! Ports of a sandbox: lists who listens, and forwards requests below a path.
 
 pub(crate) mod links;
 pub(crate) mod tcp;
@@ -29,10 +29,10 @@ use std::net::IpAddr;
 use utoipa::ToSchema;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 
-/// Parts of a path up to and with the port: `/v1/sandboxes/ID/ports/PORT`.
+/// Parts of a path up to and including the port: `/v1/sandboxes/ID/ports/PORT`.
 const PREFIX_PARTS: usize = 5;
 
-/// The routes that are for every method.
+/// The routes, which accept every method.
 pub(crate) fn router() -> OpenApiRouter<App> {
     use utoipa_axum::routes;
     OpenApiRouter::new()
@@ -42,7 +42,7 @@ pub(crate) fn router() -> OpenApiRouter<App> {
         .routes(any_method(routes!(below), below))
 }
 
-/// A documented GET, and all other methods beside it.
+/// Documents GET and accepts every method.
 pub(crate) fn any_method<H, T>(
     documented: UtoipaMethodRouter<App>,
     handler: H,
@@ -52,7 +52,7 @@ where
     T: 'static,
 {
     let (schemas, paths, _) = documented;
-    // Not a fallback beside GET: that would say `Allow` where the program has not.
+    // Not a fallback besides GET, which would add `Allow` to the program's response.
     (schemas, paths, axum::routing::any(handler))
 }
 
@@ -138,12 +138,10 @@ pub(crate) async fn below(
     forward_to_port(app, caller, at, request).await
 }
 
-/// Which port of which sandbox a path names, and what stands before the program's own path. Read
-/// from the path as it was sent: what a program is asked for need not be text.
+/// The sandbox and port in a path, and the path's prefix before the program's own path. Parsed from
+/// the raw path, because a program's path need not be UTF-8.
 pub(crate) struct PortPath {
-    /// Which sandbox.
     pub(crate) sandbox: SandboxId,
-    /// Which port.
     pub(crate) port: u16,
     prefix: String,
 }
@@ -167,7 +165,7 @@ impl<S: Sync> FromRequestParts<S> for PortPath {
     }
 }
 
-/// The same for a dialect, whose path has as many parts.
+/// Forwards a request to the port in its path. Dialects use paths with as many parts.
 pub(crate) async fn forward_to_port(
     app: App,
     caller: Caller,

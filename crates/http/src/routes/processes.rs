@@ -1,4 +1,4 @@
-//! Processes in the background: started, told of, given input and signals, ended.
+//! Background processes: start, list, write to stdin, signal, kill.
 
 pub(crate) mod log;
 mod port;
@@ -32,9 +32,9 @@ use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 use view::ProcessView;
 
-/// The longest grace of an end, in ms: its answer is waited for.
+/// The longest grace period, in ms: the response waits for it.
 const GRACE_MS_MAX: u64 = 60_000;
-/// The grace unless told, in ms.
+/// The default grace period, in ms.
 const GRACE_MS: u64 = 5_000;
 const TERM: i32 = 15;
 

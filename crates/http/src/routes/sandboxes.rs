@@ -1,4 +1,4 @@
-//! Sandboxes: created, listed, read, changed, deleted.
+//! Sandboxes: create, list, get, change, delete.
 
 pub(crate) mod credentials;
 pub(crate) mod network;
@@ -30,7 +30,7 @@ use isolet_sandbox::{Patch, SandboxId, Wish, service::Reach};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-/// Entries of a page unless told.
+/// The default number of entries on a page.
 const PAGE: usize = 100;
 
 /// Why fields are refused that belong elsewhere.
@@ -211,7 +211,7 @@ pub(crate) async fn get(
     ids: PathIds,
 ) -> Result<Json<SandboxView>, ApiError> {
     let info = app.service.get(&caller.tenant, &ids.sandbox).await?;
-    // One that is being made is told of as such: to reach it would wait for its create.
+    // To reach a sandbox that is being created would wait for its creation.
     if info.state != isolet_sandbox::State::Running {
         return Ok(Json(SandboxView::from(info)));
     }
@@ -221,7 +221,7 @@ pub(crate) async fn get(
     };
     let info = match usage {
         Some(_) => info,
-        // To look at it may have found that it has failed.
+        // Reaching the sandbox may have revealed that it has failed.
         None => app.service.get(&caller.tenant, &ids.sandbox).await?,
     };
     Ok(Json(SandboxView::from(info).using(usage)))

@@ -1,4 +1,4 @@
-//! Sessions of a sandbox: each with a shell, a directory and an environment of its own.
+//! Sessions of a sandbox, each with its own shell, directory and environment.
 
 pub(crate) mod view;
 
@@ -24,7 +24,7 @@ use isolet_sandbox::{Life, SessionId, SessionWish, info::TTL_S_MAX, service::Rea
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-/// Entries of a page unless told.
+/// The default number of entries on a page.
 const PAGE: usize = 1000;
 
 /// What a session is to be. Every field may be left out.
@@ -81,7 +81,7 @@ impl CreateSession {
     }
 }
 
-/// When it ends by itself.
+/// The lifetime of a session.
 fn ttl(seconds: Option<u64>) -> Result<Option<Life>, ApiError> {
     match seconds.unwrap_or(0) {
         0 => Ok(None),

@@ -1,4 +1,4 @@
-//! The shell WebSocket: who attaches to which shell, and the upgrade.
+//! The shell WebSocket: parses which shell a client asks for, and upgrades the connection.
 
 use crate::{
     app::App,
@@ -23,22 +23,23 @@ use isolet_sandbox::{
 };
 use isolet_wire::ask::Since;
 
-/// Names of the query, all optional.
+/// The query parameters, all optional.
 const KNOWN: [&str; 8] =
     ["session", "resume", "since", "watch", "starts", "opened", "frames", tickets::QUERY_NAME];
-/// Letters of an id that the server makes: of a private shell, and of an owner.
+/// The length of generated ids, of private shells and of owners.
 const MADE_LETTERS: usize = 26;
 
-/// Which shell, and how.
+/// The shell that a client asks for, and its options.
 #[derive(Debug, PartialEq, Eq)]
 struct ShellRequest {
     session: Option<SessionId>,
-    /// A shell's id and the owner of its commands, from an `Isolet-Shell` header or a `shell_opened`.
+    /// The shell's id and the owner of its commands, from an `Isolet-Shell` header or a
+    /// `shell_opened` frame.
     resume: Option<(String, Option<String>)>,
     since: Option<Since>,
     watch: bool,
     starts: bool,
-    /// The first frame says what the headers of the answer do.
+    /// Whether the first frame repeats the headers of the response.
     opened: bool,
     binary: bool,
 }
@@ -63,7 +64,7 @@ impl ShellRequest {
         })
     }
 
-    /// The shell's name and the owner.
+    /// The shell's name and the owner of the commands.
     fn shell(&self, sandbox: &Sandbox) -> Result<(ShellName, String), ApiError> {
         let owner = |owner: &Option<String>| owner.clone().unwrap_or_else(ids::random);
         match (&self.session, &self.resume) {
@@ -86,7 +87,7 @@ impl ShellRequest {
     }
 }
 
-/// `SHELL` or `SHELL.OWNER`, as the `Isolet-Shell` header said it.
+/// Parses `SHELL` or `SHELL.OWNER`, as in the `Isolet-Shell` header.
 fn resume(text: &str) -> Result<(String, Option<String>), ApiError> {
     let made = |text: &str| {
         text.len() == MADE_LETTERS
@@ -96,14 +97,14 @@ fn resume(text: &str) -> Result<(String, Option<String>), ApiError> {
         Some((shell, owner)) if made(owner) => (shell, Some(owner.to_owned())),
         _ => (text, None),
     };
-    // Session ids have the wider alphabet of the two.
+    // Session ids allow all characters of shell ids.
     SessionId::parse(shell).map_err(|_| {
         query::bad_parameter("resume", "give back what the Isolet-Shell header said")
     })?;
     Ok((shell.to_owned(), owner))
 }
 
-/// `OUT[,ERR[,SEQ]]`: bytes of each stream and the last exit that were seen.
+/// Parses `OUT[,ERR[,SEQ]]`: bytes seen of each stream, and the last exit seen.
 fn since(text: &str) -> Result<Since, ApiError> {
     let wrong =
         || query::bad_parameter("since", "OUT,ERR or OUT,ERR,SEQ: bytes of each stream, last exit");
@@ -144,7 +145,7 @@ pub(crate) async fn shell(
     attach(app, caller, ids, Reach::CreateIfMissing, request).await
 }
 
-/// The same for a dialect, which may not create.
+/// Attaches to a shell. A dialect may forbid to create the sandbox.
 pub(crate) async fn attach(
     app: App,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! The terminals of a sandbox: which run, and their end.
+//! The running terminals of a sandbox: list and hang up.
 
 pub(crate) mod recordings;
 pub(crate) mod socket;

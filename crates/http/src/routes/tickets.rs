@@ -1,4 +1,4 @@
-//! Tickets: made with a key, given once in the address of a WebSocket.
+//! Issues tickets with a key, for use in the URL of a WebSocket.
 
 use crate::{
     app::App,
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use utoipa::ToSchema;
 
-/// How long a ticket opens something unless told, in seconds.
+/// The default lifetime of a ticket, in seconds.
 const TTL_S: u64 = 30;
 
 /// What a ticket is to open.

@@ -1,4 +1,4 @@
-//! A command's events in the words of Cloudflare's bridge.
+//! The events of a command in the format of Cloudflare's bridge.
 
 use crate::foundation::error::ApiError;
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -15,12 +15,12 @@ fn error(message: &str, code: &str) -> String {
     event("error", &json!({"error": message, "code": code}).to_string())
 }
 
-/// Bytes of a stream.
+/// Output of a stream.
 pub(crate) fn output(name: &str, bytes: &[u8]) -> String {
     event(name, &STANDARD.encode(bytes))
 }
 
-/// The end. What is not whole is no success: `lost` bytes were no longer held.
+/// The end of the command. Lost output makes it an error: `lost` bytes were no longer available.
 pub(crate) fn exit(exit: &Exit, lost: u64) -> String {
     if exit.timed_out {
         let message = format!("the command was ended at its timeout (exit {})", exit.code);
@@ -32,7 +32,7 @@ pub(crate) fn exit(exit: &Exit, lost: u64) -> String {
     event("exit", &json!({"exit_code": exit.code}).to_string())
 }
 
-/// What was not done after all.
+/// An error.
 pub(crate) fn error_event(failure: &ApiError) -> String {
     error(&failure.message, failure.code)
 }

@@ -1,4 +1,4 @@
-//! What a command said, kept whole up to a limit, and how it is written as JSON.
+//! Captures the output of a command up to a limit, and writes it as JSON.
 
 use crate::{
     foundation::{error::ApiError, json_text::write_json_string, utf8_stream::partial_char_len},
@@ -12,15 +12,16 @@ use serde::Serialize;
 use std::borrow::Cow;
 use utoipa::ToSchema;
 
-/// What is kept of a stream unless told, in bytes.
+/// The default limit for each stream, in bytes.
 pub(crate) const OUTPUT_BYTES: usize = 8 * 1024 * 1024;
-/// The most that can be asked for, in bytes.
+/// The highest limit that a request may ask for, in bytes.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Kept of a stream whatever all answers hold together, in bytes: what a command says usually.
+/// Captured of each stream even when the memory budget is exhausted, in bytes: more than most
+/// commands write.
 const GUARANTEED_BYTES: usize = 16 * 1024;
 
-/// One stream: its first bytes, and how many are not here.
+/// One stream: its first bytes, and how many were dropped.
 #[derive(Debug, Default)]
 pub(crate) struct CapturedStream {
     bytes: Vec<u8>,
@@ -29,7 +30,7 @@ pub(crate) struct CapturedStream {
 
 impl CapturedStream {
     fn push(&mut self, bytes: &[u8], max: usize, share: &mut MemoryShare) {
-        // Nothing is kept behind a hole.
+        // After dropped bytes nothing more is captured.
         let room = if self.cut > 0 { 0 } else { max.saturating_sub(self.bytes.len()) };
         let wanted = room.min(bytes.len());
         let assured = GUARANTEED_BYTES.saturating_sub(self.bytes.len()).min(wanted);
@@ -41,14 +42,14 @@ impl CapturedStream {
         }
     }
 
-    /// A character is kept whole or not at all.
+    /// Drops a character that is not complete.
     fn close_end(&mut self) {
         let open = partial_char_len(&self.bytes);
         self.bytes.truncate(self.bytes.len() - open);
         self.cut += open as u64;
     }
 
-    /// The text, and whether it stands for other bytes than those that came.
+    /// The text, and whether it differs from the captured bytes.
     fn text(&self) -> (Cow<'_, str>, bool) {
         let text = String::from_utf8_lossy(&self.bytes);
         let lossy = matches!(text, Cow::Owned(_));
@@ -62,12 +63,12 @@ pub(crate) struct CapturedOutput {
     out: CapturedStream,
     err: CapturedStream,
     max: usize,
-    /// What both hold beyond what is assured.
+    /// The memory of both streams beyond the guaranteed part.
     share: MemoryShare,
 }
 
 impl CapturedOutput {
-    /// At most `max` bytes of each stream, out of `share`.
+    /// Captures at most `max` bytes of each stream, out of `share`.
     pub(crate) fn new(max: usize, share: MemoryShare) -> Self {
         Self { out: CapturedStream::default(), err: CapturedStream::default(), max, share }
     }
@@ -89,12 +90,12 @@ impl CapturedOutput {
         kept.push(bytes, self.max, &mut self.share);
     }
 
-    /// Whether so many bytes of something else may be kept beside it, of which `kept` are there.
+    /// Reserves memory for other data of the same response, of which `kept` bytes exist already.
     pub(crate) fn reserve_beside(&mut self, kept: usize, bytes: usize) -> bool {
         kept + bytes <= GUARANTEED_BYTES || self.share.take_up_to(bytes) == bytes
     }
 
-    /// Bytes that were not held any more.
+    /// Counts bytes that were no longer available.
     pub(crate) fn add_gap(&mut self, stream: u8, count: u64) {
         if let Some(kept) = self.stream(stream).filter(|_| count > 0) {
             kept.cut += count;
@@ -102,12 +103,13 @@ impl CapturedOutput {
         }
     }
 
-    /// The text of both streams, as far as it was kept.
+    /// The captured text of both streams.
     pub(crate) fn texts(&self) -> (Cow<'_, str>, Cow<'_, str>) {
         (self.out.text().0, self.err.text().0)
     }
 
-    /// The answer's fields behind those of the exit: texts, exact bytes where they differ, what was cut.
+    /// Writes the JSON fields that follow those of the exit: text, exact bytes if they differ, and
+    /// how much was dropped.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         for (name, kept) in [("stdout", &self.out), ("stderr", &self.err)] {
             let (text, lossy) = kept.text();
@@ -130,7 +132,7 @@ impl CapturedOutput {
     }
 }
 
-/// The fields that say how a command ended, without braces.
+/// The JSON fields that say how a command ended, without braces.
 pub(crate) fn exit_fields(exit: &Exit) -> String {
     let signal = exit.signal.map_or("null".to_owned(), |signal| signal.to_string());
     format!(
@@ -143,8 +145,8 @@ pub(crate) fn exit_fields(exit: &Exit) -> String {
     )
 }
 
-/// What the sandbox's last sleep has lost, as a field with a comma before it; empty for everybody
-/// but the first who asks.
+/// What the last sleep of the sandbox ended, as a JSON field with a comma before it. Only the first
+/// caller gets it; for all others it is empty.
 pub(crate) fn lost_field(sandbox: &Sandbox) -> String {
     sandbox.lost().map_or_else(String::new, |lost| {
         let mut words: Vec<String> =
@@ -159,7 +161,7 @@ pub(crate) fn lost_field(sandbox: &Sandbox) -> String {
     })
 }
 
-/// Microseconds as milliseconds.
+/// Converts microseconds to milliseconds.
 pub(crate) fn ms(micros: u64) -> f64 {
     micros as f64 / 1000.0
 }

@@ -1,4 +1,4 @@
-//! One command by HTTP: sent, heard to its end, told as one JSON answer or as it happens.
+//! One command over HTTP: sends it to the agent and receives its events.
 
 use crate::{
     auth::cancellation::{Cancellation, CancellationReason},
@@ -20,33 +20,31 @@ use std::{
     time::Duration,
 };
 
-/// What a stopping server leaves a command that is nearly done.
+/// How long a command may go on when the server stops.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
-/// What came of a command.
+/// An event of a command.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// It has begun.
     Started,
-    /// Bytes that it wrote.
     Output {
         /// 1 or 2.
         stream: u8,
-        /// Where they stand in the shell's or program's stream.
+        /// The position in the stream of the shell or program.
         offset: u64,
         /// At most 64 KiB.
         bytes: Bytes,
     },
-    /// Bytes that are no longer held.
+    /// Output that is no longer available.
     Gap {
         /// 1 or 2.
         stream: u8,
-        /// First missing byte.
+        /// The first missing byte.
         from: u64,
-        /// First byte that is there again.
+        /// The first byte that is available again.
         to: u64,
     },
-    /// It has ended; nothing follows. With what was refused to its sandbox meanwhile.
+    /// The last event: the exit, and the network traffic that was denied in the meantime.
     Exit(Exit, Denied),
 }
 
@@ -63,29 +61,29 @@ impl AgentConnection {
         }
     }
 
-    /// Its session has ended, and took the shell along.
+    /// The session has ended, and its shell with it.
     fn session_ended(&self) -> bool {
         matches!(self, Self::Shell(link) if link.session_ended())
     }
 }
 
-/// A command that was sent.
+/// A command that was sent to the agent.
 pub(crate) struct Command {
-    /// Until it is parked.
+    /// `None` after the connection was parked.
     link: Option<AgentConnection>,
-    /// Its id on the link; empty for a program.
+    /// The id on the connection; empty for a program.
     id: String,
-    /// What waits to be its standard input.
+    /// Standard input that was not sent yet.
     stdin: VecDeque<Ask>,
-    /// Whether it ends with its client.
+    /// Whether the command is cancelled when its client disconnects.
     ends_with_client: bool,
     denials: Denials,
-    /// It has ended, and what was refused meanwhile is waited for.
+    /// The exit, while the denied traffic is still awaited.
     ended: Option<Exit>,
 }
 
-/// Ids of commands by HTTP: several links share one owner, and an earlier server's commands may
-/// still run.
+/// Generates a command id. Several connections share one owner, and commands of an earlier server
+/// may still run, so ids are unique across servers.
 fn fresh_id() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     static SERVER: std::sync::LazyLock<String> =
@@ -94,7 +92,8 @@ fn fresh_id() -> String {
 }
 
 impl Command {
-    /// Runs in a session's shell. When this is dropped it is cancelled if `bound`, and else goes on.
+    /// Runs a command in a session's shell. If `bound`, dropping this cancels the command;
+    /// otherwise the command goes on.
     pub(crate) async fn in_session(
         sandbox: &Sandbox,
         session: &SessionId,
@@ -119,7 +118,7 @@ impl Command {
         })
     }
 
-    /// Starts a program. It is killed when this is dropped.
+    /// Starts a program, which is killed when this is dropped.
     pub(crate) async fn start_program(
         sandbox: &Sandbox,
         mut start: Start,
@@ -140,7 +139,7 @@ impl Command {
         })
     }
 
-    /// What comes next. Cancel-safe. After an `Exit` nothing may be asked.
+    /// Waits for the next event. Cancel-safe. Must not be called after `Exit`.
     pub(crate) async fn next(&mut self) -> Result<Event, ApiError> {
         loop {
             if self.ended.is_some() {
@@ -155,7 +154,7 @@ impl Command {
         }
     }
 
-    /// A link that breaks when its session ends has ended because of that.
+    /// When the session has ended, that is why its connection broke.
     fn end_reason(&self, error: LinkError) -> LinkError {
         match error {
             LinkError::Destroyed(_) => error,
@@ -164,12 +163,12 @@ impl Command {
         }
     }
 
-    /// Its session has ended: however its shell tells of the end, that is why.
+    /// Whether the session has ended, which explains any end of the shell.
     fn orphaned(&self) -> bool {
         self.link.as_ref().is_some_and(AgentConnection::session_ended)
     }
 
-    /// What has already come.
+    /// Returns the next event if it has already arrived.
     pub(crate) fn ready(&mut self) -> Result<Option<Event>, ApiError> {
         while self.ended.is_none() {
             let message = match &mut self.link {
@@ -189,8 +188,8 @@ impl Command {
 
     async fn receive(&mut self) -> Result<Heard, LinkError> {
         let link = self.link.as_mut().ok_or(LinkError::Ended)?;
-        // Pushed, not sent: a program that writes before it reads must be heard meanwhile. All of
-        // it is bounded by the body that it came in.
+        // Pushed without waiting: the output of a program that writes before it reads must be
+        // received meanwhile. The size of the request's body bounds what is pushed.
         while let Some(ask) = self.stdin.pop_front() {
             link.push(&ask)?;
         }
@@ -233,12 +232,13 @@ impl Command {
                 }
                 Err(ApiError::from_agent(why, message))
             }
-            // Also that a session's shell has ended: what was sent opens the next, or is refused.
+            // This includes that a session's shell has ended: the next request opens another shell
+            // or is refused.
             Heard::Tell(_) => Ok(None),
         }
     }
 
-    /// Hears it to its end, gathers what it says, and gives the link back.
+    /// Receives all events, captures the output, and parks the connection.
     pub(crate) async fn finish(
         mut self,
         mut output: CapturedOutput,
@@ -253,7 +253,7 @@ impl Command {
         };
         tokio::pin!(ended);
         loop {
-            // The end first: a command that never stops writing must not put it off.
+            // Cancellation first: a command that never stops writing must not delay it.
             let event = tokio::select! {
                 biased;
                 reason = &mut ended => return Err(reason.into()),
@@ -271,13 +271,13 @@ impl Command {
         }
     }
 
-    /// After its exit: the link may serve the next command.
+    /// After the exit: returns the connection for the next command.
     pub(crate) fn park(mut self) {
         match self.link.take() {
             None => {}
             Some(AgentConnection::Exec(link)) => link.park(),
             Some(AgentConnection::Shell(mut link)) => {
-                // What has come since its exit is others' or says that the shell has ended.
+                // What arrived since the exit belongs to others, or says that the shell has ended.
                 while let Ok(message) = link.try_next() {
                     match message {
                         None => return link.park(),
@@ -291,7 +291,7 @@ impl Command {
 }
 
 impl Drop for Command {
-    /// The client has gone before the end: what is bound to it ends with it.
+    /// The client disconnected early: cancels a command that is bound to it.
     fn drop(&mut self) {
         if let Some(link) = self.link.as_mut().filter(|_| self.ends_with_client) {
             let _ = link.push(&Ask::Cancel { id: std::mem::take(&mut self.id) });

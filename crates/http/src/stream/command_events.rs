@@ -1,4 +1,4 @@
-//! A command as server-sent events: its output as it happens, then how it ended.
+//! Streams a command as server-sent events: its output, then its exit.
 
 use crate::{
     auth::cancellation::Cancellation,
@@ -22,25 +22,25 @@ use futures_util::stream;
 use std::{convert::Infallible, time::Duration};
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// How long a refusal may take to become a status; what comes later becomes an event.
+/// A refusal within this time becomes an HTTP status; a later one becomes an event.
 const FIRST_EVENT_WAIT: Duration = Duration::from_millis(50);
-/// How much output goes into one piece of the body.
+/// The most output in one chunk of the body.
 const CHUNK_BYTES: usize = 128 * 1024;
 
-/// A command being told.
+/// Streams the events of one command.
 struct SseStream {
     command: Option<Command>,
     texts: Utf8Decoder,
     form: EventEncoding,
-    /// Bytes that were no longer held.
+    /// Bytes of output that were no longer available.
     lost: u64,
-    /// More fields of the exit event, each with a comma before it.
+    /// Additional JSON fields of the exit event, each with a comma before it.
     more: String,
     next: Instant,
     cancellation: Cancellation,
 }
 
-/// The answer: events until the command's exit.
+/// The response: events up to the exit of the command.
 pub(crate) async fn answer(
     mut command: Command,
     form: EventEncoding,
@@ -72,7 +72,7 @@ pub(crate) async fn answer(
 }
 
 impl SseStream {
-    /// The next events, as many as are there; `None` after the last.
+    /// The next chunk, with all events that are available; `None` after the last.
     async fn next_chunk(&mut self) -> Option<Vec<u8>> {
         let mut command = self.command.take()?;
         let mut out = Vec::new();
@@ -113,7 +113,7 @@ impl SseStream {
         Some(out)
     }
 
-    /// Appends one event; `true` for the last.
+    /// Appends one event; returns `true` for the last one.
     fn write(&mut self, event: Event, out: &mut Vec<u8>) -> bool {
         match event {
             Event::Started => {}

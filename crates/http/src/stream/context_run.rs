@@ -1,4 +1,4 @@
-//! A run in a code context: gathered into one answer, or told as server-sent events.
+//! A run in a code context, and its result captured in one response.
 
 use crate::{
     auth::cancellation::Cancellation,
@@ -22,11 +22,11 @@ use std::time::Duration;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 
-/// How long a refusal may take to become a status; what comes later becomes an event.
+/// A refusal within this time becomes an HTTP status; a later one becomes an event.
 const FIRST_EVENT_WAIT: Duration = Duration::from_millis(50);
-/// Kept of what a run shows, in bytes of JSON; what is more is counted.
+/// The most results in one response, in bytes of JSON; further results are only counted.
 const RESULTS_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// How many things one answer shows.
+/// The most results in one response.
 const RESULTS_MAX: usize = 10_000;
 
 /// What came of a run.
@@ -112,16 +112,16 @@ pub(crate) struct DiedView {
     signal: Option<i32>,
 }
 
-/// A run that goes on.
+/// A run in progress.
 pub(crate) struct ContextRun {
     link: Option<RunLink>,
-    /// Interrupted when this is dropped before its end.
+    /// Whether the run is interrupted when this is dropped before its end.
     cancel: bool,
     first: Option<Event>,
     fresh: bool,
     pub(super) fault: bool,
     denials: Denials,
-    /// It has ended, and what was refused meanwhile is waited for.
+    /// The end, while the denied traffic is still awaited.
     ended: Option<End>,
     denied: Denied,
 }
@@ -150,7 +150,7 @@ impl ContextRun {
         Ok(self)
     }
 
-    /// What comes next; [`Event::End`] is the last. Cancel-safe.
+    /// Waits for the next event; [`Event::End`] is the last one. Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<Event, Error> {
         if let Some(event) = self.first.take() {
             return Ok(event);
@@ -174,7 +174,8 @@ impl ContextRun {
         Ok(link.ready()?.and_then(|event| self.observe(event)))
     }
 
-    /// Its end is told by [`Self::next`], once it is known what was refused.
+    /// Tracks the state of the run. [`Self::next`] returns the end once the denied traffic is
+    /// known.
     fn observe(&mut self, event: Event) -> Option<Event> {
         match event {
             Event::Began(fresh) => {
@@ -197,7 +198,7 @@ impl ContextRun {
         Some(event)
     }
 
-    /// Gathers everything into one answer.
+    /// Captures all events in one response.
     pub(crate) async fn finish(
         mut self,
         mut output: CapturedOutput,
@@ -248,7 +249,7 @@ impl ContextRun {
         Ok(response)
     }
 
-    /// The fields that say how it ended, without braces.
+    /// The JSON fields that say how the run ended, without braces.
     pub(super) fn fields(&self, end: &End) -> String {
         let died = match end.died {
             None => "null".to_owned(),
@@ -268,7 +269,7 @@ impl ContextRun {
     }
 }
 
-/// What is told as the error of a run whose interpreter has ended with it.
+/// The exception for a run whose interpreter has died.
 pub(super) fn death_exception(end: &End) -> Option<Fault> {
     let died = end.died?;
     let how = match (died.code, died.signal) {
@@ -287,7 +288,7 @@ pub(super) fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
 }
 
-/// A refusal about contexts in their own words.
+/// Converts an error, with a code of its own for unknown contexts.
 pub(crate) fn context_error(error: Error) -> ApiError {
     match error {
         Error::Refused { why: Why::NoShell, message } => ApiError::new(

@@ -1,4 +1,4 @@
-//! A run in a code context as server-sent events.
+//! Streams a run in a code context as server-sent events.
 
 use crate::{
     auth::cancellation::Cancellation,
@@ -20,22 +20,22 @@ use isolet_wire::{frame::Data, tell::STDOUT};
 use std::convert::Infallible;
 use tokio::time::{Instant, timeout_at};
 
-/// How much goes into one piece of the body.
+/// The most data in one chunk of the body.
 const CHUNK_BYTES: usize = 128 * 1024;
 
-/// A run being told.
+/// Streams the events of one run.
 struct RunSseStream {
     run: Option<ContextRun>,
     texts: Utf8Decoder,
     form: EventEncoding,
-    /// More fields of the last event, each with a comma before it.
+    /// Additional JSON fields of the last event, each with a comma before it.
     more: String,
     next: Instant,
     unread: u64,
     cancellation: Cancellation,
 }
 
-/// The answer: events until the run's end.
+/// The response: events up to the end of the run.
 pub(crate) fn events(
     run: ContextRun,
     form: EventEncoding,
@@ -56,7 +56,7 @@ pub(crate) fn events(
 }
 
 impl RunSseStream {
-    /// The next events, as many as are there; `None` after the last.
+    /// The next chunk, with all events that are available; `None` after the last.
     async fn next_chunk(&mut self) -> Option<Vec<u8>> {
         let mut run = self.run.take()?;
         let mut out = Vec::new();
@@ -85,7 +85,7 @@ impl RunSseStream {
         Some(out)
     }
 
-    /// Appends an event and those that have come behind it; `false` after the last.
+    /// Appends an event and those that are already available; returns `false` after the last one.
     fn write_ready(
         &mut self,
         mut event: Result<Option<Event>, Error>,
@@ -112,7 +112,7 @@ impl RunSseStream {
         }
     }
 
-    /// Appends one event; `true` for the last.
+    /// Appends one event; returns `true` for the last one.
     fn write(&mut self, event: Event, run: &ContextRun, out: &mut Vec<u8>) -> bool {
         match event {
             Event::Began(_) => {}

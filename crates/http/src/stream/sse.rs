@@ -1,4 +1,4 @@
-//! Server-sent events: the answer that carries them, and events that every stream has.
+//! Server-sent events: the response that carries them, and what all event streams share.
 
 use crate::foundation::error::ApiError;
 use axum::{
@@ -10,10 +10,10 @@ use futures_util::stream::Stream;
 use isolet_wire::tell::STDOUT;
 use std::{convert::Infallible, time::Duration};
 
-/// How often a silent stream is known to be alive.
+/// How often a stream without events sends a comment, so that the client knows that it is alive.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// An answer that goes on as events, piece after piece, as the client takes them.
+/// A response that streams events as the client reads them.
 pub(crate) fn response(
     events: impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static,
 ) -> Response {
@@ -24,12 +24,12 @@ pub(crate) fn response(
     response
 }
 
-/// A stream's event.
+/// The name of an output stream's event.
 pub(crate) fn stream_name(stream: u8) -> &'static str {
     if stream == STDOUT { "stdout" } else { "stderr" }
 }
 
-/// Appends the last event of a stream that cannot go on.
+/// Appends the last event of a stream that ends with an error.
 pub(crate) fn write_error(out: &mut Vec<u8>, failure: &ApiError) {
     let text = serde_json::to_string(failure).unwrap_or_default();
     out.extend_from_slice(format!("event: error\ndata: {text}\n\n").as_bytes());

@@ -1,4 +1,4 @@
-//! What a client says over the shell WebSocket: one JSON object a text frame.
+//! The frames that a client sends over the shell WebSocket: one JSON object per text frame.
 
 use crate::foundation::{
     error::ApiError,
@@ -10,20 +10,20 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use isolet_wire::ask::Run;
 use serde::Deserialize;
 
-/// One frame, understood.
+/// A parsed frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ClientFrame {
-    /// Run a command; its timeout where it names one, and all of its standard input likewise.
+    /// Runs a command, with its timeout and all of its standard input, if the frame contains them.
     Run { run: Box<Run>, timeout_ms: Option<u64>, stdin: Option<Vec<u8>> },
     /// More standard input.
     Stdin { id: String, data: Vec<u8>, eof: bool },
-    /// A signal for a command's foreground.
+    /// A signal for the foreground process group of a command.
     Signal { id: String, signal: i32 },
-    /// End a command.
+    /// Cancels a command.
     Cancel { id: String },
 }
 
-/// Whether standard input follows, or all of it.
+/// Standard input that follows in other frames, or all of it.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Stdin {
@@ -60,10 +60,10 @@ struct Frame {
     signal: Option<serde_json::Value>,
 }
 
-/// The id that a failed frame was about, where it named one.
+/// An error, with the id from the frame if it has one.
 type FrameError = (Option<String>, ApiError);
 
-/// Understands one text frame.
+/// Parses one text frame.
 pub(crate) fn parse(text: &str) -> Result<ClientFrame, FrameError> {
     let mut frame: Frame = json::parse(text.as_bytes()).map_err(|failure| (None, failure))?;
     let id = frame.id.take();
@@ -89,7 +89,7 @@ fn named(id: &Option<String>) -> Result<String, ApiError> {
     Ok(id.clone())
 }
 
-/// Refuses what stands in a frame that has no use for it.
+/// Refuses fields that this type of frame does not have.
 fn without(fields: &[(&str, bool)]) -> Result<(), ApiError> {
     match fields.iter().find(|(_, there)| *there) {
         None => Ok(()),

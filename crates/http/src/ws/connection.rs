@@ -1,5 +1,5 @@
-//! One WebSocket, as the conversations need it: written without a queue, watched for life, and ended
-//! so that its client reads why.
+//! One WebSocket: writes without a queue, detects dead peers, and closes so that the client
+//! receives the reason.
 
 use crate::{
     auth::cancellation::CancellationReason, connection::smuggling_guard, ws::upgrade::Socket,
@@ -18,35 +18,34 @@ use tokio_tungstenite::tungstenite::{
     protocol::{CloseFrame, frame::coding::CloseCode},
 };
 
-/// The clock of a socket: every second tick a ping.
+/// The interval of the heartbeat. Every second one sends a ping.
 const TICK: Duration = Duration::from_secs(7);
-/// Ticks without a sign of life until the peer counts as gone: between 21 and 28 seconds.
+/// Heartbeats without a sign of life until the peer counts as dead: between 21 and 28 seconds.
 const SILENT_TICKS: u32 = 3;
-/// What stands before an answer's payload, at most.
+/// The longest header of a frame with a reply.
 const FRAME_HEAD_BYTES: usize = 4;
-/// How long a goodbye may take.
+/// How long the closing handshake may take.
 pub(super) const CLOSE_WAIT: Duration = Duration::from_secs(2);
-/// The same when the server stops.
+/// How long the closing handshake may take when the server stops.
 const STOP_WAIT: Duration = Duration::from_secs(1);
-/// Answers to a client that does not read them (pongs, refusals) until it is not read either.
+/// Replies (pongs, errors) that a client has not read before its frames are no longer read.
 const UNREAD_REPLIES_BYTES_MAX: usize = 64 * 1024;
 
-/// How a conversation ends.
+/// Why a WebSocket is closed.
 pub(super) enum CloseReason {
-    /// The client said goodbye.
+    /// The client sent a close frame.
     ClosedByClient,
-    /// Said by us, with a code and a word.
+    /// The server sends a close frame with this code and reason.
     Close(CloseCode, &'static str),
-    /// The connection is gone.
+    /// The connection broke.
     Gone,
 }
 
-/// The reason in a close frame (1001) when the sandbox was deleted: the code of the same refusal by
-/// HTTP. Nobody is to come back: that would make another sandbox.
+/// The reason in the close frame (1001) when the sandbox was deleted: the error code of the same
+/// refusal over HTTP. The client must not reconnect, which would create another sandbox.
 const DESTROYED: &str = "sandbox_destroyed";
 
 impl CloseReason {
-    /// The sandbox was deleted.
     pub(super) fn destroyed() -> Self {
         Self::Close(CloseCode::Away, DESTROYED)
     }
@@ -64,23 +63,23 @@ impl From<CancellationReason> for CloseReason {
     }
 }
 
-/// Goes on, or ends.
+/// Continue, or close the WebSocket.
 pub(super) type Flow<T = ()> = ControlFlow<CloseReason, T>;
 
-/// What the socket brought.
+/// What polling the socket returned.
 pub(super) enum Event {
     Message(Option<Result<Message, Error>>),
     Flushed(Result<(), Error>),
 }
 
-/// A socket, and what is known of its peer.
+/// A WebSocket and the state of its peer.
 pub(super) struct WsConnection {
     socket: Socket,
-    /// Written into the socket and not flushed.
+    /// Whether something was written and not flushed.
     unflushed: bool,
-    /// Bytes of answers to the client's own frames that are not flushed.
+    /// Unflushed bytes of replies to the client's own frames.
     unread_replies_bytes: usize,
-    /// The clock struck while it was so.
+    /// Whether the last heartbeat found unflushed data.
     full: bool,
     silent: u32,
     ticks: u32,
@@ -91,13 +90,13 @@ impl WsConnection {
         Self { socket, unflushed: false, unread_replies_bytes: 0, full: false, silent: 0, ticks: 0 }
     }
 
-    /// Something is written that the connection has not taken yet.
+    /// Whether something was written that the connection has not accepted yet.
     pub(super) fn has_unflushed(&self) -> bool {
         self.unflushed
     }
 
-    /// Sends what is written, then reads, unless `full` or the client owes us a look at our answers;
-    /// both with one borrow, so that neither waits for the other.
+    /// Flushes, then reads, unless `full` is set or too many replies are unread. Both share one
+    /// borrow, so that neither waits for the other.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, full: bool) -> Poll<Event> {
         if self.unflushed
             && let Poll::Ready(flushed) = Pin::new(&mut self.socket).poll_flush(cx)
@@ -111,12 +110,12 @@ impl WsConnection {
         Poll::Pending
     }
 
-    /// The client's message, where the event was one that its conversation must hear.
+    /// Returns the client's message if the event is one for the protocol above.
     pub(super) fn receive(&mut self, event: Event) -> Flow<Option<Message>> {
         let message = match event {
             Event::Flushed(Ok(())) => {
-                // Where the connection was full, that it takes something again is a sign of life.
-                // Otherwise it is not: a ping fits into the buffer of a cable that was cut.
+                // If the connection was full, accepting data is a sign of life. Otherwise it is
+                // not: a ping fits into the buffer of a connection that is cut.
                 if std::mem::take(&mut self.full) {
                     self.silent = 0;
                 }
@@ -133,7 +132,7 @@ impl WsConnection {
         self.silent = 0;
         match message {
             Message::Close(_) => ControlFlow::Break(CloseReason::ClosedByClient),
-            // A ping is answered below us; its answer leaves with the next flush.
+            // The library answers a ping; the pong leaves with the next flush.
             Message::Ping(payload) => {
                 self.unflushed = true;
                 self.unread_replies_bytes += payload.len() + FRAME_HEAD_BYTES;
@@ -144,7 +143,7 @@ impl WsConnection {
         }
     }
 
-    /// Writes without asking for room: the caller bounds what it writes before the next flush.
+    /// Writes without waiting. The caller bounds what it writes before the next flush.
     pub(super) fn write(&mut self, message: Message) -> Flow {
         self.unflushed = true;
         match Pin::new(&mut self.socket).start_send(message) {
@@ -153,13 +152,13 @@ impl WsConnection {
         }
     }
 
-    /// Writes the answer to a frame of the client's own: one that reads none of them is not read.
+    /// Replies to a frame of the client. A client that reads no replies is not read either.
     pub(super) fn reply(&mut self, message: Message) -> Flow {
         self.unread_replies_bytes += message.len() + FRAME_HEAD_BYTES;
         self.write(message)
     }
 
-    /// The clock struck. `held`: the client is not read, and its silence is ours.
+    /// Handles a heartbeat. `held`: the client is not being read, so its silence means nothing.
     pub(super) fn tick(&mut self, held: bool) -> Flow {
         self.ticks = self.ticks.wrapping_add(1);
         self.silent = if held { 0 } else { self.silent + 1 };
@@ -173,7 +172,7 @@ impl WsConnection {
         ControlFlow::Continue(())
     }
 
-    /// Ends it.
+    /// Closes the WebSocket.
     pub(super) async fn close(mut self, end: CloseReason) {
         let stopping = matches!(end, CloseReason::Close(CloseCode::Restart, _));
         let wait = if stopping { STOP_WAIT } else { CLOSE_WAIT };
@@ -183,23 +182,23 @@ impl WsConnection {
             CloseReason::Close(code, reason) => Some(CloseFrame { code, reason: reason.into() }),
         };
         let goodbye = async {
-            // The answer to the client's own goodbye leaves with the next look for a message.
+            // The reply to the client's own close frame leaves with the next read.
             if frame.is_some() {
                 self.socket.close(frame).await?;
             }
-            // Until the client has said goodbye too, so that it reads ours.
+            // Waits for the client's close frame, so that the client has read ours.
             while let Some(message) = futures_util::StreamExt::next(&mut self.socket).await {
                 message?;
             }
             Ok::<(), Error>(())
         };
         let _ = timeout(wait, goodbye).await;
-        // One that broke the protocol may be speaking still.
+        // A client that violated the protocol may still be sending.
         smuggling_guard::close_gracefully(self.socket.get_mut()).await;
     }
 }
 
-/// The clock of [`WsConnection::tick`].
+/// The interval for [`WsConnection::tick`].
 pub(super) fn heartbeat() -> Interval {
     let mut clock = interval(TICK);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -207,7 +206,7 @@ pub(super) fn heartbeat() -> Interval {
     clock
 }
 
-/// What is said to a client that broke the protocol.
+/// The close reason for a protocol error.
 fn close_reason(error: &Error) -> CloseReason {
     match error {
         Error::Capacity(CapacityError::MessageTooLong { .. } | CapacityError::TooManyHeaders) => {

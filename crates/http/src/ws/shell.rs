@@ -1,7 +1,7 @@
-//! One client of a shell: a socket on one side, a link to the agent on the other, one task.
+//! Serves one client of a shell: one task between its WebSocket and its connection to the agent.
 //!
-//! No channel and no second task stands between the two: a command costs two wake-ups. While the
-//! client does not read, nothing is read from the link, and what it says is still taken.
+//! Without channels or a second task in between, a command costs two wake-ups. While the client
+//! does not read, nothing is read from the agent, and the client's frames are still accepted.
 
 use crate::{
     auth::cancellation::Cancellation,
@@ -34,32 +34,31 @@ use tracing::debug;
 
 /// The longest message: a command of 1 MiB, escaped, and its envelope.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Output taken from the link before it is sent on. One frame may stand above it.
+/// How much output is read from the agent before it is flushed. One frame may exceed it.
 const BATCH_BYTES: usize = 128 * 1024;
-/// Standard input taken from the client before the agent took it.
+/// How much standard input may wait for the agent before the client is no longer read.
 const INPUT_BYTES_MAX: usize = 256 * 1024;
-/// Commands of which is noted when they began: a shell runs one after the other.
+/// The most commands whose denied traffic is tracked. A shell runs one command at a time.
 const TRACKED_COMMANDS_MAX: usize = 1024;
 
-/// Who is at the other end, and what was agreed.
+/// A client of a shell, and the options it asked for.
 pub(crate) struct Client {
-    /// Where the shell is.
     pub(crate) sandbox: Sandbox,
-    /// The connection to it.
+    /// The connection to the shell's agent.
     pub(crate) link: ShellLink,
-    /// Whose the command ids are.
+    /// The owner of the command ids.
     pub(crate) owner: String,
-    /// The shell ends with this client.
+    /// Whether the shell ends with this client.
     pub(crate) private: bool,
-    /// It came back: commands of its earlier connection may run.
+    /// Whether the client reconnected: commands of its earlier connection may still run.
     pub(crate) resumed: bool,
-    /// Output goes as binary frames.
+    /// Whether output is sent as binary frames.
     pub(crate) binary: bool,
-    /// It is told when a command begins.
+    /// Whether the client receives `shell_start`.
     pub(crate) starts: bool,
-    /// What its first frame tells: the shell's name for a return, and where the shell stands.
+    /// For the first frame: the shell's name for `?resume=`, and the shell's position.
     pub(crate) opened: Option<(String, String)>,
-    /// For commands that name none, in ms; 0 never.
+    /// The timeout of commands without one, in ms; 0 stands for none.
     pub(crate) timeout_ms: u64,
 }
 
@@ -67,13 +66,14 @@ struct ShellSocket {
     connection: WsConnection,
     client: Client,
     texts: Utf8Decoder,
-    /// The shell has ended, and was told so; a session's next command opens another.
+    /// Whether the shell has ended and the client was told. A session's next command opens another
+    /// shell.
     shell_ended: bool,
-    /// Commands that take standard input: their cancel must not stand behind it.
+    /// Running commands that read standard input: cancelling them must not wait behind it.
     stdin_commands: Vec<String>,
-    /// What was refused since each command has begun that has not ended.
+    /// Denied traffic since the start of each running command.
     denials: HashMap<String, Denials>,
-    /// The same since this client came.
+    /// Denied traffic since the client connected.
     since: Denials,
 }
 
@@ -104,7 +104,7 @@ impl ShellSocket {
             return end;
         }
         let mut clock = heartbeat();
-        // Lives as long as the loop: nothing is registered anew for each message.
+        // Created once for the whole loop, so that messages cost no registration.
         let ended = async move { cancellation.cancelled().await };
         tokio::pin!(ended);
         loop {
@@ -114,7 +114,7 @@ impl ShellSocket {
             let full = link.waiting() > INPUT_BYTES_MAX;
             let go = tokio::select! {
                 biased;
-                // First: under a steady load the others are always ready.
+                // First, because the other branches are always ready under a steady load.
                 reason = &mut ended => ControlFlow::Break(reason.into()),
                 event = poll_fn(|cx| connection.poll(cx, full)) => self.event(event).await,
                 message = link.next(), if !unflushed => self.handle_agent(message).await,
@@ -184,8 +184,9 @@ impl ShellSocket {
         ControlFlow::Continue(())
     }
 
-    /// The agent takes what a connection says in order, and stops at standard input that nobody
-    /// reads: what must not wait for that goes by a connection of its own.
+    /// Sends a request that must not wait behind standard input. The agent handles the requests of
+    /// a connection in order and stops at input that nobody reads, so this one gets its own
+    /// connection.
     async fn send_urgent(&mut self, ask: Ask, behind_stdin: bool) -> Flow {
         if !behind_stdin {
             return self.push(&ask);
@@ -212,7 +213,7 @@ impl ShellSocket {
     fn push(&mut self, ask: &Ask) -> Flow {
         match self.client.link.push(ask) {
             Ok(()) => ControlFlow::Continue(()),
-            // The link's own end says why.
+            // The end of the connection will say why.
             Err(error) => {
                 debug!(%error, "the agent does not take what a client said");
                 ControlFlow::Continue(())
@@ -241,7 +242,7 @@ impl ShellSocket {
         }
     }
 
-    /// Passes on what the agent said, and counts its bytes.
+    /// Forwards a message of the agent, and adds its size to `bytes`.
     fn forward(&mut self, message: Heard, bytes: &mut usize) -> Flow {
         let tell = match message {
             Heard::Tell(tell) => tell,
@@ -286,7 +287,7 @@ impl ShellSocket {
         }
     }
 
-    /// From here on what is refused is told with its end.
+    /// Tracks denied traffic from the start of a command.
     fn track_denials(&mut self, id: String) {
         if self.denials.len() < TRACKED_COMMANDS_MAX {
             self.denials.insert(id, self.client.sandbox.denials());
@@ -295,7 +296,7 @@ impl ShellSocket {
 
     fn data(&mut self, body: Bytes) -> Flow {
         if self.client.binary {
-            // The body is laid out as the frame is.
+            // The body has the layout of the frame.
             return self.write(Message::Binary(body));
         }
         let Ok(Data { stream, offset, id, bytes }) = Data::parse(body) else {
@@ -333,7 +334,7 @@ impl ShellSocket {
         ControlFlow::Continue(())
     }
 
-    /// The link is gone: with its sandbox, with its session, or by itself.
+    /// Handles a broken connection: the sandbox or session was deleted, or the agent failed.
     async fn lost(&mut self, error: &LinkError) -> Flow {
         if let LinkError::Destroyed(_) = error {
             let rest = self.texts.close();
@@ -371,7 +372,8 @@ impl ShellSocket {
     }
 
     async fn close(self, end: CloseReason) {
-        // A private shell that its client dropped waits for it; see the agent's linger.
+        // The private shell of a client that disconnected lingers in the agent and waits for its
+        // return.
         if matches!(end, CloseReason::ClosedByClient) && self.client.private {
             let shell = self.name();
             let _ = timeout(CLOSE_WAIT, self.client.sandbox.close(&shell)).await;

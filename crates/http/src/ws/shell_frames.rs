@@ -1,5 +1,5 @@
-//! What the server says over the shell WebSocket: text frames in JSON, written by hand because
-//! output is large and an exit is short.
+//! The frames that the server sends over the shell WebSocket. Their JSON is written by hand,
+//! because output is large and exits are frequent.
 
 use crate::{
     foundation::{error::ApiError, json_text::write_json_string, utf8_stream::TextChunk},
@@ -9,11 +9,11 @@ use isolet_wire::tell::{Closed, Exit, STDOUT};
 use std::fmt::Write as _;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
-/// What stands around the text of an output frame, at most.
+/// The longest JSON around the text of an output frame.
 const ENVELOPE_BYTES: usize = 96;
 
 fn text(bytes: Vec<u8>) -> Message {
-    // Only whole characters were written.
+    // Only complete characters were written.
     Message::Text(Utf8Bytes::from(String::from_utf8(bytes).unwrap_or_default()))
 }
 
@@ -23,7 +23,7 @@ fn quoted(value: &str) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// `shell_out` or `shell_err`; the id is empty where it belongs to no command.
+/// `shell_out` or `shell_err`. The id is empty for output of no command.
 pub(crate) fn output(piece: &TextChunk<'_>) -> Message {
     let mut out = Vec::with_capacity(piece.text.len() + piece.text.len() / 8 + ENVELOPE_BYTES);
     out.extend_from_slice(if piece.stream == STDOUT {
@@ -41,21 +41,22 @@ pub(crate) fn output(piece: &TextChunk<'_>) -> Message {
     text(out)
 }
 
-/// `shell_opened`: what names the shell and its client for a return, and how far the shell is.
+/// `shell_opened`: the shell's name for `?resume=`, and the shell's position.
 pub(crate) fn opened(shell: &str, at: &str) -> Message {
     let shell = quoted(shell);
     let at = quoted(at);
     Message::Text(format!(r#"{{"type":"shell_opened","shell":{shell},"at":{at}}}"#).into())
 }
 
-/// `shell_start`: a command has begun.
+/// `shell_start`: a command has started.
 pub(crate) fn start(id: &str, command: &str) -> Message {
     let id = quoted(id);
     let command = quoted(command);
     Message::Text(format!(r#"{{"type":"shell_start","id":{id},"command":{command}}}"#).into())
 }
 
-/// `shell_exit`: what is not so is not said. `more`: fields with a comma before each.
+/// `shell_exit`. Fields with their default value are left out. `more`: additional fields, each with
+/// a comma before it.
 pub(crate) fn exit(exit: &Exit, more: &str) -> Message {
     let mut out = format!(
         r#"{{"type":"shell_exit","id":{},"code":{},"seq":{},"duration_ms":{}"#,
@@ -88,14 +89,14 @@ pub(crate) fn exit(exit: &Exit, more: &str) -> Message {
     Message::Text(out.into())
 }
 
-/// `shell_gap`: bytes that this client will not get.
+/// `shell_gap`: output that this client will not receive.
 pub(crate) fn gap(stream: u8, from: u64, to: u64) -> Message {
     let stream = if stream == STDOUT { "stdout" } else { "stderr" };
     let out = format!(r#"{{"type":"shell_gap","stream":"{stream}","from":{from},"to":{to}}}"#);
     Message::Text(out.into())
 }
 
-/// `shell_closed`: how the shell ended.
+/// `shell_closed`: the shell has ended.
 pub(crate) fn closed(closed: &Closed) -> Message {
     let mut out = r#"{"type":"shell_closed""#.to_owned();
     if let Some(code) = closed.code {
@@ -108,15 +109,15 @@ pub(crate) fn closed(closed: &Closed) -> Message {
     Message::Text(out.into())
 }
 
-/// `shell_closed` of a shell that ended with its sandbox or session: with the code of the same
-/// refusal by HTTP.
+/// `shell_closed` for a shell that ended with its sandbox or session, with the error code of the
+/// same refusal over HTTP.
 pub(crate) fn ended_with(failure: &ApiError) -> Message {
     let code = quoted(failure.code);
     let cause = quoted(&failure.message);
     Message::Text(format!(r#"{{"type":"shell_closed","error":{code},"cause":{cause}}}"#).into())
 }
 
-/// `shell_error`: about one frame of the client; the socket stays open.
+/// `shell_error`: about one frame of the client. The socket stays open.
 pub(crate) fn error(id: Option<&str>, failure: &ApiError) -> Message {
     let id = id.map(|id| format!(r#","id":{}"#, quoted(id))).unwrap_or_default();
     let out = format!(

@@ -1,8 +1,8 @@
-//! Bytes of a TCP connection to a port, as binary frames both ways.
+//! Carries a TCP connection to a port over a WebSocket, as binary frames both ways.
 //!
-//! What one side does not take is not read from the other. Either side's end is a text frame
-//! `{"type":"eof"}`: the client's always, the program's where the client asked for it; otherwise the
-//! program's end closes the socket.
+//! What one side does not accept is not read from the other. The end of either side is a text frame
+//! `{"type":"eof"}`: the client always sends it, the server only when the client asked for
+//! half-close; otherwise the end of the program closes the socket.
 
 use crate::{
     auth::cancellation::Cancellation,
@@ -19,21 +19,21 @@ use tokio_tungstenite::tungstenite::{Bytes, Message, protocol::frame::coding::Cl
 
 /// The longest message of a client.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
-/// Read of the program at once: one frame.
+/// The read buffer: one frame.
 const READ_BYTES: usize = 64 * 1024;
 const EOF: &str = r#"{"type":"eof"}"#;
 
-/// Both sides, and what was agreed.
+/// A client and its connection to the port.
 pub(crate) struct Client {
-    /// Where the port is; held, so that it stays awake.
+    /// Keeps the sandbox awake.
     pub(crate) sandbox: Sandbox,
-    /// The connection to it.
+    /// The connection to the port.
     pub(crate) link: PortLink,
-    /// The client wants to hear of the program's end and speak on.
+    /// Whether the client may go on sending after the program has ended its side.
     pub(crate) half_close: bool,
 }
 
-/// Carries bytes until both sides have ended, or one has gone.
+/// Copies bytes until both sides have ended or one has disconnected.
 pub(crate) async fn run(socket: Socket, client: Client, cancellation: Cancellation) {
     let Client { sandbox, link, half_close } = client;
     let (read, write) = tokio::io::split(link);
@@ -45,7 +45,7 @@ pub(crate) async fn run(socket: Socket, client: Client, cancellation: Cancellati
         open: (true, true),
     };
     let end = conversation.copy_both_ways(read, write, cancellation).await;
-    // The program's end is the sandbox's own: it was deleted.
+    // The program's connection ended because the sandbox was deleted.
     let end = match end {
         CloseReason::Close(..) if conversation.sandbox.destroyed().is_some() => {
             CloseReason::destroyed()
@@ -57,12 +57,12 @@ pub(crate) async fn run(socket: Socket, client: Client, cancellation: Cancellati
 
 struct TcpSocket {
     connection: WsConnection,
-    /// Held, so that it stays awake.
+    /// Keeps the sandbox awake.
     sandbox: Sandbox,
     half_close: bool,
-    /// From the client, and not taken by the program yet.
+    /// Data from the client that the program has not accepted yet.
     unwritten: Bytes,
-    /// Whether the program and the client may still speak.
+    /// Whether the program and the client may still send.
     open: (bool, bool),
 }
 
@@ -100,13 +100,13 @@ impl TcpSocket {
         }
     }
 
-    /// The client's words.
+    /// Handles a message of the client.
     async fn handle_message(&mut self, message: Message, to: &mut WriteHalf<PortLink>) -> Flow {
         match message {
             Message::Binary(bytes) if self.open.1 => self.unwritten = bytes,
             Message::Text(text) if text.as_str() == EOF && self.open.1 => {
                 self.open.1 = false;
-                // What was said before is sent: nothing is read while anything waits.
+                // Earlier data was already written: nothing is read while data waits.
                 let _ = to.shutdown().await;
                 return self.close_when_both_ended();
             }
@@ -128,7 +128,7 @@ impl TcpSocket {
         }
     }
 
-    /// The program speaks no more.
+    /// The program has ended its side.
     fn ended(&mut self) -> Flow {
         self.open.0 = false;
         if self.sandbox.destroyed().is_some() {

@@ -1,8 +1,8 @@
-//! One client of a terminal: a socket on one side, a link to the agent on the other, one task.
+//! Serves one client of a terminal: one task between its WebSocket and its connection to the agent.
 //!
-//! While the client does not take bytes, none are read from the link: how far it is behind is its
-//! own place in the terminal's ring, and nobody else's matter. Small pieces of output that have
-//! already arrived go as one frame; nothing is waited for.
+//! While the client does not read, nothing is read from the agent: each client has its own position
+//! in the terminal's ring buffer and never delays another. Small chunks of output that have already
+//! arrived are sent as one frame, without waiting for more.
 
 pub(crate) mod frames;
 
@@ -28,43 +28,43 @@ use tracing::debug;
 
 /// The longest message: what is typed or pasted at once.
 pub(crate) const MESSAGE_BYTES_MAX: usize = TYPE_BYTES_MAX;
-/// Output taken from the link before it is sent on. One frame may stand above it.
+/// How much output is read from the agent before it is flushed. One frame may exceed it.
 const BATCH_BYTES: usize = 128 * 1024;
-/// Pieces of output become one frame up to this size.
+/// Chunks of output are merged into frames of up to this size.
 const FRAME_BYTES: usize = 64 * 1024;
-/// A piece of this size is a frame by itself: copying it would cost more than its head.
+/// A chunk of this size is sent as a frame of its own: copying it would cost more than its header.
 const LARGE_BYTES: usize = 16 * 1024;
-/// What is typed and the program does not read, until the client is not read either.
+/// How much input may wait for the program before the client is no longer read.
 const INPUT_BYTES_MAX: usize = 256 * 1024;
-/// Close code: one that runs was meant, and none does.
+/// Close code: the client asked for a running terminal, and none runs.
 const NONE_RUNS: u16 = 4404;
-/// Killed with its sandbox.
+/// The signal that is reported when the sandbox ended.
 const KILLED: i32 = 9;
 
-/// Who is at the other end, and what was agreed.
+/// A client of a terminal, and the options it asked for.
 pub(crate) struct Client {
-    /// Where the terminal is.
     pub(crate) sandbox: Sandbox,
-    /// The connection to it.
+    /// The connection to the terminal's agent.
     pub(crate) link: TerminalLink,
-    /// It only looks.
+    /// Whether the client may only watch.
     pub(crate) view: bool,
-    /// It asked for the frames of events.
+    /// Whether the client receives event frames.
     pub(crate) events: bool,
-    /// What is to be said first, where something of the request was not done.
+    /// A part of the request that was refused; sent first.
     pub(crate) refused: Option<String>,
 }
 
 struct TerminalSocket {
     connection: WsConnection,
     client: Client,
-    /// Output that is not written yet, in the order of arrival.
+    /// Output that is not written yet, in order of arrival.
     pending: Vec<Bytes>,
-    /// How many bytes that is.
+    /// The size of that output.
     pending_bytes: usize,
-    /// Bytes of a snapshot that are to come, and where output goes on behind it.
+    /// The snapshot in progress: how many bytes are missing, and the offset at which output
+    /// continues.
     snapshot: Option<Snapshot>,
-    /// Where the next byte of output stands.
+    /// The offset of the next byte of output.
     offset: u64,
 }
 
@@ -84,13 +84,13 @@ pub(crate) async fn run(socket: Socket, client: Client, cancellation: Cancellati
         ControlFlow::Continue(()) => conversation.serve(cancellation).await,
         ControlFlow::Break(end) => end,
     };
-    // Others need not see it attached while it says goodbye.
+    // Detach first: other clients need not see this one during the closing handshake.
     let TerminalSocket { connection, client, .. } = conversation;
     drop(client);
     connection.close(end).await;
 }
 
-/// Says that there is no terminal to attach to, and ends.
+/// Tells the client that no terminal runs, and closes.
 pub(crate) async fn refuse_none_running(socket: Socket, message: &str) {
     let mut connection = WsConnection::new(socket);
     let end = match connection.write(frames::error(message)) {
@@ -105,7 +105,7 @@ pub(crate) async fn refuse_none_running(socket: Socket, message: &str) {
 impl TerminalSocket {
     async fn serve(&mut self, mut cancellation: Cancellation) -> CloseReason {
         let mut clock = heartbeat();
-        // Lives as long as the loop: nothing is registered anew for each message.
+        // Created once for the whole loop, so that messages cost no registration.
         let ended = async move { cancellation.cancelled().await };
         tokio::pin!(ended);
         loop {
@@ -115,7 +115,7 @@ impl TerminalSocket {
             let full = link.waiting() > INPUT_BYTES_MAX;
             let go = tokio::select! {
                 biased;
-                // First: under a steady load the others are always ready.
+                // First, because the other branches are always ready under a steady load.
                 reason = &mut ended => ControlFlow::Break(reason.into()),
                 event = poll_fn(|cx| connection.poll(cx, full)) => self.event(event),
                 message = link.next(), if !unflushed => self.handle_agent(message).await,
@@ -165,7 +165,7 @@ impl TerminalSocket {
         push: impl FnOnce(&mut TerminalLink) -> Result<(), LinkError>,
     ) -> Flow {
         if let Err(error) = push(&mut self.client.link) {
-            // The link's own end says why.
+            // The end of the connection will say why.
             debug!(%error, "the agent does not take what a client said");
         }
         ControlFlow::Continue(())
@@ -218,14 +218,14 @@ impl TerminalSocket {
         }
     }
 
-    /// A snapshot's bytes follow.
+    /// Begins a snapshot; its bytes follow.
     fn begin_snapshot(&mut self, snapshot: Snapshot) -> Flow {
         self.event_frame(frames::snapshot(snapshot))?;
         self.snapshot = Some(snapshot);
         self.snapshot_bytes(snapshot, Bytes::new())
     }
 
-    /// Some of them; behind the last the output goes on at its offset.
+    /// Handles bytes of a snapshot. After the last one, output continues at the snapshot's offset.
     fn snapshot_bytes(&mut self, mut snapshot: Snapshot, bytes: Bytes) -> Flow {
         let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let Some(left) = snapshot.bytes.checked_sub(count) else { return bad_agent_frame() };
@@ -246,7 +246,7 @@ impl TerminalSocket {
         self.event_frame(at)
     }
 
-    /// Keeps a piece until no more has arrived.
+    /// Holds a chunk back until no more has arrived.
     fn output(&mut self, bytes: Bytes) -> Flow {
         if self.pending_bytes + bytes.len() > FRAME_BYTES || bytes.len() >= LARGE_BYTES {
             self.flush_output()?;
@@ -258,7 +258,7 @@ impl TerminalSocket {
         ControlFlow::Continue(())
     }
 
-    /// Writes what was kept, as one frame.
+    /// Writes the held chunks as one frame.
     fn flush_output(&mut self) -> Flow {
         let pending_bytes = std::mem::take(&mut self.pending_bytes);
         let pending = &mut self.pending;
@@ -294,12 +294,12 @@ impl TerminalSocket {
         ControlFlow::Break(CloseReason::Close(CloseCode::Normal, "the terminal has ended"))
     }
 
-    /// A frame that only those see who asked for events.
+    /// Sends a frame if the client receives event frames.
     fn event_frame(&mut self, message: Message) -> Flow {
         if self.client.events { self.connection.write(message) } else { ControlFlow::Continue(()) }
     }
 
-    /// The link is gone: with its sandbox, or by itself.
+    /// Handles a broken connection: the sandbox was deleted, or the agent failed.
     async fn lost(&mut self, error: &LinkError) -> Flow {
         if let LinkError::Destroyed(_) = error {
             let closed = Closed { signal: Some(KILLED), ..Closed::default() };
@@ -325,7 +325,7 @@ impl TerminalSocket {
     }
 }
 
-/// What the agent said belongs to no conversation.
+/// The agent violated the protocol.
 fn bad_agent_frame() -> Flow {
     ControlFlow::Break(CloseReason::Close(CloseCode::Error, "the agent sent a bad frame"))
 }

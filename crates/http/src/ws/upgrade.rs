@@ -1,4 +1,4 @@
-//! WebSocket: the upgrade by hand, so that every limit is ours.
+//! The WebSocket handshake, done by hand so that the server sets every limit.
 
 use crate::{
     connection::smuggling_guard::SmugglingGuard, foundation::error::ApiError,
@@ -20,17 +20,17 @@ use tokio_tungstenite::{
     },
 };
 
-/// What is read at once. An idle socket keeps this much.
+/// The read buffer. An idle socket keeps this much.
 const READ_BYTES: usize = 8 * 1024;
-/// What is written at once.
+/// The write buffer.
 const WRITE_BYTES: usize = 128 * 1024;
-/// How long the client may take to be upgraded.
+/// How long the client may take to upgrade.
 const UPGRADE_WAIT: Duration = Duration::from_secs(10);
 
-/// A WebSocket on its bare connection.
+/// A WebSocket on the bare TCP connection.
 pub(crate) type Socket = WebSocketStream<TcpStream>;
 
-/// Checks that a request is an upgrade, and gives what the answer must carry.
+/// Checks that a request is a handshake, and returns the `Sec-WebSocket-Accept` of the response.
 pub(crate) fn handshake(method: &Method, headers: &HeaderMap) -> Result<HeaderValue, ApiError> {
     let has = |name: HeaderName, wanted: &str| {
         headers
@@ -62,7 +62,7 @@ pub(crate) fn handshake(method: &Method, headers: &HeaderMap) -> Result<HeaderVa
         .map_err(|_| ApiError::bad_request("Sec-WebSocket-Key"))
 }
 
-/// The answer that turns the connection into a WebSocket.
+/// The response that switches to WebSocket.
 pub(crate) fn switch(accept: HeaderValue) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -73,8 +73,8 @@ pub(crate) fn switch(accept: HeaderValue) -> Response<Body> {
     response
 }
 
-/// Has a task of its own run a request's socket, once the answer is sent; the request's permit is
-/// given back behind it. Messages as `upgraded`.
+/// Spawns a task that runs the socket once the response has been sent, and then releases the
+/// request's permit. `longest` is as in `upgraded`.
 pub(crate) fn hand_over<F>(
     request: &mut Request<Body>,
     longest: usize,
@@ -92,11 +92,11 @@ pub(crate) fn hand_over<F>(
     });
 }
 
-/// The socket, once the answer is sent; `None` when the client has gone meanwhile. A message longer
-/// than `longest` bytes closes it with 1009.
+/// The socket, once the response has been sent; `None` when the client has disconnected. A message
+/// longer than `longest` bytes closes it with 1009.
 async fn upgraded(upgrade: hyper::upgrade::OnUpgrade, longest: usize) -> Option<Socket> {
     let upgraded: Upgraded = timeout(UPGRADE_WAIT, upgrade).await.ok()?.ok()?;
-    // The bare connection: nothing is boxed on the way of a byte.
+    // The bare TCP connection, so that no layer in between handles each byte.
     let parts = upgraded.downcast::<TokioIo<SmugglingGuard>>().ok()?;
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BYTES)

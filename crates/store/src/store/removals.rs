@@ -114,7 +114,10 @@ mod tests {
         assert_eq!(rows[1].body, r#"{"exposed":{"81":{"secret":"b"}}}"#);
         assert_eq!(store.sessions().await.unwrap().0, []);
         assert_eq!(store.profiles("t").await.unwrap(), []);
-        assert!(Tombstones::open(&file, SERVER_RESERVE).unwrap().is_empty(), "the records have them");
+        assert!(
+            Tombstones::open(&file, SERVER_RESERVE).unwrap().is_empty(),
+            "the records have them"
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Ids and paths of the bridge's calls.
+//! Ids and paths in the bridge's requests.
 
 use crate::{
     dialects::cloudflare::error::BridgeError,
@@ -7,7 +7,7 @@ use crate::{
 use axum::http::{HeaderMap, StatusCode};
 use isolet_sandbox::{SandboxId, SessionId};
 
-/// The bridge's ids are narrower than ours.
+/// Parses a sandbox id. The bridge allows fewer characters than this server.
 pub(super) fn sandbox(id: &str) -> Result<SandboxId, BridgeError> {
     let letters = |b: u8| b.is_ascii_lowercase() || matches!(b, b'2'..=b'7');
     let id = Some(id).filter(|id| id.bytes().all(letters)).and_then(|id| SandboxId::parse(id).ok());
@@ -18,15 +18,15 @@ pub(super) fn sandbox(id: &str) -> Result<SandboxId, BridgeError> {
     })
 }
 
-/// The session that a header names; earlier clients say `X-Session-Id`.
+/// The session in the header; older clients send `X-Session-Id`.
 pub(super) fn session(headers: &HeaderMap) -> Result<Option<SessionId>, BridgeError> {
     let named = headers.get("session-id").or_else(|| headers.get("x-session-id"));
     let id = named.map(|named| SessionId::parse(named.to_str().unwrap_or(""))).transpose();
     Ok(id.map_err(input::bad_id)?)
 }
 
-/// A path within the workspace, with neither `.` nor `..` in it; `None` for any other. One that is
-/// relative begins there. This is by its words alone: where links lead, the sandbox decides.
+/// Normalizes a path in the workspace, which relative paths begin in; `None` for a path outside.
+/// This only considers the text of the path: the sandbox decides where links lead.
 pub(super) fn within(path: &[u8]) -> Option<Vec<u8>> {
     let mut all: Vec<&[u8]> = if path.starts_with(b"/") { vec![] } else { vec![b"workspace"] };
     for part in path.split(|byte| *byte == b'/') {

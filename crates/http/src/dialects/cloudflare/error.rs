@@ -1,4 +1,4 @@
-//! The bridge's answers to what was done, and to what was not.
+//! The bridge's success and error responses.
 
 use crate::foundation::error::ApiError;
 use axum::{
@@ -8,7 +8,7 @@ use axum::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What the bridge answers when something was not done.
+/// An error in the bridge's format.
 #[derive(Debug)]
 pub(crate) struct BridgeError(pub(super) ApiError);
 
@@ -32,7 +32,7 @@ impl Done {
 }
 
 impl BridgeError {
-    /// The same under another code.
+    /// Replaces the error code.
     pub(super) fn coded(self, code: &'static str) -> Self {
         Self(ApiError::new(self.0.status(), code, self.0.message, self.0.hint))
     }
@@ -61,7 +61,7 @@ impl From<isolet_sandbox::Error> for BridgeError {
 impl IntoResponse for BridgeError {
     fn into_response(self) -> Response {
         let body = RefusalView { error: self.0.message.clone(), code: self.0.code };
-        // Its status and headers are the native ones.
+        // Status and headers are those of the native error.
         let (mut parts, _) = self.0.into_response().into_parts();
         parts.headers.remove(header::CONTENT_LENGTH);
         (parts.status, parts.headers, axum::Json(body)).into_response()

@@ -1,4 +1,4 @@
-//! `POST /v1/sandbox/{id}/exec`: a command and its output as events.
+//! `POST /v1/sandbox/{id}/exec`: runs a command and streams its output.
 
 use crate::{
     app::App,
@@ -42,8 +42,8 @@ pub(crate) struct BridgeExec {
 }
 
 impl BridgeExec {
-    /// Directory and text. The words are a shell's: `cd` and `export` work in a session, and what is
-    /// not found exits with 127.
+    /// The working directory and the command line. A shell runs it, so that `cd` and `export` work
+    /// in a session and an unknown program exits with 127.
     fn text(&self) -> Result<(Option<String>, String), BridgeError> {
         if self.argv.is_empty() {
             return Err(ApiError::bad_request("argv must be a non-empty array").into());
@@ -57,7 +57,7 @@ impl BridgeExec {
     }
 }
 
-/// Words as a shell reads them again.
+/// Quotes words for a shell.
 fn quoted(words: &[String]) -> String {
     let words = words.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''")));
     words.collect::<Vec<_>>().join(" ")

@@ -1,4 +1,4 @@
-//! `/v1/sandbox/{id}/file/…`: a file's bytes.
+//! `/v1/sandbox/{id}/file/…`: reads and writes files.
 
 use crate::{
     app::App,
@@ -22,7 +22,7 @@ use axum::{
 use isolet_sandbox::{Sandbox, service::Reach};
 use isolet_wire::ask::Save;
 
-/// The sandbox of a request as its session sees it, and the path.
+/// Finds the sandbox, as its session sees it, and parses the path.
 async fn open(
     app: &App,
     caller: &Caller,
@@ -46,7 +46,7 @@ async fn open(
     Ok((sandbox.within(&session).await?, path))
 }
 
-/// All that is not there is a file that is not there.
+/// Reports everything that is missing as a missing file.
 fn not_found(failure: ApiError) -> BridgeError {
     let missing = failure.status() == StatusCode::NOT_FOUND;
     let same = BridgeError::from(failure);

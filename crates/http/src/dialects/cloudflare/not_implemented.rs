@@ -1,4 +1,4 @@
-//! Calls of the bridge that are not carried out: each says why.
+//! Routes of the bridge that are not implemented, each with its reason.
 
 use crate::{
     app::App,

@@ -1,4 +1,5 @@
-//! The bridge's warm pool: the sandboxes that this server makes ahead, for all of its tenants.
+//! The bridge's view of the warm pool: sandboxes that this server creates in advance, for all
+//! tenants.
 
 use crate::{
     app::App,

@@ -1,4 +1,4 @@
-//! `GET /v1/sandbox/{id}/pty`: a session's terminal, in the bridge's words.
+//! `GET /v1/sandbox/{id}/pty`: the terminal of a session.
 
 use crate::{
     app::App,

@@ -1,4 +1,4 @@
-//! Sandboxes by the bridge: made, ended, asked whether they are there.
+//! Sandboxes of the bridge: create, delete, check whether one runs.
 
 use crate::{
     app::App,

@@ -1,4 +1,4 @@
-//! Sessions by the bridge: each with a shell, a directory and an environment of its own.
+//! Sessions of the bridge, each with its own shell, directory and environment.
 
 use crate::{
     app::App,

@@ -1,4 +1,4 @@
-//! Tunnels of the bridge: links to a port, as `/v1/sandboxes/{id}/links` makes them.
+//! Tunnels of the bridge: signed links to a port, as `/v1/sandboxes/{id}/links` creates them.
 
 use crate::{
     app::App,

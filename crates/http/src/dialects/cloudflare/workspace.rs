@@ -1,4 +1,4 @@
-//! The workspace as an archive, and an archive as the workspace.
+//! Packs the workspace into an archive, and unpacks an archive into the workspace.
 
 use crate::{
     app::App,
@@ -21,7 +21,7 @@ use axum::{
 };
 use isolet_sandbox::service::Reach;
 
-/// Paths to be left out, separated by commas.
+/// Parses the excluded paths, which are separated by commas.
 fn excludes(uri: &Uri) -> Result<Vec<Vec<u8>>, BridgeError> {
     let query = Query::of(uri, &["excludes"])?;
     let all = query.bytes("excludes").unwrap_or_default().split(|byte| *byte == b',');

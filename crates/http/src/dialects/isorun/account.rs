@@ -1,4 +1,4 @@
-//! What an account has done and used: the audit log of a run, ended runs, sums.
+//! The account: audit log of a run, usage, and history of ended runs.
 
 use crate::{
     app::App,

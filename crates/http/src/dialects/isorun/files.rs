@@ -1,4 +1,4 @@
-//! Files of a run, by `?path=`: streamed, so that no size costs memory.
+//! Files of a run, by `?path=`. They are streamed, so that no size costs memory.
 
 use crate::{
     app::App,
@@ -21,7 +21,7 @@ use isolet_sandbox::{Sandbox, files::ENTRIES_MAX, service::Reach};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Permission bits of a new file.
+/// The permission bits of a new file.
 const MODE: u32 = 0o644;
 
 async fn reach(

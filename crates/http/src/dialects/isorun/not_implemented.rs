@@ -1,4 +1,4 @@
-//! Isorun's calls that are not built yet: each says so.
+//! Routes of Isorun that are not implemented, each with its reason.
 
 use crate::{app::App, routes::not_implemented::not_implemented};
 use axum::routing::{delete, get, post};

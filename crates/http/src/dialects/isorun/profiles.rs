@@ -1,4 +1,4 @@
-//! Network profiles: everybody's and the operator's, and those that a tenant keeps.
+//! Network profiles: built-in ones, the operator's, and the tenant's own.
 
 use crate::{
     app::App,

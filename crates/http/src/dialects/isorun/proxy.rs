@@ -1,4 +1,4 @@
-//! `url(port, path)` of the client: the way to a port inside a run.
+//! `url(port, path)` of the client: forwards requests to a port inside a run.
 
 use crate::{
     app::App,

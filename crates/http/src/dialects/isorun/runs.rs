@@ -1,4 +1,4 @@
-//! Runs: created, listed, read, given another timeout, destroyed, worked in.
+//! Runs: create, list, get, change the timeout, delete, run commands.
 
 use crate::{
     app::App,
@@ -36,11 +36,11 @@ use isolet_wire::ask::What;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Seconds that a run lives unless told.
+/// The default lifetime of a run, in seconds.
 const TIMEOUT_S: f64 = 300.0;
-/// Seconds that a command may take unless told.
+/// The default timeout of a command, in seconds.
 const EXEC_TIMEOUT_S: f64 = 30.0;
-/// The image of a run that names none.
+/// The default image of a run.
 const IMAGE: &str = "node:22-slim";
 
 /// What a run is to be.
@@ -115,7 +115,7 @@ impl From<Info> for Run {
     }
 }
 
-/// Seconds as a ttl: whole ones, so that nothing ends too early.
+/// Rounds seconds up to a whole number, so that nothing ends too early.
 fn ttl(seconds: f64) -> Result<u64, ApiError> {
     if !(0.0..=TTL_S_MAX as f64).contains(&seconds) {
         return Err(ApiError::bad_field("timeout", "seconds from 0 (never) to 31622400 (a year)"));
@@ -166,7 +166,7 @@ pub(crate) async fn list(
     caller: Caller,
     uri: Uri,
 ) -> Result<Response, ApiError> {
-    // The client reads one page: it is as long as pages get.
+    // The client reads a single page, so the page is as long as possible.
     let paging = Pagination::of(&uri, PAGE_MAX)?;
     let page = app.service.list(&caller.tenant, paging.after.as_ref(), paging.limit).await?;
     let page = IdPage { items: page.items, last: page.next.map(String::from) };

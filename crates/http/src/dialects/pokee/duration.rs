@@ -1,11 +1,11 @@
-//! Durations as `1h30m`.
+//! Durations such as `1h30m`.
 
 use std::time::Duration;
 
-/// The longest, in seconds: a year.
+/// The longest duration, in seconds: a year.
 const MAX_S: u64 = 366 * 24 * 3600;
 
-/// Hours, minutes and seconds, each at most once and in this order: `2h`, `1h30m`, `45s`.
+/// Parses hours, minutes and seconds, each at most once and in this order: `2h`, `1h30m`, `45s`.
 pub(super) fn parse(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut seconds = 0_u64;

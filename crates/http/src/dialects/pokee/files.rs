@@ -1,4 +1,4 @@
-//! Files of a session: what the native routes do, in this dialect's words.
+//! Files of a session, in Pokee's format.
 
 use crate::{
     app::App,
@@ -102,7 +102,7 @@ async fn open(
     Ok(OpenedFile { sandbox, target, path })
 }
 
-/// A file's bytes, or a directory's entries.
+/// Reads a file or lists a directory.
 async fn answer(
     opened: OpenedFile,
     method: &Method,
@@ -110,7 +110,7 @@ async fn answer(
     query: &Query<'_>,
     wish: Walk,
 ) -> Result<Response, ApiError> {
-    // The workspace itself has no name below it.
+    // The workspace itself has an empty path.
     let OpenedFile { sandbox, target, path } = opened;
     let path = if path.is_empty() { b".".to_vec() } else { path };
     match fetch::get(&sandbox, &target, method, headers, &path, query, wish).await? {

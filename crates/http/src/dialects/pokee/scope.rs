@@ -1,21 +1,21 @@
-//! Whether a path lies within a session's scope: a courtesy of the answer. What is not there for a
-//! session is decided by the kernel, in whose eyes a path outside does not exist.
+//! Checks whether a path lies within a session's scope. This only makes the error message helpful:
+//! the kernel enforces the scope, and paths outside do not exist for the session.
 
 use crate::{foundation::error::ApiError, routes::sessions::view::FileAccess};
 use axum::http::StatusCode;
 
-/// What is to be done with a path.
+/// What a request does with a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum For {
-    /// Read or list it.
+    /// Reads or lists it.
     Reading,
-    /// Write or remove it.
+    /// Writes or removes it.
     Writing,
 }
 
 impl FileAccess {
-    /// 403 for a path outside the scope of the session `id`, and for one that is not relative to
-    /// the workspace or goes up.
+    /// Returns 403 for a path outside the scope of the session `id`, and for a path that is
+    /// absolute or contains `..`.
     pub(super) fn admit(&self, id: &str, path: &[u8], what: For) -> Result<(), ApiError> {
         let within = parts(path).is_some_and(|path| self.holds(id, &path, what));
         within.then_some(()).ok_or_else(|| {
@@ -31,13 +31,14 @@ impl FileAccess {
         // Writing implies reading.
         let read = self.read.iter().filter(|_| what == For::Reading);
         granted.chain(read).filter_map(|one| parts(one.as_bytes())).any(|granted| {
-            // The directories above a grant are there, with nothing but the way to it.
+            // The directories above a granted path exist, with nothing in them but the granted
+            // path.
             path.starts_with(&granted) || what == For::Reading && granted.starts_with(path)
         })
     }
 }
 
-/// The names of a path; `None` where it is absolute or goes up.
+/// The names in a path; `None` when it is absolute or contains `..`.
 fn parts(path: &[u8]) -> Option<Vec<&[u8]>> {
     let all = path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b"."));
     let all: Vec<_> = all.collect();

@@ -1,4 +1,4 @@
-//! Sessions: made, listed, read, ended one by one or in bulk, worked in.
+//! Sessions: create, list, get, delete one or many, run commands.
 
 use crate::{
     app::App,
@@ -31,9 +31,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-/// Seconds that a session lives unless told.
+/// The default lifetime of a session, in seconds.
 const TTL_S: u64 = 14_400;
-/// Entries of a page unless told.
+/// The default number of entries on a page.
 const PAGE: usize = 1000;
 
 /// What a session is to be.
@@ -92,7 +92,7 @@ pub(crate) struct Deleted {
     deleted: usize,
 }
 
-/// The session in a request's path.
+/// The session id in the path of a request.
 pub(crate) struct SessionPath(pub(super) SessionId);
 
 impl<S: Send + Sync> FromRequestParts<S> for SessionPath {

@@ -1,4 +1,4 @@
-//! The bytes of a file as an answer: whole or in part, and only where the client has them not.
+//! Responses with the bytes of a file: conditional requests and ranges.
 
 use crate::foundation::error::ApiError;
 use axum::{
@@ -12,16 +12,16 @@ use isolet_sandbox::files::Reader;
 use isolet_wire::{ask::Span, tell::Stat};
 use std::io;
 
-/// The most that is read of a file that tells no size, as the kernel's own do.
+/// The most bytes read of a file without a size, as in `/proc`.
 const UNSIZED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// What a client wants of a file.
+/// The conditions of a request: range and known versions.
 #[derive(Debug, Default)]
 pub(super) struct ReadConditions {
     part: Option<Span>,
-    /// The part is wanted only of this version.
+    /// `If-Range`: the version that the range refers to.
     only: Option<String>,
-    /// The versions that the client has.
+    /// `If-None-Match`: the versions that the client has.
     has: Option<String>,
 }
 
@@ -32,12 +32,12 @@ impl ReadConditions {
         Self { part, only: text(header::IF_RANGE), has: text(header::IF_NONE_MATCH) }
     }
 
-    /// What to read.
+    /// The part to read.
     pub(super) fn span(&self) -> Span {
         self.part.unwrap_or(Span::From { offset: 0, limit: None })
     }
 
-    /// Whether the part is one of the version that the client knows.
+    /// Whether the range refers to this version of the file.
     pub(super) fn holds(&self, stat: &Stat) -> bool {
         self.part.is_none() || self.only.as_ref().is_none_or(|only| *only == tag(stat))
     }
@@ -48,7 +48,7 @@ impl ReadConditions {
         self.has.as_ref().is_some_and(|all| all.split(',').any(|one| same(one.trim())))
     }
 
-    /// First byte and count; `None` where there is no such part.
+    /// The first byte and the count; `None` when the range is empty.
     fn within(&self, size: u64) -> Option<(u64, u64)> {
         let (first, count) = match self.span() {
             Span::From { offset, limit } => (offset, limit.unwrap_or(u64::MAX)),
@@ -59,8 +59,8 @@ impl ReadConditions {
     }
 }
 
-/// One range of bytes. What is malformed, or more than one, is not followed: the whole file is
-/// an answer to that.
+/// Parses a single range of bytes. Malformed or multiple ranges are ignored, and the whole file is
+/// sent.
 fn part(text: &str) -> Option<Span> {
     let (first, last) = text.trim().strip_prefix("bytes=")?.split_once('-')?;
     let number = |text: &str| {
@@ -80,12 +80,12 @@ fn part(text: &str) -> Option<Span> {
     Some(Span::From { offset, limit: Some((last - offset).saturating_add(1)) })
 }
 
-/// Changes whenever the file is written: another inode, size or time.
+/// An entity tag that changes whenever the file is written: inode, size and time.
 fn tag(stat: &Stat) -> String {
     format!("\"{:x}-{:x}-{:x}\"", stat.inode, stat.size, stat.modified_ms)
 }
 
-/// The answer with a file's bytes, or why they need not be sent.
+/// The response with a file's bytes, or with a status that replaces them.
 pub(super) fn response(reader: Reader, asked: &ReadConditions, method: &Method) -> Response {
     let stat = reader.stat.clone();
     if asked.known(&stat) {
@@ -116,7 +116,7 @@ pub(super) fn response(reader: Reader, asked: &ReadConditions, method: &Method) 
     response
 }
 
-/// The answer with a directory's archive, whose size nobody knows.
+/// The response with the archive of a directory, whose size is unknown.
 pub(super) fn archive(reader: Reader, zstd: bool, method: &Method) -> Response {
     let head = *method == Method::HEAD;
     let body = if head { Body::empty() } else { body(reader, u64::MAX, false) };
@@ -126,15 +126,15 @@ pub(super) fn archive(reader: Reader, zstd: bool, method: &Method) -> Response {
     response
 }
 
-/// All that a reader gives, without a word about it. An error cuts the body, which the client sees:
-/// the status is long gone.
+/// Streams a reader without further headers. An error truncates the body, because the status has
+/// already been sent.
 pub(crate) fn raw(reader: Reader) -> Response {
     let mut response = Response::new(body(reader, u64::MAX, false));
     put(&mut response, header::CONTENT_TYPE, "application/octet-stream".into());
     response
 }
 
-/// With the version of the file that it tells of.
+/// Adds the entity tag of the file.
 pub(super) fn tagged(mut response: Response, stat: &Stat) -> Response {
     put(&mut response, header::ETAG, tag(stat));
     response
@@ -152,9 +152,8 @@ fn put(response: &mut Response, name: HeaderName, value: String) {
     }
 }
 
-/// At most `most` bytes; exactly as many of a file that tells its size, though it may grow
-/// meanwhile. Where it shrinks or fails the body is cut, which the client sees: the status is
-/// long gone.
+/// Streams at most `most` bytes, and exactly as many of a file with a size, even while it grows.
+/// When the file shrinks or fails, the body is truncated, because the status has already been sent.
 fn body(reader: Reader, most: u64, sized: bool) -> Body {
     let bytes = stream::try_unfold((reader, most), move |(mut reader, left)| async move {
         if left == 0 {

@@ -1,4 +1,4 @@
-//! A path read: the bytes of a file, the entries of a directory, or its archive.
+//! Reads a path: the bytes of a file, the entries of a directory, or its archive.
 
 use crate::{
     foundation::{error::ApiError, query::Query},
@@ -18,15 +18,14 @@ use isolet_sandbox::{
 };
 use isolet_wire::ask::Walk;
 
-/// What stands under a path.
 pub(crate) enum Fetched {
-    /// A file's bytes, a directory's archive, or why they need not be sent.
+    /// The response with a file's bytes or a directory's archive.
     Bytes(Response),
-    /// A directory's entries, and the `Link` to the next page.
+    /// The entries of a directory, and the `Link` to the next page.
     List(Page, Option<String>),
 }
 
-/// Reads a file, or lists a directory as it is wished.
+/// Reads a file, or lists a directory as the query asks.
 pub(crate) async fn get(
     sandbox: &Sandbox,
     target: &FileTarget,
@@ -46,7 +45,7 @@ pub(crate) async fn get(
         Opened::File(reader) if asked.holds(&reader.stat) => {
             Ok(Fetched::Bytes(content::response(*reader, &asked, method)))
         }
-        // `If-Range` names what the file was: all of it is needed.
+        // `If-Range` names another version, so the whole file is sent.
         Opened::File(_) => {
             match sandbox.file_fetch(path, ReadConditions::default().span()).await? {
                 Opened::File(reader) => Ok(Fetched::Bytes(content::response(

@@ -1,4 +1,4 @@
-//! How a directory is to be listed, as the query says it.
+//! Parses how a directory is to be listed.
 
 use crate::{
     foundation::{
@@ -11,17 +11,17 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use isolet_sandbox::files::{GLOB_BYTES_MAX, PAGE_MAX};
 use isolet_wire::ask::Walk;
 
-/// Entries of a page unless told.
+/// The default number of entries on a page.
 const PAGE: u32 = 1000;
 
-/// The pattern for names and paths, of lists and of searches.
+/// The pattern for names and paths, in lists and searches.
 pub(super) const LIST_GLOB: &str = "glob";
 
-/// What can be said of a list, and of nothing else.
+/// Query parameters that only apply to directories.
 pub(super) const LIST: [&str; 7] =
     ["recursive", "hidden", LIST_GLOB, "limit", "cursor", "tar", "watch"];
 
-/// How a directory is to be listed.
+/// Parses the options of a list.
 pub(crate) fn wish(query: &Query<'_>) -> Result<Walk, ApiError> {
     let limit = match query.text("limit")? {
         None => PAGE,
@@ -53,7 +53,7 @@ pub(super) fn glob(query: &Query<'_>) -> Result<Option<Vec<u8>>, ApiError> {
     Ok(glob)
 }
 
-/// The same call with another cursor.
+/// The `Link` to the next page: the same query with another cursor.
 pub(super) fn next_link(target: &FileTarget, query: &Query<'_>, last: &[u8]) -> String {
     let mut link = format!("<{}?", target.uri.path());
     let same = target.uri.query().unwrap_or("").split('&').filter(|pair| !pair.is_empty());

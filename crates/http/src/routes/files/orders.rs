@@ -1,4 +1,4 @@
-//! What is done with files that needs no bytes of theirs.
+//! File operations that transfer no contents: stat, mkdir, move, copy, chmod.
 
 use crate::{
     app::App,
@@ -104,7 +104,7 @@ pub(super) async fn order(
     }
 }
 
-/// An order that makes sense.
+/// A validated operation.
 enum Task {
     Stat { path: Vec<u8>, follow: bool },
     Exists { path: Vec<u8> },
@@ -188,7 +188,7 @@ impl Task {
     }
 }
 
-/// A path as text, or as base64.
+/// Decodes a path from text or base64.
 fn bytes(
     name: &str,
     text: Option<String>,

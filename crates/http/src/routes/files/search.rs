@@ -1,4 +1,4 @@
-//! Lines of files that match a pattern.
+//! Searches files for lines that match a pattern.
 
 use crate::{
     foundation::{
@@ -18,7 +18,7 @@ use isolet_wire::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Matching lines unless told.
+/// The default number of matching lines.
 const MATCHES: u32 = 1000;
 /// What a search has found.
 #[derive(Debug, Serialize, ToSchema)]
@@ -61,7 +61,7 @@ struct LineView {
     context: bool,
 }
 
-/// What is asked for, where it is a search.
+/// Parses a search; `None` when the query asks for none.
 pub(super) fn wish(query: &Query<'_>) -> Result<Option<Search>, ApiError> {
     let Some(pattern) = query.text("search")? else {
         for name in ["literal", "ignore_case", "ignored", "context"] {
@@ -99,7 +99,7 @@ pub(super) fn wish(query: &Query<'_>) -> Result<Option<Search>, ApiError> {
     }))
 }
 
-/// Searches, and tells what was found.
+/// Searches, and converts the result.
 pub(super) async fn search(
     sandbox: &Sandbox,
     path: &[u8],
@@ -120,7 +120,7 @@ impl LineView {
             below => [base, b"/", below].concat(),
         };
         let (path, path_b64) = text(&path);
-        // A character that was cut in two is no sign of bytes that are no text.
+        // A character that the limit has cut does not make the text binary.
         let whole = match std::str::from_utf8(&line.text) {
             Err(error) if line.cut && error.error_len().is_none() => {
                 &line.text[..error.valid_up_to()]

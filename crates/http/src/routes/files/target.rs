@@ -1,4 +1,4 @@
-//! Which files: the ids and the path of a request, taken from its address as bytes.
+//! The sandbox, session and path in a request to the files API. Paths are bytes.
 
 use crate::{
     app::App,
@@ -15,21 +15,21 @@ use axum::{
 };
 use isolet_sandbox::{Sandbox, SandboxId, SessionId, service::Reach};
 
-/// Where paths begin that begin with no slash.
+/// The directory that relative paths begin in.
 pub(crate) const HOME: &[u8] = b"/workspace";
 
-/// What a request is about.
+/// The sandbox, session and path of a request.
 pub(crate) struct FileTarget {
     sandbox: SandboxId,
     session: Option<SessionId>,
     path: Option<Vec<u8>>,
-    /// The whole address.
+    /// The full URI.
     pub(super) uri: Uri,
 }
 
 impl FileTarget {
-    /// How a call that only reads reaches the files: of a sandbox that has failed, they are there to
-    /// be read; any other is made where it is not there.
+    /// How a request that only reads opens the sandbox: a failed sandbox can still be read, any
+    /// other is created if it does not exist.
     pub(crate) fn reading(&self, app: &App, caller: &Caller) -> CreateMode {
         match app.service.failed(&caller.tenant, &self.sandbox) {
             true => CreateMode::Read,
@@ -37,7 +37,7 @@ impl FileTarget {
         }
     }
 
-    /// Files of a session that was found, by an address that names no sandbox.
+    /// Files of a session that was found, when the URI names no sandbox.
     pub(crate) fn in_session(
         uri: Uri,
         sandbox: SandboxId,
@@ -47,7 +47,7 @@ impl FileTarget {
         Ok(Self { sandbox, session: Some(session), path, uri })
     }
 
-    /// The path that stands in the address.
+    /// The path in the URI.
     pub(crate) fn path(&self) -> Result<&[u8], ApiError> {
         self.path.as_deref().ok_or_else(|| ApiError::bad_request("path: is needed"))
     }
@@ -66,7 +66,7 @@ impl FileTarget {
     }
 }
 
-/// What stands before `/files`, and the path behind it.
+/// Splits a URI into the part before `/files` and the path after it.
 fn split(uri: &Uri) -> Result<(&str, Option<Vec<u8>>), ApiError> {
     let none = || ApiError::bad_request("the path holds a malformed % escape");
     let (before, path) = parted(uri.path()).ok_or_else(none)?;
@@ -74,8 +74,7 @@ fn split(uri: &Uri) -> Result<(&str, Option<Vec<u8>>), ApiError> {
     Ok((before, path.map(|path| checked("path", &path)).transpose()?))
 }
 
-/// Words and ids take turns in an address, and an id may be `files` too: the word is looked for
-/// where words stand.
+/// Words and ids alternate in a URI, and an id may be `files` too, so only words are compared.
 fn parted(address: &str) -> Option<(&str, Option<&str>)> {
     let mut from = 0;
     for (nth, part) in address.split('/').enumerate() {
@@ -98,18 +97,18 @@ impl<S: Send + Sync> FromRequestParts<S> for FileTarget {
     }
 }
 
-/// Whether a call makes the sandbox and the session that it names.
+/// Whether a request creates the sandbox and the session that it names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum CreateMode {
-    /// 404 where they are not there.
+    /// 404 when they do not exist.
     Never,
-    /// 404 likewise; files are read, also those of a sandbox that has failed.
+    /// As `Never`; files of a failed sandbox can still be read.
     Read,
-    /// They are made.
+    /// Creates them.
     Create,
 }
 
-/// The sandbox of a request, and that its session is there.
+/// Finds the sandbox of a request, as its session sees it.
 pub(crate) async fn open_sandbox(
     app: &App,
     caller: &Caller,
@@ -129,7 +128,7 @@ pub(crate) async fn open_sandbox(
     Ok(sandbox.within(id).await?)
 }
 
-/// A path within its bounds.
+/// Checks the length of a path.
 pub(crate) fn checked(name: &str, path: &[u8]) -> Result<Vec<u8>, ApiError> {
     if path.is_empty() || path.len() >= PATH_BYTES_MAX || path.contains(&0) {
         return Err(ApiError::bad_field(name, "1 to 4095 bytes without NUL"));
@@ -137,7 +136,7 @@ pub(crate) fn checked(name: &str, path: &[u8]) -> Result<Vec<u8>, ApiError> {
     Ok(path.to_vec())
 }
 
-/// Permission bits, as `chmod` takes them.
+/// Parses permission bits, as `chmod` takes them.
 pub(super) fn mode(name: &str, text: &str) -> Result<u32, ApiError> {
     let octal = (1..=5).contains(&text.len()) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
     let mode = octal.then(|| u32::from_str_radix(text, 8).ok()).flatten();
@@ -146,7 +145,7 @@ pub(super) fn mode(name: &str, text: &str) -> Result<u32, ApiError> {
     })
 }
 
-/// A path from the root of the sandbox on, without a slash at its end.
+/// Makes a path absolute, without a trailing slash.
 pub(super) fn whole(path: &[u8]) -> Vec<u8> {
     let mut all = HOME.to_vec();
     if path.starts_with(b"/") {

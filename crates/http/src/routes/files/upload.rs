@@ -1,4 +1,4 @@
-//! The body of a request, written to a file as it comes.
+//! Streams the body of a request to a file.
 
 use crate::foundation::{error::ApiError, json::reject_content_encoding};
 use axum::{
@@ -12,10 +12,10 @@ use isolet_wire::{ask::Save, tell::Stat};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long an upload may stand still.
+/// How long an upload may stall.
 const STILL: Duration = Duration::from_secs(60);
 
-/// Writes the body of a request to a file; what it is then, and whether its name is new.
+/// Writes the body of a request to a file. Returns the file's metadata and whether it is new.
 pub(crate) async fn save(
     sandbox: &Sandbox,
     path: &[u8],
@@ -34,7 +34,8 @@ pub(crate) async fn save(
     Ok(writer.save().await?)
 }
 
-/// Hands an upload on as it comes. Where it breaks off, the writer is dropped and changes nothing.
+/// Streams an upload to a writer. When the upload breaks off, the writer is dropped and changes
+/// nothing.
 pub(crate) async fn receive(mut body: Body, writer: &mut Writer) -> Result<(), ApiError> {
     loop {
         let frame = timeout(STILL, body.frame()).await.map_err(|_| {

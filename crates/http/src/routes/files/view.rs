@@ -1,4 +1,4 @@
-//! What is told of files. Names that are not UTF-8 come twice: readable, and exact in base64.
+//! Metadata of files. Names that are not UTF-8 also appear in base64.
 
 use crate::routes::files::target::whole;
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -62,19 +62,19 @@ impl SavedView {
 }
 
 impl FileView {
-    /// One that was asked for by its path.
+    /// A file that the request named.
     pub(super) fn of(path: &[u8], found: Found) -> Self {
         Self::at(&whole(path), found)
     }
 
-    /// One that was found below a directory.
+    /// A file below a directory.
     pub(super) fn below(base: &[u8], found: Found) -> Self {
         let path = [base, b"/", &found.path].concat();
-        // The root ends in a slash of its own.
+        // The root already ends in a slash.
         Self::at(path.strip_prefix(b"/").filter(|p| p.starts_with(b"/")).unwrap_or(&path), found)
     }
 
-    /// Why nothing is told of what it holds.
+    /// Adds why the directory could not be read.
     pub(super) fn unread(self, unread: Option<&'static str>) -> Self {
         Self { unread, ..self }
     }
@@ -108,7 +108,7 @@ impl FileView {
     }
 }
 
-/// What can be read of bytes, and in base64 where that is not all.
+/// The readable text, and the exact bytes in base64 if they differ.
 pub(super) fn text(bytes: &[u8]) -> (String, Option<String>) {
     let exact = std::str::from_utf8(bytes).is_err().then(|| STANDARD.encode(bytes));
     (String::from_utf8_lossy(bytes).into_owned(), exact)

@@ -1,4 +1,4 @@
-//! What happens in a directory, as server-sent events.
+//! Changes in a directory, as server-sent events.
 
 use crate::{
     auth::cancellation::Cancellation,
@@ -13,7 +13,7 @@ use isolet_wire::tell::{Change, Happened};
 use std::convert::Infallible;
 use tokio::time::timeout;
 
-/// A client that follows a directory.
+/// A client that watches a directory.
 struct DirectoryEvents {
     watcher: Watcher,
     base: Vec<u8>,
@@ -21,8 +21,8 @@ struct DirectoryEvents {
     over: bool,
 }
 
-/// The answer: events until the directory is gone. Asked for more only when the client has taken
-/// what came before, so that one that is slow holds up the kernel's queue and nothing of ours.
+/// The response: events until the directory is gone. Called for more only when the client has read
+/// the previous events, so that a slow client fills the kernel's queue and no memory of the server.
 pub(super) fn answer(watcher: Watcher, path: &[u8], cancellation: Cancellation) -> Response {
     let first = format!("event: watching\ndata: {{\"directories\":{}}}\n\n", watcher.directories);
     let follower = DirectoryEvents { watcher, base: whole(path), cancellation, over: false };
@@ -80,7 +80,7 @@ fn event(base: &[u8], change: &Change) -> String {
     format!("event: {name}\ndata: {data},\"directory\":{}}}\n\n", change.directory)
 }
 
-/// A path as a field, exact in another where it is not UTF-8.
+/// Writes a path as a JSON field, and its exact bytes as another field if it is not UTF-8.
 fn named(out: &mut Vec<u8>, name: &str, base: &[u8], below: &[u8]) {
     let path = match below {
         b"" => base.to_vec(),

@@ -1,4 +1,4 @@
-//! Links to ports: made, listed by port, withdrawn; and the way in below a link's own path.
+//! Signed links to ports: create, list by port, withdraw; and requests below a link's own path.
 
 use crate::{
     app::App,
@@ -34,14 +34,14 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-/// How long a link leads somewhere unless told, in seconds: an hour.
+/// The default lifetime of a link, in seconds: an hour.
 const TTL_S: u64 = 3600;
 
 pub(crate) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(create, list)).routes(routes!(withdraw))
 }
 
-/// The way in. No key opens it: the path is itself the right to it.
+/// The routes of requests below a link's own path. No key is needed: the path is itself the right.
 pub(crate) fn link_router() -> Router<App> {
     Router::new()
         .route("/v1/links/{token}", any(open_link))
@@ -122,7 +122,7 @@ pub(crate) async fn create(
     Ok((StatusCode::CREATED, Json(link)))
 }
 
-/// A link to a port of a sandbox, called so.
+/// Creates a link to a port of a sandbox, under a name.
 pub(crate) async fn make(
     app: &App,
     caller: &Caller,
@@ -182,7 +182,7 @@ pub(crate) async fn withdraw(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Where ports of a sandbox are reached, as seen by who asks.
+/// Builds the URLs of a sandbox's ports, as the client sees them.
 struct LinkBase<'a> {
     app: &'a App,
     headers: &'a HeaderMap,
@@ -191,12 +191,13 @@ struct LinkBase<'a> {
 }
 
 impl LinkBase<'_> {
-    /// Scheme and host, as the client named them; with the host's name replaced where told.
+    /// Scheme and host as the client named them, with the host name replaced by `name` if there is
+    /// one.
     fn origin(&self, name: Option<&str>) -> String {
         let text = |name: &str| self.headers.get(name).and_then(|value| value.to_str().ok());
         let scheme = text("x-forwarded-proto").filter(|proto| *proto == "https").unwrap_or("http");
         let host = text(header::HOST.as_str()).unwrap_or_default();
-        // A port stands behind the last colon that is not within an IPv6 address.
+        // The port follows the last colon that is not within an IPv6 address.
         let port = host.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
         match (name, port) {
             (None, _) => format!("{scheme}://{host}"),
@@ -205,7 +206,7 @@ impl LinkBase<'_> {
         }
     }
 
-    /// The address of a port; beside it whether it is a host of its own.
+    /// The URL of a port, and whether it is a host name of its own.
     fn url(&self, port: u16) -> (String, bool) {
         let label = host_name::label(self.tenant, self.id, port);
         match (self.app.ports_domain.as_deref(), label) {
@@ -217,7 +218,7 @@ impl LinkBase<'_> {
     }
 }
 
-/// A request below a link, which the server has looked at.
+/// Forwards a request below a link, which the server has already verified.
 async fn open_link(
     State(app): State<App>,
     Extension(link): Extension<SignedLink>,

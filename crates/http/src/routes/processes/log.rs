@@ -1,4 +1,4 @@
-//! A process's log: what is held of it at once, or as server-sent events while it grows.
+//! The log of a process: all of it at once, or streamed as server-sent events.
 
 use crate::{
     app::App,
@@ -34,7 +34,7 @@ use std::{convert::Infallible, fmt::Write as _};
 use tokio::time::{Instant, timeout_at};
 use utoipa::ToSchema;
 
-/// How much output goes into one piece of the body.
+/// The most output in one chunk of the body.
 const CHUNK_BYTES: usize = 128 * 1024;
 
 /// A part of a log.
@@ -60,21 +60,20 @@ pub(crate) struct LogView {
     stderr_b64: Option<String>,
 }
 
-/// What comes of a log.
 pub(super) enum Event {
-    /// Bytes, where they stand in their stream, and the position behind them.
+    /// Output with its position in its stream, and the position after it in the log.
     Data(Data, u64),
-    /// These positions are no longer held.
+    /// Positions that are no longer available.
     Gap(u64, u64),
-    /// The end of what was asked for.
+    /// The end of the requested part.
     End(Box<ProcessInfo>),
 }
 
-/// A log that is being read, by positions.
+/// Reads a log by positions.
 pub(super) struct LogReader {
     link: ProcessLink,
     id: ProcessId,
-    /// Behind what was read.
+    /// The position after the data that was read.
     pub(super) position: u64,
 }
 
@@ -96,13 +95,13 @@ impl LogReader {
         ProcessInfo { id: self.id.clone(), session, process, lost: false, denied }
     }
 
-    /// What comes next. Cancel-safe. After the end nothing may be asked.
+    /// Waits for the next event. Cancel-safe. Must not be called after the end.
     pub(super) async fn next(&mut self) -> Result<Event, ApiError> {
         let message = self.link.next().await?;
         self.classify(message)
     }
 
-    /// What has already come.
+    /// Returns the next event if it has already arrived.
     pub(super) fn ready(&mut self) -> Result<Option<Event>, ApiError> {
         let message = self.link.try_next()?;
         message.map(|message| self.classify(message)).transpose()
@@ -125,7 +124,7 @@ impl LogReader {
     }
 }
 
-/// Where to go on: the last event's id, or `?since=`; from the beginning unless told.
+/// The position to continue from: the last event's id, or `?since=`; by default the beginning.
 fn since(query: &Query<'_>, headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     let bad = |name| move || query::bad_parameter(name, "a position: a number, or `now`");
     let position = |text: &str| match text {
@@ -184,7 +183,7 @@ async fn whole(
             event = reading.next() => event?,
         };
         match event {
-            // More than a log holds: an agent that lies.
+            // More than a log can hold: the agent lies.
             Event::Data(data, _) if texts[0].len() + texts[1].len() <= 4 * LOG_BYTES => {
                 texts[usize::from(data.stream != STDOUT)].extend_from_slice(&data.bytes);
             }
@@ -213,7 +212,7 @@ async fn whole(
     Ok(Json(view).into_response())
 }
 
-/// A log being told as events.
+/// Streams a log as server-sent events.
 struct LogSseStream {
     reading: LogReader,
     form: EventEncoding,
@@ -242,7 +241,8 @@ fn follow(reading: LogReader, form: EventEncoding, cancellation: Cancellation) -
 }
 
 impl LogSseStream {
-    /// The next events; `None` after the last. Asked only when the client has taken those before.
+    /// The next events; `None` after the last one. Called only when the client has read the
+    /// previous ones.
     async fn next_chunk(&mut self) -> Option<String> {
         if self.over {
             return None;
@@ -276,7 +276,7 @@ impl LogSseStream {
             }
             event = self.reading.ready();
         }
-        // A piece of nothing would end nothing, and is no event.
+        // An empty chunk would not end the body and is no event.
         if out.is_empty() {
             out.push_str(": held\n\n");
         }
@@ -298,7 +298,7 @@ impl LogSseStream {
                 let Data { stream, offset, bytes, .. } = data;
                 if let Some(piece) = self.texts.decode_chunk(stream, "", offset, &bytes) {
                     let text = output_event(&piece);
-                    // While a character waits for its rest there is no position to go on from.
+                    // While a character is incomplete there is no position to continue from.
                     if !self.texts.has_partial_char() {
                         let _ = writeln!(out, "id: {position}");
                     }

@@ -1,4 +1,4 @@
-//! Waiting for a port: until something in the sandbox takes connections there, or answers a GET.
+//! Waits until a port in the sandbox accepts connections or answers a GET.
 
 use crate::foundation::{
     error::ApiError,
@@ -14,13 +14,13 @@ use tokio::{
 };
 use utoipa::ToSchema;
 
-/// Between two tries.
+/// The pause between two attempts.
 const AGAIN: Duration = Duration::from_millis(50);
-/// How long one answer may take.
+/// How long one response may take.
 const ANSWER: Duration = Duration::from_secs(5);
 /// The longest path, in bytes.
 const PATH_BYTES_MAX: usize = 1024;
-/// What is read of an answer: its first line is at its beginning.
+/// How much of a response is read, which includes its first line.
 const LINE_BYTES_MAX: usize = 1024;
 
 /// Which port, and what it is to answer.
@@ -64,7 +64,7 @@ impl PortWish {
         Ok(())
     }
 
-    /// Whether it takes a connection now, and answers as it is to.
+    /// Whether the port accepts a connection now, and answers as expected.
     async fn answers(&self, sandbox: &Sandbox, end: Instant) -> Result<bool, ApiError> {
         let end = end.min(Instant::now() + ANSWER);
         let Ok(link) = timeout_at(end, sandbox.dial(self.port)).await else { return Ok(false) };
@@ -98,18 +98,18 @@ impl PortWish {
     }
 }
 
-/// The status in the first line of an answer.
+/// Parses the status in the first line of a response.
 fn status(line: &[u8]) -> Option<u16> {
     let rest = line.strip_prefix(b"HTTP/1.1 ").or_else(|| line.strip_prefix(b"HTTP/1.0 "))?;
     std::str::from_utf8(rest.get(..3)?).ok()?.parse().ok()
 }
 
-/// Whether nothing of it can take a connection any more: what it started may outlive it.
+/// Whether the process can no longer accept connections. What it started may outlive it.
 fn over(info: &ProcessInfo) -> bool {
     info.lost || info.process.end.is_some() && !info.process.remains
 }
 
-/// How such a wait ends: `met`, `timeout` or `ended`, and the process as it is then.
+/// Waits, and returns `met`, `timeout` or `ended` with the process at that time.
 pub(super) async fn wait(
     sandbox: &Sandbox,
     id: &ProcessId,

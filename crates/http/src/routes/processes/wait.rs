@@ -1,4 +1,5 @@
-//! Waiting for a process: for its end, for a line of its log, or for a port. Every wait has an end.
+//! Waits for a process: for its end, for a line of its log, or for a port. Every wait has a
+//! timeout.
 
 use crate::{
     app::App,
@@ -23,19 +24,20 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use utoipa::ToSchema;
 
-/// The longest wait, in ms, and that of who names none.
+/// The longest and the default wait, in ms.
 const WAIT_MS_MAX: u64 = 600_000;
 const WAIT_MS: u64 = 30_000;
 /// The longest pattern or text, in bytes.
 const PATTERN_BYTES_MAX: usize = 1024;
-/// What a pattern may grow to, in bytes. Matching takes time by this and by the line's length: both
-/// are a tenant's.
+/// The largest compiled pattern, in bytes. The time of matching grows with it and with the length
+/// of the line, and a tenant controls both.
 const PROGRAM_BYTES_MAX: usize = 128 * 1024;
-/// What of a line is looked at, in bytes.
+/// How much of each line is matched, in bytes.
 const LINE_BYTES_MAX: usize = 4096;
-/// How often a line that is not complete is looked at.
+/// How often an incomplete line is matched.
 const UNFINISHED: Duration = Duration::from_millis(50);
-/// How long the rest of an ended process's log may take: at most 1 MiB, which the agent has.
+/// How long reading the rest of an ended process's log may take: at most 1 MiB, which the agent
+/// holds.
 const REST: Duration = Duration::from_secs(10);
 
 /// What to wait for: `exit`, `log` or `port`.
@@ -103,11 +105,11 @@ pub(crate) struct FoundLine {
     position: u64,
 }
 
-/// What a wait has come to.
+/// The outcome of a wait.
 struct WaitResult {
     outcome: &'static str,
     found: Option<FoundLine>,
-    /// The process, where it has ended.
+    /// The process, if it has ended.
     end: Option<ProcessInfo>,
 }
 
@@ -169,7 +171,7 @@ pub(crate) async fn wait(
     let mut cancellation = app.cancellations.subscribe(&caller);
     let since = wish.log.as_ref().map(|log| log.since.unwrap_or(0));
     let end = Instant::now() + Duration::from_millis(ms);
-    // One that is lost is told as it is.
+    // A process that is lost is returned as it is.
     let info = sandbox.process(id).await?;
     if info.lost {
         return Ok(Json(Waited::plain("ended", info)));
@@ -191,8 +193,8 @@ pub(crate) async fn wait(
         }
         let info = sandbox.process(id).await?;
         if met.found.is_none() && info.process.end.is_some() {
-            // It ended as the time ran out. What it wrote before counts: the answer must not call
-            // it ended and deny its last line.
+            // It ended when the time ran out. Output from before that counts: the response must not
+            // say `ended` and ignore a matching last line.
             let met = follow_log(&mut reading, lines.as_mut(), Instant::now() + REST).await?;
             let info = met.end.unwrap_or(info);
             return Ok(Waited { found: met.found, ..Waited::plain(met.outcome, info) });
@@ -206,7 +208,7 @@ pub(crate) async fn wait(
     }
 }
 
-/// Hears a log until a line matches, or without lines to the process's end.
+/// Reads a log until a line matches, or without lines until the process ends.
 async fn follow_log(
     reading: &mut LogReader,
     lines: Option<&mut Lines>,
@@ -224,7 +226,7 @@ impl Waited {
     }
 }
 
-/// Hears a log to the process's end.
+/// Reads a log until the process ends.
 async fn exit(reading: &mut LogReader, end: Instant) -> Result<WaitResult, ApiError> {
     loop {
         let Ok(event) = timeout_at(end, reading.next()).await else { return Ok(TOO_LONG) };
@@ -234,12 +236,12 @@ async fn exit(reading: &mut LogReader, end: Instant) -> Result<WaitResult, ApiEr
     }
 }
 
-/// The line of each stream that is being written.
+/// The current line of each stream.
 struct Lines {
     regex: Regex,
     stream: Option<u8>,
     open: [Vec<u8>; 2],
-    /// There is something in them that was not looked at.
+    /// Whether the lines contain data that was not matched yet.
     fresh: bool,
 }
 
@@ -248,8 +250,8 @@ impl Lines {
         Self { regex, stream, open: [Vec::new(), Vec::new()], fresh: false }
     }
 
-    /// Takes what a stream said; the first complete line that matches, and how many bytes at the end
-    /// come behind it.
+    /// Adds output of a stream. Returns the first complete line that matches, and the number of
+    /// bytes after it.
     fn take(&mut self, stream: u8, bytes: &[u8]) -> Option<(String, usize)> {
         if self.stream.is_some_and(|wanted| wanted != stream) {
             return None;
@@ -269,7 +271,7 @@ impl Lines {
         None
     }
 
-    /// The line that matches though it is not complete.
+    /// The incomplete line that matches.
     fn unfinished(&mut self) -> Option<(u8, String)> {
         self.fresh = false;
         let mut both = [STDOUT, STDERR].into_iter().zip(&self.open);
@@ -287,7 +289,7 @@ fn text(line: &[u8]) -> String {
     String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned()
 }
 
-/// Hears a log until a line matches.
+/// Reads a log until a line matches.
 async fn line(
     reading: &mut LogReader,
     lines: &mut Lines,
@@ -312,7 +314,7 @@ async fn line(
                 if let Some((line, left)) = lines.take(stream, &data.bytes) {
                     return Ok(met(stream, line, position - left as u64, None));
                 }
-                // Others have their turn, however much there is to be read.
+                // Gives other tasks a turn, however much there is to read.
                 tokio::task::yield_now().await;
             }
             Event::Gap(..) => lines.open = [Vec::new(), Vec::new()],

@@ -1,5 +1,5 @@
-//! Credentials in requests and answers. A body is read by hand: what a parser says of a wrong value
-//! repeats it, and any part of it may be the secret.
+//! Injected credentials in requests and responses. They are parsed by hand, because a parser's
+//! error would repeat the wrong value, and any part of it may be the secret.
 
 use crate::foundation::{error::ApiError, json::unique_json};
 use isolet_sandbox::{Info, Lending, Unlend};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::fmt;
 use utoipa::ToSchema;
 
-/// Entries of one list that are looked at; a sandbox has fewer.
+/// The most entries of one list; a sandbox has fewer.
 const LIST_MAX: usize = 256;
 
 /// What is to be put into the requests of a sandbox. `header`, `placeholder` or both are needed.
@@ -57,7 +57,7 @@ pub(crate) struct CredentialView {
     allowed: bool,
 }
 
-/// Those of a sandbox, as they are told.
+/// The credentials of a sandbox, without their values.
 pub(crate) fn views(info: &Info) -> Vec<CredentialView> {
     let view = |lent: &isolet_sandbox::Lent| CredentialView {
         host: lent.host.clone(),
@@ -68,7 +68,7 @@ pub(crate) fn views(info: &Info) -> Vec<CredentialView> {
     info.lent.iter().map(view).collect()
 }
 
-/// A list that was given, whatever it holds.
+/// The raw JSON of a list of credentials.
 #[derive(Clone, Default)]
 pub(crate) struct CredentialList(Option<Value>);
 
@@ -78,7 +78,7 @@ impl fmt::Debug for CredentialList {
     }
 }
 
-/// For the document, which says what a field is that was left out: never what was given.
+/// Only for the default value in the OpenAPI document: never writes the credentials.
 impl Serialize for CredentialList {
     fn serialize<S: Serializer>(&self, writer: S) -> Result<S::Ok, S::Error> {
         writer.collect_seq(std::iter::empty::<()>())
@@ -107,7 +107,7 @@ impl CredentialList {
         list.into_iter().enumerate().map(object).collect()
     }
 
-    /// As credentials to be lent.
+    /// Parses credentials to add.
     pub(crate) fn lend(self, field: &str) -> Result<Vec<Lending>, ApiError> {
         let all = self.list(field)?.into_iter().enumerate();
         all.map(|(index, one)| {
@@ -122,7 +122,7 @@ impl CredentialList {
         .collect()
     }
 
-    /// As names of credentials that are lent no longer.
+    /// Parses names of credentials to remove.
     pub(crate) fn unlend(self, field: &str) -> Result<Vec<Unlend>, ApiError> {
         let all = self.list(field)?.into_iter().enumerate();
         all.map(|(index, one)| {
@@ -137,7 +137,7 @@ impl CredentialList {
     }
 }
 
-/// A refusal with the place in the list that it is about.
+/// Adds the position in the list to an error.
 pub(crate) fn named(at: &str, error: isolet_sandbox::Error) -> ApiError {
     match error {
         isolet_sandbox::Error::BadField { field, reason } => {
@@ -148,7 +148,7 @@ pub(crate) fn named(at: &str, error: isolet_sandbox::Error) -> ApiError {
     }
 }
 
-/// Fields of one entry.
+/// The fields of one entry.
 struct Fields<'a> {
     at: &'a str,
     all: Map<String, Value>,
@@ -156,7 +156,7 @@ struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     fn of(at: &'a str, all: Map<String, Value>, known: &[&str]) -> Result<Self, ApiError> {
-        // A name that nobody knows may be a secret in the wrong place.
+        // The name of an unknown field may itself be a secret.
         if all.keys().any(|name| !known.contains(&name.as_str())) {
             return Err(ApiError::bad_field(
                 at,
@@ -180,7 +180,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// As Isorun has them: the value by `HOST` (its `Authorization` header) or `HOST:HEADER`.
+/// Parses Isorun's format: values by `HOST` (for its `Authorization` header) or `HOST:HEADER`.
 pub(crate) fn from_host_map(given: CredentialList) -> Result<Vec<Lending>, ApiError> {
     const FIELD: &str = "credentials";
     let all = match given.0 {

@@ -1,4 +1,4 @@
-//! Where a sandbox may connect to: told, and changed while it runs.
+//! The network of a sandbox: where it may connect to, read and changed while it runs.
 
 use crate::{
     app::App,
@@ -65,7 +65,7 @@ pub(crate) struct RulesBody {
     deny: Vec<String>,
 }
 
-/// A network as it is asked for.
+/// A network in a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum NetworkBody {
@@ -73,7 +73,6 @@ pub(crate) enum NetworkBody {
     None,
     /// `"open"`
     Open,
-    /// Rules.
     #[serde(untagged)]
     Rules(RulesBody),
 }
@@ -122,7 +121,7 @@ impl<'de> Deserialize<'de> for NetworkBody {
     }
 }
 
-/// What a caller wants, of two fields of which one may be given.
+/// Resolves the network of a request, in which only one of the two fields may be present.
 pub(crate) async fn wanted(
     app: &App,
     caller: &Caller,
@@ -147,7 +146,7 @@ pub(crate) async fn wanted(
     Ok(Some(app.service.network_of(&caller.tenant, wish).await?))
 }
 
-/// A rule, or what was refused as it was told.
+/// A rule, or an entry of `denied` from a response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum OpeningBody {

@@ -153,7 +153,7 @@ impl From<Info> for SandboxView {
 }
 
 impl SandboxView {
-    /// With what it uses.
+    /// Adds the usage.
     pub(crate) fn using(mut self, usage: Option<Usage>) -> Self {
         self.usage = usage.map(UsageView::from);
         self

@@ -58,13 +58,13 @@ pub(crate) struct FileAccess {
 }
 
 impl FileAccess {
-    /// What a session has.
+    /// The scope of a session.
     pub(crate) fn told(access: Option<isolet_sandbox::FileAccess>) -> Self {
         let isolet_sandbox::FileAccess { read, write } = access.unwrap_or_default();
         Self { read, write }
     }
 
-    /// As a session is to have it.
+    /// Checks and converts the scope.
     pub(crate) fn wish(self) -> Result<isolet_sandbox::FileAccess, ApiError> {
         let Self { read, write } = self;
         let access = isolet_sandbox::FileAccess { read, write };

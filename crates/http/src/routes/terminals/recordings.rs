@@ -1,4 +1,4 @@
-//! Recordings of terminals: begun, ended, listed, played, removed.
+//! Recordings of terminals: start, stop, list, download, delete.
 
 use crate::{
     app::App,
@@ -113,7 +113,7 @@ pub(crate) async fn read(
     let name = format!("attachment; filename=\"{}.cast\"", playing.about.id);
     let size = playing.about.size;
     let bytes = stream::try_unfold(playing, |mut playing| async move {
-        // An error cuts the body, which the client sees: its length was said.
+        // An error truncates the body; the client notices by the length.
         Ok::<_, isolet_sandbox::Error>(playing.next().await?.map(|bytes| (bytes, playing)))
     });
     let mut response = Body::from_stream(bytes).into_response();

@@ -1,4 +1,4 @@
-//! The terminal WebSocket: who attaches to which session's terminal, and the upgrade.
+//! The terminal WebSocket: parses which terminal a client asks for, and upgrades the connection.
 
 use crate::{
     app::App,
@@ -22,7 +22,7 @@ use axum::{
 use isolet_sandbox::{Sandbox, SandboxId, SessionId, service::Reach, terminal as sandbox};
 use isolet_wire::terminal::{CLIENT_BYTES_MAX, Since, Size};
 
-/// Names of the query, all optional, each once.
+/// The query parameters that may occur once, all optional.
 const KNOWN: [&str; 12] = [
     "session",
     "cols",
@@ -37,25 +37,25 @@ const KNOWN: [&str; 12] = [
     "open",
     tickets::QUERY_NAME,
 ];
-/// Names that may stand again and again.
+/// The query parameters that may occur repeatedly.
 const LISTS: [&str; 1] = ["arg"];
-/// The most bytes of a program and its arguments.
+/// The longest program with its arguments, in bytes.
 const ARGV_BYTES_MAX: usize = 8 * 1024;
-/// Letters of a terminal's id, at most.
+/// The longest id of a terminal.
 const TERMINAL_BYTES_MAX: usize = 64;
 
-/// Which terminal, and how.
+/// The terminal that a client asks for, and its options.
 #[derive(Debug, PartialEq, Eq)]
 struct TerminalRequest {
     session: SessionId,
     terminal: sandbox::Wanted,
     record: bool,
-    /// `open=0`: one that runs is meant, and nothing is made for it.
+    /// `open=0`: only a running terminal is attached to, and nothing is created.
     only_running: bool,
 }
 
 impl TerminalRequest {
-    /// `otherwise`: the session where the query names none.
+    /// `otherwise`: the session when the query names none.
     fn of(uri: &Uri, otherwise: SessionId) -> Result<Self, ApiError> {
         let query = Query::with_lists(uri, &KNOWN, &LISTS)?;
         let session = query.text("session")?.map(SessionId::parse).transpose();
@@ -87,7 +87,7 @@ impl TerminalRequest {
     }
 }
 
-/// The client's window. One that says nothing of its own has the usual one, unless it only looks.
+/// The size of the client's window. The default size applies, unless the client only watches.
 fn window(query: &Query<'_>, view: bool) -> Result<Option<Size>, ApiError> {
     let side = |name: &str, usual: u16| match query.text(name)? {
         None => Ok(i64::from(usual)),
@@ -142,7 +142,7 @@ fn since(query: &Query<'_>) -> Result<Option<Since>, ApiError> {
     }
 }
 
-/// Others see it, in their terminals too: no control characters.
+/// Other clients display the name in their terminals, so it contains no control characters.
 fn name(query: &Query<'_>) -> Result<String, ApiError> {
     let name = query.text("name")?.unwrap_or_default();
     if name.len() > CLIENT_BYTES_MAX || name.chars().any(char::is_control) {
@@ -182,7 +182,7 @@ pub(crate) async fn terminal(
     attach(app, caller, ids.sandbox, SessionId::default_session(), request).await
 }
 
-/// The same for a dialect, which may name the session elsewhere.
+/// Attaches to a terminal. A dialect may name the session outside of the query.
 pub(crate) async fn attach(
     app: App,
     caller: Caller,
@@ -210,7 +210,7 @@ pub(crate) async fn attach(
     };
     let (sandbox, link) = match attached.await {
         Ok(attached) => attached,
-        // A page is not shown the answer to an upgrade: it would try again and again.
+        // Browsers hide the response to a handshake from the page, which would retry forever.
         Err(failure) if only_running && none_runs(&failure) => {
             let longest = terminal::MESSAGE_BYTES_MAX;
             upgrade::hand_over(&mut request, longest, async move |socket| {
@@ -229,12 +229,12 @@ pub(crate) async fn attach(
     Ok(upgrade::switch(accept))
 }
 
-/// Whether it says that there is no such terminal, rather than that nobody knows.
+/// Whether the error says that no such terminal runs, rather than that this is unknown.
 fn none_runs(failure: &ApiError) -> bool {
     failure.status() == StatusCode::NOT_FOUND || failure.code == "sandbox_sleeping"
 }
 
-/// Begins a recording; in words why it did not.
+/// Starts a recording; returns why it did not start.
 async fn recorded(sandbox: &Sandbox, session: &SessionId, caller: &Caller) -> Option<String> {
     if caller.read_only {
         return Some("not recorded: who may only look records nothing".to_owned());

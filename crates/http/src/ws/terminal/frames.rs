@@ -1,4 +1,4 @@
-//! The text frames of a terminal's WebSocket, both ways.
+//! The text frames of the terminal WebSocket, in both directions.
 
 use crate::foundation::{
     error::ApiError,
@@ -13,7 +13,7 @@ use isolet_wire::{
 use serde::Deserialize;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
-/// The longest text frame, in bytes. One that changes a size has sixty.
+/// The longest text frame, in bytes. A resize frame has about sixty.
 const TEXT_BYTES_MAX: usize = 4 * 1024;
 
 #[derive(Debug, Default, Deserialize)]
@@ -27,16 +27,16 @@ struct Frame {
     rows: Option<i64>,
 }
 
-/// One frame of a client, understood.
+/// A frame of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ClientFrame {
-    /// Its window has this size.
+    /// The size of the client's window.
     Resize(Size),
-    /// It asks whether the connection lives.
+    /// Asks whether the connection is alive.
     Ping,
 }
 
-/// Understands one text frame.
+/// Parses one text frame.
 pub(super) fn parse(text: &str) -> Result<ClientFrame, ApiError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(ApiError::bad_request(
@@ -57,7 +57,7 @@ pub(super) fn parse(text: &str) -> Result<ClientFrame, ApiError> {
     size.ok_or_else(|| ApiError::bad_field("resize", "cols and rows must be 1 or more"))
 }
 
-/// A size, cut to the largest; `None` where a side is none.
+/// Clamps a size to the largest; `None` when a side is not positive.
 pub(crate) fn size(cols: i64, rows: i64) -> Option<Size> {
     let cut = |side: i64, most: u16| match u16::try_from(side) {
         Ok(0) => None,
@@ -70,7 +70,7 @@ pub(crate) fn size(cols: i64, rows: i64) -> Option<Size> {
 fn quoted(value: &str) -> String {
     let mut out = Vec::with_capacity(value.len() + 2);
     write_json_string(&mut out, value);
-    // Only whole characters were written.
+    // Only complete characters were written.
     String::from_utf8(out).unwrap_or_default()
 }
 
@@ -90,7 +90,7 @@ pub(super) fn error(message: &str) -> Message {
     text(format!(r#"{{"type":"error","message":{}}}"#, quoted(message)))
 }
 
-/// How its program ended. One that was hung up and gave no status ended by that.
+/// `exit`: how the program ended. Without a status, hanging up ended it.
 pub(super) fn exit(closed: &Closed) -> Message {
     text(match (closed.signal, closed.code) {
         (Some(signal), _) => {
@@ -128,7 +128,7 @@ pub(super) fn clients(clients: &[Client]) -> Message {
     text(format!(r#"{{"type":"clients","clients":[{}]}}"#, all.join(",")))
 }
 
-/// One client, as frames and lists say it.
+/// One client, as in frames and lists.
 pub(crate) fn client(client: &Client) -> String {
     let mode = if client.view { "view" } else { "edit" };
     let size = client
