@@ -34,8 +34,8 @@ impl Store {
     /// [`Error::Newer`] when a later version wrote them; whatever SQLite says otherwise.
     pub fn open(file: &Path) -> Result<Self, Error> {
         let connection = schema::open(file).map_err(|error| match error {
-            Error::Sqlite(result) if !result.starts_with(&*file.to_string_lossy()) => {
-                Error::Sqlite(format!("{}: {said}", file.display()))
+            Error::Sqlite(message) if !message.starts_with(&*file.to_string_lossy()) => {
+                Error::Sqlite(format!("{}: {message}", file.display()))
             }
             other => other,
         })?;

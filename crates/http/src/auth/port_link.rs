@@ -102,7 +102,7 @@ pub(crate) fn verify(service: &Service, token: &str) -> Option<SignedLink> {
     let exposed = all.get(&link.port)?;
     let right = bool::from(sign(&exposed.secret, &life, text).ct_eq(mac));
     let key = link.caller.key.as_deref();
-    let held = right && key.is_none_or(|key| service.keys().holds(key).unwrap_or(false));
+    let held = right && key.is_none_or(|key| service.keys().is_valid(key).unwrap_or(false));
     (held && link.expires_s > since_epoch().as_secs()).then_some(link)
 }
 

@@ -24,7 +24,7 @@ impl std::error::Error for OutputClosed {}
 /// Writes bytes to standard output (or error), at once.
 ///
 /// # Errors
-/// [`Unread`] when its reader has gone.
+/// [`OutputClosed`] when its reader has gone.
 pub(crate) fn write(out: bool, bytes: &[u8]) -> Result<()> {
     let done = if out {
         let mut stdout = std::io::stdout().lock();

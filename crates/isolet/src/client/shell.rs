@@ -2,7 +2,7 @@
 //! file a whole script at once, so that what spans lines works as in any shell.
 
 use super::{
-    EXIT_CLIENT_ERROR, Server, grammar, id,
+    EXIT_CLIENT_ERROR, Server, bash_syntax, id,
     output::supports_color,
     shell_client::{Outcome, ShellClient},
     socket::Socket,
@@ -59,31 +59,31 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let socket = Socket::open(&server, &args.id, &query).await?;
     let person = typed && std::io::stderr().is_terminal();
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut talk = ShellClient::new(socket, args.id.clone(), args.session.is_none(), person);
+    let mut client = ShellClient::new(socket, args.id.clone(), args.session.is_none(), person);
     let ended = ended()?;
     let work = async {
         if !typed {
-            return at_once(&mut talk, &script, &mut interrupt).await;
+            return at_once(&mut client, &script, &mut interrupt).await;
         }
         let place = args.session.as_ref().map_or(args.id.clone(), |s| format!("{}/{s}", args.id));
         let prompts = person.then(|| Prompts::new(&args.id, &place));
-        typing(&mut talk, prompts, args.session.is_none(), &mut interrupt).await
+        typing(&mut client, prompts, args.session.is_none(), &mut interrupt).await
     };
     let done = tokio::select! {
         done = work => done,
         code = ended => {
-            talk.leave().await;
+            client.leave().await;
             return Ok(to_exit_code(code));
         }
     };
     match done {
         Ok(Some(code)) => {
-            talk.socket.close().await;
+            client.socket.close().await;
             Ok(to_exit_code(code))
         }
         Ok(None) => Ok(client.report_lost()),
         Err(error) => {
-            talk.leave().await;
+            client.leave().await;
             Err(error)
         }
     }
@@ -126,14 +126,14 @@ fn script(id: &str) -> Result<String> {
 
 /// Runs a script; its exit code, or nothing when the connection is lost.
 async fn at_once(
-    talk: &mut ShellClient,
+    client: &mut ShellClient,
     script: &str,
     interrupt: &mut Signal,
 ) -> Result<Option<i64>> {
     if script.trim().is_empty() {
         return Ok(Some(0));
     }
-    Ok(match talk.command(script, interrupt).await? {
+    Ok(match client.command(script, interrupt).await? {
         Outcome::Code(code) => Some(code),
         Outcome::Ended | Outcome::Gone => Some(EXIT_CLIENT_ERROR.into()),
         Outcome::Lost => None,
@@ -178,7 +178,7 @@ fn lines() -> mpsc::Receiver<String> {
 
 /// Runs what is typed, up to its end; the last exit code, or nothing when the connection is lost.
 async fn typing(
-    talk: &mut ShellClient,
+    client: &mut ShellClient,
     prompts: Option<Prompts>,
     private: bool,
     interrupt: &mut Signal,
@@ -199,7 +199,7 @@ async fn typing(
                 text.clear();
                 continue;
             }
-            frame = talk.socket.next() => match talk.handle_frame(frame, None)? {
+            frame = client.socket.next() => match client.handle_frame(frame, None)? {
                 None => { asked = true; continue }
                 Some(Outcome::Lost) => return Ok(None),
                 Some(Outcome::Gone) => return Ok(Some(EXIT_CLIENT_ERROR.into())),
@@ -215,7 +215,7 @@ async fn typing(
             || text.len() as u64 > SCRIPT_BYTES_MAX
             || bash_syntax::is_complete(text.strip_suffix('\n').unwrap_or(&text))
         {
-            match talk.command(text.trim_end_matches('\n'), interrupt).await? {
+            match client.command(text.trim_end_matches('\n'), interrupt).await? {
                 Outcome::Code(new) => code = new,
                 Outcome::Ended if private => return Ok(Some(code)),
                 Outcome::Ended => {}

@@ -1,7 +1,7 @@
 //! Files of a sandbox.
 
 use crate::{
-    place,
+    api_path,
     server::Server,
     tool_result::{self, ToolResult, data, failure, success},
 };

@@ -1,7 +1,7 @@
 //! Ports of a sandbox: who listens, what it answers, and links for people.
 
 use crate::{
-    place,
+    api_path,
     server::Server,
     tool_result::{self, ToolResult, data, failure, success},
 };

@@ -1,8 +1,8 @@
 //! Processes in the background: started, waited for, read, given input, ended.
 
 use crate::{
+    api_path,
     call::ApiCall,
-    place,
     server::Server,
     tool_result::{self, ToolResult, data, failure, success},
 };

@@ -1,7 +1,7 @@
 //! Sandboxes: made, listed, looked at, ended.
 
 use crate::{
-    place,
+    api_path,
     server::Server,
     tool_result::{self, ToolResult, success},
 };

@@ -1,6 +1,6 @@
 //! One bash a client, that stays.
 
-use crate::{answer, place, server::Server};
+use crate::{api_path, server::Server, tool_result};
 use http::Method;
 use rmcp::{
     RoleServer,

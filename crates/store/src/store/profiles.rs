@@ -39,13 +39,13 @@ impl Store {
         let name = name.to_owned();
         self.write(move |connection| {
             let transaction = connection.transaction()?;
-            let others: i64 = all
+            let others: i64 = transaction
                 .prepare_cached("SELECT count(*) FROM profiles WHERE tenant = ?1 AND name <> ?2")?
                 .query_row([&tenant, &name], |row| row.get(0))?;
             if usize::try_from(others).unwrap_or(usize::MAX) >= max {
                 return Ok(None);
             }
-            let changed = all
+            let changed = transaction
                 .prepare_cached("UPDATE profiles SET body = ?3 WHERE tenant = ?1 AND name = ?2")?
                 .execute(params![tenant, name, body])?;
             if changed == 0 {

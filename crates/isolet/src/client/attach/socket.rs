@@ -42,7 +42,7 @@ impl TerminalSocket {
     /// Attaches by its query.
     ///
     /// # Errors
-    /// [`Refused`] where the server said no; anything else may be tried again.
+    /// [`ServerError`] where the server said no; anything else may be tried again.
     pub(super) async fn open(server: &Server, id: &str, query: &str) -> Result<Self> {
         let address = format!("ws://{}/v1/sandboxes/{id}/terminal?events=1{query}", server.host);
         let mut request = address.into_client_request()?;
