@@ -298,7 +298,7 @@ impl Settings {
 /// Whether a text is a host name: without scheme, port and path.
 fn is_domain(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    text.len() <= 180 && text.split('.').all(|part| !part.is_empty() && part.bytes().all(sanitize))
+    text.len() <= 180 && text.split('.').all(|part| !part.is_empty() && part.bytes().all(plain))
 }
 
 /// The directory that holds this program; the other two lie beside it.

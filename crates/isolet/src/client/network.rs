@@ -140,7 +140,7 @@ pub(super) async fn asked(
 
 /// Says what was refused while a command ran, and what opens it.
 pub(super) fn refusals(told: &Value, id: &str) {
-    lines(told, id).iter().for_each(say);
+    lines(told, id).iter().for_each(print_message);
 }
 
 fn lines(told: &Value, id: &str) -> Vec<String> {
