@@ -103,6 +103,7 @@ lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	tests/tidy/check
+	python3 tests/tidy/imports.py
 	cd tests/tidy && python3 -m unittest -q test_imports
 
 fmt:
