@@ -109,10 +109,9 @@ impl Keys {
             written: None,
         };
         held.written = held.written_now();
-        match held.apply_pending() {
-            Err(Error::Unsynced) => return Err(Error::Unsynced),
-            // While the disk is full they are revoked by their tombstones.
-            _ => {}
+        // While the disk is full they are revoked by their tombstones.
+        if let Err(Error::Unsynced) = held.apply_pending() {
+            return Err(Error::Unsynced);
         }
         Ok(Self { held: Arc::new(Mutex::new(held)) })
     }

@@ -181,7 +181,7 @@ impl Log {
             let before = last.get(sandbox).or_else(|| self.last.get(sandbox)).copied();
             let place = Place { seq: head.seq + 1, last: before.unwrap_or(0), prev: &head.hmac };
             let hmac = line::write(&mut text, &self.key, entry, place);
-            head.seq = head.seq + 1;
+            head.seq += 1;
             head.hmac = hmac;
             if entry.sandbox.is_some() {
                 last.insert(sandbox, head.seq);
