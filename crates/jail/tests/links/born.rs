@@ -26,6 +26,9 @@ fn a_sandbox_is_born_in_the_network_of_its_link_and_has_no_right_over_it() {
         kept: false,
         linked: false,
     };
+    let descriptors = format!("/proc/{}/fd", launcher.pid());
+    let open_in_launcher = || std::fs::read_dir(&descriptors).expect("it runs").count();
+    let open_before = open_in_launcher();
     let pid = launcher.launch(&spec("a"), Some(network.as_fd())).expect("it is made");
     let place = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/net")).expect("it runs");
     let own =
@@ -51,6 +54,8 @@ fn a_sandbox_is_born_in_the_network_of_its_link_and_has_no_right_over_it() {
     // Without a link it is alone; the launcher has not stayed where it was.
     let alone = launcher.launch(&spec("bc"), None).expect("it is made");
     assert_ne!(place(alone), place(pid));
+    // It kept the directory of each sandbox open.
+    assert_eq!(open_in_launcher(), open_before, "the launcher holds nothing of a sandbox");
     assert_eq!(net::run("nsenter", &format!("-t {alone} -n ip -o link")).lines().count(), 1);
     // And is linked while it runs.
     let space = std::fs::File::open(format!("/proc/{alone}/ns/net")).expect("it runs");
@@ -58,10 +63,10 @@ fn a_sandbox_is_born_in_the_network_of_its_link_and_has_no_right_over_it() {
     assert_eq!(link.name, "bc");
     drop((network, space));
     for name in ["a", "bc"] {
-        let cage = SandboxHandle::open(&given.config, name);
-        cage.kill().expect("killed");
-        assert!(cage.wait_empty(Duration::from_secs(5)));
-        cage.remove().expect("removed");
+        let sandbox = SandboxHandle::open(&given.config, name);
+        sandbox.kill().expect("killed");
+        assert!(sandbox.wait_empty(Duration::from_secs(5)));
+        sandbox.remove().expect("removed");
     }
     for _ in 0..2 {
         given.wait(|news| matches!(news, isolet_jail::VethEvent::Gone { .. }));
