@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_packed_only_for_who_takes_that() {
+    fn a_file_is_compressed_only_for_clients_that_accept_gzip() {
         for (encodings, packed) in
             [("gzip, deflate, br", true), ("br;q=1, GZIP", true), ("br", false)]
         {

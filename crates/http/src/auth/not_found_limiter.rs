@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_bounded() {
+    fn the_number_of_counters_is_bounded() {
         let limiter = NotFoundLimiter::new(NOT_FOUND_LIMIT);
         let now = Instant::now();
         for n in 0..2 * REQUESTERS_MAX {

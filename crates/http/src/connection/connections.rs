@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn t19_the_one_that_never_spoke_makes_room_first_and_a_busy_one_never() {
+    async fn t19_a_connection_that_sent_nothing_is_closed_first_and_a_busy_one_never() {
         let all = Connections::new(4);
         let mut open = full(&all, 4).await;
         let _busy = open[1].connection().busy();

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_read_in_two_ways_is_refused() {
+    fn ambiguous_requests_are_refused() {
         for bad in [
             "GET / HTTP/1.1\nhost: a\r\n\r\n",
             "GET / HTTP/1.1\r\nhost: a\n\r\n",
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_not_held() {
+    fn a_flood_is_not_buffered() {
         let mut heads = scanned("GET / HTTP/1.1\r\nx: ").unwrap();
         for _ in 0..100 {
             heads.scan(&[b'y'; 10_000]).unwrap();
@@ -251,7 +251,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_are_read_as_the_whole(
+        fn the_result_does_not_depend_on_the_size_of_reads(
             lines in prop::collection::vec("[a-c]: [x-z]{0,3}(\r\n|\r\n|\r\n|\n|\r)", 0..5),
             length in 0_u64..20,
             cuts in prop::collection::vec(1_usize..30, 0..40),

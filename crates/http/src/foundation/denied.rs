@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_told_only_where_something_was() {
+    fn denied_traffic_is_only_written_if_there_is_some() {
         assert_eq!(fields(&Denied::default()), "");
         let denied = Denied { list: vec![refused("a\"b")], lost: 3 };
         let json: Value = serde_json::from_str(&format!("{{\"a\":0{}}}", fields(&denied))).unwrap();

@@ -30,7 +30,7 @@ mod tests {
     use axum::http::HeaderValue;
 
     #[test]
-    fn events_are_sent_to_who_asks_for_them() {
+    fn events_are_sent_to_clients_that_accept_them() {
         let said = |accept: &'static str| {
             accepts_event_stream(&HeaderMap::from_iter([(
                 header::ACCEPT,

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_hold() {
+    fn limits_are_enforced() {
         assert_eq!(timeout(None).unwrap(), 0);
         assert_eq!(timeout(Some(TIMEOUT_MS_MAX)).unwrap(), TIMEOUT_MS_MAX);
         assert!(timeout(Some(TIMEOUT_MS_MAX + 1)).is_err() && timeout(Some(u64::MAX)).is_err());

@@ -1,5 +1,11 @@
 //! Strict JSON bodies: unknown or malformed fields are refused by name, never ignored.
 
+mod numbers;
+mod unique;
+
+pub(crate) use numbers::{not_null_port, not_null_status, null_as_zero, port};
+pub(crate) use unique::{Object, UniqueMap, unique_json};
+
 use crate::foundation::error::ApiError;
 use axum::{
     body::{Body, Bytes},
@@ -7,12 +13,8 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
 };
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{DeserializeOwned, MapAccess, SeqAccess, Unexpected, Visitor},
-};
-use serde_json::{Map, Value};
-use std::{collections::BTreeMap, fmt, marker::PhantomData, time::Duration};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use std::time::Duration;
 
 /// The longest JSON body: a command of 1 MiB, escaped, and its environment.
 pub(crate) const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -135,157 +137,10 @@ pub(crate) fn not_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     T::deserialize(reader).map(Some)
 }
 
-/// A number within bounds, which the error names.
-struct NumberWithin<const LEAST: u16, const MOST: u16>;
-
-impl<const LEAST: u16, const MOST: u16> Visitor<'_> for NumberWithin<LEAST, MOST> {
-    type Value = u16;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a whole number from {LEAST} to {MOST}")
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<u16, E> {
-        let fits = u16::try_from(number).ok().filter(|fits| (LEAST..=MOST).contains(fits));
-        fits.ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &self))
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<u16, E> {
-        Err(E::invalid_value(Unexpected::Signed(number), &self))
-    }
-}
-
-/// For ports.
-pub(crate) fn port<'de, D: Deserializer<'de>>(reader: D) -> Result<u16, D::Error> {
-    reader.deserialize_u16(NumberWithin::<1, 65_535>)
-}
-
-/// For optional ports.
-pub(crate) fn not_null_port<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<u16>, D::Error> {
-    port(reader).map(Some)
-}
-
-/// For optional HTTP status codes.
-pub(crate) fn not_null_status<'de, D: Deserializer<'de>>(
-    reader: D,
-) -> Result<Option<u16>, D::Error> {
-    reader.deserialize_u16(NumberWithin::<100, 599>).map(Some)
-}
-
-/// For optional numbers in which `null` means the same as 0: never.
-pub(crate) fn null_as_zero<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<u64>, D::Error> {
-    Option::deserialize(reader).map(|number: Option<u64>| Some(number.unwrap_or(0)))
-}
-
-/// A map in which no key occurs twice.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct UniqueMap<T>(pub(crate) BTreeMap<String, T>);
-
-impl<T> Default for UniqueMap<T> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for UniqueMap<T> {
-    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
-        struct Names<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Names<T> {
-            type Value = UniqueMap<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UniqueMap<T>, A::Error> {
-                let mut all = BTreeMap::new();
-                while let Some((name, value)) = map.next_entry::<String, T>()? {
-                    if all.insert(name, value).is_some() {
-                        return Err(serde::de::Error::custom("a name stands twice"));
-                    }
-                }
-                Ok(UniqueMap(all))
-            }
-        }
-        reader.deserialize_map(Names(PhantomData))
-    }
-}
-
-/// Any JSON object in which no key occurs twice, at any depth.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(crate) struct Object(pub(crate) Map<String, Value>);
-
-impl<'de> Deserialize<'de> for Object {
-    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
-        let all = UniqueMap::<Any>::deserialize(reader)?;
-        Ok(Self(all.0.into_iter().map(|(name, value)| (name, value.0)).collect()))
-    }
-}
-
-/// Any JSON value in which no key occurs twice.
-pub(crate) fn unique_json<'de, D: Deserializer<'de>>(reader: D) -> Result<Value, D::Error> {
-    Any::deserialize(reader).map(|any| any.0)
-}
-
-/// Any JSON value in which no key occurs twice.
-struct Any(Value);
-
-impl<'de> Deserialize<'de> for Any {
-    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
-        reader.deserialize_any(AnyVisitor).map(Self)
-    }
-}
-
-struct AnyVisitor;
-
-impl<'de> Visitor<'de> for AnyVisitor {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-        let mut all = Vec::new();
-        while let Some(Any(value)) = seq.next_element()? {
-            all.push(value);
-        }
-        Ok(Value::Array(all))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Value, A::Error> {
-        let object = Object::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
-        Ok(Value::Object(object.0))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
     use std::time::Instant;
 
     #[derive(Debug, Deserialize)]
@@ -321,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn an_error_names_the_field() {
         for (text, name) in [
             (r#"{"ttl_s":-1}"#, "ttl_s"),
             (r#"{"ttl_s":1e308}"#, "ttl_s"),
@@ -345,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_without_the_parsers_words() {
+    fn an_error_does_not_use_the_parsers_words() {
         let message = refused(r#"{"ttl_s":"9"}"#);
         assert_eq!(message, "ttl_s: must be a whole number, 0 or more, not string \"9\"");
         assert_eq!(refused(r#"{"metadata":[]}"#), "metadata: must be an object, not sequence");
@@ -359,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn only_an_object_is_accepted() {
         for text in ["[]", "null", "1", "\"a\"", "", "[1,{},{},\"a\"]", "{", "{} {}", "{}x", "{,}"]
         {
             refused(text);
@@ -382,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_is_kept() {
+    fn a_valid_body_is_parsed() {
         let body: Body = parse(br#" {"metadata":{"a":[1,{"b":null}],"c":-1.5}} "#).unwrap();
         assert_eq!(
             Value::Object(body.metadata.0),

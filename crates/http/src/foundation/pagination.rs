@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page_is_refused() {
+    fn an_invalid_page_is_refused() {
         for bad in
             ["?limit=0", "?limit=1001", "?limit=-1", "?limit=", "?cursor=%00", "?cursor=Li4v"]
         {

@@ -210,7 +210,7 @@ mod tests {
         }
 
         #[test]
-        fn a_cut_end_is_found_and_nothing_else(text in ".{0,20}", drop in 0usize..4) {
+        fn only_a_partial_character_at_the_end_is_found(text in ".{0,20}", drop in 0usize..4) {
             let whole = text.as_bytes();
             let cut = &whole[..whole.len().saturating_sub(drop)];
             let open = partial_char_len(cut);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_count_raw_bytes_also_behind_a_cut_character() {
+    fn offsets_count_raw_bytes_also_after_a_partial_character() {
         let mut texts = Utf8Decoder::default();
         let euro = "€".as_bytes();
         assert_eq!(texts.decode_chunk(1, "a", 10, &euro[..1]), None);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_cannot_make_it_hold_more() {
+    fn the_number_of_partial_characters_is_bounded() {
         let mut texts = Utf8Decoder::default();
         for id in 0..1000 {
             texts.decode_chunk(1, &id.to_string(), 0, &[0xe2]);

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn t19_a_tenant_gets_so_many_of_each_kind_and_all_back_when_they_end() {
+    fn t19_a_tenant_gets_its_limit_of_each_kind_and_permits_return_when_dropped() {
         let limiter = limiter(400);
         for kind in ConnectionKind::ALL {
             for _ in 0..2 {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn t19_a_tenant_that_uses_all_it_may_still_makes_calls_and_others_are_not_touched() {
+    fn t19_a_tenant_at_its_limit_still_makes_calls_and_other_tenants_are_not_affected() {
         let limiter = limiter(400);
         let mut held = Vec::new();
         for kind in ConnectionKind::ALL.into_iter().filter(|kind| *kind != ConnectionKind::Call) {
@@ -238,7 +238,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_counted_is_what_is_held(
+        fn the_counts_match_the_permits(
             steps in proptest::collection::vec((0..3_usize, 0..ConnectionKind::COUNT, any::<bool>()), 0..400),
             max in 1..200_usize,
         ) {

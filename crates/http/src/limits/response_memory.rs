@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_bounded_and_comes_back() {
+    fn shares_are_bounded_and_return_when_dropped() {
         let memory = ResponseMemory::new(200);
         let a = tenant("a");
         let b = tenant("b");

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_reads_is_not_noted() {
+    fn requests_that_only_read_are_not_recorded() {
         let none = [
             (Method::GET, "/v1/sandboxes/{id}", false),
             (Method::GET, "/v1/sandboxes/{id}/shell", false),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_cut_where_it_is_too_long() {
+    fn a_long_name_is_cut_off() {
         assert_eq!(shortened("ü"), "ü");
         assert_eq!(shortened(&"ü".repeat(5000)).chars().count(), NAME_LETTERS_MAX + 1);
     }

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn every_route_of_the_table_is_there() {
+    fn every_route_of_the_table_exists() {
         let calls = calls();
         for (route, _) in ROUTES {
             // The slash after a directory is an undocumented alias.

@@ -17,7 +17,7 @@ use crate::{
     app::App,
     auth::caller::Caller,
     foundation::{
-        error::{self, ApiError},
+        error::{ApiError, agent::agent_code},
         json::reject_content_encoding,
         pagination::with_next_link,
         query::{self, Query},
@@ -174,7 +174,7 @@ async fn answer(
             let base = whole(&path);
             let Page { found, unread, .. } = page;
             let view = |one: Found| {
-                let why = unread.get(&one.path).map(|why| error::agent_code(*why));
+                let why = unread.get(&one.path).map(|why| agent_code(*why));
                 FileView::below(&base, one).unread(why)
             };
             let views: Vec<_> = found.into_iter().map(view).collect();

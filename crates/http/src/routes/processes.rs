@@ -1,5 +1,6 @@
 //! Background processes: start, list, write to stdin, signal, kill.
 
+mod lines;
 pub(crate) mod log;
 mod port;
 mod view;

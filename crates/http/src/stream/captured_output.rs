@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_bytes_stand_beside_a_text_that_is_not_them() {
+    fn exact_bytes_accompany_a_text_that_differs() {
         let mut output = output(100, 0);
         output.push(1, &Bytes::from_static(b"a\xffb\n"));
         output.push(2, &Bytes::from_static("€".as_bytes()));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_is_counted_and_splits_no_character() {
+    fn truncated_output_is_counted_and_splits_no_character() {
         let mut output = output(4, 0);
         output.push(1, &Bytes::from_static("aa€€".as_bytes()));
         output.push(1, &Bytes::from_static(b"more"));

@@ -167,14 +167,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_frame_of_the_plain_protocol_is_understood() {
+    fn a_minimal_frame_is_parsed() {
         let said = parse(r#"{"type":"shell_run","id":"r1","command":"cd /tmp"}"#).unwrap();
         let run = Run { id: "r1".into(), text: "cd /tmp".into(), ..Run::default() };
         assert_eq!(said, ClientFrame::Run { run: Box::new(run), timeout_ms: None, stdin: None });
     }
 
     #[test]
-    fn everything_optional_is_understood() {
+    fn optional_fields_are_parsed() {
         let text = r#"{"type":"shell_run","id":"a","command":"x","timeout_ms":5,"cwd":"/tmp",
             "env":{"A":"1","B":null},"stdin":"in","merge":true}"#;
         let ClientFrame::Run { run, timeout_ms, stdin } = parse(text).unwrap() else { panic!() };
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_id() {
+    fn an_error_names_the_field_and_the_id() {
         for (text, id, name) in [
             (r#"{"id":"a"}"#, Some("a"), "type"),
             (r#"{"type":"nope","id":"a"}"#, Some("a"), "type"),

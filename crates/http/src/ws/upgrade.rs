@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_upgrade_is_upgraded() {
+    fn only_a_handshake_is_upgraded() {
         let mut headers = HeaderMap::new();
         let said = |method: Method, headers: &HeaderMap| {
             handshake(&method, headers).map_err(|failure| failure.status().as_u16())

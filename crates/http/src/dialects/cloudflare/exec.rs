@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_mean_themselves() {
+    fn words_are_quoted_for_the_shell() {
         let words = ["sh", "-c", "it's $HOME *", ""].map(str::to_owned);
         assert_eq!(quoted(&words), r"'sh' '-c' 'it'\''s $HOME *' ''");
     }

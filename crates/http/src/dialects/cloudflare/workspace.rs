@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_lies_below() {
+    fn excluded_paths_lie_below_the_workspace() {
         let of = |query: &str| excludes(&format!("/p?excludes={query}").parse().unwrap());
         let all = of("a,b/c/,./d,,e%2ff").unwrap();
         assert_eq!(all, [b"a".as_slice(), b"b/c", b"d", b"e/f"]);

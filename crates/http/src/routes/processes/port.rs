@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_read_of_an_answer_alone() {
+    fn a_status_is_only_parsed_from_a_status_line() {
         assert_eq!(status(b"HTTP/1.1 204 No Content\r\n"), Some(204));
         for bad in [&b"HTTP/1.1 20"[..], b"SSH-2.0-x", b"HTTP/2 200 ", b"HTTP/1.1 2\xff0 ", b""] {
             assert_eq!(status(bad), None);

@@ -10,6 +10,7 @@ use crate::{
         json::{StrictJson, not_null},
     },
     routes::processes::{
+        lines::{LineWish, Lines},
         log::{Event, LogReader},
         port::{self, PortWish},
         view::ProcessView,
@@ -17,8 +18,7 @@ use crate::{
 };
 use axum::{Json, extract::State};
 use isolet_sandbox::{ProcessInfo, service::Reach};
-use isolet_wire::tell::{STDERR, STDOUT};
-use regex::bytes::{Regex, RegexBuilder};
+use isolet_wire::tell::STDOUT;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -27,13 +27,6 @@ use utoipa::ToSchema;
 /// The longest and the default wait, in ms.
 const WAIT_MS_MAX: u64 = 600_000;
 const WAIT_MS: u64 = 30_000;
-/// The longest pattern or text, in bytes.
-const PATTERN_BYTES_MAX: usize = 1024;
-/// The largest compiled pattern, in bytes. The time of matching grows with it and with the length
-/// of the line, and a tenant controls both.
-const PROGRAM_BYTES_MAX: usize = 128 * 1024;
-/// How much of each line is matched, in bytes.
-const LINE_BYTES_MAX: usize = 4096;
 /// How often an incomplete line is matched.
 const UNFINISHED: Duration = Duration::from_millis(50);
 /// How long reading the rest of an ended process's log may take: at most 1 MiB, which the agent
@@ -58,29 +51,6 @@ pub(crate) struct Wait {
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout_ms: Option<u64>,
-}
-
-/// Which line: one that holds `text`, or matches `regex`. Of each line the first 4096 bytes count.
-#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct LineWish {
-    /// At most 1024 bytes.
-    #[serde(deserialize_with = "not_null")]
-    #[schema(nullable = false)]
-    text: Option<String>,
-    /// At most 1024 bytes, in the syntax of the Rust crate `regex`: without look-around and
-    /// back-references, and so in linear time.
-    #[serde(deserialize_with = "not_null")]
-    #[schema(nullable = false)]
-    regex: Option<String>,
-    /// `stdout` or `stderr`; both unless told.
-    #[serde(deserialize_with = "not_null")]
-    #[schema(nullable = false)]
-    stream: Option<String>,
-    /// From this position of the log on; from its beginning unless told.
-    #[serde(deserialize_with = "not_null")]
-    #[schema(nullable = false)]
-    since: Option<u64>,
 }
 
 /// How a wait ended.
@@ -115,28 +85,6 @@ struct WaitResult {
 
 const TOO_LONG: WaitResult = WaitResult { outcome: "timeout", found: None, end: None };
 
-fn wanted(wish: &LineWish) -> Result<(Regex, Option<u8>), ApiError> {
-    let (name, pattern) = match (&wish.text, &wish.regex) {
-        (Some(text), None) => ("log.text", regex::escape(text)),
-        (None, Some(pattern)) => ("log.regex", pattern.clone()),
-        _ => return Err(ApiError::bad_field("log", "give text or regex, one of them")),
-    };
-    let given = wish.text.as_ref().or(wish.regex.as_ref()).map_or(0, String::len);
-    if given == 0 || given > PATTERN_BYTES_MAX {
-        return Err(ApiError::bad_field(name, "1 to 1024 bytes"));
-    }
-    let mut builder = RegexBuilder::new(&pattern);
-    let built = builder.size_limit(PROGRAM_BYTES_MAX).dfa_size_limit(8 * PROGRAM_BYTES_MAX).build();
-    let regex = built.map_err(|error| ApiError::bad_field(name, &error.to_string()))?;
-    let stream = match wish.stream.as_deref() {
-        None => None,
-        Some("stdout") => Some(STDOUT),
-        Some("stderr") => Some(STDERR),
-        Some(_) => return Err(ApiError::bad_field("log.stream", "stdout or stderr")),
-    };
-    Ok((regex, stream))
-}
-
 /// Waits for a process: for its end, for a line of its log, or for a port.
 ///
 /// A line counts as soon as it is there, also before it is complete.
@@ -156,10 +104,7 @@ pub(crate) async fn wait(
     }
     let mut lines = match (wish.exit, &wish.log, &wish.port) {
         (true, None, None) => None,
-        (false, Some(log), None) => {
-            let (regex, stream) = wanted(log)?;
-            Some(Lines::new(regex, stream))
-        }
+        (false, Some(log), None) => Some(Lines::matching(log)?),
         (false, None, Some(port)) => {
             port.check()?;
             None
@@ -236,59 +181,6 @@ async fn exit(reading: &mut LogReader, end: Instant) -> Result<WaitResult, ApiEr
     }
 }
 
-/// The current line of each stream.
-struct Lines {
-    regex: Regex,
-    stream: Option<u8>,
-    open: [Vec<u8>; 2],
-    /// Whether the lines contain data that was not matched yet.
-    fresh: bool,
-}
-
-impl Lines {
-    fn new(regex: Regex, stream: Option<u8>) -> Self {
-        Self { regex, stream, open: [Vec::new(), Vec::new()], fresh: false }
-    }
-
-    /// Adds output of a stream. Returns the first complete line that matches, and the number of
-    /// bytes after it.
-    fn take(&mut self, stream: u8, bytes: &[u8]) -> Option<(String, usize)> {
-        if self.stream.is_some_and(|wanted| wanted != stream) {
-            return None;
-        }
-        let open = &mut self.open[usize::from(stream != STDOUT)];
-        let mut rest = bytes;
-        while let Some(end) = memchr::memchr(b'\n', rest) {
-            add(open, &rest[..end]);
-            rest = &rest[end + 1..];
-            if self.regex.is_match(open) {
-                return Some((text(open), rest.len()));
-            }
-            open.clear();
-        }
-        add(open, rest);
-        self.fresh |= !rest.is_empty();
-        None
-    }
-
-    /// The incomplete line that matches.
-    fn unfinished(&mut self) -> Option<(u8, String)> {
-        self.fresh = false;
-        let mut both = [STDOUT, STDERR].into_iter().zip(&self.open);
-        let found = both.find(|(_, open)| !open.is_empty() && self.regex.is_match(open));
-        found.map(|(stream, open)| (stream, text(open)))
-    }
-}
-
-fn add(open: &mut Vec<u8>, bytes: &[u8]) {
-    let room = LINE_BYTES_MAX.saturating_sub(open.len());
-    open.extend_from_slice(&bytes[..bytes.len().min(room)]);
-}
-
-fn text(line: &[u8]) -> String {
-    String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned()
-}
-
 /// Reads a log until a line matches.
 async fn line(
     reading: &mut LogReader,
@@ -331,59 +223,4 @@ async fn line(
 fn met(stream: u8, line: String, position: u64, end: Option<ProcessInfo>) -> WaitResult {
     let stream = if stream == STDOUT { "stdout" } else { "stderr" };
     WaitResult { outcome: "met", found: Some(FoundLine { line, stream, position }), end }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lines(wish: LineWish) -> Lines {
-        let (regex, stream) = wanted(&wish).unwrap();
-        Lines::new(regex, stream)
-    }
-
-    fn text(text: &str) -> LineWish {
-        LineWish { text: Some(text.into()), ..LineWish::default() }
-    }
-
-    #[test]
-    fn a_line_is_found_wherever_it_is_cut() {
-        let said = b"one\nready on (a+b)\r\nmore";
-        for cut in 0..said.len() {
-            let mut lines = lines(text("(a+b)"));
-            let hit = lines.take(STDOUT, &said[..cut]);
-            let hit = hit.or_else(|| lines.take(STDOUT, &said[cut..]));
-            assert_eq!(hit.map(|(line, _)| line).as_deref(), Some("ready on (a+b)"), "{cut}");
-        }
-        let mut lines = lines(text("ready"));
-        assert_eq!(lines.take(STDERR, b"x\nready\nmore"), Some(("ready".into(), 4)));
-    }
-
-    #[test]
-    fn a_line_that_is_not_complete_counts_as_well() {
-        let mut lines = lines(text("ready"));
-        assert_eq!(lines.take(STDOUT, b"is rea"), None);
-        assert!(lines.fresh && lines.unfinished().is_none());
-        assert_eq!(lines.take(STDOUT, b"dy> "), None);
-        assert_eq!(lines.unfinished(), Some((STDOUT, "is ready> ".into())));
-        let only = LineWish { stream: Some("stderr".into()), ..text("ready") };
-        assert_eq!(self::lines(only).take(STDOUT, b"ready\n"), None);
-    }
-
-    #[test]
-    fn a_hostile_pattern_or_line_costs_little() {
-        let pattern =
-            |pattern: &str| LineWish { regex: Some(pattern.into()), ..LineWish::default() };
-        for bad in ["(", "a{1000}{1000}", "\\w{1000}", "(?=a)", &"x".repeat(1025), ""] {
-            assert!(wanted(&pattern(bad)).is_err(), "{bad}");
-        }
-        let mut lines = lines(pattern("(x+x+)+y|(a|a)*b|[a-q][^u-z]{13}x"));
-        let began = std::time::Instant::now();
-        for _ in 0..100 {
-            lines.take(STDOUT, &vec![b'x'; 1 << 20]);
-            assert!(lines.unfinished().is_none());
-        }
-        assert!(lines.open[0].len() <= LINE_BYTES_MAX);
-        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
-    }
 }

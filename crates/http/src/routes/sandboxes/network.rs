@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_opened_is_a_rule_or_what_was_told() {
+    fn an_opening_is_a_rule_or_an_entry_of_denied() {
         let text = br#"{"allow_add":["a.b:443",
             {"host":"c.d","port":null,"protocol":"dns","rule":"default","times":3},{"host":"e.f"}]}"#;
         let change = parse::<ChangeNetwork>(text).unwrap();

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_80_by_24_unless_told() {
+    fn a_window_is_80_by_24_by_default() {
         assert_eq!(window(""), Some((80, 24)));
         assert_eq!(window("cols=120"), Some((120, 24)));
         assert_eq!(window("cols=65535&rows=99999999"), Some((1000, 400)));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_one_that_runs_opens_none() {
+    fn open_0_never_opens_a_terminal() {
         let wanted = of("open=0&shell=vim").unwrap();
         assert!(wanted.only_running && wanted.terminal.open.is_none());
         for opens in ["", "open=1"] {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_to_go_on_at_is_whole() {
+    fn a_position_needs_terminal_and_offset() {
         let since = of("terminal=abc&since=7&events=1").unwrap().terminal.since;
         assert_eq!(since, Some(Since { id: "abc".into(), offset: 7 }));
         for bad in [

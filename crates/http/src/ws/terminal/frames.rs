@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_cut_to_the_largest_and_never_none() {
+    fn a_size_is_clamped_and_never_zero() {
         let of = |cols: i64, rows: i64| {
             let frame = json!({"type":"resize","cols":cols,"rows":rows}).to_string();
             match parse(&frame) {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_refused_by_its_field() {
+    fn an_invalid_frame_is_refused() {
         assert_eq!(parse(r#"{"type":"ping"}"#).unwrap(), ClientFrame::Ping);
         let long = format!(r#"{{"type":"resize","cols":1,"rows":1{}}}"#, " ".repeat(5000));
         for bad in [

@@ -1,0 +1,194 @@
+//! Errors of the service as error responses.
+
+use crate::foundation::error::{ApiError, image::classify_image};
+use axum::http::StatusCode;
+use isolet_sandbox::Error;
+
+impl From<Error> for ApiError {
+    fn from(error: Error) -> Self {
+        let message = error.to_string();
+        match error {
+            Error::Refused { why, .. } => Self::from_agent(why, message),
+            Error::Link(error) => error.into(),
+            Error::BadField { field, reason } => Self::bad_field(field, &reason),
+            other => {
+                let (status, code, hint) = classify(&other);
+                if status.is_server_error() {
+                    tracing::warn!(code, error = %message, "call failed");
+                }
+                Self::new(status, code, message, hint)
+            }
+        }
+    }
+}
+
+/// Status, code and hint for the other errors of the service.
+fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
+    use StatusCode as S;
+    match error {
+        Error::NoSandbox(_) => (S::NOT_FOUND, "no_sandbox", "create it with POST /v1/sandboxes"),
+        Error::SandboxExists(_) => {
+            (S::CONFLICT, "sandbox_exists", "use it, delete it, or choose another id")
+        }
+        Error::Failed { .. } => (
+            S::CONFLICT,
+            "sandbox_failed",
+            "its files can be read; recover it with POST /v1/sandboxes/{id}/recover where it is persistent, or delete it",
+        ),
+        Error::Unreachable(_) => (
+            S::SERVICE_UNAVAILABLE,
+            "sandbox_unreachable",
+            "it is asked again and again: wait, or delete it",
+        ),
+        Error::Sleeping(_) => {
+            (S::CONFLICT, "sandbox_sleeping", "run a command in it: that wakes it")
+        }
+        Error::InUse(_) => (
+            S::CONFLICT,
+            "sandbox_in_use",
+            "let its commands end and its clients go, then try again",
+        ),
+        Error::NoSession { .. } => {
+            (S::NOT_FOUND, "no_session", "create it with POST …/sessions, or run a command in it")
+        }
+        Error::SessionExists(_) => {
+            (S::CONFLICT, "session_exists", "use it, delete it, or choose another id")
+        }
+        Error::ScopeBlocked { .. } => (
+            S::CONFLICT,
+            "scope_blocked",
+            "put the directory back in a session that sees all, or delete this session",
+        ),
+        Error::DefaultSession => (
+            S::CONFLICT,
+            "default_session",
+            "delete the sandbox instead: DELETE /v1/sandboxes/{id}",
+        ),
+        Error::Lacks { .. } => (
+            S::BAD_REQUEST,
+            "not_here",
+            "leave the field out, or have whoever runs this server provide what is missing",
+        ),
+        Error::NoWay(_) => (
+            S::NOT_IMPLEMENTED,
+            "no_network",
+            "have whoever runs this server provide what is missing; network \"none\" can be had",
+        ),
+        Error::WayLost(_) => {
+            (S::SERVICE_UNAVAILABLE, "network_lost", "it is started anew; try again in a moment")
+        }
+        Error::NoSpace { .. } | Error::DiskFull { .. } => (
+            S::INSUFFICIENT_STORAGE,
+            "no_space",
+            "delete files or sandboxes, or free space on the server's disk; reads and deletes go on",
+        ),
+        Error::Image(error) => classify_image(error),
+        Error::TooManySandboxes { .. } => {
+            (S::TOO_MANY_REQUESTS, "too_many_sandboxes", "delete a sandbox first")
+        }
+        Error::TooManySessions { .. } => {
+            (S::TOO_MANY_REQUESTS, "too_many_sessions", "delete a session first")
+        }
+        Error::NoProcess { .. } => {
+            (S::NOT_FOUND, "no_such_process", "list them with GET …/processes")
+        }
+        Error::ProcessLost { .. } => {
+            (S::GONE, "process_lost", "start it again; set sleep_after_s to 0 to keep it running")
+        }
+        Error::NoProfile(_) => {
+            (S::NOT_FOUND, "no_network_profile", "list them with GET /v1/network-profiles")
+        }
+        Error::TooManyProfiles { .. } => {
+            (S::TOO_MANY_REQUESTS, "too_many_network_profiles", "delete a network profile first")
+        }
+        Error::NoRecording { .. } => {
+            (S::NOT_FOUND, "no_recording", "list them with GET …/recordings")
+        }
+        Error::TooManyRecordings { .. } => {
+            (S::TOO_MANY_REQUESTS, "too_many_recordings", "delete a recording first")
+        }
+        Error::NotExposed { .. } => {
+            (S::NOT_FOUND, "no_link", "list the ports that links lead to with GET …/links")
+        }
+        Error::TooManyExposed { .. } => {
+            (S::TOO_MANY_REQUESTS, "too_many_links", "withdraw a port first: DELETE …/links/{port}")
+        }
+        Error::ServerFull(_) => {
+            (S::SERVICE_UNAVAILABLE, "server_full", "delete a sandbox, or use another server")
+        }
+        Error::OtherBody => {
+            (S::UNPROCESSABLE_ENTITY, "other_body", "use a new Idempotency-Key for another request")
+        }
+        Error::Missing(_) => (
+            S::SERVICE_UNAVAILABLE,
+            "cannot_make_sandboxes",
+            "whoever runs this server must provide what is missing",
+        ),
+        Error::Launch { .. } => (
+            S::INTERNAL_SERVER_ERROR,
+            "launch_failed",
+            "nothing is left of it; try again, then look at the server's log",
+        ),
+        Error::TooLate(_) => {
+            (S::GATEWAY_TIMEOUT, "too_late", "it goes on being tried; ask again in a moment")
+        }
+        Error::StoreFull => (
+            S::INSUFFICIENT_STORAGE,
+            "store_full",
+            "free space on the disk of the data directory; nothing was changed",
+        ),
+        Error::StoreBroken => (
+            S::SERVICE_UNAVAILABLE,
+            "store_broken",
+            "look at the disk of the data directory, then start the server anew; sandboxes live on",
+        ),
+        Error::Store(_) => {
+            (S::SERVICE_UNAVAILABLE, "store", "nothing was changed; look at the server's log")
+        }
+        Error::Stopping => {
+            (S::SERVICE_UNAVAILABLE, "stopping", "come back in a moment; sandboxes stay")
+        }
+        _ => {
+            (S::INTERNAL_SERVER_ERROR, "fault", "only this call suffers; look at the server's log")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isolet_sandbox::{LinkError, SandboxId};
+    use isolet_wire::tell::Why;
+
+    #[test]
+    fn every_cause_has_its_status_and_code() {
+        let id = SandboxId::parse("a").unwrap();
+        let cases = [
+            (Error::NoSandbox(id.clone()), 404, "no_sandbox"),
+            (Error::SandboxExists(id.clone()), 409, "sandbox_exists"),
+            (Error::Unreachable(id.clone()), 503, "sandbox_unreachable"),
+            (Error::Failed { id: id.clone(), cause: "agent killed".into() }, 409, "sandbox_failed"),
+            (Error::DefaultSession, 409, "default_session"),
+            (Error::OtherBody, 422, "other_body"),
+            (Error::StoreFull, 507, "store_full"),
+            (Error::StoreBroken, 503, "store_broken"),
+            (Error::NoSpace { free_mib: 1, floor_mib: 2 }, 507, "no_space"),
+            (Error::Lacks { field: "disk_mib", reason: "no ext4".into() }, 400, "not_here"),
+            (Error::NoWay("no nft".into()), 501, "no_network"),
+            (Error::WayLost("ended".into()), 503, "network_lost"),
+            (Error::Stopping, 503, "stopping"),
+            (Error::TooLate("delete"), 504, "too_late"),
+            (Error::Refused { why: Why::QueueFull, message: "full".into() }, 429, "queue_full"),
+            (Error::BadField { field: "pids", reason: "at least 1".into() }, 400, "bad_field"),
+            (Error::Link(LinkError::Silent), 503, "agent_lost"),
+            (Error::Link(LinkError::Short), 503, "short"),
+            (Error::Link(LinkError::SessionEnded), 409, "session_ended"),
+            (Error::Link(LinkError::Destroyed(id)), 409, "sandbox_destroyed"),
+        ];
+        for (error, status, code) in cases {
+            let failure = ApiError::from(error);
+            assert_eq!((failure.status().as_u16(), failure.code), (status, code));
+            assert!(!failure.message.is_empty() && !failure.hint.is_empty());
+        }
+    }
+}

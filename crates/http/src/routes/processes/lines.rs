@@ -1,0 +1,172 @@
+//! Finds a line in the output of a process.
+
+use crate::foundation::{error::ApiError, json::not_null};
+use isolet_wire::tell::{STDERR, STDOUT};
+use regex::bytes::{Regex, RegexBuilder};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The longest pattern or text, in bytes.
+const PATTERN_BYTES_MAX: usize = 1024;
+
+/// The largest compiled pattern, in bytes. The time of matching grows with it and with the length
+/// of the line, and a tenant controls both.
+const PROGRAM_BYTES_MAX: usize = 128 * 1024;
+
+/// How much of each line is matched, in bytes.
+const LINE_BYTES_MAX: usize = 4096;
+
+/// Which line: one that holds `text`, or matches `regex`. Of each line the first 4096 bytes count.
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LineWish {
+    /// At most 1024 bytes.
+    #[serde(deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    text: Option<String>,
+    /// At most 1024 bytes, in the syntax of the Rust crate `regex`: without look-around and
+    /// back-references, and so in linear time.
+    #[serde(deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    regex: Option<String>,
+    /// `stdout` or `stderr`; both unless told.
+    #[serde(deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    stream: Option<String>,
+    /// From this position of the log on; from its beginning unless told.
+    #[serde(deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    pub(super) since: Option<u64>,
+}
+
+fn compile(wish: &LineWish) -> Result<(Regex, Option<u8>), ApiError> {
+    let (name, pattern) = match (&wish.text, &wish.regex) {
+        (Some(text), None) => ("log.text", regex::escape(text)),
+        (None, Some(pattern)) => ("log.regex", pattern.clone()),
+        _ => return Err(ApiError::bad_field("log", "give text or regex, one of them")),
+    };
+    let given = wish.text.as_ref().or(wish.regex.as_ref()).map_or(0, String::len);
+    if given == 0 || given > PATTERN_BYTES_MAX {
+        return Err(ApiError::bad_field(name, "1 to 1024 bytes"));
+    }
+    let mut builder = RegexBuilder::new(&pattern);
+    let built = builder.size_limit(PROGRAM_BYTES_MAX).dfa_size_limit(8 * PROGRAM_BYTES_MAX).build();
+    let regex = built.map_err(|error| ApiError::bad_field(name, &error.to_string()))?;
+    let stream = match wish.stream.as_deref() {
+        None => None,
+        Some("stdout") => Some(STDOUT),
+        Some("stderr") => Some(STDERR),
+        Some(_) => return Err(ApiError::bad_field("log.stream", "stdout or stderr")),
+    };
+    Ok((regex, stream))
+}
+
+/// The current line of each stream.
+pub(super) struct Lines {
+    regex: Regex,
+    stream: Option<u8>,
+    pub(super) open: [Vec<u8>; 2],
+    /// Whether the lines contain data that was not matched yet.
+    pub(super) fresh: bool,
+}
+
+impl Lines {
+    /// Looks for the lines that a request asks for.
+    pub(super) fn matching(wish: &LineWish) -> Result<Self, ApiError> {
+        let (regex, stream) = compile(wish)?;
+        Ok(Self { regex, stream, open: [Vec::new(), Vec::new()], fresh: false })
+    }
+
+    /// Adds output of a stream. Returns the first complete line that matches, and the number of
+    /// bytes after it.
+    pub(super) fn take(&mut self, stream: u8, bytes: &[u8]) -> Option<(String, usize)> {
+        if self.stream.is_some_and(|wanted| wanted != stream) {
+            return None;
+        }
+        let open = &mut self.open[usize::from(stream != STDOUT)];
+        let mut rest = bytes;
+        while let Some(end) = memchr::memchr(b'\n', rest) {
+            add(open, &rest[..end]);
+            rest = &rest[end + 1..];
+            if self.regex.is_match(open) {
+                return Some((text(open), rest.len()));
+            }
+            open.clear();
+        }
+        add(open, rest);
+        self.fresh |= !rest.is_empty();
+        None
+    }
+
+    /// The incomplete line that matches.
+    pub(super) fn unfinished(&mut self) -> Option<(u8, String)> {
+        self.fresh = false;
+        let mut both = [STDOUT, STDERR].into_iter().zip(&self.open);
+        let found = both.find(|(_, open)| !open.is_empty() && self.regex.is_match(open));
+        found.map(|(stream, open)| (stream, text(open)))
+    }
+}
+
+fn add(open: &mut Vec<u8>, bytes: &[u8]) {
+    let room = LINE_BYTES_MAX.saturating_sub(open.len());
+    open.extend_from_slice(&bytes[..bytes.len().min(room)]);
+}
+
+fn text(line: &[u8]) -> String {
+    String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn lines(wish: LineWish) -> Lines {
+        Lines::matching(&wish).unwrap()
+    }
+
+    fn text(text: &str) -> LineWish {
+        LineWish { text: Some(text.into()), ..LineWish::default() }
+    }
+
+    #[test]
+    fn a_line_is_found_wherever_a_chunk_ends() {
+        let said = b"one\nready on (a+b)\r\nmore";
+        for cut in 0..said.len() {
+            let mut lines = lines(text("(a+b)"));
+            let hit = lines.take(STDOUT, &said[..cut]);
+            let hit = hit.or_else(|| lines.take(STDOUT, &said[cut..]));
+            assert_eq!(hit.map(|(line, _)| line).as_deref(), Some("ready on (a+b)"), "{cut}");
+        }
+        let mut lines = lines(text("ready"));
+        assert_eq!(lines.take(STDERR, b"x\nready\nmore"), Some(("ready".into(), 4)));
+    }
+
+    #[test]
+    fn a_line_that_is_not_complete_counts_as_well() {
+        let mut lines = lines(text("ready"));
+        assert_eq!(lines.take(STDOUT, b"is rea"), None);
+        assert!(lines.fresh && lines.unfinished().is_none());
+        assert_eq!(lines.take(STDOUT, b"dy> "), None);
+        assert_eq!(lines.unfinished(), Some((STDOUT, "is ready> ".into())));
+        let only = LineWish { stream: Some("stderr".into()), ..text("ready") };
+        assert_eq!(self::lines(only).take(STDOUT, b"ready\n"), None);
+    }
+
+    #[test]
+    fn a_hostile_pattern_or_line_costs_little() {
+        let pattern =
+            |pattern: &str| LineWish { regex: Some(pattern.into()), ..LineWish::default() };
+        for bad in ["(", "a{1000}{1000}", "\\w{1000}", "(?=a)", &"x".repeat(1025), ""] {
+            assert!(compile(&pattern(bad)).is_err(), "{bad}");
+        }
+        let mut lines = lines(pattern("(x+x+)+y|(a|a)*b|[a-q][^u-z]{13}x"));
+        let began = std::time::Instant::now();
+        for _ in 0..100 {
+            lines.take(STDOUT, &vec![b'x'; 1 << 20]);
+            assert!(lines.unfinished().is_none());
+        }
+        assert!(lines.open[0].len() <= LINE_BYTES_MAX);
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    }
+}
