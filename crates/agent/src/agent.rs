@@ -1,6 +1,7 @@
-//! The agent: who is connected, which shells and programs there are, and what is ready next. One
-//! thread; nothing here blocks. A round takes what is ready, does what is due, and then settles:
-//! only there bytes go out, so that all that a round brought leaves in one piece.
+//! The agent's loop: connections, shells, programs, and what is ready next. It has one thread, and
+//! nothing in it blocks. Each round handles the events that are ready and the timers that are due,
+//! and then flushes what is pending. Output is sent only there, so that everything that a round
+//! produced leaves together.
 
 mod context;
 mod flush;
@@ -12,7 +13,7 @@ mod shell;
 mod terminal;
 
 use crate::connection::{Conn, Role};
-use crate::context::{Context, Spares};
+use crate::context::{Context, SpareKernels};
 use crate::exec::Exec;
 use crate::port::Dial;
 use crate::process::Process;
@@ -40,7 +41,7 @@ const FRAMES_MAX: usize = 64;
 /// A connection that waits until all shells are saved, and until when it waits.
 type Saver = (u64, Instant);
 
-/// See the module's page.
+/// All connections and everything that runs.
 #[derive(Debug)]
 pub(crate) struct Agent {
     reactor: Reactor,
@@ -48,17 +49,17 @@ pub(crate) struct Agent {
     child_signals: OwnedFd,
     conns: HashMap<u64, Conn>,
     shells: HashMap<u64, Shell>,
-    names: HashMap<String, u64>,
+    shells_by_name: HashMap<String, u64>,
     execs: HashMap<u64, Exec>,
     terminals: HashMap<u64, Terminal>,
     dials: HashMap<u64, Dial>,
     processes: BTreeMap<u64, Process>,
     contexts: HashMap<u64, Context>,
-    spares: Spares,
+    spares: SpareKernels,
     /// By process: when it must have ended; `None` of a watch.
-    files: HashMap<i32, Option<Instant>>,
+    file_workers: HashMap<i32, Option<Instant>>,
     watchers: Vec<u64>,
-    watch_set: bool,
+    watch_timer_set: bool,
     savers: Vec<Saver>,
     /// Shells of which only the start of a command is to be sent, and until when that waits for its
     /// first output.
@@ -83,16 +84,16 @@ impl Agent {
             child_signals,
             conns: HashMap::new(),
             shells: HashMap::new(),
-            names: HashMap::new(),
+            shells_by_name: HashMap::new(),
             execs: HashMap::new(),
             terminals: HashMap::new(),
             dials: HashMap::new(),
             processes: BTreeMap::new(),
             contexts: HashMap::new(),
-            spares: Spares::default(),
-            files: HashMap::new(),
+            spares: SpareKernels::default(),
+            file_workers: HashMap::new(),
             watchers: Vec::new(),
-            watch_set: false,
+            watch_timer_set: false,
             savers: Vec::new(),
             delayed: Vec::new(),
             delayed_until: None,
@@ -116,32 +117,32 @@ impl Agent {
             self.reactor.poll.wait(self.reactor.now, limit, &mut ready);
             self.reactor.now = Instant::now();
             for event in ready.drain(..) {
-                self.event(event);
+                self.handle_event(event);
             }
             while let Some((when, timer)) = self.reactor.pop_due_timer() {
-                self.timer(when, timer);
+                self.handle_timer(when, timer);
             }
             for id in self.reactor.pending.connections.take() {
-                self.frames(id);
+                self.handle_frames(id);
             }
             self.flush();
         }
     }
 
-    fn event(&mut self, ready: Ready) {
+    fn handle_event(&mut self, ready: Ready) {
         let id = ready.id;
         match ready.source {
             Source::Listen => self.accept(),
             Source::Children => self.reap(),
-            Source::Conn => self.conn(id, ready.gone),
+            Source::Conn => self.on_connection_ready(id, ready.gone),
             Source::Drain => self.reactor.drain_ready(id),
             Source::Clock => {}
-            Source::Dial => self.look_at_dial(id, false),
+            Source::Dial => self.check_dial(id, false),
             Source::Pty | Source::PtyExecStatus => {
                 let Some(terminal) = self.terminals.get_mut(&id) else { return };
                 match ready.source {
-                    Source::Pty => terminal.ready(&mut self.reactor),
-                    _ => terminal.born(&mut self.reactor),
+                    Source::Pty => terminal.on_ready(&mut self.reactor),
+                    _ => terminal.on_exec_status(&mut self.reactor),
                 }
             }
             Source::ProcessOut
@@ -179,18 +180,18 @@ impl Agent {
         self.reactor.pending.execs.mark(ready.id);
         let conn = exec.conn.and_then(|conn| self.conns.get_mut(&conn));
         match ready.source {
-            Source::ProgramOut => exec.readable(&mut self.reactor, conn, STDOUT),
-            Source::ProgramErr => exec.readable(&mut self.reactor, conn, STDERR),
-            Source::ProgramStdin => exec.feed(&self.reactor),
+            Source::ProgramOut => exec.on_output(&mut self.reactor, conn, STDOUT),
+            Source::ProgramErr => exec.on_output(&mut self.reactor, conn, STDERR),
+            Source::ProgramStdin => exec.write_stdin(&self.reactor),
             _ => {
-                if let Some((why, message)) = exec.born(&mut self.reactor) {
+                if let Some((why, message)) = exec.on_exec_status(&mut self.reactor) {
                     self.exec_refused(ready.id, why, message);
                 }
             }
         }
     }
 
-    fn timer(&mut self, when: Instant, timer: Timer) {
+    fn handle_timer(&mut self, when: Instant, timer: Timer) {
         match timer {
             Timer::Shell(id) => {
                 let own = self.contexts.get_mut(&id).and_then(Context::shell);
@@ -200,7 +201,7 @@ impl Agent {
             }
             Timer::Exec(id) => {
                 if let Some(exec) = self.execs.get_mut(&id) {
-                    exec.tick(&mut self.reactor);
+                    exec.on_timer(&mut self.reactor);
                     self.reactor.pending.execs.mark(id);
                 }
             }
@@ -209,18 +210,18 @@ impl Agent {
                 self.accept();
             }
             Timer::Watch => {
-                self.watch_set = false;
-                self.tell_watchers();
+                self.watch_timer_set = false;
+                self.report_to_watchers();
             }
             Timer::Terminal(id) => {
                 if let Some(terminal) = self.terminals.get_mut(&id) {
-                    terminal.tick(&mut self.reactor);
+                    terminal.on_timer(&mut self.reactor);
                 }
             }
-            Timer::Dial(id) => self.look_at_dial(id, false),
+            Timer::Dial(id) => self.check_dial(id, false),
             Timer::Process(id) => {
                 if let Some(process) = self.processes.get_mut(&id) {
-                    process.tick(&mut self.reactor);
+                    process.on_timer(&mut self.reactor);
                 }
             }
             Timer::Reads => {
@@ -228,14 +229,14 @@ impl Agent {
             }
             Timer::Context(id) => self.context_tick(id),
             Timer::Spare => {
-                let busy = self.contexts.values().any(Context::busy);
-                self.spares.tick(&mut self.reactor, busy);
+                let busy = self.contexts.values().any(Context::is_busy);
+                self.spares.on_timer(&mut self.reactor, busy);
             }
             // Only a reason to settle.
             Timer::Save => {}
             Timer::Files => {
                 for (pid, _) in self
-                    .files
+                    .file_workers
                     .iter()
                     .filter(|(_, due)| due.is_some_and(|due| due <= self.reactor.now))
                 {
@@ -249,7 +250,7 @@ impl Agent {
         for _ in 0..FRAMES_MAX {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match rustix::net::accept_with(&self.listen, flags) {
-                Ok(fd) => self.welcome(fd),
+                Ok(fd) => self.add_connection(fd),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return,
                 Err(_) => {
@@ -264,7 +265,7 @@ impl Agent {
         }
     }
 
-    fn welcome(&mut self, fd: OwnedFd) {
+    fn add_connection(&mut self, fd: OwnedFd) {
         // A tenant is inside the process namespace, the server is not.
         let inside =
             self.reactor.config.userns.is_some() && !matches!(isolet_sys::peer::pid(&fd), Ok(0));
@@ -277,26 +278,26 @@ impl Agent {
         }
     }
 
-    fn conn(&mut self, id: u64, gone: bool) {
+    fn on_connection_ready(&mut self, id: u64, gone: bool) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if conn.input_paused {
             if gone {
-                self.hang_up(id);
+                self.close_connection(id);
             } else {
-                self.pump(id);
+                self.send_queued(id);
             }
             return;
         }
         if !conn.receive(&mut self.scratch) {
-            self.hang_up(id);
+            self.close_connection(id);
             return;
         }
-        self.frames(id);
-        self.pump(id);
+        self.handle_frames(id);
+        self.send_queued(id);
     }
 
     /// Takes the frames that have come.
-    fn frames(&mut self, id: u64) {
+    fn handle_frames(&mut self, id: u64) {
         for _ in 0..FRAMES_MAX {
             let Some(conn) = self.conns.get_mut(&id) else { return };
             let ask = match conn.next_frame() {
@@ -306,8 +307,8 @@ impl Agent {
                 Err(error) => Err(error),
             };
             match ask {
-                Ok(ask) => self.ask(id, ask),
-                Err(_) => self.hang_up(id),
+                Ok(ask) => self.handle_request(id, ask),
+                Err(_) => self.close_connection(id),
             }
         }
         if self.conns.contains_key(&id) {
@@ -315,15 +316,15 @@ impl Agent {
         }
     }
 
-    fn tell(&mut self, id: u64, tell: &Tell) {
+    fn send(&mut self, id: u64, message: &Tell) {
         if let Some(conn) = self.conns.get_mut(&id) {
-            conn.queue_message(tell);
+            conn.queue_message(message);
         }
-        self.pump(id);
+        self.send_queued(id);
     }
 
     fn refuse(&mut self, id: u64, of: Option<String>, why: Why, message: impl Into<String>) {
-        self.tell(id, &Tell::Refused { id: of, why, message: message.into() });
+        self.send(id, &Tell::Refused { id: of, why, message: message.into() });
     }
 
     fn reap(&mut self) {
@@ -333,7 +334,8 @@ impl Agent {
             rustix::process::wait(rustix::process::WaitOptions::NOHANG)
         {
             let pid = pid.as_raw_nonzero().get();
-            let (code, signal) = (status.exit_status(), status.terminating_signal());
+            let code = status.exit_status();
+            let signal = status.terminating_signal();
             match self.reactor.children.remove(&pid) {
                 Some(ChildOwner::Shell(id)) => {
                     let own = self.contexts.get_mut(&id).and_then(Context::shell);
@@ -346,11 +348,11 @@ impl Agent {
                 Some(ChildOwner::Process(id)) => self.process_died(id, pid, code, signal),
                 Some(ChildOwner::Terminal(id)) => {
                     if let Some(terminal) = self.terminals.get_mut(&id) {
-                        terminal.died(&mut self.reactor, code, signal);
+                        terminal.on_exit(&mut self.reactor, code, signal);
                     }
                 }
                 Some(ChildOwner::Context(id)) => self.context_died(id, pid, code, signal),
-                Some(ChildOwner::File) => drop(self.files.remove(&pid)),
+                Some(ChildOwner::File) => drop(self.file_workers.remove(&pid)),
                 // An orphan that came to us as to process 1.
                 None => {}
             }
@@ -360,17 +362,17 @@ impl Agent {
     fn exec_died(&mut self, id: u64, pid: i32, code: Option<i32>, signal: Option<i32>) {
         let Some(exec) = self.execs.get_mut(&id).filter(|exec| exec.is(pid)) else { return };
         // Whether it was executed at all is told by another descriptor, perhaps not yet read.
-        if let Some((why, message)) = exec.born(&mut self.reactor) {
+        if let Some((why, message)) = exec.on_exec_status(&mut self.reactor) {
             return self.exec_refused(id, why, message);
         }
         if exec.is(pid) {
-            exec.died(code, signal);
+            exec.on_exit(code, signal);
             self.reactor.pending.execs.mark(id);
         }
     }
 
     /// Closes a connection. What it had asked for goes on.
-    fn hang_up(&mut self, id: u64) {
+    fn close_connection(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if std::mem::replace(&mut conn.closing, true) {
             return;
@@ -379,7 +381,7 @@ impl Agent {
         // has gone may have been noticed while something was sent to it.
         conn.input_paused = false;
         if conn.receive(&mut self.scratch) {
-            self.frames(id);
+            self.handle_frames(id);
         }
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let _ = conn.flush();
@@ -393,7 +395,7 @@ impl Agent {
         match conn.role {
             Role::Exec(exec) => {
                 if let Some(exec) = self.execs.get_mut(&exec) {
-                    exec.leave(&self.reactor);
+                    exec.detach(&self.reactor);
                 }
                 self.reactor.pending.execs.mark(exec);
             }

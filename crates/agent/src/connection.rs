@@ -67,16 +67,16 @@ pub(crate) struct ShellClient {
     pub(crate) last_progress: Instant,
 }
 
-/// See the module's page.
+/// A connection of a server: its socket, its input, and what waits to be sent.
 #[derive(Debug)]
 pub(crate) struct Conn {
     /// The socket.
     pub(crate) fd: OwnedFd,
     /// What it is used for.
     pub(crate) role: Role,
-    /// It is being closed.
+    /// It is being closed: frames that were received are still handled.
     pub(crate) closing: bool,
-    /// Its input is not read until its command took what it was sent.
+    /// Its input is not read until its command has read what it was sent.
     pub(crate) input_paused: bool,
     id: u64,
     /// A frame may have been left in the input.
@@ -138,14 +138,14 @@ impl Conn {
         Ok(frame)
     }
 
-    /// Whether frames that were left in the input may be taken now; said once.
+    /// Whether deferred frames may be handled now; true once.
     pub(crate) fn take_resumable(&mut self) -> bool {
         let may = self.frame_deferred && !self.input_paused && self.queued_bytes() <= OUT_BYTES_MAX;
         self.frame_deferred &= !may;
         may
     }
 
-    /// What was read and not taken.
+    /// Takes the input that was received and not handled.
     pub(crate) fn take_input(&mut self) -> BytesMut {
         std::mem::take(&mut self.input)
     }
@@ -156,12 +156,12 @@ impl Conn {
         self.queue.len() - self.queue_sent
     }
 
-    /// Puts a message into the queue.
+    /// Queues a message.
     pub(crate) fn queue_message(&mut self, message: &Tell) {
         frame::put(&mut self.queue, message);
     }
 
-    /// Puts a data frame into the queue.
+    /// Queues a data frame.
     pub(crate) fn queue_data(&mut self, stream: u8, offset: u64, bytes: &[u8]) {
         frame::put_data_head(&mut self.queue, stream, offset, "", bytes.len());
         self.queue.extend_from_slice(bytes);
@@ -268,7 +268,7 @@ impl Conn {
         Ok(!self.blocked)
     }
 
-    /// The client of a terminal that it is.
+    /// The terminal client behind this connection, if it is one.
     #[must_use]
     pub(crate) fn terminal_client(&self) -> Option<&TerminalClient> {
         match &self.role {
@@ -277,7 +277,7 @@ impl Conn {
         }
     }
 
-    /// Likewise.
+    /// As [`Conn::terminal_client`], mutable.
     pub(crate) fn terminal_client_mut(&mut self) -> Option<&mut TerminalClient> {
         match &mut self.role {
             Role::Terminal(client) => Some(client),
@@ -345,7 +345,8 @@ struct Piece<'a, P> {
 impl<'a> Batch<'a, LogCursor> {
     fn take(log: &'a ShellLog, client: &ShellClient, queue: &mut Vec<u8>) -> Self {
         let mut batch = Self { queued: queue.len(), frames: Vec::new(), end: client.cursor };
-        let (mut place, mut total) = (client.cursor, 0);
+        let mut place = client.cursor;
+        let mut total = 0;
         while total < SEND_BYTES && batch.frames.len() < SEND_FRAMES {
             let bytes = match log.next(&mut place, &client.view) {
                 Some(Item::Output { stream, offset, id, bytes }) => {

@@ -21,7 +21,7 @@ mod killing;
 mod spare_kernel;
 mod start;
 
-pub(crate) use spare_kernel::Spares;
+pub(crate) use spare_kernel::SpareKernels;
 
 use crate::launch::Refusal;
 use crate::process_tree;
@@ -47,7 +47,7 @@ pub(crate) enum State {
     Gone,
 }
 
-/// See the module's page.
+/// A code context: its interpreter, and the runs that wait for it.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) id: u64,
@@ -66,8 +66,8 @@ pub(crate) struct Context {
     pub(crate) failed: Option<Refusal>,
     queue: VecDeque<Waiting>,
     run: Option<Run>,
-    life: Option<Interpreter>,
-    /// Instead of a life, where it is one of bash.
+    interpreter: Option<Interpreter>,
+    /// Instead of an interpreter, where it is one of bash.
     bash: Option<Box<BashShell>>,
     killing: Option<Killing>,
     number: u64,
@@ -112,7 +112,7 @@ impl Context {
     /// Why not.
     pub(crate) fn open(
         reactor: &mut Reactor,
-        spares: &mut Spares,
+        spares: &mut SpareKernels,
         id: u64,
         mut open: Open,
     ) -> Result<Self, Refusal> {
@@ -129,7 +129,7 @@ impl Context {
             failed: None,
             queue: VecDeque::new(),
             run: None,
-            life: None,
+            interpreter: None,
             bash: None,
             killing: None,
             number: 0,
@@ -146,7 +146,7 @@ impl Context {
 
     /// What is told of it.
     #[must_use]
-    pub(crate) fn told(&self, new: bool) -> Tell {
+    pub(crate) fn describe(&self, new: bool) -> Tell {
         Tell::Is(context::Context {
             context: self.open.context.clone(),
             language: if self.kernel.is_some() { Language::Jupyter } else { self.open.language },
@@ -162,7 +162,7 @@ impl Context {
 
     /// What watchers are told of it.
     #[must_use]
-    pub(crate) fn census(&self) -> tell::Shell {
+    pub(crate) fn activity(&self) -> tell::Shell {
         tell::Shell {
             name: format!("c/{}", self.open.context),
             pid: self.pid(),
@@ -170,18 +170,22 @@ impl Context {
             queued: self.queue.len() as u32,
             clients: process_tree::thread_count(self.pid())
                 + process_tree::thread_count(self.kernel_pid()),
-            closed: self.over().then(tell::Closed::default),
+            closed: self.is_over().then(tell::Closed::default),
         }
     }
 
     fn pid(&self) -> i32 {
-        let life = self.life.as_ref().filter(|life| life.died.is_none()).map(|life| life.pid);
-        life.or(self.bash.as_ref().map(|bash| bash.shell.pid())).unwrap_or(0)
+        let interpreter = self
+            .interpreter
+            .as_ref()
+            .filter(|interpreter| interpreter.died.is_none())
+            .map(|interpreter| interpreter.pid);
+        interpreter.or(self.bash.as_ref().map(|bash| bash.shell.pid())).unwrap_or(0)
     }
 
     /// Whether it runs something, or begins.
     #[must_use]
-    pub(crate) fn busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.run.is_some() || self.state == State::Starting
     }
 
@@ -193,29 +197,29 @@ impl Context {
     /// Whose interpreter this is.
     #[must_use]
     pub(crate) fn is(&self, pid: i32) -> bool {
-        self.life.as_ref().is_some_and(|life| life.pid == pid)
+        self.interpreter.as_ref().is_some_and(|interpreter| interpreter.pid == pid)
     }
 
     /// Nothing of it is left, and it is not to come back.
     #[must_use]
-    pub(crate) fn over(&self) -> bool {
-        let ended = self.life.is_none() && self.bash.is_none() && self.killing.is_none();
+    pub(crate) fn is_over(&self) -> bool {
+        let ended = self.interpreter.is_none() && self.bash.is_none() && self.killing.is_none();
         (self.closing || self.failed.is_some()) && ended
     }
 
     /// Whether nobody was told of it yet; said once.
-    pub(crate) fn unannounced(&mut self) -> bool {
+    pub(crate) fn take_unannounced(&mut self) -> bool {
         !std::mem::replace(&mut self.announced, true)
     }
 
     /// Whether it is ready for who waits for that.
     #[must_use]
-    pub(crate) fn ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         matches!(self.state, State::Idle | State::Running) && self.killing.is_none()
     }
 
     /// Starts its interpreter anew where somebody waits for it.
-    pub(crate) fn revive(&mut self, reactor: &mut Reactor, spares: &mut Spares) {
+    pub(crate) fn restart_if_wanted(&mut self, reactor: &mut Reactor, spares: &mut SpareKernels) {
         let wanted = !(self.openers.is_empty() && self.queue.is_empty());
         let may = self.killing.is_none() && !self.closing && self.failed.is_none();
         if wanted && may && self.state == State::Gone {
@@ -233,7 +237,7 @@ impl Context {
     ///
     /// # Errors
     /// The line is full, or the code too long.
-    pub(crate) fn put(&mut self, conn: u64, ask: context::Run) -> Result<(), Refusal> {
+    pub(crate) fn enqueue(&mut self, conn: u64, ask: context::Run) -> Result<(), Refusal> {
         if self.closing {
             return Err((Why::NoShell, "the context is being deleted".to_owned()));
         }
@@ -247,13 +251,14 @@ impl Context {
             Code::of(&ask.body)?;
         }
         let own = self.open.timeout_ms;
-        let (body, timeout_ms) = (ask.body, if ask.timeout_ms == 0 { own } else { ask.timeout_ms });
+        let body = ask.body;
+        let timeout_ms = if ask.timeout_ms == 0 { own } else { ask.timeout_ms };
         self.queue.push_back(Waiting { conn, body, timeout_ms });
         Ok(())
     }
 
     /// Begins the next run where one waits and nothing stands in its way; who is told so, and what.
-    pub(crate) fn next(&mut self, reactor: &mut Reactor) -> Option<(u64, Tell)> {
+    pub(crate) fn start_next_run(&mut self, reactor: &mut Reactor) -> Option<(u64, Tell)> {
         if self.killing.is_some() || self.closing || self.state != State::Idle {
             return None;
         }
@@ -271,20 +276,21 @@ impl Context {
         let oom = reactor.oom_kills(true);
         let lost = std::mem::take(&mut self.late_lost);
         let end = context::End { number: self.number, lost, ..context::End::default() };
-        let (conn_told, began) = (Some(conn), reactor.now);
+        let conn_told = Some(conn);
+        let began = reactor.now;
         self.run = Some(Run { conn: conn_told, began, due, kill_at: None, end, oom, done: false });
         self.state = State::Running;
         reactor.set_timer(due, Timer::Context(self.id));
         reactor.notify_watchers(self.id);
         if self.open.language != Language::Bash {
             let body = [&self.number.to_be_bytes()[..], &body].concat();
-            self.say(reactor, RUN, &body);
+            self.send_to_driver(reactor, RUN, &body);
         }
         Some((conn, Tell::Began { fresh: std::mem::take(&mut self.fresh) }))
     }
 
     /// A connection has gone: what it waited for is not begun; what runs goes on to its end.
-    pub(crate) fn leave(&mut self, conn: u64) {
+    pub(crate) fn on_disconnect(&mut self, conn: u64) {
         self.queue.retain(|waiting| waiting.conn != conn);
         self.openers.retain(|opener| *opener != conn);
         self.closers.retain(|closer| *closer != conn);

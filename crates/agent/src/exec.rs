@@ -21,7 +21,7 @@ const UID_MAX: u32 = 65_533;
 /// Input that waits for a program before its sender is no longer read.
 pub(crate) const INPUT_BYTES_MAX: usize = 1024 * 1024;
 
-/// See the module's page.
+/// A program without a shell, from its start to its exit.
 #[derive(Debug)]
 pub(crate) struct Exec {
     /// Its connection, while that is there.
@@ -30,24 +30,24 @@ pub(crate) struct Exec {
     ask: Ask,
     pid: i32,
     child: Option<Child>,
-    began: Instant,
+    started_at: Instant,
     pipes: [Option<OwnedFd>; 2],
     stdin: Option<OwnedFd>,
     input: Vec<u8>,
     eof: bool,
-    count: [u64; 2],
-    oom: u64,
+    output_bytes: [u64; 2],
+    oom_kills_before: u64,
     timed_out: bool,
     cancelled: bool,
     kill_at: Option<Instant>,
     listening: bool,
     /// Its end was told.
-    pub(crate) told: bool,
+    pub(crate) exit_reported: bool,
     /// How it ended, once it did; its last bytes may still be read.
     ended: Option<(i32, Option<i32>)>,
-    left: [usize; 2],
+    unread: [usize; 2],
     /// It runs without a shell to save its start; where that fails `bash -c` says what and why.
-    direct: bool,
+    without_shell: bool,
 }
 
 impl Exec {
@@ -65,28 +65,28 @@ impl Exec {
             return Err((Why::BadAsk, format!("user id {} is above {UID_MAX}", ask.uid)));
         }
         let words = launch::words_without_shell(&ask);
-        let direct = words.is_some();
+        let without_shell = words.is_some();
         let mut exec = Self {
             conn: Some(conn),
             id,
             ask,
             pid: 0,
             child: None,
-            began: reactor.now,
+            started_at: reactor.now,
             pipes: [None, None],
             stdin: None,
             input: Vec::new(),
             eof: false,
-            count: [0; 2],
-            oom: reactor.oom_kills(true),
+            output_bytes: [0; 2],
+            oom_kills_before: reactor.oom_kills(true),
             timed_out: false,
             cancelled: false,
             kill_at: None,
             listening: false,
-            told: false,
+            exit_reported: false,
             ended: None,
-            left: [0; 2],
-            direct,
+            unread: [0; 2],
+            without_shell,
         };
         exec.launch(reactor, words)?;
         if exec.ask.timeout_ms > 0 {
@@ -110,23 +110,23 @@ impl Exec {
         self.pipes = pipes.out.map(Some);
         self.stdin = pipes.stdin_pipe;
         self.listening = false;
-        self.listen(reactor, true);
+        self.set_listening(reactor, true);
         Ok(())
     }
 
     /// Whether it was executed. `Some(refusal)`: it was not, and its connection is to be told.
-    pub(crate) fn born(&mut self, reactor: &mut Reactor) -> Option<Refusal> {
-        let verdict = self.child.as_mut()?.exec_result()?;
+    pub(crate) fn on_exec_status(&mut self, reactor: &mut Reactor) -> Option<Refusal> {
+        let result = self.child.as_mut()?.exec_result()?;
         self.child = None;
-        let failed = match verdict {
+        let failed = match result {
             Ok(()) => {
-                self.feed(reactor);
+                self.write_stdin(reactor);
                 return None;
             }
             Err(failed) => failed,
         };
-        if failed.0 == Stage::Exec && self.direct {
-            self.direct = false;
+        if failed.0 == Stage::Exec && self.without_shell {
+            self.without_shell = false;
             return self.launch(reactor, None).err();
         }
         Some(launch::refusal(launch::program_name(&self.ask), failed))
@@ -138,7 +138,7 @@ impl Exec {
         self.pid == pid
     }
 
-    fn listen(&mut self, reactor: &Reactor, on: bool) {
+    fn set_listening(&mut self, reactor: &Reactor, on: bool) {
         if self.listening == on {
             return;
         }
@@ -153,7 +153,7 @@ impl Exec {
     }
 
     /// Reads one of its pipes once and hands the bytes to its connection.
-    pub(crate) fn readable(&mut self, reactor: &mut Reactor, conn: Option<&mut Conn>, stream: u8) {
+    pub(crate) fn on_output(&mut self, reactor: &mut Reactor, conn: Option<&mut Conn>, stream: u8) {
         if self.ended.is_none() {
             self.pull(reactor, conn, stream, READ_BYTES);
         }
@@ -170,8 +170,8 @@ impl Exec {
         let Some(fd) = &self.pipes[slot] else { return 0 };
         match reactor.read(fd, limit) {
             Ok(bytes) => {
-                let offset = self.count[slot];
-                self.count[slot] += bytes.len() as u64;
+                let offset = self.output_bytes[slot];
+                self.output_bytes[slot] += bytes.len() as u64;
                 if let Some(conn) = conn.filter(|_| !bytes.is_empty()) {
                     // A connection that has gone is found out by its own event.
                     let _ = conn.send_data(stream, offset, bytes);
@@ -187,7 +187,7 @@ impl Exec {
 
     /// After every round: reads on what an ended program left, as its connection takes it, and
     /// stops reading while it takes nothing. `Some`: it is over, and this is to be told.
-    pub(crate) fn flow(
+    pub(crate) fn forward_output(
         &mut self,
         reactor: &mut Reactor,
         mut conn: Option<&mut Conn>,
@@ -195,28 +195,28 @@ impl Exec {
         let room =
             |conn: &Option<&mut Conn>| conn.as_ref().is_none_or(|conn| conn.queued_bytes() == 0);
         if self.ended.is_none() {
-            self.listen(reactor, room(&conn));
+            self.set_listening(reactor, room(&conn));
             return None;
         }
-        self.listen(reactor, false);
+        self.set_listening(reactor, false);
         for (slot, stream) in [(0, STDOUT), (1, STDERR)] {
-            while self.left[slot] > 0 && room(&conn) {
-                let limit = self.left[slot].min(READ_BYTES);
+            while self.unread[slot] > 0 && room(&conn) {
+                let limit = self.unread[slot].min(READ_BYTES);
                 let count = self.pull(reactor, conn.as_deref_mut(), stream, limit);
-                self.left[slot] = if count == 0 { 0 } else { self.left[slot] - count };
+                self.unread[slot] = if count == 0 { 0 } else { self.unread[slot] - count };
             }
         }
-        (self.left == [0, 0] && !self.told).then(|| self.exit(reactor))
+        (self.unread == [0, 0] && !self.exit_reported).then(|| self.exit(reactor))
     }
 
     /// Its end was told and nothing of it is left to be killed.
     #[must_use]
-    pub(crate) fn over(&self) -> bool {
-        self.told && self.kill_at.is_none()
+    pub(crate) fn is_finished(&self) -> bool {
+        self.exit_reported && self.kill_at.is_none()
     }
 
     fn exit(&mut self, reactor: &mut Reactor) -> Tell {
-        self.told = true;
+        self.exit_reported = true;
         for fd in self.pipes.iter_mut().filter_map(Option::take) {
             reactor.drain(fd);
         }
@@ -226,59 +226,64 @@ impl Exec {
             signal,
             timed_out: self.timed_out,
             cancelled: self.cancelled,
-            oom: reactor.oom_kills(false) > self.oom,
-            out: self.count[0],
-            err: self.count[1],
-            micros: Instant::now().duration_since(self.began).as_micros() as u64,
+            oom: reactor.oom_kills(false) > self.oom_kills_before,
+            out: self.output_bytes[0],
+            err: self.output_bytes[1],
+            micros: Instant::now().duration_since(self.started_at).as_micros() as u64,
             ..Exit::default()
         })
     }
 
     /// Its process has ended.
-    pub(crate) fn died(&mut self, code: Option<i32>, signal: Option<i32>) {
+    pub(crate) fn on_exit(&mut self, code: Option<i32>, signal: Option<i32>) {
         let number = code.unwrap_or_else(|| 128 + signal.unwrap_or(0));
         self.ended = Some((number, signal));
-        self.left = [&self.pipes[0], &self.pipes[1]].map(|fd| {
+        self.unread = [&self.pipes[0], &self.pipes[1]].map(|fd| {
             let count = fd.as_ref().and_then(|fd| rustix::io::ioctl_fionread(fd).ok());
             count.map_or(0, |count| count as usize)
         });
     }
 
     /// Takes input; gives how many bytes wait now, `None` when it asked for none.
-    pub(crate) fn input(&mut self, reactor: &mut Reactor, data: &[u8], eof: bool) -> Option<usize> {
+    pub(crate) fn push_stdin(
+        &mut self,
+        reactor: &mut Reactor,
+        data: &[u8],
+        eof: bool,
+    ) -> Option<usize> {
         if !self.ask.stdin {
             return None;
         }
         self.input.extend_from_slice(data);
         self.eof |= eof;
-        self.feed(reactor);
+        self.write_stdin(reactor);
         Some(self.input.len())
     }
 
     /// Its connection has gone: no more input can come.
-    pub(crate) fn leave(&mut self, reactor: &Reactor) {
+    pub(crate) fn detach(&mut self, reactor: &Reactor) {
         self.conn = None;
         self.eof = true;
-        self.feed(reactor);
+        self.write_stdin(reactor);
     }
 
     /// Whether there is room for more input.
     #[must_use]
-    pub(crate) fn hungry(&self) -> bool {
+    pub(crate) fn has_stdin_room(&self) -> bool {
         self.input.len() <= INPUT_BYTES_MAX
     }
 
     /// Writes what it takes of its input.
-    pub(crate) fn feed(&mut self, reactor: &Reactor) {
+    pub(crate) fn write_stdin(&mut self, reactor: &Reactor) {
         let Some(fd) = self.stdin.as_ref().filter(|_| self.child.is_none()) else {
-            return self.input_lost();
+            return self.drop_input_if_closed();
         };
         match rustix::io::write(fd, &self.input) {
             Ok(count) => drop(self.input.drain(..count)),
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => self.stdin = None,
         }
-        let Some(fd) = &self.stdin else { return self.input_lost() };
+        let Some(fd) = &self.stdin else { return self.drop_input_if_closed() };
         if self.input.is_empty() && self.eof {
             self.stdin = None;
             return;
@@ -290,7 +295,7 @@ impl Exec {
     }
 
     /// Nobody reads it any more.
-    fn input_lost(&mut self) {
+    fn drop_input_if_closed(&mut self) {
         if self.child.is_none() {
             self.input.clear();
         }
@@ -299,12 +304,12 @@ impl Exec {
     /// Sends a signal to its group.
     pub(crate) fn signal(&self, number: i32) {
         if self.ended.is_none() {
-            self.group(number);
+            self.signal_group(number);
         }
     }
 
     /// A process that was only just started may not have its own group yet.
-    fn group(&self, number: i32) {
+    fn signal_group(&self, number: i32) {
         if signal::send(-self.pid, number).is_err() {
             let _ = signal::send(self.pid, number);
         }
@@ -320,7 +325,7 @@ impl Exec {
         let below = process_tree::descendants(self.pid, |pid| reactor.children.contains_key(&pid));
         // Once it was reaped its number may be another's; its orphans are known by their session.
         if self.ended.is_none() {
-            self.group(9);
+            self.signal_group(9);
         }
         below.iter().for_each(|process| process.send(9));
     }
@@ -332,7 +337,7 @@ impl Exec {
         if self.ended.is_some() || self.ask.timeout_ms == 0 {
             return None;
         }
-        self.began.checked_add(Duration::from_millis(self.ask.timeout_ms))
+        self.started_at.checked_add(Duration::from_millis(self.ask.timeout_ms))
     }
 
     fn arm(&self, reactor: &mut Reactor) {
@@ -342,7 +347,7 @@ impl Exec {
     }
 
     /// Its timer went off.
-    pub(crate) fn tick(&mut self, reactor: &mut Reactor) {
+    pub(crate) fn on_timer(&mut self, reactor: &mut Reactor) {
         if self.due().is_none_or(|due| reactor.now < due) {
             return;
         }
@@ -353,7 +358,7 @@ impl Exec {
         }
         self.timed_out = true;
         self.kill_at = Some(reactor.now + TERM_TO_KILL);
-        self.group(15);
+        self.signal_group(15);
         self.arm(reactor);
     }
 }

@@ -12,9 +12,9 @@ mod search;
 mod walk;
 mod watch;
 
-use atomic_write::Draft;
+use atomic_write::AtomicWrite;
 use bytes::{Bytes, BytesMut};
-use connection::{Broken, Ended, Line};
+use connection::{Broken, Connection, Ended};
 use disk::Failure;
 use isolet_wire::ask::{File as Call, Pair, Save, Span, Walk};
 use isolet_wire::frame::{self, DATA_BYTES_MAX};
@@ -40,7 +40,7 @@ const LIST_BYTES: usize = 32 * 1024;
 const LIST_ENTRIES: usize = 256;
 
 /// A directory with more entries than this is not looked through for what killed writers have left.
-const DRAFTS_MAX: usize = 64;
+const TEMPORARY_FILES_MAX: usize = 64;
 /// How hard an archive is compressed: fast, as the network is.
 const ZSTD_LEVEL: i32 = 3;
 /// What whoever unpacks it must hold: 2 to this power, in bytes.
@@ -50,21 +50,21 @@ const ZSTD_WINDOW_LOG: u32 = 21;
 pub(crate) fn serve(socket: OwnedFd, input: BytesMut, call: Call) -> i32 {
     // Standard error is closed here, and its number may be a file's by the time of a fault.
     std::panic::set_hook(Box::new(|_| {}));
-    let mut line = Line { socket, input };
-    let ready = rustix::io::ioctl_fionbio(&line.socket, false).is_ok()
+    let mut connection = Connection { socket, input };
+    let ready = rustix::io::ioctl_fionbio(&connection.socket, false).is_ok()
         && [sockopt::Timeout::Recv, sockopt::Timeout::Send]
             .into_iter()
-            .all(|way| sockopt::set_socket_timeout(&line.socket, way, Some(SILENCE)).is_ok());
+            .all(|way| sockopt::set_socket_timeout(&connection.socket, way, Some(SILENCE)).is_ok());
     if !ready {
         return 1;
     }
     let named = named(&call);
-    let told = match line.call(call) {
-        Ok(()) => line.tell(&Tell::Done),
+    let told = match connection.call(call) {
+        Ok(()) => connection.send_message(&Tell::Done),
         Err(Ended::Failure(Failure(why, message))) => {
             let message =
                 named.map_or_else(|| message.clone(), |path| format!("{path}: {message}"));
-            line.tell(&Tell::Refused { id: None, why, message })
+            connection.send_message(&Tell::Refused { id: None, why, message })
         }
         Err(Ended::Broken) => Err(Broken),
     };
@@ -98,7 +98,7 @@ fn named(call: &Call) -> Option<String> {
     Some(text.escape_debug().to_string())
 }
 
-impl Line {
+impl Connection {
     fn call(&mut self, call: Call) -> Result<(), Ended> {
         match call {
             Call::Read { path, offset, limit } => {
@@ -110,14 +110,14 @@ impl Line {
             Call::Stat { path } => {
                 let path = disk::path(&path)?;
                 let stat = rustix::fs::statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW)?;
-                Ok(self.tell(&Tell::FileStat(disk::stat(&stat)))?)
+                Ok(self.send_message(&Tell::FileStat(disk::stat(&stat)))?)
             }
             Call::MakeDir { path } => Ok(disk::make_dirs(&disk::path(&path)?)?),
             Call::Remove { path, recursive } => Ok(remove(&disk::path(&path)?, recursive)?),
             Call::Fetch { path, span } => self.read(&path, span, true),
             Call::Save { path, how } => {
                 let (stat, created) = self.write(&path, None, how)?;
-                Ok(self.tell(&Tell::FileSaved { stat, created })?)
+                Ok(self.send_message(&Tell::FileSaved { stat, created })?)
             }
             Call::Walk { path, wish } => self.walk(&path, &wish),
             Call::Pack { path } => self.pack(&path, false, &[]),
@@ -145,7 +145,7 @@ impl Line {
         let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         let stat = disk::stat(&rustix::fs::statat(CWD, &at, flags)?);
         let target = disk::target(CWD, at.as_os_str().as_bytes(), &stat);
-        Ok(self.tell(&Tell::FileFound(vec![Found { path, stat, target }]))?)
+        Ok(self.send_message(&Tell::FileFound(vec![Found { path, stat, target }]))?)
     }
 
     fn read(&mut self, path: &[u8], span: Span, folder: bool) -> Result<(), Ended> {
@@ -153,7 +153,7 @@ impl Line {
         if stat.kind == Kind::Directory && !folder {
             return Err(Failure(Why::WrongKind, "not a regular file".to_owned()).into());
         }
-        self.tell(&Tell::FileStat(stat.clone()))?;
+        self.send_message(&Tell::FileStat(stat.clone()))?;
         let (offset, limit) = match span {
             Span::From { offset, limit } => (offset, limit),
             Span::Last(count) => (stat.size.saturating_sub(count), Some(count.min(stat.size))),
@@ -162,7 +162,7 @@ impl Line {
             return Ok(());
         }
         file.seek(SeekFrom::Start(offset))?;
-        self.give(&mut file.take(limit.unwrap_or(u64::MAX)), offset)
+        self.send_all(&mut file.take(limit.unwrap_or(u64::MAX)), offset)
     }
 
     fn pack(&mut self, path: &[u8], zstd: bool, without: &[Vec<u8>]) -> Result<(), Ended> {
@@ -171,9 +171,9 @@ impl Line {
         if stat.kind != Kind::Directory {
             return Err(Failure(Why::WrongKind, "not a directory".to_owned()).into());
         }
-        self.tell(&Tell::FileStat(stat))?;
+        self.send_message(&Tell::FileStat(stat))?;
         let cut = Cell::new(false);
-        let sink = Sink { line: self, at: 0, cut: &cut };
+        let sink = Sink { connection: self, at: 0, cut: &cut };
         let out = BufWriter::with_capacity(DATA_BYTES_MAX, sink);
         if !zstd {
             return Ok(pack::pack(&path, without, out, &cut).map(drop)?);
@@ -185,7 +185,7 @@ impl Line {
 
     fn unpack(&mut self, path: &[u8]) -> Result<(), Ended> {
         let path = disk::path(path)?;
-        let mut source = Source { line: self, bytes: Bytes::new(), ended: false };
+        let mut source = Source { connection: self, bytes: Bytes::new(), ended: false };
         let unpacked = pack::unpack(&path, &mut source);
         // What follows the archive, or its fault, is still taken: the answer is to find a reader.
         while !source.ended {
@@ -197,38 +197,39 @@ impl Line {
     fn write(&mut self, path: &[u8], fresh: Option<u32>, how: Save) -> Result<(Stat, bool), Ended> {
         let path = disk::path(path)?;
         let mut failed: Option<Failure> = None;
-        let mut draft = Draft::new(&path, fresh, how, Owner::Kept)
+        let mut write = AtomicWrite::new(&path, fresh, how, Owner::Kept)
             .map_err(|failure| failed = Some(failure))
             .ok();
         // After a failure the rest is still taken, so that the answer finds a reader.
-        while let Some(bytes) = self.more()? {
-            if let Some(Err(error)) = draft.as_mut().map(|d| d.file.write_all(&bytes)) {
+        while let Some(bytes) = self.next_bytes()? {
+            if let Some(Err(error)) = write.as_mut().map(|d| d.file.write_all(&bytes)) {
                 failed = Some(error.into());
-                draft = None;
+                write = None;
             }
         }
-        match (draft, failed) {
-            (Some(draft), None) => Ok(draft.keep()?),
+        match (write, failed) {
+            (Some(write), None) => Ok(write.commit()?),
             (_, failed) => Err(failed.unwrap_or_else(|| Failure::order("no write")).into()),
         }
     }
 
     fn walk(&mut self, path: &[u8], wish: &Walk) -> Result<(), Ended> {
-        let (mut part, mut bytes) = (Vec::new(), 0);
+        let mut part = Vec::new();
+        let mut bytes = 0;
         walk::walk(&disk::path(path)?, wish, |found, unread| {
             if let Some(Failure(why, _)) = unread {
-                self.tell(&Tell::FileUnread { path: found.path.clone(), why })?;
+                self.send_message(&Tell::FileUnread { path: found.path.clone(), why })?;
             }
             bytes += found.path.len() + found.target.as_ref().map_or(0, Vec::len);
             part.push(found);
             if bytes >= LIST_BYTES || part.len() >= LIST_ENTRIES {
                 bytes = 0;
-                self.tell(&Tell::FileFound(std::mem::take(&mut part)))?;
+                self.send_message(&Tell::FileFound(std::mem::take(&mut part)))?;
             }
             Ok::<_, Ended>(())
         })?;
         if !part.is_empty() {
-            self.tell(&Tell::FileFound(part))?;
+            self.send_message(&Tell::FileFound(part))?;
         }
         Ok(())
     }
@@ -238,26 +239,27 @@ impl Line {
         let mut names = disk::names(&path, max as usize)?;
         names.sort_unstable();
         let dir = File::open(&path)?;
-        let (mut part, mut bytes) = (Vec::new(), 0);
+        let mut part = Vec::new();
+        let mut bytes = 0;
         for name in names {
             let stat = match rustix::fs::statat(&dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => stat,
                 Err(errno) if walk::gone(errno) => continue,
                 Err(errno) => return Err(errno.into()),
             };
-            if names::is_draft(&name, stat.st_ino) {
+            if names::is_temporary(&name, stat.st_ino) {
                 names::sweep(&dir, &name);
                 continue;
             }
             bytes += name.len();
             part.push(Entry { name, stat: disk::stat(&stat) });
             if bytes >= LIST_BYTES || part.len() >= LIST_ENTRIES {
-                self.tell(&Tell::FileList(std::mem::take(&mut part)))?;
+                self.send_message(&Tell::FileList(std::mem::take(&mut part)))?;
                 bytes = 0;
             }
         }
         if !part.is_empty() {
-            self.tell(&Tell::FileList(part))?;
+            self.send_message(&Tell::FileList(part))?;
         }
         Ok(())
     }
@@ -269,7 +271,7 @@ fn remove(path: &Path, recursive: bool) -> Result<(), Failure> {
     match disk::remove(path, recursive) {
         Err(Failure(Why::NotEmpty, _)) => {
             let dir = File::open(path)?;
-            disk::names(path, DRAFTS_MAX)
+            disk::names(path, TEMPORARY_FILES_MAX)
                 .unwrap_or_default()
                 .iter()
                 .for_each(|name| names::sweep(&dir, name));
@@ -281,7 +283,7 @@ fn remove(path: &Path, recursive: bool) -> Result<(), Failure> {
 
 /// What is written goes out as data, until it is cut.
 struct Sink<'a> {
-    line: &'a mut Line,
+    connection: &'a mut Connection,
     at: u64,
     cut: &'a Cell<bool>,
 }
@@ -294,7 +296,7 @@ impl Write for Sink<'_> {
         let bytes = &bytes[..bytes.len().min(DATA_BYTES_MAX)];
         let mut head = Vec::new();
         frame::put_data_head(&mut head, 0, self.at, "", bytes.len());
-        let sent = self.line.send(&head).and_then(|()| self.line.send(bytes));
+        let sent = self.connection.send(&head).and_then(|()| self.connection.send(bytes));
         sent.map_err(|Broken| std::io::ErrorKind::BrokenPipe)?;
         self.at += bytes.len() as u64;
         Ok(bytes.len())
@@ -307,14 +309,14 @@ impl Write for Sink<'_> {
 
 /// What comes as data is read.
 struct Source<'a> {
-    line: &'a mut Line,
+    connection: &'a mut Connection,
     bytes: Bytes,
     ended: bool,
 }
 
 impl Source<'_> {
     fn fill(&mut self) -> Result<(), Ended> {
-        let more = self.line.more()?;
+        let more = self.connection.next_bytes()?;
         self.ended = more.is_none();
         self.bytes = more.unwrap_or_default();
         Ok(())

@@ -90,7 +90,8 @@ impl Pipes {
     /// # Errors
     /// `EMFILE`, `ENFILE`.
     pub(crate) fn new(stdin: bool) -> Result<Self, Errno> {
-        let (out, err) = (pipe_with(PipeFlags::CLOEXEC)?, pipe_with(PipeFlags::CLOEXEC)?);
+        let out = pipe_with(PipeFlags::CLOEXEC)?;
+        let err = pipe_with(PipeFlags::CLOEXEC)?;
         let (input, stdin_pipe) = if stdin {
             let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
             rustix::io::ioctl_fionbio(&write, true)?;

@@ -31,42 +31,42 @@ pub(crate) struct Dial {
 
 /// How a dial stands.
 #[derive(Debug)]
-pub(crate) enum Stand {
+pub(crate) enum DialState {
     /// Nothing is known yet; the descriptor is another one where `true`.
-    Waits(bool),
+    Pending(bool),
     /// Connected.
-    Open,
+    Connected,
     /// It cannot be.
     Refused(Why, String),
 }
 
 impl Dial {
-    /// Begins; `Err` as in [`Stand::Refused`].
+    /// Begins; `Err` as in [`DialState::Refused`].
     pub(crate) fn begin(conn: u64, port: u16, now: Instant) -> Result<Self, (Why, String)> {
         let (fd, tried) = next(port, 0)?;
         Ok(Self { conn, due: now + DIAL_WAIT, fd, port, tried })
     }
 
     /// Looks how it stands, and goes on to the next address where one refused. Does not wait.
-    pub(crate) fn look(&mut self) -> Stand {
+    pub(crate) fn poll(&mut self) -> DialState {
         let mut changed = false;
         loop {
             match state(&self.fd) {
-                None => return Stand::Waits(changed),
-                Some(Ok(())) if !itself(&self.fd) => return Stand::Open,
+                None => return DialState::Pending(changed),
+                Some(Ok(())) if !is_self_connected(&self.fd) => return DialState::Connected,
                 Some(Ok(()) | Err(_)) => match next(self.port, self.tried) {
                     Ok((fd, tried)) => {
                         (self.fd, self.tried) = (fd, tried);
                         changed = true;
                     }
-                    Err((why, message)) => return Stand::Refused(why, message),
+                    Err((why, message)) => return DialState::Refused(why, message),
                 },
             }
         }
     }
 
     /// It has taken too long.
-    pub(crate) fn late(&self) -> (Why, String) {
+    pub(crate) fn timeout_error(&self) -> (Why, String) {
         let port = self.port;
         (Why::NoAnswer, format!("what listens on port {port} takes no connection"))
     }
@@ -106,7 +106,7 @@ fn state(fd: &OwnedFd) -> Option<Result<(), Errno>> {
 
 /// Where nothing listens, the kernel may choose the very port as the near end, and connects a
 /// socket to itself.
-fn itself(fd: &OwnedFd) -> bool {
+fn is_self_connected(fd: &OwnedFd) -> bool {
     let near = rustix::net::getsockname(fd).ok();
     near == rustix::net::getpeername(fd).ok().flatten()
 }
@@ -142,7 +142,8 @@ fn read(file: impl std::io::Read, into: &mut Vec<Listener>) {
 /// One line of the table; `None` of anything but a listening socket.
 fn listener(line: &str) -> Option<Listener> {
     let mut parts = line.split_ascii_whitespace().skip(1);
-    let (near, state) = (parts.next()?, parts.nth(1)?);
+    let near = parts.next()?;
+    let state = parts.nth(1)?;
     if state != "0A" {
         return None;
     }
@@ -198,8 +199,8 @@ mod tests {
         for listener in listeners.into_iter().flatten() {
             let address = listener.local_addr().expect("its address");
             let mut dial = Dial::begin(1, address.port(), now).expect("begun");
-            while let Stand::Waits(_) = dial.look() {}
-            assert!(matches!(dial.look(), Stand::Open));
+            while let DialState::Pending(_) = dial.poll() {}
+            assert!(matches!(dial.poll(), DialState::Connected));
             let wanted = Listener { port: address.port(), address: address.ip() };
             assert!(listening().contains(&wanted), "{wanted:?}");
         }
@@ -208,10 +209,10 @@ mod tests {
         let refused = match Dial::begin(1, gone, now) {
             Err((why, _)) => why,
             Ok(mut dial) => loop {
-                match dial.look() {
-                    Stand::Waits(_) => {}
-                    Stand::Refused(why, _) => break why,
-                    Stand::Open => panic!("nothing listens"),
+                match dial.poll() {
+                    DialState::Pending(_) => {}
+                    DialState::Refused(why, _) => break why,
+                    DialState::Connected => panic!("nothing listens"),
                 }
             },
         };

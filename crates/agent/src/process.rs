@@ -36,7 +36,7 @@ const LOG_BYTES_MIN: usize = 128 * 1024;
 /// What is read of an ended program: the kernel holds less, and somebody else may still write.
 const LAST_BYTES_MAX: usize = 1024 * 1024;
 
-/// See the module's page.
+/// A background process, from its start until nothing of it is left.
 #[derive(Debug)]
 pub(crate) struct Process {
     /// Its id, as its owner knows it.
@@ -44,9 +44,9 @@ pub(crate) struct Process {
     /// The connection that started it, until that was answered.
     pub(crate) starter: Option<u64>,
     /// Connections that wait until nothing of it is left.
-    pub(crate) closers: Vec<u64>,
-    /// Likewise, and then it is told of no more.
-    pub(crate) forgetters: Vec<u64>,
+    pub(crate) exit_waiters: Vec<u64>,
+    /// Connections that wait until nothing of it is left, after which it is forgotten.
+    pub(crate) forget_waiters: Vec<u64>,
     /// Connections that follow it.
     pub(crate) followers: Vec<u64>,
     /// Nobody is to be told of it any more.
@@ -60,9 +60,9 @@ pub(crate) struct Process {
     pid: i32,
     child: Option<Child>,
     /// It runs without a shell to save its start; where that fails `bash -c` says what and why.
-    direct: bool,
+    without_shell: bool,
     group: Option<Group>,
-    began: Instant,
+    started_at: Instant,
     started_at_ms: i64,
     pipes: [Option<OwnedFd>; 2],
     listening: bool,
@@ -70,15 +70,15 @@ pub(crate) struct Process {
     input: Vec<u8>,
     eof: bool,
     journal: Journal,
-    limit: usize,
+    log_limit: usize,
     /// Where its own output ends; others may write more.
-    last: u64,
-    oom: u64,
+    own_output_end: u64,
+    oom_kills_before: u64,
     timed_out: bool,
     killed: bool,
     killing: Option<Killing>,
     /// A timer is set for this moment.
-    armed: Option<Instant>,
+    timer_at: Option<Instant>,
 }
 
 /// What each of `count` logs may hold, in bytes.
@@ -102,12 +102,12 @@ impl Process {
         let command = told(&what);
         let ask = Ask { what, cwd, env, stdin, timeout_ms, uid: 0 };
         let words = launch::words_without_shell(&ask);
-        let direct = words.is_some();
+        let without_shell = words.is_some();
         let mut process = Self {
             name,
             starter: Some(conn),
-            closers: Vec::new(),
-            forgetters: Vec::new(),
+            exit_waiters: Vec::new(),
+            forget_waiters: Vec::new(),
             followers: Vec::new(),
             forgotten: false,
             end: None,
@@ -117,9 +117,9 @@ impl Process {
             ask,
             pid: 0,
             child: None,
-            direct,
+            without_shell,
             group: None,
-            began: reactor.now,
+            started_at: reactor.now,
             started_at_ms: now_ms(),
             pipes: [None, None],
             listening: false,
@@ -127,13 +127,13 @@ impl Process {
             input: Vec::new(),
             eof: false,
             journal: Journal::default(),
-            limit: LOG_BYTES,
-            last: 0,
-            oom: reactor.oom_kills(true),
+            log_limit: LOG_BYTES,
+            own_output_end: 0,
+            oom_kills_before: reactor.oom_kills(true),
             timed_out: false,
             killed: false,
             killing: None,
-            armed: None,
+            timer_at: None,
         };
         let order = launch::spawn_request(&process.ask, words)?;
         let (group, dir) =
@@ -161,32 +161,32 @@ impl Process {
         self.pipes = pipes.out.map(Some);
         self.stdin = pipes.stdin_pipe;
         self.listening = false;
-        self.listen(reactor, true);
+        self.set_listening(reactor, true);
         Ok(())
     }
 
     /// Whether it was executed may be known. `Some(refusal)`: it was not, and nothing is left of it.
-    pub(crate) fn born(&mut self, reactor: &mut Reactor) -> Option<Refusal> {
-        let verdict = self.child.as_mut()?.exec_result()?;
+    pub(crate) fn on_exec_status(&mut self, reactor: &mut Reactor) -> Option<Refusal> {
+        let result = self.child.as_mut()?.exec_result()?;
         self.child = None;
         reactor.pending.processes.mark(self.id);
-        let failed = match verdict {
+        let failed = match result {
             Ok(()) => {
-                self.feed(reactor);
+                self.write_stdin(reactor);
                 return None;
             }
             Err(failed) => failed,
         };
-        let again = failed.0 == Stage::Exec && std::mem::take(&mut self.direct);
+        let again = failed.0 == Stage::Exec && std::mem::take(&mut self.without_shell);
         if again {
-            self.again(reactor).err()
+            self.retry_with_shell(reactor).err()
         } else {
             Some(launch::refusal(launch::program_name(&self.ask), failed))
         }
     }
 
     /// The same by `bash -c`.
-    fn again(&mut self, reactor: &mut Reactor) -> Result<(), Refusal> {
+    fn retry_with_shell(&mut self, reactor: &mut Reactor) -> Result<(), Refusal> {
         let order = launch::spawn_request(&self.ask, None)?;
         let dir = self.group.as_ref().map(|group| group.dir(reactor)).transpose();
         let dir = dir.map_err(|errno| launch::no_process(&errno))?;
@@ -196,20 +196,20 @@ impl Process {
 
     /// Whether its program was executed.
     #[must_use]
-    pub(crate) fn opened(&self) -> bool {
+    pub(crate) fn is_executed(&self) -> bool {
         self.child.is_none()
     }
 
     /// Whether it is told of: it was executed, and is not to be forgotten.
     #[must_use]
-    pub(crate) fn named(&self) -> bool {
-        self.opened() && !self.forgotten
+    pub(crate) fn is_visible(&self) -> bool {
+        self.is_executed() && !self.forgotten
     }
 
     /// Those who wait for its end.
-    pub(crate) fn waiting(&mut self) -> Vec<u64> {
-        let mut all = std::mem::take(&mut self.closers);
-        all.append(&mut self.forgetters);
+    pub(crate) fn take_waiters(&mut self) -> Vec<u64> {
+        let mut all = std::mem::take(&mut self.exit_waiters);
+        all.append(&mut self.forget_waiters);
         all
     }
 
@@ -221,19 +221,19 @@ impl Process {
 
     /// It has ended, and something that it started lives.
     #[must_use]
-    pub(crate) fn remains(&self) -> bool {
+    pub(crate) fn has_survivors(&self) -> bool {
         self.end.is_some() && self.group.as_ref().is_some_and(Group::populated)
     }
 
     /// Nothing of it is left.
     #[must_use]
-    pub(crate) fn over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.end.is_some() && self.group.is_none()
     }
 
     /// As it is told.
     #[must_use]
-    pub(crate) fn told(&self) -> Told {
+    pub(crate) fn describe(&self) -> Told {
         let [out, err] = self.journal.counts();
         Told {
             id: self.name.clone(),
@@ -242,7 +242,7 @@ impl Process {
             command: self.command.clone(),
             started_at_ms: self.started_at_ms,
             end: self.end.clone(),
-            remains: self.remains(),
+            remains: self.has_survivors(),
             stdin: self.stdin.is_some() && !self.eof,
             out,
             err,
@@ -251,12 +251,12 @@ impl Process {
     }
 
     /// Its log holds no more than this from now on.
-    pub(crate) fn limit(&mut self, bytes: usize) {
-        self.limit = bytes;
+    pub(crate) fn set_log_limit(&mut self, bytes: usize) {
+        self.log_limit = bytes;
         self.journal.trim(bytes);
     }
 
-    fn listen(&mut self, reactor: &Reactor, on: bool) {
+    fn set_listening(&mut self, reactor: &Reactor, on: bool) {
         if self.listening == on {
             return;
         }
@@ -271,12 +271,12 @@ impl Process {
     }
 
     /// Reads one of its pipes once, unless too much was read of all in this moment.
-    pub(crate) fn readable(&mut self, reactor: &mut Reactor, stream: u8) {
+    pub(crate) fn on_output(&mut self, reactor: &mut Reactor, stream: u8) {
         if reactor.may_read_processes() {
             self.pull(reactor, stream, READ_BYTES);
             reactor.pending.processes.mark(self.id);
         } else {
-            self.listen(reactor, false);
+            self.set_listening(reactor, false);
         }
     }
 
@@ -286,7 +286,7 @@ impl Process {
         match reactor.read(fd, limit) {
             Ok(bytes) => {
                 let count = bytes.len();
-                self.journal.push(stream, bytes, self.limit);
+                self.journal.push(stream, bytes, self.log_limit);
                 reactor.count_process_read(count);
                 count
             }
@@ -298,7 +298,7 @@ impl Process {
     }
 
     /// Reads what lies in its pipes, and not what others may still say.
-    fn last_words(&mut self, reactor: &mut Reactor) {
+    fn drain_pipes(&mut self, reactor: &mut Reactor) {
         for (slot, stream) in [(0, STDOUT), (1, STDERR)] {
             let there =
                 self.pipes[slot].as_ref().and_then(|fd| rustix::io::ioctl_fionread(fd).ok());
@@ -316,7 +316,12 @@ impl Process {
     ///
     /// # Errors
     /// `PIPE`: it takes none; `AGAIN`: it has not read what it was given.
-    pub(crate) fn input(&mut self, reactor: &Reactor, data: &[u8], eof: bool) -> Result<(), Errno> {
+    pub(crate) fn push_stdin(
+        &mut self,
+        reactor: &Reactor,
+        data: &[u8],
+        eof: bool,
+    ) -> Result<(), Errno> {
         if self.stdin.is_none() || self.eof {
             return Err(Errno::PIPE);
         }
@@ -325,12 +330,12 @@ impl Process {
         }
         self.input.extend_from_slice(data);
         self.eof = eof;
-        self.feed(reactor);
+        self.write_stdin(reactor);
         Ok(())
     }
 
     /// Writes what it takes of its input.
-    pub(crate) fn feed(&mut self, reactor: &Reactor) {
+    pub(crate) fn write_stdin(&mut self, reactor: &Reactor) {
         let Some(fd) = self.stdin.as_ref().filter(|_| self.child.is_none()) else { return };
         match rustix::io::write(fd, &self.input) {
             Ok(count) => drop(self.input.drain(..count)),

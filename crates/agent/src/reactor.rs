@@ -107,7 +107,7 @@ pub(crate) enum Timer {
     Spare,
 }
 
-/// See the module's page.
+/// The state that everything that runs shares.
 #[derive(Debug)]
 pub(crate) struct Reactor {
     /// The poll set.

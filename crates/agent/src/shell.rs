@@ -52,7 +52,7 @@ pub(crate) const INPUT_BYTES_MAX: usize = 1024 * 1024;
 /// Half of the log: pipes are read while the fastest client is less than this behind. The other
 /// half covers what a killed server took and had not yet handed on.
 const WINDOW_BYTES: u64 = 512 * 1024;
-/// Likewise, in entries.
+/// The same window, in entries of the log.
 const WINDOW_ENTRIES: u64 = 2048;
 /// How long a bash may take to its first report.
 const START_MAX: Duration = Duration::from_secs(30);
@@ -82,7 +82,7 @@ struct Waiting {
     eof: bool,
 }
 
-/// See the module's page.
+/// A shell, which outlives its bash.
 #[derive(Debug)]
 pub(crate) struct Shell {
     /// Its name, as attached.

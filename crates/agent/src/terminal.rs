@@ -1,8 +1,7 @@
-//! One terminal: a program, its PTY, what it has said, and who looks at it. Knows nothing of
-//! sockets but what [`pump`] hands to a connection.
+//! One terminal: a program, its PTY, its output, and its clients.
 //!
-//! What the program says goes into the ring, from there at once to the clients, and only then to
-//! the model of the screen. A client has a place in the ring and nothing else.
+//! Output goes into a ring, from there at once to the clients ([`pump`]), and only then to the model
+//! of the screen. A client has a position in the ring and nothing else.
 
 mod closing;
 mod end;
@@ -58,7 +57,7 @@ pub(crate) enum State {
 /// A snapshot that may still be on its way, and what it shows: offset, and sizes so far.
 type Drawn = ((u64, u64), Weak<[u8]>);
 
-/// See the module's page.
+/// A terminal, from its start until its last client has read its end.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     /// `t/<session>`.
@@ -72,26 +71,26 @@ pub(crate) struct Terminal {
     /// It was told to end, and nothing of it is left.
     pub(crate) over: bool,
     /// Its clients, or what others see of them, may have changed.
-    pub(crate) shuffled: bool,
+    pub(crate) clients_changed: bool,
     id: u64,
-    run: String,
-    numbers: u32,
+    run_id: String,
+    last_client_number: u32,
     pid: i32,
     argv: Vec<String>,
     size: Size,
     /// Whose size it has.
-    lead: Option<u64>,
+    size_owner: Option<u64>,
     /// Counts the lists of clients.
-    presence: u64,
-    seen: Vec<Client>,
+    clients_version: u64,
+    visible_clients: Vec<Client>,
     ring: Ring,
     screen: Screen,
     /// What the screen has seen of the output.
-    fed: u64,
+    fed_until: u64,
     reply_filter: ReplyFilter,
     /// Clients that may type, and so answer.
-    typists: usize,
-    drawn: Vec<Drawn>,
+    typing_clients: usize,
+    snapshots: Vec<Drawn>,
     master: Option<OwnedFd>,
     /// There may be something to read.
     readable: bool,
@@ -103,7 +102,7 @@ pub(crate) struct Terminal {
     handover: Option<OwnedFd>,
     closing: Option<Closing>,
     /// A timer is set for this moment.
-    armed: Option<Instant>,
+    timer_at: Option<Instant>,
 }
 
 /// Why a terminal was not opened, and in words.
@@ -111,7 +110,7 @@ pub(crate) type Refusal = (Why, String);
 
 /// A size that may be had; `None` for nothing.
 #[must_use]
-pub(crate) fn cut(size: Size) -> Option<Size> {
+pub(crate) fn clamp(size: Size) -> Option<Size> {
     (size.cols > 0 && size.rows > 0)
         .then(|| Size { cols: size.cols.min(COLS_MAX), rows: size.rows.min(ROWS_MAX) })
 }
@@ -130,10 +129,11 @@ impl Terminal {
     ) -> Result<Self, Refusal> {
         let failed = |error: std::io::Error| (Why::NoProcess, format!("no terminal: {error}"));
         let argv = if open.argv.is_empty() { vec!["bash".to_owned()] } else { open.argv.clone() };
-        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let kind = SocketType::SEQPACKET;
+        let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)
             .map_err(|errno| failed(errno.into()))?;
-        let order = SpawnRequest { terminal: Some((theirs, size)), ..order(&open)? };
+        let order = SpawnRequest { terminal: Some((theirs, size)), ..spawn_request(&open)? };
         let child = reactor.spawn(order, ChildOwner::Terminal(id)).map_err(failed)?;
         let mut terminal = Self {
             name,
@@ -141,22 +141,22 @@ impl Terminal {
             clients: Vec::new(),
             closers: Vec::new(),
             over: false,
-            shuffled: false,
+            clients_changed: false,
             id,
-            run: run_id().map_err(|errno| failed(errno.into()))?,
-            numbers: 0,
+            run_id: run_id().map_err(|errno| failed(errno.into()))?,
+            last_client_number: 0,
             pid: child.pid,
             argv,
             size,
-            lead: None,
-            presence: 0,
-            seen: Vec::new(),
+            size_owner: None,
+            clients_version: 0,
+            visible_clients: Vec::new(),
             ring: Ring::default(),
             screen: Screen::new(size),
-            fed: 0,
+            fed_until: 0,
             reply_filter: ReplyFilter::default(),
-            typists: 0,
-            drawn: Vec::new(),
+            typing_clients: 0,
+            snapshots: Vec::new(),
             master: None,
             readable: false,
             input: Vec::new(),
@@ -165,7 +165,7 @@ impl Terminal {
             child: None,
             handover: Some(ours),
             closing: None,
-            armed: None,
+            timer_at: None,
         };
         if let Err(errno) =
             reactor.poll.add(&child.started, Source::PtyExecStatus, id, EventFlags::IN)
@@ -178,12 +178,12 @@ impl Terminal {
     }
 
     /// Whether its program was executed may be known.
-    pub(crate) fn born(&mut self, reactor: &mut Reactor) {
-        let Some(verdict) = self.child.as_mut().and_then(Child::exec_result) else { return };
+    pub(crate) fn on_exec_status(&mut self, reactor: &mut Reactor) {
+        let Some(result) = self.child.as_mut().and_then(Child::exec_result) else { return };
         self.child = None;
         reactor.pending.terminals.mark(self.id);
         let handed = self.handover.take().ok_or(Errno::AGAIN).and_then(pty::receive);
-        let master = verdict.map_err(|failed| self.refusal(failed)).and_then(|()| {
+        let master = result.map_err(|failed| self.refusal(failed)).and_then(|()| {
             let flags = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
             let master = handed.map_err(|errno| no_process(&errno))?;
             reactor
@@ -212,26 +212,27 @@ impl Terminal {
     }
 
     /// Its number of a new client's.
-    pub(crate) fn number(&mut self) -> u32 {
-        self.numbers += 1;
-        self.numbers
+    pub(crate) fn next_client_number(&mut self) -> u32 {
+        self.last_client_number += 1;
+        self.last_client_number
     }
 
     /// As watchers are told of it; nothing of one that never ran.
     #[must_use]
-    pub(crate) fn census(&self) -> Option<Shell> {
+    pub(crate) fn activity(&self) -> Option<Shell> {
         let closed = match &self.state {
             State::Live => None,
             State::Ended(closed) => Some(closed.clone()),
             State::Opening | State::Failed(..) => return None,
         };
-        let (name, clients) = (self.name.clone(), self.seen.len() as u32);
+        let name = self.name.clone();
+        let clients = self.visible_clients.len() as u32;
         Some(Shell { name, pid: self.pid, busy: false, queued: 0, clients, closed })
     }
 
     /// As lists tell of it, among `count`; the first of its clients where there are very many.
     #[must_use]
-    pub(crate) fn listed(&self, now: Instant, count: usize) -> Told {
+    pub(crate) fn describe(&self, now: Instant, count: usize) -> Told {
         let mut argv = self.argv.clone();
         let mut left = ARGV_BYTES_TOLD;
         for word in &mut argv {
@@ -241,64 +242,74 @@ impl Terminal {
         argv.truncate(64);
         Told {
             name: self.name.clone(),
-            id: self.run.clone(),
+            id: self.run_id.clone(),
             pid: self.pid,
             argv,
             size: self.size,
             offset: self.ring.head(),
             title: self.screen.title().to_owned(),
-            clients: self.seen.iter().take(CLIENTS_TOLD / count.max(1)).cloned().collect(),
+            clients: self
+                .visible_clients
+                .iter()
+                .take(CLIENTS_TOLD / count.max(1))
+                .cloned()
+                .collect(),
             age_ms: now.duration_since(self.opened).as_millis() as u64,
         }
     }
 
     /// It runs, and its name leads to it.
     #[must_use]
-    pub(crate) fn runs(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         matches!(self.state, State::Opening | State::Live) && self.closing.is_none()
     }
 
     /// It is being ended, and something of it may be left.
     #[must_use]
-    pub(crate) fn closes(&self) -> bool {
+    pub(crate) fn is_closing(&self) -> bool {
         self.closing.is_some() && !self.over
     }
 
     /// These are its clients now.
-    pub(crate) fn present(&mut self, reactor: &mut Reactor, seen: Vec<Client>) {
-        self.shuffled = false;
-        if seen == self.seen {
+    pub(crate) fn set_visible_clients(&mut self, reactor: &mut Reactor, seen: Vec<Client>) {
+        self.clients_changed = false;
+        if seen == self.visible_clients {
             return;
         }
-        if seen.len() != self.seen.len() && self.runs() {
+        if seen.len() != self.visible_clients.len() && self.is_running() {
             reactor.notify_watchers(self.id);
         }
-        self.seen = seen;
-        self.presence += 1;
+        self.visible_clients = seen;
+        self.clients_version += 1;
     }
 
     /// Whose size it has.
     #[must_use]
-    pub(crate) fn lead(&self) -> Option<u64> {
-        self.lead
+    pub(crate) fn size_owner(&self) -> Option<u64> {
+        self.size_owner
     }
 
     /// This connection has become a client.
-    pub(crate) fn enter(&mut self, reactor: &mut Reactor, conn: u64, client: &TerminalClient) {
+    pub(crate) fn add_client(&mut self, reactor: &mut Reactor, conn: u64, client: &TerminalClient) {
         self.clients.push(conn);
-        self.typists += usize::from(client.may_type());
-        self.shuffled = true;
+        self.typing_clients += usize::from(client.may_type());
+        self.clients_changed = true;
         reactor.pending.terminals.mark(self.id);
     }
 
     /// This client has gone.
-    pub(crate) fn leave(&mut self, reactor: &mut Reactor, conn: u64, client: &TerminalClient) {
+    pub(crate) fn remove_client(
+        &mut self,
+        reactor: &mut Reactor,
+        conn: u64,
+        client: &TerminalClient,
+    ) {
         self.clients.retain(|client| *client != conn);
-        self.typists -= usize::from(client.may_type());
-        if self.lead == Some(conn) {
-            self.lead = None;
+        self.typing_clients -= usize::from(client.may_type());
+        if self.size_owner == Some(conn) {
+            self.size_owner = None;
         }
-        self.shuffled = true;
+        self.clients_changed = true;
         reactor.pending.terminals.mark(self.id);
     }
 }
@@ -308,7 +319,7 @@ fn no_process(errno: &Errno) -> Refusal {
 }
 
 /// What to start.
-fn order(open: &Open) -> Result<SpawnRequest, Refusal> {
+fn spawn_request(open: &Open) -> Result<SpawnRequest, Refusal> {
     let bad = || {
         let text = "no program, a NUL byte, or a name of the environment with `=`";
         (Why::BadAsk, text.to_owned())

@@ -123,7 +123,10 @@ impl Model {
         self.clamp_cursor(1);
         let erased = self.erased();
         let buffer = self.shown();
-        let (x, y, cols, rows) = (buffer.x, buffer.y, buffer.cols, buffer.rows);
+        let x = buffer.x;
+        let y = buffer.y;
+        let cols = buffer.cols;
+        let rows = buffer.rows;
         match which {
             0 => {
                 buffer.cursor_line().erase(x..cols, erased, cols, keep);
@@ -149,7 +152,8 @@ impl Model {
         self.clamp_cursor(1);
         let erased = self.erased();
         let buffer = self.shown();
-        let (x, cols) = (buffer.x, buffer.cols);
+        let x = buffer.x;
+        let cols = buffer.cols;
         let row = buffer.cursor_line();
         match which {
             0 => {
@@ -170,7 +174,8 @@ impl Model {
         self.clamp_cursor(0);
         let erased = self.erased();
         let buffer = self.shown();
-        let (x, cols) = (buffer.x, buffer.cols);
+        let x = buffer.x;
+        let cols = buffer.cols;
         let row = buffer.cursor_line();
         match which {
             b'@' => row.insert(x, count, erased, cols),
@@ -184,7 +189,8 @@ impl Model {
         self.clamp_cursor(0);
         let erased = self.erased();
         let buffer = self.shown();
-        let (y, bottom) = (buffer.y, buffer.bottom);
+        let y = buffer.y;
+        let bottom = buffer.bottom;
         if y < buffer.top || y > bottom {
             return;
         }
@@ -200,7 +206,8 @@ impl Model {
     fn scroll_region(&mut self, which: u8, count: usize) {
         let erased = self.erased();
         let buffer = self.shown();
-        let (top, bottom) = (buffer.top, buffer.bottom);
+        let top = buffer.top;
+        let bottom = buffer.bottom;
         if which == b'S' {
             buffer.scroll_up(top, bottom, count, erased);
         } else {
@@ -215,7 +222,8 @@ impl Model {
         if buffer.y < buffer.top || buffer.y > buffer.bottom {
             return;
         }
-        let (cols, count) = (buffer.cols, csi.count(0));
+        let cols = buffer.cols;
+        let count = csi.count(0);
         let x = if csi.intermediate == b'\'' { buffer.x } else { 0 };
         for y in buffer.top..=buffer.bottom {
             let row: &mut Line = buffer.row(y);
@@ -355,7 +363,8 @@ impl Model {
         let erased = self.erased();
         self.clamp_cursor(0);
         let buffer = self.shown();
-        let (top, bottom) = (buffer.top, buffer.bottom);
+        let top = buffer.top;
+        let bottom = buffer.bottom;
         if buffer.y == top {
             buffer.scroll_down(top, bottom, 1, erased);
         } else {

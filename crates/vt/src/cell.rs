@@ -49,7 +49,9 @@ impl Colour {
 
     /// What [`Colour::pack`] said; flags are left aside.
     pub(crate) const fn unpack(bits: u32) -> Self {
-        let (high, middle, low) = ((bits >> 16) as u8, (bits >> 8) as u8, bits as u8);
+        let high = (bits >> 16) as u8;
+        let middle = (bits >> 8) as u8;
+        let low = bits as u8;
         match bits & KIND {
             BASIC => Self::Basic(low),
             INDEXED => Self::Indexed(low),

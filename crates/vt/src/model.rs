@@ -40,7 +40,8 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn new(size: Size) -> Self {
-        let (cols, rows) = (usize::from(size.cols).max(2), usize::from(size.rows).max(1));
+        let cols = usize::from(size.cols).max(2);
+        let rows = usize::from(size.rows).max(1);
         Self {
             primary: Buffer::new(cols, rows, true, Style::default()),
             alternate: None,
@@ -122,14 +123,16 @@ impl Model {
             text.iter().for_each(|byte| self.put(*byte as char));
             return;
         }
-        let (style, erased) = (self.style, self.style.erased());
+        let style = self.style;
+        let erased = self.style.erased();
         let buffer = self.alternate.as_deref_mut().unwrap_or(&mut self.primary);
         let mut rest = text;
         while !rest.is_empty() {
             if buffer.x >= buffer.cols {
                 wrap(buffer, erased);
             }
-            let (x, cols) = (buffer.x, buffer.cols);
+            let x = buffer.x;
+            let cols = buffer.cols;
             let now = rest.len().min(cols - x);
             let line = buffer.cursor_line();
             if x > 0 && line.get(x - 1).width() == 2 {
@@ -154,11 +157,13 @@ impl Model {
         if width == 0 && self.cluster_open && self.shown().x > 0 {
             return self.add_combining_mark(c);
         }
-        let (style, modes) = (self.style, self.modes.clone());
+        let style = self.style;
+        let modes = self.modes.clone();
         let buffer = self.shown();
         if buffer.x + width > buffer.cols {
             if modes.wrap {
-                let (from, cols) = (buffer.x, buffer.cols);
+                let from = buffer.x;
+                let cols = buffer.cols;
                 let line = buffer.cursor_line();
                 (from..cols).for_each(|x| line.set(x, Cell::blank(style)));
                 wrap(buffer, style.erased());
@@ -170,7 +175,8 @@ impl Model {
                 }
             }
         }
-        let (x, cols) = (buffer.x, buffer.cols);
+        let x = buffer.x;
+        let cols = buffer.cols;
         let line = buffer.cursor_line();
         if x > 0 && line.get(x - 1).width() == 2 {
             line.set(x - 1, Cell::blank(style));
@@ -262,7 +268,8 @@ impl Model {
     }
 
     fn line_feed(&mut self) {
-        let (erased, returns) = (self.erased(), self.modes.newline);
+        let erased = self.erased();
+        let returns = self.modes.newline;
         let buffer = self.shown();
         if returns {
             buffer.x = 0;
@@ -340,7 +347,8 @@ impl Model {
 
     /// Keeps the cursor, for [`Model::restore`].
     pub(crate) fn save_cursor(&mut self) {
-        let (style, charsets) = (self.style, self.charsets);
+        let style = self.style;
+        let charsets = self.charsets;
         let buffer = self.shown();
         let line = buffer.history_len() + buffer.y;
         let x = buffer.x.min(buffer.cols - 1);
@@ -429,7 +437,8 @@ impl Model {
 
     /// Another size.
     pub(crate) fn resize(&mut self, size: Size) {
-        let (cols, rows) = (usize::from(size.cols).max(2), usize::from(size.rows).max(1));
+        let cols = usize::from(size.cols).max(2);
+        let rows = usize::from(size.rows).max(1);
         let before = self.shown().x;
         self.primary.resize(cols, rows);
         if let Some(buffer) = self.alternate.as_deref_mut() {

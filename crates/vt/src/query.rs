@@ -65,9 +65,11 @@ impl Query {
 /// The query that a control sequence makes.
 pub(crate) fn csi(csi: &Csi, model: &mut Model) -> Option<Query> {
     let first = csi.param(0);
-    let (rows, cols) = (model.primary.rows, model.primary.cols);
+    let rows = model.primary.rows;
+    let cols = model.primary.cols;
     let buffer = model.shown();
-    let (y, x) = (buffer.y + 1, (buffer.x + 1).min(cols));
+    let y = buffer.y + 1;
+    let x = (buffer.x + 1).min(cols);
     Some(match (csi.prefix, csi.intermediate, csi.final_byte) {
         (0, 0, b'c') if first == 0 => Query::new(QueryKind::Primary, "\x1b[?1;2c"),
         (b'>', 0, b'c') if first == 0 => Query::new(QueryKind::Secondary, "\x1b[>0;276;0c"),

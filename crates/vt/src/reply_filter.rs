@@ -153,7 +153,8 @@ fn classify_csi(typed: &[u8]) -> Typed {
         // `ESC [` alone is a key with Alt and passes at once.
         return if typed.len() > 2 && typed.len() < 64 { Typed::Partial } else { Typed::Keys(2) };
     };
-    let (body, last) = (&typed[2..2 + step], typed[2 + step]);
+    let body = &typed[2..2 + step];
+    let last = typed[2 + step];
     if !(0x40..=0x7e).contains(&last) {
         return Typed::Keys(2);
     }

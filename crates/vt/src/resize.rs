@@ -211,7 +211,8 @@ fn narrower(group: Vec<Line>, old: usize, cols: usize) -> Vec<Line> {
     if out.len() == 1 && out[0].cells().is_empty() {
         return group;
     }
-    let (had, first) = (group.len(), group[0].wrapped);
+    let had = group.len();
+    let first = group[0].wrapped;
     if out.len() <= had {
         // What stood on a ground of its own behind the text stays, but for one place.
         let end = out.last().map_or(0, Line::text_len);

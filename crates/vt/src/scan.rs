@@ -160,7 +160,9 @@ pub(crate) fn sequence(bytes: &[u8]) -> Found {
 fn codes(bytes: &[u8], from: usize, kind: SequenceKind) -> Found {
     let last = if kind == SequenceKind::Csi { 0x40..=0x7e } else { 0x30..=0x7e };
     // Numbers have begun; bytes between them and the last one have; it makes no sense any more.
-    let (mut begun, mut middle, mut senseless) = (false, false, false);
+    let mut begun = false;
+    let mut middle = false;
+    let mut senseless = false;
     let mut at = from;
     while let Some((unit, length)) = unit(bytes, at) {
         match unit {

@@ -173,7 +173,8 @@ impl<'a> Lines<'_, 'a> {
 fn tabs(pen: &mut Pen<'_>, buffer: &Buffer) {
     let plain = Tabs::default();
     for x in 0..buffer.cols {
-        let (stop, before) = (buffer.tabs.get(x), plain.get(x));
+        let stop = buffer.tabs.get(x);
+        let before = plain.get(x);
         if stop != before {
             pen.csi(x + 1, b'G');
             pen.raw(if stop { b"\x1bH" } else { b"\x1b[g" });

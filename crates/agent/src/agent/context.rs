@@ -18,22 +18,22 @@ impl Agent {
         match ask {
             Ask::Open(open) => self.open_context(id, open),
             Ask::List => {
-                let stays = |one: &&Context| !one.over() && one.failed.is_none();
+                let stays = |one: &&Context| !one.is_over() && one.failed.is_none();
                 let mut all: Vec<_> = self.contexts.values().filter(stays).collect();
                 all.sort_by(|a, b| a.open.context.cmp(&b.open.context));
-                let all: Vec<_> = all.into_iter().map(|one| one.told(false)).collect();
-                all.into_iter().for_each(|told| self.tell(id, &tell::Tell::Context(told)));
-                self.tell(id, &tell::Tell::Done);
+                let all: Vec<_> = all.into_iter().map(|one| one.describe(false)).collect();
+                all.into_iter().for_each(|told| self.send(id, &tell::Tell::Context(told)));
+                self.send(id, &tell::Tell::Done);
             }
             Ask::Close(name) => match self.named(&name) {
-                None => self.tell(id, &tell::Tell::Done),
+                None => self.send(id, &tell::Tell::Done),
                 Some(of) => self.with_context(of, |context, reactor| context.close(reactor, id)),
             },
             Ask::Interrupt(name) => {
                 let Some(of) = self.named(&name) else { return self.no_context(id, &name) };
                 let mut any = false;
                 self.with_context(of, |context, reactor| any = context.interrupt(reactor));
-                self.tell(id, &tell::Tell::Context(Tell::Interrupted(any)));
+                self.send(id, &tell::Tell::Context(Tell::Interrupted(any)));
             }
             Ask::Restart(name) => {
                 let Some(of) = self.named(&name) else { return self.no_context(id, &name) };
@@ -44,7 +44,7 @@ impl Agent {
                     return self.no_context(id, &run.context);
                 };
                 let mut put = Ok(());
-                self.with_context(of, |context, _| put = context.put(id, run));
+                self.with_context(of, |context, _| put = context.enqueue(id, run));
                 match (put, self.conns.get_mut(&id)) {
                     (Ok(()), Some(conn)) => conn.role = Role::Context(of),
                     (Err((why, message)), _) => self.refuse(id, None, why, message),
@@ -105,20 +105,20 @@ impl Agent {
 
     pub(super) fn context_event(&mut self, ready: Ready) {
         self.with_context(ready.id, |context, reactor| match ready.source {
-            Source::ContextExecStatus => context.born(reactor),
-            Source::ContextControl => context.write(reactor),
+            Source::ContextExecStatus => context.on_exec_status(reactor),
+            Source::ContextControl => context.write_to_driver(reactor),
             // What is to be read is read at the end of the round, in its order.
             _ => {}
         });
     }
 
     pub(super) fn context_tick(&mut self, id: u64) {
-        self.with_context(id, Context::tick);
+        self.with_context(id, Context::on_timer);
     }
 
     pub(super) fn context_died(&mut self, id: u64, pid: i32, code: Option<i32>, sig: Option<i32>) {
         if self.contexts.get(&id).is_some_and(|context| context.is(pid)) {
-            self.with_context(id, |context, reactor| context.died(reactor, code, sig));
+            self.with_context(id, |context, reactor| context.on_exit(reactor, code, sig));
         }
     }
 
@@ -135,7 +135,7 @@ impl Agent {
     /// A connection has gone.
     pub(super) fn leave_contexts(&mut self, id: u64) {
         for context in self.contexts.values_mut() {
-            context.leave(id);
+            context.on_disconnect(id);
             self.reactor.pending.contexts.mark(context.id);
         }
     }
@@ -149,25 +149,25 @@ impl Agent {
             self.refuse(conn, None, why, message);
         }
         let Some(context) = self.contexts.get_mut(&id) else { return };
-        context.revive(&mut self.reactor, &mut self.spares);
-        if let Some((conn, began)) = context.next(&mut self.reactor) {
+        context.restart_if_wanted(&mut self.reactor, &mut self.spares);
+        if let Some((conn, began)) = context.start_next_run(&mut self.reactor) {
             self.reactor.pending.contexts.mark(id);
-            self.tell(conn, &tell::Tell::Context(began));
+            self.send(conn, &tell::Tell::Context(began));
         }
         let Some(context) = self.contexts.get_mut(&id) else { return };
-        if context.ready() {
-            let new = context.unannounced();
-            let told = context.told(new);
+        if context.is_ready() {
+            let new = context.take_unannounced();
+            let told = context.describe(new);
             for conn in std::mem::take(&mut context.openers) {
-                self.tell(conn, &tell::Tell::Context(told.clone()));
+                self.send(conn, &tell::Tell::Context(told.clone()));
             }
         }
         let Some(context) = self.contexts.get_mut(&id) else { return };
-        if context.over() {
+        if context.is_over() {
             let closers = std::mem::take(&mut context.closers);
-            self.tell_watchers_of(id);
+            self.report_context_end(id);
             self.contexts.remove(&id);
-            closers.into_iter().for_each(|conn| self.tell(conn, &tell::Tell::Done));
+            closers.into_iter().for_each(|conn| self.send(conn, &tell::Tell::Done));
         }
     }
 
@@ -178,7 +178,7 @@ impl Agent {
         if let Some(conn) = &mut conn {
             let _ = conn.flush();
         }
-        let flow = context.flow(&mut self.reactor, &mut self.spares, conn.as_deref_mut());
+        let flow = context.forward_output(&mut self.reactor, &mut self.spares, conn.as_deref_mut());
         if let Some(conn) = conn {
             if let Some(end) = &flow.end {
                 conn.queue_message(&tell::Tell::Context(end.clone()));
@@ -208,10 +208,10 @@ impl Agent {
     }
 
     /// The last word on a context goes out before it is forgotten.
-    fn tell_watchers_of(&mut self, id: u64) {
+    fn report_context_end(&mut self, id: u64) {
         self.reactor.notify_watchers(id);
         if !self.watchers.is_empty() {
-            self.tell_watchers();
+            self.report_to_watchers();
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The end of every round: sends, reads on where there is room again, forgets what is over.
+//! The end of every round: sends, resumes reading where there is room again, and forgets what has
+//! ended.
 
 use super::Agent;
 use crate::connection::Role;
@@ -16,7 +17,7 @@ const STARTED_PAUSE: Duration = Duration::from_millis(5);
 
 impl Agent {
     /// Sends what a connection has waiting.
-    pub(super) fn pump(&mut self, id: u64) {
+    pub(super) fn send_queued(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let sent = match &conn.role {
             Role::Shell(client) => {
@@ -49,16 +50,16 @@ impl Agent {
                     self.reactor.pending.connections.mark(id);
                 }
             }
-            Err(_) => self.hang_up(id),
+            Err(_) => self.close_connection(id),
         }
     }
 
-    /// After every round: sends, reads on where there is room again, forgets what is over.
+    /// Looks at everything that is pending.
     pub(super) fn flush(&mut self) {
         if std::mem::take(&mut self.reactor.notify_at_once) && !self.watchers.is_empty() {
             // Told again after the pause, as it is then.
             let unreported = self.reactor.unreported.clone();
-            self.tell_watchers();
+            self.report_to_watchers();
             self.reactor.unreported = unreported;
         }
         if self.delayed_until.is_some_and(|due| due <= self.reactor.now) {
@@ -66,7 +67,7 @@ impl Agent {
             let delayed = std::mem::take(&mut self.delayed);
             delayed.into_iter().for_each(|id| self.reactor.pending.shells.mark(id));
         }
-        self.look_at_watchers();
+        self.check_watchers();
         while !self.reactor.pending.shells.is_empty()
             || !self.reactor.pending.execs.is_empty()
             || self.save_all()
@@ -94,8 +95,8 @@ impl Agent {
         if !self.reactor.unreported.is_empty() {
             if self.watchers.is_empty() {
                 self.reactor.unreported.take();
-            } else if !self.watch_set {
-                self.watch_set = true;
+            } else if !self.watch_timer_set {
+                self.watch_timer_set = true;
                 self.reactor.set_timer(self.reactor.now + WATCH_PAUSE, Timer::Watch);
             }
         }
@@ -108,9 +109,9 @@ impl Agent {
         if let Some(conn) = &mut conn {
             let _ = conn.flush();
         }
-        let told = exec.flow(&mut self.reactor, conn.as_deref_mut());
+        let told = exec.forward_output(&mut self.reactor, conn.as_deref_mut());
         if let Some(conn) = conn {
-            conn.input_paused &= !exec.hungry();
+            conn.input_paused &= !exec.has_stdin_room();
             if let Some(told) = &told {
                 conn.queue_message(told);
                 conn.role = Role::Ready;
@@ -129,18 +130,18 @@ impl Agent {
         }
         if told.is_some() {
             exec.conn = None;
-            self.count_changed();
+            self.notify_exec_count();
         }
-        if self.execs.get(&id).is_some_and(Exec::over) {
+        if self.execs.get(&id).is_some_and(Exec::is_finished) {
             self.execs.remove(&id);
         }
     }
 
     pub(super) fn flush_shell(&mut self, id: u64) {
         loop {
-            self.announce(id);
+            self.report_opened(id);
             let gone = self.pump_clients(id);
-            gone.into_iter().for_each(|conn| self.hang_up(conn));
+            gone.into_iter().for_each(|conn| self.close_connection(conn));
             let Some(shell) = self.shells.get_mut(&id) else { return };
             let (mut fastest, mut moved) = shell.last_detached;
             let mut first = true;
@@ -163,8 +164,8 @@ impl Agent {
                 break;
             }
         }
-        self.tell_saved(id);
-        self.part(id);
+        self.report_saved(id);
+        self.forget_shell_if_done(id);
     }
 
     /// Sends every client of a shell what it has not seen; gives those that have gone.
@@ -201,7 +202,7 @@ impl Agent {
     }
 
     /// Tells clients that wait for it what became of their shell.
-    pub(super) fn announce(&mut self, id: u64) {
+    pub(super) fn report_opened(&mut self, id: u64) {
         let Some(shell) = self.shells.get_mut(&id) else { return };
         if shell.state == State::Opening {
             return;
@@ -220,24 +221,25 @@ impl Agent {
                 continue;
             }
             client.attach_reported = true;
-            let (fresh, at) = (client.opened_shell, shell.log.end_since());
+            let fresh = client.opened_shell;
+            let at = shell.log.end_since();
             conn.queue_message(&Tell::Attached { pid: shell.pid(), fresh, at });
         }
         for conn in refused {
             self.detach(conn, id);
-            self.pump(conn);
+            self.send_queued(conn);
         }
     }
 
     /// Answers who waited for a shell's end, and forgets it when nobody needs it.
-    pub(super) fn part(&mut self, id: u64) {
+    pub(super) fn forget_shell_if_done(&mut self, id: u64) {
         let Some(shell) = self.shells.get_mut(&id) else { return };
         if shell.over {
-            if self.names.get(&shell.name) == Some(&id) {
-                self.names.remove(&shell.name);
+            if self.shells_by_name.get(&shell.name) == Some(&id) {
+                self.shells_by_name.remove(&shell.name);
             }
             for closer in std::mem::take(&mut shell.closers) {
-                self.tell(closer, &Tell::Done);
+                self.send(closer, &Tell::Done);
             }
         }
         let Some(shell) = self.shells.get(&id) else { return };
@@ -251,13 +253,13 @@ impl Agent {
                 });
                 if told {
                     self.detach(client, id);
-                    self.pump(client);
+                    self.send_queued(client);
                 }
             }
         }
         if self.shells.get(&id).is_some_and(|shell| shell.can_be_forgotten(self.reactor.now)) {
             if !self.watchers.is_empty() && self.reactor.unreported.contains(id) {
-                self.tell_watchers();
+                self.report_to_watchers();
             }
             self.forget(id);
         }

@@ -2,7 +2,7 @@
 
 use super::Agent;
 use crate::connection::Role;
-use crate::port::{DIAL_WAIT, Dial, Stand, listening};
+use crate::port::{DIAL_WAIT, Dial, DialState, listening};
 use crate::reactor::Timer;
 use crate::reactor::poll::Source;
 use isolet_wire::tell::{Tell, Why};
@@ -26,20 +26,20 @@ impl Agent {
                 let number = self.reactor.next_id();
                 self.dials.insert(number, dial);
                 // On one's own loopback most are known at once.
-                self.look_at_dial(number, true);
+                self.check_dial(number, true);
             }
         }
     }
 
     /// A socket under way is ready, or its time is over.
-    pub(super) fn look_at_dial(&mut self, number: u64, new: bool) {
+    pub(super) fn check_dial(&mut self, number: u64, new: bool) {
         let Some(dial) = self.dials.get_mut(&number) else { return };
         let conn = dial.conn;
-        let (why, message) = match dial.look() {
-            Stand::Open => return self.hand_over(number),
-            Stand::Refused(why, message) => (why, message),
-            Stand::Waits(_) if dial.due <= self.reactor.now => dial.late(),
-            Stand::Waits(changed) => {
+        let (why, message) = match dial.poll() {
+            DialState::Connected => return self.hand_over(number),
+            DialState::Refused(why, message) => (why, message),
+            DialState::Pending(_) if dial.due <= self.reactor.now => dial.timeout_error(),
+            DialState::Pending(changed) => {
                 let poll = &self.reactor.poll;
                 if !new && !changed
                     || poll.add(&dial.fd, Source::Dial, number, EventFlags::OUT).is_ok()
@@ -62,11 +62,11 @@ impl Agent {
         let Some(conn) = self.conns.get_mut(&dial.conn) else { return };
         // A client that dials also reads; a connection that takes nothing is closed.
         if conn.send_with_fd(&Tell::Dialed, &dial.fd).is_err() {
-            self.hang_up(dial.conn);
+            self.close_connection(dial.conn);
         }
     }
 
     pub(super) fn listening(&mut self, id: u64) {
-        self.tell(id, &Tell::Listening(listening()));
+        self.send(id, &Tell::Listening(listening()));
     }
 }

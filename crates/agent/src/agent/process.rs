@@ -26,17 +26,21 @@ impl Agent {
         match order {
             Order::Start(start) => self.process_start(id, start),
             Order::List => {
-                let all: Vec<_> =
-                    self.processes.values().filter(|one| one.named()).map(Process::told).collect();
+                let all: Vec<_> = self
+                    .processes
+                    .values()
+                    .filter(|one| one.is_visible())
+                    .map(Process::describe)
+                    .collect();
                 for part in all.chunks(LIST_PART) {
-                    self.tell(id, &Tell::Processes(part.to_vec()));
+                    self.send(id, &Tell::Processes(part.to_vec()));
                 }
-                self.tell(id, &Tell::Done);
+                self.send(id, &Tell::Done);
             }
             Order::Get(name) => {
                 if let Some(process) = self.process_of(id, &name) {
-                    let told = self.processes[&process].told();
-                    self.tell(id, &Tell::Process(told));
+                    let told = self.processes[&process].describe();
+                    self.send(id, &Tell::Process(told));
                 }
             }
             Order::Follow { id: name, since, follow } => {
@@ -57,16 +61,16 @@ impl Agent {
                 if let Some(process) = self.process_of(id, &name) {
                     let Some(process) = self.processes.get_mut(&process) else { return };
                     let grace = Duration::from_millis(grace_ms.min(GRACE_MS_MAX));
-                    process.closers.push(id);
+                    process.exit_waiters.push(id);
                     process.kill(&mut self.reactor, signal, grace);
                 }
             }
             Order::Forget(name) => match self.process_named(&name) {
-                None => self.tell(id, &Tell::Done),
+                None => self.send(id, &Tell::Done),
                 Some(process) => {
                     let Some(process) = self.processes.get_mut(&process) else { return };
                     process.forgotten = true;
-                    process.forgetters.push(id);
+                    process.forget_waiters.push(id);
                     process.kill(&mut self.reactor, 9, Duration::ZERO);
                 }
             },
@@ -75,7 +79,7 @@ impl Agent {
 
     fn process_named(&self, name: &str) -> Option<u64> {
         let mut all = self.processes.iter();
-        all.find(|(_, process)| process.name == name && process.named()).map(|(id, _)| *id)
+        all.find(|(_, process)| process.name == name && process.is_visible()).map(|(id, _)| *id)
     }
 
     /// The process of this name; where there is none the connection is told.
@@ -96,7 +100,7 @@ impl Agent {
             let message = format!("there is a process {}", start.id);
             return self.refuse(id, None, Why::IdInUse, message);
         }
-        let live = self.processes.values().filter(|process| !process.over()).count();
+        let live = self.processes.values().filter(|process| !process.is_over()).count();
         if live >= LIVE_MAX {
             let message = format!("at most {LIVE_MAX} processes; end one of them");
             return self.refuse(id, None, Why::TooMany, message);
@@ -115,7 +119,7 @@ impl Agent {
     /// Shares the room for logs among all.
     fn process_logs(&mut self) {
         let bytes = process::log_bytes(self.processes.len());
-        self.processes.values_mut().for_each(|process| process.limit(bytes));
+        self.processes.values_mut().for_each(|process| process.set_log_limit(bytes));
     }
 
     fn process_follow(&mut self, id: u64, of: u64, since: Option<u64>, follow: bool) {
@@ -124,10 +128,11 @@ impl Agent {
             let message = format!("at most {FOLLOWERS_MAX} follow one process");
             return self.refuse(id, None, Why::TooMany, message);
         }
-        let log = process.enter(since);
-        let (position, until) = (log.position, process.end_now(follow));
+        let log = process.start_following(since);
+        let position = log.position;
+        let until = process.follow_end(follow);
         process.followers.push(id);
-        self.tell(id, &Tell::ProcessLog(log));
+        self.send(id, &Tell::ProcessLog(log));
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.role = Role::Process(Follower {
             process: of,
@@ -141,8 +146,8 @@ impl Agent {
 
     fn process_input(&mut self, id: u64, of: u64, data: &[u8], eof: bool) {
         let Some(process) = self.processes.get_mut(&of) else { return };
-        match process.input(&self.reactor, data, eof) {
-            Ok(()) => self.tell(id, &Tell::Done),
+        match process.push_stdin(&self.reactor, data, eof) {
+            Ok(()) => self.send(id, &Tell::Done),
             Err(Errno::AGAIN) => {
                 let message = "the process has not read what it was given before";
                 self.refuse(id, None, Why::QueueFull, message);
@@ -157,7 +162,7 @@ impl Agent {
         }
         let Some(of) = self.process_of(id, name) else { return };
         if self.processes[&of].signal(&self.reactor, signal, all) {
-            self.tell(id, &Tell::Done);
+            self.send(id, &Tell::Done);
         } else {
             self.refuse(id, None, Why::Ended, "the process has ended");
         }
@@ -166,21 +171,22 @@ impl Agent {
     pub(super) fn process_event(&mut self, ready: Ready) {
         let Some(process) = self.processes.get_mut(&ready.id) else { return };
         match ready.source {
-            Source::ProcessOut => process.readable(&mut self.reactor, STDOUT),
-            Source::ProcessErr => process.readable(&mut self.reactor, STDERR),
-            Source::ProcessStdin => process.feed(&self.reactor),
-            Source::ProcessGroup => process.changed(&mut self.reactor),
-            _ => self.process_born(ready.id),
+            Source::ProcessOut => process.on_output(&mut self.reactor, STDOUT),
+            Source::ProcessErr => process.on_output(&mut self.reactor, STDERR),
+            Source::ProcessStdin => process.write_stdin(&self.reactor),
+            Source::ProcessGroup => process.on_group_changed(&mut self.reactor),
+            _ => self.process_exec_status(ready.id),
         }
     }
 
     /// Whether its program was executed may be known. One that was not is told of no more, and
     /// forgotten once its child was reaped.
-    fn process_born(&mut self, id: u64) {
+    fn process_exec_status(&mut self, id: u64) {
         let Some(process) = self.processes.get_mut(&id) else { return };
-        let Some((why, message)) = process.born(&mut self.reactor) else { return };
+        let Some((why, message)) = process.on_exec_status(&mut self.reactor) else { return };
         process.forgotten = true;
-        let (starter, waiting) = (process.starter.take(), process.waiting());
+        let starter = process.starter.take();
+        let waiting = process.take_waiters();
         starter.into_iter().chain(waiting).for_each(|conn| {
             self.refuse(conn, None, why, message.clone());
         });
@@ -197,9 +203,9 @@ impl Agent {
             return;
         }
         // Whether it was executed at all is told by another descriptor, perhaps not yet read.
-        self.process_born(id);
+        self.process_exec_status(id);
         if let Some(process) = self.processes.get_mut(&id).filter(|process| process.is(pid)) {
-            process.died(&mut self.reactor, code, signal);
+            process.on_exit(&mut self.reactor, code, signal);
         }
     }
 
@@ -218,23 +224,23 @@ impl Agent {
     /// After every round: answers, sends, reads on, forgets what is over.
     pub(super) fn flush_process(&mut self, id: u64) {
         let Some(process) = self.processes.get_mut(&id) else { return };
-        if process.opened()
+        if process.is_executed()
             && let Some(starter) = process.starter.take()
         {
-            let told = process.told();
-            self.tell(starter, &Tell::Process(told));
+            let told = process.describe();
+            self.send(starter, &Tell::Process(told));
         }
         let gone = self.pump_process(id);
-        gone.into_iter().for_each(|conn| self.hang_up(conn));
+        gone.into_iter().for_each(|conn| self.close_connection(conn));
         let Some(process) = self.processes.get_mut(&id) else { return };
         let followers =
             process.followers.iter().filter_map(|conn| match &self.conns.get(conn)?.role {
                 Role::Process(follower) => Some(follower),
                 _ => None,
             });
-        let waits = process.waits(self.reactor.now, followers);
-        process.flow(&mut self.reactor, waits);
-        if process.over() {
+        let waits = process.paused_until(self.reactor.now, followers);
+        process.apply_backpressure(&mut self.reactor, waits);
+        if process.is_over() {
             self.process_over(id);
         }
     }
@@ -262,10 +268,10 @@ impl Agent {
                 }
             }
         }
-        let told = Tell::Process(process.told());
+        let told = Tell::Process(process.describe());
         for conn in done {
             self.leave_process(conn);
-            self.tell(conn, &told);
+            self.send(conn, &told);
         }
         gone
     }
@@ -273,16 +279,17 @@ impl Agent {
     /// Nothing of it is left: who waited for that is told; the oldest of many is forgotten.
     fn process_over(&mut self, id: u64) {
         let Some(process) = self.processes.get_mut(&id) else { return };
-        let closers = std::mem::take(&mut process.closers);
-        let forgetters = std::mem::take(&mut process.forgetters);
-        let (forgotten, told) = (process.forgotten, process.told());
-        closers.into_iter().for_each(|conn| self.tell(conn, &Tell::Process(told.clone())));
+        let exit_waiters = std::mem::take(&mut process.exit_waiters);
+        let forget_waiters = std::mem::take(&mut process.forget_waiters);
+        let forgotten = process.forgotten;
+        let told = process.describe();
+        exit_waiters.into_iter().for_each(|conn| self.send(conn, &Tell::Process(told.clone())));
         if forgotten {
             self.process_drop(id);
         }
-        forgetters.into_iter().for_each(|conn| self.tell(conn, &Tell::Done));
+        forget_waiters.into_iter().for_each(|conn| self.send(conn, &Tell::Done));
         let over: Vec<_> =
-            self.processes.iter().filter(|(_, one)| one.over()).map(|(id, _)| *id).collect();
+            self.processes.iter().filter(|(_, one)| one.is_over()).map(|(id, _)| *id).collect();
         let spare = over.len().saturating_sub(ENDED_MAX);
         over.into_iter().take(spare).for_each(|id| self.process_drop(id));
     }
@@ -290,7 +297,7 @@ impl Agent {
     fn process_drop(&mut self, id: u64) {
         let Some(process) = self.processes.remove(&id) else { return };
         // They were told its end, or were not yet sent all: what is left of its log goes with it.
-        process.followers.into_iter().for_each(|conn| self.hang_up(conn));
+        process.followers.into_iter().for_each(|conn| self.close_connection(conn));
         self.process_logs();
     }
 }

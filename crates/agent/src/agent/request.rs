@@ -25,16 +25,16 @@ const WATCHES_MAX: usize = 32;
 const FILE_MAX: Duration = Duration::from_secs(15 * 60);
 
 impl Agent {
-    pub(super) fn ask(&mut self, id: u64, ask: Ask) {
+    pub(super) fn handle_request(&mut self, id: u64, ask: Ask) {
         let new = self.conns.get(&id).is_none_or(|conn| matches!(conn.role, Role::New));
         match ask {
             Ask::Hello { version } if new => self.hello(id, version),
             _ if new => {
                 self.refuse(id, None, Why::BadAsk, "hello comes first");
-                self.hang_up(id);
+                self.close_connection(id);
             }
             Ask::Hello { .. } => self.refuse(id, None, Why::BadAsk, "hello comes once"),
-            Ask::Ping(number) => self.tell(id, &Tell::Pong(number)),
+            Ask::Ping(number) => self.send(id, &Tell::Pong(number)),
             Ask::Watch => self.watch(id),
             Ask::Attach(attach) => self.attach(id, attach),
             Ask::Run(run) => {
@@ -71,13 +71,13 @@ impl Agent {
         if version != VERSION {
             let message = format!("this agent speaks version {VERSION}");
             self.refuse(id, None, Why::BadAsk, message);
-            self.hang_up(id);
+            self.close_connection(id);
             return;
         }
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.role = Role::Ready;
         }
-        self.tell(id, &Tell::Hello { version: VERSION });
+        self.send(id, &Tell::Hello { version: VERSION });
     }
 
     /// Does something with the shell that this connection is a client of.
@@ -100,7 +100,7 @@ impl Agent {
 
     pub(super) fn stdin(&mut self, id: u64, of: String, data: &[u8], eof: bool) {
         let (held, max) = match self.exec_of(id) {
-            Some((exec, reactor)) => (exec.input(reactor, data, eof), exec::INPUT_BYTES_MAX),
+            Some((exec, reactor)) => (exec.push_stdin(reactor, data, eof), exec::INPUT_BYTES_MAX),
             None => {
                 let held = self.with_shell(id, |shell, reactor, owner| {
                     shell.push_stdin(reactor, (owner, &of), data, eof)
@@ -151,8 +151,8 @@ impl Agent {
     }
 
     pub(super) fn close(&mut self, id: u64, name: &str) {
-        let shell = self.names.get(name).and_then(|shell| self.shells.get_mut(shell));
-        let Some(shell) = shell else { return self.tell(id, &Tell::Done) };
+        let shell = self.shells_by_name.get(name).and_then(|shell| self.shells.get_mut(shell));
+        let Some(shell) = shell else { return self.send(id, &Tell::Done) };
         shell.closers.push(id);
         shell.close(&mut self.reactor, "closed by client");
     }
@@ -171,7 +171,7 @@ impl Agent {
                 if let Some(conn) = self.conns.get_mut(&id) {
                     conn.role = Role::Exec(exec_id);
                 }
-                self.count_changed();
+                self.notify_exec_count();
             }
             Err((why, message)) => self.refuse(id, None, why, message),
         }
@@ -179,7 +179,7 @@ impl Agent {
 
     pub(super) fn exec_refused(&mut self, exec: u64, why: Why, message: String) {
         let Some(exec) = self.execs.remove(&exec) else { return };
-        self.count_changed();
+        self.notify_exec_count();
         if let Some(id) = exec.conn {
             if let Some(conn) = self.conns.get_mut(&id) {
                 conn.role = Role::Ready;
@@ -192,27 +192,28 @@ impl Agent {
         if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
             return self.refuse(id, None, Why::BadAsk, "this connection has another use");
         }
-        if self.files.len() >= FILES_MAX {
+        if self.file_workers.len() >= FILES_MAX {
             return self.refuse(id, None, Why::TooMany, format!("at most {FILES_MAX} file calls"));
         }
         let endless = matches!(ask, isolet_wire::ask::File::Watch { .. });
-        let watches = self.files.values().filter(|due| due.is_none()).count();
+        let watches = self.file_workers.values().filter(|due| due.is_none()).count();
         if endless && watches >= WATCHES_MAX {
             return self.refuse(id, None, Why::TooMany, format!("at most {WATCHES_MAX} watches"));
         }
         if !matches!(self.conns.get_mut(&id).map(Conn::flush), Some(Ok(true))) {
-            return self.hang_up(id);
+            return self.close_connection(id);
         }
         let Some(mut conn) = self.conns.remove(&id) else { return };
         self.reactor.poll.remove(&conn.fd);
-        let (number, rest) = (conn.fd.as_raw_fd(), conn.take_input());
+        let number = conn.fd.as_raw_fd();
+        let rest = conn.take_input();
         let spare = conn.fd.try_clone();
         // The worker answers from here on; our copy closes with the closure.
         let work = move || crate::file::serve(conn.fd, rest, ask);
         match (self.reactor.fork(number, work), spare) {
             (Ok(pid), _) => {
                 let due = self.reactor.now + FILE_MAX;
-                self.files.insert(pid, (!endless).then_some(due));
+                self.file_workers.insert(pid, (!endless).then_some(due));
                 self.reactor.set_timer(self.reactor.now + FILE_MAX, Timer::Files);
             }
             (Err(error), Ok(spare)) => {
@@ -238,43 +239,43 @@ impl Agent {
             self.reactor.pending.shells.mark(*shell_id);
         }
         // A frame holds a few hundred shells: the rest is told as changes.
-        let terminals = self.terminals.values().filter(|one| one.runs());
-        let terminals = terminals.filter_map(Terminal::census);
-        let contexts = self.contexts.values().filter(|one| !one.over()).map(Context::census);
+        let terminals = self.terminals.values().filter(|one| one.is_running());
+        let terminals = terminals.filter_map(Terminal::activity);
+        let contexts = self.contexts.values().filter(|one| !one.is_over()).map(Context::activity);
         let shells = self.shells.values().map(Shell::activity);
         let mut all: Vec<_> = shells.chain(terminals).chain(contexts).collect();
-        all.extend(self.spares.census(&self.reactor));
+        all.extend(self.spares.activity(&self.reactor));
         let rest = all.split_off(all.len().min(256));
         let execs = self.running();
-        self.tell(id, &Tell::Census { shells: all, execs });
+        self.send(id, &Tell::Census { shells: all, execs });
         for shell in rest {
-            self.tell(id, &Tell::Changed { shell: Some(shell), execs });
+            self.send(id, &Tell::Changed { shell: Some(shell), execs });
         }
     }
 
     pub(super) fn running(&self) -> u32 {
-        self.execs.values().filter(|exec| !exec.told).count() as u32
+        self.execs.values().filter(|exec| !exec.exit_reported).count() as u32
     }
 
-    pub(super) fn count_changed(&mut self) {
+    pub(super) fn notify_exec_count(&mut self) {
         // No shell has number 0: only the count of programs is told.
         self.reactor.notify_watchers(0);
     }
 
     /// What watchers are told of a terminal: nothing of the end of one that was replaced.
-    fn told_terminal(&self, id: u64) -> Option<isolet_wire::tell::Shell> {
-        let told = self.terminals.get(&id)?.census()?;
-        let replaced = |one: &Terminal| one.runs() && one.name == told.name;
+    fn terminal_activity(&self, id: u64) -> Option<isolet_wire::tell::Shell> {
+        let told = self.terminals.get(&id)?.activity()?;
+        let replaced = |one: &Terminal| one.is_running() && one.name == told.name;
         let old = told.closed.is_some() && self.terminals.values().any(replaced);
         (!old).then_some(told)
     }
 
-    pub(super) fn tell_watchers(&mut self) {
+    pub(super) fn report_to_watchers(&mut self) {
         let execs = self.running();
         for id in self.reactor.unreported.take() {
             let shell = self.shells.get(&id).map(Shell::activity);
-            let shell = shell.or_else(|| self.told_terminal(id));
-            let shell = shell.or_else(|| self.contexts.get(&id).map(Context::census));
+            let shell = shell.or_else(|| self.terminal_activity(id));
+            let shell = shell.or_else(|| self.contexts.get(&id).map(Context::activity));
             if shell.is_none() && id != 0 {
                 continue;
             }
@@ -286,9 +287,9 @@ impl Agent {
                     .get(&watcher)
                     .is_some_and(|conn| conn.queued_bytes() > UNREAD_BYTES_MAX)
                 {
-                    self.hang_up(watcher);
+                    self.close_connection(watcher);
                 } else {
-                    self.tell(watcher, &tell);
+                    self.send(watcher, &tell);
                 }
             }
         }

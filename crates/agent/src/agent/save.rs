@@ -26,27 +26,27 @@ impl Agent {
 
     /// This state of a shell is kept.
     pub(super) fn kept(&mut self, shell: &str, number: u64) {
-        let shell = self.names.get(shell).and_then(|id| self.shells.get_mut(id));
+        let shell = self.shells_by_name.get(shell).and_then(|id| self.shells.get_mut(id));
         if let Some(shell) = shell {
             shell.kept(number);
         }
     }
 
     /// Tells what was saved of a shell.
-    pub(super) fn tell_saved(&mut self, id: u64) {
+    pub(super) fn report_saved(&mut self, id: u64) {
         let Some(shell) = self.shells.get_mut(&id) else { return };
         let told = shell.tell_saved();
         let name = shell.name.clone();
         for what in told {
             let tell = Tell::Saved { shell: name.clone(), what };
             for watcher in self.watchers.clone() {
-                self.tell(watcher, &tell);
+                self.send(watcher, &tell);
             }
         }
     }
 
     /// Notes whether there are watchers, and whether they read too slowly.
-    pub(super) fn look_at_watchers(&mut self) {
+    pub(super) fn check_watchers(&mut self) {
         let held = |id: &u64| self.conns.get(id).map_or(0, Conn::queued_bytes);
         self.reactor.has_watchers = !self.watchers.is_empty();
         self.reactor.watchers_behind = self.watchers.iter().any(|id| held(id) > WAITING_BYTES_MAX);
@@ -74,7 +74,7 @@ impl Agent {
             return begun;
         }
         for (saver, _) in std::mem::take(&mut self.savers) {
-            self.tell(saver, &Tell::Done);
+            self.send(saver, &Tell::Done);
         }
         false
     }

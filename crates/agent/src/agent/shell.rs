@@ -55,7 +55,7 @@ impl Agent {
             self.refuse(id, None, Why::BadAsk, "a shell's name begins with s/ or p/");
             return None;
         }
-        if let Some(shell_id) = self.names.get(&attach.shell).copied() {
+        if let Some(shell_id) = self.shells_by_name.get(&attach.shell).copied() {
             let shell = self.shells.get_mut(&shell_id)?;
             let dead = matches!(shell.state, State::Dead | State::Failed(..));
             let again = dead && shell.is_session();
@@ -71,20 +71,20 @@ impl Agent {
             self.refuse(id, None, Why::NoShell, "there is no such shell");
             return None;
         };
-        if self.shells.len() >= SHELLS_MAX && !self.forget_one() {
+        if self.shells.len() >= SHELLS_MAX && !self.evict_ended_shell() {
             self.refuse(id, None, Why::TooMany, format!("at most {SHELLS_MAX} shells"));
             return None;
         }
         let shell_id = self.reactor.next_id();
         let mut shell = Shell::new(shell_id, attach.shell.clone(), open, self.reactor.now);
         shell.start(&mut self.reactor);
-        self.names.insert(attach.shell.clone(), shell_id);
+        self.shells_by_name.insert(attach.shell.clone(), shell_id);
         self.shells.insert(shell_id, shell);
         Some((shell_id, true))
     }
 
     /// Lets go of a shell that has ended and has no client.
-    pub(super) fn forget_one(&mut self) -> bool {
+    pub(super) fn evict_ended_shell(&mut self) -> bool {
         let dead = self.shells.iter().find(|(_, shell)| {
             shell.state == State::Dead && shell.clients.is_empty() && shell.pid() == 0
         });
@@ -95,9 +95,9 @@ impl Agent {
 
     pub(super) fn forget(&mut self, id: u64) {
         if let Some(shell) = self.shells.remove(&id)
-            && self.names.get(&shell.name) == Some(&id)
+            && self.shells_by_name.get(&shell.name) == Some(&id)
         {
-            self.names.remove(&shell.name);
+            self.shells_by_name.remove(&shell.name);
         }
     }
 

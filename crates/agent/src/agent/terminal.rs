@@ -20,12 +20,13 @@ impl Agent {
             return self.refuse(id, None, Why::BadAsk, "a terminal's name begins with t/");
         }
         if let Some(size) = attach.size {
-            attach.size = terminal::cut(size);
+            attach.size = terminal::clamp(size);
             if attach.size.is_none() {
                 return self.refuse(id, None, Why::BadAsk, NO_SIZE);
             }
         }
-        let found = self.terminals.iter().find(|(_, t)| t.runs() && t.name == attach.terminal);
+        let found =
+            self.terminals.iter().find(|(_, t)| t.is_running() && t.name == attach.terminal);
         let (terminal_id, fresh) = match found {
             Some((found, terminal)) if terminal.clients.len() < CLIENTS_MAX => (*found, false),
             Some(_) => {
@@ -44,37 +45,42 @@ impl Agent {
         let alone = self.alone(terminal_id, id);
         let Some(terminal) = self.terminals.get_mut(&terminal_id) else { return };
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        let mut terminal_client =
-            TerminalClient::new(terminal_id, terminal.number(), attach, self.reactor.now);
+        let mut terminal_client = TerminalClient::new(
+            terminal_id,
+            terminal.next_client_number(),
+            attach,
+            self.reactor.now,
+        );
         terminal_client.fresh = fresh;
         if let Some(size) = terminal_client.size.filter(|_| terminal_client.may_resize() && alone) {
-            terminal.window(&mut self.reactor, id, size, true);
+            terminal.on_window_resized(&mut self.reactor, id, size, true);
         }
-        terminal.enter(&mut self.reactor, id, &terminal_client);
+        terminal.add_client(&mut self.reactor, id, &terminal_client);
         conn.role = Role::Terminal(Box::new(terminal_client));
     }
 
     fn open_terminal(&mut self, attach: &mut Attach) -> Result<u64, terminal::Refusal> {
         let none = || (Why::NoShell, format!("no terminal {} runs", attach.terminal));
         let open = attach.open.take().ok_or_else(none)?;
-        if self.terminals.len() >= TERMINALS_MAX && !self.forget_ended_terminal() {
+        if self.terminals.len() >= TERMINALS_MAX && !self.evict_ended_terminal() {
             let message = format!("at most {TERMINALS_MAX} terminals; end one of them");
             return Err((Why::TooMany, message));
         }
         let size = attach.size.filter(|_| !attach.view && !attach.hidden).unwrap_or_default();
-        let (id, name) = (self.reactor.next_id(), attach.terminal.clone());
+        let id = self.reactor.next_id();
+        let name = attach.terminal.clone();
         let terminal = Terminal::open(&mut self.reactor, id, name, open, size)?;
         self.terminals.insert(id, terminal);
         Ok(id)
     }
 
     /// Lets go of a terminal that has ended and whose clients do not take its last bytes.
-    fn forget_ended_terminal(&mut self) -> bool {
+    fn evict_ended_terminal(&mut self) -> bool {
         let ended = |terminal: &Terminal| matches!(terminal.state, State::Ended(_));
-        let found = self.terminals.iter().find(|(_, one)| ended(one) && !one.closes());
+        let found = self.terminals.iter().find(|(_, one)| ended(one) && !one.is_closing());
         let Some(id) = found.map(|(id, _)| *id) else { return false };
         let clients = self.terminals.remove(&id).map(|terminal| terminal.clients);
-        clients.into_iter().flatten().for_each(|client| self.hang_up(client));
+        clients.into_iter().flatten().for_each(|client| self.close_connection(client));
         true
     }
 
@@ -98,7 +104,7 @@ impl Agent {
             return self.refuse(id, None, Why::TooLarge, message);
         }
         let Some(terminal) = self.terminals.get_mut(&terminal_client.terminal) else { return };
-        let waiting = terminal.typed(&mut self.reactor, id, terminal_client, bytes);
+        let waiting = terminal.push_input(&mut self.reactor, id, terminal_client, bytes);
         if waiting > terminal::INPUT_BYTES_MAX {
             conn.input_paused = true;
             conn.update_interest(&self.reactor.poll);
@@ -113,14 +119,14 @@ impl Agent {
         if !terminal_client.may_type() {
             return self.refuse(id, None, Why::Denied, "this client only looks");
         }
-        let Some(size) = terminal::cut(size) else {
+        let Some(size) = terminal::clamp(size) else {
             return self.refuse(id, None, Why::BadAsk, NO_SIZE);
         };
         terminal_client.size = Some(size);
         let of = terminal_client.terminal;
         let alone = self.alone(of, id);
         if let Some(terminal) = self.terminals.get_mut(&of) {
-            terminal.window(&mut self.reactor, id, size, alone);
+            terminal.on_window_resized(&mut self.reactor, id, size, alone);
         }
     }
 
@@ -132,12 +138,12 @@ impl Agent {
     }
 
     pub(super) fn list_terminals(&mut self, id: u64) {
-        let runs: Vec<_> = self.terminals.values().filter(|one| one.runs()).collect();
+        let runs: Vec<_> = self.terminals.values().filter(|one| one.is_running()).collect();
         let count = runs.len();
         let mut list: Vec<_> =
-            runs.into_iter().map(|one| one.listed(self.reactor.now, count)).collect();
+            runs.into_iter().map(|one| one.describe(self.reactor.now, count)).collect();
         list.sort_by(|a, b| a.name.cmp(&b.name));
-        self.tell(id, &Tell::Terminals(list));
+        self.send(id, &Tell::Terminals(list));
     }
 
     /// Ends the terminal of this name; answered when nothing of it is left.
@@ -145,16 +151,16 @@ impl Agent {
         let mut found: Vec<_> = self
             .terminals
             .values_mut()
-            .filter(|one| one.name == name && (one.runs() || one.closes()))
+            .filter(|one| one.name == name && (one.is_running() || one.is_closing()))
             .collect();
         // The one that runs, where another of this name is being ended still.
-        found.sort_by_key(|one| !one.runs());
+        found.sort_by_key(|one| !one.is_running());
         match found.into_iter().next() {
             Some(terminal) => {
                 terminal.closers.push(id);
                 terminal.close(&mut self.reactor);
             }
-            None => self.tell(id, &Tell::Done),
+            None => self.send(id, &Tell::Done),
         }
     }
 
@@ -162,30 +168,33 @@ impl Agent {
     pub(super) fn flush_terminal(&mut self, id: u64) {
         let Some(terminal) = self.terminals.get_mut(&id) else { return };
         if let State::Failed(why, message) = &terminal.state {
-            let (why, message) = (*why, message.clone());
+            let why = *why;
+            let message = message.clone();
             return self.terminal_failed(id, why, message);
         }
-        self.present_terminal(id);
-        let waits = self.terminal_waits(id);
+        self.update_visible_clients(id);
+        let waits = self.terminal_paused_until(id);
         let Some(terminal) = self.terminals.get_mut(&id) else { return };
         let more = waits.is_none() && terminal.pull(&mut self.reactor);
         let (gone, over) = self.pump_terminal(id);
-        let waits = waits.and_then(|_| self.terminal_waits(id));
+        let waits = waits.and_then(|_| self.terminal_paused_until(id));
         let Some(terminal) = self.terminals.get_mut(&id) else { return };
-        terminal.feed();
+        terminal.feed_screen();
         if more || waits.is_none() && terminal.unread() {
             self.reactor.pending.terminals.mark(id);
         }
-        terminal.arm(&mut self.reactor, waits);
-        gone.into_iter().for_each(|client| self.hang_up(client));
+        terminal.arm_timer(&mut self.reactor, waits);
+        gone.into_iter().for_each(|client| self.close_connection(client));
         over.into_iter().for_each(|client| self.leave_terminal(client));
-        self.part_terminal(id);
+        self.forget_terminal_if_done(id);
     }
 
     /// Notes who is attached, where that may have changed.
-    fn present_terminal(&mut self, id: u64) {
-        let Some(terminal) = self.terminals.get_mut(&id).filter(|one| one.shuffled) else { return };
-        let lead = terminal.lead();
+    fn update_visible_clients(&mut self, id: u64) {
+        let Some(terminal) = self.terminals.get_mut(&id).filter(|one| one.clients_changed) else {
+            return;
+        };
+        let lead = terminal.size_owner();
         let seen = terminal.clients.iter().filter_map(|client| {
             let terminal_client = self
                 .conns
@@ -195,11 +204,11 @@ impl Agent {
             Some(terminal_client.describe(lead == Some(*client)))
         });
         let seen = seen.collect();
-        terminal.present(&mut self.reactor, seen);
+        terminal.set_visible_clients(&mut self.reactor, seen);
     }
 
     /// Until when the program waits for its clients.
-    fn terminal_waits(&self, id: u64) -> Option<Instant> {
+    fn terminal_paused_until(&self, id: u64) -> Option<Instant> {
         let terminal = self.terminals.get(&id)?;
         let terminal_client = |client: &u64| self.conns.get(client).and_then(Conn::terminal_client);
         terminal.paused(self.reactor.now, terminal.clients.iter().filter_map(terminal_client))
@@ -208,7 +217,8 @@ impl Agent {
     /// Sends every client what it has not; gives those that have gone, and those that were told
     /// the end.
     fn pump_terminal(&mut self, id: u64) -> (Vec<u64>, Vec<u64>) {
-        let (mut gone, mut over) = (Vec::new(), Vec::new());
+        let mut gone = Vec::new();
+        let mut over = Vec::new();
         let Some(terminal) = self.terminals.get_mut(&id) else { return (gone, over) };
         let now = self.reactor.now;
         let ended = terminal.ended;
@@ -229,7 +239,7 @@ impl Agent {
                 gone.push(client);
                 continue;
             }
-            conn.input_paused &= !terminal.hungry();
+            conn.input_paused &= !terminal.has_input_room();
             if conn.terminal_client().is_some_and(TerminalClient::has_ended) {
                 over.push(client);
                 conn.input_paused = false;
@@ -251,7 +261,7 @@ impl Agent {
         if let Role::Terminal(terminal_client) = std::mem::replace(&mut conn.role, Role::Ready)
             && let Some(terminal) = self.terminals.get_mut(&terminal_client.terminal)
         {
-            terminal.leave(&mut self.reactor, id, &terminal_client);
+            terminal.remove_client(&mut self.reactor, id, &terminal_client);
         }
     }
 
@@ -261,22 +271,22 @@ impl Agent {
             self.leave_terminal(client);
             self.refuse(client, None, why, message.clone());
         }
-        terminal.closers.into_iter().for_each(|closer| self.tell(closer, &Tell::Done));
+        terminal.closers.into_iter().for_each(|closer| self.send(closer, &Tell::Done));
     }
 
     /// Answers who waited for a terminal's end, and forgets it when nobody needs it.
-    fn part_terminal(&mut self, id: u64) {
+    fn forget_terminal_if_done(&mut self, id: u64) {
         let Some(terminal) = self.terminals.get_mut(&id) else { return };
         if terminal.over {
             for closer in std::mem::take(&mut terminal.closers) {
-                self.tell(closer, &Tell::Done);
+                self.send(closer, &Tell::Done);
             }
         }
         let Some(terminal) = self.terminals.get(&id) else { return };
         let ended = matches!(terminal.state, State::Ended(_));
-        if ended && terminal.clients.is_empty() && !terminal.closes() {
+        if ended && terminal.clients.is_empty() && !terminal.is_closing() {
             if !self.watchers.is_empty() && self.reactor.unreported.contains(id) {
-                self.tell_watchers();
+                self.report_to_watchers();
             }
             self.terminals.remove(&id);
         }

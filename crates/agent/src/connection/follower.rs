@@ -7,12 +7,12 @@ use std::time::Instant;
 pub(crate) struct Follower {
     /// Which process.
     pub(crate) process: u64,
-    /// How far it is.
+    /// Its position in the log.
     pub(crate) position: u64,
     /// Where it ends; `None`: with the process.
     pub(crate) until: Option<u64>,
-    /// When it last took bytes or needed none.
+    /// When it last read bytes or had read everything.
     pub(crate) last_progress: Instant,
-    /// It needed none.
+    /// It has read everything.
     pub(crate) caught_up: bool,
 }

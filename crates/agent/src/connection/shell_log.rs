@@ -1,4 +1,4 @@
-//! What one shell has said, in order, as far back as it is kept; and where each client is in it.
+//! The output and events of one shell, in order, and the position of each client in them.
 //!
 //! Pure: no descriptor, no clock. A client has no queue of its own, only a [`LogCursor`] here, so a
 //! slow one costs nothing but what it misses, and what it misses it is told.
@@ -20,7 +20,7 @@ const TEXT_BYTES_MAX: usize = 1024;
 /// Chunks up to this size are joined to the one before.
 const JOINED_BYTES_MAX: usize = 16 * 1024;
 
-/// Whose command.
+/// A command, named by its owner.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CommandKey {
     /// The owner, as attached.
@@ -29,14 +29,14 @@ pub(crate) struct CommandKey {
     pub(crate) id: String,
 }
 
-/// Something that was said.
+/// An entry of the log.
 #[derive(Debug)]
 enum Entry {
     Output { stream: u8, offset: u64, who: Option<Rc<CommandKey>>, bytes: Vec<u8> },
     Event(LogEvent),
 }
 
-/// Something that happened.
+/// An event of a shell.
 #[derive(Debug, Clone)]
 pub(crate) enum LogEvent {
     /// A command began; how many had ended before it, and the beginning of its text.
@@ -49,7 +49,7 @@ pub(crate) enum LogEvent {
     Closed(Closed, Since),
 }
 
-/// How far a client has read.
+/// The position of a client in the log.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LogCursor {
     index: u64,
@@ -67,7 +67,7 @@ struct Missed {
     bytes: u64,
 }
 
-/// What a client is to see.
+/// Which commands a client sees.
 #[derive(Debug)]
 pub(crate) struct LogFilter {
     /// Its own commands.
@@ -86,7 +86,7 @@ impl LogFilter {
     }
 }
 
-/// What is to be sent next.
+/// What a client is sent next.
 #[derive(Debug)]
 pub(crate) enum Item<'a> {
     /// Output.
@@ -148,7 +148,8 @@ impl ShellLog {
     /// As [`ShellLog::push_output`], without a copy.
     pub(crate) fn push_owned(&mut self, stream: u8, who: Option<&Rc<CommandKey>>, bytes: Vec<u8>) {
         debug_assert!(bytes.len() <= DATA_BYTES_MAX);
-        let (length, offset) = (bytes.len(), self.end[slot(stream)]);
+        let length = bytes.len();
+        let offset = self.end[slot(stream)];
         self.entries.push_back(Entry::Output { stream, offset, who: who.cloned(), bytes });
         self.record_growth(stream, length);
     }
@@ -303,7 +304,8 @@ impl ShellLog {
     /// The next thing to tell a client whose cursor the log has let go of.
     fn next_missing(&self, cursor: &mut LogCursor, filter: &LogFilter) -> Option<Tell> {
         for stream in [STDOUT, STDERR] {
-            let (from, to) = (cursor.at[slot(stream)], self.dropped[slot(stream)]);
+            let from = cursor.at[slot(stream)];
+            let to = self.dropped[slot(stream)];
             if from < to {
                 cursor.at[slot(stream)] = to;
                 let missed = &mut cursor.missed[slot(stream)];

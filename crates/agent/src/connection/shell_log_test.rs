@@ -54,8 +54,10 @@ proptest! {
     ) {
         let mut log = ShellLog::default();
         let whose = who("me", "a");
-        let (mut whole, mut cut) = (Seen::default(), Seen::default());
-        let (mut stay, mut come) = (log.cursor_at_end(), log.cursor_at_end());
+        let mut whole = Seen::default();
+        let mut cut = Seen::default();
+        let mut stay = log.cursor_at_end();
+        let mut come = log.cursor_at_end();
         let view = view("me", false);
         for (act, count) in acts {
             match act {
@@ -98,7 +100,8 @@ fn who_falls_off_is_told_which_bytes_and_still_hears_of_the_exits() {
 #[test]
 fn others_are_seen_only_by_a_watcher_and_under_their_owner() {
     let mut log = ShellLog::default();
-    let (mut plain, mut watcher) = (log.cursor_at_end(), log.cursor_at_end());
+    let mut plain = log.cursor_at_end();
+    let mut watcher = log.cursor_at_end();
     log.push_output(STDOUT, Some(&who("you", "b")), b"theirs");
     log.push_output(STDOUT, None, b"background");
     assert!(matches!(

@@ -1,14 +1,14 @@
-//! A client of a terminal: a place in what it has said, and nothing else.
+//! A client of a terminal: a position in its output, and nothing else.
 
 use isolet_vt::ClientInput;
 use isolet_wire::terminal::{Attach, CLIENT_BYTES_MAX, Client, Since, Size};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// A client that has taken nothing for so long is not waited for.
+/// A client that has read nothing for this long is not waited for.
 const STALL: Duration = Duration::from_millis(50);
 
-/// See the module's page.
+/// A connection that is a client of a terminal: its window, and how far it has read.
 #[derive(Debug)]
 pub(crate) struct TerminalClient {
     /// Which terminal.
@@ -17,7 +17,7 @@ pub(crate) struct TerminalClient {
     pub(crate) number: u32,
     /// How others see it.
     pub(crate) name: String,
-    /// It only looks.
+    /// It may only look.
     pub(crate) view_only: bool,
     /// It is told of sizes and of others.
     pub(crate) events: bool,
@@ -29,41 +29,41 @@ pub(crate) struct TerminalClient {
     pub(crate) fresh: bool,
     /// Where it wants to go on.
     pub(crate) since: Option<Since>,
-    /// How far it is.
+    /// What it is sent at present.
     pub(crate) stage: ClientStage,
-    /// `TerminalReady` is to be said when it is so far.
+    /// The offset at which it is sent `TerminalReady`.
     pub(crate) ready_at: Option<u64>,
-    /// The next change of size that it is to be told.
+    /// The number of the next change of size that it is to be sent.
     pub(crate) next_resize: u64,
-    /// The size that it was told last.
+    /// The size that it was sent last.
     pub(crate) reported_size: Size,
-    /// Which list of clients it was told last.
+    /// The version of the list of clients that it was sent last.
     pub(crate) reported_clients: u64,
-    /// When it last took bytes or needed none.
+    /// When it last read bytes or had read everything.
     pub(crate) last_progress: Instant,
-    /// It needs none.
+    /// It has read everything.
     pub(crate) caught_up: bool,
     /// What it is typing.
     pub(crate) input: ClientInput,
 }
 
-/// How far a client is.
+/// What a client is sent.
 #[derive(Debug)]
 pub(crate) enum ClientStage {
-    /// `TerminalAttached` was not said.
+    /// `TerminalAttached` was not sent yet.
     Attaching,
     /// A snapshot is on its way.
     Snapshot {
         /// All of it.
         bytes: Rc<[u8]>,
-        /// How much of it went out.
+        /// Bytes of it that were sent.
         sent: usize,
         /// Where output goes on behind it.
         offset: u64,
     },
     /// It has all output before this offset.
     Live(u64),
-    /// It was told the end.
+    /// It was sent the terminal's exit.
     Ended,
 }
 

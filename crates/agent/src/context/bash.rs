@@ -27,11 +27,13 @@ impl Context {
 
     /// Starts a shell; there must be none.
     pub(super) fn start_bash(&mut self, reactor: &mut Reactor) {
-        let (cwd, env) = (self.open.cwd.clone(), self.open.env.clone());
+        let cwd = self.open.cwd.clone();
+        let env = self.open.env.clone();
         let open = ask::Open { cwd, env, ..ask::Open::default() };
         let mut shell = Shell::new(self.id, format!("c/{}", self.open.context), open, reactor.now);
         shell.start(reactor);
-        let (pid, place) = (shell.pid(), shell.log.cursor_at_end());
+        let pid = shell.pid();
+        let place = shell.log.cursor_at_end();
         self.state = State::Starting;
         self.bash = Some(Box::new(BashShell { shell, pid, place, exit: None }));
         reactor.pending.shells.mark(self.id);
@@ -64,7 +66,7 @@ impl Context {
     }
 
     /// Interrupts what runs; what does not heed it is ended by the shell's own means.
-    pub(super) fn press_bash(&mut self, reactor: &mut Reactor) {
+    pub(super) fn interrupt_bash(&mut self, reactor: &mut Reactor) {
         let id = self.number.to_string();
         if let Some(bash) = &mut self.bash {
             bash.shell.cancel(reactor, "", &id);
@@ -72,9 +74,13 @@ impl Context {
     }
 
     /// After every round: hands on what the shell has said, as far as `conn` takes it.
-    pub(super) fn flow_bash(&mut self, reactor: &mut Reactor, mut conn: Option<&mut Conn>) -> Flow {
+    pub(super) fn forward_bash_output(
+        &mut self,
+        reactor: &mut Reactor,
+        mut conn: Option<&mut Conn>,
+    ) -> Flow {
         let mut flow = Flow::default();
-        self.begun_bash(reactor);
+        self.check_bash_started(reactor);
         for steps in 0.. {
             if conn.as_ref().is_some_and(|conn| conn.queued_bytes() > 0) {
                 break;
@@ -87,13 +93,13 @@ impl Context {
                 flow.more = true;
                 break;
             }
-            if self.run.is_some() && self.hand_late(conn.as_deref_mut()) {
+            if self.run.is_some() && self.deliver_late(conn.as_deref_mut()) {
                 continue;
             }
-            match self.hear(reactor, conn.as_deref_mut()) {
-                Heard::Something => {}
-                Heard::Nothing => break,
-                Heard::End(end) => {
+            match self.deliver_log_item(reactor, conn.as_deref_mut()) {
+                LogStep::Something => {}
+                LogStep::Nothing => break,
+                LogStep::End(end) => {
                     flow.end = end;
                     return flow;
                 }
@@ -108,7 +114,7 @@ impl Context {
     }
 
     /// Notices that its shell is ready, or never will be.
-    fn begun_bash(&mut self, reactor: &mut Reactor) {
+    fn check_bash_started(&mut self, reactor: &mut Reactor) {
         let Some(bash) = self.bash.as_ref().filter(|_| self.state == State::Starting) else {
             return;
         };
@@ -118,7 +124,7 @@ impl Context {
                 let refusal = (why, message.clone());
                 self.bash = None;
                 self.state = State::Gone;
-                self.unborn(reactor, refusal);
+                self.fail_to_start(reactor, refusal);
             }
             shell::State::Open if bash.shell.ready() && self.killing.is_none() => {
                 self.state = State::Idle;
@@ -129,15 +135,15 @@ impl Context {
     }
 
     /// One entry of the shell's log.
-    fn hear(&mut self, reactor: &mut Reactor, conn: Option<&mut Conn>) -> Heard {
+    fn deliver_log_item(&mut self, reactor: &mut Reactor, conn: Option<&mut Conn>) -> LogStep {
         let view = LogFilter { owner: String::new(), watch: false };
-        let Some(bash) = &mut self.bash else { return Heard::Nothing };
+        let Some(bash) = &mut self.bash else { return LogStep::Nothing };
         let told = match bash.shell.log.next(&mut bash.place, &view) {
-            None => return Heard::Nothing,
+            None => return LogStep::Nothing,
             Some(Item::Output { stream, bytes, .. }) => {
                 let bytes = bytes.to_vec();
-                self.hand(conn, usize::from(stream == STDERR), &bytes);
-                return Heard::Something;
+                self.deliver(conn, usize::from(stream == STDERR), &bytes);
+                return LogStep::Something;
             }
             Some(Item::Message(told)) => told,
         };
@@ -145,11 +151,11 @@ impl Context {
             tell::Tell::Exit(exit) => self.exited(conn, &exit),
             tell::Tell::Gap { from, to, .. } => self.late_lost += to - from,
             tell::Tell::Closed(closed) => {
-                return Heard::End(self.fall_bash(reactor, conn, &closed));
+                return LogStep::End(self.on_bash_gone(reactor, conn, &closed));
             }
             _ => {}
         }
-        Heard::Something
+        LogStep::Something
     }
 
     /// A run has ended, and perhaps bash with it.
@@ -170,7 +176,7 @@ impl Context {
     }
 
     /// Bash has ended, and all that it said was handed on: what it left is ended, too.
-    fn fall_bash(
+    fn on_bash_gone(
         &mut self,
         reactor: &mut Reactor,
         conn: Option<&mut Conn>,
@@ -179,7 +185,7 @@ impl Context {
         let bash = self.bash.take()?;
         if self.state == State::Starting && self.killing.is_none() {
             let text = format!("bash ended before it was ready: {}", closed.cause);
-            self.unborn(reactor, (Why::Failed, text));
+            self.fail_to_start(reactor, (Why::Failed, text));
         }
         self.state = State::Gone;
         self.late = [Vec::new(), Vec::new()];
@@ -195,7 +201,7 @@ impl Context {
 }
 
 /// What became of a look into the log.
-enum Heard {
+enum LogStep {
     Something,
     Nothing,
     /// Bash has ended; what is told of the run, if anything ran.

@@ -30,14 +30,14 @@ impl Context {
         let Some(run) = self.run.as_mut().filter(|run| !run.done) else { return false };
         run.end.interrupted = true;
         if self.bash.is_some() {
-            self.press_bash(reactor);
+            self.interrupt_bash(reactor);
             return true;
         }
         let kill_at = reactor.now + INTERRUPT_GRACE;
         run.kill_at = Some(run.kill_at.map_or(kill_at, |at| at.min(kill_at)));
         reactor.set_timer(reactor.now + AGAIN, Timer::Context(self.id));
         reactor.set_timer(kill_at, Timer::Context(self.id));
-        self.press();
+        self.send_interrupt();
         true
     }
 
@@ -51,26 +51,29 @@ impl Context {
         }
     }
 
-    fn press(&self) {
-        if let Some(life) = self.life.as_ref().filter(|life| life.died.is_none()) {
-            if let Some(nudge) = &life.nudge {
-                let _ = rustix::io::write(nudge, b"!");
+    fn send_interrupt(&self) {
+        if let Some(interpreter) =
+            self.interpreter.as_ref().filter(|interpreter| interpreter.died.is_none())
+        {
+            if let Some(interrupt_pipe) = &interpreter.interrupt_pipe {
+                let _ = rustix::io::write(interrupt_pipe, b"!");
             }
-            let _ = signal::send(-life.pid, INT).or_else(|_| signal::send(life.pid, INT));
+            let _ =
+                signal::send(-interpreter.pid, INT).or_else(|_| signal::send(interpreter.pid, INT));
         }
     }
 
     /// Its timer went off.
-    pub(crate) fn tick(&mut self, reactor: &mut Reactor) {
+    pub(crate) fn on_timer(&mut self, reactor: &mut Reactor) {
         let now = reactor.now;
         if self.killing.as_ref().is_some_and(|killing| now >= killing.look_at) {
-            self.look(reactor);
+            self.check_killed(reactor);
         }
         let late = self.state == State::Starting
-            && self.life.as_ref().is_some_and(|life| now >= life.ready_by);
+            && self.interpreter.as_ref().is_some_and(|interpreter| now >= interpreter.ready_by);
         if late && self.killing.is_none() {
             let text = "the interpreter was not ready in 30 seconds".to_owned();
-            self.unborn(reactor, (Why::Failed, text));
+            self.fail_to_start(reactor, (Why::Failed, text));
         }
         // A shell heeds its timeouts by itself.
         let runs = |run: &&mut super::Run| !run.done && self.bash.is_none();
@@ -80,19 +83,19 @@ impl Context {
             run.kill_at = Some(now + TIMEOUT_GRACE);
             reactor.set_timer(now + AGAIN, Timer::Context(self.id));
             reactor.set_timer(now + TIMEOUT_GRACE, Timer::Context(self.id));
-            return self.press();
+            return self.send_interrupt();
         }
         match run.kill_at {
             Some(at) if now >= at => self.kill(reactor),
-            Some(_) => self.press(),
+            Some(_) => self.send_interrupt(),
             None => {}
         }
     }
 
     /// Kills its interpreter and everything that it started.
     pub(super) fn kill(&mut self, reactor: &mut Reactor) {
-        let life = self.life.as_ref().map(|life| life.pid);
-        let Some(pid) = life.or(self.bash.as_ref().map(|bash| bash.pid)) else { return };
+        let interpreter = self.interpreter.as_ref().map(|interpreter| interpreter.pid);
+        let Some(pid) = interpreter.or(self.bash.as_ref().map(|bash| bash.pid)) else { return };
         self.kill_all_of(reactor, pid);
     }
 
@@ -101,10 +104,10 @@ impl Context {
         if self.killing.is_none() && pid > 0 {
             self.killing = Some(Killing { pid, began: reactor.now, look_at: reactor.now });
         }
-        self.look(reactor);
+        self.check_killed(reactor);
     }
 
-    fn look(&mut self, reactor: &mut Reactor) {
+    fn check_killed(&mut self, reactor: &mut Reactor) {
         let live = self.pid() > 0;
         let Some(killing) = &mut self.killing else { return };
         let below =
@@ -115,7 +118,7 @@ impl Context {
         }
         below.iter().for_each(|process| process.send(KILL));
         let late = reactor.now.duration_since(killing.began) >= LOOK_MAX;
-        if self.life.is_none() && self.bash.is_none() && (below.is_empty() || late) {
+        if self.interpreter.is_none() && self.bash.is_none() && (below.is_empty() || late) {
             self.killing = None;
             reactor.notify_watchers(self.id);
             return;
@@ -125,30 +128,35 @@ impl Context {
     }
 
     /// Its interpreter's process has ended.
-    pub(crate) fn died(&mut self, reactor: &mut Reactor, code: Option<i32>, signal: Option<i32>) {
-        self.born(reactor);
-        let Some(life) = &mut self.life else { return };
-        life.died = Some(Died { code, signal });
-        life.count_before();
+    pub(crate) fn on_exit(
+        &mut self,
+        reactor: &mut Reactor,
+        code: Option<i32>,
+        signal: Option<i32>,
+    ) {
+        self.on_exec_status(reactor);
+        let Some(interpreter) = &mut self.interpreter else { return };
+        interpreter.died = Some(Died { code, signal });
+        interpreter.count_output_before_frame();
     }
 
     /// All that it said was handed on: it is forgotten, and what it left is ended.
-    pub(super) fn fall(&mut self, reactor: &mut Reactor) -> Option<Tell> {
-        let life = self.life.as_ref()?;
-        let died = life.died?;
+    pub(super) fn on_interpreter_gone(&mut self, reactor: &mut Reactor) -> Option<Tell> {
+        let interpreter = self.interpreter.as_ref()?;
+        let died = interpreter.died?;
         if self.state == State::Starting && self.killing.is_none() {
             let said = String::from_utf8_lossy(&self.late[1]).into_owned();
             let said = said.trim_end().lines().last().unwrap_or_default().to_owned();
             let text = format!("the interpreter ended before it was ready: {said}");
-            self.unborn(reactor, (Why::Failed, text));
+            self.fail_to_start(reactor, (Why::Failed, text));
         }
         self.kill(reactor);
-        if let Some(life) = self.life.take() {
-            life.pipes.into_iter().flatten().for_each(|fd| reactor.drain(fd));
+        if let Some(interpreter) = self.interpreter.take() {
+            interpreter.pipes.into_iter().flatten().for_each(|fd| reactor.drain(fd));
         }
         self.state = State::Gone;
         self.late = [Vec::new(), Vec::new()];
-        self.look(reactor);
+        self.check_killed(reactor);
         reactor.notify_watchers(self.id);
         self.run.is_some().then(|| self.finish(reactor, Some(died)))
     }

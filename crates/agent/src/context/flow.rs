@@ -6,7 +6,7 @@
 //! after it comes before it.
 
 use super::interpreter::READ;
-use super::{Context, Spares, State};
+use super::{Context, SpareKernels, State};
 use crate::connection::Conn;
 use crate::reactor::poll::Source;
 use crate::reactor::{READ_BYTES, Reactor};
@@ -43,21 +43,25 @@ enum Step {
 
 impl Context {
     /// Whether its descriptors are looked at: not while who is told takes nothing.
-    pub(super) fn listen(&mut self, reactor: &Reactor, on: bool) {
+    pub(super) fn set_listening(&mut self, reactor: &Reactor, on: bool) {
         let id = self.id;
-        let Some(life) = self.life.as_mut().filter(|life| life.listening != on) else { return };
-        life.listening = on;
-        for (fd, what) in life.pipes.iter().zip([Source::ContextOut, Source::ContextErr]) {
+        let Some(interpreter) =
+            self.interpreter.as_mut().filter(|interpreter| interpreter.listening != on)
+        else {
+            return;
+        };
+        interpreter.listening = on;
+        for (fd, what) in interpreter.pipes.iter().zip([Source::ContextOut, Source::ContextErr]) {
             match fd {
                 Some(fd) if on => drop(reactor.poll.add(fd, what, id, EventFlags::IN)),
                 Some(fd) => reactor.poll.remove(fd),
                 None => {}
             }
         }
-        let Some(control) = &life.control else { return };
-        match (on, life.writing) {
+        let Some(control) = &interpreter.control else { return };
+        match (on, interpreter.writing) {
             (true, true) => {
-                reactor.poll.modify(control, Source::ContextControl, id, life.interest())
+                reactor.poll.modify(control, Source::ContextControl, id, interpreter.interest())
             }
             (true, false) => {
                 let _ = reactor.poll.add(control, Source::ContextControl, id, EventFlags::IN);
@@ -70,19 +74,19 @@ impl Context {
     }
 
     /// After every round: hands on what has come, as far as `conn` takes it.
-    pub(crate) fn flow(
+    pub(crate) fn forward_output(
         &mut self,
         reactor: &mut Reactor,
-        spares: &mut Spares,
+        spares: &mut SpareKernels,
         mut conn: Option<&mut Conn>,
     ) -> Flow {
         if self.bash.is_some() {
-            return self.flow_bash(reactor, conn);
+            return self.forward_bash_output(reactor, conn);
         }
         let mut flow = Flow::default();
         for steps in 0.. {
             if conn.as_ref().is_some_and(|conn| conn.queued_bytes() > 0) {
-                self.listen(reactor, false);
+                self.set_listening(reactor, false);
                 return flow;
             }
             if self.run.as_ref().is_some_and(|run| run.done) {
@@ -97,9 +101,9 @@ impl Context {
                 break;
             }
         }
-        self.listen(reactor, true);
-        if self.life.as_ref().is_some_and(|life| life.died.is_some()) {
-            flow.end = self.fall(reactor);
+        self.set_listening(reactor, true);
+        if self.interpreter.as_ref().is_some_and(|interpreter| interpreter.died.is_some()) {
+            flow.end = self.on_interpreter_gone(reactor);
         }
         flow
     }
@@ -107,39 +111,39 @@ impl Context {
     fn step(
         &mut self,
         reactor: &mut Reactor,
-        spares: &mut Spares,
+        spares: &mut SpareKernels,
         mut conn: Option<&mut Conn>,
     ) -> Step {
-        if self.run.is_some() && self.hand_late(conn.as_deref_mut()) {
+        if self.run.is_some() && self.deliver_late(conn.as_deref_mut()) {
             return Step::Moved;
         }
-        let Some(life) = &self.life else { return Step::Nothing };
-        for (slot, before) in life.before.into_iter().enumerate() {
+        let Some(interpreter) = &self.interpreter else { return Step::Nothing };
+        for (slot, before) in interpreter.before.into_iter().enumerate() {
             if before > 0 {
                 let count = self.pull(reactor, conn, slot, before.min(READ_BYTES));
-                if let Some(life) = &mut self.life {
-                    life.before[slot] = if count == 0 { 0 } else { before - count };
+                if let Some(interpreter) = &mut self.interpreter {
+                    interpreter.before[slot] = if count == 0 { 0 } else { before - count };
                 }
                 return Step::Moved;
             }
         }
-        match life.body {
+        match interpreter.body {
             Some((kind, 0)) => {
-                self.whole(reactor, spares, kind);
+                self.on_frame(reactor, spares, kind);
                 return Step::Moved;
             }
             Some((kind, left)) => {
-                if self.body(reactor, conn.as_deref_mut(), kind, left) {
+                if self.read_frame_body(reactor, conn.as_deref_mut(), kind, left) {
                     return Step::Moved;
                 }
             }
             None => {
-                if self.head(reactor) {
+                if self.read_frame_head(reactor) {
                     return Step::Moved;
                 }
             }
         }
-        if self.life.as_ref().is_some_and(|life| life.died.is_some()) {
+        if self.interpreter.as_ref().is_some_and(|interpreter| interpreter.died.is_some()) {
             return Step::Nothing;
         }
         let counts = [0, 1].map(|slot| self.pull(reactor, conn.as_deref_mut(), slot, READ_BYTES));
@@ -147,11 +151,11 @@ impl Context {
     }
 
     /// Hands on what was written between runs; whether there was any.
-    pub(super) fn hand_late(&mut self, mut conn: Option<&mut Conn>) -> bool {
+    pub(super) fn deliver_late(&mut self, mut conn: Option<&mut Conn>) -> bool {
         for slot in [0, 1] {
             let late = std::mem::take(&mut self.late[slot]);
             if !late.is_empty() {
-                self.hand(conn.as_deref_mut(), slot, &late);
+                self.deliver(conn.as_deref_mut(), slot, &late);
                 return true;
             }
         }
@@ -159,7 +163,7 @@ impl Context {
     }
 
     /// Output goes to who runs something, or is kept for who does next.
-    pub(super) fn hand(&mut self, conn: Option<&mut Conn>, slot: usize, bytes: &[u8]) {
+    pub(super) fn deliver(&mut self, conn: Option<&mut Conn>, slot: usize, bytes: &[u8]) {
         let Some(run) = &mut self.run else {
             let late = &mut self.late[slot];
             late.extend_from_slice(bytes);
@@ -187,66 +191,66 @@ impl Context {
         slot: usize,
         max: usize,
     ) -> usize {
-        let Some(life) = &mut self.life else { return 0 };
-        let Some(fd) = &life.pipes[slot] else { return 0 };
+        let Some(interpreter) = &mut self.interpreter else { return 0 };
+        let Some(fd) = &interpreter.pipes[slot] else { return 0 };
         match reactor.read(fd, max) {
             Ok(bytes) => {
                 let bytes = bytes.to_vec();
-                self.hand(conn, slot, &bytes);
+                self.deliver(conn, slot, &bytes);
                 bytes.len()
             }
             Err(()) => {
-                life.pipes[slot] = None;
+                interpreter.pipes[slot] = None;
                 0
             }
         }
     }
 
     /// Reads the head of a frame; whether anything came.
-    fn head(&mut self, reactor: &mut Reactor) -> bool {
-        let Some(life) = &mut self.life else { return false };
-        let Some(control) = &life.control else { return false };
-        match reactor.read(control, 5 - life.held.len()) {
+    fn read_frame_head(&mut self, reactor: &mut Reactor) -> bool {
+        let Some(interpreter) = &mut self.interpreter else { return false };
+        let Some(control) = &interpreter.control else { return false };
+        match reactor.read(control, 5 - interpreter.held.len()) {
             Ok([]) => return false,
-            Ok(bytes) => life.held.extend_from_slice(bytes),
+            Ok(bytes) => interpreter.held.extend_from_slice(bytes),
             Err(()) => {
                 // Its driver has closed it, or the code has.
-                life.control = None;
+                interpreter.control = None;
                 self.kill(reactor);
                 return true;
             }
         }
-        let [a, b, c, d, kind] = life.held[..] else { return true };
-        life.held.clear();
+        let [a, b, c, d, kind] = interpreter.held[..] else { return true };
+        interpreter.held.clear();
         let length = u32::from_be_bytes([a, b, c, d]) as usize;
         let max = if kind == DISPLAY || kind == ERROR { SAID_BYTES_MAX } else { OWN_BYTES_MAX };
         if length > max || !(READY..=UNABLE).contains(&kind) {
-            life.control = None;
+            interpreter.control = None;
             self.kill(reactor);
             return true;
         }
-        life.body = Some((kind, length));
-        life.count_before();
+        interpreter.body = Some((kind, length));
+        interpreter.count_output_before_frame();
         true
     }
 
     /// Reads more of a frame's body; whether anything came.
-    fn body(
+    fn read_frame_body(
         &mut self,
         reactor: &mut Reactor,
         conn: Option<&mut Conn>,
         kind: u8,
         left: usize,
     ) -> bool {
-        let Some(life) = &mut self.life else { return false };
-        let Some(control) = &life.control else { return false };
+        let Some(interpreter) = &mut self.interpreter else { return false };
+        let Some(control) = &interpreter.control else { return false };
         match reactor.read(control, left.min(PART_BYTES_MAX)) {
             Ok([]) => false,
             Ok(bytes) => {
                 let left = left - bytes.len();
-                life.body = Some((kind, left));
+                interpreter.body = Some((kind, left));
                 if kind != DISPLAY && kind != ERROR {
-                    life.held.extend_from_slice(bytes);
+                    interpreter.held.extend_from_slice(bytes);
                 } else if let (Some(conn), Some(_)) = (conn, &self.run) {
                     let part = Tell::Part { kind, bytes: bytes.to_vec(), last: left == 0 };
                     conn.queue_message(&tell::Tell::Context(part));
@@ -255,7 +259,7 @@ impl Context {
                 true
             }
             Err(()) => {
-                life.control = None;
+                interpreter.control = None;
                 self.kill(reactor);
                 true
             }
@@ -263,10 +267,10 @@ impl Context {
     }
 
     /// A frame is whole.
-    fn whole(&mut self, reactor: &mut Reactor, spares: &mut Spares, kind: u8) {
-        let Some(life) = &mut self.life else { return };
-        life.body = None;
-        let said = std::mem::take(&mut life.held);
+    fn on_frame(&mut self, reactor: &mut Reactor, spares: &mut SpareKernels, kind: u8) {
+        let Some(interpreter) = &mut self.interpreter else { return };
+        interpreter.body = None;
+        let said = std::mem::take(&mut interpreter.held);
         match (kind, self.state) {
             (READY, State::Starting) => {
                 self.state = State::Idle;
@@ -275,7 +279,7 @@ impl Context {
                     _ => None,
                 };
                 if self.kernel.is_some() && self.spare {
-                    spares.begun(reactor, &self.open);
+                    spares.count_start(reactor, &self.open);
                 }
                 // What it has said of its own beginning is nobody's.
                 self.late = [Vec::new(), Vec::new()];
@@ -283,9 +287,9 @@ impl Context {
             }
             (UNABLE, State::Starting) => {
                 let text = String::from_utf8_lossy(&said).into_owned();
-                self.unborn(reactor, (Why::Unable, text));
+                self.fail_to_start(reactor, (Why::Unable, text));
             }
-            (DISPLAY | SYNC, _) => self.say(reactor, READ, &[]),
+            (DISPLAY | SYNC, _) => self.send_to_driver(reactor, READ, &[]),
             // One that names another run is of the tenant's code, or comes too late.
             (DONE, State::Running) if said == self.number.to_be_bytes() => {
                 if let Some(run) = &mut self.run {

@@ -85,7 +85,7 @@ pub(super) struct Interpreter {
     pub(super) child: Option<Child>,
     pub(super) control: Option<OwnedFd>,
     /// Tells `node` of an interrupt that it may not hear of otherwise.
-    pub(super) nudge: Option<OwnedFd>,
+    pub(super) interrupt_pipe: Option<OwnedFd>,
     pub(super) pipes: [Option<OwnedFd>; 2],
     pub(super) listening: bool,
     pub(super) ready_by: Instant,
@@ -103,7 +103,7 @@ pub(super) struct Interpreter {
 
 impl Interpreter {
     /// Starts an interpreter's process, of whose begin and end `id` is told.
-    pub(super) fn begin(
+    pub(super) fn launch(
         reactor: &mut Reactor,
         id: u64,
         open: &Open,
@@ -142,7 +142,8 @@ impl Interpreter {
         driver: &str,
         node: bool,
     ) -> std::io::Result<Self> {
-        let (out, err) = (pipe_with(PipeFlags::CLOEXEC)?, pipe_with(PipeFlags::CLOEXEC)?);
+        let out = pipe_with(PipeFlags::CLOEXEC)?;
+        let err = pipe_with(PipeFlags::CLOEXEC)?;
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -156,8 +157,8 @@ impl Interpreter {
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
         let input = rustix::fs::open(c"/dev/null", flags, rustix::fs::Mode::empty())?;
         let text = text(driver)?;
-        let (told, nudge) = pipe_with(PipeFlags::CLOEXEC)?;
-        rustix::io::ioctl_fionbio(&nudge, true)?;
+        let (told, interrupt_pipe) = pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&interrupt_pipe, true)?;
         order.fds = vec![
             (input.as_raw_fd(), 0),
             (out.1.as_raw_fd(), 1),
@@ -171,7 +172,7 @@ impl Interpreter {
             pid: child.pid,
             child: Some(child),
             control: Some(ours),
-            nudge: node.then_some(nudge),
+            interrupt_pipe: node.then_some(interrupt_pipe),
             pipes: [Some(out.0), Some(err.0)],
             listening: false,
             ready_by: reactor.now + START_MAX,
@@ -185,7 +186,7 @@ impl Interpreter {
     }
 
     /// What both streams hold now comes first.
-    pub(super) fn count_before(&mut self) {
+    pub(super) fn count_output_before_frame(&mut self) {
         self.before = [0, 1].map(|slot: usize| {
             let fd = self.pipes[slot].as_ref();
             fd.and_then(|fd| rustix::io::ioctl_fionread(fd).ok()).map_or(0, |count| count as usize)

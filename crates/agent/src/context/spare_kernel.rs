@@ -1,8 +1,8 @@
-//! The driver of a Jupyter kernel that is begun ahead: it has read all that a kernel needs, which
-//! takes most of its start, and waits for the word to begin one.
+//! A spare kernel: the driver of a Jupyter kernel that is started in advance. It has loaded
+//! everything that a kernel needs, which takes most of a start, and waits for a context.
 //!
-//! There is at most one, once kernels were begun twice: where one context is all there is, none is
-//! held for it. It is nobody's context; it ends when it was not taken for a while.
+//! There is at most one, and only after two kernels were started: a sandbox with one context does
+//! not pay for a spare. It ends when no context takes it for a while.
 
 use super::interpreter::Interpreter;
 use crate::process_tree;
@@ -13,40 +13,41 @@ use isolet_wire::context::Open;
 use isolet_wire::tell;
 use std::time::{Duration, Instant};
 
-/// Kernels that have begun before one is begun ahead.
+/// Kernels that must have started before a spare one is started.
 const BEGUN_MIN: u32 = 2;
-/// After a kernel's begin, or while something runs: what is used now has the processor first.
+/// How long a spare start waits after a kernel's start, and while a run is in progress: what is in
+/// use has the processor first.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long one waits: it holds 34 MiB.
+/// How long an unused spare lives: it holds 34 MiB.
 const IDLE_MAX: Duration = Duration::from_secs(300);
 
-/// See the module's page.
+/// At most one spare kernel, and when to start the next.
 #[derive(Debug, Default)]
-pub(crate) struct Spares {
+pub(crate) struct SpareKernels {
     begun: u32,
     /// What the next is to be for.
     wanted: Option<Open>,
-    one: Option<Spare>,
+    one: Option<SpareKernel>,
 }
 
 #[derive(Debug)]
-struct Spare {
+struct SpareKernel {
     id: u64,
-    life: Interpreter,
+    interpreter: Interpreter,
     open: Open,
     until: Instant,
 }
 
-impl Spare {
+impl SpareKernel {
     /// Whether it has not ended, which nobody else hears of.
-    fn lives(&self, reactor: &Reactor) -> bool {
-        reactor.children.get(&self.life.pid) == Some(&ChildOwner::Context(self.id))
+    fn is_alive(&self, reactor: &Reactor) -> bool {
+        reactor.children.get(&self.interpreter.pid) == Some(&ChildOwner::Context(self.id))
     }
 }
 
-impl Spares {
+impl SpareKernels {
     /// A kernel has begun, in a context that may have one begun ahead.
-    pub(super) fn begun(&mut self, reactor: &mut Reactor, open: &Open) {
+    pub(super) fn count_start(&mut self, reactor: &mut Reactor, open: &Open) {
         self.begun = self.begun.saturating_add(1);
         if self.begun >= BEGUN_MIN {
             self.wanted = Some(open.clone());
@@ -56,25 +57,26 @@ impl Spares {
 
     /// One that was begun with the same program, environment and directory.
     pub(super) fn take(&mut self, reactor: &Reactor, open: &Open) -> Option<Interpreter> {
-        let same = |one: &mut Spare| {
+        let same = |one: &mut SpareKernel| {
             let own = (one.open.language, &one.open.cwd, &one.open.env);
             own == (open.language, &open.cwd, &open.env)
         };
         let spare = self.one.take_if(same)?;
-        spare.lives(reactor).then_some(spare.life)
+        spare.is_alive(reactor).then_some(spare.interpreter)
     }
 
     /// What watchers are told of it: how much runs that is nobody's.
-    pub(crate) fn census(&self, reactor: &Reactor) -> Option<tell::Shell> {
-        let one = self.one.as_ref().filter(|one| one.lives(reactor))?;
-        let pid = one.life.pid;
-        let (name, clients) = ("k/".to_owned(), process_tree::thread_count(pid));
+    pub(crate) fn activity(&self, reactor: &Reactor) -> Option<tell::Shell> {
+        let one = self.one.as_ref().filter(|one| one.is_alive(reactor))?;
+        let pid = one.interpreter.pid;
+        let name = "k/".to_owned();
+        let clients = process_tree::thread_count(pid);
         Some(tell::Shell { name, pid, busy: false, queued: 0, clients, closed: None })
     }
 
     /// Its timer went off; `busy`: something runs in a context.
-    pub(crate) fn tick(&mut self, reactor: &mut Reactor, busy: bool) {
-        if self.one.as_ref().is_some_and(|one| reactor.now >= one.until || !one.lives(reactor)) {
+    pub(crate) fn on_timer(&mut self, reactor: &mut Reactor, busy: bool) {
+        if self.one.as_ref().is_some_and(|one| reactor.now >= one.until || !one.is_alive(reactor)) {
             self.end(reactor);
         }
         if self.wanted.is_none() {
@@ -90,17 +92,17 @@ impl Spares {
         }
         let id = reactor.next_id();
         // Where there is no room for it, the next kernel begins without.
-        if let Ok(life) = Interpreter::begin(reactor, id, &open) {
+        if let Ok(interpreter) = Interpreter::launch(reactor, id, &open) {
             let until = reactor.now + IDLE_MAX;
-            self.one = Some(Spare { id, life, open, until });
+            self.one = Some(SpareKernel { id, interpreter, open, until });
             reactor.set_timer(until, Timer::Spare);
         }
     }
 
     fn end(&mut self, reactor: &Reactor) {
         let Some(spare) = self.one.take() else { return };
-        if spare.lives(reactor) {
-            let _ = signal::send(spare.life.pid, KILL);
+        if spare.is_alive(reactor) {
+            let _ = signal::send(spare.interpreter.pid, KILL);
         }
     }
 }

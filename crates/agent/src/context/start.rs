@@ -1,7 +1,7 @@
 //! How a context gets its interpreter, and what is said to its driver.
 
 use super::interpreter::{BEGIN, Interpreter, START_MAX, program};
-use super::{Context, Spares, State};
+use super::{Context, SpareKernels, State};
 use crate::launch::Refusal;
 use crate::reactor::poll::Source;
 use crate::reactor::{ChildOwner, Reactor, Timer};
@@ -16,20 +16,20 @@ impl Context {
     pub(super) fn start(
         &mut self,
         reactor: &mut Reactor,
-        spares: &mut Spares,
+        spares: &mut SpareKernels,
     ) -> Result<(), Refusal> {
         if self.open.language == Language::Bash {
             self.start_bash(reactor);
             return Ok(());
         }
         let ready = spares.take(reactor, &self.open);
-        let mut life =
-            ready.map_or_else(|| Interpreter::begin(reactor, self.id, &self.open), Ok)?;
+        let mut interpreter =
+            ready.map_or_else(|| Interpreter::launch(reactor, self.id, &self.open), Ok)?;
         self.state = State::Starting;
-        life.ready_by = reactor.now + START_MAX;
-        reactor.set_timer(life.ready_by, Timer::Context(self.id));
-        reactor.children.insert(life.pid, ChildOwner::Context(self.id));
-        if let Some(child) = &life.child {
+        interpreter.ready_by = reactor.now + START_MAX;
+        reactor.set_timer(interpreter.ready_by, Timer::Context(self.id));
+        reactor.children.insert(interpreter.pid, ChildOwner::Context(self.id));
+        if let Some(child) = &interpreter.child {
             let _ = reactor.poll.add(
                 &child.started,
                 Source::ContextExecStatus,
@@ -37,17 +37,17 @@ impl Context {
                 EventFlags::IN,
             );
         }
-        self.life = Some(life);
-        self.listen(reactor, true);
+        self.interpreter = Some(interpreter);
+        self.set_listening(reactor, true);
         if self.open.env.contains_key(KERNEL) {
             let cwd = self.open.cwd.clone().into_bytes();
-            self.say(reactor, BEGIN, &cwd);
+            self.send_to_driver(reactor, BEGIN, &cwd);
         }
         Ok(())
     }
 
     /// Starts it in place of one that has ended.
-    pub(super) fn restart_gone(&mut self, reactor: &mut Reactor, spares: &mut Spares) {
+    pub(super) fn restart_gone(&mut self, reactor: &mut Reactor, spares: &mut SpareKernels) {
         self.restarts += 1;
         self.fresh = true;
         if let Err((why, message)) = self.start(reactor, spares) {
@@ -59,15 +59,15 @@ impl Context {
     }
 
     /// Whether it was executed is known now.
-    pub(crate) fn born(&mut self, reactor: &mut Reactor) {
+    pub(crate) fn on_exec_status(&mut self, reactor: &mut Reactor) {
         let name = program(&self.open).0;
-        let Some(life) = &mut self.life else { return };
-        let Some(verdict) = life.child.as_mut().and_then(isolet_sys::spawn::Child::exec_result)
+        let Some(interpreter) = &mut self.interpreter else { return };
+        let Some(result) = interpreter.child.as_mut().and_then(isolet_sys::spawn::Child::exec_result)
         else {
             return;
         };
-        life.child = None;
-        let Err((stage, errno)) = verdict else { return };
+        interpreter.child = None;
+        let Err((stage, errno)) = result else { return };
         let refusal = match (stage, errno) {
             (Stage::Cwd, _) => (Why::BadCwd, format!("cannot enter the start directory: {errno}")),
             (Stage::Exec, Errno::NOENT) => {
@@ -78,11 +78,11 @@ impl Context {
                 (Why::NoProcess, format!("cannot confine: {errno}"))
             }
         };
-        self.unborn(reactor, refusal);
+        self.fail_to_start(reactor, refusal);
     }
 
     /// It is not ready and will not be.
-    pub(super) fn unborn(&mut self, reactor: &mut Reactor, refusal: Refusal) {
+    pub(super) fn fail_to_start(&mut self, reactor: &mut Reactor, refusal: Refusal) {
         let first = self.restarts == 0 && self.number == 0;
         self.refuse_queue(refusal.0, &refusal.1);
         let openers = std::mem::take(&mut self.openers);
@@ -94,32 +94,32 @@ impl Context {
     }
 
     /// Says something to its driver.
-    pub(super) fn say(&mut self, reactor: &mut Reactor, kind: u8, body: &[u8]) {
-        if let Some(life) = &mut self.life {
-            life.out.extend_from_slice(&(body.len() as u32).to_be_bytes());
-            life.out.push(kind);
-            life.out.extend_from_slice(body);
+    pub(super) fn send_to_driver(&mut self, reactor: &mut Reactor, kind: u8, body: &[u8]) {
+        if let Some(interpreter) = &mut self.interpreter {
+            interpreter.out.extend_from_slice(&(body.len() as u32).to_be_bytes());
+            interpreter.out.push(kind);
+            interpreter.out.extend_from_slice(body);
         }
-        self.write(reactor);
+        self.write_to_driver(reactor);
     }
 
     /// Sends what its driver takes of what waits.
-    pub(crate) fn write(&mut self, reactor: &mut Reactor) {
+    pub(crate) fn write_to_driver(&mut self, reactor: &mut Reactor) {
         let id = self.id;
-        let Some(life) = &mut self.life else { return };
-        let Some(control) = &life.control else { return life.out.clear() };
+        let Some(interpreter) = &mut self.interpreter else { return };
+        let Some(control) = &interpreter.control else { return interpreter.out.clear() };
         let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
-        match rustix::net::send(control, &life.out, flags) {
-            Ok(count) => drop(life.out.drain(..count)),
+        match rustix::net::send(control, &interpreter.out, flags) {
+            Ok(count) => drop(interpreter.out.drain(..count)),
             Err(Errno::AGAIN | Errno::INTR) => {}
             // Its end is told by what is read.
-            Err(_) => life.out.clear(),
+            Err(_) => interpreter.out.clear(),
         }
-        if life.writing == life.out.is_empty() {
-            life.writing = !life.out.is_empty();
-            if life.listening {
-                reactor.poll.modify(control, Source::ContextControl, id, life.interest());
-            } else if life.writing {
+        if interpreter.writing == interpreter.out.is_empty() {
+            interpreter.writing = !interpreter.out.is_empty();
+            if interpreter.listening {
+                reactor.poll.modify(control, Source::ContextControl, id, interpreter.interest());
+            } else if interpreter.writing {
                 let _ = reactor.poll.add(control, Source::ContextControl, id, EventFlags::OUT);
             } else {
                 reactor.poll.remove(control);

@@ -37,7 +37,7 @@ enum Place {
 
 /// Gone unless it is kept.
 #[derive(Debug)]
-pub(crate) struct Draft {
+pub(crate) struct AtomicWrite {
     /// Where the bytes go.
     pub(crate) file: File,
     path: PathBuf,
@@ -50,7 +50,7 @@ pub(crate) struct Draft {
     sync: bool,
 }
 
-impl Draft {
+impl AtomicWrite {
     /// Begins one for `path`, or for what `path` links to; its parents are made. A new file gets
     /// `fresh` where `how` names no mode; an old one keeps its mode, and its owner as `owner` says.
     pub(crate) fn new(
@@ -82,7 +82,7 @@ impl Draft {
     }
 
     /// Gives it its name; says whether there was none of that name.
-    pub(crate) fn keep(mut self) -> Result<(Stat, bool), Failure> {
+    pub(crate) fn commit(mut self) -> Result<(Stat, bool), Failure> {
         let created = self.publish()?;
         if self.sync {
             // The name is kept by the directory, not by the file.
@@ -101,7 +101,7 @@ impl Draft {
         for _ in 0..TRIES_MAX {
             let old = rustix::fs::statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW).ok();
             let old = old.filter(is_file);
-            self.dress(old.as_ref())?;
+            self.set_metadata(old.as_ref())?;
             if self.sync {
                 self.file.sync_all()?;
             }
@@ -116,7 +116,7 @@ impl Draft {
     }
 
     /// Owner, attributes and mode, as the file that it replaces has them.
-    fn dress(&self, old: Option<&rustix::fs::Stat>) -> Result<(), Failure> {
+    fn set_metadata(&self, old: Option<&rustix::fs::Stat>) -> Result<(), Failure> {
         let kept = self.owner.give(&self.file, old, &self.path)?;
         let mode = old.map_or(self.fresh, |old| old.st_mode);
         // A program that was to run as its owner does not run as another one.
@@ -155,7 +155,7 @@ impl Draft {
             let _ = rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive);
             let inode = rustix::fs::fstat(&self.file)?.st_ino;
             let draft = free(|| {
-                let draft = parent(&self.path).join(names::draft(inode)?);
+                let draft = parent(&self.path).join(names::temporary_name(inode)?);
                 link(&self.file, &draft).map(|()| draft)
             })?;
             self.place = Place::Named(draft);
@@ -167,7 +167,7 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for AtomicWrite {
     fn drop(&mut self) {
         if let Place::Named(draft) = &self.place {
             let _ = rustix::fs::unlinkat(CWD, draft, AtFlags::empty());
@@ -222,11 +222,11 @@ fn begin(dir: &Path) -> Result<(File, Place), Failure> {
 fn named(dir: &Path) -> Result<(OwnedFd, PathBuf), Failure> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let (fd, first) = free(|| {
-        let first = dir.join(names::draft(0)?);
+        let first = dir.join(names::temporary_name(0)?);
         rustix::fs::open(&first, flags, Mode::from_raw_mode(0o600)).map(|fd| (fd, first))
     })?;
     let _ = rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive);
-    let draft = dir.join(names::draft(rustix::fs::fstat(&fd)?.st_ino)?);
+    let draft = dir.join(names::temporary_name(rustix::fs::fstat(&fd)?.st_ino)?);
     match rustix::fs::renameat(CWD, &first, CWD, &draft) {
         Ok(()) => Ok((fd, draft)),
         Err(errno) => {

@@ -30,12 +30,12 @@ impl<T: Into<Failure>> From<T> for Ended {
     }
 }
 
-pub(super) struct Line {
+pub(super) struct Connection {
     pub(super) socket: OwnedFd,
     pub(super) input: BytesMut,
 }
 
-impl Line {
+impl Connection {
     pub(super) fn send(&self, mut bytes: &[u8]) -> Result<(), Broken> {
         while !bytes.is_empty() {
             match rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL) {
@@ -47,9 +47,9 @@ impl Line {
         Ok(())
     }
 
-    pub(super) fn tell(&self, tell: &Tell) -> Result<(), Broken> {
+    pub(super) fn send_message(&self, message: &Tell) -> Result<(), Broken> {
         let mut out = Vec::new();
-        frame::put(&mut out, tell);
+        frame::put(&mut out, message);
         self.send(&out)
     }
 
@@ -71,7 +71,7 @@ impl Line {
     }
 
     /// Whether the server is still there: for work that says nothing for long.
-    pub(super) fn listening(&self) -> Result<(), Broken> {
+    pub(super) fn check_alive(&self) -> Result<(), Broken> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -82,7 +82,7 @@ impl Line {
     }
 
     /// The next bytes that the server sends; `None` at their end.
-    pub(super) fn more(&mut self) -> Result<Option<Bytes>, Ended> {
+    pub(super) fn next_bytes(&mut self) -> Result<Option<Bytes>, Ended> {
         match self.frame()? {
             Frame::Data(body) => Ok(Some(Data::parse(body).map_err(|_| Broken)?.bytes)),
             Frame::Message(body) => match frame::decode(&body) {
@@ -93,7 +93,7 @@ impl Line {
     }
 
     /// Sends all that there is to read, as data from position `at` on.
-    pub(super) fn give(&mut self, from: &mut impl Read, mut at: u64) -> Result<(), Ended> {
+    pub(super) fn send_all(&mut self, from: &mut impl Read, mut at: u64) -> Result<(), Ended> {
         let mut bytes = vec![0; DATA_BYTES_MAX];
         let mut head = Vec::new();
         loop {

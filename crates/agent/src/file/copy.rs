@@ -1,6 +1,6 @@
 //! Copies and new names, of files and of whole directories.
 
-use super::atomic_write::Draft;
+use super::atomic_write::AtomicWrite;
 use super::disk::{self, Failure};
 use super::names;
 use super::owned::{Ids, Owner};
@@ -116,9 +116,9 @@ fn one(from: &Path, to: &Path, kind: Kind, owners: Owners) -> Result<(), Failure
                     (how, Owner::Moved((&rustix::fs::fstat(&file)?).into()))
                 }
             };
-            let mut draft = Draft::new(to, Some(stat.mode), how, owner)?;
+            let mut draft = AtomicWrite::new(to, Some(stat.mode), how, owner)?;
             std::io::copy(&mut file, &mut draft.file)?;
-            draft.keep().map(drop)
+            draft.commit().map(drop)
         }
         Kind::Symlink => {
             let target = rustix::fs::readlinkat(CWD, from, Vec::new())?;
@@ -154,7 +154,8 @@ fn tree(from: &Path, to: &Path, owners: Owners) -> Result<(), Failure> {
     let mut waiting = vec![PathBuf::new()];
     let mut modes = Vec::new();
     while let Some(below) = waiting.pop() {
-        let (source, target) = (join(from, &below), join(to, &below));
+        let source = join(from, &below);
+        let target = join(to, &below);
         let stat = about(&source)?;
         rustix::fs::mkdirat(CWD, &target, Mode::from_raw_mode(0o700))?;
         owners.give(&stat, &target)?;
@@ -163,10 +164,11 @@ fn tree(from: &Path, to: &Path, owners: Owners) -> Result<(), Failure> {
         let dir = rustix::fs::open(&source, flags, Mode::empty())?;
         let mut failed = Ok(());
         disk::each(&dir, |name, _| {
-            let is_draft =
-                |path: &Path| about(path).is_ok_and(|about| names::is_draft(name, about.st_ino));
+            let is_temporary = |path: &Path| {
+                about(path).is_ok_and(|about| names::is_temporary(name, about.st_ino))
+            };
             let name = OsStr::from_bytes(name);
-            if is_draft(&source.join(name)) {
+            if is_temporary(&source.join(name)) {
                 return true;
             }
             failed = match kind(&source.join(name)) {

@@ -18,7 +18,7 @@ const DIGITS: usize = 16;
 ///
 /// # Errors
 /// The kernel has no random bytes.
-pub(super) fn draft(inode: u64) -> Result<String, Errno> {
+pub(super) fn temporary_name(inode: u64) -> Result<String, Errno> {
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
     let random = u64::from_ne_bytes(random);
@@ -38,7 +38,7 @@ fn is_digit(byte: &u8) -> bool {
 }
 
 /// Whether what has this name and inode is a draft.
-pub(super) fn is_draft(name: &[u8], of: u64) -> bool {
+pub(super) fn is_temporary(name: &[u8], of: u64) -> bool {
     inode(name) == Some(of)
 }
 
@@ -60,7 +60,7 @@ pub(super) fn is_hidden(path: &Path, name: &[u8], named: bool) -> bool {
         return false;
     }
     match rustix::fs::lstat(path) {
-        Ok(stat) => is_draft(name, stat.st_ino),
+        Ok(stat) => is_temporary(name, stat.st_ino),
         Err(_) => true,
     }
 }
@@ -72,7 +72,7 @@ pub(super) fn sweep(dir: impl AsFd, name: &[u8]) {
     let Ok(stat) = rustix::fs::fstat(&fd) else { return };
     let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     let lock = || rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive);
-    if file && is_draft(name, stat.st_ino) && lock().is_ok() {
+    if file && is_temporary(name, stat.st_ino) && lock().is_ok() {
         let _ = rustix::fs::unlinkat(&dir, name, AtFlags::empty());
     }
 }
@@ -83,9 +83,9 @@ mod tests {
 
     #[test]
     fn only_a_name_that_says_its_own_inode_is_a_draft() {
-        let name = draft(0x1234).expect("random bytes");
-        assert!(is_draft(name.as_bytes(), 0x1234));
-        assert!(!is_draft(name.as_bytes(), 0x1235), "a copy");
+        let name = temporary_name(0x1234).expect("random bytes");
+        assert!(is_temporary(name.as_bytes(), 0x1234));
+        assert!(!is_temporary(name.as_bytes(), 0x1235), "a copy");
         for other in [".isolet-x", ".isolet-write-", &name[1..], &name[..name.len() - 1]] {
             assert_eq!(inode(other.as_bytes()), None, "{other}");
         }

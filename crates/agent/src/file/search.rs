@@ -1,7 +1,7 @@
 //! Lines of files that match a pattern: what lies below a directory, sorted, in bounded memory.
 //! Binary files are searched up to their first NUL, and counted.
 
-use super::connection::{Broken, Ended, Line as Connection};
+use super::connection::{Broken, Connection, Ended};
 use super::disk::{self, Failure};
 use super::{names, walk};
 use grep_matcher::Matcher;
@@ -32,7 +32,7 @@ const TOLD_BYTES_MAX: usize = 4 * 1024 * 1024;
 const PART_BYTES: usize = 32 * 1024;
 
 /// Searches, and tells what it finds as it goes.
-pub(super) fn search(line: &mut Connection, root: &Path, wish: &Search) -> Result<(), Ended> {
+pub(super) fn search(connection: &mut Connection, root: &Path, wish: &Search) -> Result<(), Ended> {
     let matcher = matcher(wish)?;
     let context = wish.context as usize;
     let mut searcher = SearcherBuilder::new()
@@ -44,7 +44,7 @@ pub(super) fn search(line: &mut Connection, root: &Path, wish: &Search) -> Resul
         .after_context(context)
         .build();
     let mut found = Found {
-        line,
+        connection,
         matcher: &matcher,
         path: Vec::new(),
         part: Vec::new(),
@@ -62,7 +62,7 @@ pub(super) fn search(line: &mut Connection, root: &Path, wish: &Search) -> Resul
     }
     found.flush()?;
     let end = found.end;
-    Ok(line.tell(&Tell::FileSearched(end))?)
+    Ok(connection.send_message(&Tell::FileSearched(end))?)
 }
 
 fn matcher(wish: &Search) -> Result<RegexMatcher, Failure> {
@@ -117,13 +117,13 @@ fn below(
         if wish.glob.as_ref().is_some_and(|glob| !walk::matches(glob, &path, name)) {
             continue;
         }
-        if entry.metadata().is_ok_and(|about| names::is_draft(name, about.ino())) {
+        if entry.metadata().is_ok_and(|about| names::is_temporary(name, about.ino())) {
             continue;
         }
         if found.end.more {
             return Ok(());
         }
-        found.line.listening()?;
+        found.connection.check_alive()?;
         match open(entry.path()) {
             Some(file) => found.file(searcher, path, file)?,
             None => found.end.unread += 1,
@@ -141,7 +141,7 @@ fn open(path: &Path) -> Option<File> {
 
 /// Takes what is found in one file after the other.
 struct Found<'a> {
-    line: &'a mut Connection,
+    connection: &'a mut Connection,
     matcher: &'a RegexMatcher,
     path: Vec<u8>,
     part: Vec<Line>,
@@ -180,7 +180,7 @@ impl Found<'_> {
         if self.part.is_empty() {
             return Ok(());
         }
-        self.line.tell(&Tell::FileLines(std::mem::take(&mut self.part)))
+        self.connection.send_message(&Tell::FileLines(std::mem::take(&mut self.part)))
     }
 
     /// One more line; false when no more fit.
@@ -204,7 +204,8 @@ impl Found<'_> {
         }
         self.told_bytes += bytes;
         self.part_bytes += bytes;
-        let (path, number) = (self.path.clone(), number.unwrap_or(0));
+        let path = self.path.clone();
+        let number = number.unwrap_or(0);
         let cut = text.len() < whole.len();
         self.part.push(Line { path, number, text, cut, spans, context });
         if self.part_bytes >= PART_BYTES {

@@ -59,7 +59,7 @@ pub(crate) fn walk<E: From<Failure>>(
             Err(errno) if gone(errno) => continue,
             Err(errno) => return Err(failed(&path, errno).into()),
         };
-        if names::is_draft(&name, stat.inode) {
+        if names::is_temporary(&name, stat.inode) {
             names::sweep(&last.dir, &name);
             continue;
         }

@@ -3,7 +3,7 @@
 //! Nothing is queued here: while the server does not read, the kernel's queue fills, and what it
 //! drops is told as an overflow.
 
-use super::connection::{Broken, Ended, Line};
+use super::connection::{Broken, Connection, Ended};
 use super::disk::Failure;
 use super::names;
 use isolet_wire::tell::{Change, Happened, Tell, Why};
@@ -28,7 +28,11 @@ const PART_MAX: usize = 64;
 const HALF: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// Watches until the directory or the server is gone.
-pub(super) fn watch(line: &mut Line, root: &Path, recursive: bool) -> Result<(), Ended> {
+pub(super) fn watch(
+    connection: &mut Connection,
+    root: &Path,
+    recursive: bool,
+) -> Result<(), Ended> {
     let flags = CreateFlags::CLOEXEC | CreateFlags::NONBLOCK;
     let kernel = inotify::init(flags).map_err(used_up)?;
     let mut watch = Watch {
@@ -48,11 +52,11 @@ pub(super) fn watch(line: &mut Line, root: &Path, recursive: bool) -> Result<(),
         let message = format!("more than {DIRECTORIES_MAX} directories lie below");
         return Err(Failure(Why::TooLarge, message).into());
     }
-    line.tell(&Tell::FileWatched { directories: watch.paths.len() as u32 })?;
+    connection.send_message(&Tell::FileWatched { directories: watch.paths.len() as u32 })?;
     loop {
-        watch.wait(line)?;
+        watch.wait(connection)?;
         watch.read()?;
-        watch.tell(line)?;
+        watch.tell(connection)?;
         if watch.gone {
             return Ok(());
         }
@@ -106,10 +110,12 @@ struct Said {
 }
 
 impl Watch {
-    fn wait(&mut self, line: &Line) -> Result<(), Ended> {
+    fn wait(&mut self, connection: &Connection) -> Result<(), Ended> {
         let late = self.half.is_some().then_some(&HALF);
-        let mut both =
-            [PollFd::new(&self.kernel, PollFlags::IN), PollFd::new(&line.socket, PollFlags::IN)];
+        let mut both = [
+            PollFd::new(&self.kernel, PollFlags::IN),
+            PollFd::new(&connection.socket, PollFlags::IN),
+        ];
         match poll(&mut both, late) {
             Err(Errno::INTR) => return Ok(()),
             Err(errno) => return Err(errno.into()),
@@ -221,7 +227,8 @@ impl Watch {
                 if directory {
                     self.renamed(&half.path, &path);
                 }
-                let (what, to) = (Happened::Moved, Some(path));
+                let what = Happened::Moved;
+                let to = Some(path);
                 self.told.push(Change { what, path: half.path, to, directory });
                 return Ok(());
             }
@@ -355,10 +362,10 @@ impl Watch {
         }
     }
 
-    fn tell(&mut self, line: &mut Line) -> Result<(), Ended> {
+    fn tell(&mut self, connection: &mut Connection) -> Result<(), Ended> {
         let told = std::mem::take(&mut self.told);
         for part in told.chunks(PART_MAX) {
-            line.tell(&Tell::FileChanged(part.to_vec()))?;
+            connection.send_message(&Tell::FileChanged(part.to_vec()))?;
         }
         Ok(())
     }

@@ -25,16 +25,16 @@ impl Process {
                 let below =
                     process_tree::descendants(self.pid, |pid| reactor.children.contains_key(&pid));
                 below.iter().for_each(|process| process.send(number));
-                self.own(number);
+                self.signal_program(number);
             }
-            (_, false) if self.end.is_none() => self.own(number),
+            (_, false) if self.end.is_none() => self.signal_program(number),
             _ => return false,
         }
         true
     }
 
     /// A program that was only just started may not have its own group yet.
-    fn own(&self, number: i32) {
+    fn signal_program(&self, number: i32) {
         if signal::send(-self.pid, number).is_err() {
             let _ = signal::send(self.pid, number);
         }
@@ -44,7 +44,7 @@ impl Process {
     /// it does. Asked again, the earlier moment counts.
     pub(crate) fn kill(&mut self, reactor: &mut Reactor, number: i32, grace: Duration) {
         reactor.pending.processes.mark(self.id);
-        if self.over() {
+        if self.is_over() {
             return;
         }
         self.killed |= self.end.is_none() && !self.timed_out;
@@ -54,10 +54,10 @@ impl Process {
         }
         let at = reactor.now + grace;
         match &mut self.killing {
-            Some(killing) => killing.at = killing.at.min(at),
-            None => self.killing = Some(Killing { at, again: AGAIN }),
+            Some(killing) => killing.kill_at = killing.kill_at.min(at),
+            None => self.killing = Some(Killing { kill_at: at, retry_interval: AGAIN }),
         }
-        self.tick(reactor);
+        self.on_timer(reactor);
     }
 
     fn kill_all(&self, reactor: &Reactor) {
@@ -67,7 +67,7 @@ impl Process {
         let below = process_tree::descendants(self.pid, |pid| reactor.children.contains_key(&pid));
         // Once it was reaped its number may be another's; its orphans are known by their session.
         if self.end.is_none() {
-            self.own(KILL);
+            self.signal_program(KILL);
         }
         below.iter().for_each(|process| process.send(KILL));
         if let Some(group) = &self.group {
@@ -79,66 +79,72 @@ impl Process {
         if self.timed_out || self.end.is_some() || self.ask.timeout_ms == 0 {
             return None;
         }
-        self.began.checked_add(Duration::from_millis(self.ask.timeout_ms))
+        self.started_at.checked_add(Duration::from_millis(self.ask.timeout_ms))
     }
 
     /// Something of it may be due.
-    pub(crate) fn tick(&mut self, reactor: &mut Reactor) {
-        if self.armed.is_some_and(|armed| armed <= reactor.now) {
-            self.armed = None;
+    pub(crate) fn on_timer(&mut self, reactor: &mut Reactor) {
+        if self.timer_at.is_some_and(|armed| armed <= reactor.now) {
+            self.timer_at = None;
         }
         reactor.pending.processes.mark(self.id);
         if self.timeout().is_some_and(|due| due <= reactor.now) {
             self.timed_out = true;
             self.kill(reactor, TERM, GRACE);
         }
-        let due = self.killing.as_ref().is_some_and(|killing| killing.at <= reactor.now);
-        if due && !self.over() {
+        let due = self.killing.as_ref().is_some_and(|killing| killing.kill_at <= reactor.now);
+        if due && !self.is_over() {
             self.kill_all(reactor);
             if let Some(killing) = &mut self.killing {
-                killing.at = reactor.now + killing.again;
-                killing.again = (killing.again * 2).min(AGAIN_MAX);
+                killing.kill_at = reactor.now + killing.retry_interval;
+                killing.retry_interval = (killing.retry_interval * 2).min(AGAIN_MAX);
             }
-            self.changed(reactor);
+            self.on_group_changed(reactor);
         }
     }
 
     /// Sets its timer for what is due next.
-    pub(super) fn arm(&mut self, reactor: &mut Reactor, waits: Option<Instant>) {
-        let killing = self.killing.as_ref().filter(|_| !self.over()).map(|killing| killing.at);
+    pub(super) fn arm_timer(&mut self, reactor: &mut Reactor, waits: Option<Instant>) {
+        let killing =
+            self.killing.as_ref().filter(|_| !self.is_over()).map(|killing| killing.kill_at);
         let next = [waits, self.timeout(), killing].into_iter().flatten().min();
-        if let Some(next) = next.filter(|next| self.armed.is_none_or(|armed| *next < armed)) {
-            self.armed = Some(next);
+        if let Some(next) = next.filter(|next| self.timer_at.is_none_or(|armed| *next < armed)) {
+            self.timer_at = Some(next);
             reactor.set_timer(next, Timer::Process(self.id));
         }
     }
 
     /// Its program has ended.
-    pub(crate) fn died(&mut self, reactor: &mut Reactor, code: Option<i32>, number: Option<i32>) {
+    pub(crate) fn on_exit(
+        &mut self,
+        reactor: &mut Reactor,
+        code: Option<i32>,
+        number: Option<i32>,
+    ) {
         reactor.pending.processes.mark(self.id);
-        self.last_words(reactor);
-        self.last = self.journal.head();
+        self.drain_pipes(reactor);
+        self.own_output_end = self.journal.head();
         (self.stdin, self.input) = (None, Vec::new());
         self.end = Some(End {
             code: code.unwrap_or_else(|| 128 + number.unwrap_or(0)),
             signal: number,
             timed_out: self.timed_out,
             killed: self.killed,
-            oom: reactor.oom_kills(false) > self.oom,
+            oom: reactor.oom_kills(false) > self.oom_kills_before,
             at_ms: now_ms(),
-            micros: Instant::now().duration_since(self.began).as_micros() as u64,
+            micros: Instant::now().duration_since(self.started_at).as_micros() as u64,
         });
-        self.changed(reactor);
+        self.on_group_changed(reactor);
     }
 
     /// What lives in its group may have changed.
-    pub(crate) fn changed(&mut self, reactor: &mut Reactor) {
+    pub(crate) fn on_group_changed(&mut self, reactor: &mut Reactor) {
         reactor.pending.processes.mark(self.id);
         let left = self.group.as_mut().is_some_and(|group| group.look());
         if left || self.end.is_none() {
             return;
         }
-        self.last_words(reactor);
+        self.drain_pipes(reactor);
         match &self.group {
             // What left its group's reach may hold its pipes: so that it lives, they are read on.
             None => self.pipes.iter_mut().filter_map(Option::take).for_each(|fd| reactor.drain(fd)),
@@ -152,7 +158,7 @@ impl Process {
         if self.group.as_ref().is_some_and(|group| group.remove(reactor)) {
             self.group = None;
         } else if self.group.is_some() && self.killing.is_none() {
-            self.killing = Some(Killing { at: reactor.now + AGAIN, again: AGAIN });
+            self.killing = Some(Killing { kill_at: reactor.now + AGAIN, retry_interval: AGAIN });
         }
     }
 }

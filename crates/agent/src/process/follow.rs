@@ -16,13 +16,13 @@ const STALL: Duration = Duration::from_millis(50);
 
 impl Process {
     /// Where a follower begins that asked for this position, and what it is told first.
-    pub(crate) fn enter(&self, since: Option<u64>) -> Log {
+    pub(crate) fn start_following(&self, since: Option<u64>) -> Log {
         let head = self.journal.head();
-        Log { process: self.told(), position: since.map_or(head, |since| since.min(head)) }
+        Log { process: self.describe(), position: since.map_or(head, |since| since.min(head)) }
     }
 
     /// Where the log ends for one who does not wait, or who comes after the end.
-    pub(crate) fn end_now(&self, follow: bool) -> Option<u64> {
+    pub(crate) fn follow_end(&self, follow: bool) -> Option<u64> {
         (!follow || self.end.is_some()).then(|| self.journal.head())
     }
 
@@ -59,7 +59,7 @@ impl Process {
     /// may end after a follower asked for what there was: it is then sent the last bytes too, so
     /// that none hears of an end before the output that belongs to it.
     fn follower_end(&self, follower: &Follower) -> Option<u64> {
-        let last = self.end.as_ref().map(|_| self.last);
+        let last = self.end.as_ref().map(|_| self.own_output_end);
         match follower.until {
             Some(until) => Some(last.map_or(until, |last| until.max(last))),
             None => last,
@@ -87,7 +87,7 @@ impl Process {
     }
 
     /// Until when the program waits for those who follow it; `None`: it does not.
-    pub(crate) fn waits<'a>(
+    pub(crate) fn paused_until<'a>(
         &self,
         now: Instant,
         followers: impl Iterator<Item = &'a Follower>,
@@ -101,13 +101,13 @@ impl Process {
         }
         let (position, stalls) = fastest?;
         let behind = self.journal.head() - position;
-        (behind > self.limit as u64 / 2).then_some(stalls)
+        (behind > self.log_limit as u64 / 2).then_some(stalls)
     }
 
     /// After every round: reads on, unless it is to wait.
-    pub(crate) fn flow(&mut self, reactor: &mut Reactor, waits: Option<Instant>) {
+    pub(crate) fn apply_backpressure(&mut self, reactor: &mut Reactor, waits: Option<Instant>) {
         let read = waits.is_none() && reactor.may_read_processes();
-        self.listen(reactor, read);
-        self.arm(reactor, waits);
+        self.set_listening(reactor, read);
+        self.arm_timer(reactor, waits);
     }
 }

@@ -15,7 +15,7 @@ const TRIES: u32 = 3;
 /// What is read of the list of a group's processes, in bytes: far more than its limit lets there be.
 const LIST_BYTES_MAX: usize = 256 * 1024;
 
-/// See the module's page.
+/// The control group of one process.
 #[derive(Debug)]
 pub(crate) struct Group {
     name: String,

@@ -9,7 +9,7 @@ const PIECE_BYTES: usize = 16 * 1024;
 /// take more memory than its log may have.
 const PIECE_COST: usize = 64;
 
-/// See the module's page. Knows bytes by *position*, which counts both streams together.
+/// The last output of a process. Knows bytes by *position*, which counts both streams together.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     pieces: VecDeque<Piece>,
@@ -52,7 +52,8 @@ impl Journal {
         match self.pieces.back_mut().filter(fits) {
             Some(piece) => piece.bytes.extend_from_slice(bytes),
             None => {
-                let (position, offset) = (self.head, self.counts[slot]);
+                let position = self.head;
+                let offset = self.counts[slot];
                 self.pieces.push_back(Piece { stream, position, offset, bytes: bytes.to_vec() });
                 self.cost += PIECE_COST;
             }
@@ -97,7 +98,8 @@ impl Journal {
         let piece = self.pieces.get(at.saturating_sub(1))?;
         let skip = usize::try_from(position.saturating_sub(piece.position)).ok()?;
         let bytes = piece.bytes.get(skip..).filter(|bytes| !bytes.is_empty())?;
-        let (position, offset) = (piece.position + skip as u64, piece.offset + skip as u64);
+        let position = piece.position + skip as u64;
+        let offset = piece.offset + skip as u64;
         Some(Part { stream: piece.stream, position, offset, bytes })
     }
 }
@@ -125,7 +127,8 @@ mod tests {
         journal.push(STDERR, b"x", 1000);
         journal.push(STDOUT, b"d", 1000);
         let abc = (STDOUT, 0, b"abc".to_vec());
-        let (x, d) = ((STDERR, 0, b"x".to_vec()), (STDOUT, 3, b"d".to_vec()));
+        let x = (STDERR, 0, b"x".to_vec());
+        let d = (STDOUT, 3, b"d".to_vec());
         assert_eq!(all(&journal, 0), [abc, x.clone(), d.clone()]);
         assert_eq!(all(&journal, 1), [(STDOUT, 1, b"bc".to_vec()), x, d]);
         assert_eq!((journal.head(), journal.counts()), (5, [4, 1]));

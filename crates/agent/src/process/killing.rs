@@ -6,6 +6,6 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(super) struct Killing {
     /// When all of it is killed, or killed again.
-    pub(super) at: Instant,
-    pub(super) again: Duration,
+    pub(super) kill_at: Instant,
+    pub(super) retry_interval: Duration,
 }

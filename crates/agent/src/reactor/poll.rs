@@ -1,4 +1,4 @@
-//! Which descriptor is ready: epoll, and the words for what was registered.
+//! Waits until descriptors are ready: epoll, a timer, and what each descriptor stands for.
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -59,7 +59,7 @@ pub(crate) enum Source {
     ProcessGroup,
     /// What a context's interpreter writes to its standard output.
     ContextOut,
-    /// Likewise to its standard error.
+    /// What a context's interpreter writes to its standard error.
     ContextErr,
     /// Where its driver and we speak.
     ContextControl,
@@ -97,7 +97,7 @@ const ALL: [Source; 27] = [
     Source::ContextExecStatus,
 ];
 
-/// One thing that is ready. Ids are never used twice, so a late event finds nobody.
+/// A descriptor that is ready. Ids are never reused, so a late event finds no owner.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ready {
     /// What it is.
@@ -178,7 +178,8 @@ impl Poll {
             self.events.clear();
         }
         into.extend(self.events.iter().map(|event| {
-            let (flags, data) = (event.flags, event.data);
+            let flags = event.flags;
+            let data = event.data;
             let raw = data.u64();
             Ready {
                 source: ALL[(raw >> 56) as usize % ALL.len()],

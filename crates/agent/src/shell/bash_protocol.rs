@@ -22,9 +22,9 @@ pub(crate) const INIT: &str = "PS1= PS2= MAILCHECK=; unset HISTFILE PROMPT_COMMA
 set +H; shopt -u checkwinsize; shopt -s execfail; __isr() { return \"$1\"; }; __ise=; history -c; \
 shopt -s expand_aliases\n\\builtin echo 0 0 0:0 \"$-\" >&57\n";
 
-/// How the agent's lines reach a builtin that a function may stand in front of.
+/// Prefix by which the agent's lines reach a builtin that a function may hide.
 pub(crate) const BUILTIN: &str = "builtin";
-/// Likewise in a shell that has a function named `builtin`.
+/// The prefix in a shell that has a function named `builtin`.
 pub(crate) const COMMAND_BUILTIN: &str = "command builtin";
 
 /// How one step is to be run.

@@ -172,7 +172,8 @@ impl Shell {
     fn interrupt_targets(&self, reactor: &Reactor, since: u64, stands: bool) -> Vec<Process> {
         let (targets, others) = self.interruptible(reactor, since);
         let spared = Process::read(self.pid()).filter(|_| stands).map(|bash| bash.group);
-        let (mut groups, mut beside) = (Vec::new(), Vec::new());
+        let mut groups = Vec::new();
+        let mut beside = Vec::new();
         for target in &targets {
             if others.iter().any(|other| other.group == target.group) {
                 target.send(INT);

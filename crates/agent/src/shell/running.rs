@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Between interrupts of which the first may have been lost.
+/// Time between two interrupts of which the first may have been lost.
 pub(super) const INTERRUPT_RETRY: Duration = Duration::from_millis(30);
 
 /// Which step of a command.
@@ -30,7 +30,7 @@ pub(super) struct Running {
     pub(super) run: Run,
     pub(super) stage: Stage,
     pub(super) started_at: Instant,
-    /// Likewise, in the unit of process start times.
+    /// When it began, in the unit of process start times.
     pub(super) started_ticks: u64,
     pub(super) output_bytes: [u64; 2],
     pub(super) input: Vec<u8>,

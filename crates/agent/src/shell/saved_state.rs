@@ -179,7 +179,8 @@ fn lines(part: &[u8]) -> impl Iterator<Item = &[u8]> {
 fn declared(line: &[u8]) -> Option<(&[u8], &str)> {
     let rest = line.strip_prefix(b"declare -")?;
     let space = rest.iter().position(|byte| *byte == b' ')?;
-    let (flags, name) = (&rest[..space], &rest[space + 1..]);
+    let flags = &rest[..space];
+    let name = &rest[space + 1..];
     let end = name.iter().position(|byte| matches!(byte, b'=' | b'\n')).unwrap_or(name.len());
     let name = std::str::from_utf8(&name[..end]).ok()?;
     super::bash_protocol::is_name(name).then_some((flags, name))
@@ -189,7 +190,8 @@ fn declared(line: &[u8]) -> Option<(&[u8], &str)> {
 fn values(out: &mut Vec<u8>, variables: &[u8], env: &BTreeMap<String, String>) {
     let mut missing: Vec<&str> = env.keys().map(String::as_str).chain(STANDARD).collect();
     missing.retain(|name| super::bash_protocol::is_name(name) && OWN.binary_search(name).is_err());
-    let (mut hidden, mut kept) = (Vec::new(), false);
+    let mut hidden = Vec::new();
+    let mut kept = false;
     for line in lines(variables) {
         // A value is on one line; in a bash where it is not, the rest belongs to its first.
         if let Some((flags, name)) = declared(line) {

@@ -1,4 +1,4 @@
-//! What is known of the saved states of one shell.
+//! The bookkeeping of a shell's saved states.
 
 use isolet_wire::tell::Saved;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// How long a command waits for a save that is under save; a usual one takes less.
 pub(super) const HURRY: Duration = Duration::from_millis(4);
 
-/// What of a shell is saved.
+/// Which states of a shell were saved, and the save that is in progress.
 #[derive(Debug)]
 pub(super) struct SaveState {
     /// Commands of this bash that have ended; of these, what a save was tried after, and what the

@@ -251,7 +251,8 @@ mod tests {
     proptest! {
         #[test]
         fn however_it_is_cut_only_the_driver_goes(cut in 0..TRACED.len(), again in 0..TRACED.len()) {
-            let (a, b) = (cut.min(again), cut.max(again));
+            let a = cut.min(again);
+            let b = cut.max(again);
             let mut strip = StderrFilter::new(Step { number: 6, ..Step::default() }, "echo ho", true, false);
             let mut out = strip.push(&TRACED.as_bytes()[..a]);
             out.extend(strip.push(&TRACED.as_bytes()[a..b]));

@@ -20,13 +20,13 @@ impl Terminal {
     /// Hangs up, and kills what is left of its session after 200 ms.
     pub(crate) fn close(&mut self, reactor: &mut Reactor) {
         reactor.pending.terminals.mark(self.id);
-        if self.closing.is_some() || !self.runs() {
+        if self.closing.is_some() || !self.is_running() {
             return;
         }
         let started =
             process_tree::descendants(self.pid, |pid| reactor.children.contains_key(&pid));
         self.closing = Some(Closing { kill_at: reactor.now + GRACE, killed: false, started });
-        self.last_words(reactor);
+        self.drain_pty(reactor);
         // The kernel tells the foreground that its terminal is gone; the others hear it from us.
         self.master = None;
         self.input.clear();
@@ -48,7 +48,8 @@ impl Terminal {
 
     pub(super) fn closing_elapsed(&mut self, reactor: &mut Reactor) {
         let ended = !matches!(self.state, State::Opening | State::Live);
-        let (pid, over) = (self.pid, self.over);
+        let pid = self.pid;
+        let over = self.over;
         let Some(closing) = self.closing.as_mut().filter(|_| !over) else { return };
         if reactor.now >= closing.kill_at && !closing.killed {
             let more = process_tree::descendants(pid, |pid| reactor.children.contains_key(&pid));
@@ -67,15 +68,20 @@ impl Terminal {
     }
 
     /// Its program has ended with this code or signal.
-    pub(crate) fn died(&mut self, reactor: &mut Reactor, code: Option<i32>, number: Option<i32>) {
+    pub(crate) fn on_exit(
+        &mut self,
+        reactor: &mut Reactor,
+        code: Option<i32>,
+        number: Option<i32>,
+    ) {
         reactor.pending.terminals.mark(self.id);
         reactor.notify_watchers_now(self.id);
         // Whether it was executed at all is told by another descriptor, perhaps not yet read.
-        self.born(reactor);
+        self.on_exec_status(reactor);
         if !matches!(self.state, State::Opening | State::Live) {
             return;
         }
-        self.last_words(reactor);
+        self.drain_pty(reactor);
         let cause = match (&self.closing, code) {
             (Some(_), _) => "closed by client",
             (None, Some(_)) => "exit",
@@ -89,7 +95,7 @@ impl Terminal {
     }
 
     /// Reads what lies in the PTY, and not what others that hold it may still say.
-    fn last_words(&mut self, reactor: &mut Reactor) {
+    fn drain_pty(&mut self, reactor: &mut Reactor) {
         let end = self.ring.head() + LAST_BYTES_MAX as u64;
         self.readable = true;
         while self.pull(reactor) && self.ring.head() < end {}

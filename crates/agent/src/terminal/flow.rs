@@ -15,7 +15,7 @@ const INPUT_PAUSE: Duration = Duration::from_millis(20);
 
 impl Terminal {
     /// There may be something to read, or room for input.
-    pub(crate) fn ready(&mut self, reactor: &mut Reactor) {
+    pub(crate) fn on_ready(&mut self, reactor: &mut Reactor) {
         self.readable = true;
         self.write();
         reactor.pending.terminals.mark(self.id);
@@ -47,7 +47,8 @@ impl Terminal {
         now: Instant,
         clients: impl Iterator<Item = &'a TerminalClient>,
     ) -> Option<Instant> {
-        let (mut least, mut until) = (u64::MAX, None::<Instant>);
+        let mut least = u64::MAX;
+        let mut until = None::<Instant>;
         for client in clients {
             let Some(offset) = client.offset() else { continue };
             let behind = self.ring.head() - offset;
@@ -64,16 +65,16 @@ impl Terminal {
 
     /// Shows the model what it has not seen. What the program asked is left to clients to answer;
     /// while none is there the model answers.
-    pub(crate) fn feed(&mut self) {
-        while self.fed < self.ring.head() {
-            let piece = self.ring.piece(self.fed, self.ring.head());
-            self.screen.feed(piece, self.fed);
-            self.fed += piece.len() as u64;
+    pub(crate) fn feed_screen(&mut self) {
+        while self.fed_until < self.ring.head() {
+            let piece = self.ring.piece(self.fed_until, self.ring.head());
+            self.screen.feed(piece, self.fed_until);
+            self.fed_until += piece.len() as u64;
         }
         for query in self.screen.take_queries() {
-            if self.typists > 0 {
+            if self.typing_clients > 0 {
                 self.reply_filter.expect_reply(&query);
-            } else if self.hungry() {
+            } else if self.has_input_room() {
                 self.input.extend_from_slice(&query.default_reply);
                 self.write();
             }
@@ -88,12 +89,13 @@ impl Terminal {
         // What was said for the old size comes before the new one.
         self.readable = true;
         self.pull(reactor);
-        self.feed();
+        self.feed_screen();
         self.size = size;
         self.ring.mark(size);
         self.screen.resize(size);
         if let Some(master) = &self.master {
-            let (ws_col, ws_row) = (size.cols, size.rows);
+            let ws_col = size.cols;
+            let ws_row = size.rows;
             let size = rustix::termios::Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 };
             let _ = rustix::termios::tcsetwinsize(master, size);
         }
@@ -101,7 +103,7 @@ impl Terminal {
     }
 
     /// Sets a timer for the next moment at which something is to be done.
-    pub(crate) fn arm(&mut self, reactor: &mut Reactor, paused: Option<Instant>) {
+    pub(crate) fn arm_timer(&mut self, reactor: &mut Reactor, paused: Option<Instant>) {
         let opening = (self.state == State::Opening).then(|| self.opened + START_MAX);
         let writing =
             (!self.input.is_empty() && self.master.is_some()).then(|| reactor.now + INPUT_PAUSE);
@@ -111,16 +113,16 @@ impl Terminal {
         let dues = [paused, opening, writing, parting, self.closing_due(reactor.now)];
         let due = dues.into_iter().flatten().min();
         if let Some(due) = due
-            && self.armed.is_none_or(|armed| armed > due)
+            && self.timer_at.is_none_or(|armed| armed > due)
         {
-            self.armed = Some(due);
+            self.timer_at = Some(due);
             reactor.set_timer(due, Timer::Terminal(self.id));
         }
     }
 
     /// Its timer went off.
-    pub(crate) fn tick(&mut self, reactor: &mut Reactor) {
-        self.armed = None;
+    pub(crate) fn on_timer(&mut self, reactor: &mut Reactor) {
+        self.timer_at = None;
         reactor.pending.terminals.mark(self.id);
         if self.state == State::Opening && reactor.now >= self.opened + START_MAX {
             let _ = isolet_sys::signal::send(self.pid, 9);

@@ -10,7 +10,7 @@ use rustix::termios::{LocalModes, QueueSelector, SpecialCodeIndex};
 
 impl Terminal {
     /// A client has typed. Gives how many bytes wait for the program now.
-    pub(crate) fn typed(
+    pub(crate) fn push_input(
         &mut self,
         reactor: &mut Reactor,
         conn: u64,
@@ -25,7 +25,7 @@ impl Terminal {
         if let Some(size) = client.size.filter(|_| client.input.has_keys && client.may_resize()) {
             self.follow_window(reactor, conn, size);
         }
-        self.overtake(&bytes);
+        self.flush_on_interrupt(&bytes);
         self.input.extend_from_slice(&bytes);
         self.write();
         reactor.pending.terminals.mark(self.id);
@@ -34,7 +34,7 @@ impl Terminal {
 
     /// Whether there is room for more to be typed.
     #[must_use]
-    pub(crate) fn hungry(&self) -> bool {
+    pub(crate) fn has_input_room(&self) -> bool {
         self.input.len() <= INPUT_BYTES_MAX
     }
 
@@ -55,7 +55,7 @@ impl Terminal {
     /// An interrupt throws away what was typed before it and not read, as the kernel does with
     /// what it holds. Where that is full it would not get to see the interrupt at all: a paste
     /// that a program does not read would make it deaf.
-    fn overtake(&mut self, bytes: &[u8]) {
+    fn flush_on_interrupt(&mut self, bytes: &[u8]) {
         let Some(master) = self.master.as_ref().filter(|_| !self.input.is_empty()) else { return };
         let Ok(modes) = rustix::termios::tcgetattr(master) else { return };
         let local = modes.local_modes;
@@ -76,17 +76,23 @@ impl Terminal {
     }
 
     /// A client's window has this size now; it is `alone` as one that could set it.
-    pub(crate) fn window(&mut self, reactor: &mut Reactor, conn: u64, size: Size, alone: bool) {
-        self.shuffled = true;
-        if alone || self.lead == Some(conn) {
+    pub(crate) fn on_window_resized(
+        &mut self,
+        reactor: &mut Reactor,
+        conn: u64,
+        size: Size,
+        alone: bool,
+    ) {
+        self.clients_changed = true;
+        if alone || self.size_owner == Some(conn) {
             self.follow_window(reactor, conn, size);
         }
         reactor.pending.terminals.mark(self.id);
     }
 
     fn follow_window(&mut self, reactor: &mut Reactor, conn: u64, size: Size) {
-        self.shuffled |= self.lead != Some(conn);
-        self.lead = Some(conn);
+        self.clients_changed |= self.size_owner != Some(conn);
+        self.size_owner = Some(conn);
         self.resize(reactor, size);
     }
 }

@@ -49,11 +49,11 @@ impl Terminal {
             while conn.queued_bytes() <= SEND_BYTES && self.step(conn, client, now)? {}
             let full = conn.is_blocked() || conn.queued_bytes() > SEND_BYTES;
             if client.events
-                && client.reported_clients != self.presence
+                && client.reported_clients != self.clients_version
                 && client.offset().is_some()
             {
-                client.reported_clients = self.presence;
-                conn.queue_message(&Tell::TerminalClients(self.seen.clone()));
+                client.reported_clients = self.clients_version;
+                conn.queue_message(&Tell::TerminalClients(self.visible_clients.clone()));
             }
             // A socket that was full and takes this has room again, and nobody tells of that.
             if conn.queued_bytes() == 0 || !conn.flush()? || !full {
@@ -71,10 +71,10 @@ impl Terminal {
     ) -> Result<bool, Errno> {
         match &client.stage {
             ClientStage::Attaching => Ok(self.announce(conn, client)),
-            ClientStage::Snapshot { .. } => Self::draw(conn, client, now),
+            ClientStage::Snapshot { .. } => Self::send_snapshot(conn, client, now),
             ClientStage::Live(offset) => {
                 let offset = *offset;
-                self.follow(conn, client, offset, now)
+                self.send_output(conn, client, offset, now)
             }
             ClientStage::Ended => Ok(false),
         }
@@ -85,8 +85,8 @@ impl Terminal {
         if !matches!(self.state, State::Live | State::Ended(_)) {
             return false;
         }
-        self.feed();
-        let since = client.since.take().filter(|since| since.id == self.run);
+        self.feed_screen();
+        let since = client.since.take().filter(|since| since.id == self.run_id);
         let held = since.as_ref().filter(|since| self.exact_since(since.offset));
         let offset = match held {
             Some(since) => Some(since.offset),
@@ -100,7 +100,7 @@ impl Terminal {
                 client.stage = ClientStage::Live(offset);
                 None
             }
-            None => match self.begin(client, missed) {
+            None => match self.start_snapshot(client, missed) {
                 Some(snapshot) => Some(snapshot),
                 None => return false,
             },
@@ -109,7 +109,7 @@ impl Terminal {
         client.reported_size = self.size;
         client.ready_at = Some(self.ring.head());
         conn.queue_message(&Tell::TerminalAttached(Attached {
-            id: self.run.clone(),
+            id: self.run_id.clone(),
             number: client.number,
             pid: self.pid,
             fresh: client.fresh,
@@ -126,15 +126,16 @@ impl Terminal {
     }
 
     /// Puts a client before a snapshot; not, while too many are on their way.
-    fn begin(&mut self, client: &mut TerminalClient, missed: u64) -> Option<Snapshot> {
+    fn start_snapshot(&mut self, client: &mut TerminalClient, missed: u64) -> Option<Snapshot> {
         let offset = self.ring.head();
-        self.feed();
-        let bytes = match self.drawn.last().and_then(|(at, bytes)| Some((at, bytes.upgrade()?))) {
+        self.feed_screen();
+        let bytes = match self.snapshots.last().and_then(|(at, bytes)| Some((at, bytes.upgrade()?)))
+        {
             Some((at, bytes)) if *at == (offset, self.ring.marked()) => bytes,
             _ => {
-                self.drawn.retain(|(_, bytes)| bytes.strong_count() > 0);
+                self.snapshots.retain(|(_, bytes)| bytes.strong_count() > 0);
                 let held: usize = self
-                    .drawn
+                    .snapshots
                     .iter()
                     .filter_map(|(_, bytes)| bytes.upgrade())
                     .map(|bytes| bytes.len())
@@ -143,7 +144,7 @@ impl Terminal {
                     return None;
                 }
                 let bytes: Rc<[u8]> = self.screen.snapshot().into();
-                self.drawn.push(((offset, self.ring.marked()), Rc::downgrade(&bytes)));
+                self.snapshots.push(((offset, self.ring.marked()), Rc::downgrade(&bytes)));
                 bytes
             }
         };
@@ -154,7 +155,11 @@ impl Terminal {
     }
 
     /// Sends on of a snapshot. `false`: the socket is full.
-    fn draw(conn: &mut Conn, client: &mut TerminalClient, now: Instant) -> Result<bool, Errno> {
+    fn send_snapshot(
+        conn: &mut Conn,
+        client: &mut TerminalClient,
+        now: Instant,
+    ) -> Result<bool, Errno> {
         let ClientStage::Snapshot { bytes, sent, offset } = &mut client.stage else {
             return Ok(false);
         };
@@ -176,7 +181,7 @@ impl Terminal {
     }
 
     /// Sends on of the output. `false`: there is no more, or the socket is full.
-    fn follow(
+    fn send_output(
         &mut self,
         conn: &mut Conn,
         client: &mut TerminalClient,
@@ -188,7 +193,7 @@ impl Terminal {
         }
         let mark = match self.ring.find(client.next_resize) {
             Ok(mark) if offset >= self.ring.tail() => mark,
-            _ => return Ok(self.redraw(conn, client, offset)),
+            _ => return Ok(self.resend_snapshot(conn, client, offset)),
         };
         if let Some(mark) = mark.filter(|mark| mark.offset == offset) {
             client.next_resize += 1;
@@ -225,9 +230,14 @@ impl Terminal {
     }
 
     /// It is too far behind: it goes on behind a snapshot.
-    fn redraw(&mut self, conn: &mut Conn, client: &mut TerminalClient, offset: u64) -> bool {
+    fn resend_snapshot(
+        &mut self,
+        conn: &mut Conn,
+        client: &mut TerminalClient,
+        offset: u64,
+    ) -> bool {
         let missed = self.ring.head() - offset;
-        let Some(snapshot) = self.begin(client, missed) else { return false };
+        let Some(snapshot) = self.start_snapshot(client, missed) else { return false };
         if client.events && client.reported_size != self.size {
             client.reported_size = self.size;
             conn.queue_message(&Tell::TerminalSize(self.size));

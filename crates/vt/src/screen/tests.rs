@@ -111,7 +111,8 @@ fn same(size: Size, bytes: &[u8], cut: usize) -> Result<(), (String, String, Str
     let mut back = Screen::new(size);
     back.feed(&snapshot, 0);
     back.feed(&bytes[cut..], snapshot.len() as u64);
-    let (stayed, back) = (seen(stayed), seen(back));
+    let stayed = seen(stayed);
+    let back = seen(back);
     if stayed == back {
         Ok(())
     } else {

@@ -134,7 +134,9 @@ fn beside_alacritty_terminal() {
     );
     println!("| input | ours MB/s | alacritty_terminal MB/s | ratio |\n|---|---|---|---|");
     for (name, size, bytes) in &inputs {
-        let (mut ours, mut other, mut at) = (Screen::new(*size), Other::new(*size), 0);
+        let mut ours = Screen::new(*size);
+        let mut other = Other::new(*size);
+        let mut at = 0;
         let theirs = rate(bytes, |part| other.feed(part));
         let own = rate(bytes, |part| {
             ours.feed(part, at);

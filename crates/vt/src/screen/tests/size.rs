@@ -49,7 +49,8 @@ proptest! {
             prop_assert!(!String::from_utf8_lossy(&snapshot).contains("could not be kept"));
             let mut again = Screen::new(size);
             again.feed(&snapshot, 0);
-            let (one, two) = (seen(fed_again(&screen, size)), seen(again));
+            let one = seen(fed_again(&screen, size));
+            let two = seen(again);
             prop_assert_eq!(one, two);
         }
     }

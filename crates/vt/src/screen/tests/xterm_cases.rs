@@ -43,7 +43,8 @@ fn write_case(
         screen.resize(other.unwrap_or(size));
         screen
     };
-    let (mut first, mut all) = (begun(), begun());
+    let mut first = begun();
+    let mut all = begun();
     first.feed(&bytes[changed..cut], changed as u64);
     let back = [first.snapshot().as_slice(), &bytes[cut..]].concat();
     all.feed(&[&bytes[changed..], b"\x18"].concat(), changed as u64);
