@@ -62,7 +62,8 @@ impl Context {
     pub(crate) fn on_exec_status(&mut self, reactor: &mut Reactor) {
         let name = program(&self.open).0;
         let Some(interpreter) = &mut self.interpreter else { return };
-        let Some(result) = interpreter.child.as_mut().and_then(isolet_sys::spawn::Child::exec_result)
+        let Some(result) =
+            interpreter.child.as_mut().and_then(isolet_sys::spawn::Child::exec_result)
         else {
             return;
         };

@@ -56,7 +56,7 @@ pub(super) fn is_hidden(path: &Path, name: &[u8], named: bool) -> bool {
     let nameless = name
         .strip_prefix(b"#")
         .is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit));
-    if !(nameless && !named) && inode(name).is_none() {
+    if (named || !nameless) && inode(name).is_none() {
         return false;
     }
     match rustix::fs::lstat(path) {
