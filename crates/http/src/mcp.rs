@@ -111,13 +111,13 @@ impl RouterApi {
         caller: Caller,
         peer: Option<Peer>,
     ) -> Result<Response<Bytes>, String> {
-        let who = Requester::of(&caller);
+        let requester = Requester::of(&caller);
         let access = RouteAccess::of(request.method(), request.uri().path());
         let reads = access.only_reads(request.method());
         let refusal = if caller.read_only && !reads {
             Some(read_only_key("use a key that was made without --read-only"))
         } else {
-            self.not_found.check(&who, Instant::now()).err()
+            self.not_found.check(&requester, Instant::now()).err()
         };
         let response = match refusal {
             Some(failure) => failure.into_response(),
@@ -135,7 +135,7 @@ impl RouterApi {
         };
         let foreign = response.extensions().get::<Proxied>().is_some();
         if response.status() == StatusCode::NOT_FOUND && !foreign {
-            self.not_found.record(who, Instant::now());
+            self.not_found.record(requester, Instant::now());
         }
         let (head, body) = response.into_parts();
         let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;

@@ -27,7 +27,7 @@ impl Caller {
     /// 401 when the caller's ticket is for something else.
     pub(crate) fn check_session(&self, session: Option<&SessionId>) -> Result<(), ApiError> {
         match &self.ticket_scope {
-            Some(bound) if bound.session.as_ref() != session => Err(bad_ticket()),
+            Some(scope) if scope.session.as_ref() != session => Err(bad_ticket()),
             _ => Ok(()),
         }
     }
@@ -35,7 +35,7 @@ impl Caller {
     /// How the caller may reach a sandbox. A ticket for an existing sandbox never creates another
     /// one.
     pub(crate) fn limit_reach(&self, reach: Reach) -> Reach {
-        let of_one = self.ticket_scope.as_ref().is_some_and(|bound| bound.incarnation.is_some());
+        let of_one = self.ticket_scope.as_ref().is_some_and(|scope| scope.incarnation.is_some());
         match reach {
             Reach::CreateIfMissing if of_one => Reach::MustExist,
             reach => reach,
@@ -48,7 +48,7 @@ impl Caller {
     /// # Errors
     /// 401 when the ticket is for another sandbox.
     pub(crate) fn check_incarnation(&self, sandbox: &Sandbox) -> Result<(), ApiError> {
-        let of = self.ticket_scope.as_ref().and_then(|bound| bound.incarnation.as_deref());
+        let of = self.ticket_scope.as_ref().and_then(|scope| scope.incarnation.as_deref());
         if of.is_none_or(|name| name == sandbox.name()) { Ok(()) } else { Err(bad_ticket()) }
     }
 }

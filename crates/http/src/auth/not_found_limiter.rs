@@ -56,20 +56,20 @@ impl NotFoundLimiter {
     }
 
     /// Counts one 404 or 401 answer.
-    pub(crate) fn record(&self, who: Requester, now: Instant) {
+    pub(crate) fn record(&self, requester: Requester, now: Instant) {
         if self.most == 0 {
             return;
         }
         let mut all = self.lock();
-        if !all.contains_key(&who) && all.len() >= REQUESTERS_MAX {
+        if !all.contains_key(&requester) && all.len() >= REQUESTERS_MAX {
             all.retain(|_, (since, _)| now.duration_since(*since) < WINDOW);
         }
-        let who = if all.len() < REQUESTERS_MAX || all.contains_key(&who) {
-            who
+        let requester = if all.len() < REQUESTERS_MAX || all.contains_key(&requester) {
+            requester
         } else {
             Requester::Others
         };
-        let (since, count) = all.entry(who).or_insert((now, 0));
+        let (since, count) = all.entry(requester).or_insert((now, 0));
         if now.duration_since(*since) >= WINDOW {
             *since = now;
             *count = 0;
@@ -81,9 +81,9 @@ impl NotFoundLimiter {
     ///
     /// # Errors
     /// 429 with the time to wait.
-    pub(crate) fn check(&self, who: &Requester, now: Instant) -> Result<(), ApiError> {
+    pub(crate) fn check(&self, requester: &Requester, now: Instant) -> Result<(), ApiError> {
         let all = self.lock();
-        let seen = all.get(who).or_else(|| {
+        let seen = all.get(requester).or_else(|| {
             // Without a counter of its own: the shared one counts, if it exists.
             (all.len() > REQUESTERS_MAX).then(|| all.get(&Requester::Others)).flatten()
         });

@@ -84,12 +84,12 @@ struct IssuedTickets {
 
 impl IssuedTickets {
     fn remove(&mut self, hash: &[u8; 32]) -> Option<IssuedTicket> {
-        let held = self.issued.remove(hash)?;
-        if let Some(own) = self.own.get_mut(&held.caller.tenant) {
+        let issued = self.issued.remove(hash)?;
+        if let Some(own) = self.own.get_mut(&issued.caller.tenant) {
             *own -= 1;
         }
         self.own.retain(|_, own| *own > 0);
-        Some(held)
+        Some(issued)
     }
 
     /// Removes expired tickets; at most once a second, since it visits all of them.
@@ -98,7 +98,7 @@ impl IssuedTickets {
             return;
         }
         self.swept = Some(now);
-        let ended = self.issued.iter().filter(|(_, held)| held.until <= now);
+        let ended = self.issued.iter().filter(|(_, issued)| issued.expires_at <= now);
         let ended: Vec<_> = ended.map(|(hash, _)| *hash).collect();
         ended.iter().for_each(|hash| drop(self.remove(hash)));
     }
@@ -108,7 +108,7 @@ impl IssuedTickets {
 struct IssuedTicket {
     caller: Caller,
     target: (SandboxId, SocketPurpose),
-    until: Instant,
+    expires_at: Instant,
 }
 
 impl Tickets {
@@ -116,14 +116,14 @@ impl Tickets {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Issues a ticket that opens `bound` on behalf of `maker`; with `view`, read-only.
+    /// Issues a ticket that opens `scope` on behalf of `maker`; with `view`, read-only.
     ///
     /// # Errors
     /// 429 while there are too many tickets.
     pub(crate) fn issue(
         &self,
         maker: &Caller,
-        bound: TicketScope,
+        scope: TicketScope,
         view: bool,
         ttl: Duration,
     ) -> Result<String, ApiError> {
@@ -141,23 +141,23 @@ impl Tickets {
         }
         // 256 bits.
         let ticket = format!("{}{}", ids::random(), ids::random());
-        let target = (bound.sandbox.clone(), bound.purpose);
+        let target = (scope.sandbox.clone(), scope.purpose);
         let caller = Caller {
             read_only: view || maker.read_only,
-            ticket_scope: Some(bound),
+            ticket_scope: Some(scope),
             ..maker.clone()
         };
         all.own.insert(maker.tenant.clone(), own + 1);
-        all.issued.insert(hash(&ticket), IssuedTicket { caller, target, until: now + ttl });
+        all.issued.insert(hash(&ticket), IssuedTicket { caller, target, expires_at: now + ttl });
         Ok(ticket)
     }
 
     /// Redeems a ticket. It is spent even when its target is wrong: it is in wrong hands then.
     pub(crate) fn redeem(&self, ticket: &str, target: &TicketTarget) -> Option<Caller> {
         // Looked up by hash, so that the time of the lookup reveals nothing about a ticket.
-        let held = self.lock().remove(&hash(ticket))?;
-        let right = held.target == (target.sandbox.clone(), target.purpose);
-        (right && held.until > Instant::now()).then_some(held.caller)
+        let issued = self.lock().remove(&hash(ticket))?;
+        let right = issued.target == (target.sandbox.clone(), target.purpose);
+        (right && issued.expires_at > Instant::now()).then_some(issued.caller)
     }
 }
 
@@ -176,7 +176,7 @@ mod tests {
         TicketTarget::of(&Method::GET, &uri.parse().unwrap(), &HeaderMap::from_iter([upgrade]))
     }
 
-    fn bound() -> TicketScope {
+    fn scope() -> TicketScope {
         let session = Some(SessionId::parse("dev").unwrap());
         TicketScope {
             sandbox: SandboxId::parse("box").unwrap(),
@@ -223,11 +223,11 @@ mod tests {
     fn a_ticket_opens_one_thing_once() {
         let tickets = Tickets::default();
         let target = target("/v1/sandboxes/box/terminal").unwrap();
-        let make = |ttl| tickets.issue(&maker("a"), bound(), true, ttl).unwrap();
+        let make = |ttl| tickets.issue(&maker("a"), scope(), true, ttl).unwrap();
         let ticket = make(TTL_MAX);
         assert!(ticket.len() == 52);
         let caller = tickets.redeem(&ticket, &target).unwrap();
-        assert!(caller.read_only && caller.ticket_scope == Some(bound()));
+        assert!(caller.read_only && caller.ticket_scope == Some(scope()));
         assert!(tickets.redeem(&ticket, &target).is_none(), "used");
         assert!(tickets.redeem(&make(Duration::ZERO), &target).is_none(), "ended");
         let other = make(TTL_MAX);
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn tickets_are_bounded_and_one_tenant_takes_none_from_another() {
         let tickets = Tickets::default();
-        let add = |tenant: &str| tickets.issue(&maker(tenant), bound(), false, TTL_MAX).is_ok();
+        let add = |tenant: &str| tickets.issue(&maker(tenant), scope(), false, TTL_MAX).is_ok();
         assert_eq!((0..TENANT_MAX + 1).filter(|_| add("a")).count(), TENANT_MAX);
         assert!(add("b"));
         let others = (1..10).map(|n| (0..TENANT_MAX).filter(|_| add(&format!("t{n}"))).count());

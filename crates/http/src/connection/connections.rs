@@ -195,17 +195,17 @@ mod tests {
     async fn full(all: &Arc<Connections>, most: usize) -> Vec<RegisteredConnection> {
         let mut open = Vec::new();
         for n in 0..most {
-            let listed = all.register(all.acquire_slot().await);
+            let registered = all.register(all.acquire_slot().await);
             if n % 2 == 0 {
-                listed.connection().mark_request();
+                registered.connection().mark_request();
             }
-            open.push(listed);
+            open.push(registered);
         }
         open
     }
 
-    fn is_asked_to_close(listed: &RegisteredConnection) -> bool {
-        let mut told = Box::pin(listed.connection().close_requested());
+    fn is_asked_to_close(registered: &RegisteredConnection) -> bool {
+        let mut told = Box::pin(registered.connection().close_requested());
         futures_util::FutureExt::now_or_never(&mut told).is_some()
     }
 

@@ -17,7 +17,7 @@
 
 use crate::{
     connection::connections::{BusyGuard, Connection},
-    limits::{excess::LimitExceeded, kind::ConnectionKind, settings::ConnectionLimits},
+    limits::{kind::ConnectionKind, limit_exceeded::LimitExceeded, settings::ConnectionLimits},
 };
 use isolet_sandbox::TenantId;
 use std::{

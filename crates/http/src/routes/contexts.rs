@@ -330,7 +330,7 @@ pub(crate) async fn run(
     let more = format!(",\"context\":\"{id}\"{}", lost_field(&sandbox));
     let cancellation = app.cancellations.subscribe(&caller);
     match accepts_event_stream(&headers) {
-        Some(form) => Ok(context_run_events::events(context_run, form, more, cancellation)),
+        Some(encoding) => Ok(context_run_events::events(context_run, encoding, more, cancellation)),
         None => {
             let gathered = CapturedOutput::new(max, app.response_memory.share(&caller.tenant));
             context_run.finish(gathered, &more, cancellation).await

@@ -89,8 +89,8 @@ async fn answer(
     let one = sandbox.is_some();
     let reader = Reader { follow, cancellation, one, over: false };
     let events = stream::unfold((reader, first), |(mut reader, first)| async move {
-        let piece = if first.is_empty() { reader.next_chunk().await? } else { first };
-        Some((Ok::<_, Infallible>(Bytes::from(piece)), (reader, String::new())))
+        let chunk = if first.is_empty() { reader.next_chunk().await? } else { first };
+        Some((Ok::<_, Infallible>(Bytes::from(chunk)), (reader, String::new())))
     });
     Ok(sse::response(events))
 }

@@ -219,9 +219,14 @@ pub(crate) async fn alone(
     }
     let command = Command::start_program(&sandbox, start, stdin).await?;
     let cancellation = app.cancellations.subscribe(&caller);
-    if let Some(form) = accepts_event_stream(&headers) {
-        return command_events::answer(command, form, named + &lost_field(&sandbox), cancellation)
-            .await;
+    if let Some(encoding) = accepts_event_stream(&headers) {
+        return command_events::answer(
+            command,
+            encoding,
+            named + &lost_field(&sandbox),
+            cancellation,
+        )
+        .await;
     }
     let gathered = CapturedOutput::new(max, app.response_memory.share(&caller.tenant));
     let (exit, output, denied) = command.finish(gathered, cancellation).await?;
@@ -279,9 +284,14 @@ pub(crate) async fn run_in(
     let command = Command::in_session(&sandbox, session, run, stdin, body.cancel_on_close).await?;
     let named = format!(",\"session\":\"{session}\"");
     let cancellation = app.cancellations.subscribe(caller);
-    if let Some(form) = accepts_event_stream(headers) {
-        return command_events::answer(command, form, named + &lost_field(&sandbox), cancellation)
-            .await;
+    if let Some(encoding) = accepts_event_stream(headers) {
+        return command_events::answer(
+            command,
+            encoding,
+            named + &lost_field(&sandbox),
+            cancellation,
+        )
+        .await;
     }
     let gathered = CapturedOutput::new(max, app.response_memory.share(&caller.tenant));
     let (exit, output, denied) = command.finish(gathered, cancellation).await?;

@@ -6,7 +6,7 @@
 pub(crate) mod content;
 pub(crate) mod fetch;
 pub(crate) mod listing;
-pub(crate) mod orders;
+pub(crate) mod operations;
 pub(crate) mod search;
 pub(crate) mod target;
 pub(crate) mod upload;
@@ -82,7 +82,7 @@ pub(crate) fn router() -> OpenApiRouter<App> {
 
 fn below() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .routes(routes!(top, orders::order))
+        .routes(routes!(top, operations::order))
         .routes(routes!(read, write, remove))
         .route("/files/", axum::routing::get(top))
 }

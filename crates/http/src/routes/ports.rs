@@ -173,7 +173,7 @@ pub(crate) async fn forward_to_port(
     request: Request,
 ) -> Result<Response, ApiError> {
     let PortPath { sandbox, port, prefix } = at;
-    if caller.ticket_scope.as_ref().is_some_and(|bound| bound.port != Some(port)) {
+    if caller.ticket_scope.as_ref().is_some_and(|scope| scope.port != Some(port)) {
         return Err(crate::auth::caller::bad_ticket());
     }
     let target = Target { sandbox, port, entry: Entry::Path(prefix), ends: None };

@@ -112,14 +112,14 @@ pub(crate) async fn create(
     body: StrictJson<MakeTicket>,
 ) -> Result<(StatusCode, Json<Ticket>), ApiError> {
     let wanted = body.value;
-    let mut bound = wanted.scope()?;
+    let mut scope = wanted.scope()?;
     let view = wanted.view()?;
     let ttl = wanted.ttl()?;
-    bound.incarnation = app.service.incarnation(&caller.tenant, &bound.sandbox);
+    scope.incarnation = app.service.incarnation(&caller.tenant, &scope.sandbox);
     if caller.read_only && !view {
         return Err(read_only_key("make a ticket with mode \"view\", or use another key"));
     }
-    let ticket = app.tickets.issue(&caller, bound, view, ttl)?;
+    let ticket = app.tickets.issue(&caller, scope, view, ttl)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let ends = i64::try_from((now + ttl).as_millis()).unwrap_or(i64::MAX);
     Ok((StatusCode::CREATED, Json(Ticket { ticket, expires_at: rfc3339(ends) })))

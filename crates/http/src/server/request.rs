@@ -58,7 +58,7 @@ pub(super) async fn answer(
             None => route(shared, local, request).await,
         }
     };
-    let (mut response, who) =
+    let (mut response, requester) =
         AssertUnwindSafe(answered).catch_unwind().await.unwrap_or_else(|_| {
             error!(%method, path, "a handler panicked");
             let hint = "only this call suffers; look at the server's log";
@@ -67,7 +67,7 @@ pub(super) async fn answer(
         });
     let foreign = response.extensions().get::<Proxied>().copied();
     if foreign.is_none()
-        && let Err(failure) = check_not_found_limit(shared, peer, response.status(), who)
+        && let Err(failure) = check_not_found_limit(shared, peer, response.status(), requester)
     {
         response = error_response(failure, &path);
     }
@@ -97,20 +97,20 @@ fn check_not_found_limit(
     shared: &Shared,
     peer: SocketAddr,
     status: StatusCode,
-    who: Option<Caller>,
+    requester: Option<Caller>,
 ) -> Result<(), ApiError> {
     let now = Instant::now();
-    let who = match who {
+    let requester = match requester {
         Some(caller) => Requester::of(&caller),
         None if status == StatusCode::UNAUTHORIZED => {
-            let who = Requester::Address(peer.ip());
-            shared.not_found.check(&who, now)?;
-            who
+            let requester = Requester::Address(peer.ip());
+            shared.not_found.check(&requester, now)?;
+            requester
         }
         None => return Ok(()),
     };
     if matches!(status, StatusCode::NOT_FOUND | StatusCode::UNAUTHORIZED) {
-        shared.not_found.record(who, now);
+        shared.not_found.record(requester, now);
     }
     Ok(())
 }
@@ -122,18 +122,18 @@ async fn route(
     mut request: Request<Body>,
 ) -> (Response, Option<Caller>) {
     let found = admit(shared, local, request.method(), request.uri(), request.headers());
-    let mut who = None;
+    let mut requester = None;
     match found {
         Err(failure) => return (error_response(failure, request.uri().path()), None),
         Ok(Admission::Public) => {}
         Ok(Admission::Key(caller)) => {
-            who = Some(caller.clone());
+            requester = Some(caller.clone());
             request.extensions_mut().insert(caller);
         }
         Ok(Admission::Link(link)) => drop(request.extensions_mut().insert(link)),
     }
     match shared.router.clone().oneshot(request).await {
-        Ok(response) => (response, who),
+        Ok(response) => (response, requester),
         Err(never) => match never {},
     }
 }

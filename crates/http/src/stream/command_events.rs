@@ -30,8 +30,8 @@ const CHUNK_BYTES: usize = 128 * 1024;
 /// Streams the events of one command.
 struct SseStream {
     command: Option<Command>,
-    texts: Utf8Decoder,
-    form: EventEncoding,
+    decoder: Utf8Decoder,
+    encoding: EventEncoding,
     /// Bytes of output that were no longer available.
     lost: u64,
     /// Additional JSON fields of the exit event, each with a comma before it.
@@ -43,14 +43,15 @@ struct SseStream {
 /// The response: events up to the exit of the command.
 pub(crate) async fn answer(
     mut command: Command,
-    form: EventEncoding,
+    encoding: EventEncoding,
     more: String,
     cancellation: Cancellation,
 ) -> Result<Response, ApiError> {
     let mut first = Vec::new();
-    let texts = Utf8Decoder::default();
+    let decoder = Utf8Decoder::default();
     let next = Instant::now() + KEEP_ALIVE;
-    let mut stream = SseStream { command: None, texts, form, lost: 0, more, next, cancellation };
+    let mut stream =
+        SseStream { command: None, decoder, encoding, lost: 0, more, next, cancellation };
     let ended = match timeout(FIRST_EVENT_WAIT, command.next()).await {
         Err(_) => false,
         Ok(event) => stream.write(event?, &mut first),
@@ -65,8 +66,8 @@ pub(crate) async fn answer(
         if !first.is_empty() {
             return Some((Ok::<_, Infallible>(Bytes::from(first)), (stream, Vec::new())));
         }
-        let piece = stream.next_chunk().await?;
-        Some((Ok(Bytes::from(piece)), (stream, Vec::new())))
+        let chunk = stream.next_chunk().await?;
+        Some((Ok(Bytes::from(chunk)), (stream, Vec::new())))
     });
     Ok(sse::response(events))
 }
@@ -117,19 +118,19 @@ impl SseStream {
     fn write(&mut self, event: Event, out: &mut Vec<u8>) -> bool {
         match event {
             Event::Started => {}
-            Event::Output { stream, bytes, .. } if self.form == EventEncoding::Bridge => {
+            Event::Output { stream, bytes, .. } if self.encoding == EventEncoding::Bridge => {
                 out.extend_from_slice(
                     bridge_events::output(stream_name(stream), &bytes).as_bytes(),
                 );
             }
-            Event::Gap { from, to, .. } if self.form == EventEncoding::Bridge => {
+            Event::Gap { from, to, .. } if self.encoding == EventEncoding::Bridge => {
                 self.lost += to.saturating_sub(from);
             }
-            Event::Exit(exit, _) if self.form == EventEncoding::Bridge => {
+            Event::Exit(exit, _) if self.encoding == EventEncoding::Bridge => {
                 out.extend_from_slice(bridge_events::exit(&exit, self.lost).as_bytes());
                 return true;
             }
-            Event::Output { stream, offset, bytes } if self.form == EventEncoding::Base64 => {
+            Event::Output { stream, offset, bytes } if self.encoding == EventEncoding::Base64 => {
                 let name = stream_name(stream);
                 let data = STANDARD.encode(&bytes);
                 let text = format!(
@@ -138,12 +139,12 @@ impl SseStream {
                 out.extend_from_slice(text.as_bytes());
             }
             Event::Output { stream, offset, bytes } => {
-                if let Some(piece) = self.texts.decode_chunk(stream, "", offset, &bytes) {
-                    write_output(out, &piece);
+                if let Some(chunk) = self.decoder.decode_chunk(stream, "", offset, &bytes) {
+                    write_output(out, &chunk);
                 }
             }
             Event::Gap { stream, from, to } => {
-                self.texts.gap(stream).iter().for_each(|piece| write_output(out, piece));
+                self.decoder.gap(stream).iter().for_each(|chunk| write_output(out, chunk));
                 let text = format!(
                     "event: gap\ndata: {{\"stream\":\"{}\",\"from\":{from},\"to\":{to}}}\n\n",
                     stream_name(stream)
@@ -151,7 +152,7 @@ impl SseStream {
                 out.extend_from_slice(text.as_bytes());
             }
             Event::Exit(exit, denied) => {
-                self.texts.close().iter().for_each(|piece| write_output(out, piece));
+                self.decoder.close().iter().for_each(|chunk| write_output(out, chunk));
                 let fields = exit_fields(&exit);
                 let more = &self.more;
                 let fresh = if exit.fresh { ",\"fresh\":true" } else { "" };
@@ -167,7 +168,7 @@ impl SseStream {
     }
 
     fn write_error(&self, out: &mut Vec<u8>, failure: &ApiError) {
-        let text = match self.form {
+        let text = match self.encoding {
             EventEncoding::Bridge => bridge_events::error_event(failure),
             _ => {
                 let text = serde_json::to_string(failure).unwrap_or_default();
@@ -178,13 +179,13 @@ impl SseStream {
     }
 }
 
-fn write_output(out: &mut Vec<u8>, piece: &TextChunk<'_>) {
+fn write_output(out: &mut Vec<u8>, chunk: &TextChunk<'_>) {
     let head = format!(
         "event: {}\ndata: {{\"offset\":{},\"data\":",
-        stream_name(piece.stream),
-        piece.offset
+        stream_name(chunk.stream),
+        chunk.offset
     );
     out.extend_from_slice(head.as_bytes());
-    write_json_string(out, &piece.text);
+    write_json_string(out, &chunk.text);
     out.extend_from_slice(b"}\n\n");
 }

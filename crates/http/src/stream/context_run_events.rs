@@ -26,8 +26,8 @@ const CHUNK_BYTES: usize = 128 * 1024;
 /// Streams the events of one run.
 struct RunSseStream {
     run: Option<ContextRun>,
-    texts: Utf8Decoder,
-    form: EventEncoding,
+    decoder: Utf8Decoder,
+    encoding: EventEncoding,
     /// Additional JSON fields of the last event, each with a comma before it.
     more: String,
     next: Instant,
@@ -38,20 +38,21 @@ struct RunSseStream {
 /// The response: events up to the end of the run.
 pub(crate) fn events(
     run: ContextRun,
-    form: EventEncoding,
+    encoding: EventEncoding,
     more: String,
     cancellation: Cancellation,
 ) -> Response {
-    let texts = Utf8Decoder::default();
+    let decoder = Utf8Decoder::default();
     let next = Instant::now() + KEEP_ALIVE;
-    let stream = RunSseStream { run: Some(run), texts, form, more, next, unread: 0, cancellation };
+    let stream =
+        RunSseStream { run: Some(run), decoder, encoding, more, next, unread: 0, cancellation };
     let first = Some(b": begun\n\n".to_vec());
     sse::response(stream::unfold((stream, first), |(mut stream, first)| async move {
-        let piece = match first {
+        let chunk = match first {
             Some(first) => first,
             None => stream.next_chunk().await?,
         };
-        Some((Ok::<_, Infallible>(Bytes::from(piece)), (stream, None)))
+        Some((Ok::<_, Infallible>(Bytes::from(chunk)), (stream, None)))
     }))
 }
 
@@ -118,21 +119,21 @@ impl RunSseStream {
             Event::Began(_) => {}
             Event::Unread => self.unread += 1,
             Event::Output(Data { stream, offset, bytes, .. })
-                if self.form == EventEncoding::Base64 =>
+                if self.encoding == EventEncoding::Base64 =>
             {
                 let name = sse::stream_name(stream);
                 let data = STANDARD.encode(&bytes);
                 write_event(out, name, &format!("{{\"offset\":{offset},\"data_b64\":\"{data}\"}}"));
             }
             Event::Output(Data { stream, offset, bytes, .. }) => {
-                if let Some(piece) = self.texts.decode_chunk(stream, "", offset, &bytes) {
-                    write_output(out, &piece);
+                if let Some(chunk) = self.decoder.decode_chunk(stream, "", offset, &bytes) {
+                    write_output(out, &chunk);
                 }
             }
             Event::Shown(shown) => write_event(out, "result", &to_json(&shown)),
             Event::Fault(fault) => write_event(out, "exception", &to_json(&fault)),
             Event::End(end) => {
-                self.texts.close().iter().for_each(|piece| write_output(out, piece));
+                self.decoder.close().iter().for_each(|chunk| write_output(out, chunk));
                 if let Some(fault) = death_exception(&end).filter(|_| !run.fault) {
                     write_event(out, "exception", &to_json(&fault));
                 }
@@ -156,10 +157,10 @@ fn write_event(out: &mut Vec<u8>, name: &str, data: &str) {
     out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
 }
 
-fn write_output(out: &mut Vec<u8>, piece: &TextChunk<'_>) {
-    let name = if piece.stream == STDOUT { "stdout" } else { "stderr" };
-    let head = format!("event: {name}\ndata: {{\"offset\":{},\"data\":", piece.offset);
+fn write_output(out: &mut Vec<u8>, chunk: &TextChunk<'_>) {
+    let name = if chunk.stream == STDOUT { "stdout" } else { "stderr" };
+    let head = format!("event: {name}\ndata: {{\"offset\":{},\"data\":", chunk.offset);
     out.extend_from_slice(head.as_bytes());
-    write_json_string(out, &piece.text);
+    write_json_string(out, &chunk.text);
     out.extend_from_slice(b"}\n\n");
 }

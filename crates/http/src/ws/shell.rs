@@ -65,7 +65,7 @@ pub(crate) struct Client {
 struct ShellSocket {
     connection: WsConnection,
     client: Client,
-    texts: Utf8Decoder,
+    decoder: Utf8Decoder,
     /// Whether the shell has ended and the client was told. A session's next command opens another
     /// shell.
     shell_ended: bool,
@@ -80,13 +80,13 @@ struct ShellSocket {
 /// Serves a client until either side ends.
 pub(crate) async fn run(socket: Socket, client: Client, cancellation: Cancellation) {
     let connection = WsConnection::new(socket);
-    let texts = Utf8Decoder::default();
+    let decoder = Utf8Decoder::default();
     let since = client.sandbox.denials();
     let denials = HashMap::new();
     let mut conversation = ShellSocket {
         connection,
         client,
-        texts,
+        decoder,
         shell_ended: false,
         stdin_commands: Vec::new(),
         denials,
@@ -256,8 +256,8 @@ impl ShellSocket {
             Tell::Exit(exit) => {
                 self.shell_ended = false;
                 self.stdin_commands.retain(|id| *id != exit.id);
-                let rest = self.texts.end(&exit.id);
-                self.pieces(&rest)?;
+                let rest = self.decoder.end(&exit.id);
+                self.chunks(&rest)?;
                 let denied = self.denials.remove(&exit.id).unwrap_or_else(|| self.since.clone());
                 let more = lost_field(&self.client.sandbox) + &denied::fields(&denied.now());
                 self.write(shell_frames::exit(&exit, &more))
@@ -272,8 +272,8 @@ impl ShellSocket {
                 told.map_or(ControlFlow::Continue(()), |message| self.write(message))
             }
             Tell::Gap { stream, from, to } => {
-                let rest = self.texts.gap(stream);
-                self.pieces(&rest)?;
+                let rest = self.decoder.gap(stream);
+                self.chunks(&rest)?;
                 self.write(shell_frames::gap(stream, from, to))
             }
             Tell::Refused { id, why, message } => {
@@ -305,22 +305,22 @@ impl ShellSocket {
                 "the agent sent a bad frame",
             ));
         };
-        match self.texts.decode_chunk(stream, &id, offset, &bytes) {
-            Some(piece) => {
-                let message = shell_frames::output(&piece);
+        match self.decoder.decode_chunk(stream, &id, offset, &bytes) {
+            Some(chunk) => {
+                let message = shell_frames::output(&chunk);
                 self.write(message)
             }
             None => ControlFlow::Continue(()),
         }
     }
 
-    fn pieces(&mut self, pieces: &[TextChunk<'_>]) -> Flow {
-        pieces.iter().try_for_each(|piece| self.write(shell_frames::output(piece)))
+    fn chunks(&mut self, chunks: &[TextChunk<'_>]) -> Flow {
+        chunks.iter().try_for_each(|chunk| self.write(shell_frames::output(chunk)))
     }
 
     fn closed(&mut self, closed: &Closed) -> Flow {
-        let rest = self.texts.close();
-        self.pieces(&rest)?;
+        let rest = self.decoder.close();
+        self.chunks(&rest)?;
         self.write(shell_frames::closed(closed))?;
         self.stdin_commands.clear();
         self.denials.clear();
@@ -337,14 +337,14 @@ impl ShellSocket {
     /// Handles a broken connection: the sandbox or session was deleted, or the agent failed.
     async fn lost(&mut self, error: &LinkError) -> Flow {
         if let LinkError::Destroyed(_) = error {
-            let rest = self.texts.close();
-            self.pieces(&rest)?;
+            let rest = self.decoder.close();
+            self.chunks(&rest)?;
             self.write(shell_frames::ended_with(&ApiError::from(error.clone())))?;
             return ControlFlow::Break(CloseReason::destroyed());
         }
         if self.client.link.session_ended() {
-            let rest = self.texts.close();
-            self.pieces(&rest)?;
+            let rest = self.decoder.close();
+            self.chunks(&rest)?;
             self.write(shell_frames::ended_with(&ApiError::from(LinkError::SessionEnded)))?;
             let end = CloseReason::Close(CloseCode::Away, "session_ended");
             return ControlFlow::Break(end);

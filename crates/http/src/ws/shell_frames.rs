@@ -24,19 +24,19 @@ fn quoted(value: &str) -> String {
 }
 
 /// `shell_out` or `shell_err`. The id is empty for output of no command.
-pub(crate) fn output(piece: &TextChunk<'_>) -> Message {
-    let mut out = Vec::with_capacity(piece.text.len() + piece.text.len() / 8 + ENVELOPE_BYTES);
-    out.extend_from_slice(if piece.stream == STDOUT {
+pub(crate) fn output(chunk: &TextChunk<'_>) -> Message {
+    let mut out = Vec::with_capacity(chunk.text.len() + chunk.text.len() / 8 + ENVELOPE_BYTES);
+    out.extend_from_slice(if chunk.stream == STDOUT {
         br#"{"type":"shell_out""#
     } else {
         br#"{"type":"shell_err""#
     });
     out.extend_from_slice(br#","id":"#);
-    write_json_string(&mut out, &piece.id);
+    write_json_string(&mut out, &chunk.id);
     out.extend_from_slice(br#","data":"#);
-    write_json_string(&mut out, &piece.text);
+    write_json_string(&mut out, &chunk.text);
     out.extend_from_slice(br#","offset":"#);
-    out.extend_from_slice(piece.offset.to_string().as_bytes());
+    out.extend_from_slice(chunk.offset.to_string().as_bytes());
     out.push(b'}');
     text(out)
 }
@@ -141,20 +141,20 @@ mod tests {
 
     #[test]
     fn frames_are_those_of_the_protocol() {
-        let mut piece = TextChunk {
+        let mut chunk = TextChunk {
             stream: 1,
             id: Cow::Borrowed("r\"1"),
             offset: 7,
             text: Cow::Borrowed("a\n\u{1}€"),
         };
         assert_eq!(
-            read(&output(&piece)),
+            read(&output(&chunk)),
             json!({"type":"shell_out","id":"r\"1","data":"a\n\u{1}€","offset":7})
         );
-        piece.stream = 2;
-        piece.id = Cow::Borrowed("");
+        chunk.stream = 2;
+        chunk.id = Cow::Borrowed("");
         assert_eq!(
-            read(&output(&piece)),
+            read(&output(&chunk)),
             json!({"type":"shell_err","id":"","data":"a\n\u{1}€","offset":7})
         );
         let plain = Exit { id: "r1".into(), seq: 3, micros: 1500, ..Exit::default() };

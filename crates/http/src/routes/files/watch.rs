@@ -27,8 +27,8 @@ pub(super) fn answer(watcher: Watcher, path: &[u8], cancellation: Cancellation) 
     let first = format!("event: watching\ndata: {{\"directories\":{}}}\n\n", watcher.directories);
     let follower = DirectoryEvents { watcher, base: whole(path), cancellation, over: false };
     let events = stream::unfold((follower, first), |(mut follower, first)| async move {
-        let piece = if first.is_empty() { follower.next_chunk().await? } else { first };
-        Some((Ok::<_, Infallible>(Bytes::from(piece)), (follower, String::new())))
+        let chunk = if first.is_empty() { follower.next_chunk().await? } else { first };
+        Some((Ok::<_, Infallible>(Bytes::from(chunk)), (follower, String::new())))
     });
     sse::response(events)
 }

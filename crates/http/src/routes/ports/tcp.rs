@@ -33,7 +33,7 @@ pub(crate) async fn open(
 ) -> Result<Response, ApiError> {
     let accept = upgrade::handshake(request.method(), request.headers())?;
     let half_close = Query::of(request.uri(), &["half", tickets::QUERY_NAME])?.flag("half")?;
-    if caller.ticket_scope.as_ref().is_some_and(|bound| bound.port != Some(at.port)) {
+    if caller.ticket_scope.as_ref().is_some_and(|scope| scope.port != Some(at.port)) {
         return Err(bad_ticket());
     }
     let sandbox = app.service.reach(&caller.tenant, &at.sandbox, Reach::Awake).await?;

@@ -160,11 +160,11 @@ pub(crate) async fn log(
 ) -> Result<Response, ApiError> {
     let since = since(&Query::of(&uri, &["since"])?, &headers)?;
     let sandbox = app.look(&caller, &ids).await?;
-    let form = accepts_event_stream(&headers);
-    let reading = LogReader::open(&sandbox, ids.process()?, since, form.is_some()).await?;
+    let encoding = accepts_event_stream(&headers);
+    let reading = LogReader::open(&sandbox, ids.process()?, since, encoding.is_some()).await?;
     let cancellation = app.cancellations.subscribe(&caller);
-    match form {
-        Some(form) => Ok(follow(reading, form, cancellation)),
+    match encoding {
+        Some(encoding) => Ok(follow(reading, encoding, cancellation)),
         None => whole(reading, cancellation).await,
     }
 }
@@ -215,27 +215,27 @@ async fn whole(
 /// Streams a log as server-sent events.
 struct LogSseStream {
     reading: LogReader,
-    form: EventEncoding,
-    texts: Utf8Decoder,
+    encoding: EventEncoding,
+    decoder: Utf8Decoder,
     cancellation: Cancellation,
     next: Instant,
     over: bool,
 }
 
-fn follow(reading: LogReader, form: EventEncoding, cancellation: Cancellation) -> Response {
+fn follow(reading: LogReader, encoding: EventEncoding, cancellation: Cancellation) -> Response {
     let next = Instant::now() + sse::KEEP_ALIVE;
     let stream = LogSseStream {
         reading,
-        form,
-        texts: Utf8Decoder::default(),
+        encoding,
+        decoder: Utf8Decoder::default(),
         cancellation,
         next,
         over: false,
     };
     let first = ": following\n\n".to_owned();
     let events = stream::unfold((stream, first), |(mut stream, first)| async move {
-        let piece = if first.is_empty() { stream.next_chunk().await? } else { first };
-        Some((Ok::<_, Infallible>(Bytes::from(piece)), (stream, String::new())))
+        let chunk = if first.is_empty() { stream.next_chunk().await? } else { first };
+        Some((Ok::<_, Infallible>(Bytes::from(chunk)), (stream, String::new())))
     });
     sse::response(events)
 }
@@ -285,7 +285,7 @@ impl LogSseStream {
 
     fn write(&mut self, out: &mut String, event: Event) {
         match event {
-            Event::Data(data, position) if self.form == EventEncoding::Base64 => {
+            Event::Data(data, position) if self.encoding == EventEncoding::Base64 => {
                 let name = stream_name(data.stream);
                 let offset = data.offset;
                 let bytes = STANDARD.encode(&data.bytes);
@@ -296,22 +296,22 @@ impl LogSseStream {
             }
             Event::Data(data, position) => {
                 let Data { stream, offset, bytes, .. } = data;
-                if let Some(piece) = self.texts.decode_chunk(stream, "", offset, &bytes) {
-                    let text = output_event(&piece);
+                if let Some(chunk) = self.decoder.decode_chunk(stream, "", offset, &bytes) {
+                    let text = output_event(&chunk);
                     // While a character is incomplete there is no position to continue from.
-                    if !self.texts.has_partial_char() {
+                    if !self.decoder.has_partial_char() {
                         let _ = writeln!(out, "id: {position}");
                     }
                     out.push_str(&text);
                 }
             }
             Event::Gap(from, to) => {
-                self.texts.close().iter().for_each(|piece| out.push_str(&output_event(piece)));
+                self.decoder.close().iter().for_each(|chunk| out.push_str(&output_event(chunk)));
                 let _ =
                     write!(out, "id: {to}\nevent: gap\ndata: {{\"from\":{from},\"to\":{to}}}\n\n");
             }
             Event::End(info) => {
-                self.texts.close().iter().for_each(|piece| out.push_str(&output_event(piece)));
+                self.decoder.close().iter().for_each(|chunk| out.push_str(&output_event(chunk)));
                 let text = serde_json::to_string(&ProcessView::from(*info)).unwrap_or_default();
                 let position = self.reading.position;
                 let _ = write!(out, "id: {position}\nevent: exit\ndata: {text}\n\n");
@@ -325,14 +325,14 @@ fn stream_name(stream: u8) -> &'static str {
     if stream == STDOUT { "stdout" } else { "stderr" }
 }
 
-fn output_event(piece: &TextChunk<'_>) -> String {
+fn output_event(chunk: &TextChunk<'_>) -> String {
     let mut out = format!(
         "event: {}\ndata: {{\"offset\":{},\"data\":",
-        stream_name(piece.stream),
-        piece.offset
+        stream_name(chunk.stream),
+        chunk.offset
     )
     .into_bytes();
-    write_json_string(&mut out, &piece.text);
+    write_json_string(&mut out, &chunk.text);
     out.extend_from_slice(b"}\n\n");
     String::from_utf8(out).unwrap_or_default()
 }
