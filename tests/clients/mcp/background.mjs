@@ -98,17 +98,20 @@ await data("process_start", { id: "slow", command: "exec sleep 1000" });
 const given = call(one, "process_wait", { process: "slow" }, { signal: stop.signal, onprogress: () => stop.abort() });
 await assert.rejects(given);
 assert.equal((await data("process_list")).processes[1].status, "running");
+// Its answer may come after that of the command which waits for the file.
+let written;
 const slow = call(
   one,
   "shell_run",
   { command: "until [ -e /tmp/told ]; do sleep 0.05; done; echo done" },
   {
     onprogress: (note) => {
-      if (told.push(note) === 1) call(one, "file_write", { path: "/tmp/told", text: "" });
+      if (told.push(note) === 1) written = call(one, "file_write", { path: "/tmp/told", text: "" });
     },
   },
 );
 assert.equal((await slow).text, "done\n[exit 0]");
 assert.ok(told.length > 0);
+await written;
 await gone(one);
 console.log("all answered");
