@@ -1,8 +1,9 @@
 //! One code context: an interpreter that stays, and the runs that it is given one after the other.
 //!
-//! Its driver speaks on a socket of its own, never on the interpreter's standard streams: those are
-//! the tenant's ([`bash`] has its own way). A frame is `u32 length | u8 kind | body`, network order, either way. What the
-//! driver says is handed on unread, and bounded; it runs as the tenant and is trusted with nothing.
+//! Its driver uses a socket of its own, never the interpreter's standard streams, which are the
+//! tenant's. In both directions a frame is `u32 length | u8 kind | body`, in network order. The
+//! driver's messages are bounded and passed on without being parsed: it runs as the tenant and is not
+//! trusted. A context of [`bash`] has no driver; it is a shell.
 //!
 //! ```text
 //!             ready               run                 done

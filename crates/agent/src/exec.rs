@@ -1,5 +1,5 @@
-//! A program without a shell behind it. Belongs to one connection; when that closes it goes on
-//! to its end or its timeout, and what it says is thrown away.
+//! A program without a shell. It belongs to one connection; when that closes, the program runs on to
+//! its end or its timeout, and its output is discarded.
 
 use crate::connection::Conn;
 use crate::launch::{self, Pipes, Refusal};

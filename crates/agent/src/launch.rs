@@ -1,5 +1,5 @@
-//! How a program without a shell is started: what is executed, its pipes, and what is said of a
-//! start that failed.
+//! How a program without a shell is started: what is executed, its pipes, and the refusal when a
+//! start fails.
 
 pub(crate) mod words;
 

@@ -1,4 +1,4 @@
-//! The way to a port of the sandbox: a connection begun for the server, and who listens.
+//! Connections to ports of the sandbox on behalf of the server, and the sockets that listen.
 
 use isolet_wire::port::{LISTENERS_MAX, Listener};
 use isolet_wire::tell::Why;

@@ -1,9 +1,9 @@
-//! One process in the background: a program under a name, its log, and all that it started. It
-//! belongs to no connection, and what it says is kept whether or not somebody reads.
+//! A background process: a program under a name, its log, and everything that it started. It belongs
+//! to no connection, and its output is logged whether or not anyone follows it.
 //!
 //! ```text
 //! opening ──executed──▶ running ──its program ended──▶ ended ──nothing of it is left──▶ over
-//!    └──not executed──▶ refused: never told of again
+//!    └──not executed──▶ refused: never reported again
 //! ```
 
 mod end;

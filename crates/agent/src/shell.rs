@@ -2,7 +2,7 @@
 //! Outlives its bash: a session's shell gets a new one, and its log goes on counting.
 //!
 //! ```text
-//!            start            verdict, first report
+//!            start            exec status, first report
 //!  (nothing) ─────► Opening ────────────────────────► Open ──► Dead ──► (removed)
 //!                      │ cannot be executed            │ ▲      │ a command or a client comes,
 //!                      └────────► Failed               │ └──────┘ and it is a session's
@@ -82,12 +82,27 @@ struct Waiting {
     eof: bool,
 }
 
+/// Where the last client stood in the log when it left, and when that was.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Detached {
+    pub(crate) cursor: LogCursor,
+    pub(crate) at: Instant,
+}
+
+/// Requests for a report after an interrupt.
+#[derive(Debug, Clone, Copy)]
+struct Resync {
+    /// When the next request is due.
+    due: Instant,
+    tries: u32,
+}
+
 /// A shell, which outlives its bash.
 #[derive(Debug)]
 pub(crate) struct Shell {
     /// Its name, as attached.
     pub(crate) name: String,
-    /// What it has said.
+    /// Its output and events.
     pub(crate) log: ShellLog,
     /// Connections of its clients.
     pub(crate) clients: Vec<u64>,
@@ -97,9 +112,9 @@ pub(crate) struct Shell {
     pub(crate) state: State,
     /// Connections that wait for its end.
     pub(crate) closers: Vec<u64>,
-    /// Where the last client that the shell heeds stood when it left, and when that was.
-    pub(crate) last_detached: (LogCursor, Instant),
-    /// It is over, and only told to the clients it still has.
+    /// The last client that the shell waits for and that has left.
+    pub(crate) last_detached: Detached,
+    /// It is over; only the clients that it still has are told.
     pub(crate) over: bool,
     id: u64,
     bash: Option<Bash>,
@@ -107,14 +122,15 @@ pub(crate) struct Shell {
     queue: VecDeque<Waiting>,
     step_number: u64,
     awaited_step: Option<u64>,
-    resyncing: Option<(Instant, u32)>,
+    /// Set after an interrupt, until bash reports again.
+    resyncing: Option<Resync>,
     /// Start of the command that was interrupted last, until bash is back.
     sweep_since: Option<u64>,
     history: VecDeque<String>,
     history_bytes: usize,
     /// What was running in the background when the last command with `&` ended.
     background_jobs: Vec<crate::process_tree::Process>,
-    /// A command's text spoke of traps; this bash may have one for interrupts.
+    /// A command's text contained `trap`; this bash may have a trap for interrupts.
     may_have_traps: bool,
     flowing: bool,
     stalled_until: Option<Instant>,
@@ -127,7 +143,7 @@ pub(crate) struct Shell {
     /// Where its bash begins while its start directory cannot be entered: the nearest directory
     /// above that can.
     fallback_cwd: Option<String>,
-    /// The same, until a command was told.
+    /// The same, until it was written to a command's standard error.
     cwd_notice: Option<String>,
 }
 
@@ -137,7 +153,7 @@ impl Shell {
     pub(crate) fn new(id: u64, name: String, open: Open, now: Instant) -> Self {
         let log = ShellLog::default();
         Self {
-            last_detached: (log.cursor_at_end(), now),
+            last_detached: Detached { cursor: log.cursor_at_end(), at: now },
             name,
             log,
             clients: Vec::new(),
@@ -464,17 +480,17 @@ impl Shell {
         self.running.as_ref().is_none_or(|running| running.key.owner == owner)
     }
 
-    /// Whether more may be read, given the place of the fastest client and when any last moved.
+    /// Reads no further while the fastest client is far behind, unless no client makes progress.
     /// Called after every round; also arms the timer.
     pub(crate) fn apply_backpressure(
         &mut self,
         reactor: &mut Reactor,
         fastest: LogCursor,
-        moved: Instant,
+        last_progress: Instant,
     ) {
         let (bytes, entries) = self.log.lag(&fastest);
         let full = bytes >= WINDOW_BYTES || entries >= WINDOW_ENTRIES;
-        let patience = moved + reactor.config.stall;
+        let patience = last_progress + reactor.config.stall;
         self.stalled_until = (full && patience > reactor.now).then_some(patience);
         self.flowing = self.stalled_until.is_none();
         let listen =

@@ -8,7 +8,7 @@ use crate::model::Model;
 use crate::sgr;
 
 impl Model {
-    /// Does what a control sequence says. What is not known does nothing.
+    /// Executes a control sequence. Unknown ones have no effect.
     pub(crate) fn csi(&mut self, csi: &Csi) {
         match (csi.prefix, csi.intermediate, csi.final_byte) {
             (0, 0, b'm') => self.set_attributes(csi),
@@ -51,7 +51,7 @@ impl Model {
         }
     }
 
-    /// Moves the cursor, within the region where it is in it.
+    /// Moves the cursor; within the scroll region, up to its edges.
     fn move_cursor(&mut self, csi: &Csi) {
         let count = csi.count(0);
         let origin = self.modes.origin;
@@ -105,7 +105,7 @@ impl Model {
         }
     }
 
-    /// Erases all of a row.
+    /// Erases a row.
     fn erase_row(&mut self, y: usize, keep: bool) {
         let erased = self.erased();
         let buffer = self.shown();
@@ -202,7 +202,7 @@ impl Model {
         buffer.x = 0;
     }
 
-    /// Moves the region's text; nothing of it is kept.
+    /// Scrolls the region; nothing becomes history.
     fn scroll_region(&mut self, which: u8, count: usize) {
         let erased = self.erased();
         let buffer = self.shown();
@@ -215,7 +215,7 @@ impl Model {
         }
     }
 
-    /// Moves the region's columns.
+    /// Inserts or deletes columns in the region.
     fn edit_columns(&mut self, csi: &Csi) {
         let erased = self.erased();
         let buffer = self.shown();
@@ -247,7 +247,7 @@ impl Model {
         }
     }
 
-    /// A private mode.
+    /// Sets or resets a private mode.
     fn switch(&mut self, mode: u16, on: bool) {
         match (mode, on) {
             (2, true) => {
@@ -323,7 +323,7 @@ impl Model {
         }
     }
 
-    /// Does what an escape sequence says: intermediates and a final byte.
+    /// Executes an escape sequence: intermediates and a final byte.
     pub(crate) fn escape(&mut self, body: &[u8]) {
         match body {
             b"7" => self.save_cursor(),
@@ -358,7 +358,7 @@ impl Model {
         }
     }
 
-    /// A row up; at the region's top the text goes down.
+    /// Moves the cursor a row up, or scrolls down at the region's first row.
     fn reverse_index(&mut self) {
         let erased = self.erased();
         self.clamp_cursor(0);
@@ -373,7 +373,7 @@ impl Model {
         }
     }
 
-    /// Fills the screen with letters.
+    /// Fills the screen with `E` (DECALN).
     fn alignment_test(&mut self) {
         let style = Style { more: self.style.underline(), ..self.style };
         self.home();
@@ -387,7 +387,7 @@ impl Model {
         self.home();
     }
 
-    /// A link begins, or ends.
+    /// Begins a link, or ends it.
     pub(crate) fn set_link(&mut self, link: Option<(String, String)>) {
         let extended = self.extended_style();
         self.set_extended_style(ExtendedStyle { link: link.map(Into::into), ..extended });

@@ -1,16 +1,16 @@
-//! One of the two screens: its lines, those that have gone out at the top, and its cursor.
+//! One of the two screens: its lines, its history, and its cursor.
 
 use crate::cell::Style;
 use crate::line::Line;
 use isolet_wire::terminal::COLS_MAX;
 use std::collections::VecDeque;
 
-/// Lines that are kept above the screen.
+/// Most lines of history.
 const HISTORY_LINES: usize = 1000;
-/// Cells that are kept above the screen: wide terminals keep fewer lines.
+/// Most cells of history: wide terminals keep fewer lines.
 const HISTORY_CELLS: usize = 200_000;
 
-/// Where tabs stop, a bit a column.
+/// Tab stops, a bit for each column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tabs([u64; (COLS_MAX as usize).div_ceil(64)]);
 
@@ -31,7 +31,7 @@ impl Tabs {
         }
     }
 
-    /// Stops for another width: from the last one on, every eight columns.
+    /// Adds stops for a new width: every eight columns from the last stop on.
     pub(crate) fn resize(&mut self, old: usize, cols: usize) {
         let plain = Self::default();
         (old..usize::from(COLS_MAX)).for_each(|x| self.set(x, false));
@@ -50,12 +50,12 @@ impl Tabs {
     }
 }
 
-/// Which character sets are chosen.
+/// The character sets that are selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Charsets {
     /// Final bytes of the four: `B` is plain, `0` draws lines.
     pub(crate) sets: [u8; 4],
-    /// Which of them is in force.
+    /// Which of them is active.
     pub(crate) active: u8,
 }
 
@@ -65,17 +65,17 @@ impl Default for Charsets {
     }
 }
 
-/// What `ESC 7` keeps.
+/// The cursor as `ESC 7` saves it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SavedCursor {
     pub(crate) x: usize,
-    /// Counted from the first line that is kept: it moves up with the text.
+    /// Counted from the first line of history, so it moves up with the text.
     pub(crate) line: usize,
     pub(crate) style: Style,
     pub(crate) charsets: Charsets,
 }
 
-/// A screen with what went out at its top.
+/// A screen with its history.
 #[derive(Debug, Clone)]
 pub(crate) struct Buffer {
     /// History, then `rows` lines of screen.
@@ -96,7 +96,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// An empty screen; `keeps` what goes out at the top.
+    /// An empty screen. With `keeps_history`, lines that scroll out at the top are kept.
     pub(crate) fn new(cols: usize, rows: usize, keeps_history: bool, style: Style) -> Self {
         Self {
             lines: (0..rows).map(|_| Line::filled(style, cols)).collect(),
@@ -112,17 +112,17 @@ impl Buffer {
         }
     }
 
-    /// It keeps what goes out at its top.
+    /// Whether lines that scroll out at the top are kept.
     pub(crate) const fn has_history(&self) -> bool {
         self.keeps_history
     }
 
-    /// The most lines that are kept above the screen.
+    /// The most lines of history in this width.
     pub(crate) fn history_max(&self, cols: usize) -> usize {
         if self.keeps_history { HISTORY_LINES.min(HISTORY_CELLS / cols) } else { 0 }
     }
 
-    /// Lines above the screen: the place of its first row.
+    /// Lines of history, which is also the index of the screen's first row.
     pub(crate) fn history_len(&self) -> usize {
         self.lines.len() - self.rows
     }
@@ -138,7 +138,7 @@ impl Buffer {
         self.row(self.y)
     }
 
-    /// The text goes up by a line within the region; at the screen's top it is kept.
+    /// Scrolls the region up by a line; a line that leaves at the screen's top becomes history.
     pub(crate) fn scroll(&mut self, style: Style, wrapped: bool) {
         let base = self.history_len();
         let grows = self.top == 0 && base < self.history_max(self.cols);
@@ -153,7 +153,7 @@ impl Buffer {
         self.lines.insert(base + self.bottom + usize::from(grows), line);
     }
 
-    /// Rows `from` to `last` go up by `count`, and nothing is kept.
+    /// Moves rows `from` to `last` up by `count`; nothing becomes history.
     pub(crate) fn scroll_up(&mut self, from: usize, last: usize, count: usize, style: Style) {
         let base = self.history_len();
         for _ in 0..count.min(last + 1 - from) {
@@ -163,7 +163,7 @@ impl Buffer {
         }
     }
 
-    /// Rows `from` to `last` go down by `count`.
+    /// Moves rows `from` to `last` down by `count`.
     pub(crate) fn scroll_down(&mut self, from: usize, last: usize, count: usize, style: Style) {
         let base = self.history_len();
         for _ in 0..count.min(last + 1 - from) {
@@ -173,18 +173,18 @@ impl Buffer {
         }
     }
 
-    /// Forgets what went out at the top.
+    /// Removes the history.
     pub(crate) fn clear_history(&mut self) {
         let base = self.history_len();
         self.lines.drain(..base);
     }
 
-    /// The next column where tabs stop.
+    /// The next tab stop.
     pub(crate) fn next_tab_stop(&self, x: usize) -> usize {
         (x + 1..self.cols).find(|x| self.tabs.get(*x)).unwrap_or(self.cols - 1)
     }
 
-    /// The last column before where tabs stop.
+    /// The tab stop before a column.
     pub(crate) fn previous_tab_stop(&self, x: usize) -> usize {
         (0..x.min(self.cols)).rev().find(|x| self.tabs.get(*x)).unwrap_or(0)
     }

@@ -1,5 +1,5 @@
-//! One cell of a screen, in 16 bytes: what stands in it and how it looks. Whatever is rare (marks
-//! upon a character, links, colours of underlines) stands once in a [`InternTable`], by its number.
+//! A cell of a screen, in 16 bytes: a character and a style. What few cells have (combining marks,
+//! links, underline colours) is interned in an [`InternTable`], and the cell holds its number.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -21,13 +21,13 @@ pub(crate) const UNDERLINE: u32 = 1 << 28;
 pub(crate) const BLINK: u32 = 1 << 29;
 pub(crate) const HIDDEN: u32 = 1 << 30;
 pub(crate) const STRIKE: u32 = 1 << 31;
-/// Flags beside the colour of the ground.
+/// Flags beside the background colour.
 pub(crate) const ITALIC: u32 = 1 << 26;
 pub(crate) const DIM: u32 = 1 << 27;
 pub(crate) const PROTECTED: u32 = 1 << 28;
 pub(crate) const OVERLINE: u32 = 1 << 29;
 
-/// A colour, taken apart.
+/// A colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Colour {
     Default,
@@ -37,7 +37,7 @@ pub(crate) enum Colour {
 }
 
 impl Colour {
-    /// As it is kept in a [`Style`].
+    /// The bits that a [`Style`] holds for it.
     pub(crate) const fn pack(self) -> u32 {
         match self {
             Self::Default => COLOUR_NONE,
@@ -47,7 +47,7 @@ impl Colour {
         }
     }
 
-    /// What [`Colour::pack`] said; flags are left aside.
+    /// The colour in these bits, ignoring flags.
     pub(crate) const fn unpack(bits: u32) -> Self {
         let high = (bits >> 16) as u8;
         let middle = (bits >> 8) as u8;
@@ -64,16 +64,17 @@ impl Colour {
 /// How a cell looks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Style {
-    /// Colour of the text, and flags.
+    /// Text colour, and flags.
     pub(crate) fg: u32,
-    /// Colour of the ground, and flags.
+    /// Background colour, and flags.
     pub(crate) bg: u32,
-    /// The line's kind under the text (0 to 5, three bits), and the number of its [`ExtendedStyle`] above.
+    /// The kind of underline (0 to 5) in the low three bits, the number of the [`ExtendedStyle`] in the
+    /// others.
     pub(crate) more: u32,
 }
 
 impl Style {
-    /// What is erased keeps the ground alone.
+    /// The style of erased cells: only the background remains.
     pub(crate) const fn erased(self) -> Self {
         Self { fg: 0, bg: self.bg & COLOUR, more: 0 }
     }
@@ -91,10 +92,10 @@ impl Style {
     }
 }
 
-/// What few cells have.
+/// The part of a style that few cells have.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ExtendedStyle {
-    /// Colour of the line under the text.
+    /// Colour of the underline.
     pub(crate) line: u32,
     /// Parameters and address of a link.
     pub(crate) link: Option<Arc<(String, String)>>,
@@ -105,7 +106,7 @@ const WIDE: u32 = 1 << 21;
 const NARROW: u32 = 2 << 21;
 const CLUSTER: u32 = 1 << 23;
 
-/// What stands in one place. All zero is an empty one.
+/// One cell. All zero is an empty cell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Cell {
     text: u32,
@@ -113,12 +114,12 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Nothing, in some style.
+    /// An empty cell in some style.
     pub(crate) const fn blank(style: Style) -> Self {
         Self { text: 0, style }
     }
 
-    /// A character that takes `width` places.
+    /// A character that takes `width` cells.
     pub(crate) const fn of(c: char, width: usize, style: Style) -> Self {
         let width = match width {
             0 => NARROW,
@@ -128,17 +129,17 @@ impl Cell {
         Self { text: c as u32 | width, style }
     }
 
-    /// The second place of a wide character.
+    /// The second cell of a wide character.
     pub(crate) const fn wide_tail(style: Style) -> Self {
         Self { text: NARROW, style }
     }
 
-    /// The same place with a cluster of characters, by its number.
+    /// The same cell with a cluster of characters, by its number.
     pub(crate) const fn with_cluster(self, number: u32) -> Self {
         Self { text: self.text & (WIDE | NARROW) | CLUSTER | number & CHAR, ..self }
     }
 
-    /// Places that it takes: 0 for the second of a wide one, and for a mark that stands alone.
+    /// Columns that it takes: 0 for the second cell of a wide character, and for a lone mark.
     pub(crate) const fn width(self) -> usize {
         if self.text & WIDE != 0 {
             2
@@ -149,7 +150,7 @@ impl Cell {
         }
     }
 
-    /// Something was written here.
+    /// Whether it holds a character.
     pub(crate) const fn has_content(self) -> bool {
         self.text & (CHAR | CLUSTER) != 0
     }
@@ -168,14 +169,14 @@ impl Cell {
     }
 }
 
-/// The most things that a table holds.
+/// The most items that a table holds.
 const ITEMS_MAX: usize = 16 * 1024;
-/// The most bytes that they have together.
+/// The most bytes that they may have together.
 const BYTES_MAX: usize = 1024 * 1024;
-/// So many new ones are taken before the ones in use are counted again.
+/// After this many new items, unused ones are swept.
 const SWEEP: usize = 4096;
 
-/// Things that cells point at by number, each once. Param 0 is none.
+/// Items that cells refer to by number, each stored once. Number 0 is none.
 #[derive(Debug)]
 pub(crate) struct InternTable<T> {
     items: Vec<Option<Arc<T>>>,
@@ -187,7 +188,7 @@ pub(crate) struct InternTable<T> {
 }
 
 impl<T: Eq + Hash> InternTable<T> {
-    /// `size` says how many bytes one has.
+    /// `size` gives an item's bytes.
     pub(crate) fn new(size: fn(&T) -> usize) -> Self {
         Self {
             items: vec![None],
@@ -203,18 +204,18 @@ impl<T: Eq + Hash> InternTable<T> {
         self.items.get(number as usize)?.as_ref()
     }
 
-    /// Things in it.
+    /// Number of items.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.numbers.len()
     }
 
-    /// So many have come that it is worth finding out which are in use.
+    /// Whether enough items were added to make a sweep worthwhile.
     pub(crate) const fn is_due(&self) -> bool {
         self.since >= SWEEP
     }
 
-    /// The number of a thing; `None` when the table is full.
+    /// The number of an item, which is added if it is new; `None` when the table is full.
     pub(crate) fn number(&mut self, item: T) -> Option<u32> {
         if let Some(number) = self.numbers.get(&item) {
             return Some(*number);
@@ -235,7 +236,7 @@ impl<T: Eq + Hash> InternTable<T> {
         Some(number)
     }
 
-    /// Forgets all but the used ones.
+    /// Removes all items but the used ones.
     pub(crate) fn sweep(&mut self, used: &std::collections::HashSet<u32>) {
         self.since = 0;
         for (number, slot) in self.items.iter_mut().enumerate() {

@@ -1,25 +1,25 @@
-//! One line of cells. What lies behind its last cell is empty, so that short lines are short.
+//! A line of cells. Columns behind its last cell are empty, so short lines need little memory.
 
 use crate::cell::{Cell, PROTECTED, Style};
 use std::ops::Range;
 
-/// A line, and whether it goes on with the one before it.
+/// A line, and whether it continues the one before it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Line {
     cells: Vec<Cell>,
-    /// The text of the line before ran over into it.
+    /// It continues the line before it, whose text was wrapped.
     pub(crate) wrapped: bool,
 }
 
 impl Line {
-    /// A line of nothing but a ground.
+    /// A line that has only a background.
     pub(crate) fn filled(style: Style, cols: usize) -> Self {
         let mut line = Self::default();
         line.clear(style, cols);
         line
     }
 
-    /// Makes it such a line, in the memory that it has.
+    /// Clears it, reusing its memory.
     pub(crate) fn clear(&mut self, style: Style, cols: usize) {
         self.cells.clear();
         self.wrapped = false;
@@ -28,12 +28,12 @@ impl Line {
         }
     }
 
-    /// What stands at a column.
+    /// The cell at a column.
     pub(crate) fn get(&self, x: usize) -> Cell {
         self.cells.get(x).copied().unwrap_or_default()
     }
 
-    /// Its cells, without what is empty behind them.
+    /// Its cells, without trailing empty ones.
     pub(crate) fn cells(&self) -> &[Cell] {
         let empty = self.cells.iter().rev().take_while(|cell| **cell == Cell::default()).count();
         &self.cells[..self.cells.len() - empty]
@@ -46,7 +46,7 @@ impl Line {
         self.cells[x] = cell;
     }
 
-    /// Writes characters of one place each.
+    /// Writes ASCII characters, one column each.
     pub(crate) fn write(&mut self, x: usize, text: &[u8], style: Style) {
         let fresh = |byte: &u8| Cell::of(*byte as char, 1, style);
         let end = x + text.len();
@@ -64,7 +64,7 @@ impl Line {
         }
     }
 
-    /// Cells behind the last column are cut off.
+    /// Removes the cells behind the last column.
     pub(crate) fn truncate_to(&mut self, cols: usize) {
         self.cells.truncate(cols);
     }
@@ -75,8 +75,8 @@ impl Line {
         last.map_or(0, |last| last + self.cells[last].width())
     }
 
-    /// Nothing stands in a range any more; halves of wide characters at its ends go too.
-    /// With `keep`, protected cells stay.
+    /// Erases a range, and the other halves of wide characters at its ends. With `keep`, protected
+    /// cells stay.
     pub(crate) fn erase(&mut self, range: Range<usize>, style: Style, cols: usize, keep: bool) {
         let Range { start, end } = range;
         let protected = |cell: Cell| keep && cell.style.bg & PROTECTED != 0;
@@ -103,7 +103,7 @@ impl Line {
         }
     }
 
-    /// Moves what stands from a column on to the right.
+    /// Inserts empty cells at a column; the cells behind it move to the right.
     pub(crate) fn insert(&mut self, x: usize, count: usize, style: Style, cols: usize) {
         let blank = Cell::blank(style);
         let x = x % cols;
@@ -119,7 +119,7 @@ impl Line {
         }
     }
 
-    /// Takes cells out; what stands behind them moves to the left.
+    /// Deletes cells; those behind them move to the left.
     pub(crate) fn delete(&mut self, x: usize, count: usize, style: Style, cols: usize) {
         let blank = Cell::blank(style);
         let x = x % cols;

@@ -1,6 +1,5 @@
-//! What a terminal shows and how it is set: two screens, modes, titles, colours. Does with text,
-//! controls and sequences what xterm.js does, so that a client that comes back sees what one that
-//! stayed sees.
+//! The state of a terminal: two screens, modes, titles, colours. Text, control characters and
+//! sequences have the effect that they have in xterm.js.
 
 use crate::buffer::{Buffer, Charsets, SavedCursor};
 use crate::cell::{Cell, ExtendedStyle, InternTable, Style};
@@ -10,18 +9,18 @@ use crate::width;
 use isolet_wire::terminal::Size;
 use std::collections::{BTreeMap, HashSet};
 
-/// Titles that a program may put aside.
+/// Most titles that a program may push.
 const TITLES_MAX: usize = 16;
 /// The longest title, in bytes.
 const TITLE_BYTES_MAX: usize = 256;
-/// Marks upon one character; more are not kept.
+/// Most combining marks on one character; more are ignored.
 const MARKS_MAX: usize = 4;
 
 /// The whole state.
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) primary: Buffer,
-    /// The screen of programs that take all of it, while one does.
+    /// The alternate screen, while it is shown.
     pub(crate) alternate: Option<Box<Buffer>>,
     pub(crate) style: Style,
     pub(crate) charsets: Charsets,
@@ -30,11 +29,11 @@ pub(crate) struct Model {
     pub(crate) keys: [Keys; 2],
     pub(crate) title: String,
     pub(crate) titles: Vec<String>,
-    /// Colours that were set, by number; 256 and up are text, ground and cursor.
+    /// Colours that were set, by number; 256 to 258 are text, background and cursor.
     pub(crate) colours: BTreeMap<u16, [u8; 3]>,
     pub(crate) extended_styles: InternTable<ExtendedStyle>,
     pub(crate) clusters: InternTable<String>,
-    /// The last thing was a character, that marks may join and that may be repeated.
+    /// The last output was a character, which marks may join and which may be repeated.
     cluster_open: bool,
 }
 
@@ -65,7 +64,7 @@ impl Model {
         self.alternate.as_deref_mut().unwrap_or(&mut self.primary)
     }
 
-    /// What is erased looks like this.
+    /// The style of erased cells.
     pub(crate) const fn erased(&self) -> Style {
         self.style.erased()
     }
@@ -96,7 +95,7 @@ impl Model {
         }
     }
 
-    /// Bytes of UTF-8; what is not valid is left out, as xterm.js does.
+    /// Writes UTF-8; invalid bytes are skipped, as in xterm.js.
     fn put_utf8(&mut self, bytes: &[u8]) {
         for chunk in bytes.utf8_chunks() {
             for c in chunk.valid().chars() {
@@ -116,7 +115,7 @@ impl Model {
         }
     }
 
-    /// ASCII without controls: the common case, a line's rest at a time.
+    /// Writes ASCII without controls: the common case, as much as fits the line at a time.
     fn put_ascii(&mut self, text: &[u8]) {
         let draws = matches!(self.charsets.sets[usize::from(self.charsets.active)], b'0' | b'A');
         if draws || self.modes.insert || !self.modes.wrap {
@@ -146,7 +145,7 @@ impl Model {
         self.cluster_open = true;
     }
 
-    /// One character, of any kind.
+    /// Writes one character.
     fn put(&mut self, c: char) {
         let c = match self.charsets.sets[usize::from(self.charsets.active)] {
             b'0' => dec_special_graphics(c),
@@ -195,7 +194,7 @@ impl Model {
         self.cluster_open = width > 0;
     }
 
-    /// A mark goes upon the character before it.
+    /// Adds a combining mark to the character before it.
     fn add_combining_mark(&mut self, mark: char) {
         if self.clusters.is_due() {
             self.sweep();
@@ -216,7 +215,7 @@ impl Model {
         }
     }
 
-    /// The character before the cursor again. Only right behind it.
+    /// Repeats the character that was just written.
     pub(crate) fn repeat(&mut self, count: usize) {
         if !self.cluster_open {
             return;
@@ -238,17 +237,17 @@ impl Model {
         }
     }
 
-    /// A sequence has come: marks do not join what stood before it.
+    /// Ends the cluster: marks that follow do not join the last character.
     pub(crate) const fn end_cluster(&mut self) {
         self.cluster_open = false;
     }
 
-    /// Marks that follow join the character before the cursor, and it can be repeated.
+    /// Whether marks that follow join the character before the cursor.
     pub(crate) const fn in_cluster(&self) -> bool {
         self.cluster_open
     }
 
-    /// A control character.
+    /// Executes a control character.
     pub(crate) fn control(&mut self, control: u8) {
         match control {
             0x08 => self.backspace(),
@@ -306,7 +305,7 @@ impl Model {
         self.clamp_cursor(0);
     }
 
-    /// Brings the cursor back on the screen: `over` columns behind the last one may stand.
+    /// Moves the cursor onto the screen, or up to `over` columns behind the last column.
     pub(crate) fn clamp_cursor(&mut self, over: usize) {
         let origin = self.modes.origin;
         let buffer = self.shown();
@@ -318,7 +317,7 @@ impl Model {
         };
     }
 
-    /// A row down; at the region's end the text goes up.
+    /// Moves the cursor a row down, or scrolls at the region's last row.
     pub(crate) fn index(&mut self) {
         let erased = self.erased();
         self.clamp_cursor(0);
@@ -337,7 +336,7 @@ impl Model {
         self.index();
     }
 
-    /// Tabs stop here.
+    /// Sets a tab stop at the cursor.
     pub(crate) fn set_tab_stop(&mut self) {
         let buffer = self.shown();
         // Not behind the last column, where the cursor may wait.
@@ -345,7 +344,7 @@ impl Model {
         buffer.tabs.set(x, true);
     }
 
-    /// Keeps the cursor, for [`Model::restore`].
+    /// Saves the cursor, for [`Model::restore_cursor`].
     pub(crate) fn save_cursor(&mut self) {
         let style = self.style;
         let charsets = self.charsets;
@@ -355,7 +354,7 @@ impl Model {
         buffer.saved = SavedCursor { x, line, style, charsets };
     }
 
-    /// Brings the cursor back. A link goes on.
+    /// Restores the cursor. An open link continues.
     pub(crate) fn restore_cursor(&mut self) {
         let buffer = self.shown();
         let saved = buffer.saved;
@@ -373,7 +372,7 @@ impl Model {
         self.clamp_cursor(0);
     }
 
-    /// What the style has beside its flags.
+    /// The extended part of the present style.
     pub(crate) fn extended_style(&self) -> ExtendedStyle {
         self.extended_styles
             .get(self.style.extended())
@@ -381,7 +380,7 @@ impl Model {
             .unwrap_or_default()
     }
 
-    /// Gives the style something extended.
+    /// Sets the extended part of the present style.
     pub(crate) fn set_extended_style(&mut self, extended: ExtendedStyle) {
         if self.extended_styles.is_due() {
             self.sweep();
@@ -394,7 +393,7 @@ impl Model {
         self.style = self.style.with_extended(number.unwrap_or(0));
     }
 
-    /// Forgets what no cell points at any more.
+    /// Removes extended styles and clusters that no cell refers to.
     fn sweep(&mut self) {
         let mut used_styles = HashSet::from([self.style.extended()]);
         let mut clusters = HashSet::new();
@@ -409,7 +408,7 @@ impl Model {
         self.clusters.sweep(&clusters);
     }
 
-    /// Shows the other screen, which is empty.
+    /// Shows the alternate screen, which is empty.
     pub(crate) fn enter_alternate_screen(&mut self) {
         if self.alternate.is_some() {
             return;
@@ -464,7 +463,7 @@ impl Model {
         }
     }
 
-    /// Puts the title aside.
+    /// Pushes the title onto the stack.
     pub(crate) fn push_title(&mut self) {
         if self.titles.len() >= TITLES_MAX {
             self.titles.remove(0);
@@ -472,7 +471,7 @@ impl Model {
         self.titles.push(self.title.clone());
     }
 
-    /// Takes the last title that was put aside.
+    /// Pops a title from the stack.
     pub(crate) fn pop_title(&mut self) {
         if let Some(title) = self.titles.pop() {
             self.title = title;
@@ -480,7 +479,7 @@ impl Model {
     }
 }
 
-/// The text runs over into the next row.
+/// Wraps the text into the next row.
 fn wrap(buffer: &mut Buffer, erased: Style) {
     buffer.x = 0;
     if buffer.y == buffer.bottom {
@@ -491,7 +490,7 @@ fn wrap(buffer: &mut Buffer, erased: Style) {
     }
 }
 
-/// The second half of a wide character whose first was written over is nothing.
+/// Clears the second cell of a wide character whose first was overwritten.
 fn clear_orphaned_half(line: &mut Line, x: usize, cols: usize, style: Style) {
     let cell = line.get(x);
     if x < cols && cell.width() == 0 && !cell.has_content() {
@@ -499,7 +498,7 @@ fn clear_orphaned_half(line: &mut Line, x: usize, cols: usize, style: Style) {
     }
 }
 
-/// The character set that draws lines.
+/// DEC Special Graphics: the character set with box-drawing characters.
 const fn dec_special_graphics(c: char) -> char {
     match c {
         '`' => '◆',

@@ -1,11 +1,11 @@
-//! Switches that programs set, and keyboard modes.
+//! Modes that programs set and reset, and keyboard modes.
 
-/// Switches that a model only passes on: it draws nothing differently for them.
+/// Modes that have no effect on the model and are only repeated in snapshots.
 const PASSED_ON: [u16; 10] = [5, 1005, 1007, 1015, 1034, 1036, 1039, 1042, 2027, 2031];
-/// Keyboard modes that a program may put aside.
+/// Most keyboard modes that a program may push.
 const KEYS_MAX: usize = 16;
 
-/// Which mouse events are told.
+/// Which mouse events are reported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Mouse {
     #[default]
@@ -14,7 +14,7 @@ pub(crate) enum Mouse {
     Mode(u16),
 }
 
-/// All switches.
+/// All modes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Modes {
     pub(crate) cursor_keys: bool,
@@ -23,7 +23,7 @@ pub(crate) struct Modes {
     pub(crate) wrap: bool,
     pub(crate) reverse_wrap: bool,
     pub(crate) insert: bool,
-    /// A line feed also returns.
+    /// A line feed also returns the carriage: mode 20.
     pub(crate) newline: bool,
     pub(crate) cursor_hidden: bool,
     /// Mode 12.
@@ -36,7 +36,7 @@ pub(crate) struct Modes {
     pub(crate) mouse_encoding: u16,
     pub(crate) focus_events: bool,
     pub(crate) bracketed_paste: bool,
-    /// What is written is to be shown when it is complete: mode 2026.
+    /// Output is shown only once it is complete: mode 2026.
     pub(crate) synchronized_output: bool,
     /// 0 to 2; see `CSI > 4 ; n m`.
     pub(crate) other_keys: u8,
@@ -68,7 +68,7 @@ impl Default for Modes {
 }
 
 impl Modes {
-    /// Switches one that concerns no screen: `CSI ? n h` and `l`.
+    /// Sets or resets a private mode: `CSI ? n h` and `l`.
     pub(crate) fn switch(&mut self, mode: u16, on: bool) {
         match mode {
             1 => self.cursor_keys = on,
@@ -100,12 +100,12 @@ impl Modes {
         };
     }
 
-    /// Switches that were touched and are only passed on.
+    /// The modes that were set or reset and are only repeated.
     pub(crate) fn passed_on(&self) -> impl Iterator<Item = (u16, bool)> {
         PASSED_ON.into_iter().zip(self.passed_on).filter_map(|(mode, on)| Some((mode, on?)))
     }
 
-    /// What a soft reset leaves of them.
+    /// Resets what a soft reset (DECSTR) resets.
     pub(crate) fn soft_reset(&mut self) {
         *self = Self {
             mouse: self.mouse,
@@ -121,7 +121,7 @@ impl Modes {
 /// Keyboard modes of one screen, as the kitty protocol has them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Keys {
-    /// In force, and below it what was put aside.
+    /// The active mode last, and below it those that were pushed.
     pub(crate) stack: Vec<u8>,
 }
 

@@ -1,22 +1,22 @@
-//! Finds escape sequences in what a program writes, without saying what they mean. Follows the
-//! state machine of the VT500, as xterm.js does, with one difference: it looks only at whole
-//! sequences, and one that is not complete yet is looked at again when more has come.
+//! Finds escape sequences in output, without interpreting them. It follows the state machine of the
+//! VT500, as xterm.js does, with one difference: it handles only complete sequences, and scans an
+//! incomplete one again when more output has come.
 
 use std::ops::Range;
 
-/// The longest text of an operating system command or device control that is looked at, in bytes.
+/// The longest operating system command or device control string that is interpreted, in bytes.
 const STRING_BYTES_MAX: usize = 8 * 1024;
-/// The longest other sequence: a longer one is nonsense.
+/// The longest other sequence, in bytes.
 const SEQUENCE_BYTES_MAX: usize = 1024;
 
 pub(crate) const ESC: u8 = 0x1b;
 pub(crate) const BEL: u8 = 0x07;
 const CAN: u8 = 0x18;
 const SUB: u8 = 0x1a;
-/// First byte of the controls of eight bits in UTF-8.
+/// First byte of an 8-bit control character (C1) in UTF-8.
 const C1: u8 = 0xc2;
 
-/// What a sequence is.
+/// The kind of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SequenceKind {
     /// `ESC`, intermediates, a final byte.
@@ -27,13 +27,13 @@ pub(crate) enum SequenceKind {
     Osc,
     /// Device control: text.
     Dcs,
-    /// Text that nobody reads.
+    /// A string that is ignored: SOS, PM, APC.
     Ignored,
 }
 
 impl SequenceKind {
-    /// The beginning of such a sequence that does nothing however it goes on. Stands for one of
-    /// which too much has come to keep it.
+    /// The beginning of a sequence of this kind that has no effect, whatever follows. It stands for a
+    /// sequence that grew too long.
     pub(crate) const fn inert_prefix(self) -> &'static [u8] {
         match self {
             Self::Escape => b"\x1b",
@@ -49,7 +49,7 @@ impl SequenceKind {
     }
 }
 
-/// What stands at the beginning of some bytes.
+/// What some bytes begin with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Found {
     /// A whole sequence.
@@ -61,11 +61,11 @@ pub(crate) enum Found {
         /// Where the next thing begins.
         end: usize,
     },
-    /// Something that was broken off: nothing is done, but for the controls in the first bytes.
+    /// A sequence that was aborted. Only the controls in its first bytes take effect.
     Aborted { end: usize, controls: usize },
     /// More is needed.
     Incomplete(SequenceKind),
-    /// More is needed, and so much has come already that it is not kept.
+    /// More is needed, but the sequence is too long already.
     TooLong(SequenceKind),
 }
 

@@ -1,8 +1,8 @@
-//! How many places a character takes.
+//! How many columns a character takes.
 
 use unicode_width::UnicodeWidthChar;
 
-/// 0 for marks that stand upon the character before, 2 for wide ones, 1 for all others.
+/// 0 for combining marks, 2 for wide characters, 1 for all others.
 pub(crate) fn of(c: char) -> usize {
     if c.is_ascii() { 1 } else { c.width().unwrap_or(0) }
 }

@@ -1,4 +1,4 @@
-//! Code contexts: what is asked of them, and what becomes of it at the end of a round.
+//! Handles requests about code contexts, and flushes contexts at the end of a round.
 
 use super::Agent;
 use crate::connection::{Conn, Role};

@@ -143,7 +143,8 @@ impl Agent {
             let gone = self.pump_clients(id);
             gone.into_iter().for_each(|conn| self.close_connection(conn));
             let Some(shell) = self.shells.get_mut(&id) else { return };
-            let (mut fastest, mut moved) = shell.last_detached;
+            let mut fastest = shell.last_detached.cursor;
+            let mut last_progress = shell.last_detached.at;
             let mut first = true;
             for client in &shell.clients {
                 let Some(Role::Shell(client)) = self.conns.get(client).map(|conn| &conn.role)
@@ -153,13 +154,17 @@ impl Agent {
                 if !shell.waits_for(&client.view.owner) {
                     continue;
                 }
-                moved = if first { client.last_progress } else { moved.max(client.last_progress) };
+                last_progress = if first {
+                    client.last_progress
+                } else {
+                    last_progress.max(client.last_progress)
+                };
                 if first || shell.log.lag(&client.cursor) < shell.log.lag(&fastest) {
                     fastest = client.cursor;
                 }
                 first = false;
             }
-            shell.apply_backpressure(&mut self.reactor, fastest, moved);
+            shell.apply_backpressure(&mut self.reactor, fastest, last_progress);
             if !shell.drain_ended_step(&mut self.reactor) {
                 break;
             }

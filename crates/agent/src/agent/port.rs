@@ -1,4 +1,4 @@
-//! Dials for a server: begun, looked after until they are known, and handed over.
+//! Connections that are made for a server: started, awaited, and handed over.
 
 use super::Agent;
 use crate::connection::Role;

@@ -1,4 +1,4 @@
-//! What is done with orders about processes in the background, and who follows them.
+//! Handles requests about background processes, and their followers.
 
 use super::Agent;
 use crate::connection::{Follower, Role};

@@ -1,4 +1,4 @@
-//! What is done with what a server asks.
+//! Handles the requests of a server.
 
 use super::Agent;
 use crate::connection::{Conn, Role};

@@ -1,4 +1,4 @@
-//! What shells hold, for who watches and keeps it.
+//! Sends the state of shells to the watchers that store it.
 
 use super::Agent;
 use crate::connection::{Conn, Role};

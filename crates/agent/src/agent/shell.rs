@@ -1,9 +1,9 @@
-//! Becoming and ceasing to be a client of a shell.
+//! Attaches clients to shells, and detaches them.
 
 use super::Agent;
 use crate::connection::shell_log::LogFilter;
 use crate::connection::{Role, ShellClient};
-use crate::shell::{Shell, State};
+use crate::shell::{Detached, Shell, State};
 use isolet_wire::ask::Attach;
 use isolet_wire::tell::Why;
 
@@ -110,7 +110,7 @@ impl Agent {
             // Of several that leave together the last one's place is kept: the log's other half
             // is there for what they differ by.
             if shell.clients.is_empty() || shell.waits_for(&client.view.owner) {
-                shell.last_detached = (client.cursor, self.reactor.now);
+                shell.last_detached = Detached { cursor: client.cursor, at: self.reactor.now };
             }
         }
         self.reactor.pending.shells.mark(shell);

@@ -1,4 +1,4 @@
-//! Becoming and ceasing to be a client of a terminal, and what clients of terminals say.
+//! Attaches clients to terminals, detaches them, and handles their requests.
 
 use super::Agent;
 use crate::connection::{Conn, Role, TerminalClient};
@@ -227,11 +227,11 @@ impl Agent {
             let sent = terminal.pump(conn, now);
             // However long it stood still before: from the end on it has time to hear of it.
             let stalled = ended.is_some_and(|ended| {
-                let moved = conn
+                let last_progress = conn
                     .terminal_client()
                     .filter(|terminal_client| !terminal_client.caught_up)
                     .map(|terminal_client| terminal_client.last_progress);
-                moved.is_some_and(|at| {
+                last_progress.is_some_and(|at| {
                     now.duration_since(at.max(ended)) >= self.reactor.config.stall
                 })
             });

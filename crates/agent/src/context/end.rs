@@ -1,4 +1,4 @@
-//! How a run ends that does not end by itself, and how an interpreter does.
+//! Ends runs that do not end on their own, and interpreters.
 //!
 //! A timeout or an interrupt is SIGINT first, which every language makes an error of the run, and
 //! once more in case the driver was between two runs; then SIGKILL to the interpreter and to all

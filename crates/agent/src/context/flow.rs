@@ -1,5 +1,5 @@
-//! What an interpreter says, on its way to who runs something in it: both streams as they come, and
-//! what its driver says between them, in the order in which it was written.
+//! Forwards an interpreter's output to the connection that runs something in it: both streams as they
+//! come, and the driver's frames between them, in the order in which all of it was written.
 //!
 //! A frame of the driver comes after all that was written before it: when its head is seen, both
 //! streams are read by count first. The driver waits until it was read, so nothing that is written

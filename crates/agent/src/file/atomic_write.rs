@@ -74,11 +74,11 @@ impl AtomicWrite {
         let (file, place) = if how.append { (end(&path)?, Place::Own) } else { begin(dir)? };
         let Save { mode, sync, .. } = how;
         let created = old.is_none();
-        let draft = Self { file, path, place, created, mode, fresh, owner, sync };
-        if draft.place == Place::Own && (created || mode.is_some()) {
-            draft.set_mode(mode.unwrap_or(fresh))?;
+        let write = Self { file, path, place, created, mode, fresh, owner, sync };
+        if write.place == Place::Own && (created || mode.is_some()) {
+            write.set_mode(mode.unwrap_or(fresh))?;
         }
-        Ok(draft)
+        Ok(write)
     }
 
     /// Gives it its name; says whether there was none of that name.
@@ -135,10 +135,10 @@ impl AtomicWrite {
 
     /// Gives it a name that nobody has.
     fn name_new(&mut self) -> Result<(), Errno> {
-        let Place::Named(draft) = &self.place else { return link(&self.file, &self.path) };
-        match rustix::fs::linkat(CWD, draft, CWD, &self.path, AtFlags::empty()) {
+        let Place::Named(temporary) = &self.place else { return link(&self.file, &self.path) };
+        match rustix::fs::linkat(CWD, temporary, CWD, &self.path, AtFlags::empty()) {
             Ok(()) => {
-                let _ = rustix::fs::unlinkat(CWD, draft, AtFlags::empty());
+                let _ = rustix::fs::unlinkat(CWD, temporary, AtFlags::empty());
                 self.place = Place::Own;
                 Ok(())
             }
@@ -154,14 +154,14 @@ impl AtomicWrite {
             // Whoever cleans up sees by the lock that this one is not left over.
             let _ = rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive);
             let inode = rustix::fs::fstat(&self.file)?.st_ino;
-            let draft = free(|| {
-                let draft = parent(&self.path).join(names::temporary_name(inode)?);
-                link(&self.file, &draft).map(|()| draft)
+            let temporary = free(|| {
+                let temporary = parent(&self.path).join(names::temporary_name(inode)?);
+                link(&self.file, &temporary).map(|()| temporary)
             })?;
-            self.place = Place::Named(draft);
+            self.place = Place::Named(temporary);
         }
-        let Place::Named(draft) = &self.place else { return Ok(()) };
-        rustix::fs::renameat(CWD, draft, CWD, &self.path)?;
+        let Place::Named(temporary) = &self.place else { return Ok(()) };
+        rustix::fs::renameat(CWD, temporary, CWD, &self.path)?;
         self.place = Place::Own;
         Ok(())
     }
@@ -169,8 +169,8 @@ impl AtomicWrite {
 
 impl Drop for AtomicWrite {
     fn drop(&mut self) {
-        if let Place::Named(draft) = &self.place {
-            let _ = rustix::fs::unlinkat(CWD, draft, AtFlags::empty());
+        if let Place::Named(temporary) = &self.place {
+            let _ = rustix::fs::unlinkat(CWD, temporary, AtFlags::empty());
         }
     }
 }
@@ -211,8 +211,8 @@ fn begin(dir: &Path) -> Result<(File, Place), Failure> {
     match rustix::fs::open(dir, flags, Mode::from_raw_mode(MODE)) {
         Ok(fd) => Ok((File::from(fd), Place::Nameless)),
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
-            let (fd, draft) = named(dir)?;
-            Ok((File::from(fd), Place::Named(draft)))
+            let (fd, temporary) = named(dir)?;
+            Ok((File::from(fd), Place::Named(temporary)))
         }
         Err(errno) => Err(errno.into()),
     }
@@ -226,9 +226,9 @@ fn named(dir: &Path) -> Result<(OwnedFd, PathBuf), Failure> {
         rustix::fs::open(&first, flags, Mode::from_raw_mode(0o600)).map(|fd| (fd, first))
     })?;
     let _ = rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive);
-    let draft = dir.join(names::temporary_name(rustix::fs::fstat(&fd)?.st_ino)?);
-    match rustix::fs::renameat(CWD, &first, CWD, &draft) {
-        Ok(()) => Ok((fd, draft)),
+    let temporary = dir.join(names::temporary_name(rustix::fs::fstat(&fd)?.st_ino)?);
+    match rustix::fs::renameat(CWD, &first, CWD, &temporary) {
+        Ok(()) => Ok((fd, temporary)),
         Err(errno) => {
             let _ = rustix::fs::unlinkat(CWD, &first, AtFlags::empty());
             Err(errno.into())

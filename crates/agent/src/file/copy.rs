@@ -116,9 +116,9 @@ fn one(from: &Path, to: &Path, kind: Kind, owners: Owners) -> Result<(), Failure
                     (how, Owner::Moved((&rustix::fs::fstat(&file)?).into()))
                 }
             };
-            let mut draft = AtomicWrite::new(to, Some(stat.mode), how, owner)?;
-            std::io::copy(&mut file, &mut draft.file)?;
-            draft.commit().map(drop)
+            let mut write = AtomicWrite::new(to, Some(stat.mode), how, owner)?;
+            std::io::copy(&mut file, &mut write.file)?;
+            write.commit().map(drop)
         }
         Kind::Symlink => {
             let target = rustix::fs::readlinkat(CWD, from, Vec::new())?;

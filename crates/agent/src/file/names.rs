@@ -1,8 +1,8 @@
-//! Names that the agent gives to files for a moment, and by which it knows them as its own.
+//! Names of the agent's temporary files, by which it recognises them.
 //!
-//! A draft's name says the inode of the file that has it, so no copy and nothing that a tenant
-//! writes under such a name is taken for one. Lists, searches, archives and watches leave drafts
-//! out. One whose writer was killed is not locked any more, and is removed by whoever meets it.
+//! The name contains the file's own inode, so neither a copy nor a tenant's file of such a name is
+//! taken for one. Lists, searches, archives and watches leave temporary files out. When the writer of
+//! one is killed, its lock is gone, and the next call that meets the file removes it.
 
 use isolet_sys::tree::LIFTED;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
@@ -11,10 +11,10 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 const DRAFT: &[u8] = b".isolet-write-";
-/// Hexadecimal digits of a draft's inode, and as many random ones.
+/// Hexadecimal digits of a temporary file's inode, and as many random ones.
 const DIGITS: usize = 16;
 
-/// A name for the draft with this inode.
+/// A name for the temporary file with this inode.
 ///
 /// # Errors
 /// The kernel has no random bytes.
@@ -25,7 +25,7 @@ pub(super) fn temporary_name(inode: u64) -> Result<String, Errno> {
     Ok(format!("{}{inode:016x}{random:016x}", String::from_utf8_lossy(DRAFT)))
 }
 
-/// The inode that a draft's name says; `None` for other names.
+/// The inode that a temporary file's name says; `None` for other names.
 fn inode(name: &[u8]) -> Option<u64> {
     let digits = name.strip_prefix(DRAFT).filter(|digits| digits.len() == 2 * DIGITS)?;
     let lower = digits.iter().all(is_digit);
@@ -37,14 +37,14 @@ fn is_digit(byte: &u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
-/// Whether what has this name and inode is a draft.
+/// Whether what has this name and inode is a temporary file.
 pub(super) fn is_temporary(name: &[u8], of: u64) -> bool {
     inode(name) == Some(of)
 }
 
-/// Whether an event of this path is about a name of the agent's own: a draft, which is mostly gone
-/// by then; a file that has no name yet, which the kernel calls `#` and its number; or a directory
-/// that is being removed.
+/// Whether an event of this path is about a name of the agent's own: a temporary file, which is
+/// mostly gone by then; a file that has no name yet, which the kernel calls `#` and its number; or a
+/// directory that is being removed.
 ///
 /// `named`: the event says that the name was made, removed or moved, which never happens to a file
 /// without a name. A tenant's own file may be called `#1`.
@@ -65,7 +65,7 @@ pub(super) fn is_hidden(path: &Path, name: &[u8], named: bool) -> bool {
     }
 }
 
-/// Removes a draft whose writer has ended.
+/// Removes a temporary file whose writer has ended.
 pub(super) fn sweep(dir: impl AsFd, name: &[u8]) {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let Ok(fd) = rustix::fs::openat(&dir, name, flags, Mode::empty()) else { return };

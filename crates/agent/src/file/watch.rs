@@ -81,8 +81,8 @@ struct Half {
     cookie: u32,
     path: Vec<u8>,
     directory: bool,
-    /// It is a draft, about to take the place of a file.
-    draft: bool,
+    /// It is a temporary file, about to take the place of a file.
+    temporary: bool,
 }
 
 struct Watch {
@@ -197,7 +197,7 @@ impl Watch {
     /// Something happened to a file of the agent's own.
     fn hidden(&mut self, flags: ReadFlags, cookie: u32) -> Result<(), Errno> {
         let moved = self.half.take_if(|half| {
-            flags.contains(ReadFlags::MOVED_TO) && half.cookie == cookie && !half.draft
+            flags.contains(ReadFlags::MOVED_TO) && half.cookie == cookie && !half.temporary
         });
         self.flush_half();
         if moved.is_some() {
@@ -206,7 +206,7 @@ impl Watch {
             self.flush_half();
         }
         if flags.contains(ReadFlags::MOVED_FROM) {
-            self.half = Some(Half { cookie, path: Vec::new(), directory: false, draft: true });
+            self.half = Some(Half { cookie, path: Vec::new(), directory: false, temporary: true });
         }
         Ok(())
     }
@@ -220,7 +220,7 @@ impl Watch {
     ) -> Result<(), Errno> {
         if flags.contains(ReadFlags::MOVED_TO) {
             if let Some(half) = self.half.take_if(|half| half.cookie == cookie) {
-                if half.draft {
+                if half.temporary {
                     self.put(Happened::Modified, path, directory);
                     return Ok(());
                 }
@@ -238,7 +238,7 @@ impl Watch {
         self.flush_half();
         if flags.contains(ReadFlags::MOVED_FROM) {
             self.listed.remove(&path);
-            self.half = Some(Half { cookie, path, directory, draft: false });
+            self.half = Some(Half { cookie, path, directory, temporary: false });
         } else if flags.contains(ReadFlags::CREATE) {
             return self.created(path, directory);
         } else if flags.contains(ReadFlags::DELETE) {
@@ -260,7 +260,7 @@ impl Watch {
 
     /// What has left and did not come in again is gone.
     fn flush_half(&mut self) {
-        let Some(half) = self.half.take().filter(|half| !half.draft) else { return };
+        let Some(half) = self.half.take().filter(|half| !half.temporary) else { return };
         if half.directory {
             for (_, number) in self.below(&half.path) {
                 let _ = inotify::remove_watch(&self.kernel, number);

@@ -1,5 +1,5 @@
-//! The end of a process: by itself, by its timeout, or because it was asked for. Only when nothing
-//! of what it started lives it is over.
+//! The end of a process: on its own, by its timeout, or on request. It is over only when nothing that
+//! it started is alive.
 
 use super::Process;
 use super::killing::Killing;

@@ -1,7 +1,7 @@
-//! From a process's log to those who follow it: each has a position, and nothing else.
+//! Sends the log of a process to its followers: each has a position in it, and nothing else.
 //!
-//! The process waits while the fastest of them is half a log behind, and for none that has taken
-//! nothing for a moment: one that only forgot to hang up holds up nobody.
+//! The process waits while the fastest of them is half a log behind, and for none that has read
+//! nothing for a moment: a follower that forgot to disconnect holds nothing up.
 
 use super::Process;
 use crate::connection::{Conn, Follower, SEND_BYTES};

@@ -1,4 +1,5 @@
-//! What is written to bash, and what bash reports back. Pure text; knows no descriptor but by number.
+//! The lines that are written to bash, and the reports that it writes back. Pure text: descriptors
+//! appear only as numbers.
 //!
 //! A step is two lines. The first evaluates a quoted text; the second reports on descriptor 57.
 //! Two, because a line can be abandoned (an interrupt, `set -u`, `${x:?}`) and bash then goes back

@@ -1,4 +1,4 @@
-//! How a shell ends: by itself, or because it is told to.
+//! The end of a shell: on its own, or on request.
 
 use super::bash::Bash;
 use super::closing::Closing;

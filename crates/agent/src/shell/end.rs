@@ -1,10 +1,9 @@
-//! How a running command is ended while its shell stays, and how it is noticed that bash can no
-//! longer tell.
+//! Ends a running command while its shell stays, and notices when bash can no longer report.
 
 use super::bash::Bash;
 use super::escalation::{Escalation, EscalationStep};
-use super::running::{INTERRUPT_RETRY, InterruptState, Running, Stage};
-use super::{START_MAX, Shell, State};
+use super::running::{INTERRUPT_RETRY, InterruptState, ProbeStep, ReaderProbe, Running, Stage};
+use super::{Resync, START_MAX, Shell, State};
 use crate::process_tree::{self, Process};
 use crate::reactor::Reactor;
 use crate::signals::{CONT, INT, KILL, TERM};
@@ -150,8 +149,11 @@ impl Shell {
     /// The status channel may be lost: look at `when`.
     pub(super) fn schedule_status_check(&mut self, when: Instant) {
         match self.running.as_mut() {
-            Some(running) => running.probe = (when, Duration::ZERO, 3),
-            None => self.resyncing = Some((when, SETTLE_MAX)),
+            Some(running) => {
+                running.probe =
+                    ReaderProbe { due: when, pause: Duration::ZERO, step: ProbeStep::GiveUp };
+            }
+            None => self.resyncing = Some(Resync { due: when, tries: SETTLE_MAX }),
         }
     }
 
@@ -175,9 +177,9 @@ impl Shell {
             }
             sooner(running.escalation.as_ref().and_then(Escalation::due));
             sooner(running.own_step_deadline.filter(|_| running.escalation.is_none()));
-            sooner((running.unread.is_none()).then_some(running.probe.0));
+            sooner((running.unread.is_none()).then_some(running.probe.due));
         }
-        sooner(self.resyncing.map(|(when, _)| when));
+        sooner(self.resyncing.map(|resync| resync.due));
         sooner(self.closing.as_ref().and_then(super::closing::Closing::due));
         sooner(self.linger_deadline());
         sooner(self.log_expiry());
@@ -195,7 +197,7 @@ impl Shell {
     fn linger_deadline(&self) -> Option<Instant> {
         let linger = Duration::from_millis(self.open.linger_ms?);
         let alone = self.clients.is_empty() && self.bash.is_some() && self.closing.is_none();
-        alone.then(|| self.last_detached.1.checked_add(linger)).flatten()
+        alone.then(|| self.last_detached.at.checked_add(linger)).flatten()
     }
 
     /// Does what is due.
@@ -210,7 +212,7 @@ impl Shell {
         self.check_timeouts(reactor);
         self.check_reader(reactor);
         self.save_elapsed(reactor);
-        if let Some((when, tries)) = self.resyncing
+        if let Some(Resync { due: when, tries }) = self.resyncing
             && now >= when
         {
             if tries >= SETTLE_MAX {
@@ -244,29 +246,43 @@ impl Shell {
         let (Some(running), Some(bash)) = (self.running.as_mut(), self.bash.as_mut()) else {
             return;
         };
-        let (when, pause, step) = running.probe;
+        let ReaderProbe { due: when, pause, step } = running.probe;
         if reactor.now < when || running.unread.is_some() {
             return;
         }
         match step {
-            0 => {
+            ProbeStep::WriteEmptyLine => {
                 Self::write_empty_line(bash, reactor, id);
-                running.probe = (reactor.now + REPORT_MAX, pause, 1);
+                running.probe = ReaderProbe {
+                    due: reactor.now + REPORT_MAX,
+                    pause,
+                    step: ProbeStep::RequestReport,
+                };
             }
-            1 if !bash.has_read_everything() => {
+            ProbeStep::RequestReport if !bash.has_read_everything() => {
                 let pause = (pause * 2).min(PROBE_MAX);
-                running.probe = (reactor.now + pause, pause, 1);
+                running.probe =
+                    ReaderProbe { due: reactor.now + pause, pause, step: ProbeStep::RequestReport };
             }
             // It has read everything. An interrupt from elsewhere can have cost the line that
             // asks, and a function of a tenant's can stand in its way: it is asked both ways.
-            1 | 2 => {
-                running.probe = (reactor.now + REPORT_MAX, pause, step + 1);
+            ProbeStep::RequestReport | ProbeStep::RequestByOtherPrefix => {
+                let next = if step == ProbeStep::RequestReport {
+                    ProbeStep::RequestByOtherPrefix
+                } else {
+                    ProbeStep::GiveUp
+                };
+                running.probe = ReaderProbe { due: reactor.now + REPORT_MAX, pause, step: next };
                 running.line_may_be_lost = true;
                 bash.switch_prefix();
                 self.request_report_again(reactor);
             }
             _ if pause > Duration::ZERO && !bash.has_read_everything() => {
-                running.probe = (reactor.now + REPORT_MAX, pause, 1);
+                running.probe = ReaderProbe {
+                    due: reactor.now + REPORT_MAX,
+                    pause,
+                    step: ProbeStep::RequestReport,
+                };
             }
             _ => self.give_up_report(reactor),
         }

@@ -1,5 +1,5 @@
-//! One interrupt of a running command, so that bash, its programs and the shell all take it for
-//! what it is; and what is left over afterwards.
+//! Interrupts a running command so that bash and its programs all see the interrupt, and ends what
+//! an interrupted command leaves behind.
 
 use super::Shell;
 use super::bash::Bash;

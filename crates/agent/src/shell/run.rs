@@ -2,10 +2,10 @@
 
 use super::bash::Bash;
 use super::bash_protocol::{self, Report, Step};
-use super::running::{InterruptState, Running, Stage};
+use super::running::{InterruptState, ProbeStep, ReaderProbe, Running, Stage};
 use super::stderr_filter::StderrFilter;
 use super::tty_warning::TtyWarningFilter;
-use super::{HISTORY_MAX, Shell, Waiting};
+use super::{HISTORY_MAX, Resync, Shell, Waiting};
 use crate::connection::shell_log::LogEvent;
 use crate::reactor::{READ_BYTES, Reactor};
 use crate::signals::CONT;
@@ -81,7 +81,11 @@ impl Shell {
             timed_out: false,
             cancelled: false,
             line_may_be_lost: false,
-            probe: (reactor.now + first, first, 0),
+            probe: ReaderProbe {
+                due: reactor.now + first,
+                pause: first,
+                step: ProbeStep::WriteEmptyLine,
+            },
             own_step_deadline: None,
             step_bytes: 0,
             step_written_at: reactor.now,
@@ -218,7 +222,7 @@ impl Shell {
             running.own_step_stderr.extend_from_slice(bytes);
         } else if stream == STDERR {
             let mut out = running.tty_warning.push(bytes);
-            if !running.stderr_filter.idle() {
+            if !running.stderr_filter.is_passthrough() {
                 out = running.stderr_filter.push(&out);
             }
             running.output_bytes[slot] += out.len() as u64;
@@ -263,7 +267,7 @@ impl Shell {
             running.interrupt = InterruptState::Idle;
             let _ = isolet_sys::signal::send(bash.pid, CONT);
         }
-        if running.stage == Stage::Main && bash.xtrace && running.stderr_filter.idle() {
+        if running.stage == Stage::Main && bash.xtrace && running.stderr_filter.is_passthrough() {
             // Found out only now that the driver's lines stand at the end.
             let step = Step { prefix: bash.prefix, number: report.number, ..Step::default() };
             running.stderr_filter = StderrFilter::new(step, "set -", false, false);
@@ -325,7 +329,7 @@ impl Shell {
             Stage::Main => {
                 let held = running.tty_warning.rest();
                 let mut rest = running.stderr_filter.push(&held);
-                rest.extend(running.stderr_filter.end(report));
+                rest.extend(running.stderr_filter.finish(report));
                 running.output_bytes[1] += rest.len() as u64;
                 self.log.push_output(STDERR, Some(&running.key), &rest);
                 running.code = report.code;
@@ -376,7 +380,9 @@ impl Shell {
         let Some(mut running) = self.running.take() else { return };
         let held = running.tty_warning.rest();
         let mut rest = running.stderr_filter.push(&held);
-        rest.extend(running.stderr_filter.rest(death.is_some_and(|(_, signal)| signal.is_none())));
+        rest.extend(
+            running.stderr_filter.finish_at_exit(death.is_some_and(|(_, signal)| signal.is_none())),
+        );
         let noise = std::mem::take(&mut running.own_step_stderr);
         let traced = self.bash.as_ref().is_some_and(|bash| bash.xtrace);
         for bytes in [rest, if traced { Vec::new() } else { noise }] {
@@ -418,16 +424,16 @@ impl Shell {
     /// After an interrupt bash may still drop a line: it is asked until it answers, and only then
     /// given the next command.
     pub(super) fn resync(&mut self, reactor: &mut Reactor) {
-        let tries = self.resyncing.map_or(0, |(_, tries)| tries + 1);
+        let tries = self.resyncing.map_or(0, |resync| resync.tries + 1);
         if !self.sweep(reactor, tries) {
-            self.resyncing = Some((reactor.now + Duration::from_millis(2), tries));
+            self.resyncing = Some(Resync { due: reactor.now + Duration::from_millis(2), tries });
             // Nothing has asked under this number: the shell is just not free yet.
             self.step_number += 1;
             self.awaited_step = Some(self.step_number);
             return;
         }
         let pause = Duration::from_millis(if tries < SETTLE_SOON { 20 } else { 200 });
-        self.resyncing = Some((reactor.now + pause, tries));
+        self.resyncing = Some(Resync { due: reactor.now + pause, tries });
         self.step_number += 1;
         self.awaited_step = Some(self.step_number);
         if let Some(bash) = self.bash.as_mut() {

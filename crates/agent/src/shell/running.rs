@@ -15,15 +15,45 @@ use std::time::{Duration, Instant};
 /// Time between two interrupts of which the first may have been lost.
 pub(super) const INTERRUPT_RETRY: Duration = Duration::from_millis(30);
 
-/// Which step of a command.
+/// Which step of a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
+    /// The agent's own before it: directory, environment, history.
     Before,
+    /// The command's text.
     Main,
+    /// The agent's own after it, which restores directory and environment.
     After,
 }
 
+/// The search for a bash that is back at its reader and has not reported, because the line that
+/// asks for the report was lost.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReaderProbe {
+    /// When the next step is due.
+    pub(super) due: Instant,
+    /// The pause before the next look; it doubles each time. Zero: the status channel is closed.
+    pub(super) pause: Duration,
+    pub(super) step: ProbeStep,
+}
+
+/// The steps of a [`ReaderProbe`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProbeStep {
+    /// Write an empty line to bash.
+    WriteEmptyLine,
+    /// Look whether bash has read everything; if so, request the report again.
+    RequestReport,
+    /// Request the report by the other prefix.
+    RequestByOtherPrefix,
+    /// Give up, unless bash is busy again.
+    GiveUp,
+}
+
 /// The command that runs.
+///
+/// Its first fields are the command, then come its input, its output, its interrupts, its present
+/// step, and its result.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) key: Rc<CommandKey>,
@@ -41,31 +71,32 @@ pub(super) struct Running {
     pub(super) escalation: Option<Escalation>,
     /// How far an interrupt has come.
     pub(super) interrupt: InterruptState,
-    /// It was interrupted before.
+    /// An earlier interrupt of this command has stopped bash.
     pub(super) bash_was_stopped: bool,
-    /// Children that are copies of bash for good.
+    /// Children that are forks of bash and stay so.
     pub(super) known_forks: Vec<i32>,
     /// What the last interrupt was sent to.
     pub(super) interrupted_processes: Vec<Process>,
     pub(super) timed_out: bool,
     pub(super) cancelled: bool,
-    /// A signal that may have made bash drop a line was sent.
+    /// A signal was sent that may have made bash drop a line.
     pub(super) line_may_be_lost: bool,
-    /// When to ask next whether bash is back at its reader, and how far that has come.
-    pub(super) probe: (Instant, Duration, u8),
-    /// When an own step has taken too long.
+    /// How it is found out whether bash is back at its reader without having reported.
+    pub(super) probe: ReaderProbe,
+    /// When a step of the agent's own has taken too long.
     pub(super) own_step_deadline: Option<Instant>,
-    /// Bytes of the lines of its last step, and when they were written.
+    /// Length of the lines that were written for its last step.
     pub(super) step_bytes: usize,
+    /// When they were written.
     pub(super) step_written_at: Instant,
     pub(super) report: Option<Report>,
     pub(super) code: i32,
     pub(super) output_start: [u64; 2],
     pub(super) oom_kills_before: u64,
     pub(super) first_in_new_bash: bool,
-    /// Its clients know that it began. One that is to begin elsewhere begins once it is there.
+    /// Its start was reported. A command with a directory of its own starts once it is there.
     pub(super) start_reported: bool,
-    /// Why it did not run, and in words; told in place of its exit.
+    /// Why it did not run; reported in place of its exit.
     pub(super) refusal: Option<(Why, String)>,
     pub(super) tty_warning: TtyWarningFilter,
     pub(super) stderr_filter: StderrFilter,
@@ -73,7 +104,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// It changes directory or environment for its own time.
+    /// Whether it runs in a directory or environment of its own.
     pub(super) fn changes_cwd_or_env(&self) -> bool {
         self.run.cwd.as_ref().is_some_and(|cwd| !cwd.is_empty()) || !self.run.env.is_empty()
     }
@@ -81,7 +112,7 @@ impl Running {
     pub(super) fn note_interrupt(&mut self) {
         self.line_may_be_lost = true;
         if self.stage == Stage::Main {
-            self.stderr_filter.interrupt();
+            self.stderr_filter.note_interrupt();
         }
     }
 }
@@ -89,15 +120,15 @@ impl Running {
 /// How far an interrupt has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InterruptState {
-    /// None is under way.
+    /// None is in progress.
     Idle,
-    /// Bash is to come to rest, and has until then.
+    /// Waiting until this moment for bash to sleep.
     WaitingForRest(Instant),
-    /// Bash, waiting for a program (`true`) or doing something else, was told to stop, and has until
-    /// then.
+    /// SIGSTOP was sent to bash, which has until this moment to stop. `true`: it was waiting for a
+    /// program.
     Stopping(Instant, bool),
-    /// Bash was interrupted, and has until then to notice.
+    /// SIGINT was sent to bash, which has until this moment to handle it.
     Interrupted(Instant),
-    /// Bash has noticed; if it is back at its reader, it says so until then.
+    /// Bash has handled it; if it is back at its reader, it reports before this moment.
     WaitingForReport(Instant),
 }

@@ -1,8 +1,8 @@
 //! What a session's shell holds, saved while nobody waits for it, and given to the next one.
 //!
-//! A copy of bash says it ([`super::saved_state`]), a second after the last command or when all are to be
-//! saved. A command that comes meanwhile waits for the copy at most [`super::saves::HURRY`]: then the copy is
-//! killed, and the shell saved after the next pause.
+//! A copy of bash writes it ([`super::saved_state`]), a second after the last command or when all
+//! shells are to be saved. A command that comes in between waits for the copy at most
+//! [`super::saves::HURRY`]; then the copy is killed, and the shell is saved after the next pause.
 
 use super::Shell;
 use super::bash_protocol::Report;
@@ -43,7 +43,7 @@ impl Shell {
         self.saves.requested
     }
 
-    /// Whether a save is under save.
+    /// Whether a save is in progress.
     pub(crate) fn saving(&self) -> bool {
         self.saves.current.is_some()
     }

@@ -3,29 +3,32 @@
 use isolet_wire::tell::Saved;
 use std::time::{Duration, Instant};
 
-/// How long a command waits for a save that is under save; a usual one takes less.
+/// How long a command waits for a save that is in progress; a usual one takes less.
 pub(super) const HURRY: Duration = Duration::from_millis(4);
 
 /// Which states of a shell were saved, and the save that is in progress.
 #[derive(Debug)]
 pub(super) struct SaveState {
-    /// Commands of this bash that have ended; of these, what a save was tried after, and what the
-    /// server said it keeps.
+    /// How many commands of this bash have ended.
     pub(super) commands_ended: u64,
+    /// How many of them had ended when a save was last attempted.
     pub(super) attempted: u64,
+    /// How many of them had ended in the state that the server has confirmed to store.
     pub(super) kept: u64,
     pub(super) idle_since: Instant,
     pub(super) current: Option<SaveInProgress>,
-    /// It is to be saved now.
+    /// A save was requested.
     pub(super) requested: bool,
-    /// A save would be observable: a trap for the end of children, or an echo of every line.
+    /// The tenant would notice a save: a trap for `CHLD`, or an echo of every line.
     pub(super) observable: bool,
+    /// A command's text contained `CHLD`.
     pub(super) mentions_chld: bool,
     /// Step in which a state is restored.
     pub(super) restoring: Option<u64>,
     pub(super) unreported: Vec<Saved>,
 }
 
+/// A save that is in progress: a copy of bash writes what the shell holds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SaveInProgress {
     pub(super) number: u64,

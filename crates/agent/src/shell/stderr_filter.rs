@@ -18,10 +18,10 @@ const EXITS: [&[u8]; 2] = [b"exit\n", b"logout\n"];
 pub(crate) struct StderrFilter {
     word: &'static str,
     heads: Vec<Vec<u8>>,
-    trace: Option<u64>,
-    jobs: bool,
+    traced_step: Option<u64>,
+    starts_jobs: bool,
     interrupted: bool,
-    exits: bool,
+    may_exit: bool,
     held: Vec<u8>,
     inside_line: bool,
 }
@@ -30,43 +30,44 @@ impl StderrFilter {
     /// `traced`: `set -x` is on; `long`: the text went through memory.
     #[must_use]
     pub(crate) fn new(step: Step, text: &str, traced: bool, long: bool) -> Self {
-        let mut strip = Self {
+        let mut filter = Self {
             word: step.prefix,
-            jobs: super::bash_protocol::may_start_job(text),
-            exits: text.contains("exit") || text.contains("logout"),
+            starts_jobs: super::bash_protocol::may_start_job(text),
+            may_exit: text.contains("exit") || text.contains("logout"),
             ..Self::default()
         };
         if traced || text.contains("set -") || text.contains("xtrace") {
-            strip.trace = Some(step.number);
+            filter.traced_step = Some(step.number);
         }
         if traced && text.len() <= HEAD_TEXT_MAX {
-            strip.heads = heads(step, text, long);
+            filter.heads = heads(step, text, long);
         }
-        strip
+        filter
     }
 
     /// Nothing is to be taken out and nothing is held.
     #[must_use]
-    pub(crate) fn idle(&self) -> bool {
-        let takes = self.trace.is_some() || self.jobs || self.interrupted || self.exits;
+    pub(crate) fn is_passthrough(&self) -> bool {
+        let takes =
+            self.traced_step.is_some() || self.starts_jobs || self.interrupted || self.may_exit;
         !takes && self.held.is_empty()
     }
 
     /// From now on a newline at the end may be bash's.
-    pub(crate) fn interrupt(&mut self) {
+    pub(crate) fn note_interrupt(&mut self) {
         self.interrupted = true;
     }
 
     /// Takes bytes in and gives back those that are certainly the command's.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.held.extend_from_slice(bytes);
-        if !self.heads.is_empty() && !self.head() {
+        if !self.heads.is_empty() && !self.strip_head() {
             return Vec::new();
         }
-        if self.jobs {
+        if self.starts_jobs {
             self.drop_jobs();
         }
-        let keep = self.keep().min(HELD_BYTES_MAX);
+        let keep = self.undecided_len().min(HELD_BYTES_MAX);
         let out: Vec<u8> = self.held.drain(..self.held.len() - keep).collect();
         if let Some(last) = out.last() {
             self.inside_line = *last != b'\n';
@@ -75,7 +76,7 @@ impl StderrFilter {
     }
 
     /// The command has ended with `report`: gives back the rest.
-    pub(crate) fn end(&mut self, report: &Report) -> Vec<u8> {
+    pub(crate) fn finish(&mut self, report: &Report) -> Vec<u8> {
         let mut rest = std::mem::take(&mut self.held);
         if report.flags.contains('x') {
             let Report { number, code, asked, mark, flags, .. } = report;
@@ -96,16 +97,16 @@ impl StderrFilter {
     }
 
     /// The shell ended, by itself or not: gives back the rest.
-    pub(crate) fn rest(&mut self, by_itself: bool) -> Vec<u8> {
+    pub(crate) fn finish_at_exit(&mut self, by_itself: bool) -> Vec<u8> {
         let mut rest = std::mem::take(&mut self.held);
-        if by_itself && self.exits && EXITS.contains(&rest.as_slice()) {
+        if by_itself && self.may_exit && EXITS.contains(&rest.as_slice()) {
             rest.clear();
         }
         rest
     }
 
     /// True when the head is decided.
-    fn head(&mut self) -> bool {
+    fn strip_head(&mut self) -> bool {
         if let Some(head) = self.heads.iter().find(|head| self.held.starts_with(head)) {
             self.held.drain(..head.len());
         } else if self.heads.iter().any(|head| head.starts_with(&self.held)) {
@@ -128,7 +129,7 @@ impl StderrFilter {
     }
 
     /// How many bytes at the end may still turn out to be the driver's.
-    fn keep(&self) -> usize {
+    fn undecided_len(&self) -> usize {
         let line = match self.held.iter().rposition(|b| *b == b'\n') {
             Some(at) => at + 1,
             None if self.inside_line => self.held.len(),
@@ -136,14 +137,14 @@ impl StderrFilter {
         };
         let last = &self.held[line..];
         let mut keep = 0;
-        if self.jobs && matches!(job_line(last), Match::Part) {
+        if self.starts_jobs && matches!(job_line(last), Match::Part) {
             keep = last.len();
         }
-        if let Some(number) = self.trace {
-            keep = keep.max(self.tail(number, line));
+        if let Some(number) = self.traced_step {
+            keep = keep.max(self.trace_len(number, line));
         }
-        if self.exits {
-            keep = keep.max(self.farewell());
+        if self.may_exit {
+            keep = keep.max(self.exit_word_len());
         }
         if self.interrupted && keep == 0 && self.held.last() == Some(&b'\n') {
             keep = 1;
@@ -152,7 +153,7 @@ impl StderrFilter {
     }
 
     /// Bytes of a last line that is, or begins as, the word with which an interactive shell exits.
-    fn farewell(&self) -> usize {
+    fn exit_word_len(&self) -> usize {
         let whole = self.held.strip_suffix(b"\n").unwrap_or(&self.held);
         let line = match whole.iter().rposition(|b| *b == b'\n') {
             Some(at) => at + 1,
@@ -163,7 +164,7 @@ impl StderrFilter {
         if EXITS.iter().any(|word| word.starts_with(last)) { last.len() } else { 0 }
     }
 
-    fn tail(&self, number: u64, line: usize) -> usize {
+    fn trace_len(&self, number: u64, line: usize) -> usize {
         let word = self.word;
         for start in [format!("+ __ise={number}:"), format!("+ {word} echo {number} ")] {
             let start = start.as_bytes();
@@ -253,21 +254,21 @@ mod tests {
         fn however_it_is_cut_only_the_driver_goes(cut in 0..TRACED.len(), again in 0..TRACED.len()) {
             let a = cut.min(again);
             let b = cut.max(again);
-            let mut strip = StderrFilter::new(Step { number: 6, ..Step::default() }, "echo ho", true, false);
-            let mut out = strip.push(&TRACED.as_bytes()[..a]);
-            out.extend(strip.push(&TRACED.as_bytes()[a..b]));
-            out.extend(strip.push(&TRACED.as_bytes()[b..]));
-            out.extend(strip.end(&report(6, "hixBs", true)));
+            let mut filter = StderrFilter::new(Step { number: 6, ..Step::default() }, "echo ho", true, false);
+            let mut out = filter.push(&TRACED.as_bytes()[..a]);
+            out.extend(filter.push(&TRACED.as_bytes()[a..b]));
+            out.extend(filter.push(&TRACED.as_bytes()[b..]));
+            out.extend(filter.finish(&report(6, "hixBs", true)));
             prop_assert_eq!(out, b"++ echo ho\n".to_vec());
         }
 
         #[test]
         fn bytes_of_a_command_stay(text in proptest::collection::vec(any::<u8>(), 0..200), at in 0..200_usize) {
-            let mut strip = StderrFilter::new(Step { number: 6, ..Step::default() }, "set -x & x", false, false);
+            let mut filter = StderrFilter::new(Step { number: 6, ..Step::default() }, "set -x & x", false, false);
             let at = at.min(text.len());
-            let mut out = strip.push(&text[..at]);
-            out.extend(strip.push(&text[at..]));
-            out.extend(strip.end(&report(6, "hiBs", true)));
+            let mut out = filter.push(&text[..at]);
+            out.extend(filter.push(&text[at..]));
+            out.extend(filter.finish(&report(6, "hiBs", true)));
             prop_assert_eq!(out, text);
         }
 
@@ -275,10 +276,10 @@ mod tests {
         fn a_job_line_goes_and_its_neighbours_stay(at in 0..20_usize) {
             let said = b"err\n[1] 4711\n[2] x\n[1";
             let at = at.min(said.len());
-            let mut strip = StderrFilter::new(Step { number: 6, ..Step::default() }, "sleep 1 &", false, false);
-            let mut out = strip.push(&said[..at]);
-            out.extend(strip.push(&said[at..]));
-            out.extend(strip.end(&report(6, "hiBs", true)));
+            let mut filter = StderrFilter::new(Step { number: 6, ..Step::default() }, "sleep 1 &", false, false);
+            let mut out = filter.push(&said[..at]);
+            out.extend(filter.push(&said[at..]));
+            out.extend(filter.finish(&report(6, "hiBs", true)));
             prop_assert_eq!(out, b"err\n[2] x\n[1".to_vec());
         }
     }
@@ -286,12 +287,12 @@ mod tests {
     #[test]
     fn the_newline_of_an_interrupt_goes_only_when_the_line_was_abandoned() {
         for (whole, left) in [(true, "k\n\n"), (false, "k\n")] {
-            let mut strip =
+            let mut filter =
                 StderrFilter::new(Step { number: 6, ..Step::default() }, "echo", false, false);
-            strip.interrupt();
-            let mut out = strip.push(b"k\n");
-            out.extend(strip.push(b"\n"));
-            out.extend(strip.end(&report(6, "hiBs", whole)));
+            filter.note_interrupt();
+            let mut out = filter.push(b"k\n");
+            out.extend(filter.push(b"\n"));
+            out.extend(filter.finish(&report(6, "hiBs", whole)));
             assert_eq!(out, left.as_bytes());
         }
     }

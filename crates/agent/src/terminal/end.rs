@@ -1,4 +1,4 @@
-//! How a terminal ends: with its program, or because it is told to.
+//! The end of a terminal: with its program, or on request.
 
 use super::closing::Closing;
 use super::{State, Terminal};

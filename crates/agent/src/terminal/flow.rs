@@ -1,4 +1,4 @@
-//! What a terminal's program says: read into the ring, no faster than the fastest client takes it.
+//! Reads the program's output into the ring, no faster than the fastest client reads it.
 
 use super::{START_MAX, State, Terminal};
 use crate::connection::TerminalClient;

@@ -1,4 +1,4 @@
-//! What is typed.
+//! Input from clients, and the sizes of their windows.
 
 use super::{INPUT_BYTES_MAX, State, Terminal};
 use crate::connection::TerminalClient;

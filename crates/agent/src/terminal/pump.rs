@@ -1,4 +1,4 @@
-//! From a terminal to its clients: each is sent what it has not, straight from the ring.
+//! Sends output to the clients of a terminal: each is sent what it lacks, straight from the ring.
 
 use super::{State, Terminal};
 use crate::connection::{ClientStage, Conn, Role, SEND_BYTES, TerminalClient};
@@ -169,9 +169,9 @@ impl Terminal {
             pieces.push((at as u64, piece));
             at += piece.len();
         }
-        let (moved, begun) = conn.send_frames(SNAPSHOT, &pieces)?;
+        let (progressed, begun) = conn.send_frames(SNAPSHOT, &pieces)?;
         *sent += pieces[..begun].iter().map(|(_, piece)| piece.len()).sum::<usize>();
-        if moved {
+        if progressed {
             client.last_progress = now;
         }
         if *sent == bytes.len() {
@@ -220,10 +220,10 @@ impl Terminal {
             }
             return Ok(false);
         }
-        let (moved, begun) = conn.send_frames(OUTPUT, &pieces)?;
+        let (progressed, begun) = conn.send_frames(OUTPUT, &pieces)?;
         let sent: usize = pieces[..begun].iter().map(|(_, piece)| piece.len()).sum();
         client.stage = ClientStage::Live(offset + sent as u64);
-        if moved {
+        if progressed {
             client.last_progress = now;
         }
         Ok(!conn.is_blocked())

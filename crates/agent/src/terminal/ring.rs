@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 /// Changes of size that are kept. A client that is further behind is sent a snapshot.
 const MARKS_MAX: usize = 256;
 
-/// The last output of a terminal, and the changes of size within it. Holds [`RING_BYTES`] at most, and no more than was ever said.
+/// The last output of a terminal, and the changes of size within it. Holds [`RING_BYTES`] at most,
+/// and no more than was ever written.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     bytes: Vec<u8>,
