@@ -1,7 +1,7 @@
 //! Snapshots against streams, cut anywhere: what a client sees that comes back must be what one
 //! sees that stayed.
 
-mod alacritty;
+mod comparison;
 mod limits;
 mod regressions;
 mod reply_filter;

@@ -1,5 +1,6 @@
-//! The model beside `alacritty_terminal`, the best of the models that there are: a measurement, for
-//! release builds. What both show is compared as text alone, which is the least that they can agree on.
+//! The model beside `alacritty_terminal`, the best of the models that there are, and `avt`, the one of
+//! asciinema: a measurement, for release
+//! builds. What they show is compared as text alone, the least that they can agree on.
 
 use super::*;
 use alacritty_terminal::event::VoidListener;
@@ -95,6 +96,35 @@ fn text(screen: &mut Screen, size: Size) -> Vec<String> {
     all
 }
 
+/// A terminal of `avt`, which takes text: bytes are decoded as they come.
+struct Avt {
+    vt: avt::Vt,
+    undecoded: Vec<u8>,
+    rows: usize,
+}
+
+impl Avt {
+    fn new(size: Size) -> Self {
+        let builder = avt::Vt::builder().size(size.cols.into(), size.rows.into());
+        let vt = builder.scrollback_limit(HISTORY).build();
+        Self { vt, undecoded: Vec::new(), rows: size.rows.into() }
+    }
+
+    fn feed(&mut self, bytes: &[u8]) {
+        self.undecoded.extend_from_slice(bytes);
+        let complete = crate::scan::complete_len(&self.undecoded);
+        self.vt.feed_str(&String::from_utf8_lossy(&self.undecoded[..complete]));
+        self.undecoded.drain(..complete);
+    }
+
+    fn text(&self) -> Vec<String> {
+        let lines = self.vt.view().map(|line| line.text().trim_end().to_owned());
+        let mut all: Vec<String> = lines.collect();
+        all.resize(self.rows, String::new());
+        all
+    }
+}
+
 /// MB a second of feeding in parts of 4 KiB.
 fn rate(bytes: &[u8], mut feed: impl FnMut(&[u8])) -> f64 {
     let start = Instant::now();
@@ -119,7 +149,7 @@ fn each<T>(make: impl Fn() -> T) -> usize {
 
 #[test]
 #[ignore = "a measurement, for release builds"]
-fn beside_alacritty_terminal() {
+fn beside_other_terminal_models() {
     let wide = Size { cols: 200, rows: 50 };
     let log = "2026-11-21T22:00:00 info request took 12 ms path=/v1/sandboxes\r\n".repeat(400_000);
     let seq: String = (1..=2_000_000).map(|n| format!("{n}\r\n")).collect();
@@ -132,21 +162,23 @@ fn beside_alacritty_terminal() {
             .into_iter()
             .map(|(name, size, bytes)| (name, size, bytes.repeat((16 << 20) / bytes.len()))),
     );
-    println!("| input | ours MB/s | alacritty_terminal MB/s | ratio |\n|---|---|---|---|");
+    println!("| input | ours MB/s | alacritty_terminal MB/s | avt MB/s |\n|---|---|---|---|");
     for (name, size, bytes) in &inputs {
         let mut ours = Screen::new(*size);
         let mut other = Other::new(*size);
         let mut at = 0;
-        let theirs = rate(bytes, |part| other.feed(part));
+        let mut avt = Avt::new(*size);
+        let alacritty = rate(bytes, |part| other.feed(part));
+        let avt = rate(bytes, |part| avt.feed(part));
         let own = rate(bytes, |part| {
             ours.feed(part, at);
             at += part.len() as u64;
         });
-        println!("| {name} | {own:.0} | {theirs:.0} | {:.2} |", own / theirs);
+        println!("| {name} | {own:.0} | {alacritty:.0} | {avt:.0} |");
     }
     let lines = |text: &str| format!("{text}\r\n").repeat(HISTORY + 200).into_bytes();
     println!(
-        "\n| KiB a terminal, 200x50, {HISTORY} lines of | ours | alacritty_terminal |\n|---|---|---|"
+        "\n| KiB a terminal, 200x50, {HISTORY} lines of | ours | alacritty_terminal | avt |\n|---|---|---|---|"
     );
     for (name, text) in [("20 characters", "x".repeat(20)), ("200 characters", "x".repeat(199))] {
         let bytes = lines(&text);
@@ -156,22 +188,37 @@ fn beside_alacritty_terminal() {
             other.feed(&bytes);
             other
         });
-        println!("| {name} | {own} | {theirs} |");
+        let avt = each(|| {
+            let mut avt = Avt::new(wide);
+            avt.feed(&bytes);
+            avt
+        });
+        println!("| {name} | {own} | {theirs} | {avt} |");
     }
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let mut differ = 0;
+    let mut alacritty_differs = 0;
+    let mut avt_differs = 0;
     for _ in 0..STREAMS {
         let bytes = stream().new_tree(&mut runner).expect("a stream").current();
         let mut other = Other::new(SMALL);
         other.feed(&bytes);
-        differ += usize::from(other.text() != text(&mut fed(SMALL, &[&bytes]), SMALL));
+        let mut avt = Avt::new(SMALL);
+        avt.feed(&bytes);
+        let ours = text(&mut fed(SMALL, &[&bytes]), SMALL);
+        alacritty_differs += usize::from(other.text() != ours);
+        avt_differs += usize::from(avt.text() != ours);
     }
-    println!("\nscreens whose text differs: {differ} of {STREAMS} made-up streams");
+    println!("\nscreens whose text differs from ours, of {STREAMS} made-up streams:");
+    println!("alacritty_terminal {alacritty_differs}, avt {avt_differs}");
     for (name, size, bytes) in recorded() {
         let mut other = Other::new(size);
         other.feed(&bytes);
-        let same = other.text() == text(&mut fed(size, &[&bytes]), size);
-        println!("{name}: {}", if same { "the same text" } else { "another text" });
+        let mut avt = Avt::new(size);
+        avt.feed(&bytes);
+        let ours = text(&mut fed(size, &[&bytes]), size);
+        let alacritty = other.text() == ours;
+        let avt = avt.text() == ours;
+        println!("{name}: the same text in alacritty_terminal: {alacritty}, in avt: {avt}");
     }
 }
