@@ -6,7 +6,7 @@ use crate::{
     foundation::{error::ApiError, input::PathIds},
     limits::{limiter::Limiter, response_memory::ResponseMemory},
 };
-use isolet_sandbox::{Sandbox, Service, service::Reach};
+use isolet_sandbox::{Sandbox, Service, service::Access};
 use std::sync::Arc;
 
 /// The state that all handlers share. Clones are cheap.
@@ -30,6 +30,6 @@ pub(crate) struct App {
 impl App {
     /// Finds the sandbox that a path names without creating or waking it.
     pub(crate) async fn look(&self, caller: &Caller, ids: &PathIds) -> Result<Sandbox, ApiError> {
-        Ok(self.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?)
+        Ok(self.service.reach(&caller.tenant, &ids.sandbox, Access::Look).await?)
     }
 }

@@ -30,7 +30,7 @@ pub use isolet_store::{
     KeyDigest, audit,
     keys::{Grant, Key, Keys, NewKey},
 };
-pub use live::ready::READY_MAX;
+pub use live::warm_pool::READY_MAX;
 pub use model::{
     access::{self, FileAccess},
     agent_error::LinkError,
@@ -39,14 +39,14 @@ pub use model::{
     events, exposed,
     ids::{self, BadId, ContextId, ProcessId, SandboxId, SessionId, TenantId},
     info::{
-        self, Created, Ended, Info, Life, Limits, Lost, LostState, Once, Page, Patch, SessionInfo,
-        SessionWish, Usage, WhyLost, Wish,
+        self, Created, Ended, IdempotencyKey, Info, Life, Limits, Lost, LostState, Page, Patch,
+        SandboxSpec, SessionInfo, SessionSpec, Usage, WhyLost,
     },
     network::{
-        self, Denied, Lending, Lent, Network, NetworkChange, NetworkWish, Refused, Traffic, Unlend,
-        profiles,
+        self, CredentialRemoval, CredentialSpec, Denied, InjectedCredential, Network,
+        NetworkChange, NetworkSpec, Refused, Traffic, profiles,
     },
-    process::{ProcessInfo, ProcessWish},
+    process::{ProcessInfo, ProcessSpec},
     sessions::{Only, WORKSPACE},
     state::State,
     used::{Account, Past},
@@ -58,4 +58,4 @@ pub use sandbox::{
     recordings,
     terminal::{self, TerminalLink},
 };
-pub use service::{Reach, Service, across::HOME};
+pub use service::{Access, Service, tenant_sessions::HOME};

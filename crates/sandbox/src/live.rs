@@ -1,20 +1,20 @@
 //! What the server holds of sandboxes while it runs, shared by all calls.
 
-pub(crate) mod audited;
-pub(crate) mod caged;
+pub(crate) mod audit;
+pub(crate) mod cgroup_control;
+pub(crate) mod egress;
 pub(crate) mod entry;
 pub(crate) mod events;
 pub(crate) mod failpoint;
+pub(crate) mod idempotency;
 pub(crate) mod images;
 pub(crate) mod inner;
 pub(crate) mod launch;
-pub(crate) mod once;
 pub(crate) mod orphans;
 pub(crate) mod prepared;
-pub(crate) mod ready;
 pub(crate) mod registry;
 #[cfg(test)]
 mod registry_test;
 pub(crate) mod saving;
 pub(crate) mod space;
-pub(crate) mod way;
+pub(crate) mod warm_pool;

@@ -20,20 +20,20 @@ pub use shells::{Attach, PRIVATE_LINGER_MS, ShellName, Start};
 use crate::{
     agent_client::{trust, wire::Wire},
     live::{
-        caged::Caged,
+        cgroup_control::CgroupControl,
         entry::{Entry, scopes::Scope},
         inner::Inner,
     },
     model::{
-        activity::Awake,
+        activity::ActivityGuard,
         agent_error::LinkError,
         blocking::blocking,
         command::Order,
         error::Error,
-        events::{Happened, Teller},
+        events::{EventEmitter, Happened},
         ids::{SandboxId, TenantId},
         info::{Info, Lost, Usage},
-        network::lent::Lent,
+        network::lent::InjectedCredential,
         record::failed,
         sessions::Session,
         state::State,
@@ -59,7 +59,7 @@ pub struct Sandbox {
     pub(crate) inner: Arc<Inner>,
     pub(crate) entry: Arc<Entry>,
     /// It does not fall asleep while this is held; `None` for who only looks.
-    pub(crate) awake: Option<Awake>,
+    pub(crate) awake: Option<ActivityGuard>,
     /// Whose files are meant; `None`: all of them.
     pub(crate) scope: Option<Arc<Scope>>,
     /// It has failed, and its files are read.
@@ -72,12 +72,12 @@ impl Sandbox {
     }
 
     /// One that stays awake as long as this or a link of it is held.
-    pub(crate) fn held(inner: Arc<Inner>, entry: Arc<Entry>, awake: Awake) -> Self {
+    pub(crate) fn held(inner: Arc<Inner>, entry: Arc<Entry>, awake: ActivityGuard) -> Self {
         Self { inner, entry, awake: Some(awake), scope: None, reading: false }
     }
 
     /// One that has failed: its files are read as long as this is held, and nothing else is done.
-    pub(crate) fn reading(inner: Arc<Inner>, entry: Arc<Entry>, awake: Awake) -> Self {
+    pub(crate) fn reading(inner: Arc<Inner>, entry: Arc<Entry>, awake: ActivityGuard) -> Self {
         Self { reading: true, ..Self::held(inner, entry, awake) }
     }
 
@@ -86,7 +86,7 @@ impl Sandbox {
     pub fn lost(&self) -> Option<Vec<Lost>> {
         let lost = self.entry.lost().take()?;
         // A full queue: it is written with the next change.
-        let _ = self.entry.orders.try_send(Order::Told);
+        let _ = self.entry.orders.try_send(Order::LossReported);
         Some(lost)
     }
 
@@ -113,7 +113,7 @@ impl Sandbox {
     /// # Errors
     /// [`Error::Failed`] when its groups were removed by another.
     pub async fn usage(&self) -> Result<Usage, Error> {
-        let cage = Caged { config: self.inner.jail.clone(), name: self.entry.name.clone() };
+        let cage = CgroupControl { config: self.inner.jail.clone(), name: self.entry.name.clone() };
         let (usage, gone) = blocking(move || {
             let cage = cage.open();
             (cage.usage(), cage.missing_cgroup().is_some())
@@ -126,7 +126,7 @@ impl Sandbox {
                 .unwrap_or(Error::TooLate("the check")));
         }
         let mut usage = self.entry.view().record.usage(usage);
-        if let Some(now) = self.inner.way.traffic(&self.entry).await {
+        if let Some(now) = self.inner.egress.traffic(&self.entry).await {
             usage.network = Some(usage.network.unwrap_or_default().and(now));
         }
         Ok(usage)
@@ -178,10 +178,10 @@ impl Sandbox {
         }
     }
 
-    fn teller(&self, session: Option<Arc<str>>) -> Teller {
+    fn teller(&self, session: Option<Arc<str>>) -> EventEmitter {
         let log = self.inner.events.of(&self.entry.tenant);
         let incarnation = Arc::clone(&self.entry.incarnation);
-        Teller { log, sandbox: self.entry.id.clone(), incarnation, session }
+        EventEmitter { log, sandbox: self.entry.id.clone(), incarnation, session }
     }
 
     /// Where shells and programs begin: where its image says, or the workspace.
@@ -203,7 +203,7 @@ impl Sandbox {
             }
             env.extend(root.env.iter().map(|(name, value)| (name.clone(), value.clone())));
         }
-        if record.body.lent.iter().any(Lent::within_tls) {
+        if record.body.lent.iter().any(InjectedCredential::within_tls) {
             env.extend(trust::env());
         }
         let own = session.iter().flat_map(|session| &session.env);
@@ -214,7 +214,7 @@ impl Sandbox {
     }
 
     /// No process can be made in it: its driver is to look why. A full queue: it has enough to do.
-    pub(crate) fn doubt(&self) {
+    pub(crate) fn request_health_check(&self) {
         let _ = self.entry.orders.try_send(Order::Check);
     }
 

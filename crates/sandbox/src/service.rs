@@ -1,23 +1,23 @@
 //! The way in: every sandbox of every tenant.
 
-pub(crate) mod across;
 mod create;
 mod events;
 pub(crate) mod exposed;
 mod images;
 mod network;
 mod profiles;
+pub(crate) mod tenant_sessions;
 mod used;
 
 use crate::{
     lifecycle::{listeners, recover},
-    live::{entry::Entry, inner::Inner, ready, registry::Reserved},
+    live::{entry::Entry, inner::Inner, registry::Reserved, warm_pool},
     model::{
         command::Order,
         config::Config,
         error::{Error, OpenError},
         ids::{SandboxId, TenantId},
-        info::{Created, Ended, Info, Once, Page, Patch, Wish},
+        info::{Created, Ended, IdempotencyKey, Info, Page, Patch, SandboxSpec},
         record::{Body, failed},
         state::State,
     },
@@ -46,7 +46,7 @@ pub struct Service {
 
 /// Whether a call may make the sandbox that it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum Access {
     /// The first call that works in a sandbox creates it.
     CreateIfMissing,
     /// Dialects that say so: 404 instead.
@@ -68,7 +68,7 @@ impl Service {
     /// cannot make sandboxes is no error here: see [`Service::missing`].
     pub async fn open(config: Config) -> Result<Self, OpenError> {
         let inner = recover::open(config).await?;
-        inner.spawn(across::keep(Arc::clone(&inner)));
+        inner.spawn(tenant_sessions::keep(Arc::clone(&inner)));
         inner.spawn(listeners::keep(Arc::clone(&inner)));
         Ok(Self { inner })
     }
@@ -89,13 +89,13 @@ impl Service {
     /// How many sandboxes are made ahead, and how many are to be.
     #[must_use]
     pub fn ready(&self) -> (usize, usize) {
-        let size = self.inner.config.ready.min(ready::READY_MAX);
+        let size = self.inner.config.ready.min(warm_pool::READY_MAX);
         (self.inner.ready.count(), size as usize)
     }
 
     /// Ends the sandboxes that were made ahead; others are made in their stead at once.
     pub async fn renew_ready(&self) {
-        ready::renew(&self.inner).await;
+        warm_pool::renew(&self.inner).await;
     }
 
     /// How many sandboxes a tenant has, and may have.
@@ -123,8 +123,8 @@ impl Service {
     pub async fn create(
         &self,
         tenant: &TenantId,
-        wish: Wish,
-        once: Option<Once>,
+        wish: SandboxSpec,
+        once: Option<IdempotencyKey>,
     ) -> Result<Created, Error> {
         self.inner.running()?;
         let inner = Arc::clone(&self.inner);
@@ -139,7 +139,8 @@ impl Service {
             let info = inner.create(owner, wish, Some(key)).await?;
             serde_json::to_string(&info).map_err(|error| Error::Fault(error.to_string()))
         };
-        let (text, replayed) = self.inner.onces.run(&self.inner.store, tenant, &once, work).await?;
+        let (text, replayed) =
+            self.inner.idempotency.run(&self.inner.store, tenant, &once, work).await?;
         // A key that made something else was used with another route, and so another body.
         let info = serde_json::from_str(&text).map_err(|_| Error::OtherBody)?;
         Ok(Created { info, replayed })
@@ -235,23 +236,23 @@ impl Service {
     /// held.
     ///
     /// # Errors
-    /// [`Error::NoSandbox`] with [`Reach::MustExist`], [`Error::Failed`], and those of `create`.
+    /// [`Error::NoSandbox`] with [`Access::MustExist`], [`Error::Failed`], and those of `create`.
     pub async fn reach(
         &self,
         tenant: &TenantId,
         id: &SandboxId,
-        reach: Reach,
+        reach: Access,
     ) -> Result<Sandbox, Error> {
         self.inner.running()?;
         loop {
             let entry = match (self.inner.registry.find(tenant, id), reach) {
                 (Some(entry), _) if entry.state().visible() => entry,
-                (_, Reach::MustExist | Reach::Awake | Reach::Look | Reach::Read) => {
+                (_, Access::MustExist | Access::Awake | Access::Look | Access::Read) => {
                     return Err(Error::NoSandbox(id.clone()));
                 }
-                (_, Reach::CreateIfMissing) => {
-                    let body = Body::plan(&self.inner.config, Wish::default())?;
-                    self.inner.way.check(&body.network).await?;
+                (_, Access::CreateIfMissing) => {
+                    let body = Body::plan(&self.inner.config, SandboxSpec::default())?;
+                    self.inner.egress.check(&body.network).await?;
                     match self.inner.begin(tenant, id, &body, None, &[]).await? {
                         Reserved::New(entry) | Reserved::Existing(entry) => entry,
                     }
@@ -261,12 +262,14 @@ impl Service {
             match (view.record.state, view.end) {
                 (State::Running | State::Sleeping, _) => {
                     let inner = Arc::clone(&self.inner);
-                    if reach == Reach::Look {
+                    if reach == Access::Look {
                         return Ok(Sandbox::new(inner, entry));
                     }
-                    let entered = match entry.uses.enter() {
+                    let entered = match entry.activity.enter() {
                         Some(awake) => Ok(awake),
-                        None if reach == Reach::Awake => return Err(Error::Sleeping(id.clone())),
+                        None if reach == Access::Awake => {
+                            return Err(Error::Sleeping(id.clone()));
+                        }
                         // Asleep, or about to be: its driver does one after the other.
                         None => order(&entry, Order::Wake).await,
                     };
@@ -277,7 +280,7 @@ impl Service {
                         Err(error) => return Err(error),
                     }
                 }
-                (State::Failed, _) if reach == Reach::Read => {
+                (State::Failed, _) if reach == Access::Read => {
                     let awake = order(&entry, Order::Read).await?;
                     return Ok(Sandbox::reading(Arc::clone(&self.inner), entry, awake));
                 }
@@ -293,7 +296,7 @@ impl Service {
     /// Takes no new work, lets go of the agents, writes what is not written. Sandboxes live on.
     pub async fn shutdown(&self) {
         self.inner.stopping.store(true, Ordering::Relaxed);
-        ready::end(&self.inner).await;
+        warm_pool::end(&self.inner).await;
         let detach = async {
             for entry in self.inner.registry.all() {
                 entry.settled().await;

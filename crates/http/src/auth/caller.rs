@@ -5,7 +5,7 @@ use axum::{
     extract::FromRequestParts,
     http::{StatusCode, request::Parts},
 };
-use isolet_sandbox::{Sandbox, SandboxId, SessionId, TenantId, service::Reach};
+use isolet_sandbox::{Sandbox, SandboxId, SessionId, TenantId, service::Access};
 
 /// Who sends a request.
 #[derive(Debug, Clone)]
@@ -34,10 +34,10 @@ impl Caller {
 
     /// How the caller may reach a sandbox. A ticket for an existing sandbox never creates another
     /// one.
-    pub(crate) fn limit_reach(&self, reach: Reach) -> Reach {
+    pub(crate) fn limit_reach(&self, reach: Access) -> Access {
         let of_one = self.ticket_scope.as_ref().is_some_and(|scope| scope.incarnation.is_some());
         match reach {
-            Reach::CreateIfMissing if of_one => Reach::MustExist,
+            Access::CreateIfMissing if of_one => Access::MustExist,
             reach => reach,
         }
     }

@@ -5,21 +5,21 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use isolet_sandbox::{Once, info::KEY_BYTES_MAX};
+use isolet_sandbox::{IdempotencyKey, info::KEY_BYTES_MAX};
 
 /// Parses `Idempotency-Key`, which is bound to the route and the body.
 pub(crate) fn idempotency_key(
     headers: &HeaderMap,
     route: &str,
     body: &[u8],
-) -> Result<Option<Once>, ApiError> {
+) -> Result<Option<IdempotencyKey>, ApiError> {
     let mut all = headers.get_all("idempotency-key").iter();
     let Some(key) = all.next() else { return Ok(None) };
     let key = key.to_str().ok().filter(|key| !key.is_empty() && key.len() <= KEY_BYTES_MAX);
     let key = key.filter(|_| all.next().is_none()).ok_or_else(|| {
         ApiError::bad_field("Idempotency-Key", "one header of 1 to 255 visible ASCII characters")
     })?;
-    Ok(Some(Once::new(key, route, body)))
+    Ok(Some(IdempotencyKey::new(key, route, body)))
 }
 
 /// 201 with `Location`; `Idempotency-Replayed` when an earlier request created it.

@@ -23,7 +23,7 @@ use axum::{
     response::Response,
 };
 use hyper::upgrade::OnUpgrade;
-use isolet_sandbox::{Error, Sandbox, service::Reach};
+use isolet_sandbox::{Error, Sandbox, service::Access};
 use isolet_wire::tell::Why;
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
@@ -44,7 +44,7 @@ pub(crate) async fn forward(
     let mut cancellation = app.cancellations.subscribe(caller).with_deadline(target.ends);
     let connection = request.extensions_mut().remove::<Arc<Connection>>();
     let permit = app.limiter.acquire(&caller.tenant, ConnectionKind::Port, connection.as_ref())?;
-    let sandbox = app.service.reach(&caller.tenant, &target.sandbox, Reach::Awake).await?;
+    let sandbox = app.service.reach(&caller.tenant, &target.sandbox, Access::Awake).await?;
     caller.check_incarnation(&sandbox)?;
     let (mut parts, body) = request.into_parts();
     let upgrade = parts.extensions.remove::<OnUpgrade>();

@@ -25,8 +25,8 @@ use axum::{
 };
 use isolet_sandbox::{
     ContextId, Error, Sandbox, SessionId,
-    contexts::{Code, Info, Kernel, Wish},
-    service::Reach,
+    contexts::{Code, ContextSpec, Info, Kernel},
+    service::Access,
 };
 use isolet_wire::{context::Language, tell::Why};
 use serde::{Deserialize, Serialize};
@@ -175,7 +175,7 @@ fn default_of(id: &ContextId) -> Option<Language> {
 }
 
 impl CreateContext {
-    fn wish(self) -> Result<Wish, ApiError> {
+    fn wish(self) -> Result<ContextSpec, ApiError> {
         let named = self.kernel.as_deref().is_some_and(|name| name != NO_KERNEL);
         let usual = if named { "jupyter" } else { "python" };
         let named = self.language.as_deref().unwrap_or(usual).to_ascii_lowercase();
@@ -193,7 +193,7 @@ impl CreateContext {
         input::cwd(self.cwd.as_deref())?;
         input::timeout(self.timeout_ms)?;
         let session = self.session.map(|id| SessionId::parse(&id)).transpose();
-        Ok(Wish {
+        Ok(ContextSpec {
             id,
             language: language.1,
             kernel,
@@ -242,7 +242,7 @@ pub(crate) async fn create(
     let route = format!("POST /v1/sandboxes/{}/contexts", ids.sandbox);
     let once = idempotency_key(&headers, &route, &body.raw)?;
     let wish = body.value.wish()?;
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::CreateIfMissing).await?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::CreateIfMissing).await?;
     let (info, replayed) = sandbox.context_create(wish, once).await.map_err(context_error)?;
     let location = format!("/v1/sandboxes/{}/contexts/{}", ids.sandbox, info.id);
     Ok(created(&location, replayed, Json(ContextView::from(info))))
@@ -259,7 +259,7 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<Json<Vec<ContextView>>, ApiError> {
     Query::of(&uri, &[])?;
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::Look).await?;
     let all = sandbox.contexts().await?;
     Ok(Json(all.into_iter().map(ContextView::from).collect()))
 }
@@ -273,7 +273,7 @@ pub(crate) async fn get(
     caller: Caller,
     ids: PathIds,
 ) -> Result<Json<ContextView>, ApiError> {
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::Look).await?;
     let info = sandbox.context(ids.context()?).await.map_err(context_error)?;
     Ok(Json(info.into()))
 }
@@ -287,7 +287,7 @@ pub(crate) async fn delete(
     caller: Caller,
     ids: PathIds,
 ) -> Result<StatusCode, ApiError> {
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::Look).await?;
     let id = ids.context()?;
     sandbox.context(id).await.map_err(context_error)?;
     sandbox.context_close(id).await.map_err(context_error)?;
@@ -324,7 +324,7 @@ pub(crate) async fn run(
     }
     let code = Code { code, stdin: body.stdin, timeout_ms: body.timeout_ms };
     let id = ids.context()?;
-    let reach = Reach::CreateIfMissing;
+    let reach = Access::CreateIfMissing;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, reach).await?;
     let context_run = begin(&sandbox, id, code, body.cancel_on_close).await?;
     let more = format!(",\"context\":\"{id}\"{}", lost_field(&sandbox));
@@ -354,7 +354,7 @@ async fn begin(
     else {
         return first.map_err(context_error);
     };
-    let wish = Wish {
+    let wish = ContextSpec {
         id: Some(id.clone()),
         language,
         kernel: Kernel::Usual,
@@ -379,7 +379,7 @@ pub(crate) async fn interrupt(
     caller: Caller,
     ids: PathIds,
 ) -> Result<Json<Interrupted>, ApiError> {
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::MustExist).await?;
     let interrupted = sandbox.context_interrupt(ids.context()?).await.map_err(context_error)?;
     Ok(Json(Interrupted { interrupted }))
 }
@@ -393,7 +393,7 @@ pub(crate) async fn restart(
     caller: Caller,
     ids: PathIds,
 ) -> Result<Json<ContextView>, ApiError> {
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::MustExist).await?;
     let info = sandbox.context_restart(ids.context()?).await.map_err(context_error)?;
     Ok(Json(info.into()))
 }

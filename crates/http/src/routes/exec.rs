@@ -21,7 +21,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, header},
     response::{IntoResponse, Response},
 };
-use isolet_sandbox::{SandboxId, SessionId, Start, service::Reach};
+use isolet_sandbox::{SandboxId, SessionId, Start, service::Access};
 use isolet_wire::{ask::Run, tell::Exit};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -210,7 +210,7 @@ pub(crate) async fn alone(
     let max = output_limit_bytes(body.value.max_output_bytes)?;
     let timeout_ms = body.value.timeout_ms;
     let (mut start, stdin) = body.value.start()?;
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::CreateIfMissing).await?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::CreateIfMissing).await?;
     let mut named = String::new();
     if let Some(id) = &start.session {
         let session = sandbox.session_reach(id).await?;
@@ -276,7 +276,7 @@ pub(crate) async fn run_in(
         merge: body.merge,
         ..Run::default()
     };
-    let sandbox = app.service.reach(&caller.tenant, sandbox, Reach::CreateIfMissing).await?;
+    let sandbox = app.service.reach(&caller.tenant, sandbox, Access::CreateIfMissing).await?;
     run.timeout_ms = match body.timeout_ms {
         Some(ms) => ms,
         None => sandbox.session_reach(session).await?.command_timeout_ms,

@@ -23,7 +23,7 @@ use axum::{
     http::{Uri, request::Parts},
     response::Response,
 };
-use isolet_sandbox::{SandboxId, service::Reach};
+use isolet_sandbox::{SandboxId, service::Access};
 use serde::Serialize;
 use std::net::IpAddr;
 use utoipa::ToSchema;
@@ -79,7 +79,7 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<Json<Vec<PortView>>, ApiError> {
     Query::of(&uri, &[])?;
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::Look).await?;
     let mut all: Vec<PortView> = Vec::new();
     for one in sandbox.listening().await? {
         match all.last_mut().filter(|last| last.port == one.port) {

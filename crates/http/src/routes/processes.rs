@@ -25,7 +25,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, Uri, header},
     response::{IntoResponse, Response},
 };
-use isolet_sandbox::{ProcessId, ProcessWish, SessionId, service::Reach};
+use isolet_sandbox::{ProcessId, ProcessSpec, SessionId, service::Access};
 use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
@@ -87,11 +87,11 @@ pub(crate) struct StartProcess {
 }
 
 impl StartProcess {
-    fn wish(self) -> Result<ProcessWish, ApiError> {
+    fn wish(self) -> Result<ProcessSpec, ApiError> {
         input::cwd(self.cwd.as_deref())?;
         let session = self.session.map(|id| SessionId::parse(&id)).transpose();
         let id = self.id.map(|id| ProcessId::parse(&id)).transpose();
-        Ok(ProcessWish {
+        Ok(ProcessSpec {
             id: id.map_err(input::bad_id)?,
             what: program(self.command, self.argv)?,
             cwd: self.cwd,
@@ -162,7 +162,7 @@ pub(crate) async fn start(
     let route = format!("POST /v1/sandboxes/{}/processes", ids.sandbox);
     let once = idempotency_key(&headers, &route, &body.raw)?;
     let wish = body.value.wish()?;
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::CreateIfMissing).await?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::CreateIfMissing).await?;
     let (info, replayed) = sandbox.process_start(wish, once).await?;
     let location = format!("/v1/sandboxes/{}/processes/{}", ids.sandbox, info.id);
     let mut text = serde_json::to_string(&ProcessView::from(info)).unwrap_or_default();

@@ -26,7 +26,7 @@ use axum::{
     http::{HeaderMap, Uri},
     response::Response,
 };
-use isolet_sandbox::{Patch, SandboxId, Wish, service::Reach};
+use isolet_sandbox::{Patch, SandboxId, SandboxSpec, service::Access};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -106,10 +106,10 @@ pub(crate) struct CreateSandbox {
 }
 
 impl CreateSandbox {
-    async fn wish(self, app: &App, caller: &Caller) -> Result<Wish, ApiError> {
+    async fn wish(self, app: &App, caller: &Caller) -> Result<SandboxSpec, ApiError> {
         self.file_access.reject("file_access", NO_FILE_ACCESS)?;
         input::env(self.env.0.iter().map(|(name, value)| (name, Some(value))))?;
-        Ok(Wish {
+        Ok(SandboxSpec {
             id: self.id.map(|id| SandboxId::parse(&id)).transpose().map_err(input::bad_id)?,
             image: self.image,
             memory_mib: self.memory_mib,
@@ -215,7 +215,7 @@ pub(crate) async fn get(
     if info.state != isolet_sandbox::State::Running {
         return Ok(Json(SandboxView::from(info)));
     }
-    let usage = match app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await {
+    let usage = match app.service.reach(&caller.tenant, &ids.sandbox, Access::Look).await {
         Ok(sandbox) => sandbox.usage().await.ok(),
         Err(_) => None,
     };

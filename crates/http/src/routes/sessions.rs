@@ -20,7 +20,7 @@ use axum::{
     http::{HeaderMap, StatusCode, Uri},
     response::Response,
 };
-use isolet_sandbox::{Life, SessionId, SessionWish, info::TTL_S_MAX, service::Reach};
+use isolet_sandbox::{Life, SessionId, SessionSpec, info::TTL_S_MAX, service::Access};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -62,14 +62,14 @@ pub(crate) struct CreateSession {
 }
 
 impl CreateSession {
-    fn wish(self) -> Result<SessionWish, ApiError> {
+    fn wish(self) -> Result<SessionSpec, ApiError> {
         self.network.reject("network", crate::routes::sandboxes::OWN_NETWORK)?;
         input::cwd(self.cwd.as_deref())?;
         input::env(self.env.0.iter().map(|(name, value)| (name, Some(value))))?;
         input::timeout(self.command_timeout_ms).map_err(|_| {
             ApiError::bad_field("command_timeout_ms", "0 (never) to 86400000 (a day)")
         })?;
-        Ok(SessionWish {
+        Ok(SessionSpec {
             id: self.id.map(|id| SessionId::parse(&id)).transpose().map_err(input::bad_id)?,
             cwd: self.cwd,
             env: self.env.0,
@@ -105,7 +105,7 @@ pub(crate) async fn create(
     let route = format!("POST /v1/sandboxes/{}/sessions", ids.sandbox);
     let once = idempotency_key(&headers, &route, &body.raw)?;
     let wish = body.value.wish()?;
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::CreateIfMissing).await?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::CreateIfMissing).await?;
     let (info, replayed) = sandbox.session_create(wish, once).await?;
     let location = format!("/v1/sandboxes/{}/sessions/{}", ids.sandbox, info.id);
     Ok(created(&location, replayed, Json(SessionView::from(info))))
@@ -122,7 +122,7 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<Response, ApiError> {
     let paging = Pagination::of(&uri, PAGE)?;
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::Look).await?;
     let page = paging.cut(sandbox.sessions(), |one| one.id.as_str());
     let path = format!("/v1/sandboxes/{}/sessions", ids.sandbox);
     Ok(paging.answer::<_, SessionView>(&path, page))
@@ -137,7 +137,7 @@ pub(crate) async fn get(
     caller: Caller,
     ids: PathIds,
 ) -> Result<Json<SessionView>, ApiError> {
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::Look).await?;
     Ok(Json(SessionView::from(sandbox.session(ids.session()?)?)))
 }
 
@@ -150,7 +150,7 @@ pub(crate) async fn delete(
     caller: Caller,
     ids: PathIds,
 ) -> Result<StatusCode, ApiError> {
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::Look).await?;
     sandbox.session_delete(ids.session()?).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -19,7 +19,7 @@ use axum::{
 use isolet_sandbox::{
     Sandbox, SessionId, ids,
     sandbox::{Attach, ShellName},
-    service::Reach,
+    service::Access,
 };
 use isolet_wire::ask::Since;
 
@@ -142,7 +142,7 @@ pub(crate) async fn shell(
     ids: PathIds,
     request: Request,
 ) -> Result<Response, ApiError> {
-    attach(app, caller, ids, Reach::CreateIfMissing, request).await
+    attach(app, caller, ids, Access::CreateIfMissing, request).await
 }
 
 /// Attaches to a shell. A dialect may forbid to create the sandbox.
@@ -150,7 +150,7 @@ pub(crate) async fn attach(
     app: App,
     caller: Caller,
     ids: PathIds,
-    reach: Reach,
+    reach: Access,
     mut request: Request<Body>,
 ) -> Result<Response, ApiError> {
     let accept = upgrade::handshake(request.method(), request.headers())?;

@@ -13,7 +13,7 @@ use axum::{
     extract::State,
     http::{StatusCode, Uri},
 };
-use isolet_sandbox::{SessionId, service::Reach};
+use isolet_sandbox::{SessionId, service::Access};
 use isolet_wire::terminal::{Client, Size, Terminal};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -104,7 +104,7 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<Json<Vec<TerminalView>>, ApiError> {
     Query::of(&uri, &[])?;
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::Look).await?;
     let all = sandbox.terminals().await?;
     Ok(Json(all.into_iter().map(TerminalView::from).collect()))
 }
@@ -120,7 +120,7 @@ pub(crate) async fn hang_up(
     caller: Caller,
     ids: PathIds,
 ) -> Result<StatusCode, ApiError> {
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Look).await?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::Look).await?;
     let session = ids.session()?;
     if !sandbox.terminals().await?.iter().any(|(id, _)| id == session) {
         let message = format!("no terminal runs in session {session}");

@@ -3,15 +3,15 @@
 use crate::{
     agent_client::{
         pool::Pool,
+        running_program::RunningProgram,
         wire::{ANSWER_WAIT, Heard, Wire},
-        working::Working,
     },
     model::{
-        activity::Awake,
+        activity::ActivityGuard,
         agent_error::LinkError,
         command::Order,
         error::Error,
-        events::{Teller, Told},
+        events::{CommandEvents, EventEmitter},
         sessions::Lifetime,
     },
 };
@@ -32,7 +32,7 @@ pub struct ShellLink {
     at: Since,
     pool: Weak<Pool>,
     pooled: bool,
-    teller: Option<Teller>,
+    teller: Option<EventEmitter>,
     /// Of a session's shell: the lifetime of that session.
     session: Option<Weak<Lifetime>>,
 }
@@ -58,7 +58,7 @@ impl ShellLink {
     }
 
     /// Its commands are told of as events.
-    pub(crate) fn telling(mut self, teller: Teller) -> Self {
+    pub(crate) fn with_events(mut self, teller: EventEmitter) -> Self {
         self.teller = Some(teller);
         self
     }
@@ -92,7 +92,7 @@ impl ShellLink {
     }
 
     /// Whom it keeps its sandbox awake for.
-    pub(crate) fn awake(&mut self, awake: Option<Awake>) {
+    pub(crate) fn awake(&mut self, awake: Option<ActivityGuard>) {
         self.wire.awake = awake;
     }
 
@@ -218,10 +218,10 @@ pub struct ExecLink {
     over: bool,
     pool: Weak<Pool>,
     /// Of a program that runs in a session.
-    working: Option<Working>,
+    working: Option<RunningProgram>,
     /// Whom to ask to look at the sandbox when no process can be made in it.
     driver: Option<mpsc::Sender<Order>>,
-    told: Option<Told>,
+    told: Option<CommandEvents>,
 }
 
 impl ExecLink {
@@ -235,7 +235,7 @@ impl ExecLink {
     }
 
     /// It runs in a session.
-    pub(crate) fn working(mut self, working: Option<Working>) -> Self {
+    pub(crate) fn working(mut self, working: Option<RunningProgram>) -> Self {
         self.working = working;
         self
     }
@@ -247,8 +247,8 @@ impl ExecLink {
     }
 
     /// It is told of as events.
-    pub(crate) fn telling(mut self, teller: Teller) -> Self {
-        self.told = Some(Told::new(teller));
+    pub(crate) fn with_events(mut self, teller: EventEmitter) -> Self {
+        self.told = Some(CommandEvents::new(teller));
         self
     }
 

@@ -1,6 +1,6 @@
 //! One connection to an agent: bytes in, frames out. What it is used for is the business of [`super::link`].
 
-use crate::model::{activity::Awake, agent_error::LinkError, record::View};
+use crate::model::{activity::ActivityGuard, agent_error::LinkError, record::View};
 use bytes::{Buf, Bytes, BytesMut};
 use isolet_wire::{
     VERSION,
@@ -56,7 +56,7 @@ pub(crate) struct Wire {
     /// A send was dropped half-way: what follows would be no frame.
     torn: bool,
     /// Set while it serves somebody: the sandbox then stays awake.
-    pub(crate) awake: Option<Awake>,
+    pub(crate) awake: Option<ActivityGuard>,
     /// The sandbox that a caller works in: says why the connection has ended.
     owner: Option<watch::Receiver<View>>,
 }

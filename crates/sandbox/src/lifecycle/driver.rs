@@ -9,16 +9,17 @@ mod sleep;
 
 use crate::{
     agent_client::{
-        seen::Seen,
+        agent_activity::AgentActivity,
         watch::watch_at,
         wire::{Heard, Wire},
     },
     live::{
-        caged::Caged,
+        cgroup_control::CgroupControl,
         entry::Entry,
         failpoint::pass,
+        idempotency,
         inner::Inner,
-        once, orphans,
+        orphans,
         saving::{self, Saving},
     },
     model::{
@@ -28,7 +29,7 @@ use crate::{
         command::Order,
         error::Error,
         ids::SessionId,
-        info::{Ended, Once},
+        info::{Ended, IdempotencyKey},
         record::{Record, View},
         state::{Event, State},
     },
@@ -59,7 +60,7 @@ const NEVER: Duration = Duration::from_secs(400 * 24 * 3600);
 /// How a driver begins.
 pub(crate) enum Begin {
     /// It is to be made, or was made ahead.
-    Make { once: Option<Once>, ready: bool },
+    Make { once: Option<IdempotencyKey>, ready: bool },
     /// Its agent answers on this connection.
     Attached(Watch),
     /// It has failed before.
@@ -78,9 +79,9 @@ pub(crate) struct Driver {
     entry: Arc<Entry>,
     record: Record,
     watch: Option<Wire>,
-    seen: Seen,
+    seen: AgentActivity,
     /// It sleeps, and something of it may still run.
-    restless: bool,
+    cleanup_pending: bool,
     /// It has failed, and an agent runs that reads its files.
     reading: bool,
     /// When its time is over, by a clock that nobody sets.
@@ -91,7 +92,7 @@ pub(crate) struct Driver {
 /// A connection for news of an agent's shells, and what it has said so far.
 pub(crate) struct Watch {
     wire: Wire,
-    seen: Seen,
+    seen: AgentActivity,
     /// Sessions whose shells have ended.
     ended: Vec<SessionId>,
 }
@@ -104,8 +105,8 @@ pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<Entry>, mut begin: B
             inner: Arc::clone(&inner),
             entry: Arc::clone(&entry),
             watch: None,
-            seen: Seen::default(),
-            restless: false,
+            seen: AgentActivity::default(),
+            cleanup_pending: false,
             reading: false,
             until: until(record.body.expires_at_ms),
             saving: Saving::new(&entry, None),
@@ -129,8 +130,12 @@ pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<Entry>, mut begin: B
 /// Connects for news of an agent's shells.
 pub(crate) async fn watch(entry: &Entry, wait: Duration) -> Result<Watch, LinkError> {
     let (wire, shells, execs) = watch_at(&entry.directory, wait).await?;
-    entry.sessions.census(&shells);
-    Ok(Watch { wire, seen: Seen::census(&shells, execs), ended: saving::ended(&shells) })
+    entry.sessions.inventory(&shells);
+    Ok(Watch {
+        wire,
+        seen: AgentActivity::inventory(&shells, execs),
+        ended: saving::ended(&shells),
+    })
 }
 
 /// The moment that the wall clock means now. Later changes of that clock do not move it.
@@ -152,10 +157,10 @@ impl Driver {
                 self.find_scopes();
             }
             Begin::Failed => self.end_reading().await,
-            Begin::Asleep => self.rest_on().await,
+            Begin::Asleep => self.retry_cleanup().await,
             Begin::Lost => {
                 self.settle().await;
-                self.restless = self.record.state == State::Sleeping;
+                self.cleanup_pending = self.record.state == State::Sleeping;
             }
             Begin::Broken => match self.record.state {
                 State::Creating => {
@@ -170,12 +175,12 @@ impl Driver {
                         self.adopt(watch).await;
                         self.find_scopes();
                         // It may have been on its way to sleep.
-                        self.entry.uses.open();
+                        self.entry.activity.open();
                         self.settle().await;
                     }
                     Err(_) => self.fail("internal fault").await,
                 },
-                State::Sleeping => self.rest_on().await,
+                State::Sleeping => self.retry_cleanup().await,
                 State::Failed => self.end_reading().await,
                 State::Unreachable => {}
                 State::Destroyed => return,
@@ -192,8 +197,8 @@ impl Driver {
             let left = self.left();
             let watching = self.watch.is_some();
             let silent = self.record.state == State::Unreachable;
-            let drowsy = self.drowsy();
-            let restless = self.restless;
+            let idle_timeout = self.idle_timeout();
+            let cleanup_pending = self.cleanup_pending;
             tokio::select! {
                 order = post.recv() => match order {
                     Some(Order::Patch(patch, answer)) => {
@@ -221,7 +226,7 @@ impl Driver {
                     Some(Order::Recover(answer)) => {
                         let _ = answer.send(self.recover().await);
                     }
-                    Some(Order::Told) => self.told_lost().await,
+                    Some(Order::LossReported) => self.told_lost().await,
                     Some(Order::Check) => self.check().await,
                     Some(Order::Delete(answer)) => {
                         if self.end(Some(answer)).await {
@@ -241,8 +246,8 @@ impl Driver {
                         return;
                     }
                 }
-                () = entry.uses.idle(drowsy.unwrap_or(NEVER)), if drowsy.is_some() => self.drowse().await,
-                () = tokio::time::sleep(AGAIN), if restless => self.rest_on().await,
+                () = entry.activity.idle(idle_timeout.unwrap_or(NEVER)), if idle_timeout.is_some() => self.drowse().await,
+                () = tokio::time::sleep(AGAIN), if cleanup_pending => self.retry_cleanup().await,
                 heard = next(&mut self.watch), if watching => self.hear(heard).await,
                 found = call(&entry), if silent => self.found(found).await,
             }
@@ -262,16 +267,16 @@ impl Driver {
     /// Likewise; and what was saved of shells that are not open waits for them.
     async fn adopt(&mut self, watch: Watch) {
         for id in &watch.ended {
-            self.entry.kept.forget(id).await;
+            self.entry.shell_states.forget(id).await;
         }
         self.follow(watch);
         let seen = &self.seen;
-        self.entry.kept.await_shells(|id| seen.open(id)).await;
+        self.entry.shell_states.await_shells(|id| seen.open(id)).await;
     }
 
     fn changed(&mut self, shell: Option<Shell>, execs: u32) {
         if self.seen.busy() {
-            self.entry.uses.touch();
+            self.entry.activity.touch();
         }
         self.seen.changed(shell.as_ref(), execs);
         if let Some(shell) = shell {
@@ -348,7 +353,7 @@ impl Driver {
         Spec {
             name: self.record.name.clone(),
             slot: self.record.slot,
-            hostname: crate::live::ready::HOSTNAME.to_owned(),
+            hostname: crate::live::warm_pool::HOSTNAME.to_owned(),
             limits: self.record.body.limits,
             root: self.record.body.root.as_ref().map(crate::model::record::layers),
             kept,
@@ -358,13 +363,13 @@ impl Driver {
 
     /// Recorded and launched at the same time: a directory without a record, or a record that
     /// still says `creating`, is removed by the next start of the server.
-    async fn make(&mut self, once: Option<Once>, ready: bool) -> Result<(), Error> {
+    async fn make(&mut self, once: Option<IdempotencyKey>, ready: bool) -> Result<(), Error> {
         let begun = Instant::now();
         pass("create.before_record").await?;
         let spec = self.spec(false);
         let row = self.record.row()?;
         let recorded = async {
-            self.entry.vault.write().await?;
+            self.entry.secret_store.write().await?;
             self.inner.store.insert(row).await?;
             pass("create.recorded").await
         };
@@ -387,7 +392,7 @@ impl Driver {
             Some(once) => {
                 let text = serde_json::to_string(&self.record.info())
                     .map_err(|e| Error::Fault(e.to_string()))?;
-                Some(once::row(&self.record.tenant, &once, text))
+                Some(idempotency::row(&self.record.tenant, &once, text))
             }
             None => None,
         };
@@ -439,8 +444,8 @@ impl Driver {
         }
     }
 
-    fn cage(&self) -> Caged {
-        Caged { config: self.inner.jail.clone(), name: self.record.name.clone() }
+    fn cage(&self) -> CgroupControl {
+        CgroupControl { config: self.inner.jail.clone(), name: self.record.name.clone() }
     }
 
     fn shift(&mut self, event: Event) -> Result<(), Error> {

@@ -20,14 +20,14 @@ use crate::{
     agent_client::pool::Watched,
     lifecycle::driver::{Begin, Watch, reading::crashed, watch},
     live::{
-        entry::{Entry, vault},
+        egress::Egress,
+        entry::{Entry, secret_store},
         failpoint::pass,
         inner::Inner,
         launch::Launch,
         orphans,
         registry::Registry,
         space::Space,
-        way::Way,
     },
     model::{
         agent_error::LinkError,
@@ -199,7 +199,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
     let inner = Arc::new(Inner {
         images,
         space: Arc::new(Space::new(&config)),
-        way: Way::new(&config),
+        egress: Egress::new(&config),
         jail: config.jail(),
         config,
         store,
@@ -207,8 +207,8 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
         audit,
         launch,
         registry: Registry::new(&slots),
-        ready: crate::live::ready::stock::Ready::default(),
-        onces: crate::live::once::Onces::default(),
+        ready: crate::live::warm_pool::stock::WarmPool::default(),
+        idempotency: crate::live::idempotency::IdempotencyStore::default(),
         watched: Arc::new(Watched::default()),
         events: crate::model::events::Events::default(),
         trash: Arc::new(Notify::new()),
@@ -220,11 +220,11 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
     pass("recover.attached").await?;
     inner.spawn(empty(inner.jail.clone(), Arc::clone(&inner.trash)));
     if inner.launch.missing().is_empty() {
-        inner.spawn(crate::live::ready::keep(Arc::clone(&inner)));
+        inner.spawn(crate::live::warm_pool::keep(Arc::clone(&inner)));
     }
     let watched = Arc::clone(&inner.watched);
     inner.spawn(async move { watched.run().await });
-    inner.spawn(crate::live::way::keep(Arc::clone(&inner)));
+    inner.spawn(crate::live::egress::keep(Arc::clone(&inner)));
     Ok(inner)
 }
 
@@ -242,7 +242,7 @@ async fn sweep(jail: &isolet_jail::Config, names: HashSet<String>) {
         for name in &names {
             let _ = orphans::unmark(&data.join("sandboxes").join(name));
         }
-        vault::sweep(&data, &names)
+        secret_store::sweep(&data, &names)
     });
     match swept.await {
         Ok(Ok(())) => {}
@@ -284,7 +284,7 @@ async fn attach(inner: &Arc<Inner>, mut found: Found, origin: Origin) {
             }
             State::Failed => inner.drive(entry, Begin::Failed),
             State::Sleeping => {
-                entry.uses.close();
+                entry.activity.close();
                 inner.drive(entry, Begin::Asleep);
             }
             State::Creating | State::Destroying | State::Destroyed => {
@@ -333,7 +333,7 @@ pub(crate) fn lost(inner: &Arc<Inner>, entry: Arc<Entry>, event: Event, cause: &
     let state = record.state;
     if state == State::Sleeping {
         record.body.lost = Some(crashed(&entry, record.body.persistent));
-        entry.uses.close();
+        entry.activity.close();
     } else {
         record.body.cause = Some(cause.to_owned());
     }

@@ -1,24 +1,25 @@
 //! One sandbox, shared between the task that owns its state and its callers.
 
 pub(crate) mod background;
-pub(crate) mod kept;
-pub(crate) mod notes;
+pub(crate) mod process_records;
 pub(crate) mod recordings;
 pub(crate) mod refused;
 pub(crate) mod scopes;
-pub(crate) mod vault;
+pub(crate) mod secret_store;
+pub(crate) mod shell_states;
 
 use crate::{
     agent_client::pool::{Pool, Watched},
     live::{
         entry::{
-            background::Background, kept::Kept, notes::Notes, recordings::Recordings,
-            refused::Refusals, scopes::Scopes, vault::Vault,
+            background::Background, process_records::ProcessRecords, recordings::Recordings,
+            refused::Refusals, scopes::Scopes, secret_store::SecretStore,
+            shell_states::ShellStates,
         },
         prepared::Linked,
     },
     model::{
-        activity::Uses,
+        activity::Activity,
         agent_error::LinkError,
         command::Order,
         ids::{SandboxId, SessionId, TenantId},
@@ -64,13 +65,13 @@ pub(crate) struct Entry {
     pub(crate) background: Background,
     /// Places for connections to its ports.
     pub(crate) ports: Arc<Semaphore>,
-    pub(crate) uses: Arc<Uses>,
+    pub(crate) activity: Arc<Activity>,
     /// What shells of its sessions held.
-    pub(crate) kept: Kept,
+    pub(crate) shell_states: ShellStates,
     /// What terminals of its sessions have shown.
     pub(crate) recordings: Recordings,
     /// What was started in it in the background.
-    pub(crate) notes: Notes,
+    pub(crate) process_records: ProcessRecords,
     /// What a sleep has lost and nobody was told yet.
     pub(crate) lost: Mutex<Option<Vec<Lost>>>,
     /// What it was refused.
@@ -78,7 +79,7 @@ pub(crate) struct Entry {
     /// Its link, if it has one.
     pub(crate) link: Mutex<Option<Linked>>,
     /// What is lent to it.
-    pub(crate) vault: Vault,
+    pub(crate) secret_store: SecretStore,
 }
 
 impl Entry {
@@ -108,14 +109,14 @@ impl Entry {
             listened: Mutex::default(),
             background: Background::default(),
             ports: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-            uses: Uses::new(),
-            kept: Kept::new(&sandboxes.join(&record.name)),
+            activity: Activity::new(),
+            shell_states: ShellStates::new(&sandboxes.join(&record.name)),
             recordings: Recordings::new(&sandboxes.join(&record.name)),
-            notes: Notes::new(&sandboxes.join(&record.name)),
+            process_records: ProcessRecords::new(&sandboxes.join(&record.name)),
             lost: Mutex::new(record.body.lost.clone()),
             refusals: Refusals::default(),
             link: Mutex::default(),
-            vault: Vault::new(sandboxes.parent().unwrap_or(sandboxes), &record.name),
+            secret_store: SecretStore::new(sandboxes.parent().unwrap_or(sandboxes), &record.name),
             view: watch::Sender::new(View { record: Arc::new(record), end: None }),
         })
     }

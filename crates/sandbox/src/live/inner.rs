@@ -3,8 +3,8 @@
 use crate::{
     agent_client::pool::Watched,
     live::{
-        launch::Launch, once::Onces, ready::stock::Ready, registry::Registry, space::Space,
-        way::Way,
+        egress::Egress, idempotency::IdempotencyStore, launch::Launch, registry::Registry,
+        space::Space, warm_pool::stock::WarmPool,
     },
     model::{config::Config, error::Error, events::Events},
 };
@@ -25,11 +25,11 @@ pub(crate) struct Inner {
     pub(crate) keys: Keys,
     pub(crate) audit: Audit,
     pub(crate) launch: Launch,
-    pub(crate) way: Way,
+    pub(crate) egress: Egress,
     pub(crate) registry: Registry,
     pub(crate) images: isolet_image::Images,
-    pub(crate) ready: Ready,
-    pub(crate) onces: Onces,
+    pub(crate) ready: WarmPool,
+    pub(crate) idempotency: IdempotencyStore,
     pub(crate) watched: Arc<Watched>,
     pub(crate) events: Events,
     /// Something was moved to the trash.

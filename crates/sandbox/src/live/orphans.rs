@@ -2,7 +2,7 @@
 //! Any other holds somebody's files, whose record was lost with a database: it is moved to
 //! `DATA/orphaned/`, where nothing of this server touches it again.
 
-use crate::live::entry::vault;
+use crate::live::entry::secret_store;
 use isolet_jail::SandboxHandle;
 use std::{
     fs,
@@ -94,7 +94,7 @@ fn put_aside(data: &Path, name: &str) -> io::Result<()> {
             continue;
         }
         fs::rename(data.join("sandboxes").join(name), &to)?;
-        return absent(fs::rename(vault::path(data, name), to.join("credentials")));
+        return absent(fs::rename(secret_store::path(data, name), to.join("credentials")));
     }
     Err(ErrorKind::AlreadyExists.into())
 }

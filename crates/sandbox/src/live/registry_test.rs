@@ -10,7 +10,7 @@ use crate::{
         config::Config,
         error::Error,
         ids::{SandboxId, TenantId},
-        info::Wish,
+        info::SandboxSpec,
         record::{Body, Record},
     },
 };
@@ -20,7 +20,8 @@ use std::{
 };
 
 fn body() -> Body {
-    Body::plan(&Config::new("/nowhere".into(), Path::new("/nowhere")), Wish::default()).unwrap()
+    Body::plan(&Config::new("/nowhere".into(), Path::new("/nowhere")), SandboxSpec::default())
+        .unwrap()
 }
 
 fn entry(record: Record) -> Arc<Entry> {

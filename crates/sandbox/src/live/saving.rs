@@ -60,7 +60,7 @@ impl Saving {
             Saved::Whole { number } => {
                 let (_, state) = self.parts.take().filter(|(of, _)| *of == session)?;
                 let known = || self.entry.sessions.info(&session).is_ok();
-                match self.entry.kept.keep(&session, state, known).await {
+                match self.entry.shell_states.keep(&session, state, known).await {
                     Ok(()) => {
                         // When it cannot be said, it is told again.
                         let _ = wire.push(&Ask::Kept { shell, number });
@@ -73,7 +73,7 @@ impl Saving {
                 }
             }
             Saved::Gone => {
-                self.entry.kept.forget(&session).await;
+                self.entry.shell_states.forget(&session).await;
                 return None;
             }
             Saved::Not(Unsaved::TooLarge) => WhyLost::TooLarge,
@@ -96,7 +96,7 @@ impl Saving {
     }
 
     fn lost(&self, session: SessionId, why: WhyLost) -> LostState {
-        let saved_at_ms = self.entry.kept.saved_at_ms().get(&session).copied();
+        let saved_at_ms = self.entry.shell_states.saved_at_ms().get(&session).copied();
         LostState { session, why, saved_at_ms }
     }
 

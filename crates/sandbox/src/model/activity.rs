@@ -1,6 +1,6 @@
 //! Who works in a sandbox, counted: it does not fall asleep while anybody does.
 //!
-//! A request holds an [`Awake`], and so does every connection that serves a client: a socket, a
+//! A request holds an [`ActivityGuard`], and so does every connection that serves a client: a socket, a
 //! command that is waited for, a file on its way. Idle connections in the pool hold none.
 
 use std::{
@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 /// The count of one sandbox.
 #[derive(Debug)]
-pub(crate) struct Uses {
+pub(crate) struct Activity {
     now: Mutex<Now>,
     /// The last one has gone.
     freed: Notify,
@@ -27,9 +27,9 @@ struct Now {
 
 /// Somebody works in a sandbox, for as long as this is held.
 #[derive(Debug)]
-pub(crate) struct Awake(Arc<Uses>);
+pub(crate) struct ActivityGuard(Arc<Activity>);
 
-impl Uses {
+impl Activity {
     pub(crate) fn new() -> Arc<Self> {
         let now = Now { count: 0, last: Instant::now(), open: true };
         Arc::new(Self { now: Mutex::new(now), freed: Notify::new() })
@@ -40,18 +40,18 @@ impl Uses {
     }
 
     /// `None`: it is falling asleep or asleep, and is to be woken first.
-    pub(crate) fn enter(self: &Arc<Self>) -> Option<Awake> {
+    pub(crate) fn enter(self: &Arc<Self>) -> Option<ActivityGuard> {
         let mut now = self.lock();
         if !now.open {
             return None;
         }
         now.count += 1;
         now.last = Instant::now();
-        Some(Awake(Arc::clone(self)))
+        Some(ActivityGuard(Arc::clone(self)))
     }
 
     /// Lets nobody in any more; false (and no change) while somebody is there. This and
-    /// [`Uses::enter`] are the two sides of one lock: no request comes between.
+    /// [`Activity::enter`] are the two sides of one lock: no request comes between.
     pub(crate) fn close(&self) -> bool {
         let mut now = self.lock();
         now.open &= now.count > 0;
@@ -87,14 +87,14 @@ impl Uses {
     }
 }
 
-impl Clone for Awake {
+impl Clone for ActivityGuard {
     fn clone(&self) -> Self {
         self.0.lock().count += 1;
         Self(Arc::clone(&self.0))
     }
 }
 
-impl Drop for Awake {
+impl Drop for ActivityGuard {
     fn drop(&mut self) {
         let mut now = self.0.lock();
         now.count -= 1;
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn it_closes_for_nobody_who_is_there_and_lets_nobody_in_after() {
-        let uses = Uses::new();
+        let uses = Activity::new();
         let held = uses.enter().unwrap();
         let other = held.clone();
         drop(held);
@@ -129,7 +129,7 @@ mod tests {
 
     #[tokio::test]
     async fn idle_counts_from_the_end_of_the_last_use() {
-        let (uses, after) = (Uses::new(), Duration::from_millis(40));
+        let (uses, after) = (Activity::new(), Duration::from_millis(40));
         let held = uses.enter().unwrap();
         assert!(tokio::time::timeout(after * 3, uses.idle(after)).await.is_err());
         let begin = Instant::now();

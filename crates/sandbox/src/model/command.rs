@@ -1,7 +1,7 @@
 //! What a caller asks of the task that owns a sandbox.
 
 use crate::model::{
-    activity::Awake,
+    activity::ActivityGuard,
     error::Error,
     exposed::{Change, Exposed},
     info::{Ended, Info, Patch},
@@ -19,9 +19,9 @@ pub(crate) enum Order {
     /// Where it may connect to.
     Network(Box<NetworkChange>, oneshot::Sender<Result<Info, Error>>),
     /// Answered with a hold on it: no sleep comes between the waking and the work.
-    Wake(oneshot::Sender<Result<Awake, Error>>),
+    Wake(oneshot::Sender<Result<ActivityGuard, Error>>),
     /// Its files are to be read though it has failed; answered with a hold on who reads them.
-    Read(oneshot::Sender<Result<Awake, Error>>),
+    Read(oneshot::Sender<Result<ActivityGuard, Error>>),
     /// It has failed, and is to be worked in again.
     Recover(oneshot::Sender<Result<Info, Error>>),
     /// It is to have a link, as its record says.
@@ -29,7 +29,7 @@ pub(crate) enum Order {
     /// It is to trust whom its link has said.
     Trust,
     /// Somebody was told what a sleep has lost.
-    Told,
+    LossReported,
     /// Something went wrong that would if its groups were gone.
     Check,
     /// Let go of the agent and end; the sandbox lives on.

@@ -221,14 +221,14 @@ impl Log {
 
 /// Tells of the commands of one connection.
 #[derive(Debug)]
-pub(crate) struct Teller {
+pub(crate) struct EventEmitter {
     pub(crate) log: Arc<Log>,
     pub(crate) sandbox: SandboxId,
     pub(crate) incarnation: Arc<str>,
     pub(crate) session: Option<Arc<str>>,
 }
 
-impl Teller {
+impl EventEmitter {
     fn command(&self, id: &str) -> Command {
         Command { session: self.session.clone(), id: id.to_owned() }
     }
@@ -248,13 +248,13 @@ impl Teller {
 
 /// A program that runs: told of when it begins, and when it ends or is let go.
 #[derive(Debug)]
-pub(crate) struct Told {
-    teller: Teller,
+pub(crate) struct CommandEvents {
+    teller: EventEmitter,
     code: Option<i32>,
 }
 
-impl Told {
-    pub(crate) fn new(teller: Teller) -> Self {
+impl CommandEvents {
+    pub(crate) fn new(teller: EventEmitter) -> Self {
         teller.started("");
         Self { teller, code: None }
     }
@@ -264,7 +264,7 @@ impl Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for CommandEvents {
     fn drop(&mut self) {
         self.teller.exited("", self.code);
     }

@@ -7,7 +7,7 @@ use crate::model::{
     ids::{SandboxId, SessionId, TenantId},
     network::{
         Network,
-        lent::{Lending, Lent},
+        lent::{CredentialSpec, InjectedCredential},
         traffic::Traffic,
     },
     state::State,
@@ -28,7 +28,7 @@ pub const SESSIONS_MAX: usize = 1024;
 
 /// What a client wants a sandbox to be. Every field may be left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Wish {
+pub struct SandboxSpec {
     /// Its id; the server makes one otherwise.
     pub id: Option<SandboxId>,
     /// `host`, or a name of the alias table.
@@ -57,7 +57,7 @@ pub struct Wish {
     pub network: Option<Network>,
     /// Put into its requests on their way out. Written nowhere with the rest.
     #[serde(skip)]
-    pub credentials: Vec<Lending>,
+    pub credentials: Vec<CredentialSpec>,
 }
 
 /// A change to a sandbox; what is `None` stays.
@@ -81,14 +81,14 @@ pub struct Patch {
 
 /// An idempotency key, bound to the body that it came with.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Once {
+pub struct IdempotencyKey {
     /// The client's key, at most [`KEY_BYTES_MAX`].
     pub key: String,
     /// SHA-256 over the route and the body.
     pub body: [u8; 32],
 }
 
-impl Once {
+impl IdempotencyKey {
     /// Binds a key to a route and a body.
     #[must_use]
     pub fn new(key: &str, route: &str, body: &[u8]) -> Self {
@@ -135,7 +135,7 @@ pub struct Info {
     pub network: Network,
     /// What is put into its requests, without values.
     #[serde(default)]
-    pub lent: Vec<Lent>,
+    pub lent: Vec<InjectedCredential>,
     /// Its files outlive a sleep.
     pub persistent: bool,
     /// Seconds without use after which it falls asleep; `None` never.
@@ -148,14 +148,14 @@ pub struct Info {
 fn network<'de, D: serde::Deserializer<'de>>(reader: D) -> Result<Network, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Told {
+    enum StoredNetwork {
         Network(Network),
         Word(String),
     }
-    match Told::deserialize(reader)? {
-        Told::Network(network) => Ok(network),
-        Told::Word(word) if word == "none" => Ok(Network::none()),
-        Told::Word(word) => Err(serde::de::Error::custom(format!("no network {word}"))),
+    match StoredNetwork::deserialize(reader)? {
+        StoredNetwork::Network(network) => Ok(network),
+        StoredNetwork::Word(word) if word == "none" => Ok(Network::none()),
+        StoredNetwork::Word(word) => Err(serde::de::Error::custom(format!("no network {word}"))),
     }
 }
 
@@ -295,7 +295,7 @@ pub struct Ended {
 
 /// What a client wants a session to be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct SessionWish {
+pub struct SessionSpec {
     /// Its id; the server makes one otherwise.
     pub id: Option<SessionId>,
     /// Start directory; `/workspace` unless told.

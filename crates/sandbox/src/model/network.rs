@@ -12,7 +12,7 @@ pub(crate) mod traffic;
 pub use change::{NetworkChange, Opening};
 pub use denied::{DENIED_MAX, Denied};
 pub use isolet_wire::network::Refused;
-pub use lent::{Lending, Lent, Unlend};
+pub use lent::{CredentialRemoval, CredentialSpec, InjectedCredential};
 pub use traffic::Traffic;
 
 use crate::model::error::Error;
@@ -62,7 +62,7 @@ pub struct Network {
 
 /// What a caller wants a network to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NetworkWish {
+pub enum NetworkSpec {
     /// Loopback alone.
     None,
     /// Everything that is not closed.
@@ -204,7 +204,7 @@ impl Network {
 
     /// Whether its rules let the host of a credential be reached, as far as names tell.
     #[must_use]
-    pub fn allows(&self, lent: &Lent) -> bool {
+    pub fn allows(&self, lent: &InjectedCredential) -> bool {
         self.policy().is_some_and(|policy| lent.allowed(&policy))
     }
 

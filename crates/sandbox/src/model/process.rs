@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// A process to be started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ProcessWish {
+pub struct ProcessSpec {
     /// Its id; one is made unless told.
     pub id: Option<ProcessId>,
     /// What to run.

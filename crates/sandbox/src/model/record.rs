@@ -6,8 +6,8 @@ use crate::model::{
     config::Config,
     error::Error,
     ids::{SandboxId, TenantId},
-    info::{Ended, Info, Lost, Patch, TTL_S_MAX, Wish},
-    network::{Network, lent::Lent},
+    info::{Ended, Info, Lost, Patch, SandboxSpec, TTL_S_MAX},
+    network::{Network, lent::InjectedCredential},
     state::State,
     validation::{bad, check_env, check_metadata},
 };
@@ -96,13 +96,13 @@ pub(crate) struct Body {
     pub(crate) exposed: crate::model::exposed::All,
     /// What it had used when its groups were last removed.
     #[serde(default)]
-    pub(crate) used: crate::model::used::Used,
+    pub(crate) used: crate::model::used::UsageCounters,
     /// Sandboxes of versions that had none have none.
     #[serde(default)]
     pub(crate) network: Network,
     /// What is lent to it, without the values: those are in its vault alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) lent: Vec<Lent>,
+    pub(crate) lent: Vec<InjectedCredential>,
 }
 
 fn yes() -> bool {
@@ -164,7 +164,7 @@ impl Body {
     }
 
     /// What a wish becomes, with the configuration's defaults.
-    pub(crate) fn plan(config: &Config, wish: Wish) -> Result<Self, Error> {
+    pub(crate) fn plan(config: &Config, wish: SandboxSpec) -> Result<Self, Error> {
         check_env(wish.env.iter().map(|(name, value)| (name, value.as_str())))?;
         check_metadata(&wish.metadata)?;
         check_metadata(&wish.dialect)?;
@@ -198,7 +198,7 @@ impl Body {
             persistent: wish.persistent.unwrap_or(true),
             lost: None,
             exposed: crate::model::exposed::All::new(),
-            used: crate::model::used::Used::begun(),
+            used: crate::model::used::UsageCounters::begun(),
             network: wish.network.unwrap_or_else(|| config.network.default.clone()),
             lent: wish.credentials.into_iter().map(|one| one.lent).collect(),
         })
@@ -337,7 +337,7 @@ impl Record {
             persistent: true,
             lost: None,
             exposed: crate::model::exposed::All::new(),
-            used: crate::model::used::Used::default(),
+            used: crate::model::used::UsageCounters::default(),
             network: Network::none(),
             lent: Vec::new(),
         }
@@ -364,7 +364,10 @@ mod tests {
     #[test]
     fn an_image_is_the_host_or_stands_for_it() {
         let plan = |image: &str| {
-            Body::plan(&config(), Wish { image: Some(image.into()), ..Wish::default() })
+            Body::plan(
+                &config(),
+                SandboxSpec { image: Some(image.into()), ..SandboxSpec::default() },
+            )
         };
         assert_eq!(plan("node:22-slim").unwrap().image_resolved, "host");
         assert_eq!(plan("host").unwrap().image, "host");
@@ -374,37 +377,53 @@ mod tests {
 
     #[test]
     fn what_is_out_of_bounds_is_refused_with_its_field() {
-        let field = |wish: Wish| match Body::plan(&config(), wish) {
+        let field = |wish: SandboxSpec| match Body::plan(&config(), wish) {
             Err(Error::BadField { field, .. }) => field,
             other => panic!("{other:?}"),
         };
-        assert_eq!(field(Wish { memory_mib: Some(1), ..Wish::default() }), "memory_mib");
-        assert_eq!(field(Wish { disk_mib: Some(31), ..Wish::default() }), "disk_mib");
-        assert_eq!(field(Wish { disk_mib: Some(u64::MAX), ..Wish::default() }), "disk_mib");
-        assert_eq!(field(Wish { pids: Some(u64::MAX), ..Wish::default() }), "pids");
-        assert_eq!(field(Wish { ttl_s: Some(u64::MAX), ..Wish::default() }), "ttl_s");
-        let never = Wish { sleep_after_s: Some(u64::MAX), ..Wish::default() };
+        assert_eq!(
+            field(SandboxSpec { memory_mib: Some(1), ..SandboxSpec::default() }),
+            "memory_mib"
+        );
+        assert_eq!(field(SandboxSpec { disk_mib: Some(31), ..SandboxSpec::default() }), "disk_mib");
+        assert_eq!(
+            field(SandboxSpec { disk_mib: Some(u64::MAX), ..SandboxSpec::default() }),
+            "disk_mib"
+        );
+        assert_eq!(field(SandboxSpec { pids: Some(u64::MAX), ..SandboxSpec::default() }), "pids");
+        assert_eq!(field(SandboxSpec { ttl_s: Some(u64::MAX), ..SandboxSpec::default() }), "ttl_s");
+        let never = SandboxSpec { sleep_after_s: Some(u64::MAX), ..SandboxSpec::default() };
         assert_eq!(field(never), "sleep_after_s");
         assert_eq!(
-            field(Wish { env: [("A=B".into(), "x".into())].into(), ..Wish::default() }),
+            field(SandboxSpec {
+                env: [("A=B".into(), "x".into())].into(),
+                ..SandboxSpec::default()
+            }),
             "env"
         );
         assert_eq!(
-            field(Wish { env: [("A".into(), "\0".into())].into(), ..Wish::default() }),
+            field(SandboxSpec {
+                env: [("A".into(), "\0".into())].into(),
+                ..SandboxSpec::default()
+            }),
             "env"
         );
         assert_eq!(
-            field(Wish { env: [("A".into(), "x".repeat(1 << 20))].into(), ..Wish::default() }),
+            field(SandboxSpec {
+                env: [("A".into(), "x".repeat(1 << 20))].into(),
+                ..SandboxSpec::default()
+            }),
             "env"
         );
         let big = [("a".to_owned(), Value::String("x".repeat(1 << 15)))].into_iter().collect();
-        assert_eq!(field(Wish { metadata: big, ..Wish::default() }), "metadata");
+        assert_eq!(field(SandboxSpec { metadata: big, ..SandboxSpec::default() }), "metadata");
     }
 
     #[test]
     fn a_limited_disk_is_refused_where_the_machine_has_none_and_nothing_else_is() {
         let config = Config { no_disk: Some("no ext4: modprobe ext4".into()), ..config() };
-        let plan = |disk_mib| Body::plan(&config, Wish { disk_mib, ..Wish::default() });
+        let plan =
+            |disk_mib| Body::plan(&config, SandboxSpec { disk_mib, ..SandboxSpec::default() });
         let Err(Error::Lacks { field, reason }) = plan(Some(64)) else { panic!("not refused") };
         assert_eq!((field, reason.as_str()), ("disk_mib", "no ext4: modprobe ext4"));
         assert_eq!(plan(None).unwrap().limits.disk_mib, 0);
@@ -413,7 +432,8 @@ mod tests {
 
     #[test]
     fn a_patch_is_all_or_nothing() {
-        let body = Body::plan(&config(), Wish { ttl_s: Some(5), ..Wish::default() }).unwrap();
+        let body = Body::plan(&config(), SandboxSpec { ttl_s: Some(5), ..SandboxSpec::default() })
+            .unwrap();
         let patch = Patch { ttl_s: Some(0), pids: Some(1), ..Patch::default() };
         assert!(body.patched(&config(), patch).is_err());
         let new = body.patched(&config(), Patch { ttl_s: Some(0), ..Patch::default() }).unwrap();
@@ -444,7 +464,7 @@ mod tests {
     /// Clients of a version without sleep were told that their sandboxes run until deleted.
     #[test]
     fn a_record_of_a_version_without_sleep_never_sleeps() {
-        let body = Body::plan(&config(), Wish::default()).unwrap();
+        let body = Body::plan(&config(), SandboxSpec::default()).unwrap();
         assert_eq!((body.sleep_after_s, body.persistent), (Some(600), true));
         let mut json = serde_json::to_value(&body).unwrap();
         for field in ["sleep_after_s", "persistent", "lost", "network"] {
@@ -460,7 +480,7 @@ mod tests {
     fn a_record_reads_as_it_was_written() {
         let deny = ["*.bad.example:443".to_owned()];
         let network = Some(Network::rules(&["*".to_owned()], &deny).unwrap());
-        let wish = Wish { ttl_s: Some(9), network, ..Wish::default() };
+        let wish = SandboxSpec { ttl_s: Some(9), network, ..SandboxSpec::default() };
         let body = Body::plan(&config(), wish).unwrap();
         let record = Record {
             name: "n".into(),

@@ -8,7 +8,7 @@ use crate::model::{
     clock::now_ms,
     error::Error,
     ids::{SandboxId, SessionId},
-    info::{Life, SESSIONS_MAX, SessionInfo, SessionWish, TTL_S_MAX},
+    info::{Life, SESSIONS_MAX, SessionInfo, SessionSpec, TTL_S_MAX},
     validation::{check_env, check_metadata},
 };
 use isolet_wire::{
@@ -134,7 +134,7 @@ impl Session {
     }
 
     /// One as it was wished.
-    pub(crate) fn plan(wish: SessionWish) -> Result<Self, Error> {
+    pub(crate) fn plan(wish: SessionSpec) -> Result<Self, Error> {
         check_env(wish.env.iter().map(|(name, value)| (name, value.as_str())))?;
         check_metadata(&wish.metadata)?;
         if wish.life.is_some_and(|life| life.ttl_s == 0 || life.ttl_s > TTL_S_MAX) {
@@ -370,7 +370,7 @@ impl Sessions {
     }
 
     /// The shell of one that has an agent of its own, as that counted.
-    pub(crate) fn census_of(&self, id: &SessionId, shells: &[tell::Shell]) {
+    pub(crate) fn inventory_of(&self, id: &SessionId, shells: &[tell::Shell]) {
         if let Some(held) = self.lock().get_mut(id) {
             held.all_gone();
         }
@@ -381,7 +381,7 @@ impl Sessions {
     }
 
     /// All shells of the sandbox's agent, as that counted them.
-    pub(crate) fn census(&self, shells: &[tell::Shell]) {
+    pub(crate) fn inventory(&self, shells: &[tell::Shell]) {
         self.lock().values_mut().filter(|held| !held.scoped()).for_each(Held::all_gone);
         for shell in shells {
             self.changed(shell, false);
@@ -506,7 +506,7 @@ mod tests {
         sessions.changed(&shell("s/nobody", true, false), true);
         sessions.changed(&shell("p/default", true, false), true);
         assert_eq!(seen(), (false, None));
-        sessions.census(&[shell("s/default", true, false), shell("t/default", false, false)]);
+        sessions.inventory(&[shell("s/default", true, false), shell("t/default", false, false)]);
         assert!(sessions.info(&default).unwrap().terminal);
         sessions.changed(&shell("t/default", false, true), true);
         assert_eq!((seen(), sessions.info(&default).unwrap().terminal), ((true, Some(7)), false));
@@ -529,7 +529,7 @@ mod tests {
     #[test]
     fn a_start_directory_is_below_the_workspace_unless_absolute() {
         let plan = |cwd: &str| {
-            Session::plan(SessionWish { cwd: Some(cwd.into()), ..SessionWish::default() })
+            Session::plan(SessionSpec { cwd: Some(cwd.into()), ..SessionSpec::default() })
         };
         assert_eq!(plan("app").unwrap().cwd, "/workspace/app");
         assert_eq!(plan("/srv").unwrap().cwd, "/srv");

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// What was counted before its groups were made, or last removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Used {
+pub(crate) struct UsageCounters {
     cpu_us: u64,
     memory_peak_bytes: u64,
     oom_kills: u64,
@@ -68,7 +68,7 @@ pub struct Account {
     pub memory_mib_ms: u64,
 }
 
-impl Used {
+impl UsageCounters {
     /// Of a sandbox that is being created.
     pub(crate) fn begun() -> Self {
         Self { since_ms: Some(steady_ms()), ..Self::default() }

@@ -61,7 +61,7 @@ pub enum Kernel {
 
 /// What a client wants a context to be.
 #[derive(Debug, Clone)]
-pub struct Wish {
+pub struct ContextSpec {
     /// Its id; the server makes one otherwise.
     pub id: Option<ContextId>,
     /// What it speaks.
@@ -273,7 +273,7 @@ impl Sandbox {
             }
             Heard::Tell(Tell::Refused { why, message, .. }) => {
                 if why == Why::NoProcess {
-                    self.doubt();
+                    self.request_health_check();
                 }
                 Err(Error::Refused { why, message })
             }

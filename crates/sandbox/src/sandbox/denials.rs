@@ -46,7 +46,7 @@ impl Denials {
     /// Waits a moment for what is just being told; cancel-safe.
     pub async fn settle(&self) {
         if self.there() {
-            self.inner.way.settle().await;
+            self.inner.egress.settle().await;
         }
     }
 

@@ -86,7 +86,7 @@ impl Sandbox {
         &self.entry.name
     }
 
-    /// Connects to a TCP port on the sandbox's loopback. Reach it with [`crate::Reach::Awake`]: of a
+    /// Connects to a TCP port on the sandbox's loopback. Open it with [`crate::Access::Awake`]: of a
     /// sandbox that sleeps no program is left that could listen.
     ///
     /// # Errors

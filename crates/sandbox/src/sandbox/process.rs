@@ -11,15 +11,15 @@ use crate::{
         Wire,
     },
     live::entry::{
-        notes::{Note, life},
+        process_records::{ProcessRecord, life},
         scopes::Scope,
     },
     model::{
         agent_error::LinkError,
         error::Error,
         ids::ProcessId,
-        info::Once,
-        process::{ProcessInfo, ProcessWish},
+        info::IdempotencyKey,
+        process::{ProcessInfo, ProcessSpec},
         state::State,
     },
     sandbox::Sandbox,
@@ -76,8 +76,8 @@ impl Sandbox {
     /// [`Error::OtherBody`], [`Error::Link`], [`Error::Failed`].
     pub async fn process_start(
         &self,
-        wish: ProcessWish,
-        once: Option<Once>,
+        wish: ProcessSpec,
+        once: Option<IdempotencyKey>,
     ) -> Result<(ProcessInfo, bool), Error> {
         let Some(once) = once else {
             let id = wish.id.clone().unwrap_or_else(ProcessId::random);
@@ -87,8 +87,10 @@ impl Sandbox {
         let own = self.clone();
         // A task of its own: a caller that goes away leaves nothing half-done.
         let work = async move {
-            let _turn = own.entry.notes.turn.lock().await;
-            if let Some(note) = own.entry.notes.get(&id).await.filter(|note| note.of(&once.key)) {
+            let _turn = own.entry.process_records.turn.lock().await;
+            if let Some(note) =
+                own.entry.process_records.get(&id).await.filter(|note| note.of(&once.key))
+            {
                 if !note.same(&once) {
                     return Err(Error::OtherBody);
                 }
@@ -102,8 +104,8 @@ impl Sandbox {
     async fn process_begin(
         &self,
         id: ProcessId,
-        wish: ProcessWish,
-        once: Option<Once>,
+        wish: ProcessSpec,
+        once: Option<IdempotencyKey>,
     ) -> Result<ProcessInfo, Error> {
         let (session, scope) = match &wish.session {
             Some(id) => (Some(self.session_of(id).await?), self.scope(id).await?),
@@ -128,12 +130,12 @@ impl Sandbox {
         });
         let answer = self.order(scope.as_deref(), order, ANSWER_WAIT).await;
         if let Err(Error::Refused { why: Why::NoProcess, .. }) = &answer {
-            self.doubt();
+            self.request_health_check();
         }
         let info = one(answer?)?;
         let directory = scope.as_ref().map_or(&self.entry.directory, |scope| &scope.directory);
-        let note = Note::new(&info, scope.is_some(), life(directory).await, once);
-        self.entry.notes.put(note).await;
+        let note = ProcessRecord::new(&info, scope.is_some(), life(directory).await, once);
+        self.entry.process_records.put(note).await;
         self.entry.background.started(self, &info);
         self.entry.background.seen(self, &info);
         Ok(info)
@@ -173,7 +175,7 @@ impl Sandbox {
             // One that ends meanwhile has none.
             all.extend(self.list_processes(Some(&scope)).await.unwrap_or_default());
         }
-        for note in self.entry.notes.all().await {
+        for note in self.entry.process_records.all().await {
             let known = all.iter().any(|info| info.id == note.id);
             if !known && self.outlived(&note).await {
                 all.push(note.lost());
@@ -290,7 +292,7 @@ impl Sandbox {
     pub async fn process_forget(&self, id: &ProcessId) -> Result<(), Error> {
         match self.order_of(id, Order::Forget(id.to_string()), ANSWER_WAIT).await {
             Ok(_) | Err(Error::ProcessLost { .. } | Error::NoProcess { .. }) => {
-                self.entry.notes.remove(id).await;
+                self.entry.process_records.remove(id).await;
                 self.entry.background.forgotten(self, id);
                 Ok(())
             }
@@ -300,7 +302,7 @@ impl Sandbox {
 
     /// Which agent has it; `None`: the sandbox's own.
     async fn process_place(&self, id: &ProcessId) -> Result<Option<Arc<Scope>>, Error> {
-        let Some(note) = self.entry.notes.get(id).await.filter(|note| note.scoped) else {
+        let Some(note) = self.entry.process_records.get(id).await.filter(|note| note.scoped) else {
             return Ok(None);
         };
         let scope = note.session.as_ref().and_then(|session| self.entry.scopes.get(session));

@@ -3,8 +3,8 @@
 
 use crate::{
     agent_client::{
+        agent_activity::AgentActivity,
         pool::{Pool, Watched},
-        seen::Seen,
         watch::watch_at,
         wire::{Heard, Wire},
     },
@@ -139,7 +139,7 @@ impl Sandbox {
         // It lives: what it has is not lost.
         self.entry.scopes.forgive(id);
         for ended in saving::ended(&told.1).iter().filter(|ended| *ended == id) {
-            self.entry.kept.forget(ended).await;
+            self.entry.shell_states.forget(ended).await;
         }
         Some(self.follow(id, directory, told))
     }
@@ -211,9 +211,9 @@ impl Sandbox {
         (wire, shells, execs): (Wire, Vec<tell::Shell>, u32),
     ) -> Arc<Scope> {
         let pool = Arc::new(Pool::new(Arc::<Watched>::clone(&self.inner.watched)));
-        let seen = Mutex::new(Seen::census(&shells, execs));
+        let seen = Mutex::new(AgentActivity::inventory(&shells, execs));
         let scope = Arc::new(Scope { directory, pool, seen });
-        self.entry.sessions.census_of(id, &shells);
+        self.entry.sessions.inventory_of(id, &shells);
         self.entry.scopes.running().insert(id.clone(), Arc::clone(&scope));
         let mut news = self.entry.scopes.news.lock().unwrap_or_else(PoisonError::into_inner);
         while news.try_join_next().is_some() {}
@@ -247,7 +247,7 @@ async fn hear(entry: Arc<Entry>, id: SessionId, scope: Arc<Scope>, mut wire: Wir
         match wire.next().await {
             Ok(Heard::Tell(Tell::Changed { shell, execs })) => {
                 if scope.seen().busy() {
-                    entry.uses.touch();
+                    entry.activity.touch();
                 }
                 scope.seen().changed(shell.as_ref(), execs);
                 if let Some(shell) = shell {
@@ -264,6 +264,6 @@ async fn hear(entry: Arc<Entry>, id: SessionId, scope: Arc<Scope>, mut wire: Wir
     let shell = scope.seen().shells() > 0;
     if entry.scopes.remove(&id, &scope, shell) {
         warn!(sandbox = %entry.id, session = %id, %error, "its scope has ended; the next call starts another");
-        entry.sessions.census_of(&id, &[]);
+        entry.sessions.inventory_of(&id, &[]);
     }
 }

@@ -1,12 +1,12 @@
 //! Sessions of a sandbox: listed, created and deleted.
 
 use crate::{
-    live::once::row,
+    live::idempotency::row,
     model::{
         error::Error,
         events::Happened,
         ids::SessionId,
-        info::{Once, SessionInfo, SessionWish},
+        info::{IdempotencyKey, SessionInfo, SessionSpec},
         sessions::{Session, Sessions},
     },
     sandbox::Sandbox,
@@ -75,7 +75,7 @@ impl Sandbox {
         &self,
         id: &SessionId,
         session: Session,
-        once: Option<&Once>,
+        once: Option<&IdempotencyKey>,
     ) -> Result<Session, Error> {
         self.entry.sessions.free(id)?;
         let Some(access) = &session.file_access else {
@@ -93,7 +93,7 @@ impl Sandbox {
         &self,
         id: &SessionId,
         session: Session,
-        once: Option<&Once>,
+        once: Option<&IdempotencyKey>,
     ) -> Result<Session, Error> {
         let body = session.json()?;
         let answer = match once {
@@ -120,14 +120,14 @@ impl Sandbox {
     /// [`Error::SessionExists`], [`Error::OtherBody`], [`Error::TooManySessions`], [`Error::BadField`].
     pub async fn session_create(
         &self,
-        wish: SessionWish,
-        once: Option<Once>,
+        wish: SessionSpec,
+        once: Option<IdempotencyKey>,
     ) -> Result<(SessionInfo, bool), Error> {
         let id = wish.id.clone().unwrap_or_else(SessionId::random);
         // What a scope may write is made when its agent starts.
         let named = wish.cwd.is_some() && wish.file_access.is_none();
         let cwd = wish.cwd.or_else(|| Some(self.start_dir()));
-        let session = Session::plan(SessionWish { cwd, ..wish })?;
+        let session = Session::plan(SessionSpec { cwd, ..wish })?;
         let (own, key) = (self.clone(), once.clone());
         let work = async move {
             if named {
@@ -142,7 +142,10 @@ impl Sandbox {
             Some(once) => {
                 let (inner, name) = (&self.inner, self.entry.name.clone());
                 let own = move |answer: &str| made_in(answer, &name);
-                inner.onces.run_in(&inner.store, &self.entry.tenant, (once, own), work).await?
+                inner
+                    .idempotency
+                    .run_in(&inner.store, &self.entry.tenant, (once, own), work)
+                    .await?
             }
             // A task of its own: a caller that goes away leaves nothing half-done.
             None => {
@@ -170,9 +173,9 @@ impl Sandbox {
             own.entry.sessions.end(&known.id).await;
             own.say(Happened::SessionDeleted(id.clone()));
             own.entry.pool_of(&id).drop_links(Some(&id));
-            own.entry.kept.forget(&id).await;
+            own.entry.shell_states.forget(&id).await;
             if known.file_access.is_some() {
-                own.entry.notes.forget_scope(&id).await;
+                own.entry.process_records.forget_scope(&id).await;
                 return own.entry.end_scope(&own.inner, &id).await;
             }
             own.close_session(&id).await

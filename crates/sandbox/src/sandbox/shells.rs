@@ -3,7 +3,7 @@
 use crate::{
     agent_client::{
         link::{self, ExecLink, ShellLink},
-        working::Working,
+        running_program::RunningProgram,
     },
     model::{
         error::Error,
@@ -76,7 +76,7 @@ impl Sandbox {
                 let session = self.session_of(&id).await?;
                 opening = Some(self.entry.sessions.opening(&id)?);
                 scope = self.scope(&id).await?;
-                let restore = self.entry.kept.next(&id).await;
+                let restore = self.entry.shell_states.next(&id).await;
                 let again = self.entry.scopes.again(&id, scope.as_ref());
                 let save = self.entry.view.borrow().record.body.persistent;
                 let open = Open {
@@ -114,7 +114,7 @@ impl Sandbox {
         let pool = Arc::downgrade(scope.map_or(&self.entry.pool, |scope| &scope.pool));
         let link = ShellLink::open(self.wire(scope).await?, attach, pool).await;
         if let Err(Error::Refused { why: Why::NoProcess, .. }) = &link {
-            self.doubt();
+            self.request_health_check();
         }
         let link = link?;
         if let (Some(scope), Some(again)) = (scope, told) {
@@ -122,10 +122,10 @@ impl Sandbox {
             again.told();
         }
         if let Some(id) = restored {
-            self.entry.kept.taken(&id);
+            self.entry.shell_states.taken(&id);
         }
         let lifetime = opening.map(|(lifetime, _)| Arc::downgrade(&lifetime));
-        Ok(link.of_session(lifetime).telling(self.teller(session)))
+        Ok(link.of_session(lifetime).with_events(self.teller(session)))
     }
 
     /// A client of a session's shell for one command after the other: from the pool when one
@@ -175,13 +175,13 @@ impl Sandbox {
         let working = start
             .session
             .as_ref()
-            .map(|id| Working::begin(&self.entry.sessions, id))
+            .map(|id| RunningProgram::begin(&self.entry.sessions, id))
             .transpose()?;
         let scope = scope.as_deref();
         let pool = Arc::downgrade(scope.map_or(&self.entry.pool, |scope| &scope.pool));
         let link = ExecLink::open(self.wire(scope).await?, exec, pool).await?.working(working);
         let link = link.doubting(self.entry.orders.clone());
-        Ok(link.telling(self.teller(start.session.map(|id| Arc::from(id.as_str())))))
+        Ok(link.with_events(self.teller(start.session.map(|id| Arc::from(id.as_str())))))
     }
 
     /// Ends a shell and everything it started; its session stays.

@@ -9,7 +9,9 @@ use crate::{
         wire::{Heard, Wire},
     },
     live::entry::{Entry, scopes::Scope},
-    model::{activity::Awake, agent_error::LinkError, error::Error, ids::SessionId, state::State},
+    model::{
+        activity::ActivityGuard, agent_error::LinkError, error::Error, ids::SessionId, state::State,
+    },
     sandbox::{Sandbox, shells::ShellName},
 };
 use isolet_wire::{
@@ -187,7 +189,7 @@ impl Sandbox {
         wire.awake = Some(awake);
         let link = TerminalLink::open(wire, attach, Arc::clone(&self.entry), session.clone()).await;
         match &link {
-            Err(Error::Refused { why: Why::NoProcess, .. }) => self.doubt(),
+            Err(Error::Refused { why: Why::NoProcess, .. }) => self.request_health_check(),
             Ok(link) if link.attached.fresh => {
                 self.entry.background.opened(self, session, &link.attached.id);
             }
@@ -197,9 +199,9 @@ impl Sandbox {
     }
 
     /// Keeps it awake, also for a handle that only looks.
-    pub(crate) fn stay(&self) -> Result<Awake, Error> {
+    pub(crate) fn stay(&self) -> Result<ActivityGuard, Error> {
         self.check()?;
-        let held = self.awake.clone().or_else(|| self.entry.uses.enter());
+        let held = self.awake.clone().or_else(|| self.entry.activity.enter());
         held.ok_or_else(|| Error::Sleeping(self.entry.id.clone()))
     }
 

@@ -2,12 +2,12 @@
 
 use crate::{
     lifecycle::driver::Begin,
-    live::{entry::Entry, failpoint::pass, inner::Inner, ready, registry::Reserved},
+    live::{entry::Entry, failpoint::pass, inner::Inner, registry::Reserved, warm_pool},
     model::{
         error::Error,
         ids::{SandboxId, TenantId},
-        info::{Info, Once, Wish},
-        network::lent::{self, Lending},
+        info::{IdempotencyKey, Info, SandboxSpec},
+        network::lent::{self, CredentialSpec},
         record::Body,
     },
 };
@@ -23,8 +23,8 @@ impl Inner {
         tenant: &TenantId,
         id: &SandboxId,
         body: &Body,
-        once: Option<Once>,
-        credentials: &[Lending],
+        once: Option<IdempotencyKey>,
+        credentials: &[CredentialSpec],
     ) -> Result<Reserved, Error> {
         loop {
             self.running()?;
@@ -34,7 +34,7 @@ impl Inner {
             let make = |record| Entry::new(record, &sandboxes, Vec::new(), &self.watched);
             // Those that wait have the disk of the configuration, and a disk stays as it was made.
             let fits = body.limits.disk_mib == self.config.limits.disk_mib;
-            let mut made = if fits { ready::take(self, &body.kind()).await } else { None };
+            let mut made = if fits { warm_pool::take(self, &body.kind()).await } else { None };
             let ready = made.is_some();
             let link = made.as_ref().and_then(|made| made.link);
             let reserved = self.registry.reserve((tenant, id), max, body.clone(), &mut made, make);
@@ -44,7 +44,7 @@ impl Inner {
             match reserved? {
                 Reserved::New(entry) => {
                     *entry.link() = link;
-                    entry.vault.fill(credentials.to_vec());
+                    entry.secret_store.fill(credentials.to_vec());
                     self.drive(Arc::clone(&entry), Begin::Make { once, ready });
                     return Ok(Reserved::New(entry));
                 }
@@ -62,14 +62,14 @@ impl Inner {
     pub(crate) async fn create(
         self: Arc<Self>,
         tenant: TenantId,
-        wish: Wish,
-        once: Option<Once>,
+        wish: SandboxSpec,
+        once: Option<IdempotencyKey>,
     ) -> Result<Info, Error> {
         let id = wish.id.clone().unwrap_or_else(SandboxId::random);
         let credentials = lent::changed(&[], &wish.credentials, &[])?;
-        let wish = Wish { credentials: credentials.clone(), ..wish };
+        let wish = SandboxSpec { credentials: credentials.clone(), ..wish };
         let mut body = Body::plan(&self.config, wish)?;
-        self.way.check(&body.network).await?;
+        self.egress.check(&body.network).await?;
         // One that is there is no reason to pull an image.
         if self.registry.find(&tenant, &id).is_some_and(|entry| entry.state().visible()) {
             return Err(Error::SandboxExists(id));

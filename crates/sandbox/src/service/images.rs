@@ -1,7 +1,7 @@
 //! A tenant's images: pulled, imported, listed and removed.
 
 use crate::{
-    live::{images::used, ready},
+    live::{images::used, warm_pool},
     model::{blocking::blocking, error::Error, ids::TenantId, record::resolve},
     service::Service,
 };
@@ -67,7 +67,7 @@ impl Service {
     pub async fn remove_image(&self, tenant: &TenantId, text: &str) -> Result<(), Error> {
         let reference = self.meant(text)?;
         let (inner, tenant) = (Arc::clone(&self.inner), tenant.clone());
-        ready::forget_images(&inner).await;
+        warm_pool::forget_images(&inner).await;
         let work = move || {
             inner.images.remove(tenant.as_str(), &reference, || used(&inner))?;
             // What was of no other image goes now, not at some time.
@@ -82,7 +82,7 @@ impl Service {
     /// [`Error::Image`].
     pub async fn collect_images(&self, all: bool) -> Result<(u64, u64), Error> {
         let inner = Arc::clone(&self.inner);
-        ready::forget_images(&inner).await;
+        warm_pool::forget_images(&inner).await;
         let work = move || inner.images.collect_garbage(all, || used(&inner));
         Ok(blocking(work).await??)
     }

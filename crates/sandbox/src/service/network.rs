@@ -6,7 +6,7 @@ use crate::{
         error::Error,
         ids::{SandboxId, TenantId},
         info::Info,
-        network::{Network, NetworkWish, change::NetworkChange},
+        network::{Network, NetworkSpec, change::NetworkChange},
     },
     service::{Service, order},
 };
@@ -17,12 +17,12 @@ impl Service {
     /// # Errors
     /// [`Error::BadField`] for bad rules and for a profile that is not there, and what the records
     /// refuse.
-    pub async fn network_of(&self, tenant: &TenantId, wish: NetworkWish) -> Result<Network, Error> {
+    pub async fn network_of(&self, tenant: &TenantId, wish: NetworkSpec) -> Result<Network, Error> {
         match wish {
-            NetworkWish::None => Ok(Network::none()),
-            NetworkWish::Open => Ok(Network::open()),
-            NetworkWish::Rules { allow, deny } => Network::rules(&allow, &deny),
-            NetworkWish::Profile(name) => match self.profile(tenant, &name).await {
+            NetworkSpec::None => Ok(Network::none()),
+            NetworkSpec::Open => Ok(Network::open()),
+            NetworkSpec::Rules { allow, deny } => Network::rules(&allow, &deny),
+            NetworkSpec::Profile(name) => match self.profile(tenant, &name).await {
                 Ok(profile) => Network::of(&profile),
                 Err(error @ Error::NoProfile(_)) => {
                     let reason = error.to_string();

@@ -1,7 +1,7 @@
 //! What the sandboxes of a tenant have used.
 
 use crate::{
-    live::{caged::Caged, inner::Inner},
+    live::{cgroup_control::CgroupControl, inner::Inner},
     model::{
         blocking::blocking,
         error::Error,
@@ -57,6 +57,6 @@ impl Service {
 
 /// What one might use of memory, in MiB, and has used. Blocks.
 fn now(inner: &Inner, record: &Record) -> (u64, Usage) {
-    let cage = Caged { config: inner.jail.clone(), name: record.name.clone() };
+    let cage = CgroupControl { config: inner.jail.clone(), name: record.name.clone() };
     (record.body.limits.memory_mib, record.usage(cage.open().usage()))
 }

@@ -20,7 +20,7 @@ use axum::{
     http::HeaderMap,
     response::Response,
 };
-use isolet_sandbox::{Start, service::Reach};
+use isolet_sandbox::{Start, service::Access};
 use isolet_wire::ask::{Run, What};
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -83,7 +83,7 @@ pub(crate) async fn exec(
     let body = body?.value;
     let (cwd, text) = body.text()?;
     let timeout_ms = input::timeout(body.timeout_ms)?;
-    let sandbox = app.service.reach(&caller.tenant, &id, Reach::CreateIfMissing).await?;
+    let sandbox = app.service.reach(&caller.tenant, &id, Access::CreateIfMissing).await?;
     let command = match session {
         None => {
             let what = What::Command(text);

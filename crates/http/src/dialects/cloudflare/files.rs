@@ -19,7 +19,7 @@ use axum::{
     http::{HeaderMap, StatusCode, Uri},
     response::Response,
 };
-use isolet_sandbox::{Sandbox, service::Reach};
+use isolet_sandbox::{Sandbox, service::Access};
 use isolet_wire::ask::Save;
 
 /// Finds the sandbox, as its session sees it, and parses the path.
@@ -28,7 +28,7 @@ async fn open(
     caller: &Caller,
     uri: &Uri,
     headers: &HeaderMap,
-    reach: Reach,
+    reach: Access,
 ) -> Result<(Sandbox, Vec<u8>), BridgeError> {
     let mut parts = uri.path().splitn(6, '/').skip(3);
     let id = sandbox(parts.next().unwrap_or_default())?;
@@ -64,7 +64,7 @@ pub(crate) async fn read(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, BridgeError> {
-    let (sandbox, path) = open(&app, &caller, &uri, &headers, Reach::Read).await?;
+    let (sandbox, path) = open(&app, &caller, &uri, &headers, Access::Read).await?;
     let reader = sandbox.file_read(&path, 0, None).await;
     Ok(raw(reader.map_err(|error| not_found(error.into()))?))
 }
@@ -80,7 +80,7 @@ pub(crate) async fn write(
     request: Request,
 ) -> Result<Json<Done>, BridgeError> {
     let (sandbox, path) =
-        open(&app, &caller, request.uri(), request.headers(), Reach::CreateIfMissing).await?;
+        open(&app, &caller, request.uri(), request.headers(), Access::CreateIfMissing).await?;
     save(&sandbox, &path, Save::default(), request).await?;
     Ok(Done::OK)
 }

@@ -14,7 +14,7 @@ use axum::{
     extract::{Path, State},
     http::StatusCode,
 };
-use isolet_sandbox::{Error, State as Stands, Wish, ids};
+use isolet_sandbox::{Error, SandboxSpec, State as Stands, ids};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -46,7 +46,7 @@ pub(crate) async fn create(
 ) -> Result<(Extension<AuditedSandbox>, Json<BridgeSandbox>), BridgeError> {
     body?;
     let id = sandbox(&ids::random())?;
-    let wish = Wish { id: Some(id), ..Wish::default() };
+    let wish = SandboxSpec { id: Some(id), ..SandboxSpec::default() };
     let made = app.service.create(&caller.tenant, wish, None).await?;
     let of = Extension(AuditedSandbox(made.info.id.clone()));
     Ok((of, Json(BridgeSandbox { id: made.info.id.into() })))

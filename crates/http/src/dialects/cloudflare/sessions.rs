@@ -18,7 +18,7 @@ use axum::{
     Json,
     extract::{Path, State},
 };
-use isolet_sandbox::{SessionId, SessionWish, ids, service::Reach};
+use isolet_sandbox::{SessionId, SessionSpec, ids, service::Access};
 use serde::{Deserialize, Serialize};
 use std::time::{SystemTime, UNIX_EPOCH};
 use utoipa::ToSchema;
@@ -74,8 +74,8 @@ pub(crate) async fn create(
     let session = body.id.unwrap_or_else(|| format!("sess_{}", ids::random()));
     let session = SessionId::parse(&session).map_err(input::bad_id)?;
     let wish =
-        SessionWish { id: Some(session), cwd: body.cwd, env: body.env.0, ..SessionWish::default() };
-    let sandbox = app.service.reach(&caller.tenant, &id, Reach::CreateIfMissing).await?;
+        SessionSpec { id: Some(session), cwd: body.cwd, env: body.env.0, ..SessionSpec::default() };
+    let sandbox = app.service.reach(&caller.tenant, &id, Access::CreateIfMissing).await?;
     let (info, _) = sandbox.session_create(wish, None).await?;
     Ok(Json(BridgeMade { id: info.id.into() }))
 }
@@ -90,7 +90,7 @@ pub(crate) async fn delete(
     Path((id, sid)): Path<(String, String)>,
 ) -> Result<Json<BridgeEnded>, BridgeError> {
     let session = SessionId::parse(&sid).map_err(input::bad_id)?;
-    let sandbox = app.service.reach(&caller.tenant, &sandbox(&id)?, Reach::Look).await?;
+    let sandbox = app.service.reach(&caller.tenant, &sandbox(&id)?, Access::Look).await?;
     sandbox.session_delete(&session).await?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let timestamp = rfc3339(i64::try_from(now.as_millis()).unwrap_or(i64::MAX));

@@ -19,7 +19,7 @@ use axum::{
     extract::{Path, State},
     http::{HeaderMap, StatusCode, Uri},
 };
-use isolet_sandbox::{Error, service::Reach};
+use isolet_sandbox::{Error, service::Access};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -66,7 +66,7 @@ pub(crate) async fn open(
     let id = sandbox(&id)?;
     let port = parse_port(&port)?;
     let wish = body?.value;
-    app.service.reach(&caller.tenant, &id, Reach::CreateIfMissing).await?;
+    app.service.reach(&caller.tenant, &id, Access::CreateIfMissing).await?;
     let link = links::make(&app, &caller, &id, port, wish.name, TTL_MAX, &headers).await?;
     let host = link.url.parse::<Uri>().ok().and_then(|url| url.host().map(str::to_owned));
     let url = link.url;

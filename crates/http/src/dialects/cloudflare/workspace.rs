@@ -19,7 +19,7 @@ use axum::{
     http::Uri,
     response::Response,
 };
-use isolet_sandbox::service::Reach;
+use isolet_sandbox::service::Access;
 
 /// Parses the excluded paths, which are separated by commas.
 fn excludes(uri: &Uri) -> Result<Vec<Vec<u8>>, BridgeError> {
@@ -51,7 +51,7 @@ pub(crate) async fn persist(
 ) -> Result<Response, BridgeError> {
     let id = sandbox(&id)?;
     let without = excludes(&uri)?;
-    let sandbox = app.service.reach(&caller.tenant, &id, Reach::Read).await?;
+    let sandbox = app.service.reach(&caller.tenant, &id, Access::Read).await?;
     Ok(raw(sandbox.file_pack_but(HOME, without).await?))
 }
 
@@ -68,7 +68,7 @@ pub(crate) async fn hydrate(
     let id = sandbox(&id)?;
     Query::of(request.uri(), &[])?;
     reject_content_encoding(request.headers())?;
-    let sandbox = app.service.reach(&caller.tenant, &id, Reach::CreateIfMissing).await?;
+    let sandbox = app.service.reach(&caller.tenant, &id, Access::CreateIfMissing).await?;
     let mut writer = sandbox.file_unpack(HOME).await?;
     receive(request.into_body(), &mut writer).await?;
     writer.finish().await?;

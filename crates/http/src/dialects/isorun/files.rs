@@ -17,7 +17,7 @@ use axum::{
     http::{StatusCode, Uri},
     response::Response,
 };
-use isolet_sandbox::{Sandbox, files::ENTRIES_MAX, service::Reach};
+use isolet_sandbox::{Sandbox, files::ENTRIES_MAX, service::Access};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -28,7 +28,7 @@ async fn reach(
     app: &App,
     caller: &Caller,
     ids: &PathIds,
-    reach: Reach,
+    reach: Access,
 ) -> Result<Sandbox, ApiError> {
     Ok(app.service.reach(&caller.tenant, &ids.sandbox, reach).await?)
 }
@@ -50,7 +50,7 @@ pub(crate) async fn upload(
 ) -> Result<StatusCode, ApiError> {
     let path = path(request.uri())?;
     reject_content_encoding(request.headers())?;
-    let sandbox = reach(&app, &caller, &ids, Reach::MustExist).await?;
+    let sandbox = reach(&app, &caller, &ids, Access::MustExist).await?;
     let mut writer = sandbox.file_write(&path, MODE).await?;
     receive(request.into_body(), &mut writer).await?;
     writer.finish().await?;
@@ -67,7 +67,7 @@ pub(crate) async fn download(
     ids: PathIds,
     uri: Uri,
 ) -> Result<Response, ApiError> {
-    let sandbox = reach(&app, &caller, &ids, Reach::Read).await?;
+    let sandbox = reach(&app, &caller, &ids, Access::Read).await?;
     let reader = sandbox.file_read(&path(&uri)?, 0, None).await?;
     Ok(raw(reader))
 }
@@ -88,7 +88,7 @@ pub(crate) async fn list(
     ids: PathIds,
     uri: Uri,
 ) -> Result<Json<Names>, ApiError> {
-    let sandbox = reach(&app, &caller, &ids, Reach::Read).await?;
+    let sandbox = reach(&app, &caller, &ids, Access::Read).await?;
     let entries = sandbox.file_list(&path(&uri)?, ENTRIES_MAX).await?;
     let entries = entries.iter().map(|e| String::from_utf8_lossy(&e.name).into_owned());
     Ok(Json(Names { entries: entries.collect() }))

@@ -31,7 +31,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, Uri, header},
     response::{IntoResponse, Response},
 };
-use isolet_sandbox::{Info, Patch, Start, Wish, info::TTL_S_MAX, service::Reach};
+use isolet_sandbox::{Info, Patch, SandboxSpec, Start, info::TTL_S_MAX, service::Access};
 use isolet_wire::ask::What;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -140,7 +140,7 @@ pub(crate) async fn create(
         Some(vcpus) if (0.001..=1024.0).contains(&vcpus) => Some((vcpus * 1000.0) as u64),
         Some(_) => return Err(ApiError::bad_field("vcpus", "0.001 to 1024")),
     };
-    let wish = Wish {
+    let wish = SandboxSpec {
         image: Some(body.image.unwrap_or_else(|| IMAGE.to_owned())),
         cpu_millis,
         memory_mib: body.mem_mib,
@@ -150,7 +150,7 @@ pub(crate) async fn create(
         sleep_after_s: Some(0),
         network,
         credentials: credentials::from_host_map(body.credentials.unwrap_or_default())?,
-        ..Wish::default()
+        ..SandboxSpec::default()
     };
     let made = app.service.create(&caller.tenant, wish, once).await?;
     let location = format!("/v1/runs/{}", made.info.id);
@@ -285,7 +285,7 @@ pub(crate) async fn exec(
         timeout_ms: (seconds * 1000.0).ceil() as u64,
         ..Start::default()
     };
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::MustExist).await?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::MustExist).await?;
     let command = Command::start_program(&sandbox, start, None).await?;
     let gathered = CapturedOutput::new(OUTPUT_BYTES, app.response_memory.share(&caller.tenant));
     let (exit, output, denied) =
@@ -313,7 +313,7 @@ pub(crate) async fn shell(
     ids: PathIds,
     request: Request,
 ) -> Result<Response, ApiError> {
-    shell::attach(app, caller, ids, Reach::MustExist, request).await
+    shell::attach(app, caller, ids, Access::MustExist, request).await
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use axum::{
     response::Response,
 };
 use isolet_sandbox::{
-    HOME, Life, Only, SandboxId, SessionId, SessionInfo, SessionWish, info::TTL_S_MAX,
+    HOME, Life, Only, SandboxId, SessionId, SessionInfo, SessionSpec, info::TTL_S_MAX,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -143,11 +143,11 @@ pub(crate) async fn create(
     if ttl_s == 0 || ttl_s > TTL_S_MAX {
         return Err(ApiError::bad_field("ttl", "seconds from 1 to 31622400 (a year)"));
     }
-    let wish = SessionWish {
+    let wish = SessionSpec {
         metadata: metadata(body.metadata)?,
         file_access: body.file_access.map(FileAccess::wish).transpose()?,
         life: Some(Life { ttl_s, ends_idle: !body.persistent, across: true }),
-        ..SessionWish::default()
+        ..SessionSpec::default()
     };
     let sandbox = body.sandbox_id.as_deref().unwrap_or(HOME);
     let sandbox = SandboxId::parse(sandbox).map_err(input::bad_id)?;

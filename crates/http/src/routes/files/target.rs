@@ -13,7 +13,7 @@ use axum::{
     extract::{FromRequestParts, OriginalUri},
     http::{Uri, request::Parts},
 };
-use isolet_sandbox::{Sandbox, SandboxId, SessionId, service::Reach};
+use isolet_sandbox::{Sandbox, SandboxId, SessionId, service::Access};
 
 /// The directory that relative paths begin in.
 pub(crate) const HOME: &[u8] = b"/workspace";
@@ -116,9 +116,9 @@ pub(crate) async fn open_sandbox(
     making: CreateMode,
 ) -> Result<Sandbox, ApiError> {
     let reach = match making {
-        CreateMode::Never => Reach::MustExist,
-        CreateMode::Read => Reach::Read,
-        CreateMode::Create => Reach::CreateIfMissing,
+        CreateMode::Never => Access::MustExist,
+        CreateMode::Read => Access::Read,
+        CreateMode::Create => Access::CreateIfMissing,
     };
     let sandbox = app.service.reach(&caller.tenant, &target.sandbox, reach).await?;
     let Some(id) = &target.session else { return Ok(sandbox) };

@@ -14,7 +14,7 @@ use axum::{
     extract::{Request, State},
     response::Response,
 };
-use isolet_sandbox::service::Reach;
+use isolet_sandbox::service::Access;
 
 /// Opens a TCP connection to what listens on a port inside, over a WebSocket.
 ///
@@ -36,7 +36,7 @@ pub(crate) async fn open(
     if caller.ticket_scope.as_ref().is_some_and(|scope| scope.port != Some(at.port)) {
         return Err(bad_ticket());
     }
-    let sandbox = app.service.reach(&caller.tenant, &at.sandbox, Reach::Awake).await?;
+    let sandbox = app.service.reach(&caller.tenant, &at.sandbox, Access::Awake).await?;
     caller.check_incarnation(&sandbox)?;
     let link = sandbox.dial(at.port).await?;
     let client = tcp::Client { sandbox, link, half_close };

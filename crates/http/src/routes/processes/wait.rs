@@ -17,7 +17,7 @@ use crate::{
     },
 };
 use axum::{Json, extract::State};
-use isolet_sandbox::{ProcessInfo, service::Reach};
+use isolet_sandbox::{ProcessInfo, service::Access};
 use isolet_wire::tell::STDOUT;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -122,7 +122,7 @@ pub(crate) async fn wait(
         return Ok(Json(Waited::plain("ended", info)));
     }
     if let Some(wish) = &wish.port {
-        let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Reach::Awake).await?;
+        let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::Awake).await?;
         let waited = tokio::select! {
             biased;
             reason = cancellation.cancelled() => return Err(reason.into()),

@@ -2,7 +2,7 @@
 //! error would repeat the wrong value, and any part of it may be the secret.
 
 use crate::foundation::{error::ApiError, json::unique_json};
-use isolet_sandbox::{Info, Lending, Unlend};
+use isolet_sandbox::{CredentialRemoval, CredentialSpec, Info};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -59,7 +59,7 @@ pub(crate) struct CredentialView {
 
 /// The credentials of a sandbox, without their values.
 pub(crate) fn views(info: &Info) -> Vec<CredentialView> {
-    let view = |lent: &isolet_sandbox::Lent| CredentialView {
+    let view = |lent: &isolet_sandbox::InjectedCredential| CredentialView {
         host: lent.host.clone(),
         header: lent.header.clone(),
         placeholder: lent.placeholder.clone(),
@@ -108,7 +108,7 @@ impl CredentialList {
     }
 
     /// Parses credentials to add.
-    pub(crate) fn lend(self, field: &str) -> Result<Vec<Lending>, ApiError> {
+    pub(crate) fn lend(self, field: &str) -> Result<Vec<CredentialSpec>, ApiError> {
         let all = self.list(field)?.into_iter().enumerate();
         all.map(|(index, one)| {
             let at = format!("{field}[{index}]");
@@ -117,13 +117,14 @@ impl CredentialList {
             let value = fields.needed("value")?;
             let header = fields.text("header")?;
             let placeholder = fields.text("placeholder")?;
-            Lending::new(&host, header, placeholder, value).map_err(|error| named(&at, error))
+            CredentialSpec::new(&host, header, placeholder, value)
+                .map_err(|error| named(&at, error))
         })
         .collect()
     }
 
     /// Parses names of credentials to remove.
-    pub(crate) fn unlend(self, field: &str) -> Result<Vec<Unlend>, ApiError> {
+    pub(crate) fn unlend(self, field: &str) -> Result<Vec<CredentialRemoval>, ApiError> {
         let all = self.list(field)?.into_iter().enumerate();
         all.map(|(index, one)| {
             let at = format!("{field}[{index}]");
@@ -131,7 +132,7 @@ impl CredentialList {
             let host = fields.needed("host")?;
             let header = fields.text("header")?;
             let placeholder = fields.text("placeholder")?;
-            Unlend::new(&host, header, placeholder).map_err(|error| named(&at, error))
+            CredentialRemoval::new(&host, header, placeholder).map_err(|error| named(&at, error))
         })
         .collect()
     }
@@ -181,7 +182,7 @@ impl<'a> Fields<'a> {
 }
 
 /// Parses Isorun's format: values by `HOST` (for its `Authorization` header) or `HOST:HEADER`.
-pub(crate) fn from_host_map(given: CredentialList) -> Result<Vec<Lending>, ApiError> {
+pub(crate) fn from_host_map(given: CredentialList) -> Result<Vec<CredentialSpec>, ApiError> {
     const FIELD: &str = "credentials";
     let all = match given.0 {
         None => return Ok(Vec::new()),
@@ -204,7 +205,7 @@ pub(crate) fn from_host_map(given: CredentialList) -> Result<Vec<Lending>, ApiEr
                               they are put into requests to that host";
                 return Err(ApiError::bad_field(FIELD, reason));
             }
-            Lending::new(host, Some(header.to_owned()), None, value)
+            CredentialSpec::new(host, Some(header.to_owned()), None, value)
                 .map_err(|error| named(FIELD, error))
         })
         .collect()

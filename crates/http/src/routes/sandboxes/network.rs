@@ -14,7 +14,7 @@ use crate::{
     },
 };
 use axum::{Json, extract::State};
-use isolet_sandbox::{Info, Network, NetworkChange, NetworkWish, network::Opening};
+use isolet_sandbox::{Info, Network, NetworkChange, NetworkSpec, network::Opening};
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{self, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer},
@@ -136,11 +136,11 @@ pub(crate) async fn wanted(
                 "give network or network_profile, not both",
             ));
         }
-        (None, Some(name)) => NetworkWish::Profile(name),
-        (Some(NetworkBody::None), None) => NetworkWish::None,
-        (Some(NetworkBody::Open), None) => NetworkWish::Open,
+        (None, Some(name)) => NetworkSpec::Profile(name),
+        (Some(NetworkBody::None), None) => NetworkSpec::None,
+        (Some(NetworkBody::Open), None) => NetworkSpec::Open,
         (Some(NetworkBody::Rules(RulesBody { allow, deny })), None) => {
-            NetworkWish::Rules { allow, deny }
+            NetworkSpec::Rules { allow, deny }
         }
     };
     Ok(Some(app.service.network_of(&caller.tenant, wish).await?))

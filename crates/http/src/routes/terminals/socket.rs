@@ -19,7 +19,7 @@ use axum::{
     http::{StatusCode, Uri},
     response::Response,
 };
-use isolet_sandbox::{Sandbox, SandboxId, SessionId, service::Reach, terminal as sandbox};
+use isolet_sandbox::{Sandbox, SandboxId, SessionId, service::Access, terminal as sandbox};
 use isolet_wire::terminal::{CLIENT_BYTES_MAX, Since, Size};
 
 /// The query parameters that may occur once, all optional.
@@ -194,11 +194,11 @@ pub(crate) async fn attach(
     let TerminalRequest { session, terminal: mut wanted, record, only_running } =
         TerminalRequest::of(request.uri(), otherwise)?;
     caller.check_session(Some(&session))?;
-    let mut reach = if only_running { Reach::Look } else { Reach::CreateIfMissing };
+    let mut reach = if only_running { Access::Look } else { Access::CreateIfMissing };
     if caller.read_only {
         wanted.open = None;
         wanted.view = true;
-        reach = Reach::Look;
+        reach = Access::Look;
     }
     let view = wanted.view;
     let events = wanted.events;

@@ -12,7 +12,7 @@ use crate::{
         network::{
             Mode,
             change::NetworkChange,
-            lent::{self, Lending, Lent},
+            lent::{self, CredentialSpec, InjectedCredential},
         },
         state::State,
     },
@@ -80,7 +80,7 @@ impl Driver {
 
     /// Makes it, born with its link where it is to have one.
     pub(crate) async fn launch(&self, spec: Spec) -> Result<(), Error> {
-        let network = self.inner.way.birth(&self.entry, &self.record.body).await?;
+        let network = self.inner.egress.birth(&self.entry, &self.record.body).await?;
         self.inner.launch.launch(spec, network).await.map(drop)
     }
 
@@ -108,7 +108,7 @@ impl Driver {
             Mode::None => Ok(()),
             _ if !runs => Ok(()),
             _ => {
-                self.inner.way.apply(&self.entry, &self.record.body).await?;
+                self.inner.egress.apply(&self.entry, &self.record.body).await?;
                 self.trust().await;
                 Ok(())
             }
@@ -122,8 +122,8 @@ impl Driver {
         if !runs || self.watch.is_none() {
             return;
         }
-        let known = self.entry.vault.authority().clone();
-        let lent = self.record.body.lent.iter().any(Lent::within_tls);
+        let known = self.entry.secret_store.authority().clone();
+        let lent = self.record.body.lent.iter().any(InjectedCredential::within_tls);
         let certificate = known.filter(|_| lent);
         if lent && certificate.is_none() {
             // Without a way out there is nobody to trust; what is there stays until there is.
@@ -140,17 +140,17 @@ impl Driver {
     /// recorded is taken back.
     pub(crate) async fn network(&mut self, change: NetworkChange) -> Result<Info, Error> {
         let new = self.record.body.network.changed(&change)?;
-        let held = self.entry.vault.all(&self.record.body.lent).await?;
+        let held = self.entry.secret_store.all(&self.record.body.lent).await?;
         let lent = lent::changed(&held, &change.lend, &change.unlend)?;
-        let known: Vec<Lent> = lent.iter().map(|one| one.lent.clone()).collect();
+        let known: Vec<InjectedCredential> = lent.iter().map(|one| one.lent.clone()).collect();
         let other = lent != held || known != self.record.body.lent;
         if new == self.record.body.network && !other {
             return Ok(self.record.info());
         }
-        self.inner.way.check(&new).await?;
+        self.inner.egress.check(&new).await?;
         let runs = matches!(self.record.state, State::Running | State::Unreachable);
         let ends = runs && new.mode() == Mode::None;
-        let went = if ends { self.inner.way.traffic(&self.entry).await } else { None };
+        let went = if ends { self.inner.egress.traffic(&self.entry).await } else { None };
         let old = self.record.body.clone();
         (self.record.body.network, self.record.body.lent) = (new, known);
         self.record.carried(went);
@@ -169,12 +169,12 @@ impl Driver {
     }
 
     /// Carries out and writes what the record says by now.
-    async fn changed_to(&self, lent: Option<Vec<Lending>>) -> Result<(), Error> {
+    async fn changed_to(&self, lent: Option<Vec<CredentialSpec>>) -> Result<(), Error> {
         if let Some(lent) = lent {
-            self.entry.vault.keep(lent).await?;
+            self.entry.secret_store.keep(lent).await?;
         }
         if matches!(self.record.state, State::Running | State::Unreachable) {
-            self.inner.way.apply(&self.entry, &self.record.body).await?;
+            self.inner.egress.apply(&self.entry, &self.record.body).await?;
             self.trust().await;
         }
         self.write(None).await

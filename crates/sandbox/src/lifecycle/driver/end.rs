@@ -123,7 +123,7 @@ impl Driver {
         }
         self.publish(Some(Ok(ended)));
         // Its namespace may outlive it for a while, by what was sent and not answered.
-        if let Err(error) = self.inner.way.release(&self.entry).await {
+        if let Err(error) = self.inner.egress.release(&self.entry).await {
             info!(sandbox = %self.entry.id, %error, "its link ends by itself");
         }
     }
@@ -149,7 +149,7 @@ impl Driver {
         let usage = self.kill().await?;
         pass("delete.killed").await?;
         let cage = self.cage();
-        self.entry.vault.end().await?;
+        self.entry.secret_store.end().await?;
         let removed = blocking(move || cage.open().remove()).await?;
         removed.map_err(|error| Error::Fault(format!("cannot remove the sandbox: {error}")))?;
         self.inner.trash.notify_one();

@@ -8,7 +8,7 @@ use crate::{
     lifecycle::driver::{Driver, GREETING_WAIT, KILL_WAIT, REATTACH_WAIT},
     live::entry::Entry,
     model::{
-        activity::Awake,
+        activity::ActivityGuard,
         blocking::blocking,
         error::Error,
         ids::SessionId,
@@ -26,7 +26,7 @@ pub(crate) const READING_IDLE: Duration = Duration::from_secs(10);
 impl Driver {
     /// An agent that reads the files of one that has failed; it runs for as long as the answer is
     /// held, and a little longer.
-    pub(crate) async fn read(&mut self) -> Result<Awake, Error> {
+    pub(crate) async fn read(&mut self) -> Result<ActivityGuard, Error> {
         match self.record.state {
             State::Failed => {}
             State::Running => return self.hold(),
@@ -76,7 +76,7 @@ impl Driver {
     async fn take_apart(&mut self) -> Result<(), Error> {
         self.reading = false;
         let cage = self.cage();
-        let traffic = self.inner.way.traffic(&self.entry).await;
+        let traffic = self.inner.egress.traffic(&self.entry).await;
         let apart = blocking(move || {
             let cage = cage.open();
             cage.kill()?;
@@ -101,7 +101,7 @@ impl Driver {
             self.record.carried(traffic);
         }
         // Its namespace may outlive it, and the next one is to have a link of its own.
-        if let Err(error) = self.inner.way.release(&self.entry).await {
+        if let Err(error) = self.inner.egress.release(&self.entry).await {
             info!(sandbox = %self.entry.id, %error, "its link ends by itself");
         }
         Ok(())
@@ -120,11 +120,11 @@ impl Driver {
         if unread || !self.record.body.persistent {
             return Err(self.no_work());
         }
-        if !self.entry.uses.close() {
+        if !self.entry.activity.close() {
             return Err(Error::InUse(self.entry.id.clone()));
         }
         if let Err(error) = self.take_apart().await {
-            self.entry.uses.open();
+            self.entry.activity.open();
             return Err(error);
         }
         let old = self.record.clone();
@@ -136,7 +136,7 @@ impl Driver {
         };
         if let Err(error) = done.await {
             self.record = old;
-            self.entry.uses.open();
+            self.entry.activity.open();
             return Err(error);
         }
         info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "recovered: it sleeps");
@@ -153,7 +153,7 @@ pub(crate) fn crashed(entry: &Entry, persistent: bool) -> Vec<Lost> {
         return lost;
     }
     let known = |id: &SessionId| entry.sessions.info(id).is_ok();
-    for (session, at) in entry.kept.saved_at_ms().into_iter().filter(|(id, _)| known(id)) {
+    for (session, at) in entry.shell_states.saved_at_ms().into_iter().filter(|(id, _)| known(id)) {
         let saved_at_ms = Some(at);
         lost.push(Lost::ShellState(LostState { session, why: WhyLost::Crash, saved_at_ms }));
     }

@@ -7,13 +7,13 @@
 //! nobody was let in), or one that says `running` beside an agent that answers.
 
 use crate::{
-    agent_client::{seen::Seen, watch::watch_at},
+    agent_client::{agent_activity::AgentActivity, watch::watch_at},
     lifecycle::driver::{
         Driver, GREETING_WAIT, KILL_WAIT, REATTACH_WAIT, reading::READING_IDLE, watch,
     },
     live::{failpoint::pass, saving::Saving},
     model::{
-        activity::Awake,
+        activity::ActivityGuard,
         agent_error::LinkError,
         blocking::blocking,
         error::Error,
@@ -35,7 +35,7 @@ const ENDING_PAUSE: Duration = Duration::from_millis(4);
 
 impl Driver {
     /// How long nobody may work in it until it falls asleep; `None`: it does not now.
-    pub(crate) fn drowsy(&self) -> Option<Duration> {
+    pub(crate) fn idle_timeout(&self) -> Option<Duration> {
         if self.reading {
             return Some(READING_IDLE);
         }
@@ -52,7 +52,7 @@ impl Driver {
         }
         if let Err(error) = self.sleep().await {
             // In use after all, or not recorded: its time begins anew.
-            self.entry.uses.touch();
+            self.entry.activity.touch();
             if !matches!(error, Error::InUse(_)) {
                 warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "does not sleep");
             }
@@ -66,14 +66,14 @@ impl Driver {
             State::Sleeping => return Ok(self.record.info()),
             _ => return Err(self.no_work()),
         }
-        if !self.entry.uses.close() {
+        if !self.entry.activity.close() {
             return Err(Error::InUse(self.entry.id.clone()));
         }
         if let Err(error) = self.fall_asleep().await {
-            self.entry.uses.open();
+            self.entry.activity.open();
             return Err(error);
         }
-        self.rest_on().await;
+        self.retry_cleanup().await;
         Ok(self.record.info())
     }
 
@@ -86,7 +86,7 @@ impl Driver {
         let groups = blocking(move || cage.open().usage()).await?;
         self.record.rest();
         self.record.counted(groups);
-        self.record.carried(self.inner.way.traffic(&self.entry).await);
+        self.record.carried(self.inner.egress.traffic(&self.entry).await);
         self.shift(Event::Sleep)?;
         self.record.body.lost = Some(lost);
         self.keep_activity().await;
@@ -98,7 +98,7 @@ impl Driver {
         let _ = pass("sleep.recorded").await;
         info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "sleeping");
         self.watch = None;
-        self.seen = Seen::default();
+        self.seen = AgentActivity::default();
         self.entry.let_go();
         self.entry.sessions.ended();
         self.publish(None);
@@ -121,7 +121,7 @@ impl Driver {
         let (mut contexts, mut tasks) = (self.seen.contexts(), self.seen.context_tasks());
         for (id, scope) in self.entry.scopes.all() {
             let (mut wire, open, execs) = watch_at(&scope.directory, REATTACH_WAIT).await?;
-            let now = Seen::census(&open, execs);
+            let now = AgentActivity::inventory(&open, execs);
             if now.busy() {
                 return Err(Error::InUse(self.entry.id.clone()));
             }
@@ -160,7 +160,7 @@ impl Driver {
         let sandbox = Sandbox::new(Arc::clone(&self.inner), Arc::clone(&self.entry));
         let told = tokio::time::timeout(REATTACH_WAIT, sandbox.processes()).await;
         if let Ok(Ok(told)) = told {
-            self.entry.notes.ended(told).await;
+            self.entry.process_records.ended(told).await;
         }
     }
 
@@ -187,14 +187,14 @@ impl Driver {
     }
 
     /// Ends what runs of a sleeping one; tried again until nothing does.
-    pub(crate) async fn rest_on(&mut self) {
-        self.restless = false;
+    pub(crate) async fn retry_cleanup(&mut self) {
+        self.cleanup_pending = false;
         if let Err(error) = self.rest().await {
             warn!(sandbox = %self.entry.id, %error, "asleep, and something of it is left");
-            self.restless = true;
+            self.cleanup_pending = true;
         }
         // Its namespace may outlive it for a while, by what was sent and not answered.
-        if let Err(error) = self.inner.way.release(&self.entry).await {
+        if let Err(error) = self.inner.egress.release(&self.entry).await {
             info!(sandbox = %self.entry.id, %error, "its link ends by itself");
         }
     }
@@ -226,7 +226,7 @@ impl Driver {
     }
 
     /// Makes it anew on its directories. Who comes second finds it awake.
-    pub(crate) async fn wake(&mut self) -> Result<Awake, Error> {
+    pub(crate) async fn wake(&mut self) -> Result<ActivityGuard, Error> {
         match self.record.state {
             State::Running => return self.hold(),
             State::Sleeping => {}
@@ -234,12 +234,12 @@ impl Driver {
         }
         let begun = Instant::now();
         self.rest().await?;
-        self.restless = false;
+        self.cleanup_pending = false;
         if let Err(error) = self.make_anew().await {
             warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "does not wake");
             self.watch = None;
             self.record.state = State::Sleeping;
-            self.rest_on().await;
+            self.retry_cleanup().await;
             return Err(error);
         }
         let ms = begun.elapsed().as_micros() as f64 / 1000.0;
@@ -248,9 +248,9 @@ impl Driver {
     }
 
     /// Only this driver closes the door, and it is here.
-    pub(crate) fn hold(&self) -> Result<Awake, Error> {
+    pub(crate) fn hold(&self) -> Result<ActivityGuard, Error> {
         self.entry
-            .uses
+            .activity
             .enter()
             .ok_or_else(|| Error::Fault("running, and its door is closed".into()))
     }
@@ -267,7 +267,7 @@ impl Driver {
         self.write(None).await?;
         let _ = pass("wake.recorded").await;
         self.entry.lost().clone_from(&self.record.body.lost);
-        self.entry.uses.open();
+        self.entry.activity.open();
         self.publish(None);
         Ok(())
     }

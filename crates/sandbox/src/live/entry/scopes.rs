@@ -1,7 +1,7 @@
 //! The agents of sessions with `file_access`, each of which has an agent of its own.
 
 use crate::{
-    agent_client::{pool::Pool, seen::Seen},
+    agent_client::{agent_activity::AgentActivity, pool::Pool},
     model::ids::SessionId,
 };
 use std::{
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 pub(crate) struct Scope {
     pub(crate) directory: PathBuf,
     pub(crate) pool: Arc<Pool>,
-    pub(crate) seen: Mutex<Seen>,
+    pub(crate) seen: Mutex<AgentActivity>,
 }
 
 /// Those of one sandbox.
@@ -64,7 +64,7 @@ impl Scope {
         self.seen().opened(shell);
     }
 
-    pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub(crate) fn seen(&self) -> MutexGuard<'_, AgentActivity> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

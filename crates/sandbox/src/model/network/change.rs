@@ -4,7 +4,7 @@ use crate::model::{
     error::Error,
     network::{
         ALL, Network, bounded, checked,
-        lent::{Lending, Unlend},
+        lent::{CredentialRemoval, CredentialSpec},
     },
 };
 use isolet_wire::network::{CLOSED, RULES_MAX, Refused, UNFIT, UNPROVEN};
@@ -23,9 +23,9 @@ pub struct NetworkChange {
     /// No longer refused by itself.
     pub deny_remove: Vec<String>,
     /// Also lent; in place of what was lent for the same.
-    pub lend: Vec<Lending>,
+    pub lend: Vec<CredentialSpec>,
     /// No longer lent; before what is lent anew.
-    pub unlend: Vec<Unlend>,
+    pub unlend: Vec<CredentialRemoval>,
 }
 
 /// What is to be allowed.

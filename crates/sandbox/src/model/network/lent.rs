@@ -20,7 +20,7 @@ pub const PLACEHOLDER_BYTES: std::ops::RangeInclusive<usize> = 4..=256;
 
 /// What is known of a credential: all but its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lent {
+pub struct InjectedCredential {
     /// The host, or `*.` and one; with or without a port.
     pub host: String,
     /// The header, in lower case; `None`: any, where `placeholder` stands.
@@ -33,17 +33,17 @@ pub struct Lent {
 
 /// A credential as it is given to be lent. Its value is shown by nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lending {
+pub struct CredentialSpec {
     /// All but its value.
     #[serde(flatten)]
-    pub lent: Lent,
+    pub lent: InjectedCredential,
     /// The value.
     pub value: Secret,
 }
 
 /// Which credentials are meant: what is `None` may be anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unlend {
+pub struct CredentialRemoval {
     /// As it is told.
     pub host: String,
     /// Likewise.
@@ -69,7 +69,7 @@ fn host(text: &str) -> Result<String, Error> {
     Ok(rule.to_string())
 }
 
-impl Lending {
+impl CredentialSpec {
     /// Checks one. Errors do not have what was given: any of it may be the secret.
     ///
     /// # Errors
@@ -106,25 +106,25 @@ impl Lending {
             let reason = "must be 1 to 8192 ASCII characters as a header can have them, with no space at either end";
             return Err(bad("credentials.value", reason));
         }
-        let lent = Lent { host: host(host_text)?, header, placeholder };
+        let lent = InjectedCredential { host: host(host_text)?, header, placeholder };
         Ok(Self { lent, value: Secret::new(value) })
     }
 
     fn bytes(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-        let Lent { host, header, placeholder } = &self.lent;
+        let InjectedCredential { host, header, placeholder } = &self.lent;
         host.len() + text(header) + text(placeholder) + self.value.reveal().len()
     }
 
     /// As it is lent; `None`: of another version, whose host does not read.
     pub(crate) fn credential(&self) -> Option<Credential> {
-        let Lent { host, header, placeholder } = self.lent.clone();
+        let InjectedCredential { host, header, placeholder } = self.lent.clone();
         let to = Rule::parse(&host).ok().filter(|rule| rule.place.is_name())?;
         Some(Credential { to, header, placeholder, value: self.value.clone() })
     }
 }
 
-impl Unlend {
+impl CredentialRemoval {
     /// Checks one.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl Unlend {
         Ok(Self { host: host(text)?, header, placeholder })
     }
 
-    fn means(&self, lent: &Lent) -> bool {
+    fn means(&self, lent: &InjectedCredential) -> bool {
         let same = |mine: &Option<String>, its: &Option<String>| mine.is_none() || mine == its;
         self.host == lent.host
             && same(&self.header, &lent.header)
@@ -146,7 +146,7 @@ impl Unlend {
     }
 }
 
-impl Lent {
+impl InjectedCredential {
     /// Whether it is for requests within TLS: its sandbox is to trust who puts it in.
     pub(crate) fn within_tls(&self) -> bool {
         Rule::parse(&self.host).is_ok_and(|rule| rule.port != Some(80))
@@ -180,11 +180,11 @@ impl Lent {
 /// Those that there are after a change. One for the same host, header and placeholder takes the
 /// place of the one before.
 pub(crate) fn changed(
-    all: &[Lending],
-    add: &[Lending],
-    remove: &[Unlend],
-) -> Result<Vec<Lending>, Error> {
-    let mut new: Vec<Lending> = all.to_vec();
+    all: &[CredentialSpec],
+    add: &[CredentialSpec],
+    remove: &[CredentialRemoval],
+) -> Result<Vec<CredentialSpec>, Error> {
+    let mut new: Vec<CredentialSpec> = all.to_vec();
     new.retain(|one| !remove.iter().any(|gone| gone.means(&one.lent)));
     for one in add {
         match new.iter_mut().find(|old| old.lent == one.lent) {
@@ -196,7 +196,7 @@ pub(crate) fn changed(
         let reason = format!("at most {CREDENTIALS_MAX} of a sandbox");
         return Err(Error::BadField { field: "credentials", reason });
     }
-    let bytes: usize = new.iter().map(Lending::bytes).sum();
+    let bytes: usize = new.iter().map(CredentialSpec::bytes).sum();
     if bytes > CREDENTIALS_BYTES_MAX {
         let reason = format!("{bytes} bytes, at most {CREDENTIALS_BYTES_MAX} of a sandbox");
         return Err(Error::BadField { field: "credentials", reason });
@@ -208,9 +208,13 @@ pub(crate) fn changed(
 mod tests {
     use super::*;
 
-    fn one(host: &str, header: Option<&str>, placeholder: Option<&str>) -> Result<Lending, Error> {
+    fn one(
+        host: &str,
+        header: Option<&str>,
+        placeholder: Option<&str>,
+    ) -> Result<CredentialSpec, Error> {
         let text = |text: Option<&str>| text.map(str::to_owned);
-        Lending::new(host, text(header), text(placeholder), "hunter2-value".to_owned())
+        CredentialSpec::new(host, text(header), text(placeholder), "hunter2-value".to_owned())
     }
 
     #[test]
@@ -237,7 +241,7 @@ mod tests {
             }
         }
         for value in ["", " a", "a\n", "ä", &"x".repeat(VALUE_BYTES_MAX + 1)] {
-            let made = Lending::new("a.example", Some("x".into()), None, value.to_owned());
+            let made = CredentialSpec::new("a.example", Some("x".into()), None, value.to_owned());
             let error = made.expect_err(value).to_string();
             assert!(error.contains("credentials.value"), "{error}");
         }
@@ -255,9 +259,9 @@ mod tests {
         anew.value = Secret::new("another".to_owned());
         let all = changed(&[first], &[other.clone(), anew.clone()], &[]).unwrap();
         assert_eq!(all, [anew.clone(), other.clone()]);
-        let gone = Unlend::new("A.example", Some("X-KEY".into()), None).unwrap();
+        let gone = CredentialRemoval::new("A.example", Some("X-KEY".into()), None).unwrap();
         assert_eq!(changed(&all, &[], &[gone]).unwrap(), [other]);
-        let every = Unlend::new("a.example", None, None).unwrap();
+        let every = CredentialRemoval::new("a.example", None, None).unwrap();
         assert!(changed(&all, &[], &[every]).unwrap().is_empty());
         let many: Vec<_> = (0..=CREDENTIALS_MAX)
             .map(|n| one(&format!("a{n}.example"), Some("x"), None).unwrap())
@@ -265,7 +269,7 @@ mod tests {
         assert!(changed(&[], &many, &[]).is_err());
         let long = |n: usize| {
             let value = "x".repeat(VALUE_BYTES_MAX);
-            Lending::new(&format!("a{n}.example"), Some("x".into()), None, value).unwrap()
+            CredentialSpec::new(&format!("a{n}.example"), Some("x".into()), None, value).unwrap()
         };
         assert!(changed(&[], &(0..8).map(long).collect::<Vec<_>>(), &[]).is_err());
     }

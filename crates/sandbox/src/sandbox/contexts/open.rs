@@ -2,14 +2,14 @@
 
 use crate::{
     model::{
-        agent_error::LinkError, clock::now_ms, error::Error, ids::ContextId, info::Once,
+        agent_error::LinkError, clock::now_ms, error::Error, ids::ContextId, info::IdempotencyKey,
         validation::check_env,
     },
     sandbox::{
         Sandbox,
         contexts::{
-            Info, KERNEL_MEMORY_MIB_MIN, Kernel, Label, OPEN_WAIT, SPARE_MEMORY_MIB_MIN,
-            TIMEOUT_MS, Wish, info,
+            ContextSpec, Info, KERNEL_MEMORY_MIB_MIN, Kernel, Label, OPEN_WAIT,
+            SPARE_MEMORY_MIB_MIN, TIMEOUT_MS, info,
         },
     },
 };
@@ -27,12 +27,12 @@ impl Sandbox {
     /// `TooMany`; [`Error::OtherBody`], [`Error::BadField`], [`Error::Link`].
     pub async fn context_create(
         &self,
-        wish: Wish,
-        once: Option<Once>,
+        wish: ContextSpec,
+        once: Option<IdempotencyKey>,
     ) -> Result<(Info, bool), Error> {
         let Some(once) = once else { return Ok((self.context_open(wish, false).await?, false)) };
         let id = wish.id.clone().unwrap_or_else(|| ContextId::of_key(&once.key));
-        let wish = Wish { id: Some(id), ..wish };
+        let wish = ContextSpec { id: Some(id), ..wish };
         if let Some(found) = self.made_with(&once).await? {
             return Ok((found, true));
         }
@@ -51,12 +51,12 @@ impl Sandbox {
     ///
     /// # Errors
     /// As there.
-    pub async fn context_open(&self, wish: Wish, reuse: bool) -> Result<Info, Error> {
+    pub async fn context_open(&self, wish: ContextSpec, reuse: bool) -> Result<Info, Error> {
         self.open_with(wish, None, reuse).await
     }
 
     /// The context that was made with this key.
-    async fn made_with(&self, once: &Once) -> Result<Option<Info>, Error> {
+    async fn made_with(&self, once: &IdempotencyKey) -> Result<Option<Info>, Error> {
         let all = self.contexts().await?;
         let of = |info: &Info| info.once.as_ref().is_some_and(|(key, _)| *key == once.key);
         match all.into_iter().find(of) {
@@ -81,7 +81,12 @@ impl Sandbox {
         self.entry.view.borrow().record.body.limits.memory_mib >= least_mib
     }
 
-    async fn open_with(&self, wish: Wish, once: Option<&Once>, reuse: bool) -> Result<Info, Error> {
+    async fn open_with(
+        &self,
+        wish: ContextSpec,
+        once: Option<&IdempotencyKey>,
+        reuse: bool,
+    ) -> Result<Info, Error> {
         // Held until the context is open.
         let _opening;
         let (session, scope) = match &wish.session {

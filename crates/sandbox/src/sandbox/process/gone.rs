@@ -2,19 +2,19 @@
 //! never was one.
 
 use crate::{
-    live::entry::notes::{Note, life},
+    live::entry::process_records::{ProcessRecord, life},
     model::{error::Error, ids::ProcessId, process::ProcessInfo, state::State},
     sandbox::Sandbox,
 };
 
 impl Sandbox {
     pub(crate) async fn process_lost(&self, id: &ProcessId) -> Result<ProcessInfo, Error> {
-        let note = self.entry.notes.get(id).await;
-        note.map(Note::lost).ok_or_else(|| self.no_process(id))
+        let note = self.entry.process_records.get(id).await;
+        note.map(ProcessRecord::lost).ok_or_else(|| self.no_process(id))
     }
 
     /// Whether what ran under a note went with another life of its sandbox, and not by itself.
-    pub(crate) async fn outlived(&self, note: &Note) -> bool {
+    pub(crate) async fn outlived(&self, note: &ProcessRecord) -> bool {
         if self.entry.state() == State::Sleeping {
             return true;
         }
@@ -30,11 +30,11 @@ impl Sandbox {
 
     /// Its agent does not know it.
     pub(crate) async fn not_there(&self, id: &ProcessId) -> Error {
-        match self.entry.notes.get(id).await {
+        match self.entry.process_records.get(id).await {
             Some(note) if self.outlived(&note).await => self.process_gone(id),
             Some(_) => {
                 // Forgotten as the oldest of many.
-                self.entry.notes.remove(id).await;
+                self.entry.process_records.remove(id).await;
                 self.no_process(id)
             }
             None => self.no_process(id),
@@ -43,7 +43,7 @@ impl Sandbox {
 
     /// The sandbox sleeps.
     pub(crate) async fn lost_or_none(&self, id: &ProcessId) -> Error {
-        match self.entry.notes.get(id).await {
+        match self.entry.process_records.get(id).await {
             Some(_) => self.process_gone(id),
             None => self.no_process(id),
         }

@@ -105,8 +105,8 @@ struct Avt {
 
 impl Avt {
     fn new(size: Size) -> Self {
-        let builder = avt::Vt::builder().size(size.cols.into(), size.rows.into());
-        let vt = builder.scrollback_limit(HISTORY).build();
+        let mut builder = avt::Vt::builder();
+        let vt = builder.size(size.cols.into(), size.rows.into()).scrollback_limit(HISTORY).build();
         Self { vt, undecoded: Vec::new(), rows: size.rows.into() }
     }
 

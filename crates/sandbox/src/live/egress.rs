@@ -6,12 +6,12 @@ mod denied;
 mod traffic;
 
 use crate::{
-    live::{caged::Caged, entry::Entry, inner::Inner, prepared::Linked},
+    live::{cgroup_control::CgroupControl, entry::Entry, inner::Inner, prepared::Linked},
     model::{
         blocking::blocking,
         command::Order,
         error::Error,
-        network::{Mode, Network, lent::Lending},
+        network::{Mode, Network, lent::CredentialSpec},
         record::Body,
         state::State,
     },
@@ -41,7 +41,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 
 /// The way out of this machine, for sandboxes.
-pub(crate) struct Way {
+pub(crate) struct Egress {
     config: isolet_jail::Config,
     settings: Settings,
     up: Mutex<Up>,
@@ -65,7 +65,7 @@ impl From<VethError> for Error {
     }
 }
 
-impl Way {
+impl Egress {
     pub(crate) fn new(config: &crate::model::config::Config) -> Self {
         let all = &config.network;
         let settings = Settings {
@@ -144,7 +144,7 @@ impl Way {
             blocking(move || setting.set_policy(id, &policy)).await??;
             return self.lend(&links, entry, body).await;
         }
-        let cage = Caged { config: self.config.clone(), name: entry.name.clone() };
+        let cage = CgroupControl { config: self.config.clone(), name: entry.name.clone() };
         let (boot, name) = (links.boot, entry.name.clone());
         let attaching = Arc::clone(&links);
         let attached = blocking(move || {
@@ -158,8 +158,8 @@ impl Way {
 
     /// Lends its link what the sandbox has, and notes whom it is to trust then.
     async fn lend(&self, links: &Arc<VethClient>, entry: &Entry, body: &Body) -> Result<(), Error> {
-        let all = entry.vault.all(&body.lent).await?;
-        let all: Vec<_> = all.iter().filter_map(Lending::credential).collect();
+        let all = entry.secret_store.all(&body.lent).await?;
+        let all: Vec<_> = all.iter().filter_map(CredentialSpec::credential).collect();
         let Some(linked) = *entry.link() else { return Ok(()) };
         if all.is_empty() && !linked.lent {
             return Ok(());
@@ -177,7 +177,7 @@ impl Way {
         note(true);
         let certificate = blocking(move || links.set_credentials(id, all)).await??;
         note(some);
-        *entry.vault.authority() = certificate;
+        *entry.secret_store.authority() = certificate;
         Ok(())
     }
 
@@ -255,13 +255,13 @@ fn named(links: &VethClient, policy: &Policy) -> Result<(), Error> {
 
 /// Creates the veth pairs that are needed, at the start and whenever the process has ended.
 pub(crate) async fn keep(inner: Arc<Inner>) {
-    let _ = inner.way.inner.set(Arc::downgrade(&inner));
+    let _ = inner.egress.inner.set(Arc::downgrade(&inner));
     let mut pause = AGAIN;
     loop {
         match all(&inner).await {
             Ok(()) => {
                 pause = AGAIN;
-                inner.way.ended.notified().await;
+                inner.egress.ended.notified().await;
             }
             Err(error) => {
                 warn!(%error, "sandboxes have no links");
@@ -281,10 +281,10 @@ fn wants(entry: &Entry) -> bool {
 /// Each as its record says; links of nobody are taken away.
 async fn all(inner: &Arc<Inner>) -> Result<(), Error> {
     let somebody = inner.registry.all().iter().any(|entry| wants(entry));
-    if !somebody && !inner.way.stands().await? {
+    if !somebody && !inner.egress.stands().await? {
         return Ok(());
     }
-    let links = inner.way.links().await?;
+    let links = inner.egress.links().await?;
     let listing = Arc::clone(&links);
     let standing = blocking(move || listing.list()).await??;
     for one in standing {
@@ -337,7 +337,7 @@ impl Inner {
             }
             VethEvent::Authority { name, certificate } => {
                 if let Some(entry) = self.registry.named(&name) {
-                    *entry.vault.authority() = Some(certificate);
+                    *entry.secret_store.authority() = Some(certificate);
                     // Where its driver has too much to do, all is told anew.
                     if entry.orders.try_send(Order::Trust).is_err() {
                         ended.notify_one();

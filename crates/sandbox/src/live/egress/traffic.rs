@@ -1,7 +1,7 @@
 //! What the kernel has counted on a sandbox's network link.
 
 use crate::{
-    live::{entry::Entry, way::Way},
+    live::{egress::Egress, entry::Entry},
     model::{blocking::blocking, network::traffic::Traffic},
 };
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 /// How long the answer to what was counted is waited for: it holds up a record that is asked for.
 const COUNT_WAIT: Duration = Duration::from_millis(500);
 
-impl Way {
+impl Egress {
     /// What went over its link since that was made; `None`: it has none that could be asked.
     pub(crate) async fn traffic(&self, entry: &Entry) -> Option<Traffic> {
         let (links, id) = self.standing(entry).await?;

@@ -4,7 +4,7 @@
 use crate::model::{
     blocking::blocking,
     error::Error,
-    network::lent::{Lending, Lent},
+    network::lent::{CredentialSpec, InjectedCredential},
 };
 use std::{
     collections::HashSet,
@@ -21,21 +21,21 @@ const DIRECTORY: &str = "credentials";
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The values of one sandbox.
-pub(crate) struct Vault {
+pub(crate) struct SecretStore {
     path: PathBuf,
     /// `None`: not read yet.
-    held: Mutex<Option<Vec<Lending>>>,
+    held: Mutex<Option<Vec<CredentialSpec>>>,
     /// Whom the sandbox is to trust, as was last told.
     authority: Mutex<Option<String>>,
 }
 
-impl Vault {
+impl SecretStore {
     pub(crate) fn new(data_dir: &Path, name: &str) -> Self {
         let path = path(data_dir, name);
         Self { path, held: Mutex::default(), authority: Mutex::default() }
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<Vec<Lending>>> {
+    fn held(&self) -> MutexGuard<'_, Option<Vec<CredentialSpec>>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -45,12 +45,15 @@ impl Vault {
     }
 
     /// For one that is to be made; not on the disk yet.
-    pub(crate) fn fill(&self, all: Vec<Lending>) {
+    pub(crate) fn fill(&self, all: Vec<CredentialSpec>) {
         *self.held() = Some(all);
     }
 
     /// Those that the record names; the file alone lends nothing.
-    pub(crate) async fn all(&self, known: &[Lent]) -> Result<Vec<Lending>, Error> {
+    pub(crate) async fn all(
+        &self,
+        known: &[InjectedCredential],
+    ) -> Result<Vec<CredentialSpec>, Error> {
         if known.is_empty() {
             return Ok(Vec::new());
         }
@@ -70,7 +73,7 @@ impl Vault {
     }
 
     /// Keeps these in place of those before, on the disk when this returns.
-    pub(crate) async fn keep(&self, all: Vec<Lending>) -> Result<(), Error> {
+    pub(crate) async fn keep(&self, all: Vec<CredentialSpec>) -> Result<(), Error> {
         let (path, new) = (self.path.clone(), all.clone());
         let written = match all.is_empty() {
             true => blocking(move || remove(&path)).await?,
@@ -81,7 +84,7 @@ impl Vault {
         Ok(())
     }
 
-    /// Writes what [`Vault::fill`] has brought.
+    /// Writes what [`SecretStore::fill`] has brought.
     pub(crate) async fn write(&self) -> Result<(), Error> {
         let all = self.held().clone().unwrap_or_default();
         if all.is_empty() { Ok(()) } else { self.keep(all).await }
@@ -105,7 +108,7 @@ fn fault(what: &str, error: &io::Error) -> Error {
     Error::Fault(format!("cannot {what} the sandbox's credentials: {}", error.kind()))
 }
 
-fn read(path: &Path) -> io::Result<Vec<Lending>> {
+fn read(path: &Path) -> io::Result<Vec<CredentialSpec>> {
     let text = match fs::metadata(path) {
         Ok(about) if about.len() > FILE_BYTES_MAX => return Err(io::ErrorKind::FileTooLarge.into()),
         Ok(_) => fs::read(path)?,
@@ -115,7 +118,7 @@ fn read(path: &Path) -> io::Result<Vec<Lending>> {
     serde_json::from_slice(&text).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-fn write(path: &Path, all: &[Lending]) -> io::Result<()> {
+fn write(path: &Path, all: &[CredentialSpec]) -> io::Result<()> {
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let fresh = path.with_extension("new");
@@ -159,8 +162,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
-    fn lending(host: &str) -> Lending {
-        let made = Lending::new(host, Some("x-key".into()), None, "hunter2".to_owned());
+    fn lending(host: &str) -> CredentialSpec {
+        let made = CredentialSpec::new(host, Some("x-key".into()), None, "hunter2".to_owned());
         made.expect("it can be lent")
     }
 
@@ -168,25 +171,25 @@ mod tests {
     async fn values_are_kept_for_root_alone_and_found_again_and_end_with_their_sandbox() {
         let data = tempfile::tempdir().unwrap();
         let all = vec![lending("a.example"), lending("b.example")];
-        let known: Vec<Lent> = all.iter().map(|one| one.lent.clone()).collect();
-        Vault::new(data.path(), "one").keep(all.clone()).await.unwrap();
+        let known: Vec<InjectedCredential> = all.iter().map(|one| one.lent.clone()).collect();
+        SecretStore::new(data.path(), "one").keep(all.clone()).await.unwrap();
         let path = data.path().join("credentials/one");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let folder = fs::metadata(path.parent().unwrap()).unwrap();
         assert_eq!(folder.permissions().mode() & 0o777, 0o700);
-        let again = Vault::new(data.path(), "one");
+        let again = SecretStore::new(data.path(), "one");
         assert_eq!(again.all(&known).await.unwrap(), all);
         assert_eq!(again.all(&known[..1]).await.unwrap(), all[..1], "the record decides");
         sweep(data.path(), &HashSet::from(["one".to_owned()])).unwrap();
         assert!(path.is_file());
         again.end().await.unwrap();
         assert!(matches!(path.try_exists(), Ok(false)));
-        Vault::new(data.path(), "two").keep(all).await.unwrap();
+        SecretStore::new(data.path(), "two").keep(all).await.unwrap();
         sweep(data.path(), &HashSet::new()).unwrap();
         assert_eq!(fs::read_dir(data.path().join("credentials")).unwrap().count(), 0);
         // What does not read is not told of.
         fs::write(&path, "hunter2").unwrap();
-        let error = Vault::new(data.path(), "one").all(&known).await.unwrap_err();
+        let error = SecretStore::new(data.path(), "one").all(&known).await.unwrap_err();
         assert!(!format!("{error} {error:?}").contains("hunter2"));
     }
 }

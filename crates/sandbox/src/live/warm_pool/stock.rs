@@ -1,7 +1,7 @@
 //! The sandboxes of the warm pool that wait for a create.
 
 use crate::{
-    live::{prepared::Made, ready::shelves::Shelves},
+    live::{prepared::Made, warm_pool::shelves::Shelves},
     model::record::Kind,
 };
 use isolet_wire::launch::Root;
@@ -10,12 +10,12 @@ use tokio::sync::Notify;
 
 /// All that wait.
 #[derive(Default)]
-pub(crate) struct Ready {
+pub(crate) struct WarmPool {
     shelves: Mutex<Shelves>,
     pub(super) more: Notify,
 }
 
-impl Ready {
+impl WarmPool {
     pub(super) fn lock(&self) -> MutexGuard<'_, Shelves> {
         self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,7 +4,7 @@
 use crate::model::{
     error::Error,
     ids::TenantId,
-    info::{KEY_BYTES_MAX, Once},
+    info::{IdempotencyKey, KEY_BYTES_MAX},
 };
 use isolet_store::{Answer, Store};
 use std::{
@@ -22,7 +22,7 @@ type Running = HashMap<(TenantId, String), ([u8; 32], watch::Receiver<Outcome>)>
 
 /// The keys at work now; those that are answered are the store's.
 #[derive(Clone, Default)]
-pub(crate) struct Onces {
+pub(crate) struct IdempotencyStore {
     running: Arc<Mutex<Running>>,
 }
 
@@ -36,18 +36,18 @@ impl Drop for Out {
 }
 
 /// The row that `work` must write in one transaction with its effect.
-pub(crate) fn row(tenant: &TenantId, once: &Once, answer: String) -> Answer {
+pub(crate) fn row(tenant: &TenantId, once: &IdempotencyKey, answer: String) -> Answer {
     Answer { tenant: tenant.to_string(), key: once.key.clone(), body: once.body, answer }
 }
 
-impl Onces {
+impl IdempotencyStore {
     /// Does `work` unless this key has done it; its answer, and whether it is an earlier one. The
     /// work goes on when the caller is dropped.
     pub(crate) async fn run<F>(
         &self,
         store: &Store,
         tenant: &TenantId,
-        once: &Once,
+        once: &IdempotencyKey,
         work: F,
     ) -> Result<(String, bool), Error>
     where
@@ -62,7 +62,7 @@ impl Onces {
         &self,
         store: &Store,
         tenant: &TenantId,
-        (once, holds): (&Once, H),
+        (once, holds): (&IdempotencyKey, H),
         work: F,
     ) -> Result<(String, bool), Error>
     where
@@ -117,7 +117,7 @@ impl Onces {
     fn join(
         &self,
         key: &(TenantId, String),
-        once: &Once,
+        once: &IdempotencyKey,
     ) -> Result<(watch::Receiver<Outcome>, Option<watch::Sender<Outcome>>), Error> {
         let mut running: MutexGuard<'_, Running> =
             self.running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,7 +140,7 @@ impl Onces {
 async fn perform<F>(
     store: &Store,
     tenant: &TenantId,
-    (once, holds): (&Once, impl Fn(&str) -> bool),
+    (once, holds): (&IdempotencyKey, impl Fn(&str) -> bool),
     work: F,
 ) -> Result<(String, bool), Error>
 where
@@ -170,7 +170,7 @@ mod tests {
     async fn effect(
         store: Store,
         tenant: TenantId,
-        once: Once,
+        once: IdempotencyKey,
         count: Arc<AtomicU32>,
     ) -> Result<String, Error> {
         let n = count.fetch_add(1, Ordering::SeqCst);
@@ -197,9 +197,9 @@ mod tests {
     async fn a_key_raced_a_hundred_times_has_one_effect() {
         let (_dir, store) = store();
         sandbox(&store).await;
-        let (onces, count) = (Onces::default(), Arc::new(AtomicU32::new(0)));
+        let (onces, count) = (IdempotencyStore::default(), Arc::new(AtomicU32::new(0)));
         let tenant = TenantId::parse("t").unwrap();
-        let once = Once::new("key", "POST /x", b"{}");
+        let once = IdempotencyKey::new("key", "POST /x", b"{}");
         let tasks: Vec<_> = (0..100)
             .map(|_| {
                 let (onces, store, tenant, once, count) = (
@@ -229,9 +229,10 @@ mod tests {
     async fn another_body_is_refused_while_it_runs_and_after() {
         let (_dir, store) = store();
         sandbox(&store).await;
-        let (onces, count) = (Onces::default(), Arc::new(AtomicU32::new(0)));
+        let (onces, count) = (IdempotencyStore::default(), Arc::new(AtomicU32::new(0)));
         let tenant = TenantId::parse("t").unwrap();
-        let (one, two) = (Once::new("key", "r", b"1"), Once::new("key", "r", b"2"));
+        let (one, two) =
+            (IdempotencyKey::new("key", "r", b"1"), IdempotencyKey::new("key", "r", b"2"));
         let (go, wait) = tokio::sync::oneshot::channel::<()>();
         let work = {
             let effect = effect(store.clone(), tenant.clone(), one.clone(), Arc::clone(&count));
@@ -261,13 +262,13 @@ mod tests {
     async fn an_answer_about_an_earlier_life_counts_for_nothing() {
         let (_dir, store) = store();
         sandbox(&store).await;
-        let onces = Onces::default();
+        let onces = IdempotencyStore::default();
         let tenant = TenantId::parse("t").unwrap();
-        let first = Once::new("key", "r", b"1");
+        let first = IdempotencyKey::new("key", "r", b"1");
         let work = effect(store.clone(), tenant.clone(), first.clone(), Arc::default());
         onces.run(&store, &tenant, &first, work).await.unwrap();
         let earlier = |answer: &str| answer != "answer 0";
-        let other = Once::new("key", "r", b"2");
+        let other = IdempotencyKey::new("key", "r", b"2");
         let count = Arc::new(AtomicU32::new(1));
         let work = effect(store.clone(), tenant.clone(), other.clone(), count);
         let done = onces.run_in(&store, &tenant, (&other, earlier), work).await.unwrap();
@@ -278,9 +279,9 @@ mod tests {
     async fn a_call_that_joined_work_of_an_earlier_life_does_its_own() {
         let (_dir, store) = store();
         sandbox(&store).await;
-        let onces = Onces::default();
+        let onces = IdempotencyStore::default();
         let tenant = TenantId::parse("t").unwrap();
-        let once = Once::new("key", "r", b"1");
+        let once = IdempotencyKey::new("key", "r", b"1");
         let (go, wait) = tokio::sync::oneshot::channel::<()>();
         let effect_of = |n| {
             let count = Arc::new(AtomicU32::new(n));
@@ -303,8 +304,11 @@ mod tests {
     async fn work_that_failed_may_be_tried_again() {
         let (_dir, store) = store();
         sandbox(&store).await;
-        let (onces, tenant, once) =
-            (Onces::default(), TenantId::parse("t").unwrap(), Once::new("key", "r", b""));
+        let (onces, tenant, once) = (
+            IdempotencyStore::default(),
+            TenantId::parse("t").unwrap(),
+            IdempotencyKey::new("key", "r", b""),
+        );
         let failed = onces.run(&store, &tenant, &once, async { Err(Error::Stopping) }).await;
         assert!(matches!(failed, Err(Error::Stopping)));
         let panicked = onces.run(&store, &tenant, &once, async { panic!("a fault") }).await;

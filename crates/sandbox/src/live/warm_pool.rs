@@ -11,7 +11,7 @@ pub(crate) mod stock;
 
 use crate::{
     agent_client::wire::Wire,
-    live::{inner::Inner, orphans, prepared::Made, ready::shelves::Taken},
+    live::{inner::Inner, orphans, prepared::Made, warm_pool::shelves::Taken},
     model::{blocking::blocking, error::Error, record::Kind},
 };
 use isolet_jail::SandboxHandle;
@@ -40,7 +40,7 @@ pub(crate) async fn take(inner: &Inner, kind: &Kind) -> Option<Made> {
     if size(inner) == 0 {
         return None;
     }
-    let boot = if kind.linked { inner.way.boot().await } else { None };
+    let boot = if kind.linked { inner.egress.boot().await } else { None };
     loop {
         let taken = inner.ready.lock().take(kind, Instant::now());
         inner.ready.more.notify_one();
@@ -118,7 +118,7 @@ async fn make(inner: &Arc<Inner>, name: String, kind: Kind) -> Result<Made, Erro
 async fn start(inner: &Arc<Inner>, made: &mut Made) -> Result<(), Error> {
     let mut network = None;
     if made.kind.linked {
-        let (link, space) = inner.way.closed(&made.name).await?;
+        let (link, space) = inner.egress.closed(&made.name).await?;
         (made.link, network) = (Some(link), Some(space));
     }
     let spec = Spec {

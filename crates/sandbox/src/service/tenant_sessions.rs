@@ -7,12 +7,12 @@ use crate::{
         error::Error,
         events::Happened,
         ids::{SandboxId, SessionId, TenantId},
-        info::{Life, Once, SessionInfo, SessionWish},
+        info::{IdempotencyKey, Life, SessionInfo, SessionSpec},
         sessions::Only,
         state::State,
     },
     sandbox::Sandbox,
-    service::{Reach, Service},
+    service::{Access, Service},
 };
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -35,10 +35,10 @@ impl Service {
         &self,
         tenant: &TenantId,
         sandbox: &SandboxId,
-        mut wish: SessionWish,
-        once: Option<Once>,
+        mut wish: SessionSpec,
+        once: Option<IdempotencyKey>,
     ) -> Result<(SessionInfo, bool), Error> {
-        let sandbox = self.reach(tenant, sandbox, Reach::CreateIfMissing).await?;
+        let sandbox = self.reach(tenant, sandbox, Access::CreateIfMissing).await?;
         let free = |id: &SessionId| self.held(tenant, id).is_err();
         wish.id = std::iter::repeat_with(SessionId::short).find(free);
         sandbox.session_create(wish, once).await
@@ -125,7 +125,7 @@ async fn end(
         inner.store.remove_session(&entry.name, id.as_str()).await?;
         entry.sessions.end(&id).await;
         entry.pool_of(&id).drop_links(Some(&id));
-        entry.kept.forget(&id).await;
+        entry.shell_states.forget(&id).await;
         inner.events.say(&entry, Happened::SessionDeleted(id.clone()));
         if scoped {
             entry.end_scope(&inner, &id).await?;

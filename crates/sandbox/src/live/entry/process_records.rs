@@ -5,7 +5,7 @@
 use crate::model::{
     blocking::blocking,
     ids::{ProcessId, SessionId},
-    info::Once,
+    info::IdempotencyKey,
     network::denied::Denied,
     process::ProcessInfo,
 };
@@ -28,7 +28,7 @@ const NOTE_BYTES_MAX: u64 = 8192;
 
 /// A process that was started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Note {
+pub(crate) struct ProcessRecord {
     pub(crate) id: ProcessId,
     pub(crate) session: Option<SessionId>,
     /// Its session has an agent of its own.
@@ -43,8 +43,13 @@ pub(crate) struct Note {
     end: Option<End>,
 }
 
-impl Note {
-    pub(crate) fn new(info: &ProcessInfo, scoped: bool, life: String, once: Option<Once>) -> Self {
+impl ProcessRecord {
+    pub(crate) fn new(
+        info: &ProcessInfo,
+        scoped: bool,
+        life: String,
+        once: Option<IdempotencyKey>,
+    ) -> Self {
         Self {
             id: info.id.clone(),
             session: info.session.clone(),
@@ -63,7 +68,7 @@ impl Note {
     }
 
     /// And with this body.
-    pub(crate) fn same(&self, once: &Once) -> bool {
+    pub(crate) fn same(&self, once: &IdempotencyKey) -> bool {
         self.once.as_ref().is_some_and(|(_, body)| *body == once.body)
     }
 
@@ -81,11 +86,11 @@ impl Note {
     }
 }
 
-type Held = Arc<Mutex<Option<BTreeMap<ProcessId, Note>>>>;
+type Held = Arc<Mutex<Option<BTreeMap<ProcessId, ProcessRecord>>>>;
 
 /// Those of one sandbox.
 #[derive(Debug)]
-pub(crate) struct Notes {
+pub(crate) struct ProcessRecords {
     folder: PathBuf,
     /// As the files say; `None` until they were first read.
     held: Held,
@@ -93,7 +98,7 @@ pub(crate) struct Notes {
     pub(crate) turn: tokio::sync::Mutex<()>,
 }
 
-impl Notes {
+impl ProcessRecords {
     pub(crate) fn new(sandbox: &Path) -> Self {
         let folder = sandbox.join("processes");
         Self { folder, held: Held::default(), turn: tokio::sync::Mutex::default() }
@@ -102,7 +107,7 @@ impl Notes {
     /// Does something with all of them, and with the folder, off the caller's thread.
     async fn with<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&Path, &mut BTreeMap<ProcessId, Note>) -> R + Send + 'static,
+        work: impl FnOnce(&Path, &mut BTreeMap<ProcessId, ProcessRecord>) -> R + Send + 'static,
     ) -> Option<R> {
         let (folder, held) = (self.folder.clone(), Arc::clone(&self.held));
         let done = blocking(move || {
@@ -113,7 +118,7 @@ impl Notes {
         done.await.ok()
     }
 
-    pub(crate) async fn get(&self, id: &ProcessId) -> Option<Note> {
+    pub(crate) async fn get(&self, id: &ProcessId) -> Option<ProcessRecord> {
         if let Some(notes) = &*self.held.lock().unwrap_or_else(PoisonError::into_inner) {
             return notes.get(id).cloned();
         }
@@ -121,12 +126,12 @@ impl Notes {
         self.with(move |_, notes| notes.get(&id).cloned()).await?
     }
 
-    pub(crate) async fn all(&self) -> Vec<Note> {
+    pub(crate) async fn all(&self) -> Vec<ProcessRecord> {
         self.with(|_, notes| notes.values().cloned().collect()).await.unwrap_or_default()
     }
 
     /// Keeps one. A disk that refuses it costs only what is told after a sleep.
-    pub(crate) async fn put(&self, note: Note) {
+    pub(crate) async fn put(&self, note: ProcessRecord) {
         let written = self.with(move |folder, notes| {
             while notes.len() >= NOTES_MAX {
                 let oldest = notes.values().min_by_key(|note| note.started_at_ms);
@@ -189,19 +194,19 @@ pub(crate) async fn life(directory: &Path) -> String {
     })
 }
 
-fn read_all(folder: &Path) -> BTreeMap<ProcessId, Note> {
+fn read_all(folder: &Path) -> BTreeMap<ProcessId, ProcessRecord> {
     let Ok(entries) = fs::read_dir(folder) else { return BTreeMap::new() };
     let notes = entries.flatten().take(2 * NOTES_MAX).filter_map(|entry| {
         let mut text = Vec::new();
         fs::File::open(entry.path()).ok()?.take(NOTE_BYTES_MAX).read_to_end(&mut text).ok()?;
-        let note: Note = serde_json::from_slice(&text).ok()?;
+        let note: ProcessRecord = serde_json::from_slice(&text).ok()?;
         (entry.file_name().to_str() == Some(note.id.as_str())).then(|| (note.id.clone(), note))
     });
     notes.collect()
 }
 
 /// Not on the disk when this returns: a loss of power may take what is only told of.
-fn write(folder: &Path, note: &Note) -> io::Result<()> {
+fn write(folder: &Path, note: &ProcessRecord) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -216,18 +221,18 @@ fn write(folder: &Path, note: &Note) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn note(id: &str, started_at_ms: i64) -> Note {
+    fn note(id: &str, started_at_ms: i64) -> ProcessRecord {
         let process = Process { started_at_ms, ..Process::default() };
         let id = ProcessId::parse(id).unwrap();
         let denied = Denied::default();
         let info = ProcessInfo { id, session: None, process, lost: false, denied };
-        Note::new(&info, false, "1-2-3".into(), None)
+        ProcessRecord::new(&info, false, "1-2-3".into(), None)
     }
 
     #[tokio::test]
     async fn notes_are_found_again_by_the_next_server() {
         let folder = tempfile::tempdir().unwrap();
-        let notes = Notes::new(folder.path());
+        let notes = ProcessRecords::new(folder.path());
         notes.put(note("a", 1)).await;
         notes.put(note("b", 2)).await;
         notes.remove(&ProcessId::parse("b").unwrap()).await;
@@ -235,14 +240,14 @@ mod tests {
         ended.process.end = Some(End { code: 3, ..End::default() });
         notes.ended(vec![ended.clone()]).await;
         fs::write(folder.path().join("processes/bad"), "{").unwrap();
-        let found = Notes::new(folder.path()).all().await;
-        assert_eq!(found.into_iter().map(Note::lost).collect::<Vec<_>>(), [ended]);
+        let found = ProcessRecords::new(folder.path()).all().await;
+        assert_eq!(found.into_iter().map(ProcessRecord::lost).collect::<Vec<_>>(), [ended]);
     }
 
     #[tokio::test]
     async fn notes_are_bounded_and_the_oldest_makes_room() {
         let folder = tempfile::tempdir().unwrap();
-        let notes = Notes::new(folder.path());
+        let notes = ProcessRecords::new(folder.path());
         for n in 0..NOTES_MAX + 3 {
             notes.put(note(&format!("p{n}"), n as i64)).await;
         }

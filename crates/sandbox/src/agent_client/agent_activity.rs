@@ -13,7 +13,7 @@ const KERNEL: &str = "k/";
 
 /// Shells and terminals that are open, and how many programs run without one.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct AgentActivity {
     /// Whether each is busy.
     shells: BTreeMap<String, bool>,
     /// Threads of each context's interpreter, and of a kernel that is begun ahead.
@@ -21,9 +21,9 @@ pub(crate) struct Seen {
     execs: u32,
 }
 
-impl Seen {
+impl AgentActivity {
     /// As the agent counted.
-    pub(crate) fn census(shells: &[tell::Shell], execs: u32) -> Self {
+    pub(crate) fn inventory(shells: &[tell::Shell], execs: u32) -> Self {
         let mut seen = Self::default();
         seen.changed(None, execs);
         shells.iter().for_each(|shell| seen.changed(Some(shell), execs));
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn it_is_busy_while_any_command_or_program_runs() {
-        let mut seen = Seen::census(&[shell("s/a", false, 0, false)], 1);
+        let mut seen = AgentActivity::inventory(&[shell("s/a", false, 0, false)], 1);
         assert!(seen.busy(), "a program runs");
         seen.changed(None, 0);
         assert!(!seen.busy());

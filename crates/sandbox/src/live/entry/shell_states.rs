@@ -19,7 +19,7 @@ const SMALL_BYTES: usize = 64 * 1024;
 
 /// See the module's page.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct ShellStates {
     folder: PathBuf,
     /// Whose shell is to be opened with its state.
     waiting: Mutex<BTreeSet<SessionId>>,
@@ -27,7 +27,7 @@ pub(crate) struct Kept {
     turn: tokio::sync::Mutex<()>,
 }
 
-impl Kept {
+impl ShellStates {
     pub(crate) fn new(sandbox: &Path) -> Self {
         let folder = sandbox.join("shells");
         Self { folder, waiting: Mutex::default(), turn: tokio::sync::Mutex::default() }
@@ -140,7 +140,7 @@ mod tests {
     #[tokio::test]
     async fn a_state_is_kept_for_the_next_shell_alone_and_read_by_nobody_else() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = Kept::new(folder.path());
+        let kept = ShellStates::new(folder.path());
         kept.keep(&id("a"), b"x=1".to_vec(), || true).await.unwrap();
         kept.keep(&id("b"), b"y=1".to_vec(), || true).await.unwrap();
         kept.keep(&id("gone"), b"z=1".to_vec(), || false).await.unwrap();
@@ -162,7 +162,7 @@ mod tests {
     #[tokio::test]
     async fn states_are_bounded_together() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = Kept::new(folder.path());
+        let kept = ShellStates::new(folder.path());
         let large = BYTES_MAX / 64;
         for n in 0..64 {
             let name = id(&format!("s{n}"));

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 /// A program runs in a session, for as long as this is held.
-pub(crate) struct Working {
+pub(crate) struct RunningProgram {
     sessions: Arc<Sessions>,
     session: SessionId,
     /// Nothing is ever sent: the other end is the session's own, and goes with it.
     gone: watch::Receiver<()>,
 }
 
-impl Working {
+impl RunningProgram {
     /// # Errors
     /// [`Error::NoSession`].
     pub(crate) fn begin(sessions: &Arc<Sessions>, session: &SessionId) -> Result<Self, Error> {
@@ -27,14 +27,14 @@ impl Working {
     }
 }
 
-impl Drop for Working {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         // Its end is use of the session.
         self.sessions.touch(&self.session);
     }
 }
 
-impl std::fmt::Debug for Working {
+impl std::fmt::Debug for RunningProgram {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Working").field(&self.session).finish()
     }
