@@ -88,6 +88,38 @@ fn a_deleted_session_is_not_there_and_its_shell_has_ended() {
     assert_eq!(server.named("default").says("pgrep -x sleep || echo none"), "none\n");
 }
 
+/// Calls that were opening the shell when it was closed once left another one behind: the next
+/// session of that id began in its directory, with its variables.
+#[test]
+fn no_shell_outlives_its_session_however_calls_and_deletes_meet() {
+    let server = Server::start();
+    let sandbox = server.sandbox();
+    let session = sandbox.path("/sessions/dev");
+    let exec = format!("{session}/exec");
+    for round in 0..40_u64 {
+        let mark = json!({ "command": format!("mark{round}=1; cd /tmp") });
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                let mark = &mark;
+                let exec = &exec;
+                let http = server.http();
+                scope.spawn(move || {
+                    let status = http.post(exec, mark).status;
+                    assert!([200, 404, 409].contains(&status), "{status}");
+                });
+            }
+            std::thread::sleep(Duration::from_micros(round * 250));
+            let deleted = server.http().delete(&session).status;
+            assert!([204, 404].contains(&deleted), "{deleted}");
+        });
+        server.http().delete(&session);
+        let next = server.http().post(&exec, &json!({"command": "pwd; set | grep ^mark"})).json();
+        assert_eq!(next["stdout"], "/workspace\n", "{next}");
+        server.http().delete(&session).expect(204);
+    }
+    assert_eq!(sandbox.says("pgrep -c bash; true"), "1\n", "the one that asks");
+}
+
 #[test]
 fn what_was_made_below_a_sandbox_has_no_end_and_is_not_listed_across() {
     let server = hasty();
