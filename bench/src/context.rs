@@ -94,7 +94,8 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
             continue;
         }
         let mut pipe = Pipe::open(words)?;
-        let (mut bare, mut context) = (Times::default(), Times::default());
+        let mut bare = Times::default();
+        let mut context = Times::default();
         let path = format!("/v1/sandboxes/bench/contexts/{engine}/run");
         let body = json!({ "code": code });
         for _ in 0..rounds {

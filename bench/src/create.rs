@@ -123,7 +123,8 @@ fn parallel(server: &Server, clients: usize) -> Result<()> {
         result?.into_iter().for_each(|time| times.push(time));
     }
     let rate = times.count() as f64 / PARALLEL.as_secs_f64();
-    let (median, tail) = (crate::stats::show(times.median()), crate::stats::show(times.at(0.99)));
+    let median = crate::stats::show(times.median());
+    let tail = crate::stats::show(times.at(0.99));
     println!("| {clients} | {rate:.0} | {median} | {tail} |");
     Ok(())
 }

@@ -102,7 +102,8 @@ impl Client {
             if !response.status().is_success() {
                 bail!("{path}: {}", response.status());
             }
-            let (mut body, mut count) = (response.into_body(), 0);
+            let mut body = response.into_body();
+            let mut count = 0;
             while let Some(frame) = body.frame().await {
                 count += frame?.into_data().map_or(0, |bytes| bytes.len());
             }

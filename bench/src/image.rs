@@ -38,7 +38,8 @@ fn server(bin: &Path, folder: &Path, registry: &Registry, ready: &str) -> Result
 
 /// Files that compress as programs do, by a third to a half.
 fn much() -> Vec<u8> {
-    let (mut layer, mut state) = (Layer::new(), 0x9e37_79b9_7f4a_7c15_u64);
+    let mut layer = Layer::new();
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for n in 0..FILES {
         let mut bytes = Vec::with_capacity(FILE_BYTES);
         while bytes.len() < FILE_BYTES {
@@ -70,8 +71,10 @@ fn unpacking(bin: &Path, folder: &Path, rounds: usize) -> Result<()> {
     let blob = image.blobs.values().max_by_key(|blob| blob.len()).context("it has a layer")?;
     let archive = folder.join("layer.tar.gz");
     std::fs::write(&archive, blob)?;
-    let (at, place) = (archive.display(), folder.join("unpacked"));
-    let (place, size) = (place.display(), blob.len() / 1_000_000);
+    let at = archive.display();
+    let place = folder.join("unpacked");
+    let place = place.display();
+    let size = blob.len() / 1_000_000;
     let registry = Registry::start();
     let name = registry.has("much", image);
     let server = server(bin, folder, &registry, "0")?;

@@ -23,7 +23,8 @@ pub(crate) fn table(bin: &Path) -> Result<()> {
     client.session("warm", ":")?;
     let mut creates = vec![("empty", timed(&mut client, "e")?)];
     settle();
-    let (before, server_before) = (parts()?, resident(server.pid()));
+    let before = parts()?;
+    let server_before = resident(server.pid());
     println!(
         "\n### KiB a sandbox with one idle shell\n| alive | {} | sum | server |",
         PARTS.join(" | ")

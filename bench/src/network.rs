@@ -108,8 +108,10 @@ fn ways(server: &Server, far: &Far, rounds: usize) -> Result<()> {
     println!("| way | MB/s in | of plain | MB/s out | of plain |\n|---|---|---|---|---|");
     let plain = (rate(&ways[0].down), rate(&ways[0].up));
     for way in &ways {
-        let (down, up) = (rate(&way.down), rate(&way.up));
-        let (of_down, of_up) = (down / plain.0, up / plain.1);
+        let down = rate(&way.down);
+        let up = rate(&way.up);
+        let of_down = down / plain.0;
+        let of_up = up / plain.1;
         println!("| {} | {down:.0} | {of_down:.2} | {up:.0} | {of_up:.2} |", way.name);
     }
     let all = |times: fn(&Way) -> &Times| -> Vec<_> {

@@ -51,7 +51,8 @@ impl Raw {
             let mut fds =
                 [PollFd::new(&self.status, PollFlags::IN), PollFd::new(&self.out, PollFlags::IN)];
             poll(&mut fds, None)?;
-            let (ended, output) = (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
+            let ended = !fds[0].revents().is_empty();
+            let output = !fds[1].revents().is_empty();
             if ended {
                 let left = rustix::io::ioctl_fionread(&self.out)? as usize;
                 rustix::io::read(self.status.as_fd(), &mut self.buffer[..64])?;

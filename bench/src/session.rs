@@ -80,7 +80,8 @@ fn run(client: &mut Client, session: &str, text: &str) -> Result<usize> {
 /// Memory of many sessions, before and after each has opened its shell, and how long a list takes.
 fn many(server: &Server, client: &mut Client) -> Result<()> {
     settle();
-    let (before, server_before) = (parts()?, resident(server.pid()));
+    let before = parts()?;
+    let server_before = resident(server.pid());
     println!(
         "\n### KiB a session, {MANY} in one sandbox\n| state | {} | sum | server |",
         PARTS.join(" | ")

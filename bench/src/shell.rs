@@ -25,7 +25,8 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     let mut raw = Raw::open()?;
     let mut json = Shell::open(&server, "bench", false)?;
     let mut binary = Shell::open(&server, "bench", true)?;
-    let (mut session, mut exec) = (Client::connect(&server)?, Client::connect(&server)?);
+    let mut session = Client::connect(&server)?;
+    let mut exec = Client::connect(&server)?;
     let line = "FOO=bar";
     raw.run(line)?;
     json.run(line)?;

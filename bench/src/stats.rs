@@ -44,7 +44,8 @@ pub(crate) fn rows(title: &str, variants: &[(&str, Times)]) {
     println!("|---|---|---|---|---|---|");
     let base = variants[0].1.median();
     for (name, times) in variants {
-        let (median, tail) = (times.median(), times.at(0.99));
+        let median = times.median();
+        let tail = times.at(0.99);
         println!(
             "| {name} | {} | {} | {:.1} | {:.2} | {} |",
             show(median),

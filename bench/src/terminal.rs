@@ -272,7 +272,8 @@ fn memory(server: &Server) -> Result<()> {
     settle();
     let each = |now: f64, before: f64| (now - before) / COUNT as f64;
     println!("\n### KiB an idle terminal with one client (80x24)\n| server | agent |\n|---|---|");
-    let (at_server, at_agent) = (resident(server.pid()), resident(agent));
+    let at_server = resident(server.pid());
+    let at_agent = resident(agent);
     println!("| {:.0} | {:.0} |", each(at_server, before.0), each(at_agent, before.1));
     Ok(())
 }

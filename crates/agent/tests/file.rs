@@ -72,7 +72,8 @@ fn what_is_written_is_read_back() {
 #[test]
 fn an_old_file_keeps_its_mode_and_a_link_is_written_through() {
     let agent = Agent::start();
-    let (path, link) = (agent.dir.at("file"), agent.dir.at("link"));
+    let path = agent.dir.at("file");
+    let link = agent.dir.at("link");
     std::fs::write(&path, "old").expect("written");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("mode");
     symlink("file", &link).expect("a link");

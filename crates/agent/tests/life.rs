@@ -127,7 +127,8 @@ fn a_signal_reaches_the_foreground_alone() {
 
 fn ended(client: &mut Client, text: &str) -> (Vec<u8>, Option<Tell>, Closed) {
     client.ask(&Ask::Run(run("end", text)));
-    let (mut out, mut exit) = (Vec::new(), None);
+    let mut out = Vec::new();
+    let mut exit = None;
     loop {
         match client.event() {
             Event::Data(data) => {
@@ -263,7 +264,8 @@ fn a_shell_that_nobody_wants_ends_after_its_time() {
     assert_eq!(driver.tell(), Tell::Census { shells: Vec::new(), execs: 0 });
     let mut client = agent.connect();
     let open = Open { linger_ms: Some(50), ..open() };
-    let (shell, owner) = ("p/a".to_owned(), "me".to_owned());
+    let shell = "p/a".to_owned();
+    let owner = "me".to_owned();
     client.ask(&Ask::Attach(Attach { shell, open: Some(open), owner, watch: false, since: None }));
     client.tell();
     assert_eq!(client.run(":").exit.code, 0);
@@ -284,7 +286,8 @@ fn a_start_directory_that_is_not_there_is_refused() {
         (None, Why::NoShell),
         (Some(Open { env: [("A=B".into(), "x".into())].into(), ..open() }), Why::BadAsk),
     ] {
-        let (shell, owner) = ("p/a".to_owned(), "me".to_owned());
+        let shell = "p/a".to_owned();
+        let owner = "me".to_owned();
         client.ask(&Ask::Attach(Attach { shell, open, owner, watch: false, since: None }));
         let told = client.tell();
         assert!(matches!(&told, Tell::Refused { why: w, .. } if *w == why), "{told:?}");

@@ -89,7 +89,8 @@ fn a_hundred_megabytes_pass_in_constant_memory() {
     let before = agent.size().0;
     let mut most = before;
     shell.ask(&Ask::Run(run("big", "head -c 100000000 /dev/zero")));
-    let (mut count, mut at) = (0, 0_u64);
+    let mut count = 0;
+    let mut at = 0_u64;
     loop {
         match shell.event() {
             Event::Data(data) => {
@@ -135,7 +136,8 @@ fn after_a_stall_the_oldest_goes_and_the_client_is_told() {
     shell.ask(&Ask::Run(run("big", "head -c 20000000 /dev/zero; echo told >&2")));
     driver.skip_to(|tell| matches!(tell, Tell::Changed { shell: Some(shell), .. } if shell.busy));
     driver.skip_to(|tell| matches!(tell, Tell::Changed { shell: Some(shell), .. } if !shell.busy));
-    let (mut at, mut missing) = (0, 0);
+    let mut at = 0;
+    let mut missing = 0;
     let exit = loop {
         match shell.event() {
             Event::Data(data) if data.stream == STDOUT => {
@@ -179,7 +181,8 @@ fn f24_a_slow_client_does_not_slow_a_fast_one() {
     let outcome = fast.run("head -c 20000000 /dev/zero");
     assert_eq!((outcome.out.len(), outcome.exit.lost), (20_000_000, 0));
     assert!(outcome.exit.micros < 5_000_000);
-    let (mut at, mut gaps) = (0, 0);
+    let mut at = 0;
+    let mut gaps = 0;
     loop {
         match slow.event() {
             Event::Data(data) => {

@@ -100,7 +100,8 @@ fn a_size_reaches_the_program_and_every_client_between_the_right_bytes() {
     assert_eq!(first.sizes.last(), second.sizes.last());
     // Of many sizes each comes where the program's own word of it does.
     for at in 0..20 {
-        let (cols, rows) = (70 + at, 25);
+        let cols = 70 + at;
+        let rows = 25;
         second.resize(cols, rows);
         let said = format!("{rows} {cols}\n");
         first.until(&said);
@@ -125,7 +126,8 @@ fn two_clients_see_the_same_and_know_of_each_other() {
     assert_eq!(first.seen[1].name, "you");
     assert!(!first.seen[1].typing);
     second.type_in("echo o''ne\n");
-    let (a, b) = (first.until("one\n$ "), second.until("one\n$ "));
+    let a = first.until("one\n$ ");
+    let b = second.until("one\n$ ");
     assert!(a.ends_with(&b), "{a:?} {b:?}");
     first.wait("it types", |screen| screen.seen.iter().any(|one| one.name == "you" && one.typing));
     let hidden = agent.screen(Attach { hidden: true, size: None, ..wish(bash()) });
@@ -333,9 +335,11 @@ fn f23_a_flood_that_nobody_reads_runs_on_in_bounded_memory() {
 fn a_client_that_comes_back_gets_every_byte_once() {
     let agent = Agent::start();
     let first = agent.screen(wish(flood()));
-    let (mut all, mut since) = (first.out.clone(), first.since());
+    let mut all = first.out.clone();
+    let mut since = first.since();
     drop(first);
-    let (mut random, mut exact) = (7_u64, 0);
+    let mut random = 7_u64;
+    let mut exact = 0;
     for _ in 0..100 {
         let mut screen = agent.screen(Attach { since: since.take(), ..wish(flood()) });
         exact += usize::from(screen.attached.snapshot.is_none());

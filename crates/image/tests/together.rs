@@ -131,11 +131,13 @@ async fn a_frame_that_is_not_whole_is_made_anew_and_a_whole_one_is_left_alone() 
 // it, and the import of another tenant failed, or was told as done without its layers.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_comes_keeps_its_layers_while_others_remove_theirs() {
-    let (root, registry) = (tempfile::tempdir().expect("a directory"), Registry::start());
+    let root = tempfile::tempdir().expect("a directory");
+    let registry = Registry::start();
     let images = opened(root.path(), Some(&registry));
     let over = Arc::new(AtomicBool::new(false));
     let remover = std::thread::spawn({
-        let (images, over) = (images.clone(), Arc::clone(&over));
+        let images = images.clone();
+        let over = Arc::clone(&over);
         move || {
             while !over.load(Ordering::Relaxed) {
                 images.collect_garbage(false, ImagesInUse::default).expect("collects");
@@ -163,7 +165,8 @@ async fn what_comes_keeps_its_layers_while_others_remove_theirs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn layers_are_held_until_their_pull_has_ended_and_no_longer() {
-    let (root, registry) = (tempfile::tempdir().expect("a directory"), Registry::start());
+    let root = tempfile::tempdir().expect("a directory");
+    let registry = Registry::start();
     let root = root.path();
     let images = opened(root, Some(&registry));
     let image = made("a", 3, &json!({}));
@@ -172,7 +175,8 @@ async fn layers_are_held_until_their_pull_has_ended_and_no_longer() {
     let second = manifest["layers"][1]["digest"].as_str().expect("a digest");
     registry.fault(second, Some(Fault::Drip));
     let pull = tokio::spawn({
-        let (images, name) = (images.clone(), named(&name));
+        let images = images.clone();
+        let name = named(&name);
         async move { images.pull("default", name, Platform::own()).await }
     });
     // The first one is done with, and the third, while the second comes.
@@ -210,7 +214,8 @@ async fn layers_that_are_one_stay_when_another_tenant_brings_them() {
 // gone, that one was pulled, and ran in its place.
 #[tokio::test]
 async fn no_registry_is_asked_for_an_imported_image_whose_layers_are_gone() {
-    let (root, registry) = (tempfile::tempdir().expect("a directory"), Registry::start());
+    let root = tempfile::tempdir().expect("a directory");
+    let registry = Registry::start();
     let root = root.path();
     let name = registry.has("a", made("stranger", 1, &json!({})));
     let own = made("own", 1, &json!({}));

@@ -91,7 +91,8 @@ impl Hierarchies {
 fn own_path(own: &str, controller: &str) -> Option<String> {
     own.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
-        let (names, path) = (parts.next()?, parts.next()?);
+        let names = parts.next()?;
+        let path = parts.next()?;
         let ours = match controller {
             "" => names.is_empty(),
             _ => names.split(',').any(|name| name == controller),

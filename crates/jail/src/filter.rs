@@ -187,10 +187,13 @@ mod tests {
             data[4 + 2 * at] = *arg as u32;
             data[5 + 2 * at] = (*arg >> 32) as u32;
         }
-        let (mut at, mut accumulator) = (0, 0);
+        let mut at = 0;
+        let mut accumulator = 0;
         loop {
             let raw = program[at];
-            let (code, yes, no) = (raw as u16, (raw >> 16) as u8, (raw >> 24) as u8);
+            let code = raw as u16;
+            let yes = (raw >> 16) as u8;
+            let no = (raw >> 24) as u8;
             let constant = (raw >> 32) as u32;
             let jump = |cond: bool| usize::from(if cond { yes } else { no });
             at += 1 + match code {

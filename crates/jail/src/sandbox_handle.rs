@@ -125,7 +125,8 @@ impl SandboxHandle {
     /// `TimedOut`, or as the kernel says.
     pub fn end_scope(&self, session: &str, limit: Duration) -> io::Result<()> {
         let Some(groups) = self.groups()? else { return Ok(()) };
-        let (group, until) = (groups.scope(session), Instant::now() + limit);
+        let group = groups.scope(session);
+        let until = Instant::now() + limit;
         let agent = members(&group);
         match fs::write(group.join("cgroup.kill"), "1") {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -134,7 +134,8 @@ impl Service {
                 replayed: false,
             });
         };
-        let (owner, key) = (tenant.clone(), once.clone());
+        let owner = tenant.clone();
+        let key = once.clone();
         let work = async move {
             let info = inner.create(owner, wish, Some(key)).await?;
             serde_json::to_string(&info).map_err(|error| Error::Fault(error.to_string()))

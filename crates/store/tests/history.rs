@@ -15,7 +15,9 @@ fn past(tenant: &str, n: usize) -> EndedSandbox {
 
 async fn made(store: &Store, tenant: &str, n: usize) -> String {
     let name = format!("{tenant}{n}");
-    let (id, state, body) = (n.to_string(), "running".to_owned(), "{}".to_owned());
+    let id = n.to_string();
+    let state = "running".to_owned();
+    let body = "{}".to_owned();
     let slot = u32::try_from(n).unwrap();
     let sandbox = Sandbox { name: name.clone(), tenant: tenant.to_owned(), id, slot, state, body };
     store.insert(sandbox).await.unwrap();

@@ -131,7 +131,8 @@ fn the_file_is_its_owners_alone() {
 #[test]
 fn a_key_opens_until_it_is_revoked_by_another_process() {
     let (_dir, file) = file();
-    let (server, command) = (Keys::open(&file).unwrap(), Keys::open(&file).unwrap());
+    let server = Keys::open(&file).unwrap();
+    let command = Keys::open(&file).unwrap();
     let new =
         NewKey { tenant: "acme".into(), label: "ci".into(), read_only: true, expires_at_ms: None };
     let (key, secret) = command.add(&new).unwrap();

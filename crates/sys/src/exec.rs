@@ -12,7 +12,8 @@ pub fn execute(file: BorrowedFd<'_>, argv: &[&CStr], envp: &[&CStr]) -> io::Erro
     let pointers = |texts: &[&CStr]| -> Vec<*const c_char> {
         texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
     };
-    let (argv, envp) = (pointers(argv), pointers(envp));
+    let argv = pointers(argv);
+    let envp = pointers(envp);
     // SAFETY: both lists end in null and outlive the call, as do the strings.
     unsafe {
         libc::syscall(

@@ -85,7 +85,8 @@ unsafe fn hand_over(terminal: &Terminal<'_>, fd: i32) -> Result<(), i32> {
     let byte = 0_u8;
     let mut piece = libc::iovec { iov_base: (&raw const byte) as *mut libc::c_void, iov_len: 1 };
     let length = size_of::<libc::cmsghdr>() + size_of::<i32>();
-    let (level, kind) = (libc::SOL_SOCKET, libc::SCM_RIGHTS);
+    let level = libc::SOL_SOCKET;
+    let kind = libc::SCM_RIGHTS;
     let mut rights = Rights { length, level, kind, fd, padding: 0 };
     // SAFETY: all zeroes is a valid msghdr; what it points to lies in this frame.
     let result = unsafe {

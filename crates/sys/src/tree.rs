@@ -159,7 +159,8 @@ mod tests {
     #[test]
     fn depth_costs_neither_stack_nor_descriptors_and_links_are_not_followed() {
         let root = std::env::temp_dir().join(format!("isolet-tree-{}", std::process::id()));
-        let (tree, beside) = (root.join("tree"), root.join("beside"));
+        let tree = root.join("tree");
+        let beside = root.join("beside");
         fs::create_dir_all(&tree).expect("makes");
         fs::create_dir_all(&beside).expect("makes");
         fs::write(beside.join("kept"), "x").expect("writes");

@@ -59,7 +59,8 @@ fn e50_an_agent_hears_nobody_who_is_inside_whatever_they_know() {
     let (server, sandbox) = one();
     let mut shell = sandbox.shell();
     shell.run("x=kept").is("", 0);
-    let (agent, socket) = (server.agent(), socket(&server));
+    let agent = server.agent();
+    let socket = socket(&server);
     let mut words = Vec::new();
     frame::put(&mut words, &Ask::Hello { version: VERSION });
     assert!(answered(&[], agent, &socket, &words) > 0, "the server's side is answered");

@@ -188,7 +188,8 @@ fn e16_the_agent_lives_after_every_signal() {
 #[test]
 fn e17_e47_programs_of_the_image_stay_what_they_are() {
     let server = Server::start();
-    let (one, other) = (server.sandbox(), server.sandbox());
+    let one = server.sandbox();
+    let other = server.sandbox();
     let digest = || {
         std::process::Command::new("sha256sum")
             .arg("/usr/bin/id")
@@ -225,7 +226,8 @@ fn root_inside_is_root_of_its_own_files() {
 #[test]
 fn e36_ids_outside_are_of_the_sandboxs_own_range() {
     let server = Server::start();
-    let (one, other) = (server.sandbox(), server.sandbox());
+    let one = server.sandbox();
+    let other = server.sandbox();
     let owner = |sandbox: &Sandbox| {
         let _ = sandbox.says("touch /workspace/mine");
         sandbox.says("cat /proc/self/uid_map")

@@ -139,7 +139,8 @@ fn heavy_i4_a_link_that_is_exchanged_leads_nowhere_from_a_scope() {
                  while True: c.syscall(316, -100, b'd', -100, b'link', 2)\nEND\necho racing";
     assert_eq!(sandbox.command("race", racer)["stdout"], "racing\n");
     let at = |name: &str| sandbox.path(&format!("/sessions/one/files/src/d/{name}"));
-    let (mut inside, mut outside) = (0, 0);
+    let mut inside = 0;
+    let mut outside = 0;
     for _ in 0..isolet_kit::tries(1000, 50_000) {
         let reply = sandbox.http.get(&at("key"));
         assert!(!reply.text().contains("canary"), "it led out");

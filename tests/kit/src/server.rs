@@ -77,7 +77,8 @@ impl Server {
         let own = || format!("test-{}", folder.path().display().to_string().replace('/', "-"));
         let key = options.key.clone().unwrap_or_else(own);
         fs::write(folder.path().join("isolet.toml"), &options.config).expect("writes");
-        let (port, mounted) = (free_port(), options.disk_mib > 0);
+        let port = free_port();
+        let mounted = options.disk_mib > 0;
         Self { folder, child: None, options, mounted, port, key, keys: Vec::new() }
     }
 

@@ -116,7 +116,8 @@ impl Shell {
         let (socket, answer) = upgrade(http, path)?;
         let id = answer.headers().get("isolet-shell").and_then(|value| value.to_str().ok());
         let id = id.unwrap_or_default().to_owned();
-        let (background, others) = (Vec::new(), Vec::new());
+        let background = Vec::new();
+        let others = Vec::new();
         Ok(Self { socket, id, background, closed: None, others })
     }
 

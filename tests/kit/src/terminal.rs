@@ -221,7 +221,8 @@ impl Terminal {
     /// When it does not come: nothing is shown for `SOON`, or other things for `LONG`.
     #[track_caller]
     pub fn sees_after(&mut self, from: usize, text: &str) -> usize {
-        let (end, mut looked) = (Instant::now() + LONG, from);
+        let end = Instant::now() + LONG;
+        let mut looked = from;
         loop {
             let found = self.output.get(looked..).and_then(|rest| find(rest, text.as_bytes()));
             if let Some(at) = found {

@@ -36,7 +36,8 @@ impl Hosts {
     pub fn new(world: &World, _server: &Server, names: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a directory");
         let at = |name: &str| folder.path().join(name).display().to_string();
-        let (key, pem) = (at("key.pem"), at("cert.pem"));
+        let key = at("key.pem");
+        let pem = at("cert.pem");
         certificates(folder.path(), names);
         let mut bundle = std::fs::read_to_string(BUNDLE).expect("the host trusts somebody");
         bundle.push_str(&std::fs::read_to_string(at("ca.pem")).expect("was made"));
@@ -67,7 +68,8 @@ fn certificates(folder: &Path, names: &[&str]) {
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
     let (ca, ca_key) = (at("ca.pem"), at("ca.key"));
     run("openssl", &format!("req -x509 {key} -keyout {ca_key} -out {ca} -subj /CN=world"));
-    let (wish, made) = (at("wish.pem"), at("key.pem"));
+    let wish = at("wish.pem");
+    let made = at("key.pem");
     run("openssl", &format!("req {key} -keyout {made} -out {wish} -subj /CN=hosts"));
     let all: Vec<String> = names.iter().map(|name| format!("DNS:{name}")).collect();
     let words = format!("subjectAltName={}\nextendedKeyUsage=serverAuth\n", all.join(","));

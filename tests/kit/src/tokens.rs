@@ -67,7 +67,8 @@ impl TokenService {
         let list = Arc::clone(&asked);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (signer, list) = (Arc::clone(&signer), Arc::clone(&list));
+                let signer = Arc::clone(&signer);
+                let list = Arc::clone(&list);
                 std::thread::spawn(move || signer.answer(stream, &list));
             }
         });
@@ -144,7 +145,8 @@ fn read(stream: &TcpStream) -> Option<Asked> {
     let mut lines = BufReader::new(stream);
     let mut line = String::new();
     lines.read_line(&mut line).ok()?;
-    let (mut authorization, mut length) = (String::new(), 0);
+    let mut authorization = String::new();
+    let mut length = 0;
     loop {
         let mut header = String::new();
         lines.read_line(&mut header).ok()?;

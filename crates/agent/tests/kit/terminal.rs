@@ -147,7 +147,8 @@ impl Screen {
     /// Reads until the output holds this; what came up to it is given, and forgotten.
     pub fn until(&mut self, text: &str) -> String {
         self.wait(text, |screen| screen.text().contains(text));
-        let (mut low, mut high) = (0, self.out.len());
+        let mut low = 0;
+        let mut high = self.out.len();
         while low < high {
             let middle = (low + high) / 2;
             if plain(&self.out[..middle]).contains(text) {

@@ -69,7 +69,8 @@ fn tls(
 #[test]
 fn http_2_without_tls_is_no_request_whatever_its_authority() {
     let world = World::new(&["good.example"], &[]);
-    let (good, evil) = (web(&world, GOOD, 80), web(&world, EVIL, 80));
+    let good = web(&world, GOOD, 80);
+    let evil = web(&world, EVIL, 80);
     resolver(&world, vec![("good.example", always(GOOD)), ("evil.example", always(EVIL))]);
     addresses(&world, "good.example").expect("answered");
     for authority in ["good.example", "evil.example"] {

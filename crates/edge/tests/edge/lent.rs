@@ -91,7 +91,8 @@ pub(crate) fn world() -> (World, Certificates, Heard, Heard, tempfile::NamedTemp
             ("false.example", always(EVIL)),
         ],
     );
-    let (good, evil) = (known.web(&world, GOOD, 443), unknown.web(&world, EVIL, 443));
+    let good = known.web(&world, GOOD, 443);
+    let evil = unknown.web(&world, EVIL, 443);
     (world, known, good, evil, roots)
 }
 
@@ -161,7 +162,8 @@ fn a_rule_still_decides_where_a_credential_is_lent() {
 fn plain_http_has_a_credential_only_where_its_port_is_named() {
     let world = World::new(&["*.example"], &[]);
     resolver(&world, vec![("api.example", always(GOOD)), ("near.example", always(EVIL))]);
-    let (api, near) = (web(&world, GOOD, 80), web(&world, EVIL, 80));
+    let api = web(&world, GOOD, 80);
+    let near = web(&world, EVIL, 80);
     let all = vec![
         credential("api.example", Some("X-Api-Key"), None),
         credential("near.example:80", Some("X-Api-Key"), None),
@@ -185,7 +187,8 @@ fn plain_http_has_a_credential_only_where_its_port_is_named() {
 fn what_is_lent_goes_to_no_address_that_the_sandbox_takes_for_its_host() {
     let world = World::new(&["*"], &[]);
     resolver(&world, vec![("api.example", always(GOOD))]);
-    let (good, evil) = (web(&world, GOOD, 80), web(&world, EVIL, 80));
+    let good = web(&world, GOOD, 80);
+    let evil = web(&world, EVIL, 80);
     let ask = |stream: &mut std::net::TcpStream| {
         stream.write_all(b"GET / HTTP/1.1\r\nHost: api.example\r\n\r\n").expect("it reads");
         let mut answer = vec![0; 4096];

@@ -133,7 +133,8 @@ fn long_heads_of_a_sandbox_are_bounded_together_hurt_no_other_and_are_returned()
             refused += world.refused_times("tcp deaf.example:80 limit");
         }
     }
-    let (peak, held) = (memory(&world, "VmHWM"), streams.len() - refused);
+    let peak = memory(&world, "VmHWM");
+    let held = streams.len() - refused;
     println!("{} MiB before, {} at most; {held} held", before / MIB, peak / MIB);
     assert!((40..200).contains(&held), "{held} held");
     assert!(peak < before + 96 * MIB, "{} MiB before, {} at most", before / MIB, peak / MIB);

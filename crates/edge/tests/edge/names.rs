@@ -29,7 +29,8 @@ pub(crate) fn ask(world: &World, name: &str, kind: RecordType) -> Message {
     world.inside(|| {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a port");
         socket.set_read_timeout(Some(AGAIN)).expect("a limit");
-        let (begun, mut packet) = (Instant::now(), [0; 2048]);
+        let begun = Instant::now();
+        let mut packet = [0; 2048];
         // A datagram may be lost among many: it is sent again, as every resolver does.
         let length = loop {
             socket.send_to(&bytes, (GATEWAY, 53)).expect("sent");

@@ -341,7 +341,8 @@ fn keep_piece(kept: &Captured, mark: &[u8], piece: &[u8]) {
 
 /// One line.
 pub(crate) fn line(stream: &mut impl Read) -> Result<String, String> {
-    let (mut line, mut byte) = (Vec::new(), [0]);
+    let mut line = Vec::new();
+    let mut byte = [0];
     while byte != *b"\n" {
         match stream.read(&mut byte) {
             Ok(1) => line.push(byte[0]),

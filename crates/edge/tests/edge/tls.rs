@@ -185,7 +185,8 @@ fn what_changed_rules_forbid_is_cut_and_the_rest_goes_on() {
         line(&mut stream).expect("a greeting");
         stream
     };
-    let (mut good, mut evil) = (open(GOOD, "good.example"), open(EVIL, "evil.example"));
+    let mut good = open(GOOD, "good.example");
+    let mut evil = open(EVIL, "evil.example");
     world.rules(&["good.example"], &[]);
     assert!(line(&mut evil).is_err());
     assert_eq!(world.refused(), ["tcp evil.example:443 default"]);

@@ -124,8 +124,10 @@ impl World {
 
     /// The same, with a host that trusts these certificates.
     pub(crate) fn trusting(roots: &Path, allow: &[&str], deny: &[&str]) -> Self {
-        let (host, internet, edges, sandbox) =
-            (Place::new(), Place::new(), Place::new(), Place::new());
+        let host = Place::new();
+        let internet = Place::new();
+        let edges = Place::new();
+        let sandbox = Place::new();
         let mut layout = Command::new("sh");
         layout.args(["-c", LAYOUT]);
         for (name, place) in [("H", &host), ("I", &internet), ("E", &edges), ("S", &sandbox)] {

@@ -302,12 +302,13 @@ mod tests {
 
     #[test]
     fn a_change_deletes_before_it_adds_and_equal_elements_change_nothing() {
-        let (open, closed) = (elements(300, &["*"], &[]), elements(300, &[], &[]));
+        let open = elements(300, &["*"], &[]);
+        let closed = elements(300, &[], &[]);
         assert_eq!(change_elements(&closed, &open), "add element inet isolet open { l300 }\n");
         assert_eq!(change_elements(&open, &closed), "delete element inet isolet open { l300 }\n");
         assert_eq!(change_elements(&open, &open), "");
-        let (one, two) =
-            (elements(300, &["1.2.3.4:80"], &[]), elements(300, &["1.2.3.0/24:80"], &[]));
+        let one = elements(300, &["1.2.3.4:80"], &[]);
+        let two = elements(300, &["1.2.3.0/24:80"], &[]);
         let text = change_elements(&one, &two);
         let deleted = text.find("delete").expect("deletes");
         let added = text.find("add").expect("adds");

@@ -68,7 +68,8 @@ fn a_killed_server_finds_its_links_and_what_runs_goes_on() {
         ),
     );
     assert_eq!(runs.line(), "1");
-    let (keeper, boot) = (given.keeper(), given.links.boot);
+    let keeper = given.keeper();
+    let boot = given.links.boot;
     given.again();
     assert_eq!((given.keeper(), given.links.boot), (keeper, boot));
     assert_eq!(given.links.list().expect("lists"), [link]);

@@ -72,7 +72,8 @@ impl Wire {
         let stream = dial(directory).await?;
         let mut out = Vec::with_capacity(256);
         frame::put(&mut out, &Ask::Hello { version: VERSION });
-        let (held, late) = (BytesMut::new(), BytesMut::new());
+        let held = BytesMut::new();
+        let late = BytesMut::new();
         Ok(Self {
             stream,
             held,

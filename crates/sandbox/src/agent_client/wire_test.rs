@@ -214,7 +214,8 @@ async fn parked(agent: &Agent, pool: &Arc<Pool>) -> UnixStream {
 
 #[tokio::test]
 async fn a_parked_shell_is_taken_again_unless_it_has_heard_something() {
-    let (agent, watched) = (Agent::new(), Arc::new(Watched::default()));
+    let agent = Agent::new();
+    let watched = Arc::new(Watched::default());
     let pool = Arc::new(Pool::new(Arc::clone(&watched)));
     let session = SessionId::default_session();
     let _stream = parked(&agent, &pool).await;

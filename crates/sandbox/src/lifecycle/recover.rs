@@ -122,7 +122,8 @@ fn prepare(mut config: Config) -> Result<Prepared, OpenError> {
     if identity::is_copy(&data).map_err(at(&data))? {
         Store::check(&file)?;
     }
-    let (store, keys) = (Store::open(&file)?, Keys::open(&file)?);
+    let store = Store::open(&file)?;
+    let keys = Keys::open(&file)?;
     let audit = Audit::open(&data)?;
     let Identity { origin, cgroup, foreign } =
         identity::adopt(&config.jail()).map_err(at(&data))?;
@@ -189,7 +190,8 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
         sweep(&config.jail(), names).await;
     }
     let slots: Vec<u32> = found.records.iter().map(|record| record.slot).collect();
-    let (images, floor) = (config.images.clone(), config.free_space_floor_mib);
+    let images = config.images.clone();
+    let floor = config.free_space_floor_mib;
     let images = tokio::task::spawn_blocking(move || {
         let limits = isolet_image::Limits { floor_mib: floor, ..images.limits };
         isolet_image::Images::open(isolet_image::Config { limits, ..images })
@@ -265,8 +267,8 @@ async fn attach(inner: &Arc<Inner>, mut found: Found, origin: Origin) {
     let sandboxes = inner.jail.data_dir.join("sandboxes");
     let mut tries: JoinSet<(Arc<Entry>, Result<Watch, LinkError>)> = JoinSet::new();
     for mut record in found.records {
-        let (state, sessions) =
-            (record.state, found.sessions.remove(&record.name).unwrap_or_default());
+        let state = record.state;
+        let sessions = found.sessions.remove(&record.name).unwrap_or_default();
         match state {
             State::Creating => record.state = State::Destroying,
             State::Unreachable => (record.state, record.body.cause) = (State::Running, None),

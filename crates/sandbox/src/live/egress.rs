@@ -101,8 +101,10 @@ impl Egress {
         {
             return Err(Error::NoWay(why.clone()));
         }
-        let (config, settings) = (self.config.clone(), self.settings.clone());
-        let (inner, ended) = (Arc::clone(&self.inner), Arc::clone(&self.ended));
+        let config = self.config.clone();
+        let settings = self.settings.clone();
+        let inner = Arc::clone(&self.inner);
+        let ended = Arc::clone(&self.ended);
         let news = move |news| match inner.get().and_then(Weak::upgrade) {
             Some(inner) => inner.heard(news, &ended),
             None => ended.notify_one(),
@@ -145,7 +147,8 @@ impl Egress {
             return self.lend(&links, entry, body).await;
         }
         let cage = CgroupControl { config: self.config.clone(), name: entry.name.clone() };
-        let (boot, name) = (links.boot, entry.name.clone());
+        let boot = links.boot;
+        let name = entry.name.clone();
         let attaching = Arc::clone(&links);
         let attached = blocking(move || {
             let space = cage.open().netns().map_err(|error| Error::WayLost(error.to_string()))?;
@@ -167,7 +170,9 @@ impl Egress {
         if !all.is_empty() && !links.names {
             return Err(Error::NoWay(NO_EDGE.to_owned()));
         }
-        let (links, id, some) = (Arc::clone(links), linked.id, !all.is_empty());
+        let links = Arc::clone(links);
+        let id = linked.id;
+        let some = !all.is_empty();
         // It may have ended meanwhile.
         let note = |lent| {
             if let Some(link) = entry.link().as_mut().filter(|link| link.id == id) {
@@ -186,7 +191,8 @@ impl Egress {
         let Some(policy) = body.network.policy() else { return Ok(None) };
         let links = self.links().await?;
         named(&links, &policy)?;
-        let (boot, name) = (links.boot, entry.name.clone());
+        let boot = links.boot;
+        let name = entry.name.clone();
         let taking = Arc::clone(&links);
         let (standing, space) = blocking(move || taking.claim(&name, &policy)).await??;
         *entry.link() = Some(Linked { boot, id: standing.id, lent: false });
@@ -197,7 +203,8 @@ impl Egress {
     /// A link by which nothing leaves, for one that is made ahead: its network namespace.
     pub(crate) async fn closed(&self, name: &str) -> Result<(Linked, OwnedFd), Error> {
         let links = self.links().await?;
-        let (boot, name) = (links.boot, name.to_owned());
+        let boot = links.boot;
+        let name = name.to_owned();
         let taken = blocking(move || links.claim(&name, &Policy::default())).await??;
         Ok((Linked { boot, id: taken.0.id, lent: false }, taken.1))
     }

@@ -197,18 +197,17 @@ mod tests {
     async fn a_key_raced_a_hundred_times_has_one_effect() {
         let (_dir, store) = store();
         sandbox(&store).await;
-        let (onces, count) = (IdempotencyStore::default(), Arc::new(AtomicU32::new(0)));
+        let onces = IdempotencyStore::default();
+        let count = Arc::new(AtomicU32::new(0));
         let tenant = TenantId::parse("t").unwrap();
         let once = IdempotencyKey::new("key", "POST /x", b"{}");
         let tasks: Vec<_> = (0..100)
             .map(|_| {
-                let (onces, store, tenant, once, count) = (
-                    onces.clone(),
-                    store.clone(),
-                    tenant.clone(),
-                    once.clone(),
-                    Arc::clone(&count),
-                );
+                let onces = onces.clone();
+                let store = store.clone();
+                let tenant = tenant.clone();
+                let once = once.clone();
+                let count = Arc::clone(&count);
                 tokio::spawn(async move {
                     let work = effect(store.clone(), tenant.clone(), once.clone(), count);
                     onces.run(&store, &tenant, &once, work).await.unwrap()
@@ -229,10 +228,11 @@ mod tests {
     async fn another_body_is_refused_while_it_runs_and_after() {
         let (_dir, store) = store();
         sandbox(&store).await;
-        let (onces, count) = (IdempotencyStore::default(), Arc::new(AtomicU32::new(0)));
+        let onces = IdempotencyStore::default();
+        let count = Arc::new(AtomicU32::new(0));
         let tenant = TenantId::parse("t").unwrap();
-        let (one, two) =
-            (IdempotencyKey::new("key", "r", b"1"), IdempotencyKey::new("key", "r", b"2"));
+        let one = IdempotencyKey::new("key", "r", b"1");
+        let two = IdempotencyKey::new("key", "r", b"2");
         let (go, wait) = tokio::sync::oneshot::channel::<()>();
         let work = {
             let effect = effect(store.clone(), tenant.clone(), one.clone(), Arc::clone(&count));
@@ -304,11 +304,9 @@ mod tests {
     async fn work_that_failed_may_be_tried_again() {
         let (_dir, store) = store();
         sandbox(&store).await;
-        let (onces, tenant, once) = (
-            IdempotencyStore::default(),
-            TenantId::parse("t").unwrap(),
-            IdempotencyKey::new("key", "r", b""),
-        );
+        let onces = IdempotencyStore::default();
+        let tenant = TenantId::parse("t").unwrap();
+        let once = IdempotencyKey::new("key", "r", b"");
         let failed = onces.run(&store, &tenant, &once, async { Err(Error::Stopping) }).await;
         assert!(matches!(failed, Err(Error::Stopping)));
         let panicked = onces.run(&store, &tenant, &once, async { panic!("a fault") }).await;

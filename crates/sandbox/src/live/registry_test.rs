@@ -29,7 +29,8 @@ fn entry(record: Record) -> Arc<Entry> {
 }
 
 fn reserve(registry: &Registry, tenant: &str, id: &str, max: u32) -> Result<Reserved, Error> {
-    let (tenant, id) = (TenantId::parse(tenant).unwrap(), SandboxId::parse(id).unwrap());
+    let tenant = TenantId::parse(tenant).unwrap();
+    let id = SandboxId::parse(id).unwrap();
     registry.reserve((&tenant, &id), max, body(), &mut None, entry)
 }
 
@@ -38,7 +39,8 @@ fn race(registry: &Registry, id: impl Fn(usize) -> String + Sync) -> Vec<Result<
     let start = Barrier::new(100);
     std::thread::scope(|scope| {
         let one = |n| {
-            let (start, id) = (&start, &id);
+            let start = &start;
+            let id = &id;
             scope.spawn(move || {
                 start.wait();
                 reserve(registry, "t", &id(n), 10)
@@ -85,7 +87,8 @@ fn a_uid_range_belongs_to_one_and_is_given_again_last() {
         Ok(Reserved::New(entry)) => entry,
         _ => panic!("not new"),
     };
-    let (a, b) = (slot("a"), slot("b"));
+    let a = slot("a");
+    let b = slot("b");
     assert_eq!((a.slot, b.slot), (3, 4));
     registry.remove(&a);
     assert_eq!(slot("a").slot, 5, "ranges never used come first");

@@ -146,7 +146,8 @@ async fn start(inner: &Arc<Inner>, made: &mut Made) -> Result<(), Error> {
 }
 
 async fn discard(inner: &Arc<Inner>, made: Made) {
-    let (config, name) = (inner.jail.clone(), made.name);
+    let config = inner.jail.clone();
+    let name = made.name;
     let removed = blocking(move || {
         let cage = SandboxHandle::open(&config, &name);
         cage.kill()?;

@@ -129,7 +129,8 @@ mod tests {
 
     #[tokio::test]
     async fn idle_counts_from_the_end_of_the_last_use() {
-        let (uses, after) = (Activity::new(), Duration::from_millis(40));
+        let uses = Activity::new();
+        let after = Duration::from_millis(40);
         let held = uses.enter().unwrap();
         assert!(tokio::time::timeout(after * 3, uses.idle(after)).await.is_err());
         let begin = Instant::now();

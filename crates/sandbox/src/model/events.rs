@@ -174,7 +174,8 @@ impl Events {
             return Arc::clone(log);
         }
         let ring = Mutex::new(Ring { held: VecDeque::new(), next: self.first });
-        let (followers, more) = (Mutex::default(), Arc::clone(&self.more));
+        let followers = Mutex::default();
+        let more = Arc::clone(&self.more);
         let log = Arc::new(Log { ring, followers, more, next: watch::Sender::new(self.first) });
         logs.insert(tenant.clone(), Arc::clone(&log));
         log
@@ -210,7 +211,8 @@ impl Log {
         if ring.held.len() >= EVENTS_MAX {
             ring.held.pop_front();
         }
-        let (sandbox, incarnation) = (sandbox.clone(), Arc::clone(incarnation));
+        let sandbox = sandbox.clone();
+        let incarnation = Arc::clone(incarnation);
         let event = Event { id: ring.next, at_ms, sandbox, incarnation, what };
         ring.held.push_back(Arc::new(event));
         ring.next += 1;

@@ -87,7 +87,8 @@ mod tests {
 
     #[test]
     fn a_port_that_was_withdrawn_has_another_secret_when_it_comes_back() {
-        let (mut all, id) = (All::new(), SandboxId::parse("a").expect("an id"));
+        let mut all = All::new();
+        let id = SandboxId::parse("a").expect("an id");
         let first = apply(&mut all, Change::Expose(80, Some("web".into())), &id).expect("exposed");
         let again = apply(&mut all, Change::Expose(80, None), &id).expect("exposed");
         assert_eq!(first, again, "links made before still lead there");

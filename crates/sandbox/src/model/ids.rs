@@ -206,7 +206,8 @@ mod tests {
 
     #[test]
     fn made_ids_are_ids_and_differ() {
-        let (a, b) = (SandboxId::random(), SandboxId::random());
+        let a = SandboxId::random();
+        let b = SandboxId::random();
         assert_ne!(a, b);
         assert_eq!(a.as_str().len(), 29);
         assert!(SandboxId::parse(a.as_str()).is_ok());

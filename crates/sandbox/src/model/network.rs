@@ -100,7 +100,8 @@ impl Default for Settings {
     fn default() -> Self {
         let links = isolet_wire::links::Settings::default();
         let (resolvers, opened, default) = Default::default();
-        let (range, connections_max) = (links.range, links.connections_max);
+        let range = links.range;
+        let connections_max = links.connections_max;
         Self { resolvers, opened, default, profiles: BTreeMap::new(), range, connections_max }
     }
 }
@@ -157,7 +158,8 @@ impl Network {
     /// # Errors
     /// [`Error::BadField`]: not rules, too many, too long, or `*` in both.
     pub fn rules(allow: &[String], deny: &[String]) -> Result<Self, Error> {
-        let (allow, mut deny) = (checked("network.allow", allow)?, checked("network.deny", deny)?);
+        let allow = checked("network.allow", allow)?;
+        let mut deny = checked("network.deny", deny)?;
         bounded("network", &allow, &deny)?;
         let all = allow.iter().any(|rule| rule == ALL);
         if all && deny.iter().any(|rule| rule == ALL) {

@@ -185,12 +185,14 @@ impl Session {
 impl Held {
     /// One that was recorded, or is new: its age is what the wall clock says at this moment.
     fn new(session: Session) -> Self {
-        let (now, wall) = (Instant::now(), now_ms());
+        let now = Instant::now();
+        let wall = now_ms();
         let ago = |ms: i64| {
             let past = Duration::from_millis(u64::try_from(wall - ms).unwrap_or(0));
             now.checked_sub(past).unwrap_or(now)
         };
-        let (made, used) = (ago(session.created_at_ms), ago(session.last_activity_ms));
+        let made = ago(session.created_at_ms);
+        let used = ago(session.last_activity_ms);
         Self {
             session,
             busy: false,

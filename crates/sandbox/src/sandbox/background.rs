@@ -108,7 +108,8 @@ impl Background {
 
 impl Known {
     fn started(&mut self, sandbox: &Sandbox, info: &ProcessInfo) {
-        let (process, session) = (info.id.clone(), info.session.clone());
+        let process = info.id.clone();
+        let session = info.session.clone();
         if self.processes.len() < KNOWN_MAX {
             let key = (process.clone(), info.process.started_at_ms);
             self.processes.insert(key, session.clone());

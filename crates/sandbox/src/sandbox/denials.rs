@@ -61,7 +61,8 @@ impl Sandbox {
     /// What is refused to it from now on.
     #[must_use]
     pub fn denials(&self) -> Denials {
-        let (inner, entry) = (Arc::clone(&self.inner), Arc::clone(&self.entry));
+        let inner = Arc::clone(&self.inner);
+        let entry = Arc::clone(&self.entry);
         Denials { from: entry.refusals.at(), inner, entry }
     }
 

@@ -126,7 +126,8 @@ impl Recorder {
     }
 
     async fn run(mut self) {
-        let (sandbox, session) = (self.sandbox.id().clone(), self.about.session.clone());
+        let sandbox = self.sandbox.id().clone();
+        let session = self.about.session.clone();
         info!(%sandbox, %session, recording = self.about.id, "recording");
         self.attached();
         let end = loop {
@@ -233,7 +234,8 @@ impl Recorder {
         let at = self.began.elapsed();
         self.about.at_ms = u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
         let quoted = serde_json::Value::from(data);
-        let (s, us) = (at.as_secs(), at.subsec_micros());
+        let s = at.as_secs();
+        let us = at.subsec_micros();
         let _ = writeln!(self.events, "[{s}.{us:06},\"{kind}\",{quoted}]");
         self.since.get_or_insert_with(Instant::now);
     }
@@ -253,7 +255,8 @@ impl Recorder {
         let events = std::mem::take(&mut self.events);
         let Some(mut cast) = self.cast.take() else { return Err("its file is gone") };
         about.size += events.len() as u64;
-        let (folder, noted) = (self.sandbox.entry.recordings.folder.clone(), about.clone());
+        let folder = self.sandbox.entry.recordings.folder.clone();
+        let noted = about.clone();
         let written = blocking(move || {
             cast.write_all(&events)?;
             write_note(&folder, &noted)?;
@@ -343,7 +346,9 @@ mod tests {
             let all = [good.as_bytes(), &bytes, good.as_bytes(), b"."].concat();
             let mut cuts: Vec<usize> = cuts.into_iter().filter(|cut| *cut <= all.len()).collect();
             cuts.sort_unstable();
-            let (mut text, mut from, mut said) = (Text::default(), 0, String::new());
+            let mut text = Text::default();
+            let mut from = 0;
+            let mut said = String::new();
             for to in cuts.into_iter().chain([all.len()]) {
                 said.push_str(&text.push(&all[from..to]));
                 from = to;

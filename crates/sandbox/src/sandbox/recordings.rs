@@ -107,7 +107,8 @@ impl Sandbox {
     /// # Errors
     /// [`Error::Refused`] where no terminal runs, [`Error::TooManyRecordings`], [`Error::NoSpace`].
     pub async fn terminal_record(&self, session: &SessionId) -> Result<(Recording, bool), Error> {
-        let (own, session) = (self.clone(), session.clone());
+        let own = self.clone();
+        let session = session.clone();
         // A task of its own: a caller that goes away leaves nothing half-done.
         let work = async move {
             let recordings = &own.entry.recordings;
@@ -136,7 +137,8 @@ impl Sandbox {
                 offset: attached.offset,
                 at_ms: 0,
             };
-            let (folder, noted) = (recordings.folder.clone(), about.clone());
+            let folder = recordings.folder.clone();
+            let noted = about.clone();
             let cast = blocking(move || make(&folder, &noted, &head)).await?;
             let held = recordings.begin(about.clone());
             own.run_recorder(link, cast.map_err(|error| disk(&error))?, held);
@@ -165,7 +167,8 @@ impl Sandbox {
             if link.attached().id != about.terminal {
                 continue;
             }
-            let (folder, noted) = (recordings.folder.clone(), about.clone());
+            let folder = recordings.folder.clone();
+            let noted = about.clone();
             if let Ok(Ok(cast)) = blocking(move || reopen(&folder, &noted)).await {
                 self.run_recorder(link, cast, recordings.begin(about));
             }

@@ -58,7 +58,9 @@ impl Entry {
 
     /// Within a turn.
     async fn clear_scope(&self, inner: &Inner, id: &SessionId) -> Result<(), Error> {
-        let (config, name, id) = (inner.jail.clone(), self.name.clone(), id.clone());
+        let config = inner.jail.clone();
+        let name = self.name.clone();
+        let id = id.clone();
         let ended = blocking(move || {
             isolet_jail::SandboxHandle::open(&config, &name).end_scope(id.as_str(), END_WAIT)
         });
@@ -84,7 +86,8 @@ impl Sandbox {
         if let Some(scope) = self.entry.scopes.get(id) {
             return Ok(Some(scope));
         }
-        let (own, id) = (self.clone(), id.clone());
+        let own = self.clone();
+        let id = id.clone();
         // A task of its own: a caller that goes away leaves nothing half-done.
         let work = async move {
             let _turn = own.entry.scopes.turn.lock().await;
@@ -110,7 +113,9 @@ impl Sandbox {
         grants: Vec<launch::Grant>,
     ) -> Result<(), Error> {
         let granted = Arc::new(Notify::new());
-        let (own, id, told) = (self.clone(), id.clone(), Arc::clone(&granted));
+        let own = self.clone();
+        let id = id.clone();
+        let told = Arc::clone(&granted);
         let work = async move {
             let _turn = own.entry.scopes.turn.lock().await;
             own.check()?;
@@ -161,7 +166,8 @@ impl Sandbox {
     /// In the sessions' turn: none of those is being made.
     async fn end_strays(&self) -> Result<(), Error> {
         let _turn = self.entry.sessions.turn.lock().await;
-        let (config, name) = (self.inner.jail.clone(), self.entry.name.clone());
+        let config = self.inner.jail.clone();
+        let name = self.entry.name.clone();
         let names =
             blocking(move || isolet_jail::SandboxHandle::open(&config, &name).scopes()).await?;
         for id in names.iter().filter_map(|name| SessionId::parse(name).ok()) {
@@ -187,7 +193,8 @@ impl Sandbox {
                 body.root.as_ref().map_or((0, 0), |r| (r.user.uid, r.user.gid)),
             )
         };
-        let (name, session) = (self.entry.name.clone(), id.to_string());
+        let name = self.entry.name.clone();
+        let session = id.to_string();
         let slot = self.entry.slot;
         let order = launch::Scope { name, slot, session, grants, memory_mib, user, strict };
         if let Err(error) = self.inner.launch.scope(order.clone(), Arc::clone(&granted)).await {

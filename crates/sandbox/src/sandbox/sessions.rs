@@ -128,7 +128,8 @@ impl Sandbox {
         let named = wish.cwd.is_some() && wish.file_access.is_none();
         let cwd = wish.cwd.or_else(|| Some(self.start_dir()));
         let session = Session::plan(SessionSpec { cwd, ..wish })?;
-        let (own, key) = (self.clone(), once.clone());
+        let own = self.clone();
+        let key = once.clone();
         let work = async move {
             if named {
                 own.check_directory(&session.cwd).await?;
@@ -140,7 +141,8 @@ impl Sandbox {
         };
         let (text, replayed) = match &once {
             Some(once) => {
-                let (inner, name) = (&self.inner, self.entry.name.clone());
+                let inner = &self.inner;
+                let name = self.entry.name.clone();
                 let own = move |answer: &str| made_in(answer, &name);
                 inner
                     .idempotency
@@ -163,7 +165,8 @@ impl Sandbox {
         if id.is_default() {
             return Err(Error::DefaultSession);
         }
-        let (own, id) = (self.clone(), id.clone());
+        let own = self.clone();
+        let id = id.clone();
         let work = async move {
             let _turn = own.entry.sessions.turn.lock().await;
             let known = own.entry.sessions.info(&id)?;

@@ -68,7 +68,9 @@ impl Sandbox {
     /// # Errors
     /// [`Error::Refused`] with the agent's reason, [`Error::Link`], [`Error::Failed`].
     pub async fn shell(&self, attach: Attach) -> Result<ShellLink, Error> {
-        let (mut scope, mut restored, mut told) = (None, None, None);
+        let mut scope = None;
+        let mut restored = None;
+        let mut told = None;
         // Held until the shell is open: a deletion of its session waits for that.
         let mut opening = None;
         let (shell, open) = match attach.shell {

@@ -66,7 +66,8 @@ impl Service {
     /// [`Error::Image`]: not here, or used by sandboxes.
     pub async fn remove_image(&self, tenant: &TenantId, text: &str) -> Result<(), Error> {
         let reference = self.meant(text)?;
-        let (inner, tenant) = (Arc::clone(&self.inner), tenant.clone());
+        let inner = Arc::clone(&self.inner);
+        let tenant = tenant.clone();
         warm_pool::forget_images(&inner).await;
         let work = move || {
             inner.images.remove(tenant.as_str(), &reference, || used(&inner))?;

@@ -42,7 +42,8 @@ impl Service {
         self.own(&profile.name)?;
         let body =
             serde_json::to_string(profile).map_err(|error| Error::Fault(error.to_string()))?;
-        let (tenant, store) = (tenant.as_str(), &self.inner.store);
+        let tenant = tenant.as_str();
+        let store = &self.inner.store;
         let put = store.put_profile(tenant, &profile.name, body, PROFILES_MAX).await?;
         put.ok_or(Error::TooManyProfiles { max: PROFILES_MAX })
     }

@@ -133,7 +133,9 @@ fn heavy_f15_no_loss_of_power_takes_what_was_answered() {
     let folder = tempfile::tempdir().expect("a directory");
     let events = traced(folder.path());
     let mut disk = Disk::default();
-    let (mut answered, mut tried, mut copies) = (0, 0, 0);
+    let mut answered = 0;
+    let mut tried = 0;
+    let mut copies = 0;
     for (at, event) in events.iter().enumerate() {
         // Before each sync and answer, and here and there between.
         let moment = matches!(event, Event::Sync(_) | Event::Answered) || at % 41 == 0;

@@ -83,7 +83,8 @@ fn a_newcomer_follows_the_readme_with_curl() {
     let block = block.replace("/var/lib/isolet/key", &key.path().display().to_string());
     let block = block.replace("localhost:7300", &format!("localhost:{}", server.port()));
     let (prelude, steps) = block.split_once("\n\n").expect("first the key, then the calls");
-    let (mut command, mut checked) = (String::new(), 0);
+    let mut command = String::new();
+    let mut checked = 0;
     for line in steps.lines() {
         let Some(shown) = line.strip_prefix("# ") else {
             command.push_str(line);

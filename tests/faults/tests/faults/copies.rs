@@ -203,7 +203,8 @@ fn f44_after_a_reboot_nobody_is_killed_by_a_number_of_before() {
 #[test]
 fn f44_what_a_version_without_identities_left_running_runs_on() {
     let mut server = Server::start();
-    let (sandbox, slept) = (busy(&server), busy(&server));
+    let sandbox = busy(&server);
+    let slept = busy(&server);
     wait_until("one sleeps", SOON, || {
         (slept.post("/sleep", &json!({})).status == 200).then_some(())
     });

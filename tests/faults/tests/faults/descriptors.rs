@@ -55,12 +55,15 @@ fn running(sandbox: &Sandbox) -> Option<()> {
 #[test]
 fn f17_a_server_without_descriptors_keeps_what_is_open_and_is_cured() {
     let (server, sandbox) = one();
-    let (http, doomed) = (server.http(), server.sandbox());
+    let http = server.http();
+    let doomed = server.sandbox();
     let mut shell = sandbox.shell();
     shell.run("x=5").is("", 0);
     doomed.post("/processes", &json!({"command": "exec sleep 1000"})).expect(201);
     let kept = || Kept(http.connect(), &http);
-    let (mut calls, mut create, mut delete) = (kept(), kept(), kept());
+    let mut calls = kept();
+    let mut create = kept();
+    let mut delete = kept();
     for one in [&mut calls, &mut create, &mut delete] {
         assert_eq!(one.status("GET", &sandbox.path(""), ""), 200);
     }

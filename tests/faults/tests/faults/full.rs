@@ -28,9 +28,11 @@ impl Greedy {
     fn begin(server: &Server) -> Self {
         let path = server.data().join("fill");
         let stop = Arc::new(AtomicBool::new(false));
-        let (mut file, ended) = (File::create(&path).expect("makes"), Arc::clone(&stop));
+        let mut file = File::create(&path).expect("makes");
+        let ended = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
-            let (large, small) = (vec![1; 1 << 20], vec![1; 4096]);
+            let large = vec![1; 1 << 20];
+            let small = vec![1; 4096];
             while !ended.load(Ordering::Relaxed) {
                 while file.write_all(&large).is_ok() {}
                 while file.write_all(&small).is_ok() {}

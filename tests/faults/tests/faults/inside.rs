@@ -171,7 +171,8 @@ fn f30_groups_that_another_removes_are_named_and_the_delete_works() {
     let server = Server::start();
     let other = server.sandbox();
     other.command("s", "x=kept");
-    let (standing, agents) = (server.groups(), server.agents());
+    let standing = server.groups();
+    let agents = server.agents();
     let count = standing.len();
     let mut rows = Rows::new();
     for at in 0..count {

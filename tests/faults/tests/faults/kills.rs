@@ -109,7 +109,8 @@ fn f2_a_command_that_ends_while_the_server_is_away_is_told() {
     let mut back =
         sandbox.open(&format!("session=s&resume={}&since={}", shell.id, outcome.out.len()));
     sandbox.says("echo >/tmp/go");
-    let (mut text, mut code) = (String::new(), None);
+    let mut text = String::new();
+    let mut code = None;
     while code.is_none() {
         match back.next(SOON).expect("it is told") {
             Frame::Text(value) if value["type"] == "shell_out" => {

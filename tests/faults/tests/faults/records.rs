@@ -125,7 +125,8 @@ fn f14_a_log_that_was_cut_anywhere_opens_at_a_commit() {
 #[test]
 fn f14_a_record_that_does_not_read_hides_no_other() {
     let mut server = Server::start();
-    let (bad, good) = (server.sandbox().id, server.sandbox().id);
+    let bad = server.sandbox().id;
+    let good = server.sandbox().id;
     server.named(&good).command("s", "x=kept");
     server.kill();
     sql(&server, &format!("UPDATE sandboxes SET body = '{{\"no\": ' WHERE id = '{bad}'"));
@@ -145,7 +146,8 @@ fn f14_sandboxes_whose_records_are_gone_are_not_swept() {
     let id = server.sandbox().id;
     server.named(&id).command("s", "x=kept; echo acked >/workspace/f");
     server.kill();
-    let (whole, agents) = (files(&server), server.agents());
+    let whole = files(&server);
+    let agents = server.agents();
     let mut rows = Rows::new();
     let main = server.data().join("isolet.db");
     for name in ["missing", "empty"] {

@@ -66,7 +66,8 @@ fn f10_what_holds_a_terminal_open_holds_up_neither_its_end_nor_the_next() {
 #[test]
 fn heavy_f23_floods_that_nobody_reads_are_bounded_and_come_back_to() {
     let (server, sandbox) = one();
-    let (pid, agent) = (server.pid(), server.agent());
+    let pid = server.pid();
+    let agent = server.agent();
     let before = (process::memory_kib(pid), process::memory_kib(agent));
     let mut rows = Rows::new();
     let floods = [
@@ -122,7 +123,8 @@ fn heavy_f24_a_slow_reader_of_a_terminal_slows_nobody() {
     let mut slow = sandbox.try_terminal("events=1&mode=view&name=slow").expect("attaches");
     let second = sandbox.terminal("mode=view&name=second");
     let slowly = std::thread::spawn(move || {
-        let (mut byte, mut count) = ([0; 1], 0_u64);
+        let mut byte = [0; 1];
+        let mut count = 0_u64;
         let stream = slow.stream();
         // It ends with its server.
         while stream.read(&mut byte).is_ok_and(|read| read == 1) && count < 20 {
@@ -136,7 +138,9 @@ fn heavy_f24_a_slow_reader_of_a_terminal_slows_nobody() {
             terminal.type_in("seq 1 1500000; echo en''d\r");
         }
         // What was read is let go: only its end and its order are of interest.
-        let (mut next, mut missed, mut rest) = (1_u64, 0_u64, Vec::new());
+        let mut next = 1_u64;
+        let mut missed = 0_u64;
+        let mut rest = Vec::new();
         let (mut jumps, before, mut torn) = (terminal.jumps, terminal.jumps, false);
         terminal.base += terminal.output.len() as u64;
         terminal.output.clear();
@@ -273,7 +277,8 @@ fn heavy_f20_a_thousand_clients_that_do_not_read_cost_a_buffer_each() {
     const EACH: usize = 250;
     const CLIENT_KIB: u64 = 512;
     let (server, sandbox) = one();
-    let (pid, agent) = (server.pid(), server.agent());
+    let pid = server.pid();
+    let agent = server.agent();
     let before = (process::memory_kib(pid), process::memory_kib(agent));
     let standing: Vec<Terminal> = std::thread::scope(|scope| {
         let attach = |session: usize| {

@@ -13,7 +13,8 @@ struct Stepped {
 impl Stepped {
     fn start() -> Self {
         let folder = tempfile::tempdir().expect("a directory");
-        let (library, shift) = (folder.path().join("wall.so"), folder.path().join("shift"));
+        let library = folder.path().join("wall.so");
+        let shift = folder.path().join("shift");
         let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/faults/wall.c");
         let mut compiler = Command::new("cc");
         let built = compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();

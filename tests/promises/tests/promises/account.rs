@@ -57,7 +57,8 @@ fn what_a_sandbox_has_used_survives_sleep_restart_and_its_end() {
 fn what_one_tenant_has_used_and_keeps_is_its_own() {
     let mut server = Server::start();
     let key = server.add_key(&["--tenant", "other"]);
-    let (own, other) = (server.http(), Http::new(server.port(), Some(&key)));
+    let own = server.http();
+    let other = Http::new(server.port(), Some(&key));
     server.sandbox().delete();
     let _lives = server.sandbox();
     let none = usage(&other);

@@ -336,7 +336,8 @@ fn what_a_user_may_not_read_is_told_and_not_left_out() {
         .map(|path| (format!("\"/workspace/{path}/sub\""), "\"denied\"".to_owned()));
     assert_eq!(told(get("?recursive=1").expect(200).json()), shut);
     assert_eq!(told(get("?recursive=1&glob=op*").expect(200).json()), shut);
-    let (mut pages, mut next) = (Vec::new(), sandbox.path("/files?recursive=1&limit=1"));
+    let mut pages = Vec::new();
+    let mut next = sandbox.path("/files?recursive=1&limit=1");
     loop {
         let page = server.http().get(&next).expect(200);
         pages.extend(told(page.json()));

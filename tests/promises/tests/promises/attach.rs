@@ -21,7 +21,8 @@ fn a_session_outlives_its_socket() {
 #[test]
 fn sessions_have_each_a_shell_and_one_sandbox() {
     let (_server, sandbox) = one();
-    let (mut one, mut two) = (sandbox.session("one"), sandbox.session("two"));
+    let mut one = sandbox.session("one");
+    let mut two = sandbox.session("two");
     one.run("export X=1; cd /usr; echo shared >/workspace/f").is("", 0);
     two.run("echo ${X-unset}; pwd; cat f").is("unset\n/workspace\nshared\n", 0);
     one.run("sleep 4321 & :").is("", 0);
@@ -93,7 +94,9 @@ fn a_reader_that_comes_back_goes_on_at_its_byte() {
     let mut shell = sandbox.open("frames=binary");
     let id = shell.id.clone();
     shell.start(Start::new("for i in $(seq 1 40); do seq 1 500; sleep 0.02; done").with("id", "c"));
-    let (mut kept, mut ended, mut cuts) = (Vec::new(), false, 0);
+    let mut kept = Vec::new();
+    let mut ended = false;
+    let mut cuts = 0;
     while !ended {
         let stop = kept.len() + 9_000;
         ended = gather(&mut shell, &mut kept, 0, Some(stop));
@@ -124,7 +127,8 @@ fn what_is_no_longer_held_is_told_as_a_gap() {
 #[test]
 fn two_clients_of_one_session_take_turns_and_see_their_own() {
     let (_server, sandbox) = one();
-    let (mut one, mut two) = (sandbox.session("both"), sandbox.session("both"));
+    let mut one = sandbox.session("both");
+    let mut two = sandbox.session("both");
     one.run("x=from-one").is("", 0);
     let a = one.start(Start::new("echo $x; x=a").with("id", "same"));
     let b = two.start(Start::new("echo $x; x=b").with("id", "same"));
@@ -220,7 +224,8 @@ fn bad_frames_are_refused_by_name_and_the_shell_lives() {
         let mut shell = sandbox.shell();
         shell.start(Start::new("sleep 0.3; echo first").with("id", "x"));
         shell.start(Start::new("echo second").with("id", "x"));
-        let (mut errors, mut out) = (0, String::new());
+        let mut errors = 0;
+        let mut out = String::new();
         loop {
             match shell.next(SOON).expect("it goes on") {
                 Frame::Text(value) if value["type"] == "shell_error" => errors += 1,

@@ -70,7 +70,8 @@ fn t17_the_audit_log_names_who_did_what_from_where_and_no_secret() {
 fn t17_a_tenant_reads_its_own_audit_log_alone() {
     let mut server = Server::start();
     let key = server.add_key(&["--tenant", "other"]);
-    let (own, other) = (server.http(), Http::new(server.port(), Some(&key)));
+    let own = server.http();
+    let other = Http::new(server.port(), Some(&key));
     let id = server.sandbox().id;
     assert!(!log(&own, "").is_empty());
     assert_eq!(log(&other, ""), [] as [Value; 0]);
@@ -94,7 +95,9 @@ fn t17_a_program_stands_in_the_audit_log_while_it_runs() {
     let http = server.http();
     let id = server.sandbox().id;
     let body = json!({"command": "sleep 4247"}).to_string();
-    let (key, port, length) = (server.key(), server.port(), body.len());
+    let key = server.key();
+    let port = server.port();
+    let length = body.len();
     let mut stream = http.connect();
     let text = format!(
         "POST /v1/sandboxes/{id}/exec HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Bearer {key}\r\ncontent-length: {length}\r\ncontent-type: application/json\r\n\r\n{body}"

@@ -104,7 +104,8 @@ fn output_streams_as_it_happens() {
 fn offsets_count_every_byte_of_a_stream() {
     let (_server, sandbox) = one();
     let mut shell = sandbox.open("frames=binary");
-    let (mut at, mut exits) = (None, 0);
+    let mut at = None;
+    let mut exits = 0;
     for n in 1..=3 {
         shell.start(Start::new(&format!("seq {n}000")));
     }

@@ -13,7 +13,8 @@ use std::{io::Read as _, thread::JoinHandle};
 const RUNS: &str = "touch /workspace/runs; sleep 1000";
 
 fn posted(sandbox: &Sandbox, rest: &str, body: Value) -> JoinHandle<Reply> {
-    let (sandbox, rest) = (sandbox.clone(), rest.to_owned());
+    let sandbox = sandbox.clone();
+    let rest = rest.to_owned();
     std::thread::spawn(move || sandbox.post(&rest, &body))
 }
 
@@ -145,7 +146,8 @@ fn f45_a_call_in_a_sandbox_that_is_deleted_is_told_so_and_is_not_to_be_tried_aga
     rows.row("a request to a port", || {
         let sandbox = server.sandbox();
         sandbox.listen(8000);
-        let (http, path) = (sandbox.http.clone(), sandbox.path("/ports/8000/never"));
+        let http = sandbox.http.clone();
+        let path = sandbox.path("/ports/8000/never");
         let call = std::thread::spawn(move || http.get(&path));
         wait_until("it was asked", SOON, || (sandbox.says("cat /tmp/asked") == "x").then_some(()));
         sandbox.delete();

@@ -206,7 +206,8 @@ fn the_bridge_keeps_a_workspace_and_brings_it_back() {
     let sandbox = bridge(&http);
     sandbox.exec("mkdir -p a/b c; echo 1 >a/b/f; echo 2 >c/f; echo 3 >cc; ln -s a l; chmod 640 cc");
     let pack = |query: &str| http.send("POST", &at(&sandbox, &format!("/persist{query}")), None);
-    let (all, some) = (pack("").expect(200).body, pack("?excludes=a/b,./c").expect(200).body);
+    let all = pack("").expect(200).body;
+    let some = pack("?excludes=a/b,./c").expect(200).body;
     let into =
         |sandbox: &Sandbox, bytes: &[u8]| http.send("POST", &at(sandbox, "/hydrate"), Some(bytes));
     let list = "find . -mindepth 1 | sort | tr '\\n' ' '; stat -c %a cc";
@@ -293,7 +294,8 @@ fn sandboxes_made_ahead_are_renewed() {
     let http = server.http();
     let full = || {
         let stats = http.get("/v1/pool/stats").expect(200).json();
-        let (warm, target) = (&stats["warm"], &stats["config"]["warmTarget"]);
+        let warm = &stats["warm"];
+        let target = &stats["config"]["warmTarget"];
         (warm == target && *target != json!(0)).then(|| server.agents())
     };
     let before = wait_until("the stock is full", SOON, full);

@@ -228,7 +228,9 @@ fn events_tell_output_as_it_happens_and_end_with_the_exit() {
             json!({"command": "printf early; read x </tmp/go; echo ' late'; echo err >&2; exit 3"});
         let mut stream = sandbox.http.events(&sandbox.path(path), &body);
         assert_eq!(stream.status, 200, "{path}");
-        let (mut out, mut err, mut last) = (String::new(), String::new(), Value::Null);
+        let mut out = String::new();
+        let mut err = String::new();
+        let mut last = Value::Null;
         let mut released = false;
         while let Some(event) = stream.event() {
             let data: Value = serde_value(&event.data);

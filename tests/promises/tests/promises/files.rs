@@ -408,7 +408,8 @@ fn heavy_256_mb_go_up_and_down_in_constant_memory() {
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     let middle = look();
     let mut down = sandbox.http.try_open("GET", &at(&sandbox, "big"), None).expect("an answer");
-    let (mut total, mut part) = (0_u64, vec![0; 1 << 20]);
+    let mut total = 0_u64;
+    let mut part = vec![0; 1 << 20];
     loop {
         let count = down.body.read(&mut part).expect("bytes");
         if count == 0 {

@@ -11,7 +11,8 @@ const GROWTH_KIB: u64 = 48 * 1024;
 
 /// Reads a command's output without keeping it: bytes of standard output, and its exit.
 fn count(shell: &mut Shell, id: &str) -> (u64, Value) {
-    let (mut total, end) = (0, Instant::now() + LONG);
+    let mut total = 0;
+    let end = Instant::now() + LONG;
     loop {
         assert!(Instant::now() < end, "{total} bytes within {LONG:?}");
         match shell.next(SOON).expect("output goes on") {
@@ -56,13 +57,16 @@ fn heavy_10_000_commands_in_one_shell_leave_nothing_behind() {
         }
     };
     run(&mut shell, 2000);
-    let (pid, agent) = (server.pid(), server.agent());
+    let pid = server.pid();
+    let agent = server.agent();
     let look = || (process::descriptors(pid), process::descriptors(agent));
-    let (files, memory) = (look(), (process::memory_kib(pid), process::memory_kib(agent)));
+    let files = look();
+    let memory = (process::memory_kib(pid), process::memory_kib(agent));
     run(&mut shell, 8000);
     shell.run("echo $n").is("10000\n", 0);
     assert_eq!(look(), files, "descriptors of server and agent");
-    let (server_kib, agent_kib) = (process::memory_kib(pid), process::memory_kib(agent));
+    let server_kib = process::memory_kib(pid);
+    let agent_kib = process::memory_kib(agent);
     assert!(server_kib < memory.0 + 4096, "server: {} to {server_kib} KiB", memory.0);
     assert!(agent_kib < memory.1 + 4096, "agent: {} to {agent_kib} KiB", memory.1);
 }
@@ -97,7 +101,8 @@ fn f24_a_client_that_stops_reading_hurts_nobody_else() {
     // What the first command writes the stalled client gets as a watcher, and never reads.
     let id = reader.start(Start::new("head -c 60000000 /dev/zero | tr '\\0' a"));
     let begin = Instant::now();
-    let (mut rounds, mut total) = (0_u32, 0);
+    let mut rounds = 0_u32;
+    let mut total = 0;
     let exit = loop {
         match reader.next(SOON).expect("the reader's output goes on") {
             Frame::Text(value) if value["type"] == "shell_out" => {
@@ -162,7 +167,9 @@ fn a_queue_that_is_full_refuses_and_loses_nothing() {
     let mut shell = sandbox.shell();
     shell.run("mkfifo /tmp/go").is("", 0);
     shell.start(Start::new("read x </tmp/go").with("id", "first"));
-    let (mut asked, mut refused, mut ended) = (0, 0, 0);
+    let mut asked = 0;
+    let mut refused = 0;
+    let mut ended = 0;
     for n in 0..5000 {
         shell.start(Start::new("count=$((count+1))").with("id", format!("q{n}")));
         asked += 1;

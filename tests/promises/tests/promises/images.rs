@@ -63,7 +63,8 @@ fn a_sandbox_is_made_of_an_image_from_a_registry() {
 #[test]
 fn an_alias_is_the_same_image_in_creates_pulls_and_removals() {
     let registry = DockerRegistry::start();
-    let (name, host) = (registry.push("tools/box", &layered()), registry.host());
+    let name = registry.push("tools/box", &layered());
+    let host = registry.host();
     let server = Options::new()
         .config(&format!(
             "[images]\nregistries = [\"{host}\"]\n[images.aliases]\ntool = \"{name}\"\nown = \"host\"\n"

@@ -210,7 +210,8 @@ fn a_signal_reaches_the_foreground() {
 fn interrupts_among_forks_keep_the_shell_and_its_jobs() {
     let (_server, sandbox) = one();
     let (mut shell, mut pid) = begin(&sandbox);
-    let (rounds, mut ended) = (tries(80, 8000) as u64, 0);
+    let rounds = tries(80, 8000) as u64;
+    let mut ended = 0;
     let texts = [
         "while :; do sleep 0.001 & done",
         "for i in {1..200}; do /bin/true; done; sleep 100",

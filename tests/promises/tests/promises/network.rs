@@ -110,7 +110,8 @@ fn a_network_is_kept_over_sleep_restart_and_the_end_of_what_owns_links() {
     server.restart();
     assert_eq!(network(&sandbox)["deny"], json!(["192.0.2.0/24"]));
     holds(&sandbox);
-    let (owner, before) = (links::owner(&server.data()), address(&sandbox));
+    let owner = links::owner(&server.data());
+    let before = address(&sandbox);
     process::kill(owner);
     wait_until("another owns links", SOON, || {
         links::keeper(&server.data()).filter(|keeper| *keeper != owner)

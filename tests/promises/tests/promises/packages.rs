@@ -193,7 +193,8 @@ int main(int count, char **words) {
 "#;
 
 fn musl(town: &Town) -> Image {
-    let (source, program) = (town.folder().join("fetch.c"), town.folder().join("fetch"));
+    let source = town.folder().join("fetch.c");
+    let program = town.folder().join("fetch");
     std::fs::write(&source, FETCH).expect("writes");
     let made = Command::new("musl-gcc").arg("-o").arg(&program).arg(&source).output();
     let made = made.expect("the package musl-tools is installed");

@@ -361,7 +361,8 @@ fn tcp_goes_over_a_websocket_to_its_end() {
     };
     let mut socket = open("").expect("a socket");
     ask(&mut socket, "GET /bytes/300000 HTTP/1.0\r\n\r\n");
-    let (mut seen, mut closed) = (Vec::new(), None);
+    let mut seen = Vec::new();
+    let mut closed = None;
     while let Ok(message) = socket.read() {
         match message {
             Message::Binary(bytes) => seen.extend_from_slice(&bytes),

@@ -276,7 +276,8 @@ fn a_log_is_followed_from_any_position_without_loss_or_repeat() {
     let of = |all: &[(String, Vec<u8>, String)], name: &str| -> Vec<u8> {
         all.iter().filter(|(own, ..)| own == name).flat_map(|(_, bytes, _)| bytes.clone()).collect()
     };
-    let (out, err) = (of(&all, "stdout"), of(&all, "stderr"));
+    let out = of(&all, "stdout");
+    let err = of(&all, "stderr");
     let lines = |name: &str| (1..=3000).map(|n| format!("{name} {n}\n")).collect::<String>();
     assert_eq!(out, [lines("out").as_bytes(), "é".as_bytes(), b"\xff"].concat());
     assert_eq!(err, lines("err").as_bytes());
@@ -307,7 +308,8 @@ fn what_a_log_does_not_hold_is_told() {
     run(&sandbox, "p", "head -c 20000000 /dev/zero | tr '\\0' x");
     wait(&sandbox, "p", &json!({"exit": true}));
     let held = log(&sandbox, "p", 0);
-    let (missed, text) = (held["missed"].as_u64().expect("a number"), held["stdout"].as_str());
+    let missed = held["missed"].as_u64().expect("a number");
+    let text = held["stdout"].as_str();
     assert_eq!((held["from"].as_u64(), held["position"].as_u64()), (Some(missed), Some(total)));
     let kept = text.expect("text").len() as u64;
     assert!(kept + missed == total && kept > 500_000 && kept <= 1 << 20, "{kept}");
@@ -329,7 +331,8 @@ fn a_killed_server_finds_its_processes_and_their_logs() {
     let text = "for n in {1..200}; do echo $n; sleep 0.01; done; read x; exit 5";
     let begun = start(&sandbox, &json!({"id": "p", "command": text, "stdin": true}));
     let mut stream = follow(&exact(&sandbox), &sandbox, "p", "");
-    let (mut out, mut last) = (Vec::new(), String::new());
+    let mut out = Vec::new();
+    let mut last = String::new();
     while out.len() < 20 {
         let event = stream.event().expect("an event");
         out.extend(bytes(&event));
@@ -395,7 +398,8 @@ fn one_key_starts_one_process() {
     let (_server, sandbox) = one();
     let keyed = Sandbox { http: sandbox.http.with("idempotency-key", "k1"), ..sandbox.clone() };
     let body = json!({"command": "sleep 1000"});
-    let (first, again) = (keyed.post("/processes", &body), keyed.post("/processes", &body));
+    let first = keyed.post("/processes", &body);
+    let again = keyed.post("/processes", &body);
     assert_eq!(first.clone().expect(201).json()["pid"], again.clone().expect(201).json()["pid"]);
     assert_eq!(
         (first.header("idempotency-replayed"), again.header("idempotency-replayed")),
@@ -440,7 +444,8 @@ fn a_thousand_rounds_of_start_and_kill_leave_nothing() {
     };
     let usage = || sandbox.info()["usage"]["pids"].clone();
     round(0);
-    let (before, groups) = (process::descriptors(agent), server.groups().len());
+    let before = process::descriptors(agent);
+    let groups = server.groups().len();
     let own = process::descriptors(server.pid());
     (1..tries(1_000, 10_000)).for_each(round);
     wait_until("no descriptor is left", SOON, || {

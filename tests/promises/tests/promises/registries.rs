@@ -37,7 +37,8 @@ fn a_registry_that_asks_who_comes_is_told_by_dockers_credentials() {
     let mut registry = DockerRegistry::start();
     let name = registry.push("private/box", &image("kept"));
     registry.ask_for_passwords(LINE);
-    let (host, file) = (registry.host(), registry.folder().join("config.json"));
+    let host = registry.host();
+    let file = registry.folder().join("config.json");
     let server = asking(&[&host], &file, "");
     let http = server.http();
     assert_eq!(pull(&http, &name).expect(403).error(), "image_denied");
@@ -55,7 +56,8 @@ fn a_token_is_fetched_from_the_service_that_the_registry_names() {
     let other = registry.push("private/other", &image("other"));
     let tokens = TokenService::start("private/box", &[BASIC, "refresh_token=of-ann"]);
     registry.again(registry.address(), &tokens.configuration(registry.folder()), "");
-    let (host, file) = (registry.host(), registry.folder().join("config.json"));
+    let host = registry.host();
+    let file = registry.folder().join("config.json");
     let server = asking(&[&host, &tokens.host()], &file, "");
     let http = server.http();
 
@@ -129,13 +131,16 @@ fn a_registry_elsewhere_is_asked_by_tls_and_shown_to_be_itself() {
 /// for the registry.
 #[test]
 fn mirrors_are_asked_first_and_told_nothing_that_is_for_the_registry() {
-    let (mut mirror, registry) = (DockerRegistry::start(), Registry::start());
+    let mut mirror = DockerRegistry::start();
+    let registry = Registry::start();
     mirror.push("box", &image("mirrored"));
     let empty = Registry::start();
     let name = registry.has("box", image("own"));
-    let (host, file) = (registry.host(), mirror.folder().join("config.json"));
+    let host = registry.host();
+    let file = mirror.folder().join("config.json");
     credentials(&file, &json!({&host: {"auth": BASIC}}));
-    let (gone, near) = ("127.0.0.1:1".to_owned(), mirror.host());
+    let gone = "127.0.0.1:1".to_owned();
+    let near = mirror.host();
     let more = format!("[images.mirrors]\n\"{host}\" = {:?}\n", [&gone, &empty.host(), &near]);
     let server = asking(&[&host, &gone, &empty.host(), &near], &file, &more);
     let http = server.http();
@@ -158,7 +163,8 @@ fn of_an_index_the_platform_is_taken_that_is_this_machines_or_asked_for() {
         "aarch64" => "arm64",
         other => other,
     };
-    let (ours, theirs) = (image("ours").on(own), image("theirs").on("s390x"));
+    let ours = image("ours").on(own);
+    let theirs = image("theirs").on("s390x");
     let name = registry.push_index("box", &[("s390x", &theirs), (own, &ours)]);
     let file = registry.folder().join("config.json");
     let server = asking(&[&registry.host()], &file, "");

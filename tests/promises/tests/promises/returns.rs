@@ -35,8 +35,10 @@ fn a_client_that_comes_back_misses_no_byte_and_gets_none_twice() {
     stays.line("PS1='$ '; stty -echo; echo 'go'", "go\r\n");
     stays.type_in("while :; do seq 1 3000; sleep 0.01; done\r");
     let mut dice = Dice(7);
-    let (mut kept, mut place) = (Vec::new(), stays.place());
-    let (base, mut cuts) = (stays.offset(), 0);
+    let mut kept = Vec::new();
+    let mut place = stays.place();
+    let base = stays.offset();
+    let mut cuts = 0;
     while cuts < tries(100, 1000) {
         let mut one = back(&sandbox, &place);
         assert_eq!(one.snapshot.len(), 0, "what is held is sent itself");

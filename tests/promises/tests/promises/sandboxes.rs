@@ -80,7 +80,8 @@ fn a_list_is_sorted_and_comes_in_pages() {
     for n in 0..5 {
         server.http().post("/v1/sandboxes", &json!({"id": format!("s{n}")})).expect(201);
     }
-    let (mut path, mut ids) = (Some("/v1/sandboxes?limit=2".to_owned()), Vec::new());
+    let mut path = Some("/v1/sandboxes?limit=2".to_owned());
+    let mut ids = Vec::new();
     let mut pages = 0;
     while let Some(next) = path {
         let reply = server.http().get(&next).expect(200);

@@ -16,7 +16,8 @@ fn lines(found: &Value) -> Vec<String> {
     let all = found["lines"].as_array().expect("an array").iter();
     all.map(|line| {
         let sign = if line["context"] == true { '-' } else { ':' };
-        let (path, text) = (line["path"].as_str(), line["text"].as_str());
+        let path = line["path"].as_str();
+        let text = line["text"].as_str();
         let path = path.expect("a path").trim_start_matches("/workspace/");
         format!("{path}{sign}{}{sign}{}", line["line"], text.expect("a text"))
     })
@@ -50,7 +51,8 @@ fn a_search_finds_lines_with_their_places_and_says_what_it_left_out() {
         assert_eq!(lines(&found), expected, "{found}");
         assert_eq!((&found["binary"], &found["files"]), (&1.into(), &5.into()), "{found}");
         assert_eq!((&found["more"], &found["unread"]), (&false.into(), &0.into()), "{found}");
-        let (latin, odd) = (&found["lines"][0], &found["lines"][1]);
+        let latin = &found["lines"][0];
+        let odd = &found["lines"][1];
         assert_eq!(latin["text_b64"], "Y2Fm6SBuZWVkbGU=", "{latin}");
         assert_eq!(odd["path_b64"], "L3dvcmtzcGFjZS9uYf9tZQ==", "{odd}");
         assert_eq!(found["lines"][3]["spans"], serde_of(&[[8, 19]]), "{found}");

@@ -172,7 +172,8 @@ fn a_session_is_busy_while_a_program_of_it_runs() {
     let http = server.http();
     let made = make(&http, &json!({}));
     let running = std::thread::spawn({
-        let (http, made) = (server.http(), made.clone());
+        let http = server.http();
+        let made = made.clone();
         move || {
             let program = json!({"command": "sleep 3", "session": made["id"]});
             http.post("/v1/sandboxes/default/exec", &program).expect(200).json()
@@ -198,7 +199,8 @@ fn a_session_that_ends_takes_its_programs_along() {
         let ttl = if by_ttl { 2 } else { 100 };
         let made = make(&http, &json!({"ttl": ttl, "persistent": true}));
         let running = std::thread::spawn({
-            let (http, made) = (server.http(), made.clone());
+            let http = server.http();
+            let made = made.clone();
             move || {
                 let program = json!({"command": "sleep 1000", "session": made["id"]});
                 http.post("/v1/sandboxes/default/exec", &program)
@@ -226,7 +228,8 @@ fn a_session_ends_after_its_last_command_and_not_during_one() {
         [json!({}), json!({}), json!({"persistent": true})].map(|wish| make(&http, &wish));
     let began = Instant::now();
     let slow = std::thread::spawn({
-        let (http, working) = (server.http(), working.clone());
+        let http = server.http();
+        let working = working.clone();
         move || run(&http, &working, "sleep 3")
     });
     wait_until("the unused one ends", SOON, || (!is_there(&http, &unused)).then_some(()));
@@ -332,7 +335,8 @@ fn lists_are_paged_and_forged_cursors_refused() {
     let mut made: Vec<_> =
         (0..5).map(|_| make(&http, &json!({}))["id"].as_str().unwrap().to_owned()).collect();
     made.sort();
-    let (mut seen, mut next) = (Vec::new(), Some("/v1/sessions?limit=2".to_owned()));
+    let mut seen = Vec::new();
+    let mut next = Some("/v1/sessions?limit=2".to_owned());
     while let Some(path) = next {
         let reply = http.get(&path).expect(200);
         let page = reply.json();

@@ -141,7 +141,8 @@ fn callers_that_come_together_wake_it_once() {
         let told = std::sync::atomic::AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for n in 0..12 {
-                let (one, told) = (sandbox.clone(), &told);
+                let one = sandbox.clone();
+                let told = &told;
                 scope.spawn(move || {
                     let answer = one.command(&format!("s{n}"), "cat /workspace/count");
                     assert_eq!(answer["stdout"], "0\n", "{answer}");

@@ -121,7 +121,8 @@ fn a_terminal_is_its_sessions_own() {
     });
     assert_eq!(view["shell_pid"], json!(null), "{view}");
     // It goes on when nobody is there.
-    let (id, offset) = (other.id.clone(), other.offset());
+    let id = other.id.clone();
+    let offset = other.offset();
     other.close();
     let mut again = sandbox.terminal("session=other");
     assert!(again.id == id && again.base >= offset, "{} {}", again.base, offset);

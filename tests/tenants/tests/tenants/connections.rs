@@ -142,7 +142,8 @@ impl Siege {
         let greedy = server.add_key(&["--tenant", "greedy"]);
         let reads = server.add_key(&["--tenant", "greedy", "--read-only"]);
         let http = |key: &str| Http::new(server.port(), Some(key));
-        let (greedy, reads) = (http(&greedy), http(&reads));
+        let greedy = http(&greedy);
+        let reads = http(&reads);
         let info = greedy.post("/v1/sandboxes", &json!({"pids": 4096})).expect(201).json();
         let id = info["id"].as_str().expect("an id").to_owned();
         let mark = Sandbox { id, http: greedy.clone() };
@@ -161,7 +162,8 @@ impl Siege {
     /// Every way to hold a connection.
     fn ways(&self) -> Vec<Way<'_>> {
         const EVENTS: &str = "accept: text/event-stream\r\n";
-        let (greedy, reads) = (&self.greedy, &self.reads);
+        let greedy = &self.greedy;
+        let reads = &self.reads;
         let at = |rest: &str| self.mark.path(rest);
         let logs = at(&format!("/processes/{}/logs", self.process));
         let exec = r#"{"command":"sleep 10000"}"#;
@@ -272,7 +274,8 @@ fn t19_dialects_refuse_in_their_own_words() {
 fn t19_a_client_that_reads_nothing_loses_its_connection_and_a_quiet_stream_stays() {
     let config = "[connections]\ndownloads = 1\nstalled_s = 1";
     let server = Options::new().config(config).start();
-    let (http, sandbox) = (server.http(), server.sandbox());
+    let http = server.http();
+    let sandbox = server.sandbox();
     sandbox.exec(&format!("truncate -s {LARGE_MIB}M large"));
     let mut quiet = http.try_open("GET", "/v1/events", None).expect("an answer");
     let path = sandbox.path("/files/large");

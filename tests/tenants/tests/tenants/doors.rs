@@ -467,7 +467,8 @@ fn heavy_t12_a_quota_is_not_outrun() {
 #[test]
 fn t18_the_defaults_are_safe() {
     let mut server = Server::start();
-    let (data, port) = (server.data(), server.port());
+    let data = server.data();
+    let port = server.port();
     server.stop();
     let bare = |listen: Option<String>, data: &std::path::Path| {
         let mut program = server.program();

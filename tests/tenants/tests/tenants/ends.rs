@@ -39,7 +39,9 @@ struct Open {
 
 impl Open {
     fn new(sandbox: &Sandbox) -> Self {
-        let (mut talking, idle, mut deaf) = (sandbox.shell(), sandbox.shell(), sandbox.shell());
+        let mut talking = sandbox.shell();
+        let idle = sandbox.shell();
+        let mut deaf = sandbox.shell();
         talking.start(Start::new("while :; do echo line; done"));
         deaf.start(Start::new("while :; do echo line; done"));
         let body = json!({"command": "echo begun; sleep 600"});
@@ -79,7 +81,8 @@ fn a_server_under_load_stops_in_two_seconds() {
     std::thread::scope(|scope| {
         let calls: Vec<_> = (0..4)
             .map(|n| {
-                let (sandbox, http) = (&sandbox, &http);
+                let sandbox = &sandbox;
+                let http = &http;
                 scope.spawn(move || {
                     let path = sandbox.path(&format!("/sessions/s{n}/exec"));
                     let body = json!({"command": "echo one"}).to_string();
@@ -113,8 +116,8 @@ fn a_server_under_load_stops_in_two_seconds() {
 #[test]
 fn t13_what_a_revoked_key_has_opened_ends() {
     let mut server = Options::new().start();
-    let (key, other) =
-        (server.add_key(&["--label", "ends"]), server.add_key(&["--label", "stays"]));
+    let key = server.add_key(&["--label", "ends"]);
+    let other = server.add_key(&["--label", "stays"]);
     let with = |key: &str| Http::new(server.port(), Some(key));
     let sandbox = Sandbox { http: with(&key), ..server.sandbox() };
     let mut stays = Sandbox { http: with(&other), ..server.named(&sandbox.id) }.shell();

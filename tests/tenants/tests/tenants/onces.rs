@@ -8,7 +8,8 @@ const CALLERS: usize = 100;
 
 /// Calls that make something, with two bodies that differ.
 fn calls() -> [(&'static str, Value, Value); 4] {
-    let (one, two) = (json!({"metadata": {"n": 1}}), json!({"metadata": {"n": 2}}));
+    let one = json!({"metadata": {"n": 1}});
+    let two = json!({"metadata": {"n": 2}});
     [
         ("/v1/sandboxes", one.clone(), two.clone()),
         ("/v1/sessions", one.clone(), two.clone()),
@@ -33,7 +34,8 @@ fn all(http: &Http) -> BTreeSet<String> {
 fn i17_a_key_with_another_body_is_refused_and_changes_nothing() {
     let mut server = server();
     let other = server.add_key(&["--tenant", "other"]);
-    let (own, other) = (server.http(), Http::new(server.port(), Some(&other)));
+    let own = server.http();
+    let other = Http::new(server.port(), Some(&other));
     own.post("/v1/sandboxes", &json!({"id": "box"})).expect(201);
     let mut rows = Rows::new();
     for (at, (path, body, changed)) in calls().into_iter().enumerate() {
@@ -117,7 +119,8 @@ fn heavy_i17_a_key_that_a_hundred_use_at_once_has_one_effect() {
             let barrier = std::sync::Barrier::new(CALLERS);
             let answers: Vec<(bool, u16, Value)> = std::thread::scope(|scope| {
                 let ask = |n: usize| {
-                    let (http, barrier) = (&http, &barrier);
+                    let http = &http;
+                    let barrier = &barrier;
                     let same = n.is_multiple_of(2);
                     let body = if same { &body } else { &changed };
                     scope.spawn(move || {

@@ -48,7 +48,8 @@ fn t2_another_tenants_id_is_answered_as_one_that_never_was() {
 fn t2_ids_in_bodies_queries_cursors_and_events_lead_to_ones_own() {
     let mut server = server();
     let key = server.add_key(&["--tenant", "other"]);
-    let (own, other) = (server.http(), Http::new(server.port(), Some(&key)));
+    let own = server.http();
+    let other = Http::new(server.port(), Some(&key));
     let sandbox = server.sandbox_with(&json!({"id": "mine", "metadata": {"label": "canary"}}));
     let session = own.post("/v1/sessions", &json!({"sandbox_id": "mine"})).expect(201).json();
     let id = session["id"].as_str().expect("an id").to_owned();
@@ -223,7 +224,8 @@ fn spread(ids: &[String], known: fn(char) -> bool, places: usize) {
 fn t3_who_asks_for_too_many_ids_that_are_not_there_is_told_to_wait() {
     let mut server = Options::new().config("misses_max = 1000").start();
     let key = server.add_key(&["--tenant", "other"]);
-    let (own, other) = (server.http(), Http::new(server.port(), Some(&key)));
+    let own = server.http();
+    let other = Http::new(server.port(), Some(&key));
     let ask = |key: &str, count: usize| {
         let head = format!(
             "GET /v1/sandboxes/{NOBODY} HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nauthorization: Bearer {key}\r\n",

@@ -179,8 +179,8 @@ fn a_ticket_opens_no_more_than_its_maker_could() {
         with(&server, &stranger).delete(&sandbox.path(""));
         terminal.line("echo 'u'nhurt", "unhurt\r\n");
     });
-    let (unused, used) =
-        (ticket(&with(&server, &writer), &wish), ticket(&with(&server, &writer), &wish));
+    let unused = ticket(&with(&server, &writer), &wish);
+    let used = ticket(&with(&server, &writer), &wish);
     let mut inside = enter(&server, &path, &used).expect("let in");
     inside.frame("ready");
     let list = server.command(&["keys", "ls"]);

@@ -142,7 +142,8 @@ fn a_tenants_clients_leave_places_to_others() {
 #[test]
 fn t19_tools_go_through_the_same_limits() {
     let server = Options::new().config("[connections]\nexecs = 1").start();
-    let (own, sandbox) = (server.http(), server.sandbox());
+    let own = server.http();
+    let sandbox = server.sandbox();
     let id = begin(&own);
     let body = json!({"command": "sleep 10000"});
     let held = own.events(&sandbox.path("/exec"), &body);

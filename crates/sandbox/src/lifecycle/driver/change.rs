@@ -24,7 +24,8 @@ impl Driver {
     pub(crate) async fn patch(&mut self, patch: Patch) -> Result<Info, Error> {
         let body = self.record.body.patched(&self.inner.config, patch)?;
         let old = std::mem::replace(&mut self.record.body, body);
-        let (was, is) = (old.limits, self.record.body.limits);
+        let was = old.limits;
+        let is = self.record.body.limits;
         if was != is
             && let Err(error) = self.limit(is).await
         {

@@ -116,9 +116,11 @@ impl Driver {
         if self.seen.busy() {
             return Err(Error::InUse(self.entry.id.clone()));
         }
-        let (mut private, mut shells) = (self.seen.private(), self.seen.shells());
+        let mut private = self.seen.private();
+        let mut shells = self.seen.shells();
         let mut terminals = self.seen.terminals();
-        let (mut contexts, mut tasks) = (self.seen.contexts(), self.seen.context_tasks());
+        let mut contexts = self.seen.contexts();
+        let mut tasks = self.seen.context_tasks();
         for (id, scope) in self.entry.scopes.all() {
             let (mut wire, open, execs) = watch_at(&scope.directory, REATTACH_WAIT).await?;
             let now = AgentActivity::inventory(&open, execs);
@@ -201,7 +203,8 @@ impl Driver {
 
     /// Nothing of it runs after this; an ephemeral one has no files either. May have been done.
     async fn rest(&self) -> Result<(), Error> {
-        let (cage, persistent) = (self.cage(), self.record.body.persistent);
+        let cage = self.cage();
+        let persistent = self.record.body.persistent;
         let rested = blocking(move || {
             let cage = cage.open();
             cage.kill()?;

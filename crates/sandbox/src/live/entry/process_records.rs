@@ -109,7 +109,8 @@ impl ProcessRecords {
         &self,
         work: impl FnOnce(&Path, &mut BTreeMap<ProcessId, ProcessRecord>) -> R + Send + 'static,
     ) -> Option<R> {
-        let (folder, held) = (self.folder.clone(), Arc::clone(&self.held));
+        let folder = self.folder.clone();
+        let held = Arc::clone(&self.held);
         let done = blocking(move || {
             let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
             let notes = held.get_or_insert_with(|| read_all(&folder));

@@ -100,7 +100,8 @@ mod tests {
     use super::*;
 
     fn refused(host: &str, times: u32) -> Refused {
-        let (protocol, rule) = ("tcp".to_owned(), "default".to_owned());
+        let protocol = "tcp".to_owned();
+        let rule = "default".to_owned();
         Refused { host: host.to_owned(), port: Some(443), protocol, rule, times }
     }
 

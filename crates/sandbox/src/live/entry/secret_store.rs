@@ -74,7 +74,8 @@ impl SecretStore {
 
     /// Keeps these in place of those before, on the disk when this returns.
     pub(crate) async fn keep(&self, all: Vec<CredentialSpec>) -> Result<(), Error> {
-        let (path, new) = (self.path.clone(), all.clone());
+        let path = self.path.clone();
+        let new = all.clone();
         let written = match all.is_empty() {
             true => blocking(move || remove(&path)).await?,
             false => blocking(move || write(&path, &new)).await?,

@@ -52,7 +52,8 @@ impl ShellStates {
         if !known() {
             return Ok(());
         }
-        let (folder, id) = (self.folder.clone(), id.clone());
+        let folder = self.folder.clone();
+        let id = id.clone();
         let written = blocking(move || write(&folder, &id, &state)).await?;
         written.map_err(|error| Error::Fault(format!("cannot keep what a shell held: {error}")))
     }

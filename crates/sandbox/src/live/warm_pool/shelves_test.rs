@@ -21,7 +21,8 @@ fn names(all: &[Made]) -> Vec<&str> {
 
 #[test]
 fn a_kind_is_made_ahead_once_somebody_has_asked_for_it() {
-    let (mut shelves, now) = (Shelves::default(), Instant::now());
+    let mut shelves = Shelves::default();
+    let now = Instant::now();
     shelves.want(&Kind::default(), now);
     assert_eq!(shelves.next(1, "a"), Some(Kind::default()));
     shelves.put(made("a", &Kind::default()));
@@ -37,10 +38,12 @@ fn a_kind_is_made_ahead_once_somebody_has_asked_for_it() {
 
 #[test]
 fn kinds_are_bounded_and_the_one_not_asked_for_longest_goes() {
-    let (mut shelves, now) = (Shelves::default(), Instant::now());
+    let mut shelves = Shelves::default();
+    let now = Instant::now();
     shelves.want(&Kind::default(), now);
     for at in 0..=OTHERS_MAX {
-        let (kind, name) = (image(&at.to_string()), at.to_string());
+        let kind = image(&at.to_string());
+        let name = at.to_string();
         shelves.want(&kind, now);
         assert_eq!(shelves.next(9, &name), Some(kind.clone()));
         shelves.put(made(&name, &kind));
@@ -55,7 +58,8 @@ fn kinds_are_bounded_and_the_one_not_asked_for_longest_goes() {
 
 #[test]
 fn what_nobody_asks_for_any_more_is_given_up_and_the_plain_ones_stay() {
-    let (mut shelves, now) = (Shelves::default(), Instant::now());
+    let mut shelves = Shelves::default();
+    let now = Instant::now();
     shelves.want(&Kind::default(), now);
     shelves.want(&linked(), now);
     assert_eq!(shelves.age(now), Some(now + STAY));
@@ -69,7 +73,8 @@ fn what_nobody_asks_for_any_more_is_given_up_and_the_plain_ones_stay() {
 
 #[test]
 fn one_that_is_being_made_goes_to_who_waits_unless_it_is_not_to_be_used() {
-    let (mut shelves, now) = (Shelves::default(), Instant::now());
+    let mut shelves = Shelves::default();
+    let now = Instant::now();
     shelves.want(&linked(), now);
     assert_eq!(shelves.next(1, "a"), Some(linked()));
     let Taken::Soon(mut promise) = shelves.take(&linked(), now) else { panic!("it is being made") };
@@ -93,7 +98,8 @@ fn one_that_is_being_made_goes_to_who_waits_unless_it_is_not_to_be_used() {
 
 #[test]
 fn layers_are_held_until_what_is_made_of_them_is_removed() {
-    let (mut shelves, now) = (Shelves::default(), Instant::now());
+    let mut shelves = Shelves::default();
+    let now = Instant::now();
     shelves.want(&image("x"), now);
     shelves.next(1, "a").expect("it is short");
     shelves.retain(|kind| kind.root.is_none());

@@ -47,7 +47,8 @@ impl Opening {
             Self::Rule(rule) => return Ok(rule.clone()),
             Self::Denied(denied) => denied,
         };
-        let (host, why) = (&denied.host, denied.rule.as_str());
+        let host = &denied.host;
+        let why = denied.rule.as_str();
         let unfit = UNFIT.iter().find(|(word, _)| *word == why);
         let unproven = UNPROVEN.iter().find(|(word, _)| *word == why);
         let closed = why == HOST || CLOSED.iter().any(|(_, _, word)| *word == why);
@@ -78,7 +79,8 @@ impl Network {
     /// This one with a change; nothing is changed when a part of it is refused.
     pub(crate) fn changed(&self, change: &NetworkChange) -> Result<Self, Error> {
         let base = change.whole.as_ref().unwrap_or(self);
-        let (mut allow, mut deny) = (base.allow.clone(), base.deny.clone());
+        let mut allow = base.allow.clone();
+        let mut deny = base.deny.clone();
         let gone = checked("deny_remove", &change.deny_remove)?;
         deny.retain(|rule| !gone.contains(rule));
         let gone = checked("allow_remove", &change.allow_remove)?;
@@ -122,7 +124,8 @@ mod tests {
     }
 
     fn denied(host: &str, port: Option<u16>, rule: &str) -> Opening {
-        let (host, rule) = (host.to_owned(), rule.to_owned());
+        let host = host.to_owned();
+        let rule = rule.to_owned();
         Opening::Denied(Refused { host, port, protocol: "tcp".into(), rule, times: 1 })
     }
 

@@ -60,7 +60,8 @@ pub struct Profile {
 pub fn built_in() -> [Profile; 4] {
     let profile = |name: &str, description: &str, allow: &[&str], deny: &[&str]| {
         let texts = |rules: &[&str]| rules.iter().map(|rule| (*rule).to_owned()).collect();
-        let (name, description) = (name.to_owned(), description.to_owned());
+        let name = name.to_owned();
+        let description = description.to_owned();
         Profile { name, description, allow: texts(allow), deny: texts(deny) }
     };
     [

@@ -138,7 +138,8 @@ impl Sandbox {
             let message = format!("context {id} exists");
             return Err(Error::Refused { why: Why::Exists, message });
         }
-        let (context, language) = (id.into(), wish.language);
+        let context = id.into();
+        let language = wish.language;
         let open = context::Open { context, language, cwd, env, timeout_ms, label, reuse };
         let answer = self.ask_context(scope.as_deref(), context::Ask::Open(open), OPEN_WAIT);
         match answer.await? {

@@ -172,7 +172,8 @@ impl RunLink {
         if !last {
             return None;
         }
-        let (said, long) = (std::mem::take(&mut self.said), std::mem::take(&mut self.long));
+        let said = std::mem::take(&mut self.said);
+        let long = std::mem::take(&mut self.long);
         // What is too long was not kept, and is no JSON either.
         Some(match kind {
             DISPLAY => serde_json::from_slice(&said).map_or(Event::Unread, Event::Shown),

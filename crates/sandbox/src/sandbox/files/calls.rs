@@ -199,7 +199,8 @@ impl Sandbox {
         wish: Search,
     ) -> Result<(Vec<Line>, Searched), Error> {
         let mut wire = self.file(path, File::Search { path: path.to_vec(), wish }).await?;
-        let (mut all, mut bytes) = (Vec::new(), 0);
+        let mut all = Vec::new();
+        let mut bytes = 0;
         loop {
             match hear_in(&mut wire, LONG).await? {
                 Heard::Tell(Tell::FileLines(mut part)) if bytes <= LINES_BYTES_MAX => {

@@ -92,7 +92,8 @@ fn take(worker: &mut Worker, reading: &mut Reading, frame: Frame) -> Result<Step
             let due = reading.expected.get(at..at + bytes.len());
             if id != reading.id || offset != reading.out || due != Some(&bytes[..]) {
                 let said = String::from_utf8_lossy(&bytes).into_owned();
-                let (wanted, command) = (reading.out, &reading.id);
+                let wanted = reading.out;
+                let command = &reading.id;
                 return worker.unless_gone_step(&format!(
                     "at {wanted} of {command} came offset {offset} of {id}: {said:?}"
                 ));
