@@ -96,7 +96,7 @@ fn a_hundred_megabytes_pass_in_constant_memory() {
             Event::Data(data) => {
                 count += data.bytes.len();
                 at += 1;
-                if at % 64 == 0 {
+                if at.is_multiple_of(64) {
                     most = most.max(agent.size().0);
                 }
             }
