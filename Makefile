@@ -13,7 +13,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 
 HOST := $(shell rustc -vV | sed -n 's/^host: //p')
-PROGRAMS := isolet isolet-launcher isolet-agent isolet-edge
+PROGRAMS := isolet isolet-launcher isolet-agent isolet-egress-proxy
 PROFILE := $(if $(CI),ci,default)
 
 # Launcher and agent run where no library of the host is to be found, and are to be small.
@@ -34,9 +34,9 @@ run: build
 
 build: console-if-can
 	cargo build --release $(INSIDE) $(STATIC)
-	cargo build --release -p isolet -p isolet-edge
+	cargo build --release -p isolet -p isolet-egress-proxy
 	mkdir -p dist
-	install target/release/isolet target/release/isolet-edge target/$(HOST)/release/isolet-launcher target/$(HOST)/release/isolet-agent dist/
+	install target/release/isolet target/release/isolet-egress-proxy target/$(HOST)/release/isolet-launcher target/$(HOST)/release/isolet-agent dist/
 
 # The console's files. Every build of the server takes them in.
 console: console/dist/index.html
@@ -62,7 +62,7 @@ programs:
 	cargo build $(BUILT)
 	mkdir -p target/programs
 	rm -rf target/programs/image
-	install target/debug/isolet target/debug/isolet-edge target/$(HOST)/debug/isolet-launcher target/$(HOST)/debug/isolet-agent target/programs/
+	install target/debug/isolet target/debug/isolet-egress-proxy target/$(HOST)/debug/isolet-launcher target/$(HOST)/debug/isolet-agent target/programs/
 
 # The same terminal as in the console, without a window.
 XTERM := crates/vt/tests/xterm/node_modules/.fetched

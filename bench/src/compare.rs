@@ -26,7 +26,7 @@ const WARM: usize = 20;
 /// Compare two builds: `:` over WebSocket and HTTP, create to first output, and system calls.
 #[derive(Args)]
 pub(crate) struct Compare {
-    /// Directory of the old isolet, isolet-launcher, isolet-agent and isolet-edge.
+    /// Directory of the old isolet, isolet-launcher, isolet-agent and isolet-egress-proxy.
     old: PathBuf,
     /// Directory of the new ones.
     new: PathBuf,

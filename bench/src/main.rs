@@ -42,7 +42,7 @@ struct Args {
     /// Which table; all of them unless told.
     #[arg(value_enum)]
     what: Vec<Table>,
-    /// Directory of isolet, isolet-launcher, isolet-agent and isolet-edge.
+    /// Directory of isolet, isolet-launcher, isolet-agent and isolet-egress-proxy.
     #[arg(long, env = "ISOLET_BIN", default_value = "dist")]
     bin: std::path::PathBuf,
     /// Rounds of each table; more for quieter numbers.

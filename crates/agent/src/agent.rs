@@ -21,9 +21,9 @@ use crate::reactor::poll::{Ready, Source};
 use crate::reactor::{ChildOwner, READ_BYTES, Reactor, Timer};
 use crate::shell::Shell;
 use crate::terminal::Terminal;
-use isolet_wire::ask::Ask;
 use isolet_wire::frame::{self, Frame};
-use isolet_wire::tell::{STDERR, STDOUT, Tell, Why};
+use isolet_wire::request::AgentRequest;
+use isolet_wire::response::{AgentResponse, RefusalReason, STDERR, STDOUT};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -302,7 +302,7 @@ impl Agent {
             let Some(conn) = self.conns.get_mut(&id) else { return };
             let ask = match conn.next_frame() {
                 Ok(None) => return,
-                Ok(Some(Frame::Message(body))) => frame::decode::<Ask>(&body),
+                Ok(Some(Frame::Message(body))) => frame::decode::<AgentRequest>(&body),
                 Ok(Some(Frame::Data(_))) => Err(frame::FrameError::Body),
                 Err(error) => Err(error),
             };
@@ -316,15 +316,21 @@ impl Agent {
         }
     }
 
-    fn send(&mut self, id: u64, message: &Tell) {
+    fn send(&mut self, id: u64, message: &AgentResponse) {
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.queue_message(message);
         }
         self.send_queued(id);
     }
 
-    fn refuse(&mut self, id: u64, of: Option<String>, why: Why, message: impl Into<String>) {
-        self.send(id, &Tell::Refused { id: of, why, message: message.into() });
+    fn refuse(
+        &mut self,
+        id: u64,
+        of: Option<String>,
+        why: RefusalReason,
+        message: impl Into<String>,
+    ) {
+        self.send(id, &AgentResponse::Refused { id: of, why, message: message.into() });
     }
 
     fn reap(&mut self) {

@@ -10,7 +10,7 @@ pub(crate) use terminal_client::{ClientStage, TerminalClient};
 use crate::reactor::poll::{Poll, Source};
 use bytes::BytesMut;
 use isolet_wire::frame::{self, Frame, FrameError, SERVER_FRAME_BYTES_MAX};
-use isolet_wire::tell::Tell;
+use isolet_wire::response::AgentResponse;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -157,7 +157,7 @@ impl Conn {
     }
 
     /// Queues a message.
-    pub(crate) fn queue_message(&mut self, message: &Tell) {
+    pub(crate) fn queue_message(&mut self, message: &AgentResponse) {
         frame::put(&mut self.queue, message);
     }
 
@@ -192,7 +192,11 @@ impl Conn {
     ///
     /// # Errors
     /// The peer has gone, or does not read.
-    pub(crate) fn send_with_fd(&mut self, message: &Tell, fd: &OwnedFd) -> Result<(), Errno> {
+    pub(crate) fn send_with_fd(
+        &mut self,
+        message: &AgentResponse,
+        fd: &OwnedFd,
+    ) -> Result<(), Errno> {
         if !self.flush()? {
             return Err(Errno::AGAIN);
         }

@@ -29,8 +29,8 @@ use crate::process_tree;
 use crate::reactor::{Reactor, Timer};
 use bash_shell::{BashShell, Code};
 use interpreter::{Interpreter, RUN};
-use isolet_wire::context::{self, Language, Open, QUEUE_MAX, TIMEOUT_MS_MAX, Tell};
-use isolet_wire::tell::{self, Why};
+use isolet_wire::context::{self, ContextResponse, Language, Open, QUEUE_MAX, TIMEOUT_MS_MAX};
+use isolet_wire::response::{self, RefusalReason};
 use killing::Killing;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -147,8 +147,8 @@ impl Context {
 
     /// What is told of it.
     #[must_use]
-    pub(crate) fn describe(&self, new: bool) -> Tell {
-        Tell::Is(context::Context {
+    pub(crate) fn describe(&self, new: bool) -> ContextResponse {
+        ContextResponse::Is(context::Context {
             context: self.open.context.clone(),
             language: if self.kernel.is_some() { Language::Jupyter } else { self.open.language },
             label: self.open.label.clone(),
@@ -163,15 +163,15 @@ impl Context {
 
     /// What watchers are told of it.
     #[must_use]
-    pub(crate) fn activity(&self) -> tell::Shell {
-        tell::Shell {
+    pub(crate) fn activity(&self) -> response::Shell {
+        response::Shell {
             name: format!("c/{}", self.open.context),
             pid: self.pid(),
             busy: self.run.is_some(),
             queued: self.queue.len() as u32,
             clients: process_tree::thread_count(self.pid())
                 + process_tree::thread_count(self.kernel_pid()),
-            closed: self.is_over().then(tell::Closed::default),
+            closed: self.is_over().then(response::Closed::default),
         }
     }
 
@@ -240,13 +240,16 @@ impl Context {
     /// The line is full, or the code too long.
     pub(crate) fn enqueue(&mut self, conn: u64, ask: context::Run) -> Result<(), Refusal> {
         if self.closing {
-            return Err((Why::NoShell, "the context is being deleted".to_owned()));
+            return Err((RefusalReason::NoShell, "the context is being deleted".to_owned()));
         }
         if self.queue.len() >= QUEUE_MAX {
-            return Err((Why::QueueFull, format!("{QUEUE_MAX} runs wait in this context")));
+            return Err((
+                RefusalReason::QueueFull,
+                format!("{QUEUE_MAX} runs wait in this context"),
+            ));
         }
         if ask.body.len() > BODY_BYTES_MAX {
-            return Err((Why::TooLarge, "the code is too long".to_owned()));
+            return Err((RefusalReason::TooLarge, "the code is too long".to_owned()));
         }
         if self.open.language == Language::Bash {
             Code::of(&ask.body)?;
@@ -259,7 +262,10 @@ impl Context {
     }
 
     /// Begins the next run where one waits and nothing stands in its way; who is told so, and what.
-    pub(crate) fn start_next_run(&mut self, reactor: &mut Reactor) -> Option<(u64, Tell)> {
+    pub(crate) fn start_next_run(
+        &mut self,
+        reactor: &mut Reactor,
+    ) -> Option<(u64, ContextResponse)> {
         if self.killing.is_some() || self.closing || self.state != State::Idle {
             return None;
         }
@@ -287,7 +293,7 @@ impl Context {
             let body = [&self.number.to_be_bytes()[..], &body].concat();
             self.send_to_driver(reactor, RUN, &body);
         }
-        Some((conn, Tell::Began { fresh: std::mem::take(&mut self.fresh) }))
+        Some((conn, ContextResponse::Began { fresh: std::mem::take(&mut self.fresh) }))
     }
 
     /// A connection has gone: what it waited for is not begun; what runs goes on to its end.
@@ -301,7 +307,7 @@ impl Context {
     }
 
     /// Refuses all runs that wait.
-    fn refuse_queue(&mut self, why: Why, message: &str) {
+    fn refuse_queue(&mut self, why: RefusalReason, message: &str) {
         let waiting = self.queue.drain(..).map(|one| (one.conn, (why, message.to_owned())));
         self.refusals.extend(waiting);
     }

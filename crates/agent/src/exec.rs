@@ -8,8 +8,8 @@ use crate::reactor::poll::Source;
 use crate::reactor::{ChildOwner, READ_BYTES, Reactor, SpawnRequest, Timer};
 use isolet_sys::signal;
 use isolet_sys::spawn::{Child, Stage};
-use isolet_wire::ask::Exec as Ask;
-use isolet_wire::tell::{Exit, STDERR, STDOUT, Tell, Why};
+use isolet_wire::request::Exec as AgentRequest;
+use isolet_wire::response::{AgentResponse, Exit, RefusalReason, STDERR, STDOUT};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -27,7 +27,7 @@ pub(crate) struct Exec {
     /// Its connection, while that is there.
     pub(crate) conn: Option<u64>,
     id: u64,
-    ask: Ask,
+    ask: AgentRequest,
     pid: i32,
     child: Option<Child>,
     started_at: Instant,
@@ -59,10 +59,10 @@ impl Exec {
         reactor: &mut Reactor,
         id: u64,
         conn: u64,
-        ask: Ask,
+        ask: AgentRequest,
     ) -> Result<Self, Refusal> {
         if ask.uid > UID_MAX {
-            return Err((Why::BadAsk, format!("user id {} is above {UID_MAX}", ask.uid)));
+            return Err((RefusalReason::BadAsk, format!("user id {} is above {UID_MAX}", ask.uid)));
         }
         let words = launch::words_without_shell(&ask);
         let without_shell = words.is_some();
@@ -191,7 +191,7 @@ impl Exec {
         &mut self,
         reactor: &mut Reactor,
         mut conn: Option<&mut Conn>,
-    ) -> Option<Tell> {
+    ) -> Option<AgentResponse> {
         let room =
             |conn: &Option<&mut Conn>| conn.as_ref().is_none_or(|conn| conn.queued_bytes() == 0);
         if self.ended.is_none() {
@@ -215,13 +215,13 @@ impl Exec {
         self.exit_reported && self.kill_at.is_none()
     }
 
-    fn exit(&mut self, reactor: &mut Reactor) -> Tell {
+    fn exit(&mut self, reactor: &mut Reactor) -> AgentResponse {
         self.exit_reported = true;
         for fd in self.pipes.iter_mut().filter_map(Option::take) {
             reactor.drain(fd);
         }
         let (code, signal) = self.ended.unwrap_or_default();
-        Tell::Exit(Exit {
+        AgentResponse::Exit(Exit {
             code,
             signal,
             timed_out: self.timed_out,

@@ -16,9 +16,9 @@ use atomic_write::AtomicWrite;
 use bytes::{Bytes, BytesMut};
 use connection::{Broken, Connection, Ended};
 use disk::Failure;
-use isolet_wire::ask::{File as Call, Pair, Save, Span, Walk};
 use isolet_wire::frame::{self, DATA_BYTES_MAX};
-use isolet_wire::tell::{Entry, Found, Kind, Stat, Tell, Why};
+use isolet_wire::request::{File as Call, Pair, Save, Span, Walk};
+use isolet_wire::response::{AgentResponse, Entry, Found, Kind, RefusalReason, Stat};
 use owned::Owner;
 use rustix::fs::{AtFlags, CWD, Mode};
 use rustix::net::sockopt;
@@ -60,11 +60,11 @@ pub(crate) fn serve(socket: OwnedFd, input: BytesMut, call: Call) -> i32 {
     }
     let named = named(&call);
     let told = match connection.call(call) {
-        Ok(()) => connection.send_message(&Tell::Done),
+        Ok(()) => connection.send_message(&AgentResponse::Done),
         Err(Ended::Failure(Failure(why, message))) => {
             let message =
                 named.map_or_else(|| message.clone(), |path| format!("{path}: {message}"));
-            connection.send_message(&Tell::Refused { id: None, why, message })
+            connection.send_message(&AgentResponse::Refused { id: None, why, message })
         }
         Err(Ended::Broken) => Err(Broken),
     };
@@ -110,14 +110,14 @@ impl Connection {
             Call::Stat { path } => {
                 let path = disk::path(&path)?;
                 let stat = rustix::fs::statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW)?;
-                Ok(self.send_message(&Tell::FileStat(disk::stat(&stat)))?)
+                Ok(self.send_message(&AgentResponse::FileStat(disk::stat(&stat)))?)
             }
             Call::MakeDir { path } => Ok(disk::make_dirs(&disk::path(&path)?)?),
             Call::Remove { path, recursive } => Ok(remove(&disk::path(&path)?, recursive)?),
             Call::Fetch { path, span } => self.read(&path, span, true),
             Call::Save { path, how } => {
                 let (stat, created) = self.write(&path, None, how)?;
-                Ok(self.send_message(&Tell::FileSaved { stat, created })?)
+                Ok(self.send_message(&AgentResponse::FileSaved { stat, created })?)
             }
             Call::Walk { path, wish } => self.walk(&path, &wish),
             Call::Pack { path } => self.pack(&path, false, &[]),
@@ -145,15 +145,15 @@ impl Connection {
         let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         let stat = disk::stat(&rustix::fs::statat(CWD, &at, flags)?);
         let target = disk::target(CWD, at.as_os_str().as_bytes(), &stat);
-        Ok(self.send_message(&Tell::FileFound(vec![Found { path, stat, target }]))?)
+        Ok(self.send_message(&AgentResponse::FileFound(vec![Found { path, stat, target }]))?)
     }
 
     fn read(&mut self, path: &[u8], span: Span, folder: bool) -> Result<(), Ended> {
         let (mut file, stat) = disk::open(&disk::path(path)?)?;
         if stat.kind == Kind::Directory && !folder {
-            return Err(Failure(Why::WrongKind, "not a regular file".to_owned()).into());
+            return Err(Failure(RefusalReason::WrongKind, "not a regular file".to_owned()).into());
         }
-        self.send_message(&Tell::FileStat(stat.clone()))?;
+        self.send_message(&AgentResponse::FileStat(stat.clone()))?;
         let (offset, limit) = match span {
             Span::From { offset, limit } => (offset, limit),
             Span::Last(count) => (stat.size.saturating_sub(count), Some(count.min(stat.size))),
@@ -169,9 +169,9 @@ impl Connection {
         let path = disk::path(path)?;
         let (_, stat) = disk::open(&path)?;
         if stat.kind != Kind::Directory {
-            return Err(Failure(Why::WrongKind, "not a directory".to_owned()).into());
+            return Err(Failure(RefusalReason::WrongKind, "not a directory".to_owned()).into());
         }
-        self.send_message(&Tell::FileStat(stat))?;
+        self.send_message(&AgentResponse::FileStat(stat))?;
         let cut = Cell::new(false);
         let sink = Sink { connection: self, at: 0, cut: &cut };
         let out = BufWriter::with_capacity(DATA_BYTES_MAX, sink);
@@ -218,18 +218,18 @@ impl Connection {
         let mut bytes = 0;
         walk::walk(&disk::path(path)?, wish, |found, unread| {
             if let Some(Failure(why, _)) = unread {
-                self.send_message(&Tell::FileUnread { path: found.path.clone(), why })?;
+                self.send_message(&AgentResponse::FileUnread { path: found.path.clone(), why })?;
             }
             bytes += found.path.len() + found.target.as_ref().map_or(0, Vec::len);
             part.push(found);
             if bytes >= LIST_BYTES || part.len() >= LIST_ENTRIES {
                 bytes = 0;
-                self.send_message(&Tell::FileFound(std::mem::take(&mut part)))?;
+                self.send_message(&AgentResponse::FileFound(std::mem::take(&mut part)))?;
             }
             Ok::<_, Ended>(())
         })?;
         if !part.is_empty() {
-            self.send_message(&Tell::FileFound(part))?;
+            self.send_message(&AgentResponse::FileFound(part))?;
         }
         Ok(())
     }
@@ -254,12 +254,12 @@ impl Connection {
             bytes += name.len();
             part.push(Entry { name, stat: disk::stat(&stat) });
             if bytes >= LIST_BYTES || part.len() >= LIST_ENTRIES {
-                self.send_message(&Tell::FileList(std::mem::take(&mut part)))?;
+                self.send_message(&AgentResponse::FileList(std::mem::take(&mut part)))?;
                 bytes = 0;
             }
         }
         if !part.is_empty() {
-            self.send_message(&Tell::FileList(part))?;
+            self.send_message(&AgentResponse::FileList(part))?;
         }
         Ok(())
     }
@@ -269,7 +269,7 @@ impl Connection {
 /// as it does in lists.
 fn remove(path: &Path, recursive: bool) -> Result<(), Failure> {
     match disk::remove(path, recursive) {
-        Err(Failure(Why::NotEmpty, _)) => {
+        Err(Failure(RefusalReason::NotEmpty, _)) => {
             let dir = File::open(path)?;
             disk::names(path, TEMPORARY_FILES_MAX)
                 .unwrap_or_default()

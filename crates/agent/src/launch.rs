@@ -5,8 +5,8 @@ pub(crate) mod words;
 
 use crate::reactor::{SpawnRequest, environment};
 use isolet_sys::spawn::Stage;
-use isolet_wire::ask::{Exec, What};
-use isolet_wire::tell::Why;
+use isolet_wire::request::{Exec, What};
+use isolet_wire::response::RefusalReason;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::CString;
@@ -17,7 +17,7 @@ pub(crate) const BASH: [&std::ffi::CStr; 3] =
     [c"/bin/bash", c"/usr/bin/bash", c"/usr/local/bin/bash"];
 
 /// Why a program was not started, and in words.
-pub(crate) type Refusal = (Why, String);
+pub(crate) type Refusal = (RefusalReason, String);
 
 /// The words of a command that needs no shell to find out what they are.
 #[must_use]
@@ -38,7 +38,7 @@ pub(crate) fn spawn_request(
 ) -> Result<SpawnRequest, Refusal> {
     let bad = || {
         let text = "no program, a NUL byte, or a name of the environment with `=`";
-        (Why::BadAsk, text.to_owned())
+        (RefusalReason::BadAsk, text.to_owned())
     };
     let mut envp = environment(&ask.env).ok_or_else(bad)?;
     let path = ask.env.get("PATH").map_or(words::PATH, String::as_str);
@@ -129,22 +129,30 @@ pub(crate) fn program_name(ask: &Exec) -> &str {
 #[must_use]
 pub(crate) fn refusal(program: &str, (stage, errno): (Stage, Errno)) -> Refusal {
     match (stage, errno) {
-        (Stage::Cwd, _) => (Why::BadCwd, format!("cannot enter the start directory: {errno}")),
-        (Stage::Exec, Errno::ACCESS) => (Why::Denied, format!("permission denied: {program}")),
-        (Stage::Exec, Errno::TOOBIG) => (Why::TooLarge, "argument list too long".to_owned()),
-        (Stage::Exec, Errno::NOENT) => (Why::NotFound, format!("program not found: {program}")),
-        (Stage::Exec, _) => (Why::Failed, format!("cannot execute {program}: {errno}")),
+        (Stage::Cwd, _) => {
+            (RefusalReason::BadCwd, format!("cannot enter the start directory: {errno}"))
+        }
+        (Stage::Exec, Errno::ACCESS) => {
+            (RefusalReason::Denied, format!("permission denied: {program}"))
+        }
+        (Stage::Exec, Errno::TOOBIG) => {
+            (RefusalReason::TooLarge, "argument list too long".to_owned())
+        }
+        (Stage::Exec, Errno::NOENT) => {
+            (RefusalReason::NotFound, format!("program not found: {program}"))
+        }
+        (Stage::Exec, _) => (RefusalReason::Failed, format!("cannot execute {program}: {errno}")),
         (Stage::Terminal, Errno::NOSPC) => {
             let message = "every terminal that the sandbox may have, or its host (kernel.pty.max), is in use; end a program that holds one";
-            (Why::TooMany, message.to_owned())
+            (RefusalReason::TooMany, message.to_owned())
         }
         (Stage::Confine | Stage::Terminal, _) => {
-            (Why::NoProcess, format!("cannot confine: {errno}"))
+            (RefusalReason::NoProcess, format!("cannot confine: {errno}"))
         }
     }
 }
 
 /// No process could be made.
 pub(crate) fn no_process(error: &dyn std::fmt::Display) -> Refusal {
-    (Why::NoProcess, format!("no process: {error}"))
+    (RefusalReason::NoProcess, format!("no process: {error}"))
 }

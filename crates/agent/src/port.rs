@@ -1,7 +1,7 @@
 //! Connections to ports of the sandbox on behalf of the server, and the sockets that listen.
 
 use isolet_wire::port::{LISTENERS_MAX, Listener};
-use isolet_wire::tell::Why;
+use isolet_wire::response::RefusalReason;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -37,12 +37,16 @@ pub(crate) enum DialState {
     /// Connected.
     Connected,
     /// It cannot be.
-    Refused(Why, String),
+    Refused(RefusalReason, String),
 }
 
 impl Dial {
     /// Begins; `Err` as in [`DialState::Refused`].
-    pub(crate) fn begin(conn: u64, port: u16, now: Instant) -> Result<Self, (Why, String)> {
+    pub(crate) fn begin(
+        conn: u64,
+        port: u16,
+        now: Instant,
+    ) -> Result<Self, (RefusalReason, String)> {
         let (fd, tried) = next(port, 0)?;
         Ok(Self { conn, due: now + DIAL_WAIT, fd, port, tried })
     }
@@ -66,14 +70,14 @@ impl Dial {
     }
 
     /// It has taken too long.
-    pub(crate) fn timeout_error(&self) -> (Why, String) {
+    pub(crate) fn timeout_error(&self) -> (RefusalReason, String) {
         let port = self.port;
-        (Why::NoAnswer, format!("what listens on port {port} takes no connection"))
+        (RefusalReason::NoAnswer, format!("what listens on port {port} takes no connection"))
     }
 }
 
 /// A socket on its way to the next address that does not refuse at once.
-fn next(port: u16, mut tried: usize) -> Result<(OwnedFd, usize), (Why, String)> {
+fn next(port: u16, mut tried: usize) -> Result<(OwnedFd, usize), (RefusalReason, String)> {
     while let Some(address) = ADDRESSES.get(tried) {
         tried += 1;
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -81,7 +85,7 @@ fn next(port: u16, mut tried: usize) -> Result<(OwnedFd, usize), (Why, String)> 
         let fd = match rustix::net::socket_with(family, SocketType::STREAM, flags, None) {
             Ok(fd) => fd,
             Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)) => {
-                return Err((Why::Short, format!("no socket: {errno}")));
+                return Err((RefusalReason::Short, format!("no socket: {errno}")));
             }
             Err(_) => continue,
         };
@@ -90,7 +94,7 @@ fn next(port: u16, mut tried: usize) -> Result<(OwnedFd, usize), (Why, String)> 
             Err(_) => {}
         }
     }
-    Err((Why::NotListening, format!("nothing listens on port {port}")))
+    Err((RefusalReason::NotListening, format!("nothing listens on port {port}")))
 }
 
 /// `None` while it is not known.
@@ -216,6 +220,6 @@ mod tests {
                 }
             },
         };
-        assert_eq!(refused, Why::NotListening);
+        assert_eq!(refused, RefusalReason::NotListening);
     }
 }

@@ -17,11 +17,11 @@ use crate::reactor::poll::Source;
 use crate::reactor::{ChildOwner, READ_BYTES, Reactor, SpawnRequest, now_ms};
 use group::Group;
 use isolet_sys::spawn::{Child, Stage};
-use isolet_wire::ask::{Exec as Ask, What};
 use isolet_wire::process::{
     COMMAND_BYTES_TOLD, End, INPUT_BYTES_MAX, LOG_BYTES, Process as Told, Start,
 };
-use isolet_wire::tell::{STDERR, STDOUT};
+use isolet_wire::request::{Exec as AgentRequest, What};
+use isolet_wire::response::{STDERR, STDOUT};
 use journal::Journal;
 use killing::Killing;
 use rustix::event::epoll::EventFlags;
@@ -56,7 +56,7 @@ pub(crate) struct Process {
     id: u64,
     session: Option<String>,
     command: String,
-    ask: Ask,
+    ask: AgentRequest,
     pid: i32,
     child: Option<Child>,
     /// It runs without a shell to save its start; where that fails `bash -c` says what and why.
@@ -100,7 +100,7 @@ impl Process {
     ) -> Result<Self, Refusal> {
         let Start { id: name, session, what, cwd, env, stdin, timeout_ms } = start;
         let command = told(&what);
-        let ask = Ask { what, cwd, env, stdin, timeout_ms, uid: 0 };
+        let ask = AgentRequest { what, cwd, env, stdin, timeout_ms, uid: 0 };
         let words = launch::words_without_shell(&ask);
         let without_shell = words.is_some();
         let mut process = Self {

@@ -30,9 +30,9 @@ use crate::connection::shell_log::{CommandKey, LogCursor, LogEvent, ShellLog};
 use crate::reactor::{READ_BYTES, Reactor, Timer};
 use bash::{Bash, Status};
 use closing::Closing;
-use isolet_wire::ask::{Open, Run};
 use isolet_wire::frame::ID_BYTES_MAX;
-use isolet_wire::tell::{self, Closed, Exit, STDERR, STDOUT, Why};
+use isolet_wire::request::{Open, Run};
+use isolet_wire::response::{self, Closed, Exit, RefusalReason, STDERR, STDOUT};
 use running::Running;
 use rustix::event::epoll::EventFlags;
 use saves::SaveState;
@@ -69,7 +69,7 @@ pub(crate) enum State {
     /// Its bash was executed.
     Open,
     /// Its bash could not be executed.
-    Failed(Why, String),
+    Failed(RefusalReason, String),
     /// Its bash has ended.
     Dead,
 }
@@ -230,7 +230,7 @@ impl Shell {
                 self.cwd_notice.clone_from(&self.fallback_cwd);
             }
             // A session outlives the directory that it was made in.
-            Err((Why::BadCwd, _)) if self.is_session() && self.use_parent_directory() => {
+            Err((RefusalReason::BadCwd, _)) if self.is_session() && self.use_parent_directory() => {
                 let again = self.bash.take().is_some_and(|bash| bash.fresh);
                 self.launch(reactor, again);
             }
@@ -250,7 +250,7 @@ impl Shell {
         true
     }
 
-    fn fail(&mut self, why: Why, message: &str) {
+    fn fail(&mut self, why: RefusalReason, message: &str) {
         self.refuse_queue(why, message);
         self.awaited_step = None;
         self.state = State::Failed(why, message.to_owned());
@@ -258,8 +258,8 @@ impl Shell {
 
     /// For the census.
     #[must_use]
-    pub(crate) fn activity(&self) -> tell::Shell {
-        tell::Shell {
+    pub(crate) fn activity(&self) -> response::Shell {
+        response::Shell {
             name: self.name.clone(),
             pid: self.pid(),
             busy: self.running.is_some(),
@@ -290,7 +290,7 @@ impl Shell {
         reactor: &mut Reactor,
         owner: &str,
         run: Run,
-    ) -> Result<(), (Why, String)> {
+    ) -> Result<(), (RefusalReason, String)> {
         self.check(owner, &run)?;
         let key = Rc::new(CommandKey { owner: owner.to_owned(), id: run.id.clone() });
         self.queue.push_back(Waiting { key, run, input: Vec::new(), eof: false });
@@ -303,38 +303,38 @@ impl Shell {
         Ok(())
     }
 
-    fn check(&self, owner: &str, run: &Run) -> Result<(), (Why, String)> {
+    fn check(&self, owner: &str, run: &Run) -> Result<(), (RefusalReason, String)> {
         let refuse = |why, message: &str| Err((why, message.to_owned()));
         if run.id.is_empty() || owner.len() + 1 + run.id.len() > ID_BYTES_MAX {
-            return refuse(Why::BadAsk, "a command needs an id, of at most 128 bytes");
+            return refuse(RefusalReason::BadAsk, "a command needs an id, of at most 128 bytes");
         }
         let values = run.env.values().flatten().chain(&run.cwd);
         if run.text.contains('\0') || values.into_iter().any(|value| value.contains('\0')) {
-            return refuse(Why::BadAsk, "a command cannot hold a NUL byte");
+            return refuse(RefusalReason::BadAsk, "a command cannot hold a NUL byte");
         }
         if let Some(name) = run.env.keys().find(|name| !bash_protocol::is_name(name)) {
-            return Err((Why::BadAsk, format!("{name:?} cannot be a variable's name")));
+            return Err((RefusalReason::BadAsk, format!("{name:?} cannot be a variable's name")));
         }
         if run.text.len() > TEXT_BYTES_MAX {
-            return refuse(Why::TooLarge, "a command's text has at most 1 MiB");
+            return refuse(RefusalReason::TooLarge, "a command's text has at most 1 MiB");
         }
         if self.over || self.closing.is_some() || (!self.is_session() && self.ended.is_some()) {
-            return refuse(Why::NoShell, "the shell has ended");
+            return refuse(RefusalReason::NoShell, "the shell has ended");
         }
         let same = |who: &CommandKey| who.owner == owner && who.id == run.id;
         if self.running.as_ref().is_some_and(|r| same(&r.key))
             || self.queue.iter().any(|waiting| same(&waiting.key))
         {
-            return refuse(Why::IdInUse, "a command with this id is running or waiting");
+            return refuse(RefusalReason::IdInUse, "a command with this id is running or waiting");
         }
         let held: usize = self.queue.iter().map(weight).sum();
         if self.queue.len() >= QUEUE_MAX || held + run.text.len() > QUEUE_BYTES_MAX {
-            return refuse(Why::QueueFull, "too many commands wait for this shell");
+            return refuse(RefusalReason::QueueFull, "too many commands wait for this shell");
         }
         Ok(())
     }
 
-    fn refuse_queue(&mut self, why: Why, message: &str) {
+    fn refuse_queue(&mut self, why: RefusalReason, message: &str) {
         for waiting in self.queue.drain(..) {
             self.log.push_event(LogEvent::Refused(waiting.key, why, message.to_owned()));
         }

@@ -19,7 +19,7 @@ use closing::Closing;
 use isolet_sys::pty;
 use isolet_sys::spawn::{self, Child};
 use isolet_vt::{ReplyFilter, Screen};
-use isolet_wire::tell::{Closed, Shell, Why};
+use isolet_wire::response::{Closed, RefusalReason, Shell};
 use isolet_wire::terminal::{COLS_MAX, Client, Open, ROWS_MAX, Size, Terminal as Told};
 use ring::Ring;
 use rustix::event::epoll::EventFlags;
@@ -49,7 +49,7 @@ pub(crate) enum State {
     /// Its program runs.
     Live,
     /// Its program could not be executed.
-    Failed(Why, String),
+    Failed(RefusalReason, String),
     /// Its program has ended.
     Ended(Closed),
 }
@@ -106,7 +106,7 @@ pub(crate) struct Terminal {
 }
 
 /// Why a terminal was not opened, and in words.
-pub(crate) type Refusal = (Why, String);
+pub(crate) type Refusal = (RefusalReason, String);
 
 /// A size that may be had; `None` for nothing.
 #[must_use]
@@ -127,7 +127,8 @@ impl Terminal {
         open: Open,
         size: Size,
     ) -> Result<Self, Refusal> {
-        let failed = |error: std::io::Error| (Why::NoProcess, format!("no terminal: {error}"));
+        let failed =
+            |error: std::io::Error| (RefusalReason::NoProcess, format!("no terminal: {error}"));
         let argv = if open.argv.is_empty() { vec!["bash".to_owned()] } else { open.argv.clone() };
         let kind = SocketType::SEQPACKET;
         let flags = SocketFlags::CLOEXEC;
@@ -315,14 +316,14 @@ impl Terminal {
 }
 
 fn no_process(errno: &Errno) -> Refusal {
-    (Why::NoProcess, format!("no terminal: {errno}"))
+    (RefusalReason::NoProcess, format!("no terminal: {errno}"))
 }
 
 /// What to start.
 fn spawn_request(open: &Open) -> Result<SpawnRequest, Refusal> {
     let bad = || {
         let text = "no program, a NUL byte, or a name of the environment with `=`";
-        (Why::BadAsk, text.to_owned())
+        (RefusalReason::BadAsk, text.to_owned())
     };
     let mut env = open.env.clone();
     env.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());

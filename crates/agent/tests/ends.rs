@@ -3,9 +3,9 @@
 
 mod kit;
 
-use isolet_wire::ask::{Ask, Exec, What};
-use isolet_wire::process::{Order, Start};
-use isolet_wire::tell::{STDOUT, Tell};
+use isolet_wire::process::{ProcessRequest, Start};
+use isolet_wire::request::{AgentRequest, Exec, What};
+use isolet_wire::response::{AgentResponse, STDOUT};
 use kit::{Agent, Client, Event, open, run, terminal};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -48,12 +48,16 @@ fn state(pid: &str) -> Option<char> {
     text.rsplit_once(") ")?.1.chars().next()
 }
 
-fn out(client: &mut Client) -> (Vec<u8>, Tell) {
+fn out(client: &mut Client) -> (Vec<u8>, AgentResponse) {
     let mut out = Vec::new();
     loop {
         match client.event() {
             Event::Data(data) if data.stream == STDOUT => out.extend(&data.bytes),
-            Event::Tell(end @ (Tell::Process(_) | Tell::Exit(_) | Tell::Closed(_))) => {
+            Event::Response(
+                end @ (AgentResponse::Process(_)
+                | AgentResponse::Exit(_)
+                | AgentResponse::Closed(_)),
+            ) => {
                 return (out, end);
             }
             _ => {}
@@ -73,15 +77,15 @@ fn f46_a_log_that_says_exited_holds_the_last_byte() {
         env: open().env,
         ..Start::default()
     };
-    starter.ask(&Ask::Process(Order::Start(start)));
-    assert!(matches!(starter.tell(), Tell::Process(_)), "it runs");
+    starter.ask(&AgentRequest::Process(ProcessRequest::Start(start)));
+    assert!(matches!(starter.tell(), AgentResponse::Process(_)), "it runs");
     // The request arrives before the output and the end, and all three are handled in one round.
     agent.miss(|| {
-        let follow = Order::Follow { id: "a".into(), since: Some(0), follow: false };
-        reader.ask(&Ask::Process(follow));
+        let follow = ProcessRequest::Follow { id: "a".into(), since: Some(0), follow: false };
+        reader.ask(&AgentRequest::Process(follow));
     });
     let (out, end) = out(&mut reader);
-    let Tell::Process(process) = end else { panic!("{end:?}") };
+    let AgentResponse::Process(process) = end else { panic!("{end:?}") };
     if process.end.is_some() {
         assert_eq!((out.as_slice(), process.out), (&b"hello\n"[..], 6), "{process:?}");
     }
@@ -98,10 +102,14 @@ fn f46_a_follower_hears_the_last_byte_before_the_end() {
         env: open().env,
         ..Start::default()
     };
-    client.ask(&Ask::Process(Order::Start(start)));
-    assert!(matches!(client.tell(), Tell::Process(_)), "it runs");
-    client.ask(&Ask::Process(Order::Follow { id: "a".into(), since: None, follow: true }));
-    assert!(matches!(client.tell(), Tell::ProcessLog(_)), "it is followed");
+    client.ask(&AgentRequest::Process(ProcessRequest::Start(start)));
+    assert!(matches!(client.tell(), AgentResponse::Process(_)), "it runs");
+    client.ask(&AgentRequest::Process(ProcessRequest::Follow {
+        id: "a".into(),
+        since: None,
+        follow: true,
+    }));
+    assert!(matches!(client.tell(), AgentResponse::ProcessLog(_)), "it is followed");
     agent.miss(|| {});
     assert_eq!(out(&mut client).0, b"hello\n");
 }
@@ -111,7 +119,12 @@ fn f46_a_program_and_a_shell_report_the_last_byte_before_the_end() {
     let agent = Agent::start();
     let mut client = agent.connect();
     let what = What::Command(waiting(&agent));
-    client.ask(&Ask::Exec(Exec { what, cwd: "/tmp".into(), env: open().env, ..Exec::default() }));
+    client.ask(&AgentRequest::Exec(Exec {
+        what,
+        cwd: "/tmp".into(),
+        env: open().env,
+        ..Exec::default()
+    }));
     kit::until("it runs", || !agent.children().is_empty());
     agent.miss(|| {});
     assert_eq!(out(&mut client).0, b"hello\n");
@@ -119,8 +132,8 @@ fn f46_a_program_and_a_shell_report_the_last_byte_before_the_end() {
     // Its bash ends with the command.
     std::fs::remove_file(agent.dir.at("go")).expect("removed");
     let mut shell = agent.shell();
-    shell.ask(&Ask::Run(run("r", &format!("{}; exit 3", waiting(&agent)))));
-    shell.skip_to(|tell| matches!(tell, Tell::Started { .. }));
+    shell.ask(&AgentRequest::Run(run("r", &format!("{}; exit 3", waiting(&agent)))));
+    shell.skip_to(|tell| matches!(tell, AgentResponse::Started { .. }));
     agent.miss(|| {});
     assert_eq!(out(&mut shell).0, b"hello\n");
 }

@@ -2,8 +2,8 @@
 
 mod kit;
 
-use isolet_wire::ask::{Ask, Exec, What};
-use isolet_wire::tell::{Exit, STDOUT, Tell, Why};
+use isolet_wire::request::{AgentRequest, Exec, What};
+use isolet_wire::response::{AgentResponse, Exit, RefusalReason, STDOUT};
 use kit::{Agent, Client, Event, Outcome, open};
 
 fn command(text: &str) -> Exec {
@@ -15,7 +15,7 @@ fn argv(words: &[&str]) -> Exec {
     Exec { what: What::Argv(words.iter().map(|w| (*w).to_owned()).collect()), ..command("") }
 }
 
-fn finish(client: &mut Client) -> Result<Outcome, Why> {
+fn finish(client: &mut Client) -> Result<Outcome, RefusalReason> {
     let mut outcome = Outcome::default();
     loop {
         match client.event() {
@@ -24,7 +24,7 @@ fn finish(client: &mut Client) -> Result<Outcome, Why> {
                 assert_eq!(data.offset, to.len() as u64);
                 to.extend_from_slice(&data.bytes);
             }
-            Event::Tell(Tell::Exit(exit)) => {
+            Event::Response(AgentResponse::Exit(exit)) => {
                 assert_eq!(
                     (exit.out, exit.err),
                     (outcome.out.len() as u64, outcome.err.len() as u64)
@@ -32,14 +32,14 @@ fn finish(client: &mut Client) -> Result<Outcome, Why> {
                 outcome.exit = exit;
                 return Ok(outcome);
             }
-            Event::Tell(Tell::Refused { why, .. }) => return Err(why),
-            Event::Tell(tell) => panic!("{tell:?}"),
+            Event::Response(AgentResponse::Refused { why, .. }) => return Err(why),
+            Event::Response(tell) => panic!("{tell:?}"),
         }
     }
 }
 
-fn exec(client: &mut Client, exec: Exec) -> Result<Outcome, Why> {
-    client.ask(&Ask::Exec(exec));
+fn exec(client: &mut Client, exec: Exec) -> Result<Outcome, RefusalReason> {
+    client.ask(&AgentRequest::Exec(exec));
     finish(client)
 }
 
@@ -73,14 +73,14 @@ fn what_is_not_there_is_told_as_a_shell_would_or_refused() {
         let outcome = exec(&mut client, command(text)).expect("bash says so");
         assert!(outcome.err().contains("command not found"), "{text}: {}", outcome.err());
     }
-    assert_eq!(exec(&mut client, argv(&["no-such-thing"])).unwrap_err(), Why::NotFound);
-    assert_eq!(exec(&mut client, argv(&["/etc/passwd"])).unwrap_err(), Why::Denied);
-    assert_eq!(exec(&mut client, argv(&[])).unwrap_err(), Why::BadAsk);
-    assert_eq!(exec(&mut client, argv(&["a\0b"])).unwrap_err(), Why::BadAsk);
+    assert_eq!(exec(&mut client, argv(&["no-such-thing"])).unwrap_err(), RefusalReason::NotFound);
+    assert_eq!(exec(&mut client, argv(&["/etc/passwd"])).unwrap_err(), RefusalReason::Denied);
+    assert_eq!(exec(&mut client, argv(&[])).unwrap_err(), RefusalReason::BadAsk);
+    assert_eq!(exec(&mut client, argv(&["a\0b"])).unwrap_err(), RefusalReason::BadAsk);
     let nowhere = Exec { cwd: "/no/such".into(), ..command("true") };
-    assert_eq!(exec(&mut client, nowhere.clone()).unwrap_err(), Why::BadCwd);
+    assert_eq!(exec(&mut client, nowhere.clone()).unwrap_err(), RefusalReason::BadCwd);
     let plain = Exec { what: What::Command("ls".into()), ..nowhere };
-    assert_eq!(exec(&mut client, plain).unwrap_err(), Why::BadCwd);
+    assert_eq!(exec(&mut client, plain).unwrap_err(), RefusalReason::BadCwd);
     assert_eq!(exec(&mut client, command("echo on")).expect("started").out(), "on\n");
 }
 
@@ -117,18 +117,18 @@ fn a_timeout_kills_the_program_and_all_it_started() {
 fn cancel_and_signals_reach_the_group() {
     let agent = Agent::start();
     let mut client = agent.connect();
-    client.ask(&Ask::Exec(command("sleep 1000; echo after")));
-    client.ask(&Ask::Cancel { id: String::new() });
+    client.ask(&AgentRequest::Exec(command("sleep 1000; echo after")));
+    client.ask(&AgentRequest::Cancel { id: String::new() });
     let outcome = finish(&mut client).expect("started");
     assert_eq!((outcome.exit.cancelled, outcome.exit.signal), (true, Some(9)));
-    client.ask(&Ask::Exec(command(
+    client.ask(&AgentRequest::Exec(command(
         "trap 'echo got; exit 3' USR1; echo up; while :; do sleep 0.01; done",
     )));
     let Event::Data(up) = client.event() else { panic!("no output") };
     assert_eq!(&up.bytes[..], b"up\n");
-    client.ask(&Ask::Signal { id: String::new(), signal: 10 });
+    client.ask(&AgentRequest::Signal { id: String::new(), signal: 10 });
     let got = loop {
-        if let Event::Tell(Tell::Exit(exit)) = client.event() {
+        if let Event::Response(AgentResponse::Exit(exit)) = client.event() {
             break exit;
         }
     };
@@ -140,15 +140,15 @@ fn cancel_and_signals_reach_the_group() {
 fn input_of_any_size_is_taken_and_ends() {
     let agent = Agent::start();
     let mut client = agent.connect();
-    client.ask(&Ask::Exec(Exec { stdin: true, ..command("sleep 0.1; wc -c") }));
+    client.ask(&AgentRequest::Exec(Exec { stdin: true, ..command("sleep 0.1; wc -c") }));
     let part = vec![b'x'; 60_000];
     for _ in 0..100 {
-        client.ask(&Ask::Stdin { id: String::new(), data: part.clone(), eof: false });
+        client.ask(&AgentRequest::Stdin { id: String::new(), data: part.clone(), eof: false });
     }
-    client.ask(&Ask::Stdin { id: String::new(), data: Vec::new(), eof: true });
+    client.ask(&AgentRequest::Stdin { id: String::new(), data: Vec::new(), eof: true });
     assert_eq!(finish(&mut client).expect("started").out(), "6000000\n");
     assert_eq!(exec(&mut client, command("wc -c")).expect("started").out(), "0\n");
-    client.ask(&Ask::Exec(Exec { stdin: true, ..command("exit 0") }));
+    client.ask(&AgentRequest::Exec(Exec { stdin: true, ..command("exit 0") }));
     assert_eq!(finish(&mut client).expect("started").exit.code, 0);
 }
 
@@ -156,16 +156,19 @@ fn input_of_any_size_is_taken_and_ends() {
 fn frames_that_came_behind_held_input_are_taken_later() {
     let agent = Agent::start();
     let mut client = agent.connect();
-    client.ask(&Ask::Exec(Exec { stdin: true, ..command("sleep 0.2; wc -c") }));
+    client.ask(&AgentRequest::Exec(Exec { stdin: true, ..command("sleep 0.2; wc -c") }));
     let mut out = Vec::new();
     let mut stdin = |data: Vec<u8>, eof| {
-        isolet_wire::frame::put(&mut out, &Ask::Stdin { id: String::new(), data, eof });
+        isolet_wire::frame::put(&mut out, &AgentRequest::Stdin { id: String::new(), data, eof });
     };
     (0..18).for_each(|_| stdin(vec![1; 60_000], false));
     stdin(vec![2; 100_000], true);
     std::io::Write::write_all(&mut client.stream, &out).expect("written");
-    client.ask(&Ask::Ping(7));
-    assert_eq!(client.skip_to(|tell| matches!(tell, Tell::Pong(_))), Tell::Pong(7));
+    client.ask(&AgentRequest::Ping(7));
+    assert_eq!(
+        client.skip_to(|tell| matches!(tell, AgentResponse::Pong(_))),
+        AgentResponse::Pong(7)
+    );
     assert_eq!(finish(&mut client).expect("started").out(), "1180000\n");
 }
 
@@ -176,11 +179,11 @@ fn more_questions_than_answers_are_read_are_all_answered() {
     let mut writer = client.stream.try_clone().expect("a copy");
     let asking = std::thread::spawn(move || {
         let mut out = Vec::new();
-        (0..200_000).for_each(|at| isolet_wire::frame::put(&mut out, &Ask::Ping(at)));
+        (0..200_000).for_each(|at| isolet_wire::frame::put(&mut out, &AgentRequest::Ping(at)));
         std::io::Write::write_all(&mut writer, &out).expect("written");
     });
     for at in 0..200_000 {
-        assert_eq!(client.tell(), Tell::Pong(at));
+        assert_eq!(client.tell(), AgentResponse::Pong(at));
     }
     asking.join().expect("asked");
 }
@@ -190,7 +193,7 @@ fn a_hundred_megabytes_wait_for_their_reader_in_little_memory() {
     let agent = Agent::start();
     let mut client = agent.connect();
     let before = agent.size().0;
-    client.ask(&Ask::Exec(command("head -c 100000000 /dev/zero")));
+    client.ask(&AgentRequest::Exec(command("head -c 100000000 /dev/zero")));
     let mut count = 0_u64;
     loop {
         match client.event() {
@@ -200,11 +203,11 @@ fn a_hundred_megabytes_wait_for_their_reader_in_little_memory() {
                     assert!(agent.size().0 < before + 2048);
                 }
             }
-            Event::Tell(Tell::Exit(exit)) => {
+            Event::Response(AgentResponse::Exit(exit)) => {
                 assert_eq!((exit.out, exit.code), (count, 0));
                 break;
             }
-            Event::Tell(tell) => panic!("{tell:?}"),
+            Event::Response(tell) => panic!("{tell:?}"),
         }
     }
     assert_eq!(count, 100_000_000);
@@ -216,7 +219,9 @@ fn a_program_goes_on_when_its_connection_is_gone() {
     let agent = Agent::start();
     let mut client = agent.connect();
     let done = agent.dir.at("done");
-    client.ask(&Ask::Exec(command(&format!("echo up; head -c 1000000 /dev/zero; : >{done}"))));
+    client.ask(&AgentRequest::Exec(command(&format!(
+        "echo up; head -c 1000000 /dev/zero; : >{done}"
+    ))));
     let Event::Data(_) = client.event() else { panic!("no output") };
     drop(client);
     kit::until("it came to its end", || kit::there(&done));

@@ -2,9 +2,9 @@
 
 mod kit;
 
-use isolet_wire::ask::{Ask, File};
 use isolet_wire::frame;
-use isolet_wire::tell::{Entry, Kind, Stat, Tell, Why};
+use isolet_wire::request::{AgentRequest, File};
+use isolet_wire::response::{AgentResponse, Entry, Kind, RefusalReason, Stat};
 use kit::{Agent, Event};
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -16,18 +16,18 @@ struct Told {
     entries: Vec<Entry>,
 }
 
-fn call(agent: &Agent, ask: File) -> Result<Told, Why> {
+fn call(agent: &Agent, ask: File) -> Result<Told, RefusalReason> {
     let mut client = agent.connect();
-    client.ask(&Ask::File(ask));
+    client.ask(&AgentRequest::File(ask));
     let mut told = Told::default();
     loop {
         match client.event() {
             Event::Data(data) => told.bytes.extend_from_slice(&data.bytes),
-            Event::Tell(Tell::FileStat(stat)) => told.stat = Some(stat),
-            Event::Tell(Tell::FileList(part)) => told.entries.extend(part),
-            Event::Tell(Tell::Done) => return Ok(told),
-            Event::Tell(Tell::Refused { why, .. }) => return Err(why),
-            Event::Tell(tell) => panic!("{tell:?}"),
+            Event::Response(AgentResponse::FileStat(stat)) => told.stat = Some(stat),
+            Event::Response(AgentResponse::FileList(part)) => told.entries.extend(part),
+            Event::Response(AgentResponse::Done) => return Ok(told),
+            Event::Response(AgentResponse::Refused { why, .. }) => return Err(why),
+            Event::Response(tell) => panic!("{tell:?}"),
         }
     }
 }
@@ -36,21 +36,21 @@ fn read(path: &str) -> File {
     File::Read { path: path.into(), offset: 0, limit: None }
 }
 
-fn write(agent: &Agent, path: &str, bytes: &[u8]) -> Result<(), Why> {
+fn write(agent: &Agent, path: &str, bytes: &[u8]) -> Result<(), RefusalReason> {
     let mut client = agent.connect();
     let mut out = Vec::new();
-    frame::put(&mut out, &Ask::File(File::Write { path: path.into(), mode: 0o640 }));
+    frame::put(&mut out, &AgentRequest::File(File::Write { path: path.into(), mode: 0o640 }));
     let mut at = 0;
     for part in bytes.chunks(60_000) {
         frame::put_data_head(&mut out, 0, at, "", part.len());
         out.extend_from_slice(part);
         at += part.len() as u64;
     }
-    frame::put(&mut out, &Ask::File(File::End));
+    frame::put(&mut out, &AgentRequest::File(File::End));
     client.stream.write_all(&out).expect("written");
     match client.tell() {
-        Tell::Done => Ok(()),
-        Tell::Refused { why, .. } => Err(why),
+        AgentResponse::Done => Ok(()),
+        AgentResponse::Refused { why, .. } => Err(why),
         tell => panic!("{tell:?}"),
     }
 }
@@ -91,7 +91,10 @@ fn f25_an_upload_that_is_cut_leaves_nothing() {
     let path = agent.dir.at("cut/file");
     let mut client = agent.connect();
     let mut out = Vec::new();
-    frame::put(&mut out, &Ask::File(File::Write { path: path.clone().into(), mode: 0o644 }));
+    frame::put(
+        &mut out,
+        &AgentRequest::File(File::Write { path: path.clone().into(), mode: 0o644 }),
+    );
     frame::put_data_head(&mut out, 0, 0, "", 1000);
     out.extend_from_slice(&[1; 500]);
     client.stream.write_all(&out).expect("written");
@@ -139,10 +142,14 @@ fn i5_what_is_no_regular_file_is_refused_at_once() {
     let fifo = agent.dir.at("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
     for path in ["/dev/zero", "/tmp", fifo.as_str()] {
-        assert_eq!(call(&agent, read(path)).unwrap_err(), Why::WrongKind, "{path}");
-        assert_eq!(write(&agent, path, b"x").unwrap_err(), Why::WrongKind, "{path}");
+        assert_eq!(call(&agent, read(path)).unwrap_err(), RefusalReason::WrongKind, "{path}");
+        assert_eq!(write(&agent, path, b"x").unwrap_err(), RefusalReason::WrongKind, "{path}");
     }
-    for (path, why) in [("/no/such", Why::NotFound), ("", Why::BadAsk), ("a\0b", Why::BadAsk)] {
+    for (path, why) in [
+        ("/no/such", RefusalReason::NotFound),
+        ("", RefusalReason::BadAsk),
+        ("a\0b", RefusalReason::BadAsk),
+    ] {
         assert_eq!(call(&agent, read(path)).unwrap_err(), why, "{path:?}");
     }
 }
@@ -159,7 +166,7 @@ fn lists_are_whole_or_refused() {
     assert_eq!(names.len(), 1000);
     assert!(names.is_sorted());
     let few = File::List { path: dir.into(), max: 999 };
-    assert_eq!(call(&agent, few).unwrap_err(), Why::TooLarge);
+    assert_eq!(call(&agent, few).unwrap_err(), RefusalReason::TooLarge);
 }
 
 /// Directories in directories, each with a file beside; deeper than any path can say.
@@ -185,10 +192,10 @@ fn f22_a_deep_tree_is_removed_and_links_are_not_followed() {
     symlink(&keep, format!("{root}/link")).expect("a link");
     deepen(&root, 2000);
     let flat = File::Remove { path: root.clone().into(), recursive: false };
-    assert_eq!(call(&agent, flat).unwrap_err(), Why::NotEmpty);
+    assert_eq!(call(&agent, flat).unwrap_err(), RefusalReason::NotEmpty);
     call(&agent, File::Remove { path: root.clone().into(), recursive: true }).expect("removed");
     assert!(!kit::there(&root));
     assert!(kit::there(format!("{keep}/file")));
     let gone = File::Remove { path: root.into(), recursive: true };
-    assert_eq!(call(&agent, gone).unwrap_err(), Why::NotFound);
+    assert_eq!(call(&agent, gone).unwrap_err(), RefusalReason::NotFound);
 }

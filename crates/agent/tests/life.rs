@@ -2,8 +2,8 @@
 
 mod kit;
 
-use isolet_wire::ask::{Ask, Attach, Open, Run, Since};
-use isolet_wire::tell::{Closed, Tell, Why};
+use isolet_wire::request::{AgentRequest, Attach, Open, Run, Since};
+use isolet_wire::response::{AgentResponse, Closed, RefusalReason};
 use kit::{Agent, Client, Event, open, run};
 
 fn timed(text: &str, timeout_ms: u64) -> Run {
@@ -49,12 +49,15 @@ fn what_ignores_an_interrupt_is_killed() {
         assert_eq!(shell.run("trap - INT; echo on").out(), "on\n");
     }
     let outcome = {
-        shell.ask(&Ask::Run(timed("trap '' INT; while :; do :; done", 50)));
-        shell.skip_to(|tell| matches!(tell, Tell::Exit(_)))
+        shell.ask(&AgentRequest::Run(timed("trap '' INT; while :; do :; done", 50)));
+        shell.skip_to(|tell| matches!(tell, AgentResponse::Exit(_)))
     };
-    assert!(matches!(&outcome, Tell::Exit(e) if e.signal == Some(9) && e.timed_out), "{outcome:?}");
-    let closed = shell.skip_to(|tell| matches!(tell, Tell::Closed(_)));
-    assert!(matches!(closed, Tell::Closed(Closed { signal: Some(9), .. })));
+    assert!(
+        matches!(&outcome, AgentResponse::Exit(e) if e.signal == Some(9) && e.timed_out),
+        "{outcome:?}"
+    );
+    let closed = shell.skip_to(|tell| matches!(tell, AgentResponse::Closed(_)));
+    assert!(matches!(closed, AgentResponse::Closed(Closed { signal: Some(9), .. })));
 }
 
 #[test]
@@ -77,23 +80,23 @@ fn interrupts_at_random_moments_leave_the_shell_in_step() {
     let mut shell = agent.shell();
     for at in 0..120_u32 {
         let id = format!("c{at}");
-        shell.ask(&Ask::Run(run(&id, if at % 2 == 0 { "sleep 5" } else { ":" })));
+        shell.ask(&AgentRequest::Run(run(&id, if at % 2 == 0 { "sleep 5" } else { ":" })));
         for _ in 0..(at * 37 % 997) {
             std::hint::spin_loop();
         }
-        shell.ask(&Ask::Cancel { id: id.clone() });
-        shell.skip_to(|tell| matches!(tell, Tell::Exit(exit) if exit.id == id));
+        shell.ask(&AgentRequest::Cancel { id: id.clone() });
+        shell.skip_to(|tell| matches!(tell, AgentResponse::Exit(exit) if exit.id == id));
         let text = format!("echo {at}");
-        shell.ask(&Ask::Run(run("e", &text)));
+        shell.ask(&AgentRequest::Run(run("e", &text)));
         let mut out = Vec::new();
         loop {
             match shell.event() {
                 Event::Data(data) if data.id == "e" => out.extend_from_slice(&data.bytes),
-                Event::Tell(Tell::Exit(exit)) if exit.id == "e" => {
+                Event::Response(AgentResponse::Exit(exit)) if exit.id == "e" => {
                     assert_eq!(exit.code, 0, "{at}");
                     break;
                 }
-                Event::Tell(Tell::Closed(closed)) => panic!("{at}: {closed:?}"),
+                Event::Response(AgentResponse::Closed(closed)) => panic!("{at}: {closed:?}"),
                 _ => {}
             }
         }
@@ -106,12 +109,12 @@ fn a_signal_reaches_the_foreground_alone() {
     let agent = Agent::start();
     let mut shell = agent.shell();
     let early = shell.run("sleep 1000 & echo $!").out().trim().to_owned();
-    shell.ask(&Ask::Run(run("s", "echo up; sleep 100")));
+    shell.ask(&AgentRequest::Run(run("s", "echo up; sleep 100")));
     while !matches!(shell.event(), Event::Data(_)) {}
     for signal in [0, 65] {
-        shell.ask(&Ask::Signal { id: "s".into(), signal });
-        let told = shell.skip_to(|tell| matches!(tell, Tell::Refused { .. }));
-        assert!(matches!(told, Tell::Refused { why: Why::BadAsk, .. }));
+        shell.ask(&AgentRequest::Signal { id: "s".into(), signal });
+        let told = shell.skip_to(|tell| matches!(tell, AgentResponse::Refused { .. }));
+        assert!(matches!(told, AgentResponse::Refused { why: RefusalReason::BadAsk, .. }));
     }
     let sleeping = format!("/proc/{early}/stat");
     kit::until("the second sleep runs", || {
@@ -120,13 +123,13 @@ fn a_signal_reaches_the_foreground_alone() {
         let list = std::fs::read_to_string(format!("/proc/{bash}/task/{bash}/children"));
         list.unwrap_or_default().split_whitespace().count() == 2
     });
-    shell.ask(&Ask::Signal { id: "s".into(), signal: 9 });
+    shell.ask(&AgentRequest::Signal { id: "s".into(), signal: 9 });
     assert_eq!(shell.outcome("s").exit.code, 137);
     assert_eq!(shell.run(&format!("kill {early} && echo was there")).out(), "was there\n");
 }
 
-fn ended(client: &mut Client, text: &str) -> (Vec<u8>, Option<Tell>, Closed) {
-    client.ask(&Ask::Run(run("end", text)));
+fn ended(client: &mut Client, text: &str) -> (Vec<u8>, Option<AgentResponse>, Closed) {
+    client.ask(&AgentRequest::Run(run("end", text)));
     let mut out = Vec::new();
     let mut exit = None;
     loop {
@@ -135,9 +138,11 @@ fn ended(client: &mut Client, text: &str) -> (Vec<u8>, Option<Tell>, Closed) {
                 assert!(exit.is_none(), "output after the exit");
                 out.extend_from_slice(&data.bytes);
             }
-            Event::Tell(Tell::Closed(closed)) => return (out, exit, closed),
-            Event::Tell(tell @ (Tell::Exit(_) | Tell::Refused { .. })) => exit = Some(tell),
-            Event::Tell(_) => {}
+            Event::Response(AgentResponse::Closed(closed)) => return (out, exit, closed),
+            Event::Response(tell @ (AgentResponse::Exit(_) | AgentResponse::Refused { .. })) => {
+                exit = Some(tell)
+            }
+            Event::Response(_) => {}
         }
     }
 }
@@ -161,7 +166,7 @@ fn f9_a_shell_that_ends_says_how_once_after_its_last_byte() {
         let (out, exit, closed) = ended(&mut shell, text);
         assert_eq!(out, b"bye\n", "{text}");
         assert!(
-            matches!(&exit, Some(Tell::Exit(e)) if e.code == code && e.signal == signal),
+            matches!(&exit, Some(AgentResponse::Exit(e)) if e.code == code && e.signal == signal),
             "{exit:?}"
         );
         assert_eq!(
@@ -169,10 +174,10 @@ fn f9_a_shell_that_ends_says_how_once_after_its_last_byte() {
             (signal, signal.is_none().then_some(code)),
             "{text}"
         );
-        shell.ask(&Ask::Run(run("late", ":")));
-        assert!(matches!(shell.tell(), Tell::Refused { why: Why::NoShell, .. }));
+        shell.ask(&AgentRequest::Run(run("late", ":")));
+        assert!(matches!(shell.tell(), AgentResponse::Refused { why: RefusalReason::NoShell, .. }));
         let mut late = agent.attach(&name, "me", None);
-        assert_eq!(late.tell(), Tell::Closed(closed), "{text}");
+        assert_eq!(late.tell(), AgentResponse::Closed(closed), "{text}");
     }
 }
 
@@ -182,7 +187,10 @@ fn a_closed_status_channel_is_noticed_and_told() {
     for (name, text) in [("p/a", "exec 57>&-"), ("p/b", "sleep 1000 57>&57 & exec 57>&-")] {
         let mut shell = agent.attach(name, "me", None);
         let (_, exit, closed) = ended(&mut shell, text);
-        assert!(matches!(exit, Some(Tell::Refused { why: Why::NoShell, .. })), "{exit:?}");
+        assert!(
+            matches!(exit, Some(AgentResponse::Refused { why: RefusalReason::NoShell, .. })),
+            "{exit:?}"
+        );
         assert_eq!(closed.cause, "status channel closed");
     }
 }
@@ -210,23 +218,26 @@ fn a_sessions_next_command_gets_a_fresh_shell_and_is_told() {
     let agent = Agent::start();
     let mut shell = agent.attach("s/one", "me", None);
     shell.run("a=1");
-    shell.ask(&Ask::Run(run("x", "exit 4")));
-    shell.ask(&Ask::Run(run("y", "echo [$a]")));
-    let Tell::Exit(exit) = shell.skip_to(|tell| matches!(tell, Tell::Exit(_))) else { return };
+    shell.ask(&AgentRequest::Run(run("x", "exit 4")));
+    shell.ask(&AgentRequest::Run(run("y", "echo [$a]")));
+    let AgentResponse::Exit(exit) = shell.skip_to(|tell| matches!(tell, AgentResponse::Exit(_)))
+    else {
+        return;
+    };
     assert_eq!((exit.code, exit.seq), (4, 2));
-    let closed = shell.skip_to(|tell| matches!(tell, Tell::Closed(_)));
-    assert!(matches!(closed, Tell::Closed(Closed { code: Some(4), .. })));
+    let closed = shell.skip_to(|tell| matches!(tell, AgentResponse::Closed(_)));
+    assert!(matches!(closed, AgentResponse::Closed(Closed { code: Some(4), .. })));
     let outcome = shell.outcome("y");
     assert_eq!((outcome.out(), outcome.exit.fresh, outcome.exit.seq), ("[]\n", true, 3));
     assert!(!shell.run(":").exit.fresh);
-    shell.ask(&Ask::Run(run("z", "exit 0")));
-    shell.skip_to(|tell| matches!(tell, Tell::Closed(_)));
+    shell.ask(&AgentRequest::Run(run("z", "exit 0")));
+    shell.skip_to(|tell| matches!(tell, AgentResponse::Closed(_)));
     assert!(shell.run("echo again").exit.fresh);
-    shell.ask(&Ask::Run(run("z", "exit 0")));
-    shell.skip_to(|tell| matches!(tell, Tell::Closed(_)));
+    shell.ask(&AgentRequest::Run(run("z", "exit 0")));
+    shell.skip_to(|tell| matches!(tell, AgentResponse::Closed(_)));
     let told = shell.attach("s/one", "me", None);
     assert!(
-        matches!(told, Tell::Attached { fresh: true, at: Since { seq: 7, .. }, .. }),
+        matches!(told, AgentResponse::Attached { fresh: true, at: Since { seq: 7, .. }, .. }),
         "{told:?}"
     );
 }
@@ -239,10 +250,10 @@ fn closing_ends_everything_the_shell_started() {
                 (sleep 1000 &); echo $! $$";
     let pids = shell.run(text).out().to_owned();
     let mut driver = agent.connect();
-    driver.ask(&Ask::Close { shell: "s/one".into() });
-    assert_eq!(driver.tell(), Tell::Done);
-    let closed = shell.skip_to(|tell| matches!(tell, Tell::Closed(_)));
-    assert!(matches!(closed, Tell::Closed(closed) if closed.cause == "closed by client"));
+    driver.ask(&AgentRequest::Close { shell: "s/one".into() });
+    assert_eq!(driver.tell(), AgentResponse::Done);
+    let closed = shell.skip_to(|tell| matches!(tell, AgentResponse::Closed(_)));
+    assert!(matches!(closed, AgentResponse::Closed(closed) if closed.cause == "closed by client"));
     for pid in pids.split_whitespace() {
         kit::until("it is gone", || !kit::there(format!("/proc/{pid}")));
     }
@@ -250,30 +261,36 @@ fn closing_ends_everything_the_shell_started() {
     kit::until("no orphan is left", || {
         std::fs::read_to_string(&children).is_ok_and(|list| list.trim().is_empty())
     });
-    driver.ask(&Ask::Close { shell: "s/none".into() });
-    assert_eq!(driver.tell(), Tell::Done);
+    driver.ask(&AgentRequest::Close { shell: "s/none".into() });
+    assert_eq!(driver.tell(), AgentResponse::Done);
     let fresh = shell.attach("s/one", "me", None);
-    assert!(matches!(fresh, Tell::Attached { fresh: true, at: Since { seq: 0, .. }, .. }));
+    assert!(matches!(fresh, AgentResponse::Attached { fresh: true, at: Since { seq: 0, .. }, .. }));
 }
 
 #[test]
 fn a_shell_that_nobody_wants_ends_after_its_time() {
     let agent = Agent::start();
     let mut driver = agent.connect();
-    driver.ask(&Ask::Watch);
-    assert_eq!(driver.tell(), Tell::Census { shells: Vec::new(), execs: 0 });
+    driver.ask(&AgentRequest::Watch);
+    assert_eq!(driver.tell(), AgentResponse::Inventory { shells: Vec::new(), execs: 0 });
     let mut client = agent.connect();
     let open = Open { linger_ms: Some(50), ..open() };
     let shell = "p/a".to_owned();
     let owner = "me".to_owned();
-    client.ask(&Ask::Attach(Attach { shell, open: Some(open), owner, watch: false, since: None }));
+    client.ask(&AgentRequest::Attach(Attach {
+        shell,
+        open: Some(open),
+        owner,
+        watch: false,
+        since: None,
+    }));
     client.tell();
     assert_eq!(client.run(":").exit.code, 0);
     drop(client);
     let told = driver.skip_to(
-        |tell| matches!(tell, Tell::Changed { shell: Some(shell), .. } if shell.closed.is_some()),
+        |tell| matches!(tell, AgentResponse::Changed { shell: Some(shell), .. } if shell.closed.is_some()),
     );
-    let Tell::Changed { shell: Some(shell), .. } = told else { return };
+    let AgentResponse::Changed { shell: Some(shell), .. } = told else { return };
     assert_eq!(shell.closed.map(|closed| closed.cause), Some("nobody attached".to_owned()));
 }
 
@@ -282,15 +299,15 @@ fn a_start_directory_that_is_not_there_is_refused() {
     let agent = Agent::start();
     let mut client = agent.connect();
     for (open, why) in [
-        (Some(Open { cwd: "/no/such".into(), ..open() }), Why::BadCwd),
-        (None, Why::NoShell),
-        (Some(Open { env: [("A=B".into(), "x".into())].into(), ..open() }), Why::BadAsk),
+        (Some(Open { cwd: "/no/such".into(), ..open() }), RefusalReason::BadCwd),
+        (None, RefusalReason::NoShell),
+        (Some(Open { env: [("A=B".into(), "x".into())].into(), ..open() }), RefusalReason::BadAsk),
     ] {
         let shell = "p/a".to_owned();
         let owner = "me".to_owned();
-        client.ask(&Ask::Attach(Attach { shell, open, owner, watch: false, since: None }));
+        client.ask(&AgentRequest::Attach(Attach { shell, open, owner, watch: false, since: None }));
         let told = client.tell();
-        assert!(matches!(&told, Tell::Refused { why: w, .. } if *w == why), "{told:?}");
+        assert!(matches!(&told, AgentResponse::Refused { why: w, .. } if *w == why), "{told:?}");
     }
     client.attach("s/a", "me", None);
     assert_eq!(client.run("pwd").out(), "/tmp\n");
@@ -299,10 +316,10 @@ fn a_start_directory_that_is_not_there_is_refused() {
 #[test]
 fn the_first_words_must_be_hello_with_our_version() {
     let agent = Agent::start();
-    for ask in [Ask::Ping(1), Ask::Hello { version: 999 }] {
+    for ask in [AgentRequest::Ping(1), AgentRequest::Hello { version: 999 }] {
         let mut client = agent.silent();
         client.ask(&ask);
-        assert!(matches!(client.tell(), Tell::Refused { why: Why::BadAsk, .. }));
+        assert!(matches!(client.tell(), AgentResponse::Refused { why: RefusalReason::BadAsk, .. }));
         assert!(client.try_event().is_none());
     }
 }

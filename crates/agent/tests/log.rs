@@ -2,8 +2,8 @@
 
 mod kit;
 
-use isolet_wire::ask::{Ask, Since};
-use isolet_wire::tell::{STDERR, STDOUT, Tell};
+use isolet_wire::request::{AgentRequest, Since};
+use isolet_wire::response::{AgentResponse, STDERR, STDOUT};
 use kit::{Agent, Client, Event, run};
 use std::time::{Duration, Instant};
 
@@ -27,13 +27,13 @@ impl Tape {
                 }
                 false
             }
-            Event::Tell(Tell::Exit(exit)) => {
+            Event::Response(AgentResponse::Exit(exit)) => {
                 assert_eq!(exit.seq, self.at.seq + 1);
                 self.at.seq = exit.seq;
                 exit.id == id
             }
-            Event::Tell(Tell::Gap { .. }) => panic!("a gap"),
-            Event::Tell(_) => false,
+            Event::Response(AgentResponse::Gap { .. }) => panic!("a gap"),
+            Event::Response(_) => false,
         }
     }
 }
@@ -44,9 +44,9 @@ fn f2_connections_cut_at_random_lose_and_double_nothing() {
     let mut tape = Tape::default();
     let mut client = agent.attach("s/one", "me", None);
     let text = "for ((i = 0; i < 60000; i++)); do echo line $i; echo e$i >&2; done";
-    client.ask(&Ask::Run(run("big", text)));
+    client.ask(&AgentRequest::Run(run("big", text)));
     for at in 0..5 {
-        client.ask(&Ask::Run(run(&format!("n{at}"), &format!("echo next {at}"))));
+        client.ask(&AgentRequest::Run(run(&format!("n{at}"), &format!("echo next {at}"))));
     }
     let mut cuts = 0;
     let mut events = 0_u64;
@@ -70,7 +70,7 @@ fn f2_connections_cut_at_random_lose_and_double_nothing() {
 fn a_killed_servers_output_waits_for_it() {
     let agent = Agent::start();
     let mut client = agent.attach("s/one", "me", None);
-    client.ask(&Ask::Run(run("big", "head -c 20000000 /dev/zero; echo end")));
+    client.ask(&AgentRequest::Run(run("big", "head -c 20000000 /dev/zero; echo end")));
     let mut tape = Tape::default();
     for _ in 0..5 {
         tape.take(client.event(), "big");
@@ -88,7 +88,7 @@ fn a_hundred_megabytes_pass_in_constant_memory() {
     shell.run("head -c 3000000 /dev/zero");
     let before = agent.size().0;
     let mut most = before;
-    shell.ask(&Ask::Run(run("big", "head -c 100000000 /dev/zero")));
+    shell.ask(&AgentRequest::Run(run("big", "head -c 100000000 /dev/zero")));
     let mut count = 0;
     let mut at = 0_u64;
     loop {
@@ -100,11 +100,11 @@ fn a_hundred_megabytes_pass_in_constant_memory() {
                     most = most.max(agent.size().0);
                 }
             }
-            Event::Tell(Tell::Exit(exit)) if exit.id == "big" => {
+            Event::Response(AgentResponse::Exit(exit)) if exit.id == "big" => {
                 assert_eq!((exit.out, exit.lost), (100_000_000, 0));
                 break;
             }
-            Event::Tell(_) => {}
+            Event::Response(_) => {}
         }
     }
     assert_eq!(count, 100_000_000);
@@ -115,7 +115,7 @@ fn a_hundred_megabytes_pass_in_constant_memory() {
 fn a_client_that_stops_reading_holds_the_shell_and_loses_nothing() {
     let agent = Agent::start();
     let mut shell = agent.shell();
-    shell.ask(&Ask::Run(run("big", "head -c 8000000 /dev/zero; echo told >&2")));
+    shell.ask(&AgentRequest::Run(run("big", "head -c 8000000 /dev/zero; echo told >&2")));
     // The pipe fills behind it: bash waits.
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(300) {
@@ -132,10 +132,14 @@ fn after_a_stall_the_oldest_goes_and_the_client_is_told() {
     let mut shell = agent.shell();
     let mut other = agent.attach("p/test", "other", None);
     let mut driver = agent.connect();
-    driver.ask(&Ask::Watch);
-    shell.ask(&Ask::Run(run("big", "head -c 20000000 /dev/zero; echo told >&2")));
-    driver.skip_to(|tell| matches!(tell, Tell::Changed { shell: Some(shell), .. } if shell.busy));
-    driver.skip_to(|tell| matches!(tell, Tell::Changed { shell: Some(shell), .. } if !shell.busy));
+    driver.ask(&AgentRequest::Watch);
+    shell.ask(&AgentRequest::Run(run("big", "head -c 20000000 /dev/zero; echo told >&2")));
+    driver.skip_to(
+        |tell| matches!(tell, AgentResponse::Changed { shell: Some(shell), .. } if shell.busy),
+    );
+    driver.skip_to(
+        |tell| matches!(tell, AgentResponse::Changed { shell: Some(shell), .. } if !shell.busy),
+    );
     let mut at = 0;
     let mut missing = 0;
     let exit = loop {
@@ -144,11 +148,11 @@ fn after_a_stall_the_oldest_goes_and_the_client_is_told() {
                 assert_eq!(data.offset, at);
                 at += data.bytes.len() as u64;
             }
-            Event::Tell(Tell::Gap { stream: STDOUT, from, to }) => {
+            Event::Response(AgentResponse::Gap { stream: STDOUT, from, to }) => {
                 assert_eq!(from, at);
                 (at, missing) = (to, missing + to - from);
             }
-            Event::Tell(Tell::Exit(exit)) => break exit,
+            Event::Response(AgentResponse::Exit(exit)) => break exit,
             _ => {}
         }
     };
@@ -161,12 +165,12 @@ fn after_a_stall_the_oldest_goes_and_the_client_is_told() {
 fn a_cancel_counts_though_its_sender_is_gone_with_output_unread() {
     let agent = Agent::start();
     let mut driver = agent.connect();
-    driver.ask(&Ask::Watch);
+    driver.ask(&AgentRequest::Watch);
     for _ in 0..40 {
         let mut shell = agent.shell();
-        shell.ask(&Ask::Run(run("big", "while echo words; do :; done")));
+        shell.ask(&AgentRequest::Run(run("big", "while echo words; do :; done")));
         while !matches!(shell.event(), Event::Data(_)) {}
-        shell.ask(&Ask::Cancel { id: "big".to_owned() });
+        shell.ask(&AgentRequest::Cancel { id: "big".to_owned() });
         drop(shell);
         let mut back = agent.attach("p/test", "me", None);
         assert_eq!(back.run("echo on").out(), "on\n");
@@ -189,12 +193,12 @@ fn f24_a_slow_client_does_not_slow_a_fast_one() {
                 assert_eq!(data.offset, at);
                 at += data.bytes.len() as u64;
             }
-            Event::Tell(Tell::Gap { from, to, .. }) => {
+            Event::Response(AgentResponse::Gap { from, to, .. }) => {
                 assert_eq!(from, at);
                 (at, gaps) = (to, gaps + 1);
             }
-            Event::Tell(Tell::Exit(_)) => break,
-            Event::Tell(_) => {}
+            Event::Response(AgentResponse::Exit(_)) => break,
+            Event::Response(_) => {}
         }
     }
     assert_eq!((at, gaps), (20_000_000, 1));

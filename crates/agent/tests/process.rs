@@ -2,9 +2,9 @@
 
 mod kit;
 
-use isolet_wire::ask::{Ask, What};
-use isolet_wire::process::{ENDED_MAX, LOG_BYTES, Log, Order, Process, Start};
-use isolet_wire::tell::{STDERR, STDOUT, Tell, Why};
+use isolet_wire::process::{ENDED_MAX, LOG_BYTES, Log, Process, ProcessRequest, Start};
+use isolet_wire::request::{AgentRequest, What};
+use isolet_wire::response::{AgentResponse, RefusalReason, STDERR, STDOUT};
 use kit::{Agent, Client, Event, open};
 
 fn start(id: &str, text: &str) -> Start {
@@ -12,30 +12,30 @@ fn start(id: &str, text: &str) -> Start {
     Start { id: id.into(), what, cwd: "/tmp".into(), env: open().env, ..Start::default() }
 }
 
-fn ask(client: &mut Client, order: Order) -> Result<Process, Why> {
-    client.ask(&Ask::Process(order));
+fn ask(client: &mut Client, order: ProcessRequest) -> Result<Process, RefusalReason> {
+    client.ask(&AgentRequest::Process(order));
     match client.tell() {
-        Tell::Process(process) => Ok(process),
-        Tell::Refused { why, .. } => Err(why),
+        AgentResponse::Process(process) => Ok(process),
+        AgentResponse::Refused { why, .. } => Err(why),
         tell => panic!("{tell:?}"),
     }
 }
 
-fn done(client: &mut Client, order: Order) -> Result<(), Why> {
-    client.ask(&Ask::Process(order));
+fn done(client: &mut Client, order: ProcessRequest) -> Result<(), RefusalReason> {
+    client.ask(&AgentRequest::Process(order));
     match client.tell() {
-        Tell::Done => Ok(()),
-        Tell::Refused { why, .. } => Err(why),
+        AgentResponse::Done => Ok(()),
+        AgentResponse::Refused { why, .. } => Err(why),
         tell => panic!("{tell:?}"),
     }
 }
 
 fn run(client: &mut Client, id: &str, text: &str) -> Process {
-    ask(client, Order::Start(start(id, text))).expect("started")
+    ask(client, ProcessRequest::Start(start(id, text))).expect("started")
 }
 
-fn kill(id: &str) -> Order {
-    Order::Kill { id: id.into(), signal: 9, grace_ms: 0 }
+fn kill(id: &str) -> ProcessRequest {
+    ProcessRequest::Kill { id: id.into(), signal: 9, grace_ms: 0 }
 }
 
 /// What was heard of a log: each stream's bytes, what was missed, and the end.
@@ -49,13 +49,13 @@ struct Heard {
 }
 
 fn follow(client: &mut Client, id: &str, since: Option<u64>, follow: bool) -> Heard {
-    client.ask(&Ask::Process(Order::Follow { id: id.into(), since, follow }));
+    client.ask(&AgentRequest::Process(ProcessRequest::Follow { id: id.into(), since, follow }));
     let mut heard = Heard::default();
     loop {
         match client.event() {
-            Event::Tell(Tell::ProcessLog(log)) => heard.begun = log,
-            Event::Tell(Tell::ProcessGap { from, to }) => heard.missed += to - from,
-            Event::Tell(Tell::Process(process)) => {
+            Event::Response(AgentResponse::ProcessLog(log)) => heard.begun = log,
+            Event::Response(AgentResponse::ProcessGap { from, to }) => heard.missed += to - from,
+            Event::Response(AgentResponse::Process(process)) => {
                 heard.end = process;
                 return heard;
             }
@@ -67,12 +67,12 @@ fn follow(client: &mut Client, id: &str, since: Option<u64>, follow: bool) -> He
 }
 
 fn list(client: &mut Client) -> Vec<Process> {
-    client.ask(&Ask::Process(Order::List));
+    client.ask(&AgentRequest::Process(ProcessRequest::List));
     let mut all = Vec::new();
     loop {
         match client.tell() {
-            Tell::Processes(some) => all.extend(some),
-            Tell::Done => return all,
+            AgentResponse::Processes(some) => all.extend(some),
+            AgentResponse::Done => return all,
             tell => panic!("{tell:?}"),
         }
     }
@@ -90,14 +90,17 @@ fn a_process_is_told_of_while_it_runs_and_after_its_end() {
     let end = heard.end.end.clone().expect("it has ended");
     assert_eq!((end.code, end.signal, end.killed), (7, None, false));
     assert_eq!((heard.end.out, heard.end.err, heard.end.held), (4, 4, 0));
-    assert_eq!(ask(&mut client, Order::Get("a".into())).unwrap(), heard.end);
+    assert_eq!(ask(&mut client, ProcessRequest::Get("a".into())).unwrap(), heard.end);
     assert_eq!(list(&mut client), std::slice::from_ref(&heard.end));
     let again = follow(&mut client, "a", Some(4), false);
     assert_eq!(again.out.len() + again.err.len(), 4);
     assert_eq!(follow(&mut client, "a", None, false).begun.position, 8);
-    assert_eq!(done(&mut client, Order::Forget("a".into())), Ok(()));
-    assert_eq!(ask(&mut client, Order::Get("a".into())), Err(Why::NoSuchProcess));
-    assert_eq!(done(&mut client, Order::Forget("a".into())), Ok(()));
+    assert_eq!(done(&mut client, ProcessRequest::Forget("a".into())), Ok(()));
+    assert_eq!(
+        ask(&mut client, ProcessRequest::Get("a".into())),
+        Err(RefusalReason::NoSuchProcess)
+    );
+    assert_eq!(done(&mut client, ProcessRequest::Forget("a".into())), Ok(()));
     let lasting = run(&mut client, "b", "exec sleep 1000");
     assert_eq!((lasting.id.as_str(), lasting.end), ("b", None));
 }
@@ -107,16 +110,22 @@ fn what_cannot_be_started_is_refused_and_its_id_is_free() {
     let agent = Agent::start();
     let mut client = agent.connect();
     let nowhere = Start { cwd: "/no/such".into(), ..start("a", "true; true") };
-    assert_eq!(ask(&mut client, Order::Start(nowhere)), Err(Why::BadCwd));
+    assert_eq!(ask(&mut client, ProcessRequest::Start(nowhere)), Err(RefusalReason::BadCwd));
     let argv = Start { what: What::Argv(vec!["no-such-thing".into()]), ..start("a", "") };
-    assert_eq!(ask(&mut client, Order::Start(argv)), Err(Why::NotFound));
-    assert_eq!(ask(&mut client, Order::Start(start("", "true"))), Err(Why::BadAsk));
+    assert_eq!(ask(&mut client, ProcessRequest::Start(argv)), Err(RefusalReason::NotFound));
+    assert_eq!(
+        ask(&mut client, ProcessRequest::Start(start("", "true"))),
+        Err(RefusalReason::BadAsk)
+    );
     assert_eq!(list(&mut client), []);
     run(&mut client, "a", "no-such-thing --now");
     let heard = follow(&mut client, "a", Some(0), true);
     assert_eq!(heard.end.end.expect("ended").code, 127);
     assert_eq!(heard.err, b"bash: line 1: no-such-thing: command not found\n");
-    assert_eq!(ask(&mut client, Order::Start(start("a", "true"))), Err(Why::IdInUse));
+    assert_eq!(
+        ask(&mut client, ProcessRequest::Start(start("a", "true"))),
+        Err(RefusalReason::IdInUse)
+    );
 }
 
 #[test]
@@ -124,26 +133,27 @@ fn input_signals_and_ends_reach_it() {
     let agent = Agent::start();
     let mut client = agent.connect();
     let cat = Start { stdin: true, ..start("cat", "cat") };
-    assert!(ask(&mut client, Order::Start(cat)).unwrap().stdin);
-    let input = |data: &[u8], eof| Order::Input { id: "cat".into(), data: data.to_vec(), eof };
+    assert!(ask(&mut client, ProcessRequest::Start(cat)).unwrap().stdin);
+    let input =
+        |data: &[u8], eof| ProcessRequest::Input { id: "cat".into(), data: data.to_vec(), eof };
     assert_eq!(done(&mut client, input(b"a\0b", false)), Ok(()));
     assert_eq!(done(&mut client, input(b"c", true)), Ok(()));
     let heard = follow(&mut client, "cat", Some(0), true);
     assert_eq!((&heard.out[..], heard.end.end.expect("ended").code), (&b"a\0bc"[..], 0));
-    assert_eq!(done(&mut client, input(b"d", false)), Err(Why::Ended));
+    assert_eq!(done(&mut client, input(b"d", false)), Err(RefusalReason::Ended));
 
     run(&mut client, "trap", "trap 'echo got; exit 3' USR1; echo on; while :; do sleep 0.01; done");
-    let signal = |signal| Order::Signal { id: "trap".into(), signal, all: false };
+    let signal = |signal| ProcessRequest::Signal { id: "trap".into(), signal, all: false };
     kit::until("it listens", || follow(&mut client, "trap", Some(0), false).out == b"on\n");
     assert_eq!(done(&mut client, signal(10)), Ok(()));
     let heard = follow(&mut client, "trap", Some(0), true);
     assert_eq!((&heard.out[..], heard.end.end.expect("ended").code), (&b"on\ngot\n"[..], 3));
-    assert_eq!(done(&mut client, signal(10)), Err(Why::Ended));
-    assert_eq!(done(&mut client, signal(65)), Err(Why::BadAsk));
+    assert_eq!(done(&mut client, signal(10)), Err(RefusalReason::Ended));
+    assert_eq!(done(&mut client, signal(65)), Err(RefusalReason::BadAsk));
 
     run(&mut client, "deaf", "trap '' TERM; echo on; sleep 1000");
     kit::until("it is deaf", || follow(&mut client, "deaf", Some(0), false).out == b"on\n");
-    let polite = Order::Kill { id: "deaf".into(), signal: 15, grace_ms: 50 };
+    let polite = ProcessRequest::Kill { id: "deaf".into(), signal: 15, grace_ms: 50 };
     let end = ask(&mut client, polite).unwrap().end.expect("ended");
     assert_eq!((end.code, end.signal, end.killed), (137, Some(9), true));
 }
@@ -153,7 +163,7 @@ fn a_timeout_ends_it_and_says_so() {
     let agent = Agent::start();
     let mut client = agent.connect();
     let short = Start { timeout_ms: 50, ..start("a", "sleep 1000") };
-    ask(&mut client, Order::Start(short)).unwrap();
+    ask(&mut client, ProcessRequest::Start(short)).unwrap();
     let end = follow(&mut client, "a", Some(0), true).end.end.expect("ended");
     assert_eq!((end.timed_out, end.killed, end.signal), (true, false, Some(15)));
 }
@@ -165,7 +175,9 @@ fn a_log_is_bounded_and_what_was_cut_is_told() {
     // Nobody reads it: it ends all the same.
     run(&mut client, "a", "seq 1 1000000");
     let mut other = agent.connect();
-    kit::until("it ends", || ask(&mut other, Order::Get("a".into())).unwrap().end.is_some());
+    kit::until("it ends", || {
+        ask(&mut other, ProcessRequest::Get("a".into())).unwrap().end.is_some()
+    });
     let heard = follow(&mut client, "a", Some(0), true);
     let total = (1..=1_000_000_u64).map(|n| n.to_string().len() as u64 + 1).sum::<u64>();
     assert_eq!(heard.end.out, total);
@@ -184,7 +196,11 @@ fn one_that_does_not_read_holds_up_nobody() {
     let mut client = agent.connect();
     run(&mut client, "a", "seq 1 3000000");
     let mut deaf = agent.connect();
-    deaf.ask(&Ask::Process(Order::Follow { id: "a".into(), since: Some(0), follow: true }));
+    deaf.ask(&AgentRequest::Process(ProcessRequest::Follow {
+        id: "a".into(),
+        since: Some(0),
+        follow: true,
+    }));
     let heard = follow(&mut client, "a", None, true);
     assert_eq!(heard.end.end.expect("ended").code, 0);
 }

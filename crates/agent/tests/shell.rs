@@ -2,8 +2,8 @@
 
 mod kit;
 
-use isolet_wire::ask::{Ask, Run};
-use isolet_wire::tell::{Tell, Why};
+use isolet_wire::request::{AgentRequest, Run};
+use isolet_wire::response::{AgentResponse, RefusalReason};
 use kit::{Agent, run};
 use std::collections::BTreeMap;
 
@@ -56,22 +56,30 @@ fn commands_run_in_order_and_ids_are_unique_while_they_wait() {
     let mut shell = agent.shell();
     // Until its first report all wait, this one too.
     shell.run(":");
-    shell.ask(&Ask::Run(Run { stdin: true, ..run("hold", "cat") }));
+    shell.ask(&AgentRequest::Run(Run { stdin: true, ..run("hold", "cat") }));
     for at in 0..64 {
-        shell.ask(&Ask::Run(run(&format!("q{at}"), &format!("echo {at}"))));
+        shell.ask(&AgentRequest::Run(run(&format!("q{at}"), &format!("echo {at}"))));
     }
-    shell.skip_to(|tell| matches!(tell, Tell::Started { id } if id == "hold"));
-    shell.ask(&Ask::Run(run("q3", "echo again")));
-    let again = shell.skip_to(|tell| matches!(tell, Tell::Refused { .. }));
-    assert!(matches!(again, Tell::Refused { why: Why::IdInUse, .. }), "{again:?}");
-    shell.ask(&Ask::Run(run("more", "echo")));
-    let more = shell.skip_to(|tell| matches!(tell, Tell::Refused { .. }));
-    assert!(matches!(more, Tell::Refused { why: Why::QueueFull, .. }), "{more:?}");
-    shell.ask(&Ask::Cancel { id: "q3".into() });
-    shell.ask(&Ask::Stdin { id: "hold".into(), data: b"in".to_vec(), eof: true });
+    shell.skip_to(|tell| matches!(tell, AgentResponse::Started { id } if id == "hold"));
+    shell.ask(&AgentRequest::Run(run("q3", "echo again")));
+    let again = shell.skip_to(|tell| matches!(tell, AgentResponse::Refused { .. }));
+    assert!(
+        matches!(again, AgentResponse::Refused { why: RefusalReason::IdInUse, .. }),
+        "{again:?}"
+    );
+    shell.ask(&AgentRequest::Run(run("more", "echo")));
+    let more = shell.skip_to(|tell| matches!(tell, AgentResponse::Refused { .. }));
+    assert!(
+        matches!(more, AgentResponse::Refused { why: RefusalReason::QueueFull, .. }),
+        "{more:?}"
+    );
+    shell.ask(&AgentRequest::Cancel { id: "q3".into() });
+    shell.ask(&AgentRequest::Stdin { id: "hold".into(), data: b"in".to_vec(), eof: true });
     let mut seen = Vec::new();
     while seen.len() < 65 {
-        let Tell::Exit(exit) = shell.skip_to(|tell| matches!(tell, Tell::Exit(_))) else {
+        let AgentResponse::Exit(exit) =
+            shell.skip_to(|tell| matches!(tell, AgentResponse::Exit(_)))
+        else {
             continue;
         };
         assert_eq!(exit.cancelled, exit.id == "q3");
@@ -88,20 +96,20 @@ fn standard_input_is_fed_by_command_and_does_not_reach_the_next() {
     let agent = Agent::start();
     let mut shell = agent.shell();
     let big = vec![b'x'; 300_000];
-    shell.ask(&Ask::Run(Run { stdin: true, ..run("a", "read l; echo \"[$l]\"; wc -c") }));
-    shell.ask(&Ask::Stdin { id: "a".into(), data: b"line\n".to_vec(), eof: false });
+    shell.ask(&AgentRequest::Run(Run { stdin: true, ..run("a", "read l; echo \"[$l]\"; wc -c") }));
+    shell.ask(&AgentRequest::Stdin { id: "a".into(), data: b"line\n".to_vec(), eof: false });
     for part in big.chunks(60_000) {
-        shell.ask(&Ask::Stdin { id: "a".into(), data: part.to_vec(), eof: false });
+        shell.ask(&AgentRequest::Stdin { id: "a".into(), data: part.to_vec(), eof: false });
     }
-    shell.ask(&Ask::Stdin { id: "a".into(), data: Vec::new(), eof: true });
+    shell.ask(&AgentRequest::Stdin { id: "a".into(), data: Vec::new(), eof: true });
     assert_eq!(shell.outcome("a").out(), "[line]\n300000\n");
-    shell.ask(&Ask::Run(Run { stdin: true, ..run("b", "true") }));
-    shell.ask(&Ask::Stdin { id: "b".into(), data: b"unread\n".to_vec(), eof: true });
+    shell.ask(&AgentRequest::Run(Run { stdin: true, ..run("b", "true") }));
+    shell.ask(&AgentRequest::Stdin { id: "b".into(), data: b"unread\n".to_vec(), eof: true });
     shell.outcome("b");
     assert_eq!(shell.run("cat").out(), "");
     let next = Run { stdin: true, ..run("c", "cat") };
-    shell.ask(&Ask::Run(next));
-    shell.ask(&Ask::Stdin { id: "c".into(), data: b"own".to_vec(), eof: true });
+    shell.ask(&AgentRequest::Run(next));
+    shell.ask(&AgentRequest::Stdin { id: "c".into(), data: b"own".to_vec(), eof: true });
     assert_eq!(shell.outcome("c").out(), "own");
 }
 
@@ -140,9 +148,11 @@ fn directory_and_environment_of_one_command_are_put_back() {
 fn a_directory_that_is_not_there_fails_the_command_alone() {
     let agent = Agent::start();
     let mut shell = agent.shell();
-    shell.ask(&Ask::Run(own(Some("/no/such"), &[("A", Some("1"))], "echo ran")));
+    shell.ask(&AgentRequest::Run(own(Some("/no/such"), &[("A", Some("1"))], "echo ran")));
     match shell.tell() {
-        Tell::Refused { why: Why::BadCwd, message, .. } => assert!(message.contains("/no/such")),
+        AgentResponse::Refused { why: RefusalReason::BadCwd, message, .. } => {
+            assert!(message.contains("/no/such"))
+        }
         told => panic!("{told:?}"),
     }
     shell.run("set -eu; readonly R=1");
@@ -157,9 +167,12 @@ fn a_name_that_is_no_variable_is_refused() {
     let agent = Agent::start();
     let mut shell = agent.shell();
     for bad in [own(None, &[("A;id", Some("x"))], ":"), run("own", "a\0b"), run("", ":")] {
-        shell.ask(&Ask::Run(bad));
+        shell.ask(&AgentRequest::Run(bad));
         let told = shell.tell();
-        assert!(matches!(told, Tell::Refused { why: Why::BadAsk, .. }), "{told:?}");
+        assert!(
+            matches!(told, AgentResponse::Refused { why: RefusalReason::BadAsk, .. }),
+            "{told:?}"
+        );
     }
 }
 

@@ -2,14 +2,14 @@
 
 mod kit;
 
-use isolet_wire::ask::{Ask, Attach, Open};
-use isolet_wire::tell::{Saved, Tell, Unsaved};
+use isolet_wire::request::{AgentRequest, Attach, Open};
+use isolet_wire::response::{AgentResponse, Saved, Unsaved};
 use kit::{Agent, Client, open};
 use std::time::{Duration, Instant};
 
 fn session(agent: &Agent, restore: Option<Vec<u8>>) -> Client {
     let mut client = agent.connect();
-    client.ask(&Ask::Attach(Attach {
+    client.ask(&AgentRequest::Attach(Attach {
         shell: "s/x".into(),
         open: Some(Open { save: true, restore, ..open() }),
         owner: "me".into(),
@@ -17,14 +17,14 @@ fn session(agent: &Agent, restore: Option<Vec<u8>>) -> Client {
         since: None,
     }));
     let tell = client.tell();
-    assert!(matches!(tell, Tell::Attached { .. }), "{tell:?}");
+    assert!(matches!(tell, AgentResponse::Attached { .. }), "{tell:?}");
     client
 }
 
 fn watch(agent: &Agent) -> Client {
     let mut watcher = agent.connect();
-    watcher.ask(&Ask::Watch);
-    watcher.skip_to(|tell| matches!(tell, Tell::Census { .. }));
+    watcher.ask(&AgentRequest::Watch);
+    watcher.skip_to(|tell| matches!(tell, AgentResponse::Inventory { .. }));
     watcher
 }
 
@@ -32,10 +32,12 @@ fn watch(agent: &Agent) -> Client {
 fn saved(watcher: &mut Client) -> Result<(Vec<u8>, u64), Saved> {
     let mut state = Vec::new();
     loop {
-        match watcher.skip_to(|tell| matches!(tell, Tell::Saved { .. })) {
-            Tell::Saved { what: Saved::Part(part), .. } => state.extend(part),
-            Tell::Saved { what: Saved::Whole { number }, .. } => return Ok((state, number)),
-            Tell::Saved { what, .. } => return Err(what),
+        match watcher.skip_to(|tell| matches!(tell, AgentResponse::Saved { .. })) {
+            AgentResponse::Saved { what: Saved::Part(part), .. } => state.extend(part),
+            AgentResponse::Saved { what: Saved::Whole { number }, .. } => {
+                return Ok((state, number));
+            }
+            AgentResponse::Saved { what, .. } => return Err(what),
             _ => {}
         }
     }
@@ -71,7 +73,7 @@ fn a_shell_takes_over_what_another_held() {
     assert_eq!(after.err(), before.err());
     assert_eq!(after.out(), before.out());
     shell.run(":");
-    watcher.ask(&Ask::Save);
+    watcher.ask(&AgentRequest::Save);
     let told = saved(&mut watcher);
     assert!(told.is_ok(), "{told:?}");
 }
@@ -81,24 +83,24 @@ fn all_are_saved_at_once_when_asked_and_what_is_kept_is_not_saved_again() {
     let agent = Agent::start();
     let mut watcher = watch(&agent);
     let mut shell = session(&agent, None);
-    watcher.ask(&Ask::Save);
+    watcher.ask(&AgentRequest::Save);
     watcher.skip_to(|tell| {
-        assert!(!matches!(tell, Tell::Saved { .. }), "nothing has been done in it");
-        *tell == Tell::Done
+        assert!(!matches!(tell, AgentResponse::Saved { .. }), "nothing has been done in it");
+        *tell == AgentResponse::Done
     });
     shell.run("x=1");
     let begin = Instant::now();
-    watcher.ask(&Ask::Save);
+    watcher.ask(&AgentRequest::Save);
     let (_, number) = saved(&mut watcher).expect("it is saved");
-    watcher.skip_to(|tell| *tell == Tell::Done);
+    watcher.skip_to(|tell| *tell == AgentResponse::Done);
     assert!(begin.elapsed() < Duration::from_millis(900));
-    watcher.ask(&Ask::Kept { shell: "s/x".into(), number });
-    watcher.ask(&Ask::Save);
+    watcher.ask(&AgentRequest::Kept { shell: "s/x".into(), number });
+    watcher.ask(&AgentRequest::Save);
     watcher.skip_to(|tell| {
-        assert!(!matches!(tell, Tell::Saved { .. }), "it is kept already");
-        *tell == Tell::Done
+        assert!(!matches!(tell, AgentResponse::Saved { .. }), "it is kept already");
+        *tell == AgentResponse::Done
     });
-    shell.ask(&Ask::Run(kit::run("r", "exit 3")));
+    shell.ask(&AgentRequest::Run(kit::run("r", "exit 3")));
     assert_eq!(saved(&mut watcher), Err(Saved::Gone));
 }
 
@@ -110,7 +112,7 @@ fn a_command_does_not_wait_for_the_save_of_a_large_shell() {
     shell.run("x=$(head -c 5000000 /dev/zero | tr '\\0' '\\1'); y=$x");
     let mut slowest = Duration::ZERO;
     for pause in 0..20 {
-        watcher.ask(&Ask::Save);
+        watcher.ask(&AgentRequest::Save);
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_millis(pause) {
             std::hint::spin_loop();
@@ -118,10 +120,10 @@ fn a_command_does_not_wait_for_the_save_of_a_large_shell() {
         let begin = Instant::now();
         assert_eq!(shell.run("echo ${#x}").out(), "5000000\n");
         slowest = slowest.max(begin.elapsed());
-        watcher.skip_to(|tell| *tell == Tell::Done);
+        watcher.skip_to(|tell| *tell == AgentResponse::Done);
     }
     eprintln!("slowest {slowest:?}");
     assert!(slowest < Duration::from_millis(500), "{slowest:?}");
-    watcher.ask(&Ask::Save);
+    watcher.ask(&AgentRequest::Save);
     assert_eq!(saved(&mut watcher), Err(Saved::Not(Unsaved::TooLarge)));
 }

@@ -2,8 +2,8 @@
 
 mod kit;
 
-use isolet_wire::ask::Ask;
-use isolet_wire::tell::{Tell, Why};
+use isolet_wire::request::AgentRequest;
+use isolet_wire::response::{AgentResponse, RefusalReason};
 use isolet_wire::terminal::{Attach, Open, Size};
 use kit::terminal::{bash, wish};
 use kit::{Agent, until};
@@ -12,11 +12,11 @@ fn argv(words: &[&str]) -> Open {
     Open { argv: words.iter().map(|word| (*word).to_owned()).collect(), ..bash() }
 }
 
-fn refused(agent: &Agent, wish: Attach) -> (Why, String) {
+fn refused(agent: &Agent, wish: Attach) -> (RefusalReason, String) {
     let mut client = agent.connect();
-    client.ask(&Ask::Terminal(wish));
+    client.ask(&AgentRequest::Terminal(wish));
     match client.tell() {
-        Tell::Refused { why, message, .. } => (why, message),
+        AgentResponse::Refused { why, message, .. } => (why, message),
         other => panic!("{other:?}"),
     }
 }
@@ -204,41 +204,47 @@ fn closing_ends_all_that_was_started_in_it() {
         pids.push(said.lines().last().expect("a pid").to_owned());
     }
     let mut other = agent.connect();
-    other.ask(&Ask::Close { shell: "t/test".into() });
+    other.ask(&AgentRequest::Close { shell: "t/test".into() });
     let closed = screen.end();
     assert_eq!(closed.cause, "closed by client");
-    assert_eq!(other.tell(), Tell::Done);
+    assert_eq!(other.tell(), AgentResponse::Done);
     for pid in pids {
         until("it has ended", || !kit::there(format!("/proc/{pid}")));
     }
-    other.ask(&Ask::Close { shell: "t/test".into() });
-    assert_eq!(other.tell(), Tell::Done);
-    other.ask(&Ask::Terminals);
-    assert_eq!(other.tell(), Tell::Terminals(Vec::new()));
+    other.ask(&AgentRequest::Close { shell: "t/test".into() });
+    assert_eq!(other.tell(), AgentResponse::Done);
+    other.ask(&AgentRequest::Terminals);
+    assert_eq!(other.tell(), AgentResponse::Terminals(Vec::new()));
 }
 
 #[test]
 fn what_cannot_be_opened_says_why() {
     let agent = Agent::start();
     let of = |open: Open| wish(open);
-    assert_eq!(refused(&agent, of(argv(&["no-such-program"]))).0, Why::NotFound);
-    assert_eq!(refused(&agent, of(argv(&["/etc/passwd"]))).0, Why::Denied);
-    assert_eq!(refused(&agent, of(argv(&[""]))).0, Why::BadAsk);
-    assert_eq!(refused(&agent, of(Open { cwd: "/no/such".into(), ..bash() })).0, Why::BadCwd);
-    assert_eq!(refused(&agent, of(Open { cwd: "a\0b".into(), ..bash() })).0, Why::BadAsk);
+    assert_eq!(refused(&agent, of(argv(&["no-such-program"]))).0, RefusalReason::NotFound);
+    assert_eq!(refused(&agent, of(argv(&["/etc/passwd"]))).0, RefusalReason::Denied);
+    assert_eq!(refused(&agent, of(argv(&[""]))).0, RefusalReason::BadAsk);
+    assert_eq!(
+        refused(&agent, of(Open { cwd: "/no/such".into(), ..bash() })).0,
+        RefusalReason::BadCwd
+    );
+    assert_eq!(refused(&agent, of(Open { cwd: "a\0b".into(), ..bash() })).0, RefusalReason::BadAsk);
     let mut env = bash().env;
     env.insert("A".into(), "b\0c".into());
-    assert_eq!(refused(&agent, of(Open { env, ..bash() })).0, Why::BadAsk);
-    assert_eq!(refused(&agent, Attach { open: None, ..wish(bash()) }).0, Why::NoShell);
-    assert_eq!(refused(&agent, Attach { terminal: "s/x".into(), ..wish(bash()) }).0, Why::BadAsk);
+    assert_eq!(refused(&agent, of(Open { env, ..bash() })).0, RefusalReason::BadAsk);
+    assert_eq!(refused(&agent, Attach { open: None, ..wish(bash()) }).0, RefusalReason::NoShell);
+    assert_eq!(
+        refused(&agent, Attach { terminal: "s/x".into(), ..wish(bash()) }).0,
+        RefusalReason::BadAsk
+    );
     let none = Some(Size { cols: 0, rows: 1 });
-    assert_eq!(refused(&agent, Attach { size: none, ..wish(bash()) }).0, Why::BadAsk);
+    assert_eq!(refused(&agent, Attach { size: none, ..wish(bash()) }).0, RefusalReason::BadAsk);
     let mut all = Vec::new();
     for number in 0..32 {
         all.push(agent.screen(Attach { terminal: format!("t/{number}"), ..wish(bash()) }));
     }
     let (why, message) = refused(&agent, wish(bash()));
-    assert_eq!(why, Why::TooMany, "{message}");
+    assert_eq!(why, RefusalReason::TooMany, "{message}");
     all[0].until("$ ");
     all[0].type_in("exit\n");
     all[0].end();
@@ -250,8 +256,8 @@ fn terminals_are_listed() {
     let agent = Agent::start();
     let mut screen = agent.bash();
     let mut client = agent.connect();
-    client.ask(&Ask::Terminals);
-    let Tell::Terminals(list) = client.tell() else { panic!("no list") };
+    client.ask(&AgentRequest::Terminals);
+    let AgentResponse::Terminals(list) = client.tell() else { panic!("no list") };
     assert_eq!(list.len(), 1);
     let one = &list[0];
     assert_eq!((one.name.as_str(), one.id.as_str()), ("t/test", screen.attached.id.as_str()));
@@ -265,12 +271,12 @@ fn terminals_are_listed() {
 fn watchers_hear_of_terminals() {
     let agent = Agent::start();
     let mut watcher = agent.connect();
-    watcher.ask(&Ask::Watch);
-    assert!(matches!(watcher.tell(), Tell::Census { shells, .. } if shells.is_empty()));
+    watcher.ask(&AgentRequest::Watch);
+    assert!(matches!(watcher.tell(), AgentResponse::Inventory { shells, .. } if shells.is_empty()));
     let screen = agent.bash();
-    let mut next = |wanted: &dyn Fn(&isolet_wire::tell::Shell) -> bool| {
+    let mut next = |wanted: &dyn Fn(&isolet_wire::response::Shell) -> bool| {
         watcher.skip_to(|tell| {
-            matches!(tell, Tell::Changed { shell: Some(shell), .. }
+            matches!(tell, AgentResponse::Changed { shell: Some(shell), .. }
                 if shell.name == "t/test" && wanted(shell))
         })
     };
@@ -283,22 +289,24 @@ fn watchers_hear_of_terminals() {
     next(&|shell| shell.closed.as_ref().is_some_and(|closed| closed.code == Some(0)));
     let _screen = agent.bash();
     let mut second = agent.connect();
-    second.ask(&Ask::Watch);
-    assert!(matches!(second.tell(), Tell::Census { shells, .. } if shells[0].name == "t/test"));
+    second.ask(&AgentRequest::Watch);
+    assert!(
+        matches!(second.tell(), AgentResponse::Inventory { shells, .. } if shells[0].name == "t/test")
+    );
 }
 
 #[test]
 fn a_watcher_hears_of_a_terminal_before_who_opens_it() {
     let agent = Agent::start();
     let mut watcher = agent.connect();
-    watcher.ask(&Ask::Watch);
-    assert!(matches!(watcher.tell(), Tell::Census { .. }));
+    watcher.ask(&AgentRequest::Watch);
+    assert!(matches!(watcher.tell(), AgentResponse::Inventory { .. }));
     let _screen = agent.screen(wish(bash()));
     // It is not waited for: it lies there.
     watcher.stream.set_nonblocking(true).expect("a socket");
     let told = watcher.tell();
     assert!(
-        matches!(&told, Tell::Changed { shell: Some(shell), .. }
+        matches!(&told, AgentResponse::Changed { shell: Some(shell), .. }
         if shell.name == "t/test" && shell.closed.is_none()),
         "{told:?}"
     );
@@ -317,9 +325,9 @@ fn f23_a_flood_that_nobody_reads_runs_on_in_bounded_memory() {
     drop(screen);
     let mut client = agent.connect();
     let offset = |client: &mut kit::Client| {
-        client.ask(&Ask::Terminals);
+        client.ask(&AgentRequest::Terminals);
         match client.tell() {
-            Tell::Terminals(list) => list[0].offset,
+            AgentResponse::Terminals(list) => list[0].offset,
             other => panic!("{other:?}"),
         }
     };

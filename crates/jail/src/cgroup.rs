@@ -11,7 +11,7 @@
 //! ```
 
 use crate::kernel::absent::absent_as_none;
-use isolet_wire::launch::Limits;
+use isolet_wire::launcher::Limits;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs;

@@ -23,7 +23,7 @@ pub enum FilterKind {
     /// The agent: the tenant's calls, and those that starting a tenant's process needs.
     Agent,
     /// The egress proxy: a short list of its own.
-    Edge,
+    EgressProxy,
 }
 
 /// What a program does at one call number.
@@ -70,7 +70,8 @@ fn number_ranges(list: &AllowList, kind: FilterKind) -> Vec<(u32, Action)> {
     for (_, known) in SYSCALLS {
         by_number.insert(*known as u32, Action::Return(EPERM));
     }
-    let allow = if kind == FilterKind::Edge { &list.edge.allow } else { &list.allow };
+    let allow =
+        if kind == FilterKind::EgressProxy { &list.egress_proxy.allow } else { &list.allow };
     for name in allow {
         by_number.insert(syscall_number(name), Action::Return(ALLOW));
     }
@@ -308,7 +309,7 @@ mod tests {
 
     #[test]
     fn the_edge_starts_nothing_writes_no_file_and_executes_no_memory() {
-        let program = compile(FilterKind::Edge);
+        let program = compile(FilterKind::EgressProxy);
         let action = |name: &str, args: [u64; 6]| run(&program, ARCH, syscall_number(name), args);
         let arg = |at: usize, value: u64| {
             let mut args = [0; 6];

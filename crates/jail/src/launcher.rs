@@ -3,7 +3,9 @@
 use crate::config::Config;
 use crate::kernel::packet::send_packet;
 use crate::scope::refused_grant;
-use isolet_wire::launch::{Order, PACKET_BYTES_MAX, Report, Scope, Spec, encode};
+use isolet_wire::launcher::{
+    LauncherRequest, LauncherResponse, PACKET_BYTES_MAX, Scope, Spec, encode,
+};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, shutdown,
@@ -79,8 +81,8 @@ impl Launcher {
             .map_err(|error| gone(&format!("{}: {error}", config.launcher.display())))?;
         let mut launcher = Self { socket, process };
         match launcher.receive_report()? {
-            Report::Ready { missing } if missing.is_empty() => Ok(launcher),
-            Report::Ready { missing } => Err(Error::Missing(missing)),
+            LauncherResponse::Ready { missing } if missing.is_empty() => Ok(launcher),
+            LauncherResponse::Ready { missing } => Err(Error::Missing(missing)),
             _ => Err(Error::Gone("it spoke out of turn".into())),
         }
     }
@@ -99,7 +101,7 @@ impl Launcher {
     pub fn launch(&mut self, spec: &Spec, network: Option<BorrowedFd<'_>>) -> Result<i32, Error> {
         let spec = Spec { linked: network.is_some(), ..spec.clone() };
         let name = spec.name.clone();
-        self.request(&Order::Launch(spec), network, &name, || {})
+        self.request(&LauncherRequest::Launch(spec), network, &name, || {})
     }
 
     /// Starts the agent of a session's scope; blocks for some milliseconds. Calls `granted` as soon as
@@ -108,12 +110,12 @@ impl Launcher {
     /// # Errors
     /// As [`Launcher::launch`]; with the index of the grant that was refused.
     pub fn start_scope(&mut self, scope: &Scope, granted: impl FnMut()) -> Result<(), Error> {
-        self.request(&Order::Scope(scope.clone()), None, &scope.name, granted).map(drop)
+        self.request(&LauncherRequest::Scope(scope.clone()), None, &scope.name, granted).map(drop)
     }
 
     fn request(
         &mut self,
-        request: &Order,
+        request: &LauncherRequest,
         network: Option<BorrowedFd<'_>>,
         sandbox: &str,
         mut granted: impl FnMut(),
@@ -123,9 +125,9 @@ impl Launcher {
             .map_err(|error| Error::Gone(error.to_string()))?;
         loop {
             match self.receive_report()? {
-                Report::Granted { name } if name == sandbox => granted(),
-                Report::Launched { name, pid } if name == sandbox => return Ok(pid),
-                Report::Failed { name, step, errno } if name == sandbox => {
+                LauncherResponse::Granted { name } if name == sandbox => granted(),
+                LauncherResponse::Launched { name, pid } if name == sandbox => return Ok(pid),
+                LauncherResponse::Failed { name, step, errno } if name == sandbox => {
                     let grant = refused_grant(&step);
                     return Err(Error::Failed { name, step, errno, grant });
                 }
@@ -134,7 +136,7 @@ impl Launcher {
         }
     }
 
-    fn receive_report(&mut self) -> Result<Report, Error> {
+    fn receive_report(&mut self) -> Result<LauncherResponse, Error> {
         let mut packet = vec![0_u8; PACKET_BYTES_MAX];
         loop {
             match recv(&self.socket, packet.as_mut_slice(), RecvFlags::empty()) {

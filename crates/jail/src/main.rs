@@ -6,7 +6,7 @@ use isolet_jail::{
     Config, Host, Packet, StepError, create_sandbox, missing, receive_packet, start_scope, veth,
 };
 use isolet_sys::{exec, inherited_fd};
-use isolet_wire::launch::{Order, Report, encode};
+use isolet_wire::launcher::{LauncherRequest, LauncherResponse, encode};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, send};
 use std::fs::File;
@@ -30,9 +30,9 @@ fn main() {
     };
     let Ok(server) = server else { return };
     match prepare(config) {
-        Err(missing) => report(&server, &Report::Ready { missing }),
+        Err(missing) => report(&server, &LauncherResponse::Ready { missing }),
         Ok(host) => {
-            report(&server, &Report::Ready { missing: Vec::new() });
+            report(&server, &LauncherResponse::Ready { missing: Vec::new() });
             serve(&host, &server);
             host.cgroup_root.remove_if_empty();
         }
@@ -49,7 +49,7 @@ fn prepare(config: Config) -> Result<Host, Vec<String>> {
     Host::prepare(config).map_err(|(step, error)| vec![format!("{step}: {error}")])
 }
 
-fn report(server: &OwnedFd, report: &Report) {
+fn report(server: &OwnedFd, report: &LauncherResponse) {
     let _ = send(server, &encode(report), SendFlags::NOSIGNAL);
 }
 
@@ -63,19 +63,20 @@ fn serve(host: &Host, server: &OwnedFd) {
         };
         let Ok(request) = isolet_wire::frame::decode(&bytes) else { return };
         let (name, result) = match request {
-            Order::Launch(spec) => {
+            LauncherRequest::Launch(spec) => {
                 let result = create_sandbox(host, &spec, network);
                 (spec.name, result)
             }
-            Order::Scope(scope) => {
-                let granted = || report(server, &Report::Granted { name: scope.name.clone() });
+            LauncherRequest::Scope(scope) => {
+                let granted =
+                    || report(server, &LauncherResponse::Granted { name: scope.name.clone() });
                 let result = start_scope(host, &scope, granted).map(|()| 0);
                 (scope.name, result)
             }
         };
         let outcome = match result {
-            Ok(pid) => Report::Launched { name, pid },
-            Err(StepError { step, errno }) => Report::Failed { name, step, errno },
+            Ok(pid) => LauncherResponse::Launched { name, pid },
+            Err(StepError { step, errno }) => LauncherResponse::Failed { name, step, errno },
         };
         report(server, &outcome);
     }
@@ -87,9 +88,9 @@ fn veth_options() -> Option<veth::Options> {
     (args.next()? == "--links").then_some(())?;
     let mut next = |flag: &str| (args.next()? == flag).then(|| args.next()).flatten();
     let data_dir = PathBuf::from(next("--data")?);
-    let edge = PathBuf::from(next("--edge")?);
-    let edge_user = next("--edge-user")?.parse().ok()?;
-    Some(veth::Options { data_dir, edge, edge_user })
+    let egress_proxy = PathBuf::from(next("--egress-proxy")?);
+    let egress_proxy_user = next("--egress-proxy-user")?.parse().ok()?;
+    Some(veth::Options { data_dir, egress_proxy, egress_proxy_user })
 }
 
 /// From the command line, as `Launcher::start` writes it.

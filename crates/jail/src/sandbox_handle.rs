@@ -5,7 +5,7 @@ use crate::config::{Config, SCOPES, scope_dir};
 use crate::disk;
 use crate::kernel::absent::absent_as_none;
 use crate::orphan::AgentProcess;
-use isolet_wire::launch::Limits;
+use isolet_wire::launcher::Limits;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};

@@ -23,7 +23,7 @@ pub mod service;
 
 pub use agent_client::{
     link::{ExecLink, ShellLink},
-    wire::Heard,
+    wire::AgentEvent,
 };
 pub use isolet_image as image;
 pub use isolet_store::{
@@ -33,7 +33,7 @@ pub use isolet_store::{
 pub use live::warm_pool::READY_MAX;
 pub use model::{
     access::{self, FileAccess},
-    agent_error::LinkError,
+    agent_error::AgentError,
     config::{Config, TenantLimits},
     error::{Error, OpenError, RefusedGrant},
     events, exposed,
@@ -54,8 +54,8 @@ pub use model::{
 pub use sandbox::{
     Attach, Denials, Sandbox, ShellName, Start, contexts, files,
     port::PortLink,
-    process::ProcessLink,
+    process::ProcessConnection,
     recordings,
-    terminal::{self, TerminalLink},
+    terminal::{self, TerminalConnection},
 };
 pub use service::{Access, Service, tenant_sessions::HOME};

@@ -9,7 +9,7 @@ pub(crate) mod failpoint;
 pub(crate) mod idempotency;
 pub(crate) mod images;
 pub(crate) mod inner;
-pub(crate) mod launch;
+pub(crate) mod launch_queue;
 pub(crate) mod orphans;
 pub(crate) mod prepared;
 pub(crate) mod registry;

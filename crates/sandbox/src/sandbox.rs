@@ -26,9 +26,9 @@ use crate::{
     },
     model::{
         activity::ActivityGuard,
-        agent_error::LinkError,
+        agent_error::AgentError,
         blocking::blocking,
-        command::Order,
+        command::DriverCommand,
         error::Error,
         events::{EventEmitter, Happened},
         ids::{SandboxId, TenantId},
@@ -86,7 +86,7 @@ impl Sandbox {
     pub fn lost(&self) -> Option<Vec<Lost>> {
         let lost = self.entry.lost().take()?;
         // A full queue: it is written with the next change.
-        let _ = self.entry.orders.try_send(Order::LossReported);
+        let _ = self.entry.orders.try_send(DriverCommand::LossReported);
         Some(lost)
     }
 
@@ -120,7 +120,7 @@ impl Sandbox {
         })
         .await?;
         if gone && self.check().is_ok() {
-            let _ = self.entry.orders.send(Order::Check).await;
+            let _ = self.entry.orders.send(DriverCommand::Check).await;
             return Err(timeout(CHECK_WAIT, self.ended())
                 .await
                 .unwrap_or(Error::TooLate("the check")));
@@ -147,13 +147,13 @@ impl Sandbox {
             State::Failed => Err(failed(&view.record)),
             State::Unreachable => Err(Error::Unreachable(self.entry.id.clone())),
             State::Sleeping => Err(Error::Sleeping(self.entry.id.clone())),
-            _ => Err(LinkError::Destroyed(self.entry.id.clone()).into()),
+            _ => Err(AgentError::Destroyed(self.entry.id.clone()).into()),
         }
     }
 
     /// Why nothing can be done in it any more, once it is being deleted.
     #[must_use]
-    pub fn destroyed(&self) -> Option<LinkError> {
+    pub fn destroyed(&self) -> Option<AgentError> {
         self.entry.destroyed()
     }
 
@@ -215,7 +215,7 @@ impl Sandbox {
 
     /// No process can be made in it: its driver is to look why. A full queue: it has enough to do.
     pub(crate) fn request_health_check(&self) {
-        let _ = self.entry.orders.try_send(Order::Check);
+        let _ = self.entry.orders.try_send(DriverCommand::Check);
     }
 
     /// An event of this sandbox.

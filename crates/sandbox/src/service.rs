@@ -13,7 +13,7 @@ use crate::{
     lifecycle::{listeners, recover},
     live::{entry::Entry, inner::Inner, registry::Reserved, warm_pool},
     model::{
-        command::Order,
+        command::DriverCommand,
         config::Config,
         error::{Error, OpenError},
         ids::{SandboxId, TenantId},
@@ -191,7 +191,7 @@ impl Service {
         patch: Patch,
     ) -> Result<Info, Error> {
         let entry = self.entry(tenant, id)?;
-        order(&entry, |answer| Order::Patch(Box::new(patch), answer)).await
+        order(&entry, |answer| DriverCommand::Patch(Box::new(patch), answer)).await
     }
 
     /// Ends a sandbox; answers when nothing of it runs any more. Never waits behind commands.
@@ -201,7 +201,7 @@ impl Service {
     /// goes on being tried).
     pub async fn delete(&self, tenant: &TenantId, id: &SandboxId) -> Result<Ended, Error> {
         let entry = self.entry(tenant, id)?;
-        let deleted = timeout(DELETE_WAIT, order(&entry, Order::Delete)).await;
+        let deleted = timeout(DELETE_WAIT, order(&entry, DriverCommand::Delete)).await;
         deleted.unwrap_or(Err(Error::TooLate("the delete")))
     }
 
@@ -212,7 +212,7 @@ impl Service {
     /// [`Error::Unreachable`], and what the records refuse.
     pub async fn sleep(&self, tenant: &TenantId, id: &SandboxId) -> Result<Info, Error> {
         let entry = self.entry(tenant, id)?;
-        order(&entry, Order::Sleep).await
+        order(&entry, DriverCommand::Sleep).await
     }
 
     /// Makes a sandbox that has failed one to work in again: it sleeps then, with its files. One that
@@ -223,7 +223,7 @@ impl Service {
     /// while its files are read, and what the records refuse.
     pub async fn recover(&self, tenant: &TenantId, id: &SandboxId) -> Result<Info, Error> {
         let entry = self.entry(tenant, id)?;
-        order(&entry, Order::Recover).await
+        order(&entry, DriverCommand::Recover).await
     }
 
     /// Whether a sandbox has failed.
@@ -272,7 +272,7 @@ impl Service {
                             return Err(Error::Sleeping(id.clone()));
                         }
                         // Asleep, or about to be: its driver does one after the other.
-                        None => order(&entry, Order::Wake).await,
+                        None => order(&entry, DriverCommand::Wake).await,
                     };
                     match entered {
                         Ok(awake) => return Ok(Sandbox::held(inner, entry, awake)),
@@ -282,7 +282,7 @@ impl Service {
                     }
                 }
                 (State::Failed, _) if reach == Access::Read => {
-                    let awake = order(&entry, Order::Read).await?;
+                    let awake = order(&entry, DriverCommand::Read).await?;
                     return Ok(Sandbox::reading(Arc::clone(&self.inner), entry, awake));
                 }
                 (State::Failed, _) => return Err(failed(&view.record)),
@@ -323,7 +323,7 @@ impl Service {
 /// Gives its driver an order. One that is being deleted meanwhile is gone for the caller.
 pub(crate) async fn order<R>(
     entry: &Entry,
-    make: impl FnOnce(oneshot::Sender<Result<R, Error>>) -> Order,
+    make: impl FnOnce(oneshot::Sender<Result<R, Error>>) -> DriverCommand,
 ) -> Result<R, Error> {
     let (answer, answered) = oneshot::channel();
     let none = || Error::NoSandbox(entry.id.clone());
@@ -344,6 +344,6 @@ async fn let_go(entry: &Entry) -> Result<(), Error> {
         return Ok(());
     }
     let (answer, answered) = oneshot::channel();
-    entry.orders.send(Order::Detach(answer)).await.map_err(|_| Error::Stopping)?;
+    entry.orders.send(DriverCommand::Detach(answer)).await.map_err(|_| Error::Stopping)?;
     answered.await.map_err(|_| Error::Stopping)
 }

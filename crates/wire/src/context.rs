@@ -1,9 +1,9 @@
 //! Code contexts: what a server and an agent say of an interpreter that keeps its variables.
 //!
-//! A connection that sends [`Ask::Run`] belongs to that run until [`Tell::End`]. Before it come
-//! [`Tell::Began`], data frames of standard output and standard error (offsets count from 0 within
+//! A connection that sends [`ContextRequest::Run`] belongs to that run until [`ContextResponse::End`]. Before it come
+//! [`ContextResponse::Began`], data frames of standard output and standard error (offsets count from 0 within
 //! the run, ids are empty), and in their order between these what the interpreter displays, as
-//! [`Tell::Part`]s. Everything else is answered at once. What a part holds is JSON of the
+//! [`ContextResponse::Part`]s. Everything else is answered at once. What a part holds is JSON of the
 //! interpreter's driver, which runs as the tenant: an agent hands it on unread, and a server reads
 //! it as a stranger's.
 
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub const DISPLAY: u8 = 2;
 /// Kind of a part: the error that ended the run, `{"name","message","traceback"}`.
 pub const ERROR: u8 = 3;
-/// The most bytes in one [`Tell::Part`].
+/// The most bytes in one [`ContextResponse::Part`].
 pub const PART_BYTES_MAX: usize = 64 * 1024;
 /// The longest that a driver may say at once, in bytes; one that says more is ended.
 pub const SAID_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -52,18 +52,18 @@ pub enum Language {
 
 /// What a server asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ask {
-    /// Open one. Answered by [`Tell::Is`] once its interpreter is ready, or refused.
+pub enum ContextRequest {
+    /// Open one. Answered by [`ContextResponse::Is`] once its interpreter is ready, or refused.
     Open(Open),
     /// Run code in one, after what waits there.
     Run(Run),
-    /// Interrupt what runs in one. Answered by [`Tell::Interrupted`].
+    /// Interrupt what runs in one. Answered by [`ContextResponse::Interrupted`].
     Interrupt(String),
-    /// End its interpreter and begin with a new one. Answered by [`Tell::Is`].
+    /// End its interpreter and begin with a new one. Answered by [`ContextResponse::Is`].
     Restart(String),
     /// End one and all it started. Answered by `Done`, also where there was none.
     Close(String),
-    /// Answered by a [`Tell::Is`] for each, then `Done`.
+    /// Answered by a [`ContextResponse::Is`] for each, then `Done`.
     List,
 }
 
@@ -100,7 +100,7 @@ pub struct Run {
 
 /// What an agent says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Tell {
+pub enum ContextResponse {
     /// One context, as it is now.
     Is(Context),
     /// Whether anything ran that was interrupted.

@@ -24,7 +24,7 @@ const HEAD: usize = 4;
 /// One frame, cut out of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// The encoded bytes of an `Ask` or a `Tell`; see [`decode`].
+    /// The encoded bytes of an `AgentRequest` or a `AgentResponse`; see [`decode`].
     Message(Bytes),
     /// A data body; see [`Data::parse`].
     Data(Bytes),
@@ -116,7 +116,7 @@ pub fn put_data_head(out: &mut Vec<u8>, stream: u8, offset: u64, id: &str, count
 /// The parts of a data body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Data {
-    /// [`crate::tell::STDOUT`] or [`crate::tell::STDERR`]; 0 for file contents.
+    /// [`crate::response::STDOUT`] or [`crate::response::STDERR`]; 0 for file contents.
     pub stream: u8,
     /// Where in its stream the first byte stands, counted from the stream's beginning.
     pub offset: u64,

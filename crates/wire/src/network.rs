@@ -7,13 +7,13 @@
 //! machine and its neighbours. Only whoever runs the server opens them.
 
 mod addresses;
-mod edge;
+mod egress_proxy;
 mod refusal;
 mod resolver;
 mod rules;
 
 pub use addresses::{CLOSED, Guard, closed};
-pub use edge::{EdgeOrder, EdgeTell, PACKET_BYTES_MAX};
+pub use egress_proxy::{PACKET_BYTES_MAX, ProxyRequest, ProxyResponse};
 pub use refusal::{
     BAD_REQUEST, HEADERS_TOO_LONG, LIMIT, PROTOCOL, Refused, TRACE, UNFIT, UNPROVEN,
 };

@@ -1,6 +1,6 @@
 //! Ports inside a sandbox: the words by which a server comes to one.
 //!
-//! `Ask::Dial` is answered by `Tell::Dialed`, and with that frame comes the connected socket itself
+//! `AgentRequest::Dial` is answered by `AgentResponse::Dialed`, and with that frame comes the connected socket itself
 //! (`SCM_RIGHTS`): the server then speaks over it directly, and the agent keeps nothing of it. The
 //! connection to the agent is free for the next use.
 

@@ -3,9 +3,9 @@
 //!
 //! A log holds both streams in the order in which they were read. A *position* counts the bytes of
 //! both together; an *offset* counts those of one stream. A connection that follows is answered
-//! with [`crate::tell::Tell::ProcessLog`], then data frames ([`crate::tell::STDOUT`] and
-//! [`crate::tell::STDERR`], with offsets, their ids empty) and [`crate::tell::Tell::ProcessGap`]
-//! where bytes are no longer held, and at last [`crate::tell::Tell::Process`].
+//! with [`crate::response::AgentResponse::ProcessLog`], then data frames ([`crate::response::STDOUT`] and
+//! [`crate::response::STDERR`], with offsets, their ids empty) and [`crate::response::AgentResponse::ProcessGap`]
+//! where bytes are no longer held, and at last [`crate::response::AgentResponse::Process`].
 
 use crate::program::What;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ pub const COMMAND_BYTES_TOLD: usize = 512;
 
 /// What to do with processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Order {
+pub enum ProcessRequest {
     /// Answered by `Process` once it was executed, or by `Refused`.
     Start(Start),
     /// Answered by `Processes`, again and again, then `Done`: the oldest first.

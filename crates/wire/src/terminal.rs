@@ -1,10 +1,10 @@
 //! Terminals: what a server and an agent say of a session's PTY.
 //!
-//! A connection becomes a client by [`crate::ask::Ask::Terminal`]. The agent answers with
+//! A connection becomes a client by [`crate::request::AgentRequest::Terminal`]. The agent answers with
 //! [`Attached`], then sends data frames: on stream [`SNAPSHOT`] the screen as bytes that draw it
 //! (offsets count from 0 within the snapshot), on stream [`OUTPUT`] what the program writes
 //! (offsets count from the terminal's beginning). Ids of these frames are empty. Then comes
-//! [`crate::tell::Tell::TerminalReady`], and from there on output as it is written. A client that
+//! [`crate::response::AgentResponse::TerminalReady`], and from there on output as it is written. A client that
 //! falls behind the ring is told [`Snapshot`] again and goes on behind it.
 
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ pub struct Attach {
     pub since: Option<Since>,
     /// It only looks: what it types or resizes is refused with `Denied`.
     pub view: bool,
-    /// Also told [`crate::tell::Tell::TerminalSize`] and [`crate::tell::Tell::TerminalClients`].
+    /// Also told [`crate::response::AgentResponse::TerminalSize`] and [`crate::response::AgentResponse::TerminalClients`].
     pub events: bool,
     /// How others see it. At most [`CLIENT_BYTES_MAX`] bytes.
     pub client: String,
@@ -80,7 +80,7 @@ pub struct Since {
     pub offset: u64,
 }
 
-/// Answer to `Ask::Terminal`.
+/// Answer to `AgentRequest::Terminal`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
     /// Names this run of the terminal; the next one has another. 16 letters of base32, made at random.

@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use isolet_kit::{Server, one};
-use isolet_wire::{VERSION, ask::Ask, frame};
+use isolet_wire::{VERSION, frame, request::AgentRequest};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -62,7 +62,7 @@ fn e50_an_agent_hears_nobody_who_is_inside_whatever_they_know() {
     let agent = server.agent();
     let socket = socket(&server);
     let mut words = Vec::new();
-    frame::put(&mut words, &Ask::Hello { version: VERSION });
+    frame::put(&mut words, &AgentRequest::Hello { version: VERSION });
     assert!(answered(&[], agent, &socket, &words) > 0, "the server's side is answered");
     // Root of the machine, with the address and the right words, among the sandbox's processes.
     assert_eq!(answered(&["-p"], agent, &socket, &words), 0);

@@ -31,7 +31,7 @@ pub fn owner(data: &Path) -> i32 {
 pub fn edge(keeper: i32) -> Option<i32> {
     let all = process::all().into_iter();
     all.filter(|pid| process::parent(*pid) == Some(keeper))
-        .find(|pid| process::name(*pid).starts_with("isolet-edge") && process::alive(*pid))
+        .find(|pid| process::name(*pid).starts_with("isolet-egress-proxy") && process::alive(*pid))
 }
 
 /// The namespace between: the one of its descriptors that has the gateway.

@@ -19,7 +19,7 @@ const PORTS: std::ops::Range<u16> = 20_000..32_000;
 pub fn programs() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/programs");
     let at = std::env::var_os("ISOLET_PROGRAMS").map_or(own, PathBuf::from);
-    for name in ["isolet", "isolet-launcher", "isolet-agent", "isolet-edge"] {
+    for name in ["isolet", "isolet-launcher", "isolet-agent", "isolet-egress-proxy"] {
         let there = at.join(name).is_file();
         assert!(there, "{name} is not in {}: run `make programs`", at.display());
     }

@@ -4,42 +4,43 @@ use super::Agent;
 use crate::connection::{Conn, Role};
 use crate::context::Context;
 use crate::reactor::poll::{Ready, Source};
-use isolet_wire::context::{Ask, CONTEXTS_MAX, LABEL_BYTES_MAX, Open, Tell};
-use isolet_wire::tell::{self, Why};
+use isolet_wire::context::{CONTEXTS_MAX, ContextRequest, ContextResponse, LABEL_BYTES_MAX, Open};
+use isolet_wire::response::{self, RefusalReason};
 
 /// The longest id of a context, in bytes.
 const ID_BYTES_MAX: usize = 128;
 
 impl Agent {
-    pub(super) fn context(&mut self, id: u64, ask: Ask) {
+    pub(super) fn context(&mut self, id: u64, ask: ContextRequest) {
         if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
-            return self.refuse(id, None, Why::BadAsk, "this connection has another use");
+            return self.refuse(id, None, RefusalReason::BadAsk, "this connection has another use");
         }
         match ask {
-            Ask::Open(open) => self.open_context(id, open),
-            Ask::List => {
+            ContextRequest::Open(open) => self.open_context(id, open),
+            ContextRequest::List => {
                 let stays = |one: &&Context| !one.is_over() && one.failed.is_none();
                 let mut all: Vec<_> = self.contexts.values().filter(stays).collect();
                 all.sort_by(|a, b| a.open.context.cmp(&b.open.context));
                 let all: Vec<_> = all.into_iter().map(|one| one.describe(false)).collect();
-                all.into_iter().for_each(|told| self.send(id, &tell::Tell::Context(told)));
-                self.send(id, &tell::Tell::Done);
+                all.into_iter()
+                    .for_each(|told| self.send(id, &response::AgentResponse::Context(told)));
+                self.send(id, &response::AgentResponse::Done);
             }
-            Ask::Close(name) => match self.named(&name) {
-                None => self.send(id, &tell::Tell::Done),
+            ContextRequest::Close(name) => match self.named(&name) {
+                None => self.send(id, &response::AgentResponse::Done),
                 Some(of) => self.with_context(of, |context, reactor| context.close(reactor, id)),
             },
-            Ask::Interrupt(name) => {
+            ContextRequest::Interrupt(name) => {
                 let Some(of) = self.named(&name) else { return self.no_context(id, &name) };
                 let mut any = false;
                 self.with_context(of, |context, reactor| any = context.interrupt(reactor));
-                self.send(id, &tell::Tell::Context(Tell::Interrupted(any)));
+                self.send(id, &response::AgentResponse::Context(ContextResponse::Interrupted(any)));
             }
-            Ask::Restart(name) => {
+            ContextRequest::Restart(name) => {
                 let Some(of) = self.named(&name) else { return self.no_context(id, &name) };
                 self.with_context(of, |context, reactor| context.restart(reactor, id));
             }
-            Ask::Run(run) => {
+            ContextRequest::Run(run) => {
                 let Some(of) = self.named(&run.context) else {
                     return self.no_context(id, &run.context);
                 };
@@ -57,18 +58,23 @@ impl Agent {
     fn open_context(&mut self, id: u64, open: Open) {
         let long = open.context.is_empty() || open.context.len() > ID_BYTES_MAX;
         if long || open.label.len() > LABEL_BYTES_MAX {
-            return self.refuse(id, None, Why::BadAsk, "a context's id or label is too long");
+            return self.refuse(
+                id,
+                None,
+                RefusalReason::BadAsk,
+                "a context's id or label is too long",
+            );
         }
         if let Some(of) = self.named(&open.context) {
             if open.reuse {
                 return self.with_context(of, |context, _| context.openers.push(id));
             }
             let message = format!("context {} exists", open.context);
-            return self.refuse(id, None, Why::Exists, message);
+            return self.refuse(id, None, RefusalReason::Exists, message);
         }
         if self.contexts.len() >= CONTEXTS_MAX {
             let message = format!("at most {CONTEXTS_MAX} contexts; delete one of them");
-            return self.refuse(id, None, Why::TooMany, message);
+            return self.refuse(id, None, RefusalReason::TooMany, message);
         }
         let of = self.reactor.next_id();
         match Context::open(&mut self.reactor, &mut self.spares, of, open) {
@@ -89,7 +95,7 @@ impl Agent {
     }
 
     fn no_context(&mut self, id: u64, name: &str) {
-        self.refuse(id, None, Why::NoShell, format!("there is no context {name}"));
+        self.refuse(id, None, RefusalReason::NoShell, format!("there is no context {name}"));
     }
 
     fn with_context(
@@ -152,14 +158,14 @@ impl Agent {
         context.restart_if_wanted(&mut self.reactor, &mut self.spares);
         if let Some((conn, began)) = context.start_next_run(&mut self.reactor) {
             self.reactor.pending.contexts.mark(id);
-            self.send(conn, &tell::Tell::Context(began));
+            self.send(conn, &response::AgentResponse::Context(began));
         }
         let Some(context) = self.contexts.get_mut(&id) else { return };
         if context.is_ready() {
             let new = context.take_unannounced();
             let told = context.describe(new);
             for conn in std::mem::take(&mut context.openers) {
-                self.send(conn, &tell::Tell::Context(told.clone()));
+                self.send(conn, &response::AgentResponse::Context(told.clone()));
             }
         }
         let Some(context) = self.contexts.get_mut(&id) else { return };
@@ -167,7 +173,7 @@ impl Agent {
             let closers = std::mem::take(&mut context.closers);
             self.report_context_end(id);
             self.contexts.remove(&id);
-            closers.into_iter().for_each(|conn| self.send(conn, &tell::Tell::Done));
+            closers.into_iter().for_each(|conn| self.send(conn, &response::AgentResponse::Done));
         }
     }
 
@@ -181,7 +187,7 @@ impl Agent {
         let flow = context.forward_output(&mut self.reactor, &mut self.spares, conn.as_deref_mut());
         if let Some(conn) = conn {
             if let Some(end) = &flow.end {
-                conn.queue_message(&tell::Tell::Context(end.clone()));
+                conn.queue_message(&response::AgentResponse::Context(end.clone()));
                 conn.role = Role::Ready;
             }
             let waited = conn.queued_bytes() > 0;

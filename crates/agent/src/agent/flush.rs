@@ -6,7 +6,7 @@ use crate::connection::Role;
 use crate::exec::Exec;
 use crate::reactor::Timer;
 use crate::shell::State;
-use isolet_wire::tell::Tell;
+use isolet_wire::response::AgentResponse;
 use std::time::Duration;
 
 /// Changes of a shell within this time are told to watchers as one; that it opened or ended is told
@@ -221,14 +221,14 @@ impl Agent {
             }
             if let State::Failed(why, message) = &shell.state {
                 let message = message.clone();
-                conn.queue_message(&Tell::Refused { id: None, why: *why, message });
+                conn.queue_message(&AgentResponse::Refused { id: None, why: *why, message });
                 refused.push(*conn_id);
                 continue;
             }
             client.attach_reported = true;
             let fresh = client.opened_shell;
             let at = shell.log.end_since();
-            conn.queue_message(&Tell::Attached { pid: shell.pid(), fresh, at });
+            conn.queue_message(&AgentResponse::Attached { pid: shell.pid(), fresh, at });
         }
         for conn in refused {
             self.detach(conn, id);
@@ -244,7 +244,7 @@ impl Agent {
                 self.shells_by_name.remove(&shell.name);
             }
             for closer in std::mem::take(&mut shell.closers) {
-                self.send(closer, &Tell::Done);
+                self.send(closer, &AgentResponse::Done);
             }
         }
         let Some(shell) = self.shells.get(&id) else { return };

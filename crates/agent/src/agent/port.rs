@@ -5,7 +5,7 @@ use crate::connection::Role;
 use crate::port::{DIAL_WAIT, Dial, DialState, listening};
 use crate::reactor::Timer;
 use crate::reactor::poll::Source;
-use isolet_wire::tell::{Tell, Why};
+use isolet_wire::response::{AgentResponse, RefusalReason};
 use rustix::event::epoll::EventFlags;
 
 /// Dials at once.
@@ -15,10 +15,20 @@ impl Agent {
     pub(super) fn dial(&mut self, id: u64, port: u16) {
         let free = self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready));
         if !free || port == 0 || self.dials.values().any(|dial| dial.conn == id) {
-            return self.refuse(id, None, Why::BadAsk, "this connection cannot dial that now");
+            return self.refuse(
+                id,
+                None,
+                RefusalReason::BadAsk,
+                "this connection cannot dial that now",
+            );
         }
         if self.dials.len() >= DIALS_MAX {
-            return self.refuse(id, None, Why::TooMany, format!("at most {DIALS_MAX} dials"));
+            return self.refuse(
+                id,
+                None,
+                RefusalReason::TooMany,
+                format!("at most {DIALS_MAX} dials"),
+            );
         }
         match Dial::begin(id, port, self.reactor.now) {
             Err((why, message)) => self.refuse(id, None, why, message),
@@ -49,7 +59,7 @@ impl Agent {
                     }
                     return;
                 }
-                (Why::Short, "no socket can be waited for".to_owned())
+                (RefusalReason::Short, "no socket can be waited for".to_owned())
             }
         };
         self.dials.remove(&number);
@@ -61,12 +71,12 @@ impl Agent {
         self.reactor.poll.remove(&dial.fd);
         let Some(conn) = self.conns.get_mut(&dial.conn) else { return };
         // A client that dials also reads; a connection that takes nothing is closed.
-        if conn.send_with_fd(&Tell::Dialed, &dial.fd).is_err() {
+        if conn.send_with_fd(&AgentResponse::Dialed, &dial.fd).is_err() {
             self.close_connection(dial.conn);
         }
     }
 
     pub(super) fn listening(&mut self, id: u64) {
-        self.send(id, &Tell::Listening(listening()));
+        self.send(id, &AgentResponse::Listening(listening()));
     }
 }

@@ -4,8 +4,8 @@ use super::Agent;
 use crate::connection::{Follower, Role};
 use crate::process::{self, Process};
 use crate::reactor::poll::{Ready, Source};
-use isolet_wire::process::{ENDED_MAX, LIVE_MAX, Order, Start};
-use isolet_wire::tell::{STDERR, STDOUT, Tell, Why};
+use isolet_wire::process::{ENDED_MAX, LIVE_MAX, ProcessRequest, Start};
+use isolet_wire::response::{AgentResponse, RefusalReason, STDERR, STDOUT};
 use rustix::io::Errno;
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ const LIST_PART: usize = 64;
 const FOLLOWERS_MAX: usize = 64;
 
 impl Agent {
-    pub(super) fn process(&mut self, id: u64, order: Order) {
+    pub(super) fn process(&mut self, id: u64, order: ProcessRequest) {
         if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
-            return self.refuse(id, None, Why::BadAsk, "this connection has another use");
+            return self.refuse(id, None, RefusalReason::BadAsk, "this connection has another use");
         }
         match order {
-            Order::Start(start) => self.process_start(id, start),
-            Order::List => {
+            ProcessRequest::Start(start) => self.process_start(id, start),
+            ProcessRequest::List => {
                 let all: Vec<_> = self
                     .processes
                     .values()
@@ -33,30 +33,32 @@ impl Agent {
                     .map(Process::describe)
                     .collect();
                 for part in all.chunks(LIST_PART) {
-                    self.send(id, &Tell::Processes(part.to_vec()));
+                    self.send(id, &AgentResponse::Processes(part.to_vec()));
                 }
-                self.send(id, &Tell::Done);
+                self.send(id, &AgentResponse::Done);
             }
-            Order::Get(name) => {
+            ProcessRequest::Get(name) => {
                 if let Some(process) = self.process_of(id, &name) {
                     let told = self.processes[&process].describe();
-                    self.send(id, &Tell::Process(told));
+                    self.send(id, &AgentResponse::Process(told));
                 }
             }
-            Order::Follow { id: name, since, follow } => {
+            ProcessRequest::Follow { id: name, since, follow } => {
                 if let Some(process) = self.process_of(id, &name) {
                     self.process_follow(id, process, since, follow);
                 }
             }
-            Order::Input { id: name, data, eof } => {
+            ProcessRequest::Input { id: name, data, eof } => {
                 if let Some(process) = self.process_of(id, &name) {
                     self.process_input(id, process, &data, eof);
                 }
             }
-            Order::Signal { id: name, signal, all } => self.process_signal(id, &name, signal, all),
-            Order::Kill { id: name, signal, grace_ms } => {
+            ProcessRequest::Signal { id: name, signal, all } => {
+                self.process_signal(id, &name, signal, all)
+            }
+            ProcessRequest::Kill { id: name, signal, grace_ms } => {
                 if !(1..=64).contains(&signal) {
-                    return self.refuse(id, None, Why::BadAsk, "signals are 1 to 64");
+                    return self.refuse(id, None, RefusalReason::BadAsk, "signals are 1 to 64");
                 }
                 if let Some(process) = self.process_of(id, &name) {
                     let Some(process) = self.processes.get_mut(&process) else { return };
@@ -65,8 +67,8 @@ impl Agent {
                     process.kill(&mut self.reactor, signal, grace);
                 }
             }
-            Order::Forget(name) => match self.process_named(&name) {
-                None => self.send(id, &Tell::Done),
+            ProcessRequest::Forget(name) => match self.process_named(&name) {
+                None => self.send(id, &AgentResponse::Done),
                 Some(process) => {
                     let Some(process) = self.processes.get_mut(&process) else { return };
                     process.forgotten = true;
@@ -86,24 +88,34 @@ impl Agent {
     fn process_of(&mut self, id: u64, name: &str) -> Option<u64> {
         let found = self.process_named(name);
         if found.is_none() {
-            self.refuse(id, None, Why::NoSuchProcess, format!("there is no process {name}"));
+            self.refuse(
+                id,
+                None,
+                RefusalReason::NoSuchProcess,
+                format!("there is no process {name}"),
+            );
         }
         found
     }
 
     fn process_start(&mut self, id: u64, start: Start) {
         if start.id.is_empty() || start.id.len() > ID_BYTES_MAX {
-            return self.refuse(id, None, Why::BadAsk, "a process has an id of 1 to 128 bytes");
+            return self.refuse(
+                id,
+                None,
+                RefusalReason::BadAsk,
+                "a process has an id of 1 to 128 bytes",
+            );
         }
         let taken = |process: &Process| process.name == start.id && !process.forgotten;
         if self.processes.values().any(taken) {
             let message = format!("there is a process {}", start.id);
-            return self.refuse(id, None, Why::IdInUse, message);
+            return self.refuse(id, None, RefusalReason::IdInUse, message);
         }
         let live = self.processes.values().filter(|process| !process.is_over()).count();
         if live >= LIVE_MAX {
             let message = format!("at most {LIVE_MAX} processes; end one of them");
-            return self.refuse(id, None, Why::TooMany, message);
+            return self.refuse(id, None, RefusalReason::TooMany, message);
         }
         let process_id = self.reactor.next_id();
         match Process::start(&mut self.reactor, process_id, id, start) {
@@ -126,13 +138,13 @@ impl Agent {
         let Some(process) = self.processes.get_mut(&of) else { return };
         if process.followers.len() >= FOLLOWERS_MAX {
             let message = format!("at most {FOLLOWERS_MAX} follow one process");
-            return self.refuse(id, None, Why::TooMany, message);
+            return self.refuse(id, None, RefusalReason::TooMany, message);
         }
         let log = process.start_following(since);
         let position = log.position;
         let until = process.follow_end(follow);
         process.followers.push(id);
-        self.send(id, &Tell::ProcessLog(log));
+        self.send(id, &AgentResponse::ProcessLog(log));
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.role = Role::Process(Follower {
             process: of,
@@ -147,24 +159,24 @@ impl Agent {
     fn process_input(&mut self, id: u64, of: u64, data: &[u8], eof: bool) {
         let Some(process) = self.processes.get_mut(&of) else { return };
         match process.push_stdin(&self.reactor, data, eof) {
-            Ok(()) => self.send(id, &Tell::Done),
+            Ok(()) => self.send(id, &AgentResponse::Done),
             Err(Errno::AGAIN) => {
                 let message = "the process has not read what it was given before";
-                self.refuse(id, None, Why::QueueFull, message);
+                self.refuse(id, None, RefusalReason::QueueFull, message);
             }
-            Err(_) => self.refuse(id, None, Why::Ended, "the process takes no input"),
+            Err(_) => self.refuse(id, None, RefusalReason::Ended, "the process takes no input"),
         }
     }
 
     fn process_signal(&mut self, id: u64, name: &str, signal: i32, all: bool) {
         if !(1..=64).contains(&signal) {
-            return self.refuse(id, None, Why::BadAsk, "signals are 1 to 64");
+            return self.refuse(id, None, RefusalReason::BadAsk, "signals are 1 to 64");
         }
         let Some(of) = self.process_of(id, name) else { return };
         if self.processes[&of].signal(&self.reactor, signal, all) {
-            self.send(id, &Tell::Done);
+            self.send(id, &AgentResponse::Done);
         } else {
-            self.refuse(id, None, Why::Ended, "the process has ended");
+            self.refuse(id, None, RefusalReason::Ended, "the process has ended");
         }
     }
 
@@ -228,7 +240,7 @@ impl Agent {
             && let Some(starter) = process.starter.take()
         {
             let told = process.describe();
-            self.send(starter, &Tell::Process(told));
+            self.send(starter, &AgentResponse::Process(told));
         }
         let gone = self.pump_process(id);
         gone.into_iter().for_each(|conn| self.close_connection(conn));
@@ -268,7 +280,7 @@ impl Agent {
                 }
             }
         }
-        let told = Tell::Process(process.describe());
+        let told = AgentResponse::Process(process.describe());
         for conn in done {
             self.leave_process(conn);
             self.send(conn, &told);
@@ -283,11 +295,13 @@ impl Agent {
         let forget_waiters = std::mem::take(&mut process.forget_waiters);
         let forgotten = process.forgotten;
         let told = process.describe();
-        exit_waiters.into_iter().for_each(|conn| self.send(conn, &Tell::Process(told.clone())));
+        exit_waiters
+            .into_iter()
+            .for_each(|conn| self.send(conn, &AgentResponse::Process(told.clone())));
         if forgotten {
             self.process_drop(id);
         }
-        forget_waiters.into_iter().for_each(|conn| self.send(conn, &Tell::Done));
+        forget_waiters.into_iter().for_each(|conn| self.send(conn, &AgentResponse::Done));
         let over: Vec<_> =
             self.processes.iter().filter(|(_, one)| one.is_over()).map(|(id, _)| *id).collect();
         let spare = over.len().saturating_sub(ENDED_MAX);

@@ -8,8 +8,8 @@ use crate::reactor::{Reactor, Timer};
 use crate::shell::{self, Shell};
 use crate::terminal::Terminal;
 use isolet_wire::VERSION;
-use isolet_wire::ask::Ask;
-use isolet_wire::tell::{Tell, Why};
+use isolet_wire::request::AgentRequest;
+use isolet_wire::response::{AgentResponse, RefusalReason};
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
@@ -25,59 +25,63 @@ const WATCHES_MAX: usize = 32;
 const FILE_MAX: Duration = Duration::from_secs(15 * 60);
 
 impl Agent {
-    pub(super) fn handle_request(&mut self, id: u64, ask: Ask) {
+    pub(super) fn handle_request(&mut self, id: u64, ask: AgentRequest) {
         let new = self.conns.get(&id).is_none_or(|conn| matches!(conn.role, Role::New));
         match ask {
-            Ask::Hello { version } if new => self.hello(id, version),
+            AgentRequest::Hello { version } if new => self.hello(id, version),
             _ if new => {
-                self.refuse(id, None, Why::BadAsk, "hello comes first");
+                self.refuse(id, None, RefusalReason::BadAsk, "hello comes first");
                 self.close_connection(id);
             }
-            Ask::Hello { .. } => self.refuse(id, None, Why::BadAsk, "hello comes once"),
-            Ask::Ping(number) => self.send(id, &Tell::Pong(number)),
-            Ask::Watch => self.watch(id),
-            Ask::Attach(attach) => self.attach(id, attach),
-            Ask::Run(run) => {
+            AgentRequest::Hello { .. } => {
+                self.refuse(id, None, RefusalReason::BadAsk, "hello comes once")
+            }
+            AgentRequest::Ping(number) => self.send(id, &AgentResponse::Pong(number)),
+            AgentRequest::Watch => self.watch(id),
+            AgentRequest::Attach(attach) => self.attach(id, attach),
+            AgentRequest::Run(run) => {
                 let of = Some(run.id.clone());
                 let result =
                     self.with_shell(id, |shell, reactor, owner| shell.run(reactor, owner, run));
                 if let Some(Err((why, message))) = result {
                     self.refuse(id, of, why, message);
                 } else if result.is_none() {
-                    self.refuse(id, of, Why::NoShell, "no shell is attached here");
+                    self.refuse(id, of, RefusalReason::NoShell, "no shell is attached here");
                 }
             }
-            Ask::Stdin { id: of, data, eof } => self.stdin(id, of, &data, eof),
-            Ask::Signal { id: of, signal } => self.signal(id, of, signal),
-            Ask::Cancel { id: of } => self.cancel(id, of),
-            Ask::Close { shell } if shell.starts_with("t/") => self.close_terminal(id, &shell),
-            Ask::Close { shell } => self.close(id, &shell),
-            Ask::Exec(exec) => self.exec(id, exec),
-            Ask::File(file) => self.file(id, file),
-            Ask::Save => self.save(id),
-            Ask::Kept { shell, number } => self.kept(&shell, number),
-            Ask::Terminal(attach) => self.attach_terminal(id, attach),
-            Ask::Type(bytes) => self.typed(id, &bytes),
-            Ask::Resize(size) => self.resized(id, size),
-            Ask::Terminals => self.list_terminals(id),
-            Ask::Dial { port } => self.dial(id, port),
-            Ask::Listening => self.listening(id),
-            Ask::Process(order) => self.process(id, order),
-            Ask::Context(ask) => self.context(id, ask),
+            AgentRequest::Stdin { id: of, data, eof } => self.stdin(id, of, &data, eof),
+            AgentRequest::Signal { id: of, signal } => self.signal(id, of, signal),
+            AgentRequest::Cancel { id: of } => self.cancel(id, of),
+            AgentRequest::Close { shell } if shell.starts_with("t/") => {
+                self.close_terminal(id, &shell)
+            }
+            AgentRequest::Close { shell } => self.close(id, &shell),
+            AgentRequest::Exec(exec) => self.exec(id, exec),
+            AgentRequest::File(file) => self.file(id, file),
+            AgentRequest::Save => self.save(id),
+            AgentRequest::Kept { shell, number } => self.kept(&shell, number),
+            AgentRequest::Terminal(attach) => self.attach_terminal(id, attach),
+            AgentRequest::Type(bytes) => self.typed(id, &bytes),
+            AgentRequest::Resize(size) => self.resized(id, size),
+            AgentRequest::Terminals => self.list_terminals(id),
+            AgentRequest::Dial { port } => self.dial(id, port),
+            AgentRequest::Listening => self.listening(id),
+            AgentRequest::Process(order) => self.process(id, order),
+            AgentRequest::Context(ask) => self.context(id, ask),
         }
     }
 
     pub(super) fn hello(&mut self, id: u64, version: u16) {
         if version != VERSION {
             let message = format!("this agent speaks version {VERSION}");
-            self.refuse(id, None, Why::BadAsk, message);
+            self.refuse(id, None, RefusalReason::BadAsk, message);
             self.close_connection(id);
             return;
         }
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.role = Role::Ready;
         }
-        self.send(id, &Tell::Hello { version: VERSION });
+        self.send(id, &AgentResponse::Hello { version: VERSION });
     }
 
     /// Does something with the shell that this connection is a client of.
@@ -122,7 +126,7 @@ impl Agent {
 
     pub(super) fn signal(&mut self, id: u64, of: String, signal: i32) {
         if !(1..=64).contains(&signal) {
-            self.refuse(id, Some(of), Why::BadAsk, "signals are 1 to 64");
+            self.refuse(id, Some(of), RefusalReason::BadAsk, "signals are 1 to 64");
             return;
         }
         if let Some((exec, _)) = self.exec_of(id) {
@@ -132,7 +136,7 @@ impl Agent {
         let found =
             self.with_shell(id, |shell, reactor, owner| shell.signal(reactor, owner, &of, signal));
         if found != Some(true) {
-            self.refuse(id, Some(of), Why::BadAsk, "no such command is running");
+            self.refuse(id, Some(of), RefusalReason::BadAsk, "no such command is running");
         }
     }
 
@@ -146,23 +150,33 @@ impl Agent {
         }
         let found = self.with_shell(id, |shell, reactor, owner| shell.cancel(reactor, owner, &of));
         if found != Some(true) {
-            self.refuse(id, Some(of), Why::BadAsk, "no such command is running or waiting");
+            self.refuse(
+                id,
+                Some(of),
+                RefusalReason::BadAsk,
+                "no such command is running or waiting",
+            );
         }
     }
 
     pub(super) fn close(&mut self, id: u64, name: &str) {
         let shell = self.shells_by_name.get(name).and_then(|shell| self.shells.get_mut(shell));
-        let Some(shell) = shell else { return self.send(id, &Tell::Done) };
+        let Some(shell) = shell else { return self.send(id, &AgentResponse::Done) };
         shell.closers.push(id);
         shell.close(&mut self.reactor, "closed by client");
     }
 
-    pub(super) fn exec(&mut self, id: u64, ask: isolet_wire::ask::Exec) {
+    pub(super) fn exec(&mut self, id: u64, ask: isolet_wire::request::Exec) {
         if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
-            return self.refuse(id, None, Why::BadAsk, "this connection has another use");
+            return self.refuse(id, None, RefusalReason::BadAsk, "this connection has another use");
         }
         if self.execs.len() >= EXECS_MAX {
-            return self.refuse(id, None, Why::TooMany, format!("at most {EXECS_MAX} programs"));
+            return self.refuse(
+                id,
+                None,
+                RefusalReason::TooMany,
+                format!("at most {EXECS_MAX} programs"),
+            );
         }
         let exec_id = self.reactor.next_id();
         match Exec::start(&mut self.reactor, exec_id, id, ask) {
@@ -177,7 +191,7 @@ impl Agent {
         }
     }
 
-    pub(super) fn exec_refused(&mut self, exec: u64, why: Why, message: String) {
+    pub(super) fn exec_refused(&mut self, exec: u64, why: RefusalReason, message: String) {
         let Some(exec) = self.execs.remove(&exec) else { return };
         self.notify_exec_count();
         if let Some(id) = exec.conn {
@@ -188,17 +202,27 @@ impl Agent {
         }
     }
 
-    pub(super) fn file(&mut self, id: u64, ask: isolet_wire::ask::File) {
+    pub(super) fn file(&mut self, id: u64, ask: isolet_wire::request::File) {
         if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
-            return self.refuse(id, None, Why::BadAsk, "this connection has another use");
+            return self.refuse(id, None, RefusalReason::BadAsk, "this connection has another use");
         }
         if self.file_workers.len() >= FILES_MAX {
-            return self.refuse(id, None, Why::TooMany, format!("at most {FILES_MAX} file calls"));
+            return self.refuse(
+                id,
+                None,
+                RefusalReason::TooMany,
+                format!("at most {FILES_MAX} file calls"),
+            );
         }
-        let endless = matches!(ask, isolet_wire::ask::File::Watch { .. });
+        let endless = matches!(ask, isolet_wire::request::File::Watch { .. });
         let watches = self.file_workers.values().filter(|due| due.is_none()).count();
         if endless && watches >= WATCHES_MAX {
-            return self.refuse(id, None, Why::TooMany, format!("at most {WATCHES_MAX} watches"));
+            return self.refuse(
+                id,
+                None,
+                RefusalReason::TooMany,
+                format!("at most {WATCHES_MAX} watches"),
+            );
         }
         if !matches!(self.conns.get_mut(&id).map(Conn::flush), Some(Ok(true))) {
             return self.close_connection(id);
@@ -219,7 +243,11 @@ impl Agent {
             (Err(error), Ok(spare)) => {
                 let message = format!("no process: {error}");
                 let mut conn = Conn::new(id, spare);
-                conn.queue_message(&Tell::Refused { id: None, why: Why::NoProcess, message });
+                conn.queue_message(&AgentResponse::Refused {
+                    id: None,
+                    why: RefusalReason::NoProcess,
+                    message,
+                });
                 let _ = conn.flush();
             }
             (Err(_), Err(_)) => {}
@@ -228,7 +256,7 @@ impl Agent {
 
     pub(super) fn watch(&mut self, id: u64) {
         if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
-            return self.refuse(id, None, Why::BadAsk, "this connection has another use");
+            return self.refuse(id, None, RefusalReason::BadAsk, "this connection has another use");
         }
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.role = Role::Watch;
@@ -247,9 +275,9 @@ impl Agent {
         all.extend(self.spares.activity(&self.reactor));
         let rest = all.split_off(all.len().min(256));
         let execs = self.running();
-        self.send(id, &Tell::Census { shells: all, execs });
+        self.send(id, &AgentResponse::Inventory { shells: all, execs });
         for shell in rest {
-            self.send(id, &Tell::Changed { shell: Some(shell), execs });
+            self.send(id, &AgentResponse::Changed { shell: Some(shell), execs });
         }
     }
 
@@ -263,7 +291,7 @@ impl Agent {
     }
 
     /// What watchers are told of a terminal: nothing of the end of one that was replaced.
-    fn terminal_activity(&self, id: u64) -> Option<isolet_wire::tell::Shell> {
+    fn terminal_activity(&self, id: u64) -> Option<isolet_wire::response::Shell> {
         let told = self.terminals.get(&id)?.activity()?;
         let replaced = |one: &Terminal| one.is_running() && one.name == told.name;
         let old = told.closed.is_some() && self.terminals.values().any(replaced);
@@ -279,7 +307,7 @@ impl Agent {
             if shell.is_none() && id != 0 {
                 continue;
             }
-            let tell = Tell::Changed { shell, execs };
+            let tell = AgentResponse::Changed { shell, execs };
             for watcher in self.watchers.clone() {
                 // One that does not read is told no more; its driver asks anew.
                 if self

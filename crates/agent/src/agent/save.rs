@@ -4,7 +4,7 @@ use super::Agent;
 use crate::connection::{Conn, Role};
 use crate::reactor::Timer;
 use crate::shell::Shell;
-use isolet_wire::tell::{Tell, Why};
+use isolet_wire::response::{AgentResponse, RefusalReason};
 use std::time::Duration;
 
 /// Bytes that wait for who watches, above which no more shells are saved.
@@ -16,7 +16,7 @@ impl Agent {
     /// All that nobody keeps yet is to be saved; the answer comes when it was told.
     pub(super) fn save(&mut self, id: u64) {
         if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Watch)) {
-            return self.refuse(id, None, Why::BadAsk, "only who watches keeps shells");
+            return self.refuse(id, None, RefusalReason::BadAsk, "only who watches keeps shells");
         }
         self.shells.values_mut().for_each(Shell::save_now);
         let until = self.reactor.now + ALL_MAX;
@@ -38,7 +38,7 @@ impl Agent {
         let told = shell.tell_saved();
         let name = shell.name.clone();
         for what in told {
-            let tell = Tell::Saved { shell: name.clone(), what };
+            let tell = AgentResponse::Saved { shell: name.clone(), what };
             for watcher in self.watchers.clone() {
                 self.send(watcher, &tell);
             }
@@ -74,7 +74,7 @@ impl Agent {
             return begun;
         }
         for (saver, _) in std::mem::take(&mut self.savers) {
-            self.send(saver, &Tell::Done);
+            self.send(saver, &AgentResponse::Done);
         }
         false
     }

@@ -4,8 +4,8 @@ use super::Agent;
 use crate::connection::shell_log::LogFilter;
 use crate::connection::{Role, ShellClient};
 use crate::shell::{Detached, Shell, State};
-use isolet_wire::ask::Attach;
-use isolet_wire::tell::Why;
+use isolet_wire::request::Attach;
+use isolet_wire::response::RefusalReason;
 
 /// Shells at once, with those whose log is kept after their end.
 const SHELLS_MAX: usize = 1024;
@@ -18,11 +18,18 @@ impl Agent {
                 let shell = client.shell;
                 if self.shells.get(&shell).is_some_and(|shell| shell.state != State::Dead) {
                     let message = "this connection is a client of a shell already";
-                    return self.refuse(id, None, Why::BadAsk, message);
+                    return self.refuse(id, None, RefusalReason::BadAsk, message);
                 }
                 self.detach(id, shell);
             }
-            _ => return self.refuse(id, None, Why::BadAsk, "this connection has another use"),
+            _ => {
+                return self.refuse(
+                    id,
+                    None,
+                    RefusalReason::BadAsk,
+                    "this connection has another use",
+                );
+            }
         }
         let Some((shell_id, opened_shell)) = self.shell_for(id, &attach) else { return };
         let Some(shell) = self.shells.get_mut(&shell_id) else { return };
@@ -52,7 +59,7 @@ impl Agent {
     pub(super) fn shell_for(&mut self, id: u64, attach: &Attach) -> Option<(u64, bool)> {
         let named = attach.shell.strip_prefix("s/").or(attach.shell.strip_prefix("p/"));
         if named.is_none_or(str::is_empty) || attach.shell.len() + attach.owner.len() > 256 {
-            self.refuse(id, None, Why::BadAsk, "a shell's name begins with s/ or p/");
+            self.refuse(id, None, RefusalReason::BadAsk, "a shell's name begins with s/ or p/");
             return None;
         }
         if let Some(shell_id) = self.shells_by_name.get(&attach.shell).copied() {
@@ -68,11 +75,11 @@ impl Agent {
             return Some((shell_id, again));
         }
         let Some(open) = attach.open.clone() else {
-            self.refuse(id, None, Why::NoShell, "there is no such shell");
+            self.refuse(id, None, RefusalReason::NoShell, "there is no such shell");
             return None;
         };
         if self.shells.len() >= SHELLS_MAX && !self.evict_ended_shell() {
-            self.refuse(id, None, Why::TooMany, format!("at most {SHELLS_MAX} shells"));
+            self.refuse(id, None, RefusalReason::TooMany, format!("at most {SHELLS_MAX} shells"));
             return None;
         }
         let shell_id = self.reactor.next_id();

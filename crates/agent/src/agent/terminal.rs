@@ -3,7 +3,7 @@
 use super::Agent;
 use crate::connection::{Conn, Role, TerminalClient};
 use crate::terminal::{self, CLIENTS_MAX, State, Terminal};
-use isolet_wire::tell::{Tell, Why};
+use isolet_wire::response::{AgentResponse, RefusalReason};
 use isolet_wire::terminal::{Attach, Size, TYPE_BYTES_MAX};
 use std::time::Instant;
 
@@ -13,16 +13,21 @@ const TERMINALS_MAX: usize = 32;
 impl Agent {
     pub(super) fn attach_terminal(&mut self, id: u64, mut attach: Attach) {
         if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
-            return self.refuse(id, None, Why::BadAsk, "this connection has another use");
+            return self.refuse(id, None, RefusalReason::BadAsk, "this connection has another use");
         }
         let name = attach.terminal.as_str();
         if name.len() > 256 || name.strip_prefix("t/").is_none_or(str::is_empty) {
-            return self.refuse(id, None, Why::BadAsk, "a terminal's name begins with t/");
+            return self.refuse(
+                id,
+                None,
+                RefusalReason::BadAsk,
+                "a terminal's name begins with t/",
+            );
         }
         if let Some(size) = attach.size {
             attach.size = terminal::clamp(size);
             if attach.size.is_none() {
-                return self.refuse(id, None, Why::BadAsk, NO_SIZE);
+                return self.refuse(id, None, RefusalReason::BadAsk, NO_SIZE);
             }
         }
         let found =
@@ -31,7 +36,7 @@ impl Agent {
             Some((found, terminal)) if terminal.clients.len() < CLIENTS_MAX => (*found, false),
             Some(_) => {
                 let message = format!("at most {CLIENTS_MAX} clients a terminal");
-                return self.refuse(id, None, Why::TooMany, message);
+                return self.refuse(id, None, RefusalReason::TooMany, message);
             }
             None => match self.open_terminal(&mut attach) {
                 Ok(opened) => (opened, true),
@@ -60,11 +65,11 @@ impl Agent {
     }
 
     fn open_terminal(&mut self, attach: &mut Attach) -> Result<u64, terminal::Refusal> {
-        let none = || (Why::NoShell, format!("no terminal {} runs", attach.terminal));
+        let none = || (RefusalReason::NoShell, format!("no terminal {} runs", attach.terminal));
         let open = attach.open.take().ok_or_else(none)?;
         if self.terminals.len() >= TERMINALS_MAX && !self.evict_ended_terminal() {
             let message = format!("at most {TERMINALS_MAX} terminals; end one of them");
-            return Err((Why::TooMany, message));
+            return Err((RefusalReason::TooMany, message));
         }
         let size = attach.size.filter(|_| !attach.view && !attach.hidden).unwrap_or_default();
         let id = self.reactor.next_id();
@@ -97,11 +102,11 @@ impl Agent {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let Role::Terminal(terminal_client) = &mut conn.role else { return self.no_terminal(id) };
         if !terminal_client.may_type() {
-            return self.refuse(id, None, Why::Denied, "this client only looks");
+            return self.refuse(id, None, RefusalReason::Denied, "this client only looks");
         }
         if bytes.len() > TYPE_BYTES_MAX {
             let message = format!("at most {TYPE_BYTES_MAX} bytes are typed at once");
-            return self.refuse(id, None, Why::TooLarge, message);
+            return self.refuse(id, None, RefusalReason::TooLarge, message);
         }
         let Some(terminal) = self.terminals.get_mut(&terminal_client.terminal) else { return };
         let waiting = terminal.push_input(&mut self.reactor, id, terminal_client, bytes);
@@ -117,10 +122,10 @@ impl Agent {
             return self.no_terminal(id);
         };
         if !terminal_client.may_type() {
-            return self.refuse(id, None, Why::Denied, "this client only looks");
+            return self.refuse(id, None, RefusalReason::Denied, "this client only looks");
         }
         let Some(size) = terminal::clamp(size) else {
-            return self.refuse(id, None, Why::BadAsk, NO_SIZE);
+            return self.refuse(id, None, RefusalReason::BadAsk, NO_SIZE);
         };
         terminal_client.size = Some(size);
         let of = terminal_client.terminal;
@@ -133,7 +138,7 @@ impl Agent {
     /// What is typed into a terminal that has just ended is no error of its sender's.
     fn no_terminal(&mut self, id: u64) {
         if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
-            self.refuse(id, None, Why::BadAsk, "this connection has another use");
+            self.refuse(id, None, RefusalReason::BadAsk, "this connection has another use");
         }
     }
 
@@ -143,7 +148,7 @@ impl Agent {
         let mut list: Vec<_> =
             runs.into_iter().map(|one| one.describe(self.reactor.now, count)).collect();
         list.sort_by(|a, b| a.name.cmp(&b.name));
-        self.send(id, &Tell::Terminals(list));
+        self.send(id, &AgentResponse::Terminals(list));
     }
 
     /// Ends the terminal of this name; answered when nothing of it is left.
@@ -160,7 +165,7 @@ impl Agent {
                 terminal.closers.push(id);
                 terminal.close(&mut self.reactor);
             }
-            None => self.send(id, &Tell::Done),
+            None => self.send(id, &AgentResponse::Done),
         }
     }
 
@@ -265,13 +270,13 @@ impl Agent {
         }
     }
 
-    fn terminal_failed(&mut self, id: u64, why: Why, message: String) {
+    fn terminal_failed(&mut self, id: u64, why: RefusalReason, message: String) {
         let Some(terminal) = self.terminals.remove(&id) else { return };
         for client in terminal.clients {
             self.leave_terminal(client);
             self.refuse(client, None, why, message.clone());
         }
-        terminal.closers.into_iter().for_each(|closer| self.send(closer, &Tell::Done));
+        terminal.closers.into_iter().for_each(|closer| self.send(closer, &AgentResponse::Done));
     }
 
     /// Answers who waited for a terminal's end, and forgets it when nobody needs it.
@@ -279,7 +284,7 @@ impl Agent {
         let Some(terminal) = self.terminals.get_mut(&id) else { return };
         if terminal.over {
             for closer in std::mem::take(&mut terminal.closers) {
-                self.send(closer, &Tell::Done);
+                self.send(closer, &AgentResponse::Done);
             }
         }
         let Some(terminal) = self.terminals.get(&id) else { return };

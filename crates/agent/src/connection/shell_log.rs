@@ -3,9 +3,9 @@
 //! Pure: no descriptor, no clock. A client has no queue of its own, only a [`LogCursor`] here, so a
 //! slow one costs nothing but what it misses, and what it misses it is told.
 
-use isolet_wire::ask::Since;
 use isolet_wire::frame::DATA_BYTES_MAX;
-use isolet_wire::tell::{Closed, Exit, STDERR, STDOUT, Tell, Why};
+use isolet_wire::request::Since;
+use isolet_wire::response::{AgentResponse, Closed, Exit, RefusalReason, STDERR, STDOUT};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -44,7 +44,7 @@ pub(crate) enum LogEvent {
     /// A command ended; where its output began on each stream.
     Exit(Rc<CommandKey>, Exit, [u64; 2]),
     /// A waiting command will never run.
-    Refused(Rc<CommandKey>, Why, String),
+    Refused(Rc<CommandKey>, RefusalReason, String),
     /// The shell ended.
     Closed(Closed, Since),
 }
@@ -101,7 +101,7 @@ pub(crate) enum Item<'a> {
         bytes: &'a [u8],
     },
     /// Anything else.
-    Message(Tell),
+    Message(AgentResponse),
 }
 
 /// The log.
@@ -302,7 +302,7 @@ impl ShellLog {
     }
 
     /// The next thing to tell a client whose cursor the log has let go of.
-    fn next_missing(&self, cursor: &mut LogCursor, filter: &LogFilter) -> Option<Tell> {
+    fn next_missing(&self, cursor: &mut LogCursor, filter: &LogFilter) -> Option<AgentResponse> {
         for stream in [STDOUT, STDERR] {
             let from = cursor.at[slot(stream)];
             let to = self.dropped[slot(stream)];
@@ -314,7 +314,7 @@ impl ShellLog {
                 }
                 missed.to = to;
                 missed.bytes += to - from;
-                return Some(Tell::Gap { stream, from, to });
+                return Some(AgentResponse::Gap { stream, from, to });
             }
         }
         let start = self.exits.partition_point(|(_, exit, _)| exit.seq <= cursor.seq);
@@ -323,26 +323,31 @@ impl ShellLog {
             .find_map(|(who, exit, from)| exit_message(who, exit, *from, cursor, filter))
     }
 
-    fn message(&self, note: &LogEvent, cursor: &mut LogCursor, filter: &LogFilter) -> Option<Tell> {
+    fn message(
+        &self,
+        note: &LogEvent,
+        cursor: &mut LogCursor,
+        filter: &LogFilter,
+    ) -> Option<AgentResponse> {
         match note {
             LogEvent::Started(who, before, text) => {
                 let id = filter.command_name(who)?;
                 let tell = match filter.watch {
-                    true => Tell::Began { id, command: text.to_string() },
-                    false => Tell::Started { id },
+                    true => AgentResponse::Began { id, command: text.to_string() },
+                    false => AgentResponse::Started { id },
                 };
                 (*before >= cursor.seq).then_some(tell)
             }
             LogEvent::Exit(who, exit, from) => exit_message(who, exit, *from, cursor, filter),
             LogEvent::Refused(who, why, message) => {
                 let id = filter.command_name(who)?;
-                Some(Tell::Refused { id: Some(id), why: *why, message: message.clone() })
+                Some(AgentResponse::Refused { id: Some(id), why: *why, message: message.clone() })
             }
             LogEvent::Closed(closed, at) => {
                 let old = cursor.seen.is_some_and(|seen| {
                     at.out <= seen.out && at.err <= seen.err && at.seq <= seen.seq
                 });
-                (!old).then(|| Tell::Closed(closed.clone()))
+                (!old).then(|| AgentResponse::Closed(closed.clone()))
             }
         }
     }
@@ -370,7 +375,7 @@ fn exit_message(
     from: [u64; 2],
     cursor: &mut LogCursor,
     filter: &LogFilter,
-) -> Option<Tell> {
+) -> Option<AgentResponse> {
     if exit.seq <= cursor.seq {
         return None;
     }
@@ -385,7 +390,7 @@ fn exit_message(
         }
         *missed = Missed::default();
     }
-    Some(Tell::Exit(Exit { id, lost, ..exit.clone() }))
+    Some(AgentResponse::Exit(Exit { id, lost, ..exit.clone() }))
 }
 
 #[cfg(test)]

@@ -34,11 +34,11 @@ impl Seen {
                 self.at.err += bytes.len() as u64;
                 self.err.extend(bytes);
             }
-            Item::Message(Tell::Exit(exit)) => {
+            Item::Message(AgentResponse::Exit(exit)) => {
                 self.at.seq = exit.seq;
                 self.exits.push(exit.seq);
             }
-            Item::Message(Tell::Gap { stream, from, to }) => {
+            Item::Message(AgentResponse::Gap { stream, from, to }) => {
                 self.gaps.push((stream, from, to));
                 if stream == STDOUT { self.at.out = to } else { self.at.err = to }
             }
@@ -138,9 +138,9 @@ fn who_watches_is_told_the_beginning_of_a_commands_text() {
     log.started(who("me", "a"), &text);
     let Some(Item::Message(told)) = log.next(&mut place, &view("you", true)) else { panic!() };
     let command = "x".repeat(TEXT_BYTES_MAX - 1);
-    assert_eq!(told, Tell::Began { id: "me/a".into(), command });
+    assert_eq!(told, AgentResponse::Began { id: "me/a".into(), command });
     let Some(Item::Message(told)) = log.next(&mut other, &view("me", false)) else { panic!() };
-    assert_eq!(told, Tell::Started { id: "a".into() });
+    assert_eq!(told, AgentResponse::Started { id: "a".into() });
 }
 
 #[test]

@@ -12,9 +12,9 @@ use crate::connection::shell_log::{Item, LogFilter};
 use crate::launch::Refusal;
 use crate::reactor::Reactor;
 use crate::shell::{self, Shell};
-use isolet_wire::ask;
-use isolet_wire::context::{Died, ERROR, Tell};
-use isolet_wire::tell::{self, Closed, Exit, STDERR, Why};
+use isolet_wire::context::{ContextResponse, Died, ERROR};
+use isolet_wire::request;
+use isolet_wire::response::{self, Closed, Exit, RefusalReason, STDERR};
 
 /// Steps of one context before others have their turn.
 const STEPS_MAX: usize = 64;
@@ -29,7 +29,7 @@ impl Context {
     pub(super) fn start_bash(&mut self, reactor: &mut Reactor) {
         let cwd = self.open.cwd.clone();
         let env = self.open.env.clone();
-        let open = ask::Open { cwd, env, ..ask::Open::default() };
+        let open = request::Open { cwd, env, ..request::Open::default() };
         let mut shell = Shell::new(self.id, format!("c/{}", self.open.context), open, reactor.now);
         shell.start(reactor);
         let pid = shell.pid();
@@ -48,15 +48,15 @@ impl Context {
     ) -> Result<(), Refusal> {
         let id = self.number.to_string();
         let Some(bash) = &mut self.bash else {
-            return Err((Why::NoShell, "the shell has ended".to_owned()));
+            return Err((RefusalReason::NoShell, "the shell has ended".to_owned()));
         };
         let Code { code, stdin } = Code::of(body)?;
-        let run = ask::Run {
+        let run = request::Run {
             id: id.clone(),
             text: code,
             timeout_ms,
             stdin: stdin.is_some(),
-            ..ask::Run::default()
+            ..request::Run::default()
         };
         bash.shell.run(reactor, "", run)?;
         if let Some(stdin) = stdin {
@@ -120,7 +120,8 @@ impl Context {
         };
         match &bash.shell.state {
             shell::State::Failed(why, message) => {
-                let why = if *why == Why::NotFound { Why::Unable } else { *why };
+                let why =
+                    if *why == RefusalReason::NotFound { RefusalReason::Unable } else { *why };
                 let refusal = (why, message.clone());
                 self.bash = None;
                 self.state = State::Gone;
@@ -148,9 +149,9 @@ impl Context {
             Some(Item::Message(told)) => told,
         };
         match told {
-            tell::Tell::Exit(exit) => self.exited(conn, &exit),
-            tell::Tell::Gap { from, to, .. } => self.late_lost += to - from,
-            tell::Tell::Closed(closed) => {
+            response::AgentResponse::Exit(exit) => self.exited(conn, &exit),
+            response::AgentResponse::Gap { from, to, .. } => self.late_lost += to - from,
+            response::AgentResponse::Closed(closed) => {
                 return LogStep::End(self.on_bash_gone(reactor, conn, &closed));
             }
             _ => {}
@@ -181,11 +182,11 @@ impl Context {
         reactor: &mut Reactor,
         conn: Option<&mut Conn>,
         closed: &Closed,
-    ) -> Option<Tell> {
+    ) -> Option<ContextResponse> {
         let bash = self.bash.take()?;
         if self.state == State::Starting && self.killing.is_none() {
             let text = format!("bash ended before it was ready: {}", closed.cause);
-            self.fail_to_start(reactor, (Why::Failed, text));
+            self.fail_to_start(reactor, (RefusalReason::Failed, text));
         }
         self.state = State::Gone;
         self.late = [Vec::new(), Vec::new()];
@@ -205,14 +206,14 @@ enum LogStep {
     Something,
     Nothing,
     /// Bash has ended; what is told of the run, if anything ran.
-    End(Option<Tell>),
+    End(Option<ContextResponse>),
 }
 
 /// Tells what ended a run. Neither text may need an escape in JSON.
 fn fault(conn: Option<&mut Conn>, name: &str, message: &str) {
     let Some(conn) = conn else { return };
     let text = format!(r#"{{"name":"{name}","message":"{message}","traceback":[]}}"#);
-    let part = Tell::Part { kind: ERROR, bytes: text.into_bytes(), last: true };
-    conn.queue_message(&tell::Tell::Context(part));
+    let part = ContextResponse::Part { kind: ERROR, bytes: text.into_bytes(), last: true };
+    conn.queue_message(&response::AgentResponse::Context(part));
     let _ = conn.flush();
 }

@@ -3,7 +3,7 @@
 use crate::connection::shell_log::LogCursor;
 use crate::launch::Refusal;
 use crate::shell::Shell;
-use isolet_wire::tell::Why;
+use isolet_wire::response::RefusalReason;
 use serde::Deserialize;
 
 /// The shell behind a context, and how far it was heard.
@@ -30,7 +30,7 @@ impl Code {
     /// # Errors
     /// It cannot be read, or bash cannot.
     pub(super) fn of(body: &[u8]) -> Result<Self, Refusal> {
-        let bad = |text: &str| (Why::BadAsk, text.to_owned());
+        let bad = |text: &str| (RefusalReason::BadAsk, text.to_owned());
         let code: Self = match body {
             [] => return Err(bad("there is no code")),
             _ => serde_json::from_slice(body).map_err(|_| bad("the code does not read"))?,

@@ -10,8 +10,8 @@ use crate::process_tree;
 use crate::reactor::{Reactor, Timer};
 use crate::signals::{INT, KILL};
 use isolet_sys::signal;
-use isolet_wire::context::{self, Died, Tell};
-use isolet_wire::tell::Why;
+use isolet_wire::context::{self, ContextResponse, Died};
+use isolet_wire::response::RefusalReason;
 use std::time::{Duration, Instant};
 
 /// From the first SIGINT to the second.
@@ -47,7 +47,8 @@ impl Context {
             self.interrupt(reactor);
         } else if let Some(at) = self.queue.iter().position(|one| one.conn == conn) {
             self.queue.remove(at);
-            self.refusals.push((conn, (Why::BadAsk, "it was cancelled before it began".into())));
+            self.refusals
+                .push((conn, (RefusalReason::BadAsk, "it was cancelled before it began".into())));
         }
     }
 
@@ -73,7 +74,7 @@ impl Context {
             && self.interpreter.as_ref().is_some_and(|interpreter| now >= interpreter.ready_by);
         if late && self.killing.is_none() {
             let text = "the interpreter was not ready in 30 seconds".to_owned();
-            self.fail_to_start(reactor, (Why::Failed, text));
+            self.fail_to_start(reactor, (RefusalReason::Failed, text));
         }
         // A shell heeds its timeouts by itself.
         let runs = |run: &&mut super::Run| !run.done && self.bash.is_none();
@@ -141,14 +142,14 @@ impl Context {
     }
 
     /// All that it said was handed on: it is forgotten, and what it left is ended.
-    pub(super) fn on_interpreter_gone(&mut self, reactor: &mut Reactor) -> Option<Tell> {
+    pub(super) fn on_interpreter_gone(&mut self, reactor: &mut Reactor) -> Option<ContextResponse> {
         let interpreter = self.interpreter.as_ref()?;
         let died = interpreter.died?;
         if self.state == State::Starting && self.killing.is_none() {
             let said = String::from_utf8_lossy(&self.late[1]).into_owned();
             let said = said.trim_end().lines().last().unwrap_or_default().to_owned();
             let text = format!("the interpreter ended before it was ready: {said}");
-            self.fail_to_start(reactor, (Why::Failed, text));
+            self.fail_to_start(reactor, (RefusalReason::Failed, text));
         }
         self.kill(reactor);
         if let Some(interpreter) = self.interpreter.take() {
@@ -162,21 +163,23 @@ impl Context {
     }
 
     /// The run is over.
-    pub(super) fn finish(&mut self, reactor: &mut Reactor, died: Option<Died>) -> Tell {
-        let Some(run) = self.run.take() else { return Tell::End(context::End::default()) };
+    pub(super) fn finish(&mut self, reactor: &mut Reactor, died: Option<Died>) -> ContextResponse {
+        let Some(run) = self.run.take() else {
+            return ContextResponse::End(context::End::default());
+        };
         if died.is_none() {
             self.state = State::Idle;
         }
         reactor.notify_watchers(self.id);
         let oom = reactor.oom_kills(false) > run.oom;
         let micros = Instant::now().duration_since(run.began).as_micros() as u64;
-        Tell::End(context::End { oom, died, micros, ..run.end })
+        ContextResponse::End(context::End { oom, died, micros, ..run.end })
     }
 
     /// Ends its interpreter, to begin with a new one.
     pub(crate) fn restart(&mut self, reactor: &mut Reactor, conn: u64) {
         self.openers.push(conn);
-        self.refuse_queue(Why::NoShell, "the context was restarted");
+        self.refuse_queue(RefusalReason::NoShell, "the context was restarted");
         if let Some(run) = &mut self.run {
             run.end.interrupted = true;
         }
@@ -187,9 +190,9 @@ impl Context {
     pub(crate) fn close(&mut self, reactor: &mut Reactor, conn: u64) {
         self.closers.push(conn);
         self.closing = true;
-        self.refuse_queue(Why::NoShell, "the context was deleted");
+        self.refuse_queue(RefusalReason::NoShell, "the context was deleted");
         let openers = std::mem::take(&mut self.openers);
-        let refusal = (Why::NoShell, "the context was deleted".to_owned());
+        let refusal = (RefusalReason::NoShell, "the context was deleted".to_owned());
         self.refusals.extend(openers.into_iter().map(|one| (one, refusal.clone())));
         if let Some(run) = &mut self.run {
             run.end.interrupted = true;

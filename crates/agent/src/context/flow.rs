@@ -10,8 +10,8 @@ use super::{Context, SpareKernels, State};
 use crate::connection::Conn;
 use crate::reactor::poll::Source;
 use crate::reactor::{READ_BYTES, Reactor};
-use isolet_wire::context::{DISPLAY, ERROR, PART_BYTES_MAX, SAID_BYTES_MAX, Tell};
-use isolet_wire::tell::{self, STDERR, STDOUT, Why};
+use isolet_wire::context::{ContextResponse, DISPLAY, ERROR, PART_BYTES_MAX, SAID_BYTES_MAX};
+use isolet_wire::response::{self, RefusalReason, STDERR, STDOUT};
 use rustix::event::epoll::EventFlags;
 
 const READY: u8 = 1;
@@ -29,7 +29,7 @@ const STEPS_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
     /// The run is over, and this is to be told of it.
-    pub(crate) end: Option<Tell>,
+    pub(crate) end: Option<ContextResponse>,
     /// There may be more to do at once.
     pub(crate) more: bool,
 }
@@ -252,8 +252,9 @@ impl Context {
                 if kind != DISPLAY && kind != ERROR {
                     interpreter.held.extend_from_slice(bytes);
                 } else if let (Some(conn), Some(_)) = (conn, &self.run) {
-                    let part = Tell::Part { kind, bytes: bytes.to_vec(), last: left == 0 };
-                    conn.queue_message(&tell::Tell::Context(part));
+                    let part =
+                        ContextResponse::Part { kind, bytes: bytes.to_vec(), last: left == 0 };
+                    conn.queue_message(&response::AgentResponse::Context(part));
                     let _ = conn.flush();
                 }
                 true
@@ -287,7 +288,7 @@ impl Context {
             }
             (UNABLE, State::Starting) => {
                 let text = String::from_utf8_lossy(&said).into_owned();
-                self.fail_to_start(reactor, (Why::Unable, text));
+                self.fail_to_start(reactor, (RefusalReason::Unable, text));
             }
             (DISPLAY | SYNC, _) => self.send_to_driver(reactor, READ, &[]),
             // One that names another run is of the tenant's code, or comes too late.

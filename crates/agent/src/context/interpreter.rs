@@ -4,7 +4,7 @@ use crate::launch::{Refusal, words};
 use crate::reactor::{ChildOwner, Reactor, SpawnRequest, environment};
 use isolet_sys::spawn::Child;
 use isolet_wire::context::{Died, KERNEL, Language, Open};
-use isolet_wire::tell::Why;
+use isolet_wire::response::RefusalReason;
 use rustix::event::epoll::EventFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -110,7 +110,7 @@ impl Interpreter {
     ) -> Result<Interpreter, Refusal> {
         let bad = || {
             let text = "a NUL byte, or a name of the environment with `=`";
-            (Why::BadAsk, text.to_owned())
+            (RefusalReason::BadAsk, text.to_owned())
         };
         let (name, argv, driver) = program(open);
         let path = open.env.get("PATH").map_or(words::PATH, String::as_str);
@@ -132,7 +132,7 @@ impl Interpreter {
         };
         let node = matches!(open.language, Language::JavaScript | Language::TypeScript);
         Interpreter::spawn(reactor, ChildOwner::Context(id), order, &driver.join("\x0c"), node)
-            .map_err(|error| (Why::NoProcess, format!("no process: {error}")))
+            .map_err(|error| (RefusalReason::NoProcess, format!("no process: {error}")))
     }
 
     fn spawn(

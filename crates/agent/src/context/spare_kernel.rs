@@ -10,7 +10,7 @@ use crate::reactor::{ChildOwner, Reactor, Timer};
 use crate::signals::KILL;
 use isolet_sys::signal;
 use isolet_wire::context::Open;
-use isolet_wire::tell;
+use isolet_wire::response;
 use std::time::{Duration, Instant};
 
 /// Kernels that must have started before a spare one is started.
@@ -66,12 +66,12 @@ impl SpareKernels {
     }
 
     /// What watchers are told of it: how much runs that is nobody's.
-    pub(crate) fn activity(&self, reactor: &Reactor) -> Option<tell::Shell> {
+    pub(crate) fn activity(&self, reactor: &Reactor) -> Option<response::Shell> {
         let one = self.one.as_ref().filter(|one| one.is_alive(reactor))?;
         let pid = one.interpreter.pid;
         let name = "k/".to_owned();
         let clients = process_tree::thread_count(pid);
-        Some(tell::Shell { name, pid, busy: false, queued: 0, clients, closed: None })
+        Some(response::Shell { name, pid, busy: false, queued: 0, clients, closed: None })
     }
 
     /// Its timer went off; `busy`: something runs in a context.

@@ -7,7 +7,7 @@ use crate::reactor::poll::Source;
 use crate::reactor::{ChildOwner, Reactor, Timer};
 use isolet_sys::spawn::Stage;
 use isolet_wire::context::{KERNEL, Language};
-use isolet_wire::tell::Why;
+use isolet_wire::response::RefusalReason;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
@@ -70,13 +70,15 @@ impl Context {
         interpreter.child = None;
         let Err((stage, errno)) = result else { return };
         let refusal = match (stage, errno) {
-            (Stage::Cwd, _) => (Why::BadCwd, format!("cannot enter the start directory: {errno}")),
-            (Stage::Exec, Errno::NOENT) => {
-                (Why::Unable, format!("there is no {name} in the image of this sandbox"))
+            (Stage::Cwd, _) => {
+                (RefusalReason::BadCwd, format!("cannot enter the start directory: {errno}"))
             }
-            (Stage::Exec, _) => (Why::Failed, format!("cannot execute {name}: {errno}")),
+            (Stage::Exec, Errno::NOENT) => {
+                (RefusalReason::Unable, format!("there is no {name} in the image of this sandbox"))
+            }
+            (Stage::Exec, _) => (RefusalReason::Failed, format!("cannot execute {name}: {errno}")),
             (Stage::Confine | Stage::Terminal, _) => {
-                (Why::NoProcess, format!("cannot confine: {errno}"))
+                (RefusalReason::NoProcess, format!("cannot confine: {errno}"))
             }
         };
         self.fail_to_start(reactor, refusal);

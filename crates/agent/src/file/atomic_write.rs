@@ -7,8 +7,8 @@
 use super::disk::{self, Failure};
 use super::names;
 use super::owned::Owner;
-use isolet_wire::ask::Save;
-use isolet_wire::tell::{Stat, Why};
+use isolet_wire::request::Save;
+use isolet_wire::response::{RefusalReason, Stat};
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -60,7 +60,7 @@ impl AtomicWrite {
         owner: Owner,
     ) -> Result<Self, Failure> {
         let path = followed(path)?;
-        let wrong = |what: &str| Failure(Why::WrongKind, what.to_owned());
+        let wrong = |what: &str| Failure(RefusalReason::WrongKind, what.to_owned());
         let old = rustix::fs::statat(CWD, &path, AtFlags::empty()).ok();
         if old.is_some_and(|old| !is_file(&old)) {
             return Err(wrong("not a regular file"));
@@ -112,7 +112,10 @@ impl AtomicWrite {
                 result => return Ok(result.map(|()| new)?),
             }
         }
-        Err(Failure(Why::Failed, "the name is taken and given up again and again".to_owned()))
+        Err(Failure(
+            RefusalReason::Failed,
+            "the name is taken and given up again and again".to_owned(),
+        ))
     }
 
     /// Owner, attributes and mode, as the file that it replaces has them.
@@ -200,7 +203,7 @@ fn end(path: &Path) -> Result<File, Failure> {
     let calm = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags | calm, Mode::from_raw_mode(0o600))?;
     if !is_file(&rustix::fs::fstat(&fd)?) {
-        return Err(Failure(Why::WrongKind, "not a regular file".to_owned()));
+        return Err(Failure(RefusalReason::WrongKind, "not a regular file".to_owned()));
     }
     Ok(File::from(fd))
 }

@@ -2,9 +2,9 @@
 
 use super::disk::Failure;
 use bytes::{Bytes, BytesMut};
-use isolet_wire::ask::{Ask, File as Call};
 use isolet_wire::frame::{self, DATA_BYTES_MAX, Data, Frame, SERVER_FRAME_BYTES_MAX};
-use isolet_wire::tell::Tell;
+use isolet_wire::request::{AgentRequest, File as Call};
+use isolet_wire::response::AgentResponse;
 use rustix::net::SendFlags;
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -47,7 +47,7 @@ impl Connection {
         Ok(())
     }
 
-    pub(super) fn send_message(&self, message: &Tell) -> Result<(), Broken> {
+    pub(super) fn send_message(&self, message: &AgentResponse) -> Result<(), Broken> {
         let mut out = Vec::new();
         frame::put(&mut out, message);
         self.send(&out)
@@ -86,7 +86,7 @@ impl Connection {
         match self.frame()? {
             Frame::Data(body) => Ok(Some(Data::parse(body).map_err(|_| Broken)?.bytes)),
             Frame::Message(body) => match frame::decode(&body) {
-                Ok(Ask::File(Call::End)) => Ok(None),
+                Ok(AgentRequest::File(Call::End)) => Ok(None),
                 _ => Err(Failure::order("a write goes on with data or its end").into()),
             },
         }

@@ -4,8 +4,8 @@ use super::atomic_write::AtomicWrite;
 use super::disk::{self, Failure};
 use super::names;
 use super::owned::{Ids, Owner};
-use isolet_wire::ask::Save;
-use isolet_wire::tell::{Kind, Why};
+use isolet_wire::request::Save;
+use isolet_wire::response::{Kind, RefusalReason};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -71,7 +71,7 @@ fn transfer(from: &Path, to: &Path, replace: bool, owners: Owners) -> Result<(),
 }
 
 fn inside() -> Failure {
-    Failure(Why::WrongKind, "a directory cannot go into itself".to_owned())
+    Failure(RefusalReason::WrongKind, "a directory cannot go into itself".to_owned())
 }
 
 fn about(path: &Path) -> Result<rustix::fs::Stat, Errno> {
@@ -138,7 +138,7 @@ fn one(from: &Path, to: &Path, kind: Kind, owners: Owners) -> Result<(), Failure
         }
         _ => {
             let name = from.to_string_lossy();
-            Err(Failure(Why::WrongKind, format!("{name} is a socket or a device")))
+            Err(Failure(RefusalReason::WrongKind, format!("{name} is a socket or a device")))
         }
     }
 }
@@ -178,7 +178,7 @@ fn tree(from: &Path, to: &Path, owners: Owners) -> Result<(), Failure> {
                 }
                 Ok(kind) => one(&source.join(name), &target.join(name), kind, owners),
                 // What has gone meanwhile is no part of it.
-                Err(Failure(Why::NotFound, _)) => Ok(()),
+                Err(Failure(RefusalReason::NotFound, _)) => Ok(()),
                 Err(failure) => Err(failure),
             };
             failed.is_ok()

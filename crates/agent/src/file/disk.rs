@@ -1,7 +1,7 @@
 //! What file calls do to the file system. Paths are a tenant's: whoever calls this is confined.
 
 use isolet_sys::tree;
-use isolet_wire::tell::{Kind, Stat, Why};
+use isolet_wire::response::{Kind, RefusalReason, Stat};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -18,27 +18,29 @@ const SYS: rustix::fs::FsWord = 0x6265_6572;
 
 /// Why not, and in words.
 #[derive(Debug)]
-pub(crate) struct Failure(pub(crate) Why, pub(crate) String);
+pub(crate) struct Failure(pub(crate) RefusalReason, pub(crate) String);
 
 impl Failure {
     pub(crate) fn order(message: &str) -> Self {
-        Self(Why::BadAsk, message.to_owned())
+        Self(RefusalReason::BadAsk, message.to_owned())
     }
 }
 
 impl From<Errno> for Failure {
     fn from(errno: Errno) -> Self {
         let why = match errno {
-            Errno::NOENT => Why::NotFound,
-            Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::BUSY | Errno::TXTBSY => Why::Denied,
-            Errno::NOTEMPTY => Why::NotEmpty,
-            Errno::NOTDIR | Errno::ISDIR | Errno::LOOP => Why::WrongKind,
+            Errno::NOENT => RefusalReason::NotFound,
+            Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::BUSY | Errno::TXTBSY => {
+                RefusalReason::Denied
+            }
+            Errno::NOTEMPTY => RefusalReason::NotEmpty,
+            Errno::NOTDIR | Errno::ISDIR | Errno::LOOP => RefusalReason::WrongKind,
             // Another kind than it was a moment ago, or a name such as `.` that cannot be removed.
-            Errno::NXIO | Errno::INVAL => Why::WrongKind,
-            Errno::NOSPC | Errno::DQUOT => Why::NoSpace,
-            Errno::NAMETOOLONG | Errno::FBIG => Why::TooLarge,
-            Errno::EXIST => Why::Exists,
-            _ => Why::Failed,
+            Errno::NXIO | Errno::INVAL => RefusalReason::WrongKind,
+            Errno::NOSPC | Errno::DQUOT => RefusalReason::NoSpace,
+            Errno::NAMETOOLONG | Errno::FBIG => RefusalReason::TooLarge,
+            Errno::EXIST => RefusalReason::Exists,
+            _ => RefusalReason::Failed,
         };
         Self(why, errno.to_string())
     }
@@ -48,7 +50,7 @@ impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         match Errno::from_io_error(&error) {
             Some(errno) => errno.into(),
-            None => Self(Why::Failed, error.to_string()),
+            None => Self(RefusalReason::Failed, error.to_string()),
         }
     }
 }
@@ -91,7 +93,7 @@ pub(crate) fn open(path: &Path) -> Result<(File, Stat), Failure> {
     let fd = rustix::fs::open(path, flags, Mode::empty())?;
     let mut stat = stat(&rustix::fs::fstat(&fd)?);
     if !matches!(stat.kind, Kind::File | Kind::Directory) {
-        return Err(Failure(Why::WrongKind, "not a regular file".to_owned()));
+        return Err(Failure(RefusalReason::WrongKind, "not a regular file".to_owned()));
     }
     // The kernel makes these while they are read; the sizes that it tells are not theirs.
     if matches!(rustix::fs::fstatfs(&fd)?.f_type, PROC | SYS) {
@@ -115,7 +117,10 @@ pub(crate) fn names(path: &Path, max: usize) -> Result<Vec<Vec<u8>>, Failure> {
         names.len() <= max
     })?;
     if names.len() > max {
-        return Err(Failure(Why::TooLarge, format!("the directory has more than {max} entries")));
+        return Err(Failure(
+            RefusalReason::TooLarge,
+            format!("the directory has more than {max} entries"),
+        ));
     }
     Ok(names)
 }

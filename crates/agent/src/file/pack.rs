@@ -3,8 +3,8 @@
 use super::disk::{self, Failure};
 use super::owned::Ids;
 use super::walk::{failed, gone, walk};
-use isolet_wire::ask::Walk;
-use isolet_wire::tell::{Found, Kind, Why};
+use isolet_wire::request::Walk;
+use isolet_wire::response::{Found, Kind, RefusalReason};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -242,13 +242,13 @@ impl<R: Read> Read for Grown<R> {
 fn sorted(error: io::Error) -> Failure {
     let why = match error.kind() {
         _ if error.raw_os_error().is_some() => return error.into(),
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Why::NoSpace,
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Why::Denied,
-        ErrorKind::NotFound => Why::NotFound,
-        ErrorKind::AlreadyExists => Why::Exists,
-        ErrorKind::NotADirectory | ErrorKind::IsADirectory => Why::WrongKind,
-        ErrorKind::DirectoryNotEmpty => Why::NotEmpty,
-        _ => Why::BadAsk,
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => RefusalReason::NoSpace,
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => RefusalReason::Denied,
+        ErrorKind::NotFound => RefusalReason::NotFound,
+        ErrorKind::AlreadyExists => RefusalReason::Exists,
+        ErrorKind::NotADirectory | ErrorKind::IsADirectory => RefusalReason::WrongKind,
+        ErrorKind::DirectoryNotEmpty => RefusalReason::NotEmpty,
+        _ => RefusalReason::BadAsk,
     };
     let mut message = error.to_string();
     let mut cause = error.get_ref().and_then(|inner| inner.source());

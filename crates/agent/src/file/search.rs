@@ -9,8 +9,8 @@ use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{
     BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish, SinkMatch,
 };
-use isolet_wire::ask::Search;
-use isolet_wire::tell::{Line, Searched, Tell, Why};
+use isolet_wire::request::Search;
+use isolet_wire::response::{AgentResponse, Line, RefusalReason, Searched};
 use rustix::fs::{FileType, Mode, OFlags};
 use std::fs::File;
 use std::io;
@@ -54,7 +54,7 @@ pub(super) fn search(connection: &mut Connection, root: &Path, wish: &Search) ->
         end: Searched::default(),
     };
     let stat = disk::stat(&rustix::fs::stat(root).map_err(Failure::from)?);
-    if stat.kind != isolet_wire::tell::Kind::Directory {
+    if stat.kind != isolet_wire::response::Kind::Directory {
         let (file, _) = disk::open(root)?;
         found.file(&mut searcher, Vec::new(), file)?;
     } else {
@@ -62,7 +62,7 @@ pub(super) fn search(connection: &mut Connection, root: &Path, wish: &Search) ->
     }
     found.flush()?;
     let end = found.end;
-    Ok(connection.send_message(&Tell::FileSearched(end))?)
+    Ok(connection.send_message(&AgentResponse::FileSearched(end))?)
 }
 
 fn matcher(wish: &Search) -> Result<RegexMatcher, Failure> {
@@ -76,7 +76,7 @@ fn matcher(wish: &Search) -> Result<RegexMatcher, Failure> {
         .map_err(|error| {
             let mut message = format!("the pattern: {error}");
             message.truncate(message.floor_char_boundary(400));
-            Failure(Why::BadAsk, message)
+            Failure(RefusalReason::BadAsk, message)
         })
 }
 
@@ -101,7 +101,7 @@ fn below(
     loop {
         let Ok(entry) = next() else {
             let message = "the directory was exchanged for something else meanwhile".to_owned();
-            return Err(Failure(Why::WrongKind, message).into());
+            return Err(Failure(RefusalReason::WrongKind, message).into());
         };
         let Some(entry) = entry else { return Ok(()) };
         let Ok(entry) = entry else {
@@ -180,7 +180,7 @@ impl Found<'_> {
         if self.part.is_empty() {
             return Ok(());
         }
-        self.connection.send_message(&Tell::FileLines(std::mem::take(&mut self.part)))
+        self.connection.send_message(&AgentResponse::FileLines(std::mem::take(&mut self.part)))
     }
 
     /// One more line; false when no more fit.

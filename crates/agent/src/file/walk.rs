@@ -5,8 +5,8 @@
 
 use super::disk::{self, Failure};
 use super::names;
-use isolet_wire::ask::Walk;
-use isolet_wire::tell::{Found, Kind};
+use isolet_wire::request::Walk;
+use isolet_wire::response::{Found, Kind};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::BinaryHeap;

@@ -6,7 +6,7 @@
 use super::connection::{Broken, Connection, Ended};
 use super::disk::Failure;
 use super::names;
-use isolet_wire::tell::{Change, Happened, Tell, Why};
+use isolet_wire::response::{AgentResponse, Change, Happened, RefusalReason};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
@@ -50,9 +50,10 @@ pub(super) fn watch(
     watch.add(Vec::new(), false).map_err(used_up)?;
     if watch.paths.len() >= DIRECTORIES_MAX {
         let message = format!("more than {DIRECTORIES_MAX} directories lie below");
-        return Err(Failure(Why::TooLarge, message).into());
+        return Err(Failure(RefusalReason::TooLarge, message).into());
     }
-    connection.send_message(&Tell::FileWatched { directories: watch.paths.len() as u32 })?;
+    connection
+        .send_message(&AgentResponse::FileWatched { directories: watch.paths.len() as u32 })?;
     loop {
         watch.wait(connection)?;
         watch.read()?;
@@ -73,7 +74,7 @@ fn used_up(errno: Errno) -> Failure {
     let message = format!(
         "the sandbox holds all inotify {limit} that its host allows (fs.inotify.max_user_{limit}); end a program that watches files"
     );
-    Failure(Why::TooMany, message)
+    Failure(RefusalReason::TooMany, message)
 }
 
 /// The first half of a move.
@@ -365,7 +366,7 @@ impl Watch {
     fn tell(&mut self, connection: &mut Connection) -> Result<(), Ended> {
         let told = std::mem::take(&mut self.told);
         for part in told.chunks(PART_MAX) {
-            connection.send_message(&Tell::FileChanged(part.to_vec()))?;
+            connection.send_message(&AgentResponse::FileChanged(part.to_vec()))?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! When a command line is nothing but plain words, what they mean, and where programs are found.
 
-use isolet_wire::ask::Exec;
+use isolet_wire::request::Exec;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 

@@ -7,7 +7,7 @@ use super::Process;
 use crate::connection::{Conn, Follower, SEND_BYTES};
 use crate::reactor::Reactor;
 use isolet_wire::process::Log;
-use isolet_wire::tell::Tell;
+use isolet_wire::response::AgentResponse;
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,7 @@ impl Process {
         let first = self.journal.first();
         if follower.position < first {
             let to = end.map_or(first, |end| first.min(end));
-            conn.queue_message(&Tell::ProcessGap { from: follower.position, to });
+            conn.queue_message(&AgentResponse::ProcessGap { from: follower.position, to });
             follower.position = to;
             return true;
         }

@@ -1,6 +1,6 @@
 //! What a process has said: both streams in the order in which they were read, the last of it.
 
-use isolet_wire::tell::STDERR;
+use isolet_wire::response::STDERR;
 use std::collections::VecDeque;
 
 /// Short pieces of one stream grow to this size.
@@ -107,7 +107,7 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isolet_wire::tell::STDOUT;
+    use isolet_wire::response::STDOUT;
 
     fn all(journal: &Journal, mut position: u64) -> Vec<(u8, u64, Vec<u8>)> {
         let mut parts = Vec::new();

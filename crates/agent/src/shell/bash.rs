@@ -5,8 +5,8 @@ use crate::launch::BASH;
 use crate::reactor::poll::Source;
 use crate::reactor::{ChildOwner, Reactor, SpawnRequest, environment};
 use isolet_sys::spawn::{Child, Stage};
-use isolet_wire::ask::Open;
-use isolet_wire::tell::Why;
+use isolet_wire::request::Open;
+use isolet_wire::response::RefusalReason;
 use rustix::event::epoll::EventFlags;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -135,14 +135,17 @@ impl Bash {
         reactor: &mut Reactor,
         id: u64,
         open: &Open,
-    ) -> Result<Self, (Why, String)> {
-        let bad = |what: &str| (Why::BadAsk, format!("{what} holds a byte that it cannot hold"));
+    ) -> Result<Self, (RefusalReason, String)> {
+        let bad = |what: &str| {
+            (RefusalReason::BadAsk, format!("{what} holds a byte that it cannot hold"))
+        };
         let mut envp = environment(&open.env).ok_or_else(|| bad("the environment"))?;
         // Else it would read and at its end rewrite the user's history.
         envp.retain(|entry| !entry.as_bytes().starts_with(b"HISTFILE="));
         envp.push(c"HISTFILE=".to_owned());
         let cwd = CString::new(open.cwd.as_str()).map_err(|_| bad("the start directory"))?;
-        let failed = |error: std::io::Error| (Why::NoProcess, format!("no shell: {error}"));
+        let failed =
+            |error: std::io::Error| (RefusalReason::NoProcess, format!("no shell: {error}"));
         let pipes = Pipes::new().map_err(|errno| failed(errno.into()))?;
         let order = SpawnRequest {
             programs: BASH.map(ToOwned::to_owned).to_vec(),
@@ -192,15 +195,17 @@ impl Bash {
     }
 
     /// Whether it executed: `None` while that is open, and once it was told.
-    pub(crate) fn exec_result(&mut self) -> Option<Result<(), (Why, String)>> {
+    pub(crate) fn exec_result(&mut self) -> Option<Result<(), (RefusalReason, String)>> {
         let result = self.child.as_mut()?.exec_result()?;
         // Closing its descriptor takes it out of the poll set.
         self.child = None;
         Some(result.map_err(|(stage, errno)| match stage {
-            Stage::Cwd => (Why::BadCwd, format!("cannot enter the start directory: {errno}")),
-            Stage::Exec => (Why::NotFound, format!("cannot execute bash: {errno}")),
+            Stage::Cwd => {
+                (RefusalReason::BadCwd, format!("cannot enter the start directory: {errno}"))
+            }
+            Stage::Exec => (RefusalReason::NotFound, format!("cannot execute bash: {errno}")),
             Stage::Confine | Stage::Terminal => {
-                (Why::NoProcess, format!("cannot confine the shell: {errno}"))
+                (RefusalReason::NoProcess, format!("cannot confine the shell: {errno}"))
             }
         }))
     }

@@ -7,7 +7,7 @@ use crate::process_tree::{self, Process};
 use crate::reactor::Reactor;
 use crate::signals::{HUP, KILL};
 use isolet_sys::signal;
-use isolet_wire::tell::{Closed, STDERR, STDOUT, Why};
+use isolet_wire::response::{Closed, RefusalReason, STDERR, STDOUT};
 use std::time::Duration;
 
 /// From the hang-up to the kill.
@@ -22,7 +22,7 @@ impl Shell {
         if self.closing.is_some() {
             return;
         }
-        self.refuse_queue(Why::NoShell, "the shell was closed");
+        self.refuse_queue(RefusalReason::NoShell, "the shell was closed");
         let Some(bash) = &self.bash else {
             self.over = true;
             return;
@@ -131,7 +131,7 @@ impl Shell {
         }
         self.log.closed(closed);
         if !self.is_session() || unused {
-            self.refuse_queue(Why::NoShell, "the shell has ended");
+            self.refuse_queue(RefusalReason::NoShell, "the shell has ended");
         } else if !self.queue.is_empty() {
             self.start(reactor);
         }

@@ -1,7 +1,7 @@
 //! The state of a shell that is being closed.
 
 use crate::process_tree::Process;
-use isolet_wire::tell::Closed;
+use isolet_wire::response::Closed;
 use std::time::Instant;
 
 /// A shell that is told to end.

@@ -8,7 +8,7 @@ use crate::process_tree::{self, Process};
 use crate::reactor::Reactor;
 use crate::signals::{CONT, INT, KILL, TERM};
 use isolet_sys::signal;
-use isolet_wire::tell::Why;
+use isolet_wire::response::RefusalReason;
 use std::time::{Duration, Instant};
 
 /// The longest pause between two looks whether bash is back at its reader.
@@ -294,7 +294,7 @@ impl Shell {
             let message = "the shell's status channel was closed by the command".to_owned();
             self.log.push_event(crate::connection::shell_log::LogEvent::Refused(
                 running.key.clone(),
-                Why::NoShell,
+                RefusalReason::NoShell,
                 message,
             ));
         }

@@ -9,7 +9,7 @@ use super::{HISTORY_MAX, Resync, Shell, Waiting};
 use crate::connection::shell_log::LogEvent;
 use crate::reactor::{READ_BYTES, Reactor};
 use crate::signals::CONT;
-use isolet_wire::tell::{Exit, STDERR, STDOUT, Why};
+use isolet_wire::response::{Exit, RefusalReason, STDERR, STDOUT};
 use std::time::Duration;
 
 /// What the agent's own steps may say on standard error before it is taken for a tenant's.
@@ -312,7 +312,7 @@ impl Shell {
                 let noise = std::mem::take(&mut running.own_step_stderr);
                 let whole = report.whole && running.escalation.is_none();
                 if whole && report.code == bash_protocol::NO_DIRECTORY {
-                    running.refusal = Some((Why::BadCwd, no_directory(&noise)));
+                    running.refusal = Some((RefusalReason::BadCwd, no_directory(&noise)));
                     return self.clean_up(reactor);
                 }
                 if failed {

@@ -6,8 +6,8 @@ use super::stderr_filter::StderrFilter;
 use super::tty_warning::TtyWarningFilter;
 use crate::connection::shell_log::CommandKey;
 use crate::process_tree::Process;
-use isolet_wire::ask::Run;
-use isolet_wire::tell::Why;
+use isolet_wire::request::Run;
+use isolet_wire::response::RefusalReason;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -97,7 +97,7 @@ pub(super) struct Running {
     /// Its start was reported. A command with a directory of its own starts once it is there.
     pub(super) start_reported: bool,
     /// Why it did not run; reported in place of its exit.
-    pub(super) refusal: Option<(Why, String)>,
+    pub(super) refusal: Option<(RefusalReason, String)>,
     pub(super) tty_warning: TtyWarningFilter,
     pub(super) stderr_filter: StderrFilter,
     pub(super) own_step_stderr: Vec<u8>,

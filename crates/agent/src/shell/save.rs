@@ -11,7 +11,7 @@ use super::saves::{SaveInProgress, SaveState};
 use crate::process_tree;
 use crate::reactor::Reactor;
 use crate::signals::KILL;
-use isolet_wire::tell::{STATE_BYTES_MAX, Saved, Unsaved};
+use isolet_wire::response::{STATE_BYTES_MAX, Saved, Unsaved};
 use std::time::{Duration, Instant};
 
 /// Without a command for so long a shell is idle.

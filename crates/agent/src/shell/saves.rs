@@ -1,6 +1,6 @@
 //! The bookkeeping of a shell's saved states.
 
-use isolet_wire::tell::Saved;
+use isolet_wire::response::Saved;
 use std::time::{Duration, Instant};
 
 /// How long a command waits for a save that is in progress; a usual one takes less.

@@ -6,7 +6,7 @@ use crate::process_tree::{self, Process};
 use crate::reactor::{READ_BYTES, Reactor};
 use crate::signals::{HUP, KILL};
 use isolet_sys::signal;
-use isolet_wire::tell::Closed;
+use isolet_wire::response::Closed;
 use std::time::{Duration, Instant};
 
 /// From the hang-up to the kill.

@@ -3,7 +3,7 @@
 use super::{START_MAX, State, Terminal};
 use crate::connection::TerminalClient;
 use crate::reactor::{READ_BYTES, Reactor, Timer};
-use isolet_wire::tell::Why;
+use isolet_wire::response::RefusalReason;
 use isolet_wire::terminal::{RING_BYTES, Size};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -126,7 +126,8 @@ impl Terminal {
         reactor.pending.terminals.mark(self.id);
         if self.state == State::Opening && reactor.now >= self.opened + START_MAX {
             let _ = isolet_sys::signal::send(self.pid, 9);
-            self.state = State::Failed(Why::NoProcess, "the program did not start".to_owned());
+            self.state =
+                State::Failed(RefusalReason::NoProcess, "the program did not start".to_owned());
         }
         self.write();
         self.closing_elapsed(reactor);

@@ -3,7 +3,7 @@
 use super::{State, Terminal};
 use crate::connection::{ClientStage, Conn, Role, SEND_BYTES, TerminalClient};
 use isolet_wire::frame::DATA_BYTES_MAX;
-use isolet_wire::tell::Tell;
+use isolet_wire::response::AgentResponse;
 use isolet_wire::terminal::{Attached, OUTPUT, SNAPSHOT, Snapshot};
 use rustix::io::Errno;
 use std::rc::Rc;
@@ -53,7 +53,7 @@ impl Terminal {
                 && client.offset().is_some()
             {
                 client.reported_clients = self.clients_version;
-                conn.queue_message(&Tell::TerminalClients(self.visible_clients.clone()));
+                conn.queue_message(&AgentResponse::TerminalClients(self.visible_clients.clone()));
             }
             // A socket that was full and takes this has room again, and nobody tells of that.
             if conn.queued_bytes() == 0 || !conn.flush()? || !full {
@@ -108,7 +108,7 @@ impl Terminal {
         client.next_resize = self.ring.marked();
         client.reported_size = self.size;
         client.ready_at = Some(self.ring.head());
-        conn.queue_message(&Tell::TerminalAttached(Attached {
+        conn.queue_message(&AgentResponse::TerminalAttached(Attached {
             id: self.run_id.clone(),
             number: client.number,
             pid: self.pid,
@@ -198,12 +198,12 @@ impl Terminal {
         if let Some(mark) = mark.filter(|mark| mark.offset == offset) {
             client.next_resize += 1;
             client.reported_size = mark.size;
-            conn.queue_message(&Tell::TerminalSize(mark.size));
+            conn.queue_message(&AgentResponse::TerminalSize(mark.size));
             return Ok(true);
         }
         if client.ready_at.is_some_and(|ready| ready <= offset) {
             client.ready_at = None;
-            conn.queue_message(&Tell::TerminalReady);
+            conn.queue_message(&AgentResponse::TerminalReady);
         }
         let limit = mark.map_or(self.ring.head(), |mark| mark.offset);
         let mut pieces = Vec::with_capacity(SEND_BYTES / DATA_BYTES_MAX + 1);
@@ -215,7 +215,7 @@ impl Terminal {
         }
         if pieces.is_empty() {
             if let State::Ended(closed) = &self.state {
-                conn.queue_message(&Tell::TerminalExit(closed.clone()));
+                conn.queue_message(&AgentResponse::TerminalExit(closed.clone()));
                 client.stage = ClientStage::Ended;
             }
             return Ok(false);
@@ -240,9 +240,9 @@ impl Terminal {
         let Some(snapshot) = self.start_snapshot(client, missed) else { return false };
         if client.events && client.reported_size != self.size {
             client.reported_size = self.size;
-            conn.queue_message(&Tell::TerminalSize(self.size));
+            conn.queue_message(&AgentResponse::TerminalSize(self.size));
         }
-        conn.queue_message(&Tell::TerminalSnapshot(snapshot));
+        conn.queue_message(&AgentResponse::TerminalSnapshot(snapshot));
         true
     }
 }

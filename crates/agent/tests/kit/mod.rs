@@ -5,9 +5,9 @@ pub mod terminal;
 
 use bytes::BytesMut;
 use isolet_wire::VERSION;
-use isolet_wire::ask::{Ask, Attach, Open, Run, Since};
 use isolet_wire::frame::{self, AGENT_FRAME_BYTES_MAX, Data, Frame};
-use isolet_wire::tell::{Exit, STDOUT, Tell};
+use isolet_wire::request::{AgentRequest, Attach, Open, Run, Since};
+use isolet_wire::response::{AgentResponse, Exit, STDOUT};
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -75,8 +75,8 @@ impl Agent {
 
     pub fn connect(&self) -> Client {
         let mut client = self.silent();
-        client.ask(&Ask::Hello { version: VERSION });
-        assert_eq!(client.tell(), Tell::Hello { version: VERSION });
+        client.ask(&AgentRequest::Hello { version: VERSION });
+        assert_eq!(client.tell(), AgentResponse::Hello { version: VERSION });
         client
     }
 
@@ -111,7 +111,7 @@ impl Drop for Agent {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
     Data(Data),
-    Tell(Tell),
+    Response(AgentResponse),
 }
 
 pub struct Client {
@@ -153,7 +153,7 @@ impl Client {
         Self { stream, input: BytesMut::new(), buffer: vec![0; 256 * 1024] }
     }
 
-    pub fn ask(&mut self, ask: &Ask) {
+    pub fn ask(&mut self, ask: &AgentRequest) {
         let mut out = Vec::new();
         frame::put(&mut out, ask);
         self.stream.write_all(&out).expect("the agent reads");
@@ -166,7 +166,7 @@ impl Client {
                     return Some(Event::Data(Data::parse(body).expect("data")));
                 }
                 Some(Frame::Message(body)) => {
-                    return Some(Event::Tell(frame::decode(&body).expect("a message")));
+                    return Some(Event::Response(frame::decode(&body).expect("a message")));
                 }
                 None => {}
             }
@@ -184,17 +184,17 @@ impl Client {
     }
 
     /// The next message; panics on data.
-    pub fn tell(&mut self) -> Tell {
+    pub fn tell(&mut self) -> AgentResponse {
         match self.event() {
-            Event::Tell(tell) => tell,
+            Event::Response(tell) => tell,
             Event::Data(data) => panic!("unexpected {data:?}"),
         }
     }
 
     /// The next message that is not output.
-    pub fn skip_to(&mut self, wanted: impl Fn(&Tell) -> bool) -> Tell {
+    pub fn skip_to(&mut self, wanted: impl Fn(&AgentResponse) -> bool) -> AgentResponse {
         loop {
-            if let Event::Tell(tell) = self.event()
+            if let Event::Response(tell) = self.event()
                 && wanted(&tell)
             {
                 return tell;
@@ -202,8 +202,8 @@ impl Client {
         }
     }
 
-    pub fn attach(&mut self, shell: &str, owner: &str, since: Option<Since>) -> Tell {
-        self.ask(&Ask::Attach(Attach {
+    pub fn attach(&mut self, shell: &str, owner: &str, since: Option<Since>) -> AgentResponse {
+        self.ask(&AgentRequest::Attach(Attach {
             shell: shell.into(),
             open: Some(open()),
             owner: owner.into(),
@@ -211,7 +211,7 @@ impl Client {
             since,
         }));
         let tell = self.tell();
-        assert!(matches!(tell, Tell::Attached { .. }), "{tell:?}");
+        assert!(matches!(tell, AgentResponse::Attached { .. }), "{tell:?}");
         tell
     }
 
@@ -221,7 +221,7 @@ impl Client {
 
     pub fn run_with(&mut self, run: Run) -> Outcome {
         let id = run.id.clone();
-        self.ask(&Ask::Run(run));
+        self.ask(&AgentRequest::Run(run));
         self.outcome(&id)
     }
 
@@ -235,14 +235,14 @@ impl Client {
                         if data.stream == STDOUT { &mut outcome.out } else { &mut outcome.err };
                     to.extend_from_slice(&data.bytes);
                 }
-                Event::Tell(Tell::Exit(exit)) if exit.id == id => {
+                Event::Response(AgentResponse::Exit(exit)) if exit.id == id => {
                     outcome.exit = exit;
                     return outcome;
                 }
-                Event::Tell(Tell::Refused { id: of, why, message }) => {
+                Event::Response(AgentResponse::Refused { id: of, why, message }) => {
                     panic!("refused {of:?}: {why:?} {message}")
                 }
-                Event::Tell(Tell::Closed(closed)) => panic!("closed: {closed:?}"),
+                Event::Response(AgentResponse::Closed(closed)) => panic!("closed: {closed:?}"),
                 _ => {}
             }
         }

@@ -1,8 +1,8 @@
 //! A client of a terminal, which notes where each byte stood.
 
 use super::{Agent, Client, Event, open};
-use isolet_wire::ask::Ask;
-use isolet_wire::tell::{Closed, Tell};
+use isolet_wire::request::AgentRequest;
+use isolet_wire::response::{AgentResponse, Closed};
 use isolet_wire::terminal::{
     Attach, Attached, Client as Seen, OUTPUT, Open, SNAPSHOT, Since, Size, Snapshot,
 };
@@ -65,9 +65,9 @@ impl Agent {
 
 impl Screen {
     pub fn attach(mut client: Client, wish: Attach) -> Self {
-        client.ask(&Ask::Terminal(wish));
+        client.ask(&AgentRequest::Terminal(wish));
         match client.tell() {
-            Tell::TerminalAttached(attached) => Self {
+            AgentResponse::TerminalAttached(attached) => Self {
                 client,
                 from: attached.offset,
                 out: Vec::new(),
@@ -103,11 +103,11 @@ impl Screen {
     }
 
     pub fn type_in(&mut self, text: &str) {
-        self.client.ask(&Ask::Type(text.as_bytes().to_vec()));
+        self.client.ask(&AgentRequest::Type(text.as_bytes().to_vec()));
     }
 
     pub fn resize(&mut self, cols: u16, rows: u16) {
-        self.client.ask(&Ask::Resize(Size { cols, rows }));
+        self.client.ask(&AgentRequest::Resize(Size { cols, rows }));
     }
 
     /// Takes what comes next.
@@ -121,12 +121,14 @@ impl Screen {
                 assert_eq!(data.offset, self.snapshot.len() as u64);
                 self.snapshot.extend_from_slice(&data.bytes);
             }
-            Event::Tell(Tell::TerminalReady) => self.ready = true,
-            Event::Tell(Tell::TerminalSize(size)) => self.sizes.push((self.head(), size)),
-            Event::Tell(Tell::TerminalClients(seen)) => self.seen = seen,
-            Event::Tell(Tell::TerminalExit(closed)) => self.exit = Some(closed),
-            Event::Tell(Tell::Refused { message, .. }) => self.refused.push(message),
-            Event::Tell(Tell::TerminalSnapshot(snapshot)) => {
+            Event::Response(AgentResponse::TerminalReady) => self.ready = true,
+            Event::Response(AgentResponse::TerminalSize(size)) => {
+                self.sizes.push((self.head(), size))
+            }
+            Event::Response(AgentResponse::TerminalClients(seen)) => self.seen = seen,
+            Event::Response(AgentResponse::TerminalExit(closed)) => self.exit = Some(closed),
+            Event::Response(AgentResponse::Refused { message, .. }) => self.refused.push(message),
+            Event::Response(AgentResponse::TerminalSnapshot(snapshot)) => {
                 assert_eq!(snapshot.offset, self.head() + snapshot.missed);
                 self.from = snapshot.offset;
                 self.out.clear();

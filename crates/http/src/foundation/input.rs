@@ -13,7 +13,7 @@ use isolet_sandbox::{
     ContextId, ProcessId, SandboxId, SessionId,
     info::{ENV_BYTES_MAX, METADATA_BYTES_MAX},
 };
-use isolet_wire::ask::What;
+use isolet_wire::request::What;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 

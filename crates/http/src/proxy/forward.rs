@@ -24,7 +24,7 @@ use axum::{
 };
 use hyper::upgrade::OnUpgrade;
 use isolet_sandbox::{Error, Sandbox, service::Access};
-use isolet_wire::tell::Why;
+use isolet_wire::response::RefusalReason;
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
@@ -139,7 +139,7 @@ impl Exchange<'_> {
 
     /// The error when the connection failed; lists the ports on which programs listen.
     async fn dial_error(&self, error: Error) -> ApiError {
-        if !matches!(error, Error::Refused { why: Why::NotListening, .. }) {
+        if !matches!(error, Error::Refused { why: RefusalReason::NotListening, .. }) {
             return error.into();
         }
         let all = self.sandbox.listening().await.unwrap_or_default();
@@ -153,7 +153,7 @@ impl Exchange<'_> {
         let port = self.port;
         let id = self.sandbox.id();
         ApiError::from_agent(
-            Why::NotListening,
+            RefusalReason::NotListening,
             format!("nothing listens on port {port} of sandbox {id}; {who}"),
         )
     }
@@ -161,7 +161,10 @@ impl Exchange<'_> {
 
 fn no_answer(target: &Target) -> ApiError {
     let port = target.port;
-    ApiError::from_agent(Why::NoAnswer, format!("the program on port {port} does not answer"))
+    ApiError::from_agent(
+        RefusalReason::NoAnswer,
+        format!("the program on port {port} does not answer"),
+    )
 }
 
 fn lost(port: u16, error: &hyper::Error) -> ApiError {

@@ -28,7 +28,7 @@ use isolet_sandbox::{
     contexts::{Code, ContextSpec, Info, Kernel},
     service::Access,
 };
-use isolet_wire::{context::Language, tell::Why};
+use isolet_wire::{context::Language, response::RefusalReason};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -349,7 +349,7 @@ async fn begin(
     let again = own.map(|_| code.clone());
     let link = sandbox.context_run(id, code).await.map_err(context_error)?;
     let first = ContextRun::new(link, sandbox.denials(), cancel).started().await;
-    let (Some(language), Some(code), Err(Error::Refused { why: Why::NoShell, .. })) =
+    let (Some(language), Some(code), Err(Error::Refused { why: RefusalReason::NoShell, .. })) =
         (own, again, &first)
     else {
         return first.map_err(context_error);

@@ -22,7 +22,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use isolet_sandbox::{SandboxId, SessionId, Start, service::Access};
-use isolet_wire::{ask::Run, tell::Exit};
+use isolet_wire::{request::Run, response::Exit};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -35,7 +35,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use isolet_sandbox::files::Page;
-use isolet_wire::{ask::Save, tell::Found};
+use isolet_wire::{request::Save, response::Found};
 use target::{CreateMode, FileTarget, mode, open_sandbox, whole};
 use utoipa::openapi::{
     Object, Required, Type,

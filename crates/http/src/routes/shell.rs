@@ -21,7 +21,7 @@ use isolet_sandbox::{
     sandbox::{Attach, ShellName},
     service::Access,
 };
-use isolet_wire::ask::Since;
+use isolet_wire::request::Since;
 
 /// The query parameters, all optional.
 const KNOWN: [&str; 8] =

@@ -2,7 +2,7 @@
 
 use crate::foundation::error::ApiError;
 use base64::{Engine, engine::general_purpose::STANDARD};
-use isolet_wire::tell::Exit;
+use isolet_wire::response::Exit;
 use serde_json::json;
 
 const FAILED: &str = "exec_error";

@@ -7,7 +7,7 @@ use crate::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use isolet_sandbox::{Lost, LostState, Sandbox};
-use isolet_wire::tell::{Exit, STDERR, STDOUT};
+use isolet_wire::response::{Exit, STDERR, STDOUT};
 use serde::Serialize;
 use std::borrow::Cow;
 use utoipa::ToSchema;

@@ -7,12 +7,12 @@ use crate::{
 };
 use bytes::Bytes;
 use isolet_sandbox::{
-    Denials, Denied, ExecLink, Heard, LinkError, Sandbox, SessionId, ShellLink, Start,
+    AgentError, AgentEvent, Denials, Denied, ExecLink, Sandbox, SessionId, ShellLink, Start,
 };
 use isolet_wire::{
-    ask::{Ask, Run},
     frame::{DATA_BYTES_MAX, Data},
-    tell::{Exit, Tell},
+    request::{AgentRequest, Run},
+    response::{AgentResponse, Exit},
 };
 use std::{
     collections::VecDeque,
@@ -54,7 +54,7 @@ enum AgentConnection {
 }
 
 impl AgentConnection {
-    fn push(&mut self, ask: &Ask) -> Result<(), LinkError> {
+    fn push(&mut self, ask: &AgentRequest) -> Result<(), AgentError> {
         match self {
             Self::Shell(link) => link.push(ask),
             Self::Exec(link) => link.push(ask),
@@ -74,7 +74,7 @@ pub(crate) struct Command {
     /// The id on the connection; empty for a program.
     id: String,
     /// Standard input that was not sent yet.
-    stdin: VecDeque<Ask>,
+    stdin: VecDeque<AgentRequest>,
     /// Whether the command is cancelled when its client disconnects.
     ends_with_client: bool,
     denials: Denials,
@@ -106,7 +106,7 @@ impl Command {
         run.id = fresh_id();
         run.stdin = stdin.is_some();
         let id = run.id.clone();
-        link.send(&Ask::Run(run)).await?;
+        link.send(&AgentRequest::Run(run)).await?;
         let stdin = stdin_requests(&id, stdin);
         Ok(Self {
             link: Some(AgentConnection::Shell(link)),
@@ -144,7 +144,7 @@ impl Command {
         loop {
             if self.ended.is_some() {
                 let denied = self.denials.told().await;
-                let exit = self.ended.take().ok_or(LinkError::Ended)?;
+                let exit = self.ended.take().ok_or(AgentError::Ended)?;
                 return Ok(Event::Exit(exit, denied));
             }
             let message = self.receive().await.map_err(|error| self.end_reason(error))?;
@@ -155,10 +155,10 @@ impl Command {
     }
 
     /// When the session has ended, that is why its connection broke.
-    fn end_reason(&self, error: LinkError) -> LinkError {
+    fn end_reason(&self, error: AgentError) -> AgentError {
         match error {
-            LinkError::Destroyed(_) => error,
-            _ if self.orphaned() => LinkError::SessionEnded,
+            AgentError::Destroyed(_) => error,
+            _ if self.orphaned() => AgentError::SessionEnded,
             _ => error,
         }
     }
@@ -186,8 +186,8 @@ impl Command {
         Ok(None)
     }
 
-    async fn receive(&mut self) -> Result<Heard, LinkError> {
-        let link = self.link.as_mut().ok_or(LinkError::Ended)?;
+    async fn receive(&mut self) -> Result<AgentEvent, AgentError> {
+        let link = self.link.as_mut().ok_or(AgentError::Ended)?;
         // Pushed without waiting: the output of a program that writes before it reads must be
         // received meanwhile. The size of the request's body bounds what is pushed.
         while let Some(ask) = self.stdin.pop_front() {
@@ -199,21 +199,21 @@ impl Command {
         }
     }
 
-    fn classify(&mut self, message: Heard) -> Result<Option<Event>, ApiError> {
+    fn classify(&mut self, message: AgentEvent) -> Result<Option<Event>, ApiError> {
         match message {
-            Heard::Data(body) => {
-                let data = Data::parse(body).map_err(LinkError::from)?;
+            AgentEvent::Data(body) => {
+                let data = Data::parse(body).map_err(AgentError::from)?;
                 let ours = data.id == self.id;
                 let Data { stream, offset, bytes, .. } = data;
                 Ok(ours.then_some(Event::Output { stream, offset, bytes }))
             }
-            Heard::Tell(Tell::Started { id }) if id == self.id => {
+            AgentEvent::Response(AgentResponse::Started { id }) if id == self.id => {
                 self.denials.begin();
                 Ok(Some(Event::Started))
             }
-            Heard::Tell(Tell::Exit(exit)) if exit.id == self.id => {
+            AgentEvent::Response(AgentResponse::Exit(exit)) if exit.id == self.id => {
                 if self.orphaned() {
-                    return Err(LinkError::SessionEnded.into());
+                    return Err(AgentError::SessionEnded.into());
                 }
                 if !self.denials.there() {
                     return Ok(Some(Event::Exit(exit, Denied::default())));
@@ -221,20 +221,20 @@ impl Command {
                 self.ended = Some(exit);
                 Ok(None)
             }
-            Heard::Tell(Tell::Gap { stream, from, to }) => {
+            AgentEvent::Response(AgentResponse::Gap { stream, from, to }) => {
                 Ok(Some(Event::Gap { stream, from, to }))
             }
-            Heard::Tell(Tell::Refused { id, why, message })
+            AgentEvent::Response(AgentResponse::Refused { id, why, message })
                 if id.as_ref().is_none_or(|id| *id == self.id) =>
             {
                 if self.orphaned() {
-                    return Err(LinkError::SessionEnded.into());
+                    return Err(AgentError::SessionEnded.into());
                 }
                 Err(ApiError::from_agent(why, message))
             }
             // This includes that a session's shell has ended: the next request opens another shell
             // or is refused.
-            Heard::Tell(_) => Ok(None),
+            AgentEvent::Response(_) => Ok(None),
         }
     }
 
@@ -281,7 +281,7 @@ impl Command {
                 while let Ok(message) = link.try_next() {
                     match message {
                         None => return link.park(),
-                        Some(Heard::Tell(Tell::Closed(_))) => return,
+                        Some(AgentEvent::Response(AgentResponse::Closed(_))) => return,
                         Some(_) => {}
                     }
                 }
@@ -294,15 +294,16 @@ impl Drop for Command {
     /// The client disconnected early: cancels a command that is bound to it.
     fn drop(&mut self) {
         if let Some(link) = self.link.as_mut().filter(|_| self.ends_with_client) {
-            let _ = link.push(&Ask::Cancel { id: std::mem::take(&mut self.id) });
+            let _ = link.push(&AgentRequest::Cancel { id: std::mem::take(&mut self.id) });
         }
     }
 }
 
-fn stdin_requests(id: &str, stdin: Option<Vec<u8>>) -> VecDeque<Ask> {
+fn stdin_requests(id: &str, stdin: Option<Vec<u8>>) -> VecDeque<AgentRequest> {
     let Some(bytes) = stdin else { return VecDeque::new() };
-    let part = |data: &[u8], eof| Ask::Stdin { id: id.to_owned(), data: data.to_vec(), eof };
-    let mut all: VecDeque<Ask> =
+    let part =
+        |data: &[u8], eof| AgentRequest::Stdin { id: id.to_owned(), data: data.to_vec(), eof };
+    let mut all: VecDeque<AgentRequest> =
         bytes.chunks(DATA_BYTES_MAX).map(|data| part(data, false)).collect();
     all.push_back(part(&[], true));
     all

@@ -16,7 +16,7 @@ use isolet_sandbox::{
     Denials, Denied, Error,
     contexts::{Event, Fault, RunLink},
 };
-use isolet_wire::{context::End, frame::Data, tell::Why};
+use isolet_wire::{context::End, frame::Data, response::RefusalReason};
 use serde::Serialize;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -158,10 +158,10 @@ impl ContextRun {
         loop {
             if self.ended.is_some() {
                 self.denied = self.denials.told().await;
-                let end = self.ended.take().ok_or(isolet_sandbox::LinkError::Ended)?;
+                let end = self.ended.take().ok_or(isolet_sandbox::AgentError::Ended)?;
                 return Ok(Event::End(end));
             }
-            let link = self.link.as_mut().ok_or(isolet_sandbox::LinkError::Ended)?;
+            let link = self.link.as_mut().ok_or(isolet_sandbox::AgentError::Ended)?;
             let event = link.next().await?;
             if let Some(event) = self.observe(event) {
                 return Ok(event);
@@ -291,7 +291,7 @@ pub(super) fn to_json(value: &impl Serialize) -> String {
 /// Converts an error, with a code of its own for unknown contexts.
 pub(crate) fn context_error(error: Error) -> ApiError {
     match error {
-        Error::Refused { why: Why::NoShell, message } => ApiError::new(
+        Error::Refused { why: RefusalReason::NoShell, message } => ApiError::new(
             StatusCode::NOT_FOUND,
             "no_context",
             message,

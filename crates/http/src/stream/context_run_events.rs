@@ -16,7 +16,7 @@ use axum::{body::Bytes, response::Response};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use futures_util::stream;
 use isolet_sandbox::{Error, contexts::Event};
-use isolet_wire::{frame::Data, tell::STDOUT};
+use isolet_wire::{frame::Data, response::STDOUT};
 use std::convert::Infallible;
 use tokio::time::{Instant, timeout_at};
 

@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::stream::Stream;
-use isolet_wire::tell::STDOUT;
+use isolet_wire::response::STDOUT;
 use std::{convert::Infallible, time::Duration};
 
 /// How often a stream without events sends a comment, so that the client knows that it is alive.

@@ -7,7 +7,7 @@ use crate::foundation::{
     signals,
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
-use isolet_wire::ask::Run;
+use isolet_wire::request::Run;
 use serde::Deserialize;
 
 /// A parsed frame.

@@ -19,13 +19,13 @@ use crate::{
     },
 };
 use isolet_sandbox::{
-    Denials, Heard, LinkError, Sandbox, ShellLink,
+    AgentError, AgentEvent, Denials, Sandbox, ShellLink,
     sandbox::{Attach, ShellName},
 };
 use isolet_wire::{
-    ask::Ask,
     frame::{DATA_BYTES_MAX, Data},
-    tell::{Closed, Tell, Why},
+    request::AgentRequest,
+    response::{AgentResponse, Closed, RefusalReason},
 };
 use std::{collections::HashMap, future::poll_fn, ops::ControlFlow};
 use tokio::time::timeout;
@@ -148,7 +148,7 @@ impl ShellSocket {
                 if run.stdin && !self.stdin_commands.contains(&id) {
                     self.stdin_commands.push(id.clone());
                 }
-                self.push(&Ask::Run(*run))?;
+                self.push(&AgentRequest::Run(*run))?;
                 match stdin {
                     Some(data) => self.feed(&id, &data, true),
                     None => ControlFlow::Continue(()),
@@ -158,22 +158,23 @@ impl ShellSocket {
                 if !self.client.resumed && !self.stdin_commands.contains(&id) =>
             {
                 let message = format!("no command {id} of this client takes standard input");
-                self.send_error(Some(&id), &ApiError::from_agent(Why::BadAsk, message))
+                self.send_error(Some(&id), &ApiError::from_agent(RefusalReason::BadAsk, message))
             }
             client_frame::ClientFrame::Stdin { id, data, eof } => self.feed(&id, &data, eof),
             client_frame::ClientFrame::Signal { id, signal } => {
                 let behind_stdin = self.stdin_commands.contains(&id);
-                self.send_urgent(Ask::Signal { id, signal }, behind_stdin).await
+                self.send_urgent(AgentRequest::Signal { id, signal }, behind_stdin).await
             }
             client_frame::ClientFrame::Cancel { id } => {
                 let behind_stdin = self.stdin_commands.contains(&id);
-                self.send_urgent(Ask::Cancel { id }, behind_stdin).await
+                self.send_urgent(AgentRequest::Cancel { id }, behind_stdin).await
             }
         }
     }
 
     fn feed(&mut self, id: &str, data: &[u8], eof: bool) -> Flow {
-        let part = |data: &[u8], eof| Ask::Stdin { id: id.to_owned(), data: data.to_vec(), eof };
+        let part =
+            |data: &[u8], eof| AgentRequest::Stdin { id: id.to_owned(), data: data.to_vec(), eof };
         let mut parts = data.chunks(DATA_BYTES_MAX).peekable();
         if parts.peek().is_none() {
             return self.push(&part(&[], eof));
@@ -187,7 +188,7 @@ impl ShellSocket {
     /// Sends a request that must not wait behind standard input. The agent handles the requests of
     /// a connection in order and stops at input that nobody reads, so this one gets its own
     /// connection.
-    async fn send_urgent(&mut self, ask: Ask, behind_stdin: bool) -> Flow {
+    async fn send_urgent(&mut self, ask: AgentRequest, behind_stdin: bool) -> Flow {
         if !behind_stdin {
             return self.push(&ask);
         }
@@ -210,7 +211,7 @@ impl ShellSocket {
         ShellName::Resume(id.to_owned())
     }
 
-    fn push(&mut self, ask: &Ask) -> Flow {
+    fn push(&mut self, ask: &AgentRequest) -> Flow {
         match self.client.link.push(ask) {
             Ok(()) => ControlFlow::Continue(()),
             // The end of the connection will say why.
@@ -221,14 +222,14 @@ impl ShellSocket {
         }
     }
 
-    async fn handle_agent(&mut self, message: Result<Heard, LinkError>) -> Flow {
+    async fn handle_agent(&mut self, message: Result<AgentEvent, AgentError>) -> Flow {
         let mut message = message.map(Some);
         let mut bytes = 0;
         loop {
             match message {
                 Ok(None) => return ControlFlow::Continue(()),
                 Ok(Some(message)) => {
-                    if matches!(message, Heard::Tell(Tell::Exit(_))) {
+                    if matches!(message, AgentEvent::Response(AgentResponse::Exit(_))) {
                         self.since.settle().await;
                     }
                     self.forward(message, &mut bytes)?;
@@ -243,17 +244,17 @@ impl ShellSocket {
     }
 
     /// Forwards a message of the agent, and adds its size to `bytes`.
-    fn forward(&mut self, message: Heard, bytes: &mut usize) -> Flow {
+    fn forward(&mut self, message: AgentEvent, bytes: &mut usize) -> Flow {
         let tell = match message {
-            Heard::Tell(tell) => tell,
-            Heard::Data(body) => {
+            AgentEvent::Response(tell) => tell,
+            AgentEvent::Data(body) => {
                 *bytes += body.len();
                 self.shell_ended = false;
                 return self.data(body);
             }
         };
         match tell {
-            Tell::Exit(exit) => {
+            AgentResponse::Exit(exit) => {
                 self.shell_ended = false;
                 self.stdin_commands.retain(|id| *id != exit.id);
                 let rest = self.decoder.end(&exit.id);
@@ -262,27 +263,27 @@ impl ShellSocket {
                 let more = lost_field(&self.client.sandbox) + &denied::fields(&denied.now());
                 self.write(shell_frames::exit(&exit, &more))
             }
-            Tell::Started { id } => {
+            AgentResponse::Started { id } => {
                 self.track_denials(id);
                 ControlFlow::Continue(())
             }
-            Tell::Began { id, command } => {
+            AgentResponse::Began { id, command } => {
                 let told = self.client.starts.then(|| shell_frames::start(&id, &command));
                 self.track_denials(id);
                 told.map_or(ControlFlow::Continue(()), |message| self.write(message))
             }
-            Tell::Gap { stream, from, to } => {
+            AgentResponse::Gap { stream, from, to } => {
                 let rest = self.decoder.gap(stream);
                 self.chunks(&rest)?;
                 self.write(shell_frames::gap(stream, from, to))
             }
-            Tell::Refused { id, why, message } => {
-                if let Some(id) = id.as_ref().filter(|_| why != Why::IdInUse) {
+            AgentResponse::Refused { id, why, message } => {
+                if let Some(id) = id.as_ref().filter(|_| why != RefusalReason::IdInUse) {
                     self.stdin_commands.retain(|other| other != id);
                 }
                 self.send_error(id.as_deref(), &ApiError::from_agent(why, message))
             }
-            Tell::Closed(closed) => self.closed(&closed),
+            AgentResponse::Closed(closed) => self.closed(&closed),
             _ => ControlFlow::Continue(()),
         }
     }
@@ -335,8 +336,8 @@ impl ShellSocket {
     }
 
     /// Handles a broken connection: the sandbox or session was deleted, or the agent failed.
-    async fn lost(&mut self, error: &LinkError) -> Flow {
-        if let LinkError::Destroyed(_) = error {
+    async fn lost(&mut self, error: &AgentError) -> Flow {
+        if let AgentError::Destroyed(_) = error {
             let rest = self.decoder.close();
             self.chunks(&rest)?;
             self.write(shell_frames::ended_with(&ApiError::from(error.clone())))?;
@@ -345,7 +346,7 @@ impl ShellSocket {
         if self.client.link.session_ended() {
             let rest = self.decoder.close();
             self.chunks(&rest)?;
-            self.write(shell_frames::ended_with(&ApiError::from(LinkError::SessionEnded)))?;
+            self.write(shell_frames::ended_with(&ApiError::from(AgentError::SessionEnded)))?;
             let end = CloseReason::Close(CloseCode::Away, "session_ended");
             return ControlFlow::Break(end);
         }

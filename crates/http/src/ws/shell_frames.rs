@@ -5,7 +5,7 @@ use crate::{
     foundation::{error::ApiError, json_text::write_json_string, utf8_stream::TextChunk},
     stream::captured_output::ms,
 };
-use isolet_wire::tell::{Closed, Exit, STDOUT};
+use isolet_wire::response::{Closed, Exit, STDOUT};
 use std::fmt::Write as _;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 

@@ -15,10 +15,10 @@ use crate::{
 };
 use bytes::BytesMut;
 use frames::ClientFrame;
-use isolet_sandbox::{Heard, LinkError, Sandbox, TerminalLink};
+use isolet_sandbox::{AgentError, AgentEvent, Sandbox, TerminalConnection};
 use isolet_wire::{
     frame::Data,
-    tell::{Closed, Tell},
+    response::{AgentResponse, Closed},
     terminal::{OUTPUT, SNAPSHOT, Snapshot, TYPE_BYTES_MAX},
 };
 use std::{future::poll_fn, ops::ControlFlow};
@@ -45,7 +45,7 @@ const KILLED: i32 = 9;
 pub(crate) struct Client {
     pub(crate) sandbox: Sandbox,
     /// The connection to the terminal's agent.
-    pub(crate) link: TerminalLink,
+    pub(crate) link: TerminalConnection,
     /// Whether the client may only watch.
     pub(crate) view: bool,
     /// Whether the client receives event frames.
@@ -162,7 +162,7 @@ impl TerminalSocket {
 
     fn push_to_agent(
         &mut self,
-        push: impl FnOnce(&mut TerminalLink) -> Result<(), LinkError>,
+        push: impl FnOnce(&mut TerminalConnection) -> Result<(), AgentError>,
     ) -> Flow {
         if let Err(error) = push(&mut self.client.link) {
             // The end of the connection will say why.
@@ -175,17 +175,17 @@ impl TerminalSocket {
         self.connection.reply(frames::error(message))
     }
 
-    async fn handle_agent(&mut self, message: Result<Heard, LinkError>) -> Flow {
+    async fn handle_agent(&mut self, message: Result<AgentEvent, AgentError>) -> Flow {
         let mut message = message.map(Some);
         let mut bytes = 0;
         loop {
             match message {
                 Ok(None) => break,
-                Ok(Some(Heard::Data(body))) => {
+                Ok(Some(AgentEvent::Data(body))) => {
                     bytes += body.len();
                     self.data(body)?;
                 }
-                Ok(Some(Heard::Tell(tell))) => self.forward(tell)?,
+                Ok(Some(AgentEvent::Response(tell))) => self.forward(tell)?,
                 Err(error) => {
                     self.flush_output()?;
                     return self.lost(&error).await;
@@ -274,17 +274,17 @@ impl TerminalSocket {
         self.connection.write(Message::Binary(one))
     }
 
-    fn forward(&mut self, tell: Tell) -> Flow {
+    fn forward(&mut self, tell: AgentResponse) -> Flow {
         self.flush_output()?;
         match tell {
-            Tell::TerminalReady => self.connection.write(frames::ready()),
-            Tell::TerminalSnapshot(snapshot) if self.snapshot.is_none() => {
+            AgentResponse::TerminalReady => self.connection.write(frames::ready()),
+            AgentResponse::TerminalSnapshot(snapshot) if self.snapshot.is_none() => {
                 self.begin_snapshot(snapshot)
             }
-            Tell::TerminalSize(size) => self.event_frame(frames::sized(size)),
-            Tell::TerminalClients(clients) => self.event_frame(frames::clients(&clients)),
-            Tell::TerminalExit(closed) => self.end(&closed),
-            Tell::Refused { message, .. } => self.send_error(&message),
+            AgentResponse::TerminalSize(size) => self.event_frame(frames::sized(size)),
+            AgentResponse::TerminalClients(clients) => self.event_frame(frames::clients(&clients)),
+            AgentResponse::TerminalExit(closed) => self.end(&closed),
+            AgentResponse::Refused { message, .. } => self.send_error(&message),
             _ => bad_agent_frame(),
         }
     }
@@ -300,8 +300,8 @@ impl TerminalSocket {
     }
 
     /// Handles a broken connection: the sandbox was deleted, or the agent failed.
-    async fn lost(&mut self, error: &LinkError) -> Flow {
-        if let LinkError::Destroyed(_) = error {
+    async fn lost(&mut self, error: &AgentError) -> Flow {
+        if let AgentError::Destroyed(_) = error {
             let closed = Closed { signal: Some(KILLED), ..Closed::default() };
             self.connection.write(frames::exit(&closed))?;
             return ControlFlow::Break(CloseReason::destroyed());

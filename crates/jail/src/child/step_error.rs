@@ -47,7 +47,7 @@ pub(crate) fn socket_pair() -> Result<SocketPair, StepError> {
 
 /// Reports a failed step to the launcher. Returns the child's exit code.
 pub(crate) fn report(launcher: &OwnedFd, error: &StepError) -> i32 {
-    let _ = send(launcher, &isolet_wire::launch::encode(error), SendFlags::NOSIGNAL);
+    let _ = send(launcher, &isolet_wire::launcher::encode(error), SendFlags::NOSIGNAL);
     1
 }
 

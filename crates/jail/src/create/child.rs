@@ -16,7 +16,7 @@ use crate::kernel::mount::{
     NOSUID_NODEV, NOSUID_NODEV_NOEXEC, attach, attributes, clone_tree, new_filesystem,
 };
 use isolet_sys::namespaces::{pin_userns, unshare};
-use isolet_wire::launch::Spec;
+use isolet_wire::launcher::Spec;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;

@@ -6,7 +6,7 @@ use crate::config::{AGENT_UID, GIVEN, SCOPES, UIDS};
 use crate::disk;
 use crate::host::Host;
 use crate::orphan;
-use isolet_wire::launch::Spec;
+use isolet_wire::launcher::Spec;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

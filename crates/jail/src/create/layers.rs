@@ -5,7 +5,7 @@ use crate::config::{AGENT_UID, TENANT_UIDS, UIDS};
 use crate::host::{Host, LAYERS_MAX};
 use crate::kernel::mount::{attributes, clone_tree};
 use isolet_sys::namespaces::pin_userns;
-use isolet_wire::launch::Spec;
+use isolet_wire::launcher::Spec;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{

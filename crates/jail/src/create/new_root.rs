@@ -6,7 +6,7 @@
 
 use crate::kernel::mount::attach_at;
 use crate::kernel::rooted::{chown, open_beneath};
-use isolet_wire::launch::Root;
+use isolet_wire::launcher::Root;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};

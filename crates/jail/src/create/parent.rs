@@ -14,7 +14,7 @@ use crate::kernel::mount::{attributes, clone_tree, enter};
 use crate::kernel::netns;
 use crate::orphan;
 use isolet_sys::namespaces::{NETWORK_NAMESPACE, SANDBOX_NAMESPACES, fork_in_namespaces};
-use isolet_wire::launch::Spec;
+use isolet_wire::launcher::Spec;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};

@@ -12,7 +12,7 @@ pub(super) struct AllowList {
     pub(super) rules: Vec<Rule>,
     pub(super) errno: Vec<ErrnoRule>,
     pub(super) agent: AgentCalls,
-    pub(super) edge: EdgeCalls,
+    pub(super) egress_proxy: EgressProxyCalls,
 }
 
 impl AllowList {
@@ -23,7 +23,7 @@ impl AllowList {
     }
 
     pub(super) fn rules(&self, kind: FilterKind) -> &[Rule] {
-        if kind == FilterKind::Edge { &self.edge.rules } else { &self.rules }
+        if kind == FilterKind::EgressProxy { &self.egress_proxy.rules } else { &self.rules }
     }
 }
 
@@ -53,7 +53,7 @@ pub(super) struct AgentCalls {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct EdgeCalls {
+pub(super) struct EgressProxyCalls {
     pub(super) allow: Vec<String>,
     pub(super) rules: Vec<Rule>,
 }

@@ -16,7 +16,7 @@ use crate::kernel::mount::{
     NOSUID_NODEV, NOSUID_NODEV_NOEXEC, attach, attach_at, attributes, clone_tree, new_filesystem,
 };
 use crate::kernel::rooted::{chown, open_beneath};
-use isolet_wire::launch::Scope;
+use isolet_wire::launcher::Scope;
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, UnmountFlags};

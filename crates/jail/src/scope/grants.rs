@@ -4,7 +4,7 @@
 use crate::child::StepError;
 use crate::kernel::mount::{attributes, clone_tree};
 use crate::kernel::rooted::{chown, file_type, open_beneath};
-use isolet_wire::launch::{Grant, Scope};
+use isolet_wire::launcher::{Grant, Scope};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -12,7 +12,7 @@ use crate::child::{AgentFds, StepError, at_step};
 use crate::config::{SCOPES, UIDS, scope_dir};
 use crate::host::Host;
 use isolet_sys::namespaces::{SCOPE_NAMESPACES, fork_in_namespaces};
-use isolet_wire::launch::Scope;
+use isolet_wire::launcher::Scope;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;

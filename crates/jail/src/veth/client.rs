@@ -4,11 +4,12 @@
 use super::socket::connect;
 use crate::config::Config;
 use crate::kernel::packet::{receive_packet, send_packet};
-use isolet_wire::lend::Credential;
-use isolet_wire::links::{
-    Counters, LIST_MAX, LinkAsk, LinkOrder, LinkTell, LinkTold, Settings, Standing,
-};
+use isolet_wire::credential::Credential;
 use isolet_wire::network::{Policy, Refused};
+use isolet_wire::veth::{
+    AssignedVeth, Counters, LIST_MAX, Settings, VethRequest, VethRequestBody, VethResponse,
+    VethResponseBody,
+};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -89,7 +90,7 @@ struct Shared {
 }
 
 struct Answer {
-    tell: LinkTell,
+    tell: VethResponseBody,
     fd: Option<OwnedFd>,
 }
 
@@ -131,14 +132,14 @@ impl VethClient {
             .map_err(|error| gone(&error))?;
         let mut client =
             Self { shared, boot: 0, names: false, warnings: Vec::new(), child: Mutex::new(child) };
-        match client.ask(LinkAsk::Begin(settings), None)?.tell {
-            LinkTell::Ready { boot, names, missing, warnings } if missing.is_empty() => {
+        match client.ask(VethRequestBody::Begin(settings), None)?.tell {
+            VethResponseBody::Ready { boot, names, missing, warnings } if missing.is_empty() => {
                 client.boot = boot;
                 client.names = names;
                 client.warnings = warnings;
                 Ok(client)
             }
-            LinkTell::Ready { missing, .. } => Err(VethError::Missing(missing.join("; "))),
+            VethResponseBody::Ready { missing, .. } => Err(VethError::Missing(missing.join("; "))),
             _ => Err(unexpected_answer()),
         }
     }
@@ -153,10 +154,12 @@ impl VethClient {
     ///
     /// # Errors
     /// As [`VethError`] says.
-    pub fn claim(&self, name: &str, policy: &Policy) -> Result<(Standing, OwnedFd), VethError> {
-        let ask = LinkAsk::Take { name: name.to_owned(), policy: policy.clone() };
+    pub fn claim(&self, name: &str, policy: &Policy) -> Result<(AssignedVeth, OwnedFd), VethError> {
+        let ask = VethRequestBody::Take { name: name.to_owned(), policy: policy.clone() };
         match self.ask(ask, None)? {
-            Answer { tell: LinkTell::Taken(standing), fd: Some(netns) } => Ok((standing, netns)),
+            Answer { tell: VethResponseBody::Taken(standing), fd: Some(netns) } => {
+                Ok((standing, netns))
+            }
             _ => Err(unexpected_answer()),
         }
     }
@@ -170,10 +173,10 @@ impl VethClient {
         name: &str,
         policy: &Policy,
         netns: BorrowedFd<'_>,
-    ) -> Result<Standing, VethError> {
-        let ask = LinkAsk::Attach { name: name.to_owned(), policy: policy.clone() };
+    ) -> Result<AssignedVeth, VethError> {
+        let ask = VethRequestBody::Attach { name: name.to_owned(), policy: policy.clone() };
         match self.ask(ask, Some(netns))?.tell {
-            LinkTell::Taken(standing) => Ok(standing),
+            VethResponseBody::Taken(standing) => Ok(standing),
             _ => Err(unexpected_answer()),
         }
     }
@@ -183,7 +186,7 @@ impl VethClient {
     /// # Errors
     /// As [`VethError`] says.
     pub fn set_policy(&self, id: u32, policy: &Policy) -> Result<(), VethError> {
-        self.done(LinkAsk::Set { id, policy: policy.clone() })
+        self.done(VethRequestBody::Set { id, policy: policy.clone() })
     }
 
     /// Replaces the credentials that are injected into the requests of a sandbox. Returns the
@@ -196,8 +199,8 @@ impl VethClient {
         id: u32,
         credentials: Vec<Credential>,
     ) -> Result<Option<String>, VethError> {
-        match self.ask(LinkAsk::Lend { id, credentials }, None)?.tell {
-            LinkTell::Lent { certificate } => Ok(certificate),
+        match self.ask(VethRequestBody::Lend { id, credentials }, None)?.tell {
+            VethResponseBody::Lent { certificate } => Ok(certificate),
             _ => Err(unexpected_answer()),
         }
     }
@@ -207,7 +210,7 @@ impl VethClient {
     /// # Errors
     /// As [`VethError`] says.
     pub fn release(&self, id: u32) -> Result<(), VethError> {
-        self.done(LinkAsk::Release { id })
+        self.done(VethRequestBody::Release { id })
     }
 
     /// Returns after every denial until now was reported as an event.
@@ -215,18 +218,20 @@ impl VethClient {
     /// # Errors
     /// As [`VethError`] says.
     pub fn settle(&self) -> Result<(), VethError> {
-        self.done(LinkAsk::Settle)
+        self.done(VethRequestBody::Settle)
     }
 
     /// The pairs of all sandboxes.
     ///
     /// # Errors
     /// As [`VethError`] says.
-    pub fn list(&self) -> Result<Vec<Standing>, VethError> {
-        let mut all: Vec<Standing> = Vec::new();
+    pub fn list(&self) -> Result<Vec<AssignedVeth>, VethError> {
+        let mut all: Vec<AssignedVeth> = Vec::new();
         loop {
             let after = all.last().map_or(0, |last| last.id);
-            let LinkTell::Listed(some) = self.ask(LinkAsk::List { after }, None)?.tell else {
+            let VethResponseBody::Listed(some) =
+                self.ask(VethRequestBody::List { after }, None)?.tell
+            else {
                 return Err(unexpected_answer());
             };
             let more = some.len() == LIST_MAX;
@@ -242,8 +247,8 @@ impl VethClient {
     /// # Errors
     /// As [`VethError`] says.
     pub fn counters(&self, id: u32) -> Result<Counters, VethError> {
-        match self.ask(LinkAsk::Counters { id }, None)?.tell {
-            LinkTell::Counted(counters) => Ok(counters),
+        match self.ask(VethRequestBody::Counters { id }, None)?.tell {
+            VethResponseBody::Counted(counters) => Ok(counters),
             _ => Err(unexpected_answer()),
         }
     }
@@ -253,18 +258,18 @@ impl VethClient {
         let _ = rustix::net::shutdown(&self.shared.socket, rustix::net::Shutdown::Both);
     }
 
-    fn done(&self, ask: LinkAsk) -> Result<(), VethError> {
+    fn done(&self, ask: VethRequestBody) -> Result<(), VethError> {
         match self.ask(ask, None)?.tell {
-            LinkTell::Done => Ok(()),
+            VethResponseBody::Done => Ok(()),
             _ => Err(unexpected_answer()),
         }
     }
 
-    fn ask(&self, ask: LinkAsk, fd: Option<BorrowedFd<'_>>) -> Result<Answer, VethError> {
+    fn ask(&self, ask: VethRequestBody, fd: Option<BorrowedFd<'_>>) -> Result<Answer, VethError> {
         let number = self.shared.next_number.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = mpsc::sync_channel(1);
         self.shared.waiting().insert(number, sender);
-        let packet = isolet_wire::launch::encode(&LinkOrder { number, ask });
+        let packet = isolet_wire::launcher::encode(&VethRequest { number, ask });
         let sent = send_packet(&self.shared.socket, &packet, fd, SendFlags::empty());
         let answer = match sent {
             Ok(()) if !self.has_ended() => {
@@ -275,7 +280,7 @@ impl VethClient {
         };
         self.shared.waiting().remove(&number);
         match answer? {
-            Answer { tell: LinkTell::Failed { why }, .. } => Err(VethError::Refused(why)),
+            Answer { tell: VethResponseBody::Failed { why }, .. } => Err(VethError::Refused(why)),
             answer => Ok(answer),
         }
     }
@@ -308,18 +313,18 @@ impl Shared {
                 Ok(Some(packet)) => packet,
                 _ => break,
             };
-            let Ok(told) = isolet_wire::frame::decode::<LinkTold>(&packet.bytes) else { break };
+            let Ok(told) = isolet_wire::frame::decode::<VethResponse>(&packet.bytes) else { break };
             if let Some(waiting) = self.waiting().remove(&told.number) {
                 let _ = waiting.try_send(Answer { tell: told.tell, fd: packet.fd });
                 continue;
             }
             match told.tell {
-                LinkTell::Refused { name, refused } => {
+                VethResponseBody::Refused { name, refused } => {
                     on_event(VethEvent::Refused { name, refused })
                 }
-                LinkTell::Gone { name, id } => on_event(VethEvent::Gone { name, id }),
-                LinkTell::Repaired { what } => on_event(VethEvent::Repaired(what)),
-                LinkTell::Authority { name, certificate } => {
+                VethResponseBody::Gone { name, id } => on_event(VethEvent::Gone { name, id }),
+                VethResponseBody::Repaired { what } => on_event(VethEvent::Repaired(what)),
+                VethResponseBody::Authority { name, certificate } => {
                     on_event(VethEvent::Authority { name, certificate });
                 }
                 _ => {}
@@ -341,14 +346,14 @@ fn spawn(config: &Config) -> Result<(OwnedFd, Child), VethError> {
         None,
     )
     .map_err(|error| gone(&error))?;
-    let proxy = config.launcher.with_file_name("isolet-edge");
+    let proxy = config.launcher.with_file_name("isolet-egress-proxy");
     let child = Command::new(&config.launcher)
         .arg("--links")
         .arg("--data")
         .arg(&config.data_dir)
-        .arg("--edge")
+        .arg("--egress-proxy")
         .arg(proxy)
-        .args(["--edge-user", &(config.uid_base - 1).to_string()])
+        .args(["--egress-proxy-user", &(config.uid_base - 1).to_string()])
         .env_clear()
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::null())

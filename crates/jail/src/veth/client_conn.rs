@@ -1,7 +1,7 @@
 //! The connection of a server to the process that owns the veth pairs, as that process sees it.
 
 use crate::kernel::packet::{receive_packet, send_packet};
-use isolet_wire::links::{LinkOrder, LinkTell, LinkTold};
+use isolet_wire::veth::{VethRequest, VethResponse, VethResponseBody};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, sockopt};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +11,7 @@ const SEND_BUFFER_BYTES: usize = 1024 * 1024;
 
 /// A request, with the descriptor that came with it.
 pub(super) struct Request {
-    pub(super) order: LinkOrder,
+    pub(super) order: VethRequest,
     pub(super) fd: Option<OwnedFd>,
 }
 
@@ -32,7 +32,7 @@ impl ClientConn {
     }
 
     /// Waits for the first request, without a time limit.
-    pub(super) fn receive(&self) -> Option<LinkOrder> {
+    pub(super) fn receive(&self) -> Option<VethRequest> {
         loop {
             match receive_packet(&self.0, RecvFlags::empty()) {
                 Err(Errno::INTR) => {}
@@ -59,8 +59,8 @@ impl ClientConn {
     }
 
     /// Sends an answer, or an event (`number` 0). False when the server reads nothing.
-    pub(super) fn send(&self, number: u64, tell: &LinkTell, fd: Option<&OwnedFd>) -> bool {
-        let packet = isolet_wire::launch::encode(&LinkTold { number, tell: tell.clone() });
+    pub(super) fn send(&self, number: u64, tell: &VethResponseBody, fd: Option<&OwnedFd>) -> bool {
+        let packet = isolet_wire::launcher::encode(&VethResponse { number, tell: tell.clone() });
         send_packet(&self.0, &packet, fd.map(AsFd::as_fd), SendFlags::DONTWAIT).is_ok()
     }
 }

@@ -1,4 +1,4 @@
-//! The egress proxy (`isolet-edge`): the program that knows names. It is started here, with sockets
+//! The egress proxy (`isolet-egress-proxy`): the program that knows names. It is started here, with sockets
 //! that listen in the gateway's namespace; it lives in the host's network, as an unprivileged user.
 
 use super::addresses::PROXY_PORT;
@@ -7,7 +7,7 @@ use crate::kernel::sealed_memfd::seal;
 use isolet_sys::exec;
 use isolet_sys::inherited_fd;
 use isolet_sys::namespaces::fork_in_namespaces;
-use isolet_wire::network::{EdgeOrder, EdgeTell, PACKET_BYTES_MAX, RESOLVER_ADDRESS};
+use isolet_wire::network::{PACKET_BYTES_MAX, ProxyRequest, ProxyResponse, RESOLVER_ADDRESS};
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use rustix::net::{
@@ -79,7 +79,7 @@ impl EgressProxy {
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let _ = sockopt::set_socket_send_buffer_size(&control, CONTROL_BYTES);
         let errno = |error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
-        let filter = seal("filter", &bytes(FilterKind::Edge)).map_err(errno)?;
+        let filter = seal("filter", &bytes(FilterKind::EgressProxy)).map_err(errno)?;
         // In the order of the program's descriptors 3 to 7.
         let inherited = [
             proxy_control.as_fd(),
@@ -96,8 +96,8 @@ impl EgressProxy {
     }
 
     /// Sends a command. A proxy that does not read is killed, and is then started again.
-    pub(super) fn send(&self, command: &EdgeOrder) {
-        let packet = isolet_wire::launch::encode(command);
+    pub(super) fn send(&self, command: &ProxyRequest) {
+        let packet = isolet_wire::launcher::encode(command);
         if send(&self.control, &packet, SendFlags::NOSIGNAL).is_err() {
             self.kill();
         }
@@ -107,7 +107,7 @@ impl EgressProxy {
     ///
     /// # Errors
     /// `EPIPE` when it has ended, `EBADMSG` for a packet that cannot be decoded.
-    pub(super) fn try_receive(&self) -> Result<Option<EdgeTell>, Errno> {
+    pub(super) fn try_receive(&self) -> Result<Option<ProxyResponse>, Errno> {
         let mut packet = vec![0_u8; PACKET_BYTES_MAX];
         match recv(&self.control, packet.as_mut_slice(), RecvFlags::empty()) {
             Ok((_, length)) if length > 0 => {
@@ -162,6 +162,6 @@ fn exec_proxy(program: &OwnedFd, inherited: &[BorrowedFd<'_>], user: u32) -> Res
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
     rustix::thread::set_capabilities(None, sets)?;
     rustix::thread::set_no_new_privs(true)?;
-    let error = exec::execute(program.as_fd(), &[c"isolet-edge"], &[]);
+    let error = exec::execute(program.as_fd(), &[c"isolet-egress-proxy"], &[]);
     Err(Errno::from_io_error(&error).unwrap_or(Errno::NOEXEC))
 }

@@ -14,8 +14,8 @@ use super::nft;
 use super::privileges::drop_privileges;
 use super::socket::listen;
 use crate::identity::directory_id;
-use isolet_wire::links::{LinkAsk, LinkOrder, LinkTell, Settings};
 use isolet_wire::network::Guard;
+use isolet_wire::veth::{Settings, VethRequest, VethRequestBody, VethResponseBody};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::io::Read as _;
@@ -44,9 +44,9 @@ pub struct Options {
     /// The data directory; the process listens as `network/links.sock` below it.
     pub data_dir: PathBuf,
     /// The program of the egress proxy.
-    pub edge: PathBuf,
+    pub egress_proxy: PathBuf,
     /// The egress proxy's user and group.
-    pub edge_user: u32,
+    pub egress_proxy_user: u32,
 }
 
 struct EventLoop {
@@ -74,7 +74,8 @@ pub fn run(options: Options, first: OwnedFd) {
     raise_open_files_limit();
     let _ = rustix::process::chdir("/");
     let client = ClientConn::new(first);
-    let Some(LinkOrder { number, ask: LinkAsk::Begin(settings) }) = client.receive() else {
+    let Some(VethRequest { number, ask: VethRequestBody::Begin(settings) }) = client.receive()
+    else {
         return;
     };
     match EventLoop::create(options, settings) {
@@ -85,7 +86,7 @@ pub fn run(options: Options, first: OwnedFd) {
             event_loop.manager.gateway.remove();
         }
         Err(failure) => {
-            let tell = LinkTell::Ready {
+            let tell = VethResponseBody::Ready {
                 boot: 0,
                 names: false,
                 missing: vec![failure],
@@ -142,22 +143,22 @@ impl EventLoop {
         Ok(event_loop)
     }
 
-    fn ready(&self) -> LinkTell {
+    fn ready(&self) -> VethResponseBody {
         let names = self.manager.proxy.is_some();
         let warnings = self.manager.gateway.firewall_warnings();
-        LinkTell::Ready { boot: self.boot, names, missing: Vec::new(), warnings }
+        VethResponseBody::Ready { boot: self.boot, names, missing: Vec::new(), warnings }
     }
 
-    fn answer(&mut self, number: u64, tell: LinkTell) {
+    fn answer(&mut self, number: u64, tell: VethResponseBody) {
         self.send(number, &tell, None);
     }
 
-    fn send_event(&mut self, tell: LinkTell) {
+    fn send_event(&mut self, tell: VethResponseBody) {
         self.send(0, &tell, None);
     }
 
     /// Sends to the server. One that does not read is disconnected.
-    fn send(&mut self, number: u64, tell: &LinkTell, fd: Option<&OwnedFd>) {
+    fn send(&mut self, number: u64, tell: &VethResponseBody, fd: Option<&OwnedFd>) {
         if self.client.as_ref().is_some_and(|client| !client.send(number, tell, fd)) {
             self.client = None;
         }

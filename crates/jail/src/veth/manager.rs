@@ -19,9 +19,9 @@ use super::policy::{PolicyMode, policy_mode};
 use super::sandbox_end;
 use super::set_element::Element;
 use crate::kernel::netns::{is_same, within};
-use isolet_wire::lend::Credential;
-use isolet_wire::links::{Counters, LIST_MAX, Standing};
-use isolet_wire::network::{EdgeOrder, Guard, Policy};
+use isolet_wire::credential::Credential;
+use isolet_wire::network::{Guard, Policy, ProxyRequest};
+use isolet_wire::veth::{AssignedVeth, Counters, LIST_MAX};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -133,14 +133,14 @@ impl VethManager {
         &mut self,
         sandbox: String,
         policy: Policy,
-    ) -> Result<(Standing, OwnedFd), Failure> {
+    ) -> Result<(AssignedVeth, OwnedFd), Failure> {
         let id = self.prepared_for(&policy)?;
         self.apply_policy(id, policy)?;
         let veth = self.veths.get_mut(&id).ok_or("no link is ready")?;
         match std::mem::replace(&mut veth.owner, Owner::Sandbox(sandbox.clone())) {
             Owner::Prepared(netns) => {
                 let address = self.gateway.range.address(id);
-                Ok((Standing { id, address, name: sandbox }, netns))
+                Ok((AssignedVeth { id, address, name: sandbox }, netns))
             }
             Owner::Sandbox(_) => Err("the link was taken".into()),
         }
@@ -152,7 +152,7 @@ impl VethManager {
         sandbox: String,
         policy: Policy,
         netns: &OwnedFd,
-    ) -> Result<Standing, Failure> {
+    ) -> Result<AssignedVeth, Failure> {
         if is_same(netns, &self.gateway.host_netns) || is_same(netns, &self.gateway.netns) {
             return Err("not the namespace of a sandbox".into());
         }
@@ -183,13 +183,15 @@ impl VethManager {
 
     fn apply_policy(&mut self, id: u32, policy: Policy) -> Result<(), Failure> {
         if policy_mode(&policy) == PolicyMode::Names && self.proxy.is_none() {
-            return Err("rules with names are not available: isolet-edge does not run".into());
+            return Err(
+                "rules with names are not available: isolet-egress-proxy does not run".into()
+            );
         }
         let veth = self.veths.get(&id).ok_or_else(|| no_such_veth(id))?;
         let injects = !veth.credentials.is_empty();
         self.set_rules(id, VethRules::new(self.gateway.range, id, &policy, injects))?;
         let address = self.gateway.range.address(id);
-        self.send_to_proxy(&EdgeOrder::Set { address, policy: policy.clone() });
+        self.send_to_proxy(&ProxyRequest::Set { address, policy: policy.clone() });
         if let Some(veth) = self.veths.get_mut(&id) {
             veth.policy = policy;
         }
@@ -226,7 +228,7 @@ impl VethManager {
         let id = self.by_interface.remove(&interface)?;
         let veth = self.veths.remove(&id)?;
         self.stale_elements.extend(veth.rules.elements());
-        self.send_to_proxy(&EdgeOrder::Forget { address: self.gateway.range.address(id) });
+        self.send_to_proxy(&ProxyRequest::Forget { address: self.gateway.range.address(id) });
         let sandbox = veth.sandbox()?.clone();
         Some(RemovedVeth { id, sandbox })
     }
@@ -246,10 +248,10 @@ impl VethManager {
     }
 
     /// Pairs of sandboxes, from the first id after `after` on.
-    pub(super) fn list(&self, after: u32) -> Vec<Standing> {
+    pub(super) fn list(&self, after: u32) -> Vec<AssignedVeth> {
         let claimed = self.veths.range(after + 1..).filter_map(|(id, veth)| {
             let name = veth.sandbox()?.clone();
-            Some(Standing { id: *id, address: self.gateway.range.address(*id), name })
+            Some(AssignedVeth { id: *id, address: self.gateway.range.address(*id), name })
         });
         claimed.take(LIST_MAX).collect()
     }

@@ -3,7 +3,7 @@
 use crate::given::{Given, policy};
 use isolet_jail::{Launcher, SandboxHandle};
 use isolet_kit::net::{self, HOST, PUBLIC};
-use isolet_wire::launch::{Limits, Spec};
+use isolet_wire::launcher::{Limits, Spec};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 

@@ -3,8 +3,8 @@
 use isolet_jail::{Config, VethClient, VethEvent, VethSettings};
 use isolet_kit::net::{self, World};
 use isolet_kit::{SOON, process, wait_until};
-use isolet_wire::links::Standing;
 use isolet_wire::network::{Policy, Refused, Rule};
+use isolet_wire::veth::AssignedVeth;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
 use tempfile::TempDir;
@@ -58,7 +58,7 @@ impl Given {
     }
 
     /// A link with these rules.
-    pub(crate) fn take(&self, allow: &[&str], deny: &[&str]) -> (Standing, OwnedFd) {
+    pub(crate) fn take(&self, allow: &[&str], deny: &[&str]) -> (AssignedVeth, OwnedFd) {
         self.links.claim("sandbox", &policy(allow, deny)).expect("a link")
     }
 

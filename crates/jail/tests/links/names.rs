@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 fn given() -> Given {
     let resolvers = vec![(PUBLIC, 53).into()];
     let settings = VethSettings { resolvers, ..VethSettings::default() };
-    Given::beside(settings, &["isolet-edge"])
+    Given::beside(settings, &["isolet-egress-proxy"])
 }
 
 /// What a page says, asked for by name at the gateway's resolver.
@@ -47,7 +47,7 @@ fn names_are_answered_where_sandboxes_have_other_addresses() {
         let range = [172, 20, 0, 0].into();
         let resolvers = resolvers.clone();
         let settings = VethSettings { resolvers, range, opened, ..VethSettings::default() };
-        let given = Given::beside(settings, &["isolet-edge"]);
+        let given = Given::beside(settings, &["isolet-egress-proxy"]);
         let (link, network) = given.take(&["named.test"], &[]);
         assert_eq!(link.address.octets()[..2], [172, 20]);
         assert_eq!(page(&network, "named.test"), format!("named.test:8080 {PUBLIC}"));
@@ -99,7 +99,10 @@ fn the_edge_is_nobody_and_one_that_was_killed_is_started_anew() {
     assert_eq!((field("CapEff:"), field("NoNewPrivs:")), ("0000000000000000".into(), "1".into()));
     process::kill(first);
     let news = given.wait(|news| matches!(news, VethEvent::Repaired(_)));
-    assert!(matches!(&news, VethEvent::Repaired(what) if what.contains("isolet-edge")), "{news:?}");
+    assert!(
+        matches!(&news, VethEvent::Repaired(what) if what.contains("isolet-egress-proxy")),
+        "{news:?}"
+    );
     wait_until("names lead on", SOON, || {
         (page(&network, "named.test") == format!("named.test:8080 {PUBLIC}")).then_some(())
     });

@@ -2,7 +2,7 @@
 //! runs that holds sleep off, and what an end would lose.
 
 use crate::model::ids::SessionId;
-use isolet_wire::tell;
+use isolet_wire::response;
 use std::collections::BTreeMap;
 
 /// More shells than any agent opens: what a lying one says beyond is not kept.
@@ -23,7 +23,7 @@ pub(crate) struct AgentActivity {
 
 impl AgentActivity {
     /// As the agent counted.
-    pub(crate) fn inventory(shells: &[tell::Shell], execs: u32) -> Self {
+    pub(crate) fn inventory(shells: &[response::Shell], execs: u32) -> Self {
         let mut seen = Self::default();
         seen.changed(None, execs);
         shells.iter().for_each(|shell| seen.changed(Some(shell), execs));
@@ -31,7 +31,7 @@ impl AgentActivity {
     }
 
     /// One has changed, or the number of programs.
-    pub(crate) fn changed(&mut self, shell: Option<&tell::Shell>, execs: u32) {
+    pub(crate) fn changed(&mut self, shell: Option<&response::Shell>, execs: u32) {
         self.execs = execs;
         let Some(shell) = shell else { return };
         if shell.closed.is_some() {
@@ -96,9 +96,9 @@ impl AgentActivity {
 mod tests {
     use super::*;
 
-    fn shell(name: &str, busy: bool, queued: u32, closed: bool) -> tell::Shell {
-        let closed = closed.then(tell::Closed::default);
-        tell::Shell { name: name.into(), pid: 7, busy, queued, clients: 0, closed }
+    fn shell(name: &str, busy: bool, queued: u32, closed: bool) -> response::Shell {
+        let closed = closed.then(response::Closed::default);
+        response::Shell { name: name.into(), pid: 7, busy, queued, clients: 0, closed }
     }
 
     #[test]

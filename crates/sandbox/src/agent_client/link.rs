@@ -4,20 +4,20 @@ use crate::{
     agent_client::{
         pool::Pool,
         running_program::RunningProgram,
-        wire::{ANSWER_WAIT, Heard, Wire},
+        wire::{ANSWER_WAIT, AgentEvent, Wire},
     },
     model::{
         activity::ActivityGuard,
-        agent_error::LinkError,
-        command::Order,
+        agent_error::AgentError,
+        command::DriverCommand,
         error::Error,
         events::{CommandEvents, EventEmitter},
         sessions::Lifetime,
     },
 };
 use isolet_wire::{
-    ask::{self, Ask, Since},
-    tell::{Tell, Why},
+    request::{self, AgentRequest, Since},
+    response::{AgentResponse, RefusalReason},
 };
 use std::sync::Weak;
 use tokio::sync::mpsc;
@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 #[derive(Debug)]
 pub struct ShellLink {
     wire: Wire,
-    attach: ask::Attach,
+    attach: request::Attach,
     pid: i32,
     fresh: bool,
     at: Since,
@@ -40,7 +40,7 @@ pub struct ShellLink {
 impl ShellLink {
     pub(crate) async fn open(
         mut wire: Wire,
-        mut attach: ask::Attach,
+        mut attach: request::Attach,
         pool: Weak<Pool>,
     ) -> Result<Self, Error> {
         let (pid, fresh, at) = attach_to(&mut wire, &attach).await?;
@@ -76,15 +76,15 @@ impl ShellLink {
         self.session.as_ref().is_some_and(ended)
     }
 
-    fn tell(&self, heard: &Heard) {
+    fn tell(&self, heard: &AgentEvent) {
         let Some(teller) = &self.teller else { return };
         // Those of other owners have a client of their own.
         let own = |id: &str| !self.attach.watch || !id.contains('/');
         match heard {
-            Heard::Tell(Tell::Started { id } | Tell::Began { id, .. }) if own(id) => {
-                teller.started(id)
-            }
-            Heard::Tell(Tell::Exit(exit)) if own(&exit.id) => {
+            AgentEvent::Response(
+                AgentResponse::Started { id } | AgentResponse::Began { id, .. },
+            ) if own(id) => teller.started(id),
+            AgentEvent::Response(AgentResponse::Exit(exit)) if own(&exit.id) => {
                 teller.exited(&exit.id, Some(exit.code));
             }
             _ => {}
@@ -132,11 +132,11 @@ impl ShellLink {
     }
 
     /// Sends one message; one system call when the socket takes it. Not cancel-safe: a send that
-    /// was dropped half-way leaves the link unusable ([`LinkError::Turn`] from then on).
+    /// was dropped half-way leaves the link unusable ([`AgentError::Turn`] from then on).
     ///
     /// # Errors
-    /// [`LinkError`].
-    pub async fn send(&mut self, ask: &Ask) -> Result<(), LinkError> {
+    /// [`AgentError`].
+    pub async fn send(&mut self, ask: &AgentRequest) -> Result<(), AgentError> {
         self.wire.send(ask).await
     }
 
@@ -144,8 +144,8 @@ impl ShellLink {
     /// The caller bounds [`Self::waiting`].
     ///
     /// # Errors
-    /// [`LinkError`].
-    pub fn push(&mut self, ask: &Ask) -> Result<(), LinkError> {
+    /// [`AgentError`].
+    pub fn push(&mut self, ask: &AgentRequest) -> Result<(), AgentError> {
         self.wire.push(ask)
     }
 
@@ -158,8 +158,8 @@ impl ShellLink {
     /// What comes next. Cancel-safe: may stand in a `select!`.
     ///
     /// # Errors
-    /// [`LinkError`].
-    pub async fn next(&mut self) -> Result<Heard, LinkError> {
+    /// [`AgentError`].
+    pub async fn next(&mut self) -> Result<AgentEvent, AgentError> {
         let heard = self.wire.next().await?;
         self.tell(&heard);
         Ok(heard)
@@ -168,14 +168,14 @@ impl ShellLink {
     /// What has already arrived, without waiting; `None` when that is nothing.
     ///
     /// # Errors
-    /// [`LinkError`].
-    pub fn try_next(&mut self) -> Result<Option<Heard>, LinkError> {
+    /// [`AgentError`].
+    pub fn try_next(&mut self) -> Result<Option<AgentEvent>, AgentError> {
         let heard = self.wire.try_next()?;
         heard.iter().for_each(|heard| self.tell(heard));
         Ok(heard)
     }
 
-    /// After `Tell::Closed`: attaches again, to a fresh shell (a session's only).
+    /// After `AgentResponse::Closed`: attaches again, to a fresh shell (a session's only).
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::Link`], also when the session has ended.
@@ -184,7 +184,7 @@ impl ShellLink {
             None => None,
             Some(session) => {
                 let opening = session.upgrade().and_then(|life| life.opening());
-                Some(opening.ok_or(LinkError::SessionEnded)?)
+                Some(opening.ok_or(AgentError::SessionEnded)?)
             }
         };
         // Positions of the shell that ended mean nothing in the next one.
@@ -202,12 +202,12 @@ impl ShellLink {
     }
 }
 
-async fn attach_to(wire: &mut Wire, attach: &ask::Attach) -> Result<(i32, bool, Since), Error> {
-    wire.send(&Ask::Attach(attach.clone())).await?;
+async fn attach_to(wire: &mut Wire, attach: &request::Attach) -> Result<(i32, bool, Since), Error> {
+    wire.send(&AgentRequest::Attach(attach.clone())).await?;
     match wire.answer().await? {
-        Tell::Attached { pid, fresh, at } => Ok((pid, fresh, at)),
-        Tell::Refused { why, message, .. } => Err(Error::Refused { why, message }),
-        _ => Err(LinkError::Turn("another answer to attach").into()),
+        AgentResponse::Attached { pid, fresh, at } => Ok((pid, fresh, at)),
+        AgentResponse::Refused { why, message, .. } => Err(Error::Refused { why, message }),
+        _ => Err(AgentError::Turn("another answer to attach").into()),
     }
 }
 
@@ -220,17 +220,17 @@ pub struct ExecLink {
     /// Of a program that runs in a session.
     working: Option<RunningProgram>,
     /// Whom to ask to look at the sandbox when no process can be made in it.
-    driver: Option<mpsc::Sender<Order>>,
+    driver: Option<mpsc::Sender<DriverCommand>>,
     told: Option<CommandEvents>,
 }
 
 impl ExecLink {
     pub(crate) async fn open(
         mut wire: Wire,
-        exec: ask::Exec,
+        exec: request::Exec,
         pool: Weak<Pool>,
-    ) -> Result<Self, LinkError> {
-        wire.send(&Ask::Exec(exec)).await?;
+    ) -> Result<Self, AgentError> {
+        wire.send(&AgentRequest::Exec(exec)).await?;
         Ok(Self { wire, over: false, pool, working: None, driver: None, told: None })
     }
 
@@ -241,7 +241,7 @@ impl ExecLink {
     }
 
     /// Its driver looks at the sandbox when no process can be made.
-    pub(crate) fn doubting(mut self, driver: mpsc::Sender<Order>) -> Self {
+    pub(crate) fn doubting(mut self, driver: mpsc::Sender<DriverCommand>) -> Self {
         self.driver = Some(driver);
         self
     }
@@ -252,14 +252,16 @@ impl ExecLink {
         self
     }
 
-    fn look(&mut self, heard: &Heard) {
-        if let (Heard::Tell(Tell::Refused { why: Why::NoProcess, .. }), Some(driver)) =
-            (heard, &self.driver)
+    fn look(&mut self, heard: &AgentEvent) {
+        if let (
+            AgentEvent::Response(AgentResponse::Refused { why: RefusalReason::NoProcess, .. }),
+            Some(driver),
+        ) = (heard, &self.driver)
         {
             // A full queue: it has enough to do.
-            let _ = driver.try_send(Order::Check);
+            let _ = driver.try_send(DriverCommand::Check);
         }
-        if let Heard::Tell(Tell::Exit(exit)) = heard {
+        if let AgentEvent::Response(AgentResponse::Exit(exit)) = heard {
             self.over = true;
             if let Some(told) = self.told.take() {
                 told.exited(exit.code);
@@ -270,8 +272,8 @@ impl ExecLink {
     /// Sends `Stdin`, `Signal` or `Cancel` with an empty id. As [`ShellLink::send`].
     ///
     /// # Errors
-    /// [`LinkError`].
-    pub async fn send(&mut self, ask: &Ask) -> Result<(), LinkError> {
+    /// [`AgentError`].
+    pub async fn send(&mut self, ask: &AgentRequest) -> Result<(), AgentError> {
         self.wire.send(ask).await
     }
 
@@ -279,8 +281,8 @@ impl ExecLink {
     /// The caller bounds [`Self::waiting`].
     ///
     /// # Errors
-    /// [`LinkError`].
-    pub fn push(&mut self, ask: &Ask) -> Result<(), LinkError> {
+    /// [`AgentError`].
+    pub fn push(&mut self, ask: &AgentRequest) -> Result<(), AgentError> {
         self.wire.push(ask)
     }
 
@@ -290,17 +292,17 @@ impl ExecLink {
         self.wire.waiting()
     }
 
-    /// What comes next; `Tell::Exit` is the last. Cancel-safe.
+    /// What comes next; `AgentResponse::Exit` is the last. Cancel-safe.
     ///
     /// # Errors
-    /// [`LinkError`]; after [`LinkError::SessionEnded`] it is to be dropped, which kills the program.
-    pub async fn next(&mut self) -> Result<Heard, LinkError> {
+    /// [`AgentError`]; after [`AgentError::SessionEnded`] it is to be dropped, which kills the program.
+    pub async fn next(&mut self) -> Result<AgentEvent, AgentError> {
         let heard = match &mut self.working {
             None => self.wire.next().await?,
             Some(working) => tokio::select! {
                 biased;
                 heard = self.wire.next() => heard?,
-                () = working.over() => return Err(LinkError::SessionEnded),
+                () = working.over() => return Err(AgentError::SessionEnded),
             },
         };
         self.look(&heard);
@@ -310,14 +312,14 @@ impl ExecLink {
     /// What has already arrived, without waiting; `None` when that is nothing.
     ///
     /// # Errors
-    /// [`LinkError`].
-    pub fn try_next(&mut self) -> Result<Option<Heard>, LinkError> {
+    /// [`AgentError`].
+    pub fn try_next(&mut self) -> Result<Option<AgentEvent>, AgentError> {
         let heard = self.wire.try_next()?;
         heard.iter().for_each(|heard| self.look(heard));
         Ok(heard)
     }
 
-    /// Gives the connection back after `Tell::Exit`. Dropping it before that kills the program.
+    /// Gives the connection back after `AgentResponse::Exit`. Dropping it before that kills the program.
     pub fn park(self) {
         if let (true, Some(pool)) = (self.over, self.pool.upgrade()) {
             pool.park(self.wire);
@@ -327,11 +329,13 @@ impl ExecLink {
 
 /// Ends a shell, and everything it started, on a connection of its own.
 pub(crate) async fn close(mut wire: Wire, shell: String) -> Result<(), Error> {
-    wire.send(&Ask::Close { shell }).await?;
+    wire.send(&AgentRequest::Close { shell }).await?;
     let answer = tokio::time::timeout(ANSWER_WAIT, wire.next()).await;
     match answer.map_err(|_| Error::TooLate("closing the shell"))?? {
-        Heard::Tell(Tell::Done) => Ok(()),
-        Heard::Tell(Tell::Refused { why, message, .. }) => Err(Error::Refused { why, message }),
-        _ => Err(LinkError::Turn("another answer to close").into()),
+        AgentEvent::Response(AgentResponse::Done) => Ok(()),
+        AgentEvent::Response(AgentResponse::Refused { why, message, .. }) => {
+            Err(Error::Refused { why, message })
+        }
+        _ => Err(AgentError::Turn("another answer to close").into()),
     }
 }

@@ -7,13 +7,13 @@
 //! system's bundle: the certificate is put at the end of that one too, between two lines.
 
 use crate::{
-    agent_client::wire::{Heard, Wire},
-    model::{agent_error::LinkError, blocking::blocking, error::Error},
+    agent_client::wire::{AgentEvent, Wire},
+    model::{agent_error::AgentError, blocking::blocking, error::Error},
 };
 use isolet_wire::{
-    ask::{Ask, File, Save, Span},
     frame::{DATA_BYTES_MAX, Data},
-    tell::Tell,
+    request::{AgentRequest, File, Save, Span},
+    response::AgentResponse,
 };
 use std::{
     fs,
@@ -143,9 +143,9 @@ async fn system(agent: &Path) -> Result<Option<(&'static str, String)>, Error> {
     Ok(None)
 }
 
-async fn file(agent: &Path, call: File) -> Result<Wire, LinkError> {
+async fn file(agent: &Path, call: File) -> Result<Wire, AgentError> {
     let mut wire = Wire::connect(agent).await?;
-    wire.send(&Ask::File(call)).await?;
+    wire.send(&AgentRequest::File(call)).await?;
     Ok(wire)
 }
 
@@ -157,15 +157,16 @@ async fn fetch(agent: &Path, path: &str) -> Result<Option<String>, Error> {
     let mut bytes = Vec::new();
     loop {
         match wire.next().await? {
-            Heard::Tell(Tell::FileStat(stat)) if stat.size <= BUNDLE_BYTES_MAX as u64 => {}
-            Heard::Data(body) => {
-                bytes.extend_from_slice(&Data::parse(body).map_err(LinkError::from)?.bytes);
+            AgentEvent::Response(AgentResponse::FileStat(stat))
+                if stat.size <= BUNDLE_BYTES_MAX as u64 => {}
+            AgentEvent::Data(body) => {
+                bytes.extend_from_slice(&Data::parse(body).map_err(AgentError::from)?.bytes);
                 if bytes.len() > BUNDLE_BYTES_MAX {
                     return Ok(None);
                 }
             }
-            Heard::Tell(Tell::Done) => return Ok(String::from_utf8(bytes).ok()),
-            Heard::Tell(_) => return Ok(None),
+            AgentEvent::Response(AgentResponse::Done) => return Ok(String::from_utf8(bytes).ok()),
+            AgentEvent::Response(_) => return Ok(None),
         }
     }
 }
@@ -179,16 +180,16 @@ async fn save(agent: &Path, path: &str, bytes: &[u8]) -> Result<(), Error> {
         wire.send_data(at, part).await?;
         at += part.len() as u64;
     }
-    wire.send(&Ask::File(File::End)).await?;
+    wire.send(&AgentRequest::File(File::End)).await?;
     loop {
         match wire.next().await? {
-            Heard::Tell(Tell::Done) => return Ok(()),
-            Heard::Tell(Tell::FileSaved { .. }) => {}
-            Heard::Tell(Tell::Refused { message, .. }) => {
+            AgentEvent::Response(AgentResponse::Done) => return Ok(()),
+            AgentEvent::Response(AgentResponse::FileSaved { .. }) => {}
+            AgentEvent::Response(AgentResponse::Refused { message, .. }) => {
                 tracing::info!(message, "the system's bundle has no certificate of ours");
                 return Ok(());
             }
-            _ => return Err(LinkError::Turn("another answer to a file call").into()),
+            _ => return Err(AgentError::Turn("another answer to a file call").into()),
         }
     }
 }

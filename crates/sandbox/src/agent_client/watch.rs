@@ -1,9 +1,9 @@
 //! The connection that reports changes of an agent's shells and programs.
 
-use crate::{agent_client::wire::Wire, model::agent_error::LinkError};
+use crate::{agent_client::wire::Wire, model::agent_error::AgentError};
 use isolet_wire::{
-    ask::Ask,
-    tell::{Shell, Tell},
+    request::AgentRequest,
+    response::{AgentResponse, Shell},
 };
 use std::{path::Path, time::Duration};
 use tokio::time::timeout;
@@ -13,14 +13,14 @@ use tokio::time::timeout;
 pub(crate) async fn watch_at(
     directory: &Path,
     wait: Duration,
-) -> Result<(Wire, Vec<Shell>, u32), LinkError> {
+) -> Result<(Wire, Vec<Shell>, u32), AgentError> {
     let open = async {
         let mut wire = Wire::connect(directory).await?;
-        wire.send(&Ask::Watch).await?;
+        wire.send(&AgentRequest::Watch).await?;
         match wire.answer().await? {
-            Tell::Census { shells, execs } => Ok((wire, shells, execs)),
-            _ => Err(LinkError::Turn("another answer to watch")),
+            AgentResponse::Inventory { shells, execs } => Ok((wire, shells, execs)),
+            _ => Err(AgentError::Turn("another answer to watch")),
         }
     };
-    timeout(wait, open).await.map_err(|_| LinkError::Silent)?
+    timeout(wait, open).await.map_err(|_| AgentError::Silent)?
 }

@@ -1,13 +1,12 @@
 //! One connection to an agent: bytes in, frames out. What it is used for is the business of [`super::link`].
 
-use crate::model::{activity::ActivityGuard, agent_error::LinkError, record::View};
+use crate::model::{activity::ActivityGuard, agent_error::AgentError, record::View};
 use bytes::{Buf, Bytes, BytesMut};
 use isolet_wire::{
-    VERSION,
-    ask::Ask,
-    context,
+    VERSION, context,
     frame::{self, Frame},
-    tell::{Tell, Why},
+    request::AgentRequest,
+    response::{AgentResponse, RefusalReason},
 };
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 use std::{
@@ -21,9 +20,9 @@ use tokio::{io::Interest, net::UnixStream, sync::watch, time::timeout};
 
 /// What came from an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Heard {
+pub enum AgentEvent {
     /// A message.
-    Tell(Tell),
+    Response(AgentResponse),
     /// Output, laid out exactly as a binary frame of the shell WebSocket; see `isolet_wire::frame::Data`.
     Data(Bytes),
 }
@@ -41,7 +40,7 @@ const PATH_BYTES_MAX: usize = 107;
 const READ_SMALL: usize = 8 * 1024;
 const READ_LARGE: usize = 128 * 1024;
 
-const TORN: LinkError = LinkError::Turn("an earlier message was cut off");
+const TORN: AgentError = AgentError::Turn("an earlier message was cut off");
 
 /// A connection whose greeting is on its way.
 #[derive(Debug)]
@@ -68,10 +67,10 @@ const SIGKILL: i32 = 9;
 impl Wire {
     /// Connects. The greeting goes out with the first message, to spare a round trip; its answer
     /// is checked before anything else is handed on.
-    pub(crate) async fn connect(directory: &Path) -> Result<Self, LinkError> {
+    pub(crate) async fn connect(directory: &Path) -> Result<Self, AgentError> {
         let stream = dial(directory).await?;
         let mut out = Vec::with_capacity(256);
-        frame::put(&mut out, &Ask::Hello { version: VERSION });
+        frame::put(&mut out, &AgentRequest::Hello { version: VERSION });
         let held = BytesMut::new();
         let late = BytesMut::new();
         Ok(Self {
@@ -93,19 +92,19 @@ impl Wire {
         self
     }
 
-    fn destroyed(&self) -> Option<LinkError> {
+    fn destroyed(&self) -> Option<AgentError> {
         self.owner.as_ref()?.borrow().destroyed()
     }
 
     /// A connection that ends while its sandbox is being deleted has ended because of that.
-    fn cause(&self, error: LinkError) -> LinkError {
+    fn cause(&self, error: AgentError) -> AgentError {
         self.destroyed().unwrap_or(error)
     }
 
     /// What was killed while its sandbox was being deleted was killed with it.
-    fn judged(&self, heard: Heard) -> Result<Heard, LinkError> {
+    fn judged(&self, heard: AgentEvent) -> Result<AgentEvent, AgentError> {
         match &heard {
-            Heard::Tell(tell) if killed(tell) => {}
+            AgentEvent::Response(tell) if killed(tell) => {}
             _ => return Ok(heard),
         }
         match self.destroyed() {
@@ -115,20 +114,20 @@ impl Wire {
     }
 
     /// Sends one message; not cancel-safe.
-    pub(crate) async fn send(&mut self, ask: &Ask) -> Result<(), LinkError> {
+    pub(crate) async fn send(&mut self, ask: &AgentRequest) -> Result<(), AgentError> {
         frame::put(&mut self.out, ask);
         self.flush().await.map_err(|error| self.cause(error))
     }
 
     /// Sends bytes of a file.
-    pub(crate) async fn send_data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), LinkError> {
+    pub(crate) async fn send_data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), AgentError> {
         frame::put_data_head(&mut self.out, 0, offset, "", bytes.len());
         self.out.extend_from_slice(bytes);
         self.flush().await.map_err(|error| self.cause(error))
     }
 
     /// Puts one message in line and sends what the socket takes now; [`Wire::next`] sends the rest.
-    pub(crate) fn push(&mut self, ask: &Ask) -> Result<(), LinkError> {
+    pub(crate) fn push(&mut self, ask: &AgentRequest) -> Result<(), AgentError> {
         if self.torn {
             return Err(TORN);
         }
@@ -144,7 +143,7 @@ impl Wire {
         self.late.len()
     }
 
-    fn drain(&mut self) -> Result<(), LinkError> {
+    fn drain(&mut self) -> Result<(), AgentError> {
         while !self.late.is_empty() {
             match self.stream.try_write(&self.late) {
                 Ok(count) => self.late.advance(count),
@@ -156,7 +155,7 @@ impl Wire {
         Ok(())
     }
 
-    async fn flush(&mut self) -> Result<(), LinkError> {
+    async fn flush(&mut self) -> Result<(), AgentError> {
         if std::mem::replace(&mut self.torn, true) {
             return Err(TORN);
         }
@@ -172,7 +171,7 @@ impl Wire {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     timeout(SEND_WAIT, self.stream.writable())
                         .await
-                        .map_err(|_| LinkError::Silent)??;
+                        .map_err(|_| AgentError::Silent)??;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -188,8 +187,8 @@ impl Wire {
     pub(crate) async fn dial(
         &mut self,
         port: u16,
-    ) -> Result<Result<OwnedFd, (Why, String)>, LinkError> {
-        self.send(&Ask::Dial { port }).await?;
+    ) -> Result<Result<OwnedFd, (RefusalReason, String)>, AgentError> {
+        self.send(&AgentRequest::Dial { port }).await?;
         let mut found = None;
         loop {
             match self.cut()? {
@@ -197,19 +196,19 @@ impl Wire {
                     let received = self.receive(&mut found).await;
                     received.map_err(|error| self.cause(error))?;
                 }
-                Some(Heard::Tell(Tell::Dialed)) => {
-                    return found.map(Ok).ok_or(LinkError::Turn("no socket came with a dial"));
+                Some(AgentEvent::Response(AgentResponse::Dialed)) => {
+                    return found.map(Ok).ok_or(AgentError::Turn("no socket came with a dial"));
                 }
-                Some(Heard::Tell(Tell::Refused { why, message, .. })) => {
+                Some(AgentEvent::Response(AgentResponse::Refused { why, message, .. })) => {
                     return Ok(Err((why, message)));
                 }
-                Some(_) => return Err(LinkError::Turn("another answer to a dial")),
+                Some(_) => return Err(AgentError::Turn("another answer to a dial")),
             }
         }
     }
 
     /// Reads once, and keeps the last descriptor that came. More than one at a time does not fit.
-    async fn receive(&mut self, found: &mut Option<OwnedFd>) -> Result<(), LinkError> {
+    async fn receive(&mut self, found: &mut Option<OwnedFd>) -> Result<(), AgentError> {
         let mut bytes = [0; 512];
         let read = self.stream.async_io(Interest::READABLE, || {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -225,9 +224,9 @@ impl Wire {
             Ok((got.bytes, got.flags.contains(ReturnFlags::CTRUNC)))
         });
         match read.await? {
-            (0, _) => Err(LinkError::Ended),
+            (0, _) => Err(AgentError::Ended),
             // The kernel had a descriptor for us and could not give it.
-            (_, true) if found.is_none() => Err(LinkError::Short),
+            (_, true) if found.is_none() => Err(AgentError::Short),
             (count, _) => {
                 self.held.extend_from_slice(&bytes[..count]);
                 Ok(())
@@ -236,7 +235,7 @@ impl Wire {
     }
 
     /// What comes next. Cancel-safe: half a frame stays held.
-    pub(crate) async fn next(&mut self) -> Result<Heard, LinkError> {
+    pub(crate) async fn next(&mut self) -> Result<AgentEvent, AgentError> {
         loop {
             if let Some(heard) = self.try_next()? {
                 return Ok(heard);
@@ -246,7 +245,7 @@ impl Wire {
     }
 
     /// Something may have arrived, or more of what was pushed is sent.
-    async fn stirred(&mut self) -> Result<(), LinkError> {
+    async fn stirred(&mut self) -> Result<(), AgentError> {
         if self.late.is_empty() {
             return Ok(self.stream.readable().await?);
         }
@@ -255,21 +254,21 @@ impl Wire {
     }
 
     /// What has arrived.
-    pub(crate) fn try_next(&mut self) -> Result<Option<Heard>, LinkError> {
+    pub(crate) fn try_next(&mut self) -> Result<Option<AgentEvent>, AgentError> {
         match self.arrived() {
             Ok(heard) => heard.map(|heard| self.judged(heard)).transpose(),
             Err(error) => Err(self.cause(error)),
         }
     }
 
-    fn arrived(&mut self) -> Result<Option<Heard>, LinkError> {
+    fn arrived(&mut self) -> Result<Option<AgentEvent>, AgentError> {
         loop {
             if let Some(heard) = self.cut()? {
                 return Ok(Some(heard));
             }
             self.held.reserve(self.read_bytes);
             match self.stream.try_read_buf(&mut self.held) {
-                Ok(0) => return Err(LinkError::Ended),
+                Ok(0) => return Err(AgentError::Ended),
                 Ok(count) if count >= READ_SMALL => self.read_bytes = READ_LARGE,
                 Ok(_) => self.read_bytes = READ_SMALL,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
@@ -293,53 +292,55 @@ impl Wire {
             && recv(&self.stream, &mut [0u8][..], look) == Err(rustix::io::Errno::AGAIN)
     }
 
-    fn cut(&mut self) -> Result<Option<Heard>, LinkError> {
+    fn cut(&mut self) -> Result<Option<AgentEvent>, AgentError> {
         let Some(frame) = frame::next(&mut self.held, frame::AGENT_FRAME_BYTES_MAX)? else {
             return Ok(None);
         };
         let heard = match frame {
-            Frame::Data(body) => Heard::Data(body),
-            Frame::Message(body) => Heard::Tell(frame::decode::<Tell>(&body)?),
+            Frame::Data(body) => AgentEvent::Data(body),
+            Frame::Message(body) => AgentEvent::Response(frame::decode::<AgentResponse>(&body)?),
         };
         if self.greeted {
             return Ok(Some(heard));
         }
         match heard {
-            Heard::Tell(Tell::Hello { version }) if version == VERSION => self.greeted = true,
-            Heard::Tell(Tell::Hello { version }) => {
-                return Err(LinkError::Version { theirs: version, ours: VERSION });
+            AgentEvent::Response(AgentResponse::Hello { version }) if version == VERSION => {
+                self.greeted = true
             }
-            _ => return Err(LinkError::Turn("no greeting")),
+            AgentEvent::Response(AgentResponse::Hello { version }) => {
+                return Err(AgentError::Version { theirs: version, ours: VERSION });
+            }
+            _ => return Err(AgentError::Turn("no greeting")),
         }
         self.cut()
     }
 
     /// The answer to something that is answered at once.
-    pub(crate) async fn answer(&mut self) -> Result<Tell, LinkError> {
+    pub(crate) async fn answer(&mut self) -> Result<AgentResponse, AgentError> {
         let heard = timeout(ANSWER_WAIT, self.next()).await;
-        match heard.map_err(|_| self.cause(LinkError::Silent))?? {
-            Heard::Tell(tell) => Ok(tell),
-            Heard::Data(_) => Err(LinkError::Turn("data where an answer was due")),
+        match heard.map_err(|_| self.cause(AgentError::Silent))?? {
+            AgentEvent::Response(tell) => Ok(tell),
+            AgentEvent::Data(_) => Err(AgentError::Turn("data where an answer was due")),
         }
     }
 }
 
 /// Whether it tells of something that SIGKILL has ended.
-fn killed(tell: &Tell) -> bool {
+fn killed(tell: &AgentResponse) -> bool {
     match tell {
-        Tell::Exit(exit) => exit.signal == Some(SIGKILL) || exit.code == KILLED_CODE,
-        Tell::Closed(closed) | Tell::TerminalExit(closed) => {
+        AgentResponse::Exit(exit) => exit.signal == Some(SIGKILL) || exit.code == KILLED_CODE,
+        AgentResponse::Closed(closed) | AgentResponse::TerminalExit(closed) => {
             closed.signal == Some(SIGKILL) || closed.code == Some(KILLED_CODE)
         }
-        Tell::Context(context::Tell::End(end)) => end.died.is_some(),
-        Tell::Process(process) => {
+        AgentResponse::Context(context::ContextResponse::End(end)) => end.died.is_some(),
+        AgentResponse::Process(process) => {
             process.end.as_ref().is_some_and(|end| end.signal == Some(SIGKILL))
         }
         _ => false,
     }
 }
 
-async fn dial(directory: &Path) -> Result<UnixStream, LinkError> {
+async fn dial(directory: &Path) -> Result<UnixStream, AgentError> {
     for _ in 0..CONNECT_TRIES {
         match open(directory).await {
             // The agent's queue of new connections is full.
@@ -349,7 +350,7 @@ async fn dial(directory: &Path) -> Result<UnixStream, LinkError> {
             done => return Ok(done?),
         }
     }
-    Err(LinkError::Silent)
+    Err(AgentError::Silent)
 }
 
 async fn open(directory: &Path) -> std::io::Result<UnixStream> {

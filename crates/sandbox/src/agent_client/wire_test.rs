@@ -4,15 +4,15 @@ use crate::{
     agent_client::{
         link::{ExecLink, ShellLink},
         pool::{Pool, Watched},
-        wire::{Heard, Wire},
+        wire::{AgentEvent, Wire},
     },
-    model::{agent_error::LinkError, error::Error, ids::SessionId},
+    model::{agent_error::AgentError, error::Error, ids::SessionId},
 };
 use isolet_wire::{
     VERSION,
-    ask::{Ask, Attach, Exec},
     frame::{self, Frame},
-    tell::{self, Tell, Why},
+    request::{AgentRequest, Attach, Exec},
+    response::{self, AgentResponse, RefusalReason},
 };
 use std::sync::{Arc, Weak};
 use tokio::{
@@ -33,7 +33,7 @@ impl Agent {
     }
 
     /// A connection whose greeting and first question were read; what was asked.
-    async fn accept(&self) -> (UnixStream, Ask) {
+    async fn accept(&self) -> (UnixStream, AgentRequest) {
         let (mut stream, _) = self.listener.accept().await.unwrap();
         let mut held = bytes::BytesMut::new();
         let mut asks = Vec::new();
@@ -41,13 +41,13 @@ impl Agent {
             while let Some(Frame::Message(body)) =
                 frame::next(&mut held, frame::SERVER_FRAME_BYTES_MAX).unwrap()
             {
-                asks.push(frame::decode::<Ask>(&body).unwrap());
+                asks.push(frame::decode::<AgentRequest>(&body).unwrap());
             }
             if asks.len() < 2 {
                 stream.read_buf(&mut held).await.unwrap();
             }
         }
-        assert_eq!(asks[0], Ask::Hello { version: VERSION });
+        assert_eq!(asks[0], AgentRequest::Hello { version: VERSION });
         (stream, asks.remove(1))
     }
 
@@ -58,21 +58,21 @@ impl Agent {
 
 fn hello() -> Vec<u8> {
     let mut out = Vec::new();
-    frame::put(&mut out, &Tell::Hello { version: VERSION });
+    frame::put(&mut out, &AgentResponse::Hello { version: VERSION });
     out
 }
 
-fn told(tell: &Tell) -> Vec<u8> {
+fn told(tell: &AgentResponse) -> Vec<u8> {
     let mut out = Vec::new();
     frame::put(&mut out, tell);
     out
 }
 
 /// What the link says when the agent answers a ping with these bytes and closes.
-async fn answered(bytes: &[u8]) -> Result<Heard, LinkError> {
+async fn answered(bytes: &[u8]) -> Result<AgentEvent, AgentError> {
     let agent = Agent::new();
     let mut wire = agent.wire().await;
-    wire.send(&Ask::Ping(1)).await.unwrap();
+    wire.send(&AgentRequest::Ping(1)).await.unwrap();
     let (mut stream, _) = agent.accept().await;
     stream.write_all(bytes).await.unwrap();
     drop(stream);
@@ -82,12 +82,12 @@ async fn answered(bytes: &[u8]) -> Result<Heard, LinkError> {
 #[tokio::test]
 async fn frames_split_at_every_byte_arrive_whole() {
     let mut bytes = hello();
-    frame::put(&mut bytes, &Tell::Pong(7));
-    frame::put_data_head(&mut bytes, tell::STDOUT, 3, "r1", 2);
+    frame::put(&mut bytes, &AgentResponse::Pong(7));
+    frame::put_data_head(&mut bytes, response::STDOUT, 3, "r1", 2);
     bytes.extend_from_slice(b"hi");
     let agent = Agent::new();
     let mut wire = agent.wire().await;
-    wire.send(&Ask::Ping(7)).await.unwrap();
+    wire.send(&AgentRequest::Ping(7)).await.unwrap();
     let (mut stream, _) = agent.accept().await;
     let writer = tokio::spawn(async move {
         for byte in bytes {
@@ -96,47 +96,50 @@ async fn frames_split_at_every_byte_arrive_whole() {
         }
         stream
     });
-    assert_eq!(wire.next().await.unwrap(), Heard::Tell(Tell::Pong(7)));
-    let Heard::Data(body) = wire.next().await.unwrap() else { panic!("no data") };
+    assert_eq!(wire.next().await.unwrap(), AgentEvent::Response(AgentResponse::Pong(7)));
+    let AgentEvent::Data(body) = wire.next().await.unwrap() else { panic!("no data") };
     assert_eq!(
         &body[..],
         b"\x01\0\0\0\0\0\0\0\x03\0\x02r1hi",
         "laid out as the WebSocket's binary frame"
     );
     drop(writer.await.unwrap());
-    assert_eq!(wire.next().await, Err(LinkError::Ended));
+    assert_eq!(wire.next().await, Err(AgentError::Ended));
 }
 
 #[tokio::test]
 async fn garbage_and_oversize_end_the_link_with_a_typed_error() {
     let after = |more: &[u8]| [hello(), more.to_vec()].concat();
     let bad = |bytes: Vec<u8>| async move { answered(&bytes).await.unwrap_err() };
-    assert!(matches!(bad(b"HTTP/1.1 200 OK\r\n".to_vec()).await, LinkError::Frame(_)));
+    assert!(matches!(bad(b"HTTP/1.1 200 OK\r\n".to_vec()).await, AgentError::Frame(_)));
     for length in [0u32, frame::AGENT_FRAME_BYTES_MAX as u32 + 1, 1 << 31, u32::MAX] {
-        assert!(matches!(bad(after(&length.to_be_bytes())).await, LinkError::Frame(_)), "{length}");
+        assert!(
+            matches!(bad(after(&length.to_be_bytes())).await, AgentError::Frame(_)),
+            "{length}"
+        );
     }
-    assert!(matches!(bad(after(&[0, 0, 0, 2, 9, 9])).await, LinkError::Frame(_)), "unknown kind");
+    assert!(matches!(bad(after(&[0, 0, 0, 2, 9, 9])).await, AgentError::Frame(_)), "unknown kind");
     assert!(
-        matches!(bad(after(&[0, 0, 0, 2, 0, 0x7f])).await, LinkError::Frame(_)),
+        matches!(bad(after(&[0, 0, 0, 2, 0, 0x7f])).await, AgentError::Frame(_)),
         "unknown message"
     );
-    let mut long = told(&Tell::Pong(1));
+    let mut long = told(&AgentResponse::Pong(1));
     long[3] += 1;
     long.push(0);
-    assert!(matches!(bad(after(&long)).await, LinkError::Frame(_)), "bytes left over");
-    assert_eq!(bad(told(&Tell::Pong(1))).await, LinkError::Turn("no greeting"));
-    let other = told(&Tell::Hello { version: VERSION + 1 });
-    assert_eq!(bad(other).await, LinkError::Version { theirs: VERSION + 1, ours: VERSION });
-    assert_eq!(bad(Vec::new()).await, LinkError::Ended);
+    assert!(matches!(bad(after(&long)).await, AgentError::Frame(_)), "bytes left over");
+    assert_eq!(bad(told(&AgentResponse::Pong(1))).await, AgentError::Turn("no greeting"));
+    let other = told(&AgentResponse::Hello { version: VERSION + 1 });
+    assert_eq!(bad(other).await, AgentError::Version { theirs: VERSION + 1, ours: VERSION });
+    assert_eq!(bad(Vec::new()).await, AgentError::Ended);
 }
 
 #[tokio::test]
 async fn waiting_for_the_next_frame_may_be_given_up_at_any_time() {
     let agent = Agent::new();
     let mut wire = agent.wire().await;
-    wire.send(&Ask::Ping(1)).await.unwrap();
+    wire.send(&AgentRequest::Ping(1)).await.unwrap();
     let (mut stream, _) = agent.accept().await;
-    let bytes = [hello(), told(&Tell::Pong(u64::MAX))].concat();
+    let bytes = [hello(), told(&AgentResponse::Pong(u64::MAX))].concat();
     let (first, rest) = bytes.split_at(bytes.len() - 3);
     stream.write_all(first).await.unwrap();
     // Given up with half a frame held, as often as it takes for the half to be there.
@@ -148,21 +151,21 @@ async fn waiting_for_the_next_frame_may_be_given_up_at_any_time() {
         }
     }
     stream.write_all(rest).await.unwrap();
-    assert_eq!(wire.next().await.unwrap(), Heard::Tell(Tell::Pong(u64::MAX)));
+    assert_eq!(wire.next().await.unwrap(), AgentEvent::Response(AgentResponse::Pong(u64::MAX)));
 }
 
 #[tokio::test]
 async fn a_send_that_was_dropped_half_way_leaves_the_link_unusable() {
     let agent = Agent::new();
     let mut wire = agent.wire().await;
-    let big = Ask::Stdin { id: String::new(), data: vec![0; 64 * 1024], eof: false };
+    let big = AgentRequest::Stdin { id: String::new(), data: vec![0; 64 * 1024], eof: false };
     let cut_off = tokio::time::timeout(std::time::Duration::from_millis(200), async {
         loop {
             wire.send(&big).await.unwrap();
         }
     });
     assert!(cut_off.await.is_err(), "nobody reads");
-    assert!(matches!(wire.send(&Ask::Ping(1)).await, Err(LinkError::Turn(_))));
+    assert!(matches!(wire.send(&AgentRequest::Ping(1)).await, Err(AgentError::Turn(_))));
 }
 
 #[tokio::test]
@@ -186,13 +189,16 @@ async fn a_refused_attach_says_why() {
     let wire = agent.wire().await;
     let server = async {
         let (mut stream, ask) = agent.accept().await;
-        assert!(matches!(ask, Ask::Attach(_)));
-        let refused =
-            Tell::Refused { id: None, why: Why::NoShell, message: "no such shell".into() };
+        assert!(matches!(ask, AgentRequest::Attach(_)));
+        let refused = AgentResponse::Refused {
+            id: None,
+            why: RefusalReason::NoShell,
+            message: "no such shell".into(),
+        };
         stream.write_all(&[hello(), told(&refused)].concat()).await.unwrap();
     };
     let (link, ()) = tokio::join!(ShellLink::open(wire, attach(), Weak::new()), server);
-    assert!(matches!(link, Err(Error::Refused { why: Why::NoShell, .. })));
+    assert!(matches!(link, Err(Error::Refused { why: RefusalReason::NoShell, .. })));
 }
 
 /// An attached link of a session's pool, and the agent's end of it.
@@ -200,7 +206,7 @@ async fn parked(agent: &Agent, pool: &Arc<Pool>) -> UnixStream {
     let wire = agent.wire().await;
     let server = async {
         let (mut stream, _) = agent.accept().await;
-        let attached = Tell::Attached { pid: 2, fresh: true, at: Default::default() };
+        let attached = AgentResponse::Attached { pid: 2, fresh: true, at: Default::default() };
         stream.write_all(&[hello(), told(&attached)].concat()).await.unwrap();
         stream
     };
@@ -225,7 +231,7 @@ async fn a_parked_shell_is_taken_again_unless_it_has_heard_something() {
     // A background job writes: nobody may hold its shell up by not reading.
     let mut stream = parked(&agent, &pool).await;
     let watcher = tokio::spawn(async move { watched.run().await });
-    stream.write_all(&told(&Tell::Started { id: "x".into() })).await.unwrap();
+    stream.write_all(&told(&AgentResponse::Started { id: "x".into() })).await.unwrap();
     let mut rest = Vec::new();
     // An error of the socket (a reset over unread bytes) is an end as well.
     let _ = stream.read_to_end(&mut rest).await;
@@ -244,9 +250,13 @@ async fn a_program_s_connection_is_used_again_after_its_exit_only() {
             agent.accept()
         );
         let mut link = link.unwrap();
-        let last = if over { Tell::Exit(tell::Exit::default()) } else { Tell::Pong(0) };
+        let last = if over {
+            AgentResponse::Exit(response::Exit::default())
+        } else {
+            AgentResponse::Pong(0)
+        };
         stream.write_all(&[hello(), told(&last)].concat()).await.unwrap();
-        assert_eq!(link.next().await.unwrap(), Heard::Tell(last));
+        assert_eq!(link.next().await.unwrap(), AgentEvent::Response(last));
         link.park();
         assert_eq!(pool.take().is_some(), kept);
     }

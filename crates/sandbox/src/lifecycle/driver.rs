@@ -11,7 +11,7 @@ use crate::{
     agent_client::{
         agent_activity::AgentActivity,
         watch::watch_at,
-        wire::{Heard, Wire},
+        wire::{AgentEvent, Wire},
     },
     live::{
         cgroup_control::CgroupControl,
@@ -23,10 +23,10 @@ use crate::{
         saving::{self, Saving},
     },
     model::{
-        agent_error::LinkError,
+        agent_error::AgentError,
         blocking::blocking,
         clock::now_ms,
-        command::Order,
+        command::DriverCommand,
         error::Error,
         ids::SessionId,
         info::{Ended, IdempotencyKey},
@@ -36,8 +36,8 @@ use crate::{
     sandbox::Sandbox,
 };
 use isolet_wire::{
-    launch::Spec,
-    tell::{Shell, Tell},
+    launcher::Spec,
+    response::{AgentResponse, Shell},
 };
 use std::{
     sync::Arc,
@@ -128,7 +128,7 @@ pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<Entry>, mut begin: B
 }
 
 /// Connects for news of an agent's shells.
-pub(crate) async fn watch(entry: &Entry, wait: Duration) -> Result<Watch, LinkError> {
+pub(crate) async fn watch(entry: &Entry, wait: Duration) -> Result<Watch, AgentError> {
     let (wire, shells, execs) = watch_at(&entry.directory, wait).await?;
     entry.sessions.inventory(&shells);
     Ok(Watch {
@@ -201,39 +201,39 @@ impl Driver {
             let cleanup_pending = self.cleanup_pending;
             tokio::select! {
                 order = post.recv() => match order {
-                    Some(Order::Patch(patch, answer)) => {
+                    Some(DriverCommand::Patch(patch, answer)) => {
                         let _ = answer.send(self.patch(*patch).await);
                     }
-                    Some(Order::Expose(change, answer)) => {
+                    Some(DriverCommand::Expose(change, answer)) => {
                         let _ = answer.send(self.expose(change).await);
                     }
-                    Some(Order::Network(change, answer)) => {
+                    Some(DriverCommand::Network(change, answer)) => {
                         let _ = answer.send(self.network(*change).await);
                     }
-                    Some(Order::Link(answer)) => {
+                    Some(DriverCommand::Link(answer)) => {
                         let _ = answer.send(self.link().await);
                     }
-                    Some(Order::Trust) => self.trust().await,
-                    Some(Order::Sleep(answer)) => {
+                    Some(DriverCommand::Trust) => self.trust().await,
+                    Some(DriverCommand::Sleep(answer)) => {
                         let _ = answer.send(self.sleep().await);
                     }
-                    Some(Order::Wake(answer)) => {
+                    Some(DriverCommand::Wake(answer)) => {
                         let _ = answer.send(self.wake().await);
                     }
-                    Some(Order::Read(answer)) => {
+                    Some(DriverCommand::Read(answer)) => {
                         let _ = answer.send(self.read().await);
                     }
-                    Some(Order::Recover(answer)) => {
+                    Some(DriverCommand::Recover(answer)) => {
                         let _ = answer.send(self.recover().await);
                     }
-                    Some(Order::LossReported) => self.told_lost().await,
-                    Some(Order::Check) => self.check().await,
-                    Some(Order::Delete(answer)) => {
+                    Some(DriverCommand::LossReported) => self.told_lost().await,
+                    Some(DriverCommand::Check) => self.check().await,
+                    Some(DriverCommand::Delete(answer)) => {
                         if self.end(Some(answer)).await {
                             return;
                         }
                     }
-                    Some(Order::Detach(answer)) => {
+                    Some(DriverCommand::Detach(answer)) => {
                         self.detach().await;
                         let _ = answer.send(());
                         return;
@@ -293,17 +293,19 @@ impl Driver {
         });
     }
 
-    async fn hear(&mut self, heard: Result<Heard, LinkError>) {
+    async fn hear(&mut self, heard: Result<AgentEvent, AgentError>) {
         let error = match heard {
-            Ok(Heard::Tell(Tell::Changed { shell, execs })) => return self.changed(shell, execs),
-            Ok(Heard::Tell(Tell::Saved { shell, what })) => {
+            Ok(AgentEvent::Response(AgentResponse::Changed { shell, execs })) => {
+                return self.changed(shell, execs);
+            }
+            Ok(AgentEvent::Response(AgentResponse::Saved { shell, what })) => {
                 if let Some(wire) = &mut self.watch {
                     // What is not saved now is told by the sleep that finds it so.
                     let _ = self.saving.told(wire, shell, what).await;
                 }
                 return;
             }
-            Ok(_) => LinkError::Turn("unasked on the driver's connection"),
+            Ok(_) => AgentError::Turn("unasked on the driver's connection"),
             Err(error) => error,
         };
         self.watch = None;
@@ -313,8 +315,8 @@ impl Driver {
                 warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "connection to the agent replaced");
                 self.adopt(watch).await;
             }
-            Err(LinkError::Silent) => self.fall_silent().await,
-            Err(LinkError::Frame(_) | LinkError::Turn(_)) => {
+            Err(AgentError::Silent) => self.fall_silent().await,
+            Err(AgentError::Frame(_) | AgentError::Turn(_)) => {
                 self.fail("agent sent a bad frame").await
             }
             Err(_) => self.fail("agent killed").await,
@@ -333,7 +335,7 @@ impl Driver {
     }
 
     /// A silent agent was asked again.
-    async fn found(&mut self, found: Result<Watch, LinkError>) {
+    async fn found(&mut self, found: Result<Watch, AgentError>) {
         match found {
             Ok(watch) => {
                 if self.shift(Event::Greeted).is_ok() {
@@ -344,7 +346,7 @@ impl Driver {
                     self.settle().await;
                 }
             }
-            Err(LinkError::Silent) => {}
+            Err(AgentError::Silent) => {}
             Err(_) => self.fail("agent is gone").await,
         }
     }
@@ -476,15 +478,15 @@ impl Driver {
 }
 
 /// Asks a silent agent whether it answers by now.
-async fn call(entry: &Entry) -> Result<Watch, LinkError> {
+async fn call(entry: &Entry) -> Result<Watch, AgentError> {
     let found = watch(entry, REATTACH_WAIT).await;
-    if matches!(found, Err(LinkError::Silent)) {
+    if matches!(found, Err(AgentError::Silent)) {
         tokio::time::sleep(AGAIN).await;
     }
     found
 }
 
-async fn next(watch: &mut Option<Wire>) -> Result<Heard, LinkError> {
+async fn next(watch: &mut Option<Wire>) -> Result<AgentEvent, AgentError> {
     match watch {
         Some(wire) => wire.next().await,
         None => std::future::pending().await,

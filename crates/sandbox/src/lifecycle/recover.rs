@@ -24,13 +24,13 @@ use crate::{
         entry::{Entry, secret_store},
         failpoint::pass,
         inner::Inner,
-        launch::Launch,
+        launch_queue::Launch,
         orphans,
         registry::Registry,
         space::Space,
     },
     model::{
-        agent_error::LinkError,
+        agent_error::AgentError,
         config::Config,
         error::{Error, OpenError},
         ids::{SandboxId, SessionId},
@@ -265,7 +265,7 @@ async fn fs_names(jail: &isolet_jail::Config) -> Result<Vec<String>, Error> {
 /// Finds every agent again, all at once, in the time that there is for all.
 async fn attach(inner: &Arc<Inner>, mut found: Found, origin: Origin) {
     let sandboxes = inner.jail.data_dir.join("sandboxes");
-    let mut tries: JoinSet<(Arc<Entry>, Result<Watch, LinkError>)> = JoinSet::new();
+    let mut tries: JoinSet<(Arc<Entry>, Result<Watch, AgentError>)> = JoinSet::new();
     for mut record in found.records {
         let state = record.state;
         let sessions = found.sessions.remove(&record.name).unwrap_or_default();
@@ -297,7 +297,7 @@ async fn attach(inner: &Arc<Inner>, mut found: Found, origin: Origin) {
     while let Some(tried) = tries.join_next().await {
         match tried {
             Ok((entry, Ok(found))) => inner.drive(entry, Begin::Attached(found)),
-            Ok((entry, Err(LinkError::Silent))) => {
+            Ok((entry, Err(AgentError::Silent))) => {
                 lost(inner, entry, Event::Silent, "agent does not answer")
             }
             Ok((entry, Err(_))) if rebooted(inner, &entry) => {

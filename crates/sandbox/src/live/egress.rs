@@ -9,7 +9,7 @@ use crate::{
     live::{cgroup_control::CgroupControl, entry::Entry, inner::Inner, prepared::Linked},
     model::{
         blocking::blocking,
-        command::Order,
+        command::DriverCommand,
         error::Error,
         network::{Mode, Network, lent::CredentialSpec},
         record::Body,
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 use isolet_jail::{VethClient, VethError, VethEvent};
-use isolet_wire::{links::Settings, network::Policy};
+use isolet_wire::{network::Policy, veth::Settings};
 use std::{
     os::fd::{AsFd as _, OwnedFd},
     sync::{Arc, OnceLock, Weak, atomic::Ordering},
@@ -168,7 +168,7 @@ impl Egress {
             return Ok(());
         }
         if !all.is_empty() && !links.names {
-            return Err(Error::NoWay(NO_EDGE.to_owned()));
+            return Err(Error::NoWay(NO_EGRESS_PROXY.to_owned()));
         }
         let links = Arc::clone(links);
         let id = linked.id;
@@ -249,15 +249,14 @@ impl Egress {
     }
 }
 
-const NO_EDGE: &str =
-    "rules with names of hosts, and credentials, need the program isolet-edge beside the server";
+const NO_EGRESS_PROXY: &str = "rules with names of hosts, and credentials, need the program isolet-egress-proxy beside the server";
 
 /// Refuses rules that nobody here can judge.
 fn named(links: &VethClient, policy: &Policy) -> Result<(), Error> {
     if policy.by_address() || links.names {
         return Ok(());
     }
-    Err(Error::NoWay(NO_EDGE.to_owned()))
+    Err(Error::NoWay(NO_EGRESS_PROXY.to_owned()))
 }
 
 /// Creates the veth pairs that are needed, at the start and whenever the process has ended.
@@ -313,7 +312,7 @@ async fn all(inner: &Arc<Inner>) -> Result<(), Error> {
     for entry in inner.registry.all().iter().filter(|entry| wants(entry)) {
         let (answer, done) = oneshot::channel();
         // One that has ended meanwhile needs none.
-        if entry.orders.send(Order::Link(answer)).await.is_ok()
+        if entry.orders.send(DriverCommand::Link(answer)).await.is_ok()
             && let Ok(Err(error)) = done.await
         {
             failed = Err(error);
@@ -346,7 +345,7 @@ impl Inner {
                 if let Some(entry) = self.registry.named(&name) {
                     *entry.secret_store.authority() = Some(certificate);
                     // Where its driver has too much to do, all is told anew.
-                    if entry.orders.try_send(Order::Trust).is_err() {
+                    if entry.orders.try_send(DriverCommand::Trust).is_err() {
                         ended.notify_one();
                     }
                 }

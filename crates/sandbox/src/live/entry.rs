@@ -20,8 +20,8 @@ use crate::{
     },
     model::{
         activity::Activity,
-        agent_error::LinkError,
-        command::Order,
+        agent_error::AgentError,
+        command::DriverCommand,
         ids::{SandboxId, SessionId, TenantId},
         info::Lost,
         record::{Record, View},
@@ -53,9 +53,9 @@ pub(crate) struct Entry {
     pub(crate) slot: u32,
     pub(crate) directory: PathBuf,
     pub(crate) view: watch::Sender<View>,
-    pub(crate) orders: mpsc::Sender<Order>,
+    pub(crate) orders: mpsc::Sender<DriverCommand>,
     /// The driver's end of `orders`. Here, so that a driver that panicked loses none.
-    pub(crate) post: tokio::sync::Mutex<mpsc::Receiver<Order>>,
+    pub(crate) post: tokio::sync::Mutex<mpsc::Receiver<DriverCommand>>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) scopes: Scopes,
@@ -130,7 +130,7 @@ impl Entry {
     }
 
     /// Why nothing can be done in it any more, once its end is decided.
-    pub(crate) fn destroyed(&self) -> Option<LinkError> {
+    pub(crate) fn destroyed(&self) -> Option<AgentError> {
         self.view.borrow().destroyed()
     }
 

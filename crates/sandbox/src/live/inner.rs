@@ -3,7 +3,7 @@
 use crate::{
     agent_client::pool::Watched,
     live::{
-        egress::Egress, idempotency::IdempotencyStore, launch::Launch, registry::Registry,
+        egress::Egress, idempotency::IdempotencyStore, launch_queue::Launch, registry::Registry,
         space::Space, warm_pool::stock::WarmPool,
     },
     model::{config::Config, error::Error, events::Events},

@@ -2,18 +2,18 @@
 //! before a sleep.
 
 use crate::{
-    agent_client::wire::{Heard, Wire},
+    agent_client::wire::{AgentEvent, Wire},
     live::entry::Entry,
     model::{
-        agent_error::LinkError,
+        agent_error::AgentError,
         error::Error,
         ids::SessionId,
         info::{Lost, LostState, WhyLost},
     },
 };
 use isolet_wire::{
-    ask::Ask,
-    tell::{self, STATE_BYTES_MAX, Saved, Tell, Unsaved},
+    request::AgentRequest,
+    response::{self, AgentResponse, STATE_BYTES_MAX, Saved, Unsaved},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
@@ -63,7 +63,7 @@ impl Saving {
                 match self.entry.shell_states.keep(&session, state, known).await {
                     Ok(()) => {
                         // When it cannot be said, it is told again.
-                        let _ = wire.push(&Ask::Kept { shell, number });
+                        let _ = wire.push(&AgentRequest::Kept { shell, number });
                         return None;
                     }
                     Err(error) => {
@@ -114,25 +114,27 @@ impl Saving {
     pub(crate) async fn all(
         &mut self,
         wire: &mut Wire,
-        mut changed: impl FnMut(Option<tell::Shell>, u32),
+        mut changed: impl FnMut(Option<response::Shell>, u32),
     ) -> Result<Vec<Lost>, Error> {
         let mut lost = Vec::new();
-        wire.send(&Ask::Save).await?;
+        wire.send(&AgentRequest::Save).await?;
         loop {
-            match timeout(SAVE_WAIT, wire.next()).await.map_err(|_| LinkError::Silent)?? {
-                Heard::Tell(Tell::Done) => return Ok(lost),
-                Heard::Tell(Tell::Changed { shell, execs }) => changed(shell, execs),
-                Heard::Tell(Tell::Saved { shell, what }) => {
+            match timeout(SAVE_WAIT, wire.next()).await.map_err(|_| AgentError::Silent)?? {
+                AgentEvent::Response(AgentResponse::Done) => return Ok(lost),
+                AgentEvent::Response(AgentResponse::Changed { shell, execs }) => {
+                    changed(shell, execs)
+                }
+                AgentEvent::Response(AgentResponse::Saved { shell, what }) => {
                     lost.extend(self.told(wire, shell, what).await.map(Lost::ShellState));
                 }
-                _ => return Err(LinkError::Turn("another answer to save").into()),
+                _ => return Err(AgentError::Turn("another answer to save").into()),
             }
         }
     }
 }
 
 /// Of shells that were counted, the sessions of those that have ended.
-pub(crate) fn ended(shells: &[tell::Shell]) -> Vec<SessionId> {
+pub(crate) fn ended(shells: &[response::Shell]) -> Vec<SessionId> {
     let ended = shells.iter().filter(|shell| shell.closed.is_some());
     let named = ended.filter_map(|shell| shell.name.strip_prefix("s/"));
     named.filter_map(|id| SessionId::parse(id).ok()).collect()

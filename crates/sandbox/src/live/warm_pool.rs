@@ -15,7 +15,7 @@ use crate::{
     model::{blocking::blocking, error::Error, record::Kind},
 };
 use isolet_jail::SandboxHandle;
-use isolet_wire::{ask::Ask, launch::Spec, tell::Tell};
+use isolet_wire::{launcher::Spec, request::AgentRequest, response::AgentResponse};
 use std::{
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -134,11 +134,11 @@ async fn start(inner: &Arc<Inner>, made: &mut Made) -> Result<(), Error> {
     let directory = inner.jail.data_dir.join("sandboxes").join(&made.name);
     let greet = async {
         let mut wire = Wire::connect(&directory).await?;
-        wire.send(&Ask::Ping(1)).await?;
+        wire.send(&AgentRequest::Ping(1)).await?;
         wire.answer().await
     };
     match tokio::time::timeout(Duration::from_secs(10), greet).await {
-        Ok(Ok(Tell::Pong(1))) => {}
+        Ok(Ok(AgentResponse::Pong(1))) => {}
         _ => return Err(Error::Fault("its agent does not answer".into())),
     }
     let marked = blocking(move || orphans::mark(&directory)).await?;

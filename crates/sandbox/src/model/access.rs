@@ -5,7 +5,7 @@
 //! takes away what another gives. Reading is implied by writing.
 
 use crate::model::{error::Error, ids::SessionId};
-use isolet_wire::launch::Grant;
+use isolet_wire::launcher::Grant;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

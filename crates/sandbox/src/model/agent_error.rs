@@ -5,7 +5,7 @@ use isolet_wire::frame::FrameError;
 
 /// Why a link cannot go on. It is to be dropped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LinkError {
+pub enum AgentError {
     /// The agent cannot be reached, or the connection broke.
     #[error("agent: {0}")]
     Io(std::io::ErrorKind),
@@ -40,13 +40,13 @@ pub enum LinkError {
     Destroyed(SandboxId),
 }
 
-impl From<FrameError> for LinkError {
+impl From<FrameError> for AgentError {
     fn from(error: FrameError) -> Self {
         Self::Frame(error.to_string())
     }
 }
 
-impl From<std::io::Error> for LinkError {
+impl From<std::io::Error> for AgentError {
     fn from(error: std::io::Error) -> Self {
         use rustix::io::Errno;
         match Errno::from_io_error(&error) {

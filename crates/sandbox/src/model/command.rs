@@ -10,7 +10,7 @@ use crate::model::{
 use tokio::sync::oneshot;
 
 /// What a driver is told to do.
-pub(crate) enum Order {
+pub(crate) enum DriverCommand {
     Patch(Box<Patch>, oneshot::Sender<Result<Info, Error>>),
     Delete(oneshot::Sender<Result<Ended, Error>>),
     Sleep(oneshot::Sender<Result<Info, Error>>),

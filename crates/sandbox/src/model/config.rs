@@ -1,7 +1,7 @@
 //! What the service is told at its start.
 
 use crate::model::ids::TenantId;
-use isolet_wire::launch::Limits;
+use isolet_wire::launcher::Limits;
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 /// Everything that can be set.

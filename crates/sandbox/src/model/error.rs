@@ -1,10 +1,10 @@
 //! Why something was not done: one variant a cause, each with what `http` needs to answer.
 
 use crate::model::{
-    agent_error::LinkError,
+    agent_error::AgentError,
     ids::{ProcessId, SandboxId, SessionId},
 };
-use isolet_wire::tell::Why;
+use isolet_wire::response::RefusalReason;
 
 /// A grant of a session's scope that was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,13 +182,13 @@ pub enum Error {
     #[error("{message}")]
     Refused {
         /// Why, for programs.
-        why: Why,
+        why: RefusalReason,
         /// Why, for people.
         message: String,
     },
     /// The connection to the agent failed.
     #[error(transparent)]
-    Link(#[from] LinkError),
+    Link(#[from] AgentError),
     /// It was not done in its time.
     #[error("{0} took too long")]
     TooLate(&'static str),

@@ -1,6 +1,6 @@
 //! What is asked of a sandbox or session, and what is told of it.
 
-pub use isolet_wire::launch::Limits;
+pub use isolet_wire::launcher::Limits;
 
 use crate::model::{
     access::FileAccess,

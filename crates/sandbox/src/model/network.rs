@@ -98,7 +98,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        let links = isolet_wire::links::Settings::default();
+        let links = isolet_wire::veth::Settings::default();
         let (resolvers, opened, default) = Default::default();
         let range = links.range;
         let connections_max = links.connections_max;

@@ -5,8 +5,8 @@ use crate::model::{
     network::denied::Denied,
 };
 use isolet_wire::{
-    ask::What,
     process::{COMMAND_BYTES_TOLD, Process},
+    request::What,
 };
 use std::collections::BTreeMap;
 

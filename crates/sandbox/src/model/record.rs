@@ -1,7 +1,7 @@
 //! A sandbox's record: what the store keeps and clients are told, and how a wish becomes one.
 
 use crate::model::{
-    agent_error::LinkError,
+    agent_error::AgentError,
     clock::now_ms,
     config::Config,
     error::Error,
@@ -11,14 +11,14 @@ use crate::model::{
     state::State,
     validation::{bad, check_env, check_metadata},
 };
-use isolet_wire::launch::Limits;
+use isolet_wire::launcher::Limits;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// A root as the launcher is told it.
-pub(crate) fn layers(root: &isolet_image::Root) -> isolet_wire::launch::Root {
-    isolet_wire::launch::Root {
+pub(crate) fn layers(root: &isolet_image::Root) -> isolet_wire::launcher::Root {
+    isolet_wire::launcher::Root {
         layers: root.layers.clone(),
         cwd: root.cwd.clone(),
         uid: root.user.uid,
@@ -32,7 +32,7 @@ pub(crate) struct Kind {
     /// In the namespace of a link.
     pub(crate) linked: bool,
     /// The layers of its image; `None`: the host's programs.
-    pub(crate) root: Option<isolet_wire::launch::Root>,
+    pub(crate) root: Option<isolet_wire::launcher::Root>,
 }
 
 impl Kind {
@@ -259,8 +259,8 @@ pub(crate) struct View {
 
 impl View {
     /// Why nothing can be done in the sandbox any more, once its end is decided.
-    pub(crate) fn destroyed(&self) -> Option<LinkError> {
-        (!self.record.state.visible()).then(|| LinkError::Destroyed(self.record.id.clone()))
+    pub(crate) fn destroyed(&self) -> Option<AgentError> {
+        (!self.record.state.visible()).then(|| AgentError::Destroyed(self.record.id.clone()))
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::model::{
     access::FileAccess,
-    agent_error::LinkError,
+    agent_error::AgentError,
     clock::now_ms,
     error::Error,
     ids::{SandboxId, SessionId},
@@ -12,8 +12,8 @@ use crate::model::{
     validation::{check_env, check_metadata},
 };
 use isolet_wire::{
-    launch::Grant,
-    tell::{self, Why},
+    launcher::Grant,
+    response::{self, RefusalReason},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -296,14 +296,14 @@ impl Sessions {
     /// shell or terminal is open.
     ///
     /// # Errors
-    /// [`LinkError::SessionEnded`].
+    /// [`AgentError::SessionEnded`].
     pub(crate) fn opening(&self, id: &SessionId) -> Result<(Arc<Lifetime>, OpeningGuard), Error> {
         let lifetime = self.lock().get(id).map(|held| Arc::clone(&held.lifetime));
         let opening = lifetime.and_then(|lifetime| {
             let guard = lifetime.opening()?;
             Some((lifetime, guard))
         });
-        opening.ok_or_else(|| LinkError::SessionEnded.into())
+        opening.ok_or_else(|| AgentError::SessionEnded.into())
     }
 
     /// Whether one more may be made under this id.
@@ -328,7 +328,7 @@ impl Sessions {
             let message = format!(
                 "at most {TERMINALS_MAX} terminals of a sandbox run at once; end one of them"
             );
-            return Err(Error::Refused { why: Why::TooMany, message });
+            return Err(Error::Refused { why: RefusalReason::TooMany, message });
         }
         if let Some(held) = all.get_mut(id) {
             held.opening += 1;
@@ -372,7 +372,7 @@ impl Sessions {
     }
 
     /// The shell of one that has an agent of its own, as that counted.
-    pub(crate) fn inventory_of(&self, id: &SessionId, shells: &[tell::Shell]) {
+    pub(crate) fn inventory_of(&self, id: &SessionId, shells: &[response::Shell]) {
         if let Some(held) = self.lock().get_mut(id) {
             held.all_gone();
         }
@@ -383,7 +383,7 @@ impl Sessions {
     }
 
     /// All shells of the sandbox's agent, as that counted them.
-    pub(crate) fn inventory(&self, shells: &[tell::Shell]) {
+    pub(crate) fn inventory(&self, shells: &[response::Shell]) {
         self.lock().values_mut().filter(|held| !held.scoped()).for_each(Held::all_gone);
         for shell in shells {
             self.changed(shell, false);
@@ -391,7 +391,7 @@ impl Sessions {
     }
 
     /// One shell or terminal has changed; `now`: at this moment, so that it counts as activity.
-    pub(crate) fn changed(&self, shell: &tell::Shell, now: bool) {
+    pub(crate) fn changed(&self, shell: &response::Shell, now: bool) {
         let Some((kind, id)) = shell.name.split_once('/') else { return };
         let mut all = self.lock();
         let Some(held) = all.get_mut(id) else { return };
@@ -470,9 +470,9 @@ mod tests {
         Sessions::new(&SandboxId::parse("box").unwrap(), (5, WORKSPACE), rows)
     }
 
-    fn shell(name: &str, busy: bool, closed: bool) -> tell::Shell {
-        let closed = closed.then(tell::Closed::default);
-        tell::Shell { name: name.into(), pid: 7, busy, queued: 0, clients: 1, closed }
+    fn shell(name: &str, busy: bool, closed: bool) -> response::Shell {
+        let closed = closed.then(response::Closed::default);
+        response::Shell { name: name.into(), pid: 7, busy, queued: 0, clients: 1, closed }
     }
 
     #[test]

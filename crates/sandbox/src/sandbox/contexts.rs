@@ -13,11 +13,11 @@ pub use run::{Code, Event, Fault, RunLink, SAID_BYTES_MAX, Shown};
 use crate::{
     agent_client::{
         pool::Pool,
-        wire::{ANSWER_WAIT, Heard},
+        wire::{ANSWER_WAIT, AgentEvent},
     },
     live::entry::scopes::Scope,
     model::{
-        agent_error::LinkError,
+        agent_error::AgentError,
         error::Error,
         ids::{ContextId, SessionId},
         state::State,
@@ -25,9 +25,9 @@ use crate::{
     sandbox::Sandbox,
 };
 use isolet_wire::{
-    ask::Ask,
     context::{self, Language},
-    tell::{Tell, Why},
+    request::AgentRequest,
+    response::{AgentResponse, RefusalReason},
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -156,15 +156,17 @@ impl Sandbox {
 
     async fn contexts_at(&self, scope: Option<&Scope>) -> Result<Vec<Info>, Error> {
         let mut wire = self.wire(scope).await?;
-        wire.send(&Ask::Context(context::Ask::List)).await?;
+        wire.send(&AgentRequest::Context(context::ContextRequest::List)).await?;
         let mut all = Vec::new();
         loop {
             match wire.answer().await? {
-                Tell::Context(context::Tell::Is(told)) if all.len() < context::CONTEXTS_MAX => {
+                AgentResponse::Context(context::ContextResponse::Is(told))
+                    if all.len() < context::CONTEXTS_MAX =>
+                {
                     all.extend(info(told).ok());
                 }
-                Tell::Done => break,
-                _ => return Err(LinkError::Turn("another answer to the list of contexts").into()),
+                AgentResponse::Done => break,
+                _ => return Err(AgentError::Turn("another answer to the list of contexts").into()),
             }
         }
         self.pool_at(scope).park(wire);
@@ -195,10 +197,10 @@ impl Sandbox {
     /// [`Error::Refused`] with `NoShell`, [`Error::Link`].
     pub async fn context_interrupt(&self, id: &ContextId) -> Result<bool, Error> {
         let scope = self.home(id).await?;
-        let ask = context::Ask::Interrupt(id.to_string());
+        let ask = context::ContextRequest::Interrupt(id.to_string());
         match self.ask_context(scope.as_deref(), ask, ANSWER_WAIT).await? {
-            context::Tell::Interrupted(any) => Ok(any),
-            _ => Err(LinkError::Turn("another answer to an interrupt").into()),
+            context::ContextResponse::Interrupted(any) => Ok(any),
+            _ => Err(AgentError::Turn("another answer to an interrupt").into()),
         }
     }
 
@@ -208,10 +210,10 @@ impl Sandbox {
     /// As [`Self::context_open`].
     pub async fn context_restart(&self, id: &ContextId) -> Result<Info, Error> {
         let scope = self.home(id).await?;
-        let ask = context::Ask::Restart(id.to_string());
+        let ask = context::ContextRequest::Restart(id.to_string());
         match self.ask_context(scope.as_deref(), ask, OPEN_WAIT).await? {
-            context::Tell::Is(told) => info(told),
-            _ => Err(LinkError::Turn("another answer to a restart").into()),
+            context::ContextResponse::Is(told) => info(told),
+            _ => Err(AgentError::Turn("another answer to a restart").into()),
         }
     }
 
@@ -222,18 +224,19 @@ impl Sandbox {
     pub async fn context_close(&self, id: &ContextId) -> Result<(), Error> {
         let closed = async {
             let scope = match self.home(id).await {
-                Err(Error::Refused { why: Why::NoShell, .. }) => return Ok(()),
+                Err(Error::Refused { why: RefusalReason::NoShell, .. }) => return Ok(()),
                 found => found?,
             };
             let mut wire = self.wire(scope.as_deref()).await?;
-            wire.send(&Ask::Context(context::Ask::Close(id.to_string()))).await?;
+            wire.send(&AgentRequest::Context(context::ContextRequest::Close(id.to_string())))
+                .await?;
             let answer = timeout(CLOSE_WAIT, wire.next()).await;
             match answer.map_err(|_| Error::TooLate("ending the context"))?? {
-                Heard::Tell(Tell::Done) => {
+                AgentEvent::Response(AgentResponse::Done) => {
                     self.pool_at(scope.as_deref()).park(wire);
                     Ok(())
                 }
-                _ => Err(LinkError::Turn("another answer to the end of a context").into()),
+                _ => Err(AgentError::Turn("another answer to the end of a context").into()),
             }
         };
         match closed.await {
@@ -260,24 +263,24 @@ impl Sandbox {
     async fn ask_context(
         &self,
         scope: Option<&Scope>,
-        ask: context::Ask,
+        ask: context::ContextRequest,
         wait: Duration,
-    ) -> Result<context::Tell, Error> {
+    ) -> Result<context::ContextResponse, Error> {
         let mut wire = self.wire(scope).await?;
-        wire.send(&Ask::Context(ask)).await?;
-        let heard = timeout(wait, wire.next()).await.map_err(|_| LinkError::Silent)??;
+        wire.send(&AgentRequest::Context(ask)).await?;
+        let heard = timeout(wait, wire.next()).await.map_err(|_| AgentError::Silent)??;
         match heard {
-            Heard::Tell(Tell::Context(told)) => {
+            AgentEvent::Response(AgentResponse::Context(told)) => {
                 self.pool_at(scope).park(wire);
                 Ok(told)
             }
-            Heard::Tell(Tell::Refused { why, message, .. }) => {
-                if why == Why::NoProcess {
+            AgentEvent::Response(AgentResponse::Refused { why, message, .. }) => {
+                if why == RefusalReason::NoProcess {
                     self.request_health_check();
                 }
                 Err(Error::Refused { why, message })
             }
-            _ => Err(LinkError::Turn("another answer about a context").into()),
+            _ => Err(AgentError::Turn("another answer about a context").into()),
         }
     }
 
@@ -287,12 +290,12 @@ impl Sandbox {
 }
 
 fn none(id: &ContextId) -> Error {
-    Error::Refused { why: Why::NoShell, message: format!("there is no context {id}") }
+    Error::Refused { why: RefusalReason::NoShell, message: format!("there is no context {id}") }
 }
 
 /// What an agent says of a context, checked.
 pub(crate) fn info(told: context::Context) -> Result<Info, Error> {
-    let bad = || Error::from(LinkError::Turn("what it says of a context does not read"));
+    let bad = || Error::from(AgentError::Turn("what it says of a context does not read"));
     let label: Label = serde_json::from_slice(&told.label).map_err(|_| bad())?;
     Ok(Info {
         id: ContextId::parse(&told.context).map_err(|_| bad())?,

@@ -1,7 +1,7 @@
 //! Whether a directory is there in which something is to begin later.
 
 use crate::{model::error::Error, sandbox::Sandbox};
-use isolet_wire::tell::{Kind, Why};
+use isolet_wire::response::{Kind, RefusalReason};
 
 impl Sandbox {
     /// Looks whether a session can begin in this directory.
@@ -12,12 +12,12 @@ impl Sandbox {
         let reason = match self.file_look(path.as_bytes(), true).await {
             Ok(found) if found.stat.kind == Kind::Directory => return Ok(()),
             Ok(_) => "not a directory",
-            Err(Error::Refused { why: Why::NotFound, .. }) => "no such directory",
-            Err(Error::Refused { why: Why::WrongKind, .. }) => "not a directory",
-            Err(Error::Refused { why: Why::Denied, .. }) => "it cannot be entered",
+            Err(Error::Refused { why: RefusalReason::NotFound, .. }) => "no such directory",
+            Err(Error::Refused { why: RefusalReason::WrongKind, .. }) => "not a directory",
+            Err(Error::Refused { why: RefusalReason::Denied, .. }) => "it cannot be entered",
             Err(error) => return Err(error),
         };
         let message = format!("cannot enter the start directory: {path}: {reason}");
-        Err(Error::Refused { why: Why::BadCwd, message })
+        Err(Error::Refused { why: RefusalReason::BadCwd, message })
     }
 }

@@ -7,16 +7,16 @@ mod calls;
 pub use calls::{CONTEXT_MAX, GLOB_BYTES_MAX, Opened, PAGE_MAX, PATTERN_BYTES_MAX, Page, Watcher};
 
 use crate::{
-    agent_client::wire::{Heard, Wire},
+    agent_client::wire::{AgentEvent, Wire},
     live::space::{STEP_BYTES, Space},
-    model::{agent_error::LinkError, error::Error},
+    model::{agent_error::AgentError, error::Error},
     sandbox::Sandbox,
 };
 use bytes::Bytes;
 use isolet_wire::{
-    ask::{Ask, File},
     frame::{DATA_BYTES_MAX, Data},
-    tell::{Entry, Stat, Tell},
+    request::{AgentRequest, File},
+    response::{AgentResponse, Entry, Stat},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
@@ -51,13 +51,15 @@ pub struct Writer {
     look: u64,
 }
 
-pub(crate) async fn hear(wire: &mut Wire) -> Result<Heard, Error> {
+pub(crate) async fn hear(wire: &mut Wire) -> Result<AgentEvent, Error> {
     hear_in(wire, STILL).await
 }
 
-pub(crate) async fn hear_in(wire: &mut Wire, wait: Duration) -> Result<Heard, Error> {
+pub(crate) async fn hear_in(wire: &mut Wire, wait: Duration) -> Result<AgentEvent, Error> {
     match timeout(wait, wire.next()).await.map_err(|_| Error::TooLate("the file call"))?? {
-        Heard::Tell(Tell::Refused { why, message, .. }) => Err(Error::Refused { why, message }),
+        AgentEvent::Response(AgentResponse::Refused { why, message, .. }) => {
+            Err(Error::Refused { why, message })
+        }
         heard => Ok(heard),
     }
 }
@@ -68,14 +70,14 @@ pub(crate) async fn done(wire: &mut Wire) -> Result<(), Error> {
 
 pub(crate) async fn done_in(wire: &mut Wire, wait: Duration) -> Result<(), Error> {
     match hear_in(wire, wait).await? {
-        Heard::Tell(Tell::Done) => Ok(()),
+        AgentEvent::Response(AgentResponse::Done) => Ok(()),
         _ => Err(fault("a file call")),
     }
 }
 
 pub(crate) async fn stat(wire: &mut Wire) -> Result<Stat, Error> {
     match hear(wire).await? {
-        Heard::Tell(Tell::FileStat(stat)) => Ok(stat),
+        AgentEvent::Response(AgentResponse::FileStat(stat)) => Ok(stat),
         _ => Err(fault("a file call")),
     }
 }
@@ -83,7 +85,7 @@ pub(crate) async fn stat(wire: &mut Wire) -> Result<Stat, Error> {
 /// The agent said what it may not say here.
 pub(crate) fn fault(of: &'static str) -> Error {
     tracing::warn!(of, "an agent gave another answer");
-    LinkError::Turn("another answer to a file call").into()
+    AgentError::Turn("another answer to a file call").into()
 }
 
 fn check(path: &[u8]) -> Result<(), Error> {
@@ -106,12 +108,14 @@ impl Reader {
             return Ok(self.ahead.take());
         }
         match hear(&mut self.wire).await? {
-            Heard::Data(body) => Ok(Some(Data::parse(body).map_err(LinkError::from)?.bytes)),
-            Heard::Tell(Tell::Done) => {
+            AgentEvent::Data(body) => Ok(Some(Data::parse(body).map_err(AgentError::from)?.bytes)),
+            AgentEvent::Response(AgentResponse::Done) => {
                 self.done = true;
                 Ok(None)
             }
-            Heard::Tell(_) => Err(LinkError::Turn("another answer to a file call").into()),
+            AgentEvent::Response(_) => {
+                Err(AgentError::Turn("another answer to a file call").into())
+            }
         }
     }
 }
@@ -134,16 +138,16 @@ impl Writer {
         }
         match self.wire.try_next() {
             Ok(None) => Ok(()),
-            Ok(Some(Heard::Tell(Tell::Refused { why, message, .. }))) => {
+            Ok(Some(AgentEvent::Response(AgentResponse::Refused { why, message, .. }))) => {
                 Err(Error::Refused { why, message })
             }
-            Ok(Some(_)) => Err(LinkError::Turn("an answer before the end of a file").into()),
+            Ok(Some(_)) => Err(AgentError::Turn("an answer before the end of a file").into()),
             Err(error) => Err(error.into()),
         }
     }
 
     /// What the agent said before it closed the connection says more than that it did.
-    async fn reason(&mut self, error: LinkError) -> Error {
+    async fn reason(&mut self, error: AgentError) -> Error {
         match hear(&mut self.wire).await {
             Err(refused @ Error::Refused { .. }) => refused,
             _ => error.into(),
@@ -160,7 +164,7 @@ impl Writer {
     }
 
     async fn end(&mut self) -> Result<(), Error> {
-        match self.wire.send(&Ask::File(File::End)).await {
+        match self.wire.send(&AgentRequest::File(File::End)).await {
             Err(error) => Err(self.reason(error).await),
             Ok(()) => Ok(()),
         }
@@ -185,7 +189,7 @@ impl Sandbox {
                 | File::Watch { .. }
         );
         let mut wire = self.file_wire(reads).await?;
-        wire.send(&Ask::File(file)).await?;
+        wire.send(&AgentRequest::File(file)).await?;
         Ok(wire)
     }
 
@@ -232,10 +236,12 @@ impl Sandbox {
         let mut all = Vec::new();
         loop {
             match hear(&mut wire).await? {
-                Heard::Tell(Tell::FileList(mut part)) if all.len() + part.len() <= max as usize => {
+                AgentEvent::Response(AgentResponse::FileList(mut part))
+                    if all.len() + part.len() <= max as usize =>
+                {
                     all.append(&mut part)
                 }
-                Heard::Tell(Tell::Done) => return Ok(all),
+                AgentEvent::Response(AgentResponse::Done) => return Ok(all),
                 _ => return Err(fault("a list")),
             }
         }

@@ -7,13 +7,13 @@
 use crate::{
     agent_client::wire::Wire,
     live::entry::CONNECTIONS_MAX,
-    model::{agent_error::LinkError, error::Error, state::State},
+    model::{agent_error::AgentError, error::Error, state::State},
     sandbox::Sandbox,
 };
 use isolet_wire::{
-    ask::Ask,
     port::{LISTENERS_MAX, Listener},
-    tell::{Tell, Why},
+    request::AgentRequest,
+    response::{AgentResponse, RefusalReason},
 };
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::{
@@ -95,11 +95,11 @@ impl Sandbox {
     pub async fn dial(&self, port: u16) -> Result<PortLink, Error> {
         let Ok(_place) = std::sync::Arc::clone(&self.entry.ports).try_acquire_owned() else {
             let message = format!("at most {CONNECTIONS_MAX} connections to ports of a sandbox");
-            return Err(Error::Refused { why: Why::TooMany, message });
+            return Err(Error::Refused { why: RefusalReason::TooMany, message });
         };
         let mut wire = self.wire(None).await?;
         let answer = timeout(DIAL_WAIT, wire.dial(port)).await;
-        let fd = match answer.map_err(|_| LinkError::Silent)?? {
+        let fd = match answer.map_err(|_| AgentError::Silent)?? {
             Ok(fd) => fd,
             Err((why, message)) => {
                 self.entry.pool.park(wire);
@@ -124,9 +124,9 @@ impl Sandbox {
 
     async fn ask_listening(&self) -> Result<Vec<Listener>, Error> {
         let mut wire: Wire = self.wire(None).await?;
-        wire.send(&Ask::Listening).await?;
-        let Tell::Listening(mut all) = wire.answer().await? else {
-            return Err(LinkError::Turn("another answer to who listens").into());
+        wire.send(&AgentRequest::Listening).await?;
+        let AgentResponse::Listening(mut all) = wire.answer().await? else {
+            return Err(AgentError::Turn("another answer to who listens").into());
         };
         self.entry.pool.park(wire);
         all.truncate(LISTENERS_MAX);
@@ -137,7 +137,7 @@ impl Sandbox {
 /// A socket that an agent handed over, made ours where it is a TCP connection to that port of a
 /// loopback. It can only be one of the network that the agent lives in.
 fn checked(fd: OwnedFd, port: u16) -> Result<TcpStream, Error> {
-    const OTHER: LinkError = LinkError::Turn("another descriptor than a connection to the port");
+    const OTHER: AgentError = AgentError::Turn("another descriptor than a connection to the port");
     let kind = sockopt::socket_type(&fd).map_err(|_| OTHER)?;
     let family = sockopt::socket_domain(&fd).map_err(|_| OTHER)?;
     let tcp = sockopt::socket_protocol(&fd).ok().flatten() == Some(rustix::net::ipproto::TCP);
@@ -151,7 +151,7 @@ fn checked(fd: OwnedFd, port: u16) -> Result<TcpStream, Error> {
         return Err(OTHER.into());
     }
     let made = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
-    let stream = made.map_err(LinkError::from)?;
+    let stream = made.map_err(AgentError::from)?;
     // What is written is whole: waiting for more would only cost time.
     let _ = stream.set_nodelay(true);
     Ok(stream)

@@ -7,7 +7,7 @@ mod gone;
 use crate::{
     agent_client::wire::{
         ANSWER_WAIT,
-        Heard::{self, Tell as Said},
+        AgentEvent::{self, Response as Said},
         Wire,
     },
     live::entry::{
@@ -15,7 +15,7 @@ use crate::{
         scopes::Scope,
     },
     model::{
-        agent_error::LinkError,
+        agent_error::AgentError,
         error::Error,
         ids::ProcessId,
         info::IdempotencyKey,
@@ -25,9 +25,9 @@ use crate::{
     sandbox::Sandbox,
 };
 use isolet_wire::{
-    ask::Ask,
-    process::{Log, Order, Start},
-    tell::{Tell, Why},
+    process::{Log, ProcessRequest, Start},
+    request::AgentRequest,
+    response::{AgentResponse, RefusalReason},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
@@ -39,31 +39,31 @@ const INPUT_PART: usize = 64 * 1024;
 
 /// A log that is being read.
 #[derive(Debug)]
-pub struct ProcessLink {
+pub struct ProcessConnection {
     wire: Wire,
     log: Log,
 }
 
-impl ProcessLink {
+impl ProcessConnection {
     /// What it is of, and where it begins.
     #[must_use]
     pub fn log(&self) -> &Log {
         &self.log
     }
 
-    /// What comes next: data, [`Tell::ProcessGap`], and at last [`Tell::Process`]. Cancel-safe.
+    /// What comes next: data, [`AgentResponse::ProcessGap`], and at last [`AgentResponse::Process`]. Cancel-safe.
     ///
     /// # Errors
-    /// [`LinkError`].
-    pub async fn next(&mut self) -> Result<Heard, LinkError> {
+    /// [`AgentError`].
+    pub async fn next(&mut self) -> Result<AgentEvent, AgentError> {
         self.wire.next().await
     }
 
     /// What has already arrived, without waiting; `None` when that is nothing.
     ///
     /// # Errors
-    /// [`LinkError`].
-    pub fn try_next(&mut self) -> Result<Option<Heard>, LinkError> {
+    /// [`AgentError`].
+    pub fn try_next(&mut self) -> Result<Option<AgentEvent>, AgentError> {
         self.wire.try_next()
     }
 }
@@ -119,7 +119,7 @@ impl Sandbox {
             };
         }
         let cwd = wish.cwd.or(session.map(|session| session.cwd));
-        let order = Order::Start(Start {
+        let order = ProcessRequest::Start(Start {
             id: id.to_string(),
             session: wish.session.as_ref().map(ToString::to_string),
             what: wish.what,
@@ -129,7 +129,7 @@ impl Sandbox {
             timeout_ms: wish.timeout_ms,
         });
         let answer = self.order(scope.as_deref(), order, ANSWER_WAIT).await;
-        if let Err(Error::Refused { why: Why::NoProcess, .. }) = &answer {
+        if let Err(Error::Refused { why: RefusalReason::NoProcess, .. }) = &answer {
             self.request_health_check();
         }
         let info = one(answer?)?;
@@ -146,7 +146,7 @@ impl Sandbox {
     /// # Errors
     /// [`Error::NoProcess`], [`Error::Link`].
     pub async fn process(&self, id: &ProcessId) -> Result<ProcessInfo, Error> {
-        match self.order_of(id, Order::Get(id.to_string()), ANSWER_WAIT).await {
+        match self.order_of(id, ProcessRequest::Get(id.to_string()), ANSWER_WAIT).await {
             Err(Error::ProcessLost { .. }) => self.process_lost(id).await,
             told => one(told?).map(|info| self.with_denied(info)),
         }
@@ -188,15 +188,15 @@ impl Sandbox {
 
     async fn list_processes(&self, scope: Option<&Scope>) -> Result<Vec<ProcessInfo>, Error> {
         let mut wire = self.wire(scope).await?;
-        wire.send(&Ask::Process(Order::List)).await?;
+        wire.send(&AgentRequest::Process(ProcessRequest::List)).await?;
         let mut all = Vec::new();
         loop {
             match wire.answer().await? {
-                Tell::Processes(some) if all.len() < LISTED_MAX => {
+                AgentResponse::Processes(some) if all.len() < LISTED_MAX => {
                     all.extend(some.into_iter().filter_map(ProcessInfo::told));
                 }
-                Tell::Done => break,
-                _ => return Err(LinkError::Turn("another answer to the list of processes").into()),
+                AgentResponse::Done => break,
+                _ => return Err(AgentError::Turn("another answer to the list of processes").into()),
             }
         }
         scope.map_or(&self.entry.pool, |scope| &scope.pool).park(wire);
@@ -213,7 +213,7 @@ impl Sandbox {
         id: &ProcessId,
         since: Option<u64>,
         follow: bool,
-    ) -> Result<ProcessLink, Error> {
+    ) -> Result<ProcessConnection, Error> {
         let awake = match self.stay() {
             Err(Error::Sleeping(_)) => return Err(self.lost_or_none(id).await),
             awake => awake?,
@@ -221,12 +221,19 @@ impl Sandbox {
         let scope = self.process_place(id).await?;
         let mut wire = self.wire(scope.as_deref()).await?;
         wire.awake = Some(awake);
-        wire.send(&Ask::Process(Order::Follow { id: id.to_string(), since, follow })).await?;
+        wire.send(&AgentRequest::Process(ProcessRequest::Follow {
+            id: id.to_string(),
+            since,
+            follow,
+        }))
+        .await?;
         match wire.answer().await? {
-            Tell::ProcessLog(log) => Ok(ProcessLink { wire, log }),
-            Tell::Refused { why: Why::NoSuchProcess, .. } => Err(self.not_there(id).await),
-            Tell::Refused { why, message, .. } => Err(Error::Refused { why, message }),
-            _ => Err(LinkError::Turn("another answer to following a process").into()),
+            AgentResponse::ProcessLog(log) => Ok(ProcessConnection { wire, log }),
+            AgentResponse::Refused { why: RefusalReason::NoSuchProcess, .. } => {
+                Err(self.not_there(id).await)
+            }
+            AgentResponse::Refused { why, message, .. } => Err(Error::Refused { why, message }),
+            _ => Err(AgentError::Turn("another answer to following a process").into()),
         }
     }
 
@@ -240,7 +247,8 @@ impl Sandbox {
         loop {
             let part = parts.next().unwrap_or_default();
             let last = parts.peek().is_none();
-            let order = Order::Input { id: id.to_string(), data: part.to_vec(), eof: eof && last };
+            let order =
+                ProcessRequest::Input { id: id.to_string(), data: part.to_vec(), eof: eof && last };
             self.order_of(id, order, ANSWER_WAIT).await?;
             if last {
                 return Ok(());
@@ -258,7 +266,7 @@ impl Sandbox {
         signal: i32,
         all: bool,
     ) -> Result<(), Error> {
-        let order = Order::Signal { id: id.to_string(), signal, all };
+        let order = ProcessRequest::Signal { id: id.to_string(), signal, all };
         self.order_of(id, order, ANSWER_WAIT).await.map(drop)
     }
 
@@ -274,7 +282,7 @@ impl Sandbox {
         grace: Duration,
     ) -> Result<ProcessInfo, Error> {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        let order = Order::Kill { id: id.to_string(), signal, grace_ms };
+        let order = ProcessRequest::Kill { id: id.to_string(), signal, grace_ms };
         match self.order_of(id, order, ANSWER_WAIT.saturating_add(grace)).await {
             Err(Error::ProcessLost { .. }) => self.process_lost(id).await,
             told => {
@@ -290,7 +298,7 @@ impl Sandbox {
     /// # Errors
     /// [`Error::TooLate`], [`Error::Link`].
     pub async fn process_forget(&self, id: &ProcessId) -> Result<(), Error> {
-        match self.order_of(id, Order::Forget(id.to_string()), ANSWER_WAIT).await {
+        match self.order_of(id, ProcessRequest::Forget(id.to_string()), ANSWER_WAIT).await {
             Ok(_) | Err(Error::ProcessLost { .. } | Error::NoProcess { .. }) => {
                 self.entry.process_records.remove(id).await;
                 self.entry.background.forgotten(self, id);
@@ -310,13 +318,20 @@ impl Sandbox {
     }
 
     /// Asks the agent that has it.
-    async fn order_of(&self, id: &ProcessId, order: Order, wait: Duration) -> Result<Tell, Error> {
+    async fn order_of(
+        &self,
+        id: &ProcessId,
+        order: ProcessRequest,
+        wait: Duration,
+    ) -> Result<AgentResponse, Error> {
         let ask = async {
             let scope = self.process_place(id).await?;
             self.order(scope.as_deref(), order, wait).await
         };
         match ask.await {
-            Err(Error::Refused { why: Why::NoSuchProcess, .. }) => Err(self.not_there(id).await),
+            Err(Error::Refused { why: RefusalReason::NoSuchProcess, .. }) => {
+                Err(self.not_there(id).await)
+            }
             Err(_) if self.entry.state() == State::Sleeping => Err(self.lost_or_none(id).await),
             told => told,
         }
@@ -326,25 +341,27 @@ impl Sandbox {
     async fn order(
         &self,
         scope: Option<&Scope>,
-        order: Order,
+        order: ProcessRequest,
         wait: Duration,
-    ) -> Result<Tell, Error> {
+    ) -> Result<AgentResponse, Error> {
         let mut wire = self.wire(scope).await?;
-        wire.send(&Ask::Process(order)).await?;
+        wire.send(&AgentRequest::Process(order)).await?;
         let heard = timeout(wait, wire.next()).await;
         let told = match heard.map_err(|_| Error::TooLate("the process"))?? {
-            Said(Tell::Refused { why, message, .. }) => Err(Error::Refused { why, message }),
-            Said(told @ (Tell::Process(_) | Tell::Done)) => Ok(told),
-            _ => return Err(LinkError::Turn("another answer about a process").into()),
+            Said(AgentResponse::Refused { why, message, .. }) => {
+                Err(Error::Refused { why, message })
+            }
+            Said(told @ (AgentResponse::Process(_) | AgentResponse::Done)) => Ok(told),
+            _ => return Err(AgentError::Turn("another answer about a process").into()),
         };
         scope.map_or(&self.entry.pool, |scope| &scope.pool).park(wire);
         told
     }
 }
 
-fn one(told: Tell) -> Result<ProcessInfo, Error> {
-    let Tell::Process(process) = told else {
-        return Err(LinkError::Turn("another answer about a process").into());
+fn one(told: AgentResponse) -> Result<ProcessInfo, Error> {
+    let AgentResponse::Process(process) = told else {
+        return Err(AgentError::Turn("another answer about a process").into());
     };
-    ProcessInfo::told(process).ok_or_else(|| LinkError::Turn("a process without an id").into())
+    ProcessInfo::told(process).ok_or_else(|| AgentError::Turn("a process without an id").into())
 }

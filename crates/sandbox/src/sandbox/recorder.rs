@@ -2,23 +2,23 @@
 //! an asciicast (version 2). A task that ends with its terminal.
 
 use crate::{
-    agent_client::wire::Heard,
+    agent_client::wire::AgentEvent,
     live::entry::{
         Entry,
         recordings::{Held, RECORDING_BYTES_MAX, Recording, read, write_note},
     },
     model::{
-        agent_error::LinkError, blocking::blocking, clock::now_ms, error::Error, ids::SessionId,
+        agent_error::AgentError, blocking::blocking, clock::now_ms, error::Error, ids::SessionId,
         state::State,
     },
     sandbox::{
         Sandbox,
-        terminal::{self, TerminalLink},
+        terminal::{self, TerminalConnection},
     },
 };
 use isolet_wire::{
     frame::Data,
-    tell::Tell,
+    response::AgentResponse,
     terminal::{Attach, SNAPSHOT, Since, Size},
 };
 use std::{
@@ -62,7 +62,7 @@ struct Recorder {
     sandbox: Sandbox,
     held: Held,
     about: Recording,
-    link: TerminalLink,
+    link: TerminalConnection,
     cast: Option<fs::File>,
     /// Events that are not written yet, and since when there are some.
     events: Vec<u8>,
@@ -80,7 +80,7 @@ impl Sandbox {
         &self,
         session: &SessionId,
         about: Option<&Recording>,
-    ) -> Result<TerminalLink, Error> {
+    ) -> Result<TerminalConnection, Error> {
         self.session(session)?;
         let scope = self.running_scope(session)?;
         let since = about.map(|about| Since { id: about.terminal.clone(), offset: about.offset });
@@ -94,10 +94,10 @@ impl Sandbox {
         };
         let mut wire = self.wire(scope.as_deref()).await?;
         wire.awake = None;
-        TerminalLink::open(wire, attach, Arc::clone(&self.entry), session.clone()).await
+        TerminalConnection::open(wire, attach, Arc::clone(&self.entry), session.clone()).await
     }
 
-    pub(crate) fn run_recorder(&self, link: TerminalLink, cast: fs::File, held: Held) {
+    pub(crate) fn run_recorder(&self, link: TerminalConnection, cast: fs::File, held: Held) {
         // It keeps nothing awake.
         let sandbox = Self::new(Arc::clone(&self.inner), Arc::clone(&self.entry));
         let about = read(&held.about);
@@ -164,7 +164,7 @@ impl Recorder {
         self.about.offset = attached.offset;
     }
 
-    async fn record(&mut self) -> Result<End, LinkError> {
+    async fn record(&mut self) -> Result<End, AgentError> {
         loop {
             let flush = self.since.map(|since| since + BATCH_WAIT);
             let late = sleep_until(flush.unwrap_or_else(Instant::now));
@@ -188,9 +188,9 @@ impl Recorder {
         }
     }
 
-    fn hear(&mut self, heard: Heard) -> Result<Option<End>, LinkError> {
+    fn hear(&mut self, heard: AgentEvent) -> Result<Option<End>, AgentError> {
         match heard {
-            Heard::Data(body) => {
+            AgentEvent::Data(body) => {
                 let Data { stream, offset, bytes, .. } = Data::parse(body)?;
                 if stream == SNAPSHOT {
                     let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -203,13 +203,13 @@ impl Recorder {
                     self.event('o', &text);
                 }
             }
-            Heard::Tell(Tell::TerminalSize(size)) => self.sized(size),
-            Heard::Tell(Tell::TerminalSnapshot(snapshot)) => {
+            AgentEvent::Response(AgentResponse::TerminalSize(size)) => self.sized(size),
+            AgentEvent::Response(AgentResponse::TerminalSnapshot(snapshot)) => {
                 self.text = Text::default();
                 (self.drawing, self.about.offset) = (snapshot.bytes, snapshot.offset);
             }
-            Heard::Tell(Tell::TerminalExit(_)) => return Ok(Some(End::Whole)),
-            Heard::Tell(_) => {}
+            AgentEvent::Response(AgentResponse::TerminalExit(_)) => return Ok(Some(End::Whole)),
+            AgentEvent::Response(_) => {}
         }
         let whole = self.about.size + self.events.len() as u64;
         Ok((whole > RECORDING_BYTES_MAX - LAST_BYTES).then(|| self.full()))
@@ -274,7 +274,7 @@ impl Recorder {
     }
 
     /// The connection broke: another one, where the terminal runs on.
-    async fn again(&mut self, error: &LinkError) -> Result<(), End> {
+    async fn again(&mut self, error: &AgentError) -> Result<(), End> {
         for _ in 0..TRIES {
             if self.sandbox.inner.stopping.load(std::sync::atomic::Ordering::Relaxed) {
                 return Err(End::Left);

@@ -6,19 +6,19 @@ use crate::{
         agent_activity::AgentActivity,
         pool::{Pool, Watched},
         watch::watch_at,
-        wire::{Heard, Wire},
+        wire::{AgentEvent, Wire},
     },
     live::{
         entry::{Entry, scopes::Scope},
         inner::Inner,
         saving::{self, Saving},
     },
-    model::{agent_error::LinkError, blocking::blocking, error::Error, ids::SessionId},
+    model::{agent_error::AgentError, blocking::blocking, error::Error, ids::SessionId},
     sandbox::Sandbox,
 };
 use isolet_wire::{
-    launch,
-    tell::{self, Tell},
+    launcher,
+    response::{self, AgentResponse},
 };
 use rustix::io::Errno;
 use std::{
@@ -110,7 +110,7 @@ impl Sandbox {
     pub(crate) async fn new_scope(
         &self,
         id: &SessionId,
-        grants: Vec<launch::Grant>,
+        grants: Vec<launcher::Grant>,
     ) -> Result<(), Error> {
         let granted = Arc::new(Notify::new());
         let own = self.clone();
@@ -183,7 +183,7 @@ impl Sandbox {
     async fn start(
         &self,
         id: &SessionId,
-        (grants, strict): (Vec<launch::Grant>, bool),
+        (grants, strict): (Vec<launcher::Grant>, bool),
         granted: Arc<Notify>,
     ) -> Result<Arc<Scope>, Error> {
         let (memory_mib, user) = {
@@ -196,7 +196,7 @@ impl Sandbox {
         let name = self.entry.name.clone();
         let session = id.to_string();
         let slot = self.entry.slot;
-        let order = launch::Scope { name, slot, session, grants, memory_mib, user, strict };
+        let order = launcher::Scope { name, slot, session, grants, memory_mib, user, strict };
         if let Err(error) = self.inner.launch.scope(order.clone(), Arc::clone(&granted)).await {
             match refused(&order, &error) {
                 Some(refused) => return Err(refused),
@@ -215,7 +215,7 @@ impl Sandbox {
         &self,
         id: &SessionId,
         directory: PathBuf,
-        (wire, shells, execs): (Wire, Vec<tell::Shell>, u32),
+        (wire, shells, execs): (Wire, Vec<response::Shell>, u32),
     ) -> Arc<Scope> {
         let pool = Arc::new(Pool::new(Arc::<Watched>::clone(&self.inner.watched)));
         let seen = Mutex::new(AgentActivity::inventory(&shells, execs));
@@ -230,7 +230,7 @@ impl Sandbox {
 }
 
 /// What the launcher said of a grant, in words for who asked for it.
-fn refused(order: &launch::Scope, error: &Error) -> Option<Error> {
+fn refused(order: &launcher::Scope, error: &Error) -> Option<Error> {
     let Error::Launch { reason, refused: Some(refused), .. } = error else { return None };
     let grant = order.grants.get(refused.index)?;
     let why = match Errno::from_raw_os_error(refused.errno) {
@@ -252,7 +252,7 @@ async fn hear(entry: Arc<Entry>, id: SessionId, scope: Arc<Scope>, mut wire: Wir
     let mut saving = Saving::new(&entry, Some(id.clone()));
     let error = loop {
         match wire.next().await {
-            Ok(Heard::Tell(Tell::Changed { shell, execs })) => {
+            Ok(AgentEvent::Response(AgentResponse::Changed { shell, execs })) => {
                 if scope.seen().busy() {
                     entry.activity.touch();
                 }
@@ -261,10 +261,10 @@ async fn hear(entry: Arc<Entry>, id: SessionId, scope: Arc<Scope>, mut wire: Wir
                     entry.sessions.changed(&shell, true);
                 }
             }
-            Ok(Heard::Tell(Tell::Saved { shell, what })) => {
+            Ok(AgentEvent::Response(AgentResponse::Saved { shell, what })) => {
                 let _ = saving.told(&mut wire, shell, what).await;
             }
-            Ok(_) => break LinkError::Turn("unasked on a scope's connection"),
+            Ok(_) => break AgentError::Turn("unasked on a scope's connection"),
             Err(error) => break error,
         }
     };

@@ -13,8 +13,8 @@ use crate::{
     sandbox::Sandbox,
 };
 use isolet_wire::{
-    ask::{self, Open, Since, What},
-    tell::Why,
+    request::{self, Open, Since, What},
+    response::RefusalReason,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -28,7 +28,7 @@ pub enum ShellName {
     Session(SessionId),
     /// A new shell of this client's own; its id is in [`ShellLink::shell_id`].
     Private,
-    /// A private shell that was left, by its id. Refused with `Why::NoShell` when it is gone.
+    /// A private shell that was left, by its id. Refused with `RefusalReason::NoShell` when it is gone.
     Resume(String),
 }
 
@@ -56,7 +56,7 @@ pub struct Start {
     pub env: BTreeMap<String, Option<String>>,
     /// Take cwd and environment from this session (made when it is not there).
     pub session: Option<SessionId>,
-    /// Whether `Ask::Stdin` will follow.
+    /// Whether `AgentRequest::Stdin` will follow.
     pub stdin: bool,
     /// Killed whole after this many ms; 0 never.
     pub timeout_ms: u64,
@@ -104,7 +104,7 @@ impl Sandbox {
             }
             ShellName::Resume(id) => (format!("p/{id}"), None),
         };
-        let attach = ask::Attach {
+        let attach = request::Attach {
             shell,
             open,
             owner: attach.owner,
@@ -115,7 +115,7 @@ impl Sandbox {
         let scope = scope.as_deref();
         let pool = Arc::downgrade(scope.map_or(&self.entry.pool, |scope| &scope.pool));
         let link = ShellLink::open(self.wire(scope).await?, attach, pool).await;
-        if let Err(Error::Refused { why: Why::NoProcess, .. }) = &link {
+        if let Err(Error::Refused { why: RefusalReason::NoProcess, .. }) = &link {
             self.request_health_check();
         }
         let link = link?;
@@ -148,7 +148,7 @@ impl Sandbox {
         Ok(self.shell(attach).await?.pooled())
     }
 
-    /// Starts a program. Its frames end with `Tell::Exit`, or `Tell::Refused` when it could not start.
+    /// Starts a program. Its frames end with `AgentResponse::Exit`, or `AgentResponse::Refused` when it could not start.
     ///
     /// # Errors
     /// [`Error::Link`], [`Error::Failed`].
@@ -166,7 +166,7 @@ impl Sandbox {
         }
         let cwd =
             start.cwd.or(session.map(|session| session.cwd)).unwrap_or_else(|| self.start_dir());
-        let exec = ask::Exec {
+        let exec = request::Exec {
             what: start.what,
             cwd,
             env,

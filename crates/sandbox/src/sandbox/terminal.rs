@@ -6,17 +6,18 @@
 use crate::{
     agent_client::{
         link,
-        wire::{Heard, Wire},
+        wire::{AgentEvent, Wire},
     },
     live::entry::{Entry, scopes::Scope},
     model::{
-        activity::ActivityGuard, agent_error::LinkError, error::Error, ids::SessionId, state::State,
+        activity::ActivityGuard, agent_error::AgentError, error::Error, ids::SessionId,
+        state::State,
     },
     sandbox::{Sandbox, shells::ShellName},
 };
 use isolet_wire::{
-    ask::Ask,
-    tell::{Tell, Why},
+    request::AgentRequest,
+    response::{AgentResponse, RefusalReason},
     terminal::{Attach, Attached, Open, Since, Size, TYPE_BYTES_MAX, Terminal},
 };
 use std::{
@@ -48,7 +49,7 @@ pub struct Wanted {
 }
 
 /// A client of one terminal.
-pub struct TerminalLink {
+pub struct TerminalConnection {
     wire: Wire,
     attached: Attached,
     entry: Arc<Entry>,
@@ -56,20 +57,20 @@ pub struct TerminalLink {
     touched: Instant,
 }
 
-impl TerminalLink {
+impl TerminalConnection {
     pub(crate) async fn open(
         mut wire: Wire,
         attach: Attach,
         entry: Arc<Entry>,
         session: SessionId,
     ) -> Result<Self, Error> {
-        wire.send(&Ask::Terminal(attach)).await?;
+        wire.send(&AgentRequest::Terminal(attach)).await?;
         match wire.answer().await? {
-            Tell::TerminalAttached(attached) => {
+            AgentResponse::TerminalAttached(attached) => {
                 Ok(Self { wire, attached, entry, session, touched: Instant::now() })
             }
-            Tell::Refused { why, message, .. } => Err(Error::Refused { why, message }),
-            _ => Err(LinkError::Turn("another answer to a terminal's attach").into()),
+            AgentResponse::Refused { why, message, .. } => Err(Error::Refused { why, message }),
+            _ => Err(AgentError::Turn("another answer to a terminal's attach").into()),
         }
     }
 
@@ -89,21 +90,23 @@ impl TerminalLink {
     /// sends. The caller bounds [`Self::waiting`].
     ///
     /// # Errors
-    /// [`LinkError`].
-    pub fn type_in(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
+    /// [`AgentError`].
+    pub fn type_in(&mut self, bytes: &[u8]) -> Result<(), AgentError> {
         if self.touched.elapsed() >= TOUCH {
             self.touched = Instant::now();
             self.entry.sessions.touch(&self.session);
         }
-        bytes.chunks(TYPE_BYTES_MAX).try_for_each(|part| self.wire.push(&Ask::Type(part.to_vec())))
+        bytes
+            .chunks(TYPE_BYTES_MAX)
+            .try_for_each(|part| self.wire.push(&AgentRequest::Type(part.to_vec())))
     }
 
     /// The client's window has another size. As [`Self::type_in`].
     ///
     /// # Errors
-    /// [`LinkError`].
-    pub fn resize(&mut self, size: Size) -> Result<(), LinkError> {
-        self.wire.push(&Ask::Resize(size))
+    /// [`AgentError`].
+    pub fn resize(&mut self, size: Size) -> Result<(), AgentError> {
+        self.wire.push(&AgentRequest::Resize(size))
     }
 
     /// Whether its session has ended, and with it what ran there.
@@ -121,21 +124,21 @@ impl TerminalLink {
     /// What comes next. Cancel-safe: may stand in a `select!`.
     ///
     /// # Errors
-    /// [`LinkError`].
-    pub async fn next(&mut self) -> Result<Heard, LinkError> {
+    /// [`AgentError`].
+    pub async fn next(&mut self) -> Result<AgentEvent, AgentError> {
         self.wire.next().await
     }
 
     /// What has already arrived, without waiting; `None` when that is nothing.
     ///
     /// # Errors
-    /// [`LinkError`].
-    pub fn try_next(&mut self) -> Result<Option<Heard>, LinkError> {
+    /// [`AgentError`].
+    pub fn try_next(&mut self) -> Result<Option<AgentEvent>, AgentError> {
         self.wire.try_next()
     }
 }
 
-impl std::fmt::Debug for TerminalLink {
+impl std::fmt::Debug for TerminalConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("TerminalLink").field(&self.session).field(&self.attached).finish()
     }
@@ -157,7 +160,7 @@ impl Sandbox {
         &self,
         session: &SessionId,
         wanted: Wanted,
-    ) -> Result<TerminalLink, Error> {
+    ) -> Result<TerminalConnection, Error> {
         // Held until the terminal is open.
         let _place;
         let _opening;
@@ -187,9 +190,12 @@ impl Sandbox {
         let awake = self.stay()?;
         let mut wire = self.wire(scope.as_deref()).await?;
         wire.awake = Some(awake);
-        let link = TerminalLink::open(wire, attach, Arc::clone(&self.entry), session.clone()).await;
+        let link =
+            TerminalConnection::open(wire, attach, Arc::clone(&self.entry), session.clone()).await;
         match &link {
-            Err(Error::Refused { why: Why::NoProcess, .. }) => self.request_health_check(),
+            Err(Error::Refused { why: RefusalReason::NoProcess, .. }) => {
+                self.request_health_check()
+            }
             Ok(link) if link.attached.fresh => {
                 self.entry.background.opened(self, session, &link.attached.id);
             }
@@ -244,10 +250,10 @@ impl Sandbox {
 
     async fn ask_terminals(&self, scope: Option<&Scope>) -> Result<Vec<Terminal>, Error> {
         let mut wire = self.wire(scope).await?;
-        wire.send(&Ask::Terminals).await?;
+        wire.send(&AgentRequest::Terminals).await?;
         let answer = wire.answer().await?;
-        let Tell::Terminals(mut all) = answer else {
-            return Err(LinkError::Turn("another answer to the list of terminals").into());
+        let AgentResponse::Terminals(mut all) = answer else {
+            return Err(AgentError::Turn("another answer to the list of terminals").into());
         };
         scope.map_or(&self.entry.pool, |scope| &scope.pool).park(wire);
         for terminal in &mut all {
@@ -287,5 +293,8 @@ fn of(terminal: &Terminal) -> Option<SessionId> {
 }
 
 fn none() -> Error {
-    Error::Refused { why: Why::NoShell, message: "no terminal runs in this session".into() }
+    Error::Refused {
+        why: RefusalReason::NoShell,
+        message: "no terminal runs in this session".into(),
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     model::{
-        command::Order,
+        command::DriverCommand,
         error::Error,
         exposed::{All, Change, Exposed, NAME_BYTES_MAX},
         ids::{SandboxId, TenantId},
@@ -38,7 +38,7 @@ impl Service {
             return Err(Error::BadField { field: "name", reason });
         }
         let entry = self.entry(tenant, id)?;
-        order(&entry, |answer| Order::Expose(Change::Expose(port, name), answer)).await
+        order(&entry, |answer| DriverCommand::Expose(Change::Expose(port, name), answer)).await
     }
 
     /// Ends all links to a port.
@@ -47,6 +47,6 @@ impl Service {
     /// [`Error::NoSandbox`], [`Error::NotExposed`], and what the records refuse.
     pub async fn hide(&self, tenant: &TenantId, id: &SandboxId, port: u16) -> Result<(), Error> {
         let entry = self.entry(tenant, id)?;
-        order(&entry, |answer| Order::Expose(Change::Hide(port), answer)).await.map(drop)
+        order(&entry, |answer| DriverCommand::Expose(Change::Hide(port), answer)).await.map(drop)
     }
 }

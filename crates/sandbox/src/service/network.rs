@@ -2,7 +2,7 @@
 
 use crate::{
     model::{
-        command::Order,
+        command::DriverCommand,
         error::Error,
         ids::{SandboxId, TenantId},
         info::Info,
@@ -45,6 +45,6 @@ impl Service {
         change: NetworkChange,
     ) -> Result<Info, Error> {
         let entry = self.entry(tenant, id)?;
-        order(&entry, |answer| Order::Network(Box::new(change), answer)).await
+        order(&entry, |answer| DriverCommand::Network(Box::new(change), answer)).await
     }
 }

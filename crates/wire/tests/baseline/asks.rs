@@ -1,10 +1,10 @@
 //! One value for each kind of message that a server sends to an agent.
 
 use crate::{Row, context};
-use isolet_wire::ask::{
-    Ask, Attach, Exec, File, Open, Pair, Run, Save, Search, Since, Span, Walk, What,
+use isolet_wire::process::{ProcessRequest, Start};
+use isolet_wire::request::{
+    AgentRequest, Attach, Exec, File, Open, Pair, Run, Save, Search, Since, Span, Walk, What,
 };
-use isolet_wire::process::{Order, Start};
 use isolet_wire::terminal;
 use std::collections::BTreeMap;
 
@@ -22,16 +22,16 @@ fn path(path: &str) -> Vec<u8> {
     path.as_bytes().to_vec()
 }
 
-pub(crate) fn rows() -> Vec<Row<Ask>> {
+pub(crate) fn rows() -> Vec<Row<AgentRequest>> {
     let mut rows = connection();
     rows.extend(shells());
-    rows.extend(files().into_iter().map(|(name, file)| (name, Ask::File(file))));
-    rows.extend(processes().into_iter().map(|(name, order)| (name, Ask::Process(order))));
-    rows.extend(context::asks().into_iter().map(|(name, ask)| (name, Ask::Context(ask))));
+    rows.extend(files().into_iter().map(|(name, file)| (name, AgentRequest::File(file))));
+    rows.extend(processes().into_iter().map(|(name, order)| (name, AgentRequest::Process(order))));
+    rows.extend(context::asks().into_iter().map(|(name, ask)| (name, AgentRequest::Context(ask))));
     rows
 }
 
-fn connection() -> Vec<Row<Ask>> {
+fn connection() -> Vec<Row<AgentRequest>> {
     let attach = terminal::Attach {
         terminal: text("t/dev"),
         open: Some(terminal::Open { argv: vec![text("vim")], cwd: text("/workspace"), env: env() }),
@@ -43,22 +43,22 @@ fn connection() -> Vec<Row<Ask>> {
         hidden: false,
     };
     vec![
-        ("hello", Ask::Hello { version: 3 }),
-        ("ping", Ask::Ping(300)),
-        ("watch", Ask::Watch),
-        ("save", Ask::Save),
-        ("kept", Ask::Kept { shell: text("s/dev"), number: 9 }),
-        ("terminal", Ask::Terminal(attach)),
-        ("terminal_least", Ask::Terminal(terminal::Attach::default())),
-        ("type", Ask::Type(b"ls\r".to_vec())),
-        ("resize", Ask::Resize(terminal::Size { cols: 80, rows: 24 })),
-        ("terminals", Ask::Terminals),
-        ("dial", Ask::Dial { port: 8080 }),
-        ("listening", Ask::Listening),
+        ("hello", AgentRequest::Hello { version: 3 }),
+        ("ping", AgentRequest::Ping(300)),
+        ("watch", AgentRequest::Watch),
+        ("save", AgentRequest::Save),
+        ("kept", AgentRequest::Kept { shell: text("s/dev"), number: 9 }),
+        ("terminal", AgentRequest::Terminal(attach)),
+        ("terminal_least", AgentRequest::Terminal(terminal::Attach::default())),
+        ("type", AgentRequest::Type(b"ls\r".to_vec())),
+        ("resize", AgentRequest::Resize(terminal::Size { cols: 80, rows: 24 })),
+        ("terminals", AgentRequest::Terminals),
+        ("dial", AgentRequest::Dial { port: 8080 }),
+        ("listening", AgentRequest::Listening),
     ]
 }
 
-fn shells() -> Vec<Row<Ask>> {
+fn shells() -> Vec<Row<AgentRequest>> {
     let open = Open {
         cwd: text("/workspace"),
         env: env(),
@@ -95,16 +95,16 @@ fn shells() -> Vec<Row<Ask>> {
     };
     let line = Exec { what: What::Command(text("ls | wc -l")), stdin: true, ..exec.clone() };
     vec![
-        ("attach", Ask::Attach(attach)),
-        ("attach_least", Ask::Attach(least)),
-        ("run", Ask::Run(run)),
-        ("run_least", Ask::Run(Run::default())),
-        ("stdin", Ask::Stdin { id: text("c1"), data: vec![0, 255], eof: true }),
-        ("signal", Ask::Signal { id: text("c1"), signal: 15 }),
-        ("cancel", Ask::Cancel { id: text("c1") }),
-        ("close", Ask::Close { shell: text("s/dev") }),
-        ("exec_argv", Ask::Exec(exec)),
-        ("exec_command", Ask::Exec(line)),
+        ("attach", AgentRequest::Attach(attach)),
+        ("attach_least", AgentRequest::Attach(least)),
+        ("run", AgentRequest::Run(run)),
+        ("run_least", AgentRequest::Run(Run::default())),
+        ("stdin", AgentRequest::Stdin { id: text("c1"), data: vec![0, 255], eof: true }),
+        ("signal", AgentRequest::Signal { id: text("c1"), signal: 15 }),
+        ("cancel", AgentRequest::Cancel { id: text("c1") }),
+        ("close", AgentRequest::Close { shell: text("s/dev") }),
+        ("exec_argv", AgentRequest::Exec(exec)),
+        ("exec_command", AgentRequest::Exec(line)),
     ]
 }
 
@@ -155,7 +155,7 @@ fn files() -> Vec<Row<File>> {
     ]
 }
 
-fn processes() -> Vec<Row<Order>> {
+fn processes() -> Vec<Row<ProcessRequest>> {
     let id = || text("web");
     let start = Start {
         id: id(),
@@ -167,13 +167,13 @@ fn processes() -> Vec<Row<Order>> {
         timeout_ms: 5000,
     };
     vec![
-        ("process_start", Order::Start(start)),
-        ("process_list", Order::List),
-        ("process_get", Order::Get(id())),
-        ("process_follow", Order::Follow { id: id(), since: Some(10), follow: true }),
-        ("process_input", Order::Input { id: id(), data: b"x\n".to_vec(), eof: false }),
-        ("process_signal", Order::Signal { id: id(), signal: 1, all: true }),
-        ("process_kill", Order::Kill { id: id(), signal: 15, grace_ms: 5000 }),
-        ("process_forget", Order::Forget(id())),
+        ("process_start", ProcessRequest::Start(start)),
+        ("process_list", ProcessRequest::List),
+        ("process_get", ProcessRequest::Get(id())),
+        ("process_follow", ProcessRequest::Follow { id: id(), since: Some(10), follow: true }),
+        ("process_input", ProcessRequest::Input { id: id(), data: b"x\n".to_vec(), eof: false }),
+        ("process_signal", ProcessRequest::Signal { id: id(), signal: 1, all: true }),
+        ("process_kill", ProcessRequest::Kill { id: id(), signal: 15, grace_ms: 5000 }),
+        ("process_forget", ProcessRequest::Forget(id())),
     ]
 }

@@ -1,13 +1,15 @@
 //! One value for each kind of message about code contexts, of both sides.
 
 use crate::{Row, asks::env};
-use isolet_wire::context::{Ask, Context, DISPLAY, Died, End, Language, Open, Run, Tell};
+use isolet_wire::context::{
+    Context, ContextRequest, ContextResponse, DISPLAY, Died, End, Language, Open, Run,
+};
 
 fn id() -> String {
     "notebook".to_owned()
 }
 
-pub(crate) fn asks() -> Vec<Row<Ask>> {
+pub(crate) fn asks() -> Vec<Row<ContextRequest>> {
     let open = Open {
         context: id(),
         language: Language::Python,
@@ -17,23 +19,23 @@ pub(crate) fn asks() -> Vec<Row<Ask>> {
         label: b"{}".to_vec(),
         reuse: true,
     };
-    let other = |language| Ask::Open(Open { language, ..open.clone() });
+    let other = |language| ContextRequest::Open(Open { language, ..open.clone() });
     let body = br#"{"code":"1+1","stdin":null}"#.to_vec();
     vec![
-        ("context_open_python", Ask::Open(open.clone())),
+        ("context_open_python", ContextRequest::Open(open.clone())),
         ("context_open_javascript", other(Language::JavaScript)),
         ("context_open_typescript", other(Language::TypeScript)),
         ("context_open_bash", other(Language::Bash)),
         ("context_open_jupyter", other(Language::Jupyter)),
-        ("context_run", Ask::Run(Run { context: id(), body, timeout_ms: 1000 })),
-        ("context_interrupt", Ask::Interrupt(id())),
-        ("context_restart", Ask::Restart(id())),
-        ("context_close", Ask::Close(id())),
-        ("context_list", Ask::List),
+        ("context_run", ContextRequest::Run(Run { context: id(), body, timeout_ms: 1000 })),
+        ("context_interrupt", ContextRequest::Interrupt(id())),
+        ("context_restart", ContextRequest::Restart(id())),
+        ("context_close", ContextRequest::Close(id())),
+        ("context_list", ContextRequest::List),
     ]
 }
 
-pub(crate) fn tells() -> Vec<Row<Tell>> {
+pub(crate) fn tells() -> Vec<Row<ContextResponse>> {
     let context = Context {
         context: id(),
         language: Language::Jupyter,
@@ -57,11 +59,14 @@ pub(crate) fn tells() -> Vec<Row<Tell>> {
         micros: 1_000_000,
     };
     vec![
-        ("context_is", Tell::Is(context)),
-        ("context_interrupted", Tell::Interrupted(true)),
-        ("context_began", Tell::Began { fresh: true }),
-        ("context_part", Tell::Part { kind: DISPLAY, bytes: b"{}".to_vec(), last: true }),
-        ("context_end", Tell::End(end)),
-        ("context_end_least", Tell::End(End::default())),
+        ("context_is", ContextResponse::Is(context)),
+        ("context_interrupted", ContextResponse::Interrupted(true)),
+        ("context_began", ContextResponse::Began { fresh: true }),
+        (
+            "context_part",
+            ContextResponse::Part { kind: DISPLAY, bytes: b"{}".to_vec(), last: true },
+        ),
+        ("context_end", ContextResponse::End(end)),
+        ("context_end_least", ContextResponse::End(End::default())),
     ]
 }

@@ -11,7 +11,7 @@ mod packets;
 mod tells;
 
 use isolet_wire::frame::{self, Frame};
-use isolet_wire::launch;
+use isolet_wire::launcher;
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -37,7 +37,7 @@ enum Form {
 
 fn encode<T: Serialize>(form: Form, message: &T) -> Vec<u8> {
     match form {
-        Form::Packet => launch::encode(message),
+        Form::Packet => launcher::encode(message),
         Form::Frame => {
             let mut out = Vec::new();
             frame::put(&mut out, message);

@@ -2,17 +2,19 @@
 //! process that owns links; and data frames.
 
 use crate::Row;
-use isolet_wire::launch::{Grant, Limits, Order, Report, Root, Scope, Spec};
-use isolet_wire::lend::{Credential, Secret};
-use isolet_wire::links::{Counters, LinkAsk, LinkOrder, LinkTell, LinkTold, Settings, Standing};
+use isolet_wire::credential::{Credential, Secret};
+use isolet_wire::launcher::{Grant, LauncherRequest, LauncherResponse, Limits, Root, Scope, Spec};
 use isolet_wire::network::{Policy, Refused, Rule};
-use isolet_wire::tell::{STDERR, STDOUT};
+use isolet_wire::response::{STDERR, STDOUT};
+use isolet_wire::veth::{
+    AssignedVeth, Counters, Settings, VethRequest, VethRequestBody, VethResponse, VethResponseBody,
+};
 
 fn text(text: &str) -> String {
     text.to_owned()
 }
 
-pub(crate) fn orders() -> Vec<Row<Order>> {
+pub(crate) fn orders() -> Vec<Row<LauncherRequest>> {
     let limits = Limits { memory_mib: 1024, cpu_millis: 1000, pids: 512, disk_mib: 64 };
     let root = Root {
         layers: vec![text("layers/one/tree")],
@@ -43,19 +45,19 @@ pub(crate) fn orders() -> Vec<Row<Order>> {
         strict: true,
     };
     vec![
-        ("launch", Order::Launch(spec)),
-        ("launch_least", Order::Launch(least)),
-        ("scope", Order::Scope(scope)),
+        ("launch", LauncherRequest::Launch(spec)),
+        ("launch_least", LauncherRequest::Launch(least)),
+        ("scope", LauncherRequest::Scope(scope)),
     ]
 }
 
-pub(crate) fn reports() -> Vec<Row<Report>> {
+pub(crate) fn reports() -> Vec<Row<LauncherResponse>> {
     let name = || text("abc123");
     vec![
-        ("ready", Report::Ready { missing: vec![text("no overlayfs")] }),
-        ("granted", Report::Granted { name: name() }),
-        ("launched", Report::Launched { name: name(), pid: 4711 }),
-        ("failed", Report::Failed { name: name(), step: text("mount root"), errno: 28 }),
+        ("ready", LauncherResponse::Ready { missing: vec![text("no overlayfs")] }),
+        ("granted", LauncherResponse::Granted { name: name() }),
+        ("launched", LauncherResponse::Launched { name: name(), pid: 4711 }),
+        ("failed", LauncherResponse::Failed { name: name(), step: text("mount root"), errno: 28 }),
     ]
 }
 
@@ -67,7 +69,7 @@ fn policy() -> Policy {
     }
 }
 
-pub(crate) fn link_orders() -> Vec<Row<LinkOrder>> {
+pub(crate) fn link_orders() -> Vec<Row<VethRequest>> {
     let settings = Settings {
         range: [10, 231, 0, 0].into(),
         connections_max: 4096,
@@ -82,22 +84,22 @@ pub(crate) fn link_orders() -> Vec<Row<LinkOrder>> {
     };
     let name = || text("abc123");
     let all = vec![
-        ("begin", LinkAsk::Begin(settings)),
-        ("take", LinkAsk::Take { name: name(), policy: policy() }),
-        ("attach", LinkAsk::Attach { name: name(), policy: Policy::default() }),
-        ("set", LinkAsk::Set { id: 5, policy: policy() }),
-        ("release", LinkAsk::Release { id: 5 }),
-        ("list", LinkAsk::List { after: 0 }),
-        ("counters", LinkAsk::Counters { id: 5 }),
-        ("settle", LinkAsk::Settle),
-        ("lend", LinkAsk::Lend { id: 5, credentials: vec![credential] }),
+        ("begin", VethRequestBody::Begin(settings)),
+        ("take", VethRequestBody::Take { name: name(), policy: policy() }),
+        ("attach", VethRequestBody::Attach { name: name(), policy: Policy::default() }),
+        ("set", VethRequestBody::Set { id: 5, policy: policy() }),
+        ("release", VethRequestBody::Release { id: 5 }),
+        ("list", VethRequestBody::List { after: 0 }),
+        ("counters", VethRequestBody::Counters { id: 5 }),
+        ("settle", VethRequestBody::Settle),
+        ("lend", VethRequestBody::Lend { id: 5, credentials: vec![credential] }),
     ];
-    all.into_iter().map(|(kind, ask)| (kind, LinkOrder { number: 300, ask })).collect()
+    all.into_iter().map(|(kind, ask)| (kind, VethRequest { number: 300, ask })).collect()
 }
 
-pub(crate) fn link_told() -> Vec<Row<LinkTold>> {
+pub(crate) fn link_told() -> Vec<Row<VethResponse>> {
     let name = || text("abc123");
-    let standing = || Standing { id: 5, address: [10, 231, 0, 9].into(), name: name() };
+    let standing = || AssignedVeth { id: 5, address: [10, 231, 0, 9].into(), name: name() };
     let counters =
         Counters { out_bytes: 1, back_bytes: 2, out_packets: 3, back_packets: 4, refused: 5 };
     let refused = Refused {
@@ -107,22 +109,26 @@ pub(crate) fn link_told() -> Vec<Row<LinkTold>> {
         rule: text("default"),
         times: 2,
     };
-    let ready =
-        LinkTell::Ready { boot: 99, names: true, missing: vec![], warnings: vec![text("slow")] };
+    let ready = VethResponseBody::Ready {
+        boot: 99,
+        names: true,
+        missing: vec![],
+        warnings: vec![text("slow")],
+    };
     let all = vec![
         ("ready", ready),
-        ("taken", LinkTell::Taken(standing())),
-        ("done", LinkTell::Done),
-        ("listed", LinkTell::Listed(vec![standing()])),
-        ("counted", LinkTell::Counted(counters)),
-        ("failed", LinkTell::Failed { why: text("no address is left") }),
-        ("refused", LinkTell::Refused { name: name(), refused }),
-        ("gone", LinkTell::Gone { name: name(), id: 5 }),
-        ("repaired", LinkTell::Repaired { what: text("the table was flushed") }),
-        ("lent", LinkTell::Lent { certificate: Some(text("PEM")) }),
-        ("authority", LinkTell::Authority { name: name(), certificate: text("PEM") }),
+        ("taken", VethResponseBody::Taken(standing())),
+        ("done", VethResponseBody::Done),
+        ("listed", VethResponseBody::Listed(vec![standing()])),
+        ("counted", VethResponseBody::Counted(counters)),
+        ("failed", VethResponseBody::Failed { why: text("no address is left") }),
+        ("refused", VethResponseBody::Refused { name: name(), refused }),
+        ("gone", VethResponseBody::Gone { name: name(), id: 5 }),
+        ("repaired", VethResponseBody::Repaired { what: text("the table was flushed") }),
+        ("lent", VethResponseBody::Lent { certificate: Some(text("PEM")) }),
+        ("authority", VethResponseBody::Authority { name: name(), certificate: text("PEM") }),
     ];
-    all.into_iter().map(|(kind, tell)| (kind, LinkTold { number: 300, tell })).collect()
+    all.into_iter().map(|(kind, tell)| (kind, VethResponse { number: 300, tell })).collect()
 }
 
 /// Stream, offset, id and bytes of a data frame, behind its name.

@@ -1,12 +1,12 @@
 //! One value for each kind of message that an agent sends to a server.
 
 use crate::{Row, context};
-use isolet_wire::ask::Since;
 use isolet_wire::port::Listener;
 use isolet_wire::process::{self, Log, Process};
-use isolet_wire::tell::{
-    Change, Closed, Entry, Exit, Found, Happened, Kind, Line, Saved, Searched, Shell, Stat, Tell,
-    Unsaved, Why,
+use isolet_wire::request::Since;
+use isolet_wire::response::{
+    AgentResponse, Change, Closed, Entry, Exit, Found, Happened, Kind, Line, RefusalReason, Saved,
+    Searched, Shell, Stat, Unsaved,
 };
 use isolet_wire::terminal::{Attached, Client, Size, Snapshot, Terminal};
 
@@ -18,7 +18,7 @@ fn path(path: &str) -> Vec<u8> {
     path.as_bytes().to_vec()
 }
 
-pub(crate) fn rows() -> Vec<Row<Tell>> {
+pub(crate) fn rows() -> Vec<Row<AgentResponse>> {
     let mut rows = shells();
     rows.extend(exits());
     rows.extend(saved());
@@ -27,7 +27,9 @@ pub(crate) fn rows() -> Vec<Row<Tell>> {
     rows.extend(terminals());
     rows.extend(processes());
     rows.extend(refusals());
-    rows.extend(context::tells().into_iter().map(|(name, tell)| (name, Tell::Context(tell))));
+    rows.extend(
+        context::tells().into_iter().map(|(name, tell)| (name, AgentResponse::Context(tell))),
+    );
     rows
 }
 
@@ -35,7 +37,7 @@ fn closed() -> Closed {
     Closed { code: Some(7), signal: None, cause: text("exit") }
 }
 
-fn shells() -> Vec<Row<Tell>> {
+fn shells() -> Vec<Row<AgentResponse>> {
     let shell = Shell {
         name: text("s/dev"),
         pid: 12,
@@ -50,22 +52,25 @@ fn shells() -> Vec<Row<Tell>> {
         Listener { port: 8080, address: "::".parse().expect("an address") },
     ];
     vec![
-        ("hello", Tell::Hello { version: 3 }),
-        ("pong", Tell::Pong(300)),
-        ("census", Tell::Census { shells: vec![shell.clone()], execs: 3 }),
-        ("changed", Tell::Changed { shell: Some(shell), execs: 0 }),
-        ("attached", Tell::Attached { pid: 12, fresh: true, at }),
-        ("started", Tell::Started { id: text("c1") }),
-        ("began", Tell::Began { id: text("abc/c1"), command: text("echo hello") }),
-        ("gap", Tell::Gap { stream: 1, from: 0, to: 1 << 20 }),
-        ("closed", Tell::Closed(Closed { code: None, signal: Some(9), cause: text("killed") })),
-        ("done", Tell::Done),
-        ("dialed", Tell::Dialed),
-        ("listening", Tell::Listening(listeners)),
+        ("hello", AgentResponse::Hello { version: 3 }),
+        ("pong", AgentResponse::Pong(300)),
+        ("census", AgentResponse::Inventory { shells: vec![shell.clone()], execs: 3 }),
+        ("changed", AgentResponse::Changed { shell: Some(shell), execs: 0 }),
+        ("attached", AgentResponse::Attached { pid: 12, fresh: true, at }),
+        ("started", AgentResponse::Started { id: text("c1") }),
+        ("began", AgentResponse::Began { id: text("abc/c1"), command: text("echo hello") }),
+        ("gap", AgentResponse::Gap { stream: 1, from: 0, to: 1 << 20 }),
+        (
+            "closed",
+            AgentResponse::Closed(Closed { code: None, signal: Some(9), cause: text("killed") }),
+        ),
+        ("done", AgentResponse::Done),
+        ("dialed", AgentResponse::Dialed),
+        ("listening", AgentResponse::Listening(listeners)),
     ]
 }
 
-fn exits() -> Vec<Row<Tell>> {
+fn exits() -> Vec<Row<AgentResponse>> {
     let exit = Exit {
         id: text("c1"),
         code: 137,
@@ -80,11 +85,11 @@ fn exits() -> Vec<Row<Tell>> {
         micros: 1_500_000,
         seq: 8,
     };
-    vec![("exit", Tell::Exit(exit)), ("exit_least", Tell::Exit(Exit::default()))]
+    vec![("exit", AgentResponse::Exit(exit)), ("exit_least", AgentResponse::Exit(Exit::default()))]
 }
 
-fn saved() -> Vec<Row<Tell>> {
-    let of = |what| Tell::Saved { shell: text("s/dev"), what };
+fn saved() -> Vec<Row<AgentResponse>> {
+    let of = |what| AgentResponse::Saved { shell: text("s/dev"), what };
     vec![
         ("saved_part", of(Saved::Part(b"declare -- x=1\n".to_vec()))),
         ("saved_whole", of(Saved::Whole { number: 9 })),
@@ -99,7 +104,7 @@ fn stat(kind: Kind) -> Stat {
     Stat { kind, size: 812, mode: 0o644, modified_ms: 1_795_284_881_780, inode: 4_711 }
 }
 
-fn files() -> Vec<Row<Tell>> {
+fn files() -> Vec<Row<AgentResponse>> {
     let entry = |name: &str, kind| Entry { name: path(name), stat: stat(kind) };
     let found = |target| Found { path: path("a/b"), stat: stat(Kind::Symlink), target };
     let line = Line {
@@ -112,24 +117,30 @@ fn files() -> Vec<Row<Tell>> {
     };
     let searched = Searched { files: 40, binary: 2, unread: 1, more: true };
     vec![
-        ("file_stat_file", Tell::FileStat(stat(Kind::File))),
-        ("file_stat_directory", Tell::FileStat(stat(Kind::Directory))),
-        ("file_stat_symlink", Tell::FileStat(stat(Kind::Symlink))),
-        ("file_stat_other", Tell::FileStat(stat(Kind::Other))),
-        ("file_list", Tell::FileList(vec![entry("a", Kind::File), entry("b", Kind::Directory)])),
-        ("file_found", Tell::FileFound(vec![found(Some(path("../c"))), found(None)])),
-        ("file_saved", Tell::FileSaved { stat: stat(Kind::File), created: true }),
-        ("file_lines", Tell::FileLines(vec![line])),
-        ("file_searched", Tell::FileSearched(searched)),
-        ("file_watched", Tell::FileWatched { directories: 3 }),
-        ("file_unread", Tell::FileUnread { path: path("secret"), why: Why::Denied }),
+        ("file_stat_file", AgentResponse::FileStat(stat(Kind::File))),
+        ("file_stat_directory", AgentResponse::FileStat(stat(Kind::Directory))),
+        ("file_stat_symlink", AgentResponse::FileStat(stat(Kind::Symlink))),
+        ("file_stat_other", AgentResponse::FileStat(stat(Kind::Other))),
+        (
+            "file_list",
+            AgentResponse::FileList(vec![entry("a", Kind::File), entry("b", Kind::Directory)]),
+        ),
+        ("file_found", AgentResponse::FileFound(vec![found(Some(path("../c"))), found(None)])),
+        ("file_saved", AgentResponse::FileSaved { stat: stat(Kind::File), created: true }),
+        ("file_lines", AgentResponse::FileLines(vec![line])),
+        ("file_searched", AgentResponse::FileSearched(searched)),
+        ("file_watched", AgentResponse::FileWatched { directories: 3 }),
+        (
+            "file_unread",
+            AgentResponse::FileUnread { path: path("secret"), why: RefusalReason::Denied },
+        ),
     ]
 }
 
-fn changes() -> Vec<Row<Tell>> {
+fn changes() -> Vec<Row<AgentResponse>> {
     let change = |what, to: Option<&str>| {
         let change = Change { what, path: path("a"), to: to.map(path), directory: false };
-        Tell::FileChanged(vec![change])
+        AgentResponse::FileChanged(vec![change])
     };
     vec![
         ("file_created", change(Happened::Created, None)),
@@ -142,7 +153,7 @@ fn changes() -> Vec<Row<Tell>> {
     ]
 }
 
-fn terminals() -> Vec<Row<Tell>> {
+fn terminals() -> Vec<Row<AgentResponse>> {
     let size = Size { cols: 120, rows: 40 };
     let snapshot = Snapshot { bytes: 4000, offset: 70_000, missed: 9 };
     let client =
@@ -168,17 +179,17 @@ fn terminals() -> Vec<Row<Tell>> {
         age_ms: 12_345,
     };
     vec![
-        ("terminal_attached", Tell::TerminalAttached(attached)),
-        ("terminal_ready", Tell::TerminalReady),
-        ("terminal_snapshot", Tell::TerminalSnapshot(snapshot)),
-        ("terminal_size", Tell::TerminalSize(size)),
-        ("terminal_clients", Tell::TerminalClients(vec![client])),
-        ("terminal_exit", Tell::TerminalExit(closed())),
-        ("terminals", Tell::Terminals(vec![running])),
+        ("terminal_attached", AgentResponse::TerminalAttached(attached)),
+        ("terminal_ready", AgentResponse::TerminalReady),
+        ("terminal_snapshot", AgentResponse::TerminalSnapshot(snapshot)),
+        ("terminal_size", AgentResponse::TerminalSize(size)),
+        ("terminal_clients", AgentResponse::TerminalClients(vec![client])),
+        ("terminal_exit", AgentResponse::TerminalExit(closed())),
+        ("terminals", AgentResponse::Terminals(vec![running])),
     ]
 }
 
-fn processes() -> Vec<Row<Tell>> {
+fn processes() -> Vec<Row<AgentResponse>> {
     let end = process::End {
         code: 137,
         signal: Some(9),
@@ -203,39 +214,40 @@ fn processes() -> Vec<Row<Tell>> {
     };
     let log = Log { process: process.clone(), position: 3 };
     vec![
-        ("process", Tell::Process(process.clone())),
-        ("process_least", Tell::Process(Process::default())),
-        ("processes", Tell::Processes(vec![process])),
-        ("process_log", Tell::ProcessLog(log)),
-        ("process_gap", Tell::ProcessGap { from: 1, to: 2 }),
+        ("process", AgentResponse::Process(process.clone())),
+        ("process_least", AgentResponse::Process(Process::default())),
+        ("processes", AgentResponse::Processes(vec![process])),
+        ("process_log", AgentResponse::ProcessLog(log)),
+        ("process_gap", AgentResponse::ProcessGap { from: 1, to: 2 }),
     ]
 }
 
-fn refusals() -> Vec<Row<Tell>> {
-    let of = |why| Tell::Refused { id: Some(text("c1")), why, message: text("no") };
-    let nameless = Tell::Refused { id: None, why: Why::BadAsk, message: String::new() };
+fn refusals() -> Vec<Row<AgentResponse>> {
+    let of = |why| AgentResponse::Refused { id: Some(text("c1")), why, message: text("no") };
+    let nameless =
+        AgentResponse::Refused { id: None, why: RefusalReason::BadAsk, message: String::new() };
     vec![
         ("refused_nameless", nameless),
-        ("refused_bad_ask", of(Why::BadAsk)),
-        ("refused_no_shell", of(Why::NoShell)),
-        ("refused_queue_full", of(Why::QueueFull)),
-        ("refused_id_in_use", of(Why::IdInUse)),
-        ("refused_too_many", of(Why::TooMany)),
-        ("refused_bad_cwd", of(Why::BadCwd)),
-        ("refused_not_found", of(Why::NotFound)),
-        ("refused_denied", of(Why::Denied)),
-        ("refused_no_process", of(Why::NoProcess)),
-        ("refused_wrong_kind", of(Why::WrongKind)),
-        ("refused_too_large", of(Why::TooLarge)),
-        ("refused_no_space", of(Why::NoSpace)),
-        ("refused_failed", of(Why::Failed)),
-        ("refused_exists", of(Why::Exists)),
-        ("refused_not_empty", of(Why::NotEmpty)),
-        ("refused_not_listening", of(Why::NotListening)),
-        ("refused_no_answer", of(Why::NoAnswer)),
-        ("refused_short", of(Why::Short)),
-        ("refused_no_such_process", of(Why::NoSuchProcess)),
-        ("refused_ended", of(Why::Ended)),
-        ("refused_unable", of(Why::Unable)),
+        ("refused_bad_ask", of(RefusalReason::BadAsk)),
+        ("refused_no_shell", of(RefusalReason::NoShell)),
+        ("refused_queue_full", of(RefusalReason::QueueFull)),
+        ("refused_id_in_use", of(RefusalReason::IdInUse)),
+        ("refused_too_many", of(RefusalReason::TooMany)),
+        ("refused_bad_cwd", of(RefusalReason::BadCwd)),
+        ("refused_not_found", of(RefusalReason::NotFound)),
+        ("refused_denied", of(RefusalReason::Denied)),
+        ("refused_no_process", of(RefusalReason::NoProcess)),
+        ("refused_wrong_kind", of(RefusalReason::WrongKind)),
+        ("refused_too_large", of(RefusalReason::TooLarge)),
+        ("refused_no_space", of(RefusalReason::NoSpace)),
+        ("refused_failed", of(RefusalReason::Failed)),
+        ("refused_exists", of(RefusalReason::Exists)),
+        ("refused_not_empty", of(RefusalReason::NotEmpty)),
+        ("refused_not_listening", of(RefusalReason::NotListening)),
+        ("refused_no_answer", of(RefusalReason::NoAnswer)),
+        ("refused_short", of(RefusalReason::Short)),
+        ("refused_no_such_process", of(RefusalReason::NoSuchProcess)),
+        ("refused_ended", of(RefusalReason::Ended)),
+        ("refused_unable", of(RefusalReason::Unable)),
     ]
 }

@@ -61,7 +61,7 @@ impl Drop for Group {
 
 /// Clients that read nothing: held so that they stay.
 #[derive(Default)]
-struct Standing {
+struct AssignedVeth {
     streams: Vec<Stream>,
     shells: Vec<Shell>,
     terminals: Vec<Terminal>,
@@ -69,7 +69,7 @@ struct Standing {
     refused: usize,
 }
 
-impl Standing {
+impl AssignedVeth {
     fn count(&self) -> usize {
         self.streams.len() + self.shells.len() + self.terminals.len() + self.waiting.len()
     }
@@ -145,10 +145,10 @@ fn heavy_f20_a_server_with_200_mib_outlives_500_clients_that_read_nothing() {
     let group = Group::make();
     let pid = server.pid();
     group.take(pid);
-    let standing: Vec<Standing> = std::thread::scope(|scope| {
+    let standing: Vec<AssignedVeth> = std::thread::scope(|scope| {
         let all: Vec<_> = sandboxes
             .iter()
-            .map(|(sandbox, id)| scope.spawn(move || Standing::at(sandbox, id)))
+            .map(|(sandbox, id)| scope.spawn(move || AssignedVeth::at(sandbox, id)))
             .collect();
         all.into_iter().map(|one| one.join().expect("is answered")).collect()
     });

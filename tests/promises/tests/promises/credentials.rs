@@ -266,7 +266,7 @@ fn a_credential_is_lent_again_after_every_end_and_until_it_is_taken_back() {
     server.launch();
     server.ready();
     has_it(&sandbox, &mut hosts);
-    let edges = those(&server, "isolet-edge");
+    let edges = those(&server, "isolet-egress-proxy");
     assert_eq!(edges.len(), 1, "{edges:?}");
     process::kill(edges[0]);
     wait_until("another authority is trusted", SOON, || {

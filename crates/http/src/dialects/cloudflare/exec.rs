@@ -21,7 +21,7 @@ use axum::{
     response::Response,
 };
 use isolet_sandbox::{Start, service::Access};
-use isolet_wire::ask::{Run, What};
+use isolet_wire::request::{Run, What};
 use serde::Deserialize;
 use utoipa::ToSchema;
 

@@ -20,7 +20,7 @@ use axum::{
     response::Response,
 };
 use isolet_sandbox::{Sandbox, service::Access};
-use isolet_wire::ask::Save;
+use isolet_wire::request::Save;
 
 /// Finds the sandbox, as its session sees it, and parses the path.
 async fn open(

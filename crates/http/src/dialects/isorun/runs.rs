@@ -32,7 +32,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use isolet_sandbox::{Info, Patch, SandboxSpec, Start, info::TTL_S_MAX, service::Access};
-use isolet_wire::ask::What;
+use isolet_wire::request::What;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -24,8 +24,8 @@ use axum::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use isolet_sandbox::Sandbox;
 use isolet_wire::{
-    ask::{Save, Walk},
-    tell::{Found, Kind},
+    request::{Save, Walk},
+    response::{Found, Kind},
 };
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -157,8 +157,8 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isolet_sandbox::{LinkError, SandboxId};
-    use isolet_wire::tell::Why;
+    use isolet_sandbox::{AgentError, SandboxId};
+    use isolet_wire::response::RefusalReason;
 
     #[test]
     fn every_cause_has_its_status_and_code() {
@@ -178,12 +178,16 @@ mod tests {
             (Error::WayLost("ended".into()), 503, "network_lost"),
             (Error::Stopping, 503, "stopping"),
             (Error::TooLate("delete"), 504, "too_late"),
-            (Error::Refused { why: Why::QueueFull, message: "full".into() }, 429, "queue_full"),
+            (
+                Error::Refused { why: RefusalReason::QueueFull, message: "full".into() },
+                429,
+                "queue_full",
+            ),
             (Error::BadField { field: "pids", reason: "at least 1".into() }, 400, "bad_field"),
-            (Error::Link(LinkError::Silent), 503, "agent_lost"),
-            (Error::Link(LinkError::Short), 503, "short"),
-            (Error::Link(LinkError::SessionEnded), 409, "session_ended"),
-            (Error::Link(LinkError::Destroyed(id)), 409, "sandbox_destroyed"),
+            (Error::Link(AgentError::Silent), 503, "agent_lost"),
+            (Error::Link(AgentError::Short), 503, "short"),
+            (Error::Link(AgentError::SessionEnded), 409, "session_ended"),
+            (Error::Link(AgentError::Destroyed(id)), 409, "sandbox_destroyed"),
         ];
         for (error, status, code) in cases {
             let failure = ApiError::from(error);

@@ -9,7 +9,7 @@ use axum::{
 use bytes::Bytes;
 use futures_util::stream;
 use isolet_sandbox::files::Reader;
-use isolet_wire::{ask::Span, tell::Stat};
+use isolet_wire::{request::Span, response::Stat};
 use std::io;
 
 /// The most bytes read of a file without a size, as in `/proc`.

@@ -16,7 +16,7 @@ use isolet_sandbox::{
     Sandbox,
     files::{Opened, Page},
 };
-use isolet_wire::ask::Walk;
+use isolet_wire::request::Walk;
 
 pub(crate) enum Fetched {
     /// The response with a file's bytes or a directory's archive.

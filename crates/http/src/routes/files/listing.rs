@@ -9,7 +9,7 @@ use crate::{
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use isolet_sandbox::files::{GLOB_BYTES_MAX, PAGE_MAX};
-use isolet_wire::ask::Walk;
+use isolet_wire::request::Walk;
 
 /// The default number of entries on a page.
 const PAGE: u32 = 1000;

@@ -19,7 +19,7 @@ use axum::{
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use isolet_sandbox::{Error, Sandbox};
-use isolet_wire::{ask::Pair, tell::Why};
+use isolet_wire::{request::Pair, response::RefusalReason};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -159,9 +159,10 @@ impl Task {
             Self::Exists { path } => {
                 return match sandbox.file_look(&path, true).await {
                     Ok(_) => Ok(Outcome::Exists(true)),
-                    Err(Error::Refused { why: Why::NotFound | Why::WrongKind, .. }) => {
-                        Ok(Outcome::Exists(false))
-                    }
+                    Err(Error::Refused {
+                        why: RefusalReason::NotFound | RefusalReason::WrongKind,
+                        ..
+                    }) => Ok(Outcome::Exists(false)),
                     Err(error) => Err(error),
                 };
             }

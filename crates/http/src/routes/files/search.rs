@@ -12,8 +12,8 @@ use isolet_sandbox::{
     files::{CONTEXT_MAX, PAGE_MAX, PATTERN_BYTES_MAX},
 };
 use isolet_wire::{
-    ask::Search,
-    tell::{Line, Searched},
+    request::Search,
+    response::{Line, Searched},
 };
 use serde::Serialize;
 use utoipa::ToSchema;

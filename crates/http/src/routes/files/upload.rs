@@ -8,7 +8,7 @@ use axum::{
 };
 use http_body_util::BodyExt;
 use isolet_sandbox::{Sandbox, files::Writer};
-use isolet_wire::{ask::Save, tell::Stat};
+use isolet_wire::{request::Save, response::Stat};
 use std::time::Duration;
 use tokio::time::timeout;
 

@@ -2,7 +2,7 @@
 
 use crate::routes::files::target::whole;
 use base64::{Engine, engine::general_purpose::STANDARD};
-use isolet_wire::tell::{Found, Kind, Stat};
+use isolet_wire::response::{Found, Kind, Stat};
 use serde::Serialize;
 use utoipa::ToSchema;
 

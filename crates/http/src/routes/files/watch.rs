@@ -9,7 +9,7 @@ use crate::{
 use axum::{body::Bytes, response::Response};
 use futures_util::stream;
 use isolet_sandbox::files::Watcher;
-use isolet_wire::tell::{Change, Happened};
+use isolet_wire::response::{Change, Happened};
 use std::convert::Infallible;
 use tokio::time::timeout;
 

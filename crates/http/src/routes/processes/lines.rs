@@ -1,7 +1,7 @@
 //! Finds a line in the output of a process.
 
 use crate::foundation::{error::ApiError, json::not_null};
-use isolet_wire::tell::{STDERR, STDOUT};
+use isolet_wire::response::{STDERR, STDOUT};
 use regex::bytes::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

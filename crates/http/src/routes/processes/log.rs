@@ -23,11 +23,11 @@ use axum::{
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use futures_util::stream;
-use isolet_sandbox::{Heard, LinkError, ProcessId, ProcessInfo, ProcessLink, Sandbox};
+use isolet_sandbox::{AgentError, AgentEvent, ProcessConnection, ProcessId, ProcessInfo, Sandbox};
 use isolet_wire::{
     frame::Data,
     process::{LOG_BYTES, Process},
-    tell::{STDOUT, Tell},
+    response::{AgentResponse, STDOUT},
 };
 use serde::Serialize;
 use std::{convert::Infallible, fmt::Write as _};
@@ -71,7 +71,7 @@ pub(super) enum Event {
 
 /// Reads a log by positions.
 pub(super) struct LogReader {
-    link: ProcessLink,
+    link: ProcessConnection,
     id: ProcessId,
     /// The position after the data that was read.
     pub(super) position: u64,
@@ -107,19 +107,21 @@ impl LogReader {
         message.map(|message| self.classify(message)).transpose()
     }
 
-    fn classify(&mut self, message: Heard) -> Result<Event, ApiError> {
+    fn classify(&mut self, message: AgentEvent) -> Result<Event, ApiError> {
         match message {
-            Heard::Data(body) => {
-                let data = Data::parse(body).map_err(LinkError::from)?;
+            AgentEvent::Data(body) => {
+                let data = Data::parse(body).map_err(AgentError::from)?;
                 self.position = self.position.saturating_add(data.bytes.len() as u64);
                 Ok(Event::Data(data, self.position))
             }
-            Heard::Tell(Tell::ProcessGap { from, to }) => {
+            AgentEvent::Response(AgentResponse::ProcessGap { from, to }) => {
                 self.position = to;
                 Ok(Event::Gap(from, to))
             }
-            Heard::Tell(Tell::Process(process)) => Ok(Event::End(Box::new(self.info(process)))),
-            Heard::Tell(_) => Err(LinkError::Turn("unasked in a process's log").into()),
+            AgentEvent::Response(AgentResponse::Process(process)) => {
+                Ok(Event::End(Box::new(self.info(process))))
+            }
+            AgentEvent::Response(_) => Err(AgentError::Turn("unasked in a process's log").into()),
         }
     }
 }
@@ -187,7 +189,7 @@ async fn whole(
             Event::Data(data, _) if texts[0].len() + texts[1].len() <= 4 * LOG_BYTES => {
                 texts[usize::from(data.stream != STDOUT)].extend_from_slice(&data.bytes);
             }
-            Event::Data(..) => return Err(LinkError::Turn("a log that does not end").into()),
+            Event::Data(..) => return Err(AgentError::Turn("a log that does not end").into()),
             Event::Gap(from, to) => missed = missed.saturating_add(to.saturating_sub(from)),
             Event::End(info) => break info,
         }

@@ -5,7 +5,7 @@ use crate::foundation::{
     json::{self, not_null},
 };
 use isolet_sandbox::{Error, ProcessId, ProcessInfo, Sandbox};
-use isolet_wire::tell::Why;
+use isolet_wire::response::RefusalReason;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tokio::{
@@ -70,7 +70,10 @@ impl PortWish {
         let Ok(link) = timeout_at(end, sandbox.dial(self.port)).await else { return Ok(false) };
         let mut link = match link {
             Ok(link) => link,
-            Err(Error::Refused { why: Why::NotListening | Why::NoAnswer | Why::Short, .. }) => {
+            Err(Error::Refused {
+                why: RefusalReason::NotListening | RefusalReason::NoAnswer | RefusalReason::Short,
+                ..
+            }) => {
                 return Ok(false);
             }
             Err(error) => return Err(error.into()),

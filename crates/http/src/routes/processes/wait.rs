@@ -18,7 +18,7 @@ use crate::{
 };
 use axum::{Json, extract::State};
 use isolet_sandbox::{ProcessInfo, service::Access};
-use isolet_wire::tell::STDOUT;
+use isolet_wire::response::STDOUT;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};

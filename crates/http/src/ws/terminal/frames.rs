@@ -7,7 +7,7 @@ use crate::foundation::{
     signals,
 };
 use isolet_wire::{
-    tell::Closed,
+    response::Closed,
     terminal::{Attached, COLS_MAX, Client, ROWS_MAX, Size, Snapshot},
 };
 use serde::Deserialize;

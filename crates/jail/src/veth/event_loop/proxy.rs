@@ -3,9 +3,9 @@
 use super::{EventLoop, RETRY_PAUSE};
 use crate::veth::egress_proxy::EgressProxy;
 use crate::veth::gateway::Failure;
-use isolet_wire::lend::Credential;
-use isolet_wire::links::LinkTell;
-use isolet_wire::network::{EdgeOrder, EdgeTell};
+use isolet_wire::credential::Credential;
+use isolet_wire::network::{ProxyRequest, ProxyResponse};
+use isolet_wire::veth::VethResponseBody;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
@@ -28,11 +28,15 @@ pub(super) struct Received {
 impl EventLoop {
     pub(super) fn start_proxy(&mut self) {
         self.start_proxy_at = None;
-        if !self.options.edge.is_file() {
+        if !self.options.egress_proxy.is_file() {
             return;
         }
         let listeners = &self.manager.gateway.proxy_listeners;
-        match EgressProxy::start(&self.options.edge, listeners, self.options.edge_user) {
+        match EgressProxy::start(
+            &self.options.egress_proxy,
+            listeners,
+            self.options.egress_proxy_user,
+        ) {
             Ok(proxy) => {
                 self.manager.proxy = Some(proxy);
                 self.manager.configure_proxy(&self.resolvers);
@@ -47,15 +51,15 @@ impl EventLoop {
         &mut self,
         id: u32,
         credentials: Vec<Credential>,
-    ) -> Result<LinkTell, Failure> {
+    ) -> Result<VethResponseBody, Failure> {
         let Some(address) = self.manager.set_credentials(id, credentials)? else {
-            return Ok(LinkTell::Lent { certificate: None });
+            return Ok(VethResponseBody::Lent { certificate: None });
         };
         let certificate =
             self.wait_for_proxy(AUTHORITY_TIMEOUT, Some(address), |received| received.certificate);
         match certificate {
-            Some(certificate) => Ok(LinkTell::Lent { certificate: Some(certificate) }),
-            None => Err("isolet-edge did not say whom the sandbox is to trust".into()),
+            Some(certificate) => Ok(VethResponseBody::Lent { certificate: Some(certificate) }),
+            None => Err("isolet-egress-proxy did not say whom the sandbox is to trust".into()),
         }
     }
 
@@ -64,7 +68,7 @@ impl EventLoop {
         self.manager.read_denied_packets();
         self.settle_number += 1;
         let number = self.settle_number;
-        self.manager.send_to_proxy(&EdgeOrder::Settle { number });
+        self.manager.send_to_proxy(&ProxyRequest::Settle { number });
         self.wait_for_proxy(SETTLE_TIMEOUT, None, |received| {
             (received.settled >= number).then_some(())
         });
@@ -96,7 +100,10 @@ impl EventLoop {
 
     pub(super) fn send_denials(&mut self) {
         for denial in self.manager.take_denials() {
-            self.send_event(LinkTell::Refused { name: denial.sandbox, refused: denial.refused });
+            self.send_event(VethResponseBody::Refused {
+                name: denial.sandbox,
+                refused: denial.refused,
+            });
         }
     }
 
@@ -106,25 +113,25 @@ impl EventLoop {
         let mut received = Received::default();
         while let Some(proxy) = &self.manager.proxy {
             match proxy.try_receive() {
-                Ok(Some(EdgeTell::Settled { number })) => received.settled = number,
-                Ok(Some(EdgeTell::Refused { address, refused })) => {
+                Ok(Some(ProxyResponse::Settled { number })) => received.settled = number,
+                Ok(Some(ProxyResponse::Refused { address, refused })) => {
                     if let Some(name) = self.manager.count_denied(address, refused.times) {
-                        self.send_event(LinkTell::Refused { name, refused });
+                        self.send_event(VethResponseBody::Refused { name, refused });
                     }
                 }
-                Ok(Some(EdgeTell::Authority { address, certificate })) => {
+                Ok(Some(ProxyResponse::Authority { address, certificate })) => {
                     if Some(address) == awaited {
                         received.certificate = Some(certificate);
                     } else if let Some(name) = self.manager.sandbox_at(address) {
-                        self.send_event(LinkTell::Authority { name, certificate });
+                        self.send_event(VethResponseBody::Authority { name, certificate });
                     }
                 }
-                Ok(Some(EdgeTell::Ready | EdgeTell::Carried { .. })) => {}
+                Ok(Some(ProxyResponse::Ready | ProxyResponse::Carried { .. })) => {}
                 Ok(None) => break,
                 Err(_) => {
                     self.manager.proxy = None;
                     self.start_proxy_at = Some(Instant::now() + RETRY_PAUSE);
-                    self.report_repair("isolet-edge has ended: it is started anew".into());
+                    self.report_repair("isolet-egress-proxy has ended: it is started anew".into());
                 }
             }
         }

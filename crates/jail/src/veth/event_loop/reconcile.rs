@@ -5,16 +5,16 @@ use crate::veth::addresses::HOST_UPLINK;
 use crate::veth::manager::RemovedVeth;
 use crate::veth::netlink::rtnetlink::InterfaceEvent;
 use crate::veth::nft_ruleset::replace_host_addresses;
-use isolet_wire::links::LinkTell;
-use isolet_wire::network::{EdgeOrder, Guard};
+use isolet_wire::network::{Guard, ProxyRequest};
+use isolet_wire::veth::VethResponseBody;
 
 impl EventLoop {
     pub(super) fn report_repair(&mut self, what: String) {
-        self.send_event(LinkTell::Repaired { what });
+        self.send_event(VethResponseBody::Repaired { what });
     }
 
     fn report_removed(&mut self, removed: RemovedVeth) {
-        self.send_event(LinkTell::Gone { name: removed.sandbox, id: removed.id });
+        self.send_event(VethResponseBody::Gone { name: removed.sandbox, id: removed.id });
     }
 
     pub(super) fn handle_interface_events(&mut self) {
@@ -63,7 +63,7 @@ impl EventLoop {
         }
         self.manager.guard = guard.clone();
         let resolvers = self.resolvers.clone();
-        self.manager.send_to_proxy(&EdgeOrder::Guard { guard, resolvers });
+        self.manager.send_to_proxy(&ProxyRequest::Guard { guard, resolvers });
     }
 
     pub(super) fn reconcile_uplink(&mut self) {

@@ -3,8 +3,8 @@
 use super::{EventLoop, PREPARE_PAUSE};
 use crate::veth::client_conn::{ClientConn, Request};
 use crate::veth::gateway::Failure;
-use isolet_wire::links::{LinkAsk, LinkTell, Settings};
 use isolet_wire::network::Guard;
+use isolet_wire::veth::{Settings, VethRequestBody, VethResponseBody};
 use std::time::Instant;
 
 impl EventLoop {
@@ -19,7 +19,7 @@ impl EventLoop {
     pub(super) fn handle_candidate(&mut self) {
         let Some(candidate) = self.candidate.take() else { return };
         match candidate.try_receive() {
-            Ok(Some(request)) if matches!(request.order.ask, LinkAsk::Begin(_)) => {
+            Ok(Some(request)) if matches!(request.order.ask, VethRequestBody::Begin(_)) => {
                 self.client = Some(candidate);
                 self.handle_request(request);
             }
@@ -42,37 +42,41 @@ impl EventLoop {
     fn handle_request(&mut self, request: Request) {
         let Request { order, fd } = request;
         let number = order.number;
-        let done = |result: Result<(), Failure>| result.map(|()| LinkTell::Done);
+        let done = |result: Result<(), Failure>| result.map(|()| VethResponseBody::Done);
         let answer = match order.ask {
-            LinkAsk::Begin(settings) => self.reconfigure(settings),
-            LinkAsk::Take { name, policy } => match self.manager.claim(name, policy) {
+            VethRequestBody::Begin(settings) => self.reconfigure(settings),
+            VethRequestBody::Take { name, policy } => match self.manager.claim(name, policy) {
                 Ok((standing, netns)) => {
-                    self.send(number, &LinkTell::Taken(standing), Some(&netns));
+                    self.send(number, &VethResponseBody::Taken(standing), Some(&netns));
                     self.prepare_at = Some(Instant::now() + PREPARE_PAUSE);
                     return;
                 }
                 Err(failure) => Err(failure),
             },
-            LinkAsk::Attach { name, policy } => match fd {
-                Some(fd) => self.manager.attach(name, policy, &fd).map(LinkTell::Taken),
+            VethRequestBody::Attach { name, policy } => match fd {
+                Some(fd) => self.manager.attach(name, policy, &fd).map(VethResponseBody::Taken),
                 None => Err("no descriptor of a network namespace came with it".into()),
             },
-            LinkAsk::Set { id, policy } => done(self.manager.set_policy(id, policy)),
-            LinkAsk::Release { id } => done(self.manager.release(id)),
-            LinkAsk::List { after } => Ok(LinkTell::Listed(self.manager.list(after))),
-            LinkAsk::Counters { id } => self.manager.counters(id).map(LinkTell::Counted),
-            LinkAsk::Lend { id, credentials } => self.set_credentials(id, credentials),
-            LinkAsk::Settle => {
+            VethRequestBody::Set { id, policy } => done(self.manager.set_policy(id, policy)),
+            VethRequestBody::Release { id } => done(self.manager.release(id)),
+            VethRequestBody::List { after } => {
+                Ok(VethResponseBody::Listed(self.manager.list(after)))
+            }
+            VethRequestBody::Counters { id } => {
+                self.manager.counters(id).map(VethResponseBody::Counted)
+            }
+            VethRequestBody::Lend { id, credentials } => self.set_credentials(id, credentials),
+            VethRequestBody::Settle => {
                 self.settle();
-                Ok(LinkTell::Done)
+                Ok(VethResponseBody::Done)
             }
         };
-        let answer = answer.unwrap_or_else(|why| LinkTell::Failed { why });
+        let answer = answer.unwrap_or_else(|why| VethResponseBody::Failed { why });
         self.answer(number, answer);
     }
 
     /// Another server may have other settings.
-    fn reconfigure(&mut self, settings: Settings) -> Result<LinkTell, Failure> {
+    fn reconfigure(&mut self, settings: Settings) -> Result<VethResponseBody, Failure> {
         let current = &self.manager.guard;
         let guard = Guard { opened: settings.opened, ..current.clone() };
         let guard_changed = guard != *current;

@@ -3,8 +3,8 @@
 use super::{VethManager, no_such_veth};
 use crate::veth::gateway::Failure;
 use crate::veth::nft_ruleset::VethRules;
-use isolet_wire::lend::Credential;
-use isolet_wire::network::EdgeOrder;
+use isolet_wire::credential::Credential;
+use isolet_wire::network::ProxyRequest;
 use std::net::{Ipv4Addr, SocketAddr};
 
 impl VethManager {
@@ -18,7 +18,7 @@ impl VethManager {
         let veth = self.veths.get(&id).filter(|veth| veth.sandbox().is_some());
         let veth = veth.ok_or_else(|| no_such_veth(id))?;
         if !credentials.is_empty() && self.proxy.is_none() {
-            return Err("credentials are not available: isolet-edge does not run".into());
+            return Err("credentials are not available: isolet-egress-proxy does not run".into());
         }
         let injects = !credentials.is_empty();
         let rules = VethRules::new(self.gateway.range, id, &veth.policy, injects);
@@ -33,7 +33,7 @@ impl VethManager {
         let address = self.gateway.range.address(id);
         let credentials = &self.veths.get(&id)?.credentials;
         let tls = credentials.iter().any(Credential::within_tls);
-        self.send_to_proxy(&EdgeOrder::Lend { address, credentials: credentials.clone(), tls });
+        self.send_to_proxy(&ProxyRequest::Lend { address, credentials: credentials.clone(), tls });
         tls.then_some(address)
     }
 
@@ -42,7 +42,7 @@ impl VethManager {
         self.veths.get(&self.gateway.range.id(address)?)?.sandbox().cloned()
     }
 
-    pub(crate) fn send_to_proxy(&self, command: &EdgeOrder) {
+    pub(crate) fn send_to_proxy(&self, command: &ProxyRequest) {
         if let Some(proxy) = &self.proxy {
             proxy.send(command);
         }
@@ -51,10 +51,10 @@ impl VethManager {
     /// Sends everything that a new proxy must know.
     pub(crate) fn configure_proxy(&self, resolvers: &[SocketAddr]) {
         let guard = self.guard.clone();
-        self.send_to_proxy(&EdgeOrder::Guard { guard, resolvers: resolvers.to_vec() });
+        self.send_to_proxy(&ProxyRequest::Guard { guard, resolvers: resolvers.to_vec() });
         for (id, veth) in self.veths.iter().filter(|(_, veth)| veth.sandbox().is_some()) {
             let address = self.gateway.range.address(*id);
-            self.send_to_proxy(&EdgeOrder::Set { address, policy: veth.policy.clone() });
+            self.send_to_proxy(&ProxyRequest::Set { address, policy: veth.policy.clone() });
             if !veth.credentials.is_empty() {
                 self.send_credentials(*id);
             }

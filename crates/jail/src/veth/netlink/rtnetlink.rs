@@ -3,7 +3,7 @@
 use super::{
     CREATE, DUMP, EXCLUSIVE, Message, NetlinkSocket, Request, attribute, messages, u32_of,
 };
-use isolet_wire::links::Counters;
+use isolet_wire::veth::Counters;
 use rustix::io::Errno;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};

@@ -17,7 +17,7 @@ use crate::{
         state::State,
     },
 };
-use isolet_wire::launch::{Limits, Spec};
+use isolet_wire::launcher::{Limits, Spec};
 use tracing::{info, warn};
 
 impl Driver {

@@ -14,7 +14,7 @@ use crate::{
     live::{failpoint::pass, saving::Saving},
     model::{
         activity::ActivityGuard,
-        agent_error::LinkError,
+        agent_error::AgentError,
         blocking::blocking,
         error::Error,
         info::{Info, Lost},
@@ -167,7 +167,7 @@ impl Driver {
     }
 
     async fn save_all(&mut self) -> Result<Vec<Lost>, Error> {
-        let mut wire = self.watch.take().ok_or(LinkError::Silent)?;
+        let mut wire = self.watch.take().ok_or(AgentError::Silent)?;
         let mut saving = Saving::new(&self.entry, None);
         let unsaved = saving.all(&mut wire, |shell, execs| self.changed(shell, execs)).await;
         // Also one that broke: who hears it next connects anew.

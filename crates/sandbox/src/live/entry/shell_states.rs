@@ -65,7 +65,7 @@ impl ShellStates {
         }
         let _turn = self.turn.lock().await;
         let path = self.folder.join(id.as_str());
-        let limit = isolet_wire::tell::STATE_BYTES_MAX;
+        let limit = isolet_wire::response::STATE_BYTES_MAX;
         let read = blocking(move || fs::read(path)).await;
         read.ok()?.ok().filter(|state| state.len() <= limit)
     }

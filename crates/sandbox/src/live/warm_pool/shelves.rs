@@ -6,7 +6,7 @@
 mod tests;
 
 use crate::{live::prepared::Made, model::record::Kind};
-use isolet_wire::launch::Root;
+use isolet_wire::launcher::Root;
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},

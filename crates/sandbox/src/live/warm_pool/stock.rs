@@ -4,7 +4,7 @@ use crate::{
     live::{prepared::Made, warm_pool::shelves::Shelves},
     model::record::Kind,
 };
-use isolet_wire::launch::Root;
+use isolet_wire::launcher::Root;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 

@@ -3,7 +3,7 @@
 
 use crate::model::error::Error;
 use isolet_wire::{
-    lend::{
+    credential::{
         CREDENTIALS_BYTES_MAX, CREDENTIALS_MAX, Credential, Secret,
         headers::{HeaderRole, role},
     },

@@ -2,7 +2,7 @@
 
 use crate::{
     model::{
-        agent_error::LinkError, clock::now_ms, error::Error, ids::ContextId, info::IdempotencyKey,
+        agent_error::AgentError, clock::now_ms, error::Error, ids::ContextId, info::IdempotencyKey,
         validation::check_env,
     },
     sandbox::{
@@ -15,7 +15,7 @@ use crate::{
 };
 use isolet_wire::{
     context::{self, Language, TIMEOUT_MS_MAX},
-    tell::Why,
+    response::RefusalReason,
 };
 
 impl Sandbox {
@@ -38,9 +38,9 @@ impl Sandbox {
         }
         match self.open_with(wish, Some(&once), false).await {
             // The same request has come twice at once: the other one has made it.
-            Err(Error::Refused { why: Why::Exists, message }) => {
+            Err(Error::Refused { why: RefusalReason::Exists, message }) => {
                 let found = self.made_with(&once).await?;
-                let taken = Error::Refused { why: Why::Exists, message };
+                let taken = Error::Refused { why: RefusalReason::Exists, message };
                 found.map(|found| (found, true)).ok_or(taken)
             }
             opened => Ok((opened?, false)),
@@ -136,15 +136,16 @@ impl Sandbox {
                 return Ok(found);
             }
             let message = format!("context {id} exists");
-            return Err(Error::Refused { why: Why::Exists, message });
+            return Err(Error::Refused { why: RefusalReason::Exists, message });
         }
         let context = id.into();
         let language = wish.language;
         let open = context::Open { context, language, cwd, env, timeout_ms, label, reuse };
-        let answer = self.ask_context(scope.as_deref(), context::Ask::Open(open), OPEN_WAIT);
+        let answer =
+            self.ask_context(scope.as_deref(), context::ContextRequest::Open(open), OPEN_WAIT);
         match answer.await? {
-            context::Tell::Is(told) => info(told),
-            _ => Err(LinkError::Turn("another answer to a new context").into()),
+            context::ContextResponse::Is(told) => info(told),
+            _ => Err(AgentError::Turn("another answer to a new context").into()),
         }
     }
 }

@@ -3,16 +3,16 @@
 use crate::{
     agent_client::{
         pool::Pool,
-        wire::{Heard, Wire},
+        wire::{AgentEvent, Wire},
     },
-    model::{agent_error::LinkError, error::Error, ids::ContextId},
+    model::{agent_error::AgentError, error::Error, ids::ContextId},
     sandbox::Sandbox,
 };
 use isolet_wire::{
-    ask::Ask,
     context::{self, DISPLAY, TIMEOUT_MS_MAX},
     frame::Data,
-    tell::Tell,
+    request::AgentRequest,
+    response::AgentResponse,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -129,7 +129,7 @@ impl RunLink {
     /// # Errors
     /// [`Error::Link`].
     pub fn cancel(&mut self) -> Result<(), Error> {
-        Ok(self.wire.push(&Ask::Cancel { id: String::new() })?)
+        Ok(self.wire.push(&AgentRequest::Cancel { id: String::new() })?)
     }
 
     /// Gives the connection back after its end. Dropping it before that leaves the run alone; one
@@ -140,25 +140,27 @@ impl RunLink {
         }
     }
 
-    fn event(&mut self, heard: Heard) -> Result<Option<Event>, Error> {
+    fn event(&mut self, heard: AgentEvent) -> Result<Option<Event>, Error> {
         let told = match heard {
-            Heard::Data(body) => {
-                return Ok(Some(Event::Output(Data::parse(body).map_err(LinkError::from)?)));
+            AgentEvent::Data(body) => {
+                return Ok(Some(Event::Output(Data::parse(body).map_err(AgentError::from)?)));
             }
-            Heard::Tell(Tell::Context(told)) => told,
-            Heard::Tell(Tell::Refused { why, message, .. }) => {
+            AgentEvent::Response(AgentResponse::Context(told)) => told,
+            AgentEvent::Response(AgentResponse::Refused { why, message, .. }) => {
                 return Err(Error::Refused { why, message });
             }
-            Heard::Tell(_) => return Err(LinkError::Turn("another answer to a run").into()),
+            AgentEvent::Response(_) => {
+                return Err(AgentError::Turn("another answer to a run").into());
+            }
         };
         Ok(match told {
-            context::Tell::Began { fresh } => Some(Event::Began(fresh)),
-            context::Tell::Part { kind, bytes, last } => self.part(kind, &bytes, last),
-            context::Tell::End(end) => {
+            context::ContextResponse::Began { fresh } => Some(Event::Began(fresh)),
+            context::ContextResponse::Part { kind, bytes, last } => self.part(kind, &bytes, last),
+            context::ContextResponse::End(end) => {
                 self.over = true;
                 Some(Event::End(end))
             }
-            _ => return Err(LinkError::Turn("another answer to a run").into()),
+            _ => return Err(AgentError::Turn("another answer to a run").into()),
         })
     }
 
@@ -200,7 +202,7 @@ impl Sandbox {
         let run = context::Run { context, body: body.to_string().into_bytes(), timeout_ms };
         let scope = self.home(id).await?;
         let mut wire = self.wire(scope.as_deref()).await?;
-        wire.send(&Ask::Context(context::Ask::Run(run))).await?;
+        wire.send(&AgentRequest::Context(context::ContextRequest::Run(run))).await?;
         let pool = Arc::downgrade(self.pool_at(scope.as_deref()));
         Ok(RunLink { wire, over: false, pool, said: Vec::new(), long: false })
     }

@@ -1,7 +1,7 @@
 //! File calls with all that can be said of them: parts, pages, modes, copies.
 
 use crate::{
-    agent_client::wire::{Heard, Wire},
+    agent_client::wire::{AgentEvent, Wire},
     model::error::Error,
     sandbox::{
         Sandbox,
@@ -9,8 +9,8 @@ use crate::{
     },
 };
 use isolet_wire::{
-    ask::{File, Pair, Save, Search, Span, Walk},
-    tell::{Change, Found, Kind, Line, Searched, Stat, Tell, Why},
+    request::{File, Pair, Save, Search, Span, Walk},
+    response::{AgentResponse, Change, Found, Kind, Line, RefusalReason, Searched, Stat},
 };
 use std::collections::HashMap;
 
@@ -45,7 +45,7 @@ pub struct Page {
     /// Sorted by the parts of their paths.
     pub found: Vec<Found>,
     /// Directories among them of whose content nothing is known, and why.
-    pub unread: HashMap<Vec<u8>, Why>,
+    pub unread: HashMap<Vec<u8>, RefusalReason>,
     /// There is more.
     pub more: bool,
 }
@@ -65,9 +65,11 @@ impl Watcher {
     /// [`Error::Link`], [`Error::Refused`].
     pub async fn next(&mut self) -> Result<Option<Vec<Change>>, Error> {
         match self.wire.next().await? {
-            Heard::Tell(Tell::FileChanged(changes)) => Ok(Some(changes)),
-            Heard::Tell(Tell::Done) => Ok(None),
-            Heard::Tell(Tell::Refused { why, message, .. }) => Err(Error::Refused { why, message }),
+            AgentEvent::Response(AgentResponse::FileChanged(changes)) => Ok(Some(changes)),
+            AgentEvent::Response(AgentResponse::Done) => Ok(None),
+            AgentEvent::Response(AgentResponse::Refused { why, message, .. }) => {
+                Err(Error::Refused { why, message })
+            }
             _ => Err(fault("a watch")),
         }
     }
@@ -83,7 +85,7 @@ impl Writer {
         self.end().await?;
         // Bytes that are to be on the disk may take their time.
         let saved = match crate::sandbox::files::hear_in(&mut self.wire, LONG).await? {
-            Heard::Tell(Tell::FileSaved { stat, created }) => (stat, created),
+            AgentEvent::Response(AgentResponse::FileSaved { stat, created }) => (stat, created),
             _ => return Err(fault("a write")),
         };
         done(&mut self.wire).await?;
@@ -129,7 +131,9 @@ impl Sandbox {
         let mut bytes = 0;
         loop {
             match hear(&mut wire).await? {
-                Heard::Tell(Tell::FileFound(part)) if found.len() + part.len() <= max + 1 => {
+                AgentEvent::Response(AgentResponse::FileFound(part))
+                    if found.len() + part.len() <= max + 1 =>
+                {
                     for one in part {
                         bytes += one.path.len() + one.target.as_ref().map_or(0, Vec::len);
                         if bytes > WALK_BYTES_MAX && !found.is_empty() {
@@ -138,10 +142,12 @@ impl Sandbox {
                         found.push(one);
                     }
                 }
-                Heard::Tell(Tell::FileUnread { path, why }) if unread.len() <= max => {
+                AgentEvent::Response(AgentResponse::FileUnread { path, why })
+                    if unread.len() <= max =>
+                {
                     unread.insert(path, why);
                 }
-                Heard::Tell(Tell::Done) => break,
+                AgentEvent::Response(AgentResponse::Done) => break,
                 _ => return Err(fault("a walk")),
             }
         }
@@ -203,11 +209,13 @@ impl Sandbox {
         let mut bytes = 0;
         loop {
             match hear_in(&mut wire, LONG).await? {
-                Heard::Tell(Tell::FileLines(mut part)) if bytes <= LINES_BYTES_MAX => {
+                AgentEvent::Response(AgentResponse::FileLines(mut part))
+                    if bytes <= LINES_BYTES_MAX =>
+                {
                     bytes += part.iter().map(|one| one.path.len() + one.text.len()).sum::<usize>();
                     all.append(&mut part);
                 }
-                Heard::Tell(Tell::FileSearched(end)) => {
+                AgentEvent::Response(AgentResponse::FileSearched(end)) => {
                     done(&mut wire).await?;
                     return Ok((all, end));
                 }
@@ -224,7 +232,9 @@ impl Sandbox {
         let call = File::Watch { path: path.to_vec(), recursive };
         let mut wire = self.file(path, call).await?;
         match hear(&mut wire).await? {
-            Heard::Tell(Tell::FileWatched { directories }) => Ok(Watcher { directories, wire }),
+            AgentEvent::Response(AgentResponse::FileWatched { directories }) => {
+                Ok(Watcher { directories, wire })
+            }
             _ => Err(fault("a watch")),
         }
     }
@@ -236,7 +246,7 @@ impl Sandbox {
     pub async fn file_look(&self, path: &[u8], follow: bool) -> Result<Found, Error> {
         let mut wire = self.file(path, File::Look { path: path.to_vec(), follow }).await?;
         let found = match hear(&mut wire).await? {
-            Heard::Tell(Tell::FileFound(mut one)) if one.len() == 1 => one.pop(),
+            AgentEvent::Response(AgentResponse::FileFound(mut one)) if one.len() == 1 => one.pop(),
             _ => None,
         };
         let found = found.ok_or_else(|| fault("a look"))?;

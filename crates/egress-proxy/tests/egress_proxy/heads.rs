@@ -1,8 +1,8 @@
 //! Protocol detection and ClientHello parsing hold for any bytes.
 
 use crate::servers::Certificates;
-use isolet_edge::proxy::client_hello::{ClientHello, parse};
-use isolet_edge::proxy::protocol::{Protocol, detect};
+use isolet_egress_proxy::proxy::client_hello::{ClientHello, parse};
+use isolet_egress_proxy::proxy::protocol::{Protocol, detect};
 use proptest::prelude::*;
 
 fn of(certificates: &Certificates, name: &str) -> Vec<u8> {

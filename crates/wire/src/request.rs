@@ -1,9 +1,9 @@
 //! What a server says to an agent.
 //!
-//! A connection begins with [`Ask::Hello`]. After that it serves one purpose at a time: the first
+//! A connection begins with [`AgentRequest::Hello`]. After that it serves one purpose at a time: the first
 //! message that opens something decides it.
 //! - `Attach`: the connection is a client of one shell. Output frames come back until it closes.
-//! - `Exec`: the connection belongs to one program without a shell; after its [`crate::tell::Tell::Exit`]
+//! - `Exec`: the connection belongs to one program without a shell; after its [`crate::response::AgentResponse::Exit`]
 //!   the connection may be used for the next one.
 //! - `File`: the connection is handed to a worker for one file call, and ends with it.
 //! - `Terminal`: the connection is a client of one terminal, until that ends or it closes.
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 /// Every message that a server sends. New ones are added at the end: postcard counts them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ask {
+pub enum AgentRequest {
     /// First on every connection.
     Hello {
         /// [`crate::VERSION`] of the server.
@@ -28,7 +28,7 @@ pub enum Ask {
     },
     /// Answered by `Pong` with the same number.
     Ping(u64),
-    /// Answered by `Census`, then by one `Changed` whenever a shell opens, ends, begins or ends a command,
+    /// Answered by `Inventory`, then by one `Changed` whenever a shell opens, ends, begins or ends a command,
     /// or an exec does.
     Watch,
     /// Become a client of a shell. Answered by `Attached` or `Refused`.
@@ -67,13 +67,13 @@ pub enum Ask {
     /// Do one thing with a file, as the session's user.
     File(File),
     /// On a connection that watches: save what the shells of sessions hold and nobody keeps yet.
-    /// Told to all who watch as [`crate::tell::Tell::Saved`]; then answered by `Done`.
+    /// Told to all who watch as [`crate::response::AgentResponse::Saved`]; then answered by `Done`.
     Save,
     /// On a connection that watches: what was saved of this shell under this number is kept.
     Kept {
         /// The shell's name.
         shell: String,
-        /// As in [`crate::tell::Saved::Whole`].
+        /// As in [`crate::response::Saved::Whole`].
         number: u64,
     },
     /// Become a client of a session's terminal. Answered by `TerminalAttached` or `Refused`; see
@@ -94,9 +94,9 @@ pub enum Ask {
     /// Answered by `Listening`: where programs in the sandbox listen.
     Listening,
     /// About processes that run in the background; see [`crate::process`].
-    Process(crate::process::Order),
+    Process(crate::process::ProcessRequest),
     /// About code contexts; see [`crate::context`].
-    Context(crate::context::Ask),
+    Context(crate::context::ContextRequest),
 }
 
 /// Who wants to be a client of which shell.

@@ -1,6 +1,6 @@
 //! Denials that are not reported yet. Equal ones are counted instead of repeated.
 
-use isolet_wire::network::{EdgeTell, Refused};
+use isolet_wire::network::{ProxyResponse, Refused};
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::Mutex;
@@ -35,14 +35,14 @@ impl DenialLog {
     }
 
     /// Takes all pending denials, as messages to the server.
-    pub(crate) fn take(&self) -> Vec<EdgeTell> {
+    pub(crate) fn take(&self) -> Vec<ProxyResponse> {
         let pending = std::mem::take(&mut *self.pending.lock().expect("nobody panics with it"));
         let messages = pending.into_iter().flat_map(|(address, denials)| {
             denials.into_iter().map(move |(denial, times)| {
                 let Denial { host, port, protocol, rule } = denial;
                 let protocol = protocol.to_owned();
                 let refused = Refused { host, port, protocol, rule, times };
-                EdgeTell::Refused { address, refused }
+                ProxyResponse::Refused { address, refused }
             })
         });
         messages.collect()
@@ -63,7 +63,9 @@ mod tests {
             log.record(sandbox, denial("a".into()));
         }
         let messages = log.take();
-        assert!(matches!(&messages[..], [EdgeTell::Refused { refused, .. }] if refused.times == 3));
+        assert!(
+            matches!(&messages[..], [ProxyResponse::Refused { refused, .. }] if refused.times == 3)
+        );
         for number in 0..10_000 {
             log.record(sandbox, denial(number.to_string()));
         }

@@ -17,7 +17,7 @@ pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
 
 /// What the server asks of the launcher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Order {
+pub enum LauncherRequest {
     /// Make a sandbox and start its agent.
     Launch(Spec),
     /// Start the agent of a session's scope in a sandbox that runs.
@@ -103,7 +103,7 @@ pub struct Limits {
 
 /// What the launcher answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Report {
+pub enum LauncherResponse {
     /// Sent once at its start: it is ready, or what this machine lacks.
     Ready {
         /// Empty when sandboxes can be made; otherwise one sentence a missing thing, with what to do.

@@ -9,8 +9,8 @@ pub const STDERR: u8 = 2;
 
 /// Every message that an agent sends. New ones are added at the end: postcard counts them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Tell {
-    /// Answer to `Ask::Hello`.
+pub enum AgentResponse {
+    /// Answer to `AgentRequest::Hello`.
     Hello {
         /// [`crate::VERSION`] of the agent; it serves no other.
         version: u16,
@@ -18,7 +18,7 @@ pub enum Tell {
     /// Answer to `Ping`.
     Pong(u64),
     /// Answer to `Watch`: all that runs now.
-    Census {
+    Inventory {
         /// Shells by name, and terminals as shells: see [`Shell`].
         shells: Vec<Shell>,
         /// Programs without a shell.
@@ -38,9 +38,9 @@ pub enum Tell {
         /// It was opened by this call.
         fresh: bool,
         /// End of each stream and the last exit's number, at this moment.
-        at: crate::ask::Since,
+        at: crate::request::Since,
     },
-    /// A command has begun to run (sent to its owner; to watchers goes [`Tell::Began`]).
+    /// A command has begun to run (sent to its owner; to watchers goes [`AgentResponse::Began`]).
     Started {
         /// Its id.
         id: String,
@@ -64,7 +64,7 @@ pub enum Tell {
         /// The command it is about, where it is about one.
         id: Option<String>,
         /// Why, for programs.
-        why: Why,
+        why: RefusalReason,
         /// Why, for people.
         message: String,
     },
@@ -101,7 +101,7 @@ pub enum Tell {
     },
     /// What a `Watch` has seen.
     FileChanged(Vec<Change>),
-    /// Answer to `Ask::Terminal`.
+    /// Answer to `AgentRequest::Terminal`.
     TerminalAttached(crate::terminal::Attached),
     /// All that stood when the client attached was sent; what follows is as it is written.
     TerminalReady,
@@ -114,7 +114,7 @@ pub enum Tell {
     /// The terminal's program has ended; all that it wrote was sent. The connection is then free
     /// for another use.
     TerminalExit(Closed),
-    /// Answer to `Ask::Terminals`.
+    /// Answer to `AgentRequest::Terminals`.
     Terminals(Vec<crate::terminal::Terminal>),
     /// A command has begun to run: what a client is told that watches.
     Began {
@@ -123,9 +123,9 @@ pub enum Tell {
         /// The beginning of its text, at most 1 KiB.
         command: String,
     },
-    /// Answer to `Ask::Dial`: the socket comes with this frame.
+    /// Answer to `AgentRequest::Dial`: the socket comes with this frame.
     Dialed,
-    /// Answer to `Ask::Listening`, sorted; at most [`crate::port::LISTENERS_MAX`].
+    /// Answer to `AgentRequest::Listening`, sorted; at most [`crate::port::LISTENERS_MAX`].
     Listening(Vec<crate::port::Listener>),
     /// A process as it is; the last word to a connection that followed it.
     Process(crate::process::Process),
@@ -141,13 +141,13 @@ pub enum Tell {
         to: u64,
     },
     /// About code contexts; see [`crate::context`].
-    Context(crate::context::Tell),
+    Context(crate::context::ContextResponse),
     /// Of a `Walk`: nothing is told of what this directory holds. It is in a `FileFound` as well.
     FileUnread {
         /// Bytes; below the directory of the `Walk`.
         path: Vec<u8>,
         /// Why not.
-        why: Why,
+        why: RefusalReason,
     },
 }
 
@@ -162,7 +162,7 @@ pub enum Saved {
     Part(Vec<u8>),
     /// All parts were told; together at most [`STATE_BYTES_MAX`].
     Whole {
-        /// Counts the ended commands of this bash; said back in `Ask::Kept`.
+        /// Counts the ended commands of this bash; said back in `AgentRequest::Kept`.
         number: u64,
     },
     /// It could not be saved as it is after the last command.
@@ -305,7 +305,7 @@ pub struct Closed {
 
 /// Why something was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Why {
+pub enum RefusalReason {
     /// The message makes no sense here (wrong order, unknown command id, bad number).
     BadAsk,
     /// No such shell, and none was to be opened.

@@ -5,8 +5,8 @@ use super::freed_memory::FreedMemory;
 use super::resolvers::Resolvers;
 use super::sandbox::SandboxEntry;
 use crate::credentials::{InjectedCredentials, authority::CertificateAuthority};
-use isolet_wire::lend::Credential;
-use isolet_wire::network::{EdgeTell, Guard, Policy};
+use isolet_wire::credential::Credential;
+use isolet_wire::network::{Guard, Policy, ProxyResponse};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
@@ -56,7 +56,7 @@ impl SandboxTable {
         address: Ipv4Addr,
         credentials: Vec<Credential>,
         tls: bool,
-    ) -> Option<EdgeTell> {
+    ) -> Option<ProxyResponse> {
         let sandbox = self.find(address)?;
         let mut current = sandbox.credentials.write().expect("nobody panics with it");
         let authority = match (&current.authority, tls) {
@@ -65,7 +65,7 @@ impl SandboxTable {
             (_, false) => None,
         };
         *current = Arc::new(InjectedCredentials::new(credentials, authority.clone()));
-        authority.map(|it| EdgeTell::Authority { address, certificate: it.certificate() })
+        authority.map(|it| ProxyResponse::Authority { address, certificate: it.certificate() })
     }
 
     /// Removes a sandbox and ends its connections.
@@ -110,19 +110,20 @@ impl SandboxTable {
     }
 
     /// Takes the denials that are not reported yet.
-    pub(crate) fn take_denials(&self) -> Vec<EdgeTell> {
+    pub(crate) fn take_denials(&self) -> Vec<ProxyResponse> {
         self.denial_log.take()
     }
 
     /// Takes the bytes that each sandbox sent and received since the last call.
-    pub(crate) fn take_traffic(&self) -> Vec<EdgeTell> {
+    pub(crate) fn take_traffic(&self) -> Vec<ProxyResponse> {
         let entries = self.entries.read().expect("nobody panics with it");
-        let traffic = entries.values().map(|sandbox| EdgeTell::Carried {
+        let traffic = entries.values().map(|sandbox| ProxyResponse::Carried {
             address: sandbox.address,
             out: sandbox.sent_bytes.swap(0, Relaxed),
             back: sandbox.received_bytes.swap(0, Relaxed),
         });
-        let any = |tell: &EdgeTell| !matches!(tell, EdgeTell::Carried { out: 0, back: 0, .. });
+        let any =
+            |tell: &ProxyResponse| !matches!(tell, ProxyResponse::Carried { out: 0, back: 0, .. });
         traffic.filter(any).collect()
     }
 }

@@ -6,8 +6,10 @@
 
 use isolet_jail::filter::{FilterKind, bytes};
 use isolet_wire::frame::decode;
-use isolet_wire::launch::encode;
-use isolet_wire::network::{EdgeOrder, EdgeTell, Guard, PACKET_BYTES_MAX, Policy, Refused, Rule};
+use isolet_wire::launcher::encode;
+use isolet_wire::network::{
+    Guard, PACKET_BYTES_MAX, Policy, ProxyRequest, ProxyResponse, Refused, Rule,
+};
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
@@ -113,7 +115,7 @@ pub(crate) struct World {
     control: OwnedFd,
     settled: std::cell::Cell<u64>,
     /// What was told and nobody has asked for.
-    heard: std::cell::RefCell<Vec<EdgeTell>>,
+    heard: std::cell::RefCell<Vec<ProxyResponse>>,
 }
 
 impl World {
@@ -143,7 +145,7 @@ impl World {
         .expect("a pair");
         sockopt::set_socket_timeout(&control, sockopt::Timeout::Recv, Some(SOON)).expect("a limit");
         let filter = tempfile::tempfile().expect("a file");
-        filter.write_all_at(&bytes(FilterKind::Edge), 0).expect("it is written");
+        filter.write_all_at(&bytes(FilterKind::EgressProxy), 0).expect("it is written");
         let sockets: [OwnedFd; 5] = edges.within(|| {
             let carrier = TcpListener::bind((GATEWAY, 15_001)).expect("the carrier's port");
             let names = UdpSocket::bind((GATEWAY, 53)).expect("the names' port");
@@ -162,7 +164,7 @@ impl World {
             settled: std::cell::Cell::default(),
             heard: std::cell::RefCell::default(),
         };
-        assert_eq!(world.told(), EdgeTell::Ready);
+        assert_eq!(world.told(), ProxyResponse::Ready);
         world.guard(vec![HOST], &[]);
         world.rules(allow, deny);
         world
@@ -172,21 +174,21 @@ impl World {
     pub(crate) fn guard(&self, host: Vec<Ipv4Addr>, opened: &[(Ipv4Addr, u8)]) {
         let guard = Guard { host, opened: opened.to_vec() };
         let resolvers = vec![SocketAddr::from((RESOLVER, 53))];
-        self.order(&EdgeOrder::Guard { guard, resolvers });
+        self.order(&ProxyRequest::Guard { guard, resolvers });
         self.settle();
     }
 
     /// The sandbox's rules, in force when it returns.
     pub(crate) fn rules(&self, allow: &[&str], deny: &[&str]) {
-        self.order(&EdgeOrder::Set { address: SANDBOX, policy: policy(allow, deny) });
+        self.order(&ProxyRequest::Set { address: SANDBOX, policy: policy(allow, deny) });
         self.settle();
     }
 
-    pub(crate) fn order(&self, order: &EdgeOrder) {
+    pub(crate) fn order(&self, order: &ProxyRequest) {
         send(&self.control, &encode(order), SendFlags::NOSIGNAL).expect("the edge lives");
     }
 
-    fn told(&self) -> EdgeTell {
+    fn told(&self) -> ProxyResponse {
         let mut packet = vec![0; PACKET_BYTES_MAX];
         let (_, length) = recv(&self.control, packet.as_mut_slice(), RecvFlags::empty())
             .expect("the edge says something in time");
@@ -197,17 +199,17 @@ impl World {
     pub(crate) fn settle(&self) {
         let number = self.settled.get() + 1;
         self.settled.set(number);
-        self.order(&EdgeOrder::Settle { number });
+        self.order(&ProxyRequest::Settle { number });
         loop {
             match self.told() {
-                EdgeTell::Settled { number: it } if it == number => return,
+                ProxyResponse::Settled { number: it } if it == number => return,
                 other => self.heard.borrow_mut().push(other),
             }
         }
     }
 
     /// What was told since the last call.
-    pub(crate) fn heard(&self) -> Vec<EdgeTell> {
+    pub(crate) fn heard(&self) -> Vec<ProxyResponse> {
         self.settle();
         self.heard.take()
     }
@@ -215,7 +217,7 @@ impl World {
     /// The refusals that were told since the last call: `host:port rule`, sorted.
     pub(crate) fn refused(&self) -> Vec<String> {
         let all = self.heard().into_iter().filter_map(|tell| match tell {
-            EdgeTell::Refused { refused, .. } => Some(line(&refused)),
+            ProxyResponse::Refused { refused, .. } => Some(line(&refused)),
             _ => None,
         });
         let mut all: Vec<_> = all.collect();
@@ -227,7 +229,9 @@ impl World {
     /// How often this line of [`Self::refused`] was told since the last call.
     pub(crate) fn refused_times(&self, what: &str) -> usize {
         let all = self.heard().into_iter().map(|tell| match tell {
-            EdgeTell::Refused { refused, .. } if line(&refused) == what => refused.times as usize,
+            ProxyResponse::Refused { refused, .. } if line(&refused) == what => {
+                refused.times as usize
+            }
             _ => 0,
         });
         all.sum()
@@ -296,7 +300,7 @@ fn start(sockets: &[OwnedFd; 5], roots: &Path) -> Child {
     }
     // Those in the places themselves would be written over by others: copies lie above.
     let mut bash = Command::new("bash");
-    let program = env!("CARGO_BIN_EXE_isolet-edge");
+    let program = env!("CARGO_BIN_EXE_isolet-egress-proxy");
     bash.args(["-c", &format!("exec {program} {places}")]).env("SSL_CERT_FILE", roots);
     bash.spawn().expect("bash starts")
 }

@@ -9,8 +9,8 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
-use isolet_wire::lend::headers::{HeaderRole, role};
-use isolet_wire::lend::{CREDENTIALS_BYTES_MAX, CREDENTIALS_MAX, Credential};
+use isolet_wire::credential::headers::{HeaderRole, role};
+use isolet_wire::credential::{CREDENTIALS_BYTES_MAX, CREDENTIALS_MAX, Credential};
 use std::sync::Arc;
 
 /// The longest headers of a request with its credentials: the longest head that is read, with every
@@ -156,7 +156,7 @@ fn replace(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isolet_wire::lend::Secret;
+    use isolet_wire::credential::Secret;
     use isolet_wire::network::Rule;
 
     fn credentials(header: Option<&str>, placeholder: Option<&str>) -> InjectedCredentials {

@@ -7,8 +7,8 @@
 use crate::lent::{credential, lend};
 use crate::servers::{always, deaf, resolver, web};
 use crate::world::{EVIL, GOOD, OTHER, SANDBOX, SOON, World, policy};
-use isolet_wire::lend::{Credential, Secret};
-use isolet_wire::network::EdgeOrder;
+use isolet_wire::credential::{Credential, Secret};
+use isolet_wire::network::ProxyRequest;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::time::Instant;
@@ -74,7 +74,7 @@ fn get(host: &str, header: &str) -> String {
 fn two_hosts() -> World {
     let world = World::new(&["*.example"], &[]);
     resolver(&world, vec![("api.example", always(GOOD)), ("deaf.example", always(EVIL))]);
-    world.order(&EdgeOrder::Set { address: OTHER, policy: policy(&["*.example"], &[]) });
+    world.order(&ProxyRequest::Set { address: OTHER, policy: policy(&["*.example"], &[]) });
     world.settle();
     world
 }

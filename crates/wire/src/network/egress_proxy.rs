@@ -1,7 +1,7 @@
 //! The messages between the process that owns the veth pairs and the egress proxy.
 
 use super::{Guard, Policy, Refused};
-use crate::lend::Credential;
+use crate::credential::Credential;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -10,7 +10,7 @@ pub const PACKET_BYTES_MAX: usize = 128 * 1024;
 
 /// What the edge is told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum EdgeOrder {
+pub enum ProxyRequest {
     /// First of all, and when the machine's addresses change.
     Guard {
         /// What is closed.
@@ -31,7 +31,7 @@ pub enum EdgeOrder {
         address: Ipv4Addr,
         /// All that it has.
         credentials: Vec<Credential>,
-        /// Also within TLS, by an authority of its own: answered with [`EdgeTell::Authority`].
+        /// Also within TLS, by an authority of its own: answered with [`ProxyResponse::Authority`].
         tls: bool,
     },
     /// The link is gone; what runs is cut.
@@ -39,7 +39,7 @@ pub enum EdgeOrder {
         /// Its address.
         address: Ipv4Addr,
     },
-    /// To be answered with [`EdgeTell::Settled`] once all refusals until now are told.
+    /// To be answered with [`ProxyResponse::Settled`] once all refusals until now are told.
     Settle {
         /// Comes back with the answer.
         number: u64,
@@ -48,7 +48,7 @@ pub enum EdgeOrder {
 
 /// What the edge says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum EdgeTell {
+pub enum ProxyResponse {
     /// It listens.
     Ready,
     /// Somebody was refused.

@@ -2,8 +2,8 @@
 
 use crate::servers::{Certificates, Heard, always, resolver, trusting, web};
 use crate::world::{EVIL, GOOD, SANDBOX, World};
-use isolet_wire::lend::{Credential, Secret};
-use isolet_wire::network::{EdgeOrder, EdgeTell, Rule};
+use isolet_wire::credential::{Credential, Secret};
+use isolet_wire::network::{ProxyRequest, ProxyResponse, Rule};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection};
@@ -37,11 +37,11 @@ pub(crate) fn authority(
     credentials: Vec<Credential>,
     tls: bool,
 ) -> Option<CertificateDer<'static>> {
-    world.order(&EdgeOrder::Lend { address: SANDBOX, credentials, tls });
+    world.order(&ProxyRequest::Lend { address: SANDBOX, credentials, tls });
     let told = world.heard();
     assert!(!format!("{told:?}").contains(VALUE));
     told.into_iter().find_map(|tell| match tell {
-        EdgeTell::Authority { address: SANDBOX, certificate } => {
+        ProxyResponse::Authority { address: SANDBOX, certificate } => {
             assert!(!certificate.contains("PRIVATE"));
             let certificate = CertificateDer::from_pem_slice(certificate.as_bytes());
             Some(certificate.expect("a certificate"))

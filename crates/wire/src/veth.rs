@@ -2,7 +2,7 @@
 //! over a `SOCK_SEQPACKET` connection. Every order is answered once, with its number; news (number
 //! 0) comes whenever there is some.
 
-use crate::lend::Credential;
+use crate::credential::Credential;
 use crate::network::{Policy, Refused};
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,11 +14,11 @@ pub const LIST_MAX: usize = 1000;
 
 /// What is asked, with the number of its answer; not 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinkOrder {
+pub struct VethRequest {
     /// Comes back with the answer.
     pub number: u64,
     /// What.
-    pub ask: LinkAsk,
+    pub ask: VethRequestBody,
 }
 
 /// What whoever runs the server has set.
@@ -48,7 +48,7 @@ impl Default for Settings {
 
 /// What the server asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LinkAsk {
+pub enum VethRequestBody {
     /// First of all: what the operator has set. Answered with [`LinkAnswer::Ready`].
     Begin(Settings),
     /// A link that was prepared, with a network namespace to be born in, for the sandbox of this
@@ -91,7 +91,7 @@ pub enum LinkAsk {
     /// Answered once every refusal until now was told.
     Settle,
     /// What is lent to a link, from the answer on, in place of what was; kept in memory, for an
-    /// edge that is started anew. Answered with [`LinkTell::Lent`].
+    /// edge that is started anew. Answered with [`VethResponseBody::Lent`].
     Lend {
         /// Which link.
         id: u32,
@@ -102,16 +102,16 @@ pub enum LinkAsk {
 
 /// An answer (with the number of its order) or news (number 0).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinkTold {
+pub struct VethResponse {
     /// Of the order; 0 for news.
     pub number: u64,
     /// What.
-    pub tell: LinkTell,
+    pub tell: VethResponseBody,
 }
 
 /// What the process that owns links says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LinkTell {
+pub enum VethResponseBody {
     /// Links can be had, or what this machine lacks: one sentence a thing, with what to do.
     Ready {
         /// Another after every start: links of an earlier one are gone.
@@ -124,11 +124,11 @@ pub enum LinkTell {
         warnings: Vec<String>,
     },
     /// A link stands.
-    Taken(Standing),
+    Taken(AssignedVeth),
     /// Done.
     Done,
     /// Links that stand.
-    Listed(Vec<Standing>),
+    Listed(Vec<AssignedVeth>),
     /// Over a link.
     Counted(Counters),
     /// It cannot be done; nothing has changed.
@@ -171,7 +171,7 @@ pub enum LinkTell {
 
 /// A link that somebody has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct AssignedVeth {
     /// Its number.
     pub id: u32,
     /// Its address inside.

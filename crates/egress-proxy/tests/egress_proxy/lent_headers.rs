@@ -3,7 +3,7 @@
 use crate::lent::{VALUE, asked, credential, heads, lend, world};
 use crate::servers::{always, capture, resolver};
 use crate::world::{GOOD, World};
-use isolet_wire::lend::Credential;
+use isolet_wire::credential::Credential;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 

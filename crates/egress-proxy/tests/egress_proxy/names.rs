@@ -5,7 +5,7 @@ use crate::world::{EVIL, GATEWAY, GOOD, METADATA, PRIVATE, SANDBOX, SOON, World}
 use hickory_proto::op::{Edns, Message, Query, ResponseCode};
 use hickory_proto::rr::rdata::{CNAME, TXT};
 use hickory_proto::rr::{Name, RData, RecordType};
-use isolet_wire::network::EdgeOrder;
+use isolet_wire::network::ProxyRequest;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
@@ -213,7 +213,7 @@ fn names_are_answered_by_tcp_and_nonsense_is_not_answered() {
         let answer = Message::from_vec(&packet[..length]).expect("a message");
         assert_eq!(answer.answers.len(), 1);
     });
-    world.order(&EdgeOrder::Forget { address: SANDBOX });
+    world.order(&ProxyRequest::Forget { address: SANDBOX });
     world.settle();
     assert!(world.inside(|| {
         let mut stream = TcpStream::connect((GATEWAY, 53)).expect("it listens");

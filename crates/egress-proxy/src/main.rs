@@ -1,10 +1,10 @@
-//! `isolet-edge`, the egress proxy: started by the process that owns the veth pairs, with its sockets
+//! `isolet-egress-proxy`, the egress proxy: started by the process that owns the veth pairs, with its sockets
 //! as descriptors.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use isolet_edge::{Sockets, privileges, run};
+use isolet_egress_proxy::{Sockets, privileges, run};
 use isolet_sys::seccomp;
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::RawFd;
@@ -32,8 +32,9 @@ fn main() -> Result<()> {
     ensure!(options.id != 0, "--id 0 is root");
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let inherited = |number| {
-        isolet_sys::inherited_fd::adopt(number)
-            .with_context(|| format!("no descriptor {number}: isolet-edge is started by isolet"))
+        isolet_sys::inherited_fd::adopt(number).with_context(|| {
+            format!("no descriptor {number}: isolet-egress-proxy is started by isolet")
+        })
     };
     let control = inherited(CONTROL)?;
     let listener = TcpListener::from(inherited(LISTENER)?);

@@ -2,7 +2,7 @@
 
 use crate::model::error::{Error, RefusedGrant};
 use isolet_jail::{Config, Launcher, SandboxHandle};
-use isolet_wire::launch::{Scope, Spec};
+use isolet_wire::launcher::{Scope, Spec};
 use std::{
     os::fd::{AsFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError},
@@ -28,12 +28,12 @@ enum Job {
     Scope(Scope, Arc<Notify>),
 }
 
-type Order = (Job, oneshot::Sender<Result<i32, Error>>);
+type LaunchJob = (Job, oneshot::Sender<Result<i32, Error>>);
 
 /// Gives orders. Clones share one launcher.
 #[derive(Clone)]
 pub(crate) struct Launch {
-    orders: mpsc::Sender<Order>,
+    orders: mpsc::Sender<LaunchJob>,
     missing: Arc<Mutex<Vec<String>>>,
 }
 
@@ -61,7 +61,7 @@ impl Launch {
             Ok(_) | Err(isolet_jail::Error::Missing(_)) => {}
             Err(error) => return Err(error.to_string()),
         }
-        let (orders, mut queue) = mpsc::channel::<Order>(QUEUE_MAX);
+        let (orders, mut queue) = mpsc::channel::<LaunchJob>(QUEUE_MAX);
         let run = move || {
             while let Some((job, answer)) = queue.blocking_recv() {
                 let _ = answer.send(keeper.work(&job));

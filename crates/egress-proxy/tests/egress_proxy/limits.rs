@@ -5,7 +5,7 @@ use crate::servers::{always, resolver, web};
 use crate::world::{GATEWAY, GOOD, OTHER, World, policy};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
-use isolet_wire::network::EdgeOrder;
+use isolet_wire::network::ProxyRequest;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 
@@ -33,7 +33,7 @@ fn silent_connections_are_bounded_for_a_link_and_hurt_no_other() {
     let world = World::new(&["good.example"], &[]);
     web(&world, GOOD, 80);
     resolver(&world, vec![("good.example", always(GOOD))]);
-    world.order(&EdgeOrder::Set { address: OTHER, policy: policy(&["good.example"], &[]) });
+    world.order(&ProxyRequest::Set { address: OTHER, policy: policy(&["good.example"], &[]) });
     let silent: Vec<_> = (0..200).map(|_| world.connect(GOOD, 80)).collect();
     // Some are half a head, which counts no more.
     for mut stream in silent.iter().take(50) {

@@ -2,8 +2,8 @@
 
 use crate::state::freed_memory::BurstDetector;
 use crate::state::table::SandboxTable;
-use isolet_wire::launch::encode;
-use isolet_wire::network::{EdgeOrder, EdgeTell, PACKET_BYTES_MAX};
+use isolet_wire::launcher::encode;
+use isolet_wire::network::{PACKET_BYTES_MAX, ProxyRequest, ProxyResponse};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) async fn serve(sandboxes: &SandboxTable, control: OwnedFd) -> Result<
     let control = std::os::unix::net::UnixStream::from(control);
     control.set_nonblocking(true)?;
     let control = UnixStream::from_std(control)?;
-    send(&control, &EdgeTell::Ready).await?;
+    send(&control, &ProxyResponse::Ready).await?;
     let mut packet = vec![0_u8; PACKET_BYTES_MAX];
     let mut rounds = interval(REPORT_INTERVAL);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -55,21 +55,25 @@ pub(crate) async fn serve(sandboxes: &SandboxTable, control: OwnedFd) -> Result<
     }
 }
 
-async fn execute(sandboxes: &SandboxTable, control: &UnixStream, order: EdgeOrder) -> Result<()> {
+async fn execute(
+    sandboxes: &SandboxTable,
+    control: &UnixStream,
+    order: ProxyRequest,
+) -> Result<()> {
     match order {
-        EdgeOrder::Guard { guard, resolvers } => sandboxes.set_guard(guard, resolvers),
-        EdgeOrder::Set { address, policy } => sandboxes.set_policy(address, policy),
-        EdgeOrder::Lend { address, credentials, tls } => {
+        ProxyRequest::Guard { guard, resolvers } => sandboxes.set_guard(guard, resolvers),
+        ProxyRequest::Set { address, policy } => sandboxes.set_policy(address, policy),
+        ProxyRequest::Lend { address, credentials, tls } => {
             if let Some(authority) = sandboxes.set_credentials(address, credentials, tls) {
                 send(control, &authority).await?;
             }
         }
-        EdgeOrder::Forget { address } => sandboxes.remove(address),
-        EdgeOrder::Settle { number } => {
+        ProxyRequest::Forget { address } => sandboxes.remove(address),
+        ProxyRequest::Settle { number } => {
             for denial in sandboxes.take_denials() {
                 send(control, &denial).await?;
             }
-            send(control, &EdgeTell::Settled { number }).await?;
+            send(control, &ProxyResponse::Settled { number }).await?;
         }
     }
     Ok(())
@@ -86,7 +90,7 @@ async fn receive(control: &UnixStream, packet: &mut [u8]) -> Result<usize> {
     }
 }
 
-async fn send(control: &UnixStream, message: &EdgeTell) -> Result<()> {
+async fn send(control: &UnixStream, message: &ProxyResponse) -> Result<()> {
     let packet = encode(message);
     loop {
         control.writable().await?;

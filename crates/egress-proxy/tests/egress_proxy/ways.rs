@@ -6,7 +6,7 @@ use crate::servers::{always, banner, line, resolver, source};
 use crate::world::{
     EVIL, GATEWAY, GOOD, HOST, METADATA, OTHER, PRIVATE, SANDBOX, SOON, World, policy,
 };
-use isolet_wire::network::{EdgeOrder, EdgeTell};
+use isolet_wire::network::{ProxyRequest, ProxyResponse};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
@@ -77,7 +77,7 @@ fn closed_addresses_stay_closed_whatever_rules_say() {
     for at in [PRIVATE, METADATA] {
         banner(&world, at, 7000);
     }
-    world.order(&EdgeOrder::Set { address: OTHER, policy: policy(&["*"], &[]) });
+    world.order(&ProxyRequest::Set { address: OTHER, policy: policy(&["*"], &[]) });
     world.beside(|| {
         for at in [HOST, Ipv4Addr::LOCALHOST] {
             let listener = TcpListener::bind((at, 7000)).expect("a free port");
@@ -114,7 +114,7 @@ fn who_has_no_rules_is_answered_nothing() {
     let world = World::new(&["*"], &[]);
     banner(&world, GOOD, 25);
     assert!(reaches(&world, GOOD, 25));
-    world.order(&EdgeOrder::Forget { address: SANDBOX });
+    world.order(&ProxyRequest::Forget { address: SANDBOX });
     world.settle();
     assert!(!reaches(&world, GOOD, 25));
 }
@@ -125,7 +125,7 @@ fn a_link_that_is_gone_takes_its_connections_with_it() {
     banner(&world, GOOD, 25);
     let mut stream = world.connect(GOOD, 25);
     line(&mut stream).expect("a greeting");
-    world.order(&EdgeOrder::Forget { address: SANDBOX });
+    world.order(&ProxyRequest::Forget { address: SANDBOX });
     assert!(is_cut(&mut stream));
 }
 
@@ -150,7 +150,7 @@ fn every_byte_comes_through_and_is_counted() {
     let mut told = 0;
     while told < BYTES as u64 {
         for tell in world.heard() {
-            if let EdgeTell::Carried { address: SANDBOX, back, .. } = tell {
+            if let ProxyResponse::Carried { address: SANDBOX, back, .. } = tell {
                 told += back;
             }
         }
