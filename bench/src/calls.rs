@@ -38,7 +38,7 @@ struct Side {
 impl Side {
     fn start(programs: &Path) -> Result<Self> {
         // Without a warm pool, the only agent is that of the one sandbox.
-        let server = Server::start_with(programs, &[("ISOLET_READY", "0")])?;
+        let server = Server::start_with(programs, &[("ISOLET_WARM_POOL_SIZE", "0")])?;
         let mut http = Client::connect(&server)?;
         http.create("counted")?;
         let shell = Shell::open(&server, "counted", false)?;

@@ -33,7 +33,7 @@ fn server(bin: &Path, folder: &Path, registry: &Registry, ready: &str) -> Result
     let config = folder.join("isolet.toml");
     std::fs::write(&config, format!("[images]\nregistries = [\"{}\"]\n", registry.host()))?;
     let config = config.to_str().context("a path of text")?;
-    Server::start_with(bin, &[("ISOLET_CONFIG", config), ("ISOLET_READY", ready)])
+    Server::start_with(bin, &[("ISOLET_CONFIG", config), ("ISOLET_WARM_POOL_SIZE", ready)])
 }
 
 /// Files that compress as programs do, by a third to a half.

@@ -31,7 +31,7 @@ impl Server {
             .env("ISOLET_DATA_DIR", &data)
             .env("ISOLET_API_KEY", &key)
             .env("RUST_LOG", "error")
-            .envs(env.iter().copied())
+            .envs(env.iter().map(|(name, value)| (variable(bin, name), value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
@@ -56,6 +56,15 @@ impl Server {
     pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }
+}
+
+/// The name of a variable for the programs in `bin`: those with `isolet-edge` are of a version
+/// before the warm pool's setting had its present name.
+fn variable<'a>(bin: &Path, name: &'a str) -> &'a str {
+    if name == "ISOLET_WARM_POOL_SIZE" && bin.join("isolet-edge").exists() {
+        return "ISOLET_READY";
+    }
+    name
 }
 
 impl Drop for Server {

@@ -34,7 +34,7 @@ type Way = (&'static str, Box<dyn Terminal>);
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     // Nothing is made ahead: the only agent is the one that is looked at.
-    let server = Server::start_with(bin, &[("ISOLET_READY", "0")])?;
+    let server = Server::start_with(bin, &[("ISOLET_WARM_POOL_SIZE", "0")])?;
     let mut client = Client::connect(&server)?;
     client.create("bench")?;
     let file = format!("/tmp/isolet-bench-{}", std::process::id());

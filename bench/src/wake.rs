@@ -17,7 +17,7 @@ const DOZE: Duration = Duration::from_secs(10);
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     // None made ahead: a create is then as cold as a waking, which none can be made ahead for.
-    let server = Server::start_with(bin, &[("ISOLET_READY", "0")])?;
+    let server = Server::start_with(bin, &[("ISOLET_WARM_POOL_SIZE", "0")])?;
     let mut client = Client::connect(&server)?;
     let mut first: Vec<_> = ["cold create", "wake", "wake, with state in its session"]
         .iter()

@@ -1,7 +1,9 @@
-//! What can be set: flags, then `ISOLET_*` variables, then one TOML file, then defaults.
+//! The settings of the server. A flag wins over an `ISOLET_*` variable, a variable over the TOML
+//! file, and the file over the default.
 
 mod connections;
 mod network;
+mod removed;
 
 use anyhow::{Context, Result, bail};
 use connections::ConnectionsFile;
@@ -17,16 +19,16 @@ use std::{
     time::Duration,
 };
 
-/// Where the server listens unless told.
+/// The default address of the server.
 pub(crate) const LISTEN: &str = "127.0.0.1:7300";
-/// Where its data lie unless told.
+/// The default data directory.
 pub(crate) const DATA_DIR: &str = "/var/lib/isolet";
-/// The file that is read when none is named, if it is there.
+/// The default configuration file. It may be missing.
 const FILE: &str = "/etc/isolet/isolet.toml";
-/// The file as it is shipped: its tables are the defaults.
+/// The shipped configuration file. Its tables are the default where the user's file has none.
 const SHIPPED: &str = include_str!("../../../config/isolet.toml");
 
-/// Everything that the file may say.
+/// All keys of the configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct File {
@@ -37,12 +39,12 @@ struct File {
     ports_domain: Option<String>,
     sandboxes_max: Option<u32>,
     stall_ms: Option<u64>,
-    ready: Option<u32>,
-    recover_s: Option<u64>,
+    warm_pool_size: Option<u32>,
+    recover_timeout_s: Option<u64>,
     session_idle_s: Option<u64>,
     sleep_after_s: Option<u64>,
     free_space_floor_mib: Option<u64>,
-    misses_max: Option<u32>,
+    not_found_limit_per_10s: Option<u32>,
     limits: LimitsFile,
     limits_max: LimitsFile,
     tenants: BTreeMap<TenantId, TenantFile>,
@@ -82,7 +84,7 @@ struct Images {
     #[serde(skip_serializing_if = "Option::is_none")]
     unpacked_mib: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pull_s: Option<u64>,
+    pull_timeout_s: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     idle_s: Option<u64>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -91,7 +93,7 @@ struct Images {
     aliases: Option<BTreeMap<String, String>>,
 }
 
-/// What becomes of an image that is named and not here.
+/// Whether the server pulls an image that it does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Pull {
@@ -100,7 +102,7 @@ enum Pull {
 }
 
 impl Images {
-    /// Over what is set without a file.
+    /// Puts the settings of the file over `config`.
     fn over(self, mut config: isolet_sandbox::image::Config) -> isolet_sandbox::image::Config {
         config.pull = self.pull != Some(Pull::Never);
         config.registries = self.registries.unwrap_or(config.registries);
@@ -110,7 +112,7 @@ impl Images {
         let limits = &mut config.limits;
         limits.compressed_mib = self.compressed_mib.unwrap_or(limits.compressed_mib);
         limits.unpacked_mib = self.unpacked_mib.unwrap_or(limits.unpacked_mib);
-        limits.pull = self.pull_s.map_or(limits.pull, Duration::from_secs);
+        limits.pull = self.pull_timeout_s.map_or(limits.pull, Duration::from_secs);
         limits.idle = self.idle_s.map_or(limits.idle, Duration::from_secs);
         config
     }
@@ -125,7 +127,7 @@ impl Images {
             shared: images.shared.as_deref().and_then(|id| TenantId::parse(id).ok()),
             compressed_mib: Some(limits.compressed_mib),
             unpacked_mib: Some(limits.unpacked_mib),
-            pull_s: Some(limits.pull.as_secs()),
+            pull_timeout_s: Some(limits.pull.as_secs()),
             idle_s: Some(limits.idle.as_secs()),
             mirrors: images.mirrors.clone(),
             aliases: Some(config.aliases.clone()),
@@ -133,49 +135,49 @@ impl Images {
     }
 }
 
-/// What was said by flags or variables.
+/// The settings that flags and environment variables gave.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
-    /// The TOML file.
+pub(crate) struct Overrides {
+    /// The configuration file to read instead of the default one.
     pub(crate) file: Option<PathBuf>,
-    /// Address and port.
+    /// The address and port to listen on.
     pub(crate) listen: Option<SocketAddr>,
-    /// Data directory.
+    /// The data directory. Must be an absolute path.
     pub(crate) data_dir: Option<PathBuf>,
-    /// More names.
+    /// Host names under which clients reach the server.
     pub(crate) hosts: Vec<String>,
-    /// More origins.
+    /// Origins of web pages that may call the server.
     pub(crate) origins: Vec<String>,
-    /// Domain of the ports' own hosts.
+    /// The domain below which each port of a sandbox has a host name.
     pub(crate) ports_domain: Option<String>,
     /// How long a command waits for a client that does not read, in ms.
     pub(crate) stall_ms: Option<u64>,
-    /// Sandboxes made before anybody asks.
-    pub(crate) ready: Option<u32>,
+    /// The size of the warm pool.
+    pub(crate) warm_pool_size: Option<u32>,
 }
 
-/// What is in force.
+/// The effective settings.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// Address and port.
+    /// The address and port to listen on.
     pub(crate) listen: SocketAddr,
-    /// Names beside loopback.
+    /// Host names under which clients reach the server, beside loopback.
     pub(crate) hosts: Vec<String>,
-    /// Pages that may call.
+    /// Origins of web pages that may call the server.
     pub(crate) origins: Vec<String>,
-    /// Domain of the ports' own hosts.
+    /// The domain below which each port of a sandbox has a host name.
     pub(crate) ports_domain: Option<String>,
-    /// As [`isolet_http::Options`] has it.
-    pub(crate) misses_max: u32,
-    /// How many connections clients may have.
+    /// See [`isolet_http::Options::not_found_limit_per_10s`].
+    pub(crate) not_found_limit_per_10s: u32,
+    /// Limits on the connections of clients.
     pub(crate) connections: ConnectionLimits,
-    /// For the sandboxes.
+    /// The settings of sandboxes and images.
     pub(crate) sandboxes: Config,
 }
 
-/// The same as text.
+/// The effective settings as `--print-config` shows them.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct PrintedSettings<'a> {
     listen: SocketAddr,
     data_dir: &'a Path,
     hosts: &'a [String],
@@ -184,12 +186,12 @@ struct Shown<'a> {
     ports_domain: Option<&'a str>,
     sandboxes_max: u32,
     stall_ms: u64,
-    ready: u32,
-    recover_s: u64,
+    warm_pool_size: u32,
+    recover_timeout_s: u64,
     session_idle_s: u64,
     sleep_after_s: u64,
     free_space_floor_mib: u64,
-    misses_max: u32,
+    not_found_limit_per_10s: u32,
     limits: LimitsFile,
     limits_max: LimitsFile,
     tenants: BTreeMap<&'a str, TenantFile>,
@@ -199,9 +201,13 @@ struct Shown<'a> {
 }
 
 impl Settings {
-    /// Reads the file and puts what was said over it.
-    pub(crate) fn read(said: Said) -> Result<Self> {
-        let file = match &said.file {
+    /// Reads the configuration file and applies the overrides.
+    ///
+    /// # Errors
+    /// When the file cannot be read or parsed, when a setting is out of bounds, and when a setting
+    /// that was renamed is used under its old name.
+    pub(crate) fn read(overrides: Overrides) -> Result<Self> {
+        let file = match &overrides.file {
             Some(path) => parse(&read(path)?, path)?,
             None => match std::fs::read_to_string(FILE) {
                 Ok(text) => parse(&text, Path::new(FILE))?,
@@ -209,11 +215,13 @@ impl Settings {
                 Err(error) => return Err(error).with_context(|| format!("cannot read {FILE}")),
             },
         };
-        let data_dir = said.data_dir.or(file.data_dir).unwrap_or_else(|| DATA_DIR.into());
+        let data_dir = overrides.data_dir.or(file.data_dir).unwrap_or_else(|| DATA_DIR.into());
         if !data_dir.is_absolute() {
-            bail!("the data directory must be an absolute path, not {}", data_dir.display());
+            bail!("the data directory must be an absolute path: {}", data_dir.display());
         }
+        removed::check_environment()?;
         let programs = programs()?;
+        removed::check_programs(&programs)?;
         let mut sandboxes = Config::new(data_dir, &programs);
         let shipped = || parse(SHIPPED, Path::new("the shipped configuration"));
         let mut images = file.images.unwrap_or_default();
@@ -226,9 +234,10 @@ impl Settings {
         sandboxes.limits = over(sandboxes.limits, file.limits);
         sandboxes.limits_max = over(sandboxes.limits_max, file.limits_max);
         sandboxes.sandboxes_max = file.sandboxes_max.unwrap_or(sandboxes.sandboxes_max);
-        sandboxes.stall_ms = said.stall_ms.or(file.stall_ms).unwrap_or(sandboxes.stall_ms);
-        sandboxes.ready = said.ready.or(file.ready).unwrap_or(sandboxes.ready);
-        if let Some(seconds) = file.recover_s {
+        sandboxes.stall_ms = overrides.stall_ms.or(file.stall_ms).unwrap_or(sandboxes.stall_ms);
+        let pool = overrides.warm_pool_size.or(file.warm_pool_size);
+        sandboxes.warm_pool_size = pool.unwrap_or(sandboxes.warm_pool_size);
+        if let Some(seconds) = file.recover_timeout_s {
             sandboxes.recover = Duration::from_secs(seconds);
         }
         if let Some(seconds) = file.session_idle_s {
@@ -242,24 +251,26 @@ impl Settings {
         sandboxes.tenants = tenants
             .map(|(id, tenant)| (id, TenantLimits { sandboxes_max: tenant.sandboxes_max }))
             .collect();
-        let listen = said.listen.or(file.listen);
-        let ports_domain = said.ports_domain.or(file.ports_domain);
+        let listen = overrides.listen.or(file.listen);
+        let ports_domain = overrides.ports_domain.or(file.ports_domain);
         if let Some(domain) = ports_domain.as_deref().filter(|domain| !is_domain(domain)) {
-            bail!("ports_domain must be a host name alone, as box.example, not {domain:?}");
+            bail!("ports_domain must be a bare host name such as box.example: {domain:?}");
         }
         Ok(Self {
             listen: listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 7300))),
-            hosts: if said.hosts.is_empty() { file.hosts } else { said.hosts },
-            origins: if said.origins.is_empty() { file.origins } else { said.origins },
+            hosts: if overrides.hosts.is_empty() { file.hosts } else { overrides.hosts },
+            origins: if overrides.origins.is_empty() { file.origins } else { overrides.origins },
             ports_domain,
-            misses_max: file.misses_max.unwrap_or(isolet_http::NOT_FOUND_LIMIT),
+            not_found_limit_per_10s: file
+                .not_found_limit_per_10s
+                .unwrap_or(isolet_http::NOT_FOUND_LIMIT),
             connections: file.connections.settings()?,
             sandboxes,
         })
     }
 
-    /// As a file that says all of it.
-    pub(crate) fn shown(&self) -> Result<String> {
+    /// The effective settings as the text of a configuration file.
+    pub(crate) fn to_toml(&self) -> Result<String> {
         let of = |limits: Limits| LimitsFile {
             memory_mib: Some(limits.memory_mib),
             cpu_millis: Some(limits.cpu_millis),
@@ -268,7 +279,7 @@ impl Settings {
         };
         let all = &self.sandboxes;
         let tenants = all.tenants.iter();
-        let shown = Shown {
+        let shown = PrintedSettings {
             listen: self.listen,
             data_dir: &all.data_dir,
             hosts: &self.hosts,
@@ -276,12 +287,12 @@ impl Settings {
             ports_domain: self.ports_domain.as_deref(),
             sandboxes_max: all.sandboxes_max,
             stall_ms: all.stall_ms,
-            ready: all.ready,
-            recover_s: all.recover.as_secs(),
+            warm_pool_size: all.warm_pool_size,
+            recover_timeout_s: all.recover.as_secs(),
             session_idle_s: all.session_idle.as_secs(),
             sleep_after_s: all.sleep_after_s,
             free_space_floor_mib: all.free_space_floor_mib,
-            misses_max: self.misses_max,
+            not_found_limit_per_10s: self.not_found_limit_per_10s,
             limits: of(all.limits),
             limits_max: of(all.limits_max),
             tenants: tenants
@@ -295,15 +306,15 @@ impl Settings {
     }
 }
 
-/// Whether a text is a host name: without scheme, port and path.
+/// Whether the text is a bare host name: no scheme, no port, no path.
 fn is_domain(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     text.len() <= 180 && text.split('.').all(|part| !part.is_empty() && part.bytes().all(plain))
 }
 
-/// The directory that holds this program; the other two lie beside it.
+/// The directory of this program, which also holds the launcher, the agent and the egress proxy.
 fn programs() -> Result<PathBuf> {
-    let own = std::env::current_exe().context("cannot find this program")?;
+    let own = std::env::current_exe().context("cannot find the directory of this program")?;
     Ok(own.parent().map(Path::to_path_buf).unwrap_or_default())
 }
 
@@ -312,7 +323,9 @@ fn read(path: &Path) -> Result<String> {
 }
 
 fn parse(text: &str, path: &Path) -> Result<File> {
-    toml::from_str(text).with_context(|| format!("{} is not understood", path.display()))
+    removed::check_keys(text, path)?;
+    toml::from_str(text)
+        .with_context(|| format!("{} is not a valid configuration file", path.display()))
 }
 
 fn over(limits: Limits, file: LimitsFile) -> Limits {
@@ -333,7 +346,11 @@ mod tests {
         let shipped = parse(SHIPPED, Path::new("shipped")).unwrap();
         let aliases = shipped.images.unwrap().aliases.unwrap();
         let host = |name: &str| (name.to_owned(), "host".to_owned());
-        assert_eq!(aliases, BTreeMap::from([host("node:22-slim")]), "others are what they say");
+        assert_eq!(
+            aliases,
+            BTreeMap::from([host("node:22-slim")]),
+            "every other image name means that image"
+        );
     }
 
     #[test]
@@ -348,27 +365,28 @@ mod tests {
             .map(|line| format!("{line}\n"))
             .collect();
         let file = parse(&uncommented, Path::new("uncommented")).unwrap();
-        let plain = Settings::read(Said { data_dir: Some("/tmp/x".into()), ..Said::default() });
+        let plain =
+            Settings::read(Overrides { data_dir: Some("/tmp/x".into()), ..Overrides::default() });
         let plain = plain.unwrap();
         assert_eq!(file.listen, Some(plain.listen));
         assert_eq!(file.listen, Some(LISTEN.parse().unwrap()));
         assert_eq!(file.data_dir.as_deref(), Some(Path::new(DATA_DIR)));
         assert_eq!(file.sandboxes_max, Some(plain.sandboxes.sandboxes_max));
         assert_eq!(file.stall_ms, Some(plain.sandboxes.stall_ms));
-        assert_eq!(file.ready, Some(plain.sandboxes.ready));
-        assert_eq!(file.recover_s, Some(plain.sandboxes.recover.as_secs()));
+        assert_eq!(file.warm_pool_size, Some(plain.sandboxes.warm_pool_size));
+        assert_eq!(file.recover_timeout_s, Some(plain.sandboxes.recover.as_secs()));
         assert_eq!(file.session_idle_s, Some(plain.sandboxes.session_idle.as_secs()));
-        assert_eq!(file.session_idle_s, Some(300), "five minutes, as its dialect says");
+        assert_eq!(file.session_idle_s, Some(300), "the default of the /v1/sessions protocol");
         assert_eq!(file.sleep_after_s, Some(plain.sandboxes.sleep_after_s));
         assert_eq!(file.free_space_floor_mib, Some(plain.sandboxes.free_space_floor_mib));
-        assert_eq!(file.misses_max, Some(plain.misses_max));
+        assert_eq!(file.not_found_limit_per_10s, Some(plain.not_found_limit_per_10s));
         assert_eq!(file.connections.settings().unwrap(), ConnectionLimits::default());
         let images = file.images.unwrap();
         let limits = plain.sandboxes.images.limits;
         assert_eq!((images.pull, plain.sandboxes.images.pull), (Some(Pull::Missing), true));
         assert_eq!(images.compressed_mib, Some(limits.compressed_mib));
         assert_eq!(images.unpacked_mib, Some(limits.unpacked_mib));
-        assert_eq!(images.pull_s, Some(limits.pull.as_secs()));
+        assert_eq!(images.pull_timeout_s, Some(limits.pull.as_secs()));
         assert_eq!(images.idle_s, Some(limits.idle.as_secs()));
         let mut network = file.network.settings().unwrap();
         assert_eq!(network.profiles.len(), 1, "an example");

@@ -1,6 +1,6 @@
-//! `isolet serve`: wires the parts together, says where it is, and ends with grace.
+//! `isolet serve`: starts the server, prints its address, and shuts it down gracefully.
 
-use crate::config::{DATA_DIR, LISTEN, Said, Settings};
+use crate::config::{DATA_DIR, LISTEN, Overrides, Settings};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use isolet_http::{Options, ServerNames};
@@ -21,72 +21,83 @@ use tokio::{
 use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
-/// What is logged unless `RUST_LOG` says otherwise.
+/// The default log filter. `RUST_LOG` overrides it.
 const LOGGED: &str = "info,hyper=error,rmcp=warn";
-/// How long the sandboxes' side may take to let go.
+/// How long shutting down the sandbox service may take.
 const STOP_WAIT: Duration = Duration::from_millis(1500);
 
-/// How long a server that is just ending may take to let go of the address.
+/// How long to wait for a previous server that is still shutting down to release the address.
 const RELEASE_WAIT: Duration = Duration::from_secs(1);
-/// How often that is looked at.
+/// The pause between two attempts to listen.
 const RELEASE_LOOK: Duration = Duration::from_millis(10);
 
 /// Flags of the server.
 #[derive(Parser)]
 #[command(after_help = "\
-Flags are stronger than ISOLET_* variables, variables than the file (config/isolet.toml shows all of it).
-Without any key the server makes one at its first start and keeps it in DATA/key (0600).
-ISOLET_API_KEY names one more, for the tenant `default`.
+A flag wins over an ISOLET_* variable, and a variable over the configuration file
+(config/isolet.toml lists all settings). At its first start, a server without keys creates one
+and stores it in DATA/key (mode 0600). ISOLET_API_KEY adds a key for the tenant `default`.
 
+Examples:
   isolet serve --listen 127.0.0.1:7300 --data-dir /var/lib/isolet
+  isolet serve --warm-pool-size 8
   isolet serve --print-config")]
 pub(crate) struct Args {
-    /// The TOML file [default: /etc/isolet/isolet.toml, if it is there]
+    /// Read this configuration file [default: /etc/isolet/isolet.toml, if it exists]
     #[arg(long, env = "ISOLET_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Address and port [default: 127.0.0.1:7300]
+    /// Listen on this address and port [default: 127.0.0.1:7300]
     #[arg(long, env = "ISOLET_LISTEN", value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// Where records, keys and the sandboxes' files lie [default: /var/lib/isolet]
+    /// Store records, keys and the files of sandboxes here [default: /var/lib/isolet]
     #[arg(long, env = "ISOLET_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// A name under which clients reach it (name or name:port); may be given again
+    /// Accept requests for this host name (NAME or NAME:PORT). Repeatable
     #[arg(long = "host", env = "ISOLET_HOSTS", value_name = "NAME", value_delimiter = ',')]
     hosts: Vec<String>,
-    /// A page that may call it (https://name); may be given again
+    /// Accept requests from web pages of this origin (https://NAME). Repeatable
     #[arg(long = "origin", env = "ISOLET_ORIGINS", value_name = "ORIGIN", value_delimiter = ',')]
     origins: Vec<String>,
-    /// The domain below which each port of a sandbox has a host name of its own (localhost for one machine)
+    /// Give each port of a sandbox a host name below this domain (localhost for one machine)
     #[arg(long, env = "ISOLET_PORTS_DOMAIN", value_name = "NAME")]
     ports_domain: Option<String>,
-    /// How long a command waits for a client that does not read, in ms
+    /// Set how long a command waits for a client that does not read, in ms
     #[arg(long, env = "ISOLET_STALL_MS", value_name = "MS")]
     stall_ms: Option<u64>,
-    /// Sandboxes made before anybody asks, so that a create need not wait; 0 for none
-    #[arg(long, env = "ISOLET_READY", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(0..=64))]
+    /// Set the size of the warm pool: sandboxes created in advance, 0 to 64
+    #[arg(long, env = "ISOLET_WARM_POOL_SIZE", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(0..=64))]
+    warm_pool_size: Option<u32>,
+    /// The earlier name of --warm-pool-size
+    #[arg(long, hide = true, value_name = "COUNT", value_parser = renamed_ready)]
     ready: Option<u32>,
-    /// Log as JSON
+    /// Write the log as JSON
     #[arg(long, env = "ISOLET_LOG_JSON", value_parser = switch)]
     log_json: bool,
-    /// Show what is in force and end
+    /// Print the effective settings and exit
     #[arg(long)]
     print_config: bool,
 }
 
-/// A variable that is on or off.
+/// Refuses `--ready` with its new name.
+fn renamed_ready(_: &str) -> Result<u32, String> {
+    Err("--ready was renamed to --warm-pool-size".to_owned())
+}
+
+/// Parses a switch.
 fn switch(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" => Ok(true),
         "" | "0" | "false" | "no" | "off" => Ok(false),
-        _ => Err("1, true, yes or on; 0, false, no, off or nothing".to_owned()),
+        _ => Err("use 1, true, yes or on; or 0, false, no, off or nothing".to_owned()),
     }
 }
 
-/// Runs the server until it is told to stop.
+/// Runs the server until it gets SIGTERM or SIGINT.
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let print = args.print_config;
+    debug_assert!(args.ready.is_none(), "its parser accepts nothing");
     let json = args.log_json;
-    let settings = Settings::read(Said {
+    let settings = Settings::read(Overrides {
         file: args.config,
         listen: args.listen,
         data_dir: args.data_dir,
@@ -94,10 +105,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         origins: args.origins,
         ports_domain: args.ports_domain,
         stall_ms: args.stall_ms,
-        ready: args.ready,
+        warm_pool_size: args.warm_pool_size,
     })?;
     if print {
-        print!("{}", settings.shown()?);
+        print!("{}", settings.to_toml()?);
         return Ok(ExitCode::SUCCESS);
     }
     log(json);
@@ -118,7 +129,7 @@ fn log(json: bool) {
     if json { lines.json().init() } else { lines.init() }
 }
 
-/// As many descriptors as this user may have: a sandbox costs a few, a client one or two.
+/// Raises the limit on open files to the hard limit. A sandbox needs a few descriptors, a client one or two.
 fn more_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
@@ -138,7 +149,7 @@ async fn serve(settings: Settings) -> Result<ExitCode> {
     let service = opened.context("cannot start")?;
     let missing = service.missing();
     if !missing.is_empty() {
-        eprintln!("This machine cannot make sandboxes yet:");
+        eprintln!("This machine cannot run sandboxes yet:");
         missing.iter().for_each(|one| eprintln!("  - {one}"));
         return Ok(ExitCode::FAILURE);
     }
@@ -155,20 +166,20 @@ async fn serve(settings: Settings) -> Result<ExitCode> {
             names,
             ports_domain: settings.ports_domain,
             api_key,
-            not_found_limit_per_10s: settings.misses_max,
+            not_found_limit_per_10s: settings.not_found_limit_per_10s,
             connections: settings.connections,
         },
         stop,
     )
     .await;
     if tokio::time::timeout(STOP_WAIT, service.shutdown()).await.is_err() {
-        warn!("not everything was let go in time");
+        warn!("shutdown timed out");
     }
-    info!("stopped; sandboxes stay");
+    info!("stopped; sandboxes keep running");
     Ok(ExitCode::SUCCESS)
 }
 
-/// Listens; waits as long as `wait` for a server that is just ending and has the address.
+/// Listens. Waits up to `wait` for a previous server that is shutting down and still holds the address.
 async fn bind(listen: SocketAddr, wait: Duration) -> std::io::Result<TcpListener> {
     let until = Instant::now() + wait;
     let mut told = false;
@@ -185,13 +196,13 @@ async fn bind(listen: SocketAddr, wait: Duration) -> std::io::Result<TcpListener
     }
 }
 
-/// The host image is being made: that takes seconds, and somebody may wait in front of a terminal.
+/// Progress of preparing the host image, which takes seconds, for a person at a terminal.
 struct Preparing {
     since: Instant,
     person: bool,
 }
 
-/// Says so where none was made in this data directory yet.
+/// Prints the progress if this data directory has no host image yet.
 fn first_image(data_dir: &Path) -> Option<Preparing> {
     if image_made(data_dir) {
         return None;
@@ -216,7 +227,7 @@ impl Preparing {
     fn ended(&self, data_dir: &Path) {
         if !image_made(data_dir) {
             if self.person {
-                let _ = writeln!(std::io::stderr(), "not done");
+                let _ = writeln!(std::io::stderr(), "failed");
             }
             return;
         }
@@ -229,7 +240,7 @@ impl Preparing {
     }
 }
 
-/// Ends with the first SIGTERM or SIGINT; the second ends the program at once.
+/// Completes at the first SIGTERM or SIGINT. The second one exits at once.
 fn stopped() -> Result<impl Future<Output = ()>> {
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
@@ -248,7 +259,7 @@ fn stopped() -> Result<impl Future<Output = ()>> {
     })
 }
 
-/// Makes the first key where nothing else opens this server, and gives its secret.
+/// Creates the first key if the server has none, and returns its secret.
 fn first_key(
     keys: &Keys,
     data_dir: &Path,
@@ -262,7 +273,7 @@ fn first_key(
     if !listen.ip().is_loopback() {
         bail!(
             "no key opens this server, so it does not listen beyond loopback ({listen}); \
-             make one first: isolet keys add --label NAME"
+             create one first: isolet keys add --label NAME"
         );
     }
     let tenant = TenantId::default_tenant().as_str().to_owned();
@@ -278,7 +289,7 @@ fn expired(key: &isolet_sandbox::Key) -> bool {
     key.expires_at_ms.is_some_and(|at| at <= now)
 }
 
-/// Writes the key under a new name first: nobody reads half of it, nobody else reads it at all.
+/// Writes the key to a temporary file of mode 0600 and renames it, so that no reader sees a part of it.
 fn keep(path: &Path, secret: &str) -> std::io::Result<()> {
     let new = path.with_extension("new");
     let _ = std::fs::remove_file(&new);
@@ -288,13 +299,13 @@ fn keep(path: &Path, secret: &str) -> std::io::Result<()> {
     std::fs::rename(&new, path)
 }
 
-/// Says where the server is; the key once, and to a terminal only.
+/// Prints the address of the server. Prints the key once, and only to a terminal.
 fn greet(at: SocketAddr, data_dir: &Path, fresh: Option<&str>, own: bool) {
     let url = format!("http://{at}");
     let mut lines = format!("isolet {} on {url}\n", env!("CARGO_PKG_VERSION"));
     match fresh {
         Some(secret) if std::io::stdout().is_terminal() => {
-            lines.push_str(&format!("with its key, told this once: {url}/#key={secret}\n"));
+            lines.push_str(&format!("with its key, shown only this once: {url}/#key={secret}\n"));
         }
         _ => {}
     }
@@ -310,7 +321,7 @@ fn greet(at: SocketAddr, data_dir: &Path, fresh: Option<&str>, own: bool) {
     }
     let program = std::env::args().next().unwrap_or_else(|| "isolet".into());
     lines.push_str(&format!("open a shell: {before}{program} shell demo\n"));
-    // Who does not read this is served all the same.
+    // The server also runs when nobody reads its output.
     let mut stdout = std::io::stdout();
     let _ = stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush());
 }

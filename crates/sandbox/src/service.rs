@@ -89,7 +89,7 @@ impl Service {
     /// How many sandboxes are made ahead, and how many are to be.
     #[must_use]
     pub fn ready(&self) -> (usize, usize) {
-        let size = self.inner.config.ready.min(warm_pool::READY_MAX);
+        let size = self.inner.config.warm_pool_size.min(warm_pool::READY_MAX);
         (self.inner.ready.count(), size as usize)
     }
 

@@ -42,7 +42,7 @@ class Server:
             "ISOLET_API_KEY": KEY,
             "ISOLET_DATA_DIR": str(self.data),
             "ISOLET_LISTEN": f"127.0.0.1:{self.port}",
-            "ISOLET_READY": "0",
+            "ISOLET_WARM_POOL_SIZE": "0",
             # How long a command waits for a client that has left, in ms.
             "ISOLET_STALL_MS": "4000",
             "RUST_LOG": "warn",

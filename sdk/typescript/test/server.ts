@@ -31,7 +31,7 @@ export default async function setup(): Promise<() => Promise<void>> {
       ISOLET_LISTEN: new URL(url).host,
       // Any port: tests put proxies in front of it.
       ISOLET_HOSTS: "127.0.0.1",
-      ISOLET_READY: "0",
+      ISOLET_WARM_POOL_SIZE: "0",
       RUST_LOG: "warn",
     },
   });

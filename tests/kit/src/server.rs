@@ -191,7 +191,7 @@ impl Server {
             .env("ISOLET_CONFIG", self.folder.path().join("isolet.toml"))
             .env("ISOLET_LISTEN", format!("{at}:{}", self.port))
             .env("ISOLET_API_KEY", &self.key)
-            .env("ISOLET_READY", self.options.ready.to_string());
+            .env("ISOLET_WARM_POOL_SIZE", self.options.ready.to_string());
         command
     }
 

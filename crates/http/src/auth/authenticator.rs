@@ -102,7 +102,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 fn keys_unreadable(error: impl std::fmt::Display) -> ApiError {
     tracing::error!(%error, "keys cannot be read");
     let hint = "look at the server's log";
-    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "store", "keys cannot be read", hint)
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "storage_error", "keys cannot be read", hint)
 }
 
 #[cfg(test)]

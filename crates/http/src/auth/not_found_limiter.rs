@@ -93,13 +93,15 @@ impl NotFoundLimiter {
             return Ok(());
         }
         let message = format!(
-            "{} requests for what is not there, or with keys that are not known, within {} s",
+            "more than {} requests got 401 or 404 within {} s",
             self.most,
             WINDOW.as_secs()
         );
-        let hint =
-            format!("wait {} s; look at the ids and keys that are asked with", left.as_secs() + 1);
-        Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_misses", &message, &hint))
+        let hint = format!(
+            "wait {} s, and check the ids and the key that the client uses",
+            left.as_secs() + 1
+        );
+        Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_not_found", &message, &hint))
     }
 }
 
@@ -122,9 +124,9 @@ mod tests {
         let refused = limiter.check(&key("a"), now).unwrap_err();
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
         assert!(limiter.check(&key("b"), now).is_ok());
-        assert!(limiter.check(&key("a"), now + WINDOW).is_ok(), "its time is over");
+        assert!(limiter.check(&key("a"), now + WINDOW).is_ok(), "its window has ended");
         limiter.record(key("a"), now + WINDOW);
-        assert!(limiter.check(&key("a"), now + WINDOW).is_ok(), "counted anew");
+        assert!(limiter.check(&key("a"), now + WINDOW).is_ok(), "a new count");
     }
 
     #[test]
@@ -136,6 +138,6 @@ mod tests {
         }
         assert_eq!(limiter.lock().len(), REQUESTERS_MAX + 1);
         limiter.record(key("later"), now + WINDOW);
-        assert_eq!(limiter.lock().len(), 1, "those whose time is over made room");
+        assert_eq!(limiter.lock().len(), 1, "counters whose window has ended were removed");
     }
 }

@@ -15,18 +15,18 @@ use utoipa::ToSchema;
 /// The longest message, in bytes, so that a response never repeats a whole request.
 const MESSAGE_BYTES_MAX: usize = 400;
 
-/// The body of every answer that is not 2xx.
+/// The body of every response whose status is not 2xx.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Failure)]
 pub(crate) struct ApiError {
     #[serde(skip)]
     status: u16,
-    /// For programs; stays the same between versions.
+    /// A code for programs. Codes stay the same between versions, unless the changelog lists a rename.
     #[serde(rename = "error")]
     pub(crate) code: &'static str,
-    /// For people: what is wrong.
+    /// What went wrong, for people. At most 400 bytes.
     pub(crate) message: String,
-    /// For people: what to do next.
+    /// What to do next, for people.
     pub(crate) hint: String,
 }
 
@@ -47,7 +47,7 @@ impl ApiError {
 
     /// 400: the request is malformed.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
-        let hint = "see /v1/openapi.json for what this call takes";
+        let hint = "see /v1/openapi.json for the fields of this call";
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message, hint)
     }
 
@@ -73,7 +73,7 @@ impl ApiError {
 
     /// 501: a route that this version does not support.
     pub(crate) fn not_implemented(reason: &str) -> Self {
-        let hint = "this call is known and not built yet";
+        let hint = "this call exists in the protocol, but this server does not implement it yet";
         Self::new(StatusCode::NOT_IMPLEMENTED, "not_built", reason, hint)
     }
 

@@ -71,7 +71,7 @@ async fn read_body(body: Body) -> Result<Bytes, ApiError> {
         Ok(Err(_)) => Err(ApiError::bad_request("the body ended early or is malformed")),
         Err(_) => Err(ApiError::new(
             StatusCode::REQUEST_TIMEOUT,
-            "too_late",
+            "deadline_exceeded",
             "the body did not arrive within 30 seconds",
             "send the request again",
         )),

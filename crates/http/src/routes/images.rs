@@ -276,10 +276,15 @@ pub(crate) async fn import(
             let status = StatusCode::REQUEST_TIMEOUT;
             if Instant::now() < end {
                 let message = "the upload stood still for 60 s";
-                return ApiError::new(status, "too_late", message, "send it again");
+                return ApiError::new(status, "deadline_exceeded", message, "send it again");
             }
             let message = format!("the upload took longer than {} s", most.as_secs());
-            ApiError::new(status, "too_late", message, "send it faster, or raise pull_s")
+            ApiError::new(
+                status,
+                "deadline_exceeded",
+                message,
+                "send it faster, or ask the operator of this server to raise pull_timeout_s",
+            )
         })?;
         match frame {
             None => break,

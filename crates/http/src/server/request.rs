@@ -63,7 +63,7 @@ pub(super) async fn answer(
             error!(%method, path, "a handler panicked");
             let hint = "only this call suffers; look at the server's log";
             let status = StatusCode::INTERNAL_SERVER_ERROR;
-            (ApiError::new(status, "fault", "internal fault", hint).into_response(), None)
+            (ApiError::new(status, "internal_error", "internal fault", hint).into_response(), None)
         });
     let foreign = response.extensions().get::<Proxied>().copied();
     if foreign.is_none()

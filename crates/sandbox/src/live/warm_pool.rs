@@ -58,7 +58,7 @@ pub(crate) async fn take(inner: &Inner, kind: &Kind) -> Option<Made> {
 }
 
 fn size(inner: &Inner) -> usize {
-    inner.config.ready.min(READY_MAX) as usize
+    inner.config.warm_pool_size.min(READY_MAX) as usize
 }
 
 /// Keeps the shelves full until the server stops.

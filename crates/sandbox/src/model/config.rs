@@ -36,8 +36,8 @@ pub struct Config {
     pub tenants: BTreeMap<TenantId, TenantLimits>,
     /// How long an agent keeps a stream waiting for a reader, in ms.
     pub stall_ms: u64,
-    /// Sandboxes made before anybody asks, at most [`crate::READY_MAX`]; 0 for none.
-    pub ready: u32,
+    /// Size of the warm pool: sandboxes created in advance, at most [`crate::READY_MAX`].
+    pub warm_pool_size: u32,
     /// How long after its last command a session ends that is to end so.
     pub session_idle: Duration,
     /// Seconds without use after which a sandbox falls asleep that names no other; 0 never.
@@ -80,7 +80,7 @@ impl Config {
             free_space_floor_mib: 512,
             sandboxes_max: 10_000,
             tenants: BTreeMap::new(),
-            ready: 2,
+            warm_pool_size: 2,
             session_idle: Duration::from_secs(300),
             sleep_after_s: 600,
             recover: Duration::from_secs(10),

@@ -113,7 +113,7 @@ fn f22_a_start_clears_trees_of_images_however_deep_they_are() {
 fn f32_hostile_images_of_a_registry_that_fails_leave_nothing_behind() {
     let registry = Registry::start();
     let host = registry.host();
-    let config = format!("[images]\nregistries = [\"{host}\"]\nidle_s = 1\npull_s = 2\n");
+    let config = format!("[images]\nregistries = [\"{host}\"]\nidle_s = 1\npull_timeout_s = 2\n");
     let server = Options::new().config(&config).start();
     let http = server.http();
     let mut rows = Rows::new();

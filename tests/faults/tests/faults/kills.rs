@@ -192,7 +192,7 @@ fn heavy_f4_agents_that_never_answer_hold_up_nobody() {
 
 #[test]
 fn an_agent_that_was_only_slow_is_found_again() {
-    let mut server = Options::new().config("recover_s = 1\n").start();
+    let mut server = Options::new().config("recover_timeout_s = 1\n").start();
     let sandbox = server.sandbox();
     let pid = sandbox.command("s", "x=kept; echo $$")["stdout"].clone();
     server.kill();

@@ -149,7 +149,7 @@ fn f31_a_create_after_a_slow_launcher_works_or_says_when() {
             .then_some(())
     });
     let truthful = |reply: &isolet_kit::Reply| {
-        let late = reply.status == 504 && reply.error() == "too_late";
+        let late = reply.status == 504 && reply.error() == "deadline_exceeded";
         assert!(reply.status == 201 || late, "{} {}", reply.status, reply.text());
         assert!(!reply.text().contains("File exists"), "{}", reply.text());
     };

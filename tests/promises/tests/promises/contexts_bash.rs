@@ -226,7 +226,10 @@ fn a_key_makes_one_context() {
     let again = make("k", &body).expect(201);
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
     assert_eq!(again.json()["id"], first.json()["id"]);
-    assert_eq!(make("k", &json!({"language": "python"})).expect(422).error(), "other_body");
+    assert_eq!(
+        make("k", &json!({"language": "python"})).expect(422).error(),
+        "idempotency_mismatch"
+    );
     assert_ne!(make("other", &body).expect(201).json()["id"], first.json()["id"]);
     let listed = sandbox.http.get(&sandbox.path("/contexts")).expect(200).json();
     assert_eq!(listed.as_array().map(Vec::len), Some(2), "{listed}");

@@ -256,7 +256,7 @@ fn i9_a_working_directory_that_cannot_be_made_is_refused_when_its_image_comes() 
 fn f32_a_registry_that_fails_is_bounded_and_the_next_pull_is_clean() {
     let registry = Registry::start();
     let name = registry.has("app", Image::new(&[busybox().bytes()], &json!({})));
-    let server = asking(&registry, "idle_s = 2\npull_s = 4\n");
+    let server = asking(&registry, "idle_s = 2\npull_timeout_s = 4\n");
     let http = server.http();
     let mut rows = Rows::new();
     for (part, fault, statuses) in [

@@ -406,7 +406,7 @@ fn one_key_starts_one_process() {
         (None, Some("true"))
     );
     let other = keyed.post("/processes", &json!({"command": "true"}));
-    assert_eq!(other.expect(422).error(), "other_body");
+    assert_eq!(other.expect(422).error(), "idempotency_mismatch");
 }
 
 #[test]

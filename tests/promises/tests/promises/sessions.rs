@@ -324,7 +324,10 @@ fn an_idempotency_key_makes_one_session() {
     let first = http.post("/v1/sessions", &json!({"ttl": 9})).expect(201);
     let again = http.post("/v1/sessions", &json!({"ttl": 9})).expect(201);
     assert_eq!((first.json(), again.header("idempotency-replayed")), (again.json(), Some("true")));
-    assert_eq!(http.post("/v1/sessions", &json!({"ttl": 8})).expect(422).error(), "other_body");
+    assert_eq!(
+        http.post("/v1/sessions", &json!({"ttl": 8})).expect(422).error(),
+        "idempotency_mismatch"
+    );
     assert_eq!(server.http().get("/v1/sessions").json().as_array().map(Vec::len), Some(1));
 }
 

@@ -49,7 +49,7 @@ fn i17_a_key_with_another_body_is_refused_and_changes_nothing() {
                 let again = http.post(path, &body).expect(201);
                 assert_eq!(again.header("idempotency-replayed"), Some("true"));
                 assert_eq!(again.json(), first);
-                assert_eq!(http.post(path, &changed).expect(422).error(), "other_body");
+                assert_eq!(http.post(path, &changed).expect(422).error(), "idempotency_mismatch");
             }
             assert_eq!(all(&own), before);
         });

@@ -119,7 +119,7 @@ fn steps(server: &Server, request: impl Fn()) -> BTreeMap<String, u64> {
 /// What is not looked at cannot take time: no record, file or agent of another tenant's is asked for.
 #[test]
 fn heavy_t2_another_tenants_id_takes_the_steps_of_one_that_never_was() {
-    let mut server = Options::new().config("misses_max = 0").start();
+    let mut server = Options::new().config("not_found_limit_per_10s = 0").start();
     let key = server.add_key(&["--tenant", "other"]);
     let other = Http::new(server.port(), Some(&key));
     let id = server.sandbox().id;
@@ -156,7 +156,7 @@ fn heavy_t2_another_tenants_id_takes_the_steps_of_one_that_never_was() {
 /// Both are unknown after one digest, one comparison and one look among the digests of all keys.
 #[test]
 fn heavy_t4_a_nearly_right_key_takes_the_steps_of_a_wrong_one() {
-    let mut server = Options::new().config("misses_max = 0").start();
+    let mut server = Options::new().config("not_found_limit_per_10s = 0").start();
     let stored = server.add_key(&["--tenant", "other"]);
     let mut rows = Rows::new();
     for (name, right) in [("the server's own", server.key().to_owned()), ("a stored one", stored)] {
@@ -222,7 +222,7 @@ fn spread(ids: &[String], known: fn(char) -> bool, places: usize) {
 
 #[test]
 fn t3_who_asks_for_too_many_ids_that_are_not_there_is_told_to_wait() {
-    let mut server = Options::new().config("misses_max = 1000").start();
+    let mut server = Options::new().config("not_found_limit_per_10s = 1000").start();
     let key = server.add_key(&["--tenant", "other"]);
     let own = server.http();
     let other = Http::new(server.port(), Some(&key));
@@ -244,7 +244,7 @@ fn t3_who_asks_for_too_many_ids_that_are_not_there_is_told_to_wait() {
             (0..2).map(|_| ask(&key, 1000)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         assert!(told <= 1000 && refused > 0, "{told} {refused}");
         let refused = other.get("/v1/sandboxes").expect(429);
-        assert_eq!(refused.error(), "too_many_misses");
+        assert_eq!(refused.error(), "too_many_not_found");
         assert_eq!(own.get("/v1/sandboxes").expect(200).json(), json!([]), "nobody else waits");
         wait_until("its time is over", SOON, || {
             (other.get("/v1/sandboxes").status == 200).then_some(())

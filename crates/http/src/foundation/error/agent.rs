@@ -15,23 +15,25 @@ fn classify_agent(why: RefusalReason) -> (StatusCode, &'static str, &'static str
     use StatusCode as S;
     match why {
         RefusalReason::BadAsk => {
-            (S::BAD_REQUEST, "bad_request", "check the fields and ids of this message")
+            (S::BAD_REQUEST, "bad_request", "check the fields and ids of the message")
         }
         RefusalReason::NoShell => (S::NOT_FOUND, "no_shell", "the shell is gone; open a new one"),
         RefusalReason::QueueFull => {
             (S::TOO_MANY_REQUESTS, "queue_full", "wait for a command of this shell to end")
         }
-        RefusalReason::IdInUse => (S::CONFLICT, "id_in_use", "give every command an id of its own"),
+        RefusalReason::IdInUse => (S::CONFLICT, "id_in_use", "use a unique id for each command"),
         RefusalReason::TooMany => {
-            (S::TOO_MANY_REQUESTS, "too_many", "end a shell or a program first")
+            (S::TOO_MANY_REQUESTS, "too_many", "close a shell or end a program first")
         }
         RefusalReason::BadCwd => {
-            (S::BAD_REQUEST, "bad_cwd", "name a directory that exists in the sandbox")
+            (S::BAD_REQUEST, "bad_cwd", "use a directory that exists in the sandbox")
         }
         RefusalReason::NotFound => {
-            (S::NOT_FOUND, "not_found", "check the name; it is looked up inside the sandbox")
+            (S::NOT_FOUND, "not_found", "check the name; the server looks it up inside the sandbox")
         }
-        RefusalReason::Denied => (S::FORBIDDEN, "denied", "the sandbox's user may not do this"),
+        RefusalReason::Denied => {
+            (S::FORBIDDEN, "denied", "the user inside the sandbox lacks the permission")
+        }
         RefusalReason::NoProcess => (
             S::SERVICE_UNAVAILABLE,
             "no_process",
@@ -40,16 +42,16 @@ fn classify_agent(why: RefusalReason) -> (StatusCode, &'static str, &'static str
         RefusalReason::WrongKind => (
             S::CONFLICT,
             "wrong_kind",
-            "a file was named where a directory is needed, or the reverse",
+            "the path is a file where a directory is needed, or the reverse",
         ),
-        RefusalReason::TooLarge => (S::PAYLOAD_TOO_LARGE, "too_large", "ask for less at once"),
+        RefusalReason::TooLarge => (S::PAYLOAD_TOO_LARGE, "too_large", "request less data at once"),
         RefusalReason::NoSpace => (
             S::INSUFFICIENT_STORAGE,
             "no_space",
-            "remove files; the disk is full, by bytes or by inodes",
+            "remove files; the disk has no free bytes or no free inodes",
         ),
         RefusalReason::Exists => {
-            (S::CONFLICT, "exists", "remove what is there, or choose another name")
+            (S::CONFLICT, "exists", "remove the existing file, or choose another name")
         }
         RefusalReason::NoSuchProcess => {
             (S::NOT_FOUND, "no_such_process", "list them with GET …/processes")
@@ -57,31 +59,33 @@ fn classify_agent(why: RefusalReason) -> (StatusCode, &'static str, &'static str
         RefusalReason::Ended => (
             S::CONFLICT,
             "process_ended",
-            "ask for the process: it has ended, or was started without stdin",
+            "get the process to see its state: it has ended, or it was started without stdin",
         ),
         RefusalReason::NotEmpty => {
-            (S::CONFLICT, "not_empty", "add ?recursive=1 to remove all it holds")
+            (S::CONFLICT, "not_empty", "add ?recursive=1 to remove the directory with its contents")
         }
         RefusalReason::NotListening => (
             S::BAD_GATEWAY,
             "not_listening",
-            "start a server on that port; it may listen on 127.0.0.1 or on all addresses",
+            "start a server on that port inside the sandbox; it may listen on 127.0.0.1 or on all addresses",
         ),
-        RefusalReason::NoAnswer => {
-            (S::GATEWAY_TIMEOUT, "port_silent", "look whether the program on that port still works")
-        }
+        RefusalReason::NoAnswer => (
+            S::GATEWAY_TIMEOUT,
+            "port_silent",
+            "check whether the program on that port still responds",
+        ),
         RefusalReason::Short => (
             S::SERVICE_UNAVAILABLE,
-            "short",
-            "descriptors or memory are short at this moment; try again",
+            "resource_exhausted",
+            "file descriptors or memory are exhausted; retry in a moment",
         ),
         RefusalReason::Unable => (
             S::NOT_IMPLEMENTED,
             "not_in_image",
-            "use an image that has it, or put it where the message says",
+            "use an image that contains it, or install it at the path in the message",
         ),
         RefusalReason::Failed => {
-            (S::INTERNAL_SERVER_ERROR, "failed", "the message says what the kernel answered")
+            (S::INTERNAL_SERVER_ERROR, "failed", "the message contains the kernel's error")
         }
     }
 }
@@ -96,21 +100,26 @@ impl ApiError {
 impl From<AgentError> for ApiError {
     fn from(error: AgentError) -> Self {
         if matches!(error, AgentError::Destroyed(_)) {
-            let hint = "what ran in it was ended and is not run again; the same request would \
+            let hint = "its commands were killed and are not run again; the same request would \
                         create a new sandbox with this id";
             let message = error.to_string();
             return Self::new(StatusCode::CONFLICT, "sandbox_destroyed", message, hint);
         }
         if error == AgentError::SessionEnded {
-            let hint = "what ran in it was ended; make another session to run it again";
+            let hint = "its commands were killed; create another session to run them again";
             return Self::new(StatusCode::CONFLICT, "session_ended", error.to_string(), hint);
         }
         if error == AgentError::Short {
             let hint =
-                "try again in a moment; whoever runs the server may raise its limit of open files";
-            return Self::new(StatusCode::SERVICE_UNAVAILABLE, "short", error.to_string(), hint);
+                "retry in a moment; the operator of the server can raise its limit on open files";
+            return Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "resource_exhausted",
+                error.to_string(),
+                hint,
+            );
         }
-        let hint = "ask for the sandbox's state, then try again";
+        let hint = "get the sandbox's state, then retry";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "agent_lost", error.to_string(), hint)
     }
 }

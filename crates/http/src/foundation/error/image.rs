@@ -3,8 +3,8 @@
 use axum::http::StatusCode;
 use isolet_sandbox::image;
 
-/// Status, code and hint for errors of images. A registry's refusals are never 401, which would
-/// make a client suspect its own key.
+/// Status, code and hint of an image error. A refusal by a registry never becomes 401, because a
+/// client would suspect its own key.
 pub(super) fn classify_image(error: &image::Error) -> (StatusCode, &'static str, &'static str) {
     use StatusCode as S;
     use image::Error as E;
@@ -12,7 +12,7 @@ pub(super) fn classify_image(error: &image::Error) -> (StatusCode, &'static str,
         E::Reference(_) => (
             S::BAD_REQUEST,
             "bad_image",
-            "use \"host\", or a name as docker has it: registry/path:tag",
+            "use \"host\" or a Docker image reference: registry/path:tag",
         ),
         E::NotHere(_) => (
             S::NOT_FOUND,
@@ -20,64 +20,62 @@ pub(super) fn classify_image(error: &image::Error) -> (StatusCode, &'static str,
             "pull it with POST /v1/images/pull, import it, or use \"host\"",
         ),
         E::NotFound { .. } => {
-            (S::NOT_FOUND, "no_image", "check name and tag; \"host\" needs no registry")
+            (S::NOT_FOUND, "no_image", "check the name and the tag; \"host\" needs no registry")
         }
         E::Denied { .. } => (
             S::FORBIDDEN,
             "image_denied",
-            "check the name; whoever runs this server gives it credentials for the registry",
+            "check the name, or ask the operator of this server to add credentials for the registry",
         ),
         E::NotAsked { .. } => (
             S::FORBIDDEN,
             "registry_not_asked",
-            "whoever runs this server names the registry in [images] registries",
+            "ask the operator of this server to add the registry to `registries` in [images]",
         ),
         E::Registry { .. } => {
-            (S::BAD_GATEWAY, "registry_failed", "try again; layers that came are kept")
+            (S::BAD_GATEWAY, "registry_failed", "retry; layers that were downloaded are reused")
         }
         E::TooLate { .. } => {
-            (S::GATEWAY_TIMEOUT, "registry_slow", "try again: layers that came are kept")
+            (S::GATEWAY_TIMEOUT, "registry_slow", "retry; layers that were downloaded are reused")
         }
         E::TooLarge { .. } => (
             S::PAYLOAD_TOO_LARGE,
             "image_too_large",
-            "use a smaller image, or have the limits in [images] raised",
+            "use a smaller image, or ask the operator of this server to raise the limits in [images]",
         ),
         E::Busy { .. } => {
-            (S::TOO_MANY_REQUESTS, "too_many_imports", "wait until one has ended, then try again")
+            (S::TOO_MANY_REQUESTS, "too_many_imports", "wait until an import has ended, then retry")
         }
         E::Bad(_) => (
             S::UNPROCESSABLE_ENTITY,
             "bad_image",
-            "the message says what of the image or its archive is to be changed",
+            "the message says which part of the image or archive is invalid",
         ),
         E::Unnamed => (
             S::UNPROCESSABLE_ENTITY,
             "no_name",
-            "say which name it gets: `isolet image import --name NAME`, or ?name=NAME",
+            "choose a name with `isolet image import --name NAME` or ?name=NAME",
         ),
         E::Lacks(_) => (
             S::NOT_IMPLEMENTED,
             "image_needs_more",
-            "whoever runs this server must provide what is missing",
+            "ask the operator of this server to install what is missing",
         ),
-        E::InUse(_) => {
-            (S::CONFLICT, "image_in_use", "delete the sandboxes that are made of it first")
-        }
+        E::InUse(_) => (S::CONFLICT, "image_in_use", "delete the sandboxes that use it first"),
         E::LayerGone { .. } => (
             S::CONFLICT,
             "image_gone",
-            "pull the image again by its digest (image_resolved), or import it again, then go on; \
-             deleting works",
+            "pull the image again by its digest (image_resolved) or import it again, then retry; \
+             deleting the sandbox still works",
         ),
         E::ImportGone { .. } => {
-            (S::CONFLICT, "image_gone", "import the image again under this name, then go on")
+            (S::CONFLICT, "image_gone", "import the image again under this name, then retry")
         }
         E::Full => (
             S::INSUFFICIENT_STORAGE,
             "no_space",
             "delete images or sandboxes, or free space on the server's disk",
         ),
-        E::Disk(_) => (S::INTERNAL_SERVER_ERROR, "images_failed", "look at the server's log"),
+        E::Disk(_) => (S::INTERNAL_SERVER_ERROR, "images_failed", "see the server's log"),
     }
 }

@@ -33,20 +33,18 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
         Error::Failed { .. } => (
             S::CONFLICT,
             "sandbox_failed",
-            "its files can be read; recover it with POST /v1/sandboxes/{id}/recover where it is persistent, or delete it",
+            "its files stay readable; if it is persistent, recover it with POST /v1/sandboxes/{id}/recover; otherwise delete it",
         ),
         Error::Unreachable(_) => (
             S::SERVICE_UNAVAILABLE,
             "sandbox_unreachable",
-            "it is asked again and again: wait, or delete it",
+            "the server keeps retrying; wait, or delete the sandbox",
         ),
-        Error::Sleeping(_) => {
-            (S::CONFLICT, "sandbox_sleeping", "run a command in it: that wakes it")
-        }
+        Error::Sleeping(_) => (S::CONFLICT, "sandbox_sleeping", "run a command in it to wake it"),
         Error::InUse(_) => (
             S::CONFLICT,
             "sandbox_in_use",
-            "let its commands end and its clients go, then try again",
+            "wait until no command is running and no client is attached, then retry",
         ),
         Error::NoSession { .. } => {
             (S::NOT_FOUND, "no_session", "create it with POST …/sessions, or run a command in it")
@@ -57,7 +55,7 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
         Error::ScopeBlocked { .. } => (
             S::CONFLICT,
             "scope_blocked",
-            "put the directory back in a session that sees all, or delete this session",
+            "restore the directory from a session without file access rules, or delete this session",
         ),
         Error::DefaultSession => (
             S::CONFLICT,
@@ -66,21 +64,23 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
         ),
         Error::Lacks { .. } => (
             S::BAD_REQUEST,
-            "not_here",
-            "leave the field out, or have whoever runs this server provide what is missing",
+            "unsupported",
+            "leave the field out, or ask the operator of this server to install what is missing",
         ),
         Error::NoWay(_) => (
             S::NOT_IMPLEMENTED,
             "no_network",
-            "have whoever runs this server provide what is missing; network \"none\" can be had",
+            "ask the operator of this server to install what is missing, or use network \"none\"",
         ),
-        Error::WayLost(_) => {
-            (S::SERVICE_UNAVAILABLE, "network_lost", "it is started anew; try again in a moment")
-        }
+        Error::WayLost(_) => (
+            S::SERVICE_UNAVAILABLE,
+            "network_lost",
+            "the server is restarting it; retry in a moment",
+        ),
         Error::NoSpace { .. } | Error::DiskFull { .. } => (
             S::INSUFFICIENT_STORAGE,
             "no_space",
-            "delete files or sandboxes, or free space on the server's disk; reads and deletes go on",
+            "delete files or sandboxes, or free space on the server's disk; reads and deletes still work",
         ),
         Error::Image(error) => classify_image(error),
         Error::TooManySandboxes { .. } => {
@@ -108,49 +108,57 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
             (S::TOO_MANY_REQUESTS, "too_many_recordings", "delete a recording first")
         }
         Error::NotExposed { .. } => {
-            (S::NOT_FOUND, "no_link", "list the ports that links lead to with GET …/links")
+            (S::NOT_FOUND, "no_link", "list the ports that have links with GET …/links")
         }
-        Error::TooManyExposed { .. } => {
-            (S::TOO_MANY_REQUESTS, "too_many_links", "withdraw a port first: DELETE …/links/{port}")
-        }
+        Error::TooManyExposed { .. } => (
+            S::TOO_MANY_REQUESTS,
+            "too_many_links",
+            "revoke the links of a port first: DELETE …/links/{port}",
+        ),
         Error::ServerFull(_) => {
             (S::SERVICE_UNAVAILABLE, "server_full", "delete a sandbox, or use another server")
         }
-        Error::OtherBody => {
-            (S::UNPROCESSABLE_ENTITY, "other_body", "use a new Idempotency-Key for another request")
-        }
+        Error::OtherBody => (
+            S::UNPROCESSABLE_ENTITY,
+            "idempotency_mismatch",
+            "use a new Idempotency-Key for a different request",
+        ),
         Error::Missing(_) => (
             S::SERVICE_UNAVAILABLE,
             "cannot_make_sandboxes",
-            "whoever runs this server must provide what is missing",
+            "the operator of this server must install what is missing",
         ),
         Error::Launch { .. } => (
             S::INTERNAL_SERVER_ERROR,
             "launch_failed",
-            "nothing is left of it; try again, then look at the server's log",
+            "nothing was left behind; retry, and see the server's log if it fails again",
         ),
-        Error::TooLate(_) => {
-            (S::GATEWAY_TIMEOUT, "too_late", "it goes on being tried; ask again in a moment")
-        }
+        Error::TooLate(_) => (
+            S::GATEWAY_TIMEOUT,
+            "deadline_exceeded",
+            "the server continues in the background; retry in a moment",
+        ),
         Error::StoreFull => (
             S::INSUFFICIENT_STORAGE,
             "store_full",
-            "free space on the disk of the data directory; nothing was changed",
+            "nothing was changed; free space on the disk that holds the data directory",
         ),
         Error::StoreBroken => (
             S::SERVICE_UNAVAILABLE,
             "store_broken",
-            "look at the disk of the data directory, then start the server anew; sandboxes live on",
+            "check the disk that holds the data directory, then restart the server; sandboxes keep running",
         ),
         Error::Store(_) => {
-            (S::SERVICE_UNAVAILABLE, "store", "nothing was changed; look at the server's log")
+            (S::SERVICE_UNAVAILABLE, "storage_error", "nothing was changed; see the server's log")
         }
         Error::Stopping => {
-            (S::SERVICE_UNAVAILABLE, "stopping", "come back in a moment; sandboxes stay")
+            (S::SERVICE_UNAVAILABLE, "stopping", "reconnect in a moment; sandboxes keep running")
         }
-        _ => {
-            (S::INTERNAL_SERVER_ERROR, "fault", "only this call suffers; look at the server's log")
-        }
+        _ => (
+            S::INTERNAL_SERVER_ERROR,
+            "internal_error",
+            "only this request failed; see the server's log",
+        ),
     }
 }
 
@@ -169,15 +177,15 @@ mod tests {
             (Error::Unreachable(id.clone()), 503, "sandbox_unreachable"),
             (Error::Failed { id: id.clone(), cause: "agent killed".into() }, 409, "sandbox_failed"),
             (Error::DefaultSession, 409, "default_session"),
-            (Error::OtherBody, 422, "other_body"),
+            (Error::OtherBody, 422, "idempotency_mismatch"),
             (Error::StoreFull, 507, "store_full"),
             (Error::StoreBroken, 503, "store_broken"),
             (Error::NoSpace { free_mib: 1, floor_mib: 2 }, 507, "no_space"),
-            (Error::Lacks { field: "disk_mib", reason: "no ext4".into() }, 400, "not_here"),
+            (Error::Lacks { field: "disk_mib", reason: "no ext4".into() }, 400, "unsupported"),
             (Error::NoWay("no nft".into()), 501, "no_network"),
             (Error::WayLost("ended".into()), 503, "network_lost"),
             (Error::Stopping, 503, "stopping"),
-            (Error::TooLate("delete"), 504, "too_late"),
+            (Error::TooLate("delete"), 504, "deadline_exceeded"),
             (
                 Error::Refused { why: RefusalReason::QueueFull, message: "full".into() },
                 429,
@@ -185,7 +193,7 @@ mod tests {
             ),
             (Error::BadField { field: "pids", reason: "at least 1".into() }, 400, "bad_field"),
             (Error::Link(AgentError::Silent), 503, "agent_lost"),
-            (Error::Link(AgentError::Short), 503, "short"),
+            (Error::Link(AgentError::Short), 503, "resource_exhausted"),
             (Error::Link(AgentError::SessionEnded), 409, "session_ended"),
             (Error::Link(AgentError::Destroyed(id)), 409, "sandbox_destroyed"),
         ];

@@ -40,7 +40,12 @@ pub(crate) async fn receive(mut body: Body, writer: &mut Writer) -> Result<(), A
     loop {
         let frame = timeout(STILL, body.frame()).await.map_err(|_| {
             let status = StatusCode::REQUEST_TIMEOUT;
-            ApiError::new(status, "too_late", "the upload stood still for 60 s", "send it again")
+            ApiError::new(
+                status,
+                "deadline_exceeded",
+                "the upload stood still for 60 s",
+                "send it again",
+            )
         })?;
         match frame {
             None => return Ok(()),
