@@ -1,5 +1,5 @@
-//! `isolet audit`: shows a tenant's audit log, and looks whether it, or an export of it, is as it was
-//! written. Reads the data directory; needs no running server.
+//! `isolet audit`: shows the audit log of a tenant, and verifies the log or an export of it against
+//! its hash chain. Reads the data directory, so no server needs to run.
 
 use crate::{
     client::output::{print_message, write},
@@ -13,7 +13,7 @@ use isolet_sandbox::{
 };
 use std::{path::PathBuf, process::ExitCode};
 
-/// Flags of `isolet audit`.
+/// Arguments of `isolet audit`.
 #[derive(Parser)]
 #[command(after_help = "\
   isolet audit show --tenant acme > acme.ndjson
@@ -22,45 +22,44 @@ use std::{path::PathBuf, process::ExitCode};
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
-    /// The server's data directory
+    /// Read this data directory of a server
     #[arg(long, env = "ISOLET_DATA_DIR", value_name = "DIR", default_value = DATA_DIR, global = true)]
     data_dir: PathBuf,
-    /// Whose log
+    /// Read the log of this tenant
     #[arg(long, default_value = "default", global = true)]
     tenant: TenantId,
 }
 
 #[derive(Subcommand)]
 enum What {
-    /// Show a log, one entry a line, the oldest first.
+    /// Show the log as NDJSON, oldest entry first.
     #[command(after_help = "\
   isolet audit show --tenant acme
   isolet audit show --sandbox demo | jq -r '.ts + \" \" + .event'")]
     Show {
-        /// What was done to this sandbox alone
+        /// Show only entries about this sandbox
         #[arg(long)]
         sandbox: Option<SandboxId>,
     },
-    /// Find entries that were changed, left out, moved or cut off; ends with 1 where there are any.
+    /// Find entries that were changed, removed, reordered or truncated. Exits with 1 if there are any.
     #[command(after_help = "\
   isolet audit verify --tenant acme
   isolet audit verify --tenant acme acme.ndjson
   isolet audit verify --earlier last-month.ndjson")]
     Verify {
-        /// An export, whole or of one sandbox; without one the log itself
+        /// Verify this export, of a tenant or of one sandbox [default: the log itself]
         file: Option<PathBuf>,
-        /// It was exported earlier: it may end before the log does
+        /// Accept an export that ends before the log does
         #[arg(long, requires = "file")]
         earlier: bool,
     },
 }
 
-/// Carries out `isolet audit`.
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let place = Place::open(&args.data_dir).with_context(|| {
         let data = args.data_dir.display();
         format!(
-            "no server has kept an audit log in {data}; name its data directory with --data-dir"
+            "{data} contains no audit log; set the data directory of the server with --data-dir"
         )
     })?;
     let tenant = args.tenant.as_str();
@@ -77,7 +76,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         What::Verify { file: None, .. } => {
             let verdict = place.verify(tenant).with_context(|| {
                 let known = place.tenants().unwrap_or_default().join(", ");
-                format!("tenant {tenant} has no log; these have: {known}")
+                format!("tenant {tenant} has no audit log; tenants with a log: {known}")
             })?;
             tell(&verdict)
         }
@@ -99,11 +98,11 @@ fn tell(verdict: &Verdict) -> Result<ExitCode> {
     write(true, text.as_bytes())?;
     let range = verdict.range.map_or_else(String::new, |(from, to)| format!(", {from} to {to}"));
     if verdict.holds() {
-        print_message(format_args!("{} entries{range}: all as they were written", verdict.good));
+        print_message(format_args!("{} entries{range}: all intact", verdict.good));
         return Ok(ExitCode::SUCCESS);
     }
     print_message(format_args!(
-        "{} entries{range} are as they were written; above is what is not",
+        "{} entries{range} are intact; the other entries are listed above",
         verdict.good
     ));
     Ok(ExitCode::FAILURE)

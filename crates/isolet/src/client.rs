@@ -1,4 +1,4 @@
-//! The commands that speak to a server: where it is, who asks, and how answers are read.
+//! The client commands: how they find the server and the key, and how they read responses.
 
 pub(crate) mod attach;
 mod bash_syntax;
@@ -32,15 +32,15 @@ use server_error::ServerError;
 use std::{future::Future, io::ErrorKind, path::PathBuf, process::ExitCode};
 use tokio::net::TcpStream;
 
-/// What `attach`, `exec` and `shell` end with when it is not the command's own code: whatever this program
-/// or the server refused.
+/// Exit code of `attach`, `exec` and `shell` when this program or the server fails. Every other exit code
+/// of these commands is that of the program in the sandbox.
 pub(crate) const EXIT_CLIENT_ERROR: u8 = 125;
 
-/// Runs a client command to its end, and says what was wrong; `own` is the exit code then.
+/// Runs a client command to its end. Prints its error, if any, and exits with `own` then.
 pub(crate) fn run(own: u8, command: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(command);
-    // A thread may still wait for a line of standard input.
+    // A thread may still be blocked in a read of standard input.
     runtime.shutdown_background();
     Ok(done.unwrap_or_else(|error| {
         if error.is::<OutputClosed>() {
@@ -51,14 +51,14 @@ pub(crate) fn run(own: u8, command: impl Future<Output = Result<ExitCode>>) -> R
     }))
 }
 
-/// A server, and the key that opens it.
+/// The address of a server, and an API key for it.
 pub(crate) struct Server {
     host: String,
     key: String,
 }
 
 impl Server {
-    /// Finds both in the environment or their usual places.
+    /// Finds the address and the key in the environment or in their default places.
     pub(crate) fn find() -> Result<Self> {
         let url = std::env::var("ISOLET_URL").unwrap_or_else(|_| {
             let listen = std::env::var("ISOLET_LISTEN").unwrap_or_else(|_| LISTEN.to_owned());
@@ -67,7 +67,7 @@ impl Server {
         let host = url.strip_prefix("http://").map(|host| host.trim_end_matches('/'));
         let host = host.filter(|host| !host.is_empty() && !host.contains(['/', '@', '?', '#']));
         let host =
-            host.ok_or_else(|| anyhow!("ISOLET_URL must be like http://{LISTEN}, not {url}; TLS ends at a proxy in front of the server"))?;
+            host.ok_or_else(|| anyhow!("ISOLET_URL must look like http://{LISTEN}, not {url}; for TLS, use a reverse proxy in front of the server"))?;
         let host = if has_port(host) { host.to_owned() } else { format!("{host}:80") };
         Ok(Self { host, key: key()? })
     }
@@ -80,7 +80,7 @@ impl Server {
         Ok(stream)
     }
 
-    /// The answer to a request, whatever it is, whole; at most `most` bytes of it.
+    /// The whole response to a request, whatever its status; at most `most` bytes of the body.
     pub(crate) async fn pass(
         &self,
         mut request: Request<Bytes>,
@@ -99,7 +99,7 @@ impl Server {
         Ok(Response::from_parts(head, body.to_bytes()))
     }
 
-    /// The good answer to one request.
+    /// The response to a request. A status other than 2xx is an error.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -133,14 +133,14 @@ impl Server {
         Err(ServerError::from_response(status, &body, id).into())
     }
 
-    /// The JSON answer to one request, and its `Link` to the next page.
+    /// The JSON response to a request, and the `Link` to its next page.
     pub(crate) async fn json(&self, method: Method, path: &str) -> Result<(Value, Option<String>)> {
         let response = self.send(method, path, "application/json", None).await?;
         let link = response.headers().get("link").and_then(|link| link.to_str().ok());
         let next = link.and_then(|link| link.strip_prefix('<')?.split('>').next());
         let next = next.map(str::to_owned);
         let body = response.into_body().collect().await?.to_bytes();
-        let value = serde_json::from_slice(&body).context("the server's answer is no JSON")?;
+        let value = serde_json::from_slice(&body).context("the server's response is not JSON")?;
         Ok((value, next))
     }
 }
@@ -161,24 +161,24 @@ fn key() -> Result<String> {
     match std::fs::read_to_string(&file) {
         Ok(key) => Ok(key.trim().to_owned()),
         Err(error) if error.kind() == ErrorKind::NotFound => bail!(
-            "no key: set ISOLET_API_KEY, or ISOLET_DATA_DIR to the server's data directory ({} is not there)",
+            "no key: set ISOLET_API_KEY, or ISOLET_DATA_DIR to the server's data directory ({} does not exist)",
             file.display()
         ),
         Err(error) => bail!("cannot read {}: {error}; set ISOLET_API_KEY", file.display()),
     }
 }
 
-/// An id as it may stand in a path.
+/// Parses the id of a sandbox.
 pub(crate) fn id(text: &str) -> Result<String, String> {
     isolet_sandbox::SandboxId::parse(text).map(String::from).map_err(|error| error.to_string())
 }
 
-/// A session's id.
+/// Parses the id of a session.
 pub(crate) fn session_id(text: &str) -> Result<String, String> {
     isolet_sandbox::SessionId::parse(text).map(String::from).map_err(|error| error.to_string())
 }
 
-/// `NAME=VALUE`.
+/// Parses an environment variable in the form `NAME=VALUE`.
 pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -186,7 +186,7 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// What a process may end with: the low byte of a code.
+/// An exit code as a process can have it: the low byte.
 pub(crate) fn to_exit_code(code: i64) -> ExitCode {
     ExitCode::from(u8::try_from(code & 255).unwrap_or(1))
 }

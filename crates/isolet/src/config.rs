@@ -156,7 +156,7 @@ pub(crate) struct Overrides {
     pub(crate) warm_pool_size: Option<u32>,
 }
 
-/// The effective settings.
+/// The effective settings, including the defaults.
 #[derive(Debug)]
 pub(crate) struct Settings {
     /// The address and port to listen on.

@@ -1,4 +1,5 @@
-//! `isolet keys`: makes, lists and revokes keys in a data directory; a running server knows at once.
+//! `isolet keys`: creates, lists and revokes API keys in a data directory. A running server sees the
+//! change at once.
 
 use crate::{
     client::output::{print_message, write},
@@ -13,7 +14,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Flags of `isolet keys`.
+/// Arguments of `isolet keys`.
 #[derive(Parser)]
 #[command(after_help = "\
   isolet keys add --tenant acme --label laptop
@@ -23,28 +24,28 @@ use std::{
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
-    /// The server's data directory
+    /// Read this data directory of a server
     #[arg(long, env = "ISOLET_DATA_DIR", value_name = "DIR", default_value = DATA_DIR, global = true)]
     data_dir: PathBuf,
 }
 
 #[derive(Subcommand)]
 enum What {
-    /// Make a key; it is printed once and kept as a hash.
+    /// Create a key. It is printed once; the server stores only its hash.
     #[command(after_help = "\
   isolet keys add --tenant acme --label laptop
   isolet keys add --read-only --expires 30d")]
     Add {
-        /// Whose it is
+        /// Create the key for this tenant
         #[arg(long, default_value = "default")]
         tenant: TenantId,
-        /// Your word for it
+        /// Set a label that helps you to recognise the key
         #[arg(long, default_value = "")]
         label: String,
-        /// It may only read
+        /// Allow only requests that change nothing
         #[arg(long)]
         read_only: bool,
-        /// It opens nothing after this time: 90s, 15m, 12h, 30d
+        /// Let the key expire after this time: 90s, 15m, 12h, 30d
         #[arg(long, value_name = "TIME", value_parser = span)]
         expires: Option<i64>,
     },
@@ -53,21 +54,21 @@ enum What {
   isolet keys ls
   isolet keys ls --json | jq -r '.[].id'")]
     Ls {
-        /// As JSON
+        /// Print JSON for scripts instead of text
         #[arg(long)]
         json: bool,
     },
-    /// End a key by its id.
+    /// Revoke a key by its id.
     #[command(after_help = "  isolet keys revoke key_0123456789abcdef")]
     Revoke {
-        /// As `isolet keys ls` shows it
+        /// Id of the key, from `isolet keys ls`
         id: String,
     },
 }
 
-/// A time span in ms.
+/// Parses a duration. Returns milliseconds.
 fn span(text: &str) -> Result<i64, String> {
-    let wrong = || "a number and s, m, h or d, as in 30d".to_owned();
+    let wrong = || "use a number and s, m, h or d, such as 30d".to_owned();
     let unit = text.chars().last().ok_or_else(wrong)?;
     let seconds = match unit {
         's' => 1,
@@ -86,16 +87,15 @@ fn now_ms() -> i64 {
     now.map_or(0, |now| i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Carries out `isolet keys`.
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     if let What::Add { .. } = args.what {
         std::fs::create_dir_all(&args.data_dir)
-            .with_context(|| format!("cannot make {}", args.data_dir.display()))?;
+            .with_context(|| format!("cannot create {}", args.data_dir.display()))?;
     }
     let file = args.data_dir.join("isolet.db");
     if !file.try_exists()? && !matches!(args.what, What::Add { .. }) {
         bail!(
-            "no server has used {}; name its data directory with --data-dir",
+            "{} is not the data directory of a server; set it with --data-dir",
             args.data_dir.display()
         );
     }
@@ -107,16 +107,16 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             let (key, secret) = keys.add(&NewKey { tenant, label, read_only, expires_at_ms })?;
             write(true, format!("{secret}\n").as_bytes())?;
             print_message(format_args!(
-                "this is {} of tenant {}; it is not shown again",
+                "this is {} of tenant {}; it will not be shown again",
                 key.id, key.tenant
             ));
         }
         What::Ls { json } => list(&keys, json)?,
         What::Revoke { id } => {
             if !keys.revoke(&id)? {
-                bail!("no key {id} that could be revoked; see `isolet keys ls`");
+                bail!("no active key {id}; see `isolet keys ls`");
             }
-            print_message(format_args!("{id} opens nothing any more"));
+            print_message(format_args!("{id} was revoked"));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! The program `isolet`: the server, and the commands that speak to one.
+//! The program `isolet`: the server and the client commands.
 #![forbid(unsafe_code)]
 
 mod audit;
@@ -10,24 +10,24 @@ mod serve;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Sandboxes with shells that stay, for AI agents.
+/// Sandboxes with persistent shells, for AI agents
 #[derive(Parser)]
 #[command(
     version,
     after_help = "\
 A first session:
   isolet serve                          start the server (as root, on Linux)
-  isolet attach demo                    a terminal in the sandbox `demo`; it is made by this
-  isolet shell demo                     a shell, command by command
-  isolet exec demo 'echo $HOME; ls'     run a command line and end with its exit code
-  isolet exec demo ls -la               or a program with its arguments
-  isolet start demo --id web 'npm start'  a program in the background
-  isolet logs demo web --follow         and what it says
-  isolet ls                             what there is
-  isolet rm demo                        end it
+  isolet attach demo                    open a terminal in the sandbox `demo`, which is created
+  isolet shell demo                     open a shell for commands
+  isolet exec demo 'echo $HOME; ls'     run a command line, exit with its exit code
+  isolet exec demo ls -la               run a program with its arguments
+  isolet start demo --id web 'npm start'  start a program in the background
+  isolet logs demo web --follow         follow its output
+  isolet ls                             list sandboxes
+  isolet rm demo                        delete the sandbox
 
-The commands find the server at ISOLET_URL (http://127.0.0.1:7300 unless set), and the key in
-ISOLET_API_KEY or in the file `key` of the data directory (ISOLET_DATA_DIR, /var/lib/isolet)."
+The commands use the server at ISOLET_URL [default: http://127.0.0.1:7300] and the key in
+ISOLET_API_KEY, or the file `key` in the data directory (ISOLET_DATA_DIR [default: /var/lib/isolet])."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -36,47 +36,47 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start the server.
+    /// Start the server in the foreground.
     Serve(Box<serve::Args>),
-    /// Make, list and revoke API keys (on the server's machine).
+    /// Create, list and revoke API keys (on the server's machine).
     Keys(keys::Args),
     /// Show and verify audit logs (on the server's machine).
     Audit(audit::Args),
-    /// Make a sandbox with limits and a network of its own.
+    /// Create a sandbox with an image, limits and network rules.
     Create(client::create::Args),
     /// Show or change where a sandbox may connect to.
     Network(client::network::Args),
-    /// Run a command in a sandbox; ends with its exit code.
+    /// Run a command in a sandbox and exit with its exit code.
     Exec(client::exec::Args),
-    /// A session's terminal, in this one.
+    /// Attach to the terminal of a session.
     Attach(client::attach::Args),
-    /// List terminals.
+    /// List the terminals of a sandbox.
     Terminals(client::terminals::Args),
-    /// Make ports of a sandbox ports of this machine.
+    /// Forward local ports to ports of a sandbox.
     Forward(client::forward::Args),
     /// Open a shell in a sandbox.
     Shell(client::shell::Args),
-    /// List sandboxes.
+    /// List all sandboxes of the tenant.
     Ls(client::list::ListArgs),
-    /// End sandboxes and everything in them.
+    /// Delete sandboxes with everything in them.
     Rm(client::list::RemoveArgs),
     /// Start a program in the background.
     Start(client::processes::start::Args),
     /// List the processes of a sandbox.
     Ps(client::processes::list::Args),
-    /// End processes with everything they started, or send a signal.
+    /// End processes with their descendants, or send a signal.
     Kill(client::processes::kill::Args),
-    /// Show what a process, or a session's shell, has said.
+    /// Show the output of a process or of a session's shell.
     Logs(client::logs::Args),
     /// Pull, list, import and remove images.
     Image(client::image::Args),
-    /// Show one sandbox.
+    /// Show limits, usage and sessions of a sandbox.
     Info(client::list::InfoArgs),
-    /// Be an MCP server on standard input and output, for an agent.
+    /// Run an MCP server on standard input and output, for an agent.
     Mcp(client::mcp::Args),
 }
 
-/// What wrong usage ends with: the codes of `attach`, `exec` and `shell` are the command's, but for this one.
+/// The exit code for wrong usage. `attach`, `exec` and `shell` reserve one code for errors of this program.
 fn misused() -> u8 {
     match std::env::args_os().nth(1) {
         Some(word) if ["attach", "exec", "shell"].iter().any(|own| word == *own) => {

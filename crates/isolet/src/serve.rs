@@ -83,7 +83,7 @@ fn renamed_ready(_: &str) -> Result<u32, String> {
     Err("--ready was renamed to --warm-pool-size".to_owned())
 }
 
-/// Parses a switch.
+/// Parses the value of a switch such as ISOLET_LOG_JSON.
 fn switch(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" => Ok(true),

@@ -29,52 +29,53 @@ use std::{
     rc::Rc,
 };
 
-/// The longest name by which others see somebody, in bytes.
+/// The longest name under which other clients see this one, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Flags of `isolet attach`.
+/// Arguments of `isolet attach`.
 #[derive(Parser)]
 #[command(after_help = "\
-A session has one terminal, and everybody who attaches sees the same screen. It runs on when you
-leave, with whatever runs in it, and over a restart of the server: attach again. A connection that
-is lost is made again by itself. Ctrl-\\ Ctrl-d leaves: unlike docker's Ctrl-p Ctrl-q and tmux's
-Ctrl-b d, it is used by no shell, editor or multiplexer inside. `exit` ends the terminal.
+A session has one terminal, and all attached clients see the same screen. It keeps running when
+you detach, with all its programs, and also over a restart of the server. A lost connection is
+reconnected automatically. Ctrl-\\ Ctrl-d detaches: unlike docker's Ctrl-p Ctrl-q and tmux's
+Ctrl-b d, no shell, editor or multiplexer uses these keys. `exit` ends the terminal.
 
   isolet attach demo
   isolet attach demo --session dev            another session's terminal
-  isolet attach demo --view                   look, and type nothing by mistake
-  isolet attach demo --command htop           a program in place of bash
+  isolet attach demo --view                   watch without typing
+  isolet attach demo --command htop           run a program instead of bash
   isolet attach demo --detach-keys ctrl-p,ctrl-q
 
 It ends with the exit code of the terminal's program (128+N: ended by signal N), with 0 when you
 leave, with 125 when the server or this program refused, with 126 or 127 when its program cannot
 be executed or is not found. `isolet terminals` lists them.")]
 pub(crate) struct Args {
-    /// Which sandbox; made where it is not there
+    /// Sandbox to use; created if it does not exist
     #[arg(value_parser = id)]
     id: String,
-    /// Which session's terminal
+    /// Attach to the terminal of this session
     #[arg(long, short, value_parser = crate::client::session_id, default_value = "default")]
     session: String,
-    /// Look only; also what a key that may only read gets
+    /// Watch only. Always on for a read-only key
     #[arg(long)]
     view: bool,
-    /// Keep what the terminal shows as an asciicast (see docs/terminal.md)
+    /// Record the terminal as an asciicast (see docs/terminal.md)
     #[arg(long)]
     record: bool,
-    /// What to type to leave: ctrl-x or characters, with commas between; or none
+    /// Set the keys that detach: ctrl-x or characters, separated by commas; or none
     #[arg(long, value_name = "KEYS", value_parser = Keys::parse, default_value = "ctrl-\\,ctrl-d")]
     detach_keys: Keys,
-    /// What to run in place of bash, where no terminal runs yet; last, with its arguments
+    /// Run this program instead of bash if no terminal runs yet. Must be the last option
     #[arg(long, num_args = 1.., allow_hyphen_values = true, value_names = ["PROGRAM", "ARGS"])]
     command: Vec<String>,
 }
 
-/// Carries out `isolet attach`.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let Args { id, session, .. } = &args;
     if !stdin().is_terminal() || !stdout().is_terminal() {
-        bail!("attach needs a terminal on both sides; for a script: isolet exec {id} COMMAND");
+        bail!(
+            "attach needs a terminal as standard input and output; in a script, use: isolet exec {id} COMMAND"
+        );
     }
     let server = Rc::new(Server::find()?);
     let mut socket = open(&server, &args, args.view).await;
@@ -99,7 +100,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let why = match (view, args.view) {
         (false, _) => None,
         (true, false) => Some(session::KEY_IS_READ_ONLY),
-        (true, true) => Some("you look only"),
+        (true, true) => Some("view only"),
     };
     let attach_session =
         AttachSession::new(server.clone(), terminal, socket, args.detach_keys.clone(), why)?;
@@ -113,18 +114,18 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     }
     Ok(match end {
         End::Detached => {
-            print_message(format_args!("left; the terminal runs on. To come back: {back}"));
+            print_message(format_args!(
+                "detached; the terminal keeps running. To attach again: {back}"
+            ));
             ExitCode::SUCCESS
         }
         End::Exit(code, signal) => {
             match signal.as_deref() {
                 Some("SIGKILL") if sandbox_is_removed(&server, id).await => {
-                    print_message(format_args!(
-                        "sandbox {id} was removed, and its terminals with it"
-                    ));
+                    print_message(format_args!("sandbox {id} was deleted with its terminals"));
                 }
                 Some(signal) => {
-                    print_message(format_args!("the terminal's program was ended by {signal}"))
+                    print_message(format_args!("the terminal's program was killed by {signal}"))
                 }
                 None => {}
             }
@@ -138,7 +139,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     })
 }
 
-/// Whether the sandbox is no more, which is why everything in it was killed.
+/// Whether the sandbox was deleted, which kills everything in it.
 async fn sandbox_is_removed(server: &Server, id: &str) -> bool {
     let answer = server.json(Method::GET, &format!("/v1/sandboxes/{id}")).await;
     let refused = answer.as_ref().err().and_then(|error| error.downcast_ref::<ServerError>());
@@ -162,7 +163,7 @@ async fn open(server: &Server, args: &Args, view: bool) -> Result<TerminalSocket
     TerminalSocket::open(server, &args.id, &query).await
 }
 
-/// What every attach of this client says: how it looks, and how others see it.
+/// The part of the query that every attach of this client sends: its mode, and its name for other clients.
 fn common_query(view: bool) -> String {
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default();
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -174,7 +175,7 @@ fn common_query(view: bool) -> String {
     format!("{mode}&name={}", percent_encode(&name))
 }
 
-/// Fit for a query.
+/// Percent-encodes a text for a query.
 fn percent_encode(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -188,7 +189,7 @@ fn percent_encode(text: &str) -> String {
     escaped
 }
 
-/// Somebody asked for a program, and the terminal was there: fine where it runs just that.
+/// Checks the program of a terminal that existed already against the one that `--command` names.
 async fn runs_the_same(server: &Server, args: &Args) -> Result<()> {
     let Args { id, session, command, .. } = args;
     let path = format!("/v1/sandboxes/{id}/terminals");

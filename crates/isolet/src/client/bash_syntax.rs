@@ -1,9 +1,9 @@
-//! Whether a text is a whole command, or bash would ask for one more line.
+//! Whether a text is a complete command, or bash would ask for another line.
 //!
-//! A rough reading on purpose: what it takes for whole by mistake is answered by the shell's own
-//! syntax error, and who is asked for more by mistake leaves with Ctrl-C.
+//! An approximation on purpose: bash reports a syntax error for a text that counts as complete by
+//! mistake, and Ctrl-C leaves a prompt that asks for more by mistake.
 
-/// Whether the shell can be given this text as it stands.
+/// Whether the text can be sent to the shell.
 pub(super) fn is_complete(text: &str) -> bool {
     let mut reader = Reader { chars: text.chars().collect(), command: true, ..Reader::default() };
     reader.read();
@@ -11,7 +11,7 @@ pub(super) fn is_complete(text: &str) -> bool {
     !rest && reader.open.is_empty()
 }
 
-/// What is open, innermost last.
+/// The constructs that are open, innermost last.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Open {
     /// `"`
@@ -24,9 +24,9 @@ enum Open {
     Array,
     /// `${`
     Parameter,
-    /// `((`, with so many parentheses open
+    /// `((`, with the number of parentheses that are open inside
     Arithmetic(u32),
-    /// Up to this word, where a command may begin
+    /// Until this word, at a place where a command may begin
     Word(&'static str),
 }
 
@@ -35,19 +35,19 @@ struct Reader {
     chars: Vec<char>,
     at: usize,
     open: Vec<Open>,
-    /// The word so far, and whether some of it is quoted or put in.
+    /// The current word, and whether a part of it is quoted or substituted.
     word: String,
     quoted: bool,
-    /// A command may begin here, so reserved words are such.
+    /// A command may begin here, so reserved words are recognised.
     command: bool,
-    /// The next word names a function; the next `in` belongs to a `case`.
+    /// Whether the next word is the name of a function, and whether the next `in` belongs to a `case`.
     naming: bool,
     case: bool,
-    /// An operator wants its right side.
+    /// An operator such as `&&` still needs its right side.
     more: bool,
-    /// The text ends within something that only another line can end.
+    /// The text ends inside a construct that only another line can close.
     cut: bool,
-    /// Here-documents whose text begins with the next line: delimiter, and whether tabs go.
+    /// Here-documents that begin on the next line: the delimiter, and whether leading tabs are stripped.
     heredocs: Vec<(String, bool)>,
 }
 
@@ -70,7 +70,7 @@ impl Reader {
         c
     }
 
-    /// Takes the next one if it is one of these.
+    /// Consumes the next character if it is one of these.
     fn took(&mut self, any: &[char]) -> bool {
         let there = self.chars.get(self.at).is_some_and(|c| any.contains(c));
         self.at += usize::from(there);
@@ -145,7 +145,7 @@ impl Reader {
         }
     }
 
-    /// `'`: nothing is special up to the next one, but a backslash in `$'`.
+    /// Reads to the closing `'`. Only a backslash in `$'…'` is special there.
     fn single(&mut self, escapes: bool) {
         self.quoted = true;
         loop {
@@ -165,7 +165,7 @@ impl Reader {
             self.quoted = true;
             self.command = false;
         } else if self.open.contains(&Open::Back) {
-            // It closes one further out: something within is not closed, and never will be.
+            // It closes an outer construct, so the inner one can never be closed.
             self.open.pop();
         } else {
             self.open.push(Open::Back);
@@ -189,7 +189,7 @@ impl Reader {
         }
     }
 
-    /// A command may begin.
+    /// Marks a place where a command may begin.
     fn begin(&mut self) {
         self.word.clear();
         self.quoted = false;
@@ -232,7 +232,7 @@ impl Reader {
         self.took(&['>', '&', '|']);
     }
 
-    /// Behind `<<`: which line will end it.
+    /// Reads the delimiter of a here-document, after `<<`.
     fn heredoc(&mut self) {
         let tabs = self.took(&['-']);
         while self.took(&[' ', '\t']) {}
@@ -255,7 +255,7 @@ impl Reader {
         }
     }
 
-    /// The end of a line, and the here-documents that begin behind it.
+    /// Handles the end of a line and reads the here-documents that begin after it.
     fn line(&mut self) {
         self.end();
         for (end, tabs) in std::mem::take(&mut self.heredocs) {
@@ -300,13 +300,13 @@ impl Reader {
                 self.command = false;
                 self.more = false;
             }
-            // A pattern of `case` ends.
+            // The end of a `case` pattern.
             Some(Open::Word("esac")) => self.command = true,
             _ => {}
         }
     }
 
-    /// The end of a word.
+    /// Handles the end of a word.
     fn end(&mut self) {
         let word = std::mem::take(&mut self.word);
         let quoted = std::mem::take(&mut self.quoted);
@@ -327,7 +327,7 @@ impl Reader {
         }
     }
 
-    /// A word where a command may begin.
+    /// Handles a word where a command may begin.
     fn reserved(&mut self, word: &str) {
         let until = match word {
             "if" => "fi",

@@ -1,4 +1,4 @@
-//! `isolet create`: a sandbox with an image, limits and a network of its own.
+//! `isolet create`: creates a sandbox with its image, limits and network.
 
 use super::{
     Server,
@@ -15,11 +15,11 @@ use hyper::Method;
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 
-/// Flags of `isolet create`.
+/// Arguments of `isolet create`.
 #[derive(Parser)]
 #[command(after_help = "\
-Its id is printed. Other commands make a sandbox by themselves; this one says how it is to be. A
-rule is a host, *. and a host, an address, a network (10.0.0.0/8) or *, with or without :PORT.
+Prints the id. Other commands create a missing sandbox with defaults; this one sets its image, limits
+and network. A rule is HOST, *.HOST, an address, a network (10.0.0.0/8) or *, each with optional :PORT.
 
   isolet create demo --network open
   isolet create demo --allow example.com:443 --allow '*.example.org'
@@ -27,55 +27,54 @@ rule is a host, *. and a host, an address, a network (10.0.0.0/8) or *, with or 
   isolet create --memory 2048 --ttl 3600
   isolet create demo --allow api.example.com --credential api.example.com:Authorization=@key.txt
 
-A credential is put into requests to its host on their way out; its value never is in the sandbox.
-It is HOST:HEADER=SOURCE, where the header is set, or HOST:{PLACEHOLDER}=SOURCE, where the word
-stands in the sandbox's own headers. SOURCE is @FILE, - for standard input, or env:NAME; the value
-itself is not taken from the command line, which every process of this machine can read.")]
+The egress proxy injects a credential into requests to its host; the sandbox never sees the value.
+HOST:HEADER=SOURCE sets the header. HOST:{PLACEHOLDER}=SOURCE replaces the word PLACEHOLDER in
+headers that the sandbox sends. SOURCE is @FILE, - for standard input, or env:NAME. The command line
+never holds the value, because all processes of this machine can read command lines.")]
 pub(crate) struct Args {
-    /// Its id; one is made unless given
+    /// Set the id [default: generated]
     #[arg(value_parser = id)]
     id: Option<String>,
-    /// An image by its name (python:3.12-slim), pulled if it is not here; `host`, the default, is the
-    /// machine's own programs
+    /// Use this image (python:3.12-slim); the server pulls it if it is missing [default: host, the
+    /// programs of the server's machine]
     #[arg(long)]
     image: Option<String>,
-    /// Memory of its processes, in MiB
+    /// Limit the memory of its processes, in MiB
     #[arg(long, value_name = "MIB")]
     memory: Option<u64>,
-    /// Processor time, in thousandths of one core
+    /// Limit its processor time, in thousandths of one core
     #[arg(long, value_name = "MILLIS")]
     cpu: Option<u64>,
-    /// Ends by itself after so many seconds
+    /// Delete the sandbox after this number of seconds
     #[arg(long, value_name = "SECONDS")]
     ttl: Option<u64>,
-    /// A variable of every shell and program; may be given again
+    /// Set an environment variable of all its shells and programs. Repeatable
     #[arg(long, short, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
-    /// Loopback alone, or everything but what is closed to every sandbox
+    /// Allow only loopback, or all destinations that are not closed to every sandbox
     #[arg(long, value_name = "none|open", conflicts_with_all = ["profile", "allow", "deny"], value_parser = ["none", "open"])]
     network: Option<String>,
-    /// The rules of this network profile
+    /// Use the rules of this network profile
     #[arg(long, visible_alias = "network-profile", value_name = "NAME", conflicts_with_all = ["allow", "deny"])]
     profile: Option<String>,
-    /// Allow this; may be given again
+    /// Allow this destination. Repeatable
     #[arg(long, value_name = "RULE")]
     allow: Vec<String>,
-    /// Refuse this, also where a rule of --allow has it; may be given again
+    /// Deny this destination, even if --allow matches it. Repeatable
     #[arg(long, value_name = "RULE")]
     deny: Vec<String>,
-    /// Put this into requests to its host, from outside; may be given again
+    /// Inject a credential into requests to its host; the value is never visible inside. Repeatable
     #[arg(long, value_name = "HOST:HEADER=SOURCE", value_parser = credential)]
     credential: Vec<Credential>,
-    /// As JSON, for scripts
+    /// Print JSON for scripts instead of text
     #[arg(long)]
     json: bool,
 }
 
-/// Carries out `isolet create`.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let mut body = wish(&args);
     if !args.credential.is_empty() {
-        body.insert("credentials".into(), credential::lent(&args.credential)?.into());
+        body.insert("credentials".into(), credential::credentials(&args.credential)?.into());
     }
     let body = Value::from(body);
     let made = asked(&Server::find()?, Method::POST, "/v1/sandboxes", Some(&body)).await?;
@@ -86,7 +85,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The sandbox as it is asked for.
+/// The body of the request.
 fn wish(args: &Args) -> Map<String, Value> {
     let mut body = Map::new();
     for (name, value) in

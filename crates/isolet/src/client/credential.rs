@@ -1,21 +1,21 @@
-//! Credentials on a command line: which, and where their values are. A value itself never stands
-//! there, since every process of the machine sees command lines.
+//! Credentials on a command line: their names, and the sources of their values. A value never stands
+//! on the command line, because all processes of the machine can read command lines.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 use std::io::Read as _;
 
-/// More is no credential.
+/// The longest value, in bytes.
 const VALUE_BYTES_MAX: u64 = 64 * 1024;
 
-/// Which credential, and where its value is.
+/// The name of a credential, and the source of its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Credential {
     name: Name,
     source: Source,
 }
 
-/// Which credential.
+/// The name of a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name {
     host: String,
@@ -30,7 +30,7 @@ enum Source {
     Variable(String),
 }
 
-/// Reads `HOST:HEADER=SOURCE` or `HOST:{PLACEHOLDER}=SOURCE`. Refusals do not repeat it.
+/// Parses `HOST:HEADER=SOURCE` or `HOST:{PLACEHOLDER}=SOURCE`. Errors do not repeat the text, which may hold a secret.
 pub(super) fn credential(text: &str) -> Result<Credential, String> {
     let wrong = || "must be HOST:HEADER=SOURCE or HOST:{PLACEHOLDER}=SOURCE".to_owned();
     let (name, source) = match text.split_once("}=") {
@@ -56,12 +56,12 @@ pub(super) fn credential(text: &str) -> Result<Credential, String> {
     Ok(Credential { name, source })
 }
 
-/// Reads `HOST`, `HOST:HEADER` or `HOST:{PLACEHOLDER}`; a port stands behind the host.
+/// Parses `HOST`, `HOST:HEADER` or `HOST:{PLACEHOLDER}`. The host may have a port.
 pub(super) fn named(text: &str) -> Result<Name, String> {
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let (host, header, placeholder) = match text.split_once(":{") {
         Some((host, word)) => {
-            let word = word.strip_suffix('}').ok_or("a placeholder ends with }")?;
+            let word = word.strip_suffix('}').ok_or("a placeholder must end with }")?;
             (host, None, Some(word.to_owned()))
         }
         None => match text.rsplit_once(':') {
@@ -70,7 +70,7 @@ pub(super) fn named(text: &str) -> Result<Name, String> {
         },
     };
     if host.is_empty() {
-        return Err("a host is needed".to_owned());
+        return Err("the host is missing".to_owned());
     }
     Ok(Name { host: host.to_owned(), header, placeholder })
 }
@@ -88,10 +88,12 @@ impl Name {
     }
 }
 
-/// As a request has them, with their values.
-pub(super) fn lent(all: &[Credential]) -> Result<Vec<Value>> {
+/// The credentials for a request, with their values.
+pub(super) fn credentials(all: &[Credential]) -> Result<Vec<Value>> {
     if all.iter().filter(|one| one.source == Source::Input).count() > 1 {
-        bail!("standard input has one value: give others by @FILE or env:NAME");
+        bail!(
+            "only one credential can come from standard input; use @FILE or env:NAME for the others"
+        );
     }
     let with = |one: &Credential| {
         let mut body = one.name.fields();
@@ -101,13 +103,13 @@ pub(super) fn lent(all: &[Credential]) -> Result<Vec<Value>> {
     all.iter().map(with).collect()
 }
 
-/// As a request names them.
+/// The names of credentials for a request.
 pub(super) fn names(all: &[Name]) -> Vec<Value> {
     all.iter().map(|one| one.fields().into()).collect()
 }
 
 impl Source {
-    /// Without the end of its line.
+    /// Reads the value, without the newline at its end.
     fn value(&self) -> Result<String> {
         let text = match self {
             Self::Input => read(std::io::stdin().lock()).context("standard input")?,
@@ -127,7 +129,7 @@ impl Source {
 
 fn read(from: impl std::io::Read) -> Result<String> {
     let mut text = String::new();
-    from.take(VALUE_BYTES_MAX).read_to_string(&mut text).context("no text")?;
+    from.take(VALUE_BYTES_MAX).read_to_string(&mut text).context("the value is not UTF-8 text")?;
     Ok(text)
 }
 
@@ -157,7 +159,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), "Bearer of-file\n").expect("written");
         let path = file.path().display();
-        let read = |text: String| lent(&[credential(&text).expect("a credential")]);
+        let read = |text: String| credentials(&[credential(&text).expect("a credential")]);
         let told = read(format!("api.example:8443:Authorization=@{path}")).expect("it is there");
         let expected = json!({"host": "api.example:8443", "header": "Authorization", "value": "Bearer of-file"});
         assert_eq!(told, [expected]);
@@ -170,7 +172,7 @@ mod tests {
         assert_eq!(told[0]["value"], home);
         assert!(read("a.example:X=env:NEVER_WAS_SET_HERE".into()).is_err());
         let input = credential("a.example:X=-").expect("a credential");
-        assert!(lent(&[input.clone(), input]).is_err(), "there is one standard input");
+        assert!(credentials(&[input.clone(), input]).is_err(), "there is one standard input");
         let all = [named("a.example").expect("a name"), named("b.example:80:X").expect("a name")];
         let expected =
             [json!({"host": "a.example"}), json!({"host": "b.example:80", "header": "X"})];

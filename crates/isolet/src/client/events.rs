@@ -1,42 +1,41 @@
-//! Server-sent events of an answer, one by one.
+//! Reads the server-sent events of a response.
 
 use anyhow::{Context, Result, anyhow};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::Value;
 
-/// The longest event that is read: more than any that a server of this kind sends.
+/// The longest event, in bytes. The server never sends a longer one.
 const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// The events of one answer.
+/// The events of a response.
 pub(crate) struct Events {
     body: Incoming,
     held: Vec<u8>,
-    /// What was looked at in vain.
+    /// Bytes of the buffer that were searched without finding the end of an event.
     looked: usize,
 }
 
-/// One event.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Event {
-    /// What it is.
+    /// Its type, such as `stdout` or `exit`.
     pub(crate) name: String,
-    /// Where to go on.
+    /// Its id, to resume after it.
     pub(crate) id: Option<u64>,
-    /// What it says.
+    /// Its data, parsed as JSON.
     pub(crate) data: Value,
 }
 
 impl Events {
-    /// Of this answer.
+    /// Reads the events of this response.
     pub(crate) fn new(body: Incoming) -> Self {
         Self { body, held: Vec::new(), looked: 0 }
     }
 
-    /// The next; `None` when the answer is whole.
+    /// The next event; `None` at the end of the response.
     ///
     /// # Errors
-    /// The connection is lost, or what comes is no event.
+    /// The connection was lost, or the server sent a malformed event.
     pub(crate) async fn next(&mut self) -> Result<Option<Event>> {
         loop {
             let fresh = &self.held[self.looked..];
@@ -52,7 +51,7 @@ impl Events {
             }
             self.looked = self.held.len().saturating_sub(1);
             let Some(frame) = self.body.frame().await else { return Ok(None) };
-            let frame = frame.context("the connection is lost")?;
+            let frame = frame.context("connection lost")?;
             self.held.extend_from_slice(&frame.into_data().unwrap_or_default());
             if self.held.len() > EVENT_BYTES_MAX {
                 return Err(anyhow!("the server sent an event without an end"));
@@ -61,7 +60,7 @@ impl Events {
     }
 }
 
-/// `None` for a comment.
+/// Parses an event; `None` for a comment.
 fn parse(text: &str) -> Result<Option<Event>> {
     let mut name = "";
     let mut id = None;

@@ -1,7 +1,7 @@
-//! `isolet exec`: a command, its output as it happens, its exit code.
+//! `isolet exec`: runs a command, streams its output, and exits with its exit code.
 //!
-//! Exit codes as `docker exec` and `timeout` have them: 124 its time was over, 125 refused by this
-//! program or the server, 126 cannot be executed, 127 not found, 128 and the signal that ended it.
+//! The exit codes follow `docker exec` and `timeout`: 124 timed out, 125 refused by this program or
+//! the server, 126 cannot be executed, 127 not found, 128+N killed by signal N.
 
 use super::{
     Server,
@@ -19,51 +19,51 @@ use hyper::Method;
 use serde_json::{Map, Value, json};
 use std::{io::Read, process::ExitCode};
 
-/// The most standard input that a command can be given, in bytes.
+/// The most standard input for a command, in bytes.
 const STDIN_BYTES_MAX: u64 = 1024 * 1024;
 
-/// What it ends with when the command's time was over.
+/// The exit code after a timeout.
 const TIMED_OUT: i64 = 124;
 
-/// Flags of `isolet exec`.
+/// Arguments of `isolet exec`.
 #[derive(Parser)]
 #[command(
     override_usage = "isolet exec [OPTIONS] <ID> [--] <COMMAND>...",
     after_help = "\
-One word is a command line for bash; several are a program and its arguments. What follows the
-command's first word belongs to it, dashes and all.
+One word is a command line for bash. Several words are a program and its arguments; options after
+the first word belong to the program.
 
   isolet exec demo 'cd /tmp && ls | wc -l'
   isolet exec demo ls -la /workspace
-  isolet exec demo --session build 'make -j2'      in a shell that stays
+  isolet exec demo --session build 'make -j2'      in the persistent shell of a session
   echo hello | isolet exec demo --stdin cat
 
-It ends with the command's exit code; 124: its time was over, 125: refused by the server or by this
-program, 126: cannot be executed, 127: not found, 128+N: ended by signal N."
+Exits with the exit code of the command; 124: timed out, 125: refused by the server or by this
+program, 126: cannot be executed, 127: not found, 128+N: killed by signal N."
 )]
 pub(crate) struct Args {
-    /// Which sandbox; made where it is not there
+    /// Sandbox to use; created if it does not exist
     #[arg(value_parser = id)]
     id: String,
-    /// In this session's shell, with its directory and variables
+    /// Run in the shell of this session, with its directory and variables
     #[arg(long, short, value_parser = crate::client::session_id)]
     session: Option<String>,
-    /// Where it runs
+    /// Run in this directory
     #[arg(long, short = 'w', visible_alias = "workdir", value_name = "DIR")]
     cwd: Option<String>,
-    /// A variable for it; may be given again
+    /// Set an environment variable. Repeatable
     #[arg(long, short, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
-    /// Ended after so many seconds
+    /// Kill the command after this number of seconds
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<f64>,
-    /// Give it this command's standard input (at most 1 MiB)
+    /// Pass standard input to the command (at most 1 MiB)
     #[arg(long, short = 'i')]
     stdin: bool,
-    /// A terminal, which is not to be had
+    /// Not supported by `exec`; use `isolet attach` for a TTY
     #[arg(long, short, hide = true)]
     tty: bool,
-    /// What to run
+    /// Command line, or program and arguments
     #[arg(
         required = true,
         value_name = "COMMAND",
@@ -73,16 +73,15 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
-/// Carries out `isolet exec`.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let Some(word) = args.command.first().cloned() else { bail!("name a command") };
+    let Some(word) = args.command.first().cloned() else { bail!("a command is missing") };
     let id = args.id.clone();
     if args.tty {
-        bail!("exec gives no terminal; without -t it runs, and `isolet attach {id}` is a terminal");
+        bail!("exec does not support a TTY; leave -t out, or use `isolet attach {id}`");
     }
     if word.starts_with('-') && !escaped(&args.command) {
         bail!(
-            "unknown option {word}; if it is the command, write: isolet exec {id} -- {word}; see `isolet exec --help`"
+            "unknown option {word}; if it is the command, use: isolet exec {id} -- {word}; see `isolet exec --help`"
         );
     }
     let session = args.session.clone();
@@ -93,13 +92,13 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     }
 }
 
-/// Whether a `--` stood before the command: then its first word is what it is.
+/// Whether a `--` precedes the command; then its first word is never an option of `exec`.
 fn escaped(command: &[String]) -> bool {
     let count = std::env::args_os().filter(|arg| arg == "--").count();
     count > command.iter().filter(|word| *word == "--").count()
 }
 
-/// Sends the request and writes what comes on, up to the exit code.
+/// Sends the request, writes the output, and returns the exit code.
 async fn answered(path: &str, body: &Value, id: &str, session: Option<&str>) -> Result<i64> {
     let server = Server::find()?;
     let accept = "text/event-stream; encoding=base64";
@@ -118,13 +117,13 @@ async fn answered(path: &str, body: &Value, id: &str, session: Option<&str>) -> 
     }
 }
 
-/// What is not known when the connection ends before the command does.
+/// The error for a connection that ended before the command.
 fn lost(id: &str, session: Option<&str>) -> String {
-    let end = "the command has not ended; its exit code is not known";
+    let end = "the connection ended before the command; its exit code is unknown";
     match session {
         None => format!("sandbox {id}: {end}"),
         Some(session) => format!(
-            "sandbox {id}: {end}; it goes on, and `isolet logs {id} --session {session}` shows what it says"
+            "sandbox {id}: {end}; the command keeps running, and `isolet logs {id} --session {session}` shows its output"
         ),
     }
 }
@@ -148,7 +147,7 @@ fn request(args: Args) -> Result<(String, Value)> {
     }
     if let Some(seconds) = args.timeout {
         if !(0.0..=86_400.0).contains(&seconds) {
-            bail!("--timeout: 0 (never) to 86400 seconds");
+            bail!("--timeout must be 0 (no timeout) to 86400 seconds");
         }
         body.insert("timeout_ms".into(), json!((seconds * 1000.0).ceil() as u64));
     }
@@ -156,12 +155,12 @@ fn request(args: Args) -> Result<(String, Value)> {
         let mut bytes = Vec::new();
         std::io::stdin().take(STDIN_BYTES_MAX + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > STDIN_BYTES_MAX {
-            bail!("--stdin takes at most 1 MiB; write a file in the sandbox instead");
+            bail!("--stdin accepts at most 1 MiB; write a file in the sandbox instead");
         }
         body.insert("stdin_b64".into(), json!(STANDARD.encode(bytes)));
     }
     if args.session.is_some() {
-        // Who presses Ctrl-C, or stops reading, means the command.
+        // Ctrl-C and a closed output cancel the command.
         body.insert("cancel_on_close".into(), json!(true));
     }
     let path = match args.session {
@@ -171,14 +170,14 @@ fn request(args: Args) -> Result<(String, Value)> {
     Ok((path, body.into()))
 }
 
-/// Words as one command line.
+/// Quotes words as one command line.
 fn quoted(words: &[String]) -> String {
     let words: Vec<String> =
         words.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
     words.join(" ")
 }
 
-/// Writes one event on; the exit code when it was the last.
+/// Writes the output of an event. Returns the exit code after the last one.
 fn heard(event: &Event, id: &str) -> Result<Option<i64>> {
     let name = event.name.as_str();
     let data = &event.data;
@@ -188,7 +187,7 @@ fn heard(event: &Event, id: &str) -> Result<Option<i64>> {
             write(name == "stdout", &bytes)?;
         }
         "gap" => print_message(format_args!(
-            "{} bytes of {} were not read in time and are lost",
+            "{} bytes of {} were lost because they were not read in time",
             data["to"].as_u64().unwrap_or(0).saturating_sub(data["from"].as_u64().unwrap_or(0)),
             data["stream"].as_str().unwrap_or("output")
         )),
@@ -197,13 +196,11 @@ fn heard(event: &Event, id: &str) -> Result<Option<i64>> {
             refusals(data, id);
             if data["oom"] == true {
                 print_message(format_args!(
-                    "sandbox {id} ran out of memory (memory_mib sets its limit when it is made)"
+                    "sandbox {id} ran out of memory (raise memory_mib when you create it)"
                 ));
             }
             if data["timed_out"] == true {
-                print_message(format_args!(
-                    "sandbox {id}: the command's time was over (see --timeout)"
-                ));
+                print_message(format_args!("sandbox {id}: the command timed out (see --timeout)"));
                 return Ok(Some(TIMED_OUT));
             }
             return Ok(Some(data["exit_code"].as_i64().unwrap_or(1)));

@@ -1,4 +1,4 @@
-//! `isolet forward`: ports of a sandbox, as ports of this machine.
+//! `isolet forward`: forwards ports of this machine to ports of a sandbox.
 
 use super::{Server, id, output::print_message, server_error::ServerError};
 use anyhow::{Context, Result};
@@ -15,42 +15,42 @@ use tokio_tungstenite::{
     tungstenite::{Error, Message, client::IntoClientRequest},
 };
 
-/// Connections at once; more wait.
+/// The most connections at once. More connections wait.
 const CONNECTIONS_MAX: usize = 256;
-/// Read at once: one frame.
+/// Bytes of one read, sent as one frame.
 const READ_BYTES: usize = 64 * 1024;
 const EOF: &str = r#"{"type":"eof"}"#;
 
-/// Flags of `isolet forward`.
+/// Arguments of `isolet forward`.
 #[derive(Parser)]
 #[command(after_help = "\
-It listens on 127.0.0.1 of this machine until it is interrupted.
+Listens on 127.0.0.1 of this machine until you interrupt it.
 
-  isolet forward demo 5173                 port 5173 here is port 5173 there
-  isolet forward demo 8080:80 15432:5432   port 8080 here is port 80 there, and so on
+  isolet forward demo 5173                 forward local port 5173 to port 5173
+  isolet forward demo 8080:80 15432:5432   forward local port 8080 to port 80, 15432 to 5432
   isolet forward demo 0:80                 any port here; it says which")]
 pub(crate) struct Args {
-    /// Which sandbox
+    /// Id of the sandbox
     #[arg(value_parser = id)]
     id: String,
-    /// Which ports: LOCAL:REMOTE, or one number for both
+    /// Ports as LOCAL:REMOTE, or one number for both
     #[arg(required = true, value_parser = pair, value_name = "LOCAL:REMOTE")]
     ports: Vec<(u16, u16)>,
 }
 
 fn pair(text: &str) -> Result<(u16, u16), String> {
     let (local, remote) = text.split_once(':').unwrap_or((text, text));
-    let number = |text: &str| text.parse::<u16>().map_err(|_| format!("{text:?} is no port"));
+    let number = |text: &str| text.parse::<u16>().map_err(|_| format!("{text:?} is not a port"));
     match (number(local)?, number(remote)?) {
-        (_, 0) => Err("the sandbox's port is 1 to 65535".to_owned()),
+        (_, 0) => Err("the sandbox's port must be 1 to 65535".to_owned()),
         pair => Ok(pair),
     }
 }
 
-/// Forwards until it is interrupted.
+/// Runs `isolet forward` until a signal ends it.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let server = Arc::new(Server::find()?);
-    // Said now, rather than at the first connection: who has no sandbox of this id.
+    // Reports a missing sandbox now instead of at the first connection.
     server.json(hyper::Method::GET, &format!("/v1/sandboxes/{}", args.id)).await?;
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut all = tokio::task::JoinSet::new();
@@ -59,7 +59,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         let listener =
             listener.with_context(|| format!("cannot listen on port {local} of this machine"))?;
         let at = listener.local_addr()?;
-        print_message(format_args!("{at} is port {remote} of sandbox {}", args.id));
+        print_message(format_args!("forwarding {at} to port {remote} of sandbox {}", args.id));
         let way = Way { server: Arc::clone(&server), id: args.id.clone(), remote };
         all.spawn(listen(listener, way, Arc::clone(&places)));
     }
@@ -72,7 +72,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     }
 }
 
-/// Which port of which sandbox.
+/// A port of a sandbox.
 #[derive(Clone)]
 struct Way {
     server: Arc<Server>,
@@ -83,7 +83,7 @@ struct Way {
 async fn listen(listener: TcpListener, way: Way, places: Arc<Semaphore>) -> Result<()> {
     loop {
         let place = Arc::clone(&places).acquire_owned().await?;
-        let (stream, _) = listener.accept().await.context("no connection can be taken")?;
+        let (stream, _) = listener.accept().await.context("cannot accept a connection")?;
         let way = way.clone();
         tokio::spawn(async move {
             if let Err(error) = way.carry(stream).await {
@@ -112,7 +112,7 @@ impl Way {
         Ok(socket)
     }
 
-    /// One connection, until both sides have ended.
+    /// Forwards one connection until both sides have ended.
     async fn carry(&self, stream: TcpStream) -> Result<()> {
         stream.set_nodelay(true)?;
         let (mut to, mut from) = self.open().await?.split();
@@ -121,7 +121,7 @@ impl Way {
             let mut buffer = bytes::BytesMut::new();
             loop {
                 buffer.reserve(READ_BYTES);
-                // A reset is an end as well: what it means is the other side's to see.
+                // A reset counts as an end too; the other side sees its effect.
                 if !matches!(read.read_buf(&mut buffer).await, Ok(1..)) {
                     return to.send(Message::text(EOF)).await;
                 }
@@ -141,7 +141,7 @@ impl Way {
             }
         };
         tokio::pin!(up, down);
-        // The server closes once both have ended, or one side is gone.
+        // The server closes the socket once both directions have ended, or one side is gone.
         tokio::select! {
             _ = &mut up => down.await,
             () = &mut down => {}

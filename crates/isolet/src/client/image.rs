@@ -1,4 +1,4 @@
-//! `isolet image`: pull, ls, import, rm and gc.
+//! `isolet image`: pulls, lists, imports and removes images.
 
 use super::{
     Server,
@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 use std::{fmt::Write as _, io::IsTerminal, path::PathBuf, process::ExitCode};
 use tokio::io::AsyncReadExt;
 
-/// Columns of the bar.
+/// Width of the progress bar, in columns.
 const BAR: usize = 30;
-/// What is read of an archive at once.
+/// Bytes of one read of an archive.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// Flags of `isolet image`.
+/// Arguments of `isolet image`.
 #[derive(Parser)]
 #[command(after_help = "\
   isolet image pull python:3.12-slim
@@ -32,46 +32,46 @@ const PIECE_BYTES: usize = 256 * 1024;
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
-    /// As JSON, for scripts
+    /// Print JSON for scripts instead of text
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Subcommand)]
 enum What {
-    /// Pull an image, or look whether its tag has moved on.
+    /// Pull an image, or update it if its tag now names another digest.
     Pull {
-        /// As docker has it: python:3.12-slim
+        /// Image reference as in docker: python:3.12-slim
         image: String,
-        /// For another machine than this: linux/arm64
+        /// Pull the image for this platform, such as linux/arm64 [default: that of the server]
         #[arg(long)]
         platform: Option<String>,
     },
-    /// List images.
+    /// List the images of the tenant.
     Ls,
-    /// Take an image from an archive: an OCI layout, or what `docker save` writes.
+    /// Import an image from an archive: an OCI layout, or the output of `docker save`.
     Import {
-        /// The file; - for standard input
+        /// Archive to read; - for standard input
         file: PathBuf,
-        /// Which name it gets; those in the archive unless told
+        /// Name the image [default: the names in the archive]
         #[arg(long)]
         name: Option<String>,
     },
-    /// Take names of images away; an image goes with its last.
+    /// Remove names of images. Removing the last name of an image removes the image.
     Rm {
-        /// Which
+        /// Names of the images to remove
         #[arg(required = true)]
         images: Vec<String>,
     },
-    /// Remove images without a name, and layers of none.
+    /// Remove images without a name, and layers that no image uses.
     Gc {
-        /// Also images that no sandbox uses (with a key of the tenant `default`)
+        /// Also remove images that no sandbox uses (needs a key of the tenant `default`)
         #[arg(long)]
         all: bool,
     },
 }
 
-/// Runs one of them.
+/// Runs a subcommand of `isolet image`.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let server = Server::find()?;
     match args.what {
@@ -129,10 +129,12 @@ async fn pull(
             _ => {}
         }
     }
-    Err(anyhow!("the connection is lost; the pull goes on: ask again"))
+    Err(anyhow!(
+        "connection lost; the server continues the pull: run the same command again to follow it"
+    ))
 }
 
-/// One line, drawn over itself.
+/// Draws the progress bar over its previous line.
 fn draw(now: &Value) -> Result<()> {
     let done = now["done"].as_u64().unwrap_or(0);
     let total = now["total"].as_u64().unwrap_or(0);
@@ -165,7 +167,7 @@ async fn list(server: &Server, json: bool) -> Result<ExitCode> {
     let all = all.as_array().map_or(&[][..], Vec::as_slice);
     if all.is_empty() {
         print_message(
-            "no images; `isolet image pull python:3.12-slim` pulls one, and `host` needs none",
+            "no images; pull one with `isolet image pull python:3.12-slim` (the image `host` is built in)",
         );
         return Ok(ExitCode::SUCCESS);
     }
@@ -190,7 +192,7 @@ async fn remove(server: &Server, images: Vec<String>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A name as a part of an address; slashes stand as they are.
+/// Percent-encodes a name for a path, except slashes.
 fn escaped(name: &str) -> String {
     name.bytes().fold(String::new(), |mut text, byte| {
         match byte {
@@ -240,7 +242,8 @@ async fn import(
     let stream = TokioIo::new(server.connect().await?);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
     tokio::spawn(connection);
-    let answer = sender.send_request(request).await.context("the archive is not taken")?;
+    let answer =
+        sender.send_request(request).await.context("the server did not accept the archive")?;
     let status = answer.status();
     let told: Value = serde_json::from_slice(&answer.collect().await?.to_bytes())?;
     if !status.is_success() {

@@ -15,48 +15,47 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Flags of `isolet ls`.
+/// Arguments of `isolet ls`.
 #[derive(Parser)]
 #[command(after_help = "\
-Colours go to a terminal only, and not with NO_COLOR.
+Colours are written to a terminal only, and never if NO_COLOR is set.
 
   isolet ls
   isolet ls --json | jq -r '.[] | select(.state == \"running\").id'")]
 pub(crate) struct ListArgs {
-    /// As JSON, for scripts
+    /// Print JSON for scripts instead of text
     #[arg(long)]
     json: bool,
 }
 
-/// Flags of `isolet rm`.
+/// Arguments of `isolet rm`.
 #[derive(Parser)]
 #[command(after_help = "\
-Goes on when one cannot be ended, and ends with 1 then.
+Continues if one sandbox cannot be deleted, and exits with 1 then.
 
   isolet rm demo build-7")]
 pub(crate) struct RemoveArgs {
-    /// Which sandboxes
+    /// Ids of the sandboxes to delete
     #[arg(required = true, value_parser = id)]
     ids: Vec<String>,
 }
 
-/// Flags of `isolet info`.
+/// Arguments of `isolet info`.
 #[derive(Parser)]
 #[command(after_help = "\
-Its limits, what it uses, and its sessions.
+Shows its limits, its usage and its sessions.
 
   isolet info demo
   isolet info demo --json | jq .usage.memory_bytes")]
 pub(crate) struct InfoArgs {
-    /// Which sandbox
+    /// Id of the sandbox
     #[arg(value_parser = id)]
     id: String,
-    /// As JSON, for scripts
+    /// Print JSON for scripts instead of text
     #[arg(long)]
     json: bool,
 }
 
-/// Lists all sandboxes.
 pub(crate) async fn list(args: ListArgs) -> Result<ExitCode> {
     let server = Server::find()?;
     let mut all = Vec::new();
@@ -70,20 +69,20 @@ pub(crate) async fn list(args: ListArgs) -> Result<ExitCode> {
         return pretty(&all);
     }
     if all.is_empty() {
-        print_message("no sandboxes; `isolet shell demo` makes one");
+        print_message("no sandboxes; create one with `isolet shell demo`");
         return Ok(ExitCode::SUCCESS);
     }
     write(true, table(&all, supports_color(&std::io::stdout())).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// For scripts.
+/// All sandboxes as one JSON array.
 pub(super) fn pretty<T: serde::Serialize>(value: &T) -> Result<ExitCode> {
     write(true, format!("{}\n", serde_json::to_string_pretty(value)?).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// For people.
+/// All sandboxes as a table.
 fn table(all: &[Value], colours: bool) -> String {
     let paint = |text: String, colour: &str| match colours {
         true => format!("\x1b[{colour}m{text}\x1b[0m"),
@@ -127,7 +126,7 @@ fn age(created_ms: Option<i64>) -> String {
     span(u64::try_from(now.saturating_sub(created) / 1000).unwrap_or(u64::MAX))
 }
 
-/// Seconds, for people.
+/// Formats seconds for people.
 pub(super) fn span(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -137,14 +136,14 @@ pub(super) fn span(seconds: u64) -> String {
     }
 }
 
-/// Ends sandboxes; goes on with the next when one cannot be ended.
+/// Runs `isolet rm`. Continues if one sandbox cannot be deleted.
 pub(crate) async fn remove(args: RemoveArgs) -> Result<ExitCode> {
     let server = Server::find()?;
     let mut code = ExitCode::SUCCESS;
     for id in args.ids {
         if let Err(error) = server.json(Method::DELETE, &format!("/v1/sandboxes/{id}")).await {
             if !error.is::<ServerError>() {
-                return Err(error.context(format!("sandbox {id} is not ended")));
+                return Err(error.context(format!("sandbox {id} was not deleted")));
             }
             print_message(error);
             code = ExitCode::FAILURE;
@@ -153,7 +152,6 @@ pub(crate) async fn remove(args: RemoveArgs) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// Shows one sandbox.
 pub(crate) async fn info(args: InfoArgs) -> Result<ExitCode> {
     let server = Server::find()?;
     let (info, _) = server.json(Method::GET, &format!("/v1/sandboxes/{}", args.id)).await?;

@@ -1,4 +1,4 @@
-//! `isolet logs`: what a process, or a session's shell, has said, as far as it is still held.
+//! `isolet logs`: shows the retained output of a process or of a session's shell.
 
 use super::{
     Server, id,
@@ -11,50 +11,49 @@ use clap::Parser;
 use std::{process::ExitCode, time::Duration};
 use tokio::time::timeout;
 
-/// After the last byte that is known, nothing more is waited for than this.
+/// How long to wait for more output after the last known byte.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// Flags of `isolet logs`.
+/// Arguments of `isolet logs`.
 #[derive(Parser)]
 #[command(after_help = "\
-Of a process the last MiB is held, of both its streams in their order. Without one, it is what
-`exec --session` and `shell --session` have run.
+The server retains the last MiB of a process, both streams in their order. Without PROCESS, shows
+the output of `exec --session` and `shell --session`.
 
-  isolet logs demo web                  what the process `web` has said
-  isolet logs demo web -f               and what it says until it ends
-  isolet logs demo web -f --since now   only what comes
-  isolet logs demo                      what the session `default` has said
+  isolet logs demo web                  show the output of the process `web`
+  isolet logs demo web -f               follow it until the process ends
+  isolet logs demo web -f --since now   follow only new output
+  isolet logs demo                      show the output of the session `default`
   isolet logs demo --session build -f   and what it says from now on")]
 pub(crate) struct Args {
-    /// Which sandbox
+    /// Id of the sandbox
     #[arg(value_parser = id)]
     id: String,
-    /// Which process; a session's shell unless given
+    /// Process to read [default: the shell of a session]
     #[arg(value_parser = processes::id)]
     process: Option<String>,
-    /// Which session
+    /// Read the shell of this session
     #[arg(long, short, value_parser = crate::client::session_id, default_value = "default", conflicts_with = "process")]
     session: String,
-    /// Go on with what comes
+    /// Keep printing new output
     #[arg(long, short)]
     follow: bool,
-    /// From this position of a process's log on, or `now`
+    /// Begin at this position of a process's log, or `now`
     #[arg(long, value_name = "POSITION", value_parser = processes::log::since, requires = "process")]
     since: Option<String>,
 }
 
-/// Carries out `isolet logs`.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let server = Server::find()?;
     if let Some(process) = &args.process {
         return processes::log::show(&server, (&args.id, process), args.since, args.follow).await;
     }
-    // Looking must not make anything.
+    // Reading a log must not create a sandbox or a shell.
     let path = format!("/v1/sandboxes/{}/sessions/{}", args.id, args.session);
     let (session, _) = server.json(hyper::Method::GET, &path).await?;
     if session["shell_pid"].is_null() && !args.follow {
         print_message(format_args!(
-            "session {} of sandbox {} has no shell open",
+            "session {} of sandbox {} has no open shell",
             args.session, args.id
         ));
         return Ok(ExitCode::SUCCESS);
@@ -90,7 +89,10 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
                 } else {
                     err = to
                 }
-                print_message(format_args!("{} bytes are no longer held", to.saturating_sub(from)));
+                print_message(format_args!(
+                    "{} bytes are no longer retained",
+                    to.saturating_sub(from)
+                ));
             }
             Frame::Json(said) if said["type"] == "shell_closed" => {
                 print_message("the shell has ended");

@@ -1,4 +1,4 @@
-//! `isolet mcp`: the tools of the Model Context Protocol for one agent, on standard input and output.
+//! `isolet mcp`: an MCP server for one agent, on standard input and output.
 
 use super::{Server, id};
 use anyhow::Result;
@@ -8,28 +8,28 @@ use hyper::{Request, Response, http::Extensions};
 use isolet_mcp::{Api, ApiFuture};
 use std::{process::ExitCode, sync::Arc};
 
-/// The largest answer that a tool reads: outputs of a MiB each, written as JSON.
+/// The largest response that a tool reads, in bytes: several outputs of 1 MiB, as JSON.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Flags of `isolet mcp`.
+/// Arguments of `isolet mcp`.
 #[derive(Parser)]
 #[command(after_help = "\
-An agent starts it and talks to it; nothing is printed for people. Its shell stays as long as the
-agent holds the connection, and ends with it; the sandbox and its files stay.
+An agent starts this command and exchanges messages with it. The shell stays open while the agent
+keeps the connection open; the sandbox and its files stay afterwards.
 
   claude mcp add isolet -- isolet mcp --sandbox demo
 
   {\"mcpServers\": {\"isolet\": {\"command\": \"isolet\", \"args\": [\"mcp\", \"--sandbox\", \"demo\"],
     \"env\": {\"ISOLET_API_KEY\": \"...\"}}}}
 
-The server itself speaks the same by HTTP, at /mcp (and /mcp?sandbox=demo).")]
+The server offers the same tools over HTTP at /mcp (and /mcp?sandbox=demo).")]
 pub(crate) struct Args {
-    /// The sandbox that is meant where the agent names none
+    /// Use this sandbox if the agent names none
     #[arg(long, default_value = "default", value_parser = id)]
     sandbox: String,
 }
 
-/// A server, reached by its address.
+/// The API of a server, called over HTTP.
 struct Outside(Server);
 
 impl Api for Outside {
@@ -41,7 +41,7 @@ impl Api for Outside {
     }
 }
 
-/// Serves until standard input ends.
+/// Runs `isolet mcp` until standard input ends.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let api = Arc::new(Outside(Server::find()?));
     isolet_mcp::serve(api, Some(args.sandbox)).await?;

@@ -1,4 +1,4 @@
-//! `isolet network`: where a sandbox may connect to; and what it was refused, for people.
+//! `isolet network`: shows and changes where a sandbox may connect to, and describes refused connections.
 
 use super::{
     Server,
@@ -14,15 +14,15 @@ use hyper::Method;
 use serde_json::{Map, Value, json};
 use std::{fmt::Write as _, process::ExitCode};
 
-/// Refusals of one command that are shown; the rest is counted.
+/// The most refused connections that are listed for one command; further ones are counted.
 const SHOWN_MAX: usize = 8;
 
-/// Flags of `isolet network`.
+/// Arguments of `isolet network`.
 #[derive(Parser)]
 #[command(after_help = "\
-Without a flag it shows the network; with flags it changes it, also while the sandbox runs. A rule
-is a host, *. and a host, an address, a network (10.0.0.0/8) or *, with or without :PORT. What no
-rule allows is refused, and deny goes before allow.
+Without options, shows the network. With options, changes it, also while the sandbox runs. A rule
+is HOST, *.HOST, an address, a network (10.0.0.0/8) or *, each with optional :PORT. Connections that
+no rule allows are refused. Deny rules win over allow rules.
 
   isolet network demo
   isolet network demo --allow-add example.com:443
@@ -31,49 +31,49 @@ rule allows is refused, and deny goes before allow.
   isolet network demo --credential-add api.example.com:Authorization=@key.txt
   isolet network demo --credential-remove api.example.com
 
-Credentials are as `isolet create --help` says: SOURCE is @FILE, - for standard input, or env:NAME,
-and never the value itself.")]
+For credentials, see `isolet create --help`: SOURCE is @FILE, - for standard input, or env:NAME,
+never the value.")]
 pub(crate) struct Args {
-    /// Which sandbox
+    /// Id of the sandbox
     #[arg(value_parser = id)]
     id: String,
-    /// Loopback alone, or everything but what is closed to every sandbox
+    /// Allow only loopback, or all destinations that are not closed to every sandbox
     #[arg(long, value_name = "none|open", conflicts_with = "profile", value_parser = ["none", "open"])]
     set: Option<String>,
-    /// The rules of this network profile in place of those that are
+    /// Replace the rules by those of this network profile
     #[arg(long, visible_alias = "network-profile", value_name = "NAME")]
     profile: Option<String>,
-    /// Also allow this; may be given again
+    /// Add an allow rule. Repeatable
     #[arg(long, value_name = "RULE")]
     allow_add: Vec<String>,
-    /// Take this rule of allow away; may be given again
+    /// Remove an allow rule. Repeatable
     #[arg(long, value_name = "RULE")]
     allow_remove: Vec<String>,
-    /// Also refuse this; may be given again
+    /// Add a deny rule. Repeatable
     #[arg(long, value_name = "RULE")]
     deny_add: Vec<String>,
-    /// Take this rule of deny away; may be given again
+    /// Remove a deny rule. Repeatable
     #[arg(long, value_name = "RULE")]
     deny_remove: Vec<String>,
-    /// Put this into requests to its host, from outside; may be given again
+    /// Inject a credential into requests to its host; the value is never visible inside. Repeatable
     #[arg(long, value_name = "HOST:HEADER=SOURCE", value_parser = credential)]
     credential_add: Vec<Credential>,
-    /// Put this in no longer: a host, or HOST:HEADER; may be given again
+    /// Remove the credentials of a host, or one credential (HOST:HEADER). Repeatable
     #[arg(long, value_name = "HOST[:HEADER]", value_parser = named)]
     credential_remove: Vec<Name>,
-    /// As JSON, for scripts
+    /// Print JSON for scripts instead of text
     #[arg(long)]
     json: bool,
 }
 
-/// Carries out `isolet network`.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let server = Server::find()?;
     let path = format!("/v1/sandboxes/{}/network", args.id);
     let mut change = change(&args);
-    let lent = credential::lent(&args.credential_add)?;
+    let credentials = credential::credentials(&args.credential_add)?;
     let gone = &args.credential_remove;
-    for (name, all) in [("credentials_add", lent), ("credentials_remove", credential::names(gone))]
+    for (name, all) in
+        [("credentials_add", credentials), ("credentials_remove", credential::names(gone))]
     {
         if !all.is_empty() {
             change.insert(name.into(), all.into());
@@ -100,13 +100,13 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         let place = [&one["header"], &one["placeholder"]].into_iter().filter_map(Value::as_str);
         let place: Vec<String> = place.map(sanitize).collect();
         let note = if one["allowed"] == false { " (no rule allows this host)" } else { "" };
-        let _ = writeln!(lines, "lent    {} {}{note}", text(&one["host"]), place.join(" "));
+        let _ = writeln!(lines, "inject  {} {}{note}", text(&one["host"]), place.join(" "));
     }
     write(true, lines.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is to change; empty for nothing.
+/// The requested changes; empty if there are none.
 fn change(args: &Args) -> Map<String, Value> {
     let mut body = Map::new();
     for (name, value) in [("network", &args.set), ("network_profile", &args.profile)] {
@@ -127,7 +127,7 @@ fn change(args: &Args) -> Map<String, Value> {
     body
 }
 
-/// The JSON answer to a request with a body.
+/// The JSON response to a request with a body.
 pub(super) async fn asked(
     server: &Server,
     method: Method,
@@ -138,7 +138,7 @@ pub(super) async fn asked(
     Ok(serde_json::from_slice(&answer.into_body().collect().await?.to_bytes())?)
 }
 
-/// Says what was refused while a command ran, and what opens it.
+/// Prints the connections that were refused while a command ran, and the command that allows each.
 pub(super) fn refusals(told: &Value, id: &str) {
     lines(told, id).iter().for_each(print_message);
 }
@@ -149,7 +149,7 @@ fn lines(told: &Value, id: &str) -> Vec<String> {
     let more = (all.len().saturating_sub(SHOWN_MAX) as u64)
         .saturating_add(told["denied_lost"].as_u64().unwrap_or(0));
     if more > 0 {
-        lines.push(format!("and {more} more were refused"));
+        lines.push(format!("{more} more connections were refused"));
     }
     lines
 }
@@ -166,35 +166,35 @@ fn line(one: &Value, id: &str) -> String {
     let protocol = text(&one["protocol"]);
     match rule.as_str() {
         "default" => format!(
-            "refused: {place} ({protocol}); open it: isolet network {id} --allow-add {place}"
+            "refused: {place} ({protocol}); to allow it: isolet network {id} --allow-add {place}"
         ),
         closed @ ("host" | "this network" | "private" | "loopback" | "metadata" | "link-local"
         | "reserved" | "multicast") => {
             format!("refused: {place} ({protocol}); closed to every sandbox ({closed})")
         }
         "protocol" => format!(
-            "refused: {place} ({protocol}): neither TLS nor HTTP; open it: isolet network {id} --allow-add {place}"
+            "refused: {place} ({protocol}): neither TLS nor HTTP; to allow it: isolet network {id} --allow-add {place}"
         ),
         unproven @ ("no name" | "hidden name" | "other host") => format!(
-            "refused: {place} ({protocol}): {unproven}, and rules name hosts; only a rule with the address itself opens that"
+            "refused: {place} ({protocol}): {unproven}, and the rules name hosts; only a rule with the address allows it"
         ),
         "bad request" => format!(
-            "refused: {place} ({protocol}): no HTTP request that can be passed on; no rule opens that"
+            "refused: {place} ({protocol}): not an HTTP request that the proxy can forward; no rule allows it"
         ),
         "trace" => format!(
-            "refused: {place} ({protocol}): TRACE would show what is lent for it; no rule opens that"
+            "refused: {place} ({protocol}): TRACE would reveal the injected credential; no rule allows it"
         ),
         "headers too long" => format!(
-            "refused: {place} ({protocol}): too many placeholders in one request; no rule opens that"
+            "refused: {place} ({protocol}): too many placeholders in one request; no rule allows it"
         ),
         "limit" => format!(
-            "refused: {place} ({protocol}): more at once than one sandbox may have; retry when others have ended"
+            "refused: {place} ({protocol}): too many connections of this sandbox at once; retry when others have ended"
         ),
         "certificate" => format!(
             "refused: {place} ({protocol}): the program does not trust the certificate in /etc/isolet/credentials.pem"
         ),
         deny => format!(
-            "refused: {place} ({protocol}) by {deny}; open it: isolet network {id} --deny-remove {deny}"
+            "refused: {place} ({protocol}) by {deny}; to allow it: isolet network {id} --deny-remove {deny}"
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! Processes in the background: started, listed, read, ended.
+//! Background processes: starts, lists, reads and ends them.
 
 pub(crate) mod kill;
 pub(crate) mod list;
@@ -8,17 +8,17 @@ pub(crate) mod start;
 use super::list::text;
 use serde_json::Value;
 
-/// A process's id as it may stand in a path.
+/// Parses the id of a process.
 pub(crate) fn id(text: &str) -> Result<String, String> {
     isolet_sandbox::ProcessId::parse(text).map(String::from).map_err(|error| error.to_string())
 }
 
-/// The address of a process of a sandbox, or of something of it.
+/// The path of a process of a sandbox, or of a resource below it.
 fn path((sandbox, process): (&str, &str), rest: &str) -> String {
     format!("/v1/sandboxes/{sandbox}/processes/{process}{rest}")
 }
 
-/// How a process is, in a few words.
+/// The state of a process in a few words.
 fn state(process: &Value) -> String {
     let status = text(&process["status"]);
     let mut words = match (&process["signal"], &process["exit_code"]) {
@@ -26,13 +26,13 @@ fn state(process: &Value) -> String {
         (_, Value::Number(code)) => format!("{status} (exit {code})"),
         _ => status,
     };
-    for (name, more) in [("timed_out", ", its time was over"), ("oom", ", out of memory")] {
+    for (name, more) in [("timed_out", ", timed out"), ("oom", ", out of memory")] {
         if process[name] == true {
             words.push_str(more);
         }
     }
     if process["remains"] == true {
-        words.push_str(", something of it runs on");
+        words.push_str(", descendants still run");
     }
     words
 }
@@ -51,7 +51,7 @@ mod tests {
             of(
                 json!({"status": "killed", "exit_code": 137, "signal": 9, "oom": true, "remains": true})
             ),
-            "killed (signal 9), out of memory, something of it runs on"
+            "killed (signal 9), out of memory, descendants still run"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! `isolet shell`: at a terminal command by command, each of one shell that stays; from a pipe or a
-//! file a whole script at once, so that what spans lines works as in any shell.
+//! `isolet shell`: runs commands in one persistent shell. At a terminal it sends command by command;
+//! from a pipe or a file it sends the whole script, so that constructs over several lines work.
 
 use super::{
     EXIT_CLIENT_ERROR, Server, bash_syntax, id,
@@ -19,34 +19,33 @@ use tokio::{
     sync::mpsc,
 };
 
-/// The longest script, in bytes: what one command may have.
+/// The longest script, in bytes: the limit of one command.
 const SCRIPT_BYTES_MAX: u64 = 1024 * 1024;
-/// The same as JSON, where quotes and line ends count twice: what one message may have, less what
-/// stands around the text.
+/// The longest script as a JSON string, where quotes and newlines count twice: the limit of one message,
+/// minus the rest of the frame.
 const JSON_BYTES_MAX: usize = 2 * 1024 * 1024 - 1024;
 
-/// Flags of `isolet shell`.
+/// Arguments of `isolet shell`.
 #[derive(Parser)]
 #[command(after_help = "\
-Ctrl-C ends the running command, Ctrl-D leaves. Without --session the shell ends when you leave.
-It ends with the exit code of the last command; with 125 when the server or this program refused.
+Ctrl-C interrupts the running command, Ctrl-D exits. Without --session, the shell ends when you exit.
+Exits with the exit code of the last command, or with 125 if the server or this program refused.
 
   isolet shell demo
-  isolet shell demo --session work      its directory, variables and jobs stay
-  isolet shell demo <script.sh          the whole script (at most 1 MiB), and its exit code")]
+  isolet shell demo --session work      keep the directory, variables and jobs
+  isolet shell demo <script.sh          run a script (at most 1 MiB), exit with its exit code")]
 pub(crate) struct Args {
-    /// Which sandbox; made where it is not there
+    /// Sandbox to use; created if it does not exist
     #[arg(value_parser = id)]
     id: String,
-    /// A session's shell, which stays when you leave
+    /// Use the shell of this session, which keeps running when you exit
     #[arg(long, short, value_parser = crate::client::session_id)]
     session: Option<String>,
-    /// A shell that lost its connection, as it was named then
+    /// Resume this shell after a lost connection
     #[arg(long, conflicts_with = "session")]
     resume: Option<String>,
 }
 
-/// Carries out `isolet shell`.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let server = Server::find()?;
     let query = match (&args.session, &args.resume) {
@@ -89,8 +88,8 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     }
 }
 
-/// Ends when this program is told to end (`timeout`, a closed terminal): what runs is not left
-/// behind. Gives the exit code for that.
+/// Completes when a signal ends this program (`timeout`, a closed terminal), so that the command can be
+/// cancelled. Returns the exit code.
 fn ended() -> Result<impl Future<Output = i64>> {
     let mut term = signal(SignalKind::terminate())?;
     let mut hangup = signal(SignalKind::hangup())?;
@@ -102,7 +101,7 @@ fn ended() -> Result<impl Future<Output = i64>> {
     })
 }
 
-/// All of standard input.
+/// Reads all of standard input.
 fn script(id: &str) -> Result<String> {
     let mut bytes = Vec::new();
     let mut stdin = std::io::stdin().take(SCRIPT_BYTES_MAX + 1);
@@ -111,7 +110,7 @@ fn script(id: &str) -> Result<String> {
     let text = if long { Ok(String::new()) } else { String::from_utf8(bytes) };
     let text = text.ok().with_context(|| {
         format!(
-            "the script is no UTF-8 text; give it as input instead: isolet exec {id} --stdin bash"
+            "the script is not UTF-8 text; pass it as input instead: isolet exec {id} --stdin bash"
         )
     })?;
     if long || serde_json::to_string(&text)?.len() > JSON_BYTES_MAX {
@@ -124,7 +123,7 @@ fn script(id: &str) -> Result<String> {
     Ok(text)
 }
 
-/// Runs a script; its exit code, or nothing when the connection is lost.
+/// Runs a script. Returns its exit code, or `None` if the connection was lost.
 async fn at_once(
     client: &mut ShellClient,
     script: &str,
@@ -140,7 +139,6 @@ async fn at_once(
     })
 }
 
-/// What a person is asked with.
 struct Prompts {
     first: String,
 }
@@ -148,7 +146,8 @@ struct Prompts {
 impl Prompts {
     fn new(id: &str, place: &str) -> Self {
         let mut stderr = std::io::stderr();
-        let _ = writeln!(stderr, "a shell in sandbox {id}: Ctrl-C ends a command, Ctrl-D leaves");
+        let _ =
+            writeln!(stderr, "shell in sandbox {id}: Ctrl-C interrupts a command, Ctrl-D exits");
         let bold = supports_color(&stderr);
         let first = if bold { format!("\x1b[1m{place}\x1b[0m$ ") } else { format!("{place}$ ") };
         Self { first }
@@ -159,7 +158,7 @@ impl Prompts {
     }
 }
 
-/// Lines of standard input, read by a thread of their own: a terminal cannot be waited for.
+/// Lines of standard input. A separate thread reads them, because a read of a terminal blocks.
 fn lines() -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
@@ -176,7 +175,7 @@ fn lines() -> mpsc::Receiver<String> {
     receiver
 }
 
-/// Runs what is typed, up to its end; the last exit code, or nothing when the connection is lost.
+/// Runs typed commands until the end of input. Returns the last exit code, or `None` if the connection was lost.
 async fn typing(
     client: &mut ShellClient,
     prompts: Option<Prompts>,

@@ -1,4 +1,4 @@
-//! A client of one shell: sends commands one by one, and writes their output.
+//! A client of one shell: sends commands one by one and writes their output.
 
 use super::{
     EXIT_CLIENT_ERROR,
@@ -12,62 +12,61 @@ use serde_json::{Value, json};
 use std::{io::Write, process::ExitCode, time::Duration};
 use tokio::{signal::unix::Signal, time::timeout};
 
-/// How long a shell that nobody reads any more may take to let go.
+/// How long the server may take to confirm a cancel after the output was closed.
 const LEAVE: Duration = Duration::from_secs(1);
 
-/// Why the server closes the connection of a shell that has ended with what it belonged to.
+/// Close reasons of a shell whose session or sandbox was deleted.
 const GONE: [&str; 2] = ["sandbox_destroyed", "session_ended"];
 
-/// What a wait for a command or a line brought.
+/// The result of waiting for a command or a line.
 pub(super) enum Outcome {
     /// The command's exit code.
     Code(i64),
-    /// The shell has ended. A session's next command opens a fresh one.
+    /// The shell ended. The next command of a session opens a new one.
     Ended,
-    /// The shell has ended with its session or sandbox: there is nothing to go on with.
+    /// The shell ended with its session or sandbox; it cannot be continued.
     Gone,
-    /// The connection is lost.
+    /// The connection was lost.
     Lost,
 }
 
 /// A client of one shell.
 pub(super) struct ShellClient {
-    /// The shell.
     pub(super) socket: Socket,
-    /// How many commands were sent, and whether the last of them runs.
+    /// The number of sent commands, and whether the last one is running.
     commands: u64,
     running: bool,
-    /// The shell is this client's own: when it ends, nothing is left to talk to.
+    /// The shell belongs to this client alone, so the client ends with it.
     private: bool,
-    /// A person reads what is said.
+    /// Output goes to a terminal.
     person: bool,
-    /// Which sandbox.
+    /// The id of the sandbox.
     id: String,
 }
 
 impl ShellClient {
-    /// With a shell of sandbox `id`.
+    /// A client of a shell in sandbox `id`.
     pub(super) fn new(socket: Socket, id: String, private: bool, person: bool) -> Self {
         Self { socket, commands: 0, running: false, private, person, id }
     }
 
-    /// Says how to come back.
+    /// Prints the command that resumes the shell.
     pub(super) fn report_lost(&self) -> ExitCode {
         let id = &self.id;
         let shell = &self.socket.shell;
         print_message(format_args!(
-            "the connection is lost; go on with: isolet shell {id} --resume {shell}"
+            "connection lost; resume with: isolet shell {id} --resume {shell}"
         ));
         ExitCode::from(EXIT_CLIENT_ERROR)
     }
 
-    /// Leaves in the middle, because nobody reads or this program is to end: what runs is cancelled.
+    /// Cancels the running command and leaves, because the output was closed or a signal ended this program.
     pub(super) async fn leave(mut self) {
         let id = format!("c{}", self.commands);
         let gone = async {
             if self.running {
                 let _ = self.socket.send(&json!({"type": "shell_cancel", "id": id})).await;
-                // A socket that is closed with output unread is reset, and the server would not
+                // Closing a socket with unread output resets it, and the server would not
                 // read the cancel.
                 loop {
                     match self.socket.next().await {
@@ -111,7 +110,7 @@ impl ShellClient {
         }
     }
 
-    /// Shows one frame; says when the wait is over.
+    /// Shows a frame. Returns the result if it ends the wait.
     pub(super) fn handle_frame(&self, frame: Frame, id: Option<&str>) -> Result<Option<Outcome>> {
         let said = match frame {
             Frame::Data { stream, bytes, .. } => {
@@ -143,10 +142,10 @@ impl ShellClient {
                 print_message(ServerError::from_event(&said, &self.id));
                 return Ok(id.map(|_| Outcome::Code(EXIT_CLIENT_ERROR.into())));
             }
-            "shell_gap" => print_message("output was not read in time and is lost"),
+            "shell_gap" => print_message("output was lost because it was not read in time"),
             "shell_closed" if said["error"].is_string() => {
                 let cause = sanitize(said["cause"].as_str().unwrap_or_default());
-                print_message(format_args!("the shell has ended: {cause}"));
+                print_message(format_args!("the shell ended: {cause}"));
                 return Ok(Some(Outcome::Gone));
             }
             "shell_closed" => {
@@ -155,8 +154,8 @@ impl ShellClient {
                     (None, Some(signal)) => format!("signal {signal}"),
                     (None, None) => sanitize(said["cause"].as_str().unwrap_or_default()),
                 };
-                let next = if self.private { "" } else { "; the next command opens a fresh one" };
-                print_message(format_args!("the shell has ended ({how}){next}"));
+                let next = if self.private { "" } else { "; the next command opens a new one" };
+                print_message(format_args!("the shell ended ({how}){next}"));
                 if id.is_none() && self.private {
                     return Ok(Some(Outcome::Ended));
                 }
@@ -171,7 +170,7 @@ impl ShellClient {
             return;
         }
         if said["fresh"] == true {
-            print_message("this was a fresh shell; the one before had ended");
+            print_message("this command ran in a new shell, because the previous one had ended");
         }
         if code != 0 {
             let _ = writeln!(std::io::stderr(), "[exit {code}]");

@@ -1,4 +1,4 @@
-//! The shell WebSocket, seen from a client.
+//! The client side of the shell WebSocket.
 
 use super::{Server, server_error::ServerError};
 use anyhow::{Context, Result};
@@ -10,34 +10,34 @@ use tokio_tungstenite::{
     tungstenite::{Error, Message, client::IntoClientRequest},
 };
 
-/// What the server said.
+/// A frame of the server.
 pub(crate) enum Frame {
-    /// A text frame.
+    /// A text frame, parsed as JSON.
     Json(Value),
-    /// Output.
+    /// A binary frame with output.
     Data {
-        /// 1 or 2.
+        /// 1 for standard output, 2 for standard error.
         stream: u8,
-        /// Where its first byte stands.
+        /// The offset of the first byte in the stream.
         offset: u64,
-        /// Exactly as they were written.
+        /// The bytes as the program wrote them.
         bytes: bytes::Bytes,
     },
-    /// The socket is closed, with the reason where there was one.
+    /// The socket was closed, with the reason if there was one.
     Closed(String),
 }
 
-/// An open shell.
+/// A socket that is attached to a shell.
 pub(crate) struct Socket {
     inner: WebSocketStream<TcpStream>,
-    /// For `?resume=`.
+    /// The id for `?resume=`.
     pub(crate) shell: String,
-    /// Bytes of each stream when it was attached.
+    /// The offset of each stream at the time of the attach.
     pub(crate) at: (u64, u64),
 }
 
 impl Socket {
-    /// Attaches by its query, which asks for binary frames.
+    /// Opens the socket with this query, which requests binary frames.
     pub(crate) async fn open(server: &Server, id: &str, query: &str) -> Result<Self> {
         let address = format!("ws://{}/v1/sandboxes/{id}/shell?frames=binary{query}", server.host);
         let mut request = address.into_client_request()?;
@@ -60,12 +60,12 @@ impl Socket {
         Ok(Self { inner, shell, at })
     }
 
-    /// Sends one frame.
+    /// Sends a frame as JSON text.
     pub(crate) async fn send(&mut self, frame: &Value) -> Result<()> {
-        self.inner.send(Message::text(frame.to_string())).await.context("the connection is lost")
+        self.inner.send(Message::text(frame.to_string())).await.context("connection lost")
     }
 
-    /// What comes next.
+    /// The next frame. Waits until one arrives or the socket closes.
     pub(crate) async fn next(&mut self) -> Frame {
         loop {
             match self.inner.next().await {
@@ -82,12 +82,12 @@ impl Socket {
                     return Frame::Closed(reason);
                 }
                 Some(Ok(_)) => {}
-                Some(Err(_)) | None => return Frame::Closed("the connection is lost".to_owned()),
+                Some(Err(_)) | None => return Frame::Closed("connection lost".to_owned()),
             }
         }
     }
 
-    /// Says goodbye; a private shell ends with that.
+    /// Closes the socket. A private shell ends then.
     pub(crate) async fn close(mut self) {
         if self.inner.close(None).await.is_ok() {
             while let Some(Ok(_)) = self.inner.next().await {}
@@ -95,7 +95,7 @@ impl Socket {
     }
 }
 
-/// `u8 stream, u64 offset, u16 id length, id, bytes`.
+/// Parses a binary frame: `u8 stream, u64 offset, u16 id length, id, bytes`.
 fn data(mut body: bytes::Bytes) -> Option<Frame> {
     use bytes::Buf;
     if body.len() < 11 {

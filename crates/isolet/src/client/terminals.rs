@@ -1,4 +1,4 @@
-//! `isolet terminals`: which sessions of a sandbox have a terminal open, and who is there.
+//! `isolet terminals`: lists the open terminals of a sandbox with their clients.
 
 use super::{
     Server, id,
@@ -11,27 +11,26 @@ use hyper::Method;
 use serde_json::Value;
 use std::{fmt::Write, process::ExitCode};
 
-/// The longest command that is shown whole, in characters.
+/// The longest command in the table, in characters.
 const COMMAND_CHARS_MAX: usize = 32;
 
-/// Flags of `isolet terminals`.
+/// Arguments of `isolet terminals`.
 #[derive(Parser)]
 #[command(after_help = "\
-A terminal runs from its first attach until its program ends, whoever is there.
+A terminal runs from its first attach until its program ends, with or without attached clients.
 
   isolet terminals demo
   isolet terminals demo --json | jq -r '.[].session'
-  isolet attach demo --session NAME     to be there")]
+  isolet attach demo --session NAME     attach to one")]
 pub(crate) struct Args {
-    /// Which sandbox
+    /// Id of the sandbox
     #[arg(value_parser = id)]
     id: String,
-    /// As JSON, for scripts
+    /// Print JSON for scripts instead of text
     #[arg(long)]
     json: bool,
 }
 
-/// Lists the terminals of a sandbox.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let id = &args.id;
     let server = Server::find()?;
@@ -42,7 +41,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let all = list.as_array().map(Vec::as_slice).unwrap_or_default();
     if all.is_empty() {
         print_message(format_args!(
-            "no terminal runs in sandbox {id}; `isolet attach {id}` opens one"
+            "no open terminals in sandbox {id}; open one with `isolet attach {id}`"
         ));
         return Ok(ExitCode::SUCCESS);
     }
@@ -78,7 +77,7 @@ fn table(all: &[Value], colours: bool) -> String {
     table
 }
 
-/// The command, and the title where a program has set one.
+/// The command, and the title if a program set one.
 fn shown(command: &str, title: &str) -> String {
     let mut shown: String = command.chars().take(COMMAND_CHARS_MAX).collect();
     if command.chars().count() > COMMAND_CHARS_MAX {

@@ -1,4 +1,4 @@
-//! How many connections clients may have: the table `[connections]`.
+//! The table `[connections]`: limits on the connections of clients.
 
 use anyhow::{Result, bail};
 use isolet_http::{ConnectionKind, ConnectionLimits};
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
-/// With fewer, nothing is left for clients that are just arriving.
+/// The smallest `max`. With fewer, no connection would be left for new clients.
 const MAX_LEAST: usize = 8;
-/// More than the descriptors of any process.
+/// The largest `max`: more than the descriptors of any process.
 const MAX_MOST: usize = 1_000_000;
-/// Three weeks: the kernel counts milliseconds in 31 bits.
+/// The largest `stalled_s`: three weeks, because the kernel counts milliseconds in 31 bits.
 const STALLED_S_MOST: u64 = 2_000_000;
 
-/// The table of the file. What is not in it is derived, from the top down.
+/// The table in the file. Missing values are derived, from the top down.
 #[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ConnectionsFile {
@@ -32,12 +32,12 @@ pub(crate) struct ConnectionsFile {
     answers_mib: Option<u64>,
 }
 
-/// The descriptors that this process may have: the server raises its own limit to this.
+/// The hard limit on descriptors of this process. The server raises its soft limit to it.
 fn descriptors() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
 }
 
-/// The memory that this process may use: that of the machine, or what its control group has.
+/// The memory that this process may use: that of the machine, or the limit of its control group.
 fn memory() -> u64 {
     let info = rustix::system::sysinfo();
     let all = info.totalram.saturating_mul(u64::from(info.mem_unit.max(1)));
@@ -45,7 +45,7 @@ fn memory() -> u64 {
     own.lines().filter_map(group_limit).fold(all, u64::min)
 }
 
-/// The limit of the group that a line of `/proc/self/cgroup` names, where it has one.
+/// The memory limit of the control group in a line of `/proc/self/cgroup`, if it has one.
 fn group_limit(line: &str) -> Option<u64> {
     let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
     let file = match controllers {
@@ -69,7 +69,7 @@ impl ConnectionsFile {
         }
     }
 
-    /// What is in force.
+    /// The effective settings, including the defaults.
     ///
     /// # Errors
     /// When a limit is 0 or too large, or the reserve leaves nothing.
@@ -109,7 +109,7 @@ impl ConnectionsFile {
         Ok(limits)
     }
 
-    /// All of it.
+    /// The effective settings as a table of the file.
     pub(crate) fn shown(limits: &ConnectionLimits) -> Self {
         let mut shown = Self {
             max: Some(limits.max),

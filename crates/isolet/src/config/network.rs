@@ -1,4 +1,4 @@
-//! `[network]`: where sandboxes may connect to.
+//! The table `[network]`: where sandboxes may connect to.
 
 use anyhow::{Context, Result, bail};
 use isolet_sandbox::{
@@ -11,7 +11,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
 };
 
-/// What the file may say of networks.
+/// The table in the file.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct NetworkFile {
@@ -24,7 +24,7 @@ pub(super) struct NetworkFile {
     profiles: BTreeMap<String, ProfileFile>,
 }
 
-/// Of the largest network of each kind that a site gives addresses out of.
+/// The private and shared networks from which `range` may be chosen.
 const RANGES: [(Ipv4Addr, u8); 5] = [
     (Ipv4Addr::new(10, 0, 0, 0), 8),
     (Ipv4Addr::new(172, 16, 0, 0), 12),
@@ -32,10 +32,10 @@ const RANGES: [(Ipv4Addr, u8); 5] = [
     (Ipv4Addr::new(100, 64, 0, 0), 10),
     (Ipv4Addr::new(198, 18, 0, 0), 15),
 ];
-/// Connections of one sandbox at once, at most: all share the kernel's table.
+/// The largest `connections_max`. All sandboxes share the kernel's connection table.
 const CONNECTIONS_MOST: u32 = 65_536;
 
-/// A profile of every tenant.
+/// A network profile that every tenant can use.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct ProfileFile {
@@ -44,7 +44,7 @@ struct ProfileFile {
     deny: Vec<String>,
 }
 
-/// A network as text: its first address and its bits.
+/// A network as text: its first address and its prefix length.
 fn network(text: &str) -> Option<(Ipv4Addr, u8)> {
     let (address, bits) = text.split_once('/').unwrap_or((text, "32"));
     let (address, bits): (Ipv4Addr, u8) = (address.parse().ok()?, bits.parse().ok()?);
@@ -52,8 +52,8 @@ fn network(text: &str) -> Option<(Ipv4Addr, u8)> {
     (address.to_bits() & !mask == 0).then_some((address, bits))
 }
 
-/// The addresses of sandboxes: 65,536 of those that are private or shared, so that no host of the
-/// world is hidden behind them.
+/// Parses `range`: 65,536 private or shared addresses, so that sandbox addresses hide no public
+/// host.
 fn range(text: &str) -> Result<Ipv4Addr> {
     let within = |first: Ipv4Addr, (net, bits): (Ipv4Addr, u8)| {
         (first.to_bits() ^ net.to_bits()).leading_zeros() >= u32::from(bits)
@@ -61,19 +61,19 @@ fn range(text: &str) -> Result<Ipv4Addr> {
     match network(text) {
         Some((first, 16)) if RANGES.into_iter().any(|one| within(first, one)) => Ok(first),
         _ => bail!(
-            "network.range: {text:?} is no private or shared network of 16 bits, as \"10.231.0.0/16\""
+            "network.range: {text:?} is not a private or shared network of 16 bits, such as \"10.231.0.0/16\""
         ),
     }
 }
 
 impl NetworkFile {
-    /// With the defaults for what is not said.
+    /// The settings, with defaults for missing values.
     pub(super) fn settings(self) -> Result<Settings> {
         let resolvers = self.resolvers.unwrap_or_default();
         let mut all = Settings { resolvers, ..Settings::default() };
         for text in self.opened.unwrap_or_default() {
             let Some(opened) = network(&text) else {
-                bail!("network.opened: {text:?} is no IPv4 network");
+                bail!("network.opened: {text:?} is not an IPv4 network");
             };
             all.opened.push(opened);
         }
@@ -82,7 +82,7 @@ impl NetworkFile {
         }
         if let Some(max) = self.connections_max {
             if !(1..=CONNECTIONS_MOST).contains(&max) {
-                bail!("network.connections_max: {max} is not within 1 and {CONNECTIONS_MOST}");
+                bail!("network.connections_max: {max} is not between 1 and {CONNECTIONS_MOST}");
             }
             all.connections_max = max;
         }
@@ -100,7 +100,7 @@ impl NetworkFile {
         Ok(all)
     }
 
-    /// What is in force.
+    /// The effective settings, including the defaults.
     pub(super) fn shown(all: &Settings) -> Self {
         let text = |(address, bits): &(Ipv4Addr, u8)| format!("{address}/{bits}");
         let profile = |profile: &Profile| ProfileFile {

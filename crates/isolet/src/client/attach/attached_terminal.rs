@@ -9,7 +9,7 @@ use hyper::Method;
 use serde_json::Value;
 use std::fmt;
 
-/// The terminal does not exist any more, and why.
+/// The terminal no longer exists, and why.
 #[derive(Debug)]
 pub(super) struct TerminalGone(String);
 
@@ -73,27 +73,27 @@ impl AttachedTerminal {
         self.size = window(message);
     }
 
-    /// The screen must be drawn anew at the next attach.
+    /// The next attach must redraw the screen.
     pub(super) fn require_redraw(&mut self) {
         self.needs_redraw = true;
     }
 
-    /// Whether the server lets this client look only.
+    /// Whether the server made this client view-only.
     pub(super) fn is_view_only(&self) -> bool {
         self.view_only
     }
 
-    /// Whether the cursor stands behind something.
+    /// Whether the cursor is behind printed text.
     pub(super) fn line_open(&self) -> bool {
         self.last.is_some_and(|last| last != b'\n')
     }
 
-    /// The terminal's size, where it is another client's and not this window's.
+    /// The terminal's size, if another client set it.
     pub(super) fn foreign_size(&self, window: (u16, u16)) -> Option<(u16, u16)> {
         (self.others > 0 && self.size != window && self.size.0 > 0).then_some(self.size)
     }
 
-    /// Takes a frame that says where the bytes after it belong.
+    /// Handles a frame that announces the position of the following bytes.
     pub(super) fn apply(&mut self, message: &Value) {
         match message["type"].as_str().unwrap_or_default() {
             "snapshot" => {
@@ -115,7 +115,7 @@ impl AttachedTerminal {
         }
     }
 
-    /// Counts what came, and gives what is to be drawn for it.
+    /// Counts received bytes, and returns the bytes to draw.
     pub(super) fn output(&mut self, bytes: Bytes) -> Bytes {
         self.last = bytes.last().copied().or(self.last);
         let count = bytes.len() as u64;
@@ -127,18 +127,18 @@ impl AttachedTerminal {
         if std::mem::replace(&mut self.snapshot_begun, true) {
             return bytes;
         }
-        // Only its own lines are a terminal's to take away.
+        // A full reset would also erase lines of the user's own terminal.
         match bytes.strip_prefix(b"\x1bc") {
-            Some(rest) => [Tty::anew().as_bytes(), rest].concat().into(),
+            Some(rest) => [Tty::soft_reset().as_bytes(), rest].concat().into(),
             None => bytes,
         }
     }
 
-    /// How to come back to it, with a window of this size.
+    /// The query that attaches again, with a window of this size.
     pub(super) fn reattach(&self, (cols, rows): (u16, u16)) -> Reattach {
         let Self { id, session, common_query, terminal, offset, .. } = self;
         let mut query = format!("&session={session}&cols={cols}&rows={rows}{common_query}");
-        // Within a snapshot nothing is drawn to the end.
+        // A snapshot that arrived in part was not drawn completely.
         if !self.needs_redraw && self.snapshot_left == 0 {
             query.push_str(&format!("&terminal={terminal}&since={offset}"));
         }
@@ -158,17 +158,17 @@ impl Reattach {
     /// Attaches again.
     ///
     /// # Errors
-    /// [`TerminalGone`] when the terminal is no more: an attach would make a fresh one, and a sandbox for
-    /// it, which nobody asked for.
+    /// [`TerminalGone`] when the terminal no longer exists: an attach would open a new one, and create a
+    /// sandbox for it.
     pub(super) async fn open(self, server: &Server) -> Result<(TerminalSocket, Value)> {
         let Self { id, session, terminal, query } = self;
         let path = format!("/v1/sandboxes/{id}/terminals");
         let (list, _) = server.json(Method::GET, &path).await?;
         let there = |one: &Value| one["terminal"] == *terminal;
         if !list.as_array().is_some_and(|list| list.iter().any(there)) {
-            let gone = "the terminal has ended while the connection was lost";
+            let gone = "the terminal ended while the connection was lost";
             let next = format!("isolet attach {id} --session {session}");
-            return Err(TerminalGone(format!("{gone}; a fresh one: {next}")).into());
+            return Err(TerminalGone(format!("{gone}; to open a new one: {next}")).into());
         }
         let mut socket = TerminalSocket::open(server, &id, &query).await?;
         let attached = socket.attached().await?;
@@ -180,7 +180,6 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Columns and rows.
 fn window(message: &Value) -> (u16, u16) {
     let of = |name: &str| message[name].as_u64().and_then(|n| u16::try_from(n).ok()).unwrap_or(0);
     (of("cols"), of("rows"))

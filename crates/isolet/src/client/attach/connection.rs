@@ -17,22 +17,21 @@ type Attempt = Pin<Box<dyn Future<Output = Result<(TerminalSocket, Value)>>>>;
 
 /// The connection to the server.
 pub(super) enum Connection {
-    /// Frames go and come.
+    /// The connection is open.
     Open {
-        /// The socket.
         socket: Box<TerminalSocket>,
         /// When the server last sent something.
         last_received: Instant,
     },
-    /// It was lost, and is retried until it is back.
+    /// The connection was lost; the client retries until it is open again.
     Lost {
-        /// Since when.
+        /// When the connection was lost.
         since: Instant,
         /// How often it was tried.
         attempts: u32,
         /// The attempt under way.
         attempt: Attempt,
-        /// A line on the screen says so.
+        /// Whether a line on the screen reports the lost connection.
         announced: bool,
     },
 }
@@ -41,14 +40,12 @@ pub(super) enum Connection {
 pub(super) enum ConnectionEvent {
     /// The message was sent.
     Sent,
-    /// A frame.
     Received(TerminalFrame),
     /// An attempt has ended: the new socket and the first message of the server, or the error.
     Reconnected(Box<Result<(TerminalSocket, Value)>>),
 }
 
 impl Connection {
-    /// An open connection.
     pub(super) fn open(socket: TerminalSocket) -> Self {
         Self::Open { socket: Box::new(socket), last_received: Instant::now() }
     }

@@ -1,11 +1,11 @@
-//! The keys by which somebody leaves a terminal, found in what is typed.
+//! The detach keys, recognised in typed input.
 //!
-//! Programs may ask a terminal to spell keys in another way (the Kitty keyboard protocol, xterm's
-//! `modifyOtherKeys`): a key is the same in each spelling, or nobody could leave such a program.
+//! Programs can make a terminal encode keys differently (the Kitty keyboard protocol, xterm's
+//! `modifyOtherKeys`). A key matches in each encoding; otherwise nobody could detach from such a program.
 
 use std::fmt;
 
-/// One key: what it is without Ctrl, and whether Ctrl is held.
+/// One key: its character without Ctrl, and whether Ctrl is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Key {
     base: u8,
@@ -26,12 +26,12 @@ impl Key {
         known.then_some(Self { base, ctrl })
     }
 
-    /// The byte that a terminal sends for it unless it was asked for something else.
+    /// The byte that a terminal sends for the key in the legacy encoding.
     fn byte(self) -> u8 {
         if self.ctrl { self.base & 0x1f } else { self.base }
     }
 
-    /// Its length at the beginning of `input`, if it stands there.
+    /// The length of the key's encoding at the beginning of `input`, if `input` begins with it.
     fn found(self, input: &[u8]) -> Option<usize> {
         if input.first() == Some(&self.byte()) && self.byte() != 0x1b {
             return Some(1);
@@ -43,7 +43,7 @@ impl Key {
     }
 }
 
-/// A key spelled as a sequence: `CSI code ; modifiers : event u`, or `CSI 27 ; modifiers ; code ~`.
+/// A key encoded as a sequence: `CSI code ; modifiers : event u`, or `CSI 27 ; modifiers ; code ~`.
 struct Spelled {
     length: usize,
     code: u32,
@@ -72,12 +72,12 @@ impl Spelled {
     }
 }
 
-/// A sequence of keys, as `docker` spells them: `ctrl-p,ctrl-q`.
+/// A sequence of keys in the notation of `docker`: `ctrl-p,ctrl-q`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Keys(Vec<Key>);
 
 impl Keys {
-    /// Reads `ctrl-x` and single characters with commas between; `none` is never typed.
+    /// Parses `ctrl-x` and single characters, separated by commas. `none` disables the keys.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text == "none" {
             return Ok(Self(Vec::new()));
@@ -103,7 +103,7 @@ impl fmt::Display for Keys {
     }
 }
 
-/// Looks for a sequence in what is typed. What may yet become it is held back.
+/// Recognises a key sequence in typed input. Holds back input that may be the beginning of the sequence.
 #[derive(Debug)]
 pub(super) struct Watch {
     keys: Keys,
@@ -112,12 +112,12 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// For this sequence.
+    /// A matcher for this sequence.
     pub(super) fn new(keys: Keys) -> Self {
         Self { keys, at: 0, held: Vec::new() }
     }
 
-    /// Adds to `typed` what is meant for the program; true when the sequence was typed.
+    /// Appends input for the program to `typed`. Returns true when the sequence was typed.
     pub(super) fn read(&mut self, mut input: &[u8], typed: &mut Vec<u8>) -> bool {
         while !input.is_empty() {
             let Some(key) = self.keys.0.get(self.at) else { break };
@@ -132,7 +132,7 @@ impl Watch {
                 }
                 continue;
             }
-            // That a key is let go says nothing about the next one.
+            // The release of a key does not interrupt a sequence.
             if self.at > 0
                 && let Some(Spelled { release: true, length, .. }) = Spelled::read(input)
             {
@@ -152,12 +152,12 @@ impl Watch {
         false
     }
 
-    /// Whether something is held back.
+    /// Whether input is held back.
     pub(super) fn holds(&self) -> bool {
         self.at > 0
     }
 
-    /// Nothing followed: what was held was meant for the program.
+    /// Returns the held-back input, which the program gets because the sequence did not continue.
     pub(super) fn release(&mut self, typed: &mut Vec<u8>) {
         typed.append(&mut self.held);
         self.at = 0;

@@ -1,5 +1,5 @@
-//! An attached terminal: input is sent, output is drawn, and a lost connection is reconnected, at the same
-//! byte where that is possible and with the same screen otherwise.
+//! An attached terminal: sends input, draws output, and reconnects a lost connection, at the same
+//! byte if possible and with a snapshot of the screen otherwise.
 
 use super::{
     attached_terminal::{AttachedTerminal, TerminalGone},
@@ -21,29 +21,29 @@ use tokio::{
 use tokio_tungstenite::tungstenite::Message;
 
 /// Why the client is view-only although it did not ask for that.
-pub(super) const KEY_IS_READ_ONLY: &str = "this key may only look";
-/// Typed and not yet sent, at most, in bytes. More is left to the terminal that it is typed at.
+pub(super) const KEY_IS_READ_ONLY: &str = "this key is read-only";
+/// The most typed bytes that wait to be sent. More stays in the user's terminal.
 const TYPED_BYTES_MAX: usize = 256 * 1024;
-/// The longest message of typed bytes: what the server takes at once.
+/// The longest message of typed bytes: the limit of the server.
 const SENT_BYTES_MAX: usize = 32 * 1024;
-/// After the first of the keys to leave, the next one comes within this, or was not meant.
+/// The longest pause between two of the detach keys.
 const KEY_SEQUENCE_TIMEOUT: Duration = Duration::from_millis(500);
-/// How often the server is asked whether it is there.
+/// The interval between pings to the server.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
-/// A server that says nothing for so long is not.
+/// A connection without any message for this time counts as lost.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(15);
-/// A connection that is back sooner was never gone, to a person.
+/// A connection that is restored within this time is not reported on the screen.
 const SILENT_RECONNECT: Duration = Duration::from_millis(1500);
-/// A size that stands for so long is not just changing.
+/// A size counts as stable after this time.
 const SIZE_SETTLED: Duration = Duration::from_secs(1);
-/// How long a line about the connection stands on the screen.
+/// How long a status line stays on the screen.
 const LINE_SHOWN: Duration = Duration::from_secs(3);
-/// A pause in typing.
+/// A pause in typing after which input counts as complete.
 const TYPING_PAUSE: Duration = Duration::from_millis(300);
-/// How long the terminal may take to draw the last bytes.
+/// How long the user's terminal may take to draw the last bytes.
 const LAST_DRAW_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why the client is not attached any more.
+/// Why the client is no longer attached.
 pub(super) enum End {
     /// The detach keys were typed.
     Detached,
@@ -51,7 +51,7 @@ pub(super) enum End {
     Exit(i64, Option<String>),
     /// A signal ended this program; its exit code.
     Signalled(i64),
-    /// It cannot be attached to again, and why.
+    /// Attaching again is impossible, and why.
     Gone(String),
 }
 
@@ -63,33 +63,33 @@ pub(super) struct AttachSession {
     connection: Connection,
     stdin: Stdin,
     stdout: Stdout,
-    /// To be drawn.
+    /// Output that is not drawn yet.
     drawing: Bytes,
     typed: Vec<u8>,
     typed_at: Instant,
-    /// The keys to leave; Ctrl-C, which leaves while nothing runs that could want it.
+    /// The detach keys, and Ctrl-C, which detaches while the terminal is not reachable or is view-only.
     watch: Watch,
     break_off: Watch,
     held_since: Instant,
-    /// The window has another size than the server knows.
+    /// The window's size changed since the last resize message.
     resized: bool,
-    /// When the screen is to be drawn anew, because a line of ours stands on it.
+    /// When to redraw the screen to remove a status line.
     redraw: Option<Instant>,
     pinged_at: Instant,
-    /// Since when the terminal has another size than the window, and whether that was said.
+    /// Since when the terminal's size differs from the window's, and whether that was reported.
     foreign: Option<Instant>,
     compared: bool,
-    /// What stood is drawn; and what is to be said then.
+    /// Whether the snapshot is drawn, and the status line to show then.
     ready: bool,
     later: Option<String>,
-    /// The keys to leave, for people.
+    /// The detach keys as text for people.
     leaving: String,
-    /// Typing is refused: somebody who only looks.
+    /// View-only: input is not sent.
     view: bool,
 }
 
 impl AttachSession {
-    /// Goes on with a link that is attached; `looks` says why it only looks, where it does.
+    /// Continues with an attached socket. `looks` is the reason why the client is view-only, if it is.
     pub(super) fn new(
         server: Rc<Server>,
         terminal: AttachedTerminal,
@@ -131,15 +131,15 @@ impl AttachSession {
         Ok(session)
     }
 
-    /// Says how somebody leaves who only looks.
+    /// Shows why the client is view-only, and how to detach.
     fn show_view_line(&mut self, why: &str) {
-        self.show_line(&format!("isolet: {why}; {} or Ctrl-C leaves", self.leaving));
+        self.show_line(&format!("isolet: {why}; {} or Ctrl-C detaches", self.leaving));
     }
 
-    /// Shows a line until it has been read, then draws the screen anew.
+    /// Shows a status line for a moment, then redraws the screen.
     fn show_line(&mut self, text: &str) {
         if !self.ready && matches!(self.connection, Connection::Open { .. }) {
-            // What is still to be drawn would go over it.
+            // Pending output would overwrite the line.
             self.later = Some(text.to_owned());
             return;
         }
@@ -150,7 +150,7 @@ impl AttachSession {
         self.redraw = Some(Instant::now() + LINE_SHOWN);
     }
 
-    /// Stays until the end, and puts the user's terminal back.
+    /// Runs until the client detaches, and restores the user's terminal.
     pub(super) async fn run(mut self) -> Result<(End, bool)> {
         let mut signals = Signals::new()?;
         let end = self.attach_loop(&mut signals).await?;
@@ -192,7 +192,7 @@ impl AttachSession {
                 }
                 count = self.stdin.read(&mut input), if read => {
                     let count = count.unwrap_or(0);
-                    // The terminal is gone.
+                    // The user's terminal was closed.
                     if count == 0 {
                         return Ok(End::Signalled(128 + 1));
                     }
@@ -206,7 +206,7 @@ impl AttachSession {
         }
     }
 
-    /// Gives the link what is to be sent, as far as it takes it.
+    /// Passes pending messages to the socket, as far as it accepts them.
     fn send(&mut self) {
         let Connection::Open { socket, .. } = &mut self.connection else { return };
         if !socket.is_idle() {
@@ -232,7 +232,7 @@ impl AttachSession {
         }
     }
 
-    /// When the next thing is due by itself.
+    /// When the next timer is due.
     fn next_deadline(&self) -> Instant {
         let mut alarm = match &self.connection {
             Connection::Open { socket, last_received } if socket.is_idle() => {
@@ -255,13 +255,13 @@ impl AttachSession {
             self.watch.release(&mut self.typed);
         }
         match &mut self.connection {
-            // Who draws slowly has not been left by the server.
+            // While drawing is slow, silence does not mean that the server is gone.
             Connection::Open { .. } if !self.drawing.is_empty() => self.connection.mark_alive(),
             Connection::Open { last_received, .. } if last_received.elapsed() >= SERVER_TIMEOUT => {
                 self.reconnect()
             }
             Connection::Open { socket, .. } if self.redraw.is_some_and(|at| at <= now) => {
-                // Not between two keys: one could get lost with the connection.
+                // Not between two keys of a sequence: one could get lost with the connection.
                 let still = socket.is_idle()
                     && self.typed.is_empty()
                     && self.typed_at + TYPING_PAUSE <= now;
@@ -271,11 +271,11 @@ impl AttachSession {
                 if !*announced && since.elapsed() >= SILENT_RECONNECT =>
             {
                 *announced = true;
-                // What is typed while nothing answers is not meant for whatever is there later.
+                // Input that is typed while the connection is lost is dropped: the screen may differ later.
                 self.typed.clear();
-                self.show_line("isolet: the connection is lost; trying again (Ctrl-C leaves)");
+                self.show_line("isolet: connection lost; reconnecting (Ctrl-C detaches)");
                 self.redraw = None;
-                // The try that waits would go on at a byte, and leave the line where it is.
+                // The waiting attempt would resume at a byte and leave the status line on the screen.
                 let reattach = self.terminal.reattach(tty::size());
                 self.connection.retry(&self.server, reattach);
             }
@@ -283,7 +283,7 @@ impl AttachSession {
         }
     }
 
-    /// Says once that the terminal has somebody else's size, when it is not just changing.
+    /// Reports once that another client set the terminal's size, after the size is stable.
     fn warn_about_size(&mut self, now: Instant) {
         let window = tty::size();
         let Some((cols, rows)) = self.terminal.foreign_size(window).filter(|_| !self.compared)
@@ -293,20 +293,20 @@ impl AttachSession {
         };
         if *self.foreign.get_or_insert(now) + SIZE_SETTLED <= now {
             self.compared = true;
-            let yours = if self.view { "" } else { "; typing makes it yours" };
+            let yours = if self.view { "" } else { "; type to resize it to your window" };
             self.show_line(&format!(
-                "isolet: this terminal is {cols}x{rows}, your window {}x{}{yours}",
+                "isolet: this terminal is {cols}x{rows}, your window is {}x{}{yours}",
                 window.0, window.1
             ));
         }
     }
 
-    /// What was typed; true when it says to leave.
+    /// Handles typed input. Returns true when the detach keys were typed.
     fn handle_input(&mut self, input: &[u8]) -> bool {
         let mut typed = Vec::new();
         let held = self.watch.holds();
         if self.watch.read(input, &mut typed) {
-            // What was typed before is still meant for the program.
+            // Input before the detach keys is still sent to the program.
             self.typed.append(&mut typed);
             return true;
         }
@@ -321,7 +321,7 @@ impl AttachSession {
         false
     }
 
-    /// Something came, or another try is over.
+    /// Handles a frame, or the end of an attempt to reconnect.
     fn handle_event(&mut self, event: ConnectionEvent) -> Option<End> {
         match event {
             ConnectionEvent::Sent | ConnectionEvent::Received(TerminalFrame::Other) => {}
@@ -337,7 +337,7 @@ impl AttachSession {
         None
     }
 
-    /// A try is over.
+    /// Handles the end of an attempt to reconnect.
     fn on_reconnected(&mut self, opened: Result<(TerminalSocket, Value)>) -> Option<End> {
         match opened {
             Ok((socket, attached)) => {
@@ -389,7 +389,7 @@ impl AttachSession {
         None
     }
 
-    /// The connection is no more, or is given up for a new one.
+    /// Closes the connection and starts to reconnect.
     fn reconnect(&mut self) {
         self.redraw = None;
         self.foreign = None;
@@ -397,7 +397,7 @@ impl AttachSession {
     }
 }
 
-/// Draws a part. What is dropped in the middle is not lost: it stays in `drawing`.
+/// Draws a part of `drawing`. Cancel safe: bytes that are not written stay in `drawing`.
 async fn draw(stdout: &mut Stdout, drawing: &mut Bytes) -> std::io::Result<()> {
     let count = stdout.write(drawing).await?;
     drawing.advance(count);

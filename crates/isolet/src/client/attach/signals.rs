@@ -1,21 +1,21 @@
-//! What the kernel tells this program: its window changed, or it is to end.
+//! Signals of the kernel: the window changed its size, or this program must end.
 
 use anyhow::Result;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Everything that is listened for.
+/// The signals that `attach` handles.
 pub(super) struct Signals {
-    /// The window has another size.
+    /// SIGWINCH: the window changed its size.
     pub(super) window: Signal,
-    /// This program is to end.
+    /// A signal that ends this program.
     pub(super) ended: Ended,
 }
 
-/// Signals that end a program, each with the exit code for that.
+/// The signals that end a program, each with its exit code.
 pub(super) struct Ended([(Signal, i64); 4]);
 
 impl Signals {
-    /// Listens from now on.
+    /// Starts to listen for the signals.
     pub(super) fn new() -> Result<Self> {
         let of =
             |kind: SignalKind| anyhow::Ok((signal(kind)?, 128 + i64::from(kind.as_raw_value())));
@@ -30,7 +30,7 @@ impl Signals {
 }
 
 impl Ended {
-    /// Waits for one; the exit code.
+    /// Waits for a signal that ends this program, and returns the exit code.
     pub(super) async fn recv(&mut self) -> i64 {
         let [(a, term), (b, hangup), (c, interrupt), (d, quit)] = &mut self.0;
         tokio::select! {

@@ -17,14 +17,14 @@ use tokio_tungstenite::{
     tungstenite::{Error, Message, client::IntoClientRequest},
 };
 
-/// How long a server may take to answer an attach: it may have to make the sandbox.
+/// How long the server may take to answer an attach. It may have to create the sandbox first.
 const ATTACH: Duration = Duration::from_secs(30);
 
-/// What the server sent.
+/// A message of the server.
 pub(super) enum TerminalFrame {
-    /// A text frame.
+    /// A text frame, parsed as JSON.
     Json(Value),
-    /// What the terminal shows.
+    /// Output of the terminal.
     Bytes(Bytes),
     /// Another frame, which shows that the server is alive.
     Other,
@@ -42,7 +42,7 @@ impl TerminalSocket {
     /// Attaches by its query.
     ///
     /// # Errors
-    /// [`ServerError`] where the server said no; anything else may be tried again.
+    /// [`ServerError`] if the server refused. Any other error may be retried.
     pub(super) async fn open(server: &Server, id: &str, query: &str) -> Result<Self> {
         let address = format!("ws://{}/v1/sandboxes/{id}/terminal?events=1{query}", server.host);
         let mut request = address.into_client_request()?;
@@ -61,19 +61,19 @@ impl TerminalSocket {
         Ok(Self { inner, unsent: false })
     }
 
-    /// Whether everything given to it is on its way.
+    /// Whether all messages were sent.
     pub(super) fn is_idle(&self) -> bool {
         !self.unsent
     }
 
-    /// Gives it one message; only while it is idle. Whether that could be sent is told by `next`.
+    /// Sends one message; call it only while the socket is idle. `next` reports whether sending failed.
     pub(super) fn start_send(&mut self, message: Message) {
         let _ = Pin::new(&mut self.inner).start_send(message);
         self.unsent = true;
     }
 
-    /// What comes next, where it is to be `read`; `None` when what was given has gone out. May be
-    /// dropped at any time.
+    /// The next frame if `read` is set; `None` when the pending message was sent. Cancel
+    /// safe.
     pub(super) async fn next(&mut self, read: bool) -> Option<TerminalFrame> {
         poll_fn(|context| self.poll(context, read)).await
     }
@@ -85,7 +85,7 @@ impl TerminalSocket {
                     self.unsent = false;
                     return Poll::Ready(None);
                 }
-                // What the server said before it closed is still to be read.
+                // Frames that the server sent before it closed must still be read.
                 Poll::Ready(Err(_)) => self.unsent = false,
                 Poll::Pending => {}
             }
@@ -108,7 +108,7 @@ impl TerminalSocket {
         })
     }
 
-    /// The first text frame, which says where this client is attached.
+    /// The first text frame, which describes the terminal that this client is attached to.
     pub(super) async fn attached(&mut self) -> Result<Value> {
         let first = async {
             loop {
@@ -119,7 +119,7 @@ impl TerminalSocket {
                     Some(TerminalFrame::Closed(Some(why))) if !why.is_empty() => {
                         anyhow::bail!("{why}")
                     }
-                    Some(TerminalFrame::Closed(_)) => anyhow::bail!("the connection is lost"),
+                    Some(TerminalFrame::Closed(_)) => anyhow::bail!("connection lost"),
                     _ => {}
                 }
             }
@@ -127,7 +127,7 @@ impl TerminalSocket {
         timeout(ATTACH, first).await.context("the server does not answer")?
     }
 
-    /// Closes the socket; the terminal goes on.
+    /// Closes the socket. The terminal keeps running.
     pub(super) async fn close(mut self) {
         let _ = timeout(Duration::from_millis(500), self.inner.close(None)).await;
     }

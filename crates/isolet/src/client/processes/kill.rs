@@ -1,4 +1,4 @@
-//! `isolet kill`: processes are ended with everything they started, or get a signal.
+//! `isolet kill`: ends processes with all their descendants, or sends them a signal.
 
 use super::{path, state};
 use crate::client::{Server, id, output::print_message, server_error::ServerError};
@@ -9,51 +9,52 @@ use hyper::Method;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-/// The longest grace, in seconds.
+/// The longest grace period, in seconds.
 const GRACE_S_MAX: f64 = 60.0;
 
-/// Flags of `isolet kill`.
+/// Arguments of `isolet kill`.
 #[derive(Parser)]
 #[command(after_help = "\
-Everything that a process started gets the signal; what still runs after the grace is killed, and
-the command ends when nothing is left. Goes on when one cannot be ended, and ends with 1 then.
+All descendants of a process get the signal; those that still run after the grace period are killed, and
+the command returns when nothing is left. Continues if one process cannot be ended, and exits with 1 then.
 
   isolet kill demo web
   isolet kill demo web build --signal KILL
-  isolet kill demo web --rm             and free its id: its log goes too
-  isolet kill demo web --only --signal HUP    send the signal, end nothing")]
+  isolet kill demo web --rm             also free its id and delete its log
+  isolet kill demo web --only --signal HUP    only send the signal")]
 pub(crate) struct Args {
-    /// Which sandbox
+    /// Id of the sandbox
     #[arg(value_parser = id)]
     id: String,
-    /// Which processes
+    /// Ids of the processes to end
     #[arg(required = true, value_parser = super::id, value_name = "PROCESS")]
     processes: Vec<String>,
-    /// What they get first: a name or a number
+    /// Send this signal first: a name or a number
     #[arg(long, short, default_value = "TERM")]
     signal: String,
-    /// What still runs after so many seconds is killed
+    /// Kill what still runs after this number of seconds
     #[arg(long, value_name = "SECONDS", default_value = "5")]
     grace: f64,
-    /// Send the signal to their process groups, and no more
+    /// Only send the signal to their process groups
     #[arg(long, conflicts_with_all = ["grace", "rm"])]
     only: bool,
-    /// Forget them: their ids are free, their logs go
+    /// Also free their ids and delete their logs
     #[arg(long)]
     rm: bool,
 }
 
-/// Carries out `isolet kill`; goes on with the next when one cannot be ended.
+/// Runs `isolet kill`. Continues if one process cannot be ended.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     if !(0.0..=GRACE_S_MAX).contains(&args.grace) {
-        bail!("--grace: 0 to {GRACE_S_MAX} seconds");
+        bail!("--grace must be 0 to {GRACE_S_MAX} seconds");
     }
     let server = Server::find()?;
     let mut code = ExitCode::SUCCESS;
     for process in &args.processes {
         if let Err(error) = one(&server, &args, process).await {
             if !error.is::<ServerError>() {
-                return Err(error.context(format!("process {process} of {} is not ended", args.id)));
+                return Err(error
+                    .context(format!("process {process} of sandbox {} was not ended", args.id)));
             }
             print_message(error);
             code = ExitCode::FAILURE;
@@ -64,7 +65,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 
 async fn one(server: &Server, args: &Args, process: &str) -> Result<()> {
     let which = (args.id.as_str(), process);
-    // A number stays one.
+    // A number is sent as a number.
     let signal = args.signal.parse::<i32>().map_or_else(|_| json!(args.signal), |n| json!(n));
     if args.only {
         let body = json!({ "signal": signal });

@@ -1,4 +1,4 @@
-//! `isolet ps`: the processes of a sandbox.
+//! `isolet ps`: lists the processes of a sandbox.
 
 use super::state;
 use crate::client::{
@@ -16,29 +16,28 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// The longest command that is shown whole to people, in characters.
+/// The longest command in the table, in characters.
 const COMMAND_CHARS_MAX: usize = 40;
 
-/// Flags of `isolet ps`.
+/// Arguments of `isolet ps`.
 #[derive(Parser)]
 #[command(after_help = "\
-Those that run, the last 128 that have ended, and those that went with a sleep (lost). What was
-typed at a shell with `&` is none of them.
+Lists running processes, the last 128 that ended, and those that were lost when the sandbox went to
+sleep. Background jobs of a shell (`&`) are not included.
 
   isolet ps demo
   isolet ps demo --json | jq -r '.[] | select(.status == \"running\").id'
-  isolet logs demo web --follow         what one says
-  isolet kill demo web                  end it with all it started")]
+  isolet logs demo web --follow         follow the output of a process
+  isolet kill demo web                  end it with all its descendants")]
 pub(crate) struct Args {
-    /// Which sandbox
+    /// Id of the sandbox
     #[arg(value_parser = id)]
     id: String,
-    /// As JSON, for scripts
+    /// Print JSON for scripts instead of text
     #[arg(long)]
     json: bool,
 }
 
-/// Lists the processes of a sandbox.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let id = &args.id;
     let server = Server::find()?;
@@ -49,7 +48,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let all = list.as_array().map(Vec::as_slice).unwrap_or_default();
     if all.is_empty() {
         print_message(format_args!(
-            "no process in sandbox {id}; `isolet start {id} COMMAND` starts one"
+            "no processes in sandbox {id}; start one with `isolet start {id} COMMAND`"
         ));
         return Ok(ExitCode::SUCCESS);
     }
@@ -96,7 +95,7 @@ fn table(all: &[Value], now_ms: i64, colours: bool) -> String {
     table
 }
 
-/// Bytes, for people.
+/// Formats bytes for people.
 fn size(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{bytes} B"),

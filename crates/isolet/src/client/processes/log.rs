@@ -1,4 +1,4 @@
-//! What a process has said: both streams, byte for byte, in the order in which they were read.
+//! The output of a process: both streams, byte for byte, in the order in which the agent read them.
 
 use super::{path, state};
 use crate::client::{
@@ -12,15 +12,15 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use hyper::Method;
 use std::{io::IsTerminal, process::ExitCode};
 
-/// A position, or `now`.
+/// Parses a position, or `now`.
 pub(crate) fn since(text: &str) -> Result<String, String> {
     match text == "now" || text.parse::<u64>().is_ok() {
         true => Ok(text.to_owned()),
-        false => Err("a position (`isolet ps ID --json` tells it), or `now`".to_owned()),
+        false => Err("use a position (from `isolet ps ID --json`) or `now`".to_owned()),
     }
 }
 
-/// Shows what is held, and with `follow` what comes until the process ends.
+/// Writes the retained output; with `follow`, also new output until the process ends.
 pub(crate) async fn show(
     server: &Server,
     which: (&str, &str),
@@ -28,7 +28,7 @@ pub(crate) async fn show(
     follow: bool,
 ) -> Result<ExitCode> {
     let (process, _) = server.json(Method::GET, &path(which, "")).await?;
-    // What it had said when it was asked.
+    // The output up to the moment of the request.
     let end = if follow { None } else { process["position"].as_u64() };
     let since = since.unwrap_or_else(|| "0".to_owned());
     if end.is_some_and(|end| since == "now" || since.parse().is_ok_and(|since: u64| since >= end)) {
@@ -37,18 +37,19 @@ pub(crate) async fn show(
     let accept = "text/event-stream; encoding=base64";
     let asked = path(which, &format!("/logs?since={since}"));
     let mut events = Events::new(server.send(Method::GET, &asked, accept, None).await?.into_body());
-    let (mut at, (id, name)) = (since, which);
+    let (id, name) = which;
+    let mut at = since;
     loop {
         let event = events.next().await;
         let Ok(Some(event)) = event else {
             return Err(anyhow!(
-                "the connection is lost; go on with: isolet logs {id} {name} --follow --since {at}"
+                "connection lost; continue with: isolet logs {id} {name} --follow --since {at}"
             ));
         };
         let heard = heard(&event, id).inspect_err(|_| {
             if follow && event.data["error"] == "stopping" {
                 print_message(format_args!(
-                    "go on with: isolet logs {id} {name} --follow --since {at}"
+                    "continue with: isolet logs {id} {name} --follow --since {at}"
                 ));
             }
         });
@@ -61,7 +62,7 @@ pub(crate) async fn show(
     }
 }
 
-/// Writes one event on; whether it was the last.
+/// Writes the output of an event. Returns whether it was the last one.
 fn heard(event: &Event, id: &str) -> Result<bool> {
     let data = &event.data;
     match event.name.as_str() {
@@ -72,7 +73,7 @@ fn heard(event: &Event, id: &str) -> Result<bool> {
         "gap" => {
             let at = |name: &str| data[name].as_u64().unwrap_or(0);
             let count = at("to").saturating_sub(at("from"));
-            print_message(format_args!("{count} bytes are no longer held"));
+            print_message(format_args!("{count} bytes are no longer retained"));
         }
         "error" => return Err(ServerError::from_event(data, id).into()),
         "exit" => {

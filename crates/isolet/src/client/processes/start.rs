@@ -1,4 +1,4 @@
-//! `isolet start`: a program in the background.
+//! `isolet start`: starts a program in the background.
 
 use super::{path, state};
 use crate::client::{
@@ -14,60 +14,60 @@ use hyper::Method;
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 
-/// The longest wait, in seconds.
+/// The longest `--wait`, in seconds.
 const WAIT_S_MAX: f64 = 600.0;
 const TIMEOUT_S_MAX: f64 = 86_400.0;
 
-/// Flags of `isolet start`.
+/// Arguments of `isolet start`.
 #[derive(Parser)]
 #[command(
     override_usage = "isolet start [OPTIONS] <ID> [--] <COMMAND>...",
     after_help = "\
-One word is a command line for bash; several are a program and its arguments. It runs on when this
-command has ended, until it ends or is killed; its id is printed.
+One word is a command line for bash. Several words are a program and its arguments. The process keeps
+running after this command returns. Prints the id of the process.
 
   isolet start demo --id web -- python3 -m http.server 8000
   isolet start demo --id web --port 8000 'npm start'    wait until the port answers
-  isolet start demo --line 'ready in' 'npm run dev'     or until it says so
+  isolet start demo --line 'ready in' 'npm run dev'     wait for a line of output
   isolet logs demo web --follow
   isolet forward demo 8000
   isolet kill demo web
 
-With --port or --line it ends with 1 when that does not come within --wait seconds; the process
-runs on, unless it has ended itself."
+With --port or --line, exits with 1 if the condition is not met within --wait seconds; the process
+keeps running then."
 )]
 pub(crate) struct Args {
-    /// Which sandbox; made where it is not there
+    /// Sandbox to use; created if it does not exist
     #[arg(value_parser = id)]
     sandbox: String,
-    /// What the process is called; an id is made unless given
+    /// Set the id of the process [default: generated]
     #[arg(long, value_parser = super::id, value_name = "PROCESS")]
     id: Option<String>,
-    /// With this session's directory and environment
+    /// Use the directory and environment of this session
     #[arg(long, short, value_parser = crate::client::session_id)]
     session: Option<String>,
-    /// Where it runs
+    /// Run in this directory
     #[arg(long, short = 'w', visible_alias = "workdir", value_name = "DIR")]
     cwd: Option<String>,
-    /// A variable for it; may be given again
+    /// Set an environment variable. Repeatable
     #[arg(long, short, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
-    /// Ended with all it started after so many seconds
+    /// Kill the process and its descendants after this number of seconds
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<f64>,
-    /// Wait until something takes connections on this port of the sandbox
+    /// Wait until a program accepts connections on this port of the sandbox
     #[arg(long, value_name = "PORT", conflicts_with = "line", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// Wait for a line of its output that holds this text
+    /// Wait for a line of output that contains this text
     #[arg(long, value_name = "TEXT")]
     line: Option<String>,
-    /// How long to wait for that
+    /// Wait at most this long
     #[arg(long, value_name = "SECONDS", default_value = "30")]
     wait: f64,
-    /// As JSON, for scripts
+    /// Print JSON for scripts instead of text
     #[arg(long)]
     json: bool,
-    /// What to run
+    /// Command line, or program and arguments
     #[arg(
         required = true,
         value_name = "COMMAND",
@@ -77,7 +77,6 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
-/// Carries out `isolet start`.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let sandbox = args.sandbox.as_str();
     let start = begin(&args)?;
@@ -94,7 +93,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         if waited["outcome"] != "met" {
             code = ExitCode::FAILURE;
             print_message(format_args!(
-                "{what} did not come; {name} is {}; what it said: isolet logs {sandbox} {name}",
+                "{what} did not appear in time; {name} is {}; see its output with: isolet logs {sandbox} {name}",
                 state(&process)
             ));
         }
@@ -111,7 +110,7 @@ async fn post(server: &Server, path: &str, body: &Value) -> Result<Value> {
     Ok(serde_json::from_slice(&answer.into_body().collect().await?.to_bytes())?)
 }
 
-/// The process as it is asked for.
+/// The body of the request.
 fn begin(args: &Args) -> Result<Value> {
     let mut body = Map::new();
     match args.command.as_slice() {
@@ -128,17 +127,17 @@ fn begin(args: &Args) -> Result<Value> {
     body.insert("env".into(), env.into());
     if let Some(seconds) = args.timeout {
         if !(0.0..=TIMEOUT_S_MAX).contains(&seconds) {
-            bail!("--timeout: 0 (never) to {TIMEOUT_S_MAX} seconds");
+            bail!("--timeout must be 0 (no timeout) to {TIMEOUT_S_MAX} seconds");
         }
         body.insert("timeout_ms".into(), json!((seconds * 1000.0).ceil() as u64));
     }
     Ok(body.into())
 }
 
-/// The wait that is asked for, and its name.
+/// The condition to wait for, and its description.
 fn awaited(args: &Args) -> Result<Option<(Value, String)>> {
     if !(0.001..=WAIT_S_MAX).contains(&args.wait) {
-        bail!("--wait: up to {WAIT_S_MAX} seconds");
+        bail!("--wait must be at most {WAIT_S_MAX} seconds");
     }
     let timeout_ms = (args.wait * 1000.0).ceil() as u64;
     Ok(match (args.port, &args.line) {
