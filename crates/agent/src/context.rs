@@ -12,6 +12,19 @@
 //!     ▼                  ▼                     ▼
 //!   Gone ◀────────────  Gone ◀───────────────  Gone ── the next run starts it anew
 //! ```
+//!
+//! The agent owns the interpreter, so it outlives the server, and the server stores nothing about
+//! it. The driver is read from a file in memory and never lies on the tenant's disk. Both standard
+//! streams are read by count before each frame of the driver, so that printed output and displayed
+//! results keep the order in which they were written. At most 64 runs wait, and they run one after
+//! the other. A run is ended by SIGINT, a second SIGINT after one second, and then SIGKILL to the
+//! interpreter and all that it started; the next run gets a new interpreter and reports `fresh`.
+//!
+//! Python, JavaScript and TypeScript have drivers of their own. A Bash context is one of the
+//! agent's shells. A Jupyter kernel has a driver beside it that speaks its protocol. All report the
+//! same frames. A Python context first looks for `ipykernel` and then takes one of two drivers
+//! (`jupyter/choose.py`). IPython's kernel is a forked copy of the process that speaks with it, so
+//! what both import is loaded and held once.
 
 mod bash;
 mod bash_shell;

@@ -9,6 +9,21 @@
 //! 4. `connection`: connections of a server, and how far each of them has read;
 //! 5. `shell`, `exec`, `process`, `terminal`, `file`, and `context`, which uses `shell`: what runs;
 //! 6. `agent`: the loop that serves all of them.
+//!
+//! The launcher starts it as `isolet-agent --listen 3 [--userns 4] [--cgroup 5] [--tasks 6 --tasks
+//! 7 …] [--oom 9] [--filter 10]`. Each number is a descriptor:
+//!
+//! | option | descriptor |
+//! |---|---|
+//! | `--listen` | a listening unix stream socket, whose name lies outside the sandbox |
+//! | `--userns` | the tenant's user namespace, a child of the agent's; without it (in tests) processes stay as they are |
+//! | `--cgroup` | the version 2 directory of the tenant's control group, for `CLONE_INTO_CGROUP` |
+//! | `--tasks` | version 1 `tasks` files of the tenant's control groups; a started process writes `0` to each |
+//! | `--oom` | `memory.events` (version 2) or `memory.oom_control` (version 1); `oom_kill` is compared before and after a command |
+//! | `--filter` | the tenant's seccomp program, as raw `sock_filter`s |
+//!
+//! The agent serves a connection only when its peer is outside its process namespace (`SO_PEERCRED`
+//! reports process id 0). Without `--userns` this check is off.
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 

@@ -2,6 +2,20 @@
 //!
 //! Output goes into a ring, from there at once to the clients ([`pump`]), and only then to the model
 //! of the screen. A client has a position in the ring and nothing else.
+//!
+//! - The program opens `/dev/ptmx` itself, after it became the tenant and before it executes: the
+//!   node belongs to the tenant, and nothing that the tenant does to it blocks the agent. The agent
+//!   receives the other side by a socket and checks it before use.
+//! - Each round reads at most 64 KiB into the ring (2 MiB, 64-bit offsets).
+//! - A client that fell out of the ring receives a snapshot of the model and continues behind it.
+//!   Size changes are marks between bytes, so that every client sees them between the same two
+//!   bytes.
+//! - The program waits while the fastest client is half a ring behind. A client that reads nothing
+//!   for 50 ms is ignored until it reads again.
+//! - The end is reported behind the last byte. Other processes that still hold the terminal get a
+//!   hang-up from the kernel, and nobody waits for them.
+//! - Input waits in a buffer of 1 MiB while the program does not read. An interrupt empties it and
+//!   the kernel's own buffer: otherwise an unread paste would keep Ctrl-C out.
 
 mod closing;
 mod end;

@@ -22,6 +22,25 @@
 //!
 //! Invariant: nothing is dialled for a sandbox whose address the guard closes.
 //! Invariant: a denial is logged before the client gets its answer.
+//!
+//! - A query is decided before it is forwarded. Only IPv4 addresses that are not closed are
+//!   answered, under the name that was queried, and `dns_cache` remembers which sandbox received
+//!   them. A refused query gets `NXDOMAIN` with the reason as an extended error.
+//! - A TLS connection is held to its SNI, HTTP to the `Host` of each request. Other protocols may
+//!   reach an address that a name with that port resolved to, never on ports 80 and 443.
+//! - An allowed name is dialled at the requested address if that was answered for it, else at an
+//!   address of its own.
+//! - Bytes of TLS and other protocols are copied by `splice`. HTTP is parsed and serialised again
+//!   by hyper: a copier that only read heads would have to agree with every server on where a body
+//!   ends.
+//! - When rules change, connections that they no longer allow are closed.
+//! - An encrypted ClientHello is refused where names decide, since its outer name proves nothing.
+//! - Credentials within TLS need an authority that the sandbox trusts: one for each sandbox, whose
+//!   key exists only in this process. Only hosts with credentials are terminated; the proxy
+//!   verifies them with this machine's root certificates, and dials them at addresses that their
+//!   names resolved to.
+//! - Descriptor 7 is a seccomp program, which the process installs before its first thread, because
+//!   the list forbids the `execve` that started it.
 #![forbid(unsafe_code)]
 
 mod control;

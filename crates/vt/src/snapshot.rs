@@ -4,6 +4,16 @@
 //! Order: a full reset; names and colours; the primary screen with what went out at its top; the
 //! alternate screen, if one is shown; then what belongs to neither. Lines that ran over into the
 //! next are written so that they do so again. Nothing in it asks, rings, or touches a clipboard.
+//!
+//! A snapshot ends with the incomplete sequence that [`crate::scan`] holds, and draws the last
+//! character last, because a repeat or a combining mark may need it. Where terminals disagree:
+//!
+//! - Characters of doubtful width, emoji above all, are followed by the column that the model
+//!   counts.
+//! - Bytes that are not UTF-8 are left out, also within sequences, as in xterm.js; other terminals
+//!   show a replacement character.
+//! - On the alternate screen an empty cell in front of the waiting cursor becomes a space, unless
+//!   its whole row is empty.
 
 use crate::buffer::{Buffer, Charsets, Tabs};
 use crate::cell::{COLOUR, Style};

@@ -1,5 +1,25 @@
 //! Interrupts a running command so that bash and its programs all see the interrupt, and ends what
 //! an interrupted command leaves behind.
+//!
+//! An interrupt (a cancel or a timeout) is not one signal:
+//!
+//! - The agent waits up to 4 ms until bash waits for something, and stops it, so that it forks
+//!   nothing in parallel. It then waits until no child is a mere copy of bash with bash's handlers.
+//! - If bash waits for a program, both get SIGINT while bash is stopped, and bash continues last.
+//!   It takes that for a Ctrl-C and prints one newline, which `stderr_filter` removes.
+//! - If bash does something else, or the program had just ended, bash alone gets SIGINT and
+//!   continues. If it is not back at its reader soon, it and its programs get one more.
+//!
+//! In another order bash takes a program's end for an ordinary one and continues with the line, or
+//! a copy of it reads the shell's input. A lost interrupt is sent again unless a process that
+//! received it still runs. Stronger signals follow by the schedule of [`super::escalation`].
+//! Processes that bash abandoned are ended before the next command.
+//!
+//! Known limit: bash 5.2 can spin for ever when an interrupt meets it after it installed its
+//! handler for a wait and before it stored the previous one; that handler then signals itself.
+//! About one interrupt in a thousand hits it in a loop that does nothing but start programs or
+//! subshells of a millisecond. The last step of the escalation ends it after 1.5 s, and the session
+//! gets a new shell.
 
 use super::Shell;
 use super::bash::Bash;

@@ -1,4 +1,9 @@
 //! Makes layers ready: fetch, unpack, verify the digests, and only then move into place.
+//!
+//! A layer that arrives is held from before it is looked for until its image is recorded or has
+//! failed, and one that a sandbox is being created from is pinned. The garbage collector reads the
+//! records under the lock that also guards new images, so it removes nothing that is about to be
+//! used.
 
 use super::images::{Inner, LayerHold};
 use crate::disk::staging::StagedDirectory;

@@ -4,6 +4,10 @@
 //! Whatever an image has under `/proc`, `/sys`, `/dev` or `/workspace`, a link or a file too, lies
 //! below a directory of this layer and is not seen: nothing is ever mounted on what an image says.
 //! An image without a bash gets one here, static, so that it needs nothing of the image.
+//!
+//! One init layer is built at a time. An existing one is checked and rebuilt when it is incomplete,
+//! and a complete one is never changed. The launcher checks the mount points again without
+//! following links (`jail::create::new_root`).
 
 use crate::disk::staging::Staging;
 use crate::disk::{self, present};

@@ -1,4 +1,14 @@
 //! The id maps of a sandbox, and the layers of its root as the tenant's ids see them.
+//!
+//! There are two user namespaces. The outer one maps 0 to the agent's id and 1 upwards to the
+//! tenant's ids; the mount, network, process and ipc namespaces belong to it. The tenant lives in
+//! the inner one, which maps 0 upwards to the outer namespace's 1 upwards and leaves out the
+//! agent's id. Root inside can therefore not name, signal, trace or become the agent. The agent
+//! owns the inner namespace by its id, so it can act on tenants without any capability.
+//!
+//! The layers are shown under the tenant's ids by id-mapped mounts, so that nothing on disk is
+//! copied or changed. For an image, the launcher makes a detached copy of each layer's mount and
+//! passes all of them to the child, which mounts one overlay over them.
 
 use crate::child::{StepError, at_step};
 use crate::config::{AGENT_UID, TENANT_UIDS, UIDS};

@@ -1,5 +1,9 @@
 //! A mount namespace whose root is an empty read-only tree. Children are cloned out of it, so that
 //! they inherit no mount of the host that they would have to unmount.
+//!
+//! Because there is no old root to leave, `pivot_root` is not needed; it would walk over every
+//! process of the host. The empty namespace shows the `/proc` of a process namespace that has
+//! ended: the kernel lets a user namespace mount `/proc` only where one is already visible.
 
 use crate::kernel::mount::{NOSUID_NODEV_NOEXEC, attach, attributes, enter, new_filesystem};
 use isolet_sys::namespaces::{fork_in_namespaces, unshare};

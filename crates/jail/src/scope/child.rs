@@ -4,6 +4,13 @@
 //! Granted trees are copied by descriptor before anything is covered, and never looked up by name
 //! again, because others work in the same directories. What was not granted is not only covered but
 //! unmounted, so that nothing can be uncovered.
+//!
+//! The workspace is replaced by a read-only tmpfs that contains only the directories that lead to
+//! the grants. `/tmp` and its like become a file system in memory, `/` and `/usr` become read-only,
+//! and `/proc` and the terminals are mounted again for the new namespaces. From there on the agent
+//! is like any other: the same descriptors, the same user namespace of the tenant, the tenant's
+//! control groups with their limits. Only its own group lies below that of the sandbox's agent;
+//! ending that group ends the scope.
 
 use super::grants::{GrantedTree, copy_grants};
 use crate::child::step_error::report;

@@ -2,6 +2,15 @@
 //! row. The first enters the sandbox's namespaces. The second is created in the sandbox's process
 //! namespace, since only from there another can be created below it. The third is process 1 of the
 //! session's own (`child.rs`).
+//!
+//! The launcher opens the sandbox's agent by its control group, as a descriptor of the process, and
+//! checks it again after everything was opened. It resolves every grant below that process's
+//! `/workspace` with `openat2` (beneath, without links), creates what may be written, and reports
+//! `Granted`; the session is recorded from then on, while its agent starts.
+//!
+//! The first child is a process of the host's process namespace until it ends, so nobody inside can
+//! name it. When the second child ends, the third becomes a child of the sandbox's agent, and
+//! therefore ends with the sandbox.
 
 use super::child;
 use super::grants::check_grants;

@@ -1,4 +1,7 @@
 //! Events of one sandbox.
+//!
+//! Each tenant has one ring of events; a reader has only its position in it. A state is published
+//! where the driver records it.
 
 use crate::{
     live::entry::Entry,

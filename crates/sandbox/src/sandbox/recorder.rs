@@ -1,5 +1,8 @@
 //! One recording while it grows: a hidden client of the terminal, whose bytes become the events of
 //! an asciicast (version 2). A task that ends with its terminal.
+//!
+//! It writes whole events, then a note of how far they reach and at which offset the output
+//! continues, so that the next server continues there.
 
 use crate::{
     agent_client::wire::AgentEvent,

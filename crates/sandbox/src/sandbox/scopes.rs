@@ -1,5 +1,9 @@
 //! The sessions of one sandbox that see only a part of its files: each has an agent of its own,
 //! started when it is first needed, and found again by its socket after a restart of the server.
+//!
+//! The server talks to such an agent as to the sandbox's own: a socket in
+//! `DATA/sandboxes/<name>/scopes/<session>/`, a pool of connections, events of its shells. An agent
+//! whose session is not recorded is ended. One that ends early is started again by the next call.
 
 use crate::{
     agent_client::{

@@ -2,6 +2,9 @@
 //!
 //! Who in the sandbox has connected is not known: what was refused between a command's start and
 //! its end is told with it, whoever it was.
+//!
+//! The end of a command asks for all denials that are not reported yet, waits a moment, and reads
+//! from where the ring stood when the command began.
 
 use crate::model::network::denied::{DENIED_MAX, Denied};
 use isolet_wire::network::Refused;

@@ -1,5 +1,11 @@
 //! Where the values of lent credentials are: one file a sandbox, 0600, in a directory that no
 //! sandbox is given anything of. Neither records nor their copies have them.
+//!
+//! The values also exist in the memory of the process that owns the veth pairs, which passes them
+//! to a restarted egress proxy, and in the proxy's own. A record names hosts and headers only. The
+//! driver places the certificate that the sandbox is to trust where programs look for it
+//! (`agent_client::trust`): in a directory that is mounted read-only into every sandbox and written
+//! from outside, and, by the agent, in the system's bundle.
 
 use crate::model::{
     blocking::blocking,
