@@ -5,6 +5,7 @@
 #   make test    install what the tests need, build, run all of them
 #   make soak    what is rare, tried 100,000 times, and 20 minutes of random kills; an hour
 #   make bench   speed and memory, as ratios, side by side in one run
+#   make recording   the terminal session that the README shows
 #   make lint    format, clippy, tidy
 #   make fmt     format
 
@@ -27,7 +28,7 @@ PACKAGES := bash bash-static bubblewrap busybox-static ca-certificates chromium 
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)
 
-.PHONY: run build programs console console-if-can test fetched soak kills baseline bench lint fmt packages tools clients sdk python browser ttyd xterm
+.PHONY: run build programs console console-if-can test fetched soak kills baseline bench recording lint fmt packages tools clients sdk python browser ttyd xterm
 
 run: build
 	exec ./dist/isolet serve
@@ -98,6 +99,10 @@ baseline: packages tools
 
 bench: packages build ttyd
 	cargo run --release -p isolet-bench --
+
+# Types a first session into a real server, and draws it for the README.
+recording: build
+	docs/recordings/record.py
 
 lint:
 	cargo fmt --all --check
